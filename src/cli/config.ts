@@ -119,7 +119,7 @@ export async function checkConfigs(
   args: Arguments,
   onChecked: (checked: CheckedFile) => void,
 ): Promise<{ readonly configs: readonly CheckedFile[]; readonly exitCode: number }> {
-  const [{ Preflight }, { AnswerRoomChecks }, { missingModels }] = await Promise.all([
+  const [{ modelWarnings, Preflight }, { AnswerRoomChecks }, { missingModels }] = await Promise.all([
     import('../launch/preflight/preflight.js'),
     import('../launch/preflight/answer_room.js'),
     import('../launch/models/wanted.js'),
@@ -142,7 +142,7 @@ export async function checkConfigs(
       const missing = servers === null ? left.flatMap(({ settings }) => missingModels(settings)) : [];
       const room = await rooms.of(left, new Set(found.map(({ run }) => run)));
       const remarks = reached?.notes ?? missing.map((model) => `not downloaded yet: ${model}`);
-      const notes = [...remarks, ...room.warnings];
+      const notes = [...remarks, ...room.warnings, ...(found.length === 0 ? modelWarnings(left) : [])];
       // The trial of the rewards may already have reported that a server cannot be reached.
       const told = new Set(found.map(({ error }) => error.toText()));
       const all = [

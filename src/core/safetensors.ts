@@ -1,6 +1,6 @@
 /** Reading and writing `.safetensors` files (huggingface/safetensors: 8-byte header length, JSON header, raw little-endian data). */
 import { closeSync, fstatSync, readSync, statSync } from 'node:fs';
-import { CheckpointError, RunError } from './errors.js';
+import { CheckpointError, must, RunError } from './errors.js';
 import { brainsToHalves, floatsToHalves, floatToHalf, HalfTensor, halvesToFloats, requireHalves } from './half.js';
 import { openPlain } from './plain_file.js';
 
@@ -237,6 +237,40 @@ export function readSafetensors(
     closeSync(file);
   }
 }
+
+/** A tensor in a file. */
+export interface TensorPlace {
+  readonly path: string;
+  readonly name: string;
+}
+
+/** Whether two tensors have the same shape and numbers, whatever formats hold them. Reads no further than the first difference. Raises as `readSafetensors`. */
+export function areEqualTensors(a: TensorPlace, b: TensorPlace): boolean {
+  const places = [a, b].map(({ path, name }) => {
+    checkSafetensors(path, [name]);
+    return { path, name, entry: must(readSafetensorsIndex(path).entries.get(name), name) };
+  });
+  const [{ entry: first }, { entry: second }] = places;
+  if (first.shape.join() !== second.shape.join()) return false;
+  const files = places.map(({ path }) => openSafetensors(path));
+  try {
+    const count = first.shape.reduce(times, 1);
+    for (let from = 0; from < count; from += COMPARED_NUMBERS) {
+      const numbers = Math.min(COMPARED_NUMBERS, count - from);
+      const [left, right] = places.map(({ path, name, entry }, i) => {
+        const size = BYTES[entry.dtype];
+        return widen(readAt(files[i], path, entry.offset + from * size, numbers * size), entry, name, path);
+      });
+      if (!left.every((value, i) => value === right[i])) return false;
+    }
+    return true;
+  } finally {
+    files.forEach(closeSync);
+  }
+}
+
+/** Compared at a time. */
+const COMPARED_NUMBERS = 4 * 1024 * 1024;
 
 /** Looks, by a file's header and size alone, whether these tensors can be read. Raises CheckpointError as `readSafetensors`; gives their shapes. */
 export function checkSafetensors(path: string, names: readonly string[]): Map<string, readonly number[]> {

@@ -50,6 +50,15 @@ export const INDEX_FILES = [INDEX_FILE, 'diffusion_pytorch_model.safetensors.ind
 /** Maps each tensor of a folder to the file that holds it. */
 export type TensorFiles = ReadonlyMap<string, string>;
 
+/** Maps each tensor of a folder to the file that is to hold it, which may not be there yet. Raises CheckpointError for a broken index. */
+export function promisedTensors(folder: string): TensorFiles {
+  const whole = WEIGHT_FILES.map((name) => join(folder, name)).find(existsSync);
+  if (whole !== undefined) return tensorsOf(whole);
+  const index = INDEX_FILES.map((name) => join(folder, name)).find(existsSync);
+  const shards = index === undefined ? [] : Object.entries(readIndex(index));
+  return new Map(shards.map(([name, shard]) => [name, join(folder, shard)]));
+}
+
 /** Raises CheckpointError for a folder without weights, with a broken index, or where a file is missing that the index names. */
 export function tensorFiles(folder: string): TensorFiles {
   const whole = WEIGHT_FILES.map((name) => join(folder, name)).find(existsSync);

@@ -69,6 +69,18 @@ describe('a merged model', () => {
     expect(readdirSync(out)).not.toContain('optimizer.safetensors');
   });
 
+  it('says in its config.json that a head of its own is not tied', () => {
+    const { checkpoint, base, out } = place();
+    const own = ownBase(checkpoint, base);
+    const config = join(own, 'config.json');
+    const json = JSON.parse(readFileSync(config, 'utf8')) as object;
+    writeFileSync(config, JSON.stringify({ ...json, tie_word_embeddings: true }));
+    expect(openDecoder(own).config.tie_word_embeddings).toBe(false);
+    exportMerged(checkpoint, out, { dtype: 'float32' });
+    expect(JSON.parse(readFileSync(join(out, 'config.json'), 'utf8'))).toMatchObject({ tie_word_embeddings: false });
+    expect(openDecoder(out).config).toEqual(openModel(checkpoint).config);
+  });
+
   it('in bfloat16 and in several files is the same model, rounded', () => {
     const { checkpoint, out } = place();
     exportMerged(checkpoint, out, { dtype: 'bfloat16', shardBytes: 4000 });

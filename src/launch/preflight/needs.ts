@@ -19,7 +19,7 @@ import type { Tokenizer } from '../../models/tokenizer/tokenizer.js';
 import { noTokenizer, openChatTemplate, parse, tokenCount, tokenizerJson } from '../../models/tokenizer/texts.js';
 import { readAutoencoderConfig } from '../../nets/autoencoder/config.js';
 import { withAdapter } from '../../nets/decoder/config.js';
-import { checkDecoder } from '../../nets/decoder/files.js';
+import { checkDecoder, remarkOnHead } from '../../nets/decoder/files.js';
 import { checkFlowModel, checkFrozenFlow, requireDropout } from '../../policies/flow/load.js';
 import { checkPipeline } from '../../policies/flow/pipeline.js';
 import { lacksHubBase, rootOf } from '../../policies/adapter_files.js';
@@ -85,6 +85,11 @@ const partLooks: Readonly<Record<NeedOf<'flow_part'>['part'], (folder: string) =
 /** Raises what is wrong with it, as opening it would. Ignores a missing folder, and an adapter's missing base. */
 export function checkNeed(need: Need): void {
   (checks[need.kind] as (need: Need) => void)(need);
+}
+
+/** Why the files of a need's language model are not as they describe themselves; null if they are, or are not there yet. Raises as `checkNeed`. */
+export function remarkOn(need: Need): string | null {
+  return need.kind === 'decoder' && canBeLookedAt(need.folder) ? remarkOnHead(rootOf(need.folder)) : null;
 }
 
 function lookAtDecoder({ folder, lora, contextSize, sees }: NeedOf<'decoder'>): void {

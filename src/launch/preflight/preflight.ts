@@ -5,6 +5,7 @@
 import { loadingOnce, type LoadedConfig, type loadReferenced } from '../../config/load.js';
 import { ConfigError, DataError, EditrlError } from '../../core/errors.js';
 import { checkChanges } from '../../run/claim.js';
+import { isTrainable, recipeOf } from '../../recipes/settings.js';
 import { changedFrom } from '../../run/claim_request.js';
 import { RunPaths } from '../../run/paths.js';
 import { readRecord } from '../../run/record.js';
@@ -15,6 +16,7 @@ import { checkpointSpace, type FreeSpace } from '../machine/disk.js';
 import { memoryOf, shapesOf } from '../machine/memory.js';
 import type { AskJudge, RewardTrials } from '../reward/trial.js';
 import { checksFor, takesMemoryHere } from './checks.js';
+import { remarkOn } from './needs.js';
 import { lazy, type Obstacle } from './obstacle.js';
 
 /** Maximum number of problems reported at once. */
@@ -125,6 +127,17 @@ export function memoryWarnings(
   return [...tight].map(([text, [first, ...others]]) =>
     others.length === 0 ? `${first} is ${text}` : `${first} and ${others.length} more are each ${text}`,
   );
+}
+
+/** Warnings about the models that runs start from, one sentence each, once every check has passed. */
+export function modelWarnings(runs: readonly LoadedConfig[]): string[] {
+  const shapeOf = shapesOf(new Map(runs.map(({ settings }) => [settings.run_name, settings])));
+  const remarks = runs.flatMap(({ settings }) =>
+    isTrainable(settings) && settings.launch.command === null
+      ? recipeOf(settings).needs(settings, shapeOf).map(remarkOn)
+      : [],
+  );
+  return [...new Set(remarks.filter((remark) => remark !== null))];
 }
 
 /** The given runs that still have to be trained. */

@@ -10,6 +10,7 @@ import {
   fileObstacles,
   throwObstacles,
   memoryWarnings,
+  modelWarnings,
   unfinished,
   type PreflightCheckOptions,
 } from './preflight.js';
@@ -41,7 +42,8 @@ export async function makeReady(
   }
   const room = await rooms.of(left);
   throwObstacles(room.obstacles);
-  for (const warning of [...room.warnings, ...memoryWarnings(runs, looking), ...examWarnings(runs)]) warn(warning);
+  const warnings = [...room.warnings, ...modelWarnings(left), ...memoryWarnings(runs, looking), ...examWarnings(runs)];
+  for (const warning of warnings) warn(warning);
 }
 
 /** The same before jobs are submitted: compute nodes may have no network, but share the cache. Warnings are left to the workers' logs. */

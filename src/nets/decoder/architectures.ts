@@ -230,7 +230,10 @@ export function readArchitecture(json: unknown, where: string, part: ReadPart = 
   }
   const nested = family.nested === null ? undefined : outer.data[family.nested];
   // Newer files repeat outside what holds for the whole model.
-  const merged = typeof nested === 'object' && nested !== null ? { ...outer.data, ...nested } : outer.data;
+  const inner = typeof nested === 'object' && nested !== null ? (nested as Readonly<Record<string, unknown>>) : {};
+  // Whether the head is tied is a setting of the whole model, not of its text model.
+  const tied = outer.data['tie_word_embeddings'] ?? inner['tie_word_embeddings'];
+  const merged = { ...outer.data, ...inner, tie_word_embeddings: tied };
   const parsed = base.safeParse(merged);
   if (!parsed.success) {
     const [issue] = parsed.error.issues;

@@ -1,12 +1,15 @@
 /** Opens a decoder from its folder, written by this program or in the Hugging Face layout. */
+import { existsSync, statSync } from 'node:fs';
 import { join } from 'node:path';
 import { CheckpointError, GraphError } from '../../core/errors.js';
-import type { HeldDtype } from '../../core/safetensors.js';
+import { areEqualTensors, type HeldDtype } from '../../core/safetensors.js';
 import {
   checkWeights,
   CONFIG_FILE,
+  promisedTensors,
   readConfig,
   readWeights,
+  refuseUnread,
   tensorFiles,
   type TensorFiles,
   type Weights,
@@ -21,7 +24,7 @@ export interface LoadedDecoder extends Architecture {
 
 /**
  * Raises CheckpointError for a folder without config or weights, an architecture that is not covered, sizes that do not go together, the
- * first tensor that is missing or of another shape, and as `readWeights` for what cannot be held so.
+ * first tensor that is missing or of another shape, tensors that the architecture does not read, and as `readWeights` for what cannot be held so.
  */
 export function openDecoder(folder: string, part: ReadPart = 'words', held: HeldDtype = 'float32'): LoadedDecoder {
   const { config, contextSize, files, expected, stored } = findDecoder(folder, part);
@@ -35,7 +38,14 @@ export function checkDecoder(folder: string, part: ReadPart = 'words'): Architec
   return { config, contextSize };
 }
 
-interface FoundDecoder extends Architecture {
+/** Why a folder's config.json does not describe its weights; null if it does. Raises as `checkDecoder`. */
+export function remarkOnHead(folder: string): string | null {
+  const { config, tiedByConfig } = findDecoder(folder, 'words');
+  if (config.tie_word_embeddings === tiedByConfig) return null;
+  return `${join(folder, CONFIG_FILE)} says tie_word_embeddings: true, but lm_head.weight differs from the embeddings: editrl uses lm_head.weight. Set tie_word_embeddings to false there for programs that follow it.`;
+}
+
+interface FoundDecoder extends DescribedDecoder {
   readonly files: TensorFiles;
   /** Shapes by the names of the architecture. */
   readonly expected: ReadonlyMap<string, readonly number[]>;
@@ -44,19 +54,33 @@ interface FoundDecoder extends Architecture {
 }
 
 function findDecoder(folder: string, part: ReadPart): FoundDecoder {
-  const { config, contextSize } = describeDecoder(folder, part);
+  const described = describe(folder, part);
+  const { config } = described;
   requireSizes(config, join(folder, CONFIG_FILE));
   const files = tensorFiles(folder);
   const stored = storedNames(files, folder);
-  if (!config.tie_word_embeddings && !files.has(stored('lm_head.weight'))) {
+  if (!config.tie_word_embeddings && !files.has(stored(HEAD))) {
     throw new CheckpointError('the weights hold no lm_head.weight, and tie_word_embeddings is false', {
       where: folder,
       next: `If the output head shares the embeddings, say so in ${CONFIG_FILE}: "tie_word_embeddings": true.`,
     });
   }
   const expected = new Map([...decoderParameters(config)].map(([name, { shape }]) => [name, shape]));
-  return { config, contextSize, files, expected, stored };
+  const known = new Set([HEAD, ...expected.keys()].map(stored));
+  const ofOtherPart = part === 'words' ? [stored(VISUAL), ...IMAGE_TOKENIZERS] : IMAGE_TOKENIZERS;
+  refuseUnread(
+    folder,
+    files,
+    (name) => known.has(name) || WITHOUT_EFFECT.test(name) || ofOtherPart.some((prefix) => name.startsWith(prefix)),
+  );
+  return { ...described, files, expected, stored };
 }
+
+const HEAD = 'lm_head.weight';
+/** Prefixes of Emu3's image tokenizer beside its text model. */
+const IMAGE_TOKENIZERS = ['vqmodel.', 'model.vqmodel.'];
+/** Tables in older files, which the config implies. */
+const WITHOUT_EFFECT = /\.rotary_emb\.inv_freq$/;
 
 function requireSizes(config: DecoderConfig, where: string): void {
   try {
@@ -66,15 +90,52 @@ function requireSizes(config: DecoderConfig, where: string): void {
   }
 }
 
-/** The config in a folder's config.json, without the weights. Raises as `openDecoder` does. */
+/**
+ * The config of a folder's decoder, without its weights. As in transformers, an output head in the files that differs from the embeddings is the head,
+ * whatever config.json says. Raises as `openDecoder` does.
+ */
 export function describeDecoder(folder: string, part: ReadPart = 'words'): Architecture {
+  const { config, contextSize } = describe(folder, part);
+  return { config, contextSize };
+}
+
+interface DescribedDecoder extends Architecture {
+  /** What config.json alone says. */
+  readonly tiedByConfig: boolean;
+}
+
+function describe(folder: string, part: ReadPart): DescribedDecoder {
   const json = readConfig<Record<string, unknown>>(folder);
   // This program's own checkpoints hold the decoder's settings as they are.
-  if (!('model_type' in json) && 'vocab_size' in json) {
-    return { config: json as unknown as DecoderConfig, contextSize: null };
-  }
-  return readArchitecture(json, join(folder, CONFIG_FILE), part);
+  const read =
+    !('model_type' in json) && 'vocab_size' in json
+      ? { config: json as unknown as DecoderConfig, contextSize: null }
+      : readArchitecture(json, join(folder, CONFIG_FILE), part);
+  const { tie_word_embeddings: tiedByConfig } = read.config;
+  const tie_word_embeddings = tiedByConfig && !hasOwnHead(folder);
+  return { ...read, config: { ...read.config, tie_word_embeddings }, tiedByConfig };
 }
+
+/** Whether a folder has an output head that differs from its embeddings. False if they are not there yet. */
+function hasOwnHead(folder: string): boolean {
+  const files = promisedTensors(folder);
+  if (files.size === 0) return false;
+  const stored = storedNames(files, folder);
+  const places = [HEAD, 'model.embed_tokens.weight'].flatMap((own) => {
+    const name = stored(own);
+    const path = files.get(name);
+    return path === undefined || !existsSync(path) ? [] : [{ name, path }];
+  });
+  if (places.length < 2) return false;
+  const stats = places.map(({ path }) => statSync(path));
+  const key = JSON.stringify([places, stats.map(({ mtimeMs, size }) => [mtimeMs, size])]);
+  const found = ownHeads.get(key) ?? !areEqualTensors(places[0], places[1]);
+  ownHeads.set(key, found);
+  return found;
+}
+
+/** Results of comparisons, which read both tensors: a folder is described several times before it is opened. */
+const ownHeads = new Map<string, boolean>();
 
 /** Prefixes of tensor names here and in files of vision models: of the text model, of the head, and of the vision encoder. */
 const prefixes = [

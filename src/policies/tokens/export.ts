@@ -179,7 +179,9 @@ function exportedConfig(checkpoint: string, dtype: ExportedDtype): object {
   const named = 'torch_dtype' in whole ? 'torch_dtype' : 'dtype';
   const { text_config: text } = whole;
   const inner = typeof text === 'object' && text !== null && 'dtype' in text ? { text_config: { ...text, dtype } } : {};
-  return { ...whole, ...inner, [named]: dtype };
+  // The head of the files decides, and other programs follow their config.json.
+  const { tie_word_embeddings } = describeModel(checkpoint, readableParts(checkpoint));
+  return { ...whole, ...inner, [named]: dtype, tie_word_embeddings };
 }
 
 /** Whether a trait belongs to a family other than Llama and Qwen2, whose config.json is written here. */

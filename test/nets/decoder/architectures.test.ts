@@ -8,9 +8,10 @@ import { Graph } from '../../../src/graph/ir.js';
 import { modelTypes, readArchitecture } from '../../../src/nets/decoder/architectures.js';
 import { sequenceLogits } from '../../../src/nets/decoder/decoder.js';
 import { sequenceInputs } from '../../../src/nets/decoder/inputs.js';
-import { openDecoder } from '../../../src/nets/decoder/files.js';
+import { checkDecoder, describeDecoder, openDecoder, remarkOnHead } from '../../../src/nets/decoder/files.js';
 import { Sampler } from '../../../src/policies/tokens/rollout.js';
 import { RandomStream } from '../../../src/core/random.js';
+import { encodeSafetensors, readSafetensors, type FloatTensor } from '../../../src/core/safetensors.js';
 
 const fixtures = fileURLToPath(new URL('./fixtures', import.meta.url));
 
@@ -268,6 +269,75 @@ describe('a model folder', () => {
     ],
   ])('%s is refused in one message', (_, make, message) => {
     expect(() => openDecoder(make())).toThrow(message);
+  });
+
+  /** A copy of a fixture in one file whose tensors are changed. */
+  function withTensors(
+    name: (typeof names)[number],
+    change: (tensors: Map<string, FloatTensor>) => void,
+    config: Record<string, unknown> = {},
+  ): string {
+    const folder = changed(name, config);
+    const file = join(folder, 'model.safetensors');
+    const tensors = readSafetensors(file);
+    change(tensors);
+    writeFileSync(file, encodeSafetensors(tensors));
+    return folder;
+  }
+
+  const table = (tensors: Map<string, FloatTensor>): FloatTensor =>
+    tensors.get('model.embed_tokens.weight') ?? { shape: [], data: new Float32Array() };
+
+  it('has the head of its files, whatever its config says, and says so', () => {
+    const folder = withTensors('llama3', (tensors) => {
+      const { shape, data } = table(tensors);
+      tensors.set('lm_head.weight', { shape, data: data.map((value, i) => (i === 70 ? value + 1 : value)) });
+    });
+    const { config, weights } = openDecoder(folder);
+    expect(config.tie_word_embeddings).toBe(false);
+    expect(describeDecoder(folder).config.tie_word_embeddings).toBe(false);
+    expect(weights.get('lm_head.weight')?.data[70]).toBe((weights.get('model.embed_tokens.weight')?.data[70] ?? 0) + 1);
+    expect(remarkOnHead(folder)).toMatch(/lm_head\.weight differs/);
+  });
+
+  it('shares its embeddings with a head that equals them', () => {
+    const folder = withTensors('llama3', (tensors) => tensors.set('lm_head.weight', table(tensors)));
+    expect(openDecoder(folder).config.tie_word_embeddings).toBe(true);
+    expect(openDecoder(folder).weights.has('lm_head.weight')).toBe(false);
+    expect(remarkOnHead(folder)).toBeNull();
+  });
+
+  it('is tied as the whole model is, whatever its text model says', () => {
+    const whole = (outer: object, inner: object) => {
+      const sizes = { vocab_size: 8, hidden_size: 8, intermediate_size: 8, num_hidden_layers: 1 };
+      const text = { ...sizes, num_attention_heads: 1, ...inner };
+      return readArchitecture({ model_type: 'qwen2_5_vl', text_config: text, ...outer }, 'here').config;
+    };
+    const [yes, no] = [{ tie_word_embeddings: true }, { tie_word_embeddings: false }];
+    expect(
+      [whole(yes, no), whole(no, yes), whole({}, yes), whole(yes, {}), whole({}, {})].map(
+        (one) => one.tie_word_embeddings,
+      ),
+    ).toEqual([true, false, true, true, false]);
+  });
+
+  it.each([
+    ['biases that its config denies', 'llama3', 'model.layers.0.self_attn.q_proj.bias'],
+    ["a classifier's head", 'llama', 'score.weight'],
+    ['more layers than its config', 'qwen3', 'model.layers.3.mlp.up_proj.weight'],
+    ['norms of heads', 'llama', 'model.layers.1.self_attn.q_norm.weight'],
+    ['a second half of a vision encoder', 'qwen2_vl', 'model.visual.blocks.0.norm1.weight'],
+  ] as const)('is refused with %s, by the name of the tensor', (_, name, tensor) => {
+    const folder = withTensors(name, (tensors) => tensors.set(tensor, { shape: [1], data: new Float32Array(1) }));
+    for (const open of [checkDecoder, openDecoder])
+      expect(() => open(folder)).toThrow(`nothing reads these tensors: ${tensor}`);
+  });
+
+  it('may have what its config implies', () => {
+    const folder = withTensors('llama', (tensors) =>
+      tensors.set('model.layers.0.self_attn.rotary_emb.inv_freq', { shape: [4], data: new Float32Array(4) }),
+    );
+    expect(() => checkDecoder(folder)).not.toThrow();
   });
 
   it('may say its rotation in the words of older files', () => {
