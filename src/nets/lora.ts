@@ -16,7 +16,14 @@ export interface LoraSettings {
   readonly rslora: boolean;
   /** `all-linear` (all but the output head), a regular expression of whole names, or names of which a layer's is one or ends in one. */
   readonly targets: string | readonly string[];
+  /** Layers without an adapter that `targets` match; absent: none. */
+  readonly excluded?: string | readonly string[];
+  /** The only indexes of layers with an adapter, and the names of the lists that they count in (empty: any), for targets by their ends; absent: all. */
+  readonly transformed?: { readonly indexes: readonly number[]; readonly patterns: readonly string[] };
 }
+
+/** Maps the name of a layer or parameter here to its name in another program's model. */
+export type ModuleNames = (name: string) => string;
 
 /** An adapter of one model. */
 export interface Adapter {
@@ -32,45 +39,89 @@ export interface Adapter {
 const WEIGHT = '.weight';
 
 /**
- * The adapter of a model with these parameters, of which `linear` are the weights of linear layers and `head` is the output head. Raises
- * ConfigError for targets that match no layer.
+ * The adapter of a model with these parameters, of which `linear` are the weights of linear layers and `head` is the output head. `namings` are the
+ * names of layers that the settings may mean: the first under which a target matches count. Raises ConfigError for targets that match no layer.
  */
 export function adapterOf(
   settings: LoraSettings,
   linear: readonly string[],
   head: string,
   where = 'policy.lora.targets',
+  namings: readonly [ModuleNames, ...ModuleNames[]] = [(name) => name],
 ): Adapter {
-  const { rank, alpha, rslora, targets } = settings;
+  const { rank, alpha, rslora, targets, excluded = [], transformed } = settings;
   const layers = linear.map((name) => name.slice(0, -WEIGHT.length));
-  const unmatched = (target: string): ConfigError => {
-    const kinds = [...new Set(layers.map((name) => name.split('.').at(-1) ?? name))];
-    return new ConfigError(`'${target}' matches no linear layer`, {
-      where,
-      next: `The model's linear layers are called ${kinds.join(', ')}; 'all-linear' takes all but ${head}.`,
-    });
-  };
+  const [nameOf] = namings;
+  const isExcluded =
+    typeof excluded === 'string' ? wholeMatch(excluded, where) : (name: string) => excluded.some(endOf(name));
+  const isTransformed = transformed === undefined ? () => true : indexMatch(transformed, where);
   const chosen = new Set<string>();
-  if (typeof targets === 'string') {
-    const matches = targets === 'all-linear' ? (name: string) => name !== head : wholeMatch(targets, where);
-    layers.filter(matches).forEach((name) => chosen.add(name));
-    if (chosen.size === 0) throw unmatched(targets);
-  } else {
-    for (const target of targets) {
-      const found = layers.filter((name) => name === target || name.endsWith(`.${target}`));
-      if (found.length === 0) throw unmatched(target);
-      found.forEach((name) => chosen.add(name));
+  for (const target of typeof targets === 'string' ? [targets] : targets) {
+    const matches = typeof targets === 'string' ? wholeMatch(target, where) : (name: string) => endOf(name)(target);
+    const found =
+      targets === 'all-linear'
+        ? layers.filter((layer) => layer !== head)
+        : namings.map((names) => layers.filter((layer) => matches(names(layer)))).find(({ length }) => length > 0);
+    if (found === undefined) {
+      const kinds = [...new Set(layers.map((name) => name.split('.').at(-1) ?? name))];
+      throw new ConfigError(`'${target}' matches no linear layer`, {
+        where,
+        next: `The model's linear layers are called ${kinds.join(', ')}; 'all-linear' takes all but ${head}.`,
+      });
     }
+    for (const layer of found) {
+      const name = nameOf(layer);
+      if (!isExcluded(name) && (name === target || isTransformed(name))) chosen.add(layer);
+    }
+  }
+  if (chosen.size === 0) {
+    throw new ConfigError('exclude_modules and layers_to_transform leave no layer', { where });
   }
   return { rank, scale: alpha / (rslora ? Math.sqrt(rank) : rank), layers: chosen };
 }
 
+/** Whether a target names a layer: by its whole name, or by the end of it. */
+const endOf =
+  (name: string) =>
+  (target: string): boolean =>
+    name === target || name.endsWith(`.${target}`);
+
 function wholeMatch(pattern: string, where: string): (name: string) => boolean {
+  const expression = expressionOf(`^(?:${pattern})$`, pattern, where);
+  return (name) => expression.test(name);
+}
+
+/** Whether a layer's index, the first number in its name behind a list's name, is one of those. */
+function indexMatch(
+  { indexes, patterns }: NonNullable<LoraSettings['transformed']>,
+  where: string,
+): (name: string) => boolean {
+  const expressions =
+    patterns.length === 0
+      ? [/^.*?\.[^.]*\.(\d+)\./]
+      : patterns.map((pattern) => expressionOf(`^(?:.*?\\.)?(?:${pattern})\\.(\\d+)\\.`, pattern, where));
+  return (name) => {
+    const index = expressions.map((expression) => expression.exec(name)?.at(-1)).find((found) => found !== undefined);
+    return index !== undefined && indexes.includes(Number(index));
+  };
+}
+
+/** Python's spelling of some expressions, and JavaScript's. */
+const PYTHON: readonly (readonly [RegExp, string])[] = [
+  [/\(\?P</g, '(?<'],
+  [/\(\?P=(\w+)\)/g, '\\k<$1>'],
+  [/\\Z/g, '$'],
+  [/\\A/g, '^'],
+];
+
+function expressionOf(source: string, pattern: string, where: string): RegExp {
   try {
-    const expression = new RegExp(`^(?:${pattern})$`);
-    return (name) => expression.test(name);
+    return new RegExp(PYTHON.reduce((text, [python, own]) => text.replace(python, own), source));
   } catch (cause) {
-    throw new ConfigError(`'${pattern}' is no regular expression`, { where, cause });
+    throw new ConfigError(`'${pattern}' is no regular expression: ${(cause as Error).message}`, {
+      where,
+      next: 'Write it without features that only Python has, or list the names of the layers.',
+    });
   }
 }
 

@@ -25,7 +25,7 @@ import {
 } from '../models/files.js';
 import { blobDigest, cachedModel, cachedSnapshot, hubBaseOf, hubModelAt } from '../models/hub/cache.js';
 import { ipAdapterSchema, type IpAdapterConfig } from '../nets/flow/config.js';
-import { isAdapters, type Adapter, type LoraSettings } from '../nets/lora.js';
+import { isAdapters, type Adapter, type LoraSettings, type ModuleNames } from '../nets/lora.js';
 import { MERGE, readPeftConfig, type StoredLora } from './peft_config.js';
 
 export const ADAPTER_CONFIG_FILE = 'adapter_config.json';
@@ -33,13 +33,15 @@ export const ADAPTER_FILE = 'adapter_model.safetensors';
 /** Prefix of a parameter's name in PEFT's files. */
 const PREFIX = 'base_model.model.';
 
-const LORA_TENSOR = /^base_model\.model\.(.+)\.lora_[AB]\.weight$/;
+/** A tensor of a LoRA adapter: its layer, and which of both matrices. Some savers keep the adapter's name before `weight`. */
+const LORA_TENSOR = /^base_model\.model\.(.+)\.(lora_[AB])(?:\.[^.]+)?\.weight$/;
+/** What PEFT itself never loads: it is only known with the prefix. */
+const BARE_TENSOR = /^(?!base_model\.model\.).+\.lora_[AB](?:\.[^.]+)?\.weight$/;
+/** An adapter as a pickle. */
+const PICKLE = 'adapter_model.bin';
 
 /** In the header of the adapter's weights: the digest of the base's weights. */
 const BASE_DIGEST = 'base_model_sha256';
-
-/** Maps a parameter's name to its name within the model that PEFT adapts. */
-export type ModuleNames = (name: string) => string;
 
 const same: ModuleNames = (name) => name;
 
@@ -96,7 +98,7 @@ function baseJson(base: string): object {
 
 /** PEFT's description of an adapter. `task` is its task_type. */
 export function loraConfigJson(
-  { rank, alpha, rslora, targets }: LoraSettings,
+  { rank, alpha, rslora, targets, excluded, transformed }: LoraSettings,
   { base }: Pick<AdapterBase, 'base'>,
   task: 'CAUSAL_LM' | null,
 ): string {
@@ -107,6 +109,10 @@ export function loraConfigJson(
     r: rank,
     lora_alpha: alpha,
     target_modules: targets,
+    ...(excluded === undefined ? {} : { exclude_modules: excluded }),
+    ...(transformed === undefined
+      ? {}
+      : { layers_to_transform: transformed.indexes, layers_pattern: transformed.patterns }),
     lora_dropout: 0,
     bias: 'none',
     use_rslora: rslora,
@@ -167,21 +173,31 @@ export function readAdapterConfig(folder: string): StoredLora {
 
 /** The digest of the base that a folder's adapter was trained on; null if its file names none. */
 export function recordedBase(folder: string): string | null {
-  return readSafetensorsIndex(join(folder, ADAPTER_FILE)).metadata[BASE_DIGEST] ?? null;
+  return readSafetensorsIndex(adapterFile(folder)).metadata[BASE_DIGEST] ?? null;
 }
 
-/** An adapter for the layers that a file's targets match, limited to those with tensors if its description leaves some out. */
-export function asStored(
+/** The path of an adapter's weights. Raises CheckpointError if only a pickle is there. */
+function adapterFile(folder: string): string {
+  const path = join(folder, ADAPTER_FILE);
+  if (existsSync(path) || !existsSync(join(folder, PICKLE))) return path;
+  throw new CheckpointError(`there is no ${ADAPTER_FILE}; found: ${PICKLE}, a pickle, which is never loaded`, {
+    where: folder,
+    next: 'Save the adapter as safetensors: load it with PEFT and call save_pretrained(folder).',
+  });
+}
+
+/** `namings` with the one first that the tensors of a folder's adapter have. `layers` are the layers that could be adapted. */
+export function byFile(
   folder: string,
-  adapter: Adapter,
-  { partial }: Pick<StoredLora, 'partial'>,
-  names = same,
-): Adapter {
-  if (!partial) return adapter;
-  const { entries } = readSafetensorsIndex(join(folder, ADAPTER_FILE));
-  const stored = inPeft(names);
-  const isHeld = (layer: string): boolean => entries.has(stored(`${layer}.lora_A.weight`));
-  return { ...adapter, layers: new Set([...adapter.layers].filter(isHeld)) };
+  namings: readonly [ModuleNames, ...ModuleNames[]],
+  layers: readonly string[],
+): [ModuleNames, ...ModuleNames[]] {
+  const [first, ...others] = namings;
+  if (!existsSync(join(folder, ADAPTER_FILE))) return [first, ...others];
+  const names = readSafetensorsIndex(join(folder, ADAPTER_FILE)).entries.keys();
+  const held = new Set([...names].map((name) => LORA_TENSOR.exec(name)?.[1]));
+  const found = namings.find((nameOf) => layers.some((layer) => held.has(nameOf(layer)))) ?? first;
+  return [found, ...namings.filter((one) => one !== found)];
 }
 
 /** Shapes of an adapter's parameters by their names. */
@@ -218,14 +234,59 @@ function findAdapter(
   kind: TrainedAdapter['kind'],
   names: ModuleNames,
 ): { readonly files: TensorFiles; readonly stored: ModuleNames } {
-  const where = join(folder, ADAPTER_FILE);
+  const where = adapterFile(folder);
   const files = tensorsOf(where);
-  const stored = kind === 'lora' ? inPeft(names) : same;
+  if (kind === 'image_prompt') {
+    requireRead(
+      [...files.keys()].filter((name) => !parameters.has(name)),
+      where,
+    );
+    return { files, stored: same };
+  }
+  requireLora(where);
+  const held = new Map([...files.keys()].map((name) => [name.replace(LORA_TENSOR, `${PREFIX}$1.$2.weight`), name]));
+  const named = inPeft(names);
+  const stored: ModuleNames = (name) => held.get(named(name)) ?? named(name);
   const read = new Set([...parameters.keys()].map(stored));
-  const [unread, ...others] = [...files.keys()].filter((name) => !read.has(name));
-  if (unread === undefined) return { files, stored };
-  const count = others.length === 0 ? '' : ` (and ${others.length} more)`;
-  throw new CheckpointError(`the adapter holds a tensor that is no part of it here: ${unread}${count}`, {
+  requireRead(
+    [...files.keys()].filter((name) => !read.has(name)),
+    where,
+  );
+  const missing = [...parameters.keys()].map(stored).filter((name) => !files.has(name));
+  if (missing.length > 0) {
+    throw new CheckpointError(
+      `the adapter lacks ${missing.length} of ${parameters.size} tensors of the layers that ${ADAPTER_CONFIG_FILE} names: ${missing[0]}`,
+      {
+        where,
+        next: 'Save the whole adapter again, or name only the layers that have tensors: by target_modules, exclude_modules and layers_to_transform.',
+      },
+    );
+  }
+  return { files, stored };
+}
+
+/** Raises CheckpointError for a file that cannot be a LoRA adapter of any model. */
+function requireLora(where: string): void {
+  const { entries } = readSafetensorsIndex(where);
+  const empty = [...entries].find(([, { shape }]) => shape.includes(0))?.[0];
+  if (entries.size === 0 || empty !== undefined) {
+    throw new CheckpointError(`the adapter holds ${empty === undefined ? 'no tensors' : `no numbers in ${empty}`}`, {
+      where,
+      next: 'DeepSpeed ZeRO-3 writes such files if the weights are not gathered: save it again with stage3_gather_16bit_weights_on_model_save: true.',
+    });
+  }
+  const bare = [...entries.keys()].find((name) => BARE_TENSOR.test(name));
+  if (bare === undefined) return;
+  throw new CheckpointError(`the adapter's tensors lack PEFT's prefix '${PREFIX}': ${bare}`, {
+    where,
+    next: `Write '${PREFIX}' before each name. PEFT loads nothing of such a file, so merging it in Python gives the bare base.`,
+  });
+}
+
+function requireRead(unread: readonly string[], where: string): void {
+  if (unread.length === 0) return;
+  const count = unread.length === 1 ? '' : ` (and ${unread.length - 1} more)`;
+  throw new CheckpointError(`the adapter holds a tensor that is no part of it here: ${unread[0]}${count}`, {
     where,
     next: `Read are A and B of the linear layers that target_modules in ${ADAPTER_CONFIG_FILE} name. ${MERGE}`,
   });

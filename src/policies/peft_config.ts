@@ -11,8 +11,6 @@ import { PEFT_VERSION, peftDefaults } from './peft_defaults.js';
 /** A LoRA adapter as its file describes it. */
 export interface StoredLora {
   readonly lora: LoraSettings;
-  /** Whether some of the layers that match `lora.targets` have no adapter; the file's tensors show which ones have one. */
-  readonly partial: boolean;
   readonly base: string;
 }
 
@@ -45,6 +43,7 @@ const keys: Readonly<Record<keyof typeof peftDefaults, 'read' | 'no effect' | Re
   use_rslora: 'read',
   exclude_modules: 'read',
   layers_to_transform: 'read',
+  layers_pattern: 'read',
 
   revision: 'no effect',
   task_type: 'no effect',
@@ -52,8 +51,6 @@ const keys: Readonly<Record<keyof typeof peftDefaults, 'read' | 'no effect' | Re
   peft_version: 'no effect',
   inference_mode: 'no effect',
   lora_dropout: 'no effect',
-  // Only names the list that layers_to_transform indexes.
-  layers_pattern: 'no effect',
   // Settings of initializations and modes that other keys choose.
   megatron_core: 'no effect',
   loftq_config: 'no effect',
@@ -96,13 +93,18 @@ export const refusedKeys: readonly string[] = Object.entries(keys).flatMap(([key
   typeof meaning === 'object' ? [key] : [],
 );
 
-const schema = z.looseObject({
+const oneOrMore = <T extends z.ZodType>(one: T) => z.union([one, z.array(one)]).nullish();
+
+const schema = z.object({
   peft_type: z.literal(peftDefaults.peft_type),
   base_model_name_or_path: z.string().min(1),
   r: z.int().positive().default(peftDefaults.r),
   lora_alpha: z.number().positive().default(peftDefaults.lora_alpha),
   target_modules: z.union([z.string().min(1), z.array(z.string()).min(1)]),
   use_rslora: z.boolean().default(peftDefaults.use_rslora),
+  exclude_modules: oneOrMore(z.string()),
+  layers_to_transform: oneOrMore(z.int().nonnegative()),
+  layers_pattern: oneOrMore(z.string()),
 });
 
 /**
@@ -113,17 +115,46 @@ export function readPeftConfig(json: unknown, where: string): StoredLora {
   const parsed = schema.safeParse(json);
   if (!parsed.success) {
     const [issue] = parsed.error.issues;
+    if (issue.path[0] === 'base_model_name_or_path') {
+      throw new CheckpointError('the adapter names no base model in base_model_name_or_path', {
+        where,
+        next: 'Set base_model_name_or_path to the folder, or the name on the Hub, of the model that it was trained over.',
+      });
+    }
     throw new CheckpointError(`this adapter is not covered: ${issue.path.join('.')}: ${issue.message}`, {
       where,
       next: 'Covered is LoRA of one rank over linear layers.',
     });
   }
-  const { r, lora_alpha, use_rslora, target_modules, base_model_name_or_path, ...others } = parsed.data;
+  const { r, lora_alpha, use_rslora, target_modules, base_model_name_or_path, exclude_modules, ...layers } =
+    parsed.data;
+  const indexes = listOf(layers.layers_to_transform);
+  if (indexes.length > 0 && typeof target_modules === 'string') {
+    throw new CheckpointError(
+      'layers_to_transform goes with a list of target_modules, and found a regular expression',
+      {
+        where,
+        next: 'PEFT rejects this too. Name the layers in the expression, and remove layers_to_transform.',
+      },
+    );
+  }
+  const patterns = listOf(layers.layers_pattern).filter((pattern) => pattern !== '');
   return {
-    lora: { rank: r, alpha: lora_alpha, rslora: use_rslora, targets: target_modules },
-    partial: !isNothing(others.exclude_modules) || !isNothing(others.layers_to_transform),
+    lora: {
+      rank: r,
+      alpha: lora_alpha,
+      rslora: use_rslora,
+      targets: target_modules,
+      ...(isNothing(exclude_modules) ? {} : { excluded: exclude_modules ?? [] }),
+      ...(indexes.length === 0 ? {} : { transformed: { indexes, patterns } }),
+    },
     base: base_model_name_or_path,
   };
+}
+
+function listOf<T>(found: T | T[] | null | undefined): readonly T[] {
+  if (found === null || found === undefined) return [];
+  return Array.isArray(found) ? found : [found];
 }
 
 function requireKeys(json: Readonly<Record<string, unknown>>, where: string): void {

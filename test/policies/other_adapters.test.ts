@@ -1,13 +1,21 @@
-import { cpSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { cpSync, mkdtempSync, renameSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { afterAll, describe, expect, it } from 'vitest';
+import { encodeSafetensors, readSafetensors, type FloatTensor } from '../../src/core/safetensors.js';
 import { checkNeed } from '../../src/launch/preflight/needs.js';
 import { checkFlowModel, openFlowModel } from '../../src/policies/flow/load.js';
 import { peftDefaults } from '../../src/policies/peft_defaults.js';
 import { readPeftConfig } from '../../src/policies/peft_config.js';
-import { openModel } from '../../src/policies/tokens/adapter.js';
+import { descriptionOf } from '../../src/policies/adapter_files.js';
+import {
+  checkAdapters,
+  describeModel,
+  openModel,
+  peftNames,
+  withStoredAdapter,
+} from '../../src/policies/tokens/adapter.js';
 import { unrestricted } from '../../src/policies/tokens/format.js';
 import { TokenPolicy } from '../../src/policies/tokens/policy.js';
 
@@ -125,6 +133,186 @@ describe('adapters of a language model that peft saved', () => {
   });
 });
 
+describe('an adapter whose file and description differ', () => {
+  /** The adapter over q_proj of all layers, with other tensors. */
+  function withTensors(change: (tensors: Map<string, FloatTensor>) => Map<string, FloatTensor>, config = {}): string {
+    const folder = adapterOf('tokens', 'gaussian', config);
+    const file = join(folder, 'adapter_model.safetensors');
+    writeFileSync(file, encodeSafetensors(change(readSafetensors(file))));
+    return folder;
+  }
+  const none = (): Map<string, FloatTensor> => new Map();
+  const firstLayer = (tensors: Map<string, FloatTensor>): Map<string, FloatTensor> =>
+    new Map([...tensors].filter(([name]) => name.includes('.layers.0.')));
+  const renamed =
+    (from: RegExp, to: string) =>
+    (tensors: Map<string, FloatTensor>): Map<string, FloatTensor> =>
+      new Map([...tensors].map(([name, tensor]) => [name.replace(from, to), tensor]));
+
+  it.each<[string, () => string, RegExp]>([
+    ['no tensors', () => withTensors(none), /no tensors/],
+    ['no tensors beside exclude_modules', () => withTensors(none, { exclude_modules: ['lm_head'] }), /no tensors/],
+    ['no tensors beside layers_to_transform', () => withTensors(none, { layers_to_transform: [0, 1] }), /no tensors/],
+    ['one layer of three', () => withTensors(firstLayer), /lacks 4 of 6 tensors .*layers\.1\./],
+    [
+      'one layer of three beside exclude_modules',
+      () => withTensors(firstLayer, { exclude_modules: ['lm_head'] }),
+      /lacks 4 of 6 tensors/,
+    ],
+    [
+      'one layer of the two in layers_to_transform',
+      () => withTensors(firstLayer, { layers_to_transform: [0, 1] }),
+      /lacks 2 of 4 tensors/,
+    ],
+    [
+      'more layers than layers_to_transform',
+      () => withTensors((all) => all, { layers_to_transform: 1 }),
+      /no part of it/,
+    ],
+    [
+      'a layer that is excluded',
+      () => withTensors((all) => all, { exclude_modules: '.*layers\\.2\\..*' }),
+      /no part of it here: .*layers\.2\./,
+    ],
+    [
+      'tensors without numbers',
+      () =>
+        withTensors((all) => new Map([...all.keys()].map((name) => [name, { shape: [0], data: new Float32Array() }]))),
+      /no numbers in .*q_proj\.lora_A/,
+    ],
+    ["names without peft's prefix", () => withTensors(renamed(/^base_model\.model\./, '')), /lack PEFT's prefix/],
+    ['no base', () => adapterOf('tokens', 'gaussian', { base_model_name_or_path: null }), /names no base model/],
+    [
+      'a pickle',
+      () => {
+        const folder = adapterOf('tokens', 'gaussian');
+        renameSync(join(folder, 'adapter_model.safetensors'), join(folder, 'adapter_model.bin'));
+        return folder;
+      },
+      /found: adapter_model\.bin, a pickle/,
+    ],
+    [
+      'an expression that is none',
+      () => adapterOf('tokens', 'gaussian', { target_modules: '(?>q)_proj' }),
+      /no regular expression/,
+    ],
+    [
+      'layers_to_transform beside an expression',
+      () => adapterOf('tokens', 'gaussian', { target_modules: '.*q_proj', layers_to_transform: [0] }),
+      /goes with a list of target_modules/,
+    ],
+  ])('is refused with %s', (_, make, message) => {
+    const folder = make();
+    expect(() => checkTokens(folder)).toThrow(message);
+    expect(() => openModel(folder)).toThrow(message);
+  });
+
+  const merged = (folder: string): string =>
+    JSON.stringify([...openModel(folder).weights].map(([, { data }]) => [...data]));
+
+  it.each<[string, () => string]>([
+    ["the adapter's name in its tensors", () => withTensors(renamed(/\.weight$/, '.default.weight'))],
+    [
+      'an expression in the words of Python',
+      () => adapterOf('tokens', 'gaussian', { target_modules: '(?P<l>.*)\\.(q_proj)\\Z' }),
+    ],
+    [
+      'exclude_modules that name none of its layers',
+      () => adapterOf('tokens', 'gaussian', { exclude_modules: ['lm_head'] }),
+    ],
+    [
+      'layers_to_transform that name all of them',
+      () => adapterOf('tokens', 'gaussian', { layers_to_transform: [0, 1, 2], layers_pattern: 'layers' }),
+    ],
+  ])('is read with %s', (_, make) => {
+    const folder = make();
+    checkTokens(folder);
+    expect(merged(folder)).toBe(merged(adapterOf('tokens', 'gaussian')));
+  });
+
+  it('is read with the layers that it names alone', () => {
+    const folder = withTensors(firstLayer, { layers_to_transform: [0] });
+    checkTokens(folder);
+    const { adapter } = withStoredAdapter(describeModel(folder), folder);
+    expect([...adapter.layers]).toEqual(['model.layers.0.self_attn.q_proj']);
+  });
+});
+
+describe('an adapter of a model that reads pictures', () => {
+  const names = {
+    old: { words: 'model.layers', pictures: 'visual.blocks' },
+    new: { words: 'model.language_model.layers', pictures: 'model.visual.blocks' },
+  } as const;
+  const model = at('../nets/vision/fixtures/qwen2_5_vl');
+
+  /** Over q_proj and v_proj of its words, and with `pictures` over attn.proj of its vision encoder. */
+  function adapterOver(age: keyof typeof names, targets: string | string[], pictures = false): string {
+    const folder = mkdtempSync(join(root, 'seeing-'));
+    const weights = openModel(model, 'words and pictures').weights;
+    const tensors = new Map<string, FloatTensor>();
+    for (const [name, { shape }] of weights) {
+      const isAdapted = /self_attn\.[qv]_proj\.weight$/.test(name) || (pictures && /attn\.proj\.weight$/.test(name));
+      if (!isAdapted) continue;
+      const layer = name
+        .replace(/^model\.layers/, names[age].words)
+        .replace(/^visual\.blocks/, names[age].pictures)
+        .slice(0, -'.weight'.length);
+      const [outputs, inputs] = shape;
+      const filled = (shape: number[]): FloatTensor => ({
+        shape,
+        data: new Float32Array(shape[0] * shape[1]).fill(0.1),
+      });
+      tensors.set(`base_model.model.${layer}.lora_A.weight`, filled([2, inputs]));
+      tensors.set(`base_model.model.${layer}.lora_B.weight`, filled([outputs, 2]));
+    }
+    writeFileSync(join(folder, 'adapter_model.safetensors'), encodeSafetensors(tensors));
+    const config = { peft_type: 'LORA', base_model_name_or_path: model, r: 2, lora_alpha: 2, target_modules: targets };
+    writeFileSync(join(folder, 'adapter_config.json'), JSON.stringify(config));
+    return folder;
+  }
+
+  const swift = String.raw`^(model\.language_model(?=\.).*\.(q_proj|v_proj))$`;
+
+  it.each([
+    ['its old names', 'old', ['q_proj', 'v_proj']],
+    ['its new names', 'new', ['q_proj', 'v_proj']],
+    ["ms-swift's expression", 'new', swift],
+    ["ms-swift's expression over old names", 'old', swift],
+    ['an expression that leaves out the vision encoder', 'old', '^(?!.*visual).*(?:q_proj|v_proj).*'],
+    [
+      'whole new names',
+      'new',
+      /* of one layer */ ['model.language_model.layers.0.self_attn.q_proj', 'q_proj', 'v_proj'],
+    ],
+  ] as const)('is read under %s, with and without pictures', (_, age, targets) => {
+    const folder = adapterOver(age, typeof targets === 'string' ? targets : [...targets]);
+    for (const part of ['words', 'words and pictures'] as const) {
+      checkAdapters(folder, part);
+      const [found, base] = [openModel(folder, part).weights, openModel(model, part).weights];
+      const changed = [...found].flatMap(([name, { data }]) =>
+        data.some((value, i) => value !== base.get(name)?.data[i]) ? [name] : [],
+      );
+      expect(changed.every((name) => /^model\.layers\.\d\.self_attn\.[qv]_proj\.weight$/.test(name))).toBe(true);
+      expect(changed).toHaveLength(2 * openModel(model, part).config.num_hidden_layers);
+    }
+  });
+
+  it("is written under transformers' names for it, though a run reads words alone", () => {
+    const [config, description] = [describeModel(model), descriptionOf(model)];
+    expect(peftNames({ config, description })('model.layers.0.x')).toBe('model.language_model.layers.0.x');
+    expect(peftNames({ config })('model.layers.0.x')).toBe('model.layers.0.x');
+  });
+
+  it('may change its vision encoder', () => {
+    for (const age of ['old', 'new'] as const) {
+      const folder = adapterOver(age, ['q_proj', 'v_proj', 'attn.proj'], true);
+      checkAdapters(folder, 'words and pictures');
+      const { adapter } = withStoredAdapter(describeModel(folder, 'words and pictures'), folder);
+      expect(adapter.layers.has('visual.blocks.0.attn.proj')).toBe(true);
+    }
+  });
+});
+
 describe('adapters of a flow model that peft saved', () => {
   it('some layers are left out by exclude_modules', () => {
     const folder = adapterOf('flow', 'exclude_modules');
@@ -166,7 +354,7 @@ describe('keys of adapter_config.json', () => {
     { auto_mapping: { base_model_class: 'X', parent_library: 'y' }, megatron_core: 'other' },
     { rank_pattern: null, alpha_pattern: null },
   ])('%j asks for nothing', (change) => {
-    expect(read(change)).toMatchObject({ base: 'base', lora: { rank: 8, alpha: 8 }, partial: false });
+    expect(read(change)).toMatchObject({ base: 'base', lora: { rank: 8, alpha: 8 } });
   });
 
   it.each([

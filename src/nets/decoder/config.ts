@@ -4,7 +4,7 @@ import { RandomStream } from '../../core/random.js';
 import type { FloatTensor } from '../../core/safetensors.js';
 import type { Shape } from '../../graph/ir.js';
 import { sizeOf } from '../../graph/ir.js';
-import { adapterOf, adapterParameters, type Adapter, type LoraSettings } from '../lora.js';
+import { adapterOf, adapterParameters, type Adapter, type LoraSettings, type ModuleNames } from '../lora.js';
 import type { NormScale } from '../layers.js';
 import type { RotarySettings } from './rope.js';
 import { partOf, visionParameters, type TrainedParts, type VisionConfig } from '../vision/config.js';
@@ -174,19 +174,25 @@ export function decoderParameters(config: DecoderConfig): Map<string, { readonly
 }
 
 /**
- * The decoder with an adapter on those of its `parts` that are trained (default: all). Raises ConfigError for targets that match none of their
- * layers.
+ * The decoder with an adapter on those of its `parts` that are trained (default: all), by names as in `adapterOf`. Raises ConfigError for targets that
+ * match none of their layers.
  */
 export function withAdapter(
   config: DecoderConfig,
   settings: LoraSettings,
   parts: TrainedParts | null = null,
   where?: string,
+  namings?: readonly [ModuleNames, ...ModuleNames[]],
 ): DecoderConfig & { adapter: Adapter } {
-  const linear = [...decoderParameters(config)].flatMap(([name, { kind }]) =>
-    (kind === 'weight' || kind === 'residual') && parts?.[partOf(name)] !== false ? [name] : [],
+  const linear = linearWeights(config).filter((name) => parts?.[partOf(name)] !== false);
+  return { ...config, adapter: adapterOf(settings, linear, 'lm_head', where, namings) };
+}
+
+/** The names of the weights of all linear layers. */
+export function linearWeights(config: DecoderConfig): string[] {
+  return [...decoderParameters(config)].flatMap(([name, { kind }]) =>
+    kind === 'weight' || kind === 'residual' ? [name] : [],
   );
-  return { ...config, adapter: adapterOf(settings, linear, 'lm_head', where) };
 }
 
 /** Names and shapes of the parameters of the decoder's adapter. */

@@ -15,6 +15,7 @@ import {
   type Weights,
 } from '../../models/files.js';
 import { readArchitecture, type Architecture, type ReadPart } from './architectures.js';
+import type { ModuleNames } from '../lora.js';
 import { VISUAL } from '../vision/config.js';
 import { checkDecoderConfig, decoderParameters, type DecoderConfig } from './config.js';
 
@@ -146,15 +147,22 @@ const prefixes = [
   { model: 'model.text_model.', head: '', visual: '' },
 ] as const;
 
-/** From a parameter's name to that in the files. */
-export function storedNames(files: Pick<TensorFiles, 'has'>, folder: string): (name: string) => string {
-  const found = prefixes.find(({ model }) => files.has(`${model}embed_tokens.weight`));
-  if (found === undefined) {
-    const allowed = prefixes.map(({ model }) => `${model}embed_tokens.weight`).join(', ');
-    throw new CheckpointError(`the weights hold no embeddings; allowed names: ${allowed}`, { where: folder });
-  }
-  return (name) => {
-    if (name.startsWith(VISUAL)) return `${found.visual}${name}`;
-    return name.startsWith('model.') ? `${found.model}${name.slice('model.'.length)}` : `${found.head}${name}`;
+type Prefix = (typeof prefixes)[number];
+
+const nameUnder =
+  ({ model, head, visual }: Prefix): ModuleNames =>
+  (name) => {
+    if (name.startsWith(VISUAL)) return `${visual}${name}`;
+    return name.startsWith('model.') ? `${model}${name.slice('model.'.length)}` : `${head}${name}`;
   };
+
+/** The names that versions of transformers give to layers and parameters: of a model of words alone, of one with pictures since 4.52, and others. */
+export const namings = prefixes.map(nameUnder) as [ModuleNames, ModuleNames, ...ModuleNames[]];
+
+/** From a parameter's name to that in the files. */
+export function storedNames(files: Pick<TensorFiles, 'has'>, folder: string): ModuleNames {
+  const found = prefixes.find(({ model }) => files.has(`${model}embed_tokens.weight`));
+  if (found !== undefined) return nameUnder(found);
+  const allowed = prefixes.map(({ model }) => `${model}embed_tokens.weight`).join(', ');
+  throw new CheckpointError(`the weights hold no embeddings; allowed names: ${allowed}`, { where: folder });
 }

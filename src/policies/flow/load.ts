@@ -26,7 +26,6 @@ import {
   ADAPTER_FILE,
   adapterLayout,
   adapterWeights,
-  asStored,
   baseOf,
   checkAdapterWeights,
   describeAdapter,
@@ -128,7 +127,7 @@ function storedAdapter(
     return { kind: found.kind, adapter: null, parameters: new Map(own) };
   }
   const where = `target_modules in ${join(folder, ADAPTER_CONFIG_FILE)}`;
-  const adapter = asStored(folder, flowAdapter(config, found.lora, where), found);
+  const adapter = flowAdapter(config, found.lora, where);
   const shapes = flowParameters(config);
   return { kind: found.kind, adapter, parameters: adapterParameters(adapter, (name) => must(shapes.get(name), name)) };
 }

@@ -6,20 +6,20 @@ import type { Weights } from '../../models/files.js';
 import type { ReadPart } from '../../nets/decoder/architectures.js';
 import {
   decoderAdapter,
-  decoderParameters,
   hasVision,
+  linearWeights,
   withAdapter,
   type DecoderConfig,
 } from '../../nets/decoder/config.js';
-import { describeDecoder, openDecoder } from '../../nets/decoder/files.js';
-import { initAdapter, type Adapter, type LoraSettings } from '../../nets/lora.js';
+import { describeDecoder, namings, openDecoder } from '../../nets/decoder/files.js';
+import { initAdapter, type Adapter, type LoraSettings, type ModuleNames } from '../../nets/lora.js';
 import { seeingTypes } from '../../nets/vision/architecture.js';
-import { VISUAL, type TrainedParts } from '../../nets/vision/config.js';
+import type { TrainedParts } from '../../nets/vision/config.js';
 import {
   ADAPTER_CONFIG_FILE,
   adapterWeights,
-  asStored,
   baseOf,
+  byFile,
   checkAdapterWeights,
   descriptionOf,
   digestOfWeights,
@@ -28,7 +28,6 @@ import {
   readAdapterConfig,
   recordedBase,
   refuseOtherBase,
-  type ModuleNames,
 } from '../adapter_files.js';
 import { isTrained, type AdapterOrigin, type PolicyModel } from './model.js';
 
@@ -56,13 +55,30 @@ export function referenceWeights(model: PolicyModel): Weights {
   return new Map([...weights].map((entry) => [entry[0], kept(entry)]));
 }
 
-/** Maps the layers of a model that sees to their names in transformers' model of it, which PEFT adapts; other models use the names of their files. */
-export function peftNames(config: DecoderConfig): ModuleNames {
-  if (!hasVision(config)) return (name) => name;
-  return (name) => {
-    if (name.startsWith(VISUAL)) return `model.${name}`;
-    return name.startsWith('model.') ? `model.language_model.${name.slice('model.'.length)}` : name;
-  };
+/** A model's config, and the config.json of its folder if it has one. */
+type Described = Pick<PolicyModel, 'config' | 'description'>;
+
+/** Whether transformers' model of it reads pictures, though a run may train it on words alone. */
+function isSeeing({ config, description }: Described): boolean {
+  return hasVision(config) || (description !== undefined && isSeeingJson(description));
+}
+
+function isSeeingJson(description: string): boolean {
+  const { model_type, vision_config } = JSON.parse(description) as Record<string, unknown>;
+  return vision_config !== undefined && seeingTypes.includes(String(model_type));
+}
+
+/** Maps a model's layers to their names in transformers' model of it, which PEFT adapts. */
+export function peftNames(model: Described): ModuleNames {
+  const [ofWords, ofPictures] = namings;
+  return isSeeing(model) ? ofPictures : ofWords;
+}
+
+/** Maps a model's layers to their names in the file of a folder's adapter, and further names that its settings may mean. */
+function storedNamings(config: DecoderConfig, folder: string): [ModuleNames, ...ModuleNames[]] {
+  const names = peftNames({ config });
+  const layers = linearWeights(config).map((name) => name.slice(0, -'.weight'.length));
+  return byFile(folder, [names, ...namings.filter((one) => one !== names)], layers);
 }
 
 /** A decoder with an adapter. */
@@ -93,15 +109,14 @@ export function adaptFrom(config: DecoderConfig, frozen: Weights, folder: string
  * A decoder's config with the adapter of a folder. Raises CheckpointError as `readAdapterConfig` does, ConfigError for targets that match no layer.
  */
 export function withStoredAdapter(config: DecoderConfig, folder: string): AdaptedDecoder['config'] {
-  const stored = readAdapterConfig(folder);
   const where = `target_modules in ${join(folder, ADAPTER_CONFIG_FILE)}`;
-  const adapted = withAdapter(config, ownTargets(config, stored.lora), null, where);
-  return { ...adapted, adapter: asStored(folder, adapted.adapter, stored, peftNames(config)) };
+  return withAdapter(config, readAdapterConfig(folder).lora, null, where, storedNamings(config, folder));
 }
 
 /** The weights of a folder's adapter, under its model's names for them. Raises CheckpointError as `adapterWeights` does. */
 export function storedAdapterWeights(folder: string, adapted: AdaptedDecoder['config']): Weights {
-  return adapterWeights(folder, decoderAdapter(adapted), 'lora', peftNames(adapted));
+  const [names] = storedNamings(adapted, folder);
+  return adapterWeights(folder, decoderAdapter(adapted), 'lora', names);
 }
 
 /** Checks a folder's adapter and those below it without reading their weights. Raises as `openModel` for problems in them. */
@@ -109,28 +124,22 @@ export function checkAdapters(folder: string, part: ReadPart = 'words'): void {
   if (!holdsAdapter(folder)) return;
   checkAdapters(baseOf(folder), part);
   const adapted = withStoredAdapter(describeModel(folder, part), folder);
-  checkAdapterWeights(folder, decoderAdapter(adapted), 'lora', peftNames(adapted));
+  const [names] = storedNamings(adapted, folder);
+  checkAdapterWeights(folder, decoderAdapter(adapted), 'lora', names);
 }
 
 /** Lists the adapted layers of a model that sees one by one: the targets alone do not tell which parts are adapted. */
-export function listedTargets({ adapter, ...config }: AdaptedModel['config'], lora: LoraSettings): LoraSettings {
-  if (!hasVision(config)) return lora;
-  return { ...lora, targets: [...adapter.layers].map(peftNames(config)) };
-}
-
-/** The targets of an adapter's file, under this program's names for its layers. */
-export function ownTargets(config: DecoderConfig, lora: LoraSettings): LoraSettings {
-  if (!hasVision(config) || typeof lora.targets === 'string') return lora;
-  const names = peftNames(config);
-  const own = new Map([...decoderParameters(config).keys()].map((name) => [names(name), name]));
-  const layerOf = (target: string): string => own.get(`${target}.weight`)?.slice(0, -'.weight'.length) ?? target;
-  return { ...lora, targets: lora.targets.map(layerOf) };
+export function listedTargets(
+  model: Described & { readonly config: AdaptedModel['config'] },
+  lora: LoraSettings,
+): LoraSettings {
+  if (!isSeeing(model)) return lora;
+  return { ...lora, targets: [...model.config.adapter.layers].map(peftNames(model)) };
 }
 
 /** Which parts of a folder's model can be read: the vision encoder too, if its adapter or one it stacks on was trained with it. */
 export function readableParts(folder: string): ReadPart {
-  const { model_type, vision_config } = JSON.parse(descriptionOf(folder)) as Record<string, unknown>;
-  return vision_config !== undefined && seeingTypes.includes(String(model_type)) ? 'words and pictures' : 'words';
+  return isSeeingJson(descriptionOf(folder)) ? 'words and pictures' : 'words';
 }
 
 /** A model's settings and weights; for an adapter's folder, its base's with the adapter applied. */

@@ -44,10 +44,17 @@ export function loadPolicy<P extends TokenPrompt>(
   requireTokens(format, describeModel(folder, part).vocab_size, folder);
   const { config, weights } = openModel(folder, part, held);
   const seeing = parts === null ? {} : { trains: parts, files: processorFiles(folder) };
-  if (fresh === null) return { config, format, weights, description: descriptionOf(folder), ...seeing };
+  const description = descriptionOf(folder);
+  if (fresh === null) return { config, format, weights, description, ...seeing };
   const adapted = adapt(config, weights, fresh.lora, { seed: fresh.seed, parts });
-  const lora = listedTargets(adapted.config, fresh.lora);
-  return { ...adapted, format, adapter: { lora, base: folder, baseDigest: digestOfWeights(folder) }, ...seeing };
+  const lora = listedTargets({ ...adapted, description }, fresh.lora);
+  return {
+    ...adapted,
+    format,
+    description,
+    adapter: { lora, base: folder, baseDigest: digestOfWeights(folder) },
+    ...seeing,
+  };
 }
 
 const processorNames = [PROCESSOR_FILE, VIDEO_PROCESSOR_FILE, NESTED_PROCESSOR_FILE];

@@ -58,7 +58,7 @@ export class TokenPolicy<P extends TokenPrompt = TokenPrompt>
       reference: keepReference ? referenceWeights(model) : null,
       optimizer,
       layout: isAdapted(model)
-        ? adapterLayout(model.adapter, 'lora', peftNames(model.config))
+        ? adapterLayout(model.adapter, 'lora', peftNames(model))
         : { ...ownLayout, beside: frozenWeights(model) },
       base: isAdapted(model) ? model.adapter : null,
       hiddenStates: true,
