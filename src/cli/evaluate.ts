@@ -4,7 +4,7 @@ import { CheckpointError, UsageError } from '../core/errors.js';
 import type { Launcher } from '../launch/launcher.js';
 import { noView, openView, type View } from '../launch/live/view.js';
 import type { EvaluationChanges, EvaluationSubject } from '../launch/evaluation.js';
-import { parseCheckpointChoice, type CheckpointChoice } from '../run/chosen_checkpoint.js';
+import { namedCheckpoint, parseRunSpec, type CheckpointChoice } from '../run/chosen_checkpoint.js';
 import { findRun } from '../run/find.js';
 import { encodeLine } from '../run/journal.js';
 import { evaluatedAt, readEvaluation, type EvaluationReport } from '../run/report/evaluation.js';
@@ -70,7 +70,7 @@ export const evaluateVerb: Action = {
       .option('json', { type: 'boolean', default: false, describe: 'print one JSON document, for machines' })
       .option('exp-dir', expDirOption)
       .example('$0 evaluate sft_s__rl_s', 'its last checkpoint, by its own held-out data')
-      .example('$0 evaluate sft_s__rl_s@100 --against sft_s__rl_s@0', 'what 100 iterations changed, prompt by prompt')
+      .example('$0 evaluate sft_s__rl_s@best --against sft_s__rl_s@60', 'two checkpoints, compared prompt by prompt')
       .example('$0 evaluate sft_s__rl_s --data my/bench.jsonl --measure ground_score', 'other data, another measure')
       .example('$0 evaluate configs/text_plain.jsonnet --model exported', 'a folder that editrl export wrote'),
   run: async (args) => {
@@ -108,7 +108,7 @@ export const evaluateVerb: Action = {
 
 /** What is to be evaluated, and what it is compared with. Raises UsageError for flags that do not go together. */
 async function subjectsOf(args: Arguments): Promise<EvaluationSubject[]> {
-  const { evaluatedModel, evaluatedRun, parseRunSpec } = await import('../launch/evaluation.js');
+  const { evaluatedModel, evaluatedRun } = await import('../launch/evaluation.js');
   const [named, checkpoint, against, expDir] = ['what', 'checkpoint', 'against', 'exp-dir'].map((one) =>
     text(args, one),
   );
@@ -134,15 +134,11 @@ async function subjectsOf(args: Arguments): Promise<EvaluationSubject[]> {
       next: 'A run is evaluated with its own settings. Name a config, and the model by --model.',
     });
   }
-  const spec = parseRunSpec(named);
-  if (checkpoint !== '' && named !== spec.name) {
-    throw new UsageError(`found ${named} and --checkpoint ${checkpoint}; allowed: one of the two`);
-  }
-  const choice = checkpoint === '' ? spec.checkpoint : parseCheckpointChoice(checkpoint, '--checkpoint');
+  const own = namedCheckpoint(named, checkpoint);
   const of = (name: string, at: CheckpointChoice): EvaluationSubject =>
     evaluatedRun(findRun(name, expDir === '' ? undefined : expDir), at, changes);
   const other = against === '' ? null : parseRunSpec(against);
-  return [of(spec.name, choice), ...(other === null ? [] : [of(other.name, other.checkpoint)])];
+  return [of(own.name, own.checkpoint), ...(other === null ? [] : [of(other.name, other.checkpoint)])];
 }
 
 /** How often a run that trains on may be faster than the look for its last checkpoint. */

@@ -5,7 +5,7 @@ import { EditrlError, UsageError } from '../core/errors.js';
 import { diskError } from '../core/files.js';
 import { stagingFolder, sweepStaging } from '../core/staging.js';
 import type { WholeCheckpoint } from '../run/checkpoints.js';
-import { chosenCheckpoint, parseCheckpointChoice } from '../run/chosen_checkpoint.js';
+import { chosenCheckpoint, namedCheckpoint } from '../run/chosen_checkpoint.js';
 import { findRun } from '../run/find.js';
 import type { ExportedDtype, ExportedFormat } from '../policies/tokens/export.js';
 import type { RunPaths } from '../run/paths.js';
@@ -18,7 +18,11 @@ export const exportVerb: Action = {
   positionals: '<run>',
   build: (yargs) =>
     yargs
-      .positional('run', { type: 'string', demandOption: true, describe: 'the run_name, or its folder' })
+      .positional('run', {
+        type: 'string',
+        demandOption: true,
+        describe: 'RUN or RUN@CHECKPOINT: the run_name, or its folder',
+      })
       .option('out', {
         type: 'string',
         requiresArg: true,
@@ -52,13 +56,14 @@ export const exportVerb: Action = {
       .option('json', { type: 'boolean', default: false, describe: 'print one JSON document, for machines' })
       .option('exp-dir', expDirOption)
       .example('$0 export text_plain --out exported', 'the last checkpoint')
+      .example('$0 export text_plain@best --out exported', 'the best by the held-out evaluations')
       .example('$0 export text_plain --format merged --dtype bfloat16 --out exported', 'ready for transformers or vLLM')
       .example('$0 export text_plain --hub me/text_plain', 'published; HF_TOKEN has to allow it'),
   run: async (args) => {
     const expDir = text(args, 'exp-dir');
-    const paths = findRun(text(args, 'run'), expDir === '' ? undefined : expDir);
-    const choice = parseCheckpointChoice(text(args, 'checkpoint') || 'last', '--checkpoint');
-    const checkpoint = chosenCheckpoint(paths, choice);
+    const named = namedCheckpoint(text(args, 'run'), text(args, 'checkpoint'));
+    const paths = findRun(named.name, expDir === '' ? undefined : expDir);
+    const checkpoint = chosenCheckpoint(paths, named.checkpoint);
     if (text(args, 'hub') !== '') return publish(args, paths, checkpoint);
     if (text(args, 'out') === '') {
       throw new UsageError('neither --out nor --hub is given', { next: 'Name a folder, or a repository of the Hub.' });
@@ -80,6 +85,7 @@ export const exportVerb: Action = {
       });
     }
     const dtype = (asked || 'float32') as ExportedDtype;
+    warnOfRounding(dtype);
     const out = resolve(text(args, 'out'));
     const json = flag(args, 'json');
     const { iteration } = checkpoint;
@@ -100,6 +106,11 @@ export const exportVerb: Action = {
   },
 };
 
+function warnOfRounding(dtype: ExportedDtype): void {
+  if (dtype === 'float32') return;
+  printError(`warning: ${dtype} rounds the weights, so the exported model's answers differ from the run's`);
+}
+
 /** `--hub`: publishes the model as a commit of a repository instead of a folder. */
 async function publish(args: Arguments, paths: RunPaths, checkpoint: WholeCheckpoint): Promise<number> {
   if (text(args, 'out') !== '') {
@@ -110,13 +121,15 @@ async function publish(args: Arguments, paths: RunPaths, checkpoint: WholeCheckp
     import('../models/hub/environment.js'),
   ]);
   const { iteration, dir } = checkpoint;
+  const dtype = (text(args, 'dtype') || 'float32') as ExportedDtype;
+  warnOfRounding(dtype);
   const published = await publishCheckpoint(
     {
       paths,
       checkpoint: dir,
       iteration,
       format: (text(args, 'format') || null) as 'adapter' | 'merged' | null,
-      dtype: (text(args, 'dtype') || 'float32') as ExportedDtype,
+      dtype,
       repository: text(args, 'hub'),
       branch: text(args, 'branch') || MAIN,
       private: !flag(args, 'public'),

@@ -18,7 +18,7 @@ interface Entry {
 }
 
 /** The table of verbs; each is a file beside this one and a line here. */
-const verbs: Readonly<Record<string, Entry>> = {
+export const verbs: Readonly<Record<string, Entry>> = {
   run: { summary: 'train what a config describes', load: async () => (await import('./run.js')).runVerb },
   sweep: { summary: 'run a matrix to its result table', load: async () => (await import('./sweep.js')).sweepVerb },
   cell: {

@@ -19,7 +19,7 @@ export const scoreVerb: Action = {
         describe: 'ask judges and reward servers, too; an embedded judge is started',
       })
       .option('json', { type: 'boolean', default: false, describe: 'print one JSON document, for machines' })
-      .example('$0 score configs/text_answers.jsonnet --rows 20', 'prompt, answer, score and parts, for each term')
+      .example('$0 score configs/text_plain.jsonnet --rows 20', 'prompt, answer, score and parts, for each term')
       .example('$0 score own.jsonnet --deep', 'with what its judge says of them'),
   run: async (args) => {
     const count = wholeNumber(args, 'rows', 1) ?? 1;

@@ -10,7 +10,7 @@ import { stagingFolder, sweepStaging } from '../core/staging.js';
 import { hubKey, type RunResolver } from '../models/reference.js';
 import { isTrainable, recipeOf } from '../recipes/settings.js';
 import { listCheckpoints, manifestDigest, requireWhole } from '../run/checkpoints.js';
-import { chosenCheckpoint, parseCheckpointChoice, type CheckpointChoice } from '../run/chosen_checkpoint.js';
+import { chosenCheckpoint, parseRunSpec, type CheckpointChoice } from '../run/chosen_checkpoint.js';
 import { findRun } from '../run/find.js';
 import { linkFolder } from '../run/fork.js';
 import { iterationName, RunPaths } from '../run/paths.js';
@@ -51,13 +51,6 @@ export interface EvaluationSubject {
 
 /** The sections of settings that an evaluation depends on, of which `--set` may name keys. */
 const SECTIONS = ['data', 'environment', 'launch', 'policy', 'reader', 'reward', 'rollout', 'validation'];
-
-/** `RUN`, or `RUN@CHECKPOINT`: an iteration, `last` or `best`. A name of a run holds no `@`. */
-export function parseRunSpec(spec: string): { readonly name: string; readonly checkpoint: CheckpointChoice } {
-  const at = spec.lastIndexOf('@');
-  if (at < 0 || existsSync(spec)) return { name: spec, checkpoint: 'last' };
-  return { name: spec.slice(0, at), checkpoint: parseCheckpointChoice(spec.slice(at + 1), spec) };
-}
 
 /** A run's checkpoint. Raises what reading the run raises, and UsageError for a run that has nothing to evaluate. */
 export function evaluatedRun(paths: RunPaths, choice: CheckpointChoice, changes: EvaluationChanges): EvaluationSubject {

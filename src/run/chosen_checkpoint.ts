@@ -1,4 +1,5 @@
 /** Which checkpoint of a run a person means. */
+import { existsSync } from 'node:fs';
 import { CheckpointError, UsageError } from '../core/errors.js';
 import { bestOf, evaluatedValues, usualMeasure } from './best_checkpoint.js';
 import { latestWhole, listCheckpoints, requireWhole, type WholeCheckpoint } from './checkpoints.js';
@@ -14,6 +15,21 @@ export function parseCheckpointChoice(text: string, where: string): CheckpointCh
   if (text === 'last' || text === 'best') return text;
   if (/^\d+$/.test(text)) return Number(text);
   throw new UsageError(`${where}: found '${text}'; allowed: the iteration of a checkpoint, last or best`);
+}
+
+/** `RUN`, or `RUN@CHECKPOINT`: an iteration, `last` or `best`. A run's name contains no `@`. Raises UsageError for any other checkpoint. */
+export function parseRunSpec(spec: string): { readonly name: string; readonly checkpoint: CheckpointChoice } {
+  const at = spec.lastIndexOf('@');
+  if (at < 0 || existsSync(spec)) return { name: spec, checkpoint: 'last' };
+  return { name: spec.slice(0, at), checkpoint: parseCheckpointChoice(spec.slice(at + 1), spec) };
+}
+
+/** The run and the checkpoint that `RUN[@CHECKPOINT]` and `--checkpoint` name. Raises UsageError if both name a checkpoint. */
+export function namedCheckpoint(spec: string, flag: string): ReturnType<typeof parseRunSpec> {
+  const named = parseRunSpec(spec);
+  if (flag === '') return named;
+  if (named.name !== spec) throw new UsageError(`found ${spec} and --checkpoint ${flag}; allowed: one of the two`);
+  return { name: named.name, checkpoint: parseCheckpointChoice(flag, '--checkpoint') };
 }
 
 /** The whole checkpoint that is meant, with remarks on others in its `problems`. Raises CheckpointError if there is none. */

@@ -2,7 +2,7 @@ import { existsSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from 
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 import { exportVerb } from '../../src/cli/export.js';
-import { UsageError } from '../../src/core/errors.js';
+import { CheckpointError, UsageError } from '../../src/core/errors.js';
 import { encodeSafetensors } from '../../src/core/safetensors.js';
 import { saveCheckpoint } from '../../src/run/checkpoints.js';
 import { capture, RunFolder } from './run_directory.js';
@@ -30,6 +30,25 @@ async function exported(files: Readonly<Record<string, string | Uint8Array>>, fl
   expect(await exportVerb.run(args)).toBe(0);
   return out;
 }
+
+describe('the exported checkpoint', () => {
+  it('is named behind the run, as evaluate takes it, or by --checkpoint', async () => {
+    const files = { 'policy.safetensors': weights, 'config.json': '{"codebook_size":64}', ...training };
+    saveCheckpoint(runs.make('run', 'finished'), 2, files);
+    await exported(files, { run: 'run@2' });
+    expect(said.out).toContain('run, iteration 2, as checkpoint in ');
+    const refused = exportVerb.run({ run: 'run@2', checkpoint: 'last', 'exp-dir': runs.dir, out: join(runs.dir, 'b') });
+    await expect(refused).rejects.toThrow(UsageError);
+    const best = exportVerb.run({ run: 'run@best', 'exp-dir': runs.dir, out: join(runs.dir, 'b') });
+    await expect(best).rejects.toThrow(CheckpointError);
+  });
+
+  it('is said to answer otherwise if its weights are rounded', async () => {
+    const config = JSON.stringify({ model_type: 'qwen2', vocab_size: 3 });
+    await exported({ 'policy.safetensors': weights, 'config.json': config }, { format: 'merged', dtype: 'bfloat16' });
+    expect(said.error).toContain('bfloat16 rounds the weights');
+  });
+});
 
 describe('an exported folder', () => {
   it('of a language model has the card, and is said', async () => {

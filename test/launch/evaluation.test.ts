@@ -4,11 +4,11 @@ import { describe, expect, it } from 'vitest';
 import {
   evaluatedModel,
   evaluatedRun,
-  parseRunSpec,
   requireCommonNumber,
   type EvaluationChanges,
   type EvaluationSubject,
 } from '../../src/launch/evaluation.js';
+import { parseRunSpec } from '../../src/run/chosen_checkpoint.js';
 import { saveCheckpoint } from '../../src/run/checkpoints.js';
 import { claimRun } from '../../src/run/claim.js';
 import { claimRequest } from '../../src/run/claim_request.js';

@@ -186,7 +186,7 @@ export function canonicalMeasure(measure: unknown, rewardTerms?: unknown): unkno
     if (!isObject(given)) return given;
     const namesakes = trained.filter(({ name }) => name === given['name']);
     // Several terms of one name differ in their fields: none of them is meant more than another.
-    const { weight: _weight, credit: _credit, ...inherited } = namesakes.length === 1 ? namesakes[0] : {};
-    return { ...inherited, ...given };
+    const inherited = Object.entries(namesakes.length === 1 ? namesakes[0] : {});
+    return { ...Object.fromEntries(inherited.filter(([key]) => key !== 'weight' && key !== 'credit')), ...given };
   });
 }
