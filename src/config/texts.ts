@@ -2,7 +2,7 @@
 import { readFileSync } from 'node:fs';
 import { sha256 } from '../core/image.js';
 import { recipeOf } from '../recipes/settings.js';
-import { moduleDigest } from '../rewards/terms/module/closure.js';
+import { moduleDigest } from '../rewards/terms/module/digest.js';
 import type { Mark } from '../schema/mark.js';
 import type { RunSettings } from '../schema/run.js';
 import { leaves } from '../schema/walk.js';

@@ -11,6 +11,9 @@ const ROOT = resolve(import.meta.dirname, '../..');
 const sources = [
   'config/interpreter_main',
   'models/chat/render_main',
+  'rewards/terms/module/builtins',
+  'rewards/terms/module/exported',
+  'rewards/terms/module/try_main',
   'models/chat/python_jinja',
   'models/chat/strftime',
   'models/chat/syntax',

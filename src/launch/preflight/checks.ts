@@ -12,7 +12,7 @@ import { trainerServerOf } from '../../recipes/served_trainer.js';
 import { isTrainable, recipeOf, rewardOf } from '../../recipes/settings.js';
 import { decidingTerms, recordedTerms } from '../../rewards/score/choice.js';
 import { describeEmbeddingModel } from '../../rewards/terms/clip/model.js';
-import { checkModule } from '../../rewards/terms/module/exports.js';
+import { checkModule } from '../../rewards/terms/module/trial.js';
 import type { HubReference, ModelReference } from '../../schema/model.js';
 import { getPath } from '../../schema/paths.js';
 import { isObject } from '../../schema/walk.js';

@@ -9,7 +9,7 @@ import { isTrainable, rewardOf } from '../../recipes/settings.js';
 import type { JudgeAddress } from '../../rewards/judge/endpoints.js';
 import type { RewardSettings } from '../../rewards/schema/reward.js';
 import { decidingTerms, recordedTerms, SHOWN_ALL, showsOne, type ChosenTerm } from '../../rewards/score/choice.js';
-import type { Outcome } from '../../rewards/score/types.js';
+import type { JudgeItem, Outcome } from '../../rewards/score/types.js';
 import { missingInput, type Term } from '../../rewards/terms/term.js';
 import type { RunSettings, TrainedSettings } from '../../schema/run.js';
 import { isObject } from '../../schema/walk.js';
@@ -80,7 +80,7 @@ export async function tryTerm(
   if (untried !== null) return { ...named, tried: [], untried };
   const judges = new Judges();
   requireOne(term, reward, rows);
-  const opened = await openTerm(term, settings, reward, judges);
+  const opened = await openTerm(term, settings, reward, judges, rows);
   try {
     const sources = Math.max(1, ...rows.map(({ item: { beside = [] } }) => 1 + beside.length));
     const connected = await connect(opened, { judges, reward, sources }, askJudge);
@@ -120,8 +120,14 @@ function openTerm(
   { base_exp_dir }: RunSettings,
   reward: RewardSettings,
   judges: Judges,
+  rows: readonly SampleRow[],
 ): Promise<Term> {
-  if (kind.createApart !== undefined) return kind.createApart(fields);
+  if (kind.createApart !== undefined) {
+    return kind.createApart(
+      fields,
+      rows.flatMap((row) => row.answers.map((answer) => itemOf(row, answer))),
+    );
+  }
   return kind.create('wait_s' in fields ? { ...fields, wait_s: 0 } : fields, {
     ...termServices(reward, judges, runResolver(base_exp_dir)),
     store: () => noStore,
@@ -142,6 +148,10 @@ async function connect(
   return true;
 }
 
+function itemOf({ item, place }: SampleRow, { what, ...given }: SampleAnswer): JudgeItem {
+  return { ...item, ...given, key: `${place}, ${what}`, finished: true };
+}
+
 function tryRow(term: ChosenTerm, opened: Term, row: SampleRow, decides: boolean): Promise<TrialRow[]> {
   return Promise.all(
     row.answers.map(async (answer): Promise<TrialRow> => {
@@ -153,8 +163,7 @@ function tryRow(term: ChosenTerm, opened: Term, row: SampleRow, decides: boolean
         });
       }
       if (missing !== null) return { row, answer, outcome: null, problem: null };
-      const { what, ...given } = answer;
-      const item = { ...row.item, ...given, key: `${row.place}, ${what}`, finished: true };
+      const item = itemOf(row, answer);
       try {
         const outcome = await opened.score(item);
         return { row, answer, outcome, problem: problemOf(term, outcome, item.key) };

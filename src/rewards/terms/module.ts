@@ -21,8 +21,11 @@ export const moduleTerm = termKind({
       'Items under way in the module at once, in each process of the run.',
       positiveInteger.default(16),
     ),
-    timeout_s: operation('Deadline of one item, in seconds; then it is unscored.', positive.default(60)),
-    start_s: operation('How long importing the module and its create() may take, in seconds.', positive.default(300)),
+    timeout_s: operation(
+      'Deadline of importing the module and of each item, in seconds; a late item is unscored.',
+      positive.default(60),
+    ),
+    start_s: operation('How long its create() may take, in seconds.', positive.default(300)),
   },
   reads: 'either',
   needs: { judge: false, truth: false, source: false },
@@ -33,6 +36,6 @@ export const moduleTerm = termKind({
     const compile = /^\.[mc]?tsx?$/.test(extension) ? '; compile it, and name the JavaScript' : '';
     return { field: 'module', message: `found '${module}'; allowed: an ES module, .js or .mjs${compile}` };
   },
-  createApart: async (settings) => (await import('./module/own_process.js')).openModuleInProcess(settings),
+  createApart: async (settings, items) => (await import('./module/term.js')).openModuleApart(settings, items),
   create: async (settings, services) => (await import('./module/term.js')).openModule(settings, services),
 });

@@ -147,7 +147,7 @@ describe('a reward that is tried before a run', () => {
     Object.assign((short.settings as unknown as typeof loop.settings & { reward: typeof reward }).reward.terms[0], {
       timeout_s: 0.2,
     });
-    expect(await found([short])).toEqual([expect.stringContaining('term_0 gave no score within 0.2 s')]);
+    expect(await found([short])).toEqual([expect.stringContaining('term_0: gave no score within 0.2 s')]);
     const ends = await runOf(['export default () => process.exit(3);']);
     expect(await found([ends])).toEqual([expect.stringContaining('term_0: it ended the process (code 3)')]);
   });

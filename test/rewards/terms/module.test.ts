@@ -1,11 +1,12 @@
+import { execFileSync } from 'node:child_process';
 import { writeFileSync } from 'node:fs';
 import { join, resolve } from 'node:path';
 import { describe, expect, it, vi } from 'vitest';
 import type { Clock } from '../../../src/core/clock.js';
 import { DataError } from '../../../src/core/errors.js';
-import { openModuleInProcess } from '../../../src/rewards/terms/module/own_process.js';
-import { checkModule, importModule } from '../../../src/rewards/terms/module/exports.js';
-import { openModule, readOutcome, type ModuleSettings } from '../../../src/rewards/terms/module/term.js';
+import type { ModuleSettings } from '../../../src/rewards/terms/module/exports.js';
+import { importModule, openModule, openModuleApart, readOutcome } from '../../../src/rewards/terms/module/term.js';
+import { checkModule } from '../../../src/rewards/terms/module/trial.js';
 import type { Term } from '../../../src/rewards/terms/term.js';
 import { testFolders } from '../../support/folder.js';
 import { pictureOf, termContract, wholeItem } from './term_contract.js';
@@ -247,28 +248,44 @@ const bad: Readonly<Record<string, readonly [text: string, found: RegExp]>> = {
 };
 
 describe('a reward module in a process of its own', () => {
-  it('leaves every sample unscored that it is given after it has ended, and harms nothing else', async () => {
-    const term = await openModuleInProcess(moduleOf("export default () => process.kill(process.pid, 'SIGKILL');"));
-    const raised = vi.fn();
-    process.on('uncaughtException', raised);
-    try {
-      const first = term.score(wholeItem());
-      await new Promise((resolve) => setImmediate(resolve));
-      // It ends while this process is busy, and so before anybody here is told.
-      Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 500);
-      const outcomes = await Promise.all([first, ...Array.from({ length: 4 }, () => term.score(wholeItem()))]);
-      for (const outcome of outcomes) {
-        expect(outcome).toMatchObject({
-          kind: 'unscored',
-          detail: expect.stringContaining('ended the process') as string,
-        });
-      }
-      await new Promise((resolve) => setTimeout(resolve, 50));
-      expect(raised).not.toHaveBeenCalled();
-    } finally {
-      process.off('uncaughtException', raised);
-      await term.close?.();
+  const items = ['a', 'b', 'c'].map((key) => wholeItem({ key, answer: key }));
+  const outcomes = async (settings: ModuleSettings) => {
+    const term = await openModuleApart(settings, items);
+    return Promise.all(items.map((item) => term.score(item)));
+  };
+
+  it('gives the outcomes that it gives in this process', async () => {
+    const text = `export default { create: ({ at }, { png }) => async ({ answer, edited }) =>
+      answer === 'a' ? at : answer === 'b' ? NaN : ((await png(edited))[1] === 80 ? () => 1 : 0) };`;
+    const settings = moduleOf(text, 'mine.mjs', { settings: { at: 0.5 } });
+    const here = await open(settings);
+    const [first, second, third] = await outcomes(settings);
+    expect([first, second]).toEqual(await Promise.all([items[0], items[1]].map((item) => here.score(item))));
+    expect(third).toMatchObject({
+      kind: 'unscored',
+      detail: expect.stringContaining('returned what cannot be copied') as string,
+    });
+  });
+
+  it.each([
+    ["export default () => process.kill(process.pid, 'SIGKILL');", 'ended the process (SIGKILL)'],
+    ['export default () => { for (;;) {} };', 'gave no score within 0.3 s'],
+    ['export default () => new Promise((done) => setTimeout(done, 60_000));', 'gave no score within 0.3 s'],
+  ])('leaves every item unscored that it never answers: %s', async (text, detail) => {
+    const found = await outcomes(moduleOf(text, 'mine.mjs', { timeout_s: detail.includes('within') ? 0.3 : 20 }));
+    expect(found.length).toBe(3);
+    for (const outcome of found) {
+      expect(outcome).toMatchObject({
+        kind: 'unscored',
+        reason: 'own_code',
+        detail: expect.stringContaining(detail) as string,
+      });
     }
+  });
+
+  it('is named if its create never ends', async () => {
+    const endless = moduleOf('export default { create() { for (;;) {} } };', 'mine.mjs', { start_s: 0.3 });
+    await expect(openModuleApart(endless, items)).rejects.toThrow('its create() does not end within 0.3 s (start_s)');
   });
 });
 
@@ -301,10 +318,46 @@ describe('a file that is no reward module', () => {
     }
   });
 
-  it('is named where its import never ends, or ends the process', async () => {
-    const endless = 'export default () => 1; await new Promise(() => setInterval(() => {}, 1000));';
-    const never = moduleOf(endless, 'never.mjs', { start_s: 0.3 });
-    expect((await said(() => checkModule(never)))[0]).toMatch('its import does not end within 0.3 s');
+  it.each(['await new Promise(() => setInterval(() => {}, 1000));', 'while (true) {}', 'for (;;) await null;'])(
+    'is named if its import never ends: %s',
+    async (endless) => {
+      const settings = moduleOf(`export default () => 1; ${endless}`, 'never.mjs', { timeout_s: 0.5 });
+      for (const work of [() => open(settings), () => openModuleApart(settings, [])]) {
+        expect((await said(work))[0]).toMatch('its import does not end within 0.5 s (timeout_s)');
+      }
+    },
+  );
+
+  it('is named if it is a pipe, or imports one', async () => {
+    const folder = newFolder();
+    execFileSync('mkfifo', [join(folder, 'pipe.mjs')]);
+    const pipe = settingsOf(join(folder, 'pipe.mjs'));
+    for (const work of [() => checkModule(pipe), () => open(pipe), () => openModuleApart(pipe, [])]) {
+      expect((await said(work))[0]).toMatch('it is no plain file');
+    }
+    writeFileSync(join(folder, 'mine.mjs'), "import './pipe.mjs'; export default () => 1;");
+    const importing = settingsOf(join(folder, 'mine.mjs'), { timeout_s: 0.5 });
+    expect((await said(() => open(importing)))[0]).toMatch('its import does not end within 0.5 s');
+  });
+
+  it.each([
+    ['Array.prototype.map = () => [];', 'Array.prototype.map'],
+    ['JSON.stringify = () => "{}";', 'JSON.stringify'],
+    ['Array.prototype[Symbol.iterator] = null;', 'Array.prototype.Symbol(Symbol.iterator)'],
+    ['globalThis.Promise.resolve = null;', 'Promise.resolve'],
+    ['delete Map.prototype.get;', 'Map.prototype.get'],
+  ])('is named if it replaces what its process uses: %s', async (text, name) => {
+    const settings = moduleOf(`${text} export default () => 1;`);
+    for (const work of [() => checkModule(settings), () => open(settings), () => openModuleApart(settings, [])]) {
+      expect((await said(work))[0]).toContain(`it replaces ${name}, which the whole process uses`);
+    }
+  });
+
+  it('may add to built-in objects', () => {
+    expect(() => checkModule(moduleOf('Array.prototype.own = () => 1; export default () => 1;'))).not.toThrow();
+  });
+
+  it('is named if its import ends the process', async () => {
     const exits = moduleOf('export default () => 1; console.log("{}"); process.exit(3);');
     expect((await said(() => checkModule(exits)))[0]).toMatch('its import ended the process (code 3)');
   });

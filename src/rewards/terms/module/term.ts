@@ -1,8 +1,9 @@
 /** The term of a reward module: always gives an outcome, whatever the module does. */
+import { pathToFileURL } from 'node:url';
 import pLimit from 'p-limit';
 import { systemClock, type Clock } from '../../../core/clock.js';
 import { Deadline } from '../../../core/deadline.js';
-import { DataError } from '../../../core/errors.js';
+import { DataError, must } from '../../../core/errors.js';
 import { encodePng } from '../../../core/image.js';
 import { isObject } from '../../../schema/walk.js';
 import {
@@ -13,13 +14,17 @@ import {
   type UnscoredReason,
 } from '../../score/types.js';
 import { missingInput, type Term, type TermServices } from '../term.js';
-import { importModule, describeThrown, runWithin, wrongResult, type ModuleFile } from './exports.js';
+import { chosenExport, describeThrown, shapeOf } from './exported.js';
+import {
+  requireNoProblem,
+  requireShape,
+  runWithin,
+  wrongResult,
+  type ModuleFile,
+  type ModuleSettings,
+} from './exports.js';
+import { checkModule, tryModule, type CallResult } from './trial.js';
 import { moduleName, type ModuleObject, type RewardModule, type ScoreContext, type Scorer } from './types.js';
-
-export interface ModuleSettings extends ModuleFile {
-  readonly concurrency: number;
-  readonly timeout_s: number;
-}
 
 /**
  * Imports the module and makes what scores. Raises ConfigError for one that cannot be imported, exports nothing of use, or refuses its
@@ -45,8 +50,29 @@ export async function openModule(
   return termOf({ settings, needs, score, close: () => close(scorer, settings) }, clock);
 }
 
-/** The result of calling a module's `score`: what it returned, or what it threw, in words. */
-export type CallResult = { readonly value: unknown } | { readonly threw: string };
+/** Imports a module into this process, once it has been imported in one of its own. Raises ConfigError as `checkModule` does. */
+export async function importModule(source: ModuleFile): Promise<RewardModule> {
+  const { module: file, settings, timeout_s } = source;
+  checkModule(source);
+  return runWithin(file, timeout_s, `its import does not end within ${timeout_s} s (timeout_s)`, async () => {
+    const exported = chosenExport((await import(pathToFileURL(file).href)) as Record<string, unknown>);
+    requireShape(file, shapeOf(exported));
+    const module = exported as RewardModule;
+    if (typeof module !== 'function') requireNoProblem(file, await module.check?.(structuredClone(settings)));
+    return module;
+  });
+}
+
+/**
+ * Imports a module, calls its create() and scores items in a process of its own. The term that it gives knows the outcomes of these items. Raises
+ * ConfigError as `openModule` does.
+ */
+export async function openModuleApart(settings: ModuleSettings, items: readonly JudgeItem[]): Promise<Term> {
+  const { needs, results } = await tryModule(settings, items);
+  const given = new Map(items.map(({ key }, i) => [key, results[i]]));
+  const score = async ({ key }: JudgeItem): Promise<CallResult> => must(given.get(key), `an outcome of ${key}`);
+  return termOf({ settings, needs, score, close: async () => undefined }, systemClock);
+}
 
 /** A module that is open, wherever it runs. */
 interface OpenedModule {
@@ -57,7 +83,7 @@ interface OpenedModule {
 }
 
 /** The term of an open module. */
-export function termOf({ settings, needs, score, close: end }: OpenedModule, clock: Clock): Term {
+function termOf({ settings, needs, score, close: end }: OpenedModule, clock: Clock): Term {
   const { module: file, concurrency, timeout_s } = settings;
   const name = moduleName(file);
   const slots = pLimit(concurrency);
@@ -116,7 +142,7 @@ async function open(
   if (module.create === undefined) return itself;
   const create = async (): Promise<unknown> =>
     itself.create?.(structuredClone(settings), { png: encodePng, processes });
-  const made = await runWithin(file, start_s, 'its create() does not end', create, clock);
+  const made = await runWithin(file, start_s, `its create() does not end within ${start_s} s (start_s)`, create, clock);
   if (typeof made === 'function') return { score: made as Scorer['score'] };
   if (isObject(made) && typeof made['score'] === 'function') return made as unknown as Scorer;
   throw wrongResult(file, describe(made));
@@ -126,7 +152,7 @@ async function open(
 async function close({ close: end }: Scorer, { module: file, start_s }: ModuleSettings): Promise<void> {
   if (end === undefined) return;
   try {
-    await runWithin(file, start_s, 'its close() does not end', async () => end());
+    await runWithin(file, start_s, `its close() does not end within ${start_s} s (start_s)`, async () => end());
   } catch (error) {
     process.emitWarning(error instanceof Error ? error.message : String(error), 'RewardModuleWarning');
   }

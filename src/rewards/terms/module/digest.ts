@@ -1,0 +1,60 @@
+/** The text of a reward module: a digest of its files, and whether it is an ES module. */
+import { readFileSync, statSync } from 'node:fs';
+import { dirname, relative } from 'node:path';
+import { fileURLToPath, pathToFileURL } from 'node:url';
+// The lexer that Vite and webpack find imports with. This build of it needs no asynchronous start, and settings are hashed without one.
+import { parse } from 'es-module-lexer/js';
+import { sha256 } from '../../../core/image.js';
+
+/**
+ * SHA-256 over a module's file and the files that it reaches by relative imports, with their places relative to it. Packages, computed imports and
+ * `require` are not included. Null if the module is no file that can be read.
+ */
+export function moduleDigest(file: string): string | null {
+  const digests = new Map<string, string>();
+  visit(file, digests);
+  if (digests.get(file) === MISSING) return null; // The code that imports the module reports it.
+  const placed = [...digests].map(([path, digest]) => `${relative(dirname(file), path)} ${digest}`);
+  return sha256(placed.slice(1).sort().join('\n') + digests.get(file)!);
+}
+
+const MISSING = 'missing';
+
+function visit(path: string, digests: Map<string, string>): void {
+  if (digests.has(path)) return;
+  // Reading a pipe or a device may never end.
+  const bytes = isFile(path) ? readFileSync(path) : null;
+  digests.set(path, bytes === null ? MISSING : sha256(bytes));
+  if (bytes === null) return;
+  for (const name of importsOf(bytes.toString('utf8'))) {
+    if (/^\.{1,2}\//.test(name)) {
+      visit(fileURLToPath(new URL(name.replace(/[?#].*$/, ''), pathToFileURL(path))), digests);
+    }
+  }
+}
+
+/** Whether a path is a plain file, or a link to one. */
+function isFile(path: string): boolean {
+  return statSync(path, { throwIfNoEntry: false })?.isFile() === true;
+}
+
+/** Imports with a literal name in a text; none if it does not parse. */
+function importsOf(text: string): string[] {
+  try {
+    return parse(text)[0].flatMap(({ n }) => n ?? []);
+  } catch {
+    return []; // Data, or a script that importing reports.
+  }
+}
+
+/** What prevents a file from being imported as an ES module, as far as reading it shows; null if nothing does. */
+export function unreadable(file: string): string | null {
+  try {
+    if (!statSync(file).isFile()) return 'it is no plain file';
+    return parse(readFileSync(file, 'utf8'))[3] ? null : 'is no ES module: it exports nothing by `export`';
+  } catch (error) {
+    // A text that does not parse: importing it gives the place.
+    if (error instanceof Error && 'idx' in error) return null;
+    return `cannot be read (${(error as NodeJS.ErrnoException).code ?? String(error)})`;
+  }
+}

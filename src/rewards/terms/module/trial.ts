@@ -1,0 +1,166 @@
+/** Tries a reward module in a process of its own, which it may keep busy, end or spoil. A run imports it into its workers, which avoids copying. */
+import { spawn, spawnSync } from 'node:child_process';
+import { pathToFileURL } from 'node:url';
+import { deserialize, serialize } from 'node:v8';
+import { systemClock } from '../../../core/clock.js';
+import { EngineError } from '../../../core/errors.js';
+import type { JudgeItem } from '../../score/types.js';
+import { unreadable } from './digest.js';
+import type { Shape } from './exported.js';
+import { moduleError, requireNoProblem, requireShape, wrongResult } from './exports.js';
+import type { ModuleFile, ModuleSettings } from './exports.js';
+import type { ModuleObject } from './types.js';
+import { tryProgram } from './try_program.js';
+
+/** The result of calling a module's `score`: what it returned, or what it threw, in words. */
+export type CallResult = { readonly value: unknown } | { readonly threw: string };
+
+/** A message to the process. */
+export interface ToTrial {
+  readonly url: string;
+  readonly settings: Readonly<Record<string, unknown>>;
+  /** Null: the module is only imported. */
+  readonly items: readonly JudgeItem[] | null;
+  readonly concurrency: number;
+}
+
+/** Messages from the process: that it is there, how importing went, then how create() went, then one for each item. */
+export type FromTrial =
+  | { readonly kind: 'started' }
+  | { readonly kind: 'imported'; readonly shape: Shape; readonly problem: unknown }
+  | { readonly kind: 'made'; readonly problem: string | null }
+  | { readonly kind: 'failed'; readonly error: string }
+  | { readonly kind: 'scored'; readonly id: number; readonly given: CallResult };
+
+/** Seconds for the process itself to start, on a busy machine. */
+const START_UP_S = 5;
+
+/** How the process ended. */
+interface End {
+  readonly isLate: boolean;
+  readonly status: number | null;
+  readonly signal: NodeJS.Signals | null;
+  readonly stderr: string;
+}
+
+/** Imports a module in a process of its own, for `timeout_s` at most. Raises ConfigError with what is wrong with it. */
+export function checkModule(source: ModuleFile): void {
+  const { module: file, timeout_s } = source;
+  requireReadable(file);
+  const child = spawnSync(process.execPath, [tryProgram], {
+    input: serialize({ ...requestOf(source), items: null, concurrency: 1 } satisfies ToTrial),
+    stdio: ['pipe', 'ignore', 'pipe', 'pipe'],
+    timeout: (START_UP_S + timeout_s) * 1000,
+    killSignal: 'SIGKILL',
+    maxBuffer: 2 ** 26,
+  });
+  const isLate = (child.error as NodeJS.ErrnoException | undefined)?.code === 'ETIMEDOUT';
+  if (child.error !== undefined && !isLate) throw noProcess(child.error);
+  const end = { isLate, status: child.status, signal: child.signal, stderr: String(child.stderr) };
+  requireImported(source, messagesIn(String(child.output[3])), end);
+}
+
+/**
+ * Imports a module, calls its create() and scores items, in a process of its own. Returns the results in the order of the items. Raises ConfigError
+ * as `openModule` does.
+ */
+export async function tryModule(
+  settings: ModuleSettings,
+  items: readonly JudgeItem[],
+): Promise<{ readonly needs: NonNullable<ModuleObject['needs']>; readonly results: readonly CallResult[] }> {
+  const { module: file, concurrency, timeout_s, start_s } = settings;
+  requireReadable(file);
+  const { said, end } = await conversation(settings, { ...requestOf(settings), items, concurrency });
+  const { needs } = requireImported(settings, said, end);
+  const made = said[2];
+  if (made === undefined) throw moduleError(file, ended('its create()', `${start_s} s (start_s)`, end));
+  if (made.kind === 'failed') throw moduleError(file, made.error);
+  if (made.kind === 'made' && made.problem !== null) throw wrongResult(file, made.problem);
+  const given = new Map(said.flatMap((one) => (one.kind === 'scored' ? [[one.id, one.given] as const] : [])));
+  const missing = { threw: end.isLate ? `gave no score within ${timeout_s} s` : `it ended the process (${how(end)})` };
+  return {
+    needs: needs ?? {},
+    results: items.map((_, i) => given.get(i) ?? missing),
+  };
+}
+
+function requestOf({ module: file, settings }: ModuleFile): Pick<ToTrial, 'url' | 'settings'> {
+  return { url: pathToFileURL(file).href, settings: structuredClone(settings) };
+}
+
+function requireReadable(file: string): void {
+  const why = unreadable(file);
+  if (why !== null) throw moduleError(file, why);
+}
+
+/** Everything that the process says, until it ends or is silent for too long. */
+function conversation(
+  { timeout_s, start_s }: ModuleSettings,
+  request: ToTrial,
+): Promise<{ readonly said: readonly FromTrial[]; readonly end: End }> {
+  const child = spawn(process.execPath, [tryProgram], { stdio: ['pipe', 'ignore', 'pipe', 'pipe'] });
+  let [heard, stderr, isLate] = ['', '', false];
+  let stop = (): void => undefined;
+  const wait = (seconds: number): void => {
+    stop();
+    stop = systemClock.after(seconds * 1000, () => {
+      isLate = true;
+      child.kill('SIGKILL');
+    });
+  };
+  wait(START_UP_S);
+  child.stdio[2]?.on('data', (text: Buffer) => (stderr = (stderr + text.toString()).slice(-100_000)));
+  child.stdio[3]?.on('data', (text: Buffer) => {
+    heard += text.toString();
+    const last = messagesIn(heard).at(-1)?.kind;
+    wait(last === 'imported' ? start_s : timeout_s);
+  });
+  // A process that ends before it has read everything: its end says so.
+  child.stdin?.on('error', () => undefined);
+  child.stdin?.end(serialize(request));
+  return new Promise((resolve, reject) => {
+    child.once('error', (error) => {
+      stop();
+      reject(noProcess(error));
+    });
+    child.once('close', (status, signal) => {
+      stop();
+      resolve({ said: messagesIn(heard), end: { isLate, status, signal, stderr } });
+    });
+  });
+}
+
+/** The messages of whole lines. */
+function messagesIn(lines: string): FromTrial[] {
+  return lines
+    .split('\n')
+    .slice(0, -1)
+    .map((line) => deserialize(Buffer.from(line, 'base64')) as FromTrial);
+}
+
+/** The shape of what was imported. Raises ConfigError with what is wrong with it, or with its import. */
+function requireImported({ module: file, timeout_s }: ModuleFile, [, first]: readonly FromTrial[], end: End): Shape {
+  if (first === undefined) throw moduleError(file, ended('its import', `${timeout_s} s (timeout_s)`, end));
+  if (first.kind === 'failed') throw moduleError(file, first.error);
+  const { shape, problem } = first as Extract<FromTrial, { kind: 'imported' }>;
+  requireShape(file, shape);
+  requireNoProblem(file, problem);
+  return shape;
+}
+
+/** Why the process said nothing about `what`. */
+function ended(what: string, limit: string, end: End): string {
+  if (end.isLate) return `${what} does not end within ${limit}`;
+  const syntax = /^file:\/\/(\S+:\d+)\n[^]*?^(SyntaxError: .*)$/m.exec(end.stderr);
+  if (syntax !== null) return `${syntax[2]} (${syntax[1]})`;
+  const last = end.stderr.trim().split('\n').at(-1) ?? '';
+  return `${what} ended the process (${how(end)})${last === '' ? '' : `: ${last}`}`;
+}
+
+function how({ signal, status }: End): string {
+  return signal ?? `code ${String(status)}`;
+}
+
+function noProcess(cause: Error): EngineError {
+  return new EngineError(`a process cannot be started: ${cause.message}`, { cause });
+}

@@ -1,0 +1,71 @@
+/** The process that tries a reward module: imports it, checks its settings and, if it is given items, scores them. */
+import { readFileSync, writeSync } from 'node:fs';
+import { deserialize, serialize } from 'node:v8';
+import type { RgbImage } from '../../../core/image.js';
+import type { JudgeItem } from '../../score/types.js';
+import { watchBuiltins } from './builtins.js';
+import { chosenExport, describeThrown, shapeOf } from './exported.js';
+import type { CallResult, FromTrial, ToTrial } from './trial.js';
+import type { ModuleObject, Scorer } from './types.js';
+
+const { url, settings, items, concurrency } = deserialize(readFileSync(0)) as ToTrial;
+
+/** Says something on a pipe that the module does not write to. */
+function tell(said: FromTrial): void {
+  writeSync(3, `${serialize(said).toString('base64')}\n`);
+}
+
+async function png(image: RgbImage): Promise<Uint8Array> {
+  return (await import('../../../core/image.js')).encodePng(image);
+}
+
+async function resultOf(scorer: Scorer, item: JudgeItem): Promise<CallResult> {
+  try {
+    const context = { settings: structuredClone(settings), signal: new AbortController().signal };
+    return { value: await scorer.score(item, context) };
+  } catch (error) {
+    return { threw: describeThrown(error) };
+  }
+}
+
+async function scoreAll(scorer: Scorer, asked: NonNullable<ToTrial['items']>): Promise<void> {
+  let next = 0;
+  const work = async (): Promise<void> => {
+    while (next < asked.length) {
+      const id = next++;
+      const given = await resultOf(scorer, asked[id]);
+      try {
+        tell({ kind: 'scored', id, given });
+      } catch {
+        tell({ kind: 'scored', id, given: { threw: 'returned what cannot be copied, such as a function' } });
+      }
+    }
+  };
+  await Promise.all(Array.from({ length: concurrency }, work));
+}
+
+const replaced = watchBuiltins();
+tell({ kind: 'started' });
+try {
+  const exported = chosenExport((await import(url)) as Record<string, unknown>);
+  const builtin = replaced();
+  if (builtin !== null) throw new Error(`it replaces ${builtin}, which the whole process uses`);
+  const shape = shapeOf(exported);
+  const module = exported as ModuleObject & Scorer;
+  const problem = shape.has.check === 'function' ? await module.check!(structuredClone(settings)) : undefined;
+  tell({ kind: 'imported', shape, problem });
+  if (items !== null) {
+    const isFactory = shape.has.create === 'function';
+    const made: unknown = isFactory ? await module.create!(structuredClone(settings), { png, processes: 1 }) : module;
+    const scorer =
+      typeof made === 'function' ? { score: made as Scorer['score'] } : (made as Scorer | null | undefined);
+    const isRight = typeof scorer?.score === 'function';
+    tell({ kind: 'made', problem: isRight ? null : String(made) });
+    if (isRight) await scoreAll(scorer, items);
+  }
+} catch (error) {
+  // Node says the place of a syntax error only if nothing catches it.
+  if (error instanceof SyntaxError) throw error;
+  tell({ kind: 'failed', error: describeThrown(error) });
+}
+process.exit(0);
