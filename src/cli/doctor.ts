@@ -4,7 +4,9 @@ import { availableParallelism, totalmem } from 'node:os';
 import { promisify } from 'node:util';
 import { wrap } from '../core/table.js';
 import { FFMPEG_ADVICE } from '../data/video/ffmpeg.js';
-import { gibibytes } from '../launch/machine/devices.js';
+import { EditrlError, EngineError } from '../core/errors.js';
+import { refuseIdleGpu } from '../engines/onnx/cuda.js';
+import { detectDevices, gibibytes, type Devices } from '../launch/machine/devices.js';
 import { availableMemory } from '../launch/machine/memory.js';
 import { outputWidth, printJson, printLine, printWrapped, styled } from './output.js';
 import { flag, type Verb } from './verb.js';
@@ -53,7 +55,7 @@ export async function examine(): Promise<Finding[]> {
     ffmpeg(),
     onnxRuntime(),
     Promise.resolve(memory(availableMemory(), totalmem())),
-    gpu(),
+    Promise.resolve(gpu()),
   ]);
 }
 
@@ -152,11 +154,37 @@ export function memory(available: number, total: number): Finding {
   };
 }
 
-async function gpu(): Promise<Finding> {
-  const found = await firstLineOf('nvidia-smi', ['--query-gpu=name,memory.total', '--format=csv,noheader']);
-  return found === null || found === ''
-    ? { name: 'GPU', state: 'absent', detail: 'none seen by nvidia-smi; runs use the CPU', next: null }
-    : { name: 'GPU', state: 'ok', detail: found, next: null };
+/** `idle`: why the onnx engine would leave them idle; null if it can use them. */
+export function gpus(devices: Pick<Devices, 'gpus' | 'problem'>, idle: EngineError | null): Finding {
+  const name = 'GPU';
+  if (devices.problem !== undefined) {
+    return { name, state: 'missing', detail: devices.problem, next: 'Repair the driver (run nvidia-smi by hand).' };
+  }
+  if (devices.gpus.length === 0)
+    return { name, state: 'absent', detail: 'none is visible; runs use the CPU', next: null };
+  const detail = devices.gpus
+    .map((gpu) => `${gpu.index}: ${gpu.name}${gpu.memoryBytes === null ? '' : `, ${gibibytes(gpu.memoryBytes)}`}`)
+    .join('; ');
+  return { name, state: 'ok', detail, next: idle?.next ?? null };
+}
+
+function gpu(): Finding {
+  try {
+    return gpus(detectDevices(), idleGpu());
+  } catch (error) {
+    if (!(error instanceof EditrlError)) throw error;
+    return { name: 'GPU', state: 'missing', detail: error.message, next: error.next ?? null };
+  }
+}
+
+function idleGpu(): EngineError | null {
+  try {
+    refuseIdleGpu('auto');
+    return null;
+  } catch (error) {
+    if (error instanceof EngineError) return error;
+    throw error;
+  }
 }
 
 function reason(error: unknown): string {

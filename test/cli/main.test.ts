@@ -1,7 +1,8 @@
 import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
-import { memory, nodeVersion } from '../../src/cli/doctor.js';
+import { gpus, memory, nodeVersion } from '../../src/cli/doctor.js';
+import { EngineError } from '../../src/core/errors.js';
 import { main } from '../../src/cli/main.js';
 import { formatTable, hasColour } from '../../src/cli/output.js';
 import { testFolder } from '../support/folder.js';
@@ -265,6 +266,26 @@ describe('editrl config', () => {
 });
 
 describe('editrl doctor', () => {
+  it('lists every GPU, and the remedy where the engine cannot use them', () => {
+    const two = [0, 1].map((index) => ({
+      index,
+      uuid: `GPU-${index}`,
+      name: 'NVIDIA H200',
+      memoryBytes: index === 0 ? 140 * 2 ** 30 : null,
+      usedBytes: null,
+    }));
+    const detail = '0: NVIDIA H200, 140.0 GiB; 1: NVIDIA H200';
+    expect(gpus({ gpus: two }, null)).toMatchObject({ state: 'ok', detail, next: null });
+    expect(gpus({ gpus: two }, new EngineError('idle', { next: 'Install it.' }))).toMatchObject({
+      next: 'Install it.',
+    });
+    expect(gpus({ gpus: [] }, null)).toMatchObject({ state: 'absent' });
+    expect(gpus({ gpus: [], problem: 'nvidia-smi is not on PATH' }, null)).toMatchObject({
+      state: 'missing',
+      detail: 'nvidia-smi is not on PATH',
+    });
+  });
+
   it('gives every prerequisite a state', async () => {
     const code = await main(['doctor', '--json']);
     const { ok, findings } = JSON.parse(written.out) as { ok: boolean; findings: { name: string; state: string }[] };

@@ -1,7 +1,8 @@
-import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import fs, { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { syncBuiltinESMExports } from 'node:module';
 import { tmpdir } from 'node:os';
 import { delimiter, join, resolve } from 'node:path';
-import { afterAll, beforeEach, describe, expect, it, vi } from 'vitest';
+import { afterAll, beforeEach, describe, expect, it, onTestFinished, vi } from 'vitest';
 import { main } from '../../src/cli/main.js';
 import { loadExperiment } from '../../src/config/experiment/load.js';
 import { finishedRun } from '../run/report/recorded_runs.js';
@@ -112,6 +113,13 @@ describe('editrl plan', () => {
     const answer = '#!/bin/sh\necho "0, GPU-a, NVIDIA H200, 143771, 0"\necho "1, GPU-b, NVIDIA H200, 143771, 0"\n';
     writeFileSync(join(programs, 'nvidia-smi'), answer, { mode: 0o755 });
     vi.stubEnv('PATH', `${programs}${delimiter}${process.env['PATH'] ?? ''}`);
+    const { existsSync } = fs;
+    fs.existsSync = (path) => path === '/dev/nvidia0' || existsSync(path);
+    syncBuiltinESMExports();
+    onTestFinished(() => {
+      fs.existsSync = existsSync;
+      syncBuiltinESMExports();
+    });
     const file = join(folder, 'providers.jsonnet');
     writeFileSync(
       file,

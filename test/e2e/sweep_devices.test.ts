@@ -3,7 +3,16 @@ import { delimiter, join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, inject, it } from 'vitest';
 import { configFile, Place, SMALL, START } from './editrl.js';
 
-/** A machine with one GPU, as nvidia-smi shows it; `users` are the processes on it. */
+/** Shows a process the device file of a GPU. */
+const DEVICE_FILE = `
+import fs from 'node:fs';
+import { syncBuiltinESMExports } from 'node:module';
+const { existsSync } = fs;
+fs.existsSync = (path) => path === '/dev/nvidia0' || existsSync(path);
+syncBuiltinESMExports();
+`;
+
+/** A machine with one GPU, as its device file and nvidia-smi show it; `users` are the processes on it. */
 function machine(place: Place, name: string, users: string): NodeJS.ProcessEnv {
   const folder = join(place.dir, name);
   mkdirSync(folder);
@@ -14,7 +23,11 @@ case "$1" in
 esac
 `;
   writeFileSync(join(folder, 'nvidia-smi'), script, { mode: 0o755 });
-  return { PATH: `${folder}${delimiter}${process.env['PATH'] ?? ''}` };
+  writeFileSync(join(folder, 'device_file.mjs'), DEVICE_FILE);
+  return {
+    NODE_OPTIONS: `--import ${join(folder, 'device_file.mjs')}`,
+    PATH: `${folder}${delimiter}${process.env['PATH'] ?? ''}`,
+  };
 }
 
 let place: Place;

@@ -2,14 +2,18 @@
 import { existsSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import { dirname, join } from 'node:path';
+import { EngineError } from '../../core/errors.js';
 
 const CUDA_LIBRARIES: Readonly<Partial<Record<NodeJS.Platform, readonly string[]>>> = {
   linux: ['libonnxruntime_providers_cuda.so', 'libonnxruntime_providers_shared.so'],
   win32: ['onnxruntime_providers_cuda.dll', 'onnxruntime_providers_shared.dll'],
 };
 
-/** Device files through which Linux exposes an NVIDIA GPU; the last is WSL's. */
-const GPU_FILES = ['/dev/nvidiactl', '/dev/nvidia0', '/dev/dxg'];
+/** Device files of NVIDIA's driver for Linux. */
+const NVIDIA_FILES = ['/dev/nvidia0', '/dev/nvidiactl'];
+
+/** WSL's device file: of any maker's GPU. */
+const WSL_FILE = '/dev/dxg';
 
 /** Queries to the machine; tests replace them. */
 export interface Machine {
@@ -48,5 +52,35 @@ export function whyNoCuda({ platform, libraries, exists }: Machine): string | nu
 /** Whether this process can see an NVIDIA device. Only Linux exposes devices as files; on other systems one is assumed. */
 export function hasGpu({ platform, exists, visible }: Machine): boolean {
   if (visible !== undefined && ['', '-1'].includes(visible.trim())) return false;
-  return platform !== 'linux' || GPU_FILES.some((path) => exists(path));
+  return platform !== 'linux' || [...NVIDIA_FILES, WSL_FILE].some((path) => exists(path));
+}
+
+/** A device file of NVIDIA's driver; undefined if there is none, or on a system without such files. */
+export function nvidiaFile({ platform, exists }: Machine): string | undefined {
+  return platform === 'linux' ? NVIDIA_FILES.find((path) => exists(path)) : undefined;
+}
+
+/**
+ * Why provider 'auto' would leave an NVIDIA GPU idle, as a sentence; null if no GPU is visible or CUDA can use it. Only Linux has files that are
+ * NVIDIA's for certain.
+ */
+export function whyGpuIsIdle(machine: Machine = thisMachine()): string | null {
+  const device = hasGpu(machine) ? nvidiaFile(machine) : undefined;
+  const problem = device === undefined ? null : whyNoCuda(machine);
+  return problem === null
+    ? null
+    : `this machine has an NVIDIA GPU (${device}) that provider 'auto' cannot use: ${problem}`;
+}
+
+/** The runtime's own install script; flags and variables of npm do not reach it where the project switches scripts off. */
+const CUDA_REMEDY =
+  'To use the GPU, run `node node_modules/onnxruntime-node/script/install.js --onnxruntime-node-install=cuda12` where nuget.org can be reached ' +
+  "(CUDA 12 and cuDNN 9 must be installed). To compute on the CPU, set engine.provider to 'cpu' or launch.devices to [], " +
+  "or hide the GPUs from this command: CUDA_VISIBLE_DEVICES=''.";
+
+/** Raises EngineError, with the choices, if 'auto' would leave an NVIDIA GPU idle, or if 'cuda' is asked for and its libraries are missing. */
+export function refuseIdleGpu(choice: 'auto' | 'cuda', machine: Machine = thisMachine()): void {
+  const problem = choice === 'auto' ? whyGpuIsIdle(machine) : whyNoCuda(machine);
+  if (problem === null) return;
+  throw new EngineError(choice === 'auto' ? problem : `provider cuda: ${problem}`, { next: CUDA_REMEDY });
 }

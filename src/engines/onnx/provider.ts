@@ -2,7 +2,7 @@
 import { EngineError } from '../../core/errors.js';
 import { matMul } from '../../graph/build.js';
 import { Graph } from '../../graph/ir.js';
-import { autoProvider, hasGpu, thisMachine, whyNoCuda, type Machine } from './cuda.js';
+import { autoProvider, hasGpu, refuseIdleGpu, thisMachine, whyNoCuda, type Machine } from './cuda.js';
 import { loadRuntime, Session, type Provider } from './session.js';
 
 /**
@@ -21,14 +21,9 @@ export interface RuntimeDescription {
   readonly missing: Readonly<Partial<Record<Provider, string>>>;
 }
 
-/** The runtime's own install script; flags and variables of npm do not reach it where the project switches scripts off. */
-export const CUDA_REMEDY =
-  'Run `node node_modules/onnxruntime-node/script/install.js --onnxruntime-node-install=cuda12` where nuget.org can be reached ' +
-  "(CUDA 12 and cuDNN 9 must be installed), or set policy.engine.provider to 'cpu'.";
-
 /**
- * The provider to compile sessions for. Raises EngineError, with the remedy, if 'cuda' is asked for and its libraries are missing, or if 'webgpu' is
- * asked for and this build of the runtime lacks it. Every Apple machine has a GPU; on others WebGPU is used only on request, because the adapter that
+ * The provider to compile sessions for. Raises EngineError, with the remedy, if 'cuda' is asked for and its libraries are missing, if 'auto' would
+ * leave an NVIDIA GPU idle, or if 'webgpu' is asked for and this build of the runtime lacks it. Every Apple machine has a GPU; on others WebGPU is used only on request, because the adapter that
  * it finds may be a CPU that emulates a GPU.
  */
 export async function resolveProvider(
@@ -40,14 +35,13 @@ export async function resolveProvider(
     case 'cpu':
       return 'cpu';
     case 'auto': {
+      refuseIdleGpu('auto', machine);
       const found = autoProvider(machine);
       return found === 'cpu' && machine.platform === 'darwin' && (await works('webgpu')) ? 'webgpu' : found;
     }
-    case 'cuda': {
-      const problem = whyNoCuda(machine);
-      if (problem !== null) throw new EngineError(`provider cuda: ${problem}`, { next: CUDA_REMEDY });
+    case 'cuda':
+      refuseIdleGpu('cuda', machine);
       return 'cuda';
-    }
     case 'webgpu': {
       if (await isBundled('webgpu')) return 'webgpu';
       throw new EngineError(`provider webgpu: onnxruntime-node has none for ${machine.platform}`, {

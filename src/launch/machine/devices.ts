@@ -3,6 +3,7 @@ import { spawnSync } from 'node:child_process';
 import { availableParallelism } from 'node:os';
 import type { Environment } from '../../config/jsonnet.js';
 import type { LaunchSettings } from '../../schema/launch.js';
+import { hasGpu, nvidiaFile, thisMachine, type Machine } from '../../engines/onnx/cuda.js';
 import { ConfigError, InternalError, RunError } from '../../core/errors.js';
 
 export interface Gpu {
@@ -21,6 +22,8 @@ export interface Devices {
   readonly gpus: readonly Gpu[];
   /** Cores that this process may use. */
   readonly cpus: number;
+  /** Why GPUs that exist cannot be listed, as a sentence. */
+  readonly problem?: string;
 }
 
 /** What a run's processes compute on. */
@@ -61,16 +64,22 @@ const MEBIBYTE = 2 ** 20;
 const ASK_TIMEOUT_MS = 30_000;
 
 /**
- * The GPUs that nvidia-smi lists and `CUDA_VISIBLE_DEVICES` leaves (Slurm sets it), and the cores of this process. Without
- * nvidia-smi there are no GPUs. Raises RunError when nvidia-smi is there but fails.
+ * The GPUs that nvidia-smi lists and `CUDA_VISIBLE_DEVICES` leaves (Slurm sets it), and the cores of this process. There are none without NVIDIA's
+ * device files. If nvidia-smi cannot list them although the files exist, `problem` says why. Raises RunError if `CUDA_VISIBLE_DEVICES` names none.
  */
-export function detectDevices(env: Environment = process.env): Devices {
+export function detectDevices(env: Environment = process.env, machine: Machine = thisMachine()): Devices {
   const cpus = availableParallelism();
   const visible = env['CUDA_VISIBLE_DEVICES'];
-  if (visible !== undefined && hidesAll(visible)) return { gpus: [], cpus };
+  if ((visible !== undefined && hidesAll(visible)) || !hasGpu({ ...machine, visible: undefined }))
+    return { gpus: [], cpus };
   const answer = askNvidiaSmi('--query-gpu=index,uuid,name,memory.total,memory.used');
-  if (answer === null) return { gpus: [], cpus };
-  const gpus = parseGpus(answer);
+  if (answer === null) {
+    return nvidiaFile(machine) === undefined
+      ? { gpus: [], cpus }
+      : { gpus: [], cpus, problem: 'nvidia-smi is not on PATH' };
+  }
+  if ('problem' in answer) return { gpus: [], cpus, problem: answer.problem };
+  const gpus = parseGpus(answer.csv);
   if (visible === undefined) return { gpus, cpus };
   const seen = visibleGpus(gpus, visible);
   if (seen.length === 0 && gpus.length > 0) {
@@ -88,11 +97,15 @@ export function detectDevices(env: Environment = process.env): Devices {
  * Raises RunError when another process computes on a GPU, or holds much of its memory; queries nvidia-smi again. Checks nothing for the CPU, or if
  * the environment has EDITRL_SHARE_GPUS=1.
  */
-export function requireFree(indices: readonly number[], env: Environment = process.env): void {
+export function requireFree(
+  indices: readonly number[],
+  env: Environment = process.env,
+  machine: Machine = thisMachine(),
+): void {
   if (indices.length === 0 || env[SHARE_VARIABLE] === '1') return;
-  const gpus = detectDevices(env).gpus.filter((gpu) => indices.includes(gpu.index));
+  const gpus = detectDevices(env, machine).gpus.filter((gpu) => indices.includes(gpu.index));
   const answer = askNvidiaSmi('--query-compute-apps=gpu_uuid,pid,process_name');
-  const problems = describeTakenGpus(gpus, answer === null ? [] : parseGpuProcesses(answer));
+  const problems = describeTakenGpus(gpus, answer === null || 'problem' in answer ? [] : parseGpuProcesses(answer.csv));
   if (problems.length === 0) return;
   throw new RunError(problems.join('\n'), {
     where: 'launch.devices',
@@ -289,21 +302,23 @@ function whatExists(gpus: readonly Gpu[]): string {
   return `usable here: ${gpus.map((gpu) => `${gpu.index} (${gpu.name})`).join(', ')}`;
 }
 
-/** The CSV output of nvidia-smi; null if it is not installed or finds no GPU. */
-function askNvidiaSmi(query: string): string | null {
+/** Errors of starting a program of which no entry of PATH leads to one; an entry that may not be entered is one of them. */
+const NOT_FOUND: ReadonlySet<string> = new Set(['ENOENT', 'EACCES', 'ENOTDIR', 'ELOOP', 'ENAMETOOLONG']);
+
+/** The CSV output of nvidia-smi, empty if it finds no GPU; or why it gives none; null if it is not installed. */
+function askNvidiaSmi(query: string): { readonly csv: string } | { readonly problem: string } | null {
   const asked = spawnSync('nvidia-smi', [query, '--format=csv,noheader,nounits'], {
     encoding: 'utf8',
     timeout: ASK_TIMEOUT_MS,
   });
-  if ((asked.error as NodeJS.ErrnoException | undefined)?.code === 'ENOENT') return null;
-  if (asked.status === 0) return asked.stdout;
+  const { code = '' } = (asked.error ?? {}) as NodeJS.ErrnoException;
+  if (NOT_FOUND.has(code)) return null;
+  if (asked.status === 0) return { csv: asked.stdout };
   const said = `${asked.stdout ?? ''}${asked.stderr ?? ''}`.trim();
-  if (said.includes('No devices were found')) return null;
+  if (said.includes('No devices were found')) return { csv: '' };
   const ended =
     asked.error !== undefined ? asked.error.message : `it ended with ${asked.status ?? asked.signal ?? 'nothing'}`;
-  throw new RunError(`nvidia-smi does not work: ${said === '' ? ended : said}`, {
-    next: "Repair the driver (run nvidia-smi by hand), or use the CPU: CUDA_VISIBLE_DEVICES=''.",
-  });
+  return { problem: `nvidia-smi does not work: ${said === '' ? ended : said}` };
 }
 
 function lines(answer: string): string[] {

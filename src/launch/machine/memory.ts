@@ -315,8 +315,10 @@ function estimateOf(
   const device = deviceKind(settings, devices);
   const own = runDevices(settings, devices);
   const processes = processesOf(settings, own, device);
-  const trained = isTrainable(settings) ? recipeOf(settings).memory(settings, shapeOf, sizes) : null;
-  const reward = rewardBytes(settings, shapeOf);
+  // Another trainer's memory does not follow from these settings.
+  const trains = isTrainable(settings) && settings.launch.command === null;
+  const trained = trains ? recipeOf(settings).memory(settings, shapeOf, sizes) : null;
+  const reward = trains ? rewardBytes(settings, shapeOf) : 0;
   return { device, own, processes, reward, bytes: trained === null ? null : trained + reward };
 }
 

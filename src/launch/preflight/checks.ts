@@ -6,6 +6,8 @@ import { cannotRunYet, dependencies } from '../../config/models.js';
 import { ConfigError, RunError } from '../../core/errors.js';
 import { cachedModel, cachedSnapshot } from '../../models/hub/cache.js';
 import { hubKey, modelFolder } from '../../models/reference.js';
+import { refuseIdleGpu } from '../../engines/onnx/cuda.js';
+import { enginesOf } from '../../recipes/engines.js';
 import { refuseFed } from '../../recipes/fed.js';
 import type { ShapeOf } from '../../recipes/recipe.js';
 import { trainerServerOf } from '../../recipes/served_trainer.js';
@@ -18,8 +20,8 @@ import { getPath } from '../../schema/paths.js';
 import { isObject } from '../../schema/walk.js';
 import type { RunSettings, TrainedSettings } from '../../schema/run.js';
 import { isTiny } from '../../tiny/world/door.js';
-import { deviceKind, learnersProvider, processesOf } from '../machine/device_kind.js';
-import { gibibytes, type Devices } from '../machine/devices.js';
+import { deviceKind, learnersProvider, processesOf, runDevices } from '../machine/device_kind.js';
+import { checkCores, gibibytes, wholeMachinePlacement, type Devices } from '../machine/devices.js';
 import { checkFolder, type FreeSpace } from '../machine/disk.js';
 import type { memoryOf } from '../machine/memory.js';
 import { checkPlacement, placeParts } from '../machine/placement.js';
@@ -78,6 +80,13 @@ const checks = {
       if (deviceKind(settings, { gpus }) === 'gpu') placeParts(placement, gpus);
     };
     return [[`placement ${JSON.stringify([placement, launch.processes, allowed])}`, look]];
+  },
+  /** GPUs, cores and providers, as a run on this machine takes them. Slurm runs it on another machine. */
+  devices: ({ config: { settings }, devices }) => {
+    const { backend, devices: allowed, processes } = settings.launch;
+    if (devices === undefined || backend === 'slurm' || cannotRunYet(settings).length > 0) return [];
+    const what = JSON.stringify([allowed, processes, providersOf(settings)]);
+    return [[`devices ${what} ${settings.run_name}`, () => checkDevices(settings, devices())]];
   },
   command: ({ config: { settings } }) => {
     const { command, env } = settings.launch;
@@ -174,6 +183,42 @@ function trained(check: (settings: TrainedSettings, run: CheckedRun) => readonly
     const { settings } = run.config;
     return isTrainable(settings) && settings.launch.command === null ? check(settings, run) : [];
   };
+}
+
+/** The providers of a run's engines; none if another program trains it, whose engines are unknown. */
+function providersOf(settings: RunSettings): string[] {
+  if (!isTrainable(settings) || settings.launch.command !== null) return [];
+  return [...new Set(enginesOf(settings).map(({ provider }) => provider))];
+}
+
+/** Raises what keeps a run from its devices: GPUs that do not exist or that its engines cannot use, too few of them, or too few cores. */
+function checkDevices(settings: RunSettings, devices: Devices): void {
+  const providers = providersOf(settings);
+  const onCpu = settings.launch.devices?.length === 0;
+  if (providers.includes('cuda')) refuseIdleGpu('cuda');
+  if (providers.includes('auto') && !onCpu) refuseIdleGpu('auto');
+  const wantsGpus =
+    providers.some((provider) => provider === 'auto' || provider === 'cuda') || settings.launch.command !== null;
+  if (devices.problem !== undefined && wantsGpus && !onCpu) {
+    throw new RunError(`this machine has NVIDIA GPUs, but ${devices.problem}`, {
+      where: settings.run_name,
+      next: 'Repair the driver (run nvidia-smi by hand), or use the CPU: set launch.devices to [].',
+    });
+  }
+  if (providers.includes('cuda') && (onCpu || devices.gpus.length === 0)) {
+    throw new ConfigError(
+      `engine.provider is 'cuda', and ${onCpu ? 'launch.devices is []' : 'this machine has no NVIDIA GPU that is visible'}`,
+      {
+        where: settings.run_name,
+        next: "Set engine.provider to 'cpu' or 'auto'.",
+      },
+    );
+  }
+  const kind = deviceKind(settings, devices);
+  const own = runDevices(settings, devices);
+  const processes = processesOf(settings, own, kind);
+  if (kind === 'cpu') checkCores(processes, devices.cpus);
+  wholeMachinePlacement({ ...settings.launch, processes }, own, kind);
 }
 
 /** Slurm runs it on another machine, and the needs of another trainer are unknown. */

@@ -1,8 +1,9 @@
-import { chmodSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { chmodSync, existsSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { availableParallelism, tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 import { ConfigError, EditrlError, InternalError, RunError } from '../../../src/core/errors.js';
+import type { Machine } from '../../../src/engines/onnx/cuda.js';
 import {
   detectDevices,
   DeviceSlots,
@@ -220,14 +221,20 @@ describe('one run on an empty machine', () => {
 });
 
 describe('asking this machine', () => {
-  const before = process.env['PATH'];
+  const on = (...files: string[]): Machine => ({
+    platform: 'linux',
+    libraries: '/lib',
+    exists: (path) => files.includes(path),
+  });
+  const withGpu = on('/dev/nvidiactl');
+  const withoutGpu = on();
   let dir: string;
   beforeEach(() => {
     dir = mkdtempSync(join(tmpdir(), 'editrl-devices-'));
-    process.env['PATH'] = `${dir}:/usr/bin:/bin`;
+    vi.stubEnv('PATH', `${dir}:/usr/bin:/bin`);
   });
   afterEach(() => {
-    process.env['PATH'] = before;
+    vi.unstubAllEnvs();
     rmSync(dir, { recursive: true, force: true });
   });
 
@@ -243,27 +250,50 @@ ${FOUR}END
 
   it('finds what nvidia-smi lists, and what is taken', () => {
     nvidiaSmi(recorded);
-    expect(detectDevices({}).gpus).toHaveLength(4);
-    expect(detectDevices({ CUDA_VISIBLE_DEVICES: '3' }).gpus.map((gpu) => gpu.index)).toEqual([3]);
-    expect(textOf(() => detectDevices({ CUDA_VISIBLE_DEVICES: 'MIG-1' }))).toMatch(
+    expect(detectDevices({}, withGpu).gpus).toHaveLength(4);
+    expect(detectDevices({ CUDA_VISIBLE_DEVICES: '3' }, withGpu).gpus.map((gpu) => gpu.index)).toEqual([3]);
+    expect(textOf(() => detectDevices({ CUDA_VISIBLE_DEVICES: 'MIG-1' }, withGpu))).toMatch(
       /^CUDA_VISIBLE_DEVICES is 'MIG-1', which is none of the GPUs that nvidia-smi lists/,
     );
-    expect(textOf(() => requireFree([0, 2], {}))).toMatch(/^launch\.devices: GPU 0 .*4711 \(python3\)\n {2}Wait/);
-    expect(() => requireFree([2, 3], {})).not.toThrow();
-    expect(() => requireFree([0], { EDITRL_SHARE_GPUS: '1' })).not.toThrow();
+    expect(textOf(() => requireFree([0, 2], {}, withGpu))).toMatch(
+      /^launch\.devices: GPU 0 .*4711 \(python3\)\n {2}Wait/,
+    );
+    expect(() => requireFree([2, 3], {}, withGpu)).not.toThrow();
+    expect(() => requireFree([0], { EDITRL_SHARE_GPUS: '1' }, withGpu)).not.toThrow();
   });
 
   it('has no GPUs where nvidia-smi finds none, or is not asked', () => {
     nvidiaSmi('echo "No devices were found"; exit 6');
-    expect(detectDevices({}).gpus).toEqual([]);
+    expect(detectDevices({}, withGpu).gpus).toEqual([]);
     nvidiaSmi('exit 1');
-    expect(detectDevices({ CUDA_VISIBLE_DEVICES: '' }).gpus).toEqual([]);
+    expect(detectDevices({ CUDA_VISIBLE_DEVICES: '' }, withGpu).gpus).toEqual([]);
   });
 
-  it("says nvidia-smi's own words when it fails", () => {
-    nvidiaSmi('echo "Failed to initialize NVML: Driver/library version mismatch"; exit 18');
-    expect(textOf(() => detectDevices({}))).toMatch(
-      /nvidia-smi does not work: Failed to initialize NVML.*mismatch\n {2}Repair/,
-    );
+  it.each([
+    [
+      'Failed to initialize NVML: Driver/library version mismatch',
+      'nvidia-smi does not work: Failed to initialize NVML: Driver/library version mismatch',
+    ],
+    ['', 'nvidia-smi does not work: it ended with 18'],
+  ])('has the problem of an nvidia-smi that says %j, if there is a device', (words, problem) => {
+    nvidiaSmi(`echo "${words}"; exit 18`);
+    expect(detectDevices({}, withGpu)).toMatchObject({ gpus: [], problem });
+    expect(detectDevices({}, withoutGpu)).toEqual({ gpus: [], cpus: availableParallelism() });
+  });
+
+  it('has the problem that no entry of PATH leads to nvidia-smi, one that may not be entered too', () => {
+    for (const entry of ['/nowhere', '/proc/self/status', `${dir}/${'x'.repeat(300)}`]) {
+      vi.stubEnv('PATH', entry);
+      expect(detectDevices({}, withGpu)).toMatchObject({ gpus: [], problem: 'nvidia-smi is not on PATH' });
+      for (const machine of [withoutGpu, on('/dev/dxg'), { ...withGpu, platform: 'darwin' as const }]) {
+        expect(detectDevices({}, machine)).toEqual({ gpus: [], cpus: availableParallelism() });
+      }
+    }
+  });
+
+  it('asks nobody where there is no device file', () => {
+    nvidiaSmi(`touch ${dir}/asked; echo "0, GPU-a, NVIDIA H200, 143771, 0"`);
+    expect(detectDevices({}, withoutGpu).gpus).toEqual([]);
+    expect(existsSync(join(dir, 'asked'))).toBe(false);
   });
 });

@@ -5,7 +5,14 @@ import { fileURLToPath } from 'node:url';
 import { flowAdapterParameters } from '../../../src/recipes/memory.js';
 import { readSafetensorsIndex } from '../../../src/core/safetensors.js';
 import type { Devices } from '../../../src/launch/machine/devices.js';
-import { cachedInGroup, machineMemory, memoryOf, memoryVerdict, shapesOf } from '../../../src/launch/machine/memory.js';
+import {
+  cachedInGroup,
+  machineMemory,
+  mainMemoryOf,
+  memoryOf,
+  memoryVerdict,
+  shapesOf,
+} from '../../../src/launch/machine/memory.js';
 import { frozenBytes } from '../../../src/recipes/memory.js';
 import type { GraphsShape } from '../../../src/recipes/recipe.js';
 import { smallSettings } from '../../recipes/prompt_enhance/small.js';
@@ -73,6 +80,15 @@ describe('whether the memory of a run fits', () => {
     expect(memoryVerdict(201, 1, [], machine)).toMatchObject({ fits: false, hopeless: true, totalBytes: 100 });
     expect(memoryVerdict(210, 2, [gpu(100)], machine).hopeless).toBe(false);
     expect(memoryVerdict(211, 1, [gpu(100)], machine).hopeless).toBe(true);
+  });
+});
+
+describe('a run that another program trains', () => {
+  it('is not estimated by the settings of its own recipe', () => {
+    const settings = textSettings({ launch: { command: ['python', 'train.py'] } });
+    const { bytes, verdict } = memoryOf(new Map(), { gpus: [], cpus: 2 }, { free: 1, total: 1 })(settings);
+    expect([bytes, verdict]).toEqual([null, null]);
+    expect(mainMemoryOf(new Map(), { gpus: [], cpus: 2 })(settings)).toBe(0);
   });
 });
 

@@ -10,6 +10,7 @@ import {
   throwObstacles,
   memoryWarnings,
 } from '../../../src/launch/preflight/preflight.js';
+import type { Devices } from '../../../src/launch/machine/devices.js';
 import { noView } from '../../../src/launch/live/view.js';
 import { Launcher } from '../../../src/launch/launcher.js';
 import { saveCheckpoint } from '../../../src/run/checkpoints.js';
@@ -80,6 +81,29 @@ function texts(found: ReturnType<typeof fileObstacles>): string[] {
 }
 
 describe('what is in the way of runs', () => {
+  it('is a device that is not there, as a run finds it', async () => {
+    const gpu = { index: 0, uuid: 'GPU-a', name: 'NVIDIA H200', memoryBytes: 2 ** 37, usedBytes: 0 };
+    const found = async (sets: readonly string[], devices: Partial<Devices> = {}): Promise<string> => {
+      const runs = await chain(newFolder(), ...sets);
+      const problems = fileObstacles(runs, { devices: () => ({ gpus: [], cpus: 2, ...devices }) });
+      return texts(problems).join('\n');
+    };
+    expect(await found(['launch.devices=[3]'])).toContain('launch.devices: there is no GPU 3; this machine has no GPU');
+    expect(await found(['launch.devices=[3]'], { gpus: [gpu] })).toContain('usable here: 0 (NVIDIA H200)');
+    expect(await found(['policy.engine.provider=cuda'])).toContain('provider cuda: onnxruntime-node lacks');
+    expect(await found(['launch.processes=3'])).toContain('this machine has 2 CPU cores');
+    expect(await found(['policy.engine.provider=auto'], { problem: 'nvidia-smi is not on PATH' })).toContain(
+      'this machine has NVIDIA GPUs, but nvidia-smi is not on PATH',
+    );
+    for (const sets of [[], ['policy.engine.provider=auto', 'launch.devices=[]']]) {
+      expect(await found(sets, { problem: 'nvidia-smi is not on PATH' })).not.toContain('nvidia-smi');
+    }
+    const other = await foreign(newFolder(), 'true');
+    expect(texts(fileObstacles([other], { devices: () => ({ gpus: [], cpus: 2, problem: 'it is broken' }) }))).toEqual([
+      expect.stringContaining('but it is broken'),
+    ]);
+  });
+
   it('is nothing where all that they start from will be made', async () => {
     const folder = newFolder();
     const runs = await foundChain(folder);
