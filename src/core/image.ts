@@ -10,6 +10,7 @@ import {
   MOST_PIXELS,
   type RgbImage,
 } from './png.js';
+import { refuseLfsPointer } from './text.js';
 
 export type { RgbImage };
 
@@ -99,6 +100,7 @@ export async function decodeImage(bytes: Uint8Array, where: string, maxPixels = 
   const plain = decodePlainPng(bytes);
   if (plain !== null && plain.width * plain.height <= maxPixels) return plain;
   if (imageFormat(bytes) === null) {
+    refuseLfsPointer(bytes, where);
     throw new DataError('cannot decode the image: its bytes are not those of a PNG, JPEG or WebP file', { where });
   }
   try {

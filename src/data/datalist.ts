@@ -9,7 +9,7 @@ import { basename, dirname, isAbsolute, join, resolve } from 'node:path';
 import { z } from 'zod';
 import { DataError } from '../core/errors.js';
 import { sha256 } from '../core/image.js';
-import { parseJson, readTextFile } from '../core/text.js';
+import { parseJson, readTextFile, refuseLfsPointer } from '../core/text.js';
 
 export const DATALIST_NAME = 'tokenized_datalist.json';
 
@@ -119,6 +119,7 @@ export function readListedFile(list: Datalist, index: number): { readonly path: 
         : `cannot read a sample of ${list.path} (${code})`;
     throw new DataError(found, { where: path, next: missingFileAdvice(path), cause });
   }
+  refuseLfsPointer(bytes, path);
   if (list.fileDigests === null || list.fileDigests[index] === sha256(bytes)) return { path, bytes };
   throw new DataError(`a sample is not the one that was listed: its SHA-256 differs from that in ${list.path}`, {
     where: path,

@@ -10,6 +10,7 @@ import type { Training } from '../train/loop.js';
 import type { LabelledAnswer } from '../train/supervised.js';
 import { openTokenTraining, openTrainedPolicy, type PolicyStart } from './open_token_policy.js';
 import { labelsOf, type Labels } from './open_training.js';
+import { unknownWords, type Instructions } from './open_unknown_words.js';
 import { comparedQuestion, unlabelledRow, type TextPrompt, type WordsTask } from './open_words_task.js';
 
 type WordsTrainingSettings = Parameters<typeof openTokenTraining>[0] & {
@@ -38,6 +39,12 @@ export async function openWordsTraining(
     const warning = describeRoom(room, words.roomLimits);
     if (warning !== null) context.log.logger.warn(warning);
   }
+  const instructions = [...words.asked].map(([source, length]): Instructions => ({
+    name: source.name,
+    length,
+    at: (i) => source.ask(i).instruction,
+  }));
+  for (const sentence of await unknownWords(words.words.tokenizer, instructions)) context.log.logger.warn(sentence);
   await recordDatasets(context, settings, words.data.sources, { at: comparedQuestion, kept: 'memory' });
   const forms = { constrained: false, separateVocabularies: false, keepsStart };
   const policy = await openTrainedPolicy(settings, words.format, context, forms, start);

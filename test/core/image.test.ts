@@ -149,3 +149,8 @@ describe('sizes', () => {
     expect(new Set(small.data)).toEqual(new Set([77]));
   });
 });
+
+it('names a Git LFS pointer in the place of an image', async () => {
+  const pointer = Buffer.from('version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 12\n');
+  await expect(decodeImage(pointer, 'a.png')).rejects.toThrow(/Git LFS pointer/);
+});

@@ -37,6 +37,7 @@ export class HuggingFaceTokenizer implements Tokenizer {
   readonly json: string;
   readonly files: Readonly<Record<string, string>>;
   readonly special: Readonly<Record<string, string>>;
+  readonly unknown: number | null;
   readonly #native: Native;
   readonly #skipped: ReadonlySet<string>;
   readonly #cleanUp: boolean;
@@ -61,6 +62,7 @@ export class HuggingFaceTokenizer implements Tokenizer {
     this.#native.disablePadding();
     if (special.added.length > 0) this.#native.addAddedTokens(special.added.map(native));
     this.#skipped = new Set([...own, ...special.added].filter((token) => token.special).map(({ content }) => content));
+    this.unknown = unknownOf(json, this.#native);
     this.size = Object.values(this.#native.getVocab(true)).reduce((most, id) => Math.max(most, id + 1), 0);
   }
 
@@ -82,6 +84,14 @@ export class HuggingFaceTokenizer implements Tokenizer {
     if (id === null) throw new DataError(`the tokenizer has no token ${JSON.stringify(token)}`);
     return id;
   }
+}
+
+/** A large tokenizer.json is not parsed once more for it: models name it by its token, and unigram models by its id. */
+function unknownOf(json: string, tokenizer: Native): number | null {
+  const id = /"unk_id"\s*:\s*(\d+)/.exec(json)?.[1];
+  if (id !== undefined) return Number(id);
+  const token = /"unk_token"\s*:\s*("(?:[^"\\]|\\.)+")/.exec(json)?.[1];
+  return token === undefined ? null : tokenizer.tokenToId(JSON.parse(token) as string);
 }
 
 function native({ content, special, normalized, lstrip, rstrip, single_word }: AddedToken): NativeToken {

@@ -17,6 +17,8 @@ export interface Tokenizer {
   readonly json: string;
   /** Everything that a folder needs for the tokenizer to be opened again, by file name. */
   readonly files: Readonly<Record<string, string>>;
+  /** The id that stands for every word or character without a token; null if there is none. */
+  readonly unknown: number | null;
   /** The special tokens by their names (`bos_token`, `eos_token`, …), as chat templates print them. */
   readonly special: Readonly<Record<string, string>>;
   /** By default without added special tokens. */

@@ -30,7 +30,7 @@ export class WordTokenizer implements Tokenizer {
   readonly #added: ReadonlySet<string>;
   /** Lengths of added tokens, the longest first, so that a token that begins another is not taken for it. */
   readonly #lengths: readonly number[];
-  readonly #unknown: number;
+  readonly unknown: number;
 
   constructor(
     readonly json: string,
@@ -52,7 +52,7 @@ export class WordTokenizer implements Tokenizer {
     this.size = this.#words.length;
     const unknown = this.#ids.get(parsed.model.unk_token ?? UNKNOWN);
     if (unknown === undefined) throw new CheckpointError('the tokenizer has no token for unknown words', { where });
-    this.#unknown = unknown;
+    this.unknown = unknown;
   }
 
   static read(path: string): WordTokenizer {
@@ -73,7 +73,7 @@ export class WordTokenizer implements Tokenizer {
 
   encode(text: string): number[] {
     const out: number[] = [];
-    for (const piece of this.#pieces(text)) out.push(this.#ids.get(piece) ?? this.#unknown);
+    for (const piece of this.#pieces(text)) out.push(this.#ids.get(piece) ?? this.unknown);
     return out;
   }
 

@@ -15,12 +15,19 @@ import { openTokenPolicy, openTokenTraining, openTrainedPolicy, type TokenForms 
 import { makeData, sampleEdits } from './data.js';
 import { editLabels } from './labelled.js';
 import { drawnCells, hasLabel, labelledCells, maskedCells } from './drawn_cells.js';
+import { unknownWords, type Instructions } from '../open_unknown_words.js';
 import { ImageEditTask, spaceOf, type EditPrompt } from './task.js';
 import { trainedTokens } from './trained_tokens.js';
 
 async function open(settings: ImageEditSettings, context: TrainingContext): Promise<Training> {
   const task = ImageEditTask.open(settings, context.resolveRun);
   await task.checkFirst();
+  const instructions = task.data.sources.map((source): Instructions => ({
+    name: source.name,
+    length: source.length,
+    at: (i) => source.read(i).instruction,
+  }));
+  for (const sentence of await unknownWords(task.tokenizer, instructions)) context.log.logger.warn(sentence);
   await recordDatasets(context, settings, task.data.sources, { at: comparedEdit, kept: 'files' });
   const { algorithm } = settings;
   if (algorithm.type === 'grpo' && algorithm.advantage.region === 'mask' && paysRegions(settings)) {
