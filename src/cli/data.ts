@@ -21,7 +21,6 @@ import { tinyClips } from '../schema/seen_data.js';
 import { clipData } from '../tiny/world/clips.js';
 import { signData, signWorld } from '../tiny/world/sign_scenes.js';
 import { benchAction } from './data_bench.js';
-import { frameAction } from './data_frame.js';
 import { packAction } from './data_pack.js';
 import { printError, printJson, printLine, styled } from './output.js';
 import { flag, numberOption, text, texts, wholeNumber, type Action, type Arguments, type Verb } from './verb.js';
@@ -296,7 +295,7 @@ const check: Action & { readonly summary: string } = {
 /** The verb, with the opener of image tokenizers if there is one. */
 export function makeDataVerb(openTokenizer: TokenizerOpener | null): Verb {
   return {
-    actions: { 'make-tiny': makeTiny(openTokenizer), pack: packAction, bench: benchAction, check, frame: frameAction },
+    actions: { 'make-tiny': makeTiny(openTokenizer), pack: packAction, bench: benchAction, check },
   };
 }
 

@@ -5,7 +5,7 @@ import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 import { main } from '../../../src/cli/main.js';
 import { mcpServer, protocolStream } from '../../../src/cli/mcp/server.js';
 import { StartedCommands } from '../../../src/cli/mcp/started.js';
-import { experiment } from '../../run/frame/framed.js';
+import { experiment } from './experiment.js';
 import { capture, RunFolder } from '../run_directory.js';
 
 let folder: RunFolder;

@@ -1,11 +1,11 @@
-/** An experiment of three cells with everything that a frame has to cope with. */
+/** An experiment of three cells with metrics, episodes and judgements. */
 import { mkdirSync, writeFileSync } from 'node:fs';
 import { writeEpisodes, writeHeldOutEpisodes } from '../../../src/run/episodes.js';
 import { writeExperiment } from '../../../src/run/experiment.js';
 import { encodeLine } from '../../../src/run/journal.js';
 import { JudgementFiles } from '../../../src/run/judgement_files.js';
 import type { RunPaths } from '../../../src/run/paths.js';
-import type { RunFolder } from '../../cli/run_directory.js';
+import type { RunFolder } from '../run_directory.js';
 
 export const judgement = (key: string, more: object = {}) => ({
   key,
