@@ -88,9 +88,14 @@ export class MetricsJournal {
   }
 }
 
+/** Means over answers with a score, which are NaN if no answer has one: no fault of the numbers. */
+const OVER_SCORES = /^(validation|control|reward)\/(.*\/)?(mean|stderr|drop|drop_stderr)$/;
+
 function lineOf(iteration: number, metrics: Metrics): Record<string, number> {
   if ('iteration' in metrics) throw new InternalError('`iteration` is not a metric');
-  const nonFinite = Object.values(metrics).filter((value) => !Number.isFinite(value)).length;
+  const nonFinite = Object.entries(metrics).filter(
+    ([name, value]) => !Number.isFinite(value) && !(Number.isNaN(value) && OVER_SCORES.test(name)),
+  ).length;
   return { iteration, ...metrics, ...(nonFinite > 0 ? { [NON_FINITE]: nonFinite } : {}) };
 }
 

@@ -131,6 +131,12 @@ export class RunTracking {
       this.#ending.signal,
     );
     const sampled = this.#tell(() => sampling);
+    if (environment.mode === 'offline') {
+      say(
+        `W&B: WANDB_MODE is offline; the data stay in ${paths.dir}, and \`editrl sync ${paths.runName}\` uploads them`,
+        'info',
+      );
+    }
     if (environment.mode === 'online') {
       const { forwardToWandb } = await import('./wandb/forward.js');
       await forwardToWandb({

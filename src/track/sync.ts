@@ -1,5 +1,5 @@
 /** Passes on what a run's tracking has not sent: the same as while it runs, from the same files, but started by hand. */
-import { ConfigError, EditrlError, must, UsageError } from '../core/errors.js';
+import { EditrlError, must, UsageError } from '../core/errors.js';
 import type { RunPaths } from '../run/paths.js';
 import { readRecord } from '../run/record.js';
 import { recordedSettings } from '../run/recorded_config.js';
@@ -80,12 +80,8 @@ export async function syncRun(paths: RunPaths, options: SyncOptions): Promise<Sy
         import('./wandb/environment.js'),
         import('./wandb/forward.js'),
       ]);
+      // As with W&B's own `wandb sync`, WANDB_MODE says how a run tracks, not what this command does.
       const environment = wandbEnvironment(env);
-      if (environment.mode === 'disabled') {
-        throw new ConfigError("WANDB_MODE is 'disabled': nothing is sent to W&B", {
-          next: 'Unset it, and sync again.',
-        });
-      }
       return forwardToWandb({
         ...{ paths, record, settings: must(wandb, 'a project'), environment, env, ending, giveUp, finishMs, say },
         ...(pace === undefined ? {} : { pace }),

@@ -178,7 +178,7 @@ export class GrpoTraining<P extends Prompt, A extends Answer, H> implements Trai
     const actions = sampled.flatMap(({ answers }) => answers.map(({ logProbs }) => logProbs.length));
     return {
       ...made,
-      ...deps.hackAlarms?.observe(iteration, made),
+      ...deps.hackAlarms?.observe(iteration, { ...made, ...updated }),
       ...updated,
       ...credited?.metrics,
       ...(penalties === null ? {} : penaltyMetrics(penalties)),

@@ -10,7 +10,7 @@ import { summariseUnscored } from '../rewards/score/iteration.js';
 import type { JudgeItem, Outcome } from '../rewards/score/types.js';
 import type { Metrics, MetricsLine } from '../run/metrics.js';
 import { promptKey, type Prompt } from '../scoring/task.js';
-import { average } from '../core/statistics.js';
+import { average, quantile } from '../core/statistics.js';
 import { wordMetrics, measureWords, type WordStatistics } from './word_statistics.js';
 
 /** Statistics of one artifact; see rewards/image_statistics.ts for the formulae. */
@@ -144,6 +144,9 @@ export const alarmKinds: Readonly<Record<AlarmName, AlarmKind>> = {
   },
 };
 
+/** The KL to the reference jumps in an iteration if it is above so many times its median over the iterations before, and above the least one. */
+const JUMP = { times: 5, over: 5, fewest: 3, least: 0.5 } as const;
+
 /** Lower bound of what limits are relative to. */
 const SMALLEST_BASE = 1e-6;
 
@@ -158,6 +161,8 @@ interface Series {
 /** Watches the statistics of one run, over all its attempts. */
 export class HackAlarms {
   readonly #series: ReadonlyMap<AlarmName, Series>;
+  /** The latest values of the KL. */
+  readonly #kl: number[] = [];
 
   /**
    * @param history what the run measured before, oldest first: a resumed run keeps its baseline and does not repeat a warning.
@@ -171,7 +176,9 @@ export class HackAlarms {
     const names = Object.keys(alarmKinds) as AlarmName[];
     this.#series = new Map(names.map((name) => [name, { first: [], last: [], raised: false }]));
     for (const { iteration, metrics } of history) {
-      if (iteration > 0) this.#each((name, series) => this.#take(name, series, metrics));
+      if (iteration === 0) continue;
+      this.#each((name, series) => this.#take(name, series, metrics));
+      this.#jump(metrics);
     }
     const latest = history.at(-1)?.metrics ?? {};
     this.#each((name, series) => (series.raised = latest[alarmMetric(name)] === 1));
@@ -189,7 +196,23 @@ export class HackAlarms {
       }
       series.raised = found !== null;
     });
+    const jump = this.#jump(metrics);
+    if (jump !== null) {
+      raised[alarmMetric('kl')] = 1;
+      this.warn(`iteration ${iteration}: alarm: ${jump}`);
+    }
     return raised;
+  }
+
+  /** Takes an iteration's KL; says in words that it jumped, or null. One iteration is enough: a mean over several would hide it. */
+  #jump(metrics: Metrics): string | null {
+    const kl = metrics['policy/kl'];
+    if (kl === undefined || !Number.isFinite(kl)) return null;
+    const before = this.#kl.length < JUMP.fewest ? null : quantile(this.#kl, 0.5);
+    this.#kl.push(kl);
+    if (this.#kl.length > JUMP.over) this.#kl.shift();
+    if (before === null || kl <= Math.max(JUMP.least, JUMP.times * before)) return null;
+    return `the KL to the reference jumped to ${kl.toFixed(2)} nats per action (median before: ${before.toFixed(3)}); look at the answers, and at the learning rate and kl_coeff if it happens again`;
   }
 
   #each(visit: (name: AlarmName, series: Series) => void): void {
@@ -234,6 +257,6 @@ function shownChange(change: number, of: AlarmKind['relativeTo']): string {
   return { value: percent, rest: `${percent} of what it lacked to 1`, unit: Math.abs(change).toFixed(3) }[of];
 }
 
-function alarmMetric(name: AlarmName): string {
+function alarmMetric(name: AlarmName | 'kl'): string {
   return `alarm/${name}`;
 }

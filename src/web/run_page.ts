@@ -7,7 +7,7 @@ import { listCheckpoints } from '../run/checkpoints.js';
 import { secondsLeft } from '../run/pace.js';
 import type { RunPaths } from '../run/paths.js';
 import type { RunRecord } from '../run/record.js';
-import { alarmLimits, alarmsIn } from '../run/report/alarms.js';
+import { alarmLimits, alarmsIn, watchedMetric } from '../run/report/alarms.js';
 import { leavesOf } from '../schema/paths.js';
 import { actionsOf } from './actions.js';
 import { wireRun } from './run_list.js';
@@ -70,7 +70,7 @@ function alarmsOf(index: RunsIndex, { status, settings }: IndexedRun, { columns,
   if (!whole) {
     return status.alarms.map((name) => ({
       name,
-      metric: `hack/${name}`,
+      metric: watchedMetric(name),
       value: null,
       span: null,
       standing: true,

@@ -83,6 +83,15 @@ describe('numbers that are not finite', () => {
     ]);
   });
 
+  it('are no fault where no answer has a score', () => {
+    const metrics = new MetricsJournal(paths);
+    const none = { 'validation/sampled/mean': NaN, 'validation/a/sampled/measure/b/stderr': NaN, 'reward/mean': NaN };
+    metrics.append(1, { ...none, 'validation/sampled/unscored': 8 });
+    metrics.append(2, { ...none, 'validation/loss': NaN, 'validation/sampled/mean': Infinity });
+    metrics.close();
+    expect(readMetrics(paths).map(({ metrics: { 'metrics/non_finite': count } }) => count)).toEqual([undefined, 2]);
+  });
+
   it('are numbers again when they are read; no other text is', () => {
     for (const number of [NaN, Infinity, -Infinity, 0.5]) {
       const [read] = JSON.parse(encodeLine([number]).line) as unknown[];

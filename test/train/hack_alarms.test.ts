@@ -134,6 +134,28 @@ describe('an alarm', () => {
   });
 });
 
+describe('the alarm of the KL', () => {
+  it('is raised in an iteration that jumps, and not for a KL that grows step by step or stays small', () => {
+    const usual = [0.05, 0.08, 0.07, 0.1, 0.09, 0.12];
+    const { raised, said } = watch('policy/kl', [...usual, 3.17, 0.11, 0.12]);
+    expect(raised).toEqual([7]);
+    expect(said).toEqual([expect.stringMatching(/^iteration 7: .*KL.* 3\.17/)]);
+    expect(watch('policy/kl', [0.1, 0.15, 0.22, 0.33, 0.5, 0.75, 1.1, 1.6]).raised).toEqual([]);
+    expect(watch('policy/kl', [0, 0.001, 0.001, 0.3]).raised).toEqual([]);
+    expect(watch('policy/kl', [5]).raised).toEqual([]);
+    expect(watch('policy/kl', [0.1, 0.1, 0.1, NaN, Infinity, 0.1]).raised).toEqual([]);
+  });
+
+  it('knows the KL of before a resume, and is reported with the KL', () => {
+    const lines: MetricsLine[] = [1, 2, 3, 4].map((iteration) => ({ iteration, metrics: { 'policy/kl': 0.1 } }));
+    const jump = { 'policy/kl': 2 };
+    const found = new HackAlarms(settings(), lines, () => undefined).observe(5, jump);
+    expect(readAlarms([...lines, { iteration: 5, metrics: { ...jump, ...found } }])).toEqual([
+      { name: 'kl', from: 5, to: 5, standing: true, metric: 'policy/kl', value: 2 },
+    ]);
+  });
+});
+
 describe('a report', () => {
   it('has one span per crossing', () => {
     const line = (iteration: number, ...names: string[]): MetricsLine => ({

@@ -4,6 +4,11 @@ import type { Metrics, MetricsLine } from '../metrics.js';
 
 const PREFIX = 'alarm/';
 
+/** The metric that an alarm watches. */
+export function watchedMetric(alarm: string): string {
+  return alarm === 'kl' ? 'policy/kl' : `hack/${alarm}`;
+}
+
 /** One crossing of a threshold: consecutive iterations in which the alarm is active. */
 export interface AlarmSpan {
   readonly name: string;
@@ -48,7 +53,7 @@ export function alarmsIn(columns: MetricColumns): AlarmSpan[] {
 
 function spansOf(name: string, columns: MetricColumns): AlarmSpan[] {
   const { iterations } = columns;
-  const metric = `hack/${name}`;
+  const metric = watchedMetric(name);
   const [active, values] = [columns.column(PREFIX + name), columns.column(metric)];
   const last = iterations.length - 1;
   const spans: AlarmSpan[] = [];

@@ -574,7 +574,11 @@ describe('W&B', () => {
     await delay(100);
     await tracking.end();
     expect(stub.requests).toEqual([]);
-    expect(said).toEqual([]);
+    expect(said).toEqual(
+      mode === 'disabled'
+        ? []
+        : [expect.stringContaining(`${run.paths.dir}, and \`editrl sync ${run.paths.runName}\` uploads them`)],
+    );
     expect(existsSync(run.paths.systemMetrics)).toBe(mode === 'offline');
   });
 
