@@ -1,11 +1,14 @@
 /** A judge that answers from a run's records; a real one is asked only for answers that are missing there. */
 import { hashRequest } from '../rewards/judge/chat_request.js';
+import type { LeavableField } from '../rewards/judge/dialect.js';
 import type { Judge, JudgeQuery } from '../rewards/judge/judge.js';
 import type { Judgement, JudgementStore, ScoreOptions } from '../rewards/score/types.js';
 
 export interface RecordedJudgeOptions {
   readonly model: string;
   readonly recorded: Pick<JudgementStore, 'find'>;
+  /** Fields that its requests leave out. */
+  readonly leaveOut: readonly LeavableField[];
   /** Asked for answers that are not recorded, or were recorded without scores; null if nobody is to be asked. */
   readonly asked: Judge | null;
 }
@@ -62,8 +65,9 @@ export class RecordedJudge implements Judge {
   }
 
   #find(query: JudgeQuery): Judgement | undefined {
+    const { model, recorded, leaveOut } = this.options;
     const found = dialects.flatMap((dialect) => {
-      const judgement = this.options.recorded.find(query.key, hashRequest(query, this.options.model, dialect));
+      const judgement = recorded.find(query.key, hashRequest(query, model, { dialect, leaveOut }));
       return judgement === undefined ? [] : [judgement];
     });
     return found.find(({ problem }) => problem === null) ?? found.at(0);

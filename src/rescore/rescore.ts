@@ -67,7 +67,7 @@ export async function rescore(request: RescoreRequest): Promise<RescoreSummary> 
   const replies = new RecordedReplies(recorded, offline, counts);
   const sourcesOfAnswers: Lacking[] = [replies];
   const recordedJudge = (model: string, asked: Judge | null): Judge => {
-    const judge = new RecordedJudge({ model, recorded, asked }, counts);
+    const judge = new RecordedJudge({ model, recorded, leaveOut: reward.leave_out, asked }, counts);
     sourcesOfAnswers.push(judge);
     return judge;
   };

@@ -47,7 +47,6 @@ export const judgementForm = lineForm<Judgement>({
   problem: 'problem',
   detail: 'detail',
   scores: 'scores',
-  leftOut: 'left_out',
   attempts: 'attempts',
   latencyMs: 'latency_ms',
   tokens: 'tokens',

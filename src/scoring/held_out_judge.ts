@@ -174,7 +174,7 @@ export async function openHeldOutJudge(
     token: null,
     store,
     alias: second.model_alias,
-    onNote: (note) => warn(`held-out judge: ${note}`),
+    leaveOut: reward.leave_out,
     concurrency: reward.concurrency,
     queryTimeoutMs: timeoutMs,
     policy,

@@ -2,7 +2,7 @@
 import type { RewardSettings } from '../rewards/schema/reward.js';
 import type { ModelFileOptions } from '../engines/onnx/model_file.js';
 import { ConfigError, must } from '../core/errors.js';
-import { rewardName, shownToJudge } from '../rewards/score/choice.js';
+import { rewardName } from '../rewards/score/choice.js';
 import { createReward, type CombinedReward } from '../rewards/score/combined.js';
 import type { JudgeAddress } from '../rewards/judge/endpoints.js';
 import type { WaitOptions } from '../rewards/judge/readiness.js';
@@ -18,7 +18,7 @@ import { RunPaths } from '../run/paths.js';
 import type { RunResolver } from '../models/reference.js';
 import { CallLimit } from './call_limit.js';
 import { ExamWatch } from './exam_watch.js';
-import { Judges, judgeLimits, termServices, type ReadyJudges } from './judges.js';
+import { Judges, judgeLimits, requestsOf, termServices, type ReadyJudges } from './judges.js';
 import { WaitInterrupted, runOnRankZero } from '../group/rank_zero.js';
 import type { ProcessGroup } from '../group/process_group.js';
 import type { Scorer } from './scorer.js';
@@ -91,9 +91,7 @@ export async function openScorer(
     judges.connect({
       ...ready,
       store: asked,
-      alias: reward.model_alias,
-      shown: shownToJudge(reward, sources),
-      onNote: (note) => services.log.logger.warn(note),
+      ...requestsOf(reward, sources),
       concurrency: limits.concurrency,
       policy: limits,
       openSender: services.openSender,
@@ -242,11 +240,10 @@ async function readyJudges(
   const ready = await runOnRankZero(group, async (): Promise<ReadyJudges> => {
     try {
       await scored.untilReady(waiting);
-      if (address === null) return { endpoints: [], token: null, traits: {} };
+      if (address === null) return { endpoints: [], token: null, contexts: {} };
       return await judges.untilReady(address, {
         ...waiting,
-        alias: reward.model_alias,
-        shown: shownToJudge(reward, sources),
+        ...requestsOf(reward, sources),
       });
     } catch (error) {
       throw stop.aborted ? new WaitInterrupted() : error;

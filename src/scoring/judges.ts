@@ -7,19 +7,18 @@ import type { CanaryResult } from '../rewards/judge/client.js';
 import { JudgeClient, type JudgeClientOptions } from '../rewards/judge/client.js';
 import type { JudgeAddress } from '../rewards/judge/endpoints.js';
 import { waitUntilReady, type ReadinessOptions, type WaitOptions } from '../rewards/judge/readiness.js';
-import type { Traits } from '../rewards/judge/traits.js';
 import { JudgeImages } from '../rewards/judge/images.js';
 import { loadPrompts } from '../rewards/judge/prompts.js';
-import { shownToJudge } from '../rewards/score/choice.js';
+import { longestReply, shownToJudge } from '../rewards/score/choice.js';
 import type { JudgementStore } from '../rewards/score/types.js';
 import type { ServerLimits, TermServices } from '../rewards/terms/term.js';
 import { modelFolder, type RunResolver } from '../models/reference.js';
 import type { ModelReference } from '../schema/model.js';
 
-export type JudgesOptions = Omit<JudgeClientOptions, 'model' | 'concurrency' | 'traits' | 'apiKey'> &
+export type JudgesOptions = Omit<JudgeClientOptions, 'model' | 'concurrency' | 'context' | 'apiKey'> &
   Pick<JudgeAddress, 'token'> & {
     readonly concurrency: number;
-    readonly traits?: ReadyJudges['traits'];
+    readonly contexts?: ReadyJudges['contexts'];
   };
 
 /** The limits that a reward section sets for one of this many processes. */
@@ -47,6 +46,7 @@ export function termServices(
     prompts: loadPrompts(reward),
     modelFolder: (reference) => modelFolder(reference as ModelReference, resolveRun),
     limits: judgeLimits(reward),
+    leaveOut: reward.leave_out,
   };
 }
 
@@ -62,10 +62,23 @@ export function judgeKey({ token }: Pick<JudgeAddress, 'token'>): { readonly api
   return apiKey === undefined ? {} : { apiKey };
 }
 
-/** Where ready judges can be asked, and which request fields they accept, by model; plain data. */
+/** Where ready judges can be asked, and the tokens of their contexts by model, as far as known; plain data. */
 export interface ReadyJudges extends Pick<JudgeAddress, 'token'> {
   readonly endpoints: readonly string[];
-  readonly traits: Readonly<Record<string, Traits>>;
+  readonly contexts: Readonly<Record<string, number>>;
+}
+
+/** What a reward asks of its judges, for looking at them and for asking them. */
+export function requestsOf(
+  reward: RewardSettings,
+  sources = 1,
+): Required<Pick<ReadinessOptions, 'alias' | 'shown' | 'leaveOut' | 'replyTokens'>> {
+  return {
+    alias: reward.model_alias,
+    shown: shownToJudge(reward, sources),
+    leaveOut: reward.leave_out,
+    replyTokens: longestReply(reward),
+  };
 }
 
 /**
@@ -93,8 +106,11 @@ export class Judges {
   async untilReady({ endpoint, token }: JudgeAddress, options: Omit<ReadinessOptions, 'apiKey'>): Promise<ReadyJudges> {
     const asked = { ...options, ...judgeKey({ token }) };
     const ready = await Promise.all(this.models.map((model) => waitUntilReady(endpoint, model, asked)));
-    const traits = Object.fromEntries(this.models.map((model, i) => [model, ready[i].traits]));
-    return { endpoints: ready.at(0)?.endpoints ?? [], token, traits };
+    const contexts = this.models.flatMap((model, i) => {
+      const { context } = ready[i];
+      return context === null ? [] : [[model, context] as const];
+    });
+    return { endpoints: ready.at(0)?.endpoints ?? [], token, contexts: Object.fromEntries(contexts) };
   }
 
   /** Waits for a reward's models at one address, and connects them. Raises as `waitUntilReady` does. */
@@ -103,21 +119,16 @@ export class Judges {
     address: JudgeAddress,
     { store, ...waiting }: WaitOptions & { readonly store: JudgementStore },
   ): Promise<void> {
-    const { onNote } = waiting;
-    const asked = {
-      ...(onNote === undefined ? {} : { onNote }),
-      alias: reward.model_alias,
-      shown: shownToJudge(reward, waiting.sources),
-    };
+    const asked = requestsOf(reward, waiting.sources);
     const ready = await this.untilReady(address, { ...waiting, ...asked });
     this.connect({ ...ready, ...asked, store, concurrency: reward.concurrency, policy: judgeLimits(reward) });
   }
 
-  /** Connects all; `concurrency` is for all of them together. Without `traits` their clients find out by themselves which fields are accepted. */
-  connect({ concurrency: together, token, traits = {}, ...options }: JudgesOptions): void {
+  /** Connects all; `concurrency` is for all of them together. */
+  connect({ concurrency: together, token, contexts = {}, ...options }: JudgesOptions): void {
     const concurrency = Math.max(1, Math.floor(together / this.models.length));
     for (const model of this.models) {
-      const found = model in traits ? { traits: traits[model] } : {};
+      const found = model in contexts ? { context: contexts[model] } : {};
       this.#clients.set(model, new JudgeClient({ ...options, ...judgeKey({ token }), ...found, model, concurrency }));
     }
   }

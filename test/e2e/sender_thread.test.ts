@@ -20,7 +20,6 @@ senderContract('in a thread of its own', (options) => new ThreadSender(options, 
 const unpreparable: JudgeImage = {
   digest: 'x',
   dataUrl: () => Promise.resolve(''),
-  smaller: () => null,
   get picture(): never {
     throw new Error('no pixels');
   },

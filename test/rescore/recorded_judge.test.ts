@@ -25,12 +25,15 @@ it('takes the record that has scores, in whichever dialect it was asked', async 
   const dialects = ['vllm', 'openai'] as const;
   for (const good of dialects) {
     const records = new Map(
-      dialects.map((dialect) => [hashRequest(query, 'm', dialect), dialect === good ? scored : failed]),
+      dialects.map((dialect) => [
+        hashRequest(query, 'm', { dialect, leaveOut: [] }),
+        dialect === good ? scored : failed,
+      ]),
     );
     expect(records.size).toBe(2);
     const counts = { replayed: 0, parsed_again: 0, asked: 0, missing: 0 };
     const judge = new RecordedJudge(
-      { model: 'm', recorded: { find: (_, hash) => records.get(hash) }, asked: null },
+      { model: 'm', recorded: { find: (_, hash) => records.get(hash) }, leaveOut: [], asked: null },
       counts,
     );
     expect(await judge.ask(query)).toBe(scored);

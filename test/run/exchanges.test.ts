@@ -27,10 +27,10 @@ const kinds = [
     judgementForm,
     {
       ...question,
-      ...{ promptHash: 'cd', problem: 'empty' as const, detail: 'no words', leftOut: ['seed'] },
+      ...{ promptHash: 'cd', problem: 'empty' as const, detail: 'no words' },
       tokens: { prompt: 812, completion: 40 },
     },
-    `${told}"model":"m","prompt_hash":"cd","text":"good","problem":"empty","detail":"no words","scores":[7.5],"left_out":["seed"],"attempts":2,"latency_ms":81,"tokens":{"prompt":812,"completion":40}}`,
+    `${told}"model":"m","prompt_hash":"cd","text":"good","problem":"empty","detail":"no words","scores":[7.5],"attempts":2,"latency_ms":81,"tokens":{"prompt":812,"completion":40}}`,
   ),
   kind(
     'an answer',

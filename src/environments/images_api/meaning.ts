@@ -5,7 +5,7 @@ import { gotAnswer, noAnswer, misconfigured, type ReplyOutcome } from '../../bal
 import { byStatus, retryAfterMs } from '../../http/meaning.js';
 import { causeOf, isNotThere } from '../../http/request.js';
 import { excerpt } from '../../rewards/judge/parse.js';
-import { refusedFields } from '../../rewards/judge/traits.js';
+import { refusedField } from '../../rewards/judge/dialect.js';
 import { PICTURE_STATUSES } from '../served/asking.js';
 import type { PictureReply, ServedPicture } from '../served/picture.js';
 
@@ -60,10 +60,10 @@ function meaningOfStatus(error: StatusError): ImagesAttempt {
   }
   if (REFUSING.has(status) && REFUSAL.test(kind)) return gotAnswer({ refused: found }, 'refused');
   const param = typeof error.param === 'string' ? error.param : null;
-  const [refusedField] = refusedFields({ status, param, words: `${kind} ${error.message}` });
+  const refused = refusedField({ status, param, words: `${kind} ${error.message}` });
   return {
     ...misconfigured(found, adviceFor(status)),
-    ...(refusedField === undefined ? {} : { refusedField }),
+    ...(refused === null ? {} : { refusedField: refused }),
     ...(UNFIT.has(status) ? { unexplained: true } : {}),
   };
 }

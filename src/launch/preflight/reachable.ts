@@ -7,14 +7,14 @@ import type { EditrlError } from '../../core/errors.js';
 import { EndpointError } from '../../core/errors.js';
 import { trainerServeOf } from '../../recipes/served_trainer.js';
 import { isTrainable, recipeOf, rewardOf } from '../../recipes/settings.js';
-import { asksJudge, shownToJudge } from '../../rewards/score/choice.js';
+import { asksJudge } from '../../rewards/score/choice.js';
 import { createReward } from '../../rewards/score/combined.js';
 import { allowBySetting, resolveEndpoints, type Endpoint } from '../../rewards/judge/endpoints.js';
 import { waitUntilReady, type JudgeNames, type ReadinessOptions } from '../../rewards/judge/readiness.js';
 import type { RewardSettings } from '../../rewards/schema/reward.js';
 import type { PictureServer } from '../../schema/editor.js';
 import type { RunSettings } from '../../schema/run.js';
-import { judgeKey, Judges, termServices } from '../../scoring/judges.js';
+import { judgeKey, Judges, requestsOf, termServices } from '../../scoring/judges.js';
 import { checkVllm } from '../../train/remote_sampler.js';
 import { checkImagesServer } from '../../train/remote_pictures.js';
 import { checkRenderServer } from '../../train/remote_pictures.js';
@@ -103,8 +103,8 @@ export class ServerChecks {
 
   /** The judges at `reward.endpoint`. */
   async #ofJudges(reward: RewardSettings, models: readonly string[]): Promise<Found[]> {
-    const { endpoint, model_alias: alias } = reward;
-    const shown = shownToJudge(reward);
+    const { endpoint } = reward;
+    const asked = requestsOf(reward);
     if (endpoint === 'embedded') {
       return [{ what: endpoint, note: 'its judge is embedded: it is started with the run, and was not asked' }];
     }
@@ -119,7 +119,7 @@ export class ServerChecks {
     const places: readonly Endpoint[] = shared === null ? [endpoint] : [...new Set(shared)];
     const looks = models.flatMap((model) => places.map((place) => ({ model, place })));
     const found = await Promise.all(
-      looks.map(async (look) => ({ ...look, error: await this.#ask(look.place, look.model, { alias, shown }) })),
+      looks.map(async (look) => ({ ...look, error: await this.#ask(look.place, look.model, asked) })),
     );
     return found.flatMap(({ model, place, error }): Found[] => {
       if (error === null) return [];
@@ -176,9 +176,9 @@ export class ServerChecks {
   #ask(
     place: Endpoint,
     model: string,
-    options: Pick<ReadinessOptions, 'alias' | 'names' | 'shown'>,
+    options: Pick<ReadinessOptions, 'alias' | 'names' | 'shown' | 'leaveOut' | 'replyTokens'>,
   ): Promise<EditrlError | null> {
-    return computeOnce(this.#judges, JSON.stringify([place, model, options.alias, options.shown]), () =>
+    return computeOnce(this.#judges, JSON.stringify([place, model, { ...options, names: null }]), () =>
       failureOf(() => waitUntilReady(place, model, { ...judgeKey({ token: null }), maxWaitS: 0, ...options })),
     );
   }

@@ -5,7 +5,7 @@
  */
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
-import { dialectOf } from '../../rewards/judge/traits.js';
+import { dialectOf } from '../../rewards/judge/dialect.js';
 import type { Endpoint, JudgeAddress } from '../../rewards/judge/endpoints.js';
 import type { RewardSettings } from '../../rewards/schema/reward.js';
 import type { Guardian } from '../processes/guardian.js';

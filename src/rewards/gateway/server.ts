@@ -8,6 +8,7 @@ import { requireToken } from '../../http/guard.js';
 import { checkedKey } from '../../http/key.js';
 import type { Clock } from '../../core/clock.js';
 import { systemClock } from '../../core/clock.js';
+import { leavableFields } from '../judge/dialect.js';
 import { resolveEndpoints } from '../judge/endpoints.js';
 import { createHttpPool } from '../../http/pool.js';
 import { checkJudge, type JudgeNames, type JudgeCheck, type JudgeCheckContext } from '../judge/readiness.js';
@@ -89,6 +90,8 @@ export async function startGateway(
             const look = await lookForModel(upstream.url, options.model, {
               alias: options.modelAlias,
               names: flags,
+              // A run leaves out what its judges refuse; this look needs none of it.
+              leaveOut: leavableFields,
               clock,
               pool,
               signal: stop.signal,

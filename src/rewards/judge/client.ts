@@ -1,24 +1,14 @@
 /** The judge behind an OpenAI-compatible server: replays what is stored, asks for the rest, stores before it hands out. */
 import { checkedKey, noKey } from '../../http/key.js';
-import type { Variation } from './chat_request.js';
-import { canShrink, hashPrompt, hashRequest } from './chat_request.js';
+import { firstRequest, hashPrompt, hashRequest, type Variation } from './chat_request.js';
 import type { Clock } from '../../core/clock.js';
-import { checkModel, isAlive, type ModelAlias, type Remedy, type Reply } from './completion.js';
+import { checkModel, isAlive, leaveOutAdvice, type ModelAlias, type Remedy, type Reply } from './completion.js';
 import { imagesShown, type Judge, type JudgeQuery } from './judge.js';
 import { excerpt } from './parse.js';
 import { canaryQuery } from './canary.js';
 import pLimit, { type LimitFunction } from 'p-limit';
 import { LocalSender, type OpenSender, type Sender } from './sender.js';
-import {
-  commonTraits,
-  describeTraits,
-  dialectOf,
-  mostTraitChanges,
-  startingTraits,
-  withoutRefusedFields,
-  type Dialect,
-  type Traits,
-} from './traits.js';
+import { dialectOf, type LeavableField, type RequestForm } from './dialect.js';
 import type { TransportPolicy } from './transport.js';
 import { defaultTransportPolicy, longestExchangeMs } from './transport.js';
 import { addTokens } from './usage.js';
@@ -31,14 +21,14 @@ export interface JudgeClientOptions {
   readonly store: JudgementStore;
   /** vLLM without `--api-key` takes any. */
   readonly apiKey?: string;
-  /** What the servers were found to take; by default what their addresses say. What they refuse is learned in any case. */
-  readonly traits?: Traits;
+  /** Fields that requests leave out; none by default. */
+  readonly leaveOut?: readonly LeavableField[];
+  /** Tokens of the model's context; absent where its servers do not say. */
+  readonly context?: number;
   /** What it is asked about; `images` where it is absent. */
   readonly shown?: number;
   /** Other names of the model that its servers may answer by; none by default. */
   readonly alias?: ModelAlias;
-  /** Told in one line when the judge turns out to refuse what it was sent. */
-  readonly onNote?: (note: string) => void;
   /** Requests under way at once. */
   readonly concurrency?: number;
   /**
@@ -66,15 +56,17 @@ interface Answer {
   readonly problem: UnscoredReason | null;
   readonly detail: string;
   readonly remedy: Remedy;
-  /** Whether the reply ended before the answer began: the judge was still thinking. */
-  readonly unbegun: boolean;
+  /** What a reply that was cut off lacked: room for the rest of its answer, or for its thoughts; null where room mends nothing. */
+  readonly lacks: 'rest' | 'thoughts' | null;
+  /** Whether it was cut off within white space, which a JSON grammar lets a judge write without end. */
+  readonly idle: boolean;
 }
 
 /**
  * By how much more a judge may say that was cut off: twice as much where its answer had begun, once, since one that rambles on does not
  * get better by it; four times as much, each time, where it was still thinking.
  */
-const moreRoom = { begun: 2, unbegun: 4 } as const;
+const moreRoom = { rest: 2, thoughts: 4 } as const;
 
 /** The share of a context that a reply may have: the prompt with its images needs the rest. */
 const replyShare = 0.5;
@@ -82,10 +74,9 @@ const replyShare = 0.5;
 export class JudgeClient implements Judge {
   readonly model: string;
   readonly #sender: Sender;
-  readonly #dialect: Dialect;
+  readonly #form: RequestForm;
   readonly #alias: ModelAlias;
   readonly #shown: number;
-  readonly #onNote: (note: string) => void;
   /**
    * Questions being asked: as many again as there are slots are hashed and encoded while the judge works, so that a free slot waits for
    * neither, and no more, since the images of all questions at once would keep the first one waiting.
@@ -94,7 +85,7 @@ export class JudgeClient implements Judge {
   readonly #store: JudgementStore;
   readonly #queryTimeoutMs: number;
   readonly #maxAskAgain: number;
-  #traits: Traits;
+  #context: number;
 
   /** Raises ConfigError for a key that cannot be sent. */
   constructor(options: JudgeClientOptions) {
@@ -105,16 +96,16 @@ export class JudgeClient implements Judge {
     const policy = { ...defaultTransportPolicy, ...options.policy };
     this.#maxAskAgain = options.maxAskAgain ?? 2;
     this.#queryTimeoutMs = options.queryTimeoutMs ?? longestExchangeMs(policy, policy.maxAttempts + this.#maxAskAgain);
-    this.#dialect = dialectOf(options.endpoints);
-    this.#traits = options.traits ?? startingTraits[this.#dialect];
+    this.#form = { dialect: dialectOf(options.endpoints), leaveOut: options.leaveOut ?? [] };
+    this.#context = options.context ?? Infinity;
     this.#alias = options.alias ?? false;
     this.#shown = options.shown ?? imagesShown.edit;
-    this.#onNote = options.onNote ?? (() => undefined);
     const { clock, random } = options;
     const open: OpenSender = options.openSender ?? ((asked) => new LocalSender(asked, { clock, random }));
     this.#sender = open({
       endpoints: options.endpoints,
       model: this.model,
+      form: this.#form,
       apiKey: checkedKey(options.apiKey, 'the API key of the judge') ?? noKey,
       concurrency,
       policy,
@@ -123,7 +114,7 @@ export class JudgeClient implements Judge {
 
   async ask(query: JudgeQuery, signal?: AbortSignal, options: ScoreOptions = {}): Promise<Judgement> {
     return this.#ahead(async () => {
-      const requestHash = hashRequest(query, this.model, this.#dialect);
+      const requestHash = hashRequest(query, this.model, this.#form);
       const stored = this.#store.find(query.key, requestHash);
       if (stored !== undefined && (stored.problem === null || options.askAgain !== true)) return stored;
       const { calls } = this.#store;
@@ -136,26 +127,17 @@ export class JudgeClient implements Judge {
     });
   }
 
-  /** What the judge was found to take, by those who waited for it. */
-  adopt(traits: Traits): void {
-    this.#traits = traits;
+  /** Sets the tokens of the model's context, where a listing says them. */
+  learnContext(context: number | null): void {
+    this.#context = context ?? Infinity;
   }
 
   /** One small question of the kind that it is asked, outside the queue, without retries: does the judge answer at all, if only with thoughts? */
   async canary(signal?: AbortSignal): Promise<CanaryResult> {
-    let traits = this.#traits;
-    for (let changes = 0; ; changes++) {
-      const reply = await this.#sender.probe(canaryQuery(this.#shown), traits, this.#queryTimeoutMs, signal);
-      const fewer = changes < mostTraitChanges ? withoutRefused(traits, reply) : null;
-      if (fewer !== null) {
-        traits = fewer;
-        continue;
-      }
-      this.#learn(traits, reply);
-      const checked = checkModel(reply, this.model, this.#alias);
-      if (checked.kind === 'text' || isAlive(checked)) return { ok: true };
-      return { ok: false, detail: `${checked.problem}: ${checked.detail}` };
-    }
+    const reply = await this.#sender.probe(canaryQuery(this.#shown), this.#queryTimeoutMs, signal);
+    const checked = checkModel(reply, this.model, this.#alias);
+    if (isAlive(checked)) return { ok: true };
+    return { ok: false, detail: `${checked.problem}: ${checked.detail}` };
   }
 
   /** Closes the connections; nothing may be asked afterwards. */
@@ -167,78 +149,38 @@ export class JudgeClient implements Judge {
     let tookMs = 0;
     let attempts = 0;
     let tokens: Tokens | null = null;
-    let asked = 0;
-    let askedAgain = 0;
-    let changes = 0;
-    let variation: Variation = {};
-    let traits = this.#traits;
-    let mostRoom = Math.max(1, (replyShare * (traits.context ?? Infinity)) / query.maxCompletionTokens);
-    /** The last answer that lacked room, and the room that it had. */
-    let cutOff: { readonly answer: Answer; readonly room: number } | null = null;
-    for (;;) {
-      const sending = { asked, variation, traits, withinMs: this.#queryTimeoutMs - tookMs };
+    let variation: Variation = firstRequest;
+    for (let again = 0; ; again++) {
+      const sending = { variation, withinMs: this.#queryTimeoutMs - tookMs };
       const sent = await this.#sender.send(query, sending, signal);
       attempts += sent.attempts;
       tokens = addTokens(tokens, sent.tokens);
       tookMs += sent.tookMs;
-      const fewer = changes < mostTraitChanges && !sent.over ? withoutRefused(traits, sent.reply) : null;
-      if (fewer !== null) {
-        changes++;
-        traits = fewer;
-        continue;
-      }
-      this.#learn(traits, sent.reply);
-      const { room = 1 } = variation;
-      let answer = readAnswer(checkModel(sent.reply, this.model, this.#alias), query);
-      if (answer.remedy === 'shrink' && cutOff !== null && cutOff.room < room) {
-        // With less room it was taken: what is too long is the reply that it may give, not its images.
-        mostRoom = cutOff.room;
-        variation = { ...variation, room: mostRoom };
-        answer = cutOff.answer;
-      }
-      if (answer.remedy === 'shrink' && variation.shrunk !== true && canShrink(query) && !sent.over) {
-        variation = { ...variation, shrunk: true };
-        continue;
-      }
-      if (answer.remedy === 'ask_again' && askedAgain < this.#maxAskAgain && !sent.over) {
-        askedAgain++;
-        const had = variation.room ?? 1;
-        if (answer.problem === 'truncated') cutOff = { answer, room: had };
-        const more = answer.problem === 'truncated' ? Math.min(mostRoom, roomAfter(answer, had)) : had;
-        // With more room the same sampling goes on where it was cut off; another one is for a reply that room cannot mend.
-        if (more > had) variation = { ...variation, room: more };
-        else asked++;
+      const answer = readAnswer(checkModel(sent.reply, this.model, this.#alias), query);
+      if (answer.remedy === 'ask_again' && again < this.#maxAskAgain && !sent.over) {
+        variation = this.#after(answer, variation, query);
         continue;
       }
       const { text, scores, problem, detail } = answer;
       const latencyMs = Math.round(tookMs);
       const promptHash = hashPrompt(query);
-      const question = { key: query.key, requestHash, promptHash, model: sent.reply.model ?? this.model };
-      const leftOut = this.#leftOut(traits);
+      const question = { key: query.key, requestHash, promptHash, model: this.model };
       const counted = tokens === null ? {} : { tokens };
-      const told = { ...question, text, problem, scores, attempts, latencyMs, ...leftOut, ...counted };
+      const told = { ...question, text, problem, scores, attempts, latencyMs, ...counted };
       return problem === null ? told : { ...told, detail };
     }
   }
 
-  /**
-   * Further questions are sent without what this one was, where the judge answered it: what it refused before was then what it does not
-   * take. What other questions found stays, since they may have met another of several judges.
-   */
-  #learn(traits: Traits, reply: Reply): void {
-    if (!isAlive(reply)) return;
-    const known = commonTraits([this.#traits, traits]);
-    const found = describeTraits(known, this.#traits);
-    if (found === null) return;
-    this.#traits = known;
-    this.#onNote(`the judge '${this.model}' ${found}`);
-  }
-
-  /** The fields of the question that were not sent, for the records. */
-  #leftOut({ leftOut }: Traits): { readonly leftOut?: readonly string[] } {
-    const known = startingTraits[this.#dialect].leftOut;
-    const found = leftOut.filter((field) => !known.includes(field));
-    return found.length === 0 ? {} : { leftOut: found };
+  /** How a question is asked again: with more room where that mends it, else as another sample. */
+  #after({ lacks, idle }: Answer, before: Variation, query: JudgeQuery): Variation {
+    const another = { ...before, sample: before.sample + 1 };
+    if (idle) return { ...another, formless: true };
+    if (lacks === null) return another;
+    const most = Math.max(1, (replyShare * this.#context) / query.maxCompletionTokens);
+    const wanted = lacks === 'thoughts' ? moreRoom.thoughts * before.room : Math.max(moreRoom.rest, before.room);
+    const room = Math.min(most, wanted);
+    // With more room the same sampling goes on where it was cut off.
+    return room > before.room ? { ...before, room } : another;
   }
 }
 
@@ -248,30 +190,38 @@ function notAsked(key: string, requestHash: string, model: string): Judgement {
   return { key, requestHash, model, text: '', problem: 'aborted', detail, scores: [], attempts: 0, latencyMs: 0 };
 }
 
-/** The traits without what a reply refuses of them; null where it refuses nothing that can be left out. */
-function withoutRefused(traits: Traits, reply: Reply): Traits | null {
-  return reply.kind === 'text' || reply.refused === undefined ? null : withoutRefusedFields(traits, reply.refused);
-}
-
-function roomAfter({ unbegun }: Answer, room: number): number {
-  return unbegun ? moreRoom.unbegun * room : Math.max(moreRoom.begun, room);
-}
-
 /** Which problems of a reply's text another seed may mend. */
 const worthAskingAgain: ReadonlySet<UnscoredReason> = new Set(['unparsable', 'truncated', 'empty', 'out_of_range']);
 
 function readAnswer(reply: Reply, query: JudgeQuery): Answer {
   if (reply.kind === 'problem') {
-    const { problem, detail, remedy } = reply;
-    return { text: '', scores: [], problem, detail, remedy, unbegun: problem === 'truncated' };
+    const { problem, remedy, cause } = reply;
+    const detail = typeof cause === 'object' ? `${reply.detail}; ${leaveOutAdvice(cause)}` : reply.detail;
+    const lacks = problem === 'truncated' ? 'thoughts' : null;
+    return { text: '', scores: [], problem, detail, remedy, lacks, idle: false };
   }
   const { text, cutOff } = reply;
   const parsed = query.parse(text, cutOff);
-  if (parsed.ok) return { text, scores: parsed.scores, problem: null, detail: '', remedy: 'give_up', unbegun: false };
-  const truncated = cutOff && ['unparsable', 'empty', 'truncated'].includes(parsed.problem);
+  if (parsed.ok) {
+    return { text, scores: parsed.scores, problem: null, detail: '', remedy: 'give_up', lacks: null, idle: false };
+  }
+  const truncated = cutOff && cutShort.has(parsed.problem);
   const problem = truncated ? 'truncated' : parsed.problem;
-  const detail = truncated ? `cut off before its scores: ${excerpt(text)}` : parsed.detail;
+  const idle = truncated && isMostlyBlank(text);
+  const detail = idle
+    ? `its reply is white space up to the token limit: ${excerpt(text)}; serve the judge with compact JSON (scripts/serve_judge.sh does)`
+    : truncated
+      ? `cut off before its scores: ${excerpt(text)}`
+      : parsed.detail;
   // Probabilities are no sample: another seed brings the same ones.
   const remedy = query.topLogprobs === undefined && worthAskingAgain.has(problem) ? 'ask_again' : 'give_up';
-  return { text, scores: [], problem, detail, remedy, unbegun: truncated && parsed.problem !== 'unparsable' };
+  const lacks = !truncated ? null : parsed.problem === 'unparsable' ? 'rest' : 'thoughts';
+  return { text, scores: [], problem, detail, remedy, lacks, idle };
+}
+
+/** What a text is that was cut off before its scores. */
+const cutShort: ReadonlySet<UnscoredReason> = new Set(['unparsable', 'empty', 'truncated']);
+
+function isMostlyBlank(text: string): boolean {
+  return text.replace(/\s+/g, '').length < text.length / 2;
 }

@@ -4,16 +4,15 @@ import { retryAfterMs } from '../../http/meaning.js';
 import { causeOf } from '../../http/request.js';
 import { allowBySetting, isModel, type AllowAlias } from './endpoints.js';
 import { readFirstToken } from './first_token.js';
-import { isOverflow } from './overflow.js';
 import { excerpt } from './parse.js';
-import { refusedFields, type RefusableField } from './traits.js';
+import { refusedField, type LeavableField } from './dialect.js';
 import type { UnscoredReason } from '../score/types.js';
 
-/**
- * `retry`: the same request may go better; `ask_again`: another seed may; `shrink`: smaller images may (the request is longer than the
- * model's context); `give_up`: none of these.
- */
-export type Remedy = 'retry' | 'ask_again' | 'shrink' | 'give_up';
+/** `retry`: the same request may go better; `ask_again`: another sample may; `give_up`: neither. */
+export type Remedy = 'retry' | 'ask_again' | 'give_up';
+
+/** Why a server turns every question away, if its error says so: what a person has to change differs. */
+export type Cause = 'key' | 'funds' | 'busy' | 'stream_only' | 'too_long' | { readonly field: LeavableField };
 
 export interface Problem {
   readonly kind: 'problem';
@@ -26,8 +25,7 @@ export interface Problem {
   readonly thought?: boolean;
   /** The model that answered, where one did. */
   readonly model?: string | null;
-  /** Fields that the server names where it may have refused one of them. */
-  readonly refused?: readonly RefusableField[];
+  readonly cause?: Cause;
 }
 
 export interface TextReply {
@@ -168,7 +166,7 @@ function withoutText(choice: unknown, { asked, model, cut, thought }: ReplyConte
   }
   const empty = problem('empty', `answered with no content${thought ? ', only thoughts' : ''}`, 'ask_again');
   // Under a grammar that has no end of thinking in it, the whole answer passes for a thought (sgl-project/sglang#14821).
-  return thought && asked.response_format !== undefined ? { ...empty, refused: ['response_format'] } : empty;
+  return thought && asked.response_format !== undefined ? { ...empty, cause: { field: 'response_format' } } : empty;
 }
 
 function reasoningTokens(body: unknown): number {
@@ -186,7 +184,7 @@ function readLogprobs(choice: unknown, model: string | null): Reply {
 }
 
 /** Whether a reply shows that its judge works: one that only thought within its tokens does, too. */
-export function isAlive(reply: Reply): boolean {
+export function isAlive(reply: Reply): reply is TextReply | (Problem & { readonly problem: 'truncated' }) {
   return reply.kind === 'text' || reply.problem === 'truncated';
 }
 
@@ -225,7 +223,7 @@ export function readError(error: unknown, nowMs: number): Problem {
 
 type StatusError = Pick<
   InstanceType<typeof OpenAI.APIError<number | undefined, Headers | undefined>>,
-  'status' | 'headers' | 'code' | 'type' | 'param' | 'message'
+  'status' | 'headers' | 'code' | 'type' | 'param' | 'message' | 'error'
 >;
 
 /** vLLM lets the image processor's own complaints through as a 500; the same images bring them again. */
@@ -233,28 +231,63 @@ const unfitImage = /aspect ratio must be|must be larger than factor/i;
 const filtered = /content[_ ]filter|content management policy/i;
 /** OpenAI's error for a model that thought until its tokens were spent. */
 const spentOnThinking = /could not finish the message because max_tokens/i;
+/** How servers say that prompt and reply are longer than the model's context; some send a 500. */
+const tooLong =
+  /context[_ ](?:length|size|window)|model length|max_model_len|maximum allowed (?:input )?length|input tokens exceed|maximum number of tokens|tokens'? is too large|tokens must be at least 1, got -/i;
+const noFunds =
+  /insufficient_(?:quota|balance|funds|credit)|exceeded your current quota|(?:balance|credits?) (?:is|are) too low/i;
+const streamOnly =
+  /\b(?:only|must|requires?)\b[^.]*\bstream|\bstream(?:ed|ing)?\b[^.]*\b(?:only|enable|required)\b|\bstream parameter\b/i;
 
 function readStatus(error: StatusError, nowMs: number): Problem {
   const status = Number(error.status);
   const detail = excerpt(`HTTP ${error.message}`).slice(1, -1);
   const words = `${error.code ?? ''} ${error.type ?? ''} ${error.message}`;
+  const refuses = (cause?: Cause): Problem => ({
+    ...problem('bad_request', detail, 'give_up'),
+    ...(cause === undefined ? {} : { cause }),
+  });
   if (status >= 400 && status < 500 && filtered.test(words)) return problem('refused', detail, 'give_up');
-  if (isOverflow(status, words)) return problem('bad_request', detail, 'shrink');
+  if (status === 401 || status === 403) return refuses('key');
+  if (status === 402 || (status === 429 && noFunds.test(words))) {
+    return { ...problem('rate_limited', detail, 'give_up'), cause: 'funds' };
+  }
+  if (status === 413 || ([400, 500].includes(status) && tooLong.test(words))) return refuses('too_long');
   if (status === 400 && spentOnThinking.test(words)) {
     return { ...problem('truncated', detail, 'ask_again'), thought: true };
   }
-  const refused = refusedFields({ status, param: typeof error.param === 'string' ? error.param : null, words });
-  if (refused.length > 0) return { ...problem('bad_request', detail, 'give_up'), refused };
-  if (status === 500 && unfitImage.test(error.message)) return problem('bad_request', detail, 'give_up');
+  const field = refusedField({ status, param: typeof error.param === 'string' ? error.param : null, words });
+  if (field !== null) return refuses({ field });
+  if (status === 400 && streamOnly.test(words)) return refuses('stream_only');
+  if (status === 500 && unfitImage.test(error.message)) return refuses();
   if (status === 408) return problem('timeout', detail, 'retry');
   if (status === 409 || status >= 500) return withRetryAfter(problem('server_error', detail, 'retry'), error, nowMs);
-  if (status === 429) return withRetryAfter(problem('rate_limited', detail, 'retry'), error, nowMs);
-  return problem('bad_request', detail, 'give_up');
+  if (status === 429) {
+    return { ...withRetryAfter(problem('rate_limited', detail, 'retry'), error, nowMs), cause: 'busy' };
+  }
+  return refuses();
+}
+
+/** What to do about a refused field, as part of a sentence. */
+export function leaveOutAdvice({ field }: { readonly field: LeavableField }): string {
+  return `set reward.leave_out: ['${field}'] to send requests without it`;
 }
 
 function withRetryAfter(found: Problem, error: StatusError, nowMs: number): Problem {
-  const wait = retryAfterMs((name) => error.headers?.get(name), nowMs);
+  const wait = retryAfterMs((name) => error.headers?.get(name), nowMs) ?? retryDelayMs(error.error);
   return wait === null ? found : { ...found, retryAfterMs: wait };
+}
+
+/** Google's `retryDelay`, such as `7s`, among the details of its error; null if there is none. */
+function retryDelayMs(error: unknown): number | null {
+  const details = field(error, 'details');
+  if (!Array.isArray(details)) return null;
+  const delays = details.map((detail) => {
+    const delay = field(detail, 'retryDelay');
+    return typeof delay === 'string' ? /^(\d+(?:\.\d+)?)s$/.exec(delay)?.[1] : undefined;
+  });
+  const delay = delays.find((seconds) => seconds !== undefined);
+  return delay === undefined ? null : Number(delay) * 1000;
 }
 
 function field(value: unknown, name: string): unknown {

@@ -32,8 +32,6 @@ export interface JudgeImage {
   dataUrl(): Promise<string>;
   /** What it is made from. */
   readonly picture: ShownPicture;
-  /** The same picture with half the sides, for a judge whose context it does not fit in; null where 28 pixels a side leave no room for that. */
-  smaller(): JudgeImage | null;
 }
 
 /** Whether a judge can be shown an image of this shape, in whatever size. */
@@ -59,13 +57,13 @@ const hasher = await createXXHash128();
  * factor, each pixel to a square of its own colour, so that nothing is drawn that was not there; a larger one is shrunk in
  * proportion, but no further than to 28 pixels on its short side.
  */
-function shownSize({ width, height }: Size, most: number): Size {
+function shownSize({ width, height }: Size): Size {
   const short = Math.min(width, height);
   if (short < minSide) {
     const factor = Math.ceil(minSide / short);
     return { width: width * factor, height: height * factor };
   }
-  const scale = Math.max(Math.min(1, most / Math.max(width, height)), minSide / short);
+  const scale = Math.max(Math.min(1, maxSide / Math.max(width, height)), minSide / short);
   const scaled = (side: number): number => Math.max(minSide, Math.floor(side * scale + 1e-6));
   return { width: scaled(width), height: scaled(height) };
 }
@@ -90,7 +88,7 @@ export class JudgeImages {
     if (problem !== null) {
       throw new DataError(problem, { where: what, next: 'Crop or pad the images of this dataset or environment.' });
     }
-    return this.#shown(image, shownSize(image, maxSide));
+    return this.#shown(image, shownSize(image));
   }
 
   /** A picture that was prepared in another thread; it is not hashed again. */
@@ -123,11 +121,6 @@ export class JudgeImages {
       dataUrl: () => (url ??= this.#encode(digest(), image, size)),
       get picture() {
         return { digest: digest(), image, size };
-      },
-      smaller: () => {
-        if (size.width > image.width) return null;
-        const half = shownSize(size, Math.max(size.width, size.height) / 2);
-        return half.width * half.height <= (size.width * size.height) / 2 ? this.#shown(image, half) : null;
       },
     };
   }

@@ -123,6 +123,9 @@ ${replyForm}
 
 Request: ${instructionMark}`;
 
+/** Tokens of a reply to the question about alignment and quality. */
+export const alignReplyTokens = 400;
+
 /** The texts of the question about alignment and quality, by whether images were given: none, one, or several. */
 export const alignPrompts = { made: alignMade, edited: alignEdited, joined: alignJoined } as const;
 

@@ -4,15 +4,24 @@ import { EndpointError, printable } from '../../core/errors.js';
 import { checkedKey, needsKey, noKey } from '../../http/key.js';
 import type { Clock } from '../../core/clock.js';
 import { systemClock } from '../../core/clock.js';
-import { checkModel, readError, type ModelAlias } from './completion.js';
+import { toChatRequest } from './chat_request.js';
+import {
+  checkModel,
+  isAlive,
+  leaveOutAdvice,
+  readCompletion,
+  readError,
+  type ModelAlias,
+  type Problem,
+  type Reply,
+} from './completion.js';
 import { Deadline } from '../../core/deadline.js';
 import { allowBySetting, resolveEndpoints, type AllowAlias, type Endpoint } from './endpoints.js';
 import { createHttpPool } from '../../http/pool.js';
-import { countInWords } from './canary.js';
+import { canaryQuery, countInWords } from './canary.js';
+import { dialectOf, type LeavableField } from './dialect.js';
 import { imagesShown } from './judge.js';
-import { negotiate } from './negotiation.js';
 import { excerpt } from './parse.js';
-import { commonTraits, describeTraits, dialectOf, startingTraits, type Traits } from './traits.js';
 import { createClient } from './transport.js';
 
 /** How long a judge is waited for, and who is told. */
@@ -25,7 +34,7 @@ export interface WaitOptions {
   readonly sources?: number;
   /** Called after every look that found a judge not ready, with what was found. */
   readonly onWaiting?: (found: string, waitedS: number) => void;
-  /** Told in one line what is worth knowing of a judge that is ready: what it refuses, or that it thinks. */
+  /** Told in one line what is worth knowing of a judge that is ready: that it thinks. */
   readonly onNote?: (note: string) => void;
 }
 
@@ -39,6 +48,10 @@ export interface ReadinessOptions extends WaitOptions {
   readonly shown?: number;
   /** Other names of the model; see `checkModel`. With any, the model need not be listed if it answers. */
   readonly alias?: ModelAlias;
+  /** Fields that requests leave out; none where it is absent. */
+  readonly leaveOut?: readonly LeavableField[];
+  /** Tokens of its longest reply, which its context has to hold; not compared where it is absent. */
+  readonly replyTokens?: number;
 }
 
 /**
@@ -70,8 +83,8 @@ export interface JudgeNames {
 export interface ReadyJudge {
   /** Base URLs. */
   readonly endpoints: readonly string[];
-  /** What they take of a request. */
-  readonly traits: Traits;
+  /** Tokens of their contexts, the smallest one; null where none says. */
+  readonly context: number | null;
 }
 
 const lookEveryMs = 5_000;
@@ -95,8 +108,8 @@ export type JudgeCheck =
       readonly state: 'ready';
       readonly maxModelLen: number | null;
       readonly models: readonly ListedModel[];
-      /** What it was found to take, and whether it thinks before it answers; absent where it was not asked. */
-      readonly found?: { readonly traits: Traits; readonly thinks: boolean };
+      /** Whether it thinks before it answers; absent where it was not asked. */
+      readonly thinks?: boolean;
     }
   | {
       readonly state: 'not_yet' | 'wrong';
@@ -117,11 +130,11 @@ export async function waitUntilReady(
   model: string,
   options: ReadinessOptions,
 ): Promise<ReadyJudge> {
-  const { clock = systemClock, signal, probe, names, alias, shown } = options;
+  const { clock = systemClock, signal, probe, names, alias, shown, leaveOut, replyTokens } = options;
   const apiKey = checkedKey(options.apiKey, 'the API key of the judge') ?? noKey;
   const pool = createHttpPool({ connections: 2, secret: apiKey });
   try {
-    const context = { clock, pool, apiKey, signal, probe, names, alias, shown };
+    const context = { clock, pool, apiKey, signal, probe, names, alias, shown, leaveOut, replyTokens };
     const { judge, notes } = await untilReady(() => checkAllJudges(endpoint, model, context), {
       clock,
       maxWaitMs: options.maxWaitS * 1000,
@@ -142,6 +155,8 @@ export interface JudgeCheckContext {
   readonly names?: JudgeNames | undefined;
   readonly alias?: ModelAlias | undefined;
   readonly shown?: number | undefined;
+  readonly leaveOut?: readonly LeavableField[] | undefined;
+  readonly replyTokens?: number | undefined;
   readonly clock: Clock;
   readonly pool: ReturnType<typeof createHttpPool>;
   readonly apiKey?: string;
@@ -162,25 +177,18 @@ async function checkAllJudges(endpoint: Endpoint, model: string, context: JudgeC
   }
   const looks = await Promise.all(endpoints.map((url) => checkJudge(url, model, context)));
   const { judge } = context.names ?? runsJudge;
-  const start = startingTraits[dialectOf(endpoints)];
   let thinks = false;
-  const found: Traits[] = [];
+  let least = Infinity;
   for (const [i, look] of looks.entries()) {
     if (look.state !== 'ready') {
       const error = new EndpointError(`${judge} is not ready: ${look.found}`, { where: endpoints[i], next: look.next });
       return { error, final: look.state === 'wrong' };
     }
-    const context = look.maxModelLen === null ? {} : { context: look.maxModelLen };
-    found.push({ ...(look.found?.traits ?? start), ...context });
-    thinks ||= look.found?.thinks === true;
+    least = Math.min(least, look.maxModelLen ?? Infinity);
+    thinks ||= look.thinks === true;
   }
-  const traits = commonTraits(found);
-  const refused = describeTraits(traits, start);
-  const notes = [
-    ...(refused === null ? [] : [`${judge} '${model}' ${refused}`]),
-    ...(thinks ? [`${judge} '${model}' ${thinking}`] : []),
-  ];
-  return { ready: { judge: { endpoints, traits }, notes } };
+  const notes = thinks ? [`${judge} '${model}' ${thinking}`] : [];
+  return { ready: { judge: { endpoints, context: Number.isFinite(least) ? least : null }, notes } };
 }
 
 const thinking =
@@ -210,38 +218,43 @@ export async function checkJudge(url: string, model: string, context: JudgeCheck
   const client = createClient(url, apiKey, pool);
   const deadline = new Deadline(context.clock, context.timeoutMs ?? lookTimeoutMs, context.signal);
   const { signal } = deadline;
-  const ask = async (question: () => Promise<JudgeCheck>): Promise<JudgeCheck> => {
+  const ask = async (late: string, next: string, question: () => Promise<JudgeCheck>): Promise<JudgeCheck> => {
     try {
       return await question();
     } catch (error) {
-      if (deadline.over) return { state: 'not_yet', found: 'it did not answer in time', next: names.start };
-      return readFailure(error, url, names, many);
+      if (deadline.over) return { state: 'not_yet', found: late, next };
+      return readFailure(readError(error, Date.now()), url, names, many);
     }
   };
   const completes = (listed: JudgeCheck): Promise<JudgeCheck> =>
-    ask(async () => {
-      const start = startingTraits[dialectOf([url])];
-      const { reply: got, traits, thinks, error } = await negotiate(client, model, start, signal, many);
-      if (error !== null) return readFailure(error, url, names, many);
-      const reply = checkModel(got, model, alias, names.allow);
-      if (reply.kind === 'text' || reply.thought === true) {
-        return {
-          ...unlisted,
-          ...(listed.state === 'ready' ? listed : { models: listed.models ?? [] }),
-          found: { traits, thinks },
-        };
+    ask('it did not complete a small request in time', hangs, async () => {
+      const form = { dialect: dialectOf([url]), leaveOut: context.leaveOut ?? [] };
+      const request = await toChatRequest(canaryQuery(many), model, form);
+      let got: Reply;
+      try {
+        got = readCompletion(await client.chat.completions.create(request, { signal }), request);
+      } catch (error) {
+        if (deadline.over) throw error;
+        got = readError(error, Date.now());
+        if (!isAlive(got)) return readFailure(got, url, names, many);
       }
-      return {
-        state: 'wrong',
-        found: `a small request${many === 0 ? '' : ` with ${countInWords(many)} images`} gave no text (${reply.problem}: ${reply.detail})`,
-        next:
-          got !== reply
-            ? `Set ${names.model} to the name that it answers with, if that is the model you mean, or allow that name.`
-            : `Check what serves this address: it has to complete chats${many === 0 ? '' : ' with images'}. ${checkAddress(names)}`,
-      };
+      const reply = checkModel(got, model, alias, names.allow);
+      if (isAlive(reply)) {
+        const thinks = reply.kind === 'text' ? /^\s*<think>/.test(reply.text) : reply.thought === true;
+        return { ...unlisted, ...(listed.state === 'ready' ? listed : { models: listed.models ?? [] }), thinks };
+      }
+      const found = `a small request${many === 0 ? '' : ` with ${countInWords(many)} images`} gave no text (${reply.problem}: ${reply.detail})`;
+      const next =
+        got === reply
+          ? (adviceFor(reply, names) ??
+            `Check what serves this address: it has to complete chats${many === 0 ? '' : ' with images'}. ${checkAddress(names)}`)
+          : `Set ${names.model} to the name that it answers with, if that is the model you mean, or allow that name.`;
+      return { state: 'wrong', found, next };
     });
   try {
-    const listed = await ask(async () => readListing(await client.get('/models', { signal }), model, names));
+    const listed = await ask('it did not answer in time', silent, async () =>
+      withRoom(readListing(await client.get('/models', { signal }), model, names), context.replyTokens),
+    );
     switch (probe) {
       case 'completion':
         if (listed.state === 'ready') return withEarlierNotes(`it lists '${model}', but`, await completes(listed));
@@ -268,6 +281,22 @@ export async function checkJudge(url: string, model: string, context: JudgeCheck
   }
 }
 
+const silent = 'The server takes connections, but answers nothing: read its log, and restart it.';
+const hangs =
+  'The server is up, but its engine does not answer: wake it if it sleeps (vLLM: POST /wake_up), else read its log and restart it.';
+
+/** A listed judge whose context cannot hold its longest reply is wrong. */
+function withRoom(listed: JudgeCheck, replyTokens: number | undefined): JudgeCheck {
+  const most = listed.state === 'ready' ? listed.maxModelLen : null;
+  if (most === null || replyTokens === undefined || replyTokens < most) return listed;
+  return {
+    state: 'wrong',
+    found: `its context has ${most} tokens (max_model_len), and a reply may take ${replyTokens}, which leaves none for the question`,
+    next: 'Serve the model with a longer context (vllm serve ... --max-model-len), or lower max_reply_tokens of the reward.',
+    models: listed.models ?? [],
+  };
+}
+
 /** A judge that answered though nothing is known of its listing. */
 const unlisted = { state: 'ready', maxModelLen: null, models: [] } as const;
 
@@ -282,12 +311,8 @@ async function refusesWrongKeys(url: string, pool: JudgeCheckContext['pool'], de
     await createClient(url, noKey, pool).get('/models', { signal: deadline.signal });
     return false;
   } catch (error) {
-    return !deadline.over && isRefusedKey(readError(error, Date.now()).detail);
+    return !deadline.over && readError(error, Date.now()).cause === 'key';
   }
-}
-
-function isRefusedKey(detail: string): boolean {
-  return /\b40[13]\b/.test(detail);
 }
 
 function readListing(listing: unknown, model: string, names: JudgeNames): JudgeCheck {
@@ -300,12 +325,16 @@ function readListing(listing: unknown, model: string, names: JudgeNames): JudgeC
       next: checkAddress(names),
     };
   }
-  const entries = data as readonly { id?: unknown; root?: unknown; max_model_len?: unknown }[];
-  const models = entries.map(({ id, root, max_model_len: length }) => ({
-    id: String(id),
-    root: typeof root === 'string' ? root : null,
-    maxModelLen: typeof length === 'number' ? length : null,
-  }));
+  const entries = data as readonly { id?: unknown; root?: unknown; parent?: unknown; max_model_len?: unknown }[];
+  const models = entries.map(({ id, root, parent, max_model_len: own }) => {
+    // vLLM lists an adapter without the length, which its parent has.
+    const length = own ?? entries.find((entry) => entry.id === parent)?.max_model_len;
+    return {
+      id: String(id),
+      root: typeof root === 'string' ? root : null,
+      maxModelLen: typeof length === 'number' ? length : null,
+    };
+  });
   const wanted = models.find(({ id }) => id === model);
   if (wanted === undefined) {
     return {
@@ -328,18 +357,44 @@ function nameSome(models: readonly ListedModel[]): string {
   return rest === 0 ? named.join(', ') : `${named.join(', ')} and ${rest} more`;
 }
 
-function readFailure(error: unknown, url: string, names: JudgeNames, many: number): JudgeCheck {
-  const { problem, detail, remedy } = readError(error, Date.now());
+function readFailure(failed: Problem, url: string, names: JudgeNames, many: number): JudgeCheck {
+  const { problem, detail, remedy } = failed;
+  const advice = adviceFor(failed, names);
   if (remedy === 'retry') {
-    return { state: 'not_yet', found: detail, next: names.start, busy: problem === 'rate_limited' };
+    const next = advice ?? (problem === 'connection' ? names.start : failing);
+    return { state: 'not_yet', found: detail, next, busy: problem === 'rate_limited' };
   }
   const wrong = (next: string, found = detail): JudgeCheck => ({ state: 'wrong', found, next });
+  if (advice !== null) return wrong(advice);
   if (problem === 'server_error') return wrong(checkAddress(names));
-  if (isRefusedKey(detail)) return wrong(`Export ${names.key} with a key that the server takes.`);
   if (many > 0 && /image/i.test(detail)) {
     return wrong(
       `Let the server take ${countInWords(many)} images per request: vllm serve ... --limit-mm-per-prompt '{"image":${many},"video":0}'.`,
     );
   }
   return wrong(checkAddress(names), `${detail} (asked ${url})`);
+}
+
+const failing = 'The server is up, but cannot answer: wait until it has loaded its model, or read its log.';
+
+/** What a person does about a problem whose cause the server names; null where it names none. */
+function adviceFor({ cause, retryAfterMs }: Problem, { key, model }: JudgeNames): string | null {
+  switch (cause) {
+    case undefined:
+      return null;
+    case 'key':
+      return `Export ${key} with a key that the server takes.`;
+    case 'funds':
+      return `The quota or the balance of the account is used up: raise it, or export ${key} with the key of another account.`;
+    case 'busy': {
+      const wait = retryAfterMs === undefined ? 'a minute' : `${Math.ceil(retryAfterMs / 1000)} s`;
+      return `Wait ${wait}, then run the same command again; if the quota is used up, raise it.`;
+    }
+    case 'stream_only':
+      return `The server answers only in streams, which editrl does not read: set ${model} to a model that answers without streaming.`;
+    case 'too_long':
+      return 'Serve the model with a longer context (vllm serve ... --max-model-len).';
+    default:
+      return `If it refuses this field, ${leaveOutAdvice(cause)}.`;
+  }
 }

@@ -8,7 +8,7 @@ import type { Reply } from './completion.js';
 import { Deadline } from '../../core/deadline.js';
 import type { JudgeQuery } from './judge.js';
 import pLimit, { type LimitFunction } from 'p-limit';
-import type { Traits } from './traits.js';
+import type { RequestForm } from './dialect.js';
 import type { TransportPolicy } from './transport.js';
 import { Transport } from './transport.js';
 import type { Tokens } from '../score/types.js';
@@ -18,11 +18,7 @@ export type SentQuery = Omit<JudgeQuery, 'key' | 'parse'>;
 
 /** How a request differs from the first one for its query, and how long it may take. */
 export interface SendOptions {
-  /** Unusable replies that the query got before; see `toChatRequest`. */
-  readonly asked: number;
   readonly variation: Variation;
-  /** What the judge takes of a request. */
-  readonly traits: Traits;
   /** Over all its attempts, from the moment that it has a slot. */
   readonly withinMs: number;
 }
@@ -44,7 +40,7 @@ export interface Sender {
   /** A request that is called off has the reply `calledOff`. */
   send(query: SentQuery, sending: SendOptions, signal?: AbortSignal): Promise<SendResult>;
   /** One attempt at once, outside the slots, asked even of a judge that is being spared. */
-  probe(query: SentQuery, traits: Traits, withinMs: number, signal?: AbortSignal): Promise<Reply>;
+  probe(query: SentQuery, withinMs: number, signal?: AbortSignal): Promise<Reply>;
   /** Closes the connections; nothing may be sent afterwards. */
   close(): Promise<void>;
 }
@@ -54,6 +50,7 @@ export interface SenderOptions {
   /** Base URLs, of equal judges. */
   readonly endpoints: readonly string[];
   readonly model: string;
+  readonly form: RequestForm;
   readonly apiKey: string;
   /** Requests under way at once. */
   readonly concurrency: number;
@@ -87,19 +84,15 @@ export class LocalSender implements Sender {
     this.#transport = new Transport({ endpoints, apiKey, connections, policy, clock, random });
   }
 
-  async send(
-    query: SentQuery,
-    { asked, variation, traits, withinMs }: SendOptions,
-    signal?: AbortSignal,
-  ): Promise<SendResult> {
-    // A slot waits for no picture, but for those that are sent smaller, which are few.
-    if (signal?.aborted !== true && variation.shrunk !== true) await this.#encoding(() => encodeImages(query));
+  async send(query: SentQuery, { variation, withinMs }: SendOptions, signal?: AbortSignal): Promise<SendResult> {
+    // A slot waits for no picture.
+    if (signal?.aborted !== true) await this.#encoding(() => encodeImages(query));
     return this.#slots(async () => {
       const started = this.#clock.now();
       const deadline = new Deadline(this.#clock, withinMs, signal);
       try {
         if (deadline.over) return { reply: cancelledReply, attempts: 0, tokens: null, tookMs: 0, over: true };
-        const request = await toChatRequest(query, this.#options.model, asked, traits, variation);
+        const request = await toChatRequest(query, this.#options.model, this.#options.form, variation);
         const { reply, attempts, tokens } = await this.#transport.send(request, deadline);
         const tookMs = this.#clock.now() - started;
         const told = signal?.aborted === true ? cancelledReply : reply;
@@ -110,10 +103,10 @@ export class LocalSender implements Sender {
     });
   }
 
-  async probe(query: SentQuery, traits: Traits, withinMs: number, signal?: AbortSignal): Promise<Reply> {
+  async probe(query: SentQuery, withinMs: number, signal?: AbortSignal): Promise<Reply> {
     const deadline = new Deadline(this.#clock, withinMs, signal);
     try {
-      return await this.#transport.probe(await toChatRequest(query, this.#options.model, 0, traits), deadline);
+      return await this.#transport.probe(await toChatRequest(query, this.#options.model, this.#options.form), deadline);
     } finally {
       deadline.dispose();
     }

@@ -10,7 +10,6 @@ import type { JudgeMessage } from './judge.js';
 import type { ShownPicture } from './images.js';
 import { cancelledReply } from './completion.js';
 import type { OpenSender, Sender, SenderOptions, SendOptions, SendResult, SentQuery } from './sender.js';
-import type { Traits } from './traits.js';
 import { allowManyListeners } from '../../core/listeners.js';
 
 /** A query as plain data. */
@@ -28,7 +27,6 @@ export type ToThread =
       readonly kind: 'probe';
       readonly id: number;
       readonly query: PlainQuery;
-      readonly traits: Traits;
       readonly withinMs: number;
     }
   | { readonly kind: 'abort'; readonly ids: readonly number[] }
@@ -72,8 +70,8 @@ export class ThreadSender implements Sender {
     return (await this.#ask((id) => ({ kind: 'send', id, query: plain(query), sending }), signal)) as SendResult;
   }
 
-  async probe(query: SentQuery, traits: Traits, withinMs: number, signal?: AbortSignal): Promise<Reply> {
-    return (await this.#ask((id) => ({ kind: 'probe', id, query: plain(query), traits, withinMs }), signal)) as Reply;
+  async probe(query: SentQuery, withinMs: number, signal?: AbortSignal): Promise<Reply> {
+    return (await this.#ask((id) => ({ kind: 'probe', id, query: plain(query), withinMs }), signal)) as Reply;
   }
 
   close(): Promise<void> {

@@ -37,8 +37,8 @@ function taken(message: Exclude<ToThread, { kind: 'abort' }>): Work {
     parts.flatMap((part) => (typeof part === 'string' ? [] : [part.digest])),
   );
   if (message.kind === 'probe') {
-    const { traits, withinMs } = message;
-    return { digests, run: (signal) => sender.probe(query, traits, withinMs, signal) };
+    const { withinMs } = message;
+    return { digests, run: (signal) => sender.probe(query, withinMs, signal) };
   }
   const { sending } = message;
   return { digests, run: (signal) => sender.send(query, sending, signal) };

@@ -148,7 +148,7 @@ export function createClient(baseURL: string, apiKey: string, pool: HttpPool): O
   });
 }
 
-/** The client reads an error's message at `error.message` only; older vLLM has it at `message`, and FastAPI at `detail`. */
+/** The client reads an error's message at `error.message` only; older vLLM has it at `message`, FastAPI at `detail`, and Google puts a list around it. */
 async function withError(reply: TextResponse): Promise<TextResponse> {
   if (reply.status < 400) return reply;
   const told = underError(await reply.text());
@@ -162,7 +162,10 @@ function underError(text: string): string | null {
   } catch {
     return null;
   }
-  if (typeof body !== 'object' || body === null || 'error' in body) return null;
-  const { message, detail, code } = body as { message?: unknown; detail?: unknown; code?: unknown };
+  // Google's errors are lists of one.
+  const listed: unknown = Array.isArray(body) ? body[0] : body;
+  if (typeof listed !== 'object' || listed === null) return null;
+  if ('error' in listed) return listed === body ? null : JSON.stringify(listed);
+  const { message, detail, code } = listed as { message?: unknown; detail?: unknown; code?: unknown };
   return JSON.stringify({ error: { message: message ?? detail ?? text, code } });
 }

@@ -2,7 +2,8 @@
 import { z } from 'zod';
 import { fillAbsent } from '../../schema/absent.js';
 import { imagesOfEdit, imagesShown } from '../judge/judge.js';
-import type { MeasureTerm, RewardChoice, TermSettings } from './settings.js';
+import { alignReplyTokens } from '../judge/prompts.js';
+import type { MeasureTerm, RewardChoice, RewardSettings, TermSettings } from './settings.js';
 import type { TermKind } from '../terms/term.js';
 import { termKinds, type TermName } from '../terms/table.js';
 
@@ -96,6 +97,24 @@ export function questionsOf(terms: readonly ChosenTerm[], answers: number): numb
 export function asksRunsJudge(term: MeasureTerm | TermSettings): boolean {
   const kind: TermKind = termKinds[term.name];
   return kind.needs.judge && kind.ownJudge?.(ownFields(term)) !== true;
+}
+
+/** The tokens of the longest reply that the terms ask the run's judge for, as far as settings say; 0 if they say none. */
+export function longestReply(choice: Choice & Pick<RewardSettings, 'max_reply_tokens'>): number {
+  const { viescore, ground_score } = choice.max_reply_tokens;
+  const byQuestion: Readonly<Record<string, number>> = {
+    viescore_sc: viescore,
+    viescore_pq: viescore,
+    pairwise: viescore,
+    ground_score,
+    align_quality: alignReplyTokens,
+  };
+  const asking = chosenTerms(choice).filter(({ kind, fields }) => kind.needs.judge && kind.ownJudge?.(fields) !== true);
+  const lengths = asking.flatMap(({ kind, fields }) => [
+    Number(fields['max_reply_tokens'] ?? 0),
+    ...(kind.asks?.(fields) ?? [kind.name]).map((question) => byQuestion[question] ?? 0),
+  ]);
+  return Math.max(0, ...lengths);
 }
 
 /** How many images the terms show the run's judge at once, of edits that begin from at most so many pictures: none if none shows it any. */

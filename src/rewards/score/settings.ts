@@ -3,6 +3,7 @@ import { isDeepStrictEqual } from 'node:util';
 import { z } from 'zod';
 import { operation, positive, positiveInteger, result, section } from '../../schema/mark.js';
 import { isObject, markOf } from '../../schema/walk.js';
+import { leavableFields } from '../judge/dialect.js';
 import { defaultReplyTokens } from '../judge/prompts.js';
 import type { TermKind } from '../terms/term.js';
 import { termKinds, termNames, type TermName } from '../terms/table.js';
@@ -107,6 +108,12 @@ const replyTokens = section(
     .prefault({}),
 );
 
+const leaveOut = result(
+  'Fields that requests to judges leave out, because the server refuses them; the message about a refused field names it. Without max_completion_tokens the limit of a reply is sent as max_tokens.',
+  z.array(z.enum(leavableFields)).default([]),
+  { allowed: `a list of ${leavableFields.join(', ')}` },
+);
+
 /** The kinds with a field whose default is another one than what its absence in a record means. */
 const namesWithOtherDefaults: ReadonlySet<unknown> = new Set(
   termNames.filter((name) =>
@@ -145,6 +152,7 @@ export const rewardFields = {
   ),
   prompts: promptFiles,
   max_reply_tokens: replyTokens,
+  leave_out: leaveOut,
   zero_if_unfinished: result(
     'An answer that did not end by itself scores 0 without a judge call.',
     z.boolean().default(true),

@@ -146,8 +146,6 @@ export interface Judgement extends RemoteExchange {
   /** What was found where there is a problem, for messages; absent otherwise. */
   readonly detail?: string;
   readonly scores: readonly number[];
-  /** Fields of the question that were not sent because the server refuses them; absent if it was sent completely. */
-  readonly leftOut?: readonly string[];
   readonly attempts: number;
   /** In a slot, over all requests. */
   readonly latencyMs: number;

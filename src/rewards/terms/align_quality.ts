@@ -11,7 +11,7 @@ import type { ModelAlias } from '../judge/completion.js';
 import type { JudgeImage } from '../judge/images.js';
 import { allowBySetting, modelAliasSchema } from '../judge/endpoints.js';
 import { maxScore } from '../judge/parse.js';
-import { alignPrompts, twoScoreQuery, withInstruction } from '../judge/prompts.js';
+import { alignPrompts, alignReplyTokens, twoScoreQuery, withInstruction } from '../judge/prompts.js';
 import type { WaitOptions } from '../judge/readiness.js';
 import type { Term, TermServices } from './term.js';
 import { termKind } from './term.js';
@@ -19,13 +19,10 @@ import type { JudgeItem, JudgementStore, Outcome, ScoreOptions } from '../score/
 
 const defaultKeyVariable = 'OPENAI_API_KEY';
 
-/** Tokens of a reply. */
-const mostReplyTokens = 400;
-
 /** `images`: what was given, if anything was, then the image that is graded. */
 function alignQuery(item: JudgeItem, images: readonly JudgeImage[]): JudgeQuery {
   const text = images.length > 2 ? alignPrompts.joined : images.length === 1 ? alignPrompts.made : alignPrompts.edited;
-  return twoScoreQuery(`${item.key}/align_quality`, withInstruction(text, item.instruction), images, mostReplyTokens);
+  return twoScoreQuery(`${item.key}/align_quality`, withInstruction(text, item.instruction), images, alignReplyTokens);
 }
 
 interface OwnJudge extends Judge {
@@ -70,15 +67,14 @@ async function openOwnJudge(
     },
   };
   const key = apiKey === undefined ? {} : { apiKey };
-  const { limits, openSender } = services;
-  let tell: WaitOptions['onNote'] = undefined;
+  const { limits, openSender, leaveOut = [] } = services;
   const client = new JudgeClient({
     endpoints: [url],
     model,
     store,
     ...key,
     alias,
-    onNote: (note) => tell?.(note),
+    leaveOut,
     ...(limits === undefined ? {} : { concurrency: limits.concurrency, policy: limits }),
     ...(openSender === undefined ? {} : { openSender }),
   });
@@ -86,11 +82,9 @@ async function openOwnJudge(
   return {
     ask: (query, signal, options) => client.ask(query, signal, options),
     untilReady: async (options) => {
-      tell = options.onNote;
       const shown = imagesOfEdit(options.sources ?? 1);
-      client.adopt(
-        (await waitUntilReady(url, model, { ...options, ...key, alias, probe: probeFor(url), names, shown })).traits,
-      );
+      const asked = { alias, leaveOut, replyTokens: alignReplyTokens, probe: probeFor(url), names, shown };
+      client.learnContext((await waitUntilReady(url, model, { ...options, ...key, ...asked })).context);
     },
     canary: (signal) => client.canary(signal),
     close: () => client.close(),
@@ -172,7 +166,7 @@ export const alignQuality = termKind({
       z.string().min(1).nullable().default(null),
     ),
     endpoint: operation(
-      'Address of a server for this term alone, such as https://api.openai.com/v1, together with model; null means reward.endpoint. OpenAI and Azure are sent the sampling fields that they know (temperature and top_p), other servers all of them but those that they refuse.',
+      'Address of a server for this term alone, such as https://api.openai.com/v1, together with model; null means reward.endpoint. OpenAI and Azure are sent the sampling fields that they know, other servers all of them; reward.leave_out leaves fields out.',
       z.string().min(1).nullable().default(null),
     ),
     model_alias: operation(

@@ -6,6 +6,7 @@ import type { ModelFileOptions } from '../../engines/onnx/model_file.js';
 import type { z } from 'zod';
 import type { Judge } from '../judge/judge.js';
 import type { CanaryResult } from '../judge/client.js';
+import type { LeavableField } from '../judge/dialect.js';
 import type { JudgeImages } from '../judge/images.js';
 import type { PromptSet } from '../judge/prompts.js';
 import type { WaitOptions } from '../judge/readiness.js';
@@ -44,6 +45,8 @@ export interface TermServices {
   readonly modelFolder: (reference: unknown) => string;
   /** Where results from remote servers are stored for a resumed run; called only while scoring. Absent if nothing is stored. */
   readonly store?: () => JudgementStore;
+  /** Fields that requests to the terms' own judges leave out; default: none. */
+  readonly leaveOut?: readonly LeavableField[];
   /** Limits for the terms' own servers; default: those of their clients. */
   readonly limits?: ServerLimits;
   /** Where requests to the terms' own judges are sent from; default: this thread. */

@@ -8,7 +8,6 @@ import type { Endpoint } from '../../../src/rewards/judge/endpoints.js';
 import { resolveEndpoints } from '../../../src/rewards/judge/endpoints.js';
 import { MemoryJudgementStore } from '../../../src/rewards/judge/memory_store.js';
 import { waitUntilReady } from '../../../src/rewards/judge/readiness.js';
-import { startingTraits } from '../../../src/rewards/judge/traits.js';
 import type { Behave, StubOptions } from './stub_judge.js';
 import { fastClock, openAiError, startStubJudge, stubModel } from './stub_judge.js';
 
@@ -90,7 +89,7 @@ describe('waitUntilReady', () => {
   it('asks for the listing and for a completion with two images', async () => {
     const stub = await serve();
     const ready = await waitUntilReady(stub.url, stubModel, { maxWaitS: 0 });
-    expect(ready).toEqual({ endpoints: [stub.url], traits: { ...startingTraits.vllm, context: 4096 } });
+    expect(ready).toEqual({ endpoints: [stub.url], context: 4096 });
     expect(stub.requests.map(({ images }) => images.length)).toEqual([2]);
   });
 
@@ -156,7 +155,9 @@ describe('waitUntilReady', () => {
 
   it('gives up on a judge that accepts and stays silent', async () => {
     const stub = await serve(() => ({ kind: 'stall' }));
-    expect((await failure(stub.url)).message).toContain('did not answer in time');
+    const error = await failure(stub.url);
+    expect(error.message).toContain('did not complete a small request in time');
+    expect(error.next).toMatch(/engine does not answer: wake it/);
   });
 
   it.each<readonly [string, Behave, StubOptions, RegExp]>([

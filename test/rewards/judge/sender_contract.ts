@@ -1,8 +1,9 @@
 /** What every sender promises, wherever it sends from. */
 import { afterEach, describe, expect, it } from 'vitest';
+import { firstRequest } from '../../../src/rewards/judge/chat_request.js';
+import { vllmForm, type RequestForm } from '../../../src/rewards/judge/dialect.js';
 import { JudgeImages } from '../../../src/rewards/judge/images.js';
 import type { OpenSender, Sender, SenderOptions, SendOptions, SentQuery } from '../../../src/rewards/judge/sender.js';
-import { startingTraits } from '../../../src/rewards/judge/traits.js';
 import { defaultTransportPolicy } from '../../../src/rewards/judge/transport.js';
 import { numberedImage, numberOf, openAiError, startStubJudge, stubModel, type Behave } from './stub_judge.js';
 
@@ -21,11 +22,11 @@ export function queryAbout(...numbers: readonly number[]): SentQuery {
   };
 }
 
-export const first: SendOptions = { asked: 0, variation: {}, traits: startingTraits.vllm, withinMs: 30_000 };
+export const first: SendOptions = { variation: firstRequest, withinMs: 30_000 };
 
 export function senderOptions(url: string, changes: Partial<SenderOptions> = {}): SenderOptions {
   const policy = { ...defaultTransportPolicy, backoffBaseMs: 1, maxAttempts: 2 };
-  const told = { endpoints: [url], model: stubModel, apiKey: 'key-0123456789' };
+  const told = { endpoints: [url], model: stubModel, form: vllmForm, apiKey: 'key-0123456789' };
   return { ...told, concurrency: 4, policy, ...changes };
 }
 
@@ -64,17 +65,15 @@ export function senderContract(name: string, open: OpenSender): void {
 
     it('varies a request as it is told', async () => {
       const { sender, stub } = await sendTo(() => ({ kind: 'text', text: 'x' }));
-      await sender.send(queryAbout(3), { ...first, asked: 2, variation: { shrunk: true, room: 2 } });
+      await sender.send(queryAbout(3), { ...first, variation: { sample: 2, room: 2, formless: false } });
       expect(stub.requests[0].body).toMatchObject({ seed: 44, temperature: 0.3, max_completion_tokens: 32 });
-      const [shown] = stub.requests[0].images;
-      expect(Buffer.from(shown.split(',')[1], 'base64').readUInt32BE(16)).toBe(32);
     });
 
-    it('leaves out what the judge does not take, and looks at it without, too', async () => {
-      const { sender, stub } = await sendTo(() => ({ kind: 'text', text: 'x' }));
-      const traits = { leftOut: ['temperature', 'seed'], tokenLimit: 'max_tokens' } as const;
-      await sender.send(queryAbout(3), { ...first, traits });
-      await sender.probe(queryAbout(3), traits, 5_000);
+    it('leaves out what its form does, and looks at the judge without, too', async () => {
+      const form: RequestForm = { dialect: 'vllm', leaveOut: ['temperature', 'seed', 'max_completion_tokens'] };
+      const { sender, stub } = await sendTo(() => ({ kind: 'text', text: 'x' }), { form });
+      await sender.send(queryAbout(3), first);
+      await sender.probe(queryAbout(3), 5_000);
       for (const { body } of stub.requests) {
         expect(body).toMatchObject({ top_p: 1, max_tokens: 16 });
         for (const field of ['temperature', 'seed', 'max_completion_tokens']) expect(body).not.toHaveProperty(field);
@@ -131,7 +130,7 @@ export function senderContract(name: string, open: OpenSender): void {
       const controller = new AbortController();
       const waiting = sender.send(queryAbout(1), first, controller.signal);
       while (stub.requests.length === 0) await later(5);
-      expect(await sender.probe(queryAbout(1, 2), first.traits, 5_000)).toMatchObject({
+      expect(await sender.probe(queryAbout(1, 2), 5_000)).toMatchObject({
         kind: 'problem',
         problem: 'server_error',
       });

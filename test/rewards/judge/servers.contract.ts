@@ -8,7 +8,7 @@ import { MemoryJudgementStore } from '../../../src/rewards/judge/memory_store.js
 import { parseScores } from '../../../src/rewards/judge/parse.js';
 import { twoScores } from '../../../src/rewards/judge/prompts.js';
 import { waitUntilReady, type ReadinessOptions } from '../../../src/rewards/judge/readiness.js';
-import { optionalFields, startingTraits } from '../../../src/rewards/judge/traits.js';
+import { leavableFields } from '../../../src/rewards/judge/dialect.js';
 import { behaviourOf, completed, type Sent, type ServerKind } from './server_kinds.js';
 import { fastClock, numberedImage, startStubJudge, type StubRequest } from './stub_judge.js';
 
@@ -25,11 +25,6 @@ function question(name = 'test'): JudgeQuery {
     maxCompletionTokens: 400,
     parse: (text, cutOff) => parseScores(text, 2, cutOff),
   };
-}
-
-/** The width in a PNG's header. */
-function widthOf(url: string): number {
-  return Buffer.from(url.slice(url.indexOf(',') + 1), 'base64').readUInt32BE(16);
 }
 
 function limitOf({ body }: StubRequest): number {
@@ -77,7 +72,6 @@ export function serverContract(kind: ServerKind): void {
           random: () => 0,
           policy: { attemptTimeoutMs: 2_000_000 },
           queryTimeoutMs: 5_000_000,
-          onNote,
           ...options,
         });
         closing.push(() => client.close());
@@ -98,80 +92,41 @@ export function serverContract(kind: ServerKind): void {
       const { stub, notes, ready, connect } = await serve();
       expect(await ready()).toEqual({
         endpoints: [stub.url],
-        traits: { ...startingTraits.vllm, ...(kind.maxModelLen === null ? {} : { context: kind.maxModelLen }) },
+        context: kind.maxModelLen,
       });
       const { client } = connect();
       expect(await client.canary()).toEqual({ ok: true });
       const judgement = await client.ask(question());
       expect(judgement).toMatchObject({ problem: null, scores: [7, 8], attempts: 1 });
-      expect(judgement).not.toHaveProperty('leftOut');
       const sent = stub.requests.map(({ body }) => Object.keys(body));
       for (const keys of sent) {
-        expect(keys).toEqual(expect.arrayContaining([...optionalFields, 'max_completion_tokens']));
+        expect(keys).toEqual(expect.arrayContaining([...leavableFields]));
       }
       expect(notes).toEqual([]);
     });
 
-    it.each([...optionalFields])(
-      'may refuse %s: that is found before the run, said once, and left out',
-      async (field) => {
-        const { stub, notes, ready, connect } = await serve(refusing(field));
-        const { traits } = await ready();
-        expect(traits).toMatchObject({ leftOut: [field], tokenLimit: 'max_completion_tokens' });
-        expect(notes).toHaveLength(1);
-        expect(notes[0]).toContain(`the judge '${kind.model}' does not take ${field}`);
-        const { client } = connect({ traits });
-        expect(await client.ask(question())).toMatchObject({ scores: [7, 8], attempts: 1, leftOut: [field] });
-        expect(await client.canary()).toEqual({ ok: true });
-        expect(stub.requests.filter(({ body }) => field in body)).toHaveLength(1);
-      },
-    );
-
-    it('may refuse several fields and want the older name of the limit', async () => {
-      const fields = ['max_completion_tokens', 'temperature', 'response_format', 'seed'];
-      const { notes, ready } = await serve(refusing(...fields));
-      const { traits } = await ready();
-      expect(traits).toMatchObject({ leftOut: ['seed', 'response_format', 'temperature'], tokenLimit: 'max_tokens' });
-      expect(notes).toEqual([
-        `the judge '${kind.model}' does not take seed, response_format (json_schema), temperature: left out; takes max_tokens in place of max_completion_tokens`,
-      ]);
-    });
-
-    it('may begin to refuse a field while it is asked: all further questions go without', async () => {
-      const { stub, notes, connect } = await serve(refusing('top_k', 'temperature'));
-      const { client } = connect();
-      expect(await client.ask(question('first'))).toMatchObject({ scores: [7, 8], attempts: 3 });
-      expect(await client.ask(question('second'))).toMatchObject({ scores: [7, 8], attempts: 1 });
-      expect(notes).toEqual([`the judge '${kind.model}' does not take top_k, temperature: left out`]);
-      expect(stub.requests).toHaveLength(4);
-    });
-
-    it('may want the newer name of the limit where it was asked by the older', async () => {
-      const { connect } = await serve(refusing('max_tokens'));
-      const { client } = connect({ traits: { ...startingTraits.vllm, tokenLimit: 'max_tokens' } });
-      expect(await client.ask(question())).toMatchObject({ scores: [7, 8], attempts: 2 });
-    });
-
-    it('is given up where it refuses everything', async () => {
-      const everything: Quirk = ({ body }) => kind.refuses(Object.keys(body).join(', '), 0);
-      const { stub, ready, connect } = await serve(everything);
-      await expect(ready()).rejects.toThrow(/the judge is not ready.*HTTP 4(00|22)/);
-      const asked = stub.requests.length;
-      expect(asked).toBeLessThanOrEqual(10);
-      const { client } = connect();
-      expect(await client.ask(question())).toMatchObject({ problem: 'bad_request', scores: [] });
-      expect(stub.requests.length - asked).toBeLessThanOrEqual(10);
+    it.each([...leavableFields])('may refuse %s: that is named with the setting that leaves it out', async (field) => {
+      const { stub, ready, connect } = await serve(refusing(field));
+      const setting = `reward.leave_out: ['${field}']`;
+      await expect(ready()).rejects.toMatchObject({ next: expect.stringContaining(setting) as string });
+      expect((await connect().client.ask(question())).detail).toContain(setting);
+      const refused = stub.requests.length;
+      await ready({ leaveOut: [field] });
+      const { client } = connect({ leaveOut: [field] });
+      expect(await client.ask(question())).toMatchObject({ scores: [7, 8], attempts: 1 });
+      expect(await client.canary()).toEqual({ ok: true });
+      for (const { body } of stub.requests.slice(refused)) expect(body).not.toHaveProperty(field);
     });
 
     it.each(kind.thinking.map((sent, i) => [i + 1, sent] as const))(
       'may think (form %d): it is ready, and gets the tokens that its thoughts take',
       async (_form, cutOff) => {
         const { stub, notes, ready, connect } = await serve((request) => (limitOf(request) < 3000 ? cutOff : null));
-        const { traits } = await ready();
+        const { context } = await ready();
         expect(stub.requests).toHaveLength(1);
         expect(notes).toEqual([expect.stringContaining('thinks before it answers')]);
         expect(notes[0]).toContain('reward.max_reply_tokens');
-        const { client } = connect({ traits });
+        const { client } = connect(context === null ? {} : { context });
         expect(await client.canary()).toEqual({ ok: true });
         expect(await client.ask(question())).toMatchObject({ problem: null, scores: [7, 8], attempts: 3 });
         expect(stub.requests.slice(2).map(limitOf)).toEqual([
@@ -192,16 +147,26 @@ export function serverContract(kind: ServerKind): void {
     );
 
     it.each(kind.overflows.map((sent, i) => [i + 1, sent] as const))(
-      'is asked with smaller images where the context is too short (wording %d)',
+      'is asked once where the context is too short (wording %d)',
       async (_wording, overflow) => {
-        const { stub, connect } = await serve(({ images: shown }) => (widthOf(shown[0]) > 40 ? overflow : null));
-        expect(await connect().client.ask(question())).toMatchObject({ problem: null, scores: [7, 8], attempts: 2 });
-        expect(stub.requests.map(({ images: shown }) => shown.map(widthOf))).toEqual([
-          [64, 64],
-          [32, 32],
-        ]);
+        const { stub, connect } = await serve(() => overflow);
+        const judgement = await connect().client.ask(question());
+        expect(judgement).toMatchObject({ problem: 'bad_request', scores: [], attempts: 1 });
+        expect(judgement.detail).not.toContain('leave_out');
+        expect(stub.requests).toHaveLength(1);
       },
     );
+
+    it('is wrong where its context cannot hold the longest reply', async () => {
+      const { stub, ready } = await serve();
+      const length = kind.maxModelLen ?? Infinity;
+      const looking = ready({ replyTokens: 32_768 });
+      if (length > 32_768) await looking;
+      else {
+        await expect(looking).rejects.toThrow(`its context has ${length} tokens`);
+        expect(stub.requests).toHaveLength(0);
+      }
+    });
 
     it('finds a wrong key, before the run and in it', async () => {
       const { ready, connect } = await serve();
@@ -222,7 +187,7 @@ export function serverContract(kind: ServerKind): void {
       });
       if (kind.wrongModel === null) {
         // It answers whatever it is called, and only a config that expects other names may mean that.
-        expect((await ready({ model: 'a-typo', alias: true })).traits).not.toHaveProperty('context');
+        expect(await ready({ model: 'a-typo', alias: true })).toMatchObject({ context: null });
         return;
       }
       const { client } = connect({ model: 'a-typo' });
@@ -238,7 +203,7 @@ export function serverContract(kind: ServerKind): void {
       expect(await connect().client.ask(question())).toMatchObject({ problem: 'server_error', scores: [] });
       await expect(ready({ alias: ['another', 'third'] })).rejects.toThrow(kind.alias);
       for (const alias of [true, ['another', kind.alias]]) {
-        expect(await ready({ alias })).toMatchObject({ traits: startingTraits.vllm });
+        expect(await ready({ alias })).toMatchObject({ endpoints: [expect.any(String)] });
         const { client } = connect({ alias });
         expect(await client.canary()).toEqual({ ok: true });
         expect(await client.ask(question())).toMatchObject({ scores: [7, 8], attempts: 1 });
@@ -264,7 +229,7 @@ export function serverContract(kind: ServerKind): void {
     it('is waited for while it is overloaded', async () => {
       const { ready, connect } = await serve(({ asked }) => (asked === 0 ? kind.overloaded : null));
       await expect(ready()).rejects.toThrow(/503/);
-      expect(await ready()).toMatchObject({ traits: startingTraits.vllm });
+      await ready();
       expect(await connect().client.ask(question())).toMatchObject({ problem: null, scores: [7, 8], attempts: 2 });
     });
   });

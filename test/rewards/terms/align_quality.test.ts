@@ -3,6 +3,7 @@ import { z } from 'zod';
 import { ConfigError, EndpointError } from '../../../src/core/errors.js';
 import { MemoryJudgementStore } from '../../../src/rewards/judge/memory_store.js';
 import { alignQuality } from '../../../src/rewards/terms/align_quality.js';
+import type { TermServices } from '../../../src/rewards/terms/term.js';
 import { startPaidApi } from '../judge/paid_api.js';
 import { choosy, fastClock, openAiError, scoresText, startStubJudge, stubModel } from '../judge/stub_judge.js';
 import { pictureOf, termContract, wholeItem } from './term_contract.js';
@@ -200,24 +201,24 @@ describe('align_quality at an address of its own', () => {
     expect(exitCode).toBe(3);
   });
 
-  it('is asked as it was found to want it, by the name that it answers by, and learns it where nobody looked', async () => {
+  it('is asked without the fields that the config leaves out, by the name that it answers by', async () => {
     const stub = await startStubJudge(choosy(['temperature'], scoresText(9, 6), 'deployment-7'));
     closing.push(stub.close);
     const settings = schema.parse({ endpoint: stub.url, model: stubModel, model_alias: ['deployment-7'] });
-    const term = await alignQuality.create(settings, testServices());
+    const services: TermServices = { ...testServices(), leaveOut: ['temperature'] };
+    const term = await alignQuality.create(settings, services);
     closing.push(() => term.close());
-    const notes: string[] = [];
-    const onNote = (note: string): unknown => notes.push(note);
-    await term.untilReady?.({ maxWaitS: 0, onNote });
-    expect(notes).toEqual([`the judge of align_quality '${stubModel}' does not take temperature: left out`]);
+    await term.untilReady?.({ maxWaitS: 0 });
     const looked = stub.requests.length;
     expect(await term.score(wholeItem())).toMatchObject({ kind: 'scored', value: 7.5 });
     expect(stub.requests).toHaveLength(looked + 1);
-    const unlooked = await alignQuality.create(settings, testServices());
-    closing.push(() => unlooked.close());
-    expect(await unlooked.score(wholeItem())).toMatchObject({ kind: 'scored', value: 7.5 });
+    const all = await alignQuality.create(settings, testServices());
+    closing.push(() => all.close());
+    await expect(all.untilReady?.({ maxWaitS: 0 })).rejects.toMatchObject({
+      next: expect.stringContaining("reward.leave_out: ['temperature']") as string,
+    });
     const strict = schema.parse({ endpoint: stub.url, model: stubModel });
-    const other = await alignQuality.create(strict, testServices());
+    const other = await alignQuality.create(strict, services);
     closing.push(() => other.close());
     await expect(other.untilReady?.({ maxWaitS: 0 })).rejects.toThrow('set model_alias of the term align_quality');
     expect(alignQuality.conflict?.(schema.parse({ model_alias: true }))?.field).toBe('model_alias');
