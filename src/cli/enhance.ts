@@ -12,6 +12,7 @@ import {
   text,
   texts,
   wholeNumber,
+  trustOption,
   type Action,
   type Arguments,
 } from './verb.js';
@@ -50,6 +51,7 @@ export const enhanceVerb: Action = {
       .option('max-tokens', { ...numberOption, describe: 'the longest rewrite (default: that of the run, else 100)' })
       .option('seed', { ...numberOption, describe: 'another seed gives other rewrites (default: 0)' })
       .option('json', { type: 'boolean', default: false, describe: 'print one JSON document, for machines' })
+      .option('trust', trustOption)
       .option('exp-dir', expDirOption)
       .example('$0 enhance "a cat" --run prompt_enhance', 'by a trained run')
       .example('$0 enhance --file prompts.txt --model Qwen/Qwen2.5-0.5B-Instruct --json', 'by a model as it is'),
@@ -151,7 +153,7 @@ async function openEnhancer(args: Arguments): Promise<Enhancer> {
   const expDir = text(args, 'exp-dir');
   const paths = findRun(run, expDir === '' ? undefined : expDir);
   const record = must(readRecord(paths), 'the record of a run');
-  const { settings } = recordedConfig(paths, record);
+  const { settings } = recordedConfig(paths, record, { trust: flag(args, 'trust') });
   const checkpoint = latestWhole(paths);
   if (checkpoint === null) {
     throw new RunError('the run has no whole checkpoint', { where: paths.dir, next: 'Train it further first.' });

@@ -20,6 +20,7 @@ import {
   setOption,
   text,
   texts,
+  trustOption,
   type Action,
   type Arguments,
 } from './verb.js';
@@ -68,6 +69,7 @@ export const evaluateVerb: Action = {
         describe: 'set one key, as validation.prompts=500; may be repeated; applied last',
       })
       .option('json', { type: 'boolean', default: false, describe: 'print one JSON document, for machines' })
+      .option('trust', trustOption)
       .option('exp-dir', expDirOption)
       .example('$0 evaluate sft_s__rl_s', 'its last checkpoint, by its own held-out data')
       .example('$0 evaluate sft_s__rl_s@best --against sft_s__rl_s@60', 'two checkpoints, compared prompt by prompt')
@@ -117,6 +119,7 @@ async function subjectsOf(args: Arguments): Promise<EvaluationSubject[]> {
     data: texts(args, 'data'),
     measures: texts(args, 'measure'),
     sets: texts(args, 'set'),
+    trust: flag(args, 'trust'),
   };
   if (isConfig(named)) {
     if (checkpoint !== '') {

@@ -23,7 +23,17 @@ import type { RescoreSummary } from '../rescore/rescore_summary.js';
 import { getPath } from '../schema/paths.js';
 import type { RunSettings } from '../schema/run.js';
 import { formatTable, printError, printJson, printLine } from './output.js';
-import { expDirOption, flag, overlayOption, setOption, text, texts, type Action, type Arguments } from './verb.js';
+import {
+  expDirOption,
+  flag,
+  overlayOption,
+  setOption,
+  text,
+  texts,
+  trustOption,
+  type Action,
+  type Arguments,
+} from './verb.js';
 
 export const rescoreVerb: Action = {
   positionals: '<run>',
@@ -51,6 +61,7 @@ export const rescoreVerb: Action = {
       })
       .option('held-out', { type: 'boolean', default: false, describe: 'leave the episodes of training out' })
       .option('json', { type: 'boolean', default: false, describe: 'print the summary as one JSON document' })
+      .option('trust', trustOption)
       .option('exp-dir', expDirOption)
       .example('$0 rescore sft_s__rl_s --reward ground_score', 'what would another reward have said?')
       .example(
@@ -63,7 +74,7 @@ export const rescoreVerb: Action = {
     const paths = findRun(text(args, 'run'), expDir === '' ? undefined : expDir);
     const record = readRecord(paths);
     if (record === null) throw new RunError('there is no run here', { where: paths.dir });
-    const { settings } = recordedConfig(paths, record);
+    const { settings } = recordedConfig(paths, record, { trust: flag(args, 'trust') });
     const recordedReward = rewardOf(settings);
     if (!isTrainable(settings) || recordedReward === null) {
       throw new UsageError(`a run of task '${settings.task}' has no scored episodes`);
@@ -137,7 +148,10 @@ function measuresOf(
     );
   }
   const rewards = texts(args, 'measure').map((term) => {
-    const { settings } = recordedConfig(paths, record, { sets: [...sets, `validation.measure=${term}`] });
+    const { settings } = recordedConfig(paths, record, {
+      sets: [...sets, `validation.measure=${term}`],
+      trust: flag(args, 'trust'),
+    });
     return requireReward(settings, paths.record);
   });
   return { terms: rewards.flatMap(({ measure }) => measure ?? []), endpoint: rewards[0] };
@@ -169,7 +183,10 @@ async function otherReward(args: Arguments, paths: RunPaths, record: RunRecord):
   }
   const given = new Set(sets.map((set) => parseSet(set).path.split('.')[1]));
   const perTerm = getPath(record.settings, 'algorithm.advantage.per_term') === true;
-  const { settings } = recordedConfig(paths, record, { sets: [...implied(given, perTerm), ...sets] });
+  const { settings } = recordedConfig(paths, record, {
+    sets: [...implied(given, perTerm), ...sets],
+    trust: flag(args, 'trust'),
+  });
   return requireReward(settings, paths.record);
 }
 

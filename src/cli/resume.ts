@@ -2,7 +2,7 @@
 import type { LoadedConfig } from '../config/load.js';
 import { isSet } from '../config/origin.js';
 import { dependencies } from '../config/models.js';
-import { must, UsageError } from '../core/errors.js';
+import { must, printable, UsageError } from '../core/errors.js';
 import { checkChanges } from '../run/claim.js';
 import { changesSince } from '../run/claim_request.js';
 import { noView, openView } from '../launch/live/view.js';
@@ -12,7 +12,8 @@ import { withMovedPins } from '../run/parents.js';
 import { checkRunName, type RunPaths } from '../run/paths.js';
 import { recordedConfig, type RecordedRequest } from '../run/recorded_config.js';
 import { readRecord, type RunRecord } from '../run/record.js';
-import { printLine } from './output.js';
+import { namedPrograms } from '../run/trust.js';
+import { printError, printLine } from './output.js';
 import { allowedChanges, trainOrSubmit } from './run.js';
 import {
   expDirOption,
@@ -21,6 +22,7 @@ import {
   text,
   texts,
   trainingOptions,
+  trustOption,
   wholeNumber,
   type Action,
   type Arguments,
@@ -47,6 +49,7 @@ export const resumeVerb: Action = {
         default: false,
         describe: 'begin anew with the settings that it recorded: what lies there is kept beside it, as RUN_NAME.old-1',
       })
+      .option('trust', trustOption)
       .option('exp-dir', expDirOption)
       .example('$0 resume sft_s__rl_s', 'from its last whole checkpoint; no config is needed')
       .example('$0 resume sft_s__rl_s --set num_iterations=120', 'and make it longer')
@@ -57,14 +60,20 @@ export const resumeVerb: Action = {
   run: async (args) => {
     const source = findRun(text(args, 'run'), text(args, 'exp-dir'));
     const record = must(readRecord(source), `the record of run ${source.runName}`);
-    const request = { sets: texts(args, 'set'), allowChanges: allowedChanges(args) };
+    const request = { sets: texts(args, 'set'), allowChanges: allowedChanges(args), trust: flag(args, 'trust') };
     const json = flag(args, 'json');
     const how = { json, view: json ? noView : openView(process.stdout) };
     const fork = forkOf(args);
     if (flag(args, 'fresh')) {
-      return trainOrSubmit(restartConfig(source, record, request, fork !== null), { ...how, fresh: true });
+      const restarted = restartConfig(source, record, request, fork !== null);
+      showPrograms(restarted);
+      return trainOrSubmit(restarted, { ...how, fresh: true });
     }
-    if (fork === null) return trainOrSubmit(recordedConfig(source, record, request), how);
+    if (fork === null) {
+      const continued = recordedConfig(source, record, request);
+      showPrograms(continued);
+      return trainOrSubmit(continued, how);
+    }
     // The changes are checked first: a refused change must not leave a fork behind.
     const forked = recordedConfig(source, record, { ...request, runName: fork.name });
     const parents = dependencies(forked.settings).map(({ run }) => run);
@@ -74,11 +83,17 @@ export const resumeVerb: Action = {
     const given = changes.map(({ key }) => key).filter((key) => isSet(key, request.sets));
     const config = { ...forked, allowChanges: [...new Set([...given, ...request.allowChanges])] };
     checkChanges(source.runName, changes, config.allowChanges);
+    showPrograms(config);
     const target = forkRun(source, fork.iteration, fork.name);
     if (!json) printLine(`${fork.name} begins with iteration ${fork.iteration} of ${source.runName}, in ${target.dir}`);
     return trainOrSubmit(config, how);
   },
 };
+
+/** Says on standard error which programs the recorded settings start, before they do. */
+function showPrograms({ settings }: LoadedConfig): void {
+  for (const line of namedPrograms(settings)) printError(printable(line));
+}
 
 /** The recorded config of a run that starts over. Raises UsageError if the request would make it another run. */
 function restartConfig(paths: RunPaths, record: RunRecord, request: RecordedRequest, forks: boolean): LoadedConfig {

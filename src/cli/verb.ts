@@ -147,6 +147,13 @@ export const expDirOption = {
   describe: 'the folder that runs lie in (default: APP__BASE_EXP_DIR, else runs and runs/tiny)',
 } as const;
 
+/** `--trust` of a verb that follows the record of a run. */
+export const trustOption = {
+  type: 'boolean',
+  default: false,
+  describe: "follow the run's recorded settings, programs included, although another user may have written them",
+} as const;
+
 /** The options of every verb that trains: which keys may change when a run continues, and how the report is printed. */
 export const trainingOptions = {
   'allow-changes': {

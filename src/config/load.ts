@@ -50,6 +50,8 @@ export interface LoadedConfig {
   readonly warnings: readonly string[];
   /** The settings come from the run's own record; `file` only says where they came from originally. */
   readonly fromRecord?: true;
+  /** Whether records are followed although another user may have written them. */
+  readonly trust?: boolean | undefined;
   readonly file: string;
   readonly overlays: readonly string[];
   readonly sets: readonly string[];

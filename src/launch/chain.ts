@@ -51,7 +51,7 @@ export async function parentOf(
   // A run that has a checkpoint of it pinned does not wait: the parent may be training on.
   const own = readRecord(RunPaths.of(config.settings));
   const pinned = own?.parents.some(({ run, iteration }) => run === reference.run && iteration !== undefined) === true;
-  return { config: pinned ? null : recordedConfig(paths, record), finished };
+  return { config: pinned ? null : recordedConfig(paths, record, { trust: config.trust }), finished };
 }
 
 /** A run of a chain. */

@@ -32,6 +32,8 @@ export interface EvaluationChanges {
   readonly measures: readonly string[];
   /** `a.b=value`. */
   readonly sets: readonly string[];
+  /** Whether to follow the record of a run that may be another user's. */
+  readonly trust?: boolean | undefined;
 }
 
 /** Something to evaluate. */
@@ -57,7 +59,7 @@ export function evaluatedRun(paths: RunPaths, choice: CheckpointChoice, changes:
   const record = readRecord(paths);
   if (record === null) throw new RunError('there is no run here', { where: paths.dir });
   const sets = setsOf(changes, getPath(record.settings, 'data.dir'));
-  const config = recordedConfig(paths, record, { sets });
+  const config = recordedConfig(paths, record, { sets, trust: changes.trust });
   requireEvaluable(config, paths.runName);
   const checkpoint = chosenCheckpoint(paths, choice);
   const weights = { checkpoint: resolve(checkpoint.dir), iteration: checkpoint.iteration };

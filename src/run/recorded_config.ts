@@ -15,6 +15,7 @@ import { fillAbsent } from '../schema/absent.js';
 import { getPath, setPath } from '../schema/paths.js';
 import type { RunPaths } from './paths.js';
 import type { PlainObject, RunRecord } from './record.js';
+import { requireOwn } from './trust.js';
 
 /** Settings that `--set` may not change at a resume, and what to use instead. */
 const FIXED: Readonly<Record<string, string>> = {
@@ -35,6 +36,8 @@ export interface RecordedRequest {
   readonly allowChanges?: readonly string[];
   /** Another name for the run, if it is a fork. */
   readonly runName?: string;
+  /** Whether to follow the record of a run that may be another user's. */
+  readonly trust?: boolean | undefined;
 }
 
 /**
@@ -57,10 +60,11 @@ export function recordedSettings(recorded: PlainObject): RunSettings {
 
 /**
  * The config of a run from `run.json`, with changes applied. Uses the run's actual folder in place of the recorded one, so that a moved run is found.
- * Raises ConfigError with every problem, UsageError for what cannot be set.
+ * Raises ConfigError with every problem, UsageError for what cannot be set, RunError for a run that may be another user's: see `requireOwn`.
  */
 export function recordedConfig(paths: RunPaths, record: RunRecord, request: RecordedRequest = {}): LoadedConfig {
-  const { sets = [], allowChanges = [], runName = paths.runName } = request;
+  const { sets = [], allowChanges = [], runName = paths.runName, trust = false } = request;
+  if (!trust) requireOwn(paths, record.settings);
   const begun = recordedSettings(record.settings);
   const recorded = structuredClone(begun) as unknown as Record<string, unknown>;
   recorded['base_exp_dir'] = paths.baseExpDir;
@@ -81,6 +85,7 @@ export function recordedConfig(paths: RunPaths, record: RunRecord, request: Reco
     importHash: record.import_hash,
     warnings: [],
     fromRecord: true,
+    trust,
     file,
     overlays: record.config?.overlays ?? [],
     sets: [...(record.config?.sets ?? []), ...sets],

@@ -10,6 +10,7 @@ import { printable } from '../core/errors.js';
 import { shellQuote } from '../core/shell.js';
 import { badRequest, Refusal } from '../http/refusal.js';
 import type { RunRecord } from '../run/record.js';
+import { namedPrograms } from '../run/trust.js';
 import type { ShownState } from '../run/status.js';
 import type { IndexedRun } from './runs_index.js';
 import type { ActionName, WireAction } from './wire.js';
@@ -58,12 +59,15 @@ function nameArguments({ paths }: IndexedRun): string[] {
 export function actionsOf(run: IndexedRun, record: RunRecord | null): WireAction[] {
   return (Object.keys(actions) as ActionName[]).flatMap((action) => {
     const args = argumentsOf(action, run, record);
-    return args === null ? [] : [wireAction(action, args)];
+    const starts = action === 'resume' || action === 'start_again' ? namedPrograms(record?.settings) : [];
+    return args === null ? [] : [wireAction(action, args, starts)];
   });
 }
 
-function wireAction(action: ActionName, args: readonly string[]): WireAction {
-  return { action, command: ['editrl', ...args].map(shellQuote).join(' ') };
+/** @param starts the programs that the command starts, which are shown with it. */
+function wireAction(action: ActionName, args: readonly string[], starts: readonly string[] = []): WireAction {
+  const command = ['editrl', ...args].map(shellQuote).join(' ');
+  return { action, command: starts.length === 0 ? command : `${command} # ${printable(starts.join(', '))}` };
 }
 
 function argumentsOf(name: ActionName, run: IndexedRun, record: RunRecord | null): readonly string[] | null {

@@ -1,6 +1,15 @@
 /** Folders of runs in which others have left pipes, links to devices and bombs: what is shown of them, and that all else goes on. */
 import { spawnSync } from 'node:child_process';
-import { mkdirSync, readFileSync, rmSync, symlinkSync, truncateSync, writeFileSync } from 'node:fs';
+import {
+  chownSync,
+  existsSync,
+  mkdirSync,
+  readFileSync,
+  rmSync,
+  symlinkSync,
+  truncateSync,
+  writeFileSync,
+} from 'node:fs';
 import { join } from 'node:path';
 import { gzipSync } from 'node:zlib';
 import { afterAll, beforeAll, expect, it } from 'vitest';
@@ -114,6 +123,42 @@ it('the dashboard says what is wrong with what a run holds', async () => {
   expect(await refusalOf(`/api/curves?run=0/pipe_metrics&metric=reward/mean`)).toContain(PIPE);
   expect((await ask('/api/run?run=0/sound')).status).toBe(200);
   expect((await ask('/api/run?run=0/linked')).status).toBe(200);
+});
+
+/** A run that another user left for somebody to continue. */
+it.skipIf(process.getuid?.() !== 0)("another user's run is not continued, evaluated or scored again", async () => {
+  const paths = new RunPaths(join(place.dir, 'theirs'), 'bait');
+  writeRun(paths.baseExpDir, {
+    name: 'bait',
+    state: 'interrupted',
+    iteration: 5,
+    numIterations: 10,
+    reason: 'stopped',
+  });
+  const record = JSON.parse(readFileSync(paths.record, 'utf8')) as { settings: { launch: object } };
+  const touched = join(place.dir, 'touched');
+  record.settings.launch = { ...record.settings.launch, command: ['touch', touched] };
+  writeFileSync(paths.record, JSON.stringify(record));
+  chownSync(paths.record, 54321, 54321);
+  const exp = ['--exp-dir', paths.baseExpDir];
+  for (const verb of [
+    ['resume'],
+    ['resume', '--fresh'],
+    ['resume', '--from', '5', '--as', 'x'],
+    ['evaluate'],
+    ['rescore'],
+  ]) {
+    const { code, err } = await place.call([verb[0], 'bait', ...verb.slice(1), ...exp]);
+    expect({ verb, code, err }).toMatchObject({
+      code: 1,
+      err: expect.stringContaining('belongs to user 54321') as string,
+    });
+    expect(err).toContain(`launch.command: touch ${touched}`);
+  }
+  expect(existsSync(touched)).toBe(false);
+  expect(await place.call(['report', 'bait', ...exp])).toMatchObject({ code: 0 });
+  const trusted = await place.call(['resume', 'bait', '--trust', ...exp]);
+  expect(trusted.err).toContain(`launch.command: touch ${touched}`);
 });
 
 it('status and report say the same, and show the others', async () => {
