@@ -1,10 +1,11 @@
-/** editrl runs rm|clean: frees disk space, and never removes what another run starts from. */
+/** editrl runs rm|prune: frees disk space, and never removes what another run starts from. */
 import { resolve } from 'node:path';
+import { sweepStaging } from '../core/staging.js';
 import { folderActivity } from '../launch/slurm/status.js';
 import { findRun, searchFolders } from '../run/find.js';
-import { findLeftovers, removeLeftovers, type Leftover } from '../run/leftovers.js';
 import type { RunPaths } from '../run/paths.js';
-import { bytesFreed, removeRuns, throwIfAnyKept, runsToKeep, type KeptRun } from '../run/remove.js';
+import { findSetAside } from '../run/prune.js';
+import { bytesFreed, removeRuns, REMOVING_PREFIX, throwIfAnyKept, runsToKeep, type KeptRun } from '../run/remove.js';
 import { printJson, printLine } from './output.js';
 import { expDirOption, flag, text, texts, type Arguments, type Verb } from './verb.js';
 
@@ -35,12 +36,12 @@ export const runsVerb: Verb = {
           ),
       run: rm,
     },
-    clean: {
-      summary: 'remove what no run needs: runs and checkpoints that were set aside, what crashes left half made',
+    prune: {
+      summary: 'remove runs that were set aside, as RUN_NAME.old-1, and that no run starts from',
       positionals: '',
       build: (yargs) =>
-        yargs.options(options).example('$0 runs clean --dry-run', 'what there is, and what removing it would free'),
-      run: clean,
+        yargs.options(options).example('$0 runs prune --dry-run', 'which there are, and what removing them would free'),
+      run: prune,
     },
   },
 };
@@ -53,9 +54,28 @@ async function rm(args: Arguments): Promise<number> {
     kept.push(...runsToKeep(here, { underWay: await folderActivity(base) }));
   }
   throwIfAnyKept(kept);
+  return remove(runs, [], args);
+}
+
+async function prune(args: Arguments): Promise<number> {
+  const found: RunPaths[] = [];
+  const kept: KeptRun[] = [];
+  const folders = searchFolders(text(args, 'exp-dir'));
+  for (const base of folders) {
+    const here = findSetAside(base, { underWay: await folderActivity(base) });
+    found.push(...here.unneeded);
+    kept.push(...here.kept);
+    // A removal that was killed left what it had moved away.
+    if (!flag(args, 'dry-run')) sweepStaging(base, REMOVING_PREFIX);
+  }
+  return remove(found, kept, args);
+}
+
+/** Removes runs, unless the flags say --dry-run, and prints what was or would be removed. */
+async function remove(runs: readonly RunPaths[], kept: readonly KeptRun[], args: Arguments): Promise<number> {
+  const dry = flag(args, 'dry-run');
   const bytes = bytesFreed(runs.map(({ dir }) => dir));
   const removed = runs.map((paths) => ({ run_name: paths.runName, dir: paths.dir, bytes: bytesFreed([paths.dir]) }));
-  const dry = flag(args, 'dry-run');
   if (!dry) {
     for (const base of new Set(runs.map(({ baseExpDir }) => baseExpDir))) {
       const here = runs.filter(({ baseExpDir }) => baseExpDir === base);
@@ -63,38 +83,13 @@ async function rm(args: Arguments): Promise<number> {
     }
   }
   if (flag(args, 'json')) {
-    printJson({ removed, bytes, dry_run: dry });
+    const stay = kept.map(({ paths, why }) => ({ run_name: paths.runName, dir: paths.dir, why }));
+    printJson({ removed, kept: stay, bytes, dry_run: dry });
     return 0;
   }
   for (const run of removed) printLine(`${dry ? 'would remove' : 'removed'} ${run.dir}`);
-  printLine(sentence(bytes, dry));
-  return 0;
-}
-
-async function clean(args: Arguments): Promise<number> {
-  const dry = flag(args, 'dry-run');
-  const found: Leftover[] = [];
-  const kept: KeptRun[] = [];
-  const folders = searchFolders(text(args, 'exp-dir'));
-  for (const base of folders) {
-    const here = findLeftovers(base, { underWay: await folderActivity(base) });
-    kept.push(...here.kept);
-    found.push(...here.found);
-  }
-  const bytes = bytesFreed(found.map(({ path }) => path));
-  if (!dry) await removeLeftovers(found, folderActivity);
-  if (flag(args, 'json')) {
-    printJson({
-      removed: found.map(({ path, what, bytes: size }) => ({ path, what, bytes: size })),
-      kept: kept.map(({ paths, why }) => ({ path: paths.dir, why })),
-      bytes,
-      dry_run: dry,
-    });
-    return 0;
-  }
-  for (const { path, what } of found) printLine(`${dry ? 'would remove' : 'removed'} ${path}: ${what}`);
   for (const { paths, why } of kept) printLine(`kept ${paths.dir}: ${why}`);
-  printLine(found.length === 0 ? `There is nothing to remove in ${folders.join(' or ')}.` : sentence(bytes, dry));
+  printLine(runs.length === 0 ? 'There is nothing to remove.' : sentence(bytes, dry));
   return 0;
 }
 

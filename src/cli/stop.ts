@@ -6,7 +6,7 @@ import { realStopWorld, stopRun, type StopOptions, type StopResult } from '../la
 import { liveSweeps, type LiveSweep } from '../launch/sweep/lock.js';
 import { findRun, listRuns, searchFolders } from '../run/find.js';
 import { seesProcessesOf } from '../run/lock.js';
-import { liveLock } from '../run/status.js';
+import { liveLock, mayBeHeld } from '../run/status.js';
 import type { RunPaths } from '../run/paths.js';
 import { printError, printJson, printLine } from './output.js';
 import { INTERRUPTED } from './signals.js';
@@ -48,7 +48,7 @@ export const stopVerb: Action = {
       // Sweeps are stopped before runs, since they would start the next ones.
       const swept = await Promise.all(sweeps.map((sweep) => stopSweep(sweep, options, say)));
       // Slurm is asked only about runs that may be its own: if it does not answer, runs of this machine can still be stopped.
-      const atHand = runs.filter(isHeldHere);
+      const atHand = runs.filter(isAtHand);
       const others = runs.filter((paths) => !atHand.includes(paths));
       const slurm = stoppedBySlurm(others, now, say);
       const results = await Promise.all(
@@ -120,9 +120,15 @@ async function stoppedBySlurm(
   return told;
 }
 
-function isHeldHere(paths: RunPaths): boolean {
-  const held = liveLock(paths);
-  return held !== null && held.slurm_job_id === null && seesProcessesOf(held, realStopWorld());
+/** Whether a process of this machine holds it, or its lock cannot be read, which stopping it reports. */
+function isAtHand(paths: RunPaths): boolean {
+  try {
+    const held = liveLock(paths);
+    return held !== null && held.slurm_job_id === null && seesProcessesOf(held, realStopWorld());
+  } catch (error) {
+    if (error instanceof EditrlError) return true;
+    throw error;
+  }
 }
 
 interface Chosen {
@@ -134,7 +140,7 @@ function chosen(names: readonly string[], all: boolean, expDir: string): Chosen 
   const folders = searchFolders(expDir);
   if (names.length > 0 && all) throw new UsageError('found run names and --all', { next: 'Give one or the other.' });
   if (all) {
-    return { sweeps: liveSweeps(folders), runs: listRuns(folders).filter((paths) => liveLock(paths) !== null) };
+    return { sweeps: liveSweeps(folders), runs: listRuns(folders).filter((paths) => mayBeHeld(paths)) };
   }
   if (names.length === 0) {
     throw new UsageError('say which run to stop', {

@@ -70,9 +70,14 @@ function whyKept(
   unreadable: readonly string[],
   { underWay, lock = realLockWorld() }: RemovalWorld,
 ): string | null {
-  const held = readLock(paths, lock);
-  const holder = held === null ? null : lockProblem(held, lock);
-  if (holder !== null) return `it is in use by ${holder.holder}`;
+  try {
+    const held = readLock(paths, lock);
+    const holder = held === null ? null : lockProblem(held, lock);
+    if (holder !== null) return `it is in use by ${holder.holder}`;
+  } catch (error) {
+    if (!(error instanceof EditrlError)) throw error;
+    return `nobody can tell who holds it: ${error.message} (${paths.lock})`;
+  }
   const submitted = underWay.find(({ run }) => run === paths.runName);
   if (submitted !== undefined) return `${submitted.what} is about to run it`;
   const users = [...new Set(starts.filter((start) => isStart(paths, start)).map(({ by }) => by))];
@@ -164,7 +169,7 @@ function putBack({ baseExpDir, runName, dir }: RunPaths): void {
   } catch (cause) {
     throw new RunError(`the run has to stay, and could not be put back into its place: it lies in ${dir}`, {
       where: place,
-      next: 'Something else has that name by now: move the folder to another one before `editrl runs clean` takes it.',
+      next: 'Something else has that name by now: move the folder to another one before a later `editrl runs prune` removes it.',
       cause,
     });
   }

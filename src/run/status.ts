@@ -101,6 +101,16 @@ export function liveLock(paths: RunPaths, world: LockWorld = realLockWorld()): H
   return lock !== null && lockProblem(lock, world) !== null ? lock : null;
 }
 
+/** As `liveLock`, for lists: a lock that cannot be read may be held, and the act on that run reports it. */
+export function mayBeHeld(paths: RunPaths, world: LockWorld = realLockWorld()): boolean {
+  try {
+    return liveLock(paths, world) !== null;
+  } catch (error) {
+    if (error instanceof EditrlError) return true;
+    throw error;
+  }
+}
+
 function deriveState(
   name: string,
   state: RunState | null,

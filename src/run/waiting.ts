@@ -4,6 +4,7 @@
  */
 import { existsSync, readdirSync } from 'node:fs';
 import { join } from 'node:path';
+import { EditrlError } from '../core/errors.js';
 import { readLockFile, realLockWorld, ownerStatus, takeLock, type LockWorld } from '../core/lock.js';
 import { stagingFolder } from '../core/staging.js';
 
@@ -37,8 +38,18 @@ export function waitingRuns(baseExpDir: string, world: LockWorld = realLockWorld
   const waiting = names.flatMap((name) => {
     const end = name.indexOf(END);
     if (!name.startsWith(WAITING) || end < 0 || name.endsWith('.tmp')) return [];
-    const owner = readLockFile(join(baseExpDir, name), world)?.owner ?? null;
-    return owner === null || ownerStatus(owner, world) === 'gone' ? [] : [name.slice(WAITING.length, end)];
+    return isOver(join(baseExpDir, name), world) ? [] : [name.slice(WAITING.length, end)];
   });
   return [...new Set(waiting)].sort();
+}
+
+/** Whether the process that wrote such a file is gone; not for what is no plain file, of which nobody can tell. */
+function isOver(path: string, world: LockWorld): boolean {
+  try {
+    const owner = readLockFile(path, world)?.owner ?? null;
+    return owner === null || ownerStatus(owner, world) === 'gone';
+  } catch (error) {
+    if (error instanceof EditrlError) return false;
+    throw error;
+  }
 }

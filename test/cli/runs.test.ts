@@ -1,4 +1,5 @@
-import { existsSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { spawnSync } from 'node:child_process';
+import { existsSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 import { main } from '../../src/cli/main.js';
@@ -85,42 +86,43 @@ describe('editrl runs rm', () => {
   });
 });
 
-describe('editrl runs clean', () => {
+describe('editrl runs prune', () => {
   it('says what there is, what stays and why, and then removes it', async () => {
+    const aside = setAside(make('mine'))!;
     const mine = make('mine');
-    const aside = setAside(mine)!;
-    make('mine');
     make('needed', [{ run: 'other.old-1' }]);
     const needed = setAside(make('other'))!;
-    mkdirSync(join(mine.dir, 'checkpoints/.writing-000007-1'), { recursive: true });
-    const lines = [
-      `remove ${aside}: run set aside`,
-      `remove ${mine.dir}/checkpoints/.writing-000007-1: left by a crash`,
-    ];
     const kept = `kept ${needed}: needed starts from it`;
-    expect(await call('clean', '--dry-run')).toBe(0);
+    expect(await call('prune', '--dry-run')).toBe(0);
     expect(written.out.split('\n')).toEqual([
-      ...lines.map((line) => `would ${line}`),
+      `would remove ${aside}`,
       kept,
       expect.stringMatching(/^That would free 2,000,\d{3} bytes \(2\.0 MB\)\.$/),
       '',
     ]);
     expect(existsSync(aside)).toBe(true);
     written.out = '';
-    expect(await call('clean')).toBe(0);
-    expect(written.out).toContain(`removed ${aside}: run set aside\n`);
-    expect(written.out).toMatch(/^That freed 2,000,\d{3} bytes \(2\.0 MB\)\.$/m);
+    expect(await call('prune')).toBe(0);
+    expect(written.out).toContain(`removed ${aside}\n`);
     expect([aside, needed, mine.dir].map((dir) => existsSync(dir))).toEqual([false, true, true]);
     written.out = '';
-    expect(await call('clean', '--json')).toBe(0);
+    expect(await call('prune', '--json')).toBe(0);
     expect(JSON.parse(written.out)).toEqual({
       removed: [],
-      kept: [{ path: needed, why: 'needed starts from it' }],
+      kept: [{ run_name: 'other.old-1', dir: needed, why: 'needed starts from it' }],
       bytes: 0,
       dry_run: false,
     });
-    written.out = '';
-    expect(await call('clean')).toBe(0);
-    expect(written.out).toBe(`${kept}\nThere is nothing to remove in ${runs.dir}.\n`);
+  });
+
+  it('keeps what has a lock that cannot be read, and goes on', async () => {
+    const [piped, empty, sound] = ['piped', 'empty', 'sound'].map((name) => setAside(make(name))!);
+    spawnSync('mkfifo', [join(piped, 'lock.json')]);
+    writeFileSync(join(empty, 'lock.json'), '{}');
+    spawnSync('mkfifo', [runs.make('other', 'running').lock]);
+    expect(await call('prune')).toBe(0);
+    expect([piped, empty, sound].map((dir) => existsSync(dir))).toEqual([true, true, false]);
+    expect(written.out).toContain(`kept ${piped}: nobody can tell who holds it: this is a named pipe`);
+    expect(written.out).toContain(`kept ${empty}: nobody can tell who holds it: the lock is not readable`);
   });
 });

@@ -1,6 +1,6 @@
-import { spawn, type ChildProcess } from 'node:child_process';
+import { spawn, spawnSync, type ChildProcess } from 'node:child_process';
 import { once } from 'node:events';
-import { existsSync, mkdirSync, readFileSync, realpathSync, rmSync, writeFileSync } from 'node:fs';
+import { existsSync, mkdirSync, readFileSync, realpathSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
 import { hostname } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, expect, it, vi } from 'vitest';
@@ -301,6 +301,28 @@ it('stops a run of this machine while Slurm does not answer', async () => {
   expect(written.out).toContain('mine: interrupted');
   expect(written.error).toMatch(/^editrl: queued: .*squeue/);
 });
+
+it.each([[], ['--now']])(
+  'reports locks that cannot be read, and stops the others all the same %j',
+  async (...flags) => {
+    const spoiled: readonly (readonly [string, (path: string) => void])[] = [
+      ['pipe', (path) => void spawnSync('mkfifo', [path])],
+      ['empty', (path) => writeFileSync(path, '{}')],
+      ['zero', (path) => symlinkSync('/dev/zero', path)],
+      ['torn', (path) => writeFileSync(path, '{"token": "a", "pid"')],
+      ['null', (path) => writeFileSync(path, 'null')],
+    ];
+    for (const [name, spoil] of spoiled) spoil(folder.make(name, 'running').lock);
+    const sweep = new RunPaths(folder.dir, 'matrix.sweep');
+    mkdirSync(sweep.dir);
+    spawnSync('mkfifo', [sweep.lock]);
+    await owner(folder.make('mine', 'running'), true);
+    expect(await main(['stop', '--all', '--exp-dir', folder.dir, ...flags])).toBe(1);
+    expect(written.out).toContain('mine: ');
+    for (const [name] of spoiled) expect(written.error).toContain(`editrl: ${name}: `);
+    expect(written.error).toContain('editrl: the sweep matrix: ');
+  },
+);
 
 it('wants names or --all, and not both', async () => {
   expect(await main(['stop', '--exp-dir', folder.dir])).toBe(2);

@@ -1,11 +1,11 @@
-import { existsSync, linkSync, mkdirSync, readdirSync, readFileSync, utimesSync, writeFileSync } from 'node:fs';
+import { existsSync, linkSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { hostname } from 'node:os';
 import { join } from 'node:path';
 import { beforeEach, describe, expect, it } from 'vitest';
-import { listCheckpoints, manifestDigest, quarantine, saveCheckpoint } from '../../src/run/checkpoints.js';
-import { findLeftovers, removeLeftovers } from '../../src/run/leftovers.js';
+import { listCheckpoints, manifestDigest, saveCheckpoint } from '../../src/run/checkpoints.js';
 import { acquireLock, realLockWorld } from '../../src/run/lock.js';
 import { RunPaths } from '../../src/run/paths.js';
+import { findSetAside } from '../../src/run/prune.js';
 import { bytesFreed, removeRuns, throwIfAnyKept, runsToKeep } from '../../src/run/remove.js';
 import { setAside } from '../../src/run/set_aside.js';
 import { writeState } from '../../src/run/state.js';
@@ -172,127 +172,29 @@ describe('bytesFreed', () => {
   });
 });
 
-describe('leftovers', () => {
-  const found = (world = idle): string[] =>
-    findLeftovers(base, world)
-      .found.map(({ path, what }) => `${path.slice(base.length + 1)}: ${what}`)
-      .sort();
-
-  /** A run with everything in it that may go, and what looks like it and may not. */
-  function untidy(): RunPaths {
-    const paths = run('mine');
-    saveCheckpoint(paths, 20, { 'policy.safetensors': 'torn' });
-    quarantine(paths, 20);
-    for (const name of ['.writing-000030-7', '.removed-000005-7', '.replaced-000010-7', '.replaced-000040-7']) {
-      mkdirSync(join(paths.checkpointsDir, name));
-      writeFileSync(join(paths.checkpointsDir, name, 'policy.safetensors'), '12345');
-    }
-    mkdirSync(paths.mediaDir);
-    writeFileSync(join(paths.mediaDir, 'x.png.7.tmp'), '123');
-    writeFileSync(join(paths.dir, 'state.json.7.tmp'), '1');
-    writeFileSync(`${paths.lock}.token.tmp`, '{}');
-    return paths;
-  }
-  const untidyFiles = [
-    'mine/checkpoints/.removed-000005-7: left by a crash',
-    'mine/checkpoints/.replaced-000010-7: left by a crash',
-    'mine/checkpoints/.writing-000030-7: left by a crash',
-    expect.stringMatching(/^mine\/checkpoints\/corrupt-000020-\d+: checkpoint set aside$/),
-    'mine/media/x.png.7.tmp: left by a crash',
-    'mine/state.json.7.tmp: left by a crash',
-  ];
-
-  it('are what a run no longer reads; its checkpoints and what it puts back stay', async () => {
-    const paths = untidy();
-    expect(found()).toEqual(untidyFiles);
-    await removeLeftovers(findLeftovers(base, idle).found, async () => []);
-    expect(found()).toEqual([]);
-    expect(readdirSync(paths.checkpointsDir)).toEqual(['.replaced-000040-7', '000010']);
-    expect(readdirSync(paths.dir).sort()).toEqual([
-      'checkpoints',
-      'lock.json.token.tmp',
-      'media',
-      'run.json',
-      'state.json',
-    ]);
-  });
-
-  it('are not looked for in a run that a process holds, and not taken from one that has begun since', async () => {
-    const paths = untidy();
-    const before = findLeftovers(base, idle).found;
-    const lock = acquireLock(paths);
-    expect(found()).toEqual([]);
-    await expect(removeLeftovers(before, async () => [])).rejects.toThrow('the run is in use by');
-    lock.release();
-    expect(found()).toEqual(untidyFiles);
-    // The run put its checkpoint back, by the name of what was found.
-    const replaced = join(paths.checkpointsDir, '.replaced-000010-7');
-    const listed = findLeftovers(base, idle).found.filter(({ path }) => path === replaced);
-    quarantine(paths, 10);
-    await removeLeftovers(listed, async () => []);
-    expect(existsSync(replaced)).toBe(true);
-  });
-
-  it('are runs that were set aside, unless one was started under that name or is of another', async () => {
-    const aside = setAside(run('mine'));
+describe('runs that were set aside', () => {
+  it('are those of that name, unless one was started under it', () => {
+    setAside(run('mine'));
     const manifest = manifestDigest(run('mine').checkpoint(10));
     run('rl', [{ run: 'mine', iteration: 10, manifest: manifest! }]);
     run('other.old-1');
-    expect(found()).toEqual(['mine.old-1: run set aside']);
-    await removeLeftovers(findLeftovers(base, idle).found, async () => []);
-    expect(existsSync(aside!)).toBe(false);
-    expect(readdirSync(base).sort()).toEqual(['mine', 'other.old-1', 'rl']);
+    expect(findSetAside(base, idle).unneeded.map(({ runName }) => runName)).toEqual(['mine.old-1']);
+    expect(findSetAside(join(base, 'nothing'), idle)).toEqual({ unneeded: [], kept: [] });
   });
 
-  it('are not the checkpoint that a run has pinned, though it was set aside, nor what that one starts from', () => {
+  it('stay with the checkpoint that a run has pinned, and with what that one starts from', () => {
     const first = run('start', [{ run: 'vq.old-1' }]);
     const manifest = manifestDigest(first.checkpoint(10));
     setAside(run('vq'));
     setAside(first);
     run('start');
     run('rl', [{ run: 'start', iteration: 10, manifest: manifest! }]);
-    const { found: listed, kept } = findLeftovers(base, idle);
-    expect(listed).toEqual([]);
+    const { unneeded, kept } = findSetAside(base, idle);
+    expect(unneeded).toEqual([]);
     expect(kept.map(({ paths, why }) => `${paths.runName}: ${why}`)).toEqual([
       'start.old-1: rl starts from it',
       'vq.old-1: start.old-1 starts from it',
     ]);
     expect(listCheckpoints(new RunPaths(base, 'start.old-1'))).toEqual([10]);
-  });
-
-  it('are halves of removed and forked runs and of files, once nobody can be at work on them', () => {
-    const own = `.removing-${hostname()}-${2 ** 22 + 1}-00c0ffee`;
-    for (const name of [
-      '.removing-new',
-      '.removing-old',
-      own,
-      '.waiting-x',
-      '.forking-new',
-      '.forking-old',
-      '.slurm',
-      'kl.sweep',
-    ]) {
-      mkdirSync(join(base, name));
-    }
-    for (const name of ['kl.results.md.7.tmp', 'kl.results.md', 'old.results.md.7.tmp']) {
-      writeFileSync(join(base, name), '');
-    }
-    for (const name of [
-      '.removing-old',
-      '.waiting-x',
-      '.forking-old',
-      'old.results.md.7.tmp',
-      '.slurm',
-      'kl.sweep',
-      'kl.results.md',
-    ]) {
-      utimesSync(join(base, name), 1e9, 1e9);
-    }
-    const gone = ['.forking-old', '.removing-old', '.waiting-x', 'old.results.md.7.tmp', own];
-    expect(found()).toEqual(gone.map((name) => `${name}: left by a crash`).sort());
-  });
-
-  it('are none where there is no folder', () => {
-    expect(findLeftovers(join(base, 'nothing'), idle)).toEqual({ found: [], kept: [] });
   });
 });

@@ -3,7 +3,7 @@ import { existsSync, readdirSync } from 'node:fs';
 import { RunError } from '../../core/errors.js';
 import { acquireLock, lockProblem, readLock, realLockWorld } from '../../run/lock.js';
 import { isRunName, RunPaths } from '../../run/paths.js';
-import { liveLock } from '../../run/status.js';
+import { mayBeHeld } from '../../run/status.js';
 
 const HEARTBEAT_EVERY_MS = 10_000;
 
@@ -21,14 +21,14 @@ export interface LiveSweep {
   readonly paths: RunPaths;
 }
 
-/** The experiments in some folders that are being swept, by name. */
+/** The experiments in some folders that are being swept, or whose locks cannot be read, by name. */
 export function liveSweeps(folders: readonly string[]): LiveSweep[] {
   return folders.flatMap((folder) =>
     (existsSync(folder) ? readdirSync(folder) : [])
       .filter((name) => name.endsWith(SUFFIX) && isRunName(name))
       .sort()
       .map((name) => ({ experiment: name.slice(0, -SUFFIX.length), paths: new RunPaths(folder, name) }))
-      .filter(({ paths }) => liveLock(paths) !== null),
+      .filter(({ paths }) => mayBeHeld(paths)),
   );
 }
 
