@@ -26,14 +26,11 @@ import { freePort, rankEnvironment, supervise } from '../launch/processes/superv
 import { openProcessGroup, type ProcessGroup } from '../group/process_group.js';
 import { runResolver } from '../launch/models/resolve.js';
 import { withTrainingServer } from '../launch/servers/lent_server.js';
-import { requirePassed } from '../policies/tokens/tinker/certificate/findings.js';
 import { enginesOf } from '../recipes/engines.js';
-import { certificateFor } from '../recipes/open_server_check.js';
+import { probeFor } from '../recipes/open_server_check.js';
 import { isTrainable } from '../recipes/settings.js';
-import type { Certificate } from '../run/certificate.js';
-import { certificateTable } from '../run/report/certificate.js';
 import type { RunSettings } from '../schema/run.js';
-import { formatTable, outputWidth, printError, printJson, printLine } from './output.js';
+import { formatTable, printError, printJson, printLine } from './output.js';
 import { configOf, configOptions, flag, text, type Action } from './verb.js';
 
 /** What one rank found out about itself. */
@@ -81,20 +78,19 @@ export const launchCheckVerb: Action = {
     const placement = wholeMachinePlacement({ ...launch, processes }, own, kind);
     requireFree(placement.devices);
     const reports = await startRanks(config, processes, placement);
-    const certificate = await checkTrainer(config.settings, devices, placement);
-    if (flag(args, 'json')) printJson({ processes, devices: placement.devices, ranks: reports, certificate });
-    else print(reports, certificate);
-    if (certificate !== null) requirePassed(certificate.findings, certificate.server.url);
+    const trainer = await checkTrainer(config.settings, devices, placement);
+    if (flag(args, 'json')) printJson({ processes, devices: placement.devices, ranks: reports, trainer });
+    else print(reports, trainer);
     return 0;
   },
 };
 
-/** The certificate of what the training server computes, which is started for it where the run starts one; null if this machine trains the policy. */
+/** Probes the training server, which is started for it if the run starts one; null if this machine trains the policy. */
 async function checkTrainer(
   settings: RunSettings,
   devices: Devices,
   placement: Placement,
-): Promise<Certificate | null> {
+): ReturnType<typeof probeFor> {
   const stop = new AbortController();
   const onSignal = (): void => stop.abort();
   process.once('SIGINT', onSignal).once('SIGTERM', onSignal);
@@ -102,7 +98,7 @@ async function checkTrainer(
     const resolveRun = runResolver(settings.base_exp_dir);
     const services = { stop: stop.signal, onNote: printError };
     return await withTrainingServer(settings, { devices, placement, ...services }, (started) =>
-      certificateFor(settings, resolveRun, { started, ...services }),
+      probeFor(settings, resolveRun, { started, ...services }),
     );
   } finally {
     process.off('SIGINT', onSignal).off('SIGTERM', onSignal);
@@ -216,7 +212,7 @@ function freeGpuMemory(gpus: readonly Gpu[]): number | null {
   );
 }
 
-function print(reports: readonly RankReport[], certificate: Certificate | null): void {
+function print(reports: readonly RankReport[], trainer: Awaited<ReturnType<typeof probeFor>>): void {
   const rows = reports.map((report) => [
     report.rank,
     report.pid,
@@ -239,5 +235,8 @@ function print(reports: readonly RankReport[], certificate: Certificate | null):
   printLine(
     `\n${reports.length === 1 ? 'One process: nobody to meet.' : `All ${reports.length} ranks met and agree on the sum.`}`,
   );
-  if (certificate !== null) printLine(`\n${certificateTable(certificate, outputWidth()).join('\n')}`);
+  if (trainer !== null) {
+    const { url, reduction, seconds } = trainer;
+    printLine(`\nThe training server ${url} passed its probe in ${seconds} s; reduction of losses: ${reduction}.`);
+  }
 }

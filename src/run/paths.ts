@@ -68,10 +68,6 @@ export class RunPaths {
   get stopRequest(): string {
     return join(this.dir, 'stop_request');
   }
-  /** What was found of the server that trains the run. */
-  get certificate(): string {
-    return join(this.dir, 'certificate.json');
-  }
   /** What the run has asked of its training server. */
   get spent(): string {
     return join(this.dir, 'spent.jsonl');

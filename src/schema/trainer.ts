@@ -58,7 +58,7 @@ const tinkerTrainer = z.strictObject({
       .prefault({}),
   ),
   reduction: result(
-    "What the server makes of the losses of tokens: 'sum' (the hosted service, SkyRL on fsdp and megatron), or 'mean_per_datum', the mean over the answers of the means over their tokens (SkyRL on jax). Null means what the certificate finds; a server that does something else than is set is refused. What is sent is scaled so that the gradient is the same.",
+    "What the server makes of the losses of tokens: 'sum' (the hosted service, SkyRL on fsdp and megatron), or 'mean_per_datum', the mean over the answers of the means over their tokens (SkyRL on jax). Null means what the probe before the run finds; a server that does something else than is set is refused. What is sent is scaled so that the gradient is the same.",
     z.enum(['sum', 'mean_per_datum']).nullable().default(null),
   ),
   download_adapter: operation(

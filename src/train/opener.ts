@@ -2,7 +2,6 @@
 import type { RunResolver } from '../models/reference.js';
 import type { TokenPrompt } from '../policies/tokens/batch.js';
 import type { TokenFormat } from '../policies/tokens/format.js';
-import type { Sight } from '../policies/tokens/tinker/prompts.js';
 import type { PromptRoom } from '../scoring/prompt_room.js';
 import type { TrainedSettings } from '../schema/run.js';
 import type { SampledSet } from '../scoring/sample_rows.js';
@@ -32,6 +31,4 @@ export interface OpenRecipe<S extends TrainedSettings = TrainedSettings> {
   promptRoom?(settings: S, resolveRun: RunResolver): Promise<readonly PromptRoom[]>;
   /** The tokens of answers that a training server samples; absent if they are words. Raises EditrlError when its tokenizer is gone. */
   servedFormat?(settings: S, resolveRun: RunResolver): TokenFormat<TokenPrompt>;
-  /** How a policy sees that a training server trains; absent if it reads words alone. Raises EditrlError when its model is gone. */
-  servedSight?(settings: S, resolveRun: RunResolver): Sight;
 }

@@ -3,19 +3,17 @@ import { createHash, randomBytes } from 'node:crypto';
 import { resolve } from 'node:path';
 import type { Clock } from '../core/clock.js';
 import type { Deadline } from '../core/deadline.js';
-import { ConfigError, must } from '../core/errors.js';
+import { ConfigError } from '../core/errors.js';
 import { TinkerConnection } from '../engines/tinker/connection.js';
 import { TinkerSession } from '../engines/tinker/session.js';
 import type { TokenPrompt } from '../policies/tokens/batch.js';
 import type { TokenFormat } from '../policies/tokens/format.js';
 import { waitForRemote, type ReplayOptions } from '../group/replay.js';
-import { countFindings, requirePassed } from '../policies/tokens/tinker/certificate/findings.js';
-import type { WithDeadline } from '../policies/tokens/tinker/certificate/scratch.js';
+import { probeServer, type WithDeadline } from '../policies/tokens/tinker/probe.js';
 import { PromptChunks, type Sight } from '../policies/tokens/tinker/prompts.js';
 import { TinkerPolicy } from '../policies/tokens/tinker/policy.js';
 import { TinkerService, type Reduction } from '../policies/tokens/tinker/served.js';
 import type { SampledAnswer } from '../policies/tokens/vllm/sampler.js';
-import type { Certificate } from '../run/certificate.js';
 import { answerForm } from '../run/exchanges.js';
 import type { Spending } from '../run/spending.js';
 import type { RunPaths } from '../run/paths.js';
@@ -25,30 +23,28 @@ import type { OptimizerSettings, RolloutSettings } from '../schema/training.js';
 import { readPrice } from './prices.js';
 import type { StartedTrainer } from './context.js';
 import { openRemote, type ClientServices, type NamedRun, type RemoteServices } from './remote.js';
-import { certifyServer, findOrMakeCertificate, type CertifiedRun, type ServerToCertify } from './server_certificate.js';
 
 /** The settings of a run that its training at a server depends on. */
-interface ServedRun extends NamedRun, CertifiedSettings {
+interface ServedRun extends NamedRun, ProbedSettings {
   readonly optimizer: OptimizerSettings;
   readonly launch: Pick<LaunchSettings, 'budget'>;
-  readonly policy: CertifiedSettings['policy'] & { readonly model_context_size: number };
+  readonly policy: { readonly model_context_size: number };
 }
 
-/** The settings that the checks before a run depend on. */
-interface CertifiedSettings {
+/** The settings that the probe before a run depends on. */
+interface ProbedSettings {
   readonly run_name: string;
   readonly seed: number;
-  readonly algorithm: { readonly type: string; readonly kl_coeff?: number };
+  readonly algorithm: { readonly type: string };
   readonly rollout: Pick<RolloutSettings, 'ahead'>;
-  readonly policy: CertifiedRun['policy'];
 }
 
 /** What the SDK of this version of the protocol says of itself. */
 const SDK_VERSION = '0.25.0';
 
 /**
- * Waits for the server, and looks at what it computes unless the run's record has that. The model is opened with the first request, or from a
- * checkpoint. Raises ConfigError where no address is known, EndpointError where the server stays away, CertificateError where it does not compute what
+ * Waits for the server, and probes what it computes. The model is opened with the first request, or from a
+ * checkpoint. Raises ConfigError where no address is known, EndpointError where the server stays away, ProbeError where it does not compute what
  * it has to, WaitInterrupted where the run is asked to stop meanwhile.
  */
 export async function openServedPolicy<P extends TokenPrompt>(
@@ -80,18 +76,12 @@ export async function openServedPolicy<P extends TokenPrompt>(
     services,
   );
   const { logger } = services.log;
-  const reduction = await requireCertified(
-    run,
-    trainer,
-    { format, sight, startedBy: started?.startedBy ?? null },
-    {
-      connection: client,
-      replay,
-      paths,
-      logger,
-      spending: services.spending ?? null,
-    },
-  );
+  const reduction = await requireProbed(run, trainer, format, {
+    connection: client,
+    replay,
+    logger,
+    spending: services.spending ?? null,
+  });
   const session = sessionOf(client, trainer, run, services);
   const note = (text: string): void => void logger.warn(text);
   return new TinkerPolicy<P>({
@@ -126,48 +116,77 @@ function limitSpending({ launch }: ServedRun, trainer: TinkerSettings, { spendin
   if (spent !== null) throw new ConfigError(spent, { where: 'launch.budget', next: 'Raise it, or set it to null.' });
 }
 
-/** What the server makes of the losses of tokens, once it has passed. Closes everything where it has not. */
-async function requireCertified<P extends TokenPrompt>(
+/** The server's reduction of losses, once it has passed. Closes everything if it does not. */
+async function requireProbed(
   run: ServedRun,
   trainer: TinkerSettings,
-  writes: Pick<ServerToCertify<P>, 'format' | 'sight' | 'startedBy'>,
+  format: ProbedFormat,
   {
     connection,
     replay,
-    paths,
     logger,
     spending,
   }: {
     readonly connection: TinkerConnection;
     readonly replay: Pick<ReplayOptions<never>, 'stop' | 'maxWaitMs' | 'close'> & { readonly clock?: Clock };
-    readonly paths: RunPaths;
     readonly logger: RemoteServices['log']['logger'];
     readonly spending: Spending | null;
   },
 ): Promise<Reduction> {
   try {
-    const asked: WithDeadline = (work) => waitForRemote(replay, work);
-    const openSession = (): TinkerSession => sessionOf(connection, trainer, run, { spending });
-    const server = { connection, asked, openSession, trainer, ...writes };
-    const { certificate, isKept } = await findOrMakeCertificate(certifiedRun(run), server, paths);
-    const { findings, reduction, seconds } = certificate;
-    requirePassed(findings, connection.url);
-    if (!isKept) logger.info(`the training server passed: ${countFindings(findings)} (${seconds} s)`);
-    return must(trainer.reduction ?? reduction, 'the reduction of a server that passed');
+    const { reduction, seconds } = await probed(
+      connection,
+      trainer,
+      run,
+      format,
+      (work) => waitForRemote(replay, work),
+      {
+        spending,
+      },
+    );
+    logger.info(`the training server passed its probe (${reduction}, ${seconds} s)`);
+    return reduction;
   } catch (error) {
     await replay.close();
     throw error;
   }
 }
 
-/**
- * What a server is found to compute for these settings; nothing is recorded. `started` is the one that was started for this look, null for one that runs.
- * Raises as `openServedPolicy`, but for CertificateError.
- */
-export async function checkServer<P extends TokenPrompt>(
-  run: CertifiedSettings,
+type ProbedFormat = Parameters<typeof probeServer>[0]['format'];
+
+/** What a probe has found. */
+export interface ServerProbe {
+  readonly url: string;
+  readonly reduction: Reduction;
+  readonly seconds: number;
+}
+
+async function probed(
+  connection: TinkerConnection,
   trainer: TinkerSettings,
-  writes: Pick<ServerToCertify<P>, 'format' | 'sight'>,
+  run: ProbedSettings,
+  format: ProbedFormat,
+  asked: WithDeadline,
+  services: Pick<RemoteServices, 'spending'>,
+): Promise<ServerProbe> {
+  const { clock, url } = connection;
+  const start = clock.now();
+  const session = sessionOf(connection, trainer, run, services);
+  const { concurrency, reduction: set } = trainer;
+  const samplesAhead = run.algorithm.type !== 'sft' && run.rollout.ahead > 0;
+  const options = { connection, session, concurrency, asked, format, samplesAhead };
+  const reduction = await probeServer({ ...options, reduction: set });
+  return { url, reduction, seconds: Math.round((clock.now() - start) / 100) / 10 };
+}
+
+/**
+ * Probes a server for these settings without a run. `started` is the one that was started for it, null for one that runs. Raises as
+ * `openServedPolicy`.
+ */
+export async function checkServer(
+  run: ProbedSettings,
+  trainer: TinkerSettings,
+  format: ProbedFormat,
   {
     started,
     stop,
@@ -177,7 +196,7 @@ export async function checkServer<P extends TokenPrompt>(
     readonly stop: AbortSignal;
     readonly onNote: (note: string) => void;
   },
-): Promise<Certificate> {
+): Promise<ServerProbe> {
   const connection = connectionOf(addressOf(trainer, started), trainer, {
     concurrency: trainer.concurrency,
     onNote,
@@ -185,27 +204,10 @@ export async function checkServer<P extends TokenPrompt>(
   });
   const asked: WithDeadline = (work) => waitForRemote({ stop, maxWaitMs: trainer.max_wait_s * 1000 }, work);
   try {
-    const server = {
-      connection,
-      asked,
-      openSession: () => sessionOf(connection, trainer, run, {}),
-      trainer,
-      startedBy: started?.startedBy ?? null,
-      ...writes,
-    };
-    return await certifyServer(certifiedRun(run), server);
+    return await probed(connection, trainer, run, format, asked, {});
   } finally {
     await connection.close();
   }
-}
-
-function certifiedRun({ algorithm, policy, rollout }: CertifiedSettings): CertifiedRun {
-  const samples = algorithm.type !== 'sft';
-  return {
-    policy,
-    needsPrompts: samples && (algorithm.kl_coeff ?? 0) > 0,
-    samplesAhead: samples && rollout.ahead > 0,
-  };
 }
 
 function connectionOf(address: Address, trainer: TinkerSettings, tools: ClientServices): TinkerConnection {
@@ -221,7 +223,7 @@ function connectionOf(address: Address, trainer: TinkerSettings, tools: ClientSe
 function sessionOf(
   connection: TinkerConnection,
   trainer: TinkerSettings,
-  run: CertifiedSettings,
+  run: ProbedSettings,
   { spending }: Pick<RemoteServices, 'spending'>,
 ): TinkerSession {
   return new TinkerSession({
@@ -235,7 +237,7 @@ function sessionOf(
   });
 }
 
-function adapterOf({ lora }: TinkerSettings, { seed }: CertifiedSettings): { rank: number; seed: number } {
+function adapterOf({ lora }: TinkerSettings, { seed }: ProbedSettings): { rank: number; seed: number } {
   return { rank: lora.rank, seed: lora.seed ?? seed };
 }
 

@@ -55,16 +55,12 @@ const recordOf = (name: string, iteration: number): { path: string; lineage: str
     lineage: string;
   };
 
-const certificateOf = (name: string): object =>
-  JSON.parse(readFileSync(join(place.run(name), 'certificate.json'), 'utf8')) as object;
-
 describe('text_answers at a training server', () => {
   it('learns, says where it is trained, and lets go of its adapter', async () => {
     const ended = await place.call(args('whole'), KEY);
     expect(ended).toMatchObject({ code: 0, err: '' });
     expect(ended.out).toContain('trains adapters of rank 32 over base');
-    expect(ended.out).toContain('the training server passed: 8 of 9 findings; not measured: own_engine');
-    expect(certificateOf('whole')).toMatchObject({ server: { url: stub.url, base_model: 'base' }, reduction: 'sum' });
+    expect(ended.out).toContain('the training server passed its probe (sum, ');
     const rewards = place.metrics('whole').flatMap((line) => {
       const reward = line['reward/mean'];
       return typeof reward === 'number' ? [reward] : [];
@@ -105,14 +101,13 @@ describe('text_answers at a training server', () => {
     expect(recordOf('killed', ITERATIONS).path).not.toBe(recordOf('whole', ITERATIONS).path);
     // Iterations 5 and 6 were sampled before: 7 and 8 are left, with 16 prompts each, and two evaluations of 16 prompts, sampled and greedy.
     expect(sampled() - asked).toBe(2 * 16 + 2 * 32);
-    // The server is the same, and is not looked at again: one model uses up a gradient that may be left, and one is trained.
-    expect(opened() - before).toBe(2);
+    // The probe takes three models, and one is trained.
+    expect(opened() - before).toBe(4);
   });
 
   it('samples an iteration while the one before trains, and killed in the middle comes to the same weights', async () => {
     const ended = await place.call(args('ahead', 'rollout.ahead=1'), KEY);
     expect(ended).toMatchObject({ code: 0, err: '' });
-    expect(ended.out).toContain('the training server passed: 9 of 10 findings; not measured: own_engine');
     const lines = place.metrics('ahead').filter((line) => 'policy/loss' in line);
     expect(lines.map((line) => line['policy/steps_behind'] ?? null)).toEqual([null, ...lines.slice(1).map(() => 1)]);
     for (const line of lines) expect(line['policy/importance_ess']).toBeGreaterThan(0.3);
@@ -247,12 +242,12 @@ describe('text_answers at a training server', () => {
     expect(await checked()).toMatchObject({
       code: 0,
       err: '',
-      out: expect.stringMatching(/direction +passed/) as string,
+      out: expect.stringContaining('passed its probe') as string,
     });
     stub.flaw = 'wrong_sign';
-    const told = 'the training server does not compute what it has to: direction: -';
+    const told = 'a token with a positive advantage changes by -';
     const failed = await checked();
-    expect(failed).toMatchObject({ code: 1, out: expect.stringMatching(/direction +failed/) as string });
+    expect(failed).toMatchObject({ code: 1 });
     expect(failed.err).toContain(told);
     const held = stub.models.size;
     const ended = await place.call(args('spoilt'), KEY);
@@ -261,13 +256,11 @@ describe('text_answers at a training server', () => {
     expect(ended.err).toContain(told);
     expect(place.metrics('spoilt')).toEqual([]);
     expect(stub.models.size).toBe(held);
-    const report = await place.call(['report', 'spoilt', '--exp-dir', join(place.run('spoilt'), '..')]);
-    expect(report.out).toMatch(/direction +failed/);
     // Mended, it goes on without being told.
     const mended = await place.call(args('spoilt', 'num_iterations=1'), KEY);
     expect(mended.code).toBe(0);
     const contradicted = await checked('policy.trainer.reduction=mean_per_datum');
-    expect(contradicted.err).toContain("'sum'; policy.trainer.reduction is 'mean_per_datum'");
+    expect(contradicted.err).toContain("'sum', and policy.trainer.reduction is 'mean_per_datum'");
   });
 
   it('refuses settings that the server cannot be told, before anything starts', async () => {

@@ -1,6 +1,4 @@
 /** image_edit_tokens at a training server, as commands: image tokens are ids like any other there, and nothing holds the sampler to whole pictures. */
-import { readFileSync } from 'node:fs';
-import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, inject, it } from 'vitest';
 import { StubTinker } from '../engines/tinker/stub_tinker.js';
 import { Place, RL } from './editrl.js';
@@ -43,7 +41,6 @@ describe('image_edit_tokens at a training server', () => {
       return typeof loss === 'number' ? [loss] : [];
     });
     expect(losses.at(-1)).toBeLessThan(losses[0] - 0.5);
-    expect(readFileSync(join(place.run('sft_served'), 'certificate.json'), 'utf8')).toContain('"state": "passed"');
   });
 
   it('scores answers without a picture 0, counts them, and raises an alarm', async () => {
@@ -65,7 +62,7 @@ describe('image_edit_tokens at a training server', () => {
 
   it('is looked at by launch-check', async () => {
     const ended = await place.call(['launch-check', 'configs/sft_s.jsonnet', ...OVERLAYS, ...served('checked')]);
-    expect(ended).toMatchObject({ code: 0, err: '', out: expect.stringMatching(/end +passed/) as string });
+    expect(ended).toMatchObject({ code: 0, err: '', out: expect.stringContaining('passed its probe') as string });
   });
 
   it('refuses what only a sampler here can keep to', async () => {

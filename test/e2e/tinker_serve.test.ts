@@ -71,10 +71,7 @@ describe('a run that starts its training server', () => {
     // Its key is in the environment alone, and in no record.
     const key = env['EDITRL_SERVER_TOKEN'];
     expect(key).toMatch(/^[0-9a-f]{64}$/);
-    for (const file of ['run.json', 'certificate.json']) {
-      expect(readFileSync(join(place.run('whole'), file), 'utf8')).not.toContain(key);
-    }
-    expect(readFileSync(join(place.run('whole'), 'certificate.json'), 'utf8')).toContain('"started_by"');
+    expect(readFileSync(join(place.run('whole'), 'run.json'), 'utf8')).not.toContain(key);
   });
 
   it('killed in the middle goes on at a server that is started anew, to the same steps', async () => {
@@ -229,8 +226,7 @@ describe('launch-check', () => {
     const before = program.starts.length;
     const ended = await place.call(['launch-check', ...args('checked').slice(1)]);
     expect(ended.code).toBe(0);
-    expect(ended.out).toMatch(/base at a server that is started with the run/);
-    expect(ended.out).toMatch(/direction +passed/);
+    expect(ended.out).toContain('passed its probe');
     expect(program.starts.length - before).toBe(1);
     const [started] = program.starts.slice(-1);
     expect(isRunning(started.pid)).toBe(false);

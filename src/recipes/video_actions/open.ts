@@ -6,7 +6,7 @@ import { startingSeeingModel } from '../open_vision_inputs.js';
 import { openWordsTraining } from '../open_words.js';
 import { clipData } from '../../tiny/world/clips.js';
 import type { VideoActionsSettings } from './settings.js';
-import { openSight, openVideoTask, sampleQuestions } from './task.js';
+import { openVideoTask, sampleQuestions } from './task.js';
 
 async function open(settings: VideoActionsSettings, context: TrainingContext): Promise<Training> {
   const { task, seeing } = await openVideoTask(settings, context.resolveRun);
@@ -20,7 +20,6 @@ export const videoActions: OpenRecipe<VideoActionsSettings> = {
   makeData: clipData.make,
   open,
   promptRoom: async (settings, resolveRun) => (await openVideoTask(settings, resolveRun)).task.room(),
-  servedSight: (settings, resolveRun) => openSight(settings, resolveRun),
   openTask: async (settings, resolveRun) => (await openVideoTask(settings, resolveRun)).task,
   sampleRows: sampleQuestions,
 };

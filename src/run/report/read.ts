@@ -11,7 +11,6 @@ import type { RunPaths } from '../paths.js';
 import { readRecord, type RunRecord } from '../record.js';
 import { readState, type BestCheckpoint, type RunStateName } from '../state.js';
 import { keptBest } from '../best_checkpoint.js';
-import { readCertificate, type Certificate } from '../certificate.js';
 import { readSpent, type SpendingTotals } from '../spending.js';
 import { readAlarms, type AlarmSpan } from './alarms.js';
 import { examOf, type ExamSummary } from './exam.js';
@@ -84,8 +83,6 @@ export interface RunReport {
   readonly speed: Speed | null;
   /** Episodes that no judge scored, by reason, over the whole run. */
   readonly unscored: Readonly<Record<string, number>>;
-  /** What was found of the server that trains the run; null where this machine does. */
-  readonly certificate: Certificate | null;
   /** The latest exam of what scores the run; null where there is none. */
   readonly exam: ExamSummary | null;
   /** What was asked of that server; null where nothing was. */
@@ -151,7 +148,6 @@ function summarise(
     seconds_per_iteration: secondsPerIteration(trained),
     speed: speedOver(trained),
     unscored: sumByPrefix(lines, 'reward/unscored/'),
-    certificate: readCertificate(paths),
     exam: examOf(paths, settings),
     spent: readSpent(paths),
     alarms: readAlarms(trained),

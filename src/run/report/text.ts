@@ -7,7 +7,6 @@ import type { AlarmSpan } from './alarms.js';
 import type { RecordedAnswer } from './answers.js';
 import { showBest } from '../best_checkpoint.js';
 import { showSpent } from '../spending.js';
-import { certificateTable } from './certificate.js';
 import { examLines } from './exam.js';
 import { heldOutRows, showChange } from './held_out_rows.js';
 import { showHeldOut, showLoss, showScale, showSpeed, signedLoss } from './numbers.js';
@@ -20,7 +19,6 @@ export function formatReport(report: RunReport, width = Infinity): string {
     heldOutTable(report, width),
     training(report, width),
     answers(report, width),
-    report.certificate === null ? [] : certificateTable(report.certificate, width),
     report.exam === null ? [] : examLines(report.exam, width),
     alarms(report, width),
     places(report),

@@ -3,8 +3,6 @@ import { showEstimate } from '../../core/estimate.js';
 import { readRecord, type RunRecord } from '../../run/record.js';
 import type { ComparedRun } from '../../run/report/compare.js';
 import type { Membership } from '../../run/report/find.js';
-import type { Certificate } from '../../run/certificate.js';
-import { certificateCaption, CERTIFICATE_TITLES, certificateRows } from '../../run/report/certificate.js';
 import { examCaption, examSentences, type ExamSummary } from '../../run/report/exam.js';
 import { heldOutRows } from '../../run/report/held_out_rows.js';
 import {
@@ -34,9 +32,9 @@ export async function runReport({ paths, report, lines }: ComparedRun, member: M
     { title: 'Settings and what they differ in', blocks: settings(record, member) },
     { title: 'Curves', blocks: [{ kind: 'curves' } as const] },
     { title: 'Time', blocks: [parts.times([{ label: report.run_name, seconds: report.seconds_per_iteration }])] },
-    ...(report.certificate === null
+    ...(report.spent === null
       ? []
-      : [{ title: 'Training server', blocks: [...spentBlocks(report), ...certificate(report.certificate)] }]),
+      : [{ title: 'Training server', blocks: [paragraph(`Spent: ${showSpent(report.spent)}`)] }]),
     ...(report.exam === null ? [] : [{ title: 'Exam of the judge', blocks: exam(report.exam) }]),
     { title: 'Hack alarms', blocks: parts.alarms([{ run: report.run_name, alarms: report.alarms }]) },
     {
@@ -159,17 +157,6 @@ function settings(record: RunRecord | null, member: Membership | null): WireBloc
           table('Changed on the way', parts.differences(['before', 'after', 'since'], changed)),
         ]),
     parts.allSettings('All settings', record.settings),
-  ];
-}
-
-function spentBlocks({ spent: found }: RunReport): WireBlock[] {
-  return found === null ? [] : [paragraph(`Spent: ${showSpent(found)}`)];
-}
-
-function certificate(found: Certificate): WireBlock[] {
-  return [
-    paragraph(certificateCaption(found)),
-    table('Findings', { titles: [...CERTIFICATE_TITLES], rows: certificateRows(found) }),
   ];
 }
 

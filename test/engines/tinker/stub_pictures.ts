@@ -22,19 +22,13 @@ export interface StubEyes {
   readonly vocabulary: number;
   /** Side in pixels of what becomes one token; null: it takes words alone, and says so. */
   readonly side: number | null;
-  readonly drops?: boolean;
-  /** It sees that there is a picture, and nothing of what it shows. */
-  readonly isBlind?: boolean;
-  /** Tokens that it makes of a picture beyond the right number, and whether it then refuses another one. */
-  readonly more?: number;
-  readonly tellsNot?: boolean;
 }
 
 /** What is wrong with a picture; a server answers with status 400. */
 export class BadPicture extends Error {}
 
 export function positionsOf(chunks: readonly StubChunk[], eyes: StubEyes): StubInput {
-  const { vocabulary, side, drops = false, isBlind = false, more = 0, tellsNot = false } = eyes;
+  const { vocabulary, side } = eyes;
   const [tokens, rows]: [number[], number[]] = [[], []];
   const isPicture: boolean[] = [];
   let [shift, pictures] = [0, 0];
@@ -47,16 +41,15 @@ export function positionsOf(chunks: readonly StubChunk[], eyes: StubEyes): StubI
       }
       continue;
     }
-    if (drops) continue;
     if (side === null) throw new BadPicture('image chunks are not supported: only encoded_text prompts are');
-    const count = countOf(chunk.data, chunk.format, side) + more;
-    if (!tellsNot && chunk.expectedTokens !== count) {
+    const count = countOf(chunk.data, chunk.format, side);
+    if (chunk.expectedTokens !== count) {
       throw new BadPicture(
         `Image ${pictures}: expected_tokens=${chunk.expectedTokens} but render returned ${count} placeholder tokens`,
       );
     }
     pictures += 1;
-    const content = isBlind ? 0 : createHash('sha256').update(chunk.data).digest()[0] % (vocabulary - 1);
+    const content = createHash('sha256').update(chunk.data).digest()[0] % (vocabulary - 1);
     shift = (shift + 1 + content) % vocabulary;
     for (let i = 0; i < count; i++) {
       tokens.push(0);

@@ -6,7 +6,7 @@ import type { IncomingMessage, ServerResponse } from 'node:http';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { send, StubServer } from '../../support/stub_server.js';
 import { Bigrams, type Adam, type State } from './bigrams.js';
-import { flawed, flawedEyes, logProbFlaws, otherModel, sampleFlaws, type Flaw } from './flaws.js';
+import { flawed, logProbFlaws, otherModel, sampleFlaws, type Flaw } from './flaws.js';
 import type { StubTraining } from './stub_messages.js';
 import { BadPicture, checkInputs, chunksFromJson, positionsOf, type StubEyes } from './stub_pictures.js';
 import { readTrainingRequest, writeSample, writeTraining } from './stub_proto.js';
@@ -79,7 +79,6 @@ export class StubTinker extends StubServer<StubRequest, TinkerFault> {
   /** Adapters that are saved for whoever samples, as `MODEL/NAME`. */
   readonly archived = new Set<string>();
   readonly #samplers = new Map<string, Bigrams>();
-  readonly #bases = new WeakSet<Bigrams>();
   /** The model that a sampler has a version of. */
   readonly #versions = new WeakMap<Bigrams, Bigrams>();
   readonly #sessions = new Set<string>();
@@ -279,9 +278,7 @@ export class StubTinker extends StubServer<StubRequest, TinkerFault> {
       only(fields, ['session_id', 'sampling_session_seq_id', 'base_model']);
       const id = `sampler_${this.#next++}`;
       const base = new Bigrams(this.options.vocabulary);
-      base.state = flawed(this.flaw, { other_base: otherModel }, base.state);
       this.#samplers.set(id, base);
-      this.#bases.add(base);
       return [200, { type: 'create_sampling_session', sampling_session_id: id }];
     },
     '/asample': (fields) => {
@@ -289,7 +286,7 @@ export class StubTinker extends StubServer<StubRequest, TinkerFault> {
       const model = this.#samplers.get(String(fields['sampling_session_id']));
       if (model === undefined) throw new Refusal(404, 'Sampling session not found');
       if (this.flaw === 'one_place') this.#versions.get(model)?.take(model);
-      const eyes = this.#eyes(this.#bases.has(model) ? 'base' : 'sampler');
+      const eyes = this.#eyes;
       const goesOn = this.flaw === 'stop_ignored';
       const reply = flawed(
         this.flaw,
@@ -353,9 +350,9 @@ export class StubTinker extends StubServer<StubRequest, TinkerFault> {
     return promised;
   }
 
-  #eyes(what: Parameters<typeof flawedEyes>[1]): StubEyes {
+  get #eyes(): StubEyes {
     const { vocabulary, pictureSide: side = null } = this.options;
-    return { vocabulary, side, ...flawedEyes(this.flaw, what) };
+    return { vocabulary, side };
   }
 
   #training({ path, isProto, body }: StubRequest): Answered {
@@ -364,16 +361,14 @@ export class StubTinker extends StubServer<StubRequest, TinkerFault> {
     const asked = seen(() =>
       isProto ? readTrainingRequest(body) : fromJson(path, JSON.parse(body.toString('utf8')) as Json),
     );
-    const eyes = this.#eyes('trainer');
+    const eyes = this.#eyes;
     return this.#operation({ ...asked }, body.toString('base64'), ({ model }) => {
       let logProbs = asked.data.map(({ chunks, inputs }) => {
         const { weights, logprobs: q, advantages } = inputs;
         const input = seen(() => positionsOf(chunks, eyes));
-        const { rows, tokens } = input;
-        const isRight = eyes.drops !== true && eyes.tellsNot !== true;
-        if (isRight) seen(() => checkInputs(input, inputs));
-        // Whoever gets the length wrong does not look at that of what it is sent.
-        const targets = isRight ? inputs['target_tokens'] : [...tokens.slice(1), inputs['target_tokens'].at(-1) ?? 0];
+        const { rows } = input;
+        seen(() => checkInputs(input, inputs));
+        const targets = inputs['target_tokens'];
         const found = rows.map((row, t) => model.after(row)[targets[t]]);
         if (asked.forwardOnly) return found;
         const counted = weights.reduce((sum, one) => sum + one, 0);
