@@ -8,7 +8,8 @@ import type { Socket } from 'node:net';
 import type { Clock } from '../core/clock.js';
 import { sleep, systemClock } from '../core/clock.js';
 import { HeldBytes, readBody } from './body.js';
-import { callerOf, Connections } from './caller.js';
+import { callerOf } from './caller.js';
+import { Connections } from './connections.js';
 import { Guard } from './guard.js';
 import { listen } from './listen.js';
 import { Counts } from './prometheus.js';
@@ -50,9 +51,9 @@ export interface HttpLimits {
   readonly bodyBytes: number;
   /** Bytes of all bodies that are held at once, arriving ones included; half of them may be on their way from one caller, and one body may have a quarter. */
   readonly heldBytes: number;
-  /** Open connections, of which one caller may have half; more are closed at once. */
+  /** Connections of clients with the token, or of all clients if none is required; see `Connections`. */
   readonly connections: number;
-  /** The time in which a request's headers have to arrive. */
+  /** The time in which a request's headers have to arrive, and a little later on a new connection a request with the token. */
   readonly headersTimeoutMs: number;
   /** The time in which a whole request has to arrive. */
   readonly requestTimeoutMs: number;
@@ -95,6 +96,7 @@ export class HttpServer {
   /** Replies by the path of their route (`other` for none) and status. */
   readonly replies = new Counts();
   readonly #guard: Guard;
+  readonly #connections: Connections;
   /** Requests whose replies have not left, and who waits for that. */
   readonly #underWay = new Map<ServerResponse, (() => void)[]>();
   #draining = false;
@@ -115,11 +117,10 @@ export class HttpServer {
       },
       (request, response) => void this.#serve(request, response),
     );
-    this.node.maxConnections = limits.connections;
-    const connections = new Connections(limits.connections);
-    this.node.prependListener('connection', (socket) => {
-      if (!connections.admits(socket)) socket.destroy();
-    });
+    // Node answers late headers with 408, which is better than to break off.
+    const strangerMs = limits.headersTimeoutMs + 2 * limits.timeoutCheckMs;
+    this.#connections = new Connections(limits.connections, strangerMs);
+    this.node.prependListener('connection', (socket) => this.#connections.open(socket));
   }
 
   get draining(): boolean {
@@ -173,6 +174,8 @@ export class HttpServer {
       const { headers, method = '' } = request;
       const { route, rest, scope, query } = found;
       this.#guard.refusePages(headers);
+      const trusted = this.#guard.knows(headers);
+      if (trusted) this.#keep(request.socket, response);
       if (route === null) {
         throw new Refusal(
           'not_found',
@@ -197,7 +200,7 @@ export class HttpServer {
         rest,
         scope,
         query,
-        trusted: route.open !== true || this.#guard.knows(headers),
+        trusted,
         gone,
         read: () => readBody(request, { bytes, most, windowMs }, hold),
       });
@@ -206,7 +209,10 @@ export class HttpServer {
     } finally {
       hold.release();
     }
-    if (reply === null) return;
+    if (reply === null) {
+      if (!response.closed) response.once('close', this.#connections.stream(request.socket));
+      return;
+    }
     this.replies.add({ path: found.path, status: String(reply.status) });
     try {
       send(request, response, reply, this.#draining, this.held);
@@ -237,6 +243,14 @@ export class HttpServer {
     socket.setMaxListeners(0);
     socket.once('close', end);
     return gone.signal;
+  }
+
+  /** A client with the token has a place until its connection ends. Raises Refusal if there is none. */
+  #keep(socket: Socket, response: ServerResponse): void {
+    if (!this.#connections.trust(socket)) {
+      throw new Refusal('busy', 'Requests are under way over all connections.', { retryAfterS: 1 });
+    }
+    response.once('close', this.#connections.begin(socket));
   }
 
   /** Never raises, whatever stands in the request's first line. */

@@ -5,7 +5,7 @@ import { callerOf } from '../../src/http/caller.js';
 import { Refusal } from '../../src/http/refusal.js';
 import { json } from '../../src/http/reply.js';
 import { HttpServer, type HttpLimits, type Route } from '../../src/http/server.js';
-import { dial, rawStatus, until } from './client.js';
+import { dial, rawStatus, until, type RawClient } from './client.js';
 
 const servers: HttpServer[] = [];
 afterEach(async () => {
@@ -446,17 +446,86 @@ it('a header that cannot be sent costs its own connection, and nobody else', asy
 });
 
 describe('connections', () => {
-  it('of one caller are at most half of all, and none is kept in mind that is gone', async () => {
-    const { url } = await serve(echo, { limits: { connections: 10 } });
-    const clients = Array.from({ length: 8 }, () => dial(url));
-    const kept = new Set(clients);
-    for (const client of clients) void client.closed.then(() => kept.delete(client));
-    await until(() => kept.size === 5);
-    const [first, ...others] = kept;
-    first.socket.destroy();
-    await until(async () => (await rawStatus(url, ['GET /open HTTP/1.1', 'host: localhost'])) === 200);
-    for (const { socket } of others) socket.destroy();
-    await until(async () => (await fetch(`${url}/open`)).ok);
+  const head = (path: string, withToken: boolean): string =>
+    `GET ${path} HTTP/1.1\r\nhost: localhost\r\n${withToken ? `authorization: Bearer ${token}\r\n` : ''}\r\n`;
+  const streaming: Readonly<Record<string, Route>> = {
+    ...echo,
+    '/stream': {
+      GET: ({ response }) => {
+        response.writeHead(200, { 'content-type': 'text/event-stream' }).write(': open\n\n');
+        return null;
+      },
+    },
+  };
+  const authorization = `Bearer ${token}`;
+  /** Clients with their connections, each with these requests sent. */
+  async function clients(url: string, count: number, path: string | null, withToken = false): Promise<RawClient[]> {
+    const made: RawClient[] = [];
+    for (let i = 0; i < count; i++) {
+      const client = dial(url);
+      await new Promise((resolve) => client.socket.once('connect', resolve));
+      if (path !== null) client.socket.write(head(path, withToken));
+      made.push(client);
+    }
+    return made;
+  }
+
+  it.each([
+    ['silent', null],
+    ['kept alive by an open page', '/open'],
+    ['refused', '/echo'],
+  ])('of strangers, %s, never shut out a client with the token', async (_what, path) => {
+    const { url } = await serve(echo, { token, limits: { connections: 16 } });
+    const strangers = await clients(url, 140, path);
+    expect((await ask(`${url}/echo`, { headers: { authorization } })).status).toBe(200);
+    await until(() => strangers.filter(({ socket }) => !socket.closed).length <= 4);
+    for (let i = 0; i < 5; i++) {
+      expect(await rawStatus(url, ['GET /echo HTTP/1.1', 'host: localhost', `authorization: ${authorization}`])).toBe(
+        200,
+      );
+    }
+  });
+
+  it('of strangers end soon, and those of a client with the token stay', async () => {
+    const { url } = await serve(echo, { token, limits: { headersTimeoutMs: 200 } });
+    const [known] = await clients(url, 1, '/echo', true);
+    const strangers = [...(await clients(url, 1, '/open')), ...(await clients(url, 1, null))];
+    await Promise.all(strangers.map(({ closed }) => closed));
+    known.socket.write(head('/echo', true));
+    await until(() => known.text().split('HTTP/1.1 200').length === 3);
+  });
+
+  it('that are idle give way to others, the longest idle first', async () => {
+    const { url } = await serve(echo, { token, limits: { connections: 16 } });
+    const known = await clients(url, 16, '/echo', true);
+    await until(() => known.every(({ text }) => text().includes('200 OK')));
+    known[0].socket.write(head('/echo', true));
+    await until(() => known[0].text().split('HTTP/1.1 200').length === 3);
+    const [another] = await clients(url, 1, '/echo', true);
+    await known[1].closed;
+    await until(() => another.text().includes('200 OK'));
+    expect(known.filter(({ socket }) => socket.closed)).toEqual([known[1]]);
+  });
+
+  it('over which streams go are limited, the oldest stream ends first', async () => {
+    const { url } = await serve(streaming, { token, limits: { connections: 16 } });
+    const streams = await clients(url, 1000, '/stream', true);
+    await until(() => streams.filter(({ socket }) => !socket.closed).length === 4);
+    expect(streams.slice(-4).every(({ socket }) => !socket.closed)).toBe(true);
+    expect((await ask(`${url}/echo`, { headers: { authorization } })).status).toBe(200);
+  });
+
+  it('are refused with 429 while requests are under way over all', async () => {
+    let release = (): void => undefined;
+    const held = new Promise<void>((resolve) => (release = resolve));
+    const slow = { '/slow': { GET: () => held.then(() => json(200, {})) } };
+    const { url } = await serve({ ...echo, ...slow }, { token, limits: { connections: 16 } });
+    const busy = await clients(url, 16, '/slow', true);
+    const [late] = await clients(url, 1, '/echo', true);
+    await until(() => late.text().includes('429'));
+    release();
+    await until(() => busy.every(({ text }) => text().includes('200 OK')));
+    expect((await ask(`${url}/echo`, { headers: { authorization } })).status).toBe(200);
   });
 
   it('are told apart by what a caller cannot choose', () => {
