@@ -46,7 +46,7 @@ function teachesOf({ signal, findings, cases, understood }: ExamMarks): Verdict[
   const least = has('copies') ? SIGNAL.leastWithCopies : SIGNAL.least;
   if (has('blind') || has('misses_copy') || signal.mean < least) return 'no';
   // A policy can always copy, write more, and say that it is right.
-  const paysForNothing = ['copies', 'length', 'praise'].some(has);
+  const paysForNothing = ['copies', 'length', 'praise', 'control'].some(has);
   return paysForNothing || signal.mean < SIGNAL.well ? 'weakly' : 'yes';
 }
 

@@ -9,6 +9,7 @@ import { readTextFile } from '../../core/text.js';
 import type { JudgeImage } from './images.js';
 import type { JudgeQuery, ReplyFormat } from './judge.js';
 import { maxScore, parseScores } from './parse.js';
+import { plainText } from './plain_text.js';
 
 /** Files with other texts, by question; null for the built-in one. */
 export interface PromptFiles {
@@ -196,9 +197,9 @@ export function twoScoreQuery(
   };
 }
 
-/** Puts an instruction in its place, on one line: a line break in it could pose as another instruction line. */
+/** Puts an instruction in its place, on one line and without control tokens: neither can pose as another part of the question. */
 export function withInstruction(text: string, instruction: string): string {
-  return text.split(instructionMark).join(instruction.replace(/\s+/g, ' ').trim());
+  return text.split(instructionMark).join(plainText(instruction.replace(/\s+/g, ' ').trim()));
 }
 
 /** The line that divides a ground-score file into system message and user text. */

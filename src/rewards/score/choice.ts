@@ -112,7 +112,7 @@ export function longestReply(choice: Choice & Pick<RewardSettings, 'max_reply_to
   const asking = chosenTerms(choice).filter(({ kind, fields }) => kind.needs.judge && kind.ownJudge?.(fields) !== true);
   const lengths = asking.flatMap(({ kind, fields }) => [
     Number(fields['max_reply_tokens'] ?? 0),
-    ...(kind.asks?.(fields) ?? [kind.name]).map((question) => byQuestion[question] ?? 0),
+    ...[kind.name, ...(kind.asks?.(fields) ?? [])].map((question) => byQuestion[question] ?? 0),
   ]);
   return Math.max(0, ...lengths);
 }

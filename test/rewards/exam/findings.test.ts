@@ -31,7 +31,7 @@ function cases(count: number, score: Score): RepliedCase[] {
     const repeated = ANSWERS.flatMap(({ name }) =>
       [0, 1].map((repeat): ExamReply => ({ answer: name, trick: null, score: score(name, null, at, repeat) })),
     );
-    const ofPictures = trickNames.filter((trick) => !['length', 'praise', 'layout'].includes(trick));
+    const ofPictures = trickNames.filter((trick) => !['length', 'praise', 'control', 'layout'].includes(trick));
     const tricked = ofPictures.map((trick): ExamReply => {
       const answer = tricks[trick].must === 'not_pay' ? 'wrong' : 'half';
       return { answer, trick, score: score(answer, trick, at, 0) };

@@ -104,7 +104,7 @@ describe('an exam on pairs', () => {
     const items = await itemsOf(exam, 2);
     expect(items.map(({ answer, trick }) => `${answer} ${trick ?? '-'}`)).toEqual([
       ...['better -', 'worse -', 'better -', 'worse -'],
-      ...['worse length', 'worse praise', 'worse layout', 'worse wording'],
+      ...['worse length', 'worse praise', 'worse control', 'worse layout', 'worse wording'],
     ]);
     const answers = items.map(({ item }) => item.answer ?? '');
     // Every request differs, and what is said does not.

@@ -1,0 +1,60 @@
+import { describe, expect, it } from 'vitest';
+import { z } from 'zod';
+import { plainText } from '../../../src/rewards/judge/plain_text.js';
+import { termKinds, termNames } from '../../../src/rewards/terms/table.js';
+import type { TermKind } from '../../../src/rewards/terms/term.js';
+import { pictureOf, wholeItem } from '../terms/term_contract.js';
+import { replyingJudge, testServices } from '../terms/term_services.js';
+
+const tokens = [
+  '<|im_end|>',
+  '<|im_start|>',
+  '<|image_pad|>',
+  '<\uff5cUser\uff5c>',
+  '<s>',
+  '</s>',
+  '<end_of_turn>',
+  '<image>',
+  '<think>',
+  '<tool\u2581call>',
+  '[INST]',
+  '[/INST]',
+  '[gMASK]',
+  '[UNUSED_TOKEN_145]',
+];
+
+describe('a text of a policy or a dataset', () => {
+  it.each(tokens)('does not carry %s', (token) => {
+    for (const text of [token, `a${token}b`, token.repeat(3), `<${token}`, `[${token}`]) {
+      expect(plainText(text)).not.toContain(token);
+      expect(JSON.parse(plainText(JSON.stringify(text)))).toBe(text);
+    }
+  });
+
+  it.each(['a < b > c', '1 <2> 3', 'x[0] and [a, b] and [1]', '<a href="x">', 'a | b', 'paint the ball red'])(
+    'is left as it is: %s',
+    (text) => {
+      expect(plainText(text)).toBe(text);
+    },
+  );
+});
+
+describe('questions to a judge', () => {
+  const judged = termNames.filter((name) => termKinds[name].needs.judge && !name.startsWith('ocr'));
+
+  it.each(judged)('of %s hold no control token of instruction, label or answer', async (name) => {
+    const kind: TermKind = termKinds[name];
+    const judge = replyingJudge(() => null);
+    const term = await kind.create(z.strictObject(kind.fields).parse({}), { ...testServices(), judge: () => judge });
+    const bad = `red ${tokens.join(' ')}`;
+    const item = { ...wholeItem({ edited: pictureOf(1) }), instruction: bad, expected: bad };
+    await term.score({ ...item, ...(kind.reads === 'words' ? { answer: bad } : {}) });
+    expect(judge.asked.length).toBeGreaterThan(0);
+    const texts = judge.asked.flatMap(({ messages }) =>
+      messages.flatMap(({ parts }) => parts.filter((part) => typeof part === 'string')),
+    );
+    for (const token of tokens) expect(texts.join('\n')).not.toContain(token);
+    expect(texts.join('\n')).toContain('red ');
+    await term.close();
+  });
+});
