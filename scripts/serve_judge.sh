@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
 # Serves Qwen2.5-VL as a judge with vLLM (0.12 or later), sized to the GPUs that it is given.
 #
-#   scripts/serve_judge.sh                            all GPUs that nvidia-smi lists
+#   scripts/serve_judge.sh                            one GPU, or as few as hold the model; the others are left to training
 #   scripts/serve_judge.sh --gpus 4 --memory 80       four GPUs of 80 GB
 #   scripts/serve_judge.sh --node-file qwen_node.txt  also writes this host's name, for reward.endpoint.node_file
 #   scripts/serve_judge.sh --gpus 8 --memory 80 --dry-run    prints the command alone
 #
-# Without --model it takes the largest model whose bfloat16 weights, caches and activations fit: 72B from 173 GB of GPU memory,
-# 32B from 90 GB, else 7B. A model is split over as few GPUs as hold it (tensor parallel); what is left holds further copies
+# Without --model it takes the largest model whose bfloat16 weights, caches and activations fit the GPUs: 72B from 173 GB of GPU
+# memory, 32B from 90 GB, else 7B. A model is split over as few GPUs as hold it (tensor parallel); what is left holds further copies
 # (data parallel), between which vLLM shares requests out.
 #
 # Options after -- go to vLLM as they are. VLLM_API_KEY, where it is set, is the key that callers need (OPENAI_API_KEY where the run is);
@@ -44,17 +44,6 @@ while (($# > 0)); do
   shift 2
 done
 
-if [[ -z $gpus || -z $memory ]]; then
-  command -v nvidia-smi >/dev/null || fail 'there is no nvidia-smi here: say --gpus N and --memory GB (of one GPU)'
-  # In MiB, one line for each GPU; the smallest decides.
-  mapfile -t sizes < <(nvidia-smi --query-gpu=memory.total --format=csv,noheader,nounits | sort -n)
-  ((${#sizes[@]} > 0)) || fail 'nvidia-smi lists no GPU'
-  gpus=${gpus:-${#sizes[@]}}
-  memory=${memory:-$((sizes[0] * 1048576 / 1000000000))}
-fi
-[[ $gpus =~ ^(1|2|4|8)$ ]] || fail "--gpus $gpus: a model is split over 1, 2, 4 or 8 GPUs"
-[[ $memory =~ ^[1-9][0-9]*$ ]] || fail "--memory $memory: should be the gigabytes of one GPU"
-
 # The gigabytes that one copy needs.
 need() {
   case "$1" in
@@ -66,6 +55,22 @@ need() {
     *) echo 0 ;;
   esac
 }
+
+if [[ -z $gpus || -z $memory ]]; then
+  command -v nvidia-smi >/dev/null || fail 'there is no nvidia-smi here: say --gpus N and --memory GB (of one GPU)'
+  # In MiB, one line for each GPU; the smallest decides.
+  mapfile -t sizes < <(nvidia-smi --query-gpu=memory.total --format=csv,noheader,nounits | sort -n)
+  ((${#sizes[@]} > 0)) || fail 'nvidia-smi lists no GPU'
+  memory=${memory:-$((sizes[0] * 1048576 / 1000000000))}
+  [[ $memory =~ ^[1-9][0-9]*$ ]] || fail "--memory $memory: should be the gigabytes of one GPU"
+  if [[ -z $gpus ]]; then
+    gpus=1
+    least=$(need "${model:-Qwen/Qwen2.5-VL-7B-Instruct}")
+    while ((gpus * memory < least && gpus * 2 <= ${#sizes[@]})); do gpus=$((gpus * 2)); done
+  fi
+fi
+[[ $gpus =~ ^(1|2|4|8)$ ]] || fail "--gpus $gpus: a model is split over 1, 2, 4 or 8 GPUs"
+[[ $memory =~ ^[1-9][0-9]*$ ]] || fail "--memory $memory: should be the gigabytes of one GPU"
 
 if [[ -z $model ]]; then
   for model in Qwen/Qwen2.5-VL-{72B,32B,7B}-Instruct; do
@@ -98,6 +103,8 @@ command=(
   --limit-mm-per-prompt '{"image":3,"video":0}'
   # Requests set all sampling options themselves, so the checkpoint's near-greedy defaults are not used.
   --generation-config vllm
+  # A JSON grammar allows white space without end, and some judges write it up to the token limit.
+  --structured-outputs-config '{"backend":"xgrammar","disable_any_whitespace":true}'
 )
 # The vision encoder is small: each GPU runs all of it on its share of the images.
 ((tensor > 1)) && command+=(--mm-encoder-tp-mode data)

@@ -46,6 +46,9 @@ describe('the command', () => {
     expect(out).toContain(`vllm serve Qwen/Qwen2.5-VL-${size}-Instruct --host 127.0.0.1 --port 4877 --dtype bfloat16`);
     expect(out).toContain(`--tensor-parallel-size ${tensor} --max-model-len 8192 --max-num-seqs 256`);
     expect(out).toContain(String.raw`--limit-mm-per-prompt \{\"image\":3\,\"video\":0\} --generation-config vllm`);
+    expect(out).toContain(
+      String.raw`--structured-outputs-config \{\"backend\":\"xgrammar\"\,\"disable_any_whitespace\":true\}`,
+    );
     expect(out.includes('--mm-encoder-tp-mode data')).toBe(tensor > 1);
     expect(/--data-parallel-size (\d+)/.exec(out)?.[1] ?? '1').toBe(String(data));
   });
@@ -55,11 +58,23 @@ describe('the command', () => {
     expect(out).toMatch(/--tensor-parallel-size 1 .*--data-parallel-size 8/);
   });
 
-  it('takes what follows -- as it is, and the GPUs that nvidia-smi lists', () => {
+  it('takes what follows -- as it is, and one of the GPUs that nvidia-smi lists', () => {
     standIn('nvidia-smi', 'printf "143771\\n81559\\n81559\\n81559\\n"');
     const { out } = call('--dry-run', '--port', '5000', '--', '--enable-log-requests');
-    expect(out).toContain('Qwen2.5-VL-72B-Instruct --host 127.0.0.1 --port 5000');
-    expect(out).toMatch(/--tensor-parallel-size 4 .* --enable-log-requests \n$/);
+    expect(out).toContain('Qwen2.5-VL-7B-Instruct --host 127.0.0.1 --port 5000');
+    expect(out).toMatch(/--tensor-parallel-size 1 .* --enable-log-requests \n$/);
+    expect(out).not.toContain('--data-parallel-size');
+  });
+
+  it.each([
+    [['--model', 'Qwen/Qwen2.5-VL-72B-Instruct'], 'printf "81559\\n%.0s" {1..8}', 4],
+    [['--model', 'Qwen/Qwen2.5-VL-32B-Instruct'], 'printf "81559\\n%.0s" {1..8}', 2],
+    [[], 'printf "16384\\n%.0s" {1..8}', 2],
+  ])('takes as few GPUs as hold the model: %j', (args, listing, gpus) => {
+    standIn('nvidia-smi', listing);
+    const { out } = call('--dry-run', ...args);
+    expect(out).toContain(`--tensor-parallel-size ${gpus} `);
+    expect(out).not.toContain('--data-parallel-size');
   });
 
   it.each([

@@ -47,7 +47,7 @@ describe('questions to a judge', () => {
     const judge = replyingJudge(() => null);
     const term = await kind.create(z.strictObject(kind.fields).parse({}), { ...testServices(), judge: () => judge });
     const bad = `red ${tokens.join(' ')}`;
-    const item = { ...wholeItem({ edited: pictureOf(1) }), instruction: bad, expected: bad };
+    const item = { ...wholeItem({ edited: pictureOf(77) }), instruction: bad, expected: bad };
     await term.score({ ...item, ...(kind.reads === 'words' ? { answer: bad } : {}) });
     expect(judge.asked.length).toBeGreaterThan(0);
     const texts = judge.asked.flatMap(({ messages }) =>
