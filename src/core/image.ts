@@ -93,8 +93,9 @@ export function imageFormat(bytes: Uint8Array): ImageFormat | null {
 }
 
 /**
- * Decodes PNG, JPEG or WebP bytes, turned as a camera's mark in the file (EXIF orientation) says; transparency is flattened on white. `where` names the source in an error. Raises DataError for other
- * bytes, for a file that is broken or ends early, and for more than `maxPixels` pixels, before any of them is decoded.
+ * Decodes PNG, JPEG or WebP bytes, turned as a camera's mark in the file (EXIF orientation) says. As in Pillow's `convert('RGB')`, which models were
+ * trained behind, transparency is dropped and CMYK is converted without color profiles. `where` names the source in an error. Raises DataError for
+ * other bytes, for a file that is broken or ends early, and for more than `maxPixels` pixels, before any of them is decoded.
  */
 export async function decodeImage(bytes: Uint8Array, where: string, maxPixels = mostImagePixels): Promise<RgbImage> {
   const plain = decodePlainPng(bytes);
@@ -104,11 +105,13 @@ export async function decodeImage(bytes: Uint8Array, where: string, maxPixels = 
     throw new DataError('cannot decode the image: its bytes are not those of a PNG, JPEG or WebP file', { where });
   }
   try {
-    const { data, info } = await sharp(bytes, { limitInputPixels: maxPixels, autoOrient: true })
-      .flatten({ background: '#ffffff' })
-      .toColourspace('srgb')
-      .raw()
-      .toBuffer({ resolveWithObject: true });
+    const image = sharp(bytes, { limitInputPixels: maxPixels, autoOrient: true });
+    const isCmyk = (await image.metadata()).space === 'cmyk';
+    const converted = isCmyk
+      ? image.pipelineColourspace('cmyk').toColourspace('cmyk')
+      : image.removeAlpha().toColourspace('srgb');
+    const { data, info } = await converted.raw().toBuffer({ resolveWithObject: true });
+    if (isCmyk && info.channels === 4) return { width: info.width, height: info.height, data: rgbOfCmyk(data) };
     if (info.channels !== 3) throw new Error(`${info.channels} channels`);
     return { width: info.width, height: info.height, data: new Uint8Array(data.buffer, data.byteOffset, data.length) };
   } catch (cause) {
@@ -124,6 +127,19 @@ export async function decodeImage(bytes: Uint8Array, where: string, maxPixels = 
       cause,
     });
   }
+}
+
+/** Each ink's share of what black leaves, rounded as Pillow does. */
+function rgbOfCmyk(inks: Uint8Array): Uint8Array {
+  const out = new Uint8Array((inks.length / 4) * 3);
+  for (let from = 0, to = 0; from < inks.length; from += 4) {
+    const light = 255 - inks[from + 3];
+    for (let ink = 0; ink < 3; ink++, to++) {
+      const product = inks[from + ink] * light + 128;
+      out[to] = light - ((product + (product >> 8)) >> 8);
+    }
+  }
+  return out;
 }
 
 /** The size in the header of a file, by its path or its bytes, before it is turned; null where it has none that can be read. */

@@ -122,7 +122,7 @@ describe('a photograph', () => {
         .toFormat(format === 'jpeg' ? 'png' : format)
         .toBuffer(),
     ]) {
-      const before = await sharp(bytes).flatten({ background: '#ffffff' }).toColourspace('srgb').raw().toBuffer();
+      const before = await sharp(bytes).removeAlpha().toColourspace('srgb').raw().toBuffer();
       expect(Buffer.from((await decodeImage(bytes, 'here')).data).equals(before)).toBe(true);
     }
   });
@@ -154,3 +154,21 @@ it('names a Git LFS pointer in the place of an image', async () => {
   const pointer = Buffer.from('version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 12\n');
   await expect(decodeImage(pointer, 'a.png')).rejects.toThrow(/Git LFS pointer/);
 });
+describe("pixels of Pillow's convert('RGB')", () => {
+  it.each(['png', 'webp'] as const)('have their colors, however transparent they are: %s', async (format) => {
+    const rgba = Uint8Array.from([10, 20, 30, 0, 40, 50, 60, 128, 70, 80, 90, 255]);
+    const drawn = sharp(rgba, { raw: { width: 3, height: 1, channels: 4 } });
+    const file = format === 'png' ? drawn.png() : drawn.webp({ lossless: true, exact: true });
+    const { data } = await decodeImage(await file.toBuffer(), 'here');
+    expect([...data]).toEqual([10, 20, 30, 40, 50, 60, 70, 80, 90]);
+  });
+
+  it('are the light that the inks of CMYK leave', async () => {
+    const { width, height, data } = await decodeImage(Buffer.from(CMYK, 'base64'), 'here');
+    expect([width, height, [...data.subarray(0, 3)]]).toEqual([8, 8, [42, 119, 172]]);
+  });
+});
+
+/** A JPEG of one color that Pillow saved. */
+const CMYK =
+  '/9j/7gAOQWRvYmUAZAAAAAAA/9sAQwACAQEBAQECAQEBAgICAgIEAwICAgIFBAQDBAYFBgYGBQYGBgcJCAYHCQcGBggLCAkKCgoKCgYICwwLCgwJCgoK/8AAFAgACAAIBEMRAE0RAFkRAEsRAP/EABUAAQEAAAAAAAAAAAAAAAAAAAkH/8QAFBABAAAAAAAAAAAAAAAAAAAAAP/aAA4EQwBNAFkASwAAPwA21sMIQx//2Q==';

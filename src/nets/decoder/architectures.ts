@@ -6,7 +6,7 @@ import { z } from 'zod';
 import { CheckpointError } from '../../core/errors.js';
 import type { Activation, DecoderConfig, SeeingConfig, Trait } from './config.js';
 import { readVision, visionJson } from '../vision/architecture.js';
-import { readScaling } from './rope_config.js';
+import { readScaling, requireOneRotation } from './rope_config.js';
 
 /** A model as its folder describes it. */
 export interface Architecture {
@@ -45,6 +45,7 @@ const base = z.object({
   attn_logit_softcapping: z.number().nullish(),
   final_logit_softcapping: z.number().nullish(),
   use_bidirectional_attention: z.boolean().nullish(),
+  eos_token_id: z.union([z.int(), z.array(z.int())]).nullish(),
 });
 type HubConfig = z.output<typeof base>;
 
@@ -63,6 +64,8 @@ interface Family {
   readonly headDim: number | null;
   /** Whether `head_dim` is read; else it is hidden_size / num_attention_heads. */
   readonly readsHeadDim: boolean;
+  /** Whether it has windows in any case. */
+  readonly needsWindow: boolean;
   /** Where a vision model's file holds the settings of its text model; null: at the top level. */
   readonly nested: string | null;
   /** How its heads are divided over the axes of pictures where the file does not say it; empty: it has no vision encoder that can be read. */
@@ -104,6 +107,7 @@ const llama: Family = {
   tied: false,
   headDim: null,
   readsHeadDim: true,
+  needsWindow: false,
   nested: null,
   sections: [],
   activation: silu,
@@ -130,6 +134,7 @@ const emu3Text: Family = { ...llama, traits: () => plain, eps: 1e-5, theta: 1_00
 /** The text model of Gemma 3 (transformers' `Gemma3ForCausalLM`). */
 const gemma3Text: Family = {
   ...llama,
+  needsWindow: true,
   traits: (config) => ({
     ...plain,
     attention_bias: config.attention_bias ?? false,
@@ -233,7 +238,9 @@ export function readArchitecture(json: unknown, where: string, part: ReadPart = 
   const inner = typeof nested === 'object' && nested !== null ? (nested as Readonly<Record<string, unknown>>) : {};
   // Whether the head is tied is a setting of the whole model, not of its text model.
   const tied = outer.data['tie_word_embeddings'] ?? inner['tie_word_embeddings'];
-  const merged = { ...outer.data, ...inner, tie_word_embeddings: tied };
+  const rotation = inner['rope_parameters'] ?? inner['rope_scaling'] ?? null;
+  const { rope_parameters, rope_scaling } = rotation === null ? outer.data : inner;
+  const merged = { ...outer.data, ...inner, tie_word_embeddings: tied, rope_parameters, rope_scaling };
   const parsed = base.safeParse(merged);
   if (!parsed.success) {
     const [issue] = parsed.error.issues;
@@ -262,27 +269,43 @@ function toArchitecture(config: HubConfig, family: Family, where: string): Archi
     throw new CheckpointError(`${name} ${JSON.stringify(found)} is not covered; covered: none`, { where });
   }
   const even = hidden_size / num_attention_heads;
-  const head_dim = family.readsHeadDim ? (config.head_dim ?? family.headDim ?? even) : even;
+  const head_dim = config.head_dim ?? (family.readsHeadDim ? (family.headDim ?? even) : even);
+  if (!family.readsHeadDim && head_dim !== even) {
+    throw new CheckpointError(
+      `head_dim ${head_dim} is not covered; covered: hidden_size / num_attention_heads, ${even}`,
+      { where },
+    );
+  }
   if (!Number.isInteger(head_dim)) {
     throw new CheckpointError(
       `hidden_size ${hidden_size} is not a multiple of num_attention_heads ${num_attention_heads}`,
       { where },
     );
   }
+  requireLayers(config, family, where);
+  const ends = config.eos_token_id ?? [];
+  const outside = (typeof ends === 'number' ? [ends] : ends).find((id) => id < 0 || id >= config.vocab_size);
+  if (outside !== undefined) {
+    throw new CheckpointError(`eos_token_id ${outside} is no token of a vocabulary of ${config.vocab_size}`, { where });
+  }
   const partial = config.rope_parameters?.['partial_rotary_factor'] ?? config.partial_rotary_factor ?? 1;
   if (partial !== 1) {
     throw new CheckpointError(`partial_rotary_factor ${JSON.stringify(partial)} is not covered; covered: 1`, { where });
   }
+  const fallback = config.rope_theta ?? family.theta;
+  if (!isNone(config.rope_scaling) && !isNone(config.rope_parameters)) {
+    requireOneRotation(config.rope_scaling, config.rope_parameters, fallback, where);
+  }
   // Newer files hold everything of the rotation in one place.
   const rope = ropeOf(config, 'full_attention') ?? config.rope_scaling ?? {};
-  const theta = typeof rope['rope_theta'] === 'number' ? rope['rope_theta'] : (config.rope_theta ?? family.theta);
+  const theta = typeof rope['rope_theta'] === 'number' ? rope['rope_theta'] : fallback;
   const contextSize = config.max_position_embeddings ?? family.context;
   const local = ropeOf(config, 'sliding_attention') ?? {};
   if (local !== config.rope_parameters && readScaling(local, contextSize, where) !== null) {
     const found = JSON.stringify(local['rope_type']);
     throw new CheckpointError(`rope_type ${found} of sliding_attention is not covered; covered: default`, { where });
   }
-  const scaling = readScaling(rope, contextSize, where);
+  const scaling = readScaling(rope, contextSize, where, family.sections.length > 0);
   return {
     contextSize,
     config: {
@@ -300,6 +323,37 @@ function toArchitecture(config: HubConfig, family: Family, where: string): Archi
       ...known({ ...family.traits(config), activation: gate === 'silu' ? undefined : gate }),
     },
   };
+}
+
+function isNone(value: unknown): value is null | undefined {
+  return value === null || value === undefined;
+}
+
+/** The kinds of layers that `layer_types` may name. */
+const LAYER_TYPES = ['full_attention', 'sliding_attention'];
+
+/** Raises CheckpointError for layers that transformers cannot compute either: of unknown kinds, or with a window that nothing says. */
+function requireLayers(config: HubConfig, family: Family, where: string): void {
+  const { layer_types: types, num_hidden_layers: count, sliding_window } = config;
+  if (family.needsWindow && sliding_window === null) {
+    throw new CheckpointError('sliding_window null is not covered; covered: a number of columns', { where });
+  }
+  if (isNone(types)) return;
+  const unknown = types.find((type) => !LAYER_TYPES.includes(type));
+  if (unknown !== undefined) {
+    throw new CheckpointError(`layer_types: '${unknown}' is not covered; covered: ${LAYER_TYPES.join(', ')}`, {
+      where,
+    });
+  }
+  if (types.length !== count) {
+    throw new CheckpointError(`layer_types names ${types.length} layers, and num_hidden_layers is ${count}`, { where });
+  }
+  const isWindowed = family.traits(config).sliding_window !== undefined;
+  if (isWindowed || !types.includes('sliding_attention')) return;
+  throw new CheckpointError("layer_types has 'sliding_attention', and the model has no window", {
+    where,
+    next: 'Set sliding_window, and use_sliding_window where the family has it, or name only full_attention.',
+  });
 }
 
 /** The traits that a family has. */

@@ -1,4 +1,5 @@
 /** Reads the rotation of positions from a Hugging Face `config.json`. */
+import { isDeepStrictEqual } from 'node:util';
 import { z } from 'zod';
 import { CheckpointError } from '../../core/errors.js';
 import { yarnMagnitude, type RopeScaling } from './rope.js';
@@ -15,7 +16,7 @@ const scalings = {
     original_max_position_embeddings: size,
   }),
   yarn: z.object({
-    factor: factor.nullish(),
+    factor,
     beta_fast: z.number().positive().nullish(),
     beta_slow: z.number().positive().nullish(),
     truncate: z.boolean().nullish(),
@@ -26,20 +27,39 @@ const scalings = {
   }),
 };
 
-/** Rotations that change nothing for text: without scaling, and Qwen-VL's three rows of positions, which are equal there. */
-const unscaled: ReadonlySet<string> = new Set(['default', 'mrope']);
+/** A rotation as a `config.json` holds it. */
+export type RopeJson = Readonly<Record<string, unknown>>;
+
+/** Rotations that change nothing for text: without scaling, and the three rows of positions of models with pictures, which are equal there. */
+const UNSCALED = ['default'];
+const UNSCALED_WITH_PICTURES = ['default', 'mrope'];
+
+/** Raises CheckpointError, naming `where`, if `rope_scaling` says another rotation than `rope_parameters`: programs differ in which of them they take. */
+export function requireOneRotation(scaling: RopeJson, parameters: RopeJson, theta: number, where: string): void {
+  const [older, newer] = [scaling, parameters].map(({ type = 'default', rope_type, rope_theta, ...others }) => {
+    const name = rope_type ?? type;
+    return { ...others, rope_type: name === 'mrope' ? 'default' : name, rope_theta: rope_theta ?? theta };
+  });
+  if (isDeepStrictEqual(older, newer)) return;
+  throw new CheckpointError(
+    `rope_scaling ${JSON.stringify(scaling)} and rope_parameters ${JSON.stringify(parameters)} differ`,
+    { where, next: 'Remove the one that the model was not trained with. transformers takes rope_scaling.' },
+  );
+}
 
 /**
  * How a `config.json` scales the rotation of positions; null if it does not. Raises CheckpointError, naming `where`, for a scaling that is not
  * supported.
  */
 export function readScaling(
-  rope: Readonly<Record<string, unknown>>,
+  rope: RopeJson,
   contextSize: number,
   where: string,
+  readsPictures = false,
 ): RopeScaling | null {
   const type = rope['rope_type'] ?? rope['type'] ?? 'default';
-  if (typeof type === 'string' && unscaled.has(type)) return null;
+  const unscaled = readsPictures ? UNSCALED_WITH_PICTURES : UNSCALED;
+  if (typeof type === 'string' && unscaled.includes(type)) return null;
   if (typeof type !== 'string' || !Object.hasOwn(scalings, type)) {
     const allowed = [...unscaled, ...Object.keys(scalings)].join(', ');
     throw new CheckpointError(`rope_type ${JSON.stringify(type)} is not covered; covered: ${allowed}`, { where });
@@ -64,7 +84,7 @@ export function readScaling(
         scalings.yarn,
       );
       const before = context.original_max_position_embeddings ?? contextSize;
-      const grown = context.factor ?? contextSize / before;
+      const grown = context.factor;
       const magnitude =
         isNumber(mscale) && isNumber(mscale_all_dim)
           ? yarnMagnitude(grown, mscale) / yarnMagnitude(grown, mscale_all_dim)

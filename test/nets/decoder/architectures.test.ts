@@ -151,7 +151,7 @@ describe('a model folder', () => {
     [
       'of another rope type',
       () => changed('llama', { rope_parameters: { rope_type: 'longrope', rope_theta: 1 } }),
-      /rope_type "longrope" is not covered; covered: default, mrope, linear, dynamic, llama3, yarn/,
+      /rope_type "longrope" is not covered; covered: default, linear, dynamic, llama3, yarn/,
     ],
     [
       'whose scaling lacks a number',
@@ -338,6 +338,69 @@ describe('a model folder', () => {
       tensors.set('model.layers.0.self_attn.rotary_emb.inv_freq', { shape: [4], data: new Float32Array(4) }),
     );
     expect(() => checkDecoder(folder)).not.toThrow();
+  });
+
+  const kinds = (...types: string[]) => ({ layer_types: types });
+  const [full, sliding] = ['full_attention', 'sliding_attention'];
+  const rope = (rope_type: string, more: object = {}) => ({ rope_type, rope_theta: 10_000, ...more });
+
+  it.each([
+    [
+      'layers of an unknown kind',
+      'qwen3',
+      kinds('chunked_attention', full, full),
+      /'chunked_attention' is not covered/,
+    ],
+    ['too few kinds of layers', 'llama', kinds(full), /layer_types names 1 layers, and num_hidden_layers is 3/],
+    [
+      'windows that it does not use',
+      'qwen3',
+      { ...kinds(sliding, full, full), use_sliding_window: false },
+      /no window/,
+    ],
+    [
+      'windows that it does not use',
+      'qwen2',
+      { ...kinds(full, full, sliding), use_sliding_window: false },
+      /no window/,
+    ],
+    ['windows of no size', 'mistral', { ...kinds(sliding, full, full), sliding_window: null }, /no window/],
+    ['windows of a family without', 'llama', kinds(sliding, full, full), /no window/],
+    ['no window in Gemma', 'gemma3', { sliding_window: null }, /sliding_window null is not covered/],
+    ['yarn without a factor', 'qwen2_yarn', { rope_parameters: rope('yarn') }, /rope_scaling\.factor/],
+    [
+      "pictures' rotation of words alone",
+      'llama',
+      { rope_parameters: rope('mrope') },
+      /"mrope" is not covered; covered: default, lin/,
+    ],
+    [
+      'an end that is no token',
+      'llama',
+      { eos_token_id: [2, 61] },
+      /eos_token_id 61 is no token of a vocabulary of 61/,
+    ],
+    ['an end that is no token', 'llama', { eos_token_id: -1 }, /eos_token_id -1 is no token/],
+    ['two rotations', 'linear', { rope_scaling: { type: 'linear', factor: 8 } }, /rope_scaling .*8.* differ/],
+    ['two rotations', 'llama', { rope_scaling: { rope_type: 'default', rope_theta: 5 } }, /rope_scaling .*5.* differ/],
+  ] as const)('is refused with %s (%s %j)', (_, name, change, message) => {
+    const folder = changed(name, change);
+    expect(() => checkDecoder(folder)).toThrow(message);
+  });
+
+  it('is refused with another size of heads than its width has, where only the width counts', () => {
+    const sizes = { vocab_size: 8, hidden_size: 8, intermediate_size: 8, num_hidden_layers: 1, num_attention_heads: 2 };
+    const read = (head_dim: number) => readArchitecture({ model_type: 'qwen2_vl', ...sizes, head_dim }, 'here').config;
+    expect(read(4).head_dim).toBe(4);
+    expect(() => read(8)).toThrow(/head_dim 8 is not covered/);
+  });
+
+  it('may say its rotation twice', () => {
+    const { config } = openDecoder(join(fixtures, 'linear'));
+    const { rope_theta, rope_scaling } = config;
+    const { factor } = rope_scaling as { factor: number };
+    const twice = { rope_scaling: { type: 'linear', factor }, rope_parameters: rope('linear', { factor, rope_theta }) };
+    expect(openDecoder(changed('linear', { ...twice, rope_theta })).config).toEqual(config);
   });
 
   it('may say its rotation in the words of older files', () => {
