@@ -8,8 +8,7 @@ import { SessionCache } from '../engines/onnx/session_cache.js';
 import { slice } from '../graph/build.js';
 import type { Shape, Value } from '../graph/ir.js';
 import type { Weights } from '../models/files.js';
-import { decodeLatents, encodePictures, openAutoencoder } from '../nets/autoencoder/autoencoder.js';
-import { reduction, type AutoencoderConfig } from '../nets/autoencoder/config.js';
+import { describeAutoencoder, type FrozenAutoencoder } from '../nets/autoencoder/frozen.js';
 
 export interface PictureCodec {
   readonly channels: number;
@@ -30,7 +29,7 @@ export const pixelCodec: PictureCodec = {
   dispose: () => Promise.resolve(),
 };
 
-/** A frozen autoencoder. Latents are (mean - shift_factor) * scaling_factor, as diffusers' models see them. */
+/** A frozen autoencoder. Latents are (mean - shift) * scale, as diffusers' models see them. */
 export class AutoencoderCodec implements PictureCodec {
   readonly channels: number;
   readonly reduction: number;
@@ -38,7 +37,7 @@ export class AutoencoderCodec implements PictureCodec {
   readonly #decoder: SessionCache;
 
   constructor(
-    private readonly config: AutoencoderConfig,
+    private readonly net: FrozenAutoencoder,
     private readonly weights: Weights,
     options: SessionOptions,
   ) {
@@ -46,26 +45,28 @@ export class AutoencoderCodec implements PictureCodec {
     const alone = { ...overFrozen(options, weights), threads: 1 };
     this.#encoder = new SessionCache('encoder', alone);
     this.#decoder = new SessionCache('decoder', alone);
-    this.channels = config.latent_channels;
-    this.reduction = reduction(config);
+    this.channels = net.channels;
+    this.reduction = net.reduction;
   }
 
-  /** Raises CheckpointError as `openAutoencoder` does. */
+  /** Raises CheckpointError as `describeAutoencoder` and its `weights` do. */
   static open(folder: string, options: SessionOptions): AutoencoderCodec {
-    const { config, weights } = openAutoencoder(folder);
-    return new AutoencoderCodec(config, weights, options);
+    const net = describeAutoencoder(folder);
+    return new AutoencoderCodec(net, net.weights(folder), options);
   }
 
   async encode(pictures: readonly RgbImage[]): Promise<Planes[]> {
-    const { scaling_factor: scale, shift_factor: shift } = this.config;
-    const found = await this.#mapped(this.#encoder, pictures.map(toPlanes), (x) => encodePictures(this.config, x).mean);
-    return found.map((planes) => ({ ...planes, data: planes.data.map((value) => (value - shift) * scale) }));
+    const { shift, scale, encode } = this.net;
+    const found = await this.#mapped(this.#encoder, pictures.map(toPlanes), encode);
+    return found.map((planes) => byChannel(planes, (value, channel) => (value - shift[channel]) * scale[channel]));
   }
 
   async decode(latents: readonly Planes[]): Promise<RgbImage[]> {
-    const { scaling_factor: scale, shift_factor: shift } = this.config;
-    const stored = latents.map((planes) => ({ ...planes, data: planes.data.map((value) => value / scale + shift) }));
-    const found = await this.#mapped(this.#decoder, stored, (x) => slice(decodeLatents(this.config, x), 1, 0, 3));
+    const { shift, scale, decode } = this.net;
+    const stored = latents.map((planes) =>
+      byChannel(planes, (value, channel) => value / scale[channel] + shift[channel]),
+    );
+    const found = await this.#mapped(this.#decoder, stored, (x) => slice(decode(x), 1, 0, 3));
     return found.map(toImage);
   }
 
@@ -90,4 +91,9 @@ export class AutoencoderCodec implements PictureCodec {
     }
     return out;
   }
+}
+
+function byChannel(planes: Planes, change: (value: number, channel: number) => number): Planes {
+  const size = planes.height * planes.width;
+  return { ...planes, data: planes.data.map((value, i) => change(value, Math.floor(i / size))) };
 }

@@ -6,6 +6,7 @@ import { toPlanes } from '../../src/core/planes.js';
 import { Session } from '../../src/engines/onnx/session.js';
 import { AutoencoderCodec, pixelCodec } from '../../src/environments/picture_codec.js';
 import { Graph } from '../../src/graph/ir.js';
+import { frozenAutoencoder } from '../../src/nets/autoencoder/frozen.js';
 import { encodePictures, openAutoencoder } from '../../src/nets/autoencoder/autoencoder.js';
 
 const folder = join(fileURLToPath(new URL('../nets/autoencoder/fixtures', import.meta.url)), 'two_levels');
@@ -26,7 +27,7 @@ describe('pixels', () => {
 describe('an autoencoder', () => {
   const { config, weights } = openAutoencoder(folder);
   const scaled = { ...config, scaling_factor: 0.5, shift_factor: 0.25 };
-  const codec = new AutoencoderCodec(scaled, weights, { threads: 1 });
+  const codec = new AutoencoderCodec(frozenAutoencoder(scaled), weights, { threads: 1 });
   afterAll(() => codec.dispose());
 
   it('gives the means of its encoder, moved and scaled as diffusion models see them', async () => {
@@ -43,7 +44,9 @@ describe('an autoencoder', () => {
 
   it('takes back what it made of latents, whatever their scale', async () => {
     const [latents] = await codec.encode([picture(12, 8, 4)]);
-    const plain = new AutoencoderCodec({ ...config, scaling_factor: 1, shift_factor: 0 }, weights, { threads: 1 });
+    const plain = new AutoencoderCodec(frozenAutoencoder({ ...config, scaling_factor: 1, shift_factor: 0 }), weights, {
+      threads: 1,
+    });
     const [unscaled] = await plain.encode([picture(12, 8, 4)]);
     const [[found], [wanted]] = [await codec.decode([latents]), await plain.decode([unscaled])];
     await plain.dispose();
@@ -64,7 +67,7 @@ describe('an autoencoder', () => {
     const [first, second, wide] = [picture(12, 8, 5), picture(12, 8, 6), picture(16, 8, 7)];
     const together = await codec.encode([first, wide, second]);
     expect((await codec.encode([second]))[0]).toEqual(together[2]);
-    const threaded = new AutoencoderCodec(scaled, weights, { threads: 2 });
+    const threaded = new AutoencoderCodec(frozenAutoencoder(scaled), weights, { threads: 2 });
     expect(await threaded.encode([first, wide, second])).toEqual(together);
     await threaded.dispose();
     expect((await codec.decode([together[2]]))[0]).toEqual((await codec.decode(together))[2]);

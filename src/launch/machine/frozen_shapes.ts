@@ -1,10 +1,8 @@
 /** The shapes of frozen models that are on this machine, for estimates of memory. */
 import { PipelineTextEncoder } from '../../environments/pipeline_text.js';
 import { sizeOf, type Shape } from '../../graph/ir.js';
-import { readConfig } from '../../models/files.js';
 import { partFolder, type Pipeline } from '../../models/pipeline.js';
-import { autoencoderParameters } from '../../nets/autoencoder/autoencoder.js';
-import { readAutoencoderConfig, reduction, type AutoencoderConfig } from '../../nets/autoencoder/config.js';
+import { describeAutoencoder, frozenParameters, type FrozenAutoencoder } from '../../nets/autoencoder/frozen.js';
 import { patchOf, type Emu3VisionConfig } from '../../nets/emu3_vision/config.js';
 import { emu3VisionParameters } from '../../nets/emu3_vision/tokenizer.js';
 import { innerWidth, singleLayers, velocityWidth, type FlowTransformerConfig } from '../../nets/flow/config.js';
@@ -59,8 +57,7 @@ export function flowShape(config: FlowTransformerConfig): FlowModelShape {
  */
 export function pipelineShape(pipeline: Pipeline): GraphsShape {
   const transformer = flowShape(describeFlowModel(partFolder(pipeline, 'transformer')));
-  const vae = partFolder(pipeline, 'vae');
-  const { decoding } = autoencoderShape(readAutoencoderConfig(readConfig(vae), vae));
+  const { decoding } = autoencoderShape(describeAutoencoder(partFolder(pipeline, 'vae')));
   const { parameters, largest, widest } = new PipelineTextEncoder(pipeline);
   const wordsBytes = FLOAT * (parameters + largest);
   const wordsHalfBytes = HALF * parameters + FLOAT * widest;
@@ -85,12 +82,11 @@ function decodingShape(parameters: ReadonlyMap<string, Shape>, channels: number)
 }
 
 /** The shape of an autoencoder, and what its decoder takes. */
-export function autoencoderShape(config: AutoencoderConfig): AutoencoderShape & { readonly decoding: DecodingShape } {
-  const [channels] = config.block_out_channels;
+export function autoencoderShape(net: FrozenAutoencoder): AutoencoderShape & { readonly decoding: DecodingShape } {
   return {
     kind: 'autoencoder',
-    reduction: reduction(config),
-    decoding: decodingShape(autoencoderParameters(config), channels),
+    reduction: net.reduction,
+    decoding: decodingShape(frozenParameters(net), net.widest),
   };
 }
 

@@ -6,7 +6,7 @@ import { largestPicture } from '../../data/inpainting_look.js';
 import { shownSizes } from '../../data/pictured_look.js';
 import { readConfig } from '../../models/files.js';
 import { isPipeline, readPipeline } from '../../models/pipeline.js';
-import { AUTOENCODER_CLASS, readAutoencoderConfig } from '../../nets/autoencoder/config.js';
+import { autoencoderClasses, describeAutoencoder } from '../../nets/autoencoder/frozen.js';
 import { emu3VisionTypes, readEmu3Vision, WHOLE } from '../../nets/emu3_vision/config.js';
 import { rootOf } from '../../policies/adapter_files.js';
 import { EXPORTED_FLOW } from '../../models/exported.js';
@@ -220,8 +220,8 @@ function shapeOfFolder(folder: string): ModelShape | null {
   try {
     if (isPipeline(folder)) return pipelineShape(readPipeline(folder));
     const config = readConfig<{ readonly _class_name?: unknown; readonly model_type?: unknown }>(rootOf(folder));
-    if (config._class_name === AUTOENCODER_CLASS) {
-      return autoencoderShape(readAutoencoderConfig(config, folder));
+    if (autoencoderClasses.includes(String(config._class_name))) {
+      return autoencoderShape(describeAutoencoder(folder));
     }
     const type = String(config.model_type);
     if (emu3VisionTypes.includes(type) && type !== WHOLE) return imageTokenizerShape(readEmu3Vision(config, folder));

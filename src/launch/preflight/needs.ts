@@ -12,12 +12,12 @@ import { hasFfmpeg, requireFfmpeg } from '../../data/video/ffmpeg.js';
 import { wholeList } from '../../data/self_bench.js';
 import { ExportedCodec, FlowImageEncoder, isExportedAutoencoder } from '../../environments/flow_parts.js';
 import { describeVisionTokenizer } from '../../environments/vision_tokens.js';
-import { CONFIG_FILE, readConfig, TOKENIZER_FILE } from '../../models/files.js';
+import { readConfig, TOKENIZER_FILE } from '../../models/files.js';
 import { isPipeline, readPipeline } from '../../models/pipeline.js';
 import { openTokenizer, specialNames } from '../../models/tokenizer/open.js';
 import type { Tokenizer } from '../../models/tokenizer/tokenizer.js';
 import { noTokenizer, openChatTemplate, parse, tokenCount, tokenizerJson } from '../../models/tokenizer/texts.js';
-import { readAutoencoderConfig } from '../../nets/autoencoder/config.js';
+import { describeAutoencoder } from '../../nets/autoencoder/frozen.js';
 import { withAdapter } from '../../nets/decoder/config.js';
 import { checkDecoder, remarkOnHead } from '../../nets/decoder/files.js';
 import { checkFlowModel, checkFrozenFlow, requireDropout } from '../../policies/flow/load.js';
@@ -76,7 +76,7 @@ const checks: { readonly [K in Need['kind']]: (need: NeedOf<K>) => void } = {
 const partLooks: Readonly<Record<NeedOf<'flow_part'>['part'], (folder: string) => void>> = {
   vae: (folder) => {
     if (isExportedAutoencoder(folder)) void new ExportedCodec(folder);
-    else readAutoencoderConfig(readConfig(folder), join(folder, CONFIG_FILE));
+    else describeAutoencoder(folder);
   },
   text_encoder: (folder) => void textEncoderIn(folder),
   image_encoder: (folder) => void new FlowImageEncoder(folder),

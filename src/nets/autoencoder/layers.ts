@@ -43,7 +43,7 @@ export function halveSides(x: Value, name: string): Value {
 }
 
 /** Repeats every element twice in rows and columns, then convolves. */
-export function doubleSides(x: Value, name: string): Value {
+export function doubleSides(x: Value, name: string, made = x.shape[1]): Value {
   const [batch, channels, rows, columns] = x.shape as [number, number, number, number];
   const apart = reshape(x, [batch, channels, rows, 1, columns, 1]);
   const repeated = reshape(expand(apart, [batch, channels, rows, 2, columns, 2]), [
@@ -52,7 +52,7 @@ export function doubleSides(x: Value, name: string): Value {
     2 * rows,
     2 * columns,
   ]);
-  return convolve(repeated, name, channels, 3);
+  return convolve(repeated, name, made, 3);
 }
 
 /** Group normalisation (Wu and He, 2018): mean 0 and variance 1 over each group of channels of each picture, then a weight and a bias a channel. */

@@ -3,9 +3,9 @@ import { join } from 'node:path';
 import { z } from 'zod';
 import { CheckpointError, ConfigError } from '../../core/errors.js';
 import { PipelineTextEncoder } from '../../environments/pipeline_text.js';
-import { CONFIG_FILE, PIPELINE_FILE, readConfig, readJson } from '../../models/files.js';
+import { PIPELINE_FILE, readJson } from '../../models/files.js';
 import { partFolder, type Pipeline, type PipelineFamily } from '../../models/pipeline.js';
-import { readAutoencoderConfig } from '../../nets/autoencoder/config.js';
+import { describeAutoencoder } from '../../nets/autoencoder/frozen.js';
 import { checkFrozenFlow } from './load.js';
 import { shifted, shiftedEven, shiftedTwice, type FlowModelType } from './model_types.js';
 
@@ -84,7 +84,6 @@ export function checkPipeline(pipeline: Pipeline, said: string, guidance: number
   requireFamily(pipeline, said);
   checkFrozenFlow(partFolder(pipeline, 'transformer'), guidance);
   void pipelineSchedule(pipeline);
-  const vae = partFolder(pipeline, 'vae');
-  void readAutoencoderConfig(readConfig(vae), join(vae, CONFIG_FILE));
+  void describeAutoencoder(partFolder(pipeline, 'vae'));
   void new PipelineTextEncoder(pipeline);
 }

@@ -108,7 +108,7 @@ function datasetNeeds(settings: IpAdapterSettings, shapeOf: ShapeOf): Need[] {
 const EXPORTED = 'the folder that scripts/export_flow_parts wrote';
 /** The key for each part of a model of real size. */
 const PARTS = {
-  vae: `name the folder of an AutoencoderKL as diffusers saves it, or ${EXPORTED}`,
+  vae: `name the folder of an autoencoder as diffusers saves it, or ${EXPORTED}`,
   text_encoder: `name FLUX's whole folder as diffusers saves it, or ${EXPORTED}`,
   image_encoder: `name the folder of a CLIP or a SigLIP as transformers saves it, or ${EXPORTED}`,
 } as const;
