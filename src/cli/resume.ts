@@ -6,12 +6,13 @@ import { must, printable, UsageError } from '../core/errors.js';
 import { checkChanges } from '../run/claim.js';
 import { changesSince } from '../run/claim_request.js';
 import { noView, openView } from '../launch/live/view.js';
+import { formatChangedSettings, settingsAt } from '../run/changed_settings.js';
 import { findRun } from '../run/find.js';
 import { forkRun } from '../run/fork.js';
 import { withMovedPins } from '../run/parents.js';
 import { checkRunName, type RunPaths } from '../run/paths.js';
 import { recordedConfig, type RecordedRequest } from '../run/recorded_config.js';
-import { readRecord, type RunRecord } from '../run/record.js';
+import { readRecord, type ChangedSetting, type RunRecord } from '../run/record.js';
 import { namedPrograms } from '../run/trust.js';
 import { printError, printLine } from './output.js';
 import { allowedChanges, trainOrSubmit } from './run.js';
@@ -75,9 +76,11 @@ export const resumeVerb: Action = {
       return trainOrSubmit(continued, how);
     }
     // The changes are checked first: a refused change must not leave a fork behind.
-    const forked = recordedConfig(source, record, { ...request, runName: fork.name });
+    const { settings, undone, kept } = settingsAt(record, fork.iteration);
+    const then = { ...record, settings };
+    const forked = recordedConfig(source, then, { ...request, runName: fork.name });
     const parents = dependencies(forked.settings).map(({ run }) => run);
-    const changed = changesSince(record, forked.settings, request.allowChanges);
+    const changed = changesSince(then, forked.settings, request.allowChanges);
     const changes = withMovedPins(changed, source.baseExpDir, record.parents, parents);
     // A fork is another run, so it accepts the settings that were given by name. Any other change is refused, as for the run itself.
     const given = changes.map(({ key }) => key).filter((key) => isSet(key, request.sets));
@@ -86,6 +89,7 @@ export const resumeVerb: Action = {
     showPrograms(config);
     const target = forkRun(source, fork.iteration, fork.name);
     if (!json) printLine(`${fork.name} begins with iteration ${fork.iteration} of ${source.runName}, in ${target.dir}`);
+    if (!json) sayLaterChanges(source.runName, undone, kept);
     return trainOrSubmit(config, how);
   },
 };
@@ -93,6 +97,18 @@ export const resumeVerb: Action = {
 /** Says on standard error which programs the recorded settings start, before they do. */
 function showPrograms({ settings }: LoadedConfig): void {
   for (const line of namedPrograms(settings)) printError(printable(line));
+}
+
+/** Says which changes of the source, made after the forked iteration, the fork leaves out, and which it has. */
+function sayLaterChanges(name: string, undone: readonly ChangedSetting[], kept: readonly ChangedSetting[]): void {
+  const list = (changes: readonly ChangedSetting[]): string =>
+    formatChangedSettings(changes)
+      .map((line) => `  ${line}`)
+      .join('\n');
+  if (undone.length > 0) {
+    printLine(`It has the settings of that iteration, not these later changes of ${name}:\n${list(undone)}`);
+  }
+  if (kept.length > 0) printLine(`It has these later changes of ${name}:\n${list(kept)}`);
 }
 
 /** The recorded config of a run that starts over. Raises UsageError if the request would make it another run. */

@@ -12,8 +12,10 @@ import {
 } from 'node:fs';
 import { basename, join } from 'node:path';
 import { CheckpointError, must, RunError } from '../core/errors.js';
+import { resultHash } from '../config/hash.js';
 import { diskError, syncDirectory } from '../core/files.js';
 import { scanLines } from '../core/log/reader.js';
+import { changedSettings, settingsAt } from './changed_settings.js';
 import { checkpointProblems, listCheckpoints } from './checkpoints.js';
 import { listEpisodeFiles } from './episodes.js';
 import { parseLine } from './journal.js';
@@ -21,6 +23,7 @@ import { iterationOfKey, JudgementFiles } from './judgement_files.js';
 import { checkRunName, RunPaths } from './paths.js';
 import { FORKING } from './pins.js';
 import { readRecord, writeRecord } from './record.js';
+import { recordedSettings } from './recorded_config.js';
 import { writeState } from './state.js';
 import { SERVER_LOCK, withServerEnded } from './training_server_lock.js';
 
@@ -29,7 +32,7 @@ const NO_LINK = ['EXDEV', 'EPERM', 'EMLINK', 'ENOTSUP', 'EOPNOTSUPP', 'ENOSYS', 
 
 /**
  * Makes the run `name` beside `source` from the checkpoint of an iteration (verified against its manifest). It gets the metrics, episodes, pictures,
- * and what other machines gave up to that iteration, what a training server of its own has saved, and a record of what it was forked from. The source is
+ * and what other machines gave up to that iteration, what a training server of its own has saved, and a record of what it was forked from, with the settings that the checkpoint was trained with. The source is
  * only read and may be running, unless it runs such a server. The folder appears whole or not at all. Raises CheckpointError when there is no such whole
  * checkpoint, RunError when the name is taken, the disk refuses, or while that server runs.
  */
@@ -60,11 +63,14 @@ export function forkRun(source: RunPaths, iteration: number, name: string): RunP
     linkEpisodes(source, half, iteration);
     linkPictures(source, half);
     copyServed(source, half);
+    const { settings, undone } = settingsAt(record, iteration);
+    const changes = changedSettings(record).filter((change) => change.iteration < iteration);
     writeRecord(half, {
       ...record,
       run_name: name,
-      settings: { ...record.settings, run_name: name },
-      fork: { run: source.runName, iteration, hash: record.hash },
+      settings: { ...settings, run_name: name },
+      hash: undone.length === 0 ? record.hash : resultHash(recordedSettings(settings)),
+      fork: { run: source.runName, iteration, hash: record.hash, ...(changes.length === 0 ? {} : { changes }) },
       created_at: new Date().toISOString(),
       attempts: [],
     });

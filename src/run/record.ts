@@ -16,12 +16,20 @@ export interface ConfigSource {
   readonly sets: readonly string[];
 }
 
+/** A setting that decides the result and changed while a run trained, which `--allow-changes` permits. */
+export interface ChangedSetting extends SettingChange {
+  /** The last iteration that was trained with the value before. */
+  readonly iteration: number;
+}
+
 /** The run and the iteration that a forked run began with. */
 export interface ForkPoint {
   readonly run: string;
   readonly iteration: number;
   /** Hash of the settings that decided the forked run's result. */
   readonly hash: string;
+  /** The settings that changed on the way to that iteration; absent if none did. */
+  readonly changes?: readonly ChangedSetting[];
 }
 
 /** A run that another starts from, as it was when it was last used. */

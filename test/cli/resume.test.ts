@@ -6,6 +6,14 @@ import { main } from '../../src/cli/main.js';
 import { loadConfig } from '../../src/config/load.js';
 import { saveCheckpoint } from '../../src/run/checkpoints.js';
 import { claimRun } from '../../src/run/claim.js';
+import { resultHash } from '../../src/config/hash.js';
+import { must } from '../../src/core/errors.js';
+import { forkRun } from '../../src/run/fork.js';
+import { RunPaths } from '../../src/run/paths.js';
+import { readRecord } from '../../src/run/record.js';
+import { recordedSettings } from '../../src/run/recorded_config.js';
+import { readRun } from '../../src/run/report/read.js';
+import { formatReport } from '../../src/run/report/text.js';
 import { claimRequest } from '../../src/run/claim_request.js';
 import { capture } from './run_directory.js';
 
@@ -74,4 +82,49 @@ it.skipIf(readOnly === undefined)('says that a disk is read-only (needs a machin
   const sets = [`base_exp_dir=${JSON.stringify(readOnly)}`];
   const config = await loadConfig({ file: 'configs/tiny_vq.jsonnet', sets });
   expect(() => claimRun(claimRequest(config, { command: [], versions: {} }))).toThrow('cannot write (EROFS)');
+});
+
+it('forks with the settings of the iteration that it begins with, and names those that changed later', async () => {
+  const base2 = mkdtempSync(join(tmpdir(), 'editrl-fork-settings-'));
+  try {
+    const claim = async (...sets: string[]): Promise<void> => {
+      const config = await loadConfig({
+        file: 'configs/tiny_vq.jsonnet',
+        sets: [`base_exp_dir=${JSON.stringify(base2)}`, 'num_iterations=4', ...sets],
+      });
+      const allowChanges = sets.length === 0 ? [] : ['optimizer.learning_rate', 'seed'];
+      const handle = claimRun(
+        claimRequest({ ...config, allowChanges }, { command: ['run'], versions: { editrl: '0' } }),
+      );
+      for (const iteration of sets.length === 0 ? [2] : [4]) {
+        saveCheckpoint(handle.paths, iteration, { 'trainer.json': '{}' });
+      }
+      handle.setState({ state: 'interrupted', iteration: 4 });
+      handle.release();
+    };
+    await claim();
+    await claim('optimizer.learning_rate=0.5', 'seed=9');
+    const settingsOf = (name: string): unknown =>
+      (JSON.parse(readFileSync(join(base2, name, 'run.json'), 'utf8')) as { settings: unknown }).settings;
+    expect(settingsOf('tiny_vq')).toMatchObject({ optimizer: { learning_rate: 0.5 }, seed: 9 });
+    const source = new RunPaths(base2, 'tiny_vq');
+    forkRun(source, 2, 'early');
+    expect(settingsOf('early')).toMatchObject({
+      optimizer: { learning_rate: expect.not.closeTo(0.5) as number },
+      seed: 42,
+    });
+    const record = must(readRecord(new RunPaths(base2, 'early')), 'the fork');
+    expect(record.hash).toBe(resultHash(recordedSettings(record.settings)));
+    forkRun(source, 4, 'late');
+    expect(settingsOf('late')).toMatchObject({ optimizer: { learning_rate: 0.5 }, seed: 9 });
+    const late = readRun(new RunPaths(base2, 'late'));
+    expect(late.changed_settings).toEqual([
+      { key: 'seed', before: 42, after: 9, iteration: 2 },
+      { key: 'optimizer.learning_rate', before: expect.any(Number) as number, after: 0.5, iteration: 2 },
+    ]);
+    expect(formatReport(readRun(source))).toContain('seed: 42 -> 9 from iteration 3 on');
+    expect(readRun(new RunPaths(base2, 'early')).changed_settings).toEqual([]);
+  } finally {
+    rmSync(base2, { recursive: true, force: true });
+  }
 });

@@ -8,7 +8,8 @@ import type { Estimate, MeanDifference } from '../../core/estimate.js';
 import { average, standardError } from '../../core/statistics.js';
 import { readMetrics, speedOver, type Metrics, type MetricsLine, type Speed } from '../metrics.js';
 import type { RunPaths } from '../paths.js';
-import { readRecord, type RunRecord } from '../record.js';
+import { changedSettings } from '../changed_settings.js';
+import { readRecord, type RunRecord, type ChangedSetting } from '../record.js';
 import { readState, type BestCheckpoint, type RunStateName } from '../state.js';
 import { keptBest } from '../best_checkpoint.js';
 import { readSpent, type SpendingTotals } from '../spending.js';
@@ -94,6 +95,8 @@ export interface RunReport {
   /** How many of the evaluated held-out samples were found in the training data when the run began. */
   readonly in_training: number;
   /** The best of the checkpoints, where `checkpoint.keep_best` says by what. */
+  /** Settings that decide the result and changed on the way. */
+  readonly changed_settings: readonly ChangedSetting[];
   readonly best_checkpoint: BestCheckpoint | null;
   readonly paths: { readonly run: string; readonly curve: string | null; readonly contact_sheet: string | null };
 }
@@ -128,7 +131,7 @@ function summarise(
   paths: RunPaths,
   state: ReturnType<typeof readState>,
   lines: readonly MetricsLine[],
-  { settings, data = {} }: Pick<RunRecord, 'settings' | 'data'>,
+  { settings, data = {}, ...record }: Pick<RunRecord, 'settings' | 'data' | 'attempts' | 'fork'>,
 ): RunReport {
   const trained = lines.filter((line) => line.iteration > 0);
   const existing = (path: string): string | null => (existsSync(path) ? path : null);
@@ -153,6 +156,7 @@ function summarise(
     alarms: readAlarms(trained),
     non_finite: lines.reduce((sum, line) => sum + (line.metrics['metrics/non_finite'] ?? 0), 0),
     in_training: Object.values(data).reduce((sum, { in_training: found = 0 }) => sum + found, 0),
+    changed_settings: changedSettings(record),
     best_checkpoint: keptBest(paths, settings, lines),
     paths: { run: paths.dir, curve: existing(paths.curvePng), contact_sheet: existing(paths.contactSheet) },
   };

@@ -2,6 +2,7 @@
 import { showEstimate } from '../../core/estimate.js';
 import { printable } from '../../core/errors.js';
 import { alignColumns, formatTable, wrap, type Column } from '../../core/table.js';
+import { formatChangedSettings } from '../changed_settings.js';
 import { formatDuration } from '../progress.js';
 import type { AlarmSpan } from './alarms.js';
 import type { RecordedAnswer } from './answers.js';
@@ -97,6 +98,7 @@ function training(report: RunReport, width: number): string[] {
   const best = report.best_checkpoint;
   if (best !== null) rows.push(['best checkpoint', printable(showBest(best))]);
   if (report.spent !== null) rows.push(['spent', printable(showSpent(report.spent))]);
+  for (const line of formatChangedSettings(report.changed_settings)) rows.push(['changed', printable(line)]);
   if (report.non_finite > 0) rows.push(['not finite', `${report.non_finite} metrics`]);
   return alignColumns(rows, width);
 }

@@ -3,6 +3,8 @@ import { printable } from '../../core/errors.js';
 import { shellQuote } from '../../core/shell.js';
 import type { Redact } from '../../http/redact.js';
 import { rewardScale } from '../../rewards/score/identity.js';
+import { formatChangedSettings } from '../../run/changed_settings.js';
+import type { ChangedSetting } from '../../run/record.js';
 import { heldOutRows } from '../../run/report/held_out_rows.js';
 import { showScale } from '../../run/report/numbers.js';
 import type { RunReport } from '../../run/report/read.js';
@@ -49,12 +51,13 @@ export function runFile({ record, report, iteration, format }: CardContent, reda
     versions: last?.versions ?? {},
     experiment: record.experiment ?? null,
     settings: shownSettings(record.settings, redact),
+    changed_settings: report.changed_settings.filter((change) => change.iteration < iteration),
     heldout: report.heldout,
   };
   return `${JSON.stringify(content, null, 2)}\n`;
 }
 
-function trainingSection({ record, origin }: CardContent, redact: Redact): string[] {
+function trainingSection({ record, report, iteration, origin }: CardContent, redact: Redact): string[] {
   const scale = rewardScale((path) => getPath(record.settings, path));
   const judge = getPath(record.settings, 'reward.model');
   const command = record.attempts.at(0)?.command ?? [];
@@ -70,11 +73,17 @@ function trainingSection({ record, origin }: CardContent, redact: Redact): strin
       : [
           `- Reward: ${inline(showScale(scale))}${scale.asksJudge && typeof judge === 'string' ? `; the judge is ${inCode(judge)}` : ''}.`,
         ]),
+    ...changedText(report.changed_settings.filter((change) => change.iteration < iteration)),
     `- Licence: ${licenceText(origin)}`,
     ...(command.length === 0
       ? []
       : ['', '```', printable(redact(withoutPassword(['editrl', ...command.map(shellQuote)].join(' ')))), '```']),
   ];
+}
+
+function changedText(changes: readonly ChangedSetting[]): string[] {
+  if (changes.length === 0) return [];
+  return ['- Settings changed on the way:', ...formatChangedSettings(changes).map((line) => `  - ${inCode(line)}`)];
 }
 
 function startText({ start, hub }: Origin): string {

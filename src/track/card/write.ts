@@ -12,6 +12,7 @@ import { readRun } from '../../run/report/read.js';
 import { redactorOfRun } from '../secrets.js';
 import { modelCard, RUN_FILE, runFile } from './card.js';
 import type { CardContent, CardPlace } from './content.js';
+import { settingsAt } from '../../run/changed_settings.js';
 import { CARD_FILE, originOf } from './origin.js';
 
 export interface Exported {
@@ -26,7 +27,8 @@ export interface Exported {
 /** Writes README.md and editrl_run.json into the folder of an exported model. Raises RunError when the run's records cannot be read. */
 export function writeCard(folder: string, exported: Exported, env: NodeJS.ProcessEnv = process.env): void {
   const { paths, checkpoint, iteration, format, place } = exported;
-  const record = must(readRecord(paths), `the record of ${paths.runName}`);
+  const last = must(readRecord(paths), `the record of ${paths.runName}`);
+  const record = { ...last, settings: settingsAt(last, iteration).settings };
   const lines = readMetrics(paths).filter((line) => line.iteration <= iteration);
   const content: CardContent = {
     record,

@@ -1,4 +1,5 @@
 /** The report of a run. */
+import { changedSettings } from '../../run/changed_settings.js';
 import { showEstimate } from '../../core/estimate.js';
 import { readRecord, type RunRecord } from '../../run/record.js';
 import type { ComparedRun } from '../../run/report/compare.js';
@@ -136,9 +137,9 @@ function heldOutTable({ heldout }: RunReport): WireBlock {
 
 function settings(record: RunRecord | null, member: Membership | null): WireBlock[] {
   if (record === null) return [paragraph(quiet('The run has no record.'))];
-  const { config, attempts: all } = record;
-  const changed = all.flatMap(({ attempt, allowed_changes: changes = [] }) =>
-    changes.map(({ key, before, after }) => [key, before, after, `attempt ${attempt}`] as const),
+  const { config } = record;
+  const changed = changedSettings(record).map(
+    ({ key, before, after, iteration }) => [key, before, after, `iteration ${iteration + 1}`] as const,
   );
   return [
     config === undefined

@@ -3,6 +3,7 @@ import { join } from 'node:path';
 import { describe, expect, it, vi } from 'vitest';
 import { parse } from 'yaml';
 import { recipeNames, recipeNamed } from '../../../src/recipes/settings.js';
+import { writeRecord } from '../../../src/run/record.js';
 import { loaderOf } from '../../../src/track/card/library.js';
 import { writeCard } from '../../../src/track/card/write.js';
 import { testFolders } from '../../support/folder.js';
@@ -36,6 +37,20 @@ function modelWith(card: string): string {
 }
 
 const from = (model: unknown): Record<string, unknown> => ({ policy: { model } });
+
+it('a card has the settings of its iteration, and those that changed on the way to it', () => {
+  const run = new FakeRun(folder(), 'run', { algorithm: { kl_coeff: 0.5 }, seed: 9 });
+  run.iterations(1, 8);
+  const change = (iteration: number, key: string, before: unknown, after: unknown) => ({
+    ...run.record.attempts[0],
+    ...{ from_iteration: iteration, allowed_changes: [{ key, before, after }] },
+  });
+  const attempts = [run.record.attempts[0], change(3, 'algorithm.kl_coeff', 0.1, 0.5), change(7, 'seed', 3, 9)];
+  writeRecord(run.paths, { ...run.record, attempts });
+  const { body } = written(run);
+  expect(body).toContain('- Settings changed on the way:\n  - `algorithm.kl_coeff: 0.1 -> 0.5 from iteration 4 on`');
+  expect(body).not.toContain('seed: 3');
+});
 
 describe('the head of a card', () => {
   it('has the held-out results in the form of a model index, with errors and what they were before', () => {
