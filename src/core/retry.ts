@@ -48,14 +48,15 @@ export interface RetryPolicy extends Backoff {
   readonly retries: number;
 }
 
+/** A server that asks for a longer pause than this is not retried. */
+export const LONGEST_WAIT_MS = 300_000;
+
 export interface RetryOptions {
   readonly policy: RetryPolicy;
   /** Ends a pause early; the next attempt has to check it. */
   readonly signal: AbortSignal;
   /** The range of the random factor of each pause; default: [1, 1]. */
   readonly jitter?: Jitter;
-  /** A server that asks for a longer pause than this is not retried. */
-  readonly longestWaitMs?: number;
   /** Which other errors a retry may get past; default: none. */
   readonly transientErrorOf?: (cause: unknown) => TransientError | null;
   /** Progress of the work. The count of retries restarts whenever an attempt gets further. */
@@ -71,7 +72,7 @@ export interface RetryOptions {
  * @param work is told whether a failure of this attempt will be the last.
  */
 export async function retry<T>(work: (isLast: boolean) => Promise<T>, options: RetryOptions): Promise<T> {
-  const { policy, signal, jitter = [1, 1], longestWaitMs = Infinity, transientErrorOf, clock = systemClock } = options;
+  const { policy, signal, jitter = [1, 1], transientErrorOf, clock = systemClock } = options;
   const { progress = () => 0 } = options;
   let reached = progress();
   for (let failures = 0; ;) {
@@ -84,7 +85,7 @@ export async function retry<T>(work: (isLast: boolean) => Promise<T>, options: R
       failures = now > reached ? 1 : failures + 1;
       reached = Math.max(reached, now);
       const waitMs = error.waitMs ?? 0;
-      if (failures > policy.retries || waitMs > longestWaitMs) throw error;
+      if (failures > policy.retries || waitMs > LONGEST_WAIT_MS) throw error;
       options.onRetry?.(error, failures);
       await sleep(clock, Math.max(waitMs, backoffMs(policy, failures - 1, jitter, Math.random)), signal);
     }

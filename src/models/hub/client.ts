@@ -32,8 +32,6 @@ export interface HubRetryPolicy extends RetryPolicy {
 export const HUB_RETRIES: RetryPolicy = { retries: 5, backoffBaseMs: 1000, backoffCapMs: Infinity };
 const usual: HubRetryPolicy = { ...HUB_RETRIES, silenceMs: 30_000, connectMs: 10_000 };
 
-/** A server that asks to be left alone for longer is not waited for. */
-const LONGEST_WAIT_MS = 300_000;
 /** The number of an owner's models among which a misspelt one is looked for. */
 const MOST_NAMES = 200;
 
@@ -112,7 +110,7 @@ export class HubClient {
   async persevere<T>(reference: HubReference, work: () => Promise<T>, progress: () => number = () => 0): Promise<T> {
     const { retryPolicy: policy, signal } = this;
     try {
-      return await retry(work, { policy, signal, longestWaitMs: LONGEST_WAIT_MS, transientErrorOf, progress });
+      return await retry(work, { policy, signal, transientErrorOf, progress });
     } catch (cause) {
       signal.throwIfAborted();
       throw cause instanceof TransientError ? this.#away(reference, cause) : cause;

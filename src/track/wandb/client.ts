@@ -7,7 +7,7 @@ import { Agent as HttpsAgent } from 'node:https';
 import axios, { type AxiosInstance, type AxiosResponse } from 'axios';
 import { systemClock, type Clock } from '../../core/clock.js';
 import { EndpointError, printable } from '../../core/errors.js';
-import { TransientError, retry, type Jitter, type RetryPolicy } from '../../core/retry.js';
+import { LONGEST_WAIT_MS, TransientError, retry, type Jitter, type RetryPolicy } from '../../core/retry.js';
 import { byStatus, retryAfterMs, type StatusTable } from '../../http/meaning.js';
 import { redactor, type Redact } from '../../http/redact.js';
 
@@ -20,8 +20,6 @@ const defaultRetryPolicy: WandbRetryPolicy = { backoffBaseMs: 2000, backoffCapMs
 /** As in W&B's own SDK: a pause is up to a quarter longer. */
 const JITTER: Jitter = [1, 1.25];
 
-/** Upper limit for the pause that a server requests. */
-const LONGEST_WAIT_MS = 300_000;
 const LONGEST_REPLY_BYTES = 64 * 1024 * 1024;
 
 type ReplyKind = 'taken' | 'transient' | 'refused';
