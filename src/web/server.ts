@@ -21,7 +21,7 @@ import { isSystemError, recordOf, RunsIndex } from './runs_index.js';
 import { SeriesCache } from './series.js';
 import type { WireEvent } from './wire.js';
 
-export const DEFAULT_PORT = 4_878;
+export const DEFAULT_PORT = 4_879;
 const HOST = '127.0.0.1';
 const MIB = 1024 * 1024;
 

@@ -582,7 +582,7 @@ describe('a server', () => {
     const { port } = await here.start(readsAndJudges);
     const { startRewardServer } = await import('../../../src/rewards/server/server.js');
     await expect(startRewardServer({ host: '127.0.0.1', port, token: null, reward: readsAndJudges })).rejects.toThrow(
-      'the reward server cannot listen there (EADDRINUSE)',
+      'the reward server cannot listen here: another program uses this port (EADDRINUSE)',
     );
   });
 
