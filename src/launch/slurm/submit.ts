@@ -9,7 +9,7 @@ import { RunPaths } from '../../run/paths.js';
 import { readState, writeState } from '../../run/state.js';
 import type { SlurmSettings } from '../../schema/launch.js';
 import type { RunFolderState } from '../sweep/schedule.js';
-import { inspect } from '../sweep/run_folders.js';
+import { inspect, setAsideOutdated } from '../sweep/run_folders.js';
 import { arrayScript, farewellScript, judgeScript, literalPath } from './batch_script.js';
 import { onCluster, runSlurm, submit, type JobId } from './commands.js';
 import { planArrays, resourcesOf, type ArrayPlan, type Resources, type SlurmRun } from './jobs.js';
@@ -73,6 +73,7 @@ export async function submitCells(
   const busy = new Set(underWay.map(({ run_name }) => run_name));
   const todo = needed(cells, runs, new Set([...finished, ...busy]));
   requireSameSettings(todo, looks);
+  for (const { config } of todo) setAsideOutdated(config);
   const none = { dir: null, arrays: [], judges: [], finished: [...finished], underWay };
   if (todo.length === 0) return none;
   const plans = planArrays(todo, { finished, underWay: busy });

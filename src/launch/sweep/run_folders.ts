@@ -7,11 +7,12 @@ import { acquireLock, lockProblem, readLock, realLockWorld } from '../../run/loc
 import { readMetrics } from '../../run/metrics.js';
 import { RunPaths } from '../../run/paths.js';
 import { formatChanges, readRecord, type RunRecord } from '../../run/record.js';
+import { setAside } from '../../run/set_aside.js';
 import { isDone, readState, STOPPED_BY_SWEEP, writeState } from '../../run/state.js';
 import type { RunFolderState } from './schedule.js';
 import type { RunWorld } from './sweep.js';
 
-/** Inspects one run. A directory that is unreadable or has other settings is `refused`; never raises for it. */
+/** Inspects one run. A directory that is unreadable or has other settings is `refused`, unless the run failed; never raises for it. */
 export function inspect(config: LoadedConfig): RunFolderState {
   const paths = RunPaths.of(config.settings);
   try {
@@ -21,8 +22,10 @@ export function inspect(config: LoadedConfig): RunFolderState {
     const record = readRecord(paths);
     if (record === null) return { kind: 'open', iteration: 0, failed: null, interrupted: false };
     const changes = refusedChanges(record, config);
-    if (changes.length > 0) return { kind: 'refused', reason: otherSettings(changes, config) };
-    return ofState(paths, config.settings.num_iterations);
+    if (changes.length === 0) return ofState(paths, config.settings.num_iterations);
+    const state = readState(paths);
+    if (state?.state !== 'failed') return { kind: 'refused', reason: otherSettings(changes, config) };
+    return { kind: 'open', iteration: 0, failed: state.reason ?? 'it failed', interrupted: false, outdated: true };
   } catch (error) {
     if (!(error instanceof RunError)) throw error;
     return { kind: 'refused', reason: error.toText() };
@@ -73,6 +76,15 @@ export function markStopped(config: LoadedConfig, reason: string): void {
   }
 }
 
+/**
+ * Sets aside the folder of a run that failed and whose settings have changed since. Returns the new folder; null if it has no such folder. Raises
+ * RunError when another process holds the run or the disk refuses.
+ */
+export function setAsideOutdated(config: LoadedConfig): string | null {
+  const found = inspect(config);
+  return found.kind === 'open' && found.outdated === true ? setAside(RunPaths.of(config.settings)) : null;
+}
+
 /** The last finite value of a metric up to an iteration; null if there is none. */
 export function metricAt(paths: RunPaths, metric: string, iteration: number): number | null {
   const values = readMetrics(paths)
@@ -86,5 +98,6 @@ export function metricAt(paths: RunPaths, metric: string, iteration: number): nu
 export const runFolders: RunWorld = {
   inspect,
   markStopped,
+  setAsideOutdated,
   metricAt: (config, metric, iteration) => metricAt(RunPaths.of(config.settings), metric, iteration),
 };

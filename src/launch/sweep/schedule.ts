@@ -44,6 +44,8 @@ export type RunFolderState =
       readonly iteration: number;
       readonly failed: string | null;
       readonly interrupted: boolean;
+      /** It failed with other settings: its folder is set aside before it starts. */
+      readonly outdated?: true;
     }
   /** It cannot be continued as it is, whatever is tried. */
   | { readonly kind: 'refused'; readonly reason: string };

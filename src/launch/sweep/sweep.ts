@@ -31,6 +31,8 @@ export interface Slots {
 export interface RunWorld {
   inspect(config: LoadedConfig): RunFolderState;
   markStopped(config: LoadedConfig, reason: string): void;
+  /** Sets aside the folder of a run that failed with other settings; null if it has no such folder. */
+  setAsideOutdated(config: LoadedConfig): string | null;
   /** The last value of a metric up to an iteration; null if there is none. */
   metricAt(config: LoadedConfig, metric: string, iteration: number): number | null;
 }
@@ -202,11 +204,15 @@ class Sweep {
 
   async #attempt(running: RunningJob): Promise<void> {
     const { job, placement, untilIteration } = running;
-    const { runner, slots } = this.services;
+    const { runner, slots, view, world } = this.services;
     const config = withFewerIterations(job.config, untilIteration);
     let end: AttemptEnd;
     let failure: Failure | null = null;
     try {
+      const aside = world.setAsideOutdated(job.config);
+      if (aside !== null) {
+        view.remark(`${job.name} failed with other settings and starts from scratch; the failed run is now ${aside}`);
+      }
       const result = await runner.runWithoutParents(config, { ...placement, stop: this.#stopRuns.signal });
       end = { kind: result.kind === 'interrupted' ? 'interrupted' : 'finished' };
     } catch (error) {

@@ -1,9 +1,12 @@
-import { writeFileSync } from 'node:fs';
+import { existsSync, writeFileSync } from 'node:fs';
 import { join, resolve } from 'node:path';
 import { afterEach, expect, it, vi } from 'vitest';
 import { loadExperiment } from '../../../src/config/experiment/load.js';
 import { mainMemoryOf } from '../../../src/launch/machine/memory.js';
-import { prepareSweep, sweep, type PreparedSweep } from '../../../src/launch/sweep/experiment.js';
+import { chooseCells, prepareSweep, sweep, type PreparedSweep } from '../../../src/launch/sweep/experiment.js';
+import { claimRun } from '../../../src/run/claim.js';
+import { claimRequest } from '../../../src/run/claim_request.js';
+import { RunPaths } from '../../../src/run/paths.js';
 import { testFolders } from '../../support/folder.js';
 import { FakeRunner, FakeView, settle } from './fakes.js';
 
@@ -57,3 +60,52 @@ it.each([
     expect(view.remarks).toEqual(remark === null ? [] : [expect.stringMatching(remark)]);
   },
 );
+
+it('starts a cell that failed with other settings from scratch, and no other, and counts it as failed', async () => {
+  const folder = newFolder();
+  const load = async (amount: number) => {
+    const file = join(folder, 'cells.json');
+    const base = {
+      run_name: 'cells',
+      base_exp_dir: join(folder, 'runs'),
+      task: 'external',
+      num_iterations: 5,
+      launch: { command: ['train', String(amount)] },
+    };
+    const axes = {
+      cell: Object.fromEntries(['failed', 'stopped', 'done'].map((name) => [name, { seed: name.length }])),
+    };
+    writeFileSync(file, JSON.stringify({ name: 'cells', base, axes }));
+    return loadExperiment({ file });
+  };
+  const limits = { maxParallel: null, retries: 0, failFast: false, budget: null };
+  const before = await load(1);
+  for (const { run_name, config } of before.cells) {
+    const handle = claimRun(claimRequest(config, { command: [], versions: {}, devices: [], parents: [] }));
+    if (handle.kind === 'finished') throw new Error('it is finished already');
+    const state = ({ failed: 'failed', stopped: 'interrupted', done: 'finished' } as const)[
+      run_name.split('-')[1] as 'failed' | 'stopped' | 'done'
+    ];
+    handle.setState({ state, iteration: state === 'finished' ? 5 : 2 });
+    writeFileSync(join(handle.paths.dir, 'mark'), '');
+    handle.release();
+  }
+  const after = await load(2);
+  expect(chooseCells(after, { only: null, failed: true }).map(({ run_name }) => run_name)).toEqual([
+    'cells__cell-failed',
+  ]);
+  const runner = new FakeRunner();
+  const view = new HearingView();
+  const all = { only: null, failed: false };
+  const swept = sweep(prepareSweep(after, all, limits), runner, view, new AbortController().signal);
+  await settle();
+  expect(runner.names).toEqual(['cells__cell-failed']);
+  const paths = new RunPaths(join(folder, 'runs'), 'cells__cell-failed');
+  expect(existsSync(paths.dir)).toBe(false);
+  expect(existsSync(join(`${paths.dir}.old-1`, 'mark'))).toBe(true);
+  expect(view.remarks).toContainEqual(expect.stringContaining('starts from scratch'));
+  runner.attempts[0].end();
+  const { runs } = await swept;
+  expect(runs.find(({ run_name }) => run_name === 'cells__cell-stopped')).toMatchObject({ state: 'failed' });
+  expect(runs.find(({ run_name }) => run_name === 'cells__cell-done')).toMatchObject({ state: 'failed' });
+});

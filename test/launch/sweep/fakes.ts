@@ -109,6 +109,10 @@ export class FakeWorld implements RunWorld {
     this.stopped.push(config.settings.run_name);
   }
 
+  setAsideOutdated(): null {
+    return null;
+  }
+
   metricAt(config: LoadedConfig): number | null {
     return this.values.get(config.settings.run_name) ?? null;
   }
