@@ -12,6 +12,15 @@ export interface MeanDifference extends Estimate {
   readonly n: number;
 }
 
+/** A difference of fewer standard errors than this may be noise. */
+export const CLEAR_ERRORS = 2;
+
+/** Whether a difference is more than noise usually gives; `unknown` without an error. The one rule of pages and reports. */
+export function significanceOf({ mean, stderr }: Estimate): 'clear' | 'noise' | 'unknown' {
+  if (stderr === null || Number.isNaN(stderr)) return 'unknown';
+  return mean === 0 || Math.abs(mean) < CLEAR_ERRORS * stderr ? 'noise' : 'clear';
+}
+
 /** Null of an empty list. */
 export function meanDifference(differences: readonly number[]): MeanDifference | null {
   const n = differences.length;

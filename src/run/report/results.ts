@@ -1,5 +1,5 @@
 /** The result table of an experiment: its runs' held-out numbers, averaged over seeds, best cell first. */
-import { meanDifference, type MeanDifference } from '../../core/estimate.js';
+import { meanDifference, significanceOf, type MeanDifference } from '../../core/estimate.js';
 import { spreadOf, type Spread } from '../../core/statistics.js';
 import { termName } from '../../rewards/score/choice.js';
 import { measureScale, highestValueOf, rewardScale } from '../../rewards/score/identity.js';
@@ -7,7 +7,7 @@ import { measureTerms, type MeasureTerm } from '../../rewards/score/settings.js'
 import type { ReadSettings } from '../../schema/mark.js';
 import type { promptScores } from './measures.js';
 import { pairedByPrompt, whereMeasured } from './measures.js';
-import type { BeforeAfter, HeldOutScale, MeasuredHeldOut, RunReport } from './read.js';
+import type { BeforeAfter, HeldOutChange, HeldOutScale, MeasuredHeldOut, RunReport } from './read.js';
 
 /** The axis that is averaged over. */
 const SEED_AXIS = 'seed';
@@ -35,7 +35,7 @@ export interface PairedDifference extends MeanDifference {
 export interface CellNumber {
   readonly before: Spread | null;
   readonly after: Spread | null;
-  /** Difference from the baseline cell; null if there is none, or no seed that both have. */
+  /** Difference from the baseline cell or, in an experiment without a baseline, from the best; null if there is none, or no seed that both have. */
   readonly difference: PairedDifference | null;
 }
 
@@ -74,6 +74,8 @@ export interface Results {
   readonly measure_argument: string | null;
   /** Why there are no differences by the further measures. */
   readonly also_incomparable: readonly string[];
+  /** Runs of the best cell whose greedy answers became worse, if the table shows sampled ones. */
+  readonly greedy_fell: readonly string[];
   readonly baseline: Readonly<Record<string, string>> | null;
   /** Best first, cells without a number last; in the order of the matrix if they cannot be compared. */
   readonly cells: readonly ResultCell[];
@@ -94,6 +96,8 @@ interface Column {
   /** The manner in which it was sampled; null for a loss. */
   readonly manner: string | null;
   readonly of: (run: ResultRun) => BeforeAfter<number> | null;
+  /** The same number of greedy answers; null if there is none. */
+  readonly greedyOf: (run: ResultRun) => HeldOutChange | null;
   /** Why the cells' numbers do not measure the same thing; null if they do. */
   readonly incomparable: string | null;
   /** The measure to read a run's per-prompt scores by; null for the reward. */
@@ -137,7 +141,8 @@ export function tabulate(
             ),
     };
   };
-  const cells = [...groups.values()].map((members): ResultCell => ({
+  const membersOf = new Map<ResultCell, readonly ResultRun[]>();
+  const cellOf = (members: readonly ResultRun[]): ResultCell => ({
     axes: withoutSeed(members[0].axes),
     is_baseline: partner(members[0]) === members[0],
     ...numberOf(members, first),
@@ -145,9 +150,20 @@ export function tabulate(
     reward:
       members.flatMap(({ settings }) => (settings === null ? [] : (rewardScale(settings)?.label ?? [])))[0] ?? null,
     runs: members.map((run) => valueOf(run, first)),
-  }));
-  const evaluated = first !== undefined && finished.some((run) => first.of(run) !== null);
+  });
+  for (const members of groups.values()) membersOf.set(cellOf(members), members);
   const lessIsBetter = first?.lessIsBetter ?? false;
+  const unsorted = [...membersOf.keys()];
+  const cells = incomparable === null ? sorted(unsorted, lessIsBetter) : unsorted;
+  const best = incomparable === null && cells[0]?.after != null ? (membersOf.get(cells[0]) ?? []) : [];
+  const bestBySeed = new Map(best.map((run) => [run.axes[SEED_AXIS] ?? null, run]));
+  /** Without a baseline, a cell with its difference from the best one. */
+  const compared = (cell: ResultCell): ResultCell => {
+    if (base !== null || best.length === 0 || cell === cells[0] || first === undefined) return cell;
+    const pairs = (membersOf.get(cell) ?? []).map((run) => [run, bestBySeed.get(run.axes[SEED_AXIS] ?? null)] as const);
+    return { ...cell, difference: differenceOf(pairs, first) };
+  };
+  const evaluated = first !== undefined && finished.some((run) => first.of(run) !== null);
   return {
     experiment,
     metric: evaluated ? first.metric : null,
@@ -161,8 +177,12 @@ export function tabulate(
         : finished.filter((run) => first === undefined || first.of(run) === null).map(({ run_name }) => run_name),
     measure_argument: measure.length === 0 ? null : argumentOf(measure[0]),
     also_incomparable: incomparable === null ? columns.slice(1).flatMap((column) => column.incomparable ?? []) : [],
+    greedy_fell:
+      first?.manner === 'sampled'
+        ? best.filter((run) => fell(first.greedyOf(run))).map(({ run_name }) => run_name)
+        : [],
     baseline: base,
-    cells: incomparable === null ? sorted(cells, lessIsBetter) : cells,
+    cells: cells.map(compared),
   };
 }
 
@@ -190,6 +210,7 @@ function rewardColumn(finished: readonly ResultRun[], runs: readonly ResultRun[]
       lessIsBetter: metric.lessIsBetter,
       manner,
       of: ({ report }) => (report === null || report.heldout.metric !== metric.name ? null : report.heldout),
+      greedyOf: ({ report }) => report?.heldout.greedy ?? null,
       incomparable: metric.lessIsBetter ? null : whyRewardsDiffer(runs),
       measureOf: () => null,
     },
@@ -215,9 +236,19 @@ function measureColumn(term: MeasureTerm, finished: readonly ResultRun[], runs: 
       const { before, after } = found(run)?.[manner] ?? { before: null, after: null };
       return before === null && after === null ? null : { before: before?.mean ?? null, after: after?.mean ?? null };
     },
+    greedyOf: (run) => found(run)?.greedy ?? null,
     incomparable: whyJudgesDiffer(term, runs),
     measureOf: (run) => found(run) ?? null,
   };
+}
+
+/** Whether a number became worse by more than noise usually gives. */
+function fell(change: HeldOutChange | null): boolean {
+  if (change?.before == null || change.after == null) return false;
+  const { before, after } = change;
+  const stderr = before.stderr === null || after.stderr === null ? null : Math.hypot(before.stderr, after.stderr);
+  const difference = change.change ?? { mean: after.mean - before.mean, stderr };
+  return difference.mean < 0 && significanceOf(difference) === 'clear';
 }
 
 /** A measure that asks the run's judge is not the same number under another judge. */
@@ -344,6 +375,8 @@ export function verdictOf(results: Pick<Results, 'cells' | 'baseline' | 'incompa
   if (against === null) return { winner, against, to_baseline: false, difference: null };
   // A single seed's difference is already known prompt by prompt.
   if (toBaseline) return { winner, against, to_baseline: true, difference: winner.difference };
+  const own = results.baseline === null || baselineOf(against, results) === winner ? against.difference : null;
+  if (own !== null) return { winner, against, to_baseline: false, difference: { ...own, mean: -own.mean } };
   const bySeed = new Map(against.runs.map(({ seed, after }) => [seed, after]));
   const pairs = winner.runs.map(({ seed, after }) => [after, bySeed.get(seed) ?? null] as const);
   return { winner, against, to_baseline: false, difference: paired(pairs) };

@@ -67,7 +67,11 @@ export function resultCaption(results: Results, arranged: 'by_result' | 'by_axes
   ];
   const difference = results.baseline === null ? '' : `; differences are paired ${ways.join(', or ')}`;
   const others = results.also_incomparable.map((why) => `; ${why}`).join('');
-  return `held-out ${results.metric}${what} at the last evaluation${order}${seeds}${difference}${lacking}${others}`;
+  const fallen =
+    results.greedy_fell.length === 0
+      ? ''
+      : `; warning: the greedy answers of ${results.greedy_fell.join(', ')}, in the best cell, became worse than before training`;
+  return `held-out ${results.metric}${what} at the last evaluation${order}${seeds}${difference}${lacking}${others}${fallen}`;
 }
 
 /** The table as a Markdown document. */

@@ -1,4 +1,5 @@
 /** An experiment's cells as rows and columns. Pure. */
+import { CLEAR_ERRORS, significanceOf } from '../../core/estimate.js';
 import type { WireCell, WireMatrix } from '../wire.js';
 
 /** Which number a cell shows: the result of its finished runs, or the last held-out number of every run so far. */
@@ -61,12 +62,9 @@ export function valueOf(cell: WireCell, shown: Shown): number | null {
 /** How a cell's result compares with what it is measured against. */
 export type Standing = 'reference' | 'better' | 'worse' | 'level' | 'unknown';
 
-/** Differences below this many standard errors may be noise. */
-const ERRORS = 2;
-
 /**
- * Compares each cell with the baseline by its paired difference or, without a baseline, with the best cell by the errors of both means. A cell
- * without an error, as of a single seed, has the standing `unknown`. Nothing for cells whose numbers cannot be compared.
+ * Compares each cell by its paired difference, from the baseline or, without one, from the best cell. A cell whose difference has no error, as of a
+ * single seed, has the standing `unknown`. Nothing for cells whose numbers cannot be compared.
  */
 export function standingsOf({
   cells,
@@ -75,33 +73,20 @@ export function standingsOf({
 }: Pick<WireMatrix, 'cells' | 'less_is_better' | 'comparable'>): ReadonlyMap<WireCell, Standing> {
   if (!comparable) return new Map();
   const sign = less_is_better ? -1 : 1;
-  const judge = (gain: number, error: number | null): Standing => {
-    if (error === null) return 'unknown';
-    if (Math.abs(gain) < ERRORS * error || gain === 0) return 'level';
-    return gain > 0 ? 'better' : 'worse';
-  };
-  const known = cells.filter(({ mean }) => mean !== null);
   const based = cells.some(({ is_baseline }) => is_baseline);
+  const known = cells.filter(({ mean }) => mean !== null);
   const best = known.reduce<WireCell | null>(
     (found, cell) => (found === null || sign * ((cell.mean ?? 0) - (found.mean ?? 0)) > 0 ? cell : found),
     null,
   );
   const standing = (cell: WireCell): Standing => {
-    if (based) {
-      if (cell.is_baseline) return 'reference';
-      return cell.difference === null ? 'unknown' : judge(sign * cell.difference.mean, cell.difference.stderr);
-    }
-    if (cell === best || best === null) return 'reference';
-    const errors = [cell, best].map(errorOf);
-    const error = errors.includes(null) ? null : Math.hypot(...errors.map((one) => one ?? 0));
-    return judge(sign * ((cell.mean ?? 0) - (best.mean ?? 0)), error);
+    if (based ? cell.is_baseline : cell === best) return 'reference';
+    if (cell.difference === null) return 'unknown';
+    const significance = significanceOf(cell.difference);
+    if (significance !== 'clear') return significance === 'noise' ? 'level' : 'unknown';
+    return sign * cell.difference.mean > 0 ? 'better' : 'worse';
   };
   return new Map(known.map((cell) => [cell, standing(cell)]));
-}
-
-/** The standard error of a cell's mean over its seeds; null for a single seed. */
-function errorOf({ std, n }: WireCell): number | null {
-  return std === null || n < 2 ? null : std / Math.sqrt(n);
 }
 
 /** What the colours of standings mean, for a legend; those of `present` alone. */
@@ -109,9 +94,9 @@ export function legendOf(present: ReadonlySet<Standing>, based: boolean): readon
   const than = based ? 'the baseline' : 'the best';
   const meanings: Readonly<Record<Standing, string>> = {
     reference: based ? 'baseline' : 'best mean',
-    better: `better than ${than}, by ${ERRORS} standard errors or more`,
-    level: `within ${ERRORS} standard errors of ${than}`,
-    worse: `worse than ${than}, by ${ERRORS} standard errors or more`,
+    better: `better than ${than}, by ${CLEAR_ERRORS} standard errors or more`,
+    level: `within ${CLEAR_ERRORS} standard errors of ${than}`,
+    worse: `worse than ${than}, by ${CLEAR_ERRORS} standard errors or more`,
     unknown: 'no standard error: a single seed',
   };
   return (Object.entries(meanings) as [Standing, string][]).filter(([standing]) => present.has(standing));

@@ -168,6 +168,7 @@ function Matrix({
                     cell={cell}
                     shown={shown}
                     standing={shown === 'result' ? (standings.get(cell) ?? null) : null}
+                    than={data.cells.some(({ is_baseline }) => is_baseline) ? 'the baseline' : 'the best'}
                     picked={picked.includes(nameOf(cell))}
                     onPick={(on) => pick(nameOf(cell), on)}
                   />
@@ -185,6 +186,7 @@ function MatrixCell({
   cell,
   shown,
   standing,
+  than,
   picked,
   onPick,
 }: {
@@ -192,6 +194,8 @@ function MatrixCell({
   readonly shown: Shown;
   /** Null for numbers that are no results. */
   readonly standing: Standing | null;
+  /** The cell that its difference is from, in words. */
+  readonly than: string;
   readonly picked: boolean;
   readonly onPick: (on: boolean) => void;
 }): JSX.Element {
@@ -219,7 +223,7 @@ function MatrixCell({
         {shown === 'result' && difference !== null && (
           <span class="note">
             {difference.mean >= 0 && '+'}
-            {showMean(difference.mean, difference.stderr)} against the baseline
+            {showMean(difference.mean, difference.stderr)} against {than}
           </span>
         )}
       </div>

@@ -1,6 +1,7 @@
 /** The report of an experiment: what won by how much, and the results that led there. */
 import { basename } from 'node:path';
 import { RunError } from '../../core/errors.js';
+import { CLEAR_ERRORS, significanceOf } from '../../core/estimate.js';
 import { readRecord } from '../../run/record.js';
 import type { ExperimentReport, ExperimentRun } from '../../run/report/experiment.js';
 import { showScale, signedEstimate } from '../../run/report/numbers.js';
@@ -71,9 +72,6 @@ export async function experimentReport(report: ExperimentReport): Promise<WireRe
   };
 }
 
-/** Differences of fewer standard errors may be noise. */
-const CLEAR = 2;
-
 /** The winner's baseline cell; without one the second best, which the winner is compared with. */
 function baseOf({ results }: ExperimentReport, cells: readonly Cell[], verdict: Verdict | null): Cell | null {
   const own = verdict === null ? null : baselineOf(verdict.winner, results);
@@ -107,13 +105,15 @@ function facts({ record, results }: ExperimentReport, base: Cell | null, verdict
           value: results.incomparable === null ? 'none yet' : 'none',
           more: capitalised(results.incomparable ?? resultCaption(results)),
         }
-      : winnerFact(verdict, cellName(verdict.winner, record.experiment), shown(verdict.winner)),
+      : winnerFact(verdict, cellName(verdict.winner, record.experiment), shown(verdict.winner), results.greedy_fell),
     differenceFact(verdict, results),
   ];
 }
 
 /** The best cell is a winner only if its difference is more than noise may give. */
-function winnerFact(verdict: Verdict, name: string, numbers: string): WireFact {
+function winnerFact(verdict: Verdict, name: string, shown: string, fallen: readonly string[]): WireFact {
+  const warning = fallen.length === 0 ? '' : ` · greedy answers became worse in ${fallen.join(', ')}`;
+  const numbers = `${shown}${warning}`;
   if (isNoise(verdict)) {
     return { name: 'Winner', value: 'no clear winner', more: `${name} has the best mean: ${numbers}` };
   }
@@ -121,7 +121,7 @@ function winnerFact(verdict: Verdict, name: string, numbers: string): WireFact {
 }
 
 function isNoise({ difference }: Verdict): boolean {
-  return difference !== null && difference.stderr !== null && Math.abs(difference.mean) < CLEAR * difference.stderr;
+  return difference !== null && significanceOf(difference) === 'noise';
 }
 
 /** What the best cell may be called. */
@@ -154,7 +154,7 @@ function significanceInWords({ mean, stderr, n }: PairedDifference): string {
   const errors = Math.abs(mean) / stderr;
   if (stderr === 0) return 'All pairs agree exactly.';
   const few = n < 5 ? ', and so few pairs make the error itself uncertain' : '';
-  return `${errors.toFixed(1)} standard errors: ${errors < CLEAR ? 'no more than noise may give' : 'more than noise usually gives'}${few}.`;
+  return `${errors.toFixed(1)} standard errors: ${errors < CLEAR_ERRORS ? 'no more than noise may give' : 'more than noise usually gives'}${few}.`;
 }
 
 function axesOf(cells: ExperimentReport['record']['cells']): [string, string[]][] {

@@ -47,6 +47,33 @@ describe('the result table', () => {
     expect(both.runs[0]).toMatchObject({ seed: '1', outcome: 'queued', after: null });
   });
 
+  it('pairs seeds against the best cell where there is no baseline, as the verdict does', () => {
+    const results = tabulate('table', runs, null);
+    const [ground, viescore] = results.cells;
+    expect(ground.difference).toBeNull();
+    expect(viescore.difference).toMatchObject({ mean: expect.closeTo(-0.7, 12) as number, n: 2 });
+    expect(verdictOf(results)).toMatchObject({
+      to_baseline: false,
+      difference: { mean: expect.closeTo(0.7, 12) as number, stderr: expect.closeTo(0.2, 12) as number },
+    });
+  });
+
+  it('flags a best cell by sampled answers whose greedy ones became worse', () => {
+    const greedy = (before: number, after: number, stderr: number | null) => ({
+      greedy: { before: { mean: before, stderr }, after: { mean: after, stderr } },
+    });
+    const best = { ...run({ kl: '0' }, 9), report: report(4, 9, greedy(4, 1, 0.5) as never) };
+    const fell = tabulate('table', [best, run({ kl: '1' }, 5)], null);
+    expect(fell.greedy_fell).toEqual(['kl-0']);
+    expect(resultCaption(fell)).toContain('warning: the greedy answers of kl-0, in the best cell, became worse');
+    for (const fine of [greedy(4, 3.5, 0.5), greedy(4, 1, null), greedy(1, 4, 0.1)]) {
+      const other = { ...best, report: report(4, 9, fine as never) };
+      expect(tabulate('table', [other, run({ kl: '1' }, 5)], null).greedy_fell).toEqual([]);
+    }
+    const second = { ...run({ kl: '1' }, 5), report: report(4, 5, greedy(4, 1, 0.5) as never) };
+    expect(tabulate('table', [run({ kl: '0' }, 9), second], null).greedy_fell).toEqual([]);
+  });
+
   it('compares the winner with the cell that differs from it in what the baseline names alone', () => {
     const cells = [
       run({ kl: '0', lr: 'high' }, 9),

@@ -49,7 +49,6 @@ it('shows results, or what there is so far', () => {
 
 describe('a cell stands', () => {
   const base = { less_is_better: false, comparable: true };
-  const seeds = (mean: number | null, std: number | null, n = 4): WireCell => ({ ...cell({}, mean), std, n });
   const paired = (mean: number, stderr: number | null): WireCell => ({
     ...cell({}, 1),
     difference: { mean, stderr, n: 3 },
@@ -73,11 +72,18 @@ describe('a cell stands', () => {
     expect(standingsOf({ ...base, cells, comparable: false }).size).toBe(0);
   });
 
-  it('by the errors of both means from the best cell, without a baseline', () => {
-    // Each mean has the error 3 / sqrt(4); the difference of two has 1.5 * sqrt(2) = 2.12.
-    const cells = [seeds(10, 3), seeds(6, 3), seeds(5.7, 3), seeds(9, 3, 1), seeds(null, null)];
+  it('by its paired difference from the best cell, without a baseline', () => {
+    const cells = [cell({}, 10), paired(-1.9, 1), paired(-2, 1), paired(-1, null), cell({}, 5), paired(0, 0), cell({})];
     const found = standingsOf({ ...base, cells });
-    expect(cells.map((one) => found.get(one))).toEqual(['reference', 'level', 'worse', 'unknown', undefined]);
+    expect(cells.map((one) => found.get(one))).toEqual([
+      'reference',
+      'level',
+      'worse',
+      'unknown',
+      'unknown',
+      'level',
+      undefined,
+    ]);
     expect(legendOf(new Set(found.values()), false).map(([, meaning]) => meaning)).toEqual([
       'best mean',
       'within 2 standard errors of the best',
