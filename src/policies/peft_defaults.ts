@@ -1,4 +1,4 @@
-/** Written by scripts/fixtures/peft_defaults.py: the keys of a LoRA adapter's adapter_config.json, with peft's defaults. */
+/** Written by test/fixture_scripts/peft_defaults.py: the keys of a LoRA adapter's adapter_config.json, with peft's defaults. */
 export const PEFT_VERSION = '0.21.2';
 
 export const peftDefaults = {

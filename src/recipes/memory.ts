@@ -11,7 +11,7 @@ const PROCESS_BYTES = 300 * 2 ** 20;
 export const FLOAT = 4;
 /** Weights, gradient, a later micro-batch's gradient, the engine's output of one, and the optimizer's two moments. */
 const COPIES_TRAINED = 6;
-/** What a packed copy of weights takes, relative to the weights. This and the next two were fitted to peaks (`npm run bench -- plan-memory`). */
+/** What a packed copy of weights takes, relative to the weights. This and the next two were fitted to measured peaks. */
 export const PACKED = 1.2;
 /** Bytes of a number held in half precision. */
 export const HALF = 2;
@@ -41,8 +41,8 @@ const ACTIVATIONS_PER_WIDTH = 14;
  */
 const INPUTS_OF_PRODUCTS = { width: 3, inner: 1 };
 /**
- * Layers that are live at once besides what is kept: the gradients of the current layer and, if it is recomputed, its values. `npm run bench --
- * memory` measures this: peaks grow with the context as predicted, to within a tenth.
+ * Layers that are live at once besides what is kept: the gradients of the current layer and, if it is recomputed, its values. Measured
+ * peaks grow with the context as predicted, to within a tenth.
  */
 const LIVE_LAYERS = { kept: 1, computedAgain: 3 };
 /** Vocabulary of the tiny world, for a policy with random weights whose tokenizer is made with the data. */
@@ -192,7 +192,7 @@ export interface DecoderWork {
 }
 
 /**
- * Bytes of a process that trains a decoder, or an adapter of it: see `trainingBytes`, with what it holds to sample. `npm run bench -- plan-memory` compares this with
+ * Bytes of a process that trains a decoder, or an adapter of it: see `trainingBytes`, with what it holds to sample. It was compared with
  * the peaks of runs.
  */
 export function decoderBytes(
@@ -294,7 +294,7 @@ export function keptPictures(
 
 /**
  * Values kept per token, block and unit of width for the backward pass: modulation, attention and a feed-forward layer four widths wide. Fitted to the
- * differences between the peaks of `npm run bench -- memory`.
+ * differences between measured peaks.
  */
 const FLOW_ACTIVATIONS_PER_WIDTH = 32;
 

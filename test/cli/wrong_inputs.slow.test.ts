@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { complaint, fuzzInputs, type CaseResult } from '../../scripts/fuzz/inputs.js';
+import { complaint, fuzzInputs, type CaseResult } from '../fuzz/inputs.js';
 import { testFolder } from '../support/folder.js';
 
 const folder = testFolder('wrong-inputs');

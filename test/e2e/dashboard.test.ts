@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import axe from 'axe-core';
 import type { Browser, BrowserContext, Page } from 'playwright-core';
 import { afterAll, afterEach, beforeAll, describe, expect, inject, it } from 'vitest';
-import { writeMadeEpisodes, writeRun } from '../../scripts/bench/made_runs.js';
+import { writeMadeEpisodes, writeRun } from '../web/made_runs.js';
 import { lockExperiment } from '../../src/launch/sweep/lock.js';
 import { noBrowser, openBrowser } from '../support/browser.js';
 import { Place, RL, START, until, type Live } from './editrl.js';

@@ -13,7 +13,7 @@ import {
 import { join } from 'node:path';
 import { gzipSync } from 'node:zlib';
 import { afterAll, beforeAll, expect, it } from 'vitest';
-import { writeMadeEpisodes, writeRun } from '../../scripts/bench/made_runs.js';
+import { writeMadeEpisodes, writeRun } from '../web/made_runs.js';
 import { RunPaths } from '../../src/run/paths.js';
 import type { WireRuns } from '../../src/web/wire.js';
 import { Place, sleep, until, type Live } from './editrl.js';

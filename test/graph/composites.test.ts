@@ -1,4 +1,4 @@
-/** Composites against PyTorch; scripts/fixtures/graph_gradients.py makes the numbers. */
+/** Composites against PyTorch; test/fixture_scripts/graph_gradients.py makes the numbers. */
 import { readFileSync } from 'node:fs';
 import { expect, it } from 'vitest';
 import type { TensorData } from '../../src/engines/onnx/tensor_cell.js';

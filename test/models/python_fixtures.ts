@@ -1,4 +1,4 @@
-/** What scripts/fixtures/tokenizer_files.py wrote: small tokenizers, and what transformers makes of texts and conversations with them. */
+/** What test/fixture_scripts/tokenizer_files.py wrote: small tokenizers, and what transformers makes of texts and conversations with them. */
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import type { Message } from '../../src/models/chat/template.js';

@@ -1,4 +1,4 @@
-/** SmolLM2-135M-Instruct, a model that people have, against what transformers computes with it (scripts/fixtures/smollm2.py). */
+/** SmolLM2-135M-Instruct, a model that people have, against what transformers computes with it (test/fixture_scripts/smollm2.py). */
 import { existsSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { beforeAll, describe, expect, it } from 'vitest';

@@ -2,7 +2,7 @@ import { appendFileSync, mkdirSync, readFileSync, renameSync, writeFileSync } fr
 import { join } from 'node:path';
 import { gzipSync } from 'node:zlib';
 import { describe, expect, it } from 'vitest';
-import { writeMadeEpisodes, writeRun } from '../../scripts/bench/made_runs.js';
+import { writeMadeEpisodes, writeRun } from './made_runs.js';
 import type { RunPaths } from '../../src/run/paths.js';
 import { creditRecord } from '../../src/train/credit.js';
 import { episodesOf, PromptIndex, type EpisodesRequest } from '../../src/web/episodes.js';

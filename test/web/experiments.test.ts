@@ -1,7 +1,7 @@
 import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
-import { writeRun } from '../../scripts/bench/made_runs.js';
+import { writeRun } from './made_runs.js';
 import { must } from '../../src/core/errors.js';
 import { writeExperiment } from '../../src/run/experiment.js';
 import { cellOfName, listExperiments, matrixOf } from '../../src/web/experiments.js';

@@ -1,7 +1,7 @@
 import { appendFileSync, chmodSync, mkdirSync, renameSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, describe, expect, it, vi } from 'vitest';
-import { writeRun, type MadeRun } from '../../scripts/bench/made_runs.js';
+import { writeRun, type MadeRun } from './made_runs.js';
 import { submissionsDir, writeSubmission } from '../../src/launch/slurm/record.js';
 import { listKeys, listRuns, type RunsRequest } from '../../src/web/run_list.js';
 import { runOf, runPage } from '../../src/web/run_page.js';

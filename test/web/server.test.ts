@@ -12,7 +12,7 @@ import {
 import { hostname } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, describe, expect, it, vi } from 'vitest';
-import { writeMadeEpisodes, writeRun } from '../../scripts/bench/made_runs.js';
+import { writeMadeEpisodes, writeRun } from './made_runs.js';
 import { processStart } from '../../src/run/lock.js';
 import { readMetrics } from '../../src/run/metrics.js';
 import { compareRead } from '../../src/run/report/compare.js';

@@ -71,7 +71,7 @@ export function pipelineShape(pipeline: Pipeline): GraphsShape {
 
 /**
  * Values that decoding a picture holds at its peak for each pixel, relative to the channels of the decoder's largest pictures: that of FLUX's
- * autoencoder at 256 and at 512 pixels to a side, and that of Emu3's image tokenizer at 512 (`npm run bench -- emu3-vision`).
+ * autoencoder at 256 and at 512 pixels to a side, and that of Emu3's image tokenizer at 512.
  */
 const DECODED_PER_CHANNEL = 12;
 

@@ -1,17 +1,9 @@
 /** Video files for tests: every frame is of a grey of its own, and white in its upper left corner. */
 import { spawnSync } from 'node:child_process';
 import { readFileSync, writeFileSync } from 'node:fs';
-import { drawFrame, ffmpeg } from '../../../scripts/fuzz/video_bytes.js';
+import { drawFrame, ffmpeg } from '../../fuzz/video_bytes.js';
 
-export {
-  cutOff,
-  ffmpeg,
-  frameShown,
-  grey,
-  markCut,
-  markTurned,
-  whiteCorner,
-} from '../../../scripts/fuzz/video_bytes.js';
+export { cutOff, ffmpeg, frameShown, grey, markCut, markTurned, whiteCorner } from '../../fuzz/video_bytes.js';
 
 /** In CI a machine without ffmpeg fails; elsewhere tests that need it skip. */
 export const hasFfmpeg =

@@ -1,8 +1,8 @@
 import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
-import { KINDS } from '../../../scripts/fuzz/video_kinds.js';
-import { checkOddVideos, makeOddVideo, readOddVideo, type OddResult } from '../../../scripts/fuzz/videos.js';
+import { KINDS } from '../../fuzz/video_kinds.js';
+import { checkOddVideos, makeOddVideo, readOddVideo, type OddResult } from '../../fuzz/videos.js';
 import { testFolder } from '../../support/folder.js';
 import { hasFfmpeg } from './odd_files.js';
 

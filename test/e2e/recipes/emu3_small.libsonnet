@@ -1,4 +1,4 @@
-// The full size's configs with the small Emu3 of scripts/fixtures/emu3.py in the places of the published models and datasets. Its starts
+// The full size's configs with the small Emu3 of test/fixture_scripts/emu3.py in the places of the published models and datasets. Its starts
 // are trained instead of fetched.
 local emu3 = std.extVar('APP__EMU3');
 local list(split) = { path: emu3 + '/data/' + split + '/list/tokenized_datalist.json', coefficient: 1.0 };

@@ -5,7 +5,7 @@ import { openTokenizer } from '../../../src/models/tokenizer/open.js';
 import { tokenizerJson } from '../../../src/models/tokenizer/texts.js';
 import { testFolders } from '../../support/folder.js';
 
-// One vocabulary in both forms: the second is what transformers made of the first. scripts/fixtures/sd3_pipeline.py writes them.
+// One vocabulary in both forms: the second is what transformers made of the first. test/fixture_scripts/sd3_pipeline.py writes them.
 const [files, made] = ['tokenizer', 'tokenizer_2'].map((name) =>
   join(import.meta.dirname, '..', '..', 'policies', 'flow', 'fixtures', 'sd3', name),
 );

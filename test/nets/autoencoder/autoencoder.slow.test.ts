@@ -1,4 +1,4 @@
-/** Models that diffusers saved; scripts/fixtures/autoencoder.py makes them and what they are compared with. */
+/** Models that diffusers saved; test/fixture_scripts/autoencoder.py makes them and what they are compared with. */
 import { cpSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';

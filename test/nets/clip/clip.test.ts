@@ -1,4 +1,4 @@
-/** A model of transformers; scripts/fixtures/clip_training.py makes it and what it is compared with. */
+/** A model of transformers; test/fixture_scripts/clip_training.py makes it and what it is compared with. */
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';

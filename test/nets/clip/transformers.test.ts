@@ -1,4 +1,4 @@
-/** Models of transformers, computed from their own folders; scripts/fixtures/embedders.py makes them and what they are compared with. */
+/** Models of transformers, computed from their own folders; test/fixture_scripts/embedders.py makes them and what they are compared with. */
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { must } from '../../../src/core/errors.js';

@@ -1,4 +1,4 @@
-/** Emu3's vision tokenizer, computed from its own folders; scripts/fixtures/emu3_vision.py makes them and what they are compared with. */
+/** Emu3's vision tokenizer, computed from its own folders; test/fixture_scripts/emu3_vision.py makes them and what they are compared with. */
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { must } from '../../../src/core/errors.js';

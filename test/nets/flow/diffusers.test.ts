@@ -1,4 +1,4 @@
-/** Models that diffusers saved; scripts/fixtures/flow.py makes them and what they are compared with. */
+/** Models that diffusers saved; test/fixture_scripts/flow.py makes them and what they are compared with. */
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { describe, expect, it } from 'vitest';

@@ -1,4 +1,4 @@
-/** The models that transformers saved (scripts/fixtures/vision.py), their prompts with pictures, and what it computed. */
+/** The models that transformers saved (test/fixture_scripts/vision.py), their prompts with pictures, and what it computed. */
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';

@@ -1,4 +1,4 @@
-/** Edits under guidance against diffusers' pipelines; scripts/fixtures/edit_pipeline.py made what is expected. */
+/** Edits under guidance against diffusers' pipelines; test/fixture_scripts/edit_pipeline.py made what is expected. */
 import { join } from 'node:path';
 import { afterAll, describe, expect, it } from 'vitest';
 import type { Planes } from '../../../src/core/planes.js';

@@ -1,4 +1,4 @@
-/** A small Stable Diffusion 3 and a small FLUX as diffusers saves them; scripts/fixtures/sd3_pipeline.py makes them and what they are compared with. */
+/** A small Stable Diffusion 3 and a small FLUX as diffusers saves them; test/fixture_scripts/sd3_pipeline.py makes them and what they are compared with. */
 import { cpSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, it, vi } from 'vitest';

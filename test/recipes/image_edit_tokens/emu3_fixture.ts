@@ -1,4 +1,4 @@
-/** The small Emu3 that scripts/fixtures/emu3.py makes, and what Python makes of it. */
+/** The small Emu3 that test/fixture_scripts/emu3.py makes, and what Python makes of it. */
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import type { CodeGrid } from '../../../src/data/types.js';

@@ -1,4 +1,4 @@
-/** The image model of prompt_enhance from the folder of a small Stable Diffusion 3; scripts/fixtures/sd3_pipeline.py makes it. */
+/** The image model of prompt_enhance from the folder of a small Stable Diffusion 3; test/fixture_scripts/sd3_pipeline.py makes it. */
 import { cpSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { expect, it, vi } from 'vitest';

@@ -1,5 +1,5 @@
 import { expect, it } from 'vitest';
-import { fuzzJudgeTexts } from '../../../scripts/bench/fuzz_judge_texts.js';
+import { fuzzJudgeTexts } from './fuzz_judge_texts.js';
 
 /** The test that no text misleads the readers of judges' answers, over this many; `atLeast` of them are read, and as many refused, by each. */
 export function givesScoresOrAReason(texts: number, atLeast: number): void {

@@ -2,7 +2,7 @@
 import { afterEach, expect } from 'vitest';
 import { Faults, readFaultSpec } from '../../../src/tiny/judge/faults.js';
 import { startJudge, type RunningJudge } from '../../../src/tiny/judge/server.js';
-import { judgeUnderFaults, type Tally, type Trial } from '../../../scripts/bench/judge_faults.js';
+import { judgeUnderFaults, type Tally, type Trial } from './judge_faults.js';
 
 let judge: RunningJudge | null = null;
 afterEach(async () => {

@@ -1,4 +1,4 @@
-/** The fixtures' pictures: the same arithmetic as in scripts/fixtures/clip.py. */
+/** The fixtures' pictures: the same arithmetic as in test/fixture_scripts/clip.py. */
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import type { RgbImage } from '../../../../src/core/image.js';

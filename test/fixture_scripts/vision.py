@@ -1,0 +1,218 @@
+"""Makes the fixtures of test/nets/vision and test/models/pictures: small vision-language models of random weights as transformers saves
+them, what it computes with them, and pictures as its processors and Pillow resize and cut them.
+
+    python -m venv /tmp/torch && /tmp/torch/bin/pip install torch transformers pillow
+    /tmp/torch/bin/python test/fixture_scripts/vision.py
+"""
+
+import base64
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import torch
+import transformers
+from PIL import Image
+from transformers import AutoConfig, AutoModelForImageTextToText
+from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil, smart_resize
+
+TESTS = Path(__file__).resolve().parents[2] / "test"
+ROOT = TESTS / "nets" / "vision" / "fixtures"
+PICTURES = TESTS / "models" / "pictures" / "fixtures"
+
+TEXT = dict(
+    vocab_size=61,
+    hidden_size=32,
+    intermediate_size=48,
+    num_hidden_layers=2,
+    num_attention_heads=4,
+    num_key_value_heads=2,
+    max_position_embeddings=128,
+    bos_token_id=1,
+    eos_token_id=2,
+    pad_token_id=0,
+    rope_parameters=dict(rope_type="default", rope_theta=1000000.0, mrope_section=[1, 1, 2]),
+    initializer_range=0.3,
+)
+EYES = dict(depth=3, num_heads=2, patch_size=4, temporal_patch_size=2, spatial_merge_size=2, in_channels=3)
+IMAGE, VIDEO, START, END = 56, 57, 58, 59
+# model type: the settings of its encoder
+MODELS = {
+    "qwen2_vl": dict(embed_dim=16, hidden_size=32, mlp_ratio=2, initializer_range=0.3),
+    "qwen2_5_vl": dict(
+        hidden_size=16,
+        intermediate_size=24,
+        out_hidden_size=32,
+        window_size=16,
+        fullatt_block_indexes=[1],
+        tokens_per_second=2,
+        initializer_range=0.3,
+    ),
+}
+COLOURS = dict(image_mean=[0.5, 0.4, 0.3], image_std=[0.25, 0.3, 0.35])
+LIMITS = dict(min_pixels=8 * 8 * 2, max_pixels=8 * 8 * 12)
+# The pictures of the two prompts: kind, width and height before resizing, number of frames, seconds per frame.
+PROMPTS = [
+    [("image", 21, 30, 1, 0.0), ("image", 9, 14, 1, 0.0)],
+    [("video", 26, 14, 5, 0.65)],
+]
+
+
+def text64(array: np.ndarray) -> str:
+    return base64.b64encode(np.ascontiguousarray(array).tobytes()).decode()
+
+
+def resized_by_pillow(frame: np.ndarray, size: tuple[int, int]) -> np.ndarray:
+    """Resizes to (width, height), columns before rows, as Pillow did up to version 12; later versions take rows first if they shrink more."""
+    columns = Image.fromarray(frame).resize((size[0], frame.shape[0]), Image.Resampling.BICUBIC)
+    return np.asarray(columns.resize(size, Image.Resampling.BICUBIC))
+
+
+def patches_of(frames: np.ndarray) -> tuple[np.ndarray, list[int]]:
+    """Resized frames [T, H, W, 3] of bytes as pixel_values, in the order that transformers' video processor documents."""
+    x = (frames.astype(np.float64) / 255 - COLOURS["image_mean"]) / np.array(COLOURS["image_std"])
+    if len(x) % 2:
+        x = np.concatenate([x, x[-1:]])
+    t, h, w, _ = x.shape
+    grid = [t // 2, h // 4, w // 4]
+    x = x.transpose(0, 3, 1, 2).reshape(grid[0], 2, 3, grid[1] // 2, 2, 4, grid[2] // 2, 2, 4)
+    x = x.transpose(0, 3, 6, 4, 7, 2, 1, 5, 8)
+    return x.reshape(-1, 3 * 2 * 16).astype(np.float32), grid
+
+
+def prompts() -> list[dict]:
+    random = np.random.default_rng(7)
+    processor = Qwen2VLImageProcessorPil(patch_size=4, merge_size=2, **LIMITS, **COLOURS)
+    made = []
+    for pictures in PROMPTS:
+        ids, kinds, given = [int(x) for x in random.integers(3, 55, 4)], [0] * 4, []
+        for kind, width, height, count, seconds in pictures:
+            raw = random.integers(0, 256, (count, height, width, 3), dtype=np.uint8)
+            # With noise alone, a flipped or rotated picture would not be noticed.
+            raw[:, : height // 2] //= 3
+            size = smart_resize(height, width, 8, LIMITS["min_pixels"], LIMITS["max_pixels"])
+            frames = np.stack([resized_by_pillow(f, size[::-1]) for f in raw])
+            pixels, grid = patches_of(frames if kind == "video" else np.repeat(frames, 2, 0))
+            if kind == "image":
+                out = processor(images=[Image.fromarray(raw[0])], return_tensors="np")
+                assert out["image_grid_thw"].tolist() == [grid]
+                assert np.abs(out["pixel_values"] - pixels).max() < 1e-5
+            tokens = grid[0] * grid[1] * grid[2] // 4
+            ids += [START] + [IMAGE if kind == "image" else VIDEO] * tokens + [END] + [int(x) for x in random.integers(3, 55, 2)]
+            kinds += [0] + [1 if kind == "image" else 2] * tokens + [0] * 3
+            given.append(
+                dict(
+                    kind=kind,
+                    width=width,
+                    height=height,
+                    secondsPerFrame=seconds,
+                    raw=[text64(frame) for frame in raw],
+                    grid=grid,
+                    pixels=text64(pixels),
+                )
+            )
+        answers = random.integers(3, 55, (2, 5)).tolist()
+        made.append(dict(ids=ids, kinds=kinds, pictures=given, answers=answers))
+    return made
+
+
+def inputs_of(prompt: dict, answer: list[int]) -> dict:
+    ids = torch.tensor([prompt["ids"] + answer])
+    out = dict(
+        input_ids=ids,
+        attention_mask=torch.ones_like(ids),
+        mm_token_type_ids=torch.tensor([prompt["kinds"] + [0] * len(answer)]),
+    )
+    for kind, pixels, grid in [
+        ("image", "pixel_values", "image_grid_thw"),
+        ("video", "pixel_values_videos", "video_grid_thw"),
+    ]:
+        some = [p for p in prompt["pictures"] if p["kind"] == kind]
+        if some:
+            flat = [np.frombuffer(base64.b64decode(p["pixels"]), np.float32).reshape(-1, 96) for p in some]
+            out[pixels] = torch.tensor(np.concatenate(flat))
+            out[grid] = torch.tensor([p["grid"] for p in some])
+    return out
+
+
+def main() -> None:
+    given = prompts()
+    for seed, (kind, eyes) in enumerate(MODELS.items()):
+        torch.manual_seed(seed)
+        config = AutoConfig.for_model(
+            kind,
+            text_config=TEXT,
+            vision_config={**EYES, **eyes},
+            image_token_id=IMAGE,
+            video_token_id=VIDEO,
+            vision_start_token_id=START,
+            vision_end_token_id=END,
+            tie_word_embeddings=False,
+        )
+        model = AutoModelForImageTextToText.from_config(config, attn_implementation="eager").eval()
+        for name, value in model.named_parameters():
+            if "norm" in name or "bias" in name or "ln_q" in name:
+                value.data.add_(0.2 * torch.randn_like(value))
+        folder = ROOT / kind
+        shutil.rmtree(folder, ignore_errors=True)
+        model.save_pretrained(folder)
+        (folder / "generation_config.json").unlink(missing_ok=True)
+        loss = torch.zeros(())
+        logits, hidden = [], []
+        for prompt in given:
+            more = {}
+            if kind == "qwen2_5_vl":
+                more = dict(second_per_grid_ts=[2 * p["secondsPerFrame"] for p in prompt["pictures"] if p["kind"] == "video"] or None)
+            logits.append([])
+            for answer in prompt["answers"]:
+                model.model.rope_deltas = None
+                inputs = inputs_of(prompt, answer)
+                features = model.model(**inputs, **more).last_hidden_state
+                hidden.append(text64(features[0].detach().numpy()))
+                rows = model.lm_head(features)[0, -len(answer) - 1 : -1]
+                logits[-1].append([[round(x, 6) for x in row] for row in rows.tolist()])
+                picked = rows.log_softmax(-1)[torch.arange(len(answer)), torch.tensor(answer)]
+                loss = loss - picked.sum()
+        loss.backward()
+        gradients = {
+            name: text64(value.grad.numpy())
+            for name, value in model.named_parameters()
+            if value.grad is not None and (name.startswith("model.visual") or "layers.0.self_attn" in name or "embed_tokens" in name)
+        }
+        expected = dict(
+            transformers=transformers.__version__, logits=logits, hidden=hidden, loss=loss.item(), gradients=gradients
+        )
+        (folder / "expected.json").write_text(json.dumps(expected) + "\n")
+    ROOT.mkdir(parents=True, exist_ok=True)
+    (ROOT / "prompts.json").write_text(json.dumps(dict(limits=LIMITS, colours=COLOURS, prompts=given)) + "\n")
+
+    PICTURES.mkdir(parents=True, exist_ok=True)
+    random = np.random.default_rng(3)
+    sizes = [((17, 11), (34, 22)), ((40, 31), (9, 14)), ((13, 29), (13, 8)), ((25, 25), (60, 7))]
+    resized = []
+    for before, after in sizes:
+        raw = random.integers(0, 256, (before[1], before[0], 3), dtype=np.uint8)
+        pillow = resized_by_pillow(raw, after)
+        native = torch.nn.functional.interpolate(
+            torch.tensor(raw).permute(2, 0, 1)[None], size=after[::-1], mode="bicubic", antialias=True
+        )[0].permute(1, 2, 0)
+        print("resize", before, after, "native uint8 differs by at most", int((native.int() - torch.tensor(pillow.copy()).int()).abs().max()),
+              "in", float((native != torch.tensor(pillow.copy())).float().mean()))
+        resized.append(dict(before=before, after=after, raw=text64(raw), pillow=text64(pillow)))
+    smart = [
+        dict(height=h, width=w, factor=f, min_pixels=low, max_pixels=high, expected=list(smart_resize(h, w, f, low, high)))
+        for h, w, f, low, high in [
+            (480, 640, 28, 3136, 1003520),
+            (42, 70, 28, 3136, 1003520),
+            (14, 98, 28, 784, 1003520),
+            (3000, 200, 28, 3136, 100000),
+            (10, 1900, 28, 3136, 12845056),
+            (32, 32, 8, 64, 4096),
+            (20, 12, 8, 64, 4096),
+        ]
+    ]
+    (PICTURES / "resized.json").write_text(json.dumps(dict(resized=resized, smart=smart)) + "\n")
+
+
+main()
