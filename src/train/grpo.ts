@@ -23,6 +23,7 @@ import {
   limitMetrics,
   hackMetrics,
   measureAnswer,
+  sameScoreMetrics,
   unscoredMetrics,
   type HackAlarms,
   type AnswerStatistics,
@@ -169,7 +170,11 @@ export class GrpoTraining<P extends Prompt, A extends Answer, H> implements Trai
       ...(draws.walk === null ? {} : { 'group/passed_over': draws.walk.passedOver }),
       ...(all.measured === null
         ? {}
-        : { ...unscoredMetrics(all.outcomes.flat()), ...hackMetrics(sampled, all.measured) }),
+        : {
+            ...unscoredMetrics(all.outcomes.flat()),
+            ...sameScoreMetrics(all.outcomes.flat()),
+            ...hackMetrics(sampled, all.measured),
+          }),
       ...(await secondOpinion()),
     };
     const times = watch.times();

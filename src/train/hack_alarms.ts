@@ -10,6 +10,8 @@ import { summariseUnscored } from '../rewards/score/iteration.js';
 import type { JudgeItem, Outcome } from '../rewards/score/types.js';
 import type { Metrics, MetricsLine } from '../run/metrics.js';
 import { promptKey, type Prompt } from '../scoring/task.js';
+import { termKinds } from '../rewards/terms/table.js';
+import type { TermKind } from '../rewards/terms/term.js';
 import { average, quantile } from '../core/statistics.js';
 import { wordMetrics, measureWords, type WordStatistics } from './word_statistics.js';
 
@@ -106,6 +108,28 @@ export function unscoredMetrics(outcomes: readonly Outcome[]): Record<string, nu
   return { 'hack/unscored': summariseUnscored(outcomes).fraction };
 }
 
+/** Judged answers of an iteration whose scores say something about the judge. */
+const LEAST_JUDGED = 16;
+
+/** `hack/same_score`: the largest share of judged answers that have all parts of their scores alike. Left out if fewer than 16 were judged. */
+export function sameScoreMetrics(outcomes: readonly Outcome[]): Record<string, number> {
+  const counts = new Map<string, number>();
+  for (const { kind, parts } of outcomes) {
+    const judged = kind === 'scored' ? Object.entries(parts).filter(([part]) => isJudged(part)) : [];
+    if (judged.length === 0) continue;
+    const scores = JSON.stringify(judged.sort(([a], [b]) => (a < b ? -1 : 1)));
+    counts.set(scores, (counts.get(scores) ?? 0) + 1);
+  }
+  const answers = [...counts.values()].reduce((sum, count) => sum + count, 0);
+  return answers < LEAST_JUDGED ? {} : { 'hack/same_score': Math.max(...counts.values()) / answers };
+}
+
+/** Whether a score part is of a term that asks a judge. */
+function isJudged(part: string): boolean {
+  const kinds: Readonly<Partial<Record<string, TermKind>>> = termKinds;
+  return kinds[part.split('/', 1)[0]]?.needs.judge === true;
+}
+
 interface AlarmKind {
   readonly label: string;
   /** What limits are relative to: the first value, its distance to 1, or nothing (they are in the statistic's own unit). */
@@ -163,6 +187,7 @@ export class HackAlarms {
   readonly #series: ReadonlyMap<AlarmName, Series>;
   /** The latest values of the KL. */
   readonly #kl: number[] = [];
+  #saidSame = false;
 
   /**
    * @param history what the run measured before, oldest first: a resumed run keeps its baseline and does not repeat a warning.
@@ -181,6 +206,7 @@ export class HackAlarms {
       this.#jump(metrics);
     }
     const latest = history.at(-1)?.metrics ?? {};
+    this.#saidSame = latest['hack/same_score'] === 1;
     this.#each((name, series) => (series.raised = latest[alarmMetric(name)] === 1));
   }
 
@@ -201,6 +227,14 @@ export class HackAlarms {
       raised[alarmMetric('kl')] = 1;
       this.warn(`iteration ${iteration}: alarm: ${jump}`);
     }
+    const isSame = metrics['hack/same_score'] === 1;
+    if (isSame) raised[alarmMetric('same_score')] = 1;
+    if (isSame && !this.#saidSame) {
+      this.warn(
+        `iteration ${iteration}: alarm: the judge gave every answer the same score, so nothing is learned from it; look at its replies, and run \`editrl judge exam\``,
+      );
+    }
+    this.#saidSame = isSame;
     return raised;
   }
 
@@ -257,6 +291,6 @@ function shownChange(change: number, of: AlarmKind['relativeTo']): string {
   return { value: percent, rest: `${percent} of what it lacked to 1`, unit: Math.abs(change).toFixed(3) }[of];
 }
 
-function alarmMetric(name: AlarmName | 'kl'): string {
+function alarmMetric(name: AlarmName | 'kl' | 'same_score'): string {
   return `alarm/${name}`;
 }

@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { alarms as alarmsSchema, type AlarmSettings } from '../../src/schema/alarms.js';
 import type { RgbImage } from '../../src/core/image.js';
-import type { JudgeItem } from '../../src/rewards/score/types.js';
+import type { JudgeItem, Outcome } from '../../src/rewards/score/types.js';
 import type { MetricsLine } from '../../src/run/metrics.js';
 import { readAlarms } from '../../src/run/report/alarms.js';
 import {
@@ -14,6 +14,7 @@ import {
   limitMetrics,
   measureAnswer,
   measureArtifact,
+  sameScoreMetrics,
 } from '../../src/train/hack_alarms.js';
 import { makeSmallWorld, smallSettings, type SmallWorld } from '../recipes/image_edit_tokens/small_world.js';
 import { onRanks } from './groups.js';
@@ -83,6 +84,32 @@ describe('an alarm', () => {
     ]);
     expect(watch('hack/unscored', [1]).raised).toEqual([1]);
     expect(watch('hack/unscored', [1], { unscored: { max: null } }).raised).toEqual([]);
+  });
+
+  it('stands while a judge gives every answer the same scores, and is said once', () => {
+    const { raised, said } = watch('hack/same_score', [0.9, 1, 1, 0.5, 1]);
+    expect(raised).toEqual([2, 3, 5]);
+    expect(said).toHaveLength(2);
+    expect(said[0]).toContain('iteration 2: alarm: the judge gave every answer the same score');
+  });
+
+  it('takes all parts of what a judge says, and nothing else', () => {
+    const judged = (success: number, other: number): Outcome => ({
+      kind: 'scored',
+      value: other,
+      normalised: other,
+      parts: { 'viescore/edit_success': success, 'viescore/overedit': 2, 'jpeg_size/kb': other },
+    });
+    const same = Array.from({ length: 16 }, (_, i) => judged(1, i / 16));
+    expect(sameScoreMetrics(same)).toEqual({ 'hack/same_score': 1 });
+    expect(sameScoreMetrics([...same.slice(0, 12), ...same.slice(0, 4).map(() => judged(3, 0))])).toEqual({
+      'hack/same_score': 0.75,
+    });
+    expect(sameScoreMetrics([...same.slice(1), unscored])).toEqual({});
+    const ruled = same.map(
+      () => ({ kind: 'scored', value: 0, normalised: 0, parts: { 'ocr/similarity': 0 } }) as const,
+    );
+    expect(sameScoreMetrics(ruled)).toEqual({});
   });
 
   it('takes the term with the most scores at a limit', () => {

@@ -3,7 +3,7 @@
  * server are tried only on request.
  */
 import type { LoadedConfig } from '../../config/load.js';
-import { ConfigError, DataError, type EditrlError } from '../../core/errors.js';
+import { ConfigError, DataError, EndpointError, type EditrlError } from '../../core/errors.js';
 import { openRecipeOf } from '../../recipes/open.js';
 import { isTrainable, rewardOf } from '../../recipes/settings.js';
 import type { JudgeAddress } from '../../rewards/judge/endpoints.js';
@@ -144,7 +144,8 @@ async function connect(
   if (judges.models.length === 0) return true;
   const address = (await askJudge?.(reward)) ?? null;
   if (address === null) return false;
-  await judges.open(reward, address, { maxWaitS: 0, sources, store: noStore });
+  // A run repeats requests that fail; a check has seen enough after one.
+  await judges.open({ ...reward, max_attempts: 1 }, address, { maxWaitS: 0, sources, store: noStore });
   return true;
 }
 
@@ -253,10 +254,29 @@ function keyOf(settings: TrainedSettings, reward: RewardSettings, leaves: (term:
   return JSON.stringify([task, data, base_exp_dir, prompt, environment, supervised, terms, reward.endpoint]);
 }
 
+/** An error if whoever was asked gave none of the answers a score: some, such as empty ones, are worth 0 without being asked about. */
+function withoutScores(name: string, tried: readonly TrialRow[]): EditrlError[] {
+  const outcomes = tried.flatMap(({ outcome }) => (outcome === null ? [] : [outcome]));
+  const unscored = outcomes.flatMap((outcome) => (outcome.kind === 'unscored' ? [outcome] : []));
+  const [first] = unscored;
+  if (first === undefined || outcomes.some((outcome) => outcome.kind === 'scored' && outcome.value > 0)) {
+    return [];
+  }
+  return [
+    new EndpointError(
+      `${unscored.length} of ${outcomes.length} answers tried got no score (${first.reason}), and no other more than 0: ${first.detail}`,
+      {
+        where: `reward term ${name}`,
+        next: 'Check the server that was asked; `editrl score CONFIG --deep` shows its answer to each row.',
+      },
+    ),
+  ];
+}
+
 /** One error for a term, with its first problem. */
 function wrongScores({ name, tried }: TermTrial): EditrlError[] {
   const problems = tried.flatMap(({ problem }) => problem ?? []);
-  if (problems.length === 0) return [];
+  if (problems.length === 0) return withoutScores(name, tried);
   const others = problems.length === 1 ? '' : ` (the first of ${problems.length} of ${tried.length} answers tried)`;
   return [
     new ConfigError(`${problems[0]}${others}`, {

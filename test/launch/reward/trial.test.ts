@@ -6,7 +6,7 @@ import type { LoadedConfig } from '../../../src/config/load.js';
 import { findObstacles } from '../../../src/launch/preflight/preflight.js';
 import { RewardTrials, rowsToScore, termsOf, tryTerm } from '../../../src/launch/reward/trial.js';
 import { isTrainable, rewardOf } from '../../../src/recipes/settings.js';
-import { InternalError, must } from '../../../src/core/errors.js';
+import { EndpointError, InternalError, must } from '../../../src/core/errors.js';
 import { loadEvaluated } from '../../config/evaluated.js';
 import { openAiError, scoresText, startStubJudge, stubModel } from '../../rewards/judge/stub_judge.js';
 import { testFolders } from '../../support/folder.js';
@@ -106,6 +106,30 @@ it('asks a judge first whether it is shown as many pictures as a row has', async
     await expect(tried(2)).rejects.toThrow('At most 3 image(s)');
   } finally {
     await stub.close();
+  }
+});
+
+it('is in the way where its judge answers, but gives no answer a score', async () => {
+  const replies = ['hm', '{"score": [7, 8]}'];
+  for (const text of replies) {
+    const stub = await startStubJudge(() => ({ kind: 'text', text }));
+    try {
+      const config = await runOf([], {
+        sets: [
+          'reward.terms=[{"name": "answer_judge", "weight": 1}]',
+          `reward.endpoint=${stub.url}`,
+          `reward.model=${stubModel}`,
+        ],
+      });
+      const trials = new RewardTrials(async () => ({ endpoint: stub.url, token: null }));
+      const [obstacle, ...others] = await trials.of([config]);
+      expect(others).toEqual([]);
+      expect(obstacle.error).toBeInstanceOf(EndpointError);
+      expect(obstacle.error.message).toMatch(/answers tried got no score \(unparsable\)/);
+      expect(obstacle.error.where).toBe('reward term answer_judge');
+    } finally {
+      await stub.close();
+    }
   }
 });
 
