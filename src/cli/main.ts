@@ -3,6 +3,7 @@
 import { realpathSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
 import yargs, { type Argv } from 'yargs';
+import { startInterpreter } from '../config/interpreter.js';
 import { EditrlError, UsageError } from '../core/errors.js';
 import { openFilesAdvice, saysTooManyFiles } from '../core/open_files.js';
 import { nearest } from '../core/nearest.js';
@@ -87,6 +88,9 @@ export const verbs: Readonly<Record<string, Entry>> = {
   doctor: { summary: 'what this machine has and lacks', load: async () => (await import('./doctor.js')).doctorVerb },
 };
 
+/** The verbs that evaluate Jsonnet. */
+const EVALUATING: ReadonlySet<string> = new Set(['run', 'sweep', 'plan', 'config', 'score']);
+
 /** Runs one command line (without `node` and the script) and returns its exit code. */
 export async function main(argv: readonly string[]): Promise<number> {
   const debug = argv.includes('--debug');
@@ -103,6 +107,8 @@ async function dispatch(argv: readonly string[]): Promise<number> {
   const [name, second] = (completing ? argv.slice(2) : argv).filter((word) => !word.startsWith('-'));
   const entry = name !== undefined && Object.hasOwn(verbs, name) ? verbs[name] : undefined;
   const outcome: { code: number } = { code: 0 };
+  // It starts while the verb is loaded, which takes longer.
+  if (name !== undefined && EVALUATING.has(name) && !completing) startInterpreter();
   const verb = await entry?.load();
   const parser = baseParser(argv, usageOf(name, second, verb));
   for (const verbName of listed()) {

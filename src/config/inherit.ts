@@ -11,10 +11,10 @@ import { importOf } from './jsonnet.js';
 const REACHES = 'reaches_parents';
 
 /** The Jsonnet expression of an overlay for a run itself, or for one that it starts from. */
-export function overlayOf(path: string, parent: boolean, imported = importOf(path)): string {
+export function overlayOf(path: string, parent: boolean): string {
   const refused = `${path}: ${REACHES}: found `;
   const noObject = `${path}: found an overlay that evaluates to `;
-  return `(local overlay = ${imported};
+  return `(local overlay = ${importOf(path)};
   local says = if std.isObject(overlay) && std.objectHasAll(overlay, '${REACHES}') then overlay.${REACHES} else true;
   if !std.isObject(overlay) then error ${JSON.stringify(noObject)} + std.type(overlay) + '; allowed: an object, which is merged over the config'
   else if !std.isBoolean(says) then error ${JSON.stringify(refused)} + std.manifestJsonMinified(says) + '; allowed: true or false'

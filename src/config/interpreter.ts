@@ -1,49 +1,44 @@
 /**
- * Runs Jsonnet in its own process: an expression may take any amount of memory and time, and a computing thread cannot be stopped. The process is
- * started for the first evaluation, kept while more follow, and ended when idle.
+ * Runs Jsonnet in its own process, with limits: an evaluation may take any amount of memory and time, and a computing thread cannot be stopped. One
+ * process serves one evaluation after the other. It ends with this one.
  */
 import { fork, type ChildProcess } from 'node:child_process';
-import { ConfigError, EngineError, InternalError, UsageError } from '../core/errors.js';
+import { ConfigError, EngineError, UsageError } from '../core/errors.js';
 import { interpreterProgram } from './interpreter_program.js';
 
-/** A message to the process. */
-export type ToInterpreter =
-  Evaluate | { readonly kind: 'answer'; readonly value: unknown } | { readonly kind: 'failure'; readonly text: string };
-
+/** What the process evaluates, and the resident memory that it may use, in bytes. */
 export interface Evaluate {
-  readonly kind: 'evaluate';
   readonly snippet: string;
   /** The snippet's name in Jsonnet's messages. */
   readonly name: string;
   /** `std.extVar`s. */
   readonly variables: Readonly<Record<string, string>>;
-  /** Names of `std.native`s, each taking one text, which the process requests by `call`. */
-  readonly natives: readonly string[];
-  /** Limits for the process's resident memory and its computing time. */
-  readonly limits: { readonly bytes: number; readonly ms: number };
+  readonly bytes: number;
 }
 
-/** A message from the process. Every `evaluate` is answered by one that is not a `call`; after `beyond` the process ends. */
-export type FromInterpreter =
-  | { readonly kind: 'call'; readonly native: string; readonly text: string }
-  /** The JSON text of the value, and the memory that the process now uses. */
-  | { readonly kind: 'value'; readonly text: string; readonly bytes: number }
-  | { readonly kind: 'refused'; readonly text: string }
-  | { readonly kind: 'unavailable'; readonly text: string }
-  | { readonly kind: 'beyond'; readonly what: 'memory' | 'time' };
+/** What the process answers: the JSON text of the value, or why there is none. After 'memory' it ends. */
+export interface Evaluated {
+  readonly kind: 'value' | 'refused' | 'unavailable' | 'memory';
+  readonly text: string;
+  /** The version of libjsonnet, such as `v0.20.0`. */
+  readonly version: string;
+  /** Resident memory, which libjsonnet does not give back. */
+  readonly bytes: number;
+}
 
 /** Jsonnet's own message. */
-export class JsonnetError extends Error {}
+export class JsonnetError extends Error {
+  /** @param version the version of libjsonnet, such as `v0.20.0` */
+  constructor(
+    message: string,
+    readonly version: string,
+  ) {
+    super(message);
+  }
+}
 
 /** An evaluation that took more than it may. */
 export class LimitError extends ConfigError {}
-
-export interface Expression extends Pick<Evaluate, 'snippet' | 'name' | 'variables'> {
-  /** The place named in errors that have none. */
-  readonly file: string;
-  readonly natives: Readonly<Record<string, (text: string) => unknown>>;
-  readonly limits: Limits;
-}
 
 export interface Limits {
   readonly megabytes: number;
@@ -51,11 +46,11 @@ export interface Limits {
 }
 
 const limitVariables = {
-  megabytes: { variable: 'EDITRL_JSONNET_MEMORY_MB', fallback: 4000 },
-  seconds: { variable: 'EDITRL_JSONNET_SECONDS', fallback: 120 },
+  megabytes: { variable: 'EDITRL_JSONNET_MEMORY_MB', fallback: 1000, found: 'MB of memory' },
+  seconds: { variable: 'EDITRL_JSONNET_SECONDS', fallback: 60, found: 's' },
 } as const;
 
-/** The limits of an evaluation, from the environment. Raises UsageError when a value is not a whole number. */
+/** The limits of an evaluation, from the environment. Raises UsageError for a value that is not a whole number. */
 export function limitsOf(environment: Readonly<Record<string, string | undefined>>): Limits {
   const limit = (of: keyof Limits): number => {
     const { variable, fallback } = limitVariables[of];
@@ -67,163 +62,94 @@ export function limitsOf(environment: Readonly<Record<string, string | undefined
   return { megabytes: limit('megabytes'), seconds: limit('seconds') };
 }
 
-/** An idle process is ended after this time. */
-const IDLE_MS = 1000;
-/** A process using more is not kept: libjsonnet does not free memory, and the next evaluation gets the whole limit. */
+let process_: ChildProcess | null = null;
+let turn: Promise<unknown> = Promise.resolve();
+
+/** Starts the process, so that it is ready when the first evaluation comes. */
+export function startInterpreter(): ChildProcess {
+  if (process_ !== null) return process_;
+  // Flags of this process, such as a debugger's port, are not passed on. In a group of its own Ctrl-C does not reach it.
+  const stdio = ['ignore', 'ignore', 'inherit', 'ipc'] as const;
+  const child = fork(interpreterProgram, [], { execArgv: [], stdio: [...stdio], detached: true });
+  const forget = (): void => {
+    if (process_ === child) process_ = null;
+  };
+  child.once('exit', forget).once('error', forget);
+  child.unref();
+  child.channel?.unref();
+  process_ = child;
+  return child;
+}
+
+/**
+ * The JSON text of an expression's value. `file` is named in errors without a place. Raises JsonnetError for everything that Jsonnet refuses,
+ * LimitError, ConfigError if Jsonnet crashes on the expression, and EngineError if the process cannot do its work.
+ */
+export function evaluateJsonnet(expression: Omit<Evaluate, 'bytes'>, limits: Limits, file: string): Promise<string> {
+  const evaluated = turn.then(() => evaluateNow(expression, limits, file));
+  turn = evaluated.catch(() => undefined);
+  return evaluated;
+}
+
+/** A process that uses more is not kept, so that the next evaluation has the whole limit. */
 const KEPT_BYTES = 200e6;
-/** Signals that mean the process crashed on its input. */
-const crashes: readonly (NodeJS.Signals | null)[] = ['SIGSEGV', 'SIGABRT', 'SIGBUS', 'SIGILL', 'SIGFPE'];
 
-export class Interpreter {
-  #child: ChildProcess | null = null;
-  /** Receives the process's answer. */
-  #hear: (said: Result) => void = () => undefined;
-  #idle: NodeJS.Timeout | undefined;
-  /** One evaluation at a time, so that it is clear which one takes too much. */
-  #turn: Promise<unknown> = Promise.resolve();
+/** Signals that mean that the process crashed on its input. */
+const crashes: readonly unknown[] = ['SIGSEGV', 'SIGABRT', 'SIGBUS', 'SIGILL', 'SIGFPE'];
 
-  /**
-   * The JSON text of an expression's value. Raises JsonnetError for everything that Jsonnet refuses, LimitError, ConfigError for an
-   * expression that Jsonnet breaks down over, what a native throws, and EngineError where the process cannot do its work.
-   */
-  evaluate(expression: Expression): Promise<string> {
-    const evaluated = this.#turn.then(() => this.#evaluate(expression));
-    this.#turn = evaluated.catch(() => undefined);
-    return evaluated;
-  }
-
-  async #evaluate({ file, snippet, name, variables, natives, limits }: Expression): Promise<string> {
-    const child = this.#ready();
-    const tell = (said: ToInterpreter): void => void child.send(said, () => undefined);
-    const thrown: Error[] = [];
-    const answer = (native: string, text: string): ToInterpreter => {
-      try {
-        return { kind: 'answer', value: natives[native](text) };
-      } catch (error) {
-        thrown.push(error instanceof Error ? error : new InternalError(String(error)));
-        return { kind: 'failure', text: 'a native function failed' };
-      }
+async function evaluateNow(expression: Omit<Evaluate, 'bytes'>, limits: Limits, file: string): Promise<string> {
+  const child = startInterpreter();
+  child.ref();
+  child.channel?.ref();
+  let beyond: keyof Limits | null = null;
+  let hear: (said: Evaluated) => void = () => undefined;
+  let end: (how: string) => void = () => undefined;
+  const onClose = (code: number | null, signal: NodeJS.Signals | null): void => end(signal ?? `exit code ${code}`);
+  const onError = (error: Error): void => end(error.message);
+  const ended = new Promise<string>((resolve) => (end = resolve));
+  const answered = new Promise<Evaluated>((resolve) => {
+    hear = (said) => {
+      if (said.kind === 'memory') beyond = 'megabytes';
+      else resolve(said);
     };
-    const { megabytes, seconds } = limits;
-    const result = await new Promise<Result>((resolve) => {
-      let beyond: FromInterpreter | null = null;
-      this.#hear = (said) => {
-        if (said.kind === 'call') tell(answer(said.native, said.text));
-        else if (said.kind === 'beyond') beyond = said;
-        // Waits for the end of a process that has reported a limit, so that nothing is left of it.
-        else resolve(beyond ?? said);
-      };
-      tell({
-        kind: 'evaluate',
-        snippet,
-        name,
-        variables,
-        natives: Object.keys(natives),
-        limits: { bytes: megabytes * 1e6, ms: seconds * 1000 },
-      });
-    });
-    this.#rest(child, result.kind === 'value' ? result.bytes : 0);
-    if (thrown.length > 0) throw thrown[0];
-    if (result.kind === 'value') return result.text;
-    throw failure(result, file, limits);
+  });
+  child.on('message', hear).once('close', onClose).once('error', onError);
+  const timer = setTimeout(() => {
+    beyond = 'seconds';
+    child.kill('SIGKILL');
+  }, limits.seconds * 1000);
+  child.send({ ...expression, bytes: limits.megabytes * 1e6 } satisfies Evaluate, () => undefined);
+  const result = await Promise.race([answered, ended]);
+  clearTimeout(timer);
+  child.off('message', hear).off('close', onClose).off('error', onError);
+  child.unref();
+  child.channel?.unref();
+  if (typeof result !== 'string' && result.bytes > KEPT_BYTES) {
+    process_ = null;
+    child.kill('SIGKILL');
   }
-
-  /** The process; it keeps this one alive while it works. */
-  #ready(): ChildProcess {
-    clearTimeout(this.#idle);
-    this.#child ??= this.#start();
-    this.#child.ref();
-    this.#child.channel?.ref();
-    return this.#child;
-  }
-
-  #start(): ChildProcess {
-    const child = fork(interpreterProgram, [], {
-      // Flags of this process, such as a debugger's port, must not be passed on.
-      execArgv: [],
-      serialization: 'advanced',
-      stdio: ['ignore', 'ignore', 'inherit', 'ipc'],
-      // A process group of its own: this process decides what Ctrl-C means.
-      detached: true,
-    });
-    const ended = (signal: NodeJS.Signals | null, how: string): void => {
-      // A process that was released must not affect its successor.
-      if (this.#child !== child) return;
-      this.#child = null;
-      this.#hear({ kind: 'ended', signal, how });
-    };
-    child.on('message', (said: FromInterpreter) => this.#hear(said));
-    child.once('error', (error) => ended(null, error.message));
-    // Emitted once all its messages are read.
-    child.once('close', (code, signal) => ended(signal, signal ?? `exit code ${code}`));
-    return child;
-  }
-
-  #rest(child: ChildProcess, bytes: number): void {
-    child.unref();
-    child.channel?.unref();
-    if (bytes > KEPT_BYTES) this.#release(child);
-    else this.#idle = setTimeout(() => this.#release(child), IDLE_MS).unref();
-  }
-
-  /** Releases a process: without a channel it ends. */
-  #release(child: ChildProcess): void {
-    if (this.#child !== child) return;
-    this.#child = null;
-    if (child.connected) child.disconnect();
-  }
+  if (typeof result === 'string') throw beyond === null ? crashed(result, file) : beyondLimit(beyond, limits, file);
+  if (result.kind === 'value') return result.text;
+  if (result.kind === 'refused') throw new JsonnetError(result.text, result.version);
+  throw new EngineError(`the libjsonnet binding does not load (${result.text.split('\n', 1)[0]})`, {
+    next: 'Install cmake and a C++ compiler, then run: npm rebuild @hanazuki/node-jsonnet',
+  });
 }
 
-type Result = FromInterpreter | Ended;
-
-interface Ended {
-  readonly kind: 'ended';
-  readonly signal: NodeJS.Signals | null;
-  readonly how: string;
-}
-
-function failure(result: Exclude<Result, { kind: 'value' }>, file: string, limits: Limits): Error {
-  switch (result.kind) {
-    case 'refused':
-      return new JsonnetError(result.text);
-    case 'beyond':
-      return beyondLimit(result.what, file, limits);
-    case 'unavailable':
-      return new EngineError(`the libjsonnet binding does not load (${result.text.split('\n', 1)[0]})`, {
-        next: 'Install cmake and a C++ compiler, then run: npm rebuild @hanazuki/node-jsonnet',
-      });
-    case 'ended':
-      if (crashes.includes(result.signal)) {
-        return new ConfigError(`Jsonnet breaks down over it (${result.how})`, {
-          where: file,
-          next: 'Look for what is nested thousands of levels deep.',
-        });
-      }
-      return new EngineError(`the process that evaluates Jsonnet has ended (${result.how})`, {
-        next: 'Look whether memory runs out; then run the same command again.',
-      });
-    case 'call':
-      throw new InternalError('a call is no result');
+function crashed(how: string, file: string): Error {
+  if (crashes.includes(how)) {
+    const next = 'Look for objects or lists that are nested thousands of levels deep.';
+    return new ConfigError(`Jsonnet crashed on this file (${how})`, { where: file, next });
   }
+  return new EngineError(`the process that evaluates Jsonnet ended (${how})`, {
+    next: 'Check whether memory ran out, then run the same command again.',
+  });
 }
 
-function beyondLimit(what: 'memory' | 'time', file: string, { megabytes, seconds }: Limits): LimitError {
-  const { found, suspect, of, twice } = {
-    memory: {
-      found: `takes more than ${megabytes} MB of memory`,
-      suspect: 'what grows without end, such as a text that is doubled again and again',
-      of: 'megabytes' as const,
-      twice: 2 * megabytes,
-    },
-    time: {
-      found: `takes more than ${seconds} s`,
-      suspect: 'what goes on without end, such as a function that calls itself',
-      of: 'seconds' as const,
-      twice: 2 * seconds,
-    },
-  }[what];
-  return new LimitError(`its evaluation ${found}, which is the limit`, {
+function beyondLimit(what: keyof Limits, limits: Limits, file: string): LimitError {
+  const { variable, found } = limitVariables[what];
+  return new LimitError(`its evaluation takes more than ${limits[what]} ${found}, which is the limit`, {
     where: file,
-    next: `Look for ${suspect}. What rightly takes more gets it by: export ${limitVariables[of].variable}=${twice}`,
+    next: `Look for a value that grows without end or a function that calls itself. Raise the limit with: export ${variable}=${2 * limits[what]}`,
   });
 }

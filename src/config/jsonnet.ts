@@ -1,10 +1,12 @@
 /** Evaluates Jsonnet: once per config, whatever its overlays, because each evaluation takes tens of milliseconds. */
-import { existsSync, readdirSync, statSync } from 'node:fs';
-import { basename, dirname, join, resolve } from 'node:path';
-import { ConfigError } from '../core/errors.js';
-import { readTextFile } from '../core/text.js';
+import { existsSync, readdirSync, realpathSync, statSync } from 'node:fs';
+import { basename, dirname, isAbsolute, join, resolve } from 'node:path';
+import { ConfigError, EditrlError } from '../core/errors.js';
+import { readPlain } from '../core/plain_file.js';
+import { textOf } from '../core/text.js';
 import { sha256 } from '../core/image.js';
-import { Interpreter, limitsOf, JsonnetError } from './interpreter.js';
+import { evaluateJsonnet, limitsOf, JsonnetError } from './interpreter.js';
+import { readJsonnet, type ImportToken } from './jsonnet_text.js';
 import { nearest } from '../core/nearest.js';
 
 export type Environment = Readonly<Record<string, string | undefined>>;
@@ -48,8 +50,6 @@ export interface SnippetRequest {
   readonly roots: readonly string[];
   readonly snippet: string;
   readonly environment: Environment;
-  /** Functions that the snippet may call as `std.native(name)(text)`; errors they throw are raised unchanged. */
-  readonly natives?: Readonly<Record<string, (text: string) => unknown>>;
 }
 
 /** The Jsonnet expression that imports a file; valid in any file. */
@@ -58,39 +58,24 @@ export function importOf(path: string): string {
 }
 
 /** Evaluates an expression over some files. Raises ConfigError for everything that Jsonnet refuses. */
-export async function evaluateSnippet(request: SnippetRequest): Promise<Evaluation> {
-  const { file, roots, snippet, environment, natives = {} } = request;
+export async function evaluateSnippet({ file, roots, snippet, environment }: SnippetRequest): Promise<Evaluation> {
   for (const path of roots) requireFile(path);
   const sources = importClosure(roots);
   const variables = externalVariables(file, environment);
-  let text: string;
+  const expression = { snippet, name: compositionName, variables };
   try {
-    const limits = limitsOf(environment);
-    const where = displayPath(file);
-    text = await interpreter.evaluate({ file: where, snippet, name: compositionName, variables, natives, limits });
+    const text = await evaluateJsonnet(expression, limitsOf(environment), displayPath(file));
+    return { value: JSON.parse(text) as unknown, importHash: closureHash(sources), sources };
   } catch (error) {
-    if (error instanceof JsonnetError) throw jsonnetError(file, variables, sources, error);
+    if (error instanceof JsonnetError) throw jsonnetError(file, roots, variables, sources, error);
     throw error;
   }
-  return { value: JSON.parse(text) as unknown, importHash: closureHash(sources), sources };
 }
 
 const compositionName = 'the composed config';
 
-const interpreter = new Interpreter();
-
 function isFile(path: string): boolean {
   return existsSync(path) && statSync(path).isFile();
-}
-
-function readSource(path: string): string {
-  try {
-    return readTextFile(path, ConfigError);
-  } catch (cause) {
-    if (cause instanceof ConfigError) throw cause;
-    const why = (cause as NodeJS.ErrnoException).code ?? String(cause);
-    throw new ConfigError(`cannot be read (${why})`, { where: displayPath(path), cause });
-  }
 }
 
 function requireFile(path: string): void {
@@ -101,16 +86,17 @@ function requireFile(path: string): void {
     });
   }
   if (isFile(path)) return;
-  const found = existsSync(path) ? statSync(path) : undefined;
-  const close = found === undefined ? fileMeant(path) : null;
-  const what =
-    found === undefined
-      ? 'no such file'
-      : `is a ${found.isDirectory() ? 'folder' : 'device or a pipe'}, not a Jsonnet file`;
+  const isThere = existsSync(path);
+  const close = isThere ? null : fileMeant(path);
+  const what = isThere ? `is ${kindOf(path)}, not a Jsonnet file` : 'no such file';
   throw new ConfigError(what, {
     where: path === '' ? "the name ''" : path,
     next: close === null ? 'Name a Jsonnet file; the shipped ones are in configs/.' : `Did you mean ${close}?`,
   });
+}
+
+function kindOf(path: string): string {
+  return statSync(path).isDirectory() ? 'a folder' : 'a device or a pipe';
 }
 
 /** The file that a path was meant to be: given without its extension, one of the shipped files, or misspelt. */
@@ -130,29 +116,72 @@ function fileMeant(path: string): string | null {
   return close === null ? null : join(folder, close);
 }
 
-/** Files reachable from `roots` through import, importstr and importbin, in the order of first mention. */
+/** Where libjsonnet looks for an import that is not beside the file that names it, the first one first. It reads no JSONNET_PATH. */
+const libraryFolders = ['/usr/local/share/jsonnet-v0.20.0/', '/usr/share/jsonnet-v0.20.0/'];
+
+/** Relates an import to its file as libjsonnet does; null if there is none, which libjsonnet reports if it evaluates the import. */
+export function resolveImport(from: string, target: string): string | null {
+  const folders = [`${dirname(from)}/`, ...libraryFolders];
+  const found = folders.map((folder) => (isAbsolute(target) ? target : folder + target)).find(existsSync);
+  if (found === undefined || target === '') return null;
+  // A folder on the way may be a link, and `..` then leads out of what it links to.
+  const plain = resolve(found);
+  const [real, same] = [statSync(found), statSync(plain, { throwIfNoEntry: false })];
+  return real.dev === same?.dev && real.ino === same.ino ? plain : realpathSync.native(found);
+}
+
+/** Where a file is imported, and how; for a config or an overlay its name. */
+interface Named {
+  readonly where: string;
+  readonly kind: ImportToken['kind'];
+  /** Begins messages; empty for a config or an overlay. */
+  readonly what: string;
+}
+
+/** Reads a file. Raises ConfigError for what is no plain file, is too large to be part of a config, or is not UTF-8. */
+function readSource(path: string, { where, kind, what }: Named): string {
+  const file = displayPath(path);
+  try {
+    const bytes = readPlain(path) ?? Buffer.alloc(0);
+    return kind === 'importbin' ? bytes.toString('latin1') : textOf(bytes, file, { kind: ConfigError });
+  } catch (error) {
+    if (!(error instanceof EditrlError)) throw error;
+    const at = error.where?.startsWith(`${file}:`) === true ? ` (${error.where})` : '';
+    const next = error instanceof ConfigError ? error.next : undefined;
+    throw new ConfigError(`${what}${error.message}${at}`, { where, ...(next === undefined ? {} : { next }) });
+  }
+}
+
+/**
+ * Files reachable from `roots` through imports, in the order of first mention, by absolute path: the text of each, or the bytes as Latin-1 for one
+ * that is only an importbin. Raises ConfigError for an import that is no plain file or not UTF-8, whether or not it would be evaluated.
+ */
 export function importClosure(roots: readonly string[]): Map<string, string> {
   const sources = new Map<string, string>();
-  const visit = (path: string, evaluated: boolean): void => {
-    // Jsonnet itself reports a missing import, or one that is not a file, with its line.
-    if (sources.has(path) || !isFile(path)) return;
-    const text = readSource(path);
+  const read = new Map<string, ImportToken['kind']>();
+  const visit = (path: string, named: Named): void => {
+    const { kind } = named;
+    if (read.get(path) === 'import' || (read.has(path) && kind !== 'import')) return;
+    read.set(path, kind);
+    const text = readSource(path, named);
     sources.set(path, text);
-    if (!evaluated) return;
-    for (const { target, isCode } of importsOf(text)) visit(resolve(dirname(path), target), isCode);
+    if (kind !== 'import') return;
+    for (const { kind: of, target, at } of readJsonnet(text).imports) {
+      const found = resolveImport(path, target);
+      if (found === null) continue;
+      visit(found, { where: `${displayPath(path)}:${lineAt(text, at)}`, kind: of, what: `${of} '${target}': ` });
+    }
   };
-  for (const root of roots) visit(resolve(root), true);
+  for (const root of roots) {
+    if (isFile(root)) visit(resolve(root), { where: displayPath(root), kind: 'import', what: '' });
+  }
   return sources;
 }
 
-/** Matches comments and strings, which may contain the searched word. */
-const hiding =
-  /\/\*[\s\S]*?\*\/|\/\/[^\n]*|#[^\n]*|@"(?:[^"]|"")*"|@'(?:[^']|'')*'|"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|\|\|\|[\s\S]*?\n\s*\|\|\|/;
-/** Matches an import, or a comment or string, which is skipped. */
-const importToken = new RegExp(
-  `\\b(import|importstr|importbin)\\s*(?:"((?:[^"\\\\]|\\\\.)*)"|'((?:[^'\\\\]|\\\\.)*)')|${hiding.source}`,
-  'g',
-);
+/** The line of an offset, counted from 1. */
+export function lineAt(text: string, offset: number): number {
+  return text.slice(0, offset).split('\n').length;
+}
 
 /** Files that import each other, with the first one repeated at the end; null if there is no cycle. */
 function importCycle(sources: ReadonlyMap<string, string>): string[] | null {
@@ -161,8 +190,9 @@ function importCycle(sources: ReadonlyMap<string, string>): string[] | null {
     if (path.includes(file)) return [...path.slice(path.indexOf(file)), file];
     if (done.has(file)) return null;
     done.add(file);
-    for (const { target, isCode } of importsOf(sources.get(file) ?? '')) {
-      const cycle = isCode ? visit(resolve(dirname(file), target), [...path, file]) : null;
+    for (const { target, kind } of readJsonnet(sources.get(file) ?? '').imports) {
+      const found = kind === 'import' ? resolveImport(file, target) : null;
+      const cycle = found === null ? null : visit(found, [...path, file]);
       if (cycle !== null) return cycle;
     }
     return null;
@@ -174,23 +204,6 @@ function importCycle(sources: ReadonlyMap<string, string>): string[] | null {
   return null;
 }
 
-/** Positions of the fields with this name in a text: where each key begins and ends. */
-export function fieldsNamed(text: string, name: string): [number, number][] {
-  const bare = name.replace(/[^\w]/g, '\\$&');
-  const field = new RegExp(`${hiding.source}|(?<![\\w.])${bare}(?=\\s*\\+?:)`, 'g');
-  return [...text.matchAll(field)].flatMap((match): [number, number][] => {
-    const end = match.index + match[0].length;
-    const quoted = [`'${name}'`, `"${name}"`].includes(match[0]) && /^\s*\+?:/.test(text.slice(end));
-    return match[0] === name || quoted ? [[match.index, end]] : [];
-  });
-}
-
-function importsOf(text: string): { target: string; isCode: boolean }[] {
-  return [...text.matchAll(importToken)]
-    .filter((match) => match[1] !== undefined)
-    .map((match) => ({ target: match[2] ?? match[3], isCode: match[1] === 'import' }));
-}
-
 /** Independent of the files' paths: only their contents count, in a fixed order. */
 export function closureHash(sources: ReadonlyMap<string, string>): string {
   return sha256([...sources.values()].map(sha256).sort().join('\n'));
@@ -199,16 +212,24 @@ export function closureHash(sources: ReadonlyMap<string, string>): string {
 /** A position in Jsonnet's messages: `FILE:3:45`, `FILE:3:45-50` or, over several lines, `FILE:(3:45)-(6:10)`; followed by the message. */
 const located = /^(.+?):\(?(\d+):(\d+)(?:-\d+|\)-\(\d+:\d+\))?(?:: (.*)|\t.*)?$/s;
 
-function placeIn(text: string): { readonly file: string; readonly where: string; readonly rest: string } | null {
+interface Place {
+  readonly file: string;
+  readonly line: number;
+  readonly where: string;
+  readonly rest: string;
+}
+
+function placeIn(text: string): Place | null {
   const match = located.exec(text);
   if (match === null) return null;
   const [, file, line, column, rest = ''] = match;
-  return { file, where: `${file}:${line}:${column}`, rest };
+  return { file, line: Number(line), where: `${file}:${line}:${column}`, rest };
 }
 
 /** A message, which may have several lines, is followed by the trace, whose lines begin with a tab. */
 function jsonnetError(
   file: string,
+  roots: readonly string[],
   variables: Record<string, string>,
   sources: ReadonlyMap<string, string>,
   cause: JsonnetError,
@@ -218,11 +239,9 @@ function jsonnetError(
   const place = head.startsWith('STATIC') ? placeIn(said) : null;
   const steps = trace.map(placeIn).filter((step) => step !== null);
   const first = place ?? steps.find((step) => step.file !== compositionName && step.file !== 'std.jsonnet');
-  const message = (place?.rest ?? said).replace(
-    /basic_filebuf.*: Is a directory|attempted to import a directory/,
-    'it is a folder',
-  );
+  const message = place?.rest ?? said;
   const where = displayPath(first?.where ?? file);
+  const line = lineOf(first, sources);
   const cycle = message.startsWith('max stack frames exceeded') ? importCycle(sources) : null;
   if (cycle !== null) {
     const found = `the evaluation does not end, and files import each other: ${cycle.map(displayPath).join(' -> ')}`;
@@ -232,10 +251,72 @@ function jsonnetError(
       cause,
     });
   }
-  return new ConfigError(message, { where, next: remedy(message, variables), cause });
+  const isOverlay = roots.slice(1).some((root) => resolve(root) === resolve(first?.file ?? ''));
+  const next =
+    newerThan(message, line, cause.version) ??
+    needed(message, isOverlay) ??
+    remedy(message, variables, cause.version, head.startsWith('STATIC'));
+  // The cause has the contents of files.
+  return new ConfigError(withoutContents(message, sources), { where, next });
 }
 
-function remedy(message: string, variables: Record<string, string>): string {
+/** The line of a text that a place names; '' if it is unknown. */
+function lineOf(
+  place: { readonly file: string; readonly line: number } | undefined,
+  sources: Evaluation['sources'],
+): string {
+  if (place === undefined) return '';
+  return sources.get(resolve(place.file))?.split('\n')[place.line - 1] ?? '';
+}
+
+/** Says that a line needs a newer Jsonnet; null if nothing suggests it. */
+function newerThan(message: string, line: string, version: string): string | null {
+  const builtIn = `editrl has Jsonnet ${version.replace(/^v/, '')} built in`;
+  const field = /^field does not exist: (\w+)/.exec(message)?.[1];
+  if (field !== undefined && new RegExp(`\\bstd\\s*\\.\\s*${field}\\b`).test(line)) {
+    return `${builtIn}, which has no std.${field}. Write it with functions of that version.`;
+  }
+  const separated = /\d+(?:_\d+)+/.exec(line)?.[0];
+  if (separated !== undefined && message.startsWith('expected')) {
+    return `${builtIn}, which has no digit separators. Write ${separated.replaceAll('_', '')} for ${separated}.`;
+  }
+  if (message.startsWith('text block') && line.includes('|||-')) {
+    return `${builtIn}, which has no |||-. Write |||, and remove the last line break with std.rstripChars(text, '\\n').`;
+  }
+  return null;
+}
+
+/** Says that an overlay needs a config of another kind; null if nothing suggests it. */
+function needed(message: string, isOverlay: boolean): string | null {
+  const field = /^field does not exist: (\w+)/.exec(message)?.[1];
+  if (field === undefined || !isOverlay) return null;
+  return `The overlay needs a config with ${field}. It may be for another recipe: use it with the config that its first lines name.`;
+}
+
+/** The texts that a config imports as such, by importstr or importbin. */
+function importedTexts(sources: Evaluation['sources']): string[] {
+  const targets = [...sources].flatMap(([file, text]) =>
+    readJsonnet(text).imports.flatMap(({ kind, target }) =>
+      kind === 'import' ? [] : (resolveImport(file, target) ?? []),
+    ),
+  );
+  return targets.flatMap((file) => sources.get(file) ?? []);
+}
+
+/** Shorter lines of a file are in messages by chance. */
+const LEAST_LINE = 6;
+
+/** A message without the lines of files that a config imports as text: they may be secret, and messages are logged. */
+export function withoutContents(message: string, sources: Evaluation['sources']): string {
+  const lines = importedTexts(sources).flatMap((text) => text.split('\n'));
+  const secret = lines.map((line) => line.trim()).filter((line) => line.length >= LEAST_LINE);
+  return [...new Set(secret)].reduce(
+    (left, line) => left.replaceAll(line, '…').replaceAll(JSON.stringify(line).slice(1, -1), '…'),
+    message,
+  );
+}
+
+function remedy(message: string, variables: Record<string, string>, version: string, isSyntax: boolean): string {
   const unset = /undefined external variable: (\S+)/.exec(message);
   if (unset !== null) {
     const meant = nearest(unset[1], Object.keys(variables));
@@ -244,10 +325,17 @@ function remedy(message: string, variables: Record<string, string>): string {
       ? `Set it before the command: export ${unset[1]}=…${hint}`
       : `External variables are the environment's APP__*: rename it to APP__${unset[1]} and export that${hint}.`;
   }
-  if (message.startsWith("couldn't open import")) return 'Check the path: it is relative to the file that imports it.';
+  if (message.startsWith("couldn't open import")) {
+    return 'Write the path relative to the file that imports it. There is no library path: JSONNET_PATH has no effect.';
+  }
+  const parameter = /^function parameter (\S+) not bound in call/.exec(message)?.[1];
+  if (parameter !== undefined) {
+    return `A config is called without arguments. Give ${parameter} a default, or read it with std.extVar('APP__${parameter.toUpperCase()}').`;
+  }
   if (message.startsWith("couldn't manifest function")) return 'Call the function, or hide its field with `::`.';
-  if (message.startsWith('max stack frames exceeded')) return 'Something refers to itself without end.';
+  if (message.startsWith('max stack frames exceeded')) return 'Look for a value or function that refers to itself.';
   if (message.startsWith('binary operator + requires')) return 'A config and each overlay must evaluate to an object.';
+  if (isSyntax) return `Correct the file. editrl has Jsonnet ${version.replace(/^v/, '')} built in.`;
   return 'Correct the file; editrl config show prints what a config evaluates to.';
 }
 

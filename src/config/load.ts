@@ -1,4 +1,5 @@
 /** From a Jsonnet file to frozen settings: evaluate once, apply --set, translate, validate, hash. */
+import { existsSync } from 'node:fs';
 import { dirname, resolve } from 'node:path';
 import { canonicalMeasure, canonicalMode, canonicalTerm } from '../rewards/score/settings.js';
 import { ConfigError } from '../core/errors.js';
@@ -22,9 +23,11 @@ import {
   type Environment,
   type Evaluation,
 } from './jsonnet.js';
+import { modelsOf } from './models.js';
 import { placeModules } from './module_files.js';
 import { placesOf, type Layer, type Origin } from './origin.js';
 import { tracedError } from './problems.js';
+import { placeReferences } from './references.js';
 import { applyChanges, parseSet, reachingParents } from './sets.js';
 import { validate } from './validate.js';
 import { warningsOf } from './warnings.js';
@@ -87,14 +90,9 @@ function refuseExperiment(value: unknown, file: string): void {
   });
 }
 
-/** The layers of a config, for the run itself or for one that it starts from. */
-export function layersOf({ file, overlays = [] }: Pick<LoadRequest, 'file' | 'overlays'>, parent: boolean): Layer[] {
-  return [
-    { name: null, file, expression: (imported) => imported(file) },
-    ...overlays.map((path): Layer => {
-      return { name: null, file: path, expression: (imported) => overlayOf(path, parent, imported(path)) };
-    }),
-  ];
+/** The layers of a config. */
+export function layersOf({ file, overlays = [] }: Pick<LoadRequest, 'file' | 'overlays'>): Layer[] {
+  return [file, ...overlays].map((path) => ({ name: null, file: path, prefix: [] }));
 }
 
 /** Evaluates `file + overlay + overlay…` in one go, for a run itself or for one that it starts from. */
@@ -102,8 +100,8 @@ export async function evaluate(
   { file, overlays = [], env = process.env }: LoadRequest,
   parent: boolean,
 ): Promise<Evaluation> {
-  const parts = layersOf({ file, overlays }, parent).map(({ expression }) => expression(importOf));
-  const snippet = [...parts, ...(overlays.length > 0 ? [withoutReach] : [])].join(' + ');
+  const over = overlays.length === 0 ? [] : [...overlays.map((path) => overlayOf(path, parent)), withoutReach];
+  const snippet = [importOf(file), ...over].join(' + ');
   return evaluateSnippet({ file, roots: [file, ...overlays], snippet, environment: env });
 }
 
@@ -111,16 +109,21 @@ export async function evaluate(
  * Everything that `loadConfig` does after evaluating the same file, overlays and environment; changes the evaluation's value. Raises one ConfigError
  * with every problem.
  */
-export async function settle(request: LoadRequest, evaluation: Evaluation, parent = false): Promise<LoadedConfig> {
+export function settle(request: LoadRequest, evaluation: Evaluation): LoadedConfig {
   const { file, overlays = [], sets = [], env = process.env } = request;
-  const origin: Origin = { file, layers: layersOf(request, parent), sets, env };
-  const raw = await rootObject(evaluation, origin);
-  const folders = foldersOf(file, evaluation.sources);
+  const { sources } = evaluation;
+  const value: unknown[] = [evaluation.value];
+  const has = (key: string): boolean => value.some((one) => hasPath(one, key));
+  const origin: Origin = { file, layers: layersOf(request), sets, sources, has };
+  const raw = rootObject(evaluation, origin);
+  const folders = foldersOf(file, sources);
   const { words, ...form } = canonicalForm(raw, { file, env, overlaid: overlays.length > 0, sets, folders });
+  value.push(form.value);
+  const placed = placeReferences(form.value, file, [file, ...overlays], sources);
   const validated = validate(form.value);
-  const found = 'problems' in validated ? validated.problems : [];
+  const found = [...placed.problems, ...('problems' in validated ? validated.problems : [])];
   const problems = [...form.problems, ...(words?.problems(found) ?? found)];
-  if (problems.length > 0 || !('settings' in validated)) throw await tracedError(problems, origin);
+  if (problems.length > 0 || !('settings' in validated)) throw tracedError(problems, origin, form.value['task']);
   const { settings } = validated;
   return Object.freeze({
     settings: deepFreeze(settings),
@@ -142,8 +145,9 @@ export async function originsOf(request: LoadRequest, keys: readonly string[]): 
   const folders = foldersOf(file, sources);
   const { words } = canonicalForm(raw, { file, env, overlaid: overlays.length > 0, sets, folders });
   const asked = keys.map((key) => words?.key(key) ?? key);
-  const places = await placesOf(asked, { file, layers: layersOf(request, false), sets, env }, keys.length);
-  return places.map((place, i) => (place === '' ? (hasPath(written, asked[i]) ? '?' : 'default') : place));
+  const has = (key: string): boolean => hasPath(written, key);
+  const places = placesOf(asked, { file, layers: layersOf(request), sets, sources, has });
+  return places.map((place, i) => (place === '' ? (has(asked[i]) ? '?' : 'default') : place));
 }
 
 export interface CanonicalForm {
@@ -202,6 +206,7 @@ export async function loadReferenced(
   env: Environment = process.env,
 ): Promise<LoadedConfig> {
   const request = { ...reachingRequest(parent, reference), env: { ...env, APP__RUN_NAME: reference.run } };
+  if (!existsSync(request.file)) throw noConfig(parent, reference, request.file);
   const evaluation = await evaluate(request, true);
   const { value } = evaluation;
   // An overlay that names the run alone has reached this one, too.
@@ -210,7 +215,16 @@ export async function loadReferenced(
     const own = await evaluate({ ...request, overlays: [] }, true);
     dropForeignKeys(evaluation.value, own.value);
   }
-  return settle(request, evaluation, true);
+  return settle(request, evaluation);
+}
+
+/** Names the key of a missing config, and the file that has the key. */
+function noConfig(parent: LoadedConfig, { run, config }: RunReference, looked: string): ConfigError {
+  const key = modelsOf(parent.settings).find(({ reference }) => 'run' in reference && reference.run === run)?.key;
+  return new ConfigError(`${key ?? 'the model'}.config: found '${config}', but there is no ${displayPath(looked)}`, {
+    where: displayPath(parent.file),
+    next: `Write the path of the config that makes ${run}, relative to the file that names it.`,
+  });
 }
 
 /**
@@ -241,12 +255,12 @@ function reachingRequest(
   };
 }
 
-async function rootObject(evaluation: Evaluation, origin: Origin): Promise<Record<string, unknown>> {
+function rootObject(evaluation: Evaluation, origin: Origin): Record<string, unknown> {
   if (isObject(evaluation.value)) return evaluation.value;
   const kind = Array.isArray(evaluation.value)
     ? 'a list'
     : `the ${typeof evaluation.value} ${JSON.stringify(evaluation.value)}`;
-  throw await tracedError([{ key: 'the file', message: `evaluates to ${kind}; allowed: an object` }], origin);
+  throw tracedError([{ key: 'the file', message: `evaluates to ${kind}; allowed: an object` }], origin, undefined);
 }
 
 /** Normalises spellings that mean the same: an endpoint without a path or with /v1, a mode with * or x, no mode beside terms, one measure or a list. */

@@ -61,7 +61,8 @@ export function hubModels(settings: RunSettings): NamedHubModel[] {
   );
 }
 
-interface NamedModel {
+/** A run or a model of the Hub, with the key that names it. */
+export interface NamedModel {
   readonly key: string;
   readonly reference: RunReference | HubReference;
 }
@@ -70,7 +71,7 @@ interface NamedModel {
 const named = new WeakMap<RunSettings, readonly NamedModel[]>();
 
 /** Every run and Hub model that settings name. */
-function modelsOf(settings: RunSettings): readonly NamedModel[] {
+export function modelsOf(settings: RunSettings): readonly NamedModel[] {
   const known = Object.isFrozen(settings) ? named.get(settings) : undefined;
   if (known !== undefined) return known;
   const found = findModels(settings);

@@ -1,24 +1,23 @@
 /**
- * Which layer of a composition gave a value (the file, an overlay, an axis, an override, `--set`), and in which line. Jsonnet reports no provenance,
- * so both are found by evaluating: the layer is the one from which on the composition has the value; the line is the one whose key, when renamed,
- * takes the value away. What cannot be shown this way is not claimed.
+ * Which file and line gives the value of a key, found in the texts of the files. Jsonnet reports no provenance, so this is where the key is written
+ * last in the order in which the texts are merged. A key whose name is computed, or that several lines of a file give, has no single line.
  */
-import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
-import { tmpdir } from 'node:os';
-import { dirname, join, resolve } from 'node:path';
-import { ConfigError } from '../core/errors.js';
-import { LimitError } from './interpreter.js';
-import { displayPath, evaluateSnippet, fieldsNamed, importClosure, type Environment } from './jsonnet.js';
+import { resolve } from 'node:path';
+import { displayPath, lineAt, resolveImport } from './jsonnet.js';
+import { COMPUTED, readJsonnet, type FieldToken, type ImportToken, type JsonnetText } from './jsonnet_text.js';
 
-/** A part of a composition. */
+/** A part of a composition: what a file has below a path, such as `axes.seed.7`. */
 export interface Layer {
   /** Its name for people; null if its file is enough. */
   readonly name: string | null;
   /** The file that it is written in. */
   readonly file: string;
-  /** Its Jsonnet expression, given a function that writes the import of a file. */
-  readonly expression: (importOf: (path: string) => string) => string;
+  /** The fields around it in the file. */
+  readonly prefix: readonly string[];
 }
+
+/** The texts that values came from. */
+export type Composed = Pick<Origin, 'layers' | 'sources'>;
 
 /** The composition that values came from. */
 export interface Origin {
@@ -28,23 +27,65 @@ export interface Origin {
   readonly layers: readonly Layer[];
   /** `a.b=value`, over all of them. */
   readonly sets: readonly string[];
-  readonly env: Environment;
+  /** The texts of all files. */
+  readonly sources: ReadonlyMap<string, string>;
+  /** Whether the composition has a key, so that its value is no default. */
+  readonly has: (key: string) => boolean;
 }
 
-/** Maximum number of keys looked up for one message. */
-const MOST_KEYS = 20;
-/** Maximum number of places at which one key is tried in the files of its layer. */
-const MOST_PLACES = 8;
+/** Where each of the given keys was set, for a person to read; '' for what no text sets. Keys are dotted; a number is an index in a list. */
+export function placesOf(keys: readonly string[], { file, layers, sets, sources, has }: Origin): string[] {
+  const texts = new Texts(sources);
+  return keys.map((key) => {
+    if (isSet(key, sets)) return '--set';
+    if (!has(key)) return '';
+    const path = key.split('.').filter((part) => !/^\d+$/.test(part));
+    for (const find of [writtenAt, inLocal]) {
+      for (const { name, file: own, prefix } of [...layers].reverse()) {
+        const found = find(texts.fieldsOf(resolve(own)), [...prefix, ...path], prefix.length);
+        if (found.length === 0) continue;
+        const where = placeOf(found);
+        const among = found[0].file === resolve(own) ? name : (name ?? displayPath(own));
+        return among === null || among === displayPath(file) ? where : `${among}, ${where}`;
+      }
+    }
+    return '';
+  });
+}
 
-/**
- * Where each of the given keys was set, for a person to read; '' when no layer sets it. Keys are dotted; a number is an index in a list. At most the
- * first `most` keys are looked up.
- */
-export async function placesOf(keys: readonly string[], origin: Origin, most = MOST_KEYS): Promise<string[]> {
-  const { sets, layers } = origin;
-  const looked = [...new Set(keys)].filter((key) => !isSet(key, sets)).slice(0, most);
-  const found = layers.length === 0 ? new Map<string, string>() : await placesInLayers(looked, origin);
-  return keys.map((key) => (isSet(key, sets) ? '--set' : (found.get(key) ?? '')));
+/** A section that an outer file replaces, although a file below it has the section, too. */
+export interface Replacement {
+  readonly section: string;
+  /** `FILE:LINE` of the outer one. */
+  readonly where: string;
+}
+
+/** What replaces a section around a key as a whole, so that the key may be lost; null if nothing does. */
+export function replacementOf(key: string, { layers, sources }: Composed): Replacement | null {
+  const texts = new Texts(sources);
+  const parts = key.split('.');
+  for (let depth = parts.length - 1; depth > 0; depth -= 1) {
+    const section = parts.slice(0, depth);
+    const fields = [...layers].reverse().flatMap(({ file, prefix }) => {
+      const own = [...texts.fieldsOf(resolve(file))];
+      return own.filter(({ path, isLocal, name }) => {
+        return !isLocal && name !== COMPUTED && agree(path, [...prefix, ...section]);
+      });
+    });
+    const [outer] = fields;
+    if (fields.length < 2 || outer.merges || !outer.opensObject) continue;
+    return { section: section.join('.'), where: placeOf([outer]) };
+  }
+  return null;
+}
+
+/** The layer in whose files a key is written, outermost first; null if none of them has it. */
+export function layerOf(key: string, { layers, sources }: Composed): Layer | null {
+  const texts = new Texts(sources);
+  const found = [...layers].reverse().find(({ file, prefix }) => {
+    return writtenAt(texts.fieldsOf(resolve(file)), [...prefix, ...key.split('.')], prefix.length).length > 0;
+  });
+  return found ?? null;
 }
 
 /** Whether `--set` gives the value of a key, or of something that contains it. */
@@ -55,152 +96,89 @@ export function isSet(key: string, sets: readonly string[]): boolean {
   });
 }
 
-type Found = { readonly value: unknown } | 'nothing' | 'unknown';
-
-async function placesInLayers(keys: readonly string[], origin: Origin): Promise<Map<string, string>> {
-  const { layers } = origin;
-  const places = new Map<string, string>();
-  // The value of a key after each layer.
-  const composed = layers.map((_, index) => compose(layers.slice(0, index + 1)));
-  const all = await lookUp(
-    keys.flatMap((key) => composed.map((expression) => ({ expression, key }))),
-    origin,
-  );
-  const probes: { readonly key: string; readonly layer: number; readonly place: Place; readonly value: unknown }[] = [];
-  keys.forEach((key, at) => {
-    const after = all.slice(at * layers.length, (at + 1) * layers.length);
-    const layer = settingLayer(after);
-    const last = after[after.length - 1];
-    if (layer === null || typeof last === 'string') return;
-    places.set(key, labelOf(layers[layer], null, origin));
-    for (const place of literalPlaces(key, layers[layer].file)) {
-      probes.push({ key, layer, place, value: last.value });
-    }
-  });
-  const without = await renamed(
-    probes.map(({ key, place }) => ({ key, place })),
-    origin,
-  );
-  const proven = probes.filter(({ value }, i) => {
-    const now = without[i];
-    return now !== 'unknown' && (now === 'nothing' || JSON.stringify(now.value) !== JSON.stringify(value));
-  });
-  for (const key of keys) {
-    const own = proven.filter((probe) => probe.key === key);
-    if (own.length === 1) places.set(key, labelOf(layers[own[0].layer], own[0].place, origin));
-  }
-  return places;
-}
-
-/** The first layer from which on the value is the final one; null if there is no final value. */
-function settingLayer(after: readonly Found[]): number | null {
-  const last = after[after.length - 1];
-  if (typeof last === 'string') return null;
-  const text = JSON.stringify(last.value);
-  let layer = after.length - 1;
-  while (layer > 0) {
-    const before = after[layer - 1];
-    if (typeof before === 'string' || JSON.stringify(before.value) !== text) break;
-    layer--;
-  }
-  return layer;
-}
-
-function labelOf(layer: Layer, place: Place | null, { file }: Origin): string {
-  const where = place === null ? displayPath(layer.file) : `${displayPath(place.file)}:${place.line}`;
-  const elsewhere = place !== null && place.file !== resolve(layer.file);
-  const name = layer.name ?? (elsewhere ? displayPath(layer.file) : null);
-  return name === null || name === displayPath(file) ? where : `${name}, ${where}`;
-}
-
-/** A field in a file's text. */
-interface Place {
+/** A field in a file. */
+export interface PlacedField extends Pick<FieldToken, 'name' | 'merges' | 'opensObject'> {
   readonly file: string;
   readonly line: number;
-  /** Where the key begins and ends in the text. */
-  readonly start: number;
-  readonly end: number;
+  /** The names of the fields around it, through imports, and its own; `*` for a computed one. */
+  readonly path: readonly string[];
+  readonly isLocal: boolean;
 }
 
-/** The fields named like the last part of a key, in the files of a layer. */
-function literalPlaces(key: string, file: string): Place[] {
-  const name = key
-    .split('.')
-    .filter((part) => !/^\d+$/.test(part))
-    .at(-1);
-  if (name === undefined) return [];
-  const places = [...importClosure([file])].flatMap(([path, text]) =>
-    fieldsNamed(text, name).map(([start, end]): Place => {
-      return { file: path, line: text.slice(0, start).split('\n').length, start, end };
-    }),
-  );
-  return places.length > MOST_PLACES ? [] : places;
-}
+/** The files of a composition, read when needed. */
+export class Texts {
+  readonly #read = new Map<string, JsonnetText>();
 
-interface Question {
-  readonly expression: string;
-  readonly key: string;
-}
+  constructor(private readonly sources: ReadonlyMap<string, string>) {}
 
-/** The values of keys in expressions; 'unknown' if Jsonnet fails. One evaluation, unless some of them fail. */
-async function lookUp(questions: readonly Question[], origin: Pick<Origin, 'file' | 'env'>): Promise<Found[]> {
-  if (questions.length === 0) return [];
-  const asked = questions.map(({ expression, key }) => {
-    const path = key.split('.').map((part) => (/^\d+$/.test(part) ? part : JSON.stringify(part)));
-    return `at([${expression}], [${path.join(', ')}])`;
-  });
-  const snippet = `local has(v, k) = if std.isNumber(k) then std.isArray(v) && k < std.length(v) else std.isObject(v) && std.objectHas(v, k);
-local at(found, path) = if found == [] || path == [] then found else at(if has(found[0], path[0]) then [found[0][path[0]]] else [], path[1:]);
-[${asked.join(',\n')}]`;
-  try {
-    const { value } = await evaluateSnippet({ file: origin.file, roots: [], snippet, environment: origin.env });
-    return (value as unknown[][]).map((found) => (found.length === 0 ? 'nothing' : { value: found[0] }));
-  } catch (error) {
-    if (!(error instanceof ConfigError)) throw error;
-    if (questions.length === 1 || error instanceof LimitError) return questions.map(() => 'unknown');
-    const half = Math.ceil(questions.length / 2);
-    return [...(await lookUp(questions.slice(0, half), origin)), ...(await lookUp(questions.slice(half), origin))];
-  }
-}
-
-function compose(layers: readonly Layer[], folder = ''): string {
-  const importOf = (path: string): string => `(import ${JSON.stringify(`${folder}${resolve(path)}`)})`;
-  return layers.map(({ expression }) => expression(importOf)).join(' + ');
-}
-
-/** The value of each key once a field is renamed, from copies of the files in a temporary folder. */
-async function renamed(
-  probes: readonly { readonly key: string; readonly place: Place }[],
-  origin: Origin,
-): Promise<Found[]> {
-  const root = mkdtempSync(join(tmpdir(), 'editrl-origin-'));
-  try {
-    const sources = importClosure(origin.layers.map(({ file }) => file));
-    const folders = new Map<string, string>();
-    const folderOf = (place: Place): string => {
-      const name = `${place.file}:${place.start}`;
-      const known = folders.get(name);
-      if (known !== undefined) return known;
-      const folder = join(root, String(folders.size));
-      folders.set(name, folder);
-      for (const [path, text] of sources) {
-        const copy = `${folder}${path}`;
-        mkdirSync(dirname(copy), { recursive: true });
-        const changed = `${text.slice(0, place.start)}'editrl probe'${text.slice(place.end)}`;
-        writeFileSync(copy, path === place.file ? changed : text);
+  /** The fields of a file and of what it imports, the one that is merged last first. */
+  *fieldsOf(file: string, around: readonly string[] = [], seen = new Set<string>()): Generator<PlacedField> {
+    const text = this.sources.get(file);
+    const visit = `${around.join('.')} ${file}`;
+    if (text === undefined || seen.has(visit)) return;
+    seen.add(visit);
+    const { imports, fields } = this.#textOf(file, text);
+    const found = [...imports, ...fields].sort((a, b) => b.at - a.at);
+    for (const token of found) {
+      const path = [...around, ...token.place.path];
+      if (isImport(token)) {
+        const target = token.kind === 'import' ? resolveImport(file, token.target) : null;
+        if (target !== null) yield* this.fieldsOf(target, path, seen);
+        continue;
       }
-      return folder;
-    };
-    const copies = probes.map(({ place }) => folderOf(place));
-    const questions = probes.map(({ key }, i): Question => ({ expression: compose(origin.layers, copies[i]), key }));
-    const found = await lookUp(questions, origin);
-    // A path that a file gives for itself is the copy's.
-    return found.map((one, index) => {
-      if (typeof one === 'string') return one;
-      const text = JSON.stringify(one.value).replaceAll(copies[index], '');
-      return { value: JSON.parse(text) as unknown };
-    });
-  } finally {
-    rmSync(root, { recursive: true, force: true });
+      const { name, merges, opensObject, place, at } = token;
+      yield { name, merges, opensObject, file, line: lineAt(text, at), path: [...path, name], isLocal: place.isLocal };
+    }
   }
+
+  #textOf(file: string, text: string): JsonnetText {
+    const known = this.#read.get(file) ?? readJsonnet(text);
+    this.#read.set(file, known);
+    return known;
+  }
+}
+
+function isImport(token: FieldToken | ImportToken): token is ImportToken {
+  return 'target' in token;
+}
+
+/**
+ * The fields of one file that give a path: it is written there, or something around it is and has a value that is no object literal. What is around
+ * the first `fixed` names does not count.
+ */
+function writtenAt(fields: Iterable<PlacedField>, path: readonly string[], fixed: number): PlacedField[] {
+  const found: PlacedField[] = [];
+  for (const field of fields) {
+    if (field.isLocal || field.path.length > path.length || field.path.length <= fixed) continue;
+    if (!agree(field.path, path.slice(0, field.path.length))) continue;
+    const isWhole = field.path.length === path.length;
+    if (!isWhole && field.opensObject) continue;
+    if (found.length > 0 && (found[0].file !== field.file || found[0].path.length !== field.path.length)) break;
+    found.push(field);
+    if (!isWhole) break;
+  }
+  return found;
+}
+
+/** The fields of one file in its locals whose names end a path: some field is made of them. */
+function inLocal(fields: Iterable<PlacedField>, path: readonly string[]): PlacedField[] {
+  const found: PlacedField[] = [];
+  for (const field of fields) {
+    if (!field.isLocal || !agree(field.path, path.slice(-field.path.length))) continue;
+    if (found.length > 0 && found[0].file !== field.file) break;
+    found.push(field);
+  }
+  return found;
+}
+
+function agree(path: readonly string[], other: readonly string[]): boolean {
+  return path.length === other.length && path.every((name, at) => name === other[at] || name === COMPUTED);
+}
+
+/** `FILE:LINE`, or `FILE:LINE or LINE`; the file alone for a computed name. */
+function placeOf(found: readonly PlacedField[]): string {
+  const file = displayPath(found[0].file);
+  if (found.some(({ name }) => name === COMPUTED)) return file;
+  const lines = [...new Set(found.map(({ line }) => line))].sort((a, b) => a - b);
+  return `${file}:${lines.join(' or ')}`;
 }

@@ -2,20 +2,58 @@
 import { ConfigError } from '../core/errors.js';
 import { z } from 'zod';
 import { canonicalKeyOf, flatKeys } from './earl/keys.js';
-import { displayPath } from './jsonnet.js';
+import { displayPath, withoutContents } from './jsonnet.js';
 import { nearest } from '../core/nearest.js';
-import { isSet, placesOf, type Origin } from './origin.js';
+import { isSet, layerOf, placesOf, replacementOf, type Composed, type Origin } from './origin.js';
 import { insteadOf, laterValues } from './later.js';
 import type { Problem } from '../recipes/rules.js';
+import { recipeNamed, recipes } from '../recipes/settings.js';
 import { getPath } from '../schema/paths.js';
 import { fieldsOf, isObject, knownPaths, markOf, schemaAt, unwrap } from '../schema/walk.js';
 
 type Path = readonly (string | number)[];
 
-/** One error with all problems, each with the layer of the composition that gave the value. */
-export async function tracedError(problems: readonly Problem[], origin: Origin): Promise<ConfigError> {
+/** One error with all problems, each with the place that gave the value, and with their common cause if there is one. */
+export function tracedError(problems: readonly Problem[], origin: Origin, task: unknown): ConfigError {
   const keys = problems.map(({ key }) => key);
-  return configError(problems, origin, await placesOf(keys, origin));
+  const error = configError(explained(problems, origin), origin, placesOf(keys, origin));
+  const cause = overlayOfAnother(problems, origin, task);
+  const message = withoutContents(error.message, origin.sources);
+  const next = cause ?? error.next;
+  return new ConfigError(message, { where: displayPath(origin.file), ...(next === undefined ? {} : { next }) });
+}
+
+/** Problems with what is missing, which name the file that replaces a section instead of merging into it. */
+export function explained(problems: readonly Problem[], origin: Composed): Problem[] {
+  return problems.map((problem) => {
+    const lost = problem.message.startsWith('missing') ? replacementOf(problem.key, origin) : null;
+    if (lost === null) return problem;
+    const { section, where } = lost;
+    const [name] = section.split('.').slice(-1);
+    return {
+      ...problem,
+      message: `${problem.message}; ${where} replaces all of ${section}: write \`${name}+:\` there to merge into it`,
+    };
+  });
+}
+
+/** Advice if unknown keys are those of an overlay for another recipe; null if they are not. */
+function overlayOfAnother(problems: readonly Problem[], origin: Origin, task: unknown): string | null {
+  const own = recipeNamed(task);
+  const unknown = problems.filter(({ message }) => /^(?:unknown key|a key of)/.test(message)).map(({ key }) => key);
+  const [, ...overlays] = origin.layers;
+  if (own === undefined || unknown.length === 0) return null;
+  for (const layer of overlays) {
+    const keys = unknown.filter((key) => layerOf(key, origin) === layer);
+    if (keys.length === 0) continue;
+    const others = Object.values(recipes).filter(
+      ({ name, schema }) => name !== own.name && keys.every((key) => schemaAt(schema, key.split('.'), null) !== null),
+    );
+    if (others.length === 0) continue;
+    const names = others.map(({ name }) => name).join(' or ');
+    return `The overlay ${displayPath(layer.file)} is for ${names}, and the config is for ${own.name}: leave the overlay out, or name one for ${own.name}.`;
+  }
+  return null;
 }
 
 /** One error with all problems; `places` say what set each value, '' if unknown. */
@@ -150,10 +188,18 @@ function namesOf(schema: z.ZodType): string[] {
   return [];
 }
 
+/** Longest value that a message shows. */
+const MOST_SHOWN = 80;
+
+/** A value for a message; of a long one only its size, because it may be the content of a file. */
 function describeFound(found: unknown): string {
   if (found === undefined) return 'missing';
   const text = JSON.stringify(found);
-  return `found ${text.length > 80 ? `${text.slice(0, 77)}…` : text}`;
+  if (text.length <= MOST_SHOWN) return `found ${text}`;
+  if (typeof found === 'string') return `found a text of ${found.length} characters`;
+  if (Array.isArray(found)) return `found a list of ${found.length}`;
+  const keys = Object.keys(found as object);
+  return `found an object with ${keys.slice(0, 4).join(', ')}${keys.length > 4 ? ', …' : ''}`;
 }
 
 function describeAllowed(issue: z.core.$ZodIssue, path: Path, schema: z.ZodType, root: unknown): string {

@@ -35,24 +35,24 @@ describe('a config that does not evaluate', () => {
   it('is malformed', async () => {
     expect(await withFile("{\n  seed: 1,\n  run_name: 'x'\n  task: 2,\n}\n")).toMatchInlineSnapshot(`
       "/tmp/mine.jsonnet:4:3: expected a comma before next field.
-        Correct the file; editrl config show prints what a config evaluates to."
+        Correct the file. editrl has Jsonnet 0.20.0 built in."
     `);
   });
 
   it('is wrong over several lines', async () => {
     expect(await withFile("{\n  base: import ('a'\n    + '.jsonnet'),\n}\n")).toMatchInlineSnapshot(`
       "/tmp/mine.jsonnet:2:16: computed imports are not allowed.
-        Correct the file; editrl config show prints what a config evaluates to."
+        Correct the file. editrl has Jsonnet 0.20.0 built in."
     `);
     expect(await withFile("{\n  a: {\n    b: error ('too long: ' +\n      'two\\nlines'),\n  },\n}\n"))
       .toMatchInlineSnapshot(`
-      "/tmp/mine.jsonnet:3:8: too long: two
-      lines
-        Correct the file; editrl config show prints what a config evaluates to."
-    `);
+        "/tmp/mine.jsonnet:3:8: too long: two
+        lines
+          Correct the file; editrl config show prints what a config evaluates to."
+      `);
     expect(await withFile("{\n  val_base_dir: std.extVar('APP__DATA_DIR')',\n}\n")).toMatchInlineSnapshot(`
       "/tmp/mine.jsonnet:2:44: unterminated string
-        Correct the file; editrl config show prints what a config evaluates to."
+        Correct the file. editrl has Jsonnet 0.20.0 built in."
     `);
   });
 
@@ -77,24 +77,21 @@ describe('a config that does not evaluate', () => {
   it('imports what is not there', async () => {
     expect(await withFile("{ a: 1 } + import 'lib/tiny.libsonet'")).toMatchInlineSnapshot(`
       "/tmp/mine.jsonnet:1:12: couldn't open import "lib/tiny.libsonet": no match locally or in the Jsonnet library paths.
-        Check the path: it is relative to the file that imports it."
+        Write the path relative to the file that imports it. There is no library path: JSONNET_PATH has no effect."
     `);
   });
 
   it('imports a folder', async () => {
     mkdirSync(join(folder, 'parts'), { recursive: true });
-    expect(await withFile("{\n  a: import 'parts',\n}")).toMatchInlineSnapshot(`
-      "/tmp/mine.jsonnet:2:6: couldn't open import "parts": it is a folder
-        Check the path: it is relative to the file that imports it."
-    `);
-    expect(await withFile("{ a: import 'parts/' }")).toMatchInlineSnapshot(`
-      "/tmp/mine.jsonnet:1:6: couldn't open import "parts/": it is a folder
-        Check the path: it is relative to the file that imports it."
-    `);
-    expect(await withFile("{ a: importstr './parts' }")).toMatchInlineSnapshot(`
-      "/tmp/mine.jsonnet:1:6: couldn't open import "./parts": it is a folder
-        Check the path: it is relative to the file that imports it."
-    `);
+    expect(await withFile("{\n  a: import 'parts',\n}")).toMatchInlineSnapshot(
+      `"/tmp/mine.jsonnet:2: import 'parts': this is a folder, not a plain file"`,
+    );
+    expect(await withFile("{ a: import 'parts/' }")).toMatchInlineSnapshot(
+      `"/tmp/mine.jsonnet:1: import 'parts/': this is a folder, not a plain file"`,
+    );
+    expect(await withFile("{ a: importstr './parts' }")).toMatchInlineSnapshot(
+      `"/tmp/mine.jsonnet:1: importstr './parts': this is a folder, not a plain file"`,
+    );
   });
 
   it('has a function for a value', async () => {
@@ -113,7 +110,7 @@ describe('a config that does not evaluate', () => {
     `);
     expect(await withFile('{ a: self.b, b: self.a }')).toMatchInlineSnapshot(`
       "/tmp/mine.jsonnet:1:17: max stack frames exceeded.
-        Something refers to itself without end."
+        Look for a value or function that refers to itself."
     `);
     // What imports each other and needs only what is there has an end.
     writeFileSync(join(folder, 'two.libsonnet'), "{ a: 'x', whole:: import 'one.libsonnet' }");
@@ -486,5 +483,48 @@ describe('a config that does not validate', () => {
       "configs/sft_s__rl_s.jsonnet: (--set) task: found 'constructor'; allowed: image_edit_tokens, image_tokenizer, image_autoencoder, text_answers, edit_response, video_actions, ip_adapter, prompt_enhance, text_to_image, image_text_encoder, image_editor, external
         editrl config schema lists every key with its meaning; editrl config show --origin prints what set each value."
     `);
+  });
+});
+
+describe('Jsonnet that is newer than the one that is built in', () => {
+  it.each([
+    [
+      '{ num_iterations: 1_000 }',
+      'editrl has Jsonnet 0.20.0 built in, which has no digit separators. Write 1000 for 1_000.',
+    ],
+    ['[1_0_0,\n2_0]', 'Write 100 for 1_0_0.'],
+    ["{ a: std.trim(' x ') }", 'editrl has Jsonnet 0.20.0 built in, which has no std.trim.'],
+    ['{ a: std.flattenDeepArray([[1]]) }', 'which has no std.flattenDeepArray.'],
+    ['{ a: |||-\n  x\n|||\n}', 'which has no |||-.'],
+    ['function(seed) { seed: seed }', "Give seed a default, or read it with std.extVar('APP__SEED')."],
+    ['{ a: { b: 1 }.c }', 'Correct the file; editrl config show'],
+    ['{ a: 1 b: 2 }', 'Correct the file. editrl has Jsonnet 0.20.0 built in.'],
+  ])('is named: %s', async (text, advice) => {
+    expect(await withFile(text)).toContain(advice);
+  });
+});
+
+describe('a section that is replaced', () => {
+  const merged = (own: string): Promise<string> =>
+    withFile(`(import '${process.cwd()}/configs/sft_s__rl_s.jsonnet') + {\n${own}\n}`);
+
+  it('is named by what is missing then', async () => {
+    expect(await merged('  algorithm: { kl_coeff: 0 },')).toContain(
+      '/tmp/mine.jsonnet:2 replaces all of algorithm: write `algorithm+:` there to merge into it',
+    );
+    expect(await merged('  optimizer: { weight_decay: 0 },')).toContain('write `optimizer+:` there');
+    expect(await merged("  policy+: { model: { hub: 'a/b' }, model_context_size: 'x' },")).not.toContain('+:`');
+  });
+});
+
+describe('an overlay of another recipe', () => {
+  it.each([
+    ['edit_response', 'ip_adapter_tiny', 'is for ip_adapter, and the config is for edit_response'],
+    ['ip_adapter', 'video_tiny', 'is for video_actions, and the config is for ip_adapter'],
+    ['text_plain', 'tiny', 'is for image_edit_tokens, and the config is for text_answers'],
+    ['video_actions', 'edit_tiny', 'The overlay needs a config with environment. It may be for another recipe'],
+  ])('is named as the cause: %s with %s', async (config, overlay, said) => {
+    const overlays = [`configs/lib/${overlay}.libsonnet`];
+    expect(await textOf({ file: `configs/${config}.jsonnet`, overlays, env: {} })).toContain(said);
   });
 });

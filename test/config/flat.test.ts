@@ -366,7 +366,7 @@ describe("an error in EARL's flat form", () => {
 
   it('says which form has both', async () => {
     expect(await messageOf([], fileWith('optimizer: { learning_rate: 1 }'))).toMatchInlineSnapshot(
-      `"(/tmp/with.jsonnet) learning_rate: also given as optimizer.learning_rate; keep one of the two"`,
+      `"(test/config/fixtures/earl_flat.jsonnet:13) learning_rate: also given as optimizer.learning_rate; keep one of the two"`,
     );
     expect(await messageOf(['learning_rate=1', 'optimizer.learning_rate=1'])).toMatchInlineSnapshot(
       `"(--set) learning_rate: also set as optimizer.learning_rate; keep one of the two"`,

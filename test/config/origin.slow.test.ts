@@ -2,7 +2,7 @@ import { readFileSync, writeFileSync } from 'node:fs';
 import { join, resolve } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { loadExperiment } from '../../src/config/experiment/load.js';
-import { fieldsNamed } from '../../src/config/jsonnet.js';
+import { readJsonnet } from '../../src/config/jsonnet_text.js';
 import { loadConfig, originsOf } from '../../src/config/load.js';
 import { EditrlError } from '../../src/core/errors.js';
 import { testFolders } from '../support/folder.js';
@@ -77,14 +77,14 @@ describe('a wrong value', () => {
       "{ optimizer+: { ['learning_' + 'rate']: -1 } }",
       '(mine.libsonnet) optimizer.learning_rate',
     ],
-    ['in an overlay, through the file', {}, '{ lr:: -1 }', '(mine.libsonnet) optimizer.learning_rate'],
+    ['in an overlay, through the file', {}, '{ lr:: -1 }', '(own.jsonnet:7) optimizer.learning_rate'],
     [
       "in an overlay's library",
       { 'two.libsonnet': '{\n  seed: -1 }' },
       "import 'two.libsonnet'",
       '(mine.libsonnet, two.libsonnet:2) seed',
     ],
-    ['in two places', {}, '{ seed: -1 } + { seed: -1 }', '(mine.libsonnet) seed'],
+    ['in two places', {}, '{ seed: -1 } +\n{ seed: -1 }', '(mine.libsonnet:1 or 2) seed'],
     ['that is unknown', {}, '{ optimizer+: { learning_rat: 1 } }', '(mine.libsonnet:1) optimizer.learning_rat:'],
   ])('%s is reported with its layer, and never with a wrong line', async (_, files, overlay, said) => {
     const folder = folderWith({ ...files, ...(overlay === null ? {} : { 'mine.libsonnet': overlay }) });
@@ -106,7 +106,7 @@ describe('a wrong value', () => {
     const folder = folderWith(files);
     const overlays = [join(folder, 'mine.libsonnet')];
     const message = await messageOf(loadConfig({ file: join(folder, 'own.jsonnet'), overlays, env: {} }), folder);
-    expect(message).toContain('(mine.libsonnet) optimizer.learning_rate');
+    expect(message).toContain('(own.jsonnet:7) optimizer.learning_rate');
   });
 
   it.each([
@@ -157,7 +157,12 @@ it('config show names the flat keys of a flat file', async () => {
   expect(place.replaceAll(`${folder}/`, '')).toBe(`flat.jsonnet:${line}`);
 });
 
-it('fields are told from comments, texts and other words', () => {
-  const text = `{ a: 1, // a: 2\n'a'+: 3, "a" :: 4, aa: 5, b: 'a: 6', c: $.a, /* a: 7 */ d: |||\n  a: 8\n|||, # a: 9\n}`;
-  expect(fieldsNamed(text, 'a').map(([start, end]) => text.slice(start, end))).toEqual(['a', "'a'", '"a"']);
+it('tells fields from comments, texts and other words', () => {
+  const text = `{ a: 1, // a: 2\n'a'+: 3, "a" :: 4, aa: 5, b: 'a: 6', c: $.a, /* a: 7 */ d: |||\n  a: 8\n|||, # a: 9\n e: x[a:2], assert a : 'm' }`;
+  const { fields } = readJsonnet(text);
+  expect(fields.map(({ name, at }) => [name, text[at]]).filter(([name]) => name === 'a')).toEqual([
+    ['a', 'a'],
+    ['a', "'"],
+    ['a', '"'],
+  ]);
 });

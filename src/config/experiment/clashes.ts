@@ -1,4 +1,4 @@
-/** Detects two axes that set the same key differently, where one of the settings would be lost silently. */
+/** Detects two axes that set the same key differently, so that one of the settings is lost in some cell. */
 import { ConfigError } from '../../core/errors.js';
 import { LimitError } from '../interpreter.js';
 import { evaluateSnippet, type Environment } from '../jsonnet.js';
@@ -6,57 +6,60 @@ import { getPath } from '../../schema/paths.js';
 import { isObject } from '../../schema/walk.js';
 import type { AxisValues } from './design.js';
 import type { Description } from './schema.js';
-import { ownFieldsSnippet } from './snippet.js';
+import { cellsSnippet, type CellOrder } from './snippet.js';
 
 /** Maximum number of pairs of values shown in an error. */
 const SHOWN = 5;
 
+interface Clashing {
+  readonly file: string;
+  readonly env: Environment;
+  readonly overlays: readonly string[];
+}
+
 /**
- * Raises ConfigError when, in some cell, one axis replaces what another sets. Checks only axes that set fields of the same section. Skips values that
- * refer to what is below them (self, super), since they cannot be evaluated alone; if the cell has neither of the two settings, they were combined (a
- * list that both extend) and nothing is lost.
+ * Raises ConfigError if one axis replaces a setting of another in some cell. Compares axes that set fields of the same section: a value sets what it
+ * changes in the base by itself. If a cell has neither of the two settings, they were combined (a list that both extend) and nothing is lost. Returns
+ * warnings: values that do not evaluate without the other axes are not compared.
  */
 export async function checkClashes(
-  request: { readonly file: string; readonly env: Environment },
+  request: Clashing,
   description: Description,
   cells: readonly { readonly axes: AxisValues; readonly value: unknown }[],
-): Promise<void> {
-  const axes = Object.keys(description.axes).filter((axis) => axis !== description.base);
-  const sectionsOf = (axis: string): Set<string> => new Set(Object.values(description.axes[axis]).flat());
-  const pairs = axes.flatMap((a, index) =>
-    axes.slice(index + 1).flatMap((b) => {
+): Promise<string[]> {
+  const { axes, base } = description;
+  const names = Object.keys(axes).filter((axis) => axis !== base);
+  const sectionsOf = (axis: string): Set<string> => new Set(Object.values(axes[axis]).flat());
+  const pairs = names.flatMap((a, index) =>
+    names.slice(index + 1).flatMap((b) => {
       const [ofA, ofB] = [sectionsOf(a), sectionsOf(b)];
       return [...ofA].some((section) => ofB.has(section)) ? [[a, b] as const] : [];
     }),
   );
-  if (pairs.length === 0) return;
-  const concerned = [...new Set(pairs.flat())];
-  const own = await ownFields(
-    request,
-    concerned.map((axis) => [axis, Object.keys(description.axes[axis])]),
-  );
+  if (pairs.length === 0) return [];
+  const own = await ownSettings(request, description, [...new Set(pairs.flat())], cells[0].axes);
+  if (own === null) {
+    return ['axes that set the same key were not compared, because a value does not evaluate without the other axes'];
+  }
   const clashes = new Set<string>();
   for (const [a, b] of pairs) {
-    const seen = new Set<string>();
     for (const { axes: cell, value } of cells) {
-      const pair = `${cell[a]} ${cell[b]}`;
-      if (seen.has(pair)) continue;
-      seen.add(pair);
-      const [ofA, ofB] = [own.get(keyOf(a, cell[a])), own.get(keyOf(b, cell[b]))];
-      if (ofA === undefined || ofB === undefined) continue;
+      const [ofA, ofB] = [own(a, cell[a]), own(b, cell[b])];
       for (const [path, set] of ofA) {
         const other = ofB.get(path);
-        if (other === undefined || JSON.stringify(other) === JSON.stringify(set)) continue;
-        if (isObject(other) && isObject(set)) continue;
-        const found = JSON.stringify(getPath(value, path));
-        if (found !== undefined && ![set, other].some((one) => JSON.stringify(one) === found)) continue;
+        if (other === undefined || same(other, set) || (isObject(other) && isObject(set))) continue;
+        const [section] = path.split('.');
+        // What only follows from their settings is not set by both.
+        if (!axes[a][cell[a]].includes(section) || !axes[b][cell[b]].includes(section)) continue;
+        const found = getPath(value, path);
+        if (found !== undefined && !same(found, set) && !same(found, other)) continue;
         clashes.add(
           `axes '${a}' and '${b}' set ${path} differently: ${a} '${cell[a]}' to ${JSON.stringify(set)}, ${b} '${cell[b]}' to ${JSON.stringify(other)}`,
         );
       }
     }
   }
-  if (clashes.size === 0) return;
+  if (clashes.size === 0) return [];
   const more = clashes.size > SHOWN ? `\n  and ${clashes.size - SHOWN} more` : '';
   throw new ConfigError(`${[...clashes].slice(0, SHOWN).join('\n  ')}${more}`, {
     where: request.file,
@@ -64,53 +67,35 @@ export async function checkClashes(
   });
 }
 
-type Fields = ReadonlyMap<string, unknown>;
+const same = (a: unknown, b: unknown): boolean => JSON.stringify(a) === JSON.stringify(b);
 
-function keyOf(axis: string, value: string): string {
-  return `${axis} ${value}`;
-}
+type OwnSettings = (axis: string, value: string) => ReadonlyMap<string, unknown>;
 
-/** Beyond this many values of an axis, values that cannot be evaluated alone are not searched one by one. */
-const MOST_SOUGHT = 32;
-
-/**
- * By axis and value, every field that it sets, without the values that cannot be evaluated alone. One such value makes the evaluation of all fail,
- * and an evaluation costs as much as hundreds of values, so they are found by bisection; if the first, the middle and the last of many cannot be
- * evaluated, the others are assumed to be written like them.
- */
-async function ownFields(
-  request: { readonly file: string; readonly env: Environment },
-  wanted: readonly (readonly [string, readonly string[]])[],
-): Promise<Map<string, Fields>> {
-  const { file, env } = request;
+/** By axis and value, the fields that the value changes in the base; null if a value needs those of other axes. */
+async function ownSettings(
+  { file, env, overlays }: Clashing,
+  { axes, base }: Description,
+  wanted: readonly string[],
+  { [base === true ? '' : base]: baseValue }: AxisValues,
+): Promise<OwnSettings | null> {
+  const values = wanted.flatMap((axis) => Object.keys(axes[axis]).map((value) => [axis, value] as const));
+  const orders = [[], ...values.map((value) => [value])].map((mixins): CellOrder => {
+    return { name: 'a cell', base: base === true ? null : [base, baseValue], values: mixins, overrides: [] };
+  });
   try {
-    const snippet = ownFieldsSnippet(file, wanted);
-    const { value } = await evaluateSnippet({ file, roots: [file], snippet, environment: env });
-    const found = value as readonly (readonly unknown[])[];
-    return new Map(
-      wanted.flatMap(([axis, values], place) =>
-        values.map((name, index) => [keyOf(axis, name), new Map(fieldsIn(found[place][index]))] as const),
-      ),
-    );
+    const snippet = cellsSnippet(file, overlays, orders);
+    const { value } = await evaluateSnippet({ file, roots: [file, ...overlays], snippet, environment: env });
+    const [before, ...after] = (value as unknown[]).map((settings) => new Map(fieldsIn(settings)));
+    const changed = after.map((settings) => new Map([...settings].filter(([key, one]) => !same(one, before.get(key)))));
+    const places = new Map(values.map((pair, index) => [pair.join(' '), changed[index]]));
+    return (axis, name) => places.get(`${axis} ${name}`) ?? new Map<string, unknown>();
   } catch (error) {
     if (!(error instanceof ConfigError) || error instanceof LimitError) throw error;
+    return null;
   }
-  const several = async (parts: readonly (readonly [string, readonly string[]])[]): Promise<Map<string, Fields>> => {
-    const found = await Promise.all(parts.map(async (part) => ownFields(request, [part])));
-    return new Map(found.flatMap((some) => [...some]));
-  };
-  if (wanted.length > 1) return several(wanted);
-  const [axis, values] = wanted[0];
-  if (values.length === 1) return new Map();
-  const middle = Math.floor(values.length / 2);
-  if (values.length > MOST_SOUGHT) {
-    const sample = [values[0], values[middle], values[values.length - 1]];
-    if ((await several(sample.map((value) => [axis, [value]]))).size === 0) return new Map();
-  }
-  return several([values.slice(0, middle), values.slice(middle)].map((half) => [axis, half]));
 }
 
-/** Objects on the way are listed too, so that a section that one axis sets to null is compared. */
+/** Every field by path; objects too, so that a section is compared with null in its place. */
 function* fieldsIn(value: unknown, prefix = ''): Generator<[string, unknown]> {
   if (!isObject(value)) return;
   for (const [key, child] of Object.entries(value)) {

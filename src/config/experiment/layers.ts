@@ -11,27 +11,23 @@ export function cellLayers(
   description: Description | null,
   axes: AxisValues,
 ): Layer[] {
-  const [, ...over] = layersOf({ file, overlays }, false);
-  if (description === null) return layersOf({ file, overlays }, false);
+  const [own, ...over] = layersOf({ file, overlays });
+  if (description === null) return [own, ...over];
   const { base, overrides } = description;
-  const field = (name: string, path: string): Layer => ({
-    name,
-    file,
-    expression: (imported) => `${imported(file)}${path}`,
-  });
+  const { [base === true ? '' : base]: baseValue, ...others } = axes;
   return [
-    base === true ? { ...field('base', '.base'), name: null } : axisLayer(file, base, axes[base]),
+    base === true ? { name: null, file, prefix: ['base'] } : axisLayer(file, base, baseValue),
     ...over,
-    ...axisLayers(file, base === true ? axes : without(axes, base)),
+    ...axisLayers(file, others),
     ...overrides.flatMap(({ cell }, index) =>
-      matches(axes, cell) ? [field(`overrides[${index}]`, `.overrides[${index}].set`)] : [],
+      matches(axes, cell) ? [{ name: `overrides[${index}]`, file, prefix: ['overrides', 'set'] }] : [],
     ),
   ];
 }
 
 /** The layers of a run that cells start from, which only some axes reach. */
 export function parentLayers(experiment: string, file: string, overlays: readonly string[], axes: AxisValues): Layer[] {
-  return [...layersOf({ file, overlays }, true), ...axisLayers(experiment, axes)];
+  return [...layersOf({ file, overlays }), ...axisLayers(experiment, axes)];
 }
 
 function axisLayers(file: string, axes: AxisValues): Layer[] {
@@ -41,13 +37,5 @@ function axisLayers(file: string, axes: AxisValues): Layer[] {
 }
 
 function axisLayer(file: string, axis: string, value: string): Layer {
-  return {
-    name: `axis ${axis} '${value}'`,
-    file,
-    expression: (imported) => `${imported(file)}.axes[${JSON.stringify(axis)}][${JSON.stringify(value)}]`,
-  };
-}
-
-function without(axes: AxisValues, axis: string): AxisValues {
-  return Object.fromEntries(Object.entries(axes).filter(([name]) => name !== axis));
+  return { name: `axis ${axis} '${value}'`, file, prefix: ['axes', axis, value] };
 }

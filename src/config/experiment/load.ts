@@ -62,17 +62,15 @@ export async function loadExperiment(request: ExperimentRequest): Promise<Experi
   }
   const run = new Runs(file, overlays, sets, description, env);
   const drafts = value.map((raw, index) => run.draft(raw, sets, file, named[index].axes, importHash, sources, 'cell'));
-  if (description !== null) {
-    const raws = drafts.map(({ axes, raw }) => ({ axes, value: raw }));
-    await checkClashes({ file, env }, description, raws);
-  }
+  const raws = drafts.map(({ axes, raw }) => ({ axes, value: raw }));
+  const clashes = description === null ? [] : await checkClashes({ file, env, overlays }, description, raws);
   const parents: Draft[] = [];
   for (let wave = run.wanted(drafts); wave.length > 0;) {
     const made = await run.parents(wave);
     parents.push(...made);
     wave = run.wanted(made);
   }
-  const settled = await run.settle([...drafts, ...parents], description === null ? null : name);
+  const settled = run.settle([...drafts, ...parents], description === null ? null : name);
   const cells = settled.slice(0, drafts.length);
   const names = new Map(cells.map((cell) => [cell.run_name, cell]));
   const others = settled.slice(drafts.length).filter((parent) => {
@@ -107,7 +105,7 @@ export async function loadExperiment(request: ExperimentRequest): Promise<Experi
     baseFile: importedBase(resolve(file), sources.get(resolve(file)) ?? ''),
     measure,
     options: { stop_early: halvingOf(cells, description, measure, file) },
-    warnings: sameCells(cells),
+    warnings: [...clashes, ...sameCells(cells)],
   };
 }
 

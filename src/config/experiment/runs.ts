@@ -1,17 +1,16 @@
 /** Turns what Jsonnet evaluates into an experiment's validated runs: named, hashed, with the runs that they start from. */
-import { existsSync } from 'node:fs';
-import { dirname, relative, resolve } from 'node:path';
 import { ConfigError } from '../../core/errors.js';
 import { dropForeignKeys, hasForeignKeys } from '../inherit.js';
-import { displayPath, evaluateSnippet, importOf, type Environment } from '../jsonnet.js';
+import { displayPath, evaluateSnippet, importOf, withoutContents, type Environment } from '../jsonnet.js';
+import { explained } from '../problems.js';
 import type { Problem } from '../../recipes/rules.js';
 import { recipeNamed } from '../../recipes/settings.js';
-import { getPath, setPath } from '../../schema/paths.js';
+import { getPath, hasPath, setPath } from '../../schema/paths.js';
 import { isObject, schemaAt } from '../../schema/walk.js';
 import { canonicalForm, foldersOf, type CanonicalForm, type LoadedConfig } from '../load.js';
-import { modelKeys } from '../models.js';
 import { placesOf, type Layer } from '../origin.js';
-import { parseSet, reachingParents } from '../sets.js';
+import { placeReferences } from '../references.js';
+import { reachingParents } from '../sets.js';
 import { checkName, nameWith, type AxisValues } from './design.js';
 import { cellLayers, parentLayers } from './layers.js';
 import type { Description } from './schema.js';
@@ -44,6 +43,7 @@ export interface Draft {
   readonly file: string;
   readonly axes: AxisValues;
   readonly importHash: string;
+  readonly sources: ReadonlyMap<string, string>;
   readonly parents: readonly WantedRun[];
   /** A cell is named by its axes; a parent by the run that refers to it. */
   readonly made: 'cell' | 'parent';
@@ -56,12 +56,6 @@ export interface WantedRun {
   readonly by: string;
 }
 
-/** Copies the sections that `--set` changes, because cells share them. */
-function ownSections(value: Record<string, unknown>, sets: readonly string[]): Record<string, unknown> {
-  const changed = sets.map((text) => parseSet(text).path.split('.')[0]).filter((key) => Object.hasOwn(value, key));
-  return { ...value, ...Object.fromEntries(changed.map((key) => [key, structuredClone(value[key])])) };
-}
-
 interface WrongRun {
   readonly name: string;
   readonly draft: Draft;
@@ -72,8 +66,6 @@ interface WrongRun {
 export class Runs {
   readonly settler = new Settler();
   readonly #known = new Map<string, WantedRun>();
-  readonly #resolved = new Map<string, string>();
-  readonly #copies = new WeakMap<object, Map<string, unknown>>();
 
   constructor(
     private readonly file: string,
@@ -99,29 +91,34 @@ export class Runs {
   ): Draft {
     const folders = foldersOf(file, sources);
     const given = made === 'cell' ? this.#measured(value) : value;
-    const form = canonicalForm(ownSections(given, sets), { file, env: this.env, overlaid: true, sets, folders });
+    const form = canonicalForm(given, { file, env: this.env, overlaid: true, sets, folders });
     const { value: canonical, problems, warnings, words } = form;
+    const roots = made === 'cell' ? [this.file, ...this.overlays] : [file, ...this.overlays];
+    const placed = placeReferences(canonical, file, roots, sources);
     const parents: WantedRun[] = [];
-    const renamed: Record<string, unknown> = {};
     const share = (this.description?.share ?? []).filter((axis) => axes[axis] !== undefined);
     const reached = Object.fromEntries(share.map((axis) => [axis, axes[axis]]));
-    for (const path of modelKeys(canonical)) {
-      const reference = getPath(canonical, path);
-      if (!isObject(reference) || typeof reference['run'] !== 'string' || typeof reference['config'] !== 'string') {
-        continue;
-      }
-      const config = this.#find(file, reference['config'], sources, String(canonical['run_name']));
-      const name = nameWith(reference['run'], share, axes);
+    const by = String(canonical['run_name']);
+    for (const { key, run, config } of placed.references) {
+      if (config === null) throw this.#noConfig(file, key, canonical, sources);
+      const name = nameWith(run, share, axes);
       checkName(name);
-      const beside = resolve(dirname(file), reference['config']) === config;
-      const configPath = beside ? reference['config'] : relative(dirname(resolve(file)), config);
-      renamed[path] = { ...reference, run: name, config: configPath };
-      if (!parents.some((parent) => parent.name === name)) {
-        parents.push({ name, file: config, axes: reached, by: String(canonical['run_name']) });
-      }
+      setPath(canonical, `${key}.run`, name);
+      if (!parents.some((parent) => parent.name === name)) parents.push({ name, file: config, axes: reached, by });
     }
-    const raw = this.#withReferences(canonical, renamed);
-    return { raw, sets, problems, warnings, words, file, axes, importHash, parents, made };
+    return {
+      raw: canonical,
+      sets,
+      problems: [...problems, ...placed.problems],
+      warnings,
+      words,
+      file,
+      axes,
+      importHash,
+      sources,
+      parents,
+      made,
+    };
   }
 
   /** A cell with the experiment's measure. */
@@ -142,32 +139,6 @@ export class Runs {
     // A value that is not a section is reported as such.
     if (validation !== undefined && !isObject(validation)) return value;
     return { ...value, validation: { ...validation, measure } };
-  }
-
-  /** Settings with other references. Sections are shared between cells, so each is copied once per set of references. */
-  #withReferences(
-    settings: Record<string, unknown>,
-    references: Readonly<Record<string, unknown>>,
-  ): Record<string, unknown> {
-    const bySection = new Map<string, [string, unknown][]>();
-    for (const [path, reference] of Object.entries(references)) {
-      const [section, ...rest] = path.split('.');
-      bySection.set(section, [...(bySection.get(section) ?? []), [rest.join('.'), reference]]);
-    }
-    const copied = { ...settings };
-    for (const [section, entries] of bySection) {
-      const original = settings[section] as Record<string, unknown>;
-      const copies = this.#copies.get(original) ?? new Map<string, unknown>();
-      this.#copies.set(original, copies);
-      const key = JSON.stringify(entries);
-      if (!copies.has(key)) {
-        const copy = structuredClone(original);
-        for (const [path, reference] of entries) setPath(copy, path, reference);
-        copies.set(key, copy);
-      }
-      copied[section] = copies.get(key);
-    }
-    return copied;
   }
 
   /** Parents that are not made yet. Raises ConfigError when the same name is wanted with different settings. */
@@ -234,7 +205,7 @@ export class Runs {
   }
 
   /** `experiment`: its name, null for a config on its own. Raises one ConfigError for all invalid runs. */
-  async settle(drafts: readonly Draft[], experiment: string | null): Promise<Cell[]> {
+  settle(drafts: readonly Draft[], experiment: string | null): Cell[] {
     const cells: Cell[] = [];
     const wrong: WrongRun[] = [];
     const overlays = Object.freeze(this.overlays.map(displayPath));
@@ -264,23 +235,22 @@ export class Runs {
       });
       cells.push({ run_name: settings.run_name, axes, config, parents: parents.map(({ name }) => name), differs: {} });
     }
-    if (wrong.length > 0) throw await this.#invalid(wrong, drafts.length);
+    if (wrong.length > 0) throw this.#invalid(wrong, drafts.length);
     return cells;
   }
 
-  async #invalid(wrong: readonly WrongRun[], of: number): Promise<ConfigError> {
+  #invalid(wrong: readonly WrongRun[], of: number): ConfigError {
     const shown: string[] = [];
     for (const { name, draft, problems } of wrong.slice(0, SHOWN_CELLS)) {
       const keys = problems.map(({ key }) => key);
-      const places = await placesOf(keys, {
-        file: this.file,
-        layers: this.#layers(draft),
-        sets: draft.sets,
-        env: { ...this.env, APP__RUN_NAME: name },
-      });
-      const lines = problems.map(({ key, message }, index) => {
+      const { sets, sources } = draft;
+      const layers = this.#layers(draft);
+      // The keys of EARL's form are not those of the draft.
+      const has = (key: string): boolean => draft.words !== null || hasPath(draft.raw, key);
+      const places = placesOf(keys, { file: this.file, layers, sets, sources, has });
+      const lines = explained(problems, { layers, sources }).map(({ key, message }, index) => {
         const place = places[index] === '' ? '' : `(${places[index]}) `;
-        return `    ${place}${key}: ${message}`;
+        return withoutContents(`    ${place}${key}: ${message}`, sources);
       });
       shown.push(`  ${name}\n${lines.join('\n')}`);
     }
@@ -296,24 +266,12 @@ export class Runs {
     return cellLayers(this.file, this.overlays, this.description, axes);
   }
 
-  /** The config that makes a run: relative to the file that names it, else to a file which that one imports. */
-  #find(file: string, config: string, sources: ReadonlyMap<string, string>, by: string): string {
-    const key = `${file} ${config}`;
-    const known = this.#resolved.get(key);
-    if (known !== undefined) return known;
-    const beside = resolve(dirname(file), config);
-    const folders = foldersOf(file, sources);
-    const found = existsSync(beside)
-      ? [beside]
-      : [...new Set(folders.map((folder) => resolve(folder, config)).filter(existsSync))];
-    if (found.length !== 1) {
-      const what = found.length === 0 ? 'is not there' : `may be any of ${found.map(displayPath).join(', ')}`;
-      throw new ConfigError(`${by} starts from the run of ${config}, which ${what}`, {
-        where: displayPath(file),
-        next: `A config's path is relative to the file that names it, or to one that it imports (looked in: ${folders.map(displayPath).join(', ')}).`,
-      });
-    }
-    this.#resolved.set(key, found[0]);
-    return found[0];
+  #noConfig(file: string, key: string, settings: Record<string, unknown>, sources: Draft['sources']): ConfigError {
+    const config = String(getPath(settings, `${key}.config`));
+    const folders = foldersOf(file, sources).map(displayPath).join(', ');
+    return new ConfigError(`${key}.config: found '${config}', but there is no such file (looked in: ${folders})`, {
+      where: displayPath(file),
+      next: `Write the path of the config that makes ${String(getPath(settings, `${key}.run`))}, relative to the file that names it.`,
+    });
   }
 }

@@ -26,7 +26,6 @@ export interface SettledRun {
 /** Validates and hashes many settings, with the results that `loadConfig` gives for each. */
 export class Settler {
   readonly #sections = new Map<string, Section>();
-  readonly #byObject = new WeakMap<object, Map<string, Section>>();
   readonly #ofSettings = new WeakMap<RunSettings, ReadonlyMap<string, Section>>();
 
   /** Settings in canonical form, validated; or everything that is wrong with them. */
@@ -114,23 +113,15 @@ export class Settler {
     return sections;
   }
 
-  /** A section of a cell, found by the shared object or else by its content. Null if it is invalid. */
+  /** A section of a cell, which others with the same content share. Null if it is invalid. */
   #section(key: string, field: z.ZodType, raw: unknown): Section | null {
-    const shared = typeof raw === 'object' && raw !== null ? raw : null;
-    const known = shared === null ? undefined : this.#byObject.get(shared)?.get(key);
-    if (known !== undefined) return known;
     const name = `${key} ${JSON.stringify(raw)}`;
-    let section = this.#sections.get(name);
-    if (section === undefined) {
-      const parsed = field.safeParse(raw);
-      if (!parsed.success) return null;
-      section = { value: deepFreeze(parsed.data), hashed: null, leaves: null };
-      this.#sections.set(name, section);
-    }
-    if (shared !== null) {
-      const byKey = this.#byObject.get(shared) ?? new Map<string, Section>();
-      this.#byObject.set(shared, byKey.set(key, section));
-    }
+    const known = this.#sections.get(name);
+    if (known !== undefined) return known;
+    const parsed = field.safeParse(raw);
+    if (!parsed.success) return null;
+    const section: Section = { value: deepFreeze(parsed.data), hashed: null, leaves: null };
+    this.#sections.set(name, section);
     return section;
   }
 }

@@ -1,6 +1,5 @@
 import { describe, expect, it, vi } from 'vitest';
 import { loadExperiment } from '../../../src/config/experiment/load.js';
-import { evaluations } from './evaluations.js';
 import { allCellsDiffer, isWhatItsCellsAre, largeMatrices } from './large.js';
 import { experimentLoader, series } from './loader.js';
 
@@ -50,12 +49,14 @@ describe('axes that set one key', () => {
     await expect(load(text)).rejects.toThrow("axes 'a' and 'b' set seed differently: a '0' to 0, b 'y' to 99");
   });
 
-  it('are not looked at one by one where all refer to what is below them', async () => {
-    evaluations.count = 0;
-    const { cells } = await load(many((i) => `seed: super.seed + ${i}`));
-    expect(cells).toHaveLength(40);
-    // The matrix; then all values together, each axis apart, and three values of one.
-    expect(evaluations.count).toBe(7);
+  it('are found to clash where one refers to what is below it, and the other does not', async () => {
+    await expect(load(many((i) => `seed: super.seed + ${i}`))).rejects.toThrow("axes 'a' and 'b' set seed differently");
+  });
+
+  it('are not compared if a value needs another axis, which is said', async () => {
+    const text = `{ base: base, axes: { a: { x: { seed: self.from, k:: 1 }, y: { seed: 1 } }, b: { z: { from:: 3, seed: super.seed } } } }`;
+    const { warnings } = await load(text);
+    expect(warnings.join()).toContain('were not compared');
   });
 });
 
