@@ -1,8 +1,8 @@
-// What a flow policy learns by, at laptop size: one step on its noisy steps as shipped; two, with a mask by how far a step has moved (Flow-DPPO); and
-// none of them, but the sampled pictures with noise put on them (DiffusionNFT):
+// What a flow policy learns by, at laptop size: one step on its noisy steps as shipped, or none of them, but the sampled
+// pictures with noise put on them (DiffusionNFT):
 //   editrl sweep experiments/flow_losses.jsonnet --max-parallel 1
-// Compare them by the ODE's samples (greedy): those called sampled have noise in the first two, and none in the third.
-// Nine cells of forty iterations, and before them an autoencoder and a warm-up of some five minutes for each seed.
+// Compare them by the ODE's samples (greedy): those called sampled have noise in the first, and none in the second.
+// Six cells of forty iterations, and before them an autoencoder and a warm-up of some five minutes for each seed.
 {
   name: 'flow_losses',
   base: import '../configs/ip_adapter.jsonnet',
@@ -10,7 +10,6 @@
   axes: {
     loss: {
       flow_grpo: {},
-      dppo: { algorithm+: { minibatches: 2, surrogate: 'dppo', clip_range: null, divergence_limit: 1e-5 } },
       nft: {
         algorithm+: { surrogate: 'nft', clip_range: null, nft: { levels: 3 } },
         // Without noisy steps the pictures of a group differ by their first noise alone.

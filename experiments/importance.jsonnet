@@ -16,7 +16,6 @@
     correction: {
       none: { rollout+: { importance_cap: null } },
       token: {},
-      answer: { rollout+: { importance_of: 'answer' } },
     },
     seed: { '1': { seed: 1 }, '2': { seed: 2 }, '3': { seed: 3 }, '4': { seed: 4 }, '5': { seed: 5 } },
   },

@@ -57,7 +57,6 @@ ONLY = {
     "algorithm.aggregation": "token",
     "algorithm.inner_epochs": 1,
     "algorithm.minibatches": 1,
-    "algorithm.kl_where": "loss",
     "algorithm.kl_estimator": "k3",
     "algorithm.warmup_steps": 0,
     "algorithm.reward_scale": 1,

@@ -7,8 +7,6 @@ export const KL_EXPONENT_LIMIT = 20;
 
 /** Estimates KL(policy || reference) per action from d = log p_ref - log p, [N] to [N] (Schulman, "Approximating KL Divergence", 2020). */
 const KL_ESTIMATORS = {
-  /** -d: unbiased, may be negative; its gradient is zero in expectation. */
-  k1: (d: Value): Value => neg(d),
   /** d^2 / 2: biased, never negative. */
   k2: (d: Value): Value => mul(mul(d, d), d.graph.scalar(0.5)),
   /** exp(d) - d - 1: unbiased, never negative; the exponent is clamped. */

@@ -40,21 +40,11 @@ export interface Statistics {
 /** One advantage per action of an answer, or a single number if all are equal, so that a long answer takes no memory for it. */
 export type Advantages = number | Float32Array;
 
-/** The advantages of the two parts of a picture. */
-export interface CellAdvantages {
-  /** [N] row by row, 1 for a cell inside. */
-  readonly cells: Uint8Array;
-  readonly inside: number;
-  readonly outside: number;
-}
-
 /** What is to be learnt from one answer; arrays run over its actions. */
 export interface Target {
   /** Weight of each action; 0 leaves it out. The loss's divisor is included. */
   readonly weights: Float32Array;
   readonly advantages: Advantages;
-  /** For a loss that pays the cells of a picture apart; null or absent where all have the answer's advantage. */
-  readonly cells?: CellAdvantages | null;
   /** Statistics under the frozen start; null if the loss has no KL term. */
   readonly reference: Statistics | null;
   /** Statistics under the weights that sampled; null if the loss has no ratio. */

@@ -141,7 +141,6 @@ export async function openTokenTraining<
   context: TrainingContext,
   {
     trained,
-    regions,
     ...parts
   }: {
     readonly task: Task<P, TokenAnswer>;
@@ -149,8 +148,6 @@ export async function openTokenTraining<
     readonly labels: (algorithm: SupervisedAlgorithm<S>) => Labels<P, TokenAnswer>;
     /** Which tokens of an answer carry the loss when learning from rewards. */
     readonly trained: (algorithm: RewardAlgorithm<S>) => GrpoParts<P, TokenAnswer, TokenSampling>['trained'];
-    /** Tells the cells of pictures in answers; empty or absent where terms are about whole answers. */
-    readonly regions?: (algorithm: RewardAlgorithm<S>) => Pick<GrpoParts<P, TokenAnswer, TokenSampling>, 'regions'>;
     /** Whether its answers are scored; default: yes. */
     readonly isScored?: boolean;
   },
@@ -163,9 +160,7 @@ export async function openTokenTraining<
     rewards: (algorithm) => ({
       how: () => samplingOf(settings),
       trained: trained(algorithm),
-      ...regions?.(algorithm),
       mismatchAlarm: MISMATCH_ALARM,
-      importance: rollout,
       importanceCap: rollout.engine === null && rollout.ahead === 0 ? null : rollout.importance_cap,
       ...(rollout.ahead === 0 ? {} : { aheadUntil: settings.num_iterations }),
     }),

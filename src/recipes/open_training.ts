@@ -112,15 +112,7 @@ export async function openTraining<P extends Prompt, A extends Answer, H, S exte
       algorithm: RewardAlgorithm<S>,
     ) => Pick<
       GrpoParts<P, A, H>,
-      | 'how'
-      | 'trained'
-      | 'sampledBy'
-      | 'regions'
-      | 'mismatchAlarm'
-      | 'importanceCap'
-      | 'importance'
-      | 'minibatchesOf'
-      | 'aheadUntil'
+      'how' | 'trained' | 'sampledBy' | 'mismatchAlarm' | 'importanceCap' | 'minibatchesOf' | 'aheadUntil'
     >;
   },
 ): Promise<Training> {

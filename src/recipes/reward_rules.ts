@@ -34,13 +34,8 @@ function rewardChoice({ reward, validation }: PartialSettings<RewardedSettings>)
   return { mode, terms, also_compute, defaults, measure: validation?.measure ?? [] };
 }
 
-const commonRules: readonly Rule<RewardedSettings>[] = [terms, perTerm, endpoint, secondJudge];
-
 /** Rules for a reward section, wherever it appears. */
-export const rewardRules: readonly Rule<RewardedSettings>[] = [...commonRules, wholeAnswers];
-
-/** The same for a recipe whose answers draw pictures cell by cell. */
-export const regionRewardRules: readonly Rule<RewardedSettings>[] = [...commonRules, creditPerTerm];
+export const rewardRules: readonly Rule<RewardedSettings>[] = [terms, perTerm, endpoint, secondJudge];
 
 function terms(settings: PartialSettings<RewardedSettings>): Problem[] {
   const choice = rewardChoice(settings);
@@ -225,31 +220,6 @@ function perTerm(settings: PartialSettings<RewardedSettings>): Problem[] {
     ...only('scale', 'std', 'which is then that of each term'),
     ...only('scope', 'group', 'which each term is normalised within'),
   ];
-}
-
-/** The terms that are about a part of the picture, by index. */
-function termsOfRegions(settings: PartialSettings<RewardedSettings>): readonly (readonly [number, string])[] {
-  const terms = rewardChoice(settings)?.terms ?? [];
-  return terms.flatMap(({ credit }, index) => (credit === 'all' ? [] : [[index, credit] as const]));
-}
-
-function wholeAnswers(settings: PartialSettings<RewardedSettings>): Problem[] {
-  return termsOfRegions(settings).flatMap(([index, credit]) =>
-    problem(
-      `reward.terms.${index}.credit`,
-      `found '${credit}', but ${settings.task === undefined ? 'a reward server' : `task '${settings.task}'`} has no answers that draw a picture cell by cell; allowed: 'all'`,
-    ),
-  );
-}
-
-function creditPerTerm(settings: PartialSettings<RewardedSettings>): Problem[] {
-  if (settings.algorithm?.advantage?.per_term !== false) return [];
-  return termsOfRegions(settings).flatMap(([index, credit]) =>
-    problem(
-      `reward.terms.${index}.credit`,
-      `found '${credit}' without algorithm.advantage.per_term, which normalises each term by itself; allowed: 'all', or set per_term to true`,
-    ),
-  );
 }
 
 /** A second judge is asked about some answers of a group: it cannot say which of all is the best. */

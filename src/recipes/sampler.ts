@@ -59,7 +59,7 @@ export const SERVED_RANKS = [1, 8, 16, 32, 64, 128, 256, 320, 512] as const;
 
 /** The settings that rules about a token policy and its sampler read. */
 export interface SampledSettings {
-  readonly rollout: Pick<RolloutSettings, 'engine' | 'ahead' | 'refill' | 'importance_cap' | 'importance_above'>;
+  readonly rollout: Pick<RolloutSettings, 'engine' | 'ahead' | 'refill' | 'importance_cap'>;
   readonly policy: Pick<SeeingSettings, 'model' | 'init' | 'lora' | 'pixels' | 'train' | 'engine'> & {
     readonly trainer: TrainerSettings;
   };
@@ -74,7 +74,6 @@ export const samplerRules: readonly Rule<SampledSettings>[] = [
   adaptedWords,
   ownDevices,
   aheadCorrected,
-  aboveWhat,
 ];
 
 function oneServer({ rollout }: PartialSettings<SampledSettings>): readonly Problem[] {
@@ -114,16 +113,6 @@ function adaptedWords({ rollout, policy }: PartialSettings<SampledSettings>): re
       'rollout.engine',
       `found vllm with adapters of what sees (${eyes.map((part) => `policy.train.${part}`).join(', ')}), which it takes for the decoder alone; allowed: train mm_llm alone, train all weights (policy.lora: null), or null, the policy's own engine`,
     ),
-  );
-}
-
-/** Without a cap no importance weight is above it. */
-function aboveWhat({ rollout }: PartialSettings<SampledSettings>): readonly Problem[] {
-  if (rollout?.importance_cap !== null) return [];
-  return problemUnless(
-    rollout.importance_above !== 'left_out',
-    'rollout.importance_above',
-    "found 'left_out' with rollout.importance_cap null, which corrects nothing; allowed: 'cut', or set the cap",
   );
 }
 

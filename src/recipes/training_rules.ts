@@ -104,14 +104,7 @@ export const groupRules: readonly Rule<BatchedSettings>[] = [
         `found ${generations}; allowed: 2 or more, because GRPO compares the answers of one prompt (those of others, too, with algorithm.advantage.scope 'batch')`,
       ),
     ),
-  ({ algorithm }) =>
-    problemUnless(
-      !isGrpo(algorithm) || algorithm?.kl_estimator !== 'k1' || algorithm?.kl_where === 'reward',
-      'algorithm.kl_estimator',
-      "found 'k1', whose gradient in the loss is zero in expectation: it would hold nothing back; allowed: k2 or k3, or algorithm.kl_where 'reward'",
-    ),
   ratioOptions,
-  klInReward,
   refillWithin,
   bySpreadWithin,
 ];
@@ -123,7 +116,6 @@ function ratioOptions({ algorithm }: PartialSettings<BatchedSettings>): readonly
   const unclipped = {
     ppo: null,
     cispo: null,
-    dppo: 'which masks by algorithm.divergence_limit and clips no ratio',
     nft: 'which has no ratio to clip',
   }[surrogate ?? 'ppo'];
   const refused = [['clip_range', low] as const, ['clip_range_high', high] as const].flatMap(([key, range]) =>
@@ -152,7 +144,6 @@ function ratioOptions({ algorithm }: PartialSettings<BatchedSettings>): readonly
         ),
   );
   if (idle.length > 0) return idle;
-  if (surrogate === 'dppo') return refused;
   if (low !== null) return [];
   if (surrogate === 'cispo') {
     return problemUnless(
@@ -166,23 +157,6 @@ function ratioOptions({ algorithm }: PartialSettings<BatchedSettings>): readonly
     'algorithm.clip_range',
     `found null with clip_range_high ${high}; allowed: a number above 0, the range below 1`,
   );
-}
-
-/** A penalty on the reward is on the scale of the whole reward, and no history remembers it. */
-function klInReward({ algorithm }: PartialSettings<BatchedSettings>): readonly Problem[] {
-  if (!isGrpo(algorithm) || algorithm?.kl_where !== 'reward') return [];
-  return [
-    ...problemUnless(
-      algorithm.advantage?.per_term !== true,
-      'algorithm.kl_where',
-      "found 'reward' with algorithm.advantage.per_term, which compares terms and not their sum; allowed: 'loss'",
-    ),
-    ...problemUnless(
-      algorithm.advantage?.scope !== 'prompt_history',
-      'algorithm.kl_where',
-      "found 'reward' with algorithm.advantage.scope 'prompt_history', which compares with rewards as they were given; allowed: 'loss', or another scope",
-    ),
-  ];
 }
 
 /** Where rewards are compared with those of other groups, a group without spread teaches too. */

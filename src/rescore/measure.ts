@@ -77,7 +77,7 @@ function onlyTerm(reward: RewardSettings, term: MeasureTerm): RewardSettings {
   return {
     ...reward,
     mode: null,
-    terms: [{ ...term, weight: 1, credit: 'all' }],
+    terms: [{ ...term, weight: 1 }],
     also_compute: [],
     measure: [],
     zero_if_unfinished: false,

@@ -78,7 +78,6 @@ export function examDigest(settings: RewardSettings): string {
     ...fields,
     name,
     weight,
-    credit: 'all',
   }));
   return rewardDigest({
     ...settings,

@@ -84,12 +84,7 @@ export const grpo = z.strictObject({
     { absent: 1 },
   ),
   kl_coeff: result('Weight of the KL penalty to the frozen start.', nonNegative.default(3e-4)),
-  kl_where: result(
-    "Where the KL penalty is: in the 'loss', per token; or in the 'reward', before advantages: kl_coeff times the sum over the answer of log p - log p_start under the weights that sampled, taken from the reward on its own scale.",
-    z.enum(['loss', 'reward']).default('loss'),
-    { absent: 'loss' },
-  ),
-  kl_estimator: result('How the KL is estimated per token.', z.enum(['k1', 'k2', 'k3']).default('k3')),
+  kl_estimator: result('How the KL is estimated per token.', z.enum(['k2', 'k3']).default('k3')),
   warmup_steps: warmupSteps,
   reward_scale: result('Multiplies the advantages.', positive.default(1)),
   drop_zero_spread: result(
@@ -99,32 +94,8 @@ export const grpo = z.strictObject({
   ),
 });
 
-/** Whether no term of the reward is about a part of the picture. */
-const paysWholeAnswers = (read: ReadSettings): boolean =>
-  ((read('reward.terms') ?? []) as readonly { readonly credit?: string }[]).every(
-    ({ credit = 'all' }) => credit === 'all',
-  );
-
 /** For a policy whose answers contain text and vision tokens. */
 const visionGrpo = grpo.extend({
-  advantage: advantageFields
-    .extend({
-      region: result(
-        "Which cells a reward term with another credit than 'all' tells apart: those that enough answers of the 'group' change against the source (region_share), those in which the 'label' differs from the source, or those that the data's 'mask' leaves open.",
-        z.enum(['group', 'label', 'mask']).default('group'),
-        { absent: 'group', idle: paysWholeAnswers },
-      ),
-      region_share: result(
-        "With region 'group': the share of the group's pictures that have to change a cell; 0 means that one is enough. With 0 no answer pays for a cell that it should have left alone: such a cell is in the region as soon as one answer changes it.",
-        z.number().min(0).max(1).default(0.5),
-        { absent: 0, idle: paysWholeAnswers },
-      ),
-      region_border: result('By how many cells the region is widened, in all eight directions.', count.default(0), {
-        absent: 0,
-        idle: paysWholeAnswers,
-      }),
-    })
-    .prefault({}),
   train_tokens: result(
     "Which answer tokens carry the loss: 'all', or {tokens: 'text'|'vision', cycle_steps, steps, rest}: of every cycle_steps iterations the first `steps` train only those tokens, the others `rest` (null: vision alone after 'text', all tokens after 'vision', as EARL). The loss is divided by the tokens that carry it.",
     trainTokens,
@@ -232,21 +203,16 @@ const learnsNoNft = (read: ReadSettings): boolean => read('algorithm.surrogate')
 const SURROGATE = grpo.shape.surrogate.description ?? '';
 
 /** Its KL is known in closed form. */
-const flowGrpo = grpo.omit({ kl_estimator: true, kl_where: true, ratio: true, aggregation: true }).extend({
+const flowGrpo = grpo.omit({ kl_estimator: true, ratio: true, aggregation: true }).extend({
   advantage: advantageFields.extend({ clip: result(CLIP, positive.nullable().default(5)) }).prefault({}),
   clip_range: result(
     'Clip range of the probability ratio; log-probabilities are means over the elements of a picture, and move little. null means no clipping.',
     positive.nullable().default(1e-4),
   ),
   surrogate: result(
-    `${SURROGATE.slice(0, -1)}; 'dppo', with clip_range null, asks in place of the range how far the step's Gaussian has moved from the weights that sampled: from divergence_limit on, a step that would move on teaches no more (Flow-DPPO: arXiv 2606.11025); 'nft', with clip_range null and rollout.noise_level 0, asks for no ratio at all: it learns the velocities of the sampled pictures with noise, as algorithm.nft says.`,
-    z.enum(['ppo', 'cispo', 'dppo', 'nft']).default('ppo'),
+    `${SURROGATE.slice(0, -1)}; 'nft', with clip_range null and rollout.noise_level 0, asks for no ratio at all: it learns the velocities of the sampled pictures with noise, as algorithm.nft says.`,
+    z.enum(['ppo', 'cispo', 'nft']).default('ppo'),
     { absent: 'ppo' },
-  ),
-  divergence_limit: result(
-    "With surrogate 'dppo': mean((m - m_old)^2) / (2 s^2) over the elements of a picture, s the step's own deviation, from which on a step teaches no more that would move on.",
-    positive.default(1e-5),
-    { absent: 1e-5, idle: (read) => read('algorithm.surrogate') !== 'dppo' },
   ),
   nft: section(
     "With surrogate 'nft': DiffusionNFT (arXiv 2509.16117), which learns on the forward process. Pictures are sampled without noisy steps; noise is put on them at some levels, and the model's velocity there is drawn towards what leads to a good picture, and the mirrored one to a bad picture. How good it is is the advantage within advantage.clip.",
@@ -322,9 +288,9 @@ type FlowOutput = z.output<typeof flowGrpo>;
 export type GrpoSettings = Omit<z.output<typeof grpo>, 'type' | 'surrogate'> & {
   type: 'grpo' | 'ppo';
 } & Pick<FlowOutput, 'surrogate'> &
-  Partial<Pick<FlowOutput, 'divergence_limit' | 'nft'>>;
+  Partial<Pick<FlowOutput, 'nft'>>;
 export type VisionGrpoSettings = z.output<typeof visionGrpo>;
-export type FlowGrpoSettings = Omit<GrpoSettings, 'kl_estimator' | 'kl_where' | 'ratio' | 'aggregation'>;
+export type FlowGrpoSettings = Omit<GrpoSettings, 'kl_estimator' | 'ratio' | 'aggregation'>;
 export type SftSettings = z.output<typeof sft>;
 export type WordsSftSettings = z.output<typeof wordsSft>;
 export type AdvantageSettings = z.output<typeof advantage>;

@@ -73,22 +73,12 @@ export const rollout = section(
         { absent: 0 },
       ),
       importance_cap: result(
-        'Where rollout.engine samples, or rollout.ahead is 1: loss weights are multiplied by min(exp(log p of the trainer - log p of the sampler), this), as importance_of and importance_above say; null means no such correction.',
+        'Where rollout.engine samples, or rollout.ahead is 1: loss weights are multiplied by min(exp(log p of the trainer - log p of the sampler), this) for each token; null means no such correction.',
         positive.nullable().default(2),
         {
           absent: 2,
           idle: samplesItself,
         },
-      ),
-      importance_of: result(
-        "Whose importance weight it is: each 'token' its own, or exp(sum of the log-ratios of the trained tokens) for all of an 'answer'.",
-        z.enum(['token', 'answer']).default('token'),
-        { absent: 'token', idle: samplesItself },
-      ),
-      importance_above: result(
-        "What becomes of an importance weight above importance_cap: 'cut', it is the cap; 'left_out', it is 0.",
-        z.enum(['cut', 'left_out']).default('cut'),
-        { absent: 'cut', idle: samplesItself },
       ),
       episodes_per_iteration: result(
         'Answers sampled in one iteration, over all processes; more where rollout.refill is set.',
@@ -181,25 +171,15 @@ export const flowRollout = section(
         z.number().gt(0).max(1).default(0.99),
       ),
       sde_window: result(
-        'Only `size` steps in a row are noisy and learnt from, drawn for every group within steps [from, to) of `range`, or where `slide` has moved them: {size, range: [from, to], slide}. null means all that timestep_fraction leaves.',
+        'Only `size` steps in a row are noisy and learnt from, drawn for every group within steps [from, to) of `range`: {size, range: [from, to]}. null means all that timestep_fraction leaves.',
         z
           .strictObject({
             size: positiveInteger,
             range: z.tuple([count, positiveInteger]),
-            slide: result(
-              'One place for all groups of an iteration: it begins at `from`, moves by `stride` steps after `every` iterations, and goes back to `from` where it would leave the range (MixGRPO: arXiv 2507.21802). Held-out answers are not sampled by it: their places are drawn, the same in every evaluation. Left out: a place is drawn for every group.',
-              z
-                .strictObject({
-                  every: result('Iterations at one place.', positiveInteger.default(25)),
-                  stride: result('Steps of one move.', positiveInteger.default(1)),
-                })
-                .optional(),
-              { allowed: '{every: 25, stride: 1}, or left out' },
-            ),
           })
           .nullable()
           .default(null),
-        { allowed: '{size: 2, range: [0, 5], slide: {every: 25, stride: 1}}, or null' },
+        { allowed: '{size: 2, range: [0, 5]}, or null' },
       ),
     })
     .prefault({}),

@@ -4,7 +4,6 @@ import { must } from '../core/errors.js';
 import { average, deviation } from '../core/statistics.js';
 import type { Outcome } from '../rewards/score/types.js';
 import { rewardOf } from '../scoring/outcomes.js';
-import type { Penalties } from './reward_kl.js';
 
 export interface AdvantageOptions extends Pick<AdvantageSettings, 'scope' | 'scale' | 'eps' | 'clip'> {
   /** Multiplies the result (`reward_scale`). */
@@ -71,16 +70,6 @@ export function clipped(value: number, limit: number | null): number {
   return limit === null ? value : Math.max(-limit, Math.min(limit, value));
 }
 
-/** What each term of a reward says of the episodes, before the terms are added up. */
-export interface TermAdvantages {
-  /** By term, group and episode: the term's own advantage within the group times its weight; NaN for an unscored episode. */
-  readonly weighted: readonly (readonly (readonly number[])[])[];
-  /** Divides the sum over the terms. */
-  readonly divisor: number;
-  /** The sums over the terms as advantages. */
-  readonly groups: GroupAdvantages[];
-}
-
 /**
  * Advantages for several rewards with different spreads, each normalised separately so that none drowns out the others: GDPO (Liu et al., "Group
  * reward-Decoupled Normalization Policy Optimization", 2026, arXiv 2601.05242). With r_k the values of term k and w_k its weight,
@@ -92,11 +81,11 @@ export interface TermAdvantages {
  * with standard deviations over the population; the mean of S over the iteration, which the paper subtracts, is 0, since each group's mean is.
  * `groups` holds each episode's values in the order of `weights`, null if it is unscored. A group has no spread when none of its terms has any.
  */
-export function termAdvantages(
+export function perTermAdvantages(
   groups: readonly (readonly (readonly number[] | null)[])[],
   weights: readonly number[],
   { eps, clip, factor }: Omit<AdvantageOptions, 'scope' | 'scale'>,
-): TermAdvantages {
+): GroupAdvantages[] {
   const within = { scope: 'group', scale: 'std', eps, clip: null, factor: 1 } as const;
   const perTerm = weights.map((_, k) =>
     groupAdvantages(
@@ -114,20 +103,11 @@ export function termAdvantages(
     }),
   );
   const divisor = deviation(sums.flat().filter((sum) => sum !== null)) + eps;
-  return {
-    weighted,
-    divisor,
-    groups: sums.map((group, g) => ({
-      advantages: group.map((sum) => (sum === null ? null : clipped((factor * sum) / divisor, clip))),
-      dropped: perTerm.every((term) => term[g].dropped),
-      zeroSpread: perTerm.every((term) => term[g].zeroSpread),
-    })),
-  };
-}
-
-/** The sums over the terms alone. */
-export function perTermAdvantages(...given: Parameters<typeof termAdvantages>): GroupAdvantages[] {
-  return termAdvantages(...given).groups;
+  return sums.map((group, g) => ({
+    advantages: group.map((sum) => (sum === null ? null : clipped((factor * sum) / divisor, clip))),
+    dropped: perTerm.every((term) => term[g].dropped),
+    zeroSpread: perTerm.every((term) => term[g].zeroSpread),
+  }));
 }
 
 /** Treats groups without spread as dropped. */
@@ -138,8 +118,7 @@ export function withoutZeroSpread(groups: readonly GroupAdvantages[]): GroupAdva
 }
 
 /**
- * Computes an iteration's advantages from its outcomes, as configured. `weights` are those of the reward's terms, in their order. `penalties`, by group
- * and episode, are taken from the rewards where these are not compared term by term.
+ * Computes an iteration's advantages from its outcomes, as configured. `weights` are those of the reward's terms, in their order.
  */
 export function outcomeAdvantages(
   outcomes: readonly (readonly Outcome[])[],
@@ -147,32 +126,13 @@ export function outcomeAdvantages(
   weights: readonly number[],
   factor: number,
   history: readonly (readonly number[])[] = [],
-  penalties: Penalties | null = null,
 ): GroupAdvantages[] {
   if (!per_term) {
     const rewards = outcomes.map((group) => group.map(rewardOf));
-    const compare = (given: readonly GroupRewards[]): GroupAdvantages[] =>
-      groupAdvantages(given, { ...options, factor }, history);
-    const plain = compare(rewards);
-    if (penalties === null) return plain;
-    const penalised = compare(
-      rewards.map((group, g) => group.map((reward, i) => (reward === null ? null : reward - penalties[g][i]))),
-    );
-    // Penalties always differ: whether the answers do is a matter of their rewards.
-    return penalised.map((group, g) => ({ ...group, zeroSpread: plain[g].zeroSpread }));
+    return groupAdvantages(rewards, { ...options, factor }, history);
   }
-  return outcomeTermAdvantages(outcomes, options, weights, factor).groups;
-}
-
-/** The same by term, from outcomes of a weighted sum. */
-export function outcomeTermAdvantages(
-  outcomes: readonly (readonly Outcome[])[],
-  options: Pick<AdvantageSettings, 'eps' | 'clip'>,
-  weights: readonly number[],
-  factor: number,
-): TermAdvantages {
   const values = outcomes.map((group) => group.map((outcome) => termValuesOf(outcome, weights.length)));
-  return termAdvantages(values, weights, { ...options, factor });
+  return perTermAdvantages(values, weights, { ...options, factor });
 }
 
 /** The normalised value of each term of a weighted sum; all 0 for an outcome that is zero by rule. Null if there are none. */

@@ -7,8 +7,6 @@ import type { Capabilities } from '../policies/policy.js';
 export interface PolicyRequirements {
   /** The loss that it learns by; absent if it has none. */
   readonly loss?: LossSpec;
-  /** Whether the reward is lessened by the distance to the starting weights. */
-  readonly reference?: boolean;
   /** Whether held-out evaluation uses the moving average of the weights. */
   readonly average?: boolean;
   /** Whether the environment is conditioned on the policy's hidden states. */
@@ -28,14 +26,12 @@ const LOSSES: Readonly<Record<LossName, { readonly asking: string; readonly inst
   },
   cispo: { asking: "algorithm.surrogate 'cispo'", instead: "set algorithm.surrogate to 'ppo'" },
   nft: { asking: "algorithm.surrogate 'nft'", instead: "set algorithm.surrogate to 'ppo'" },
-  cells: { asking: "a reward term with another credit than 'all'", instead: "set the credit of all terms to 'all'" },
-  dppo: { asking: "algorithm.surrogate 'dppo'", instead: "set algorithm.surrogate to 'ppo'" },
 };
 
 /** Raises ConfigError for the first demand that is not met. */
 export function requireCapabilities(
   can: Capabilities,
-  { loss, reference = false, average = false, hiddenStates = false }: PolicyRequirements,
+  { loss, average = false, hiddenStates = false }: PolicyRequirements,
 ): void {
   const refuse = (problem: string, instead: string | null): never => {
     const other = 'choose another policy.trainer';
@@ -46,7 +42,7 @@ export function requireCapabilities(
     const { asking, instead } = LOSSES[loss.policy];
     refuse(`${asking} needs the loss '${loss.policy}'; this trainer has ${can.losses.join(', ')}`, instead);
   }
-  if ((reference || (loss?.kl ?? null) !== null) && !can.reference) {
+  if ((loss?.kl ?? null) !== null && !can.reference) {
     refuse(
       'algorithm.kl_coeff measures the distance to the starting weights, which this trainer does not keep',
       'set algorithm.kl_coeff to 0',

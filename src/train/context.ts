@@ -164,10 +164,8 @@ export type GrpoParts<P extends Prompt, A extends Answer, H> = Collector<P, A, H
     | 'heldOut'
     | 'trained'
     | 'sampledBy'
-    | 'regions'
     | 'mismatchAlarm'
     | 'importanceCap'
-    | 'importance'
     | 'minibatchesOf'
     | 'aheadUntil'
   > & {

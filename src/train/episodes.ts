@@ -10,7 +10,6 @@ import type { RunPaths } from '../run/paths.js';
 import type { Prompt, Rendered } from '../scoring/task.js';
 import type { GroupAdvantages } from './advantages.js';
 import type { Collected } from './collect.js';
-import { creditRecord, type CreditedAdvantages } from './credit.js';
 import { lacksLogProbs } from './importance.js';
 
 /** What rank 0 records of an answer's artifact. */
@@ -28,8 +27,6 @@ export interface IterationRecord<P, A> {
   readonly groups: readonly AnsweredPrompt<P, A>[];
   readonly outcomes: readonly (readonly Outcome[])[];
   readonly advantages: readonly GroupAdvantages[];
-  /** What regions are paid; null where every advantage is that of a whole answer. */
-  readonly credits: CreditedAdvantages['credits'] | null;
   readonly kept: readonly (readonly RecordedArtifact[])[];
   /** By group, what its prompt came to without a policy; empty lists if nothing did. */
   readonly originals: RecordedOriginals;
@@ -119,7 +116,7 @@ export function episodeLine(
 /** Writes one line per episode; also the images if `withImages`, else the answers' records hold what is needed to make them again. */
 export async function recordEpisodes<P extends Prompt, A extends Answer>(
   paths: RunPaths,
-  { iteration, groups, outcomes, advantages, credits, kept, originals, places }: IterationRecord<P, A>,
+  { iteration, groups, outcomes, advantages, kept, originals, places }: IterationRecord<P, A>,
   withImages: boolean,
 ): Promise<void> {
   const lines: object[] = [];
@@ -135,7 +132,6 @@ export async function recordEpisodes<P extends Prompt, A extends Answer>(
         ...placeRecord(places[g]),
         log_prob: lacksLogProbs(answer) ? null : answer.logProbs.reduce((sum, x) => sum + x, 0),
         advantage: advantages[g].advantages[i],
-        ...creditRecord(credits?.[g][i] ?? null),
         ...(await images(kept[g][i])),
       });
     }

@@ -6,13 +6,12 @@ import type { JudgedRollout } from '../schema/training.js';
 import { RandomStream } from '../core/random.js';
 import { compileSeconds, runtimeSeconds } from '../engines/onnx/session.js';
 import type { CheckpointFiles } from '../models/files.js';
-import type { Answer, AnsweredPrompt, ReleaseCheckpoint } from '../policies/policy.js';
+import type { Answer, ReleaseCheckpoint } from '../policies/policy.js';
 import type { Outcome } from '../rewards/score/types.js';
 import type { Metrics } from '../run/metrics.js';
 import { askHeldOutJudge, type HeldOutJudge } from '../scoring/held_out_judge.js';
 import { promptKey, type Prompt } from '../scoring/task.js';
-import { outcomeAdvantages, withoutZeroSpread, type GroupAdvantages } from './advantages.js';
-import { cellAdvantages, creditByRegion, regionOf, type CreditedAdvantages, type Regions } from './credit.js';
+import { outcomeAdvantages, withoutZeroSpread } from './advantages.js';
 import { requireCapabilities } from './capabilities.js';
 import { BySpread } from './by_spread.js';
 import { collectRounds, type CollectRequest, type Collected, type Collector } from './collect.js';
@@ -34,7 +33,6 @@ import type { Training } from './loop.js';
 import { extendHistory, type PromptHistory } from './prompt_history.js';
 import { ofAnswers, originalMetrics, withOriginals } from './originals.js';
 import { refilling, spreadOf, TaughtGroups, type Spread } from './refill.js';
-import { klPenalties, penaltyMetrics } from './reward_kl.js';
 import { Stopwatch } from './stopwatch.js';
 import { readTrainerState, trainerFile } from './trainer_state.js';
 import { lossOf, update, type UpdateOptions } from './update.js';
@@ -47,8 +45,6 @@ export interface GrpoDeps<P extends Prompt, A extends Answer, H>
   readonly reward: Pick<RewardSettings, 'terms' | 'held_out_judge'>;
   /** How an iteration's answers are sampled: a function of its number alone, so that a resumed run samples alike. */
   readonly how: (iteration: number) => H;
-  /** Tells the cells of the pictures that answers draw; absent where every term of the reward is about whole answers. */
-  readonly regions?: Regions<P, A>;
   /** Held-out evaluation. Closing it also closes the policy, the scorer and the task. */
   readonly heldOut: HeldOut<P, A, H>;
   /** Whether the images of an iteration are kept. */
@@ -91,8 +87,7 @@ export class GrpoTraining<P extends Prompt, A extends Answer, H> implements Trai
     this.#bySpread = sampling === 'by_spread' ? new BySpread(task.order, seed) : null;
     const average = heldOut.weights === 'average' || deps.sampledBy === 'average';
     requireCapabilities(policy.capabilities, {
-      loss: lossOf(algorithm, this.#paysCells),
-      reference: this.#paysKl,
+      loss: lossOf(algorithm),
       average,
     });
     this.#wholeSteps = policy.steps;
@@ -131,33 +126,24 @@ export class GrpoTraining<P extends Prompt, A extends Answer, H> implements Trai
     const spreads = comparable.map(this.#spreadOf);
     const taught = new TaughtGroups(draws.rounds, spreads);
     const [groups, outcomes] = [taught.pick(sampled), taught.pick(all.outcomes)];
-    const originals = taught.pick(all.originals.outcomes);
     const samples = groups.map(({ prompt }) => promptKey(prompt));
     const history =
       algorithm.advantage.scope === 'prompt_history' ? extendHistory(this.#history, samples, outcomes) : this.#history;
-    const penalties = !this.#paysKl
-      ? null
-      : await watch.time('reference', () => klPenalties(deps.policy, groups, algorithm.kl_coeff));
     const compared = outcomeAdvantages(
       taught.pick(comparable),
       algorithm.advantage,
       this.#weights,
       algorithm.reward_scale,
       samples.map((key) => history[key] ?? []),
-      // An original has moved away from nothing.
-      penalties?.map((own, g) => [...own, ...originals[g].map(() => 0)]) ?? null,
     ).map((group, g) => ofAnswers(group, outcomes[g].length));
     const advantages = algorithm.drop_zero_spread ? withoutZeroSpread(compared) : compared;
-    const credited = this.#credited(groups, outcomes, advantages);
-    const cells = credited !== null && this.#paysCells ? credited.credits.map((own) => own.map(cellAdvantages)) : null;
-    const updated = await update(iteration, groups, credited?.advantages ?? advantages, deps, watch, cells);
+    const updated = await update(iteration, groups, advantages, deps, watch);
     this.#history = history;
     const none = new Array<null>(deps.rollout.generations_per_sample).fill(null);
     const paid = taught.place(advantages, (spread) => ({ ...spread, advantages: none, dropped: true }));
     if (all.kept !== null) {
-      const credits = credited === null ? null : taught.place(credited.credits, () => none);
       const { places } = draws;
-      await deps.record({ ...all, iteration, groups: sampled, advantages: paid, credits, kept: all.kept, places });
+      await deps.record({ ...all, iteration, groups: sampled, advantages: paid, kept: all.kept, places });
     }
     const scores = outcomeMetrics(all.outcomes.flat());
     const made = {
@@ -185,25 +171,12 @@ export class GrpoTraining<P extends Prompt, A extends Answer, H> implements Trai
       ...made,
       ...deps.hackAlarms?.observe(iteration, { ...made, ...updated }),
       ...updated,
-      ...credited?.metrics,
-      ...(penalties === null ? {} : penaltyMetrics(penalties)),
       ...staleness,
       ...times,
       'time/onnxruntime': runtimeSeconds() - runtimeBefore,
       'time/compile': compileSeconds() - compileBefore,
       [`${deps.policy.actions}/s`]: actions.reduce((sum, one) => sum + one, 0) / times['time/total'],
     };
-  }
-
-  /** Whether the distance to the start is taken from the reward. */
-  get #paysKl(): boolean {
-    const { kl_coeff, kl_where } = this.deps.algorithm;
-    return kl_coeff > 0 && kl_where === 'reward';
-  }
-
-  /** Whether the regions of a picture are paid cell by cell within each action: a step of a solver draws all of them. */
-  get #paysCells(): boolean {
-    return this.deps.regions !== undefined && this.deps.policy.actions === 'steps';
   }
 
   /** Weights of the reward's terms. */
@@ -213,26 +186,6 @@ export class GrpoTraining<P extends Prompt, A extends Answer, H> implements Trai
 
   readonly #spreadOf = (outcomes: readonly Outcome[]): Spread =>
     spreadOf(outcomes, this.deps.algorithm.advantage, this.#weights);
-
-  /** Pays the terms of the reward to the regions that they are about; null where all are about whole answers. */
-  #credited(
-    groups: readonly AnsweredPrompt<P, A>[],
-    outcomes: readonly (readonly Outcome[])[],
-    advantages: readonly GroupAdvantages[],
-  ): CreditedAdvantages | null {
-    const { regions, reward, algorithm } = this.deps;
-    if (regions === undefined) return null;
-    const drawn = groups.map(({ prompt, answers }) => answers.map((answer) => regions.cellsOf(prompt, answer)));
-    const { labelled } = regions;
-    const found = groups.map(({ prompt }, i) => {
-      if (labelled === undefined) return regionOf(drawn[i], regions);
-      const cells = labelled(prompt);
-      return cells === null ? null : regionOf(drawn[i], regions, cells);
-    });
-    const { terms } = reward;
-    const { advantage, reward_scale: factor } = algorithm;
-    return creditByRegion(outcomes, drawn, found, advantages, { terms, advantage, factor });
-  }
 
   async evaluate(iteration: number): Promise<Metrics> {
     // It would replace the weights that sample.

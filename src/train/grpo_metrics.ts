@@ -1,10 +1,9 @@
 /** Metrics of a GRPO iteration: outcomes, answers and the update. */
 import { average } from '../core/statistics.js';
 import type { GrpoSettings } from '../schema/algorithm.js';
-import type { Answer, AnsweredPrompt, LearnReport, Lesson, Policy, Statistics, Target } from '../policies/policy.js';
+import type { Answer, AnsweredPrompt, LearnReport, Lesson, Policy, Statistics } from '../policies/policy.js';
 import type { Outcome } from '../rewards/score/types.js';
 import { rewardOf, scoreParts } from '../scoring/outcomes.js';
-import { isMasked } from '../policies/losses/dppo.js';
 import { answerRatioOf } from './answer_ratio.js';
 import { lacksLogProbs } from './importance.js';
 import type { GroupAdvantages } from './advantages.js';
@@ -66,14 +65,7 @@ export function logProbMismatch(
   return mismatch;
 }
 
-type ClipSettings = Pick<GrpoSettings, 'clip_range' | 'clip_range_high' | 'ratio' | 'surrogate' | 'divergence_limit'>;
-
-/** Statistics of an answer under the weights of now, and under those that sampled. */
-interface Moved {
-  readonly now: Statistics;
-  readonly old: Statistics;
-  readonly moved: Float32Array;
-}
+type ClipSettings = Pick<GrpoSettings, 'clip_range' | 'clip_range_high' | 'ratio' | 'surrogate'>;
 
 /** Ratios from the least to the most. */
 interface Range {
@@ -96,7 +88,7 @@ export class UpdateTotals {
   #klClamped = 0;
   readonly #range: Range | null;
   readonly #ratios = { count: 0, sum: 0, largest: 0, clipped: 0 };
-  readonly #moved = { count: 0, sum: 0, masked: 0 };
+  readonly #moved = { count: 0, sum: 0 };
 
   constructor(
     private readonly policy: Pick<Policy<never, Answer, never>, 'divergence'>,
@@ -114,7 +106,7 @@ export class UpdateTotals {
     if (this.#losses.length === 0) this.first = statistics;
     if (isFirstEpoch) this.#losses.push(loss);
     lessons.forEach(({ targets }, i) =>
-      targets.forEach(({ weights, advantages, reference, old }, g) => {
+      targets.forEach(({ weights, reference, old }, g) => {
         const now = statistics[i][g];
         if (isFirstEpoch) {
           weights.forEach((w) => (this.#weight += w));
@@ -122,9 +114,7 @@ export class UpdateTotals {
           if (now.entropy !== undefined) this.#entropy = addWeighted(this.#entropy, weights, now.entropy);
         }
         if (old !== null) this.#addRatios(weights, now, old);
-        if (old !== null && now.moved !== undefined) {
-          this.#addMoved({ weights, advantages, now, old, moved: now.moved });
-        }
+        if (old !== null && now.moved !== undefined) this.#addMoved(weights, now.moved);
       }),
     );
   }
@@ -142,9 +132,6 @@ export class UpdateTotals {
       ...(count === 0 ? {} : { 'policy/ratio_mean': sum / count, 'policy/ratio_max': largest }),
       ...(count === 0 || this.#range === null ? {} : { 'policy/ratio_clipped': clipped / count }),
       ...(moved.count === 0 ? {} : { 'policy/moved': moved.sum / moved.count }),
-      ...(moved.count === 0 || this.algorithm.surrogate !== 'dppo'
-        ? {}
-        : { 'policy/masked': moved.masked / moved.count }),
     };
   }
 
@@ -159,16 +146,12 @@ export class UpdateTotals {
     });
   }
 
-  /** How far actions have moved from the weights that sampled, and which of them a mask leaves out. */
-  #addMoved({ weights, advantages, now, old, moved }: Pick<Target, 'weights' | 'advantages'> & Moved): void {
-    const { divergence_limit: limit = Infinity } = this.algorithm;
+  /** How far actions have moved from the weights that sampled. */
+  #addMoved(weights: Float32Array, moved: Float32Array): void {
     weights.forEach((w, t) => {
       if (w === 0) return;
-      const logRatio = now.logProbs[t] - old.logProbs[t];
-      const advantage = typeof advantages === 'number' ? advantages : advantages[t];
       this.#moved.count += 1;
       this.#moved.sum += moved[t];
-      if (isMasked(limit, { logRatio, advantage, moved: moved[t] })) this.#moved.masked += 1;
     });
   }
 

@@ -1,11 +1,9 @@
 /**
  * Corrects the difference between the sampler's and the trainer's log-probabilities, both under the weights that sampled, by truncated importance
  * weights, min(exp(log p_trainer - log p_sampler), cap) (Ionides, "Truncated importance sampling", 2008): the gradient is an expectation under the
- * sampler's distribution, and its variance stays bounded. A weight may be that of a whole answer, and one above the cap may leave it out, as TRL's
- * `sequence_mask` does.
+ * sampler's distribution, and its variance stays bounded.
  */
 import type { Answer, AnsweredPrompt, Statistics } from '../policies/policy.js';
-import type { RolloutSettings } from '../schema/training.js';
 
 /** Keeps exp finite. */
 const LARGEST_EXPONENT = 20;
@@ -17,8 +15,6 @@ export function lacksLogProbs(answer: Answer): boolean {
   return answer.logProbs.length > 0 && answer.logProbs.every(Number.isNaN);
 }
 
-export type ImportanceSettings = Pick<RolloutSettings, 'importance_of' | 'importance_above'>;
-
 /** The importance weights of some answers' actions, and metrics about them. */
 export class ImportanceWeights {
   #count = 0;
@@ -28,10 +24,7 @@ export class ImportanceWeights {
   #largest = 0;
   #cut = 0;
 
-  constructor(
-    private readonly cap: number,
-    private readonly settings: ImportanceSettings = { importance_of: 'token', importance_above: 'cut' },
-  ) {}
+  constructor(private readonly cap: number) {}
 
   /** The weights of each group's answers, by action; 1 if the sampler did not report. Only actions that are `trained` count in the metrics. */
   of(
@@ -42,20 +35,13 @@ export class ImportanceWeights {
     return answers.map((answer, g) => {
       const untold = lacksLogProbs(answer);
       const exponents = Float64Array.from(answer.logProbs, (logProb, t) => old[g].logProbs[t] - logProb);
-      const whole = exponents.reduce((sum, one, t) => (trained[g][t] === 0 ? sum : sum + one), 0);
       return Float32Array.from(exponents, (own, t) => {
         if (untold) return 1;
-        const exponent = this.settings.importance_of === 'answer' ? whole : own;
-        const weight = Math.exp(Math.max(-LARGEST_EXPONENT, Math.min(LARGEST_EXPONENT, exponent)));
+        const weight = Math.exp(Math.max(-LARGEST_EXPONENT, Math.min(LARGEST_EXPONENT, own)));
         if (trained[g][t] !== 0) this.#note(weight);
-        return this.#applied(weight);
+        return Math.min(weight, this.cap);
       });
     });
-  }
-
-  #applied(weight: number): number {
-    if (weight <= this.cap) return weight;
-    return this.settings.importance_above === 'cut' ? this.cap : 0;
   }
 
   #note(weight: number): void {
@@ -63,7 +49,7 @@ export class ImportanceWeights {
     this.#sum += weight;
     this.#largest = Math.max(this.#largest, weight);
     if (weight > this.cap) this.#cut += 1;
-    const applied = this.#applied(weight);
+    const applied = Math.min(weight, this.cap);
     this.#cutSum += applied;
     this.#cutSquares += applied ** 2;
   }

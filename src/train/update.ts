@@ -9,7 +9,6 @@ import type {
   Advantages,
   Answer,
   AnsweredPrompt,
-  CellAdvantages,
   LearnReport,
   Lesson,
   Policy,
@@ -20,7 +19,7 @@ import type { GroupAdvantages } from './advantages.js';
 import { actionWeights, type Aggregation, type WholeIteration } from './aggregation.js';
 import { withAnswerRatios, type AnswerRatio } from './answer_ratio.js';
 import { logProbMismatch, UpdateTotals } from './grpo_metrics.js';
-import { ImportanceWeights, lacksLogProbs, type ImportanceSettings } from './importance.js';
+import { ImportanceWeights, lacksLogProbs } from './importance.js';
 import type { Stopwatch } from './stopwatch.js';
 
 export interface UpdateOptions<P, A extends Answer> {
@@ -30,14 +29,12 @@ export interface UpdateOptions<P, A extends Answer> {
     | 'clip_range'
     | 'clip_range_high'
     | 'surrogate'
-    | 'divergence_limit'
     | 'nft'
     | 'ratio'
     | 'aggregation'
     | 'inner_epochs'
     | 'minibatches'
     | 'kl_coeff'
-    | 'kl_where'
     | 'kl_estimator'
   > & { readonly advantage?: Pick<GrpoSettings['advantage'], 'clip'> };
   /** Which weights sample, and are the old ones of a loss; default: those of now. */
@@ -54,20 +51,17 @@ export interface UpdateOptions<P, A extends Answer> {
   readonly minibatchesOf?: 'groups' | 'actions';
   /** If answers were sampled remotely: the largest importance weight of an action. Null or absent: no such correction. */
   readonly importanceCap?: number | null;
-  /** Whose weight it is, and what becomes of larger ones; default: each token's, which is cut. */
-  readonly importance?: ImportanceSettings;
   readonly alarm: (message: string) => void;
 }
 
 /**
  * The ratio to the weights that sampled is 1 by construction if exactly one step is taken and nothing is clipped: it is then left out. Ratios of whole
- * answers come with the advantages of a linear loss. `paysCells`: each action draws all cells of a picture, which are paid apart.
+ * answers come with the advantages of a linear loss.
  */
-export function lossOf(algorithm: UpdateOptions<unknown, Answer>['algorithm'], paysCells = false): LossSpec {
+export function lossOf(algorithm: UpdateOptions<unknown, Answer>['algorithm']): LossSpec {
   const { clip_range: clip, clip_range_high: high, surrogate, ratio, inner_epochs, minibatches } = algorithm;
-  const { kl_coeff: coefficient, kl_where, kl_estimator: estimator } = algorithm;
-  const kl = coefficient > 0 && kl_where === 'loss' ? { coefficient, estimator } : null;
-  if (paysCells) return { policy: 'cells', kl };
+  const { kl_coeff: coefficient, kl_estimator: estimator } = algorithm;
+  const kl = coefficient > 0 ? { coefficient, estimator } : null;
   if (surrogate === 'nft') {
     const limit = must(algorithm.advantage?.clip, "the largest advantage of 'nft'");
     return { policy: 'nft', beta: must(algorithm.nft, "the settings of 'nft'").beta, limit, kl };
@@ -75,9 +69,6 @@ export function lossOf(algorithm: UpdateOptions<unknown, Answer>['algorithm'], p
   if (ratio === 'answer' || (clip === null && inner_epochs * minibatches === 1)) return { policy: 'reinforce', kl };
   if (surrogate === 'cispo') {
     return { policy: 'cispo', most: 1 + must(high ?? clip, "the largest ratio of 'cispo'"), kl };
-  }
-  if (surrogate === 'dppo') {
-    return { policy: 'dppo', limit: must(algorithm.divergence_limit, "the limit of 'dppo'"), kl };
   }
   return { policy: 'ratio', clip, ...(high === null ? {} : { clipHigh: high }), kl };
 }
@@ -106,14 +97,11 @@ interface UsedGroup<P, A> extends AnsweredPrompt<P, A> {
   readonly old: readonly Statistics[] | null;
   /** Factors of the actions' loss weights, which the loss's divisor ignores. */
   readonly importance: readonly Float32Array[] | null;
-  /** What the cells of its pictures are paid; null where actions or answers are. */
-  readonly cells: readonly (CellAdvantages | null)[] | null;
 }
 
 /**
  * Takes `inner_epochs` times `minibatches` optimizer steps on the groups that are not dropped. Old log-probabilities are under the weights that
- * sampled, computed before the first step and only for a ratio or importance weights. `cells` are what the cells of pictures are paid, by group and
- * answer, where each action draws all of them.
+ * sampled, computed before the first step and only for a ratio or importance weights.
  */
 export async function update<P, A extends Answer>(
   iteration: number,
@@ -121,11 +109,10 @@ export async function update<P, A extends Answer>(
   advantages: readonly GroupAdvantages<Advantages>[],
   updater: UpdateOptions<P, A>,
   watch: Stopwatch,
-  cells: readonly (readonly (CellAdvantages | null)[])[] | null = null,
 ): Promise<Record<string, number>> {
   const { policy, algorithm, schedule, alarm, importanceCap, minibatchesOf: unit = 'groups' } = updater;
   const kept = groups.flatMap((group, i) =>
-    advantages[i].dropped ? [] : [{ group, advantages: advantages[i].advantages, cells: cells?.[i] ?? null }],
+    advantages[i].dropped ? [] : [{ group, advantages: advantages[i].advantages }],
   );
   if (kept.length === 0) {
     const why = advantages.some(({ zeroSpread }) => zeroSpread)
@@ -135,7 +122,7 @@ export async function update<P, A extends Answer>(
     return { 'group/used': 0 };
   }
   const { inner_epochs, minibatches } = algorithm;
-  const loss = lossOf(algorithm, cells !== null);
+  const loss = lossOf(algorithm);
   const ofAnswers = answerRatio(algorithm);
   const { reads, ofMeans = false } = ruleOf(loss);
   const asksOld = reads.includes('old') || ofMeans || ofAnswers !== null;
@@ -143,15 +130,14 @@ export async function update<P, A extends Answer>(
   const reference =
     loss.kl === null ? null : await watch.time('reference', () => policy.statistics(answered, 'reference', answered));
   const told = answered.some(({ answers }) => answers.some((one) => one.logProbs.length > 0 && !lacksLogProbs(one)));
-  const importance =
-    told && typeof importanceCap === 'number' ? new ImportanceWeights(importanceCap, updater.importance) : null;
+  const importance = told && typeof importanceCap === 'number' ? new ImportanceWeights(importanceCap) : null;
   const old =
     asksOld || importance !== null
       ? await watch.time('reference', () =>
           policy.statistics(answered, updater.sampledBy ?? 'current', answered, ofMeans),
         )
       : null;
-  const used = kept.map(({ group, advantages: own, cells: paid }, i): UsedGroup<P, A> => {
+  const used = kept.map(({ group, advantages: own }, i): UsedGroup<P, A> => {
     const trained = group.answers.map((answer, g) =>
       own[g] === null ? new Float32Array(answer.logProbs.length) : updater.trained(iteration, group.prompt, answer),
     );
@@ -163,7 +149,6 @@ export async function update<P, A extends Answer>(
       reference: reference?.[i] ?? null,
       old: asksOld ? (old?.[i] ?? null) : null,
       importance: importance === null || old === null ? null : importance.of(group, old[i], trained),
-      cells: paid,
     };
   });
   const totals = new UpdateTotals(policy, algorithm);
@@ -248,13 +233,12 @@ function lessonsOf<P, A>(
 ): Lesson<P, A>[] {
   const counts = groups.map(({ trained }) => trained.map(sum));
   const shares = actionWeights(aggregation, counts, iteration);
-  return groups.map(({ prompt, answers, advantages, trained, reference, old, importance, cells }, i) => ({
+  return groups.map(({ prompt, answers, advantages, trained, reference, old, importance }, i) => ({
     prompt,
     answers,
     targets: answers.map((_, g) => ({
       weights: trained[g].map((one, t) => one * shares[i][g] * (importance === null ? 1 : importance[g][t])),
       advantages: advantages[g] ?? 0,
-      cells: cells?.[g] ?? null,
       reference: reference?.[g] ?? null,
       old: old?.[g] ?? null,
     })),

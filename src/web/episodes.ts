@@ -7,7 +7,7 @@ import { listEpisodeFiles, type EpisodeFile } from '../run/episodes.js';
 import { decodeNumber } from '../run/journal.js';
 import type { RunPaths } from '../run/paths.js';
 import { Slices } from './runs_index.js';
-import type { WireCredit, WireEpisode, WireEpisodeFile, WireEpisodes, WireOutcomeKind, WirePrompt } from './wire.js';
+import type { WireEpisode, WireEpisodeFile, WireEpisodes, WireOutcomeKind, WirePrompt } from './wire.js';
 
 export const ORDERS = ['as_recorded', 'best', 'worst', 'advantage', 'disadvantage'] as const;
 export type EpisodeOrder = (typeof ORDERS)[number];
@@ -156,25 +156,7 @@ function episodeOf(line: string): WireEpisode | null {
     source: imageOf(found['source']),
     edited: imageOf(found['edited']),
     truth: imageOf(found['truth']),
-    credit: creditOf(objectOf(found['credit'])),
   };
-}
-
-/** The widest and highest grid of cells that is shown. */
-const MOST_CELLS = 1024;
-
-/** The regions of an episode as `creditRecord` writes them; null for anything else. */
-function creditOf(found: Readonly<Record<string, unknown>> | null): WireCredit | null {
-  const [height, width, region] = [found?.['height'], found?.['width'], found?.['region']];
-  if (!isSide(height) || !isSide(width) || typeof region !== 'string' || !/^[0-9a-f]*$/.test(region)) return null;
-  const bits = [...region].map((digit) => parseInt(digit, 16).toString(2).padStart(4, '0')).join('');
-  if (region.length !== Math.ceil((height * width) / 4)) return null;
-  const cells = bits.slice(0, height * width);
-  return { height, width, cells, changed: finite(found?.['changed']), kept: finite(found?.['kept']) };
-}
-
-function isSide(value: unknown): value is number {
-  return Number.isInteger(value) && (value as number) >= 1 && (value as number) <= MOST_CELLS;
 }
 
 function objectOf(value: unknown): Readonly<Record<string, unknown>> | null {

@@ -181,18 +181,6 @@ export interface WireEpisode {
   readonly source: string | null;
   readonly edited: string | null;
   readonly truth: string | null;
-  /** What the regions of the edit were paid; null where the whole answer was paid one number. */
-  readonly credit: WireCredit | null;
-}
-
-export interface WireCredit {
-  readonly height: number;
-  readonly width: number;
-  /** The cells of the region row by row, '1' inside and '0' outside. */
-  readonly cells: string;
-  /** The advantage of its cells, and of the others. */
-  readonly changed: WireNumber;
-  readonly kept: WireNumber;
 }
 
 export interface WireEpisodes {

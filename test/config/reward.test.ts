@@ -159,12 +159,10 @@ describe('reward.terms', () => {
     expect(found.map(({ path, value, effect }) => [path, value, effect])).toEqual([
       ['reward.terms.0.name', 'jpeg_size', 'result'],
       ['reward.terms.0.weight', 0.25, 'result'],
-      ['reward.terms.0.credit', 'all', 'result'],
       ['reward.terms.0.quality', 95, 'result'],
       ['reward.terms.0.max_kb', 9, 'result'],
       ['reward.terms.1.name', 'viescore', 'result'],
       ['reward.terms.1.weight', 0.75, 'result'],
-      ['reward.terms.1.credit', 'all', 'result'],
       ['reward.terms.1.part', 'overall', 'result'],
     ]);
     expect([...knownPaths(schema)]).toEqual(expect.arrayContaining(['reward.terms[].weight', 'reward.terms[].max_kb']));
@@ -278,24 +276,6 @@ describe('a reward that cannot be', () => {
         (--set) reward.terms.0.format_weight: found 0.5 + 0.7 = 1.2 with accuracy_weight; allowed: two weights that sum to 1
         (--set) reward.terms: 'format_accuracy' compares with a labelled answer in words, but the datasets of task 'image_edit_tokens' hold images"
     `);
-  });
-
-  it('pays a term to a part of the picture without normalising it by itself, or where there are no pictures', async () => {
-    const terms = (credit: string): string =>
-      `reward.terms=[{"name":"jpeg_size","weight":0.25,"max_kb":9},{"name":"viescore","part":"overedit","weight":0.75,"credit":"${credit}"}]`;
-    const perTerm = 'algorithm.advantage.per_term=true';
-    expect(await problemsOf(terms('kept'), perTerm)).toBe('loads');
-    expect(await problemsOf(terms('kept'))).toMatchInlineSnapshot(
-      `"(--set) reward.terms.1.credit: found 'kept' without algorithm.advantage.per_term, which normalises each term by itself; allowed: 'all', or set per_term to true"`,
-    );
-    expect(await problemsOf(terms('left'), perTerm)).toMatchInlineSnapshot(
-      `"(--set) reward.terms.1.credit: found "left"; allowed: all, changed, kept"`,
-    );
-    const other = { file: 'configs/text_plain.jsonnet', overlays: ['configs/lib/text_tiny.libsonnet'], env: {} };
-    const words = 'reward.terms=[{"name":"exact_words","weight":1,"credit":"changed"}]';
-    await expect(loadEvaluated({ ...other, sets: [words, perTerm] })).rejects.toThrowErrorMatchingInlineSnapshot(
-      `[ConfigError: (--set) reward.terms.0.credit: found 'changed', but task 'text_answers' has no answers that draw a picture cell by cell; allowed: 'all']`,
-    );
   });
 
   it('is normalised per term without terms, or with another scale', async () => {

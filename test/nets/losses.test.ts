@@ -48,7 +48,6 @@ const shifted = (shift: Float32Array, separate: boolean): Float32Array =>
 
 /** Each estimator of d with its derivative. */
 const KL: Record<KlTerm['estimator'], (d: number) => [number, number]> = {
-  k1: (d) => [-d, -1],
   k2: (d) => [(d * d) / 2, d],
   k3: (d) => [Math.exp(d) - d - 1, Math.exp(d) - 1],
 };
@@ -118,7 +117,6 @@ const cases: [string, Case][] = [
   ['SFT', { ...base, sft: true }],
   ['SFT over separate vocabularies', { ...base, sft: true, separate: true }],
   ['the policy term alone', base],
-  ['k1', { ...base, kl: { coefficient: 0.3, estimator: 'k1' } }],
   ['k2', { ...base, kl: { coefficient: 0.3, estimator: 'k2' } }],
   ['k3', { ...base, kl: k3 }],
   ['k3 over separate vocabularies', { ...base, kl: k3, separate: true }],

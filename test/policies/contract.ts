@@ -31,8 +31,6 @@ const SPECS: Readonly<Record<LossName, LossSpec>> = {
   ratio: { policy: 'ratio', clip: 0.2, kl },
   cispo: { policy: 'cispo', most: 1.2, kl },
   nft: { policy: 'nft', beta: 1, limit: 2, kl },
-  dppo: { policy: 'dppo', limit: 0.01, kl },
-  cells: { policy: 'cells', kl },
 };
 
 const norm = (lists: readonly (readonly { readonly logProbs: Float32Array }[])[]): number[] =>

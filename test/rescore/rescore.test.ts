@@ -241,7 +241,7 @@ it('does not take for the same what another image tokenizer draws', async () => 
 
 describe('scoring a run again by another reward', () => {
   it('needs no judge where the other asks the same questions', async () => {
-    const terms = [{ name: 'viescore', weight: 1, credit: 'all', part: 'overall' } as const];
+    const terms = [{ name: 'viescore', weight: 1, part: 'overall' } as const];
     const summary = await rescore(request({ reward: changed({ mode: null, terms }), name: 'terms' }));
     expect(summary).toMatchObject({ reward: '1 viescore', recorded_reward: 'viescore', differ: 0 });
     expect(summary.judgements.missing).toBe(0);

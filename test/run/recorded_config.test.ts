@@ -8,7 +8,7 @@ import { saveCheckpoint } from '../../src/run/checkpoints.js';
 import { claimRun, type RunHandle } from '../../src/run/claim.js';
 import { changedFrom, claimRequest } from '../../src/run/claim_request.js';
 import { RunPaths } from '../../src/run/paths.js';
-import { writeRecord, type PlainObject, type RunRecord } from '../../src/run/record.js';
+import { writeRecord, type PlainObject } from '../../src/run/record.js';
 import { recordedConfig, recordedSettings } from '../../src/run/recorded_config.js';
 import { result, section } from '../../src/schema/mark.js';
 import type { RunSettings } from '../../src/schema/run.js';
@@ -62,21 +62,6 @@ describe('a run that kept moving averages before they were evaluated', () => {
       diffSettings(recordedSettings(averaging), today(weights)).map(({ key }) => key);
     expect(changed('current')).toEqual([]);
     expect(changed(null)).toEqual(['validation.weights']);
-  });
-});
-
-describe('a run that began before a rule was there', () => {
-  const begun = recordedWith({ algorithm: { kl_estimator: 'k1' } });
-  const record = { format: 1, settings: begun, import_hash: '', attempts: [] } as unknown as RunRecord;
-  const paths = new RunPaths('runs', 'begun');
-
-  it('goes on, while what breaks another rule is refused', () => {
-    expect(validate(begun)).toMatchObject({ problems: [{ key: 'algorithm.kl_estimator' }] });
-    expect(recordedSettings(begun)).toHaveProperty('algorithm.kl_estimator', 'k1');
-    expect(recordedConfig(paths, record, { sets: ['num_iterations=90'] }).settings.num_iterations).toBe(90);
-    expect(() => recordedConfig(paths, record, { sets: ['algorithm.minibatches=5'] })).toThrow(
-      /^[^\n]*algorithm\.minibatches: found 5[^\n]*$/,
-    );
   });
 });
 

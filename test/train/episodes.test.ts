@@ -28,7 +28,6 @@ function iteration(): IterationRecord<Prompt, Answer> {
       Prompt,
       Answer
     >['advantages'],
-    credits: null,
     originals: {
       outcomes: [[], [outcome]],
       kept: [[], [{ key: '5/1/2', record: {}, edited: picture(7), truth: null }]],

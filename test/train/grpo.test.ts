@@ -9,9 +9,7 @@ import { rewardSettingsSchema } from '../../src/rewards/score/settings.js';
 import type { Outcome } from '../../src/rewards/score/types.js';
 import { perTermAdvantages } from '../../src/train/advantages.js';
 import { soloGroup } from '../../src/group/process_group.js';
-import { drawnCells } from '../../src/recipes/image_edit_tokens/drawn_cells.js';
-import { spaceOf, type EditPrompt } from '../../src/recipes/image_edit_tokens/task.js';
-import type { DrawnCells } from '../../src/train/credit.js';
+import { type EditPrompt } from '../../src/recipes/image_edit_tokens/task.js';
 import type { TokenAnswer } from '../../src/policies/tokens/batch.js';
 import type { IterationRecord } from '../../src/train/episodes.js';
 import type { Scorer } from '../../src/scoring/scorer.js';
@@ -172,50 +170,6 @@ describe('an iteration of GRPO', () => {
     // Every weighted sum is the same: without its terms there would be nothing to learn.
     expect(metrics['group/zero_spread']).toBe(0);
     expect(metrics['policy/loss']).toBeCloseTo(expectedLoss(record), 5);
-  });
-
-  it('pays a term to the cells that it is about', async () => {
-    // A policy that has learnt nothing changes every cell: of its changes those of the first cell alone are told.
-    const firstAlone = (drawn: DrawnCells | null): DrawnCells | null =>
-      drawn && { ...drawn, changed: drawn.changed.map((_, cell) => (cell === 0 ? 1 : 0)) };
-    const space = spaceOf(smallSettings(world), () => '');
-    const terms = [
-      { name: 'viescore', part: 'edit_success', weight: 0.75, credit: 'changed' },
-      { name: 'viescore', part: 'overedit', weight: 0.25, credit: 'kept' },
-    ];
-    const made = make(
-      scorerOf((key): Outcome => {
-        const values = [rewardByName(key) / 10, rewardByName(`${key} again`) / 10];
-        const named = terms.map(({ part, weight }, k) => ({ name: part, weight, normalised: values[k] }));
-        return { kind: 'scored', value: 0.5, normalised: 0.5, parts: {}, terms: named };
-      }),
-      {
-        reward: { mode: null, terms },
-        algorithm: { type: 'grpo', advantage: { per_term: true }, reward_scale: 2 },
-      },
-      { regions: { cellsOf: (prompt, answer) => firstAlone(drawnCells(prompt, answer, space)), share: 0, border: 0 } },
-    );
-    const metrics = await made.training.step(1);
-    const [{ groups, credits, advantages }] = made.records;
-    let [sum, tokens] = [0, 0];
-    groups.forEach(({ answers }, i) => {
-      answers.forEach(({ ids, logProbs }, g) => {
-        let cell = 0;
-        ids.forEach((id, t) => {
-          const { changed, kept } = credits?.[i][g] ?? { changed: NaN, kept: NaN };
-          const whole = advantages[i].advantages[g] ?? NaN;
-          sum -= logProbs[t] * (!space.isVision(id) ? whole : cell++ === 0 ? changed : kept);
-          tokens += 1;
-        });
-      });
-    });
-    const apart = Math.abs(sum / tokens - expectedLoss(made.records[0]));
-    expect(apart).toBeGreaterThan(1e-4);
-    expect(Math.abs(metrics['policy/loss'] - sum / tokens)).toBeLessThan(apart / 20);
-    expect(metrics['credit/changed_cells']).toBeGreaterThan(0);
-    expect(metrics).toHaveProperty('credit/kept');
-    const paid = credits?.flat().map((one) => [one?.changed, one?.kept]) ?? [];
-    expect(paid.every(([changed, kept]) => changed !== kept)).toBe(true);
   });
 
   it('scores an unfinished answer 0 without asking the judge', async () => {

@@ -20,22 +20,14 @@ it('keeps the statistics of the first step: later ones are of weights that have 
   expect(totals.first).toEqual(statistics(-1));
 });
 
-it('tells the share of the actions that a mask leaves out, of those that carry the loss', () => {
-  const masking = { ...unclipped, surrogate: 'dppo', divergence_limit: 0.1 } as const;
-  const totals = new UpdateTotals({ divergence: () => new Float64Array() }, masking);
+it('reports how far the actions that carry the loss have moved, on average', () => {
+  const totals = new UpdateTotals({ divergence: () => new Float64Array() }, unclipped);
   const of = (...values: number[]): Float32Array => Float32Array.from(values);
-  const weights = of(1, 1, 1, 1, 1, 0);
-  // Moved on upwards, as far as the limit; moved back; moved on, but not so far; moved on downwards; and moved back up.
-  const now = { logProbs: of(0.5, -0.5, 0.5, -0.5, 0.5, 0.5), moved: of(0.1, 0.2, 0.05, 0.2, 0.2, 9) };
-  const target = {
-    weights,
-    advantages: of(1, 1, 1, -1, -1, 1),
-    reference: null,
-    old: { logProbs: new Float32Array(6) },
-  };
+  const now = { logProbs: new Float32Array(3), moved: of(0.1, 0.3, 9) };
+  const old = { logProbs: new Float32Array(3) };
+  const target = { weights: of(1, 1, 0), advantages: 1, reference: null, old };
   totals.add([{ prompt: 'a', answers: [{}], targets: [target] }], { loss: 0, statistics: [[now]], klClamped: 0 }, true);
-  expect(totals.metrics()['policy/masked']).toBe(2 / 5);
-  expect(totals.metrics()['policy/moved']).toBeCloseTo(0.75 / 5, 6);
+  expect(totals.metrics()['policy/moved']).toBeCloseTo(0.2, 6);
 });
 
 it('counts the answers that the context cut apart from those that came to the longest length', () => {

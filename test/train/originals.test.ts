@@ -130,25 +130,6 @@ describe('training with originals', () => {
     expect(await made.training.step(1)).toMatchObject({ 'group/sampled': 4, 'group/refilled': 1 });
   });
 
-  it('pay no penalty for leaving the start', async () => {
-    const algorithm = { kl_where: 'reward', kl_estimator: 'k1', kl_coeff: 0.5, advantage: { scale: 'none' } };
-    const made = make(
-      scorer(() => scored(4)),
-      1,
-      { algorithm: { type: 'grpo', ...algorithm } },
-    );
-    await made.training.step(1);
-    // After a step the policy has left its start.
-    const metrics = await made.training.step(2);
-    const [, { outcomes, advantages }] = made.records;
-    const penalty = Number(metrics['reward/kl_penalty']);
-    expect(Math.abs(penalty)).toBeGreaterThan(1e-6);
-    // With m = (S + 4) / 5 the mean of a group's four charged rewards, whose sum is S, and of the original's 4, its advantages sum to S - 4 m.
-    const sum = (values: readonly number[]): number => values.reduce((a, b) => a + b, 0);
-    const charged = advantages.map((group) => 5 * sum(group.advantages.map(Number)) + 16);
-    expect((sum(outcomes.flatMap(valuesOf)) - sum(charged)) / 12).toBeCloseTo(penalty, 6);
-  });
-
   it('are the same on two ranks', async () => {
     const by = scorer((group, i) => scored(group + i));
     const on = (size: number) =>

@@ -34,9 +34,7 @@ export interface SmallTraining {
   readonly shown: (readonly ContactSheetRow[])[];
 }
 
-export interface SmallTrainingMore extends Partial<
-  Pick<Deps, 'hackAlarms' | 'heldOutJudge' | 'aheadUntil' | 'regions'>
-> {
+export interface SmallTrainingMore extends Partial<Pick<Deps, 'hackAlarms' | 'heldOutJudge' | 'aheadUntil'>> {
   /** How many originals each group has besides; none of them can be decoded. */
   readonly originals?: number;
   /** What trains in place of the policy, which it may be given to. */

@@ -84,17 +84,15 @@ const plain = {
   inner_epochs: 1,
   minibatches: 1,
   kl_coeff: 0.1,
-  kl_where: 'loss',
   kl_estimator: 'k3',
 } as const;
 
 async function run(
   algorithm: Partial<UpdateOptions<string, Answer>['algorithm']>,
   given: readonly { advantages: readonly (number | null)[]; dropped: boolean; zeroSpread: boolean }[] = advantages,
-  more: Partial<Pick<UpdateOptions<string, Answer>, 'importanceCap' | 'importance' | 'minibatchesOf' | 'trained'>> & {
+  more: Partial<Pick<UpdateOptions<string, Answer>, 'importanceCap' | 'minibatchesOf' | 'trained'>> & {
     readonly sampled?: typeof groups;
     readonly sampledBy?: 'average';
-    readonly cells?: Parameters<typeof update>[5];
   } = {},
 ) {
   const policy = new NotingPolicy();
@@ -108,7 +106,6 @@ async function run(
       policy,
       algorithm: { ...plain, ...algorithm },
       longestAnswer: 10,
-      ...(more.importance === undefined ? {} : { importance: more.importance }),
       seed: 1,
       schedule: { schedule: 'constant', learningRate: 0.1, warmupSteps: 0 },
       trained: (_iteration, _prompt, { logProbs }) => Float32Array.from(logProbs, (_x, t) => (t === 0 ? 1 : 0)),
@@ -119,7 +116,6 @@ async function run(
       alarm: (message) => alarms.push(message),
     },
     new Stopwatch(),
-    more.cells,
   );
   return { policy, alarms, metrics };
 }
@@ -147,18 +143,6 @@ describe('one step', () => {
     expect(policy.taken[0].loss).toEqual({ policy: 'reinforce', kl: null });
     expect(policy.taken[0].lessons[0].targets[0].reference).toBeNull();
     expect(metrics).not.toHaveProperty(['policy/kl']);
-  });
-
-  it('tells what cells are paid, by a loss of its own, of the groups that are learnt from', async () => {
-    const cells = groups.map((_, g) => [null, { cells: Uint8Array.of(1, 0), inside: g, outside: -g }]);
-    const dropped = { advantages: [null, null], dropped: true, zeroSpread: false };
-    const { policy } = await run({ kl_coeff: 0 }, [scoredGroup, dropped, scoredGroup, scoredGroup], { cells });
-    expect(policy.taken[0].loss).toEqual({ policy: 'cells', kl: null });
-    expect(policy.taken[0].lessons.map(({ targets }) => targets.map((one) => one.cells ?? null))).toEqual(
-      [0, 2, 3].map((g) => cells[g]),
-    );
-    const plain = await run({ kl_coeff: 0 });
-    expect(plain.policy.taken[0].lessons[0].targets[1].cells).toBeNull();
   });
 
   it('leaves out dropped groups and unscored episodes', async () => {
@@ -243,9 +227,6 @@ describe('loss options', () => {
     expect(cispo.policy.taken[0].loss).toEqual({ policy: 'cispo', most: 5, kl: null });
     // Ratios are 1 and e^0.5: none is above the largest.
     expect(cispo.metrics['policy/ratio_clipped']).toBe(0);
-    const dppo = await run({ surrogate: 'dppo', divergence_limit: 1e-5, minibatches: 2, kl_coeff: 0 });
-    expect(dppo.policy.taken[0].loss).toEqual({ policy: 'dppo', limit: 1e-5, kl: null });
-    expect(dppo.policy.asked).toEqual(['current with means']);
     expect(high.policy.asked).toEqual(['current']);
     const nft = { surrogate: 'nft', nft: { beta: 0.5, levels: null, sampled_by: 'average' }, kl_coeff: 0 } as const;
     const forward = await run({ ...nft, advantage: { clip: 5 } }, advantages, { sampledBy: 'average' });
@@ -272,12 +253,6 @@ describe('loss options', () => {
     expect(metrics['policy/ratio_max']).toBeCloseTo(Math.exp(0.5), 9);
     expect(metrics['policy/ratio_mean']).toBeCloseTo((1 + Math.exp(0.5)) / 2, 9);
     expect(metrics['policy/ratio_clipped']).toBe(0);
-  });
-
-  it('have no reference where the reward pays for the KL', async () => {
-    const { policy } = await run({ kl_where: 'reward' });
-    expect(policy.asked).toEqual([]);
-    expect(policy.taken[0].loss).toEqual({ policy: 'reinforce', kl: null });
   });
 });
 
@@ -361,20 +336,6 @@ describe('answers that were sampled elsewhere', () => {
     expect(metrics['policy/rollout_mismatch']).toBeCloseTo(3, 6);
     expect(alarms).toHaveLength(1);
     expect(alarms[0]).toContain('25% of the importance weights are above rollout.importance_cap (2)');
-  });
-
-  it('may be weighed as whole answers, and left out above the cap', async () => {
-    const all: UpdateOptions<string, Answer>['trained'] = (_iteration, _prompt, { logProbs }) => logProbs.map(() => 1);
-    const importance = { importance_of: 'answer', importance_above: 'left_out' } as const;
-    const { policy, metrics } = await run({}, advantages, { importanceCap: 2, importance, sampled, trained: all });
-    // The first action alone differs, so the sum of an answer's log-ratios is that of its first one.
-    policy.taken[0].lessons.forEach(({ targets }, i) => {
-      for (const { weights } of targets) {
-        expect(weights.every((w) => Math.abs(w - (ratios[i] > 2 ? 0 : ratios[i]) / 36) < 1e-6)).toBe(true);
-      }
-    });
-    // Of the 36 actions 15 belong to the answers that are left out.
-    expect(metrics['policy/importance_cut']).toBeCloseTo(15 / 36, 9);
   });
 
   it('are weighed with a ratio too, and not where no cap is given', async () => {

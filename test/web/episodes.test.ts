@@ -4,7 +4,6 @@ import { gzipSync } from 'node:zlib';
 import { describe, expect, it } from 'vitest';
 import { writeMadeEpisodes, writeRun } from './made_runs.js';
 import type { RunPaths } from '../../src/run/paths.js';
-import { creditRecord } from '../../src/train/credit.js';
 import { episodesOf, PromptIndex, type EpisodesRequest } from '../../src/web/episodes.js';
 import { judgementsOf } from '../../src/web/judgements.js';
 import { testFolders } from '../support/folder.js';
@@ -81,32 +80,6 @@ describe('episodes', () => {
     const wrong = { ...(JSON.parse(line) as object), source: '../../../etc/passwd', edited: 5, truth: 'a'.repeat(64) };
     writeFileSync(paths.episodes(4), `${JSON.stringify(wrong)}\n`);
     expect(episodesOf(paths, request).episodes[0]).toMatchObject({ source: null, edited: null, truth: 'a'.repeat(64) });
-  });
-});
-
-describe('credit by region', () => {
-  const region = { height: 2, width: 3, cells: Uint8Array.from([1, 0, 1, 0, 0, 1]) };
-  const shown = async (credit: object) => {
-    const paths = await run(4);
-    const [line] = readFileSync(paths.episodes(4), 'utf8').split('\n');
-    writeFileSync(paths.episodes(4), `${JSON.stringify({ ...(JSON.parse(line) as object), ...credit })}\n`);
-    return episodesOf(paths, request).episodes[0].credit;
-  };
-
-  it('is read as it is recorded', async () => {
-    expect(await shown(creditRecord({ region, changed: 1.5, kept: -0.25 }))).toEqual({
-      ...{ height: 2, width: 3, cells: '101001', changed: 1.5, kept: -0.25 },
-    });
-    expect(await shown({})).toBeNull();
-  });
-
-  it.each([
-    ['no rows', { height: 0, width: 3, region: '' }],
-    ['no columns', { height: 1, width: 0, region: '' }],
-    ['too few cells', { height: 2, width: 3, region: 'a' }],
-    ['letters that are no digits', { height: 2, width: 3, region: 'zz' }],
-  ])('is none where the record has %s', async (_, wrong) => {
-    expect(await shown({ credit: { changed: 1, kept: 1, ...wrong } })).toBeNull();
   });
 });
 

@@ -151,9 +151,6 @@ export interface MadeEpisodes {
   readonly withImages: boolean;
 }
 
-/** A region of 3x4 of 8x8 cells, and what is paid inside and outside. */
-const MADE_CREDIT = { credit: { height: 8, width: 8, region: '00003c3c3c000000', changed: 1.25, kept: -0.5 } };
-
 /** Writes the episodes of an iteration, each with its pictures and judgements. */
 export async function writeMadeEpisodes(paths: RunPaths, made: MadeEpisodes): Promise<void> {
   const { iteration, prompts, answers, withImages, instruction = (prompt) => `move the square ${prompt} cells` } = made;
@@ -193,7 +190,6 @@ export async function writeMadeEpisodes(paths: RunPaths, made: MadeEpisodes): Pr
           log_prob: -5.5,
           advantage: (answer - (answers - 1) / 2) / 2,
           ...images,
-          ...(withImages && answer === 1 ? MADE_CREDIT : {}),
         }),
       );
       judgements.push(

@@ -297,24 +297,12 @@ function lossFeeds(part: readonly ActionRow[], { batch }: FlowShape, loss: LossS
     });
     return concatArrays(filled(means, batch));
   };
-  const { reads, ofMeans = false, ofCells = false } = ruleOf(loss);
+  const { reads, ofMeans = false } = ruleOf(loss);
   return {
     ...targetFeeds(['weights', ...reads], placed, batch),
-    ...(ofCells ? { paid: concatArrays(filled(part, batch).map((row) => paidCells(row))) } : {}),
     ...(loss.kl ? { reference: meansOf('reference') } : {}),
     ...(ofMeans ? { old_means: meansOf('old') } : {}),
   };
-}
-
-/** [N] the advantage of each of an action's cells, which are its tokens. Raises InternalError for a region of another size. */
-function paidCells({ target, at, condition: { rows, columns } }: ActionRow): Float32Array {
-  const { advantages, cells = null } = must(target, 'the target of an action');
-  const paid = new Float32Array(rows * columns);
-  if (cells === null) return paid.fill(typeof advantages === 'number' ? advantages : advantages[at]);
-  if (cells.cells.length === paid.length) {
-    return paid.map((_, n) => (cells.cells[n] === 1 ? cells.inside : cells.outside));
-  }
-  throw new InternalError(`a region of ${cells.cells.length} cells for a picture of ${paid.length}`);
 }
 
 function actionStatistics(result: Readonly<Record<string, unknown>>, b: number): ActionStatistics {

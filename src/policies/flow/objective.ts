@@ -15,8 +15,6 @@ export interface FlowActions {
   readonly precision: Value;
   /** [B, N, C] the weight of each element, 1 on average; null if all weigh the same. */
   readonly counted: Value | null;
-  /** [B] the mean over the elements of log-probability times advantage, of advantages [B, N, 1]. */
-  readonly paid: (advantages: Value) => Value;
 }
 
 /** Of the model's inputs `x` and its velocities `v`, [B, N, C] both. Declares the inputs that the actions are fed in; `counts` for weighted elements. */
@@ -33,17 +31,12 @@ export function flowActions(x: Value, v: Value, counts: boolean): FlowActions {
   const squares = mul(off, off);
   const offset = scalars('offset');
   const error = averageOf(squares, counted);
-  const paid = (advantages: Value): Value => {
-    // Where elements are weighted, so are their advantages.
-    const weighted = counted === null ? advantages : mul(advantages, counted);
-    return sub(mul(offset, averageOf(weighted, null)), mul(precision, averageOf(mul(advantages, squares), counted)));
-  };
-  return { logProbs: sub(offset, mul(precision, error)), means, drawn, precision, counted, paid };
+  return { logProbs: sub(offset, mul(precision, error)), means, drawn, precision, counted };
 }
 
 /** The scalar loss, and what is reported of each action beside it; `sigma` [B] are the actions' noise levels. Declares the loss's inputs. */
 export function flowObjective(
-  { logProbs, means, drawn, precision, counted, paid }: FlowActions,
+  { logProbs, means, drawn, precision, counted }: FlowActions,
   loss: LossSpec,
   sigma: Value,
 ): { readonly scalar: Value; readonly told: Record<string, Value> } {
@@ -60,11 +53,9 @@ export function flowObjective(
   const old = rule.ofMeans === true ? graph.input('old_means', means.shape) : null;
   const level = reshape(sigma, [sigma.size, 1, 1]);
   const gaussians = old === null ? undefined : { means, old, drawn, level, average, moved: from(old) };
-  const [batch, cells] = means.shape;
-  const rewarded = rule.ofCells === true ? paid(graph.input('paid', [batch, cells, 1])) : undefined;
   const scalar = weightedLoss(
     input('weights'),
-    rule.gain(loss, logProbs, input, gaussians, rewarded),
+    rule.gain(loss, logProbs, input, gaussians),
     kl === null || divergence === null ? null : mul(divergence, graph.scalar(kl.coefficient)),
   );
   return {

@@ -52,7 +52,7 @@ export class FlowPolicy
       layout: over === null ? undefined : flowAdapterLayout(over, model.config),
       base: over,
       hiddenStates: false,
-      ownLosses: ['dppo', 'nft', 'cells'],
+      ownLosses: ['nft'],
     });
     this.#rank = peers.rank;
     const microBatch = optimizer.per_device_batch_size;

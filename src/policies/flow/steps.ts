@@ -82,28 +82,10 @@ export interface StepWindow {
   readonly size: number;
   /** [from, to): what all of its steps lie within. */
   readonly range: readonly [number, number];
-  /** Where it begins: `moves` times `stride` steps behind `from`, from which it starts over at the range's end. Absent or null: at a drawn place. */
-  readonly slid?: { readonly stride: number; readonly moves: number } | null;
 }
 
 /**
- * The window of an iteration, counted from 1. One that slides moves by `stride` steps every so many iterations, as MixGRPO's does (Li et al., 2025, arXiv
- * 2507.21802).
- */
-export function windowAt(
-  iteration: number,
-  {
-    size,
-    range,
-    slide,
-  }: Omit<StepWindow, 'slid'> & { readonly slide?: { readonly every: number; readonly stride: number } | undefined },
-): StepWindow {
-  if (slide === undefined) return { size, range };
-  return { size, range, slid: { stride: slide.stride, moves: Math.floor((iteration - 1) / slide.every) } };
-}
-
-/**
- * The first noisy step, and one past the last. `uniform` in [0, 1) draws a window that does not slide. Raises DataError when a window does not fit, which checked
+ * The first noisy step, and one past the last. `uniform` in [0, 1) draws the place of the window. Raises DataError when a window does not fit, which checked
  * settings rule out.
  */
 export function noisyRange(
@@ -124,9 +106,6 @@ export function noisyRange(
       },
     );
   }
-  const { slid = null } = window;
-  const place =
-    slid === null ? Math.floor(uniform * places) : (slid.moves % Math.ceil(places / slid.stride)) * slid.stride;
-  const start = from + place;
+  const start = from + Math.floor(uniform * places);
   return [start, start + window.size];
 }

@@ -19,7 +19,6 @@ export interface LinearLoss {
 
 /** The KL estimators of `nets/losses.ts` at d = log p_ref - log p, with their derivatives by log p. */
 const klAt: Readonly<Record<KlTerm['estimator'], (d: number) => { readonly cost: number; readonly slope: number }>> = {
-  k1: (d) => ({ cost: -d, slope: 1 }),
   k2: (d) => ({ cost: (d * d) / 2, slope: -d }),
   k3: (d) => {
     const ratio = Math.exp(Math.min(d, KL_EXPONENT_LIMIT));

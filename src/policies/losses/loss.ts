@@ -37,17 +37,14 @@ export interface LossRule<S> {
   readonly reads: readonly LossInput[];
   /** Whether it compares the means of Gaussians with those under the weights that sampled, which a policy whose actions are tokens does not have. */
   readonly ofMeans?: true;
-  /** Whether it pays the cells of a picture apart, which a policy whose actions are tokens does by their advantages. */
-  readonly ofCells?: true;
   /**
    * The gain of each action, [N] for [N] log-probabilities; `input` declares an [N] input, which must be one of `reads`. A method, so that rules for
-   * different specifications fit into one table. `gaussians` are those of the actions, for a rule `ofMeans`; `paid`, for one `ofCells`, is
-   * [N] the mean over an action's elements of log-probability times advantage.
+   * different specifications fit into one table. `gaussians` are those of the actions, for a rule `ofMeans`.
    */
-  gain(spec: S, logProbs: Value, input: (name: LossInput) => Value, gaussians?: Gaussians, paid?: Value): Value;
+  gain(spec: S, logProbs: Value, input: (name: LossInput) => Value, gaussians?: Gaussians): Value;
   /**
    * The gain of one action, and its derivative, for a trainer that builds no graph of ours: it is told the derivative. `input` is asked for no
-   * other names than those of `reads`. Absent for a rule `ofMeans` or `ofCells`, whose gain is no function of log-probabilities.
+   * other names than those of `reads`. Absent for a rule `ofMeans`, whose gain is no function of log-probabilities.
    */
   at?(spec: S, logProb: number, input: (name: LossInput) => number): GainAt;
 }

@@ -1,9 +1,7 @@
 /**
  * Every loss that a policy can learn by. To add one, write a file beside this one and add its specification to the union and its rule to the table.
  */
-import { cells, type CellsLoss } from './cells.js';
 import { cispo, type CispoLoss } from './cispo.js';
-import { dppo, type DppoLoss } from './dppo.js';
 import { likelihood, type LikelihoodLoss } from './likelihood.js';
 import type { LossRule } from './loss.js';
 import { nft, type NftLoss } from './nft.js';
@@ -11,7 +9,7 @@ import { ratio, type RatioLoss } from './ratio.js';
 import { reinforce, type ReinforceLoss } from './reinforce.js';
 
 /** A loss as plain data that can be sent to a trainer in another process. Weights, advantages, old and reference values come with the batch. */
-export type LossSpec = LikelihoodLoss | ReinforceLoss | RatioLoss | CispoLoss | DppoLoss | NftLoss | CellsLoss;
+export type LossSpec = LikelihoodLoss | ReinforceLoss | RatioLoss | CispoLoss | NftLoss;
 export type LossName = LossSpec['policy'];
 
 const losses: { readonly [K in LossName]: LossRule<Extract<LossSpec, { readonly policy: K }>> } = {
@@ -19,9 +17,7 @@ const losses: { readonly [K in LossName]: LossRule<Extract<LossSpec, { readonly 
   reinforce,
   ratio,
   cispo,
-  dppo,
   nft,
-  cells,
 };
 
 export function ruleOf({ policy }: LossSpec): LossRule<LossSpec> {

@@ -13,7 +13,7 @@ import { rollout, validation } from '../../schema/training.js';
 import { datasets, preset, startMissing } from '../preset.js';
 import { frozenBytes } from '../memory.js';
 import { folderOf } from '../recipe.js';
-import { noLabelledWords, regionRewardRules } from '../reward_rules.js';
+import { noLabelledWords, rewardRules } from '../reward_rules.js';
 import { problemUnless, type PartialSettings, type Problem } from '../rules.js';
 import { servedTrainerRules } from '../served_trainer.js';
 import { decoderPart } from '../token_policy.js';
@@ -99,7 +99,7 @@ export const imageEditTokens = preset<ImageEditSettings>({
       missing: (settings) =>
         settings.policy.trainer.type === 'onnx' ? startMissing(settings, " (EARL's flat form: model_path)") : [],
     },
-    { rules: [...servedTrainerRules, plainTokens, ...regionRewardRules, noLabelledWords] },
+    { rules: [...servedTrainerRules, plainTokens, ...rewardRules, noLabelledWords] },
     {
       engines: ['environment.engine'],
       imageMemory: ({ environment, policy, rollout }, shapeOf) => {

@@ -12,7 +12,6 @@ import { initFlow, type FlowModel } from '../../policies/flow/model.js';
 import { FlowPolicy } from '../../policies/flow/policy.js';
 import type { NoisedPictures } from '../../policies/flow/noised.js';
 import type { FlowSampling } from '../../policies/flow/sampler.js';
-import { windowAt } from '../../policies/flow/steps.js';
 import { recordDatasets, type TrainingContext } from '../../train/context.js';
 import type { Training } from '../../train/loop.js';
 import type { OpenRecipe } from '../../train/opener.js';
@@ -20,8 +19,7 @@ import { flowLabels } from '../open_flow_labels.js';
 import { openCodec, openTextEncoder } from '../open_flow_parts.js';
 import { openTraining } from '../open_training.js';
 import { signData } from '../../tiny/world/sign_scenes.js';
-import { ExportedConditions, shownAs, tinyConditions, type Conditions } from './conditions.js';
-import { maskRegions } from './painted_cells.js';
+import { ExportedConditions, tinyConditions, type Conditions } from './conditions.js';
 import { COPIED_HALVES } from './rules.js';
 import type { IpAdapterSettings } from './schema.js';
 import { dropoutSeen } from './settings.js';
@@ -35,8 +33,6 @@ async function open(settings: IpAdapterSettings, context: TrainingContext): Prom
   const conditions = conditionsOf(settings, resolveRun);
   const model = startingModel(settings, resolveRun, codec, conditions);
   requireUnconditional(model.config, rollout.guidance_scale);
-  const paysRegions = algorithm.type !== 'sft' && settings.reward.terms.some(({ credit }) => credit !== 'all');
-  if (paysRegions) requireWholePicture(model.config, codec);
   const task = InpaintTask.open(settings, model.config, codec, conditions);
   await recordDatasets(context, settings, task.data.sources, { at: comparedInpaint, kept: 'files' });
   const trained = new FlowPolicy({
@@ -56,12 +52,11 @@ async function open(settings: IpAdapterSettings, context: TrainingContext): Prom
     longestAnswer: null,
     labels: ({ sft }) => flowLabels(task, sft, settings.validation.prompts),
     rewards: ({ clip_range, surrogate, nft }) => ({
-      how: (iteration) => sampledIn(iteration, settings, surrogate === 'nft' ? nft : null),
+      how: () => sampledIn(settings, surrogate === 'nft' ? nft : null),
       sampledBy: surrogate === 'nft' ? nft.sampled_by : 'current',
       trained: (_iteration, _prompt, { actions }) => new Float32Array(actions.length).fill(1),
       minibatchesOf: 'actions',
       mismatchAlarm: mismatchAlarmOf({ clip_range }),
-      ...(paysRegions ? { regions: maskRegions } : {}),
     }),
   });
 }
@@ -75,20 +70,8 @@ export function requireHeldOnce({
   throw new ConfigError(COPIED_HALVES, { where: 'policy.engine.dtype', next: "Set policy.engine.dtype to 'float32'." });
 }
 
-/** Raises ConfigError for a model that decides the painted part alone: what is outside is restored after each step, and nothing is learnt there. */
-export function requireWholePicture(
-  config: FlowTransformerConfig,
-  codec: Pick<PictureCodec, 'channels' | 'reduction'>,
-): void {
-  if (shownAs(config, codec).form === 'channels') return;
-  throw new ConfigError("found a term with another credit than 'all' for a model that paints the masked part alone", {
-    where: 'reward.terms',
-    next: "Set the credit of all terms to 'all': what is outside the mask stays as it is.",
-  });
-}
-
 /** A picture has equally many steps in every answer, and the divergence of Gaussians is computed exactly, not estimated. */
-const PLAIN = { kl_estimator: 'k3', kl_where: 'loss', ratio: 'token', aggregation: 'token' } as const;
+const PLAIN = { kl_estimator: 'k3', ratio: 'token', aggregation: 'token' } as const;
 
 /** Default clip range for log-probabilities that are means over a picture. */
 const CLIP_RANGE = 1e-4;
@@ -98,18 +81,10 @@ export function mismatchAlarmOf({ clip_range }: { readonly clip_range: number | 
   return (clip_range ?? CLIP_RANGE) / 10;
 }
 
-/** How an iteration's answers are sampled; `noised` for a loss on the forward process. */
-export function sampledIn(
-  iteration: number,
-  settings: SamplingSettings,
-  noised: NoisedPictures | null = null,
-): FlowSampling {
-  const { sde_window: window } = settings.rollout;
-  return {
-    ...samplingsOf(settings).sampled,
-    window: window === null ? null : windowAt(iteration, window),
-    ...(noised === null ? {} : { noised: { levels: noised.levels } }),
-  };
+/** How answers are sampled in training; `noised` for a loss on the forward process. */
+export function sampledIn(settings: SamplingSettings, noised: NoisedPictures | null = null): FlowSampling {
+  const { sampled } = samplingsOf(settings);
+  return noised === null ? sampled : { ...sampled, noised: { levels: noised.levels } };
 }
 
 type SamplingSettings = Pick<IpAdapterSettings, 'rollout'> & {
@@ -117,7 +92,7 @@ type SamplingSettings = Pick<IpAdapterSettings, 'rollout'> & {
   readonly policy: Pick<IpAdapterSettings['policy'], 'model_type'>;
 };
 
-/** How held-out answers are sampled, in every evaluation alike: as in training, though a window does not slide, and without noise. */
+/** How held-out answers are sampled, in every evaluation alike: as in training, and without noise. */
 export function samplingsOf({
   policy,
   rollout,
@@ -130,7 +105,7 @@ export function samplingsOf({
     sigmas: (tokens) => sigmas(num_steps, tokens),
     noiseLevel: noise_level,
     fraction: timestep_fraction,
-    window: sde_window === null ? null : { size: sde_window.size, range: sde_window.range },
+    window: sde_window,
     guidance: guidance_scale,
     sameLatent: same_latent,
   };

@@ -22,7 +22,6 @@ export const ipAdapterRules: readonly Rule<IpAdapterSettings>[] = [
   signs,
   window,
   noise,
-  credit,
   unused,
 ];
 
@@ -132,13 +131,7 @@ function window({ rollout }: Settings): readonly Problem[] {
           `found ${size} steps within [${from}, ${to}), but only ${noisy} of rollout.num_steps ${steps} are noisy; allowed: a window that fits, or more steps`,
         );
       }
-      return whenSet([rollout?.sde_window?.slide?.stride], (stride) =>
-        problemUnless(
-          stride <= room,
-          'rollout.sde_window.slide',
-          `found a stride of ${stride}, but the ${size} steps have room for moves of ${room} alone within [${from}, ${Math.min(to, noisy)}); allowed: none, a smaller stride, or a wider range`,
-        ),
-      );
+      return [];
     });
   });
 }
@@ -187,32 +180,6 @@ function noise({ rollout, algorithm, optimizer }: Settings): readonly Problem[] 
       "found 'average' without optimizer.ema_decay, which makes the averages; allowed: 'current', or set it",
     ),
   ];
-}
-
-/** A ratio is that of a whole picture: cells have advantages of their own where every ratio is 1. */
-function credit({ reward, algorithm }: Settings): readonly Problem[] {
-  if (reward?.terms === undefined || algorithm?.type === undefined || algorithm.type === 'sft') return [];
-  const { surrogate, clip_range: clip, inner_epochs, minibatches } = algorithm;
-  return whenSet([surrogate, inner_epochs, minibatches], (loss, epochs, parts) => {
-    if (clip === undefined) return [];
-    const found =
-      loss !== 'ppo'
-        ? `algorithm.surrogate '${loss}'`
-        : clip !== null
-          ? `algorithm.clip_range ${clip}`
-          : epochs * parts > 1
-            ? `${epochs * parts} optimizer steps an iteration`
-            : null;
-    if (found === null) return [];
-    return (reward.terms ?? []).flatMap(({ credit: about }, index) =>
-      about === 'all'
-        ? []
-        : problem(
-            `reward.terms.${index}.credit`,
-            `found '${about}' with ${found}, which weighs a picture as a whole; allowed: 'all', or algorithm.surrogate 'ppo', algorithm.clip_range null and one optimizer step an iteration (inner_epochs 1, minibatches 1)`,
-          ),
-    );
-  });
 }
 
 /** Settings that this recipe cannot follow. */

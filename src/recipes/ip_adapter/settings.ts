@@ -16,7 +16,7 @@ import {
 } from '../memory.js';
 import { preset, startMissing } from '../preset.js';
 import { sourcesOf, type FlowModelShape, type Need, type ShapeOf, type DataSizes } from '../recipe.js';
-import { noLabelledWords, regionRewardRules } from '../reward_rules.js';
+import { noLabelledWords, rewardRules } from '../reward_rules.js';
 import { letterWidth, styleWidth } from '../sign_encoding.js';
 import { idleClip } from '../token_policy.js';
 import { groupRules, sharedRules } from '../training_rules.js';
@@ -68,7 +68,7 @@ export const ipAdapter = preset<IpAdapterSettings>({
         ),
       ],
     },
-    { rules: [...regionRewardRules, noLabelledWords] },
+    { rules: [...rewardRules, noLabelledWords] },
   ],
 });
 

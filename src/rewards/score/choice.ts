@@ -168,7 +168,7 @@ export function fieldsWithoutDefault(name: TermName): readonly string[] {
 }
 
 /** The fields that every term has. */
-const sharedFields: ReadonlySet<string> = new Set(['name', 'weight', 'credit']);
+const sharedFields: ReadonlySet<string> = new Set(['name', 'weight']);
 
 /** The fields of a term, as validated or as recorded, that are its kind's own. */
 export function ownFields(

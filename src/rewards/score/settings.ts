@@ -10,13 +10,9 @@ import { termKinds, termNames, type TermName } from '../terms/table.js';
 
 type FieldsOf<Name extends TermName> = (typeof termKinds)[Name]['fields'];
 
-/** Which part of an edit a term is about: all of it, what was to change, or what was to stay. */
-export const credits = ['all', 'changed', 'kept'] as const;
-export type Credit = (typeof credits)[number];
-
 /** A term with its weight and its own fields, defaulted. */
 export type TermSettings = {
-  [Name in TermName]: { readonly name: Name; readonly weight: number; readonly credit: Credit } & {
+  [Name in TermName]: { readonly name: Name; readonly weight: number } & {
     readonly [Field in keyof FieldsOf<Name>]: z.output<FieldsOf<Name>[Field]>;
   };
 }[TermName];
@@ -26,11 +22,6 @@ function termSchema({ name, description, fields }: TermKind): z.ZodObject {
   return z.strictObject({
     name: result(description, z.literal(name)),
     weight: result('Its share of the sum; the weights of all terms add up to 1.', positive),
-    credit: result(
-      "Which cells of an edit it is paid to: 'all', those of the region that is 'changed' (algorithm.advantage.region says how it is found; in ip_adapter it is the mask), or the others, which are 'kept'. Other than 'all' only with algorithm.advantage.per_term.",
-      z.enum(credits).default('all'),
-      { absent: 'all' },
-    ),
     ...fields,
   });
 }
@@ -42,16 +33,16 @@ const term = z.discriminatedUnion('name', [
   ...otherKinds.map(termSchema),
 ]) as unknown as z.ZodType<TermSettings>;
 
-/** A term that answers are measured by: one of a reward's, without its weight and credit. */
+/** A term that answers are measured by: one of a reward's, without its weight. */
 export type MeasureTerm = {
-  [Name in TermName]: Omit<Extract<TermSettings, { name: Name }>, 'weight' | 'credit'>;
+  [Name in TermName]: Omit<Extract<TermSettings, { name: Name }>, 'weight'>;
 }[TermName];
 
 /** The keys of settings at which terms stand with their own fields. */
 export const TERM_LISTS = ['reward.terms', 'validation.measure'] as const;
 
 function measureSchema(kind: TermKind): z.ZodObject {
-  return termSchema(kind).omit({ weight: true, credit: true });
+  return termSchema(kind).omit({ weight: true });
 }
 
 export const measureTerms = z.array(
@@ -195,6 +186,6 @@ export function canonicalMeasure(measure: unknown, rewardTerms?: unknown): unkno
     const namesakes = trained.filter(({ name }) => name === given['name']);
     // Several terms of one name differ in their fields: none of them is meant more than another.
     const inherited = Object.entries(namesakes.length === 1 ? namesakes[0] : {});
-    return { ...Object.fromEntries(inherited.filter(([key]) => key !== 'weight' && key !== 'credit')), ...given };
+    return { ...Object.fromEntries(inherited.filter(([key]) => key !== 'weight')), ...given };
   });
 }

@@ -1,11 +1,10 @@
 /** One episode: its pictures, what was asked and answered, how it was scored, and what the judge said. */
 import type { JSX } from 'preact';
 import { useState } from 'preact/hooks';
-import type { WireCredit, WireEpisode, WireJudgement, WireOutcomeKind } from '../wire.js';
+import type { WireEpisode, WireJudgement, WireOutcomeKind } from '../wire.js';
 import { useData } from './data.js';
 import { showNumber, visible } from './format.js';
 import { Picture, Status } from './parts.js';
-import { outlineOf, shareInside } from './region.js';
 import { address } from './source.js';
 
 const OUTCOMES: Readonly<Record<WireOutcomeKind, string>> = {
@@ -30,7 +29,7 @@ export function Episode({
   readonly promptHref: string | null;
 }): JSX.Element {
   const [asked, setAsked] = useState(false);
-  const { key, instruction, outcome, score, advantage, reason, finished, original, credit } = episode;
+  const { key, instruction, outcome, score, advantage, reason, finished, original } = episode;
   const pictures = (['source', 'edited', 'truth'] as const).flatMap((kind) => {
     const name = episode[kind];
     return name === null ? [] : [{ kind, path: address(`/api/picture/${name}`, { run: id }) }];
@@ -50,16 +49,10 @@ export function Episode({
       {pictures.length > 0 && (
         <div class="pictures">
           {pictures.map(({ kind, path }) => (
-            <Picture
-              key={kind}
-              path={path}
-              label={kind === 'edited' ? 'edit' : kind}
-              over={kind === 'edited' && credit !== null ? <Outline credit={credit} /> : null}
-            />
+            <Picture key={kind} path={path} label={kind === 'edited' ? 'edit' : kind} />
           ))}
         </div>
       )}
-      {credit !== null && <Credit credit={credit} />}
       <p class="instruction">{visible(instruction)}</p>
       {episode.thought !== null && <AnswerText title="thought" text={episode.thought} />}
       {episode.text !== null && <AnswerText title="answer" text={episode.text} />}
@@ -76,31 +69,6 @@ export function Episode({
       </p>
       {asked && <Judgements id={id} episodeKey={key} />}
     </article>
-  );
-}
-
-/** The border of the region that was to change. */
-function Outline({ credit }: { readonly credit: WireCredit }): JSX.Element {
-  const path = outlineOf(credit);
-  return (
-    <svg class="region" viewBox={`0 0 ${credit.width} ${credit.height}`} aria-hidden="true">
-      <path class="region-back" d={path} />
-      <path class="region-line" d={path} />
-    </svg>
-  );
-}
-
-/** What the two parts of the edit were paid. */
-function Credit({ credit }: { readonly credit: WireCredit }): JSX.Element {
-  const { changed, kept } = credit;
-  return (
-    <p
-      class="small"
-      title="A term of the reward about what was to change is paid inside, one about what was to stay outside."
-    >
-      <i class="region-key" aria-hidden="true" /> advantage <b>{showNumber(changed)}</b> inside (
-      {Math.round(100 * shareInside(credit))}% of the picture), <b>{showNumber(kept)}</b> outside
-    </p>
   );
 }
 

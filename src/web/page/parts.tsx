@@ -108,13 +108,10 @@ export function Picture({
   path,
   label,
   alt = label,
-  over = null,
 }: {
   readonly path: string;
   readonly label: string;
   readonly alt?: string;
-  /** Drawn over the picture once it is there. */
-  readonly over?: JSX.Element | null;
 }): JSX.Element {
   const source = useSource();
   const [holder, setHolder] = useState<HTMLElement | null>(null);
@@ -160,14 +157,11 @@ export function Picture({
   return (
     <figure class={wide ? 'picture picture-wide' : 'picture'} ref={setHolder}>
       {url !== null && (
-        <span class="picture-frame">
-          <img
-            src={url}
-            alt={visible(alt)}
-            onLoad={({ currentTarget: { naturalWidth, naturalHeight } }) => setWide(naturalWidth > 2 * naturalHeight)}
-          />
-          {over}
-        </span>
+        <img
+          src={url}
+          alt={visible(alt)}
+          onLoad={({ currentTarget: { naturalWidth, naturalHeight } }) => setWide(naturalWidth > 2 * naturalHeight)}
+        />
       )}
       {url === null && (
         <span class="picture-missing" title={found.error ?? undefined}>

@@ -4,7 +4,6 @@ import { RandomStream } from '../../../src/core/random.js';
 import { gradients } from '../../../src/graph/differentiate.js';
 import { Graph } from '../../../src/graph/ir.js';
 import { Session } from '../../../src/engines/onnx/session.js';
-import { isMasked } from '../../../src/policies/losses/dppo.js';
 import type { LossSpec } from '../../../src/policies/losses/table.js';
 import { flowActions, flowObjective } from '../../../src/policies/flow/objective.js';
 import { gaussianOf, velocityGaussian, type Gaussian } from '../../../src/policies/flow/steps.js';
@@ -48,13 +47,6 @@ const weights = Float32Array.from({ length: BATCH }, (_, b) => (b === 3 ? 0 : 0.
 const advantages = Float32Array.from({ length: BATCH }, (_, b) => (b % 4 < 2 ? 1 : -1) * (0.4 + 0.1 * b));
 const mean = (values: readonly number[], b: number, counts: boolean): number =>
   values.reduce((sum, one, i) => sum + (counts ? counted[b * SIZE + i] : 1) * one, 0) / SIZE;
-
-/** In float64, of the numbers that the graph is fed. */
-function logProbOf(means: readonly number[], b: number, counts: boolean): number {
-  const { precision, offset } = steps[b];
-  const squares = means.map((m, i) => (drawn[b * SIZE + i] - m) ** 2);
-  return offset - precision * mean(squares, b, counts);
-}
 
 const distance = (a: readonly number[], to: ArrayLike<number>, b: number, counts: boolean): number =>
   mean(
@@ -107,67 +99,6 @@ async function byGraph(
     await session.dispose();
   }
 }
-
-describe('the loss with a mask by divergence', () => {
-  const limit = 0.01;
-  const old = Float32Array.from({ length: BATCH }, (_, b) => logProbOf(row(oldMeans, b), b, false));
-
-  it.each([
-    ['', false, null],
-    [', with a penalty', false, { coefficient: 0.3, estimator: 'k3' }],
-    [', of the painted elements alone', true, null],
-  ] as const)('has the value and the gradient of its formula%s', async (_name, counts, kl) => {
-    const oldLogProbs = Float32Array.from({ length: BATCH }, (_, b) => logProbOf(row(oldMeans, b), b, counts));
-    const loss: LossSpec = { policy: 'dppo', limit, kl };
-    const found = await byGraph(loss, counts, oldLogProbs);
-    const fixed = Float64Array.from(v);
-    const masked = Array.from({ length: BATCH }, (_, b) => {
-      const means = meansOf(fixed, b);
-      const ratio = Math.exp(logProbOf(means, b, counts) - oldLogProbs[b]);
-      const moved = steps[b].precision * distance(means, oldMeans, b, counts);
-      return moved >= limit && ((advantages[b] > 0 && ratio > 1) || (advantages[b] < 0 && ratio < 1));
-    });
-    const at = (velocity: Float64Array): number =>
-      Array.from({ length: BATCH }, (_, b) => {
-        const means = meansOf(velocity, b);
-        const ratio = Math.exp(logProbOf(means, b, counts) - oldLogProbs[b]);
-        const away = kl === null ? 0 : kl.coefficient * steps[b].precision * distance(means, referenceMeans, b, counts);
-        return weights[b] * ((masked[b] ? 0 : -advantages[b] * ratio) + away);
-      }).reduce((sum, one) => sum + one, 0);
-    const value = at(fixed);
-    expect(Math.abs((found['loss'] as Float32Array)[0] / value - 1)).toBeLessThan(1e-5);
-    const slopes = centralDifferences(fixed, () => at(fixed), 1e-5);
-    const largest = Math.max(...slopes.map(Math.abs));
-    (found['slope'] as Float32Array).forEach((one, i) =>
-      expect(Math.abs(one - slopes[i]) / largest).toBeLessThan(1e-5),
-    );
-    // Of both signs, some are masked and some are not.
-    const of = (sign: number, isMaskedOnes: boolean): boolean =>
-      masked.some((one, b) => one === isMaskedOnes && Math.sign(advantages[b]) === sign && weights[b] > 0);
-    for (const sign of [1, -1]) expect([of(sign, true), of(sign, false)]).toEqual([true, true]);
-
-    // What is reported tells the same actions.
-    const [moved, logProbs] = ['moved', 'logProbs'].map((name) => found[name] as Float32Array);
-    const told = masked.map((_, b) =>
-      isMasked(limit, { logRatio: logProbs[b] - oldLogProbs[b], advantage: advantages[b], moved: moved[b] }),
-    );
-    expect(told).toEqual(masked);
-    moved.forEach((one, b) => {
-      const exact = steps[b].precision * distance(meansOf(fixed, b), oldMeans, b, counts);
-      expect(Math.abs(one / exact - 1)).toBeLessThan(1e-4);
-    });
-  });
-
-  it('is the ratio loss where nothing has moved so far', async () => {
-    const [whole, free] = await Promise.all([
-      byGraph({ policy: 'dppo', limit: 1e6, kl: null }, false, old),
-      byGraph({ policy: 'ratio', clip: null, kl: null }, false, old),
-    ]);
-    expect(whole['loss']).toEqual(free['loss']);
-    const unsigned = (slopes: unknown): number[] => Array.from(slopes as Float32Array, (one) => one + 0);
-    expect(unsigned(whole['slope'])).toEqual(unsigned(free['slope']));
-  });
-});
 
 describe('the loss on the forward process', () => {
   const velocities = Object.fromEntries(
@@ -244,56 +175,6 @@ describe('the loss on the forward process', () => {
         0,
       );
       expect(Math.sign(along)).toBe(-Math.sign(advantages[b]));
-    }
-  });
-});
-
-describe('the loss by cell', () => {
-  /** [B, N] */
-  const paid = Float32Array.from({ length: BATCH * ROWS }, (_, n) => (n % 3 === 0 ? -1 : 1) * (0.2 + 0.03 * n));
-
-  it.each([
-    ['', false, null],
-    [', with a penalty', false, { coefficient: 0.3, estimator: 'k3' }],
-    [', of the painted elements alone', true, null],
-  ] as const)('has the value and the gradient of its formula%s', async (_name, counts, kl) => {
-    const found = await byGraph({ policy: 'cells', kl }, counts, new Float32Array(0), { paid });
-    const fixed = Float64Array.from(v);
-    const at = (velocity: Float64Array): number =>
-      Array.from({ length: BATCH }, (_, b) => {
-        const means = meansOf(velocity, b);
-        const deviation = 0.2 + 0.02 * b;
-        // The density of each element, times what its cell is paid.
-        const gains = means.map((m, i) => {
-          const density =
-            -((drawn[b * SIZE + i] - m) ** 2) / (2 * deviation ** 2) - Math.log(deviation) - Math.log(2 * Math.PI) / 2;
-          return paid[b * ROWS + Math.floor(i / COLUMNS)] * density;
-        });
-        const away = kl === null ? 0 : kl.coefficient * steps[b].precision * distance(means, referenceMeans, b, counts);
-        return weights[b] * (away - mean(gains, b, counts));
-      }).reduce((sum, one) => sum + one, 0);
-    expect(Math.abs((found['loss'] as Float32Array)[0] / at(fixed) - 1)).toBeLessThan(1e-5);
-    // The loss is quadratic, so that differences are exact.
-    const slopes = centralDifferences(fixed, () => at(fixed), 1e-3);
-    const largest = Math.max(...slopes.map(Math.abs));
-    (found['slope'] as Float32Array).forEach((one, i) =>
-      expect(Math.abs(one - slopes[i]) / largest).toBeLessThan(1e-5),
-    );
-  });
-
-  it('is that of whole pictures where all cells are paid the same', async () => {
-    const same = Float32Array.from({ length: BATCH * ROWS }, (_, n) => advantages[Math.floor(n / ROWS)]);
-    for (const counts of [false, true]) {
-      const [apart, whole] = await Promise.all([
-        byGraph({ policy: 'cells', kl: null }, counts, new Float32Array(0), { paid: same }),
-        byGraph({ policy: 'reinforce', kl: null }, counts, new Float32Array(0)),
-      ]);
-      expect(Math.abs((apart['loss'] as Float32Array)[0] / (whole['loss'] as Float32Array)[0] - 1)).toBeLessThan(1e-5);
-      const slopes = whole['slope'] as Float32Array;
-      const largest = Math.max(...slopes.map(Math.abs));
-      (apart['slope'] as Float32Array).forEach((one, i) =>
-        expect(Math.abs(one - slopes[i]) / largest).toBeLessThan(1e-5),
-      );
     }
   });
 });

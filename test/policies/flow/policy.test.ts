@@ -44,7 +44,6 @@ const LOSSES: Readonly<Record<string, LossSpec>> = {
   reinforce: { policy: 'reinforce', kl: { coefficient: 0.3, estimator: 'k3' } },
   ratio: { policy: 'ratio', clip: null, kl: { coefficient: 0.3, estimator: 'k3' } },
   clipped: { policy: 'ratio', clip: 0.1, kl: null },
-  masked: { policy: 'dppo', limit: 0.01, kl: { coefficient: 0.3, estimator: 'k3' } },
 };
 
 describe('a flow policy that samples', () => {
@@ -155,78 +154,6 @@ describe('a flow policy that samples', () => {
     for (const name of ['proj_out.weight', 'proj_out.bias']) silent.weights.get(name)!.data.fill(0);
     const [nothing] = await open(silent).sampler.velocities([row], 3, silent.weights);
     expect(nothing.every((one) => one === 0)).toBe(true);
-  });
-});
-
-describe('a flow policy whose cells are paid apart', () => {
-  const cells = Uint8Array.of(0, 1, 1, 0, 1, 0);
-
-  async function learnt(loss: LossSpec, paid: { inside: number; outside: number } | null, advantage = 0.7) {
-    const own = smallFlow();
-    const made = open(own);
-    const answers = await sampled(made, own, { prompts: 2, answers: 2 });
-    const groups = answers.map((group, p) => ({ prompt: asked(p), answers: group }));
-    const lessons = groups.map((group) => ({
-      ...group,
-      targets: group.answers.map(({ logProbs }) => ({
-        weights: logProbs.map(() => 0.1),
-        advantages: advantage,
-        cells: paid === null ? null : { cells, ...paid },
-        reference: null,
-        old: null,
-      })),
-    }));
-    const { loss: value } = await made.learner.learn(lessons, loss);
-    const gradients = [...(await made.learner.gradients())].flatMap(([, gradient]) => [...gradient]);
-    const statistics = await made.learner.statistics(groups, own.weights, true);
-    return { value, gradients, groups, statistics };
-  }
-
-  it('has the log-probability of each cell times its advantage for a loss', async () => {
-    const paid = { inside: 0.8, outside: -0.3 };
-    const { value, groups, statistics } = await learnt({ policy: 'cells', kl: null }, paid);
-    let sum = 0;
-    groups.forEach(({ answers }, p) =>
-      answers.forEach(({ actions }, g) =>
-        actions.forEach(({ drawn, gaussian: { precision, offset } }, t) => {
-          const { length } = drawn;
-          drawn.forEach((one, i) => {
-            const inside = cells[Math.floor(i / (length / 6))] === 1;
-            const logProb = offset - precision * (one - statistics[p][g].means![t][i]) ** 2;
-            sum -= (0.1 * (inside ? paid.inside : paid.outside) * logProb) / length;
-          });
-        }),
-      ),
-    );
-    expect(Math.abs(value / sum - 1)).toBeLessThan(1e-4);
-  });
-
-  it('learns as one whose answers are paid, where both parts are paid the same or nothing is said of them', async () => {
-    const whole = await learnt({ policy: 'reinforce', kl: null }, null);
-    const largest = Math.max(...whole.gradients.map(Math.abs));
-    for (const paid of [{ inside: 0.7, outside: 0.7 }, null]) {
-      const { value, gradients } = await learnt({ policy: 'cells', kl: null }, paid);
-      expect(value).toBeCloseTo(whole.value, 5);
-      gradients.forEach((one, i) => expect(Math.abs(one - whole.gradients[i]) / largest).toBeLessThan(1e-4));
-    }
-    const [inside, outside] = [
-      await learnt({ policy: 'cells', kl: null }, { inside: 0.7, outside: 0 }),
-      await learnt({ policy: 'cells', kl: null }, { inside: 0, outside: 0.7 }),
-    ];
-    expect(inside.value + outside.value).toBeCloseTo(whole.value, 5);
-    expect(Math.abs(inside.value - outside.value)).toBeGreaterThan(1e-3);
-  });
-
-  it('refuses a region of another size', async () => {
-    const own = smallFlow();
-    const made = open(own);
-    const [group] = await sampled(made, own, { prompts: 1, answers: 1 });
-    const target = { weights: group[0].logProbs.map(() => 1), advantages: 1, reference: null, old: null };
-    const wrong = { ...target, cells: { cells: new Uint8Array(5), inside: 1, outside: 0 } };
-    const lesson = { prompt: asked(0), answers: group, targets: [wrong] };
-    await expect(made.learner.learn([lesson], { policy: 'cells', kl: null })).rejects.toThrow(
-      'a region of 5 cells for a picture of 6',
-    );
   });
 });
 
@@ -440,7 +367,7 @@ describe('a flow policy that learns', () => {
     const learnt = async (own: readonly FlowLesson[], peers: ProcessGroup) => {
       const { learner } = open(smallFlow(), { peers });
       // Half of them, so that they are dealt otherwise than what the reference was asked of.
-      const { loss, statistics } = await learner.learn(own.slice(1), LOSSES['masked']);
+      const { loss, statistics } = await learner.learn(own.slice(1), LOSSES['ratio']);
       return { loss, statistics, gradient: [...(await learner.gradients())].map(([key, one]) => [key, one.slice()]) };
     };
     const whole = await onRanks(2, (group) => learnt(lessons, group));
@@ -552,7 +479,7 @@ function plainLoss(
   let sum = 0;
   lessons.forEach(({ targets }, i) =>
     targets.forEach(({ weights, advantages, old }, g) => {
-      const { logProbs, divergence, moved } = statistics[i][g];
+      const { logProbs, divergence } = statistics[i][g];
       weights.forEach((w, t) => {
         const ratio = Math.exp(logProbs[t] - (old?.logProbs[t] ?? 0));
         const advantage = typeof advantages === 'number' ? advantages : advantages[t];
@@ -569,9 +496,6 @@ function plainLoss(
               : NaN,
           // See the tests of the objective: log-probabilities alone do not tell it.
           nft: NaN,
-          cells: NaN,
-          dppo:
-            loss.policy === 'dppo' && moved![t] >= loss.limit && advantage * (ratio - 1) > 0 ? 0 : ratio * advantage,
         };
         const kl = loss.policy === 'likelihood' ? null : loss.kl;
         sum += w * (-gains[loss.policy] + (kl === null ? 0 : kl.coefficient * divergence![t]));

@@ -1,6 +1,6 @@
 /** The steps of the solver against values worked out apart from the code. */
 import { describe, expect, it } from 'vitest';
-import { gaussianOf, noisyRange, odeStep, sdeStep, windowAt } from '../../../src/policies/flow/steps.js';
+import { gaussianOf, noisyRange, odeStep, sdeStep } from '../../../src/policies/flow/steps.js';
 
 /** diffusers' scheduler without custom levels, shift 3, ten steps: its range is shifted twice. */
 const LEVELS = [1, 0.9601, 0.9133, 0.8577, 0.7904, 0.7073, 0.6022, 0.4649, 0.278, 0.0089, 0];
@@ -72,22 +72,6 @@ describe('noisyRange', () => {
       [1, 3],
       [4, 6],
     ]);
-  });
-
-  it('moves a window that slides by the iteration alone, and starts over where it would leave its range', () => {
-    const at = (iteration: number, stride: number): number => {
-      const window = windowAt(iteration, { size: 4, range: [2, 12], slide: { every: 25, stride } });
-      const [start, end] = noisyRange(10, { ...all, window }, 0.7);
-      expect(end - start).toBe(4);
-      expect(noisyRange(10, { ...all, window }, 0)).toEqual([start, end]);
-      return start;
-    };
-    // Nine steps are noisy, so that four of them begin at 2 to 5.
-    const firsts = [1, 25, 26, 51, 76, 100, 101, 126];
-    expect(firsts.map((iteration) => at(iteration, 1))).toEqual([2, 2, 3, 4, 5, 5, 2, 3]);
-    expect(firsts.map((iteration) => at(iteration, 2))).toEqual([2, 2, 4, 2, 4, 4, 2, 4]);
-    expect(firsts.map((iteration) => at(iteration, 3))).toEqual([2, 2, 5, 2, 5, 5, 2, 5]);
-    expect(windowAt(70, { size: 2, range: [0, 5] })).toEqual({ size: 2, range: [0, 5] });
   });
 
   it('counts 29 noisy steps of 50 at a fraction of 0.58, whose product in float64 lies below', () => {

@@ -3,14 +3,12 @@ import { rewardScale } from '../../../src/rewards/score/identity.js';
 
 const scaleOf = (terms: readonly unknown[]) => rewardScale((path) => (path === 'reward.terms' ? terms : undefined));
 
-it('names the terms of a reward with their weights, whichever cells of an edit they are credited to', () => {
-  const terms = (credit?: string) => [
-    { name: 'word_sequence', weight: 0.25, ...(credit === undefined ? {} : { credit }) },
-    { name: 'exact_words', weight: 0.75, ...(credit === undefined ? {} : { credit }) },
+it('names the terms of a reward with their weights', () => {
+  const terms = [
+    { name: 'word_sequence', weight: 0.25 },
+    { name: 'exact_words', weight: 0.75 },
   ];
-  const before = scaleOf(terms());
-  expect(before).toMatchObject({ label: '0.25 word_sequence + 0.75 exact_words', terms: 2, most: 1 });
-  for (const credit of ['all', 'changed', 'kept']) expect(scaleOf(terms(credit)), credit).toEqual(before);
+  expect(scaleOf(terms)).toMatchObject({ label: '0.25 word_sequence + 0.75 exact_words', terms: 2, most: 1 });
 });
 
 it('says nothing of terms that it does not know', () => {

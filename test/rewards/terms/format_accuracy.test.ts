@@ -17,7 +17,7 @@ const defaults = {
   format_weight: 0.3,
   accuracy_weight: 0.7,
 } as const;
-type Fields = Omit<Extract<TermSettings, { name: 'format_accuracy' }>, 'name' | 'weight' | 'credit'>;
+type Fields = Omit<Extract<TermSettings, { name: 'format_accuracy' }>, 'name' | 'weight'>;
 
 async function score(answer: string, expected: string, fields: Fields = defaults): Promise<unknown> {
   const term = await formatAccuracy.create(fields, testServices());
