@@ -242,7 +242,7 @@ function subjectOf(
     base_exp_dir: resolve(run.evaluationsDir),
     run_name: `${iterationName(evaluation.iteration)}-${digest.slice(0, 8)}`,
     launch: { ...own.launch, backend: 'local' as const },
-    track: { ...own.track, push_to_hub: null, wandb: null, tensorboard: false, prometheus: null },
+    track: { ...own.track, push_to_hub: null, wandb: null, tensorboard: false },
   });
   return {
     config: { ...config, settings, resultHash: resultHash(settings), evaluation },

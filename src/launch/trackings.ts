@@ -3,7 +3,6 @@ import { EditrlError } from '../core/errors.js';
 import { RunPaths } from '../run/paths.js';
 import { readRecord } from '../run/record.js';
 import type { RunSettings } from '../schema/run.js';
-import { MetricsPages } from '../track/prometheus.js';
 import { RunTracking } from '../track/run_tracking.js';
 import type { Say } from '../track/say.js';
 import { noteWandbId, wandbIdOfEnvironment } from '../track/wandb/run_id.js';
@@ -19,7 +18,6 @@ export class RunTrackings {
   /** By run_name. A tracking whose run has ended stays until everything is passed on. */
   readonly #of = new Map<string, RunTracking>();
 
-  readonly #pages = new MetricsPages();
   /** The run that the user asked for, and its id in W&B if WANDB_RUN_ID gives one. */
   #asked: { readonly run: string; readonly wandbId: string | null } | null = null;
 
@@ -48,13 +46,12 @@ export class RunTrackings {
   /** For an attempt that is about to start. */
   attempt(settings: RunSettings): TrackedAttempt {
     const wandbId = settings.run_name === this.#asked?.run ? this.#asked.wandbId : null;
-    return new TrackedAttempt(settings, wandbId, this.#of, this.#pages, this.options);
+    return new TrackedAttempt(settings, wandbId, this.#of, this.options);
   }
 
   /** Waits for all of them: for W&B at most its own limit, for the Hub as long as its uploads retry. */
   async close(): Promise<void> {
     await Promise.all([...this.#of.values()].map((tracking) => tracking.end()));
-    await this.#pages.close();
   }
 }
 
@@ -70,7 +67,6 @@ export class TrackedAttempt {
     private readonly settings: RunSettings,
     private readonly wandbId: string | null,
     private readonly others: Map<string, RunTracking>,
-    private readonly pages: MetricsPages,
     private readonly options: TrackingsOptions,
   ) {
     this.#say = options.say;
@@ -103,7 +99,6 @@ export class TrackedAttempt {
       paths,
       record,
       track,
-      pages: this.pages,
       pids: () => this.workers.map(({ pid }) => pid),
       say: (line, level) => this.#say(line, level),
       onStop: () => this.#stop.abort(),

@@ -65,24 +65,9 @@ export const track = section(
         'Whether event files for TensorBoard are written into the run directory.',
         z.boolean().default(false),
       ),
-      prometheus: section(
-        "A page of the run's latest metrics for Prometheus, served by the launcher while it works; null means none.",
-        z
-          .strictObject({
-            port: operation('The port; runs of one launcher share a page.', z.int().min(1).max(65535).default(9464)),
-            host: operation('The address to listen on.', z.string().min(1).default('127.0.0.1')),
-            token_env: operation(
-              'The environment variable with the token that is asked for; needed where other machines reach the address.',
-              z.string().min(1).nullable().default(null),
-            ),
-          })
-          .nullable()
-          .default(null),
-      ),
     })
     .prefault({}),
 );
 export type TrackSettings = z.output<typeof track>;
 export type WandbSettings = NonNullable<TrackSettings['wandb']>;
 export type HubPublishing = NonNullable<TrackSettings['push_to_hub']>;
-export type PrometheusSettings = NonNullable<TrackSettings['prometheus']>;

@@ -7,9 +7,8 @@ import { EditrlError, InUseError } from '../core/errors.js';
 import { realLockWorld, ownerStatus, takeLock, type FileLock } from '../core/lock.js';
 import type { RunPaths } from '../run/paths.js';
 import type { RunRecord } from '../run/record.js';
-import type { HubPublishing, PrometheusSettings, TrackSettings } from '../schema/track.js';
+import type { HubPublishing, TrackSettings } from '../schema/track.js';
 import type { HubOptions } from './hub/forward.js';
-import type { MetricsPages } from './prometheus.js';
 import type { Say } from './say.js';
 import { sampleSystem } from './system.js';
 import type { ForwardPace } from './wandb/forwarder.js';
@@ -25,8 +24,6 @@ export interface TrackingOptions {
   /** What has to end first; default: nothing. */
   readonly after?: Promise<void>;
   readonly track: TrackSettings;
-  /** The pages that show runs to Prometheus. */
-  readonly pages: MetricsPages;
   readonly env?: NodeJS.ProcessEnv;
   /** The run's processes. */
   readonly pids: () => readonly number[];
@@ -103,7 +100,6 @@ export class RunTracking {
     if (track.wandb !== null) sinks.push(() => this.#wandb());
     if (track.tensorboard) sinks.push(() => this.#tensorboard());
     if (track.push_to_hub !== null) sinks.push(() => this.#hub(track.push_to_hub));
-    if (track.prometheus !== null) sinks.push(() => this.#prometheus(track.prometheus));
     return sinks;
   }
 
@@ -186,12 +182,6 @@ export class RunTracking {
     });
   }
 
-  async #prometheus(settings: PrometheusSettings | null): Promise<void> {
-    const { paths, record, env = process.env, pages, say } = this.options;
-    if (settings === null) return;
-    say(`metrics for Prometheus: ${await pages.show(settings, { paths, record }, env)}`, 'info');
-  }
-
   async #tell(sink: () => Promise<unknown>): Promise<void> {
     try {
       await sink();
@@ -210,8 +200,8 @@ export class RunTracking {
   }
 }
 
-function isTracked({ wandb, tensorboard, prometheus, push_to_hub }: TrackSettings): boolean {
-  return wandb !== null || tensorboard || prometheus !== null || push_to_hub !== null;
+function isTracked({ wandb, tensorboard, push_to_hub }: TrackSettings): boolean {
+  return wandb !== null || tensorboard || push_to_hub !== null;
 }
 
 /** Only one process at a time passes a run on. Raises InUseError naming that process. */

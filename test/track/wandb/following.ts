@@ -1,6 +1,5 @@
 /** Follows a run to a stand-in of W&B, a thousand times as fast as usual. */
 import { setTimeout as delay } from 'node:timers/promises';
-import { MetricsPages } from '../../../src/track/prometheus.js';
 import { RunTracking, type TrackingOptions } from '../../../src/track/run_tracking.js';
 import { trackSettings, type FakeRun } from '../run_directory.js';
 import type { StubWandb } from './stub.js';
@@ -23,7 +22,6 @@ export function following(
     paths: run.paths,
     record: run.record,
     track: trackSettings({ wandb: { project: 'edits' } }),
-    pages: new MetricsPages(),
     env: stub.env,
     pids: () => [process.pid],
     say: (line) => void said.push(line),
