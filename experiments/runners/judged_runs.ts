@@ -1,4 +1,4 @@
-/** What the scripts share that train against judges with faults or biases. */
+/** What the scripts share that train against biased judges. */
 import { spawn, type ChildProcess } from 'node:child_process';
 import { join } from 'node:path';
 import { createInterface } from 'node:readline';

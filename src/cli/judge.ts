@@ -1,6 +1,5 @@
-/** editrl judge: serves the tiny world's rule judge until it is told to stop, with faults and biases on request; or examines any judge. */
+/** editrl judge: serves the tiny world's rule judge until it is told to stop, with biases on request; or examines any judge. */
 import { biasHelp, readBiases } from '../tiny/judge/biases.js';
-import { faultHelp, Faults, readFaultSpec } from '../tiny/judge/faults.js';
 import { JUDGE_MODEL, startJudge } from '../tiny/judge/server.js';
 import { judgeExam } from './judge_exam.js';
 import { printLine } from './output.js';
@@ -21,15 +20,6 @@ export const judgeVerb: Verb = {
         default: [],
         describe: `another model name to answer to beside ${JUDGE_MODEL}; may be repeated`,
       })
-      .option('faults', {
-        type: 'string',
-        describe: 'inject faults: name=share,… with the names below, or a JSON file of them',
-      })
-      .option('faults-seed', {
-        ...numberOption,
-        default: 0,
-        describe: 'decides which request meets which fault: the same seed, the same faults',
-      })
       .option('latency', { ...numberOption, default: 0, describe: 'answer no earlier than so many milliseconds' })
       .option('max-concurrency', {
         ...numberOption,
@@ -47,18 +37,11 @@ export const judgeVerb: Verb = {
       })
       .example('$0 judge exam --help', 'examines any judge on answers of known quality')
       .example('$0 judge --port 4877', 'then give http://127.0.0.1:4877/v1 as reward.endpoint')
-      .example('$0 judge --faults rate=0.3', '30% of all requests fail, in every way there is')
-      .example('$0 judge --faults timeout=0.05,http429=0.1', 'only these, so often')
       .example('$0 judge --bias copies=0.5', 'what it says of a copy of the source is half way to full marks')
-      .epilogue(`Names for --faults:\n${faultHelp()}\n\nNames for --bias:\n${biasHelp()}`),
+      .epilogue(`Names for --bias:\n${biasHelp()}`),
   run: async (args) => {
     const port = wholeNumber(args, 'port', 0, 65535) ?? 0;
     const models = texts(args, 'model');
-    const spec = args['faults'];
-    const faults =
-      typeof spec === 'string'
-        ? new Faults(readFaultSpec(spec), wholeNumber(args, 'faults-seed', 0, Infinity) ?? 0)
-        : null;
     const bias = text(args, 'bias');
     const biases = bias === '' ? null : readBiases(bias);
     const maxConcurrency = wholeNumber(args, 'max-concurrency', 1, Infinity);
@@ -70,17 +53,14 @@ export const judgeVerb: Verb = {
       scores: args['scores'] === 'digest' ? 'digest' : 'rule',
       latencyMs: wholeNumber(args, 'latency', 0, Infinity) ?? 0,
       ...(maxConcurrency === null ? {} : { maxConcurrency }),
-      ...(faults === null ? {} : { faults }),
       ...(biases === null ? {} : { biases }),
     });
     const stopped = new Promise<void>((resolve) => onReasonToStop(args, () => resolve()));
     if (flag(args, 'json')) {
-      const injected = faults === null ? {} : { faults: Object.fromEntries(faults.spec.shares) };
-      printLine(JSON.stringify({ url: judge.url, models: [...new Set([JUDGE_MODEL, ...models])], ...injected }));
+      printLine(JSON.stringify({ url: judge.url, models: [...new Set([JUDGE_MODEL, ...models])] }));
     } else {
       printLine(`The tiny world's rule judge (no VLM) answers at ${judge.url} as ${JUDGE_MODEL}. Stop it with Ctrl-C.`);
       if (biases !== null) printLine(`It is biased: ${bias}.`);
-      if (faults !== null) printLine(`It injects faults into ${faults.describe()}.`);
     }
     await stopped;
     await judge.close();

@@ -4,6 +4,8 @@ import { afterAll, afterEach, beforeAll, describe, expect, inject, it } from 'vi
 import { openAiError, startStubJudge, stubModel, type Behave, type StubJudge } from '../rewards/judge/stub_judge.js';
 import { Place, RL, until, type Ended } from './editrl.js';
 import { isCanary, scoreByPictures } from './scorer.js';
+import { startJudge } from '../../src/tiny/judge/server.js';
+import { Faults, readFaultSpec } from '../tiny/judge/faults.js';
 
 let place: Place;
 let judge: StubJudge | null = null;
@@ -179,16 +181,13 @@ describe('a judge that', () => {
     expect(weights('nonsense').equals(start)).toBe(true);
   });
 
-  it('fails in every way there is, as `editrl judge --faults` does, costs episodes and never the run', async () => {
+  it('fails in every way there is costs episodes and never the run', async () => {
     const faults = 'rate=0.3,refusal=0.2,http429_absurd=0,down_s=0.2,latency_ms=50';
-    const faulty = place.start(['judge', '--port', '0', '--faults', faults, '--faults-seed', '5']);
+    const faulty = await startJudge({ port: 0, host: '127.0.0.1', faults: new Faults(readFaultSpec(faults), 5) });
     try {
-      await until('it says what it injects', () => faulty.out().includes('injects'));
-      expect(faulty.out()).toMatch(/^It injects faults into 50% of all requests, seed 5: .*refusal 20%/m);
-      const url = /http:\S+\/v1/.exec(faulty.out())?.[0];
       const sets = [
         'run_name=faulty',
-        `reward.endpoint=${url}`,
+        `reward.endpoint=${faulty.url}`,
         'reward.timeout_s=2',
         'reward.max_unscored_fraction=1',
         'reward.zero_if_unfinished=false',
@@ -196,9 +195,8 @@ describe('a judge that', () => {
       const ended = await place.train(RL, ...sets.flatMap((set) => ['--set', set]));
       expect(ended).toMatchObject({ code: 0, err: '' });
     } finally {
-      faulty.kill('SIGINT');
+      await faulty.close();
     }
-    expect(await faulty.ended).toMatchObject({ code: 0, err: '' });
     expect(place.state('faulty')).toMatchObject({ state: 'finished', iteration: 6 });
     const refused = place.metrics('faulty').map((line) => Number(line['reward/unscored/refused'] ?? 0));
     expect(Math.max(...refused)).toBeGreaterThan(0);

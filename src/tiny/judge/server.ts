@@ -14,7 +14,7 @@ import { DEFAULT_GEOMETRY, type Geometry } from '../world/world.js';
 import { digestAnswer, writeAnswer, type Answer } from './answer.js';
 import type { Biases } from './biases.js';
 import { digitReply } from './digit.js';
-import type { Effect, Faults } from './faults.js';
+import type { Effect, FaultSource } from './effects.js';
 import { Load, type JudgeStats } from './load.js';
 import { look, lookBiased, NOT_READ, openSight } from './look.js';
 import { completion, parseRequest, readQuestion, type ChatReply, type Question } from './protocol.js';
@@ -37,7 +37,8 @@ export interface JudgeOptions {
   readonly latencyMs?: number;
   /** Further chats at once are refused with status 429. */
   readonly maxConcurrency?: number;
-  readonly faults?: Faults;
+  /** By default none. */
+  readonly faults?: FaultSource;
   /** How it is wrong about pictures; by default it is not. */
   readonly biases?: Biases;
 }
@@ -71,7 +72,7 @@ interface Service {
   /** Null where the judge comes to no score. */
   readonly answer: (question: Question) => Promise<Answer | null>;
   readonly latencyMs: number;
-  readonly faults: Faults | null;
+  readonly faults: FaultSource | null;
   readonly load: Load;
   /** Stops accepting connections for this long. */
   readonly die: (milliseconds: number) => void;

@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest';
 import { parseScores, parseScoreTag } from '../../../src/rewards/judge/parse.js';
 import type { Answer } from '../../../src/tiny/judge/answer.js';
-import { malformations } from '../../../src/tiny/judge/malformations.js';
+import { malformations } from '../../tiny/judge/malformations.js';
 import { inAStorm, total, tryWith } from './under_faults.js';
 
 describe('judgements', () => {

@@ -2,7 +2,7 @@ import { connect, createServer, type AddressInfo } from 'node:net';
 import sharp from 'sharp';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { instructionOf, type Plan } from '../../../src/tiny/world/edits.js';
-import { Faults, readFaultSpec } from '../../../src/tiny/judge/faults.js';
+import { Faults, readFaultSpec } from './faults.js';
 import { JUDGE_MODEL, serveConnections, startJudge, type RunningJudge } from '../../../src/tiny/judge/server.js';
 import { parseScores } from '../../../src/rewards/judge/parse.js';
 import { encodePlainPng } from '../../../src/core/png.js';

@@ -2,34 +2,11 @@
  * Faults that the rule judge injects on request: everything that real judge servers have been seen to do to their clients. Which request meets which
  * fault is a pure function of a seed and the request's number, so that a failure can be reproduced.
  */
-import { readFileSync } from 'node:fs';
 import { z } from 'zod';
-import { ConfigError } from '../../core/errors.js';
-import { RandomStream } from '../../core/random.js';
-import { writeAnswer, type Answer } from './answer.js';
+import { RandomStream } from '../../../src/core/random.js';
+import { writeAnswer } from '../../../src/tiny/judge/answer.js';
+import type { Effect, FaultSource } from '../../../src/tiny/judge/effects.js';
 import { malformations, type MalformationName } from './malformations.js';
-import type { ChatReply } from './protocol.js';
-
-/** What the server does with a request. */
-export type Effect =
-  /** Answers correctly, but this much later. */
-  | { readonly does: 'delay'; readonly milliseconds: number }
-  /** Takes the request and says nothing, until the client gives up. */
-  | { readonly does: 'hang' }
-  /** Destroys the connection. */
-  | { readonly does: 'reset' }
-  /** Sends headers and the beginning of a body, then nothing. */
-  | { readonly does: 'stall' }
-  /** Stops listening and drops every connection, for this long. */
-  | { readonly does: 'die'; readonly milliseconds: number }
-  | {
-      readonly does: 'reply';
-      readonly status: number;
-      readonly headers: Readonly<Record<string, string>>;
-      readonly body: string;
-    }
-  /** Completes the chat, but with a garbled answer. */
-  | { readonly does: 'garble'; readonly garble: (answer: Answer) => ChatReply };
 
 interface Context {
   readonly random: RandomStream;
@@ -176,62 +153,20 @@ const specSchema = z.strictObject({
 });
 
 /**
- * Parses `rate=0.3`, `timeout=0.05,reset=0.05`, a mixture of both, or the same keys from a JSON file (a name that ends in .json). `rate` is shared
- * evenly by the kinds that are not named themselves. Raises ConfigError.
+ * Reads `rate=0.3`, `timeout=0.05,reset=0.05`, or a mixture of both. `rate` is shared evenly by the kinds that are not named themselves. Throws for
+ * other names, and for shares beyond 1.
  */
 export function readFaultSpec(spec: string): FaultSpec {
-  const where = spec.endsWith('.json') ? spec : '--faults';
-  const parsed = specSchema.safeParse(spec.endsWith('.json') ? readJson(spec) : readPairs(spec));
-  if (!parsed.success) {
-    const found = parsed.error.issues.map(({ path, message }) => [...path, message].join(': ')).join('; ');
-    throw new ConfigError(found, { where, next: helpOnSpec });
-  }
-  const { rate, wrong_listing, latency_ms, down_s, after, ...named } = parsed.data;
+  const pairs = spec.split(',').map((pair) => pair.split('='));
+  const parsed = specSchema.parse(Object.fromEntries(pairs.map(([name, value]) => [name, Number(value)])));
+  const { rate, wrong_listing, latency_ms, down_s, after, ...named } = parsed;
   const unnamed = faultNames.filter((name) => named[name] === undefined);
   const shares = new Map(
     faultNames.map((name) => [name, named[name] ?? rate / unnamed.length] as const).filter(([, each]) => each > 0),
   );
   const total = [...shares.values()].reduce((sum, each) => sum + each, 0);
-  if (total > 1 + 1e-9) {
-    throw new ConfigError(`the shares add up to ${total.toFixed(3)}; at most 1 is allowed`, {
-      where,
-      next: helpOnSpec,
-    });
-  }
+  if (total > 1 + 1e-9) throw new Error(`the shares add up to ${total}`);
   return { shares, wrongListing: wrong_listing, latencyMs: latency_ms, downS: down_s, after };
-}
-
-const helpOnSpec =
-  'Write it like rate=0.3 or timeout=0.05,http429=0.1,latency_ms=500; `editrl judge --help` lists every name.';
-
-function readPairs(spec: string): Record<string, unknown> {
-  const pairs = spec.split(',').map((pair) => pair.trim().split('='));
-  return Object.fromEntries(
-    pairs.map(([name, value, ...more]) => {
-      if (name === '' || value === undefined || value.trim() === '' || more.length > 0) {
-        throw new ConfigError(
-          `'${[name, ...(value === undefined ? [] : [value]), ...more].join('=')}' is not name=number`,
-          {
-            where: '--faults',
-            next: helpOnSpec,
-          },
-        );
-      }
-      return [name.trim(), Number(value)];
-    }),
-  );
-}
-
-function readJson(file: string): unknown {
-  try {
-    return JSON.parse(readFileSync(file, 'utf8'));
-  } catch (cause) {
-    throw new ConfigError(`cannot read the faults (${cause instanceof Error ? cause.message : String(cause)})`, {
-      where: file,
-      next: helpOnSpec,
-      cause,
-    });
-  }
 }
 
 export interface Fault {
@@ -240,7 +175,7 @@ export interface Fault {
 }
 
 /** Decides which fault, if any, each request meets. */
-export class Faults {
+export class Faults implements FaultSource {
   constructor(
     readonly spec: FaultSpec,
     readonly seed: number,
@@ -262,29 +197,4 @@ export class Faults {
   hidesModel(look: number): boolean {
     return new RandomStream('judge listing', this.seed, look).uniform() < this.spec.wrongListing;
   }
-
-  /** The shares on one line, for people to read. */
-  describe(): string {
-    const shares = [...this.spec.shares.values()];
-    const total = shares.reduce((sum, each) => sum + each, 0);
-    const each = [...this.spec.shares].map(([name, part]) => `${name} ${percent(part)}`).join(', ');
-    return `${percent(total)} of all requests, seed ${this.seed}: ${each}`;
-  }
-}
-
-function percent(part: number): string {
-  return `${Number((part * 100).toFixed(2))}%`;
-}
-
-/** The names and their meanings, for --help. */
-export function faultHelp(): string {
-  const rows: [string, string][] = [
-    ['rate', 'share of requests that meet a fault, divided evenly among all kinds that are not named themselves'],
-    ['latency_ms', "how much later a 'latency' answers (1000)"],
-    ['down_s', "how long an 'engine_death' lasts (2)"],
-    ['after', 'so many requests at the beginning are left alone (0)'],
-    ['wrong_listing', 'share of looks at /v1/models that find another model; no part of rate'],
-    ...faultNames.map((name): [string, string] => [name, faultKinds[name].description]),
-  ];
-  return rows.map(([name, what]) => `  ${name.padEnd(20)} ${what}`).join('\n');
 }
