@@ -1,7 +1,7 @@
 /** From a Jsonnet file to frozen settings: evaluate once, apply --set, translate, validate, hash. */
 import { existsSync } from 'node:fs';
 import { dirname, resolve } from 'node:path';
-import { canonicalMeasure, canonicalMode, canonicalTerm } from '../rewards/score/settings.js';
+import { canonicalMeasure, canonicalTerms } from '../rewards/score/settings.js';
 import { ConfigError } from '../core/errors.js';
 import { openAiBaseUrl } from '../http/base_url.js';
 import type { Problem } from '../recipes/rules.js';
@@ -280,12 +280,8 @@ function normalise(given: Record<string, unknown>): Record<string, unknown> {
 function normaliseReward(reward: Record<string, unknown>): Record<string, unknown> {
   const normalised = { ...reward };
   if ('endpoint' in reward) normalised['endpoint'] = canonicalEndpoint(reward['endpoint']);
-  if ('mode' in reward) normalised['mode'] = canonicalMode(reward['mode']);
   // The default mode applies to a config that says nothing about its reward.
-  else if (Array.isArray(reward['terms']) && reward['terms'].length > 0) normalised['mode'] = null;
-  if (Array.isArray(reward['terms'])) normalised['terms'] = reward['terms'].map(canonicalTerm);
-  if (Array.isArray(reward['also_compute'])) normalised['also_compute'] = reward['also_compute'].map(canonicalMode);
-  return normalised;
+  return { ...normalised, ...canonicalTerms(reward) };
 }
 
 /** The base URL of an endpoint, or of each element of a list; see `openAiBaseUrl`. */

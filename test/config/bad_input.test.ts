@@ -174,7 +174,7 @@ describe('a config that does not validate', () => {
         (--set) rollout.temperature: found "warm"; allowed: a number
         (--set) rollout.top_p: found 1.5; allowed: a number <= 1
         (--set) rollout.top_k: found 0; allowed: -1 or an integer >= 1
-        (--set) reward.mode: found "viescor"; allowed: viescore, ground_score, sqrt(viescore_pqxground_score), jpeg_size, image_similarity, format_accuracy, word_sequence, exact_words, word_overlap, answer_judge, align_quality, logit_expectation, pairwise, ocr, ocr_confidence, ocr_vlm, clip, prompt_quality, remote, module; did you mean 'viescore'?
+        (--set) reward.mode: found "viescor"; allowed: viescore, ground_score, sqrt(viescore_pqxground_score), jpeg_size, image_similarity, format_accuracy, word_sequence, exact_words, word_overlap, answer_judge, align_quality, logit_expectation, pairwise, ocr, ocr_confidence, clip, prompt_quality, remote, module; did you mean 'viescore'?
         (--set) learning_rate: a key of EARL's flat form; in this form: optimizer.learning_rate
         (--set) foo: unknown key; allowed: algorithm, base_exp_dir, checkpoint, data, environment, launch, num_iterations, optimizer, policy, reward, rollout, run_name, seed, task, track, validation
         (--set) rollout.episodes_per_iteration: found 100; allowed: a multiple of rollout.generations_per_sample (8), so that every group is whole
@@ -458,7 +458,7 @@ describe('a config that does not validate', () => {
         editrl config schema lists every key with its meaning; editrl config show --origin prints what set each value."
     `);
     expect(await withSets('reward.terms=[{"name":"constructor","weight":1}]')).toMatchInlineSnapshot(`
-      "configs/sft_s__rl_s.jsonnet: (--set) reward.terms.0.name: found "constructor"; allowed: viescore, ground_score, sqrt(viescore_pqxground_score), jpeg_size, image_similarity, format_accuracy, word_sequence, exact_words, word_overlap, answer_judge, align_quality, logit_expectation, pairwise, ocr, ocr_confidence, ocr_vlm, clip, prompt_quality, remote, module
+      "configs/sft_s__rl_s.jsonnet: (--set) reward.terms.0.name: found "constructor"; allowed: viescore, ground_score, sqrt(viescore_pqxground_score), jpeg_size, image_similarity, format_accuracy, word_sequence, exact_words, word_overlap, answer_judge, align_quality, logit_expectation, pairwise, ocr, ocr_confidence, clip, prompt_quality, remote, module
         editrl config schema lists every key with its meaning; editrl config show --origin prints what set each value."
     `);
     expect(await withSets('task=constructor')).toMatchInlineSnapshot(`

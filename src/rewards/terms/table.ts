@@ -11,7 +11,6 @@ import { logitExpectation } from './logit_expectation.js';
 import { moduleTerm } from './module.js';
 import { ocr } from './ocr.js';
 import { ocrConfidence } from './ocr_confidence.js';
-import { ocrVlm } from './ocr_vlm.js';
 import { pairwise } from './pairwise.js';
 import { qualityAndGround } from './quality_and_ground.js';
 import { promptQualityTerm } from './prompt_quality.js';
@@ -36,7 +35,6 @@ export const termKinds = {
   pairwise,
   ocr,
   ocr_confidence: ocrConfidence,
-  ocr_vlm: ocrVlm,
   clip,
   prompt_quality: promptQualityTerm,
   remote,

@@ -78,15 +78,6 @@ describe('POST /score', () => {
     });
   });
 
-  it('reads the parts of a term that gives both numbers', async () => {
-    const parts = { 'ocr_vlm/ocr_confidence': 0.5, 'ocr_vlm/vlm_score': 0.25, 'ocr_vlm/combined_score': 0.4 };
-    const { url } = await here.start(
-      rewardOf({ ocr_vlm: { weight: 1, score: () => ({ kind: 'scored', value: 0.4, normalised: 0.4, parts }) } }),
-    );
-    const { body } = await postJson(url, { prompt: 'x', image: await picture(2) });
-    expect(body).toMatchObject({ ocr_confidence: 0.5, vlm_score: 0.25, combined_score: 0.4 });
-  });
-
   it('leaves the numbers out where no term gives them', async () => {
     const { url } = await here.start(rewardOf({ jpeg_size: { weight: 1, score: byPicture('jpeg_size') } }));
     const { body } = await postJson(url, { prompt: 'x', image: await picture(2) });

@@ -11,7 +11,6 @@ import { builtInPrompts } from '../../../../src/rewards/judge/prompts.js';
 import type { TermServices } from '../../../../src/rewards/terms/term.js';
 import { ocr } from '../../../../src/rewards/terms/ocr.js';
 import { ocrConfidence } from '../../../../src/rewards/terms/ocr_confidence.js';
-import { ocrVlm } from '../../../../src/rewards/terms/ocr_vlm.js';
 import type { JudgeItem, Judgement, UnscoredReason } from '../../../../src/rewards/score/types.js';
 import { drawSign } from '../../../../src/tiny/world/signs.js';
 import { termContract } from '../term_contract.js';
@@ -73,11 +72,6 @@ for (const kind of [ocr, ocrConfidence]) {
     return (kind as typeof ocr).create(defaults(ocr.fields), services());
   });
 }
-termContract('ocr_vlm', () => {
-  engineThat(reads);
-  return ocrVlm.create(defaults(ocrVlm.fields), services());
-});
-
 describe('the confidence of several lines', () => {
   it("is their plain mean, as Calligrapher's server gives it, or weighted by their lengths", async () => {
     const line = (text: string, confidence: number): OcrLine => ({ text, confidence });
@@ -95,7 +89,7 @@ describe('the confidence of several lines', () => {
   });
 });
 
-it.each([ocr, ocrConfidence, ocrVlm])("$name reads nothing outside an item's mask", async (kind) => {
+it.each([ocr, ocrConfidence])("$name reads nothing outside an item's mask", async (kind) => {
   const shown: RgbImage[] = [];
   engineThat(async (image) => {
     shown.push(image);
@@ -206,60 +200,6 @@ describe('ocr_confidence', () => {
     const parts = { 'ocr_confidence/confidence': 0.75 };
     expect(await term.score(item(sign, 'a street'))).toEqual({ kind: 'scored', value: 0.75, normalised: 0.75, parts });
     await term.close();
-  });
-});
-
-describe('ocr_vlm', () => {
-  const create = (given: object, judge?: Judge) => ocrVlm.create(defaults(ocrVlm.fields, given), services(judge));
-  const lines = [{ text: 'HELLO', confidence: 0.75 }];
-
-  it('weighs the confidence and the grade of the judge', async () => {
-    engineThat(lines);
-    const term = await create({ ocr_weight: 0.6, vlm_weight: 0.4 });
-    const outcome = await term.score(item(sign, 'a street'));
-    expect(outcome.kind).toBe('scored');
-    expect(outcome.parts['ocr_vlm/ocr_confidence']).toBeCloseTo(0.75, 12);
-    expect(outcome.parts['ocr_vlm/vlm_score']).toBeCloseTo(0.7, 12);
-    expect(outcome.parts['ocr_vlm/combined_score']).toBeCloseTo(0.6 * 0.75 + 0.4 * 0.7, 12);
-    expect(outcome).toMatchObject({ value: outcome.parts['ocr_vlm/combined_score'] });
-    await term.close();
-  });
-
-  it('is unscored where either part is, and keeps the other', async () => {
-    engineThat(lines);
-    const silent = await create({}, judgeThat([], 'timeout'));
-    expect(await silent.score(item(sign))).toMatchObject({
-      kind: 'unscored',
-      reason: 'timeout',
-      parts: { 'ocr_vlm/ocr_confidence': 0.75 },
-    });
-    await silent.close();
-    engineThat(() => Promise.reject(new EngineError('the thread ended')));
-    const blind = await create({});
-    expect(await blind.score(item(sign))).toMatchObject({
-      kind: 'unscored',
-      reason: 'server_error',
-      parts: { 'ocr_vlm/vlm_score': 0.7 },
-    });
-    await blind.close();
-  });
-
-  it('is 0 by rule where nothing decodes, or what does has a shape that no judge is shown', async () => {
-    engineThat(lines);
-    const term = await create({});
-    const strip = { width: 2, height: 600, data: new Uint8Array(3600) };
-    for (const edited of [null, strip]) {
-      expect(await term.score(item(edited))).toEqual({ kind: 'zero_by_rule', reason: 'undecodable', parts: {} });
-    }
-    await term.close();
-  });
-
-  it('refuses weights that do not add up to 1', async () => {
-    const wrong = { ocr_weight: 0.5, vlm_weight: 0.6 };
-    expect(ocrVlm.conflict?.(defaults(ocrVlm.fields, wrong))).toMatchObject({ field: 'vlm_weight' });
-    await expect(create(wrong)).rejects.toThrow(ConfigError);
-    expect(ocrVlm.conflict?.(defaults(ocrVlm.fields))).toBeNull();
-    expect(ocrVlm.conflict?.(defaults(ocrVlm.fields, { backend: 'paddle' }))).toMatchObject({ field: 'ocr_model' });
   });
 });
 
