@@ -20,6 +20,7 @@ local signs(split) = [{ path: data_dir + '/tiny/signs/' + split }];
     generations_per_sample: 16,
     num_steps: 10,
     eval_num_steps: 20,
+    guidance_scale: null,
     // Pictures of a group differ by what is learnt from alone: with noise of their own at the start, too, the reward says little of it.
     same_latent: true,
     sde_window: { size: 3, range: [0, 6] },
@@ -47,9 +48,9 @@ local signs(split) = [{ path: data_dir + '/tiny/signs/' + split }];
     tiny: {},
   } else {},
   // Nothing is guided here.
-  algorithm+: if !paints then {} else if supervised then { sft+: { batch_size: 32, condition_dropout: 0, patience: null } } else { kl_coeff: 0, clip_range: null, minibatches: 1 },
+  algorithm+: if !paints then {} else if supervised then { warmup_steps: 50, sft+: { batch_size: 32, condition_dropout: 0, min_delta: 1e-4 } } else { kl_coeff: 0, clip_range: null, minibatches: 1 },
   // What tesseract reads, and what a judge sees: OCR alone is gamed.
-  reward+: { endpoint: 'embedded', model: 'editrl-rule-judge' },
+  reward+: { endpoint: 'embedded', model: 'editrl-rule-judge' } + (if paints then { terms: [{ name: 'ocr', weight: 0.5 }, { name: 'align_quality', weight: 0.5 }] } else {}),
   validation+: if paints then { every_n_iterations: if supervised then 100 else 20, prompts: 128 } else {},
   checkpoint+: if !paints then {} else { save_every_n_iterations: if supervised then 100 else 20, keep_every_n_iterations: null },
 }

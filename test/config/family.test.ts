@@ -47,14 +47,60 @@ describe('the shipped family', () => {
 
   loadsAtBothSizes(quick);
 
-  it('ip_adapter at full size clips the ratios of its second step, and at laptop size takes one', async () => {
-    const file = 'configs/ip_adapter.jsonnet';
-    const full = await loadEvaluated({ file, env });
-    expect(full.settings).toMatchObject({ algorithm: { type: 'grpo', clip_range: 1e-4, minibatches: 2 } });
-    expect(full.warnings).toEqual([]);
-    const small = await loadEvaluated({ file, overlays: ['configs/lib/ip_adapter_tiny.libsonnet'], env });
+  it('ip_adapter takes one optimizer step an iteration at laptop size', async () => {
+    const overlays = ['configs/lib/ip_adapter_tiny.libsonnet'];
+    const small = await loadEvaluated({ file: 'configs/ip_adapter.jsonnet', overlays, env });
     expect(small.settings).toMatchObject({ algorithm: { clip_range: null, minibatches: 1 } });
     expect(small.warnings).toEqual([]);
+  });
+
+  it.each([
+    [
+      'trl_qwen_ie',
+      'edit_response',
+      {
+        optimizer: { learning_rate: 1e-5, per_device_batch_size: 1 },
+        rollout: { episodes_per_iteration: 16, generations_per_sample: 8 },
+        algorithm: { kl_coeff: 0 },
+        reward: { terms: [{ name: 'align_quality', weight: 1 }] },
+      },
+    ],
+    [
+      'Calligrapher',
+      'ip_adapter',
+      {
+        optimizer: { learning_rate: 1e-4 },
+        rollout: { num_steps: 50, guidance_scale: 3.5 },
+        algorithm: { clip_range: 0.2, kl_coeff: 0, advantage: { clip: 5 } },
+        reward: {
+          terms: [
+            { name: 'ocr_confidence', weight: 0.6 },
+            { name: 'align_quality', weight: 0.4 },
+          ],
+        },
+      },
+    ],
+    ["Calligrapher's warm-up", 'ip_adapter_warmup', { num_iterations: 1000, algorithm: { warmup_steps: 0 } }],
+    [
+      'grpodiffimprove',
+      'prompt_enhance',
+      { reward: { terms: [{ name: 'clip', weight: 1 }], also_compute: ['prompt_quality'] } },
+    ],
+    [
+      'Qwen2.5-VL-Video',
+      'video_actions',
+      {
+        optimizer: { learning_rate: 2e-5 },
+        algorithm: { reward_scale: 0.5, kl_coeff: 0.1 },
+        rollout: { generations_per_sample: 4, temperature: 0.7, top_p: 0.9, max_response_tokens: 512 },
+        policy: { train: { mm_vision: false, mm_mlp: true, mm_llm: true } },
+        reward: { terms: [{ name: 'format_accuracy', format_weight: 0.3, accuracy_weight: 0.7 }] },
+      },
+    ],
+  ])('has the values of %s', async (_, config, values) => {
+    const { settings, warnings } = await loadEvaluated({ file: `configs/${config}.jsonnet`, env });
+    expect(settings).toMatchObject(values);
+    expect(warnings).toEqual([]);
   });
 
   it('sft_s__rl_c at full size has the values of EARL', async () => {

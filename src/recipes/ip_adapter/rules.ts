@@ -21,6 +21,7 @@ export const ipAdapterRules: readonly Rule<IpAdapterSettings>[] = [
   halfWeights,
   signs,
   window,
+  minibatches,
   noise,
   unused,
 ];
@@ -133,6 +134,20 @@ function window({ rollout }: Settings): readonly Problem[] {
       }
       return [];
     });
+  });
+}
+
+/** An optimizer step needs at least one action: a noisy step of an image, or with 'nft' a noise level. */
+function minibatches({ rollout, algorithm }: Settings): readonly Problem[] {
+  if (algorithm === undefined || algorithm.type === 'sft') return [];
+  const { episodes_per_iteration: episodes, num_steps: steps, timestep_fraction: fraction } = rollout ?? {};
+  return whenSet([algorithm.minibatches, episodes, steps, fraction], (parts, images, all, share) => {
+    const noisy = rollout?.sde_window?.size ?? algorithm.nft?.levels ?? noisySteps(all, share);
+    return problemUnless(
+      noisy === 0 || parts <= images * noisy,
+      'algorithm.minibatches',
+      `found ${parts}; allowed: at most the ${images * noisy} actions of an iteration (rollout.episodes_per_iteration ${images} x ${noisy} noisy steps)`,
+    );
   });
 }
 

@@ -190,6 +190,19 @@ describe('the settings of ip_adapter', () => {
     expect(problemsOf(changes)).toEqual(messages);
   });
 
+  it.each([
+    [{ rollout: { num_steps: 36, timestep_fraction: 1 } }, 36],
+    [{ rollout: { num_steps: 36, sde_window: { size: 2, range: [0, 6] } } }, 2],
+    [{ rollout: { num_steps: 10 } }, 9],
+  ])('have an action for each optimizer step: %j', (given, noisy) => {
+    const problemsWith = (minibatches: number): unknown => {
+      const rollout = { episodes_per_iteration: 2, generations_per_sample: 2, ...given.rollout };
+      return problemsOf({ rollout, algorithm: { type: 'grpo', minibatches } });
+    };
+    expect(JSON.stringify(problemsWith(2 * noisy + 1))).toContain(`allowed: at most the ${2 * noisy} actions`);
+    expect(problemsWith(2 * noisy)).toEqual([]);
+  });
+
   it('take groups of one, whose advantages are over the batch, and minibatches of any number', () => {
     const rollout = { episodes_per_iteration: 8, generations_per_sample: 1 };
     expect(problemsOf({ algorithm: { type: 'ppo', minibatches: 3 }, rollout })).toEqual([]);
