@@ -9,7 +9,7 @@ import type { LoadedConfig } from '../config/load.js';
 import { InternalError, RunError } from '../core/errors.js';
 import { probeProvider, type ProbedProvider } from '../engines/onnx/probe.js';
 import type { ProviderChoice } from '../engines/onnx/provider.js';
-import { deviceKind, processesOf, runDevices } from '../launch/machine/device_kind.js';
+import { deviceKind, processesOf, runDevices, whyFewerProcesses } from '../launch/machine/device_kind.js';
 import {
   detectDevices,
   gibibytes,
@@ -29,6 +29,7 @@ import { withTrainingServer } from '../launch/servers/lent_server.js';
 import { enginesOf } from '../recipes/engines.js';
 import { probeFor } from '../recipes/open_server_check.js';
 import { isTrainable } from '../recipes/settings.js';
+import type { LaunchSettings } from '../schema/launch.js';
 import type { RunSettings } from '../schema/run.js';
 import { formatTable, printError, printJson, printLine } from './output.js';
 import { configOf, configOptions, flag, text, type Action } from './verb.js';
@@ -80,7 +81,12 @@ export const launchCheckVerb: Action = {
     const reports = await startRanks(config, processes, placement);
     const trainer = await checkTrainer(config.settings, devices, placement);
     if (flag(args, 'json')) printJson({ processes, devices: placement.devices, ranks: reports, trainer });
-    else print(reports, trainer);
+    else
+      print(
+        reports,
+        trainer,
+        whyFewerProcesses(config.settings, own, kind) ?? countSource(launch.processes, own.gpus.length),
+      );
     return 0;
   },
 };
@@ -212,7 +218,14 @@ function freeGpuMemory(gpus: readonly Gpu[]): number | null {
   );
 }
 
-function print(reports: readonly RankReport[], trainer: Awaited<ReturnType<typeof probeFor>>): void {
+/** Where the number of processes comes from, as a sentence without its end. */
+function countSource(processes: LaunchSettings['processes'], gpus: number): string {
+  if (processes !== 'auto') return `launch.processes is ${processes}`;
+  return `launch.processes is 'auto', one per GPU that the run may use, and this machine has ${gpus === 0 ? 'none' : gpus}`;
+}
+
+/** @param why why there are as many processes as there are. */
+function print(reports: readonly RankReport[], trainer: Awaited<ReturnType<typeof probeFor>>, why: string): void {
   const rows = reports.map((report) => [
     report.rank,
     report.pid,
@@ -233,7 +246,7 @@ function print(reports: readonly RankReport[], trainer: Awaited<ReturnType<typeo
   ];
   printLine(formatTable(columns, rows));
   printLine(
-    `\n${reports.length === 1 ? 'One process: nobody to meet.' : `All ${reports.length} ranks met and agree on the sum.`}`,
+    `\n${reports.length === 1 ? `One process, so no ranks met: ${why}.` : `All ${reports.length} ranks met and agree on the sum.`}`,
   );
   if (trainer !== null) {
     const { url, reduction, seconds } = trainer;

@@ -5,10 +5,9 @@ import { claimRequest } from '../../run/claim_request.js';
 import { RunPaths } from '../../run/paths.js';
 import { isDone, readState } from '../../run/state.js';
 import type { RunSettings } from '../../schema/run.js';
-import { deviceKind, runDevices, processesOf } from '../machine/device_kind.js';
+import { deviceKind, runDevices, processesOf, whyFewerProcesses } from '../machine/device_kind.js';
 import {
   checkCores,
-  processCount,
   requireFree,
   wholeMachinePlacement,
   type DeviceKind,
@@ -77,12 +76,8 @@ export class Attempts {
     const kind = deviceKind(settings, devices);
     const own = runDevices(settings, devices);
     const processes = processesOf(settings, own, kind);
-    const asked = processCount(launch, own, kind);
-    if (processes < asked) {
-      say(
-        `${run_name}: ${asked} processes are asked for, but a step has ${processes} micro-batch${processes === 1 ? '' : 'es'}: so many are started. A lower optimizer.per_device_batch_size gives it more`,
-      );
-    }
+    const fewer = whyFewerProcesses(settings, own, kind);
+    if (fewer !== null) say(`${run_name}: ${fewer}`);
     if (kind === 'cpu') checkCores(processes, devices.cpus);
     const placed = partsOf(settings, own, kind, wanted);
     const whole = wanted ?? wholeMachinePlacement({ ...launch, processes }, own, kind);

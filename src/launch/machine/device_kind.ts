@@ -78,6 +78,17 @@ export function processesOf(settings: RunSettings, devices: Pick<Devices, 'gpus'
   return Math.min(asked, recipeOf(settings).microBatches(settings));
 }
 
+/** Why a run has fewer processes than its config asks for, as a sentence without its end; null if it has as many. */
+export function whyFewerProcesses(
+  settings: RunSettings,
+  devices: Pick<Devices, 'gpus'>,
+  kind: DeviceKind,
+): string | null {
+  const [asked, processes] = [processCount(settings.launch, devices, kind), processesOf(settings, devices, kind)];
+  if (processes >= asked) return null;
+  return `${asked} processes are asked for, but a step has ${processes} micro-batch${processes === 1 ? '' : 'es'}: so many are started. A lower optimizer.per_device_batch_size gives it more`;
+}
+
 /** What the model that learns computes on, with `auto` resolved as this machine's workers will; `cpu` for a run that has no engine of it. */
 export function learnersProvider(
   settings: TrainedSettings,

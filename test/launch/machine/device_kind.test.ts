@@ -1,6 +1,12 @@
 import { describe, expect, it } from 'vitest';
 import type { RunSettings } from '../../../src/schema/run.js';
-import { deviceKind, runDevices, processesOf, serverDevices } from '../../../src/launch/machine/device_kind.js';
+import {
+  deviceKind,
+  runDevices,
+  processesOf,
+  serverDevices,
+  whyFewerProcesses,
+} from '../../../src/launch/machine/device_kind.js';
 import { processCount } from '../../../src/launch/machine/devices.js';
 
 const gpus = [{ index: 0, uuid: 'GPU-0', name: 'one', memoryBytes: null, usedBytes: null }];
@@ -64,6 +70,21 @@ describe('the processes of a run', () => {
 
   it('are those that are asked for, but no more than a step has micro-batches', () => {
     expect([asked(2, 64), asked(4, 64), asked(8, 64), asked(8, 16)]).toEqual([2, 4, 4, 1]);
+  });
+
+  it('say why they are fewer than asked for', () => {
+    const settings = (processes: number): RunSettings =>
+      ({
+        task: 'image_edit_tokens',
+        algorithm: { type: 'grpo', minibatches: 2 },
+        rollout: { episodes_per_iteration: 16 },
+        optimizer: { per_device_batch_size: 8 },
+        launch: { devices: null, processes, command: null },
+      }) as unknown as RunSettings;
+    expect(whyFewerProcesses(settings(8), { gpus }, 'cpu')).toMatch(
+      /^8 processes are asked for, but a step has 1 micro-batch:/,
+    );
+    expect(whyFewerProcesses(settings(1), { gpus }, 'cpu')).toBeNull();
   });
 
   it("are another trainer's own business", () => {
