@@ -4,6 +4,7 @@ import { realpathSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
 import yargs, { type Argv } from 'yargs';
 import { startInterpreter } from '../config/interpreter.js';
+import { addressSpaceAdvice } from '../core/address_space.js';
 import { EditrlError, UsageError } from '../core/errors.js';
 import { openFilesAdvice, saysTooManyFiles } from '../core/open_files.js';
 import { nearest } from '../core/nearest.js';
@@ -238,16 +239,19 @@ function report(error: unknown, debug: boolean): number {
     return error.exitCode;
   }
   const message = error instanceof Error ? error.message : String(error);
+  const advice = saysTooManyFiles(error) ? openFilesAdvice() : addressSpaceAdvice(error);
   printError(
     debug && error instanceof Error
       ? (error.stack ?? message)
-      : `editrl: ${message}\n  ${saysTooManyFiles(error) ? openFilesAdvice() : 'Run it again with --debug to see where this comes from.'}`,
+      : `editrl: ${message}\n  ${advice ?? 'Run it again with --debug to see where this comes from.'}`,
   );
   return 1;
 }
 
 if (process.argv[1] !== undefined && isEntryPoint(process.argv[1])) {
   outliveReaders();
+  // Node loads parts of itself only when they are used, and an error there reaches no caller.
+  process.on('uncaughtException', (error) => process.exit(report(error, process.argv.includes('--debug'))));
   process.exitCode = await main(process.argv.slice(2));
 }
 

@@ -97,6 +97,10 @@ export function diskError(path: string, cause: unknown): RunError {
       'The disk is full: free some space (older checkpoints are under checkpoints/), then run the same command again.',
     EDQUOT: 'Your disk quota is used up: free some space, then run the same command again.',
     EROFS: 'The file system is read-only: choose another base_exp_dir.',
+    EISDIR: 'A folder has the name of this file: see who put it there, move it away, then run the same command again.',
+    ENOENT: 'Its folder is gone: see who removed it, then run the same command again.',
+    EPERM: 'The file may not be replaced: see its attributes (lsattr) and its folder, or choose another base_exp_dir.',
+    EIO: 'The disk fails: see the system log, and choose another base_exp_dir.',
     EACCES: 'You may not write there: choose another base_exp_dir or change its permissions.',
     ...(saysTooManyFiles(cause) ? { EMFILE: openFilesAdvice(), ENFILE: openFilesAdvice() } : {}),
   };

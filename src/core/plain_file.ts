@@ -29,7 +29,7 @@ export function openPlain(path: string, most = Infinity): number | null {
   } catch (cause) {
     if (cause instanceof RunError) throw cause;
     if (ABSENT.has((cause as NodeJS.ErrnoException).code ?? '')) return null;
-    throw new RunError('cannot read the file', { where: path, cause });
+    throw unreadable(path, cause);
   }
   try {
     // Another file may have come in its place meanwhile.
@@ -39,6 +39,17 @@ export function openPlain(path: string, most = Infinity): number | null {
     closeSync(file);
     throw error;
   }
+}
+
+function unreadable(path: string, cause: unknown): RunError {
+  const { code = '' } = cause as NodeJS.ErrnoException;
+  return new RunError(`cannot read the file${code === '' ? '' : ` (${code})`}`, {
+    where: path,
+    ...(code === 'EACCES'
+      ? { next: 'This user may not read the file or enter its folder: ask its owner, or change the permissions.' }
+      : {}),
+    cause,
+  });
 }
 
 /** Raises RunError unless this is a plain file of at most so many bytes. */
@@ -89,7 +100,7 @@ export function readPlain(path: string, most = MOST_BYTES): Buffer | null {
     return pieces.length === 1 ? pieces[0] : Buffer.concat(pieces, total);
   } catch (cause) {
     if (cause instanceof RunError) throw cause;
-    throw new RunError('cannot read the file', { where: path, cause });
+    throw unreadable(path, cause);
   } finally {
     closeSync(file);
   }

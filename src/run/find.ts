@@ -1,5 +1,5 @@
 /** Finds runs by name in the folders that hold runs. */
-import { existsSync, readdirSync } from 'node:fs';
+import { existsSync, readdirSync, statSync } from 'node:fs';
 import { join, resolve } from 'node:path';
 import { nearest } from '../core/nearest.js';
 import { RunError } from '../core/errors.js';
@@ -19,7 +19,7 @@ export function listRuns(folders: readonly string[]): RunPaths[] {
   return folders.flatMap((folder) => {
     if (!existsSync(folder)) return [];
     return namesIn(folder)
-      .filter((name) => isRunName(name) && existsSync(join(folder, name, 'run.json')))
+      .filter((name) => isRunName(name) && hasRecord(join(folder, name, 'run.json')))
       .sort()
       .map((name) => new RunPaths(folder, name));
   });
@@ -37,7 +37,7 @@ export function findRun(
   }
   checkRunName(name);
   const folders = searchFolders(expDir, env);
-  const found = folders.map((folder) => new RunPaths(folder, name)).filter((paths) => existsSync(paths.record));
+  const found = folders.map((folder) => new RunPaths(folder, name)).filter((paths) => hasRecord(paths.record));
   if (found.length === 1) return found[0];
   if (found.length > 1) {
     throw new RunError(`there are ${found.length} runs named '${name}': ${found.map((run) => run.dir).join(', ')}`, {
@@ -51,6 +51,15 @@ export function findRun(
   throw new RunError(`there is no run named '${name}' in ${folders.join(' or ')}`, {
     next: `${known} Say another folder with --exp-dir.`,
   });
+}
+
+/** Whether there is a record, or may be one: in a folder that may not be entered, which reading it reports. */
+function hasRecord(path: string): boolean {
+  try {
+    return statSync(path, { throwIfNoEntry: false }) !== undefined;
+  } catch (cause) {
+    return (cause as NodeJS.ErrnoException).code === 'EACCES';
+  }
 }
 
 function namesIn(folder: string): string[] {

@@ -1,4 +1,6 @@
 /** Lets only one process at a time own a run: `core/lock.ts` with messages about runs. */
+import { existsSync } from 'node:fs';
+import { dirname } from 'node:path';
 import { InUseError, RunError } from '../core/errors.js';
 import {
   readLockFile,
@@ -38,7 +40,14 @@ export class RunLock {
   heartbeat(): void {
     if (!this.lock.isHeld || this.lock.heartbeat()) return;
     const current = ownerAt(this.path, this.world);
-    const by = current === null ? 'nobody' : `process ${current.pid} on ${current.host}`;
+    if (current === null) {
+      const gone = existsSync(dirname(this.path)) ? 'its lock' : "the run's folder";
+      throw new RunError(`this process no longer owns the run: ${gone} was removed while it ran`, {
+        where: this.path,
+        next: 'Find out who removed it. Then run the same command again: it goes on from the checkpoints that are left, or starts from scratch.',
+      });
+    }
+    const by = `process ${current.pid} on ${current.host}`;
     throw new RunError(`this process no longer owns the run; its lock is held by ${by}`, {
       where: this.path,
       next: 'Another process took the run over while this one did not answer; let that one go on.',

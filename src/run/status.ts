@@ -1,8 +1,18 @@
 /** What a run is doing, according to its folder and to the processes of this machine: combines its state and its lock. */
+import { uptime } from 'node:os';
 import { EditrlError, RunError } from '../core/errors.js';
 import { withLog } from '../core/log/reader.js';
 import { decodeNumber } from './journal.js';
-import { formatAge, lockProblem, readLock, realLockWorld, STALE_AFTER_S, type HeldBy, type LockWorld } from './lock.js';
+import {
+  formatAge,
+  lockProblem,
+  readLock,
+  realLockWorld,
+  seesProcessesOf,
+  STALE_AFTER_S,
+  type HeldBy,
+  type LockWorld,
+} from './lock.js';
 import type { RunPaths } from './paths.js';
 import { activeAlarms } from './report/alarms.js';
 import { readRecord, type RunRecord } from './record.js';
@@ -130,15 +140,27 @@ function deriveState(
         : `${lock.host} was last seen ${formatAge(lock.ageS)} ago`;
     return { shown: 'dead', reason: `${gone}; ${resume}` };
   }
-  if (lock.ageS > STALE_AFTER_S) {
+  if (lock.ageS > STALE_AFTER_S && !clockMoved(lock, world)) {
     const silent = `no sign of life for ${formatAge(lock.ageS)}: see \`editrl logs ${name}\`, end it with \`editrl stop ${name} --now\``;
     return { shown: says, reason: reason === null ? silent : `${reason}; ${silent}` };
   }
   return { shown: says, reason };
 }
 
+/** Ticks of Linux, in which the start of a process is counted, per second. */
+const TICKS_PER_S = 100;
+/** A process can hold a lock a little before it has read the clock. */
+const SLACK_S = 60;
+
+/** Whether a heartbeat seems older than the process that gave it, of this machine: the clock was set since. */
+function clockMoved(lock: HeldBy, world: LockWorld): boolean {
+  const ticks = Number(lock.process_start ?? NaN);
+  if (!seesProcessesOf(lock, world) || !Number.isFinite(ticks) || ticks <= 0) return false;
+  return lock.ageS > uptime() - ticks / TICKS_PER_S + SLACK_S;
+}
+
 function heartbeatAge(state: RunState | null, lock: HeldBy | null, world: LockWorld): number | null {
-  if (lock !== null) return tenths(lock.ageS);
+  if (lock !== null) return clockMoved(lock, world) ? null : tenths(lock.ageS);
   const written = Date.parse(state?.heartbeat ?? '');
   return Number.isNaN(written) ? null : tenths(Math.max(0, (world.nowMs() - written) / 1000));
 }

@@ -61,7 +61,10 @@ describe('a file of lines', () => {
     expect(withLog(path, 'none', () => 'some')).toBe('none');
     writeFileSync(path, 'a\n');
     const log = read((one) => one);
-    expect(raisedBy(() => log.bytes(0, 1))).toMatchObject({ message: 'cannot read the file', where: path });
+    expect(raisedBy(() => log.bytes(0, 1))).toMatchObject({
+      message: expect.stringContaining('cannot read the file') as string,
+      where: path,
+    });
   });
 
   it.each([-1, 0, 1])('gives lines across the chunks in which it is read (%i)', (shift) => {

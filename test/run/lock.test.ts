@@ -86,6 +86,17 @@ describe('holding a lock', () => {
   });
 });
 
+it.each([
+  ["the run's folder", (): string => paths.dir],
+  ['its lock', (): string => paths.lock],
+])('says that %s was removed while it ran', (what, removed) => {
+  const lock = acquireLock(paths);
+  rmSync(removed(), { recursive: true });
+  expect(() => lock.heartbeat()).toThrow(`this process no longer owns the run: ${what} was removed while it ran`);
+  lock.release();
+  expect(existsSync(paths.lock)).toBe(false);
+});
+
 describe('taking over', () => {
   it('refuses while the process of the same machine lives', () => {
     leaveLock({ process_start: '5555' }, 3000);

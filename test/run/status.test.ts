@@ -1,5 +1,5 @@
-import { appendFileSync, mkdirSync, mkdtempSync, rmSync, utimesSync, writeFileSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { appendFileSync, mkdirSync, mkdtempSync, readFileSync, rmSync, utimesSync, writeFileSync } from 'node:fs';
+import { tmpdir, uptime } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeEach, describe, expect, it } from 'vitest';
 import { realLockWorld, type LockWorld } from '../../src/run/lock.js';
@@ -95,6 +95,20 @@ describe('the status of a run', () => {
     const silent = readStatus(paths, world({}, false));
     expect(silent).toMatchObject({ state: 'running', where: 'Slurm job 9 on there' });
     expect(silent.reason).toContain('no sign of life for 10 min');
+  });
+
+  it('is not silent where the clock was set forward: a heartbeat is not older than its process', () => {
+    state('running');
+    const held = (startedS: number): void => {
+      const start = String(Math.round((uptime() - startedS) * 100));
+      writeFileSync(paths.lock, JSON.stringify({ token: 't', host: 'here', pid: 77, process_start: start }));
+      const then = NOW / 1000 - 48 * 3600;
+      utimesSync(paths.lock, then, then);
+      expect(readStatus(paths, world({ 77: start })).state).toBe('running');
+    };
+    held(60);
+    const { process_start } = JSON.parse(readFileSync(paths.lock, 'utf8')) as { process_start: string };
+    expect(readStatus(paths, world({ 77: process_start }))).toMatchObject({ reason: null, heartbeat_age_s: null });
   });
 
   it('keeps the reason of a run that ended, and asks nobody about it', () => {
