@@ -3,6 +3,7 @@ import { closeSync, fstatSync, readSync, statSync } from 'node:fs';
 import { CheckpointError, must, RunError } from './errors.js';
 import { brainsToHalves, floatsToHalves, floatToHalf, HalfTensor, halvesToFloats, requireHalves } from './half.js';
 import { openPlain } from './plain_file.js';
+import { refuseLfsPointer } from './text.js';
 
 export type StoredDtype = 'F32' | 'F16' | 'BF16' | 'I64' | 'I32' | 'U8' | 'BOOL';
 
@@ -24,6 +25,8 @@ export interface TensorEntry {
 const BYTES: Readonly<Record<StoredDtype, number>> = { F32: 4, F16: 2, BF16: 2, I64: 8, I32: 4, U8: 1, BOOL: 1 };
 
 const MAX_HEADER_BYTES = 100_000_000;
+/** Enough to know a Git LFS pointer by. */
+const POINTER_BYTES = 64;
 
 /** Read at a time: one system call takes less than 2 GiB. */
 const READ_PIECE_BYTES = 64 * 1024 * 1024;
@@ -142,7 +145,10 @@ export function readSafetensorsIndex(path: string): {
   try {
     const prefix = readAt(file, path, 0, 8);
     const headerLength = Number(new DataView(prefix.buffer, prefix.byteOffset, 8).getBigUint64(0, true));
-    if (headerLength < 2 || headerLength > MAX_HEADER_BYTES) throw malformed(path, `header length ${headerLength}`);
+    if (headerLength < 2 || headerLength > MAX_HEADER_BYTES) {
+      refuseLfsPointer(readAt(file, path, 0, Math.min(fstatSync(file).size, POINTER_BYTES)), path, CheckpointError);
+      throw malformed(path, `header length ${headerLength}`);
+    }
     const { __metadata__: metadata, ...tensors } = parseHeader(readAt(file, path, 8, headerLength), path);
     const start = 8 + headerLength;
     const entries = Object.entries(tensors).map(([name, entry]) => [name, toEntry(entry, start, name, path)] as const);

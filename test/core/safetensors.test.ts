@@ -48,6 +48,13 @@ describe('a safetensors file', () => {
     expect(readSafetensorsIndex(path).metadata).toEqual({ format: 'pt' });
   });
 
+  it('is named if it is a Git LFS pointer', () => {
+    const file = join(folder, 'pointer.safetensors');
+    writeFileSync(file, `version https://git-lfs.github.com/spec/v1\noid sha256:${'0'.repeat(64)}\nsize 12\n`);
+    expect(() => readSafetensorsIndex(file)).toThrow(/Git LFS pointer/);
+    expect(() => readSafetensorsIndex(file)).toThrow(CheckpointError);
+  });
+
   it('says where one ends that was cut', () => {
     const path = join(folder, 'cut.safetensors');
     const bytes = encodeSafetensors(tensors);
