@@ -1,6 +1,6 @@
 /** Opens the frozen models around a flow transformer. */
 import type { HeldDtype } from '../core/safetensors.js';
-import { ExportedCodec, FlowTextEncoder, isExportedAutoencoder } from '../environments/flow_parts.js';
+import { FlowTextEncoder } from '../environments/flow_parts.js';
 import { PipelineTextEncoder } from '../environments/pipeline_text.js';
 import type { PromptEncoder } from '../environments/picture_words.js';
 import { isPipeline, readPipeline } from '../models/pipeline.js';
@@ -16,9 +16,7 @@ import type { EngineSettings, ModelReference } from '../schema/model.js';
  */
 export function openCodec(vae: ModelReference | null, engine: EngineSettings, resolveRun: RunResolver): PictureCodec {
   if (vae === null) return pixelCodec;
-  const folder = modelFolder(vae, resolveRun);
-  const options = sessionOptions(engine);
-  return isExportedAutoencoder(folder) ? new ExportedCodec(folder, options) : AutoencoderCodec.open(folder, options);
+  return AutoencoderCodec.open(modelFolder(vae, resolveRun), sessionOptions(engine));
 }
 
 /** What reads prompts: an export, or the encoders of a pipeline, held in what the engine says. Raises CheckpointError when it cannot be read. */

@@ -2,37 +2,20 @@ import { cpSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:f
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeEach, describe, expect, it, onTestFinished } from 'vitest';
-import type { RgbImage } from '../../src/core/image.js';
-import {
-  ExportedCodec,
-  FlowImageEncoder,
-  FlowTextEncoder,
-  isExportedAutoencoder,
-} from '../../src/environments/flow_parts.js';
+import { FlowImageEncoder, FlowTextEncoder } from '../../src/environments/flow_parts.js';
 import { EmbeddingModel } from '../../src/rewards/terms/clip/model.js';
 import { drawPicture, fixture, tinyClip, tinySiglip, type Picture } from '../rewards/terms/clip/pictures.js';
 
 interface Expected {
   readonly prompts: { readonly short: string; readonly long: string };
-  readonly picture: readonly (readonly (readonly number[])[])[];
   readonly flux_text: Readonly<
     Record<string, { readonly text: readonly (readonly number[])[]; readonly pooled: readonly number[] }>
   >;
   readonly qwen_text: { readonly length: number; readonly last: readonly (readonly number[])[] };
-  readonly image: { readonly features: readonly number[] };
-  readonly vae: {
-    readonly latents: readonly (readonly (readonly number[])[])[];
-    readonly decoded: readonly (readonly (readonly number[])[])[];
-  };
 }
 
 const at = (...path: string[]): string => join(import.meta.dirname, 'flow_parts', ...path);
 const expected = JSON.parse(readFileSync(at('expected.json'), 'utf8')) as Expected;
-const picture: RgbImage = {
-  height: expected.picture.length,
-  width: expected.picture[0].length,
-  data: Uint8Array.from(expected.picture.flat(2)),
-};
 const cpu = { provider: 'cpu' } as const;
 
 function expectClose(found: ArrayLike<number>, wanted: readonly number[], within: number): void {
@@ -74,26 +57,6 @@ describe('parts of a flow model that scripts/export_flow_parts wrote', () => {
     expect([await encoder.unread(long), await encoder.unread('x')]).toEqual([unread, 0]);
     await encoder.dispose();
   });
-
-  it('sees a style image as CLIP in transformers', async () => {
-    const encoder = new FlowImageEncoder(at('image'), cpu);
-    expectClose(await encoder.encode(picture), expected.image.features, 2e-3);
-    await encoder.dispose();
-  });
-
-  it('makes latents and pictures as the autoencoder of Qwen-Image in diffusers', async () => {
-    expect(isExportedAutoencoder(at('vae'))).toBe(true);
-    const codec = new ExportedCodec(at('vae'), cpu);
-    expect([codec.channels, codec.reduction]).toEqual([4, 4]);
-    const [latents, other] = await codec.encode([picture, { height: 4, width: 4, data: new Uint8Array(48) }]);
-    expect([latents.channels, latents.height, latents.width]).toEqual([4, 3, 5]);
-    expect([other.height, other.width]).toEqual([1, 1]);
-    expectClose(latents.data, expected.vae.latents.flat(2), 1e-4);
-    const [decoded] = await codec.decode([latents]);
-    expect([decoded.height, decoded.width]).toEqual([12, 20]);
-    expectClose(decoded.data, expected.vae.decoded.flat(2), 0.51);
-    await codec.dispose();
-  });
 });
 
 describe('what looks at a style image', () => {
@@ -109,7 +72,7 @@ describe('what looks at a style image', () => {
     await encoder.dispose();
   });
 
-  it('may be a CLIP as it is: its projection, as its export gives it', async () => {
+  it('may be a CLIP as it is: its projection, as the reward computes it', async () => {
     const model = await EmbeddingModel.open(tinyClip);
     const encoder = new FlowImageEncoder(tinyClip, cpu);
     const image = drawPicture({ width: 64, height: 48, kind: 'bands' });
@@ -146,7 +109,6 @@ describe('a folder that is no such part', () => {
 
   it('is refused by the name of the part', () => {
     expect(() => new FlowImageEncoder(folder)).toThrow('this folder holds another kind of model: model_type is');
-    expect(() => new ExportedCodec(folder)).toThrow('this is no autoencoder that can be used: model_type');
     rmSync(join(folder, 'model.onnx'));
     expect(() => new FlowTextEncoder(folder)).toThrow('the text encoder lacks model.onnx');
   });
@@ -154,7 +116,7 @@ describe('a folder that is no such part', () => {
   it('is refused by the part that its file lacks, and asked again when that is mended', async () => {
     const config = JSON.parse(readFileSync(join(folder, 'config.json'), 'utf8')) as object;
     writeFileSync(join(folder, 'config.json'), JSON.stringify(config));
-    cpSync(at('image', 'model.onnx'), join(folder, 'model.onnx'));
+    cpSync(at('qwen_text', 'model.onnx'), join(folder, 'model.onnx'));
     const encoder = new FlowTextEncoder(folder, cpu);
     await expect(encoder.encode('a sign')).rejects.toThrow();
     writeFileSync(join(folder, 'model.onnx'), 'no model');

@@ -9,7 +9,6 @@ import { isPipeline, readPipeline } from '../../models/pipeline.js';
 import { autoencoderClasses, describeAutoencoder } from '../../nets/autoencoder/frozen.js';
 import { emu3VisionTypes, readEmu3Vision, WHOLE } from '../../nets/emu3_vision/config.js';
 import { rootOf } from '../../policies/adapter_files.js';
-import { EXPORTED_FLOW } from '../../models/exported.js';
 import { describeFlowModel } from '../../policies/flow/load.js';
 import { describeModel, readableParts } from '../../policies/tokens/adapter.js';
 import { cachedSnapshot } from '../../models/hub/cache.js';
@@ -246,11 +245,7 @@ function graphFiles(folder: string, type: unknown): readonly string[] | null {
     case 'clip':
       return [...new Set(Object.values(exportedGraphs(folder) ?? {}))];
     case 'flow_text_encoder':
-    case 'flow_image_encoder':
-    case EXPORTED_FLOW:
       return [join(folder, 'model.onnx')];
-    case 'flow_autoencoder':
-      return ['encoder.onnx', 'decoder.onnx'].map((name) => join(folder, name));
     default:
       return null;
   }

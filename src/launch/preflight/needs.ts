@@ -10,7 +10,7 @@ import { lookAtSamples } from '../../data/inpainting_look.js';
 import { checkRows } from '../../data/rows.js';
 import { hasFfmpeg, requireFfmpeg } from '../../data/video/ffmpeg.js';
 import { wholeList } from '../../data/self_bench.js';
-import { ExportedCodec, FlowImageEncoder, isExportedAutoencoder } from '../../environments/flow_parts.js';
+import { FlowImageEncoder } from '../../environments/flow_parts.js';
 import { describeVisionTokenizer } from '../../environments/vision_tokens.js';
 import { readConfig, TOKENIZER_FILE } from '../../models/files.js';
 import { isPipeline, readPipeline } from '../../models/pipeline.js';
@@ -74,10 +74,7 @@ const checks: { readonly [K in Need['kind']]: (need: NeedOf<K>) => void } = {
 };
 
 const partLooks: Readonly<Record<NeedOf<'flow_part'>['part'], (folder: string) => void>> = {
-  vae: (folder) => {
-    if (isExportedAutoencoder(folder)) void new ExportedCodec(folder);
-    else describeAutoencoder(folder);
-  },
+  vae: (folder) => void describeAutoencoder(folder),
   text_encoder: (folder) => void textEncoderIn(folder),
   image_encoder: (folder) => void new FlowImageEncoder(folder),
 };

@@ -6,7 +6,7 @@ import { existsSync } from 'node:fs';
 import { join } from 'node:path';
 import { z } from 'zod';
 import { CheckpointError } from '../../core/errors.js';
-import { EXPORTED, EXPORTED_FILES, EXPORTED_FLOW, EXPORTED_FLOW_FILES } from '../exported.js';
+import { EXPORTED, EXPORTED_FILES } from '../exported.js';
 import { CONFIG_FILE, INDEX_FILES, PIPELINE_FILE, readConfig, readIndex, readJson, WEIGHT_FILES } from '../files.js';
 import { isPipeline, PART_FOLDERS, readPipeline, weightedParts } from '../pipeline.js';
 
@@ -17,12 +17,9 @@ const ADAPTER_CONFIG = 'adapter_config.json';
 const ADAPTER_WEIGHTS = 'adapter_model.safetensors';
 /** The file that is reported missing if a repository has no weights at all. */
 const WEIGHTS = 'model.safetensors';
-/** The files of what scripts/export_flow_parts and scripts/export_edit_transformer wrote, by the `model_type` of its config.json. */
+/** The files of what scripts/export_flow_parts wrote, by the `model_type` of its config.json. */
 const GRAPHS = {
-  flow_autoencoder: ['encoder.onnx', 'decoder.onnx'],
   flow_text_encoder: ['model.onnx'],
-  flow_image_encoder: ['preprocessor_config.json', 'model.onnx'],
-  [EXPORTED_FLOW]: EXPORTED_FLOW_FILES,
 } as const;
 /** A CLIP's graphs, as its exports have them: halves, else one graph of both. */
 const CLIP_GRAPHS = [['onnx/text_model.onnx', 'onnx/vision_model.onnx'], ['onnx/model.onnx']];

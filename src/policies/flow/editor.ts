@@ -7,8 +7,8 @@ import type { SessionOptions } from '../../engines/onnx/session.js';
 import type { PictureCodec } from '../../environments/picture_codec.js';
 import type { HiddenStates } from '../tokens/hidden_states.js';
 import { editCondition, sourceInputOf, type SourceInput } from './edit_condition.js';
-import type { FrozenFlow } from './exported.js';
-import { openFrozenFlow, requireUnconditional } from './load.js';
+import type { LoadedFlowTransformer } from '../../nets/flow/files.js';
+import { openFlowModel, requireUnconditional } from './load.js';
 import { flowModelTypes, type FlowModelTypeName } from './model_types.js';
 import { unpack } from './packing.js';
 import { takesGuidance } from './rows.js';
@@ -48,7 +48,7 @@ export class FlowEditor {
 
   /** Raises CheckpointError as `sourceInputOf` and `requireUnconditional`. */
   constructor(
-    private readonly model: FrozenFlow,
+    private readonly model: LoadedFlowTransformer,
     codec: Pick<PictureCodec, 'channels'>,
     private readonly options: EditorOptions,
     where: string,
@@ -59,9 +59,14 @@ export class FlowEditor {
     this.#sampler = new FlowSampler({ ...model, batch: options.batch, session });
   }
 
-  /** Raises CheckpointError as `openFrozenFlow` and `sourceInputOf` do. */
+  /** Raises CheckpointError as `openFlowModel` and `sourceInputOf` do. */
   static open(folder: string, codec: Pick<PictureCodec, 'channels'>, options: EditorOptions): FlowEditor {
-    return new FlowEditor(openFrozenFlow(folder, options.session, options.held), codec, options, folder);
+    return new FlowEditor(
+      openFlowModel(folder, () => options.held ?? 'float32'),
+      codec,
+      options,
+      folder,
+    );
   }
 
   /** Both sides of a picture's latents are multiples of this. */

@@ -9,7 +9,6 @@ import type { EncodedPrompt, PromptEncoder } from '../../environments/picture_wo
 import { mostTokens, pooledWidth, velocityWidth } from '../../nets/flow/config.js';
 import type { LoadedFlowTransformer } from '../../nets/flow/files.js';
 import type { FlowRequest } from './batch.js';
-import type { FrozenFlow } from './exported.js';
 import { patchOf, unpack } from './packing.js';
 import { takesGuidance } from './rows.js';
 import { FlowSampler, type FlowSampling } from './sampler.js';
@@ -24,7 +23,7 @@ export interface PictureMaking extends Pick<FlowSampling, 'sigmas' | 'guidance'>
 }
 
 export interface FlowImageModelOptions {
-  readonly model: FrozenFlow;
+  readonly model: LoadedFlowTransformer;
   readonly codec: PictureCodec;
   readonly encoder: PromptEncoder;
   readonly making: PictureMaking;

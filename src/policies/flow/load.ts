@@ -9,7 +9,6 @@ import {
   type HeldOf,
 } from '../../core/safetensors.js';
 import { CheckpointError, InternalError, must } from '../../core/errors.js';
-import type { SessionOptions } from '../../engines/onnx/session.js';
 import type { Shape } from '../../graph/ir.js';
 import type { WeightsLayout } from '../../engines/onnx/trained_weights.js';
 import { takesStyle, withIpAdapter, type FlowTransformerConfig, type IpAdapterConfig } from '../../nets/flow/config.js';
@@ -37,7 +36,6 @@ import {
   refuseOtherBase,
   rootOf,
 } from '../adapter_files.js';
-import { checkExportedFlow, isExportedFlow, openExportedFlow, type FrozenFlow } from './exported.js';
 import { isTrained, type FlowModel, type FlowTrains } from './model.js';
 import { takesGuidance } from './rows.js';
 
@@ -77,22 +75,11 @@ function withDropout(config: FlowTransformerConfig, folder: string): FlowTransfo
   return recorded === undefined ? config : { ...config, condition_dropout: Number(recorded) };
 }
 
-/** Opens a model that is not trained: an export, or else like `openFlowModel`. Raises CheckpointError as that and `openExportedFlow` do. */
-export function openFrozenFlow(folder: string, session: SessionOptions, held: HeldDtype = 'float32'): FrozenFlow {
-  return isExport(folder) ? openExportedFlow(folder, session) : openFlowModel(folder, () => held);
-}
-
-/** An adapter's folder may lack a config.json of its own. */
-function isExport(folder: string): boolean {
-  return !holdsAdapter(folder) && isExportedFlow(folder);
-}
-
 /**
- * Matrices of which `heldOf` says float16 are `HalfTensor`s. Raises CheckpointError as `openFlowTransformer` does, for an export, and when an adapter's
+ * Matrices of which `heldOf` says float16 are `HalfTensor`s. Raises CheckpointError as `openFlowTransformer` does, and when an adapter's
  * base is missing or not the one it was trained on.
  */
 export function openFlowModel(folder: string, heldOf: HeldOf = inFloat32): LoadedFlowTransformer {
-  if (isExport(folder)) throw notTrained(folder);
   if (!holdsAdapter(folder)) return openFlowTransformer(folder, heldOf);
   const base = baseOf(folder);
   refuseOtherBase(folder, recordedBase(folder), digestOfWeights(base));
@@ -173,13 +160,6 @@ export function loadFlow(folder: string, training: FlowTraining, held: HeldDtype
   }
 }
 
-function notTrained(folder: string): CheckpointError {
-  return new CheckpointError('the model was exported: it draws, and nothing of it can be trained', {
-    where: folder,
-    next: 'Name the folder that it was exported from, with its safetensors.',
-  });
-}
-
 /** The base of an IP-Adapter's checkpoint, which contains the whole adapter: an adapter trained further keeps the first one's base. */
 function standsOn(folder: string): string {
   return holdsAdapter(folder) && describeAdapter(folder).kind === 'image_prompt' ? baseOf(folder) : folder;
@@ -242,14 +222,13 @@ export function requireDropout(dropout: number | null, section: keyof typeof GUI
 }
 
 /**
- * Checks what `openFrozenFlow` would open, and whether it can answer under a guidance, without reading weights. Raises the same errors; skips what
+ * Checks what `openFlowModel` would open for a frozen model, and whether it can answer under a guidance, without reading weights. Raises the same errors; skips what
  * still has to come from the Hub.
  */
 export function checkFrozenFlow(folder: string, guidance: number | null): void {
   if (lacksHubBase(folder)) return;
-  const isExported = isExport(folder);
-  if (!isExported) checkFlowModel(folder, { trains: 'all', lora: null, imagePrompt: null });
-  requireUnconditional(isExported ? checkExportedFlow(folder) : describeFlowModel(folder), guidance, 'environment');
+  checkFlowModel(folder, { trains: 'all', lora: null, imagePrompt: null });
+  requireUnconditional(describeFlowModel(folder), guidance, 'environment');
 }
 
 /**
@@ -262,7 +241,6 @@ export function checkFlowModel(
   guidance: number | null = null,
 ): void {
   if (lacksHubBase(folder)) return;
-  if (isExport(folder)) throw notTrained(folder);
   const config = describeFlowModel(folder);
   checkFlowTransformer(rootOf(folder));
   checkAdapters(folder);

@@ -8,7 +8,6 @@ import { flowInputs, velocity } from '../../nets/flow/transformer.js';
 import type { SampleRequest } from '../policy.js';
 import { SessionCache } from '../../engines/onnx/session_cache.js';
 import type { FlowAction, FlowAnswer, FlowRequest, FlowCondition, KeptPicture } from './batch.js';
-import type { VelocityFile } from './exported.js';
 import { guidedNumbers } from './guidance.js';
 import type { FlowModel } from './model.js';
 import { microBatches, modelFeeds, partOf, takesGuidance, unconditional, type FlowRow } from './rows.js';
@@ -31,8 +30,6 @@ export interface FlowSamplerOptions extends Pick<FlowModel, 'config' | 'adapter'
   /** Number of pictures that the model processes at once. */
   readonly batch: number;
   readonly session: SessionOptions;
-  /** Computes the velocities of a frozen model that another program exported; absent: a graph of this program does. */
-  readonly file?: VelocityFile;
 }
 
 /** An answer being sampled. */
@@ -120,7 +117,6 @@ export class FlowSampler {
 
   async dispose(): Promise<void> {
     await this.#sessions.dispose();
-    await this.options.file?.dispose();
   }
 
   /** Denoises answers of one shape into pictures. */
@@ -135,7 +131,7 @@ export class FlowSampler {
   }
 
   async #ask(rows: readonly FlowRow[], guidance: number | null, weights: Weights): Promise<Float32Array[]> {
-    const { config, adapter, batch, file } = this.options;
+    const { config, adapter, batch } = this.options;
     const out = new Array<Float32Array>(rows.length);
     for (const { shape, at } of microBatches(rows, config, batch)) {
       const feeds = modelFeeds(
@@ -144,12 +140,11 @@ export class FlowSampler {
         shape,
         guidance,
       );
-      const found = await (file?.velocity(feeds, shape) ??
-        this.#sessions.use(
-          shape,
-          (graph) => ({ velocity: velocity(graph, config, shape, flowInputs(graph, config, shape), adapter) }),
-          async (session) => (await session.run(feeds, weights)).velocity as Float32Array,
-        ));
+      const found = await this.#sessions.use(
+        shape,
+        (graph) => ({ velocity: velocity(graph, config, shape, flowInputs(graph, config, shape), adapter) }),
+        async (session) => (await session.run(feeds, weights)).velocity as Float32Array,
+      );
       at.forEach((i, b) => (out[i] = partOf(found, b, shape.batch)));
     }
     return out;

@@ -62,7 +62,7 @@ const policy = section(
         .strictObject({
           vae: part('The autoencoder between pictures and latents.'),
           text_encoder: part('What reads the prompt.'),
-          image_encoder: part('What looks at the style image: a CLIP or a SigLIP as it is, or as it was exported.'),
+          image_encoder: part('What looks at the style image: the folder of a CLIP or a SigLIP.'),
         })
         .prefault({}),
     ),

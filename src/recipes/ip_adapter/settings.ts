@@ -105,12 +105,11 @@ function datasetNeeds(settings: IpAdapterSettings, shapeOf: ShapeOf): Need[] {
   ];
 }
 
-const EXPORTED = 'the folder that scripts/export_flow_parts wrote';
 /** The key for each part of a model of real size. */
 const PARTS = {
-  vae: `name the folder of an autoencoder as diffusers saves it, or ${EXPORTED}`,
-  text_encoder: `name FLUX's whole folder as diffusers saves it, or ${EXPORTED}`,
-  image_encoder: `name the folder of a CLIP or a SigLIP as transformers saves it, or ${EXPORTED}`,
+  vae: 'name the folder of an autoencoder as diffusers saves it',
+  text_encoder: "name FLUX's whole folder as diffusers saves it, or the folder that scripts/export_flow_parts wrote",
+  image_encoder: 'name the folder of a CLIP or a SigLIP as transformers saves it',
 } as const;
 
 /** The parts that a model needs and lacks. */

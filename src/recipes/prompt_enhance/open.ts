@@ -6,7 +6,7 @@ import { CheckpointError } from '../../core/errors.js';
 import { isPipeline, partFolder, readPipeline } from '../../models/pipeline.js';
 import { modelFolder, type RunResolver } from '../../models/reference.js';
 import { FlowImageModel } from '../../policies/flow/image_model.js';
-import { openFrozenFlow, requireUnconditional } from '../../policies/flow/load.js';
+import { openFlowModel, requireUnconditional } from '../../policies/flow/load.js';
 import { flowModelTypes } from '../../policies/flow/model_types.js';
 import { pipelineSchedule, requireFamily } from '../../policies/flow/pipeline.js';
 import type { OwnImageModel } from '../../schema/image_model.js';
@@ -43,7 +43,7 @@ export function openImages(environment: OwnImageModel, resolveRun: RunResolver):
   const pipeline = isPipeline(folder) ? readPipeline(folder) : null;
   if (pipeline !== null) requireFamily(pipeline, model_type);
   const session = sessionOptions(engine);
-  const model = openFrozenFlow(pipeline === null ? folder : partFolder(pipeline, 'transformer'), session, engine.dtype);
+  const model = openFlowModel(pipeline === null ? folder : partFolder(pipeline, 'transformer'), () => engine.dtype);
   requireUnconditional(model.config, guidance_scale, 'environment');
   const { sigmas } = pipeline === null ? flowModelTypes[model_type] : pipelineSchedule(pipeline);
   const vae = parts.vae ?? (pipeline === null ? null : partFolder(pipeline, 'vae'));

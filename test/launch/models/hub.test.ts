@@ -150,8 +150,8 @@ describe('the models of the Hub that a run needs', () => {
         'README.md': '',
       },
       'some/looks': {
-        'config.json': config({ model_type: 'flow_image_encoder' }),
-        'model.onnx': 'graph'.repeat(100),
+        'config.json': config({ model_type: 'siglip_vision_model' }),
+        'model.safetensors': 'l'.repeat(300),
         'preprocessor_config.json': '{}',
       },
     };
@@ -187,7 +187,7 @@ describe('the models of the Hub that a run needs', () => {
       'some/transformer': ['config.json', 'diffusion_pytorch_model.safetensors'],
       'some/vae': ['config.json', 'diffusion_pytorch_model.safetensors'],
       'some/words': ['README.md', 'clip', 'clip/tokenizer.json', 'config.json', 'model.onnx', 'onnx__MatMul_1'],
-      'some/looks': ['config.json', 'model.onnx', 'preprocessor_config.json'],
+      'some/looks': ['config.json', 'model.safetensors', 'preprocessor_config.json'],
     });
   });
 

@@ -334,16 +334,10 @@ describe('a flow transformer', () => {
     expect(look('flux', 'all', config({ _class_name: 'Unknown' }))).toThrow("_class_name 'Unknown' is not covered");
   });
 
-  it('that stays as it is may have been exported, and one that trains not', () => {
-    const exported = join(FLOWS, '../../../policies/flow/fixtures/exported_edit');
+  it('may stay as it is', () => {
     const frozen = (folder: string) => () => checkNeed({ kind: 'frozen_flow', folder, guidance: null });
-    expect(frozen(exported)).not.toThrow();
     expect(frozen(join(FLOWS, 'qwen_image'))).not.toThrow();
     expect(frozen('/nowhere')).not.toThrow();
-    const half = newFolder();
-    cpSync(join(exported, 'config.json'), join(half, 'config.json'));
-    expect(frozen(half)).toThrow('the exported transformer lacks model.onnx and model.onnx.data');
-    expect(look('../../../policies/flow/fixtures/exported_edit', 'all')).toThrow('nothing of it can be trained');
   });
 
   it('that is not there is another matter', () => {

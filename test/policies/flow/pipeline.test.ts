@@ -11,7 +11,7 @@ import { PipelineTextEncoder } from '../../../src/environments/pipeline_text.js'
 import { partFolder, readPipeline } from '../../../src/models/pipeline.js';
 import { openFlowTransformer } from '../../../src/nets/flow/files.js';
 import { flowCondition } from '../../../src/policies/flow/image_model.js';
-import { openFrozenFlow } from '../../../src/policies/flow/load.js';
+import { openFlowModel } from '../../../src/policies/flow/load.js';
 import { pack, unpack } from '../../../src/policies/flow/packing.js';
 import { checkPipeline, pipelineSchedule } from '../../../src/policies/flow/pipeline.js';
 import { FlowSampler } from '../../../src/policies/flow/sampler.js';
@@ -390,7 +390,7 @@ describe('a pipeline that is not covered is refused', () => {
   });
 
   it('a whole pipeline where one of its models is asked for', () => {
-    expect(() => openFrozenFlow(folder, cpu)).toThrow('there is no config.json');
+    expect(() => openFlowModel(folder)).toThrow('there is no config.json');
     expect(() => openFlowTransformer(folder)).toThrow('there is no config.json');
   });
 
