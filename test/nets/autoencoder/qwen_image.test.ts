@@ -1,4 +1,4 @@
-/** A model that diffusers saved; scripts/fixtures/autoencoder.py makes it and what it is compared with. */
+/** A model that diffusers saved; test/fixture_scripts/autoencoder.py makes it and what it is compared with. */
 import { cpSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
