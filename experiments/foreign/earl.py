@@ -82,7 +82,6 @@ ONLY = {
     "rollout.ahead": 0,
     "reward.terms": [],
     "reward.also_compute": [],
-    "reward.held_out_judge": None,
     "reward.prompts.viescore_sc": None,
     "reward.prompts.viescore_pq": None,
     "reward.prompts.ground_score": None,

@@ -3,7 +3,6 @@ import { countRows } from '../data/row_count.js';
 import { isSupervised } from '../recipes/training_rules.js';
 import { rewardOf } from '../recipes/settings.js';
 import { decidingTerms, measuredTerms, questionsOf, recordedTerms } from '../rewards/score/choice.js';
-import type { RewardSettings } from '../rewards/schema/reward.js';
 import { getPath } from '../schema/paths.js';
 import type { RunSettings } from '../schema/run.js';
 import type { RolloutSettings, ValidationSettings } from '../schema/training.js';
@@ -46,9 +45,7 @@ export function judgeQuestions(settings: RunSettings, done: number): JudgeQuesti
   if (iteration === 0 && evaluation === 0) return null;
   const left = Math.max(0, settings.num_iterations - done);
   const evaluations = evaluationsLeft(settings, validation.every_n_iterations, done);
-  const turns = heldOutTurns(reward, done, settings.num_iterations);
-  const of = (each: number): number =>
-    left * each * perEpisode + evaluations * evaluation + ofHeldOutJudge(reward, each, answersOf) * turns;
+  const of = (each: number): number => left * each * perEpisode + evaluations * evaluation;
   return { iteration, evaluation, left: of(episodes), forecast: of(fewest) };
 }
 
@@ -57,21 +54,4 @@ function heldOutPrompts(settings: RunSettings, prompts: number): number {
   const sets = (getPath(settings, 'data.validation') ?? []) as readonly { readonly path: string }[];
   if (sets.length === 0) return prompts;
   return sets.reduce((sum, { path }) => sum + (countRows(path, prompts) ?? prompts), 0);
-}
-
-/** Most questions that `reward.held_out_judge` is asked in an iteration in which it is asked, of groups of so many answers. */
-function ofHeldOutJudge(reward: RewardSettings, episodes: number, answersOf: number): number {
-  const { held_out_judge: judge, defaults } = reward;
-  if (judge === null) return 0;
-  const terms = decidingTerms(judge.mode === null ? reward : { mode: judge.mode, terms: [], defaults });
-  const together = Math.max(1, Math.ceil(judge.fraction * answersOf));
-  const each = Math.max(questionsOf(terms, 1), questionsOf(terms, together) / together);
-  return Math.ceil(judge.fraction * episodes * each);
-}
-
-/** In how many of the iterations that are left it is asked. */
-function heldOutTurns({ held_out_judge: judge }: RewardSettings, done: number, last: number): number {
-  if (judge === null) return 0;
-  const every = judge.every_n_iterations;
-  return Math.floor(last / every) - Math.floor(done / every);
 }

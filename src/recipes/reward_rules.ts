@@ -35,7 +35,7 @@ function rewardChoice({ reward, validation }: PartialSettings<RewardedSettings>)
 }
 
 /** Rules for a reward section, wherever it appears. */
-export const rewardRules: readonly Rule<RewardedSettings>[] = [terms, perTerm, endpoint, secondJudge];
+export const rewardRules: readonly Rule<RewardedSettings>[] = [terms, perTerm, endpoint];
 
 function terms(settings: PartialSettings<RewardedSettings>): Problem[] {
   const choice = rewardChoice(settings);
@@ -220,20 +220,6 @@ function perTerm(settings: PartialSettings<RewardedSettings>): Problem[] {
     ...only('scale', 'std', 'which is then that of each term'),
     ...only('scope', 'group', 'which each term is normalised within'),
   ];
-}
-
-/** A second judge is asked about some answers of a group: it cannot say which of all is the best. */
-function secondJudge(settings: PartialSettings<RewardedSettings>): Problem[] {
-  const second = settings.reward?.held_out_judge;
-  const choice = rewardChoice(settings);
-  if (second === null || second === undefined || choice === null) return [];
-  const kinds = second.mode === null || second.mode === undefined ? decidingKinds(choice) : [termKinds[second.mode]];
-  const comparing = kinds.find(({ showsPairs }: TermKind) => showsPairs);
-  if (comparing === undefined) return [];
-  return problem(
-    'reward.held_out_judge.mode',
-    `it would be asked by '${comparing.name}', which compares all answers of a group, and a second judge sees some of them; allowed: a mode that grades each answer, such as 'viescore'`,
-  );
 }
 
 function endpoint(settings: PartialSettings<RewardedSettings>): Problem[] {

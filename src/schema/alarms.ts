@@ -63,10 +63,6 @@ export const alarms = section(
         rise: 1,
         in: 'a share of its first value',
       }),
-      judge_gap: statistic(
-        'How much higher the training judge scores than the held-out judge, on the scale from 0 to 1 (reward.held_out_judge).',
-        { fall: null, rise: 0.15, in: 'its own unit' },
-      ),
       repeated_words: statistic('Share of rows of three words that stand in the same answer before.', {
         fall: null,
         rise: 0.15,

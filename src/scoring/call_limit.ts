@@ -48,17 +48,6 @@ export class CallLimit implements JudgeCalls {
     this.#look();
   }
 
-  /** For those whose questions are counted, and asked in any case. */
-  get counting(): JudgeCalls {
-    return {
-      begin: () => {
-        this.#underWay++;
-        return true;
-      },
-      end: (requests) => this.end(requests),
-    };
-  }
-
   /** What this process has to say to the others. */
   report(): CallReport {
     this.#told = this.#own;

@@ -204,7 +204,7 @@ function scorerOf(
       store.close();
     },
   };
-  const shared = sharedScorer({
+  return sharedScorer({
     group,
     local,
     take: () => store.take(),
@@ -212,8 +212,6 @@ function scorerOf(
     needsSettling: (outcomes) => summariseUnscored(outcomes).fraction > reward.max_unscored_fraction,
     calls,
   });
-  // The held-out judge is asked while the policy learns, when it is too late to stop.
-  return handle === null ? shared : { ...shared, judgements: countedIn(store, calls?.counting ?? null) };
 }
 
 /**

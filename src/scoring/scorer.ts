@@ -1,5 +1,5 @@
 /** The loop's side of scoring: chunks are put to the judge while others are sampled; then the iteration is settled. */
-import type { JudgeItem, JudgementStore, Outcome } from '../rewards/score/types.js';
+import type { JudgeItem, Outcome } from '../rewards/score/types.js';
 
 export interface Scorer {
   /** Starts scoring a chunk; the loop goes on sampling meanwhile. */
@@ -9,8 +9,6 @@ export interface Scorer {
    * run can checkpoint, and JudgeLimitError where judges may be asked no more.
    */
   settle(items: readonly JudgeItem[], outcomes: readonly Outcome[]): Promise<Outcome[]>;
-  /** The run's judgements; on rank 0 alone. */
-  readonly judgements?: JudgementStore;
   /** Ends connections and records. */
   close(): Promise<void>;
 }

@@ -22,7 +22,6 @@ import type { RunLog } from '../run/logs.js';
 import { readMetrics } from '../run/metrics.js';
 import type { Spending } from '../run/spending.js';
 import { saveContactSheet } from '../run/report/sheets.js';
-import { openHeldOutJudge } from '../scoring/held_out_judge.js';
 import type { ScoredRun } from '../scoring/judge_scorer.js';
 import type { Prompt } from '../scoring/task.js';
 import type { Collector } from './collect.js';
@@ -172,17 +171,16 @@ export type GrpoParts<P extends Prompt, A extends Answer, H> = Collector<P, A, H
     readonly schedule: ReturnType<typeof scheduleOf>;
   };
 
-/** GRPO as configured; rank 0 keeps the records, watches for exploited rewards and asks the held-out judge. */
+/** GRPO as configured; rank 0 keeps the records and watches for exploited rewards. */
 export async function openGrpo<P extends Prompt, A extends Answer, H>(
   settings: JudgedSettings & Pick<TrainedSettings, 'data'> & { readonly algorithm: GrpoSettings },
   context: TrainingContext,
   parts: GrpoParts<P, A, H>,
 ): Promise<GrpoTraining<P, A, H>> {
   const { algorithm, rollout, reward, seed, track } = settings;
-  const { group, handle, log, resolveRun, openSender } = context;
+  const { group, handle, log } = context;
   const warn = (message: string): void => void log.logger.warn(message);
   const keepsImages = (iteration: number): boolean => iteration % track.log_episodes_every_n_iterations === 0;
-  const store = parts.scorer.judgements;
   return new GrpoTraining({
     ...parts,
     seed,
@@ -201,6 +199,5 @@ export async function openGrpo<P extends Prompt, A extends Answer, H>(
     // Rank 0 watches for all ranks: it has every rank's statistics, and the run's earlier ones.
     hackAlarms:
       track.alarms === null || handle === null ? null : new HackAlarms(track.alarms, readMetrics(handle.paths), warn),
-    heldOutJudge: store === undefined ? null : await openHeldOutJudge(reward, { store, resolveRun, openSender, warn }),
   });
 }

@@ -9,7 +9,6 @@ import type { CheckpointFiles } from '../models/files.js';
 import type { Answer, ReleaseCheckpoint } from '../policies/policy.js';
 import type { Outcome } from '../rewards/score/types.js';
 import type { Metrics } from '../run/metrics.js';
-import { askHeldOutJudge, type HeldOutJudge } from '../scoring/held_out_judge.js';
 import { promptKey, type Prompt } from '../scoring/task.js';
 import { outcomeAdvantages, withoutZeroSpread } from './advantages.js';
 import { requireCapabilities } from './capabilities.js';
@@ -42,7 +41,7 @@ export interface GrpoDeps<P extends Prompt, A extends Answer, H>
   readonly algorithm: GrpoSettings;
   readonly rollout: JudgedRollout;
   readonly sampling: PromptSampling;
-  readonly reward: Pick<RewardSettings, 'terms' | 'held_out_judge'>;
+  readonly reward: Pick<RewardSettings, 'terms'>;
   /** How an iteration's answers are sampled: a function of its number alone, so that a resumed run samples alike. */
   readonly how: (iteration: number) => H;
   /** Held-out evaluation. Closing it also closes the policy, the scorer and the task. */
@@ -60,8 +59,6 @@ export interface GrpoDeps<P extends Prompt, A extends Answer, H>
    * iteration's answers are sampled once the one before has been learnt.
    */
   readonly aheadUntil?: number;
-  /** The judge at `reward.held_out_judge`; only on rank 0. */
-  readonly heldOutJudge: HeldOutJudge | null;
 }
 
 /** An iteration's answers of this rank by rounds, and what its prompts are. */
@@ -109,7 +106,7 @@ export class GrpoTraining<P extends Prompt, A extends Answer, H> implements Trai
 
   async step(iteration: number): Promise<Metrics> {
     const { deps } = this;
-    const { group, algorithm, reward } = deps;
+    const { group, algorithm } = deps;
     const watch = new Stopwatch();
     const [runtimeBefore, compileBefore] = [runtimeSeconds(), compileSeconds()];
     const behind = this.#ahead?.iteration === iteration;
@@ -120,7 +117,6 @@ export class GrpoTraining<P extends Prompt, A extends Answer, H> implements Trai
       const outline = (answer: A): A => deps.policy.outline?.(answer) ?? answer;
       return gatherEpisodes(group, rounds, deps.keepsImages(iteration), outline);
     });
-    const secondOpinion = await askHeldOutJudge(iteration, rounds, { ...reward, group, judge: deps.heldOutJudge });
     const sampled = draws.prompts.map((prompt, i) => ({ prompt, answers: all.answers[i] }));
     const comparable = all.outcomes.map((one, g) => withOriginals(one, all.originals.outcomes[g]));
     const spreads = comparable.map(this.#spreadOf);
@@ -161,7 +157,6 @@ export class GrpoTraining<P extends Prompt, A extends Answer, H> implements Trai
             ...sameScoreMetrics(all.outcomes.flat()),
             ...hackMetrics(sampled, all.measured),
           }),
-      ...(await secondOpinion()),
     };
     const times = watch.times();
     if (draws.walk !== null) this.#bySpread?.learn(draws.walk, spreads);
@@ -217,8 +212,6 @@ export class GrpoTraining<P extends Prompt, A extends Answer, H> implements Trai
 
   async dispose(): Promise<void> {
     await this.#ahead?.collected.catch(() => undefined);
-    // Its last answers are stored in the same place as the scorer's.
-    await this.deps.heldOutJudge?.close();
     await this.deps.heldOut.dispose();
   }
 

@@ -145,7 +145,6 @@ export const alarmKinds: Readonly<Record<AlarmName, AlarmKind>> = {
   source_similarity: { label: 'similarity to the source', relativeTo: 'rest' },
   repeat_rate: { label: 'the share of repeated pictures', relativeTo: 'unit' },
   answer_length: { label: 'answer length', relativeTo: 'value' },
-  judge_gap: { label: 'the gap to the held-out judge', relativeTo: 'unit' },
   repeated_words: { label: 'the share of repeated words', relativeTo: 'unit' },
   prompt_copy: { label: 'the share of words copied from the prompt', relativeTo: 'unit' },
   at_token_limit: { label: 'the share of answers at the token limit', relativeTo: 'unit' },

@@ -51,9 +51,9 @@ it('fits 80 columns, with whole names, and obeys nothing that a reason holds', a
 
 it('shows the hack alarms that are active', async () => {
   const paths = folder.make('a', 'finished');
-  writeFileSync(paths.metrics, '{"iteration":4,"alarm/judge_gap":1,"alarm/\\u001b[2J":1}\n');
+  writeFileSync(paths.metrics, '{"iteration":4,"alarm/repeat_rate":1,"alarm/\\u001b[2J":1}\n');
   expect(await main(['status', '--exp-dir', folder.dir])).toBe(0);
-  expect(written.out).toContain(String.raw`    ALARM judge_gap, \u001b[2J`);
+  expect(written.out).toContain(String.raw`    ALARM repeat_rate, \u001b[2J`);
 });
 
 it('prints those that are named as one JSON document', async () => {

@@ -102,21 +102,6 @@ it('leaves what a config is measured by as it is where the tiny overlay comes af
   });
 });
 
-describe('a second judge', () => {
-  const second = (mode: string | null): string =>
-    `reward.held_out_judge=${JSON.stringify({ endpoint: 'http://127.0.0.1:1', model: 'other', mode })}`;
-
-  it.each([
-    ['pairwise', null],
-    ['viescore', 'pairwise'],
-  ])('is not asked to compare what it sees a part of: %s, %s', async (mode, theirs) => {
-    expect(await problemsOf(`reward.mode=${mode}`, second(theirs))).toMatch(
-      /reward\.held_out_judge\.mode: it would be asked by 'pairwise', .* allowed: a mode that grades each answer/,
-    );
-    expect(await problemsOf(`reward.mode=${mode}`, second('viescore'))).toBe('loads');
-  });
-});
-
 describe('reward.mode', () => {
   it('is viescore where nothing is said', async () => {
     expect((await load()).settings.reward).toMatchObject({ mode: 'viescore', terms: [], also_compute: [] });

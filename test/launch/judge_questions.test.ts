@@ -43,11 +43,6 @@ describe('the questions that a run asks judges', () => {
   it('are those of a tournament for each group', async () => {
     // 32 groups of 8: three rounds of four meetings in both orders; a held-out answer meets one picture.
     expect(await asked(['reward.mode=pairwise'])).toMatchObject({ iteration: 32 * 24, evaluation: 1024 });
-    const second = (fraction: number): string =>
-      `reward.held_out_judge={"endpoint": "http://127.0.0.1:1", "model": "other", "mode": "viescore", "fraction": ${fraction}}`;
-    const alone = (await asked())?.left ?? 0;
-    expect((await asked([second(1)]))?.left).toBe(alone + 16 * 256 * 2);
-    expect((await asked([second(0.1)]))?.left).toBe(alone + 16 * 26 * 2);
   });
 
   it('are as many more as groups may be refilled, and held-out sets are there', async () => {
@@ -70,15 +65,6 @@ describe('the questions that a run asks judges', () => {
     expect(await asked([sets(file)])).toMatchObject({ evaluation: 12, left: 80 * 512 + 3 * 12 });
     expect(await asked([sets(file, join(folder, 'none.jsonl'))])).toMatchObject({ evaluation: 12 + 1024 });
     expect(await asked([sets(file), 'validation.prompts=2'])).toMatchObject({ evaluation: 8 });
-  });
-
-  it('are those of a second judge, too, in the iterations in which it is asked', async () => {
-    const second = 'reward.held_out_judge={"endpoint": "http://127.0.0.1:1", "model": "other"}';
-    const alone = await asked();
-    // A quarter of 256 answers, two questions each, in every fifth of 80 iterations.
-    const left = (alone?.left ?? 0) + 16 * 128;
-    expect(await asked([second])).toEqual({ ...alone, left, forecast: left });
-    expect((await asked([second], 77))?.left).toBe(3 * 512 + 1024 + 128);
   });
 
   it('are none in the iterations of a run that learns from labels, and none at all without a judge', async () => {

@@ -215,7 +215,7 @@ describe('images', () => {
   it('are indexed only as far as a training that goes on asks for them', () => {
     const store = new Exchanges(paths.judgements, judgementForm, { isOwner: true, from: null });
     const keys = ['probe', ...[1, 2, 3, 4].flatMap((i) => [`${i}/0/0/sc`, `validation/${i}/s/greedy/0/sc`])];
-    for (const key of [...keys, 'held_out_judge/2/0/0/sc']) store.put(judgement(key, 'h'));
+    for (const key of [...keys, 'exam/2/0/0/sc']) store.put(judgement(key, 'h'));
     expect(store.size).toBe(10);
     store.close();
     const resumed = new Exchanges(paths.judgements, judgementForm, { isOwner: true, from: 3 });

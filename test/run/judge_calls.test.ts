@@ -35,7 +35,7 @@ describe('what a run has asked its judges', () => {
       { problem: 'timeout', key: '1/0/1/sc', attempts: 2 },
       { key: '1/0/1/sc' },
       { key: '1/0/2/remote' },
-      { key: 'held_out_judge/1/0/0/sc' },
+      { key: 'exam/1/0/0/sc' },
     ]);
     expect(storedCalls(paths.judgements)).toEqual({ requests: 7, known: 3 });
   });

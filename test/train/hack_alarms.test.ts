@@ -131,7 +131,7 @@ describe('an alarm', () => {
   it('waits for enough values, counting only iterations that measured it', () => {
     expect(watch('hack/edge_density', [1, 0]).raised).toEqual([]);
     // What does not measure it leaves it as it is.
-    expect(watch('hack/judge_gap', [0, null, null, 0, null, 0.9, null]).raised).toEqual([6, 7]);
+    expect(watch('hack/dark_fraction', [0, null, null, 0, null, 0.9, null]).raised).toEqual([6, 7]);
     expect(watch('hack/edge_density', [1, NaN, NaN, NaN]).raised).toEqual([]);
   });
 

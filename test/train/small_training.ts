@@ -34,7 +34,7 @@ export interface SmallTraining {
   readonly shown: (readonly ContactSheetRow[])[];
 }
 
-export interface SmallTrainingMore extends Partial<Pick<Deps, 'hackAlarms' | 'heldOutJudge' | 'aheadUntil'>> {
+export interface SmallTrainingMore extends Partial<Pick<Deps, 'hackAlarms' | 'aheadUntil'>> {
   /** How many originals each group has besides; none of them can be decoded. */
   readonly originals?: number;
   /** What trains in place of the policy, which it may be given to. */
@@ -87,7 +87,6 @@ export function smallTraining(
     alarm: (message) => alarms.push(message),
     scales: { most: 10, besides: [] },
     hackAlarms: null,
-    heldOutJudge: null,
     ...more,
   });
   return { training, heldOut, task, policy, records, alarms, shown };

@@ -9,8 +9,8 @@ import { trainerServeOf } from '../../recipes/served_trainer.js';
 import { isTrainable, recipeOf, rewardOf } from '../../recipes/settings.js';
 import { asksJudge } from '../../rewards/score/choice.js';
 import { createReward } from '../../rewards/score/combined.js';
-import { allowBySetting, resolveEndpoints, type Endpoint } from '../../rewards/judge/endpoints.js';
-import { waitUntilReady, type JudgeNames, type ReadinessOptions } from '../../rewards/judge/readiness.js';
+import { resolveEndpoints, type Endpoint } from '../../rewards/judge/endpoints.js';
+import { waitUntilReady, type ReadinessOptions } from '../../rewards/judge/readiness.js';
 import type { RewardSettings } from '../../rewards/schema/reward.js';
 import type { PictureServer } from '../../schema/editor.js';
 import type { RunSettings } from '../../schema/run.js';
@@ -41,15 +41,6 @@ interface RewardCheck {
   /** Unfinished runs whose models its terms need: these terms were left out. */
   readonly unmade: readonly string[];
 }
-
-const heldOutNames: JudgeNames = {
-  judge: 'the held-out judge',
-  endpoint: 'reward.held_out_judge.endpoint',
-  model: 'reward.held_out_judge.model',
-  allow: allowBySetting('reward.held_out_judge.model_alias'),
-  key: 'OPENAI_API_KEY',
-  start: 'Start it, or check host and port.',
-};
 
 /** Checks the servers of configs one after another; what several of them ask is asked once. */
 export class ServerChecks {
@@ -97,7 +88,6 @@ export class ServerChecks {
         note: `the run ${run} is not finished, and a term of its model was not tried`,
       })),
       ...(models.length === 0 ? [] : await this.#ofJudges(reward, models)),
-      ...(await this.#ofHeldOut(settings, reward)),
     ];
   }
 
@@ -131,17 +121,6 @@ export class ServerChecks {
           : { what, error },
       ];
     });
-  }
-
-  /** A run continues without its held-out judge, so a problem with it does not prevent the run. */
-  async #ofHeldOut(settings: RunSettings, { held_out_judge: second }: RewardSettings): Promise<Found[]> {
-    if (second === null || !isTrainable(settings) || settings.algorithm.type === 'sft') return [];
-    const error = await this.#ask(second.endpoint, second.model, {
-      alias: second.model_alias,
-      names: heldOutNames,
-    });
-    const what = `held out ${JSON.stringify(second.endpoint)} ${second.model}`;
-    return error === null ? [] : [{ what, note: `it would go on without its held-out judge: ${error.toText()}` }];
   }
 
   /** The server that samples its answers. */

@@ -3,35 +3,6 @@ import { z } from 'zod';
 import { nonNegative, operation, positive, positiveInteger, result, section } from '../../schema/mark.js';
 import { endpointSchema, modelAliasSchema } from '../judge/endpoints.js';
 import { rewardFields, type MeasureTerm } from '../score/settings.js';
-import { termNames } from '../terms/table.js';
-
-/** A second judge that the policy is not trained on. */
-const heldOutJudge = section(
-  'A second judge that scores some of the training episodes by the same reward and never enters it; the gap to the training judge is a metric (hack/judge_gap). The run goes on while it is down. null means none.',
-  z
-    .strictObject({
-      endpoint: operation(
-        'Base URL of its OpenAI-compatible server (/v1 is added to a bare host), or a list of such URLs of equal judges.',
-        z.union([z.string().min(1), z.array(z.string().min(1)).min(1)]),
-      ),
-      model: operation('The model, as its server names it; another one than reward.model.', z.string().min(1)),
-      model_alias: operation('Other names by which it may answer, as reward.model_alias says.', modelAliasSchema, {
-        allowed: "true, false, or a list of names such as ['qwen2.5-vl-7b']",
-      }),
-      mode: operation(
-        'What it is asked: a reward.mode that asks a judge; null means the training reward itself.',
-        z.enum(termNames).nullable().default(null),
-      ),
-      every_n_iterations: operation('Ask it every this many iterations.', positiveInteger.default(5)),
-      fraction: operation(
-        "Share of such an iteration's episodes that it scores, spread evenly over the prompts.",
-        z.number().gt(0).max(1).default(0.25),
-      ),
-      timeout_s: operation('What is not answered by then stays without its score, in seconds.', positive.default(120)),
-    })
-    .nullable()
-    .default(null),
-);
 
 /** Where the judge is, and how it is asked. */
 const asking = {
@@ -60,7 +31,7 @@ const asking = {
   max_attempts: operation('Requests made for one judgement before it counts as unscored.', positiveInteger.default(5)),
   concurrency: operation('Requests in flight at once.', positiveInteger.default(64)),
   max_judge_calls: operation(
-    'The most requests that judges may get from a run in all of its attempts, repeated ones and those of reward.held_out_judge and reward.recheck_every_min included: a run that would need more is refused before it starts, and one that comes to it pauses with a checkpoint and goes on once this is raised. null means no limit.',
+    'The most requests that judges may get from a run in all of its attempts, repeated ones and those of reward.recheck_every_min included: a run that would need more is refused before it starts, and one that comes to it pauses with a checkpoint and goes on once this is raised. null means no limit.',
     positiveInteger.nullable().default(null),
     { absent: null },
   ),
@@ -69,7 +40,6 @@ const asking = {
     positive.nullable().default(30),
     { absent: null },
   ),
-  held_out_judge: heldOutJudge,
 };
 
 export const reward = section('What scores an edit.', z.strictObject({ ...rewardFields, ...asking }).prefault({}));

@@ -141,21 +141,6 @@ describe('what of the servers of runs is in the way', () => {
     expect(texts(await supervised(url))).toEqual([expect.stringContaining('sft_s: ')]);
   });
 
-  it('is not a held-out judge, which is told with the settings that name it', async () => {
-    const [{ url }, down] = [await judge(), await downUrl()];
-    const run = await runOf([
-      `reward.endpoint=${url}`,
-      `reward.held_out_judge={"endpoint":"${down}","model":"second"}`,
-    ]);
-    const found = await new ServerChecks().of([run]);
-    expect(found.obstacles).toEqual([]);
-    expect(found.notes).toEqual([
-      expect.stringMatching(
-        /^sft_s__rl_s: it would go on without its held-out judge: .*the held-out judge is not ready/,
-      ),
-    ]);
-  });
-
   it('is a reward server that is away, without waiting for it, or a term that cannot be made here', async () => {
     const remote = (endpoint: string): string[] => [
       'reward.mode=null',

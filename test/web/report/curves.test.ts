@@ -12,14 +12,14 @@ it('carries what has a chart, with the standard errors of held-out numbers', () 
     'validation/sampled/mean': i,
     'validation/sampled/stderr': 0.5,
     'checkpoint/bytes': 9,
-    ...(i === 1 ? { 'alarm/judge_gap': 1 } : {}),
+    ...(i === 1 ? { 'alarm/repeat_rate': 1 } : {}),
   }));
   expect(reportCurves([{ label: 'a', runs: [run] }], null)).toEqual({
     metrics: ['reward/mean', 'validation/sampled/mean'],
     lines: 2,
     sampled: false,
     wrong_lines: 0,
-    alarms: [{ metric: 'hack/judge_gap', span: [1, 1] }],
+    alarms: [{ metric: 'hack/repeat_rate', span: [1, 1] }],
     curves: [
       { metric: 'reward/mean', iterations: [1], mean: [0.666667] },
       { metric: 'validation/sampled/mean', iterations: [0, 1], mean: [0, 1], low: [-0.5, 0.5], high: [0.5, 1.5] },
