@@ -341,21 +341,18 @@ describe('scoring a run again by another reward', () => {
     }
   });
 
-  it('asks the judge as it was found to want it, by the name that it answers by', async () => {
+  it('asks the judge without the fields that the config leaves out, by the name that it answers by', async () => {
     const judge = await startStubJudge(choosy(['seed'], scoresText(4, 9), 'deployment-7'));
     try {
       writeFileSync(join(root, 'pq.txt'), 'How good does this look now?');
       const prompts = { ...settings.reward.prompts, viescore_pq: join(root, 'pq.txt') };
-      const reward = changed({ prompts, model_alias: ['deployment-7'] });
-      const notes: string[] = [];
-      const onNote = (note: string): unknown => notes.push(note);
+      const reward = changed({ prompts, model_alias: ['deployment-7'], leave_out: ['seed'] });
       const summary = await rescore(
-        request({ reward, name: 'choosy', judge: async () => ({ endpoint: judge.url, token: null }), onNote }),
+        request({ reward, name: 'choosy', judge: async () => ({ endpoint: judge.url, token: null }) }),
       );
       expect(summary.judgements.asked).toBeGreaterThan(0);
       expect(summary.rescored.unscored).toBe(0);
-      expect(judge.requests.filter(({ body }) => 'seed' in body)).toHaveLength(1);
-      expect(notes).toEqual([expect.stringContaining('does not take seed: left out')]);
+      expect(judge.requests.filter(({ body }) => 'seed' in body)).toEqual([]);
     } finally {
       await judge.close();
     }

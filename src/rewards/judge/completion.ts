@@ -67,14 +67,14 @@ const endings: readonly (readonly [Exclude<Ending, 'open' | 'unknown'>, RegExp])
   ['whole', /^(?:stop|stop_sequence|eos|eos_token|end_turn|completed?)$/],
   ['cut', /^(?:length|max_length|model_length|max(?:_output|_new|_completion)?_tokens|model_context_window_exceeded)$/],
   ['filtered', /filter|safety|recitation|prohibited|blocklist|spii|refusal|sensitive|moderation|policy/],
-  ['broken', /^abort|error|cancel|insufficient_system_resource/],
+  ['broken', /^abort|error|cancel|malformed|insufficient_system_resource/],
   ['tool_call', /tool_(?:call|use)|function_call/],
 ];
 
 function endingOf(reason: unknown): Ending {
   if (reason === null || reason === undefined) return 'open';
   if (typeof reason !== 'string') return 'unknown';
-  const word = reason.toLowerCase().replace(/^finish_reason_/, '');
+  const word = reason.toLowerCase().replace(/^finish_?reason[._]/, '');
   return endings.find(([, words]) => words.test(word))?.[0] ?? 'unknown';
 }
 

@@ -174,17 +174,19 @@ function canonicalTerm(term: unknown): unknown {
 }
 
 const OCR_VLM = 'ocr_vlm';
+const ALIAS_FIELDS: ReadonlySet<string> = new Set(['name', 'weight', 'ocr_weight', 'vlm_weight', 'credit']);
 
 /** `ocr_vlm` stands for two terms, legible text and a judge's grade, since either alone is easily hacked. Any other term is itself. */
 function withoutAlias(term: unknown): readonly unknown[] {
   if (!isObject(term) || term['name'] !== OCR_VLM) return [term];
-  const { name: _, weight, ocr_weight: ofText = 0.5, vlm_weight: ofGrade = 0.5, credit, ...fields } = term;
+  const { weight, ocr_weight: ofText = 0.5, vlm_weight: ofGrade = 0.5, credit } = term;
+  const fields = Object.entries(term).filter(([field]) => !ALIAS_FIELDS.has(field));
   const { ocr_confidence: text, align_quality: grade } = termKinds;
   const half = (kind: TermKind, share: unknown, isOwn: (field: string) => boolean): Record<string, unknown> => ({
     name: kind.name,
     ...(weight === undefined ? {} : { weight: Number(weight) * Number(share) }),
     ...(credit === undefined ? {} : { credit }),
-    ...Object.fromEntries(Object.entries(fields).filter(([field]) => isOwn(field))),
+    ...Object.fromEntries(fields.filter(([field]) => isOwn(field))),
   });
   return [
     half(text, ofText, (field) => field in text.fields),

@@ -15,13 +15,17 @@ describe('finish reasons', () => {
     },
   );
 
-  it.each(['length', 'MAX_TOKENS', 'max_output_tokens', 'model_length', 'FINISH_REASON_MAX_TOKENS'])(
-    '%s cuts a reply off',
-    (reason) => {
-      expect(reading({ content: '1' }, reason)).toMatchObject({ kind: 'text', cutOff: true });
-      expect(reading({}, reason)).toMatchObject({ problem: 'truncated', remedy: 'ask_again' });
-    },
-  );
+  it.each([
+    'length',
+    'MAX_TOKENS',
+    'max_output_tokens',
+    'model_length',
+    'FINISH_REASON_MAX_TOKENS',
+    'FinishReason.MAX_TOKENS',
+  ])('%s cuts a reply off', (reason) => {
+    expect(reading({ content: '1' }, reason)).toMatchObject({ kind: 'text', cutOff: true });
+    expect(reading({}, reason)).toMatchObject({ problem: 'truncated', remedy: 'ask_again' });
+  });
 
   it.each([null, undefined])('%s may have cut a reply off', (reason) => {
     expect(reading({ content: '1' }, reason)).toMatchObject({ kind: 'text', cutOff: true });
@@ -43,7 +47,7 @@ describe('finish reasons', () => {
     expect(reading({ content: whole }, reason)).toMatchObject({ problem: 'refused', remedy: 'give_up' });
   });
 
-  it.each(['abort', 'aborted', 'error', 'network_error', 'insufficient_system_resource'])(
+  it.each(['abort', 'aborted', 'error', 'network_error', 'MALFORMED_FUNCTION_CALL', 'insufficient_system_resource'])(
     '%s is a failure of the server',
     (reason) => {
       expect(reading({ content: whole }, reason)).toMatchObject({ problem: 'server_error', remedy: 'retry' });
