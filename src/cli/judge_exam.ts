@@ -6,7 +6,6 @@ import { EditrlError, printable, UsageError } from '../core/errors.js';
 import type { ExamRecord } from '../run/exams.js';
 import { examCostRows, examMarkRows, examTestRows, judgementsText } from '../run/report/exam_text.js';
 import type { ExamSet } from '../rewards/exam/cases.js';
-import type { TokenPrice } from '../rewards/exam/costs.js';
 import type { CaseEstimate } from '../rewards/exam/findings.js';
 import { formatTable, printError, printJson, printLine, styled } from './output.js';
 import { htmlOption } from './report.js';
@@ -53,11 +52,6 @@ export const judgeExam: Action & { readonly summary: string } = {
       .option('repeats', { ...numberOption, default: REPEATS, describe: 'how often each answer is asked about' })
       .option('seed', { ...numberOption, default: 0, describe: 'draws the cases' })
       .option('out', { type: 'string', describe: 'folder for its replies and marks (default: exams/… among the runs)' })
-      .option('price', {
-        type: 'string',
-        requiresArg: true,
-        describe: 'what a million tokens cost, as PROMPT,COMPLETION: what a judgement and an answer cost is then shown',
-      })
       .option('against', {
         type: 'string',
         describe: 'folder of another exam on the same cases: which judge is better',
@@ -70,7 +64,6 @@ export const judgeExam: Action & { readonly summary: string } = {
   run: async (args) => {
     const repeats = wholeNumber(args, 'repeats', 2) ?? REPEATS;
     const count = wholeNumber(args, 'cases', 1);
-    const price = priceOf(args);
     const seed = wholeNumber(args, 'seed', 0) ?? 0;
     const { settings, runs } = text(args, 'config') === '' ? flagsReward(args) : await rewardOfConfig(args);
     const [
@@ -105,7 +98,6 @@ export const judgeExam: Action & { readonly summary: string } = {
         set,
         repeats,
         folder,
-        price,
         resolveRun: runResolver(runs),
         signal: AbortSignal.any([asked, lost.signal]),
         onNote: printError,
@@ -135,17 +127,6 @@ export const judgeExam: Action & { readonly summary: string } = {
     return 0;
   },
 };
-
-/** `--price`; null if it is not given. Raises UsageError for any other value. */
-function priceOf(args: Arguments): TokenPrice | null {
-  if (args['price'] === undefined) return null;
-  const found = text(args, 'price');
-  const [, prompt, completion] = /^(\d{1,12}(?:\.\d{1,12})?),(\d{1,12}(?:\.\d{1,12})?)$/.exec(found) ?? [];
-  if (prompt !== undefined) return { prompt: Number(prompt), completion: Number(completion) };
-  throw new UsageError(
-    `--price: found '${found}'; allowed: PROMPT,COMPLETION, what a million tokens of each cost in your currency, such as 2.5,10`,
-  );
-}
 
 function flagsReward(args: Arguments): ReturnType<typeof rewardOfFlags> {
   if (text(args, 'endpoint') !== '') return rewardOfFlags(args);

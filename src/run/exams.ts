@@ -103,14 +103,6 @@ const costs = z.looseObject({
   tokens: tokens.extend({ questions: z.number() }).nullable(),
   seconds: z.looseObject({ median: z.number(), p95: z.number() }).nullable(),
   cached: z.number(),
-  price: z
-    .looseObject({
-      per_million: tokens,
-      judgement: z.number().nullable(),
-      answer: z.number().nullable(),
-      thousand_answers: z.number().nullable(),
-    })
-    .nullable(),
 });
 const recordSchema = z.looseObject({
   format: z.literal(1),

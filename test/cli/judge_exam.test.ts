@@ -65,7 +65,6 @@ describe('editrl judge exam', () => {
     expect(written.out).toContain('798 judgements, 798 requests\n');
     expect(written.out).toMatch(/^tokens +\d{3} \+ \d\d +of a question and its reply, mean$/m);
     expect(written.out).toMatch(/^seconds +\d.+ to \d.+ +of a question: median, and 95% take no longer$/m);
-    expect(written.out).not.toMatch(/^price/m);
     const kept = lines.at(-2) ?? '';
     expect(kept).toMatch(/runs\/exams\/editrl_rule_judge-[0-9a-f]{8}-tiny$/);
     const record = JSON.parse(readFileSync(join(kept, 'exam.json'), 'utf8')) as { format: number; set: string };
@@ -88,44 +87,6 @@ describe('editrl judge exam', () => {
     expect(existsSync(join(one.folder, 'lock'))).toBe(false);
   });
 
-  it('says what a judgement and an answer cost at a price, and asks nothing again for that', async () => {
-    const server = await judge();
-    const first = capture();
-    expect(await main(exam(server.url, '--json'))).toBe(0);
-    const { costs } = JSON.parse(first.out) as Printed;
-    expect(costs).toMatchObject({ cached: 0, price: null, tokens: { questions: 798 } });
-    const asked = server.stats().requests;
-    vi.restoreAllMocks();
-    const priced = capture();
-    expect(await main(exam(server.url, '--json', '--price', '1000000,0'))).toBe(0);
-    const { costs: told } = JSON.parse(priced.out) as Printed;
-    expect(server.stats().requests - asked).toBeLessThanOrEqual(1);
-    expect(told).toMatchObject({ tokens: costs.tokens, seconds: costs.seconds });
-    const each = costs.tokens?.prompt ?? NaN;
-    expect(told.price?.judgement).toBeCloseTo(each, 9);
-    // Two questions for each answer, all of which got a score.
-    expect(told.price?.answer).toBeCloseTo(2 * each, 9);
-    expect(told.price?.thousand_answers).toBeCloseTo(2000 * each, 6);
-    vi.restoreAllMocks();
-    const shown = capture();
-    expect(await main(exam(server.url, '--price', '0.5,10'))).toBe(0);
-    expect(shown.out).toMatch(/^price +0\.000\d{3} +of a judgement, at 0\.5 and 10 for a million tokens$/m);
-    expect(shown.out).toMatch(/^ +0\.\d{3} +of 1000 answers with a score$/m);
-  });
-
-  it.each(['', '2.5', '2.5,', ',10', '2.5,10,1', '-1,10', '2.5,NaN', '1e3,10', '2.5 10', 'cheap'])(
-    "refuses the price '%s' with what it has to be, before it asks anything",
-    async (price) => {
-      const server = await judge();
-      const written = capture();
-      expect(await main(exam(server.url, `--price=${price}`))).toBe(2);
-      expect(written.error).toBe(
-        `editrl: --price: found '${price}'; allowed: PROMPT,COMPLETION, what a million tokens of each cost in your currency, such as 2.5,10\n`,
-      );
-      expect(server.stats().requests).toBe(0);
-    },
-  );
-
   it('compares two judges case by case', async () => {
     const [sound, noisy] = [await judge(), await judge({ biases: { noise: 0.4 } })];
     const out = join(folder, 'sound');
@@ -145,14 +106,12 @@ describe('editrl judge exam', () => {
   it('writes a page with edits and what they were worth', async () => {
     const { url } = await judge();
     const written = capture();
-    expect(await main(exam(url, '--out', join(folder, 'page'), '--html', '--price', '0.5,10'))).toBe(0);
+    expect(await main(exam(url, '--out', join(folder, 'page'), '--html'))).toBe(0);
     const file = join(folder, 'page', 'exam.html');
     expect(written.out.split('\n').at(-2)).toBe(file);
     const page = readFileSync(file, 'utf8');
     expect(page).toContain(`Exam of ${JUDGE_MODEL}`);
     expect(page).toContain('GRPO will learn from it.');
-    // In its table, and in the words of the terminal that it keeps.
-    expect(page.split('of a judgement, at 0.5 and 10 for a million tokens')).toHaveLength(3);
     const sheet = /data:image\/png;base64,([A-Za-z0-9+/=]+)/.exec(page)?.[1] ?? '';
     expect(await sharp(Buffer.from(sheet, 'base64')).metadata()).toMatchObject({ format: 'png', width: 1092 });
   });

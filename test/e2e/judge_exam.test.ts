@@ -28,7 +28,7 @@ async function judge(latencyMs = 0): Promise<RunningJudge> {
 
 const exam = ({ url }: RunningJudge, out: string): string[] => [
   ...['judge', 'exam', '--endpoint', url, '--model', JUDGE_MODEL, '--cases', String(CASES)],
-  ...['--out', out, '--price', '2.5,10', '--json'],
+  ...['--out', out, '--json'],
 ];
 
 type Fields = Readonly<Record<string, unknown>>;

@@ -126,24 +126,22 @@ describe('exams beside runs', () => {
     ]);
   });
 
-  it('say what a question takes and costs, where their records have it', async () => {
+  it('say what a question takes, where their records have it', async () => {
     const { settings } = await config();
     const paths = new RunPaths(runs, 'any');
     const reward = rewardIn({ settings } as LoadedConfig);
-    const price = { per_million: { prompt: 2.5, completion: 10 }, judgement: 0.002, answer: 0.004 };
     const costs = {
       tokens: { prompt: 812.4, completion: 39.6, questions: 40 },
       seconds: { median: 0.3, p95: 1.25 },
       cached: 0,
-      price: { ...price, thousand_answers: 4 },
     };
     writeExam(reward, 'a', { costs });
     const found = must(examOf(paths, settings as never), 'the exam');
     expect(found.costs).toEqual(costs);
     expect(examLines(found, 300)[0]).toBe(
-      'exam of the judge: signal 0.500 ± 0.010 in 49 cases, on 2026-01-01. What it says. A question takes 812 + 40 tokens and 0.300 s (95% within 1.25 s); 1000 answers cost 4.00.',
+      'exam of the judge: signal 0.500 ± 0.010 in 49 cases, on 2026-01-01. What it says. A question takes 812 + 40 tokens and 0.300 s (95% within 1.25 s).',
     );
-    const unknown = { tokens: null, seconds: { median: 0.3, p95: 1.25 }, cached: 0, price: null };
+    const unknown = { tokens: null, seconds: { median: 0.3, p95: 1.25 }, cached: 0 };
     writeExam(reward, 'a', { costs: unknown });
     expect(examLines(must(examOf(paths, settings as never), 'the exam'), 300)[0]).toMatch(
       /What it says\. A question takes 0\.300 s \(95% within 1\.25 s\); the server reports no tokens\.$/,

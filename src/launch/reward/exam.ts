@@ -11,7 +11,7 @@ import { writeFileAtomic } from '../../core/files.js';
 import { ownerStatus, realLockWorld, takeLock } from '../../core/lock.js';
 import { average } from '../../core/statistics.js';
 import type { ExamSet } from '../../rewards/exam/cases.js';
-import { costsOf, type TokenPrice } from '../../rewards/exam/costs.js';
+import { costsOf } from '../../rewards/exam/costs.js';
 import { examine } from '../../rewards/exam/examine.js';
 import { agreementOf, fidelityOf, marksOf, scoresOf, type RepliedCase } from '../../rewards/exam/findings.js';
 import { verdictOf } from '../../rewards/exam/verdict.js';
@@ -28,8 +28,6 @@ export interface ExamRequest extends Omit<ServedRewardOptions, 'store'> {
   readonly set: ExamSet;
   readonly repeats: number;
   readonly folder: string;
-  /** What tokens cost; null or absent: it is not known. */
-  readonly price?: TokenPrice | null;
   readonly onCase?: (done: number) => void;
 }
 
@@ -146,12 +144,11 @@ function modelOf(settings: RewardSettings, judgements: readonly Judgement[]): st
 const orNull = (value: number): number | null => (Number.isNaN(value) ? null : value);
 
 function recordOf(
-  { settings, set, repeats, price = null }: ExamRequest,
+  { settings, set, repeats }: ExamRequest,
   cases: readonly RepliedCase[],
   judgements: readonly Judgement[],
 ): ExamRecord {
   const marks = marksOf(cases);
-  const scored = cases.flatMap(({ replies }) => replies).filter(({ score }) => score !== null).length;
   const problems: Record<string, number> = {};
   for (const { problem } of judgements) if (problem !== null) problems[problem] = (problems[problem] ?? 0) + 1;
   return {
@@ -174,7 +171,7 @@ function recordOf(
       requests: judgements.reduce((sum, { attempts }) => sum + attempts, 0),
       problems,
     },
-    costs: costsOf(judgements, scored, price),
+    costs: costsOf(judgements),
     cases: cases.map((replied) => ({
       name: replied.name,
       agreement: orNull(agreementOf(replied)),

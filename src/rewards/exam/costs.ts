@@ -1,19 +1,7 @@
-/** What an exam's judgements took and cost, from which follows what a run's will. Pure. */
+/** What an exam's judgements took, from which follows what a run's will. Pure. */
 import { average, quantile } from '../../core/statistics.js';
 import { areFree } from '../judge/usage.js';
 import type { Judgement, Tokens } from '../score/types.js';
-
-/** Currency units for a million tokens. */
-export type TokenPrice = Tokens;
-
-export interface ExamPrice {
-  readonly per_million: TokenPrice;
-  /** In the same currency, like the following. Null where no tokens are known. */
-  readonly judgement: number | null;
-  /** Of an answer with a score: all its judgements, and its share of those that came to none. Null where no answer has a score. */
-  readonly answer: number | null;
-  readonly thousand_answers: number | null;
-}
 
 export interface ExamCosts {
   /** Mean tokens of a question over all its requests, and of how many `questions` they are known; null where the server reports none. */
@@ -22,15 +10,13 @@ export interface ExamCosts {
   readonly seconds: { readonly median: number; readonly p95: number } | null;
   /** Questions that a gateway's cache answered, which cost nothing and are in none of the means. */
   readonly cached: number;
-  /** Null where no price was given. */
-  readonly price: ExamPrice | null;
 }
 
 /**
- * The costs of an exam in which so many answers got a score. A judgement that is found in the exam's records counts as it was when the judge was asked, not as
+ * The costs of an exam. A judgement that is found in the exam's records counts as it was when the judge was asked, not as
  * what finding it took. What a cache answered has no part in it, since a run's questions are others.
  */
-export function costsOf(judgements: readonly Judgement[], scored: number, price: TokenPrice | null): ExamCosts {
+export function costsOf(judgements: readonly Judgement[]): ExamCosts {
   const asked = judgements.filter(({ attempts, tokens }) => attempts > 0 && (tokens === undefined || !areFree(tokens)));
   const counted = asked.flatMap(({ tokens }) => (tokens === undefined ? [] : [tokens]));
   const seconds = asked.map(({ latencyMs }) => latencyMs / 1000);
@@ -46,14 +32,5 @@ export function costsOf(judgements: readonly Judgement[], scored: number, price:
     tokens,
     seconds: seconds.length === 0 ? null : { median: quantile(seconds, 0.5), p95: quantile(seconds, 0.95) },
     cached: judgements.filter(({ tokens: own }) => own !== undefined && areFree(own)).length,
-    price: price === null ? null : priceOf(tokens, scored === 0 ? null : judgements.length / scored, price),
   };
-}
-
-/** @param questions judgements for each answer with a score; null where there is none. */
-function priceOf(tokens: Tokens | null, questions: number | null, price: TokenPrice): ExamPrice {
-  const judgement =
-    tokens === null ? null : (tokens.prompt * price.prompt + tokens.completion * price.completion) / 1e6;
-  const answer = judgement === null || questions === null ? null : judgement * questions;
-  return { per_million: price, judgement, answer, thousand_answers: answer === null ? null : 1000 * answer };
 }

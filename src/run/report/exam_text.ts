@@ -79,32 +79,18 @@ export function examCostRows({ costs, judgements }: ExamRecord): string[][] {
           ],
         ]),
     ...(cached === 0 ? [] : [['cached', String(cached), "questions that a gateway's cache answered: left out here"]]),
-    ...priceRows(costs),
-  ];
-}
-
-function priceRows({ price }: ExamCosts): string[][] {
-  if (price === null) return [];
-  if (price.judgement === null) return [['price', 'unknown', NO_TOKENS]];
-  const { per_million: rates, judgement, answer, thousand_answers: thousand } = price;
-  return [
-    ['price', showMoney(judgement), `of a judgement, at ${rates.prompt} and ${rates.completion} for a million tokens`],
-    ['', answer === null ? 'unknown' : showMoney(answer), 'of an answer with a score'],
-    ['', thousand === null ? 'unknown' : showMoney(thousand), 'of 1000 answers with a score'],
   ];
 }
 
 /** What a question takes, in one sentence. */
-export function costSentence({ tokens, seconds, price }: ExamCosts): string {
+export function costSentence({ tokens, seconds }: ExamCosts): string {
   const took = [
     ...(tokens === null ? [] : [`${showTokens(tokens)} tokens`]),
     ...(seconds === null ? [] : [`${showSeconds(seconds.median)} s (95% within ${showSeconds(seconds.p95)} s)`]),
   ];
-  const thousand = price?.thousand_answers ?? null;
   const said = [
     ...(took.length === 0 ? [] : [`a question takes ${took.join(' and ')}`]),
     ...(tokens === null ? [NO_TOKENS] : []),
-    ...(thousand === null ? [] : [`1000 answers cost ${showMoney(thousand)}`]),
   ].join('; ');
   return `${said.charAt(0).toUpperCase()}${said.slice(1)}.`;
 }
@@ -115,9 +101,3 @@ function showTokens({ prompt, completion }: Tokens): string {
 }
 
 const showSeconds = (value: number): string => value.toFixed(value < 1 ? 3 : 2);
-
-/** Two decimals, and below 1 three digits that count. */
-function showMoney(value: number): string {
-  if (value === 0 || value >= 1) return value.toFixed(2);
-  return value.toLocaleString('en-US', { minimumSignificantDigits: 3, maximumSignificantDigits: 3 });
-}

@@ -20,12 +20,11 @@ function rows(costs: ExamCosts, count: number): string[][] {
 
 describe('the costs of an exam', () => {
   it('are means and quantiles over its questions', () => {
-    const costs = costsOf([counted(100, 10, 1000), counted(300, 20, 2000), counted(800, 90, 9000)], 3, null);
+    const costs = costsOf([counted(100, 10, 1000), counted(300, 20, 2000), counted(800, 90, 9000)]);
     expect(costs).toEqual({
       tokens: { prompt: 400, completion: 40, questions: 3 },
       seconds: { median: 2, p95: expect.closeTo(8.3, 9) as number },
       cached: 0,
-      price: null,
     });
     expect(rows(costs, 3)).toEqual([
       ['tokens', '400 + 40', 'of a question and its reply, mean'],
@@ -34,64 +33,35 @@ describe('the costs of an exam', () => {
     expect(costSentence(costs)).toBe('A question takes 400 + 40 tokens and 2.00 s (95% within 8.30 s).');
   });
 
-  it('have money where a price is given: an answer pays for its questions and for those without a score', () => {
-    const price = { prompt: 2, completion: 50 };
-    const costs = costsOf([counted(400, 40), counted(400, 40), counted(400, 40), counted(400, 40)], 1, price);
-    expect(costs.price).toEqual({
-      per_million: price,
-      judgement: expect.closeTo(0.0028, 12) as number,
-      answer: expect.closeTo(0.0112, 12) as number,
-      thousand_answers: expect.closeTo(11.2, 9) as number,
-    });
-    expect(rows(costs, 4).slice(2)).toEqual([
-      ['price', '0.00280', 'of a judgement, at 2 and 50 for a million tokens'],
-      ['', '0.0112', 'of an answer with a score'],
-      ['', '11.20', 'of 1000 answers with a score'],
-    ]);
-    expect(costSentence(costs)).toMatch(/; 1000 answers cost 11\.20\.$/);
-  });
-
-  it('have no price of answers where none got a score', () => {
-    const { price } = costsOf([counted(400, 40)], 0, { prompt: 2, completion: 50 });
-    expect(price).toMatchObject({
-      judgement: expect.closeTo(0.0028, 12) as number,
-      answer: null,
-      thousand_answers: null,
-    });
-  });
-
   it('never are 0 for want of counts', () => {
-    const costs = costsOf([judgement({}), judgement({})], 2, { prompt: 2, completion: 50 });
-    expect(costs).toMatchObject({ tokens: null, price: { judgement: null, answer: null, thousand_answers: null } });
+    const costs = costsOf([judgement({}), judgement({})]);
+    expect(costs).toMatchObject({ tokens: null });
     expect(rows(costs, 2)).toEqual([
       ['tokens', 'unknown', 'the server reports no tokens'],
       ['seconds', '0.100 to 0.100', 'of a question: median, and 95% take no longer'],
-      ['price', 'unknown', 'the server reports no tokens'],
     ]);
     expect(costSentence(costs)).toBe('A question takes 0.100 s (95% within 0.100 s); the server reports no tokens.');
   });
 
   it('are those of the questions that are counted, which is said', () => {
-    const costs = costsOf([counted(400, 40), judgement({})], 2, null);
+    const costs = costsOf([counted(400, 40), judgement({})]);
     expect(costs.tokens).toEqual({ prompt: 400, completion: 40, questions: 1 });
     expect(rows(costs, 2)[0][2]).toBe(
       'of a question and its reply, mean, of the 1 questions whose replies report them',
     );
   });
 
-  it("leave out what a gateway's cache answered, and what was never asked, but for the price of answers", () => {
-    const costs = costsOf([counted(400, 40, 2000), CACHED, CACHED, NEVER_ASKED], 2, { prompt: 2, completion: 50 });
+  it("leave out what a gateway's cache answered, and what was never asked", () => {
+    const costs = costsOf([counted(400, 40, 2000), CACHED, CACHED, NEVER_ASKED]);
     expect(costs).toMatchObject({
       tokens: { prompt: 400, completion: 40, questions: 1 },
       seconds: { median: 2, p95: 2 },
       cached: 2,
-      // Two answers of four questions, at what a question costs that no cache answers.
-      price: { judgement: expect.closeTo(0.0028, 12) as number, answer: expect.closeTo(0.0056, 12) as number },
     });
     expect(rows(costs, 3)[0][2]).toBe('of a question and its reply, mean');
     expect(rows(costs, 3)[2]).toEqual(['cached', '2', "questions that a gateway's cache answered: left out here"]);
-    const all = costsOf([CACHED], 1, null);
-    expect(all).toEqual({ tokens: null, seconds: null, cached: 1, price: null });
+    const all = costsOf([CACHED]);
+    expect(all).toEqual({ tokens: null, seconds: null, cached: 1 });
   });
 
   it('are no rows of a record that lacks them', () => {
