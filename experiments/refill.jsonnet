@@ -1,14 +1,12 @@
-// Whether it pays to replace groups without spread (rollout.refill), and to ask their prompts less often (data.sampling), at equal CPU seconds, at
-// laptop size on complex edits:
+// Whether it pays to replace groups without spread (rollout.refill) at equal CPU seconds, at laptop size on complex edits:
 //   editrl sweep experiments/refill.jsonnet --max-parallel 1
-// Twenty cells of about a minute, and before them a warm start for each seed. An iteration that refills samples and judges more: with seed 1 and 80
-// iterations each it took 1.25 times (refill) and 1.13 times (both) the CPU seconds of a plain one. The cells therefore have fewer iterations by that;
+// Ten cells of about a minute, and before them a warm start for each seed. An iteration that refills samples and judges more: with seed 1 and 80
+// iterations each it took 1.25 times the CPU seconds of a plain one. Its cells therefore have fewer iterations by that;
 // the seconds that they took are the sum of time/total in their metrics, if nothing else ran meanwhile.
-local iterations = { plain: 80, by_spread: 80, refill: 64, both: 70 };
+local iterations = { plain: 80, refill: 64 };
 // 256 prompts, of which an iteration asks 32: each comes ten times in 80 iterations. Of 4096 none would come twice.
 local few = { data+: { train: [source { coefficient: 1 / 16 } for source in super.train] } };
 local refill = { rollout+: { refill: { rounds: 1 } } };
-local by_spread = { data+: { sampling: 'by_spread' } };
 {
   name: 'refill',
   base: import '../configs/sft_s__rl_c.jsonnet',
@@ -17,8 +15,6 @@ local by_spread = { data+: { sampling: 'by_spread' } };
     draw: {
       plain: few { num_iterations: iterations.plain },
       refill: few + refill { num_iterations: iterations.refill },
-      by_spread: few + by_spread { num_iterations: iterations.by_spread },
-      both: few + refill + by_spread { num_iterations: iterations.both },
     },
     seed: { [seed]: { seed: std.parseInt(seed) } for seed in ['1', '2', '3', '4', '5'] },
   },

@@ -64,7 +64,6 @@ ONLY = {
     "algorithm.train_tokens": "all",
     "algorithm.forced_tokens": "trained",
     "data.format": "earl",
-    "data.sampling": "uniform",
     "data.subset": "once",
     "optimizer.schedule": "constant",
     "optimizer.betas": [0.9, 0.999],

@@ -33,14 +33,10 @@ export function judgeQuestions(settings: RunSettings, done: number): JudgeQuesti
   const learns = rollout !== undefined && !learnsFromLabels;
   const episodes = learns ? mostEpisodes(rollout) : 0;
   const fewest = learns ? rollout.episodes_per_iteration : 0;
-  const originals = getPath(settings, 'rollout.originals');
-  // What no policy gave is judged like an answer.
-  const beside = typeof originals === 'number' ? originals : 0;
   const answersOf = rollout?.generations_per_sample ?? 1;
-  const perEpisode = questionsOf(training, answersOf + beside) / answersOf;
+  const perEpisode = questionsOf(training, answersOf) / answersOf;
   const iteration = episodes * perEpisode;
-  const controls = getPath(settings, 'validation.shuffled_frames') === true ? 1 : 0;
-  const answers = heldOutPrompts(settings, validation.prompts) * (validation.greedy ? 2 : 1) * (1 + controls);
+  const answers = heldOutPrompts(settings, validation.prompts) * (validation.greedy ? 2 : 1);
   const evaluation = answers * questionsOf([...training, ...measuredTerms(reward)], 1);
   if (iteration === 0 && evaluation === 0) return null;
   const left = Math.max(0, settings.num_iterations - done);

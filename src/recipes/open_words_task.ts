@@ -103,8 +103,6 @@ interface Parts<Source extends QuestionSource> {
   readonly data: Datasets<Source>;
   /** Null if questions are only words. */
   readonly sight: QuestionPictures<Source> | null;
-  /** By the names of controls, what their questions show instead. */
-  readonly controlSights?: Readonly<Record<string, QuestionPictures<Source>>>;
 }
 
 /** Maximum number of rows of a dataset whose room is computed: they represent the others. */
@@ -117,7 +115,6 @@ export class WordsTask<
   Source extends QuestionSource = QuestionSource,
 > implements Task<TextPrompt, TokenAnswer> {
   readonly validation: readonly PromptSource<TextPrompt>[];
-  readonly controls: Readonly<Record<string, readonly PromptSource<TextPrompt>[]>>;
   readonly format: FreeText;
 
   private constructor(
@@ -127,24 +124,17 @@ export class WordsTask<
     private readonly prefill: readonly number[],
     readonly data: Datasets<Source>,
     private readonly sight: QuestionPictures<Source> | null,
-    controlSights: Readonly<Record<string, QuestionPictures<Source>>>,
   ) {
     this.format = new FreeText(words.tokenizer, new Set(words.ends));
     this.validation = data.prompts((source, index) => this.promptOf(source, index));
-    this.controls = Object.fromEntries(
-      Object.entries(controlSights).map(([name, shown]) => [
-        name,
-        data.prompts((source, index) => this.promptOf(source, index, shown)),
-      ]),
-    );
   }
 
   static async open<S extends WordsSettings, Source extends QuestionSource>(
     settings: S,
-    { words, data, sight, controlSights = {} }: Parts<Source>,
+    { words, data, sight }: Parts<Source>,
   ): Promise<WordsTask<S, Source>> {
     const prefill = await words.tokenizer.encode(settings.policy.assistant_prefill, { addSpecial: false });
-    return new WordsTask(settings, words, prefill, data, sight, controlSights);
+    return new WordsTask(settings, words, prefill, data, sight);
   }
 
   get promptsPerIteration(): number {
@@ -171,11 +161,11 @@ export class WordsTask<
   }
 
   /** Raises DataError for a row with another form, a failing template, and when the context leaves no room for an answer. */
-  async promptOf(source: Source, index: number, sight = this.sight): Promise<TextPrompt> {
+  async promptOf(source: Source, index: number): Promise<TextPrompt> {
     const { instruction, expected, text, addSpecial } = await this.#textOf(source, index);
     const place = source.place(index);
     const said = await this.#encode(text, addSpecial, place);
-    const shown = await sight?.show(source, index, said);
+    const shown = await this.sight?.show(source, index, said);
     const ids = shown?.ids ?? said;
     if (!this.#leavesRoom(ids)) throw this.#tooLong(`a prompt of ${ids.length} tokens leaves`, place);
     const label = expected === undefined ? {} : { expected };

@@ -1,5 +1,4 @@
 /** What a sampling server has to serve, and rules about it. */
-import type { PromptSampling } from '../schema/data.js';
 import type { LaunchSettings } from '../schema/launch.js';
 import type { PixelLimits } from '../models/pictures/processor.js';
 import type { ModelReference } from '../schema/model.js';
@@ -64,7 +63,6 @@ export interface SampledSettings {
     readonly trainer: TrainerSettings;
   };
   readonly launch: Pick<LaunchSettings, 'devices'>;
-  readonly data?: { readonly sampling?: PromptSampling };
 }
 
 export const samplerRules: readonly Rule<SampledSettings>[] = [
@@ -117,7 +115,7 @@ function adaptedWords({ rollout, policy }: PartialSettings<SampledSettings>): re
 }
 
 /** Here the same sessions would sample and train at once, under weights that change meanwhile. */
-function aheadCorrected({ rollout, policy, data }: PartialSettings<SampledSettings>): readonly Problem[] {
+function aheadCorrected({ rollout, policy }: PartialSettings<SampledSettings>): readonly Problem[] {
   return whenSet([rollout?.ahead, policy?.trainer?.type], (ahead, trainer) => {
     if (ahead === 0) return [];
     if (trainer !== 'tinker') {
@@ -133,12 +131,6 @@ function aheadCorrected({ rollout, policy, data }: PartialSettings<SampledSettin
       ),
     );
     if (refilled.length > 0) return refilled;
-    if (data?.sampling === 'by_spread') {
-      return problem(
-        'data.sampling',
-        `found 'by_spread' with rollout.ahead ${ahead}, where an iteration's prompts are drawn before the groups of the one before are known; allowed: 'uniform', or rollout.ahead 0`,
-      );
-    }
     return problemUnless(
       rollout?.importance_cap !== null,
       'rollout.importance_cap',

@@ -106,7 +106,6 @@ export const groupRules: readonly Rule<BatchedSettings>[] = [
     ),
   ratioOptions,
   refillWithin,
-  bySpreadWithin,
 ];
 
 /** With one step an iteration every ratio is 1, so that no option about ratios does anything. */
@@ -166,24 +165,6 @@ function refillWithin({ algorithm, rollout }: PartialSettings<BatchedSettings>):
       !isGrpo(algorithm) || scope === 'group',
       'rollout.refill',
       `found with algorithm.advantage.scope '${scope}', in which a group whose rewards are all equal teaches too; allowed: null, or scope 'group'`,
-    ),
-  );
-}
-
-/** Spread is that of a group whose answers are compared with one another. */
-function bySpreadWithin({ algorithm, data }: PartialSettings<BatchedSettings>): readonly Problem[] {
-  if (data?.sampling !== 'by_spread' || algorithm?.type === undefined) return [];
-  if (!isGrpo(algorithm)) {
-    return problem(
-      'data.sampling',
-      `found 'by_spread' with algorithm.type '${algorithm.type}', which learns from labels and has no groups; allowed: 'uniform'`,
-    );
-  }
-  return whenSet([algorithm.advantage?.scope], (scope) =>
-    problemUnless(
-      scope === 'group',
-      'data.sampling',
-      `found 'by_spread' with algorithm.advantage.scope '${scope}', in which a group whose rewards are all equal teaches too; allowed: 'uniform', or scope 'group'`,
     ),
   );
 }

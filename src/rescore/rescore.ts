@@ -209,10 +209,9 @@ function isMissing(key: string, answers: readonly Lacking[]): boolean {
   return answers.some(({ missing }) => missing.has(key));
 }
 
-/** Training, its originals, or the set and the manner of a held-out evaluation. */
-function setOf({ key, original }: RecordedEpisode): string {
+/** Training, or the set and the manner of a held-out evaluation. */
+function setOf({ key }: RecordedEpisode): string {
   const place = parseHeldOutKey(key);
-  if (original === true) return 'originals';
   return place === null ? 'training' : `${place.set}/${place.sampling}`;
 }
 

@@ -49,8 +49,6 @@ export interface RecordedEpisode {
   /** The part of the words that rewards read, if that is not all of them. */
   readonly answer?: string;
   readonly outcome: Outcome;
-  /** Present if no policy gave it: what its group's answers were compared with besides. */
-  readonly original?: true;
   /** Names of images in media/; null for an answer that is not an image, undefined if images were not kept. */
   readonly source?: string | null;
   readonly edited?: string | null;
@@ -86,7 +84,6 @@ const episode = z.object({
     z.looseObject({ kind: z.literal('zero_by_rule'), reason: z.string(), parts: numbers }),
     z.looseObject({ kind: z.literal('unscored'), reason: z.string(), detail: z.string(), parts: numbers }),
   ]),
-  original: z.literal(true).optional(),
   source: imageName,
   edited: imageName,
   beside: z.int().min(1).optional(),

@@ -53,14 +53,6 @@ export const places = {
   validation: section('Held-out sources.', z.array(source)),
 };
 
-/** How often training asks each of its prompts. */
-export const sampling = result(
-  "How often the prompts of `train` are asked: 'uniform', each in its turn; 'by_spread', one whose group had no spread when it was last asked (all scored rewards exactly equal, or fewer than two of them) is passed over in three of four turns.",
-  z.enum(['uniform', 'by_spread']).default('uniform'),
-  { absent: 'uniform' },
-);
-export type PromptSampling = z.output<typeof sampling>;
-
 const tinyWorld = section(
   'The embedded tiny world; null means that the data is brought along.',
   tiny.nullable().default(null),
@@ -76,7 +68,6 @@ export const data = section(
       z.enum(['once', 'each_epoch']).default('once'),
       { absent: 'each_epoch', idle: (settings) => !takesPart(settings('data.train')) },
     ),
-    sampling,
     tiny: tinyWorld,
   }),
 );
@@ -124,7 +115,6 @@ export const rowData = section(
     dir: places.dir,
     train: section('Training sources.', z.array(rowSource)),
     validation: section('Held-out sources.', z.array(rowSource)),
-    sampling,
     columns: section(
       'Which columns of a row are read.',
       z
@@ -307,7 +297,6 @@ export const inpaintData = section(
       positiveInteger.nullable().default(null),
       { absent: null },
     ),
-    sampling,
     style_crop: section(
       "Which part of a sample's ref the policy is shown for its style.",
       styleCrop.prefault({ kind: 'outside_mask' }),

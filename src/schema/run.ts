@@ -1,6 +1,6 @@
 /** Settings that all runs have, whatever their recipe. */
 import { z } from 'zod';
-import type { DataSource, PromptSampling } from './data.js';
+import type { DataSource } from './data.js';
 import { launch } from './launch.js';
 import { count, operation, positiveInteger, result } from './mark.js';
 import { runNamePattern } from './model.js';
@@ -53,7 +53,6 @@ export type TrainedSettings = Omit<z.output<z.ZodObject<typeof trainedFields>>, 
     dir: string;
     train: DataSource[];
     validation: DataSource[];
-    sampling?: PromptSampling;
     tiny?: { folder: string } | null;
   };
 };

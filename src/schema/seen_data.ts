@@ -1,6 +1,6 @@
 /** Datasets of policies that see: questions about videos, and edits of pictures in rows. */
 import { z } from 'zod';
-import { column, places, sampling, source, tiny } from './data.js';
+import { column, places, source, tiny } from './data.js';
 import { count, operation, positive, positiveInteger, result, section } from './mark.js';
 
 const questionSource = z.strictObject({
@@ -49,7 +49,6 @@ export const questionData = section(
     dir: places.dir,
     train: section('Training sources.', z.array(questionSource)),
     validation: section('Held-out sources.', z.array(questionSource)),
-    sampling,
     frames: section(
       'How densely videos are sampled whose own `meta` does not say; docs/video_actions.md has the rule.',
       z
@@ -120,7 +119,6 @@ export const picturedData = section(
     dir: places.dir,
     train: section('Training sources.', z.array(picturedSource)),
     validation: section('Held-out sources.', z.array(picturedSource)),
-    sampling,
     columns: section(
       'Which columns of a row are read.',
       z

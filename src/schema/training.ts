@@ -135,10 +135,8 @@ export function chunkOf({
   return chunk_groups === null ? PROMPTS_AT_ONCE : Math.min(PROMPTS_AT_ONCE, chunk_groups * generations_per_sample);
 }
 
-/** What learning from groups reads; `originals` is a key of some recipes. */
-export type JudgedRollout = Pick<RolloutSettings, 'generations_per_sample' | 'chunk_groups' | 'refill'> & {
-  readonly originals?: number;
-};
+/** What learning from groups reads. */
+export type JudgedRollout = Pick<RolloutSettings, 'generations_per_sample' | 'chunk_groups' | 'refill'>;
 
 const picked = rollout.unwrap().shape;
 

@@ -50,12 +50,8 @@ export interface Task<P extends Prompt, A> {
   /** The prompt at a global position of the ordinary order, or of the sample at a place. */
   prompt(position: number | SamplePlace): Promise<P>;
   readonly validation: readonly PromptSource<P>[];
-  /** By name, the prompts of `validation` with something about them undone that answers should depend on. Absent if there are none. */
-  readonly controls?: Readonly<Record<string, readonly PromptSource<P>[]>>;
   /** The most pictures that an edit begins from, which a judge may be shown at once; absent: one. */
   readonly sources?: number;
-  /** The answer that a prompt is by itself, without a policy: `render` and `reread` understand it. Absent if there is no such answer. */
-  original?(prompt: P): A;
   /** `weights`: the weights of the policy that answered, for an environment that is conditioned on it. */
   render(chunk: readonly Answers<P, A>[], weights: Exclude<WeightsOf, 'reference'>): Promise<Rendered[][]>;
   /**

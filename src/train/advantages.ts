@@ -10,10 +10,10 @@ export interface AdvantageOptions extends Pick<AdvantageSettings, 'scope' | 'sca
   readonly factor: number;
 }
 
-/** `V` is an episode's advantage: one number for all of its actions, unless actions get values of their own. */
-export interface GroupAdvantages<V = number> {
+/** An episode's advantage is one number for all of its actions. */
+export interface GroupAdvantages {
   /** Per episode; null if it carries no loss: unscored, or in a dropped group. */
-  readonly advantages: readonly (V | null)[];
+  readonly advantages: readonly (number | null)[];
   readonly dropped: boolean;
   readonly zeroSpread: boolean;
 }

@@ -2,7 +2,6 @@
  * From prompts to outcomes, for training and for held-out evaluation: each rank samples answers to its share of the prompts chunk by chunk; a
  * finished chunk is rendered and sent to the judge while the next one is sampled.
  */
-import { InternalError } from '../core/errors.js';
 import type { RandomStream } from '../core/random.js';
 import { shareOf } from '../group/peers.js';
 import type { ProcessGroup } from '../group/process_group.js';
@@ -26,8 +25,6 @@ export interface CollectRequest<P, H> extends Pick<
   SampleRequest<P, H>,
   'prompts' | 'answersPerPrompt' | 'how' | 'weights'
 > {
-  /** How many originals each prompt has besides; default: none. Their names follow those of the answers. */
-  readonly originals?: number;
   /** The largest number of prompts whose answers are sampled together. Answers do not depend on it. */
   readonly chunk: number;
   readonly random: (prompt: number, answer: number) => RandomStream;
@@ -42,14 +39,6 @@ export interface Collected<A> {
   /** Number of the share's first prompt. */
   readonly start: number;
   readonly answers: readonly (readonly A[])[];
-  readonly rendered: readonly (readonly Rendered[])[];
-  readonly outcomes: readonly (readonly Outcome[])[];
-  /** The originals of each prompt; empty lists if there are none. */
-  readonly originals: Originals;
-}
-
-/** What prompts come to without a policy, by prompt. */
-export interface Originals {
   readonly rendered: readonly (readonly Rendered[])[];
   readonly outcomes: readonly (readonly Outcome[])[];
 }
@@ -95,15 +84,10 @@ export async function collectRounds<P extends Prompt, A extends Answer, H>(
 
 async function collectPublished<P extends Prompt, A extends Answer, H>(
   { task, policy, scorer, group }: Collector<P, A, H>,
-  { prompts, answersPerPrompt, originals = 0, how, weights, chunk, random, key, onChunk }: CollectRequest<P, H>,
+  { prompts, answersPerPrompt, how, weights, chunk, random, key, onChunk }: CollectRequest<P, H>,
   watch: Stopwatch,
 ): Promise<Collected<A>> {
   const share = shareOf(prompts.length, group);
-  const originalsOf = (prompt: P): A[] =>
-    Array.from({ length: originals }, () => {
-      if (task.original !== undefined) return task.original(prompt);
-      throw new InternalError('originals were asked of a task that has none');
-    });
   const answers: A[][] = [];
   const rendered: Rendered[][] = [];
   const scoring = new ScoringInProgress(scorer);
@@ -123,17 +107,18 @@ async function collectPublished<P extends Prompt, A extends Answer, H>(
       );
       const made = await watch.time('render', () =>
         task.render(
-          part.map((prompt, p) => {
-            const all = [...sampled[p], ...originalsOf(prompt)];
-            return { prompt, answers: all, keys: all.map((_, g) => key(start + p, g)) };
-          }),
+          part.map((prompt, p) => ({
+            prompt,
+            answers: sampled[p],
+            keys: sampled[p].map((_, g) => key(start + p, g)),
+          })),
           weights,
         ),
       );
       answers.push(...sampled);
       rendered.push(...made);
       scoring.begin(made.flatMap((group) => group.map(({ item }) => item)));
-      onChunk?.(made.map((group, p) => group.slice(0, sampled[p].length)));
+      onChunk?.(made);
     }
   } catch (error) {
     throw await scoring.firstError(error);
@@ -148,13 +133,5 @@ async function collectPublished<P extends Prompt, A extends Answer, H>(
   );
   let at = 0;
   const outcomes = rendered.map((group) => settled.slice(at, (at += group.length)));
-  const ofAnswers = <T>(groups: readonly (readonly T[])[]) => groups.map((one, p) => one.slice(0, answers[p].length));
-  const ofOriginals = <T>(groups: readonly (readonly T[])[]) => groups.map((one, p) => one.slice(answers[p].length));
-  return {
-    start: share.start,
-    answers,
-    rendered: ofAnswers(rendered),
-    outcomes: ofAnswers(outcomes),
-    originals: { rendered: ofOriginals(rendered), outcomes: ofOriginals(outcomes) },
-  };
+  return { start: share.start, answers, rendered, outcomes };
 }

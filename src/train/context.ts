@@ -186,7 +186,6 @@ export async function openGrpo<P extends Prompt, A extends Answer, H>(
     seed,
     algorithm,
     rollout,
-    sampling: settings.data?.sampling ?? 'uniform',
     reward,
     keepsImages,
     scales: {

@@ -1,21 +1,17 @@
 /** The prompts of an iteration in the order in which they are drawn. */
 import type { SamplePlace } from '../data/sampler.js';
 import type { Prompt, Task } from '../scoring/task.js';
-import type { SpreadWalk } from './by_spread.js';
 
 export interface DrawOptions<P extends Prompt> {
   readonly iteration: number;
   readonly task: Pick<Task<P, never>, 'promptsPerIteration' | 'order' | 'prompt'>;
   /** The largest number of rounds after the first. */
   readonly refills: number;
-  /** The way through the ordinary order; null where prompts are taken as they come. */
-  readonly walk: SpreadWalk | null;
 }
 
 /**
- * Where prompts are taken as they come, the first round takes the iteration's part of the ordinary order. Further rounds take their part of an order of their own, so that every prompt is a
- * pure function of the settings, the iteration and its number, however many prompts the iterations before have taken. On a
- * way by spread every round goes on where the one before has ended.
+ * The first round takes the iteration's part of the ordinary order. Further rounds take their part of an order of their own, so that every prompt is a
+ * pure function of the settings, the iteration and its number, however many prompts the iterations before have taken.
  */
 export class Draws<P extends Prompt> {
   readonly prompts: P[] = [];
@@ -25,11 +21,6 @@ export class Draws<P extends Prompt> {
   readonly rounds: number[] = [];
 
   private constructor(private readonly options: DrawOptions<P>) {}
-
-  /** The way that prompts are taken from, with what it has taken; null where there is none. */
-  get walk(): SpreadWalk | null {
-    return this.options.walk;
-  }
 
   /** Draws the first round. */
   static async begin<P extends Prompt>(options: DrawOptions<P>): Promise<Draws<P>> {
@@ -54,8 +45,7 @@ export class Draws<P extends Prompt> {
 
   /** The place of the iteration's n-th prompt. */
   #place(n: number): SamplePlace | null {
-    const { iteration, task, refills, walk } = this.options;
-    if (walk !== null) return walk.take();
+    const { iteration, task, refills } = this.options;
     const { promptsPerIteration: planned, order } = task;
     return n < planned ? null : order.refill((iteration - 1) * planned * refills + n - planned);
   }

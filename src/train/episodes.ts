@@ -28,16 +28,8 @@ export interface IterationRecord<P, A> {
   readonly outcomes: readonly (readonly Outcome[])[];
   readonly advantages: readonly GroupAdvantages[];
   readonly kept: readonly (readonly RecordedArtifact[])[];
-  /** By group, what its prompt came to without a policy; empty lists if nothing did. */
-  readonly originals: RecordedOriginals;
   /** Per group the place of its sample; null where it follows from the iteration and the group's number. */
   readonly places: readonly (SamplePlace | null)[];
-}
-
-/** Outcomes of originals by prompt, and their artifacts on rank 0. */
-export interface RecordedOriginals {
-  readonly outcomes: readonly (readonly Outcome[])[];
-  readonly kept: readonly (readonly RecordedArtifact[])[];
 }
 
 /** By prompt and answer, over all ranks; what only rank 0 needs is null on other ranks. */
@@ -46,11 +38,10 @@ export interface GatheredEpisodes<A, M> {
   readonly outcomes: readonly (readonly Outcome[])[];
   readonly kept: readonly (readonly RecordedArtifact[])[] | null;
   readonly measured: readonly (readonly M[])[] | null;
-  readonly originals: RecordedOriginals;
 }
 
 /** What a rank has of a round of prompts; `measured` is about its answers. */
-export interface OwnRound<A, M> extends Pick<Collected<A>, 'answers' | 'rendered' | 'outcomes' | 'originals'> {
+export interface OwnRound<A, M> extends Pick<Collected<A>, 'answers' | 'rendered' | 'outcomes'> {
   readonly measured: readonly (readonly M[])[];
 }
 
@@ -71,27 +62,16 @@ export async function gatherEpisodes<A, M>(
     truth: withImages && i === 0 ? truth : null,
   });
   const all = await group.allGather(
-    rounds.map(({ answers, outcomes, originals }) => {
-      return { answers: answers.map((one) => one.map(outline)), outcomes, originals: originals.outcomes };
-    }),
+    rounds.map(({ answers, outcomes }) => ({ answers: answers.map((one) => one.map(outline)), outcomes })),
   );
   const kept = await group.gather(
-    rounds.map(({ rendered, measured, originals }) => ({
-      artifacts: rendered.map((one) => one.map(artifact)),
-      // The answers before them carry the labelled result.
-      originals: originals.rendered.map((one) => one.map((made) => artifact(made, 1))),
-      measured,
-    })),
+    rounds.map(({ rendered, measured }) => ({ artifacts: rendered.map((one) => one.map(artifact)), measured })),
   );
   return {
     answers: inOrder(all, (one, rank, round) => (rank === group.rank ? rounds[round].answers : one.answers)),
     outcomes: inOrder(all, (one) => one.outcomes),
     kept: kept === null ? null : inOrder(kept, (one) => one.artifacts),
     measured: kept === null ? null : inOrder(kept, (one) => one.measured),
-    originals: {
-      outcomes: inOrder(all, (one) => one.originals),
-      kept: kept === null ? [] : inOrder(kept, (one) => one.originals),
-    },
   };
 }
 
@@ -116,7 +96,7 @@ export function episodeLine(
 /** Writes one line per episode; also the images if `withImages`, else the answers' records hold what is needed to make them again. */
 export async function recordEpisodes<P extends Prompt, A extends Answer>(
   paths: RunPaths,
-  { iteration, groups, outcomes, advantages, kept, originals, places }: IterationRecord<P, A>,
+  { iteration, groups, outcomes, advantages, kept, places }: IterationRecord<P, A>,
   withImages: boolean,
 ): Promise<void> {
   const lines: object[] = [];
@@ -133,16 +113,6 @@ export async function recordEpisodes<P extends Prompt, A extends Answer>(
         log_prob: lacksLogProbs(answer) ? null : answer.logProbs.reduce((sum, x) => sum + x, 0),
         advantage: advantages[g].advantages[i],
         ...(await images(kept[g][i])),
-      });
-    }
-    for (const [i, original] of originals.kept[g].entries()) {
-      lines.push({
-        ...episodeLine(prompt, { finished: true }, original, originals.outcomes[g][i]),
-        original: true,
-        ...placeRecord(places[g]),
-        log_prob: null,
-        advantage: null,
-        ...(await images(original)),
       });
     }
   }

@@ -1,7 +1,6 @@
 /** GRPO (Shao et al., 2024), for every policy and task: prompts -> answers -> artifacts -> outcomes -> advantages -> update -> record. */
 import type { GrpoSettings } from '../schema/algorithm.js';
 import type { RewardSettings } from '../rewards/schema/reward.js';
-import type { PromptSampling } from '../schema/data.js';
 import type { JudgedRollout } from '../schema/training.js';
 import { RandomStream } from '../core/random.js';
 import { compileSeconds, runtimeSeconds } from '../engines/onnx/session.js';
@@ -12,7 +11,6 @@ import type { Metrics } from '../run/metrics.js';
 import { promptKey, type Prompt } from '../scoring/task.js';
 import { outcomeAdvantages, withoutZeroSpread } from './advantages.js';
 import { requireCapabilities } from './capabilities.js';
-import { BySpread } from './by_spread.js';
 import { collectRounds, type CollectRequest, type Collected, type Collector } from './collect.js';
 import { Draws } from './draws.js';
 import { gatherEpisodes, type IterationRecord } from './episodes.js';
@@ -30,7 +28,6 @@ import { secondGapMetrics } from './word_statistics.js';
 import type { HeldOut } from './held_out.js';
 import type { Training } from './loop.js';
 import { extendHistory, type PromptHistory } from './prompt_history.js';
-import { ofAnswers, originalMetrics, withOriginals } from './originals.js';
 import { refilling, spreadOf, TaughtGroups, type Spread } from './refill.js';
 import { Stopwatch } from './stopwatch.js';
 import { readTrainerState, trainerFile } from './trainer_state.js';
@@ -40,7 +37,6 @@ export interface GrpoDeps<P extends Prompt, A extends Answer, H>
   extends Collector<P, A, H>, Omit<UpdateOptions<P, A>, 'policy'> {
   readonly algorithm: GrpoSettings;
   readonly rollout: JudgedRollout;
-  readonly sampling: PromptSampling;
   readonly reward: Pick<RewardSettings, 'terms'>;
   /** How an iteration's answers are sampled: a function of its number alone, so that a resumed run samples alike. */
   readonly how: (iteration: number) => H;
@@ -71,8 +67,6 @@ interface CollectedIteration<P extends Prompt, A> {
 
 export class GrpoTraining<P extends Prompt, A extends Answer, H> implements Training {
   #history: PromptHistory = {};
-  /** Null where prompts are taken as they come. */
-  readonly #bySpread: BySpread | null;
   /** Optimizer steps at the end of the last whole iteration. */
   #wholeSteps: number;
   /** The next iteration, under way while this one trains. */
@@ -80,13 +74,9 @@ export class GrpoTraining<P extends Prompt, A extends Answer, H> implements Trai
 
   /** Raises ConfigError when the policy cannot do what is required of it. */
   constructor(private readonly deps: GrpoDeps<P, A, H>) {
-    const { policy, algorithm, heldOut, sampling, task, seed } = deps;
-    this.#bySpread = sampling === 'by_spread' ? new BySpread(task.order, seed) : null;
+    const { policy, algorithm, heldOut } = deps;
     const average = heldOut.weights === 'average' || deps.sampledBy === 'average';
-    requireCapabilities(policy.capabilities, {
-      loss: lossOf(algorithm),
-      average,
-    });
+    requireCapabilities(policy.capabilities, { loss: lossOf(algorithm), average });
     this.#wholeSteps = policy.steps;
   }
 
@@ -95,12 +85,10 @@ export class GrpoTraining<P extends Prompt, A extends Answer, H> implements Trai
   }
 
   async restore(checkpoint: string): Promise<void> {
-    const { task, policy } = this.deps;
-    const { iteration, optimizer_steps, prompt_history = {}, prompt_spread } = readTrainerState(checkpoint);
+    const { policy } = this.deps;
+    const { optimizer_steps, prompt_history = {} } = readTrainerState(checkpoint);
     await policy.restore(checkpoint, optimizer_steps);
     this.#history = prompt_history;
-    // A fork of a run that took its prompts as they come goes on from there.
-    this.#bySpread?.restore(prompt_spread ?? { next: iteration * task.promptsPerIteration, lacking: [] });
     this.#wholeSteps = policy.steps;
   }
 
@@ -118,20 +106,18 @@ export class GrpoTraining<P extends Prompt, A extends Answer, H> implements Trai
       return gatherEpisodes(group, rounds, deps.keepsImages(iteration), outline);
     });
     const sampled = draws.prompts.map((prompt, i) => ({ prompt, answers: all.answers[i] }));
-    const comparable = all.outcomes.map((one, g) => withOriginals(one, all.originals.outcomes[g]));
-    const spreads = comparable.map(this.#spreadOf);
-    const taught = new TaughtGroups(draws.rounds, spreads);
+    const taught = new TaughtGroups(draws.rounds, all.outcomes.map(this.#spreadOf));
     const [groups, outcomes] = [taught.pick(sampled), taught.pick(all.outcomes)];
     const samples = groups.map(({ prompt }) => promptKey(prompt));
     const history =
       algorithm.advantage.scope === 'prompt_history' ? extendHistory(this.#history, samples, outcomes) : this.#history;
     const compared = outcomeAdvantages(
-      taught.pick(comparable),
+      outcomes,
       algorithm.advantage,
       this.#weights,
       algorithm.reward_scale,
       samples.map((key) => history[key] ?? []),
-    ).map((group, g) => ofAnswers(group, outcomes[g].length));
+    );
     const advantages = algorithm.drop_zero_spread ? withoutZeroSpread(compared) : compared;
     const updated = await update(iteration, groups, advantages, deps, watch);
     this.#history = history;
@@ -147,9 +133,7 @@ export class GrpoTraining<P extends Prompt, A extends Answer, H> implements Trai
       ...limitMetrics(scores),
       ...secondGapMetrics(scores, deps.scales),
       ...episodeMetrics(sampled, paid, deps.longestAnswer),
-      ...((deps.rollout.originals ?? 0) === 0 ? {} : originalMetrics(all.outcomes, all.originals.outcomes)),
       ...(deps.rollout.refill === null ? {} : taught.metrics()),
-      ...(draws.walk === null ? {} : { 'group/passed_over': draws.walk.passedOver }),
       ...(all.measured === null
         ? {}
         : {
@@ -159,7 +143,6 @@ export class GrpoTraining<P extends Prompt, A extends Answer, H> implements Trai
           }),
     };
     const times = watch.times();
-    if (draws.walk !== null) this.#bySpread?.learn(draws.walk, spreads);
     this.#wholeSteps = deps.policy.steps;
     const actions = sampled.flatMap(({ answers }) => answers.map(({ logProbs }) => logProbs.length));
     return {
@@ -197,8 +180,7 @@ export class GrpoTraining<P extends Prompt, A extends Answer, H> implements Trai
   async files(iteration: number): Promise<CheckpointFiles> {
     const { policy, algorithm } = this.deps;
     const history = algorithm.advantage.scope === 'prompt_history' ? { prompt_history: this.#history } : {};
-    const spread = this.#bySpread === null ? {} : { prompt_spread: this.#bySpread.state };
-    const state = { iteration, optimizer_steps: policy.steps, ...history, ...spread };
+    const state = { iteration, optimizer_steps: policy.steps, ...history };
     return { ...(await policy.files()), ...trainerFile(state) };
   }
 
@@ -245,12 +227,7 @@ export class GrpoTraining<P extends Prompt, A extends Answer, H> implements Trai
       draw: (count) => draws.next(count),
     });
     const asked = this.#asked(iteration, [...draws.prompts], measured);
-    const rounds = await collectRounds(
-      this.deps,
-      asked,
-      ({ outcomes, originals }) => further(outcomes.map((one, p) => withOriginals(one, originals.outcomes[p]))),
-      watch,
-    );
+    const rounds = await collectRounds(this.deps, asked, ({ outcomes }) => further(outcomes), watch);
     let at = 0;
     const own = rounds.map((round) => ({ ...round, measured: measured.slice(at, (at += round.answers.length)) }));
     return { draws, rounds: own, steps };
@@ -262,8 +239,7 @@ export class GrpoTraining<P extends Prompt, A extends Answer, H> implements Trai
   }
 
   #draws(iteration: number): Promise<Draws<P>> {
-    const walk = this.#bySpread?.walk() ?? null;
-    return Draws.begin({ iteration, task: this.deps.task, refills: this.#refills, walk });
+    return Draws.begin({ iteration, task: this.deps.task, refills: this.#refills });
   }
 
   #asked(iteration: number, prompts: readonly P[], measured: (readonly AnswerStatistics[])[]): CollectRequest<P, H> {
@@ -271,7 +247,6 @@ export class GrpoTraining<P extends Prompt, A extends Answer, H> implements Trai
     return {
       prompts,
       answersPerPrompt: rollout.generations_per_sample,
-      originals: rollout.originals ?? 0,
       how: how(iteration),
       weights: sampledBy,
       chunk: rollout.chunk_groups ?? prompts.length,

@@ -3,7 +3,7 @@ import type { ValidationSettings } from '../schema/training.js';
 import { DataError } from '../core/errors.js';
 import { decodeImage, type RgbImage } from '../core/image.js';
 import { RandomStream } from '../core/random.js';
-import { average, standardError } from '../core/statistics.js';
+import { average } from '../core/statistics.js';
 import type { Answer } from '../policies/policy.js';
 import type { RewardSettings } from '../rewards/schema/reward.js';
 import { measuredTerms } from '../rewards/score/choice.js';
@@ -11,7 +11,7 @@ import type { Outcome } from '../rewards/score/types.js';
 import { heldOutKey } from '../run/held_out_key.js';
 import type { Metrics } from '../run/metrics.js';
 import type { ContactSheetRow } from '../run/report/contact_sheet.js';
-import { rewardOf, showOutcome, summariseOutcomes } from '../scoring/outcomes.js';
+import { showOutcome, summariseOutcomes } from '../scoring/outcomes.js';
 import type { Prompt, PromptSource } from '../scoring/task.js';
 import { collect, type Collector } from './collect.js';
 import { episodeLine } from './episodes.js';
@@ -58,8 +58,7 @@ export class HeldOut<P extends Prompt, A extends Answer, H> {
 
   /**
    * Metrics: `validation/[<set>/]<sampling>/<mean|stderr|unscored>`, the mean of every score part, and `validation/<sampling>/cut_by_context`; after
-   * `measure/<term>/`, the same for every measure. `control/<control>/<sampling>/…` are the same of a control, where `drop` and `drop_stderr` are what it
-   * takes from the reward, compared prompt by prompt. Raises DataError for a measure that none of the held-out prompts has the inputs for.
+   * `measure/<term>/`, the same for every measure. Raises DataError for a measure that none of the held-out prompts has the inputs for.
    */
   async evaluate(iteration: number): Promise<Metrics> {
     const { samplings, task, group, show, record, longestAnswer } = this.deps;
@@ -78,9 +77,6 @@ export class HeldOut<P extends Prompt, A extends Answer, H> {
         episodes.push(...lines);
       }
       Object.assign(metrics, summariseOutcomes(`validation/${name}`, all));
-      for (const control of Object.keys(task.controls ?? {})) {
-        Object.assign(metrics, await this.#control(iteration, control, name, sampling, all));
-      }
       if (longestAnswer !== null) {
         metrics[`validation/${name}/cut_by_context`] = average(cutAnswers.map(Number));
       }
@@ -91,31 +87,6 @@ export class HeldOut<P extends Prompt, A extends Answer, H> {
       if (shown.length > 0) await show({ iteration, manner: Object.keys(samplings)[0] }, shown);
     }
     return metrics;
-  }
-
-  /** Answers to the prompts of a control, each with the random numbers of its prompt. They are scored, and not recorded one by one. */
-  async #control(
-    iteration: number,
-    control: string,
-    name: string,
-    sampling: H,
-    plain: readonly Outcome[],
-  ): Promise<Metrics> {
-    const controlled: Outcome[] = [];
-    for (const set of this.deps.task.controls?.[control] ?? []) {
-      const { outcomes } = await this.#evaluateSet(iteration, set, name, sampling, `${set.name}+${control}`);
-      controlled.push(...outcomes);
-    }
-    const drops = controlled.flatMap((outcome, i) => {
-      const [reward, before] = [rewardOf(outcome), rewardOf(plain[i])];
-      return reward === null || before === null ? [] : [before - reward];
-    });
-    const key = `control/${control}/${name}`;
-    return {
-      ...summariseOutcomes(key, controlled),
-      [`${key}/drop`]: average(drops),
-      [`${key}/drop_stderr`]: standardError(drops),
-    };
   }
 
   #requireMeasured(outcomes: readonly Outcome[]): void {
@@ -138,14 +109,7 @@ export class HeldOut<P extends Prompt, A extends Answer, H> {
     await task.dispose();
   }
 
-  /** Its episodes have the keys of a set named `keyed`. */
-  async #evaluateSet(
-    iteration: number,
-    set: PromptSource<P>,
-    name: string,
-    sampling: H,
-    keyed = set.name,
-  ): Promise<Evaluated> {
+  async #evaluateSet(iteration: number, set: PromptSource<P>, name: string, sampling: H): Promise<Evaluated> {
     const { validation, weights, chunk, group, longestAnswer } = this.deps;
     const count = Math.min(set.length, validation.prompts);
     const prompts = await Promise.all(Array.from({ length: count }, (_, i) => set.prompt(i)));
@@ -158,7 +122,7 @@ export class HeldOut<P extends Prompt, A extends Answer, H> {
         weights,
         chunk,
         random: (p) => new RandomStream(validation.seed, 'validation', set.name, p),
-        key: (prompt) => heldOutKey({ iteration, set: keyed, sampling: name, prompt }),
+        key: (prompt) => heldOutKey({ iteration, set: set.name, sampling: name, prompt }),
       },
       new Stopwatch(),
     );

@@ -5,7 +5,6 @@ import { CheckpointError } from '../core/errors.js';
 import { readPlainText } from '../core/plain_file.js';
 import type { CheckpointFiles } from '../models/files.js';
 import { TRAINER_FILE } from '../run/soundness.js';
-import type { SpreadState } from './by_spread.js';
 import { NEVER_VALIDATED, type StoppingState } from './early_stopping.js';
 import type { PromptHistory } from './prompt_history.js';
 
@@ -15,8 +14,6 @@ export interface TrainerState extends StoppingState {
   readonly optimizer_steps: number;
   /** Present if advantages compare with it. */
   readonly prompt_history?: PromptHistory;
-  /** Present if prompts are asked by their spread. */
-  readonly prompt_spread?: SpreadState;
   /** Mean square of an autoencoder's latents, if one is trained. */
   readonly latent_mean_square?: number;
 }
@@ -39,7 +36,6 @@ const trainerSchema = z.looseObject({
   flat_validations: counter.optional(),
   validated_iteration: counter.optional(),
   prompt_history: z.record(z.string(), z.array(z.number())).optional(),
-  prompt_spread: z.object({ next: counter, lacking: z.array(z.array(counter)) }).optional(),
   latent_mean_square: z.number().optional(),
 });
 

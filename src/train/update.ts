@@ -5,16 +5,7 @@ import { RandomStream } from '../core/random.js';
 import { learningRateAt, type ScheduleOptions } from '../engines/onnx/optimizer.js';
 import { shareOf } from '../group/peers.js';
 import { ruleOf, type LossSpec } from '../policies/losses/table.js';
-import type {
-  Advantages,
-  Answer,
-  AnsweredPrompt,
-  LearnReport,
-  Lesson,
-  Policy,
-  Statistics,
-  WeightsOf,
-} from '../policies/policy.js';
+import type { Answer, AnsweredPrompt, LearnReport, Lesson, Policy, Statistics, WeightsOf } from '../policies/policy.js';
 import type { GroupAdvantages } from './advantages.js';
 import { actionWeights, type Aggregation, type WholeIteration } from './aggregation.js';
 import { withAnswerRatios, type AnswerRatio } from './answer_ratio.js';
@@ -90,7 +81,7 @@ function answerRatio({
 
 /** A group that teaches something. */
 interface UsedGroup<P, A> extends AnsweredPrompt<P, A> {
-  readonly advantages: readonly (Advantages | null)[];
+  readonly advantages: readonly (number | null)[];
   /** 1 for actions that carry the loss, else 0; all 0 for an unscored episode. */
   readonly trained: readonly Float32Array[];
   readonly reference: readonly Statistics[] | null;
@@ -106,7 +97,7 @@ interface UsedGroup<P, A> extends AnsweredPrompt<P, A> {
 export async function update<P, A extends Answer>(
   iteration: number,
   groups: readonly AnsweredPrompt<P, A>[],
-  advantages: readonly GroupAdvantages<Advantages>[],
+  advantages: readonly GroupAdvantages[],
   updater: UpdateOptions<P, A>,
   watch: Stopwatch,
 ): Promise<Record<string, number>> {

@@ -149,7 +149,6 @@ function episodeOf(line: string): WireEpisode | null {
       Object.entries(objectOf(outcome['parts']) ?? {}).map(([name, value]) => [name, finite(value)]),
     ),
     finished: found['finished'] !== false,
-    original: found['original'] === true,
     thought: wordsOf(found['thought']),
     text: wordsOf(found['text']),
     expected: wordsOf(found['expected']),

@@ -31,7 +31,6 @@ const PANEL_KINDS: readonly PanelKind[] = [
   { title: 'held-out reward by set', unit: '', holds: /^validation\/[^/]+\/sampled\/mean$/, several: true },
   { title: 'held-out measures', unit: '', holds: /^validation\/(sampled|greedy)\/measure\/[^/]+\/mean$/, apart: true },
   { title: 'what answers add to the reward of the prompt itself', unit: '', holds: /^original\/gain$/ },
-  { title: 'what controls take from the held-out reward', unit: '', holds: /^control\/[^/]+\/(sampled|greedy)\/drop$/ },
   { title: 'loss', unit: '', holds: /^((policy|validation)\/)?loss$/ },
   { title: 'reward parts', unit: 'score', holds: /^reward\/(?!unscored\/)[^/]+\/(?!normalised$)[^/]+$/ },
   { title: 'reward parts, normalised', unit: 'from 0 to 1', holds: /^reward\/[^/]+\/normalised$/ },

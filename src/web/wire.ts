@@ -171,8 +171,6 @@ export interface WireEpisode {
   readonly reason: string | null;
   readonly parts: Readonly<Record<string, WireNumber>>;
   readonly finished: boolean;
-  /** Whether no policy gave it: it is what its group's answers were compared with besides. */
-  readonly original: boolean;
   readonly thought: string | null;
   /** The answer's words, if it has any. */
   readonly text: string | null;

@@ -42,7 +42,13 @@ const exam = (url: string, ...more: readonly string[]): string[] => [
 
 interface Printed {
   readonly folder: string;
-  readonly marks: { readonly findings: readonly { readonly name: string; readonly accused: boolean }[] };
+  readonly marks: {
+    readonly findings: readonly {
+      readonly name: string;
+      readonly accused: boolean;
+      readonly estimate: { readonly mean: number };
+    }[];
+  };
   readonly verdict: { readonly teaches: string };
   readonly judgements: { readonly count: number };
   readonly costs: ExamCosts;
@@ -180,11 +186,11 @@ describe('editrl judge exam', () => {
     expect(server.stats().requests).toBe(0);
   });
 
-  it("examines a config's whole reward: a sum of parts pays for copies", async () => {
+  it("examines a config's whole reward: a sum pays a copy of the source for its likeness", async () => {
     const { url } = await judge();
     const terms = [
-      { name: 'viescore', part: 'edit_success', weight: 0.5 },
-      { name: 'viescore', part: 'overedit', weight: 0.5 },
+      { name: 'viescore', weight: 0.2 },
+      { name: 'image_similarity', to: 'source', of: 'all', weight: 0.8 },
     ];
     const written = capture();
     const config = ['judge', 'exam', 'configs/sft_s__rl_s.jsonnet', '--with', 'configs/lib/tiny.libsonnet'];
@@ -192,8 +198,8 @@ describe('editrl judge exam', () => {
     const words = [...config, ...sets.flatMap((set) => ['--set', set]), '--cases', '21', '--json'];
     expect(await main([...words, '--out', join(folder, 'sum')])).toBe(0);
     const { marks, verdict } = JSON.parse(written.out) as Printed;
-    const accused = marks.findings.filter((finding) => finding.accused).map(({ name }) => name);
-    expect(accused).toEqual(['copies']);
-    expect(verdict.teaches).toBe('no');
+    const copies = marks.findings.find(({ name }) => name === 'copies');
+    expect(copies?.estimate.mean).toBeGreaterThan(0);
+    expect(verdict.teaches).toBe('yes');
   });
 });

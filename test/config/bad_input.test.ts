@@ -359,23 +359,8 @@ describe('a config that does not validate', () => {
       "configs/sft_s__rl_s.jsonnet: (--set) rollout.refill.rounds: found 0; allowed: a number >= 1
         editrl config schema lists every key with its meaning; editrl config show --origin prints what set each value."
     `);
-    expect(await withSets('data.sampling=by_spread', 'algorithm.advantage.scope=batch')).toMatchInlineSnapshot(`
-      "configs/sft_s__rl_s.jsonnet: (--set) data.sampling: found 'by_spread' with algorithm.advantage.scope 'batch', in which a group whose rewards are all equal teaches too; allowed: 'uniform', or scope 'group'
-        editrl config schema lists every key with its meaning; editrl config show --origin prints what set each value."
-    `);
-    expect(await textOf({ ...base, file: 'configs/sft_s.jsonnet', sets: ['data.sampling=by_spread'] }))
-      .toMatchInlineSnapshot(`
-      "configs/sft_s.jsonnet: (--set) data.sampling: found 'by_spread' with algorithm.type 'sft', which learns from labels and has no groups; allowed: 'uniform'
-        editrl config schema lists every key with its meaning; editrl config show --origin prints what set each value."
-    `);
-    const drawn = { file: 'configs/tiny_editor.jsonnet', overlays: [], env: {} };
-    expect(await textOf({ ...drawn, sets: ['data.sampling=by_spread'] })).toMatchInlineSnapshot(`
-      "configs/tiny_editor.jsonnet: (--set) data.sampling: unknown key; allowed: columns, dir, tiny, train, validation
-        editrl config schema lists every key with its meaning; editrl config show --origin prints what set each value."
-    `);
     for (const sets of [
       ['rollout.refill={"rounds":2}'],
-      ['rollout.refill={"rounds":2}', 'data.sampling=by_spread'],
       [steps, 'algorithm.surrogate=cispo', 'algorithm.clip_range_high=4'],
       [steps, 'algorithm.clip_range=0.2', 'algorithm.clip_range_high=0.28', 'algorithm.aggregation=dapo'],
       [steps, 'algorithm.ratio=answer', 'algorithm.clip_range=3e-4', 'algorithm.aggregation=answer'],

@@ -187,7 +187,6 @@ describe('reward.terms', () => {
       ['reward.terms.0.max_kb', 9, 'result'],
       ['reward.terms.1.name', 'viescore', 'result'],
       ['reward.terms.1.weight', 0.75, 'result'],
-      ['reward.terms.1.part', 'overall', 'result'],
     ]);
     expect([...knownPaths(schema)]).toEqual(expect.arrayContaining(['reward.terms[].weight', 'reward.terms[].max_kb']));
     const variants = JSON.stringify(jsonSchema());

@@ -89,7 +89,7 @@ describe.skipIf(!hasPython)("EARL's own trainer", () => {
   it('says all that it does not do, and where it is not', async () => {
     const place = newPlace();
     const asked = ['algorithm.clip_range=0.2', 'policy.lora={"rank":8,"alpha":16}', 'algorithm.minibatches=2'];
-    asked.push('algorithm.ratio=answer', 'policy.image_header=forced', 'data.sampling=by_spread', 'reward.max_judge_calls=100000000'); // prettier-ignore
+    asked.push('algorithm.ratio=answer', 'policy.image_header=forced', 'reward.max_judge_calls=100000000'); // prettier-ignore
     asked.push('reward.endpoint=["http://a:1","http://b:1"]');
     const { code, err } = await place.call([...RUN, ...asked.flatMap((set) => ['--set', set])], ENV);
     expect(code).toBe(1);
@@ -100,7 +100,6 @@ describe.skipIf(!hasPython)("EARL's own trainer", () => {
       'algorithm.minibatches: found 2',
       'algorithm.ratio: found "answer"',
       'policy.image_header: found "forced"',
-      'data.sampling: found "by_spread"',
       'reward.max_judge_calls: found 100000000',
       'reward.endpoint: found [',
     ]) {

@@ -27,15 +27,7 @@ describe('the questions that a run asks judges', () => {
     expect(await asked(['validation.greedy=false'])).toMatchObject({ evaluation: 512 });
   });
 
-  it('are counted once where terms share them, and more where a further term is recorded or measured', async () => {
-    const sumOf = (...parts: readonly string[]): string[] => {
-      const terms = parts.map((part) => ({ name: 'viescore', part, weight: 1 / parts.length }));
-      return ['reward.mode=null', `reward.terms=${JSON.stringify(terms)}`];
-    };
-    expect(await asked(sumOf('overall', 'edit_success', 'overedit', 'perceptual_quality'))).toMatchObject({
-      iteration: 512,
-    });
-    expect(await asked(sumOf('edit_success', 'overedit'))).toMatchObject({ iteration: 256, evaluation: 512 });
+  it('are more where a further term is recorded or measured', async () => {
     expect(await asked(['reward.also_compute=["ground_score"]'])).toMatchObject({ iteration: 768, evaluation: 1536 });
     expect(await asked(['validation.measure=ground_score'])).toMatchObject({ iteration: 512, evaluation: 1536 });
   });

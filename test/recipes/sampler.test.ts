@@ -57,22 +57,6 @@ describe('a sampler elsewhere', () => {
     expect(ahead({ ahead: 0, refill: { rounds: 1 } })).toEqual([]);
   });
 
-  it('does not ask by spread what is sampled ahead', () => {
-    const by = (ahead: number, sampling: string) =>
-      problems({
-        rollout: { engine: null, importance_cap: 2, refill: null, ahead },
-        policy: { trainer: { type: 'tinker' } },
-        data: { sampling },
-      });
-    expect(by(1, 'by_spread')).toEqual([
-      expect.stringMatching(
-        /^data.sampling: found 'by_spread' with rollout.ahead 1, .*; allowed: 'uniform', or rollout.ahead 0$/,
-      ),
-    ]);
-    expect(by(1, 'uniform')).toEqual([]);
-    expect(by(0, 'by_spread')).toEqual([]);
-  });
-
   it('has GPUs of its own', () => {
     const serve = { ...engine, base_url: null, serve: { devices: [0, 2] } };
     const on = (devices: readonly number[] | null) =>

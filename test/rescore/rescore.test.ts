@@ -178,19 +178,6 @@ describe('scoring a run again by the same reward', () => {
     expect(JSON.parse(readFileSync(paths.rescored('again').summary, 'utf8'))).toEqual(summary);
   });
 
-  it('tells of what no policy gave apart', async () => {
-    const file = paths.episodes(1);
-    const before = readFileSync(file, 'utf8');
-    writeFileSync(file, before.replaceAll(/"key":"1\/\d+\/3"/g, '$&,"original":true'));
-    const { rows } = await rescore(request({ name: 'originals' }));
-    writeFileSync(file, before);
-    expect(rows.slice(0, 3).map(({ set, iteration, episodes }) => [set, iteration, episodes])).toEqual([
-      ['training', 1, 9],
-      ['originals', 1, 3],
-      ['training', 2, 12],
-    ]);
-  });
-
   it('leaves the episodes of training out where it is asked to', async () => {
     const summary = await rescore(request({ heldOutOnly: true, name: 'held_out' }));
     expect(summary.rows.map(({ set }) => set)).toEqual(['s/sampled', 's/greedy']);
@@ -241,7 +228,7 @@ it('does not take for the same what another image tokenizer draws', async () => 
 
 describe('scoring a run again by another reward', () => {
   it('needs no judge where the other asks the same questions', async () => {
-    const terms = [{ name: 'viescore', weight: 1, part: 'overall' } as const];
+    const terms = [{ name: 'viescore', weight: 1 } as const];
     const summary = await rescore(request({ reward: changed({ mode: null, terms }), name: 'terms' }));
     expect(summary).toMatchObject({ reward: '1 viescore', recorded_reward: 'viescore', differ: 0 });
     expect(summary.judgements.missing).toBe(0);

@@ -28,10 +28,6 @@ function iteration(): IterationRecord<Prompt, Answer> {
       Prompt,
       Answer
     >['advantages'],
-    originals: {
-      outcomes: [[], [outcome]],
-      kept: [[], [{ key: '5/1/2', record: {}, edited: picture(7), truth: null }]],
-    },
     places: [null, { source: 1, index: 7 }],
     kept: prompts.map((_, at) =>
       [0, 1].map((i) => ({
@@ -56,7 +52,6 @@ describe('recorded episodes', () => {
       ['5/0/1', 'string', truth],
       ['5/1/0', 'string', null],
       ['5/1/1', 'string', null],
-      ['5/1/2', 'string', null],
     ]);
     expect(existsSync(paths.media(truth))).toBe(true);
   });
@@ -65,22 +60,13 @@ describe('recorded episodes', () => {
     const paths = new RunPaths(folder(), 'run');
     await recordEpisodes(paths, iteration(), false);
     const places = (readEpisodes(paths, 5) ?? []).map((line) => line['place']);
-    expect(places).toEqual([undefined, undefined, [1, 7], [1, 7], [1, 7]]);
-  });
-
-  it('say which of them no policy gave', async () => {
-    const paths = new RunPaths(folder(), 'run');
-    await recordEpisodes(paths, iteration(), false);
-    const lines = readEpisodes(paths, 5) ?? [];
-    expect(lines.map(({ original }) => original)).toEqual([undefined, undefined, undefined, undefined, true]);
-    expect(lines[4]).toMatchObject({ key: '5/1/2', advantage: null, log_prob: null, outcome: { value: 1 } });
+    expect(places).toEqual([undefined, undefined, [1, 7], [1, 7]]);
   });
 
   it('name none where pictures are not kept', async () => {
     const paths = new RunPaths(folder(), 'run');
     await recordEpisodes(paths, iteration(), false);
     expect(readEpisodes(paths, 5)?.map((line) => 'truth' in line || 'edited' in line)).toEqual([
-      false,
       false,
       false,
       false,
@@ -95,16 +81,12 @@ describe('episodes that are exchanged', () => {
     const found = await onRanks(2, async (group) => {
       const round = (name: string) => {
         const outcome: Outcome = { kind: 'unscored', reason: 'timeout', detail: `${name}${group.rank}`, parts: {} };
-        const originals = { rendered: [], outcomes: [[{ ...outcome, detail: `original ${outcome.detail}` }]] };
         const answers = [[`${name}${group.rank}`]];
-        return { answers, rendered: [], outcomes: [[outcome]], measured: [[name]], originals };
+        return { answers, rendered: [], outcomes: [[outcome]], measured: [[name]] };
       };
       return gatherEpisodes(group, [round('a'), round('b')], false, (answer) => answer);
     });
-    for (const { answers, outcomes, originals } of found) {
-      expect(originals.outcomes.flat().map((one) => 'detail' in one && one.detail)).toEqual(
-        answers.flat().map((name) => `original ${name}`),
-      );
+    for (const { answers, outcomes } of found) {
       expect(answers.flat()).toEqual(['a0', 'a1', 'b0', 'b1']);
       expect(outcomes.flat().map((one) => 'detail' in one && one.detail)).toEqual(answers.flat());
     }
@@ -114,13 +96,7 @@ describe('episodes that are exchanged', () => {
   it('are whole where they were sampled, and in outline elsewhere', async () => {
     const whole = [{ pictures: 'of 0' }, { pictures: 'of 1' }];
     const found = await onRanks(2, async (group) => {
-      const own = {
-        answers: [[whole[group.rank]]],
-        rendered: [],
-        outcomes: [],
-        measured: [],
-        originals: { rendered: [], outcomes: [] },
-      };
+      const own = { answers: [[whole[group.rank]]], rendered: [], outcomes: [], measured: [] };
       return (await gatherEpisodes(group, [own], false, () => ({ pictures: '' }))).answers;
     });
     expect(found).toEqual([

@@ -87,34 +87,6 @@ describe('held-out evaluation', () => {
     }
   });
 
-  it('compares the prompts of a control with the prompts themselves, one by one', async () => {
-    const byNumber = [scored(6), unscored, zero, scored(3)];
-    const controlled = [scored(5), scored(9), zero, unscored];
-    const lines: object[] = [];
-    const made = make(
-      scorerOf((key) => {
-        const at = Number(key.split('/').at(-1));
-        return key.includes('/s+mirrored/') ? controlled[at] : byNumber[at];
-      }),
-      {},
-      { recordHeldOut: (_iteration, episodes) => void lines.push(...episodes) },
-    );
-    const { task } = made;
-    Object.assign(task, { controls: { mirrored: task.validation } });
-    const metrics = await made.heldOut.evaluate(7);
-    for (const manner of ['sampled', 'greedy']) {
-      const of = (name: string) => metrics[`control/mirrored/${manner}/${name}`];
-      expect(of('mean')).toBeCloseTo(14 / 3, 12);
-      expect(of('unscored')).toBe(1);
-      // 6 - 5 and 0 - 0: mean 0.5, population variance 0.25.
-      expect(of('drop')).toBeCloseTo(0.5, 12);
-      expect(of('drop_stderr')).toBeCloseTo(0.5, 12);
-      expect(metrics[`validation/${manner}/mean`]).toBeCloseTo(3, 12);
-    }
-    // One line for each prompt and manner: answers to controls are not among them.
-    expect(lines).toHaveLength(8);
-  });
-
   it('refuses a measure that no held-out prompt has what it needs for', async () => {
     const made = make(
       scorerOf(() => scored(1)),

@@ -35,8 +35,6 @@ export interface SmallTraining {
 }
 
 export interface SmallTrainingMore extends Partial<Pick<Deps, 'hackAlarms' | 'aheadUntil'>> {
-  /** How many originals each group has besides; none of them can be decoded. */
-  readonly originals?: number;
   /** What trains in place of the policy, which it may be given to. */
   readonly through?: (policy: TokenPolicy<Emu3Prompt>) => LanguagePolicy<Emu3Prompt>;
   readonly recordHeldOut?: HeldOutDeps<EditPrompt, TokenAnswer, TokenSampling>['record'];
@@ -46,7 +44,7 @@ export function smallTraining(
   settings: ImageEditSettings,
   scorer: Scorer,
   group: ProcessGroup = soloGroup(),
-  { recordHeldOut = () => {}, through = (policy) => policy, originals = 0, ...more }: SmallTrainingMore = {},
+  { recordHeldOut = () => {}, through = (policy) => policy, ...more }: SmallTrainingMore = {},
 ): SmallTraining {
   const { algorithm, rollout, reward, seed, validation, track } = settings;
   if (algorithm.type !== 'grpo') throw new InternalError('GRPO of a supervised config');
@@ -55,8 +53,6 @@ export function smallTraining(
   const records: IterationRecord<EditPrompt, TokenAnswer>[] = [];
   const alarms: string[] = [];
   const shown: (readonly ContactSheetRow[])[] = [];
-  const original = { ids: new Int32Array(0), logProbs: new Float32Array(0), finished: true };
-  if (originals > 0) Object.assign(task, { original: () => original });
   const collector: Collector<EditPrompt, TokenAnswer, TokenSampling> = { task, policy: through(policy), scorer, group };
   const heldOut = new HeldOut({
     ...collector,
@@ -72,8 +68,7 @@ export function smallTraining(
     ...collector,
     heldOut,
     algorithm,
-    rollout: { ...rollout, originals },
-    sampling: settings.data.sampling,
+    rollout,
     reward,
     seed,
     how: () => samplingOf(settings),

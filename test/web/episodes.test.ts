@@ -60,14 +60,6 @@ describe('episodes', () => {
     expect(keys(paths, { order: 'disadvantage' })[0]).toBe('4/0/0');
   });
 
-  it('say which of them no policy gave', async () => {
-    const paths = await run(4);
-    const text = readFileSync(paths.episodes(4), 'utf8');
-    writeFileSync(paths.episodes(4), text.replace('"key":"4/0/2"', '"key":"4/0/2","original":true'));
-    const told = episodesOf(paths, request).episodes.filter(({ original }) => original);
-    expect(told.map(({ key }) => key)).toEqual(['4/0/2']);
-  });
-
   it('leave out lines that are none, and count them', async () => {
     const paths = await run(4);
     appendFileSync(paths.episodes(4), '{"key":"x"}\nnull\n{"half');

@@ -30,7 +30,7 @@ const schema = z.strictObject({
   validation: withMeasure(flowValidation),
   algorithm: flowMatchingAlgorithm,
   prompt: seeingPrompt,
-  data: section(picturedData.description ?? '', picturedData.omit({ sampling: true })),
+  data: picturedData,
   reader: section(
     'The frozen vision-language model whose hidden states the edit is told by.',
     z.strictObject({

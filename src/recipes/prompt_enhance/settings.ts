@@ -6,14 +6,13 @@ import { wordsAlgorithm } from '../../schema/algorithm.js';
 import { rowData } from '../../schema/data.js';
 import { imageEnvironment } from '../../schema/image_model.js';
 import type { ModelReference } from '../../schema/model.js';
-import { count, idleWhere, positive, positiveInteger, result, section } from '../../schema/mark.js';
+import { idleWhere, positive, positiveInteger, result, section } from '../../schema/mark.js';
 import { taskField, trainedFields } from '../../schema/run.js';
 import { textPolicyWith, textPrompt } from '../../schema/token_policy.js';
 import { rollout, validation } from '../../schema/training.js';
 import { frozenFlowPart } from '../flow_model.js';
 import { preset } from '../preset.js';
 import { noSource } from '../reward_rules.js';
-import { problemUnless, whenSet, type PartialSettings, type Problem } from '../rules.js';
 import { columnsOf, textParts } from '../text_answers/settings.js';
 import { isSupervised } from '../training_rules.js';
 
@@ -51,11 +50,6 @@ const schema = z.strictObject({
             "Whether all pictures of a prompt begin with the same noise, which follows from the prompt: they then differ by the words alone. false: each of an iteration's answers to it has its own.",
             z.boolean().default(true),
           ),
-          originals: result(
-            "How many members each group has besides generations_per_sample answers that are the prompt in the user's own words: a rewrite is then paid for a better picture than theirs (PromptRL: arXiv 2602.01382). They count in the mean and the deviation that answers are compared with, and nothing is learnt from them.",
-            count.default(0),
-            { absent: 0 },
-          ),
         })
         .prefault({}),
     ),
@@ -89,22 +83,10 @@ export const promptEnhance = preset<PromptEnhanceSettings>({
   parts: [
     // The reward needs the user's own words, whichever columns the template reads.
     ...textParts((settings) => [...new Set([...columnsOf(settings), settings.data.columns.prompt])]),
-    { rules: [noSource, originalsWithin] },
+    { rules: [noSource] },
     frozenFlowPart(['vae', 'text_encoder']),
   ],
 });
-
-/** The words of a prompt say nothing of the answers to another one. */
-function originalsWithin({ algorithm, rollout: answered }: PartialSettings<PromptEnhanceSettings>): readonly Problem[] {
-  if (algorithm?.type !== 'grpo') return [];
-  return whenSet([answered?.originals, algorithm.advantage?.scope], (originals, scope) =>
-    problemUnless(
-      originals === 0 || scope === 'group',
-      'rollout.originals',
-      `found ${originals} with algorithm.advantage.scope '${scope}', which compares answers with those to other prompts or in other iterations; allowed: 0, or scope 'group'`,
-    ),
-  );
-}
 
 /** Default instructions and answer settings of a model. */
 export function defaultEnhancing(

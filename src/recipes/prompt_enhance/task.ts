@@ -60,23 +60,10 @@ export class EnhanceTask implements Task<TextPrompt, TokenAnswer> {
     return this.#asked(await this.words.prompt(position));
   }
 
-  original(): TokenAnswer {
-    return { ids: new Int32Array(0), logProbs: new Float32Array(0), finished: true };
-  }
-
   /** Makes a chunk's pictures together. */
   async render(chunk: readonly Answers<TextPrompt, TokenAnswer>[]): Promise<Rendered[][]> {
-    const written = (await this.words.render(chunk)).map((group, p) =>
-      group.map((rendered, g) => (isOriginal(chunk[p].answers[g]) ? unwritten(rendered) : rendered)),
-    );
-    const rewritten = written.map((group, p) =>
-      group.map(({ item, thought }, g) =>
-        // The user's own words are painted as they are, whatever of them looks like a preamble.
-        isOriginal(chunk[p].answers[g])
-          ? { prompt: item.instruction, stripped: [] }
-          : rewriteOf(item.answer ?? '', thought),
-      ),
-    );
+    const written = await this.words.render(chunk);
+    const rewritten = written.map((group) => group.map(({ item, thought }) => rewriteOf(item.answer ?? '', thought)));
     const made = await this.images.generate(
       chunk.flatMap(({ prompt, keys }, p) =>
         keys.map((key, g) => ({ key, prompt: rewritten[p][g].prompt, seed: this.seedOf(prompt, g) })),
@@ -124,16 +111,6 @@ export class EnhanceTask implements Task<TextPrompt, TokenAnswer> {
     const { seed, rollout } = this.settings;
     return new RandomStream(seed, 'picture', id, rollout.same_latent ? 0 : answer).integer(SEEDS);
   }
-}
-
-/** Whether an answer is the user's own words: one of a policy that has ended has at least the token that ends it. */
-const isOriginal = ({ ids, finished }: TokenAnswer): boolean => finished && ids.length === 0;
-
-/** An original as it is recorded: without the prescribed beginning of answers, and without thoughts. */
-function unwritten({ item, caption, record }: Rendered): Rendered {
-  const { expected, tokens } = record;
-  const label = expected === undefined ? {} : { expected };
-  return { item, caption, record: { text: item.instruction, ...label, tokens } };
 }
 
 /** The user's last words in a row. Raises DataError, naming `where`, for a row without the prompt column or with another form. */

@@ -2,8 +2,7 @@
 import { availableParallelism } from 'node:os';
 import { LRUCache } from 'lru-cache';
 import pLimit from 'p-limit';
-import { encodePng, sha256, shrinkImage, type RgbImage } from '../../core/image.js';
-import { RandomStream } from '../../core/random.js';
+import { encodePng, shrinkImage, type RgbImage } from '../../core/image.js';
 import { clipOf, type UsualSampling, type VideoQuestion } from '../../data/conversations.js';
 import { readFitted } from '../../data/pictures.js';
 import { withPictures, withStills, type MarkedPictureTokens } from '../../models/pictures/placeholders.js';
@@ -18,26 +17,6 @@ const SHOWN_SIDE = 160;
 
 /** As one video, or each frame as an image of its own. */
 export type ShownAs = VideoActionsSettings['data']['frames']['as'];
-
-/** The order in which a clip's frames are shown. */
-export type FrameOrder = (frames: readonly RgbImage[]) => readonly RgbImage[];
-
-/** A random order that follows from the seed and the frames, and looks different from their own wherever any order does. */
-export function shuffledFrames(seed: number): FrameOrder {
-  return (frames) => {
-    if (frames.every((frame) => isSame(frame, frames[0]))) return frames;
-    const random = new RandomStream(seed, 'frames', sha256(Buffer.concat(frames.map(({ data }) => data))));
-    const own = frames.map((_, at) => at);
-    for (;;) {
-      const order = random.shuffled(own);
-      if (order.some((at, i) => !isSame(frames[at], frames[i]))) return order.map((at) => frames[at]);
-    }
-  };
-}
-
-function isSame(a: RgbImage, b: RgbImage): boolean {
-  return Buffer.compare(a.data, b.data) === 0;
-}
 
 /** Raises DataError for videos that cannot be read or sampled, or do not go with their words; EngineError where ffmpeg is not installed. */
 export class VideoSight implements QuestionPictures {
@@ -58,7 +37,6 @@ export class VideoSight implements QuestionPictures {
     private readonly usual: UsualSampling,
     /** What the frames of a clip are shown as. */
     private readonly as: ShownAs,
-    private readonly order: FrameOrder = (frames) => frames,
   ) {}
 
   mostTokens({ questions }: VideoSource, index: number): number {
@@ -122,8 +100,7 @@ export class VideoSight implements QuestionPictures {
     const pictures: Picture[] = [];
     for (const { type } of question.turns.flatMap(({ parts }) => parts)) {
       if (type === 'video') {
-        const { frames: inOrder, seconds } = await clipOf(question, this.usual, where);
-        const frames = this.order(inOrder);
+        const { frames, seconds } = await clipOf(question, this.usual, where);
         if (this.as === 'images') pictures.push(...(await this.processor.stills(frames, where)));
         else pictures.push(await this.processor.video(frames, seconds / frames.length, where));
       } else if (type === 'image') {

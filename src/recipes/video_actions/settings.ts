@@ -4,7 +4,7 @@ import { wordsReward } from '../../rewards/schema/reward.js';
 import { withMeasure } from '../../rewards/score/settings.js';
 import { wordsAlgorithm } from '../../schema/algorithm.js';
 import { questionData } from '../../schema/seen_data.js';
-import { idleWhere, result, section } from '../../schema/mark.js';
+import { idleWhere } from '../../schema/mark.js';
 import { taskField, trainedFields } from '../../schema/run.js';
 import { seeingPolicy, seeingPrompt } from '../../schema/token_policy.js';
 import { rollout, validation } from '../../schema/training.js';
@@ -18,21 +18,7 @@ import { ownWords, seeingWordsPart, turnsNeedChat } from '../words_policy.js';
 const schema = z.strictObject({
   ...trainedFields,
   ...taskField('video_actions'),
-  validation: withMeasure(
-    section(
-      validation.description ?? '',
-      validation
-        .unwrap()
-        .extend({
-          shuffled_frames: result(
-            'Also ask every held-out question with the frames of its video in a random order; what that takes from the reward says whether the policy looks at the order (control/shuffled_frames/<sampling>/drop). Held-out evaluation takes twice as long.',
-            z.boolean().default(false),
-            { absent: false },
-          ),
-        })
-        .prefault({}),
-    ),
-  ),
+  validation: withMeasure(validation),
   algorithm: wordsAlgorithm,
   rollout: idleWhere(isSupervised, rollout),
   policy: seeingPolicy,

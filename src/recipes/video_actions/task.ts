@@ -10,7 +10,7 @@ import { WordsTask } from '../open_words_task.js';
 import { seenWords } from '../open_seen_words.js';
 import { askedSource, type VideoSource } from './questions.js';
 import type { VideoActionsSettings } from './settings.js';
-import { shuffledFrames, VideoSight } from './question_pictures.js';
+import { VideoSight } from './question_pictures.js';
 
 /** The task, and how its policy sees. */
 export interface VideoTask {
@@ -58,10 +58,6 @@ export async function openVideoTask(settings: VideoActionsSettings, resolveRun: 
   const usual = { minFrames: min, maxFrames: max, interval };
   const { processor, tokens } = seeing;
   const sight = new VideoSight(processor, tokens, usual, as);
-  const { shuffled_frames, seed } = settings.validation;
-  const controlSights = shuffled_frames
-    ? { shuffled_frames: new VideoSight(processor, tokens, usual, as, shuffledFrames(seed)) }
-    : {};
-  const task = await WordsTask.open(settings, { words, data: datasets, sight, controlSights });
+  const task = await WordsTask.open(settings, { words, data: datasets, sight });
   return { task, seeing };
 }

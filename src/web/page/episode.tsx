@@ -29,7 +29,7 @@ export function Episode({
   readonly promptHref: string | null;
 }): JSX.Element {
   const [asked, setAsked] = useState(false);
-  const { key, instruction, outcome, score, advantage, reason, finished, original } = episode;
+  const { key, instruction, outcome, score, advantage, reason, finished } = episode;
   const pictures = (['source', 'edited', 'truth'] as const).flatMap((kind) => {
     const name = episode[kind];
     return name === null ? [] : [{ kind, path: address(`/api/picture/${name}`, { run: id }) }];
@@ -41,9 +41,6 @@ export function Episode({
         <span class={`outcome outcome-${outcome}`}>{OUTCOMES[outcome]}</span>
         {advantage !== null && <span title="within its group">advantage {showNumber(advantage)}</span>}
         {!finished && <span class="outcome outcome-zero_by_rule">did not stop</span>}
-        {original && (
-          <span title="No policy wrote it: the answers of its group are compared with it, too.">as asked</span>
-        )}
         <span class="quiet mono key">{visible(key)}</span>
       </p>
       {pictures.length > 0 && (

@@ -190,10 +190,10 @@ describe('a measure', () => {
 
   it('is that of every cell, with its fields, and of no parent; it decides no result', async () => {
     const [plain, measured] = [await load(tiny('')), await load(tiny("measure: 'viescore'"))];
-    expect(measured.measure).toEqual([{ name: 'viescore', part: 'overall' }]);
+    expect(measured.measure).toEqual([{ name: 'viescore' }]);
     expect(plain.measure).toEqual([]);
     for (const [i, { config }] of measured.cells.entries()) {
-      expect(getPath(config.settings, 'validation.measure')).toEqual([{ name: 'viescore', part: 'overall' }]);
+      expect(getPath(config.settings, 'validation.measure')).toEqual([{ name: 'viescore' }]);
       expect(config.resultHash).toBe(plain.cells[i].config.resultHash);
     }
     for (const { config } of measured.parents) expect(getPath(config.settings, 'validation.measure') ?? []).toEqual([]);

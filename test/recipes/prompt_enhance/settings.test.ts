@@ -34,21 +34,6 @@ describe('rewritten prompts', () => {
     expect(problemsOf({ reward: { also_compute: ['prompt_quality'] } })).toEqual([]);
   });
 
-  it("are compared with the user's own words within their group", () => {
-    expect(smallSettings().rollout.originals).toBe(0);
-    expect(problemsOf({ rollout: { originals: 2 } })).toEqual([]);
-    for (const scope of ['batch', 'prompt_history']) {
-      const algorithm = { type: 'grpo', advantage: { scope } };
-      expect(problemsOf({ rollout: { originals: 1 }, algorithm })).toEqual([
-        expect.stringMatching(
-          `^rollout.originals: found 1 with algorithm.advantage.scope '${scope}', .*; allowed: 0, or scope 'group'$`,
-        ),
-      ]);
-      expect(problemsOf({ rollout: { originals: 0 }, algorithm })).toEqual([]);
-    }
-    expect(problemsOf({ rollout: { originals: -1 } })).toEqual([expect.stringMatching(/^rollout.originals: found -1/)]);
-  });
-
   it("need the user's own words in the rows, whatever a template reads", () => {
     const settings = smallSettings({ prompt: { template: '{words} is' }, data: { train: [{ path: 'a.jsonl' }] } });
     const rows = recipeOf(settings)

@@ -124,38 +124,6 @@ describe('answers as prompts of an image model', () => {
     expect(await seeds({ seed: 6 })).not.toEqual(same);
   });
 
-  it("are the user's own words where no policy wrote them, in a run and in its records", async () => {
-    const painter = new Painter();
-    const thinks = { prompt: { template: '{prompt} means red' }, policy: { thinking: { open: 'red', close: 'blue' } } };
-    const task = await open(painter, thinks);
-    const [prompt, quoted] = [await task.validation[0].prompt(0), await task.validation[0].prompt(1)];
-    const asked = { ...quoted, instruction: 'Sure! "a cobalt tile"' };
-    const answers = [await answerOf(task, 'a red cross'), task.original(), task.original()];
-    const names = ['1/0/0', '1/0/1', '1/0/2'];
-    const [[, one, other], [odd]] = await task.render([
-      { prompt, answers, keys: names },
-      { prompt: asked, answers: [task.original()], keys: ['1/1/1'] },
-    ]);
-    expect(painter.asked.map(({ prompt: words }) => words).slice(1)).toEqual([
-      'a crimson crux',
-      'a crimson crux',
-      'Sure! "a cobalt tile"',
-    ]);
-    // The noise of the pictures that they are compared with.
-    expect(new Set(painter.asked.slice(0, 3).map(({ seed }) => seed)).size).toBe(1);
-    expect(one.item).toMatchObject({ key: '1/0/1', answer: 'a crimson crux', finished: true });
-    expect(one.thought).toBeUndefined();
-    expect(one.record).toEqual({ text: 'a crimson crux', answer: 'a crimson crux', stripped: [], tokens: [] });
-    expect(odd.record).toMatchObject({ answer: 'Sure! "a cobalt tile"', stripped: [] });
-    expect(other.item).toMatchObject({ answer: 'a crimson crux' });
-    const episode = { key: '1/0/1', sample: prompt.id, instruction: prompt.instruction, finished: true, tokens: [] };
-    const outcome = { kind: 'scored', value: 1, normalised: 1, parts: {} } as const;
-    const again = task.reread({ ...episode, outcome, original: true });
-    const [[redrawn]] = await task.render([{ prompt, answers: [again], keys: ['1/0/1'] }]);
-    expect(redrawn.record).toEqual(one.record);
-    expect(painter.asked.at(-1)).toEqual(painter.asked[1]);
-  });
-
   it('are of prompts in which the user says something', async () => {
     const task = await open(new Painter());
     expect(() => checkPrompts(task.settings, task.words.asked)).not.toThrow();

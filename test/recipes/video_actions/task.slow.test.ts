@@ -99,29 +99,6 @@ describe.skipIf(!hasFfmpeg)('the task of video_actions (skipped without ffmpeg)'
     expect(await stills.sourcePng?.()).toEqual(await clip.sourcePng?.());
   });
 
-  it('shows the frames of held-out clips in another order for its control, always the same', async () => {
-    expect((await open()).task.controls).toEqual({});
-    const shuffled = { validation: { shuffled_frames: true } };
-    const { task } = await open(shuffled);
-    const [set] = task.controls['shuffled_frames'];
-    expect(set).toMatchObject({ name: 'clips', length: 3 });
-    for (const index of [0, 1, 2]) {
-      const [plainly, control] = [await task.validation[0].prompt(index), await set.prompt(index)];
-      expect({ ...control, tokens: control.tokens.ids, sourcePng: null }).toEqual({
-        ...{ ...plainly, tokens: plainly.tokens.ids, sourcePng: null },
-      });
-      const frames = ({ tokens }: typeof control) => (tokens.pictures ?? []).flatMap((picture) => picture.frames);
-      const sorted = (prompt: typeof control) =>
-        frames(prompt)
-          .map(({ data }) => data.join())
-          .sort();
-      expect(new Set(sorted(control))).toEqual(new Set(sorted(plainly)));
-      expect(frames(control)).not.toEqual(frames(plainly));
-      const again = await (await open(shuffled)).task.controls['shuffled_frames'][0].prompt(index);
-      expect(frames(again)).toEqual(frames(control));
-    }
-  });
-
   it('opens a clip once, so that what is made of it is kept', async () => {
     const { task } = await open();
     const [one, again] = [await task.validation[0].prompt(1), await task.validation[0].prompt(1)];

@@ -4,11 +4,6 @@ import { viescore } from '../../../src/rewards/terms/viescore.js';
 import { termContract } from './term_contract.js';
 import { tableJudge, testServices } from './term_services.js';
 
-for (const kind of [groundScore, qualityAndGround]) {
+for (const kind of [groundScore, qualityAndGround, viescore]) {
   termContract(kind.name, () => kind.create({}, testServices(tableJudge())));
-}
-for (const part of ['overall', 'edit_success', 'overedit', 'semantic_consistency', 'perceptual_quality'] as const) {
-  termContract(part === 'overall' ? 'viescore' : `viescore_${part}`, () =>
-    viescore.create({ part }, testServices(tableJudge())),
-  );
 }
