@@ -253,8 +253,10 @@ export async function checkJudge(url: string, model: string, context: JudgeCheck
     });
   try {
     const listed = await ask('it did not answer in time', silent, async () =>
-      withRoom(readListing(await client.get('/models', { signal }), model, names), context.replyTokens),
+      readListing(await client.get('/models', { signal }), model, names),
     );
+    const short = withoutRoom(listed, context.replyTokens);
+    if (short !== null) return short;
     switch (probe) {
       case 'completion':
         if (listed.state === 'ready') return withEarlierNotes(`it lists '${model}', but`, await completes(listed));
@@ -285,15 +287,14 @@ const silent = 'The server takes connections, but answers nothing: read its log,
 const hangs =
   'The server is up, but its engine does not answer: wake it if it sleeps (vLLM: POST /wake_up), else read its log and restart it.';
 
-/** A listed judge whose context cannot hold its longest reply is wrong. */
-function withRoom(listed: JudgeCheck, replyTokens: number | undefined): JudgeCheck {
+/** What is wrong with a listed judge whose context cannot hold its longest reply; null if it can, as far as known. */
+function withoutRoom(listed: JudgeCheck, replyTokens = 0): JudgeCheck | null {
   const most = listed.state === 'ready' ? listed.maxModelLen : null;
-  if (most === null || replyTokens === undefined || replyTokens < most) return listed;
+  if (most === null || replyTokens < most) return null;
   return {
     state: 'wrong',
     found: `its context has ${most} tokens (max_model_len), and a reply may take ${replyTokens}, which leaves none for the question`,
     next: 'Serve the model with a longer context (vllm serve ... --max-model-len), or lower max_reply_tokens of the reward.',
-    models: listed.models ?? [],
   };
 }
 

@@ -164,6 +164,9 @@ export function serverContract(kind: ServerKind): void {
       if (length > 32_768) await looking;
       else {
         await expect(looking).rejects.toThrow(`its context has ${length} tokens`);
+        for (const options of [{ alias: true }, { probe: 'listing' as const }]) {
+          await expect(ready({ replyTokens: 32_768, ...options })).rejects.toThrow(`its context has ${length} tokens`);
+        }
         expect(stub.requests).toHaveLength(0);
       }
     });
