@@ -243,8 +243,7 @@ export class WandbForwarder {
 
   #mediaOf(iteration: number): Media {
     const { paths, episodes } = this.options;
-    const { entity, project, run = paths.runName, created_at } = this.#cursor;
-    return mediaOf(paths, iteration, episodes, [entity, project, run, created_at]);
+    return mediaOf(paths, iteration, episodes);
   }
 
   #historyLine({ index, iteration, metrics, mark }: Row, { values }: Media): string {

@@ -2,7 +2,6 @@
 import pLimit from 'p-limit';
 import { sleep, type Clock } from '../../core/clock.js';
 import type { Say } from '../say.js';
-import { saveArtifact, type TableArtifact } from './artifacts.js';
 import { WandbRefusedError, headersOf, type WandbClient } from './client.js';
 import type { Media } from './media.js';
 import type { MediaFile, UploadTarget } from './upload_types.js';
@@ -21,7 +20,6 @@ interface QueuedUpload {
   /** Null for files of the run as a whole. */
   readonly iteration: number | null;
   readonly files: readonly MediaFile[];
-  readonly artifacts: readonly TableArtifact[];
 }
 
 export class Uploads {
@@ -32,7 +30,6 @@ export class Uploads {
   #through: number | null = null;
   #stopped = false;
   #refused = false;
-  #artifactsRefused = false;
 
   constructor(
     private readonly client: WandbClient,
@@ -42,16 +39,16 @@ export class Uploads {
   ) {}
 
   /** Call with iterations in order, including those without files. */
-  add(iteration: number, { files, artifacts }: Pick<Media, 'files' | 'artifacts'>): void {
+  add(iteration: number, { files }: Pick<Media, 'files'>): void {
     // A run that went back does its iterations again.
     if (this.#through !== null && iteration <= this.#through) this.#through = iteration - 1;
     if (this.#queue.length === 0 && files.length === 0) this.#through = iteration;
-    else this.#queue.push({ iteration, files, artifacts });
+    else this.#queue.push({ iteration, files });
   }
 
   /** Files of the run as a whole, behind those that wait. */
   addOfRun(files: readonly MediaFile[]): void {
-    this.#queue.push({ iteration: null, files, artifacts: [] });
+    this.#queue.push({ iteration: null, files });
   }
 
   /** Names of files uploaded since the last call, and the iteration up to which everything is uploaded; null before the first. */
@@ -73,7 +70,6 @@ export class Uploads {
         continue;
       }
       await this.#upload(next.files);
-      for (const artifact of next.artifacts) await this.#save(artifact);
       this.#queue.shift();
       this.#through = next.iteration ?? this.#through;
     }
@@ -98,20 +94,6 @@ export class Uploads {
         `${error.toText()}\n  Files, images and tables stay in the run directory; metrics are forwarded all the same.`,
         'warn',
       );
-    }
-  }
-
-  /** Raises as `run` does. */
-  async #save(artifact: TableArtifact): Promise<void> {
-    if (this.#artifactsRefused) return;
-    const save = (): Promise<void> => saveArtifact(this.client, this.target, artifact);
-    try {
-      // A signed address is valid for a limited time.
-      await save().catch((error: unknown) => (isForbidden(error) ? save() : Promise.reject(error as Error)));
-    } catch (error) {
-      if (!(error instanceof WandbRefusedError)) throw error;
-      this.#artifactsRefused = true;
-      this.say(`${error.toText()}\n  Tables are there as files, without their pictures.`, 'warn');
     }
   }
 

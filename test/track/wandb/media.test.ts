@@ -13,7 +13,7 @@ function shown(most: number): string[] {
     outcome: { kind: 'scored', value: 1, normalised: 1, parts: {} },
   }));
   run.episodes(1, episodes);
-  const { files } = mediaOf(run.paths, 1, most, []);
+  const { files } = mediaOf(run.paths, 1, most);
   return files.flatMap(
     ({ read }) =>
       Buffer.from(read() ?? [])

@@ -5,7 +5,6 @@
  */
 import { createHash } from 'node:crypto';
 import type { IncomingMessage, ServerResponse } from 'node:http';
-import { ARTIFACTS, StubArtifacts } from './stub_artifacts.js';
 import { send, StubServer } from '../../support/stub_server.js';
 
 export const KEY = 'a'.repeat(36) + 'beef';
@@ -44,7 +43,6 @@ export class StubWandb extends StubServer<StubCall, Lost> {
   readonly runs = new Map<string, StubRun>();
   /** What a client did against the protocol. */
   readonly wrong: string[] = [];
-  readonly artifacts = new StubArtifacts(this.wrong);
   /** Whether a line may be replaced by another one, as after a run that went back. */
   mayChange = false;
   stopped = false;
@@ -124,11 +122,6 @@ export class StubWandb extends StubServer<StubCall, Lost> {
         return { body: { data: { model: { bucket: this.#bucket(path) } } } };
       case 'UpsertBucket':
         return this.#upsert(path, variables, headers['user-agent'] === 'editrl');
-      case 'CreateArtifact':
-      case 'CreateArtifactManifest':
-      case 'CreateArtifactFiles':
-      case 'CommitArtifact':
-        return { body: { data: this.artifacts.answer(operation, variables, `${this.url}/storage/`) } };
       case 'CreateRunFiles': {
         const names = variables['files'] as string[];
         const files = names.map((name) => ({
@@ -248,7 +241,6 @@ export class StubWandb extends StubServer<StubCall, Lost> {
     if (headers['x-signed'] !== 'yes') this.wrong.push('an upload without its headers');
     if (headers['content-type'] !== undefined) this.wrong.push('an upload with a content type');
     if (Number(headers['content-length']) !== bytes.length) this.wrong.push('an upload without its length');
-    if (place.startsWith(ARTIFACTS)) return { body: this.artifacts.put(place, name, bytes) };
     if (method !== 'PUT' || run === undefined) return { status: 400, body: {} };
     run.uploads.set(name, bytes);
     return { body: {} };

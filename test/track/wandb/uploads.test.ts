@@ -10,7 +10,7 @@ it('takes an iteration that a run does again for one that is not uploaded yet', 
   const picture = { name: 'a.png', read: () => null };
   for (const iteration of [1, 2, 3]) uploads.add(iteration, NO_MEDIA);
   expect(uploads.taken().through).toBe(3);
-  uploads.add(2, { files: [picture], artifacts: [] });
+  uploads.add(2, { files: [picture] });
   expect(uploads.taken().through).toBe(1);
   // What comes after it waits for it.
   uploads.add(3, NO_MEDIA);
