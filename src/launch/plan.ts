@@ -128,7 +128,7 @@ function atOnce(experiment: Experiment, devices: Devices, freeBytes: number): Ti
   const matrix = { name: experiment.name, cells: among(cells), parents: among(parents) };
   // A run on the CPU may have the shape of one on GPUs that it starts from.
   const jobs = sizeJobs(planJobs(matrix, devices), devices, [...experiment.cells, ...experiment.parents]);
-  return roomFor({ jobs, devices, allowed: [], maxParallel: null, freeBytes, world: runFolders }).tight;
+  return roomFor({ jobs, devices, maxParallel: null, freeBytes, world: runFolders }).tight;
 }
 
 interface FolderState {

@@ -28,11 +28,15 @@ const SAID = 2 ** 26;
 const LESS_CACHED =
   'decode fewer answers at once (rollout.chunk_groups), make them shorter (rollout.max_response_tokens), lower policy.model_context_size, which prompts are taken to fill, ';
 
+/** Whether a step is fed no more than `MOST_FED`, or computes where nothing is copied at every token. */
+export function isFedAllowed(fed: FedPerStep | null, provider: StepProvider): boolean {
+  return fed === null || provider !== 'cuda' || fed.caches + fed.weights <= MOST_FED;
+}
+
 /** Raises EngineError for sampling on CUDA whose steps would be fed more than `MOST_FED`. `fed` is null where nothing is sampled, or nothing known. */
 export function refuseFed(fed: FedPerStep | null, provider: StepProvider): void {
-  if (fed === null || provider !== 'cuda') return;
+  if (fed === null || isFedAllowed(fed, provider)) return;
   const { caches, weights, answers } = fed;
-  if (caches + weights <= MOST_FED) return;
   const [found, most] = [caches, MOST_FED].map(gibibytes);
   const besides = weights < SAID ? '' : ` and ${gibibytes(weights)} of weights`;
   throw new EngineError(

@@ -155,7 +155,7 @@ describe('editrl plan', () => {
     vi.spyOn(process, 'constrainedMemory').mockReturnValue(1.5 * each);
     const experiment = await loadExperiment({ file });
     expect(await planExperiment(experiment, { gpus: [], cpus: 16 })).toMatchObject({
-      at_once: { most: 1, unbounded: 3, unbounded_bytes: 3 * each },
+      at_once: { most: 1, run_bytes: each },
     });
     expect(
       (await planExperiment(experiment, { gpus: [], cpus: 16 }, { free: 2 * each, total: 4 * each })).at_once,
@@ -165,7 +165,7 @@ describe('editrl plan', () => {
     // A config alone trains its runs one after another; one cell of an experiment may have several parents.
     const [first, ...parents] = experiment.cells;
     const one = { ...experiment, cells: [{ ...first, parents: parents.map(({ run_name }) => run_name) }], parents };
-    expect((await planExperiment(one, { gpus: [], cpus: 16 })).at_once).toMatchObject({ most: 1, unbounded: 2 });
+    expect((await planExperiment(one, { gpus: [], cpus: 16 })).at_once).toMatchObject({ most: 1 });
     const alone = { ...one, cells: [{ ...one.cells[0], axes: {} }] };
     expect((await planExperiment(alone, { gpus: [], cpus: 16 })).at_once).toBeNull();
   });
@@ -197,7 +197,7 @@ describe('editrl plan', () => {
       { free: 2 ** 20, total: 2 ** 40 },
     );
     expect(new Set(found.parents.map(({ device }) => device))).toContain('gpu');
-    expect(found.at_once).toMatchObject({ most: 1, unbounded: 2, unbounded_bytes: 2 * found.cells[0].memory_bytes! });
+    expect(found.at_once).toMatchObject({ most: 1 });
   });
 
   it('refuses two axes that set one key differently', async () => {

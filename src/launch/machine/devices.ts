@@ -70,8 +70,8 @@ const ASK_TIMEOUT_MS = 30_000;
 export function detectDevices(env: Environment = process.env, machine: Machine = thisMachine()): Devices {
   const cpus = availableParallelism();
   const visible = env['CUDA_VISIBLE_DEVICES'];
-  if ((visible !== undefined && hidesAll(visible)) || !hasGpu({ ...machine, visible: undefined }))
-    return { gpus: [], cpus };
+  const isHidden = visible !== undefined && hidesAll(visible);
+  if (isHidden || !hasGpu({ ...machine, visible: undefined })) return { gpus: [], cpus };
   const answer = askNvidiaSmi('--query-gpu=index,uuid,name,memory.total,memory.used');
   if (answer === null) {
     return nvidiaFile(machine) === undefined

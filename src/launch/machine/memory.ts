@@ -1,4 +1,5 @@
 /** How much memory there is, and whether a run's estimated need fits. */
+import { isFedAllowed } from '../../recipes/fed.js';
 import { readFileSync, statSync } from 'node:fs';
 import { freemem, totalmem } from 'node:os';
 import { join } from 'node:path';
@@ -22,7 +23,7 @@ import { exportedGraphs } from '../../rewards/terms/clip/files.js';
 import type { ModelReference } from '../../schema/model.js';
 import { EditrlError } from '../../core/errors.js';
 import type { RunSettings, TrainedSettings } from '../../schema/run.js';
-import { deviceKind, runDevices, processesOf } from './device_kind.js';
+import { deviceKind, learnersProvider, processesOf, runDevices } from './device_kind.js';
 import { gibibytes, type DeviceKind, type Devices, type Gpu } from './devices.js';
 import { autoencoderShape, flowShape, imageTokenizerShape, pipelineShape } from './frozen_shapes.js';
 import { wayToFit, type Estimator } from './ways_to_fit.js';
@@ -285,11 +286,18 @@ function withLeast(verdict: MemoryVerdict, least: number | null): MemoryVerdict 
 }
 
 /** Says what would fit, where something does; else, where the models alone do not fit, that nothing does. */
-function withWay(verdict: MemoryVerdict, settings: TrainedSettings, bytesOf: Estimator['bytesOf']): MemoryVerdict {
+/** @param isFed whether what its decoding steps are fed is accepted. */
+function withWay(
+  verdict: MemoryVerdict,
+  settings: TrainedSettings,
+  bytesOf: Estimator['bytesOf'],
+  isFed: Estimator['isAllowed'],
+): MemoryVerdict {
   if (verdict.fits) return verdict;
   // A run that has begun may break a rule that is younger.
   const before = recipeOf(settings).broken(settings).length;
-  const isAllowed: Estimator['isAllowed'] = (changed) => recipeOf(changed).broken(changed).length <= before;
+  const isAllowed: Estimator['isAllowed'] = (changed) =>
+    recipeOf(changed).broken(changed).length <= before && isFed(changed);
   const way = wayToFit(settings, { bytesOf, isAllowed }, verdict.freeBytes);
   if (way === null) return withLeast(verdict, bytesOf(smallestSettings(settings)));
   return { ...verdict, advice: `${verdict.advice ?? ''}; ${way}` };
@@ -351,11 +359,17 @@ export function memoryOf(
       if (placement === null || placed === null || !isTrainable(settings)) {
         const found = memoryVerdict(bytes, processes, usable.slice(0, processes), machine, waysToShrink(settings));
         if (!isTrainable(settings)) return found;
-        return withWay(found, settings, (changed) => {
+        const bytesOfChanged = (changed: TrainedSettings): number | null => {
           const one = recipeOf(changed).memory(changed, shapeOf, sizes);
           const together = found.neededBytes === bytes ? 1 : processesOf(changed, own, device);
           return one === null ? null : (one + reward) * together;
-        });
+        };
+        return withWay(found, settings, bytesOfChanged, (changed) =>
+          isFedAllowed(
+            recipeOf(changed).fedPerStep(changed, shapeOf, processesOf(changed, own, device)),
+            learnersProvider(changed),
+          ),
+        );
       }
       const image = recipeOf(settings).imageMemory(settings, shapeOf, sizes);
       const parts = { policy: bytes - image - reward, image, reward };

@@ -66,7 +66,7 @@ export function parseJobId(out: string): JobId | null {
     .split('\n')
     .map((line) => /^\s*(?:(\d+)(?:;([\w.-]+))?|Submitted batch job (\d+)(?: on cluster ([\w.-]+))?)\s*$/.exec(line))
     .findLast((line) => line !== null);
-  if (found == null) return null;
+  if (found === undefined || found === null) return null;
   const [, parsable, cluster, spoken, spokenCluster] = found as readonly (string | undefined)[];
   return { id: parsable ?? spoken ?? '', cluster: cluster ?? spokenCluster ?? null };
 }

@@ -234,11 +234,10 @@ class SubmissionInProgress {
     earlier: ReadonlyMap<string, SlurmJob>,
   ): { readonly dependency: string | null; readonly cluster: string | null } {
     const parents = plan.after.map((parent): JobId => {
-      const before = earlier.get(parent);
-      return must(
-        this.#tasks.get(parent) ?? (before?.job == null ? undefined : { id: before.job, cluster: before.cluster }),
-        `the job of ${parent}`,
-      );
+      const own = this.#tasks.get(parent);
+      if (own !== undefined) return own;
+      const { job, cluster } = must(earlier.get(parent), `the job of ${parent}`);
+      return { id: must(job, `the job's id of ${parent}`), cluster };
     });
     const judges = plan.runs.flatMap(({ config }) => {
       const judge = judgeOf(config);
@@ -364,8 +363,8 @@ function askedCluster({ extra }: Resources): string | null {
 function commonCluster({ runs, resources }: ArrayPlan, jobs: readonly JobId[]): string | null {
   const [cluster, ...others] = new Set(jobs.map((job) => job.cluster));
   const asked = askedCluster(resources);
-  if (others.length === 0 && (asked === null || (cluster !== null && asked.split(',').includes(cluster))))
-    return cluster;
+  const isAllowed = asked === null || (cluster !== null && asked.split(',').includes(cluster));
+  if (others.length === 0 && isAllowed) return cluster;
   const found = [cluster, ...others].map((each) => each ?? 'the default cluster').join(' and ');
   throw new ConfigError(
     `${runs[0].run_name} waits for jobs on ${found}${asked === null ? '' : ` and asks for ${asked}`}`,

@@ -19,7 +19,7 @@ import { watchBudget } from './budget.js';
 import { lockExperiment } from './lock.js';
 import { measureFinished } from './measure.js';
 import { matcherOf, planJobs, requireChosen, type PlannedJob, type SizedJob, type SweepRun } from './plan.js';
-import { fewerAtOnce, playSchedule, roomFor, sizeJobs, tooManyAtOnce, type TightMemory } from './room.js';
+import { fewerAtOnce, roomFor, sizeJobs, tooManyAtOnce, type TightMemory } from './room.js';
 import type { RunFolderState, Phase, Schedule } from './schedule.js';
 import { openSchedule, runSweep, type Runner, type SweepView } from './sweep.js';
 import { inspect, runFolders } from './run_folders.js';
@@ -108,8 +108,7 @@ export function recordOf(experiment: Experiment): Omit<ExperimentRecord, 'format
 }
 
 /**
- * The schedule as it would begin, the order in which runs would start if all took equally long, and what is to be said of those that go at once, if
- * anything.
+ * The schedule as it would begin, the order in which runs would start one after another, and what is to be said of those that go at once, if anything.
  */
 export function previewSchedule(prepared: PreparedSweep): {
   schedule: Schedule;
@@ -117,12 +116,20 @@ export function previewSchedule(prepared: PreparedSweep): {
   remark: string | null;
   tight: TightMemory | null;
 } {
-  const { jobs, slots, remark, tight } = makeRoom(prepared);
+  const { jobs, remark, tight } = makeRoom(prepared);
   const options = { jobs, retries: 0, failFast: false, halving: null };
   const halving = prepared.experiment.options.stop_early ?? null;
   const { schedule } = openSchedule({ ...options, halving }, runFolders);
+  const byName = new Map(jobs.map((job) => [job.name, job]));
   const play = openSchedule(options, runFolders).schedule;
-  return { schedule, order: playSchedule(play, jobs, slots, prepared.limits.maxParallel).order, remark, tight };
+  const order: PlannedJob[] = [];
+  for (let next = play.startable().next(); next.done !== true; next = play.startable().next()) {
+    const { name } = next.value.job;
+    order.push(must(byName.get(name), name));
+    play.started(name);
+    play.ended(name, { kind: 'finished' });
+  }
+  return { schedule, order, remark, tight };
 }
 
 /**
@@ -194,7 +201,6 @@ function makeRoom({ experiment, jobs: planned, limits, devices }: PreparedSweep)
   const { cpuSlots, memoryBytes, leastBytes, tight } = roomFor({
     jobs,
     devices,
-    allowed,
     maxParallel,
     freeBytes: machineMemory().free,
     world: runFolders,

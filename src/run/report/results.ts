@@ -155,7 +155,8 @@ export function tabulate(
   const lessIsBetter = first?.lessIsBetter ?? false;
   const unsorted = [...membersOf.keys()];
   const cells = incomparable === null ? sorted(unsorted, lessIsBetter) : unsorted;
-  const best = incomparable === null && cells[0]?.after != null ? (membersOf.get(cells[0]) ?? []) : [];
+  const isRanked = incomparable === null && (cells[0]?.after ?? null) !== null;
+  const best = isRanked ? (membersOf.get(cells[0]) ?? []) : [];
   const bestBySeed = new Map(best.map((run) => [run.axes[SEED_AXIS] ?? null, run]));
   /** Without a baseline, a cell with its difference from the best one. */
   const compared = (cell: ResultCell): ResultCell => {
@@ -244,8 +245,8 @@ function measureColumn(term: MeasureTerm, finished: readonly ResultRun[], runs: 
 
 /** Whether a number became worse by more than noise usually gives. */
 function fell(change: HeldOutChange | null): boolean {
-  if (change?.before == null || change.after == null) return false;
-  const { before, after } = change;
+  const [before, after] = [change?.before ?? null, change?.after ?? null];
+  if (change === null || before === null || after === null) return false;
   const stderr = before.stderr === null || after.stderr === null ? null : Math.hypot(before.stderr, after.stderr);
   const difference = change.change ?? { mean: after.mean - before.mean, stderr };
   return difference.mean < 0 && significanceOf(difference) === 'clear';

@@ -92,6 +92,27 @@ describe('a run that another program trains', () => {
   });
 });
 
+describe('what is advised on a GPU', () => {
+  it('is nothing that the check before a start refuses: too much to feed at every token', () => {
+    const model = newFolder();
+    const sizes = { hidden_size: 4096, intermediate_size: 11008, num_hidden_layers: 36, num_attention_heads: 32 };
+    const config = { ...sizes, num_key_value_heads: 8, vocab_size: 151936, rms_norm_eps: 1e-6, rope_theta: 1e6 };
+    writeFileSync(
+      join(model, 'config.json'),
+      JSON.stringify({ ...config, model_type: 'qwen2', hidden_act: 'silu', max_position_embeddings: 4096 }),
+    );
+    const gpu = { index: 0, uuid: 'GPU-0', name: 'one', memoryBytes: 80 * 2 ** 30, usedBytes: 0 };
+    const adviceOf = (provider: string): string | null | undefined => {
+      const settings = textSettings({ policy: { init: undefined, model, engine: { provider } } });
+      const machine = { free: 80 * 2 ** 30, total: 80 * 2 ** 30 };
+      return memoryOf(new Map(), { gpus: [gpu], cpus: 2 }, machine)(settings).verdict?.advice;
+    };
+    expect(adviceOf('cpu')).toContain('policy.lora');
+    expect(adviceOf('cuda')).not.toContain('with policy.lora');
+    expect(adviceOf('cuda')).not.toMatch(/; with (?!rollout\.engine)/);
+  });
+});
+
 describe('a run that does not fit', () => {
   const settings = videoSettings({
     optimizer: { learning_rate: 0.01, per_device_batch_size: 4 },

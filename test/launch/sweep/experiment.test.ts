@@ -43,7 +43,7 @@ async function prepared(units: number, maxParallel: number | null): Promise<Prep
 it.each([
   [2.5, null, [2, 3], /^at most 2 runs at once/],
   [3.5, null, [3], null],
-  [1.5, 2, [2, 3], /^warning: the 2 runs that --max-parallel lets go at once /],
+  [1.5, 2, [2, 3], /^warning: --max-parallel lets 2 runs go at once/],
 ] as const)(
   'a sweep with memory for %d runs and --max-parallel %s starts %j and says so',
   async (units, maxParallel, started, remark) => {
