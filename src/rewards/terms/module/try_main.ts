@@ -49,7 +49,10 @@ tell({ kind: 'started' });
 try {
   const exported = chosenExport((await import(url)) as Record<string, unknown>);
   const builtin = replaced();
-  if (builtin !== null) throw new Error(`it replaces ${builtin}, which the whole process uses`);
+  if (builtin !== null) {
+    tell({ kind: 'failed', error: `it replaces ${builtin}, which the whole process uses` });
+    process.exit(0);
+  }
   const shape = shapeOf(exported);
   const module = exported as ModuleObject & Scorer;
   const problem = shape.has.check === 'function' ? await module.check!(structuredClone(settings)) : undefined;
