@@ -3,7 +3,6 @@ import { isAbsolute, relative } from 'node:path';
 import type { z } from 'zod';
 import { sha256 } from '../core/image.js';
 import { isTrainable, recipeOf } from '../recipes/settings.js';
-import type { Mark } from '../schema/mark.js';
 import type { RunReference } from '../schema/model.js';
 import { getPath } from '../schema/paths.js';
 import type { RunSettings } from '../schema/run.js';
@@ -22,7 +21,7 @@ export function canonicalJson(value: unknown): string {
 }
 
 /**
- * Hash over the `result` fields only, without idle sections and fields at the value that their mark leaves out. num_iterations is left out while no
+ * Hash over the `result` fields only, without idle sections. num_iterations is left out while no
  * schedule depends on it, because it may grow. Reads the text files that settings name, since their content counts.
  */
 export function resultHash(settings: RunSettings): string {
@@ -57,20 +56,12 @@ export function resultText(
   for (const leaf of found) {
     if (leaf.effect !== 'result') continue;
     const { counts } = countedValue(settings, leaf, currentDigest);
-    if (!isUnhashed(counts, leaf.mark)) texts.push([leaf.path, canonicalJson(counts)]);
+    texts.push([leaf.path, canonicalJson(counts)]);
   }
   return texts
     .sort(([a], [b]) => (a < b ? -1 : 1))
     .map(([path, text]) => `${JSON.stringify(path)}:${text}`)
     .join(',');
-}
-
-/** Whether a field has the value that its mark leaves out: the constant that absence means, or the one given beside a function of the record. */
-export function isUnhashed(counts: unknown, { absent, unhashed }: Mark): boolean {
-  const left = typeof absent === 'function' ? unhashed : absent;
-  if (left === undefined) return false;
-  if (typeof counts === 'number' || typeof counts === 'string') return counts === left;
-  return canonicalJson(counts) === canonicalJson(left);
 }
 
 function sectionSchema(settings: RunSettings, section: string): z.ZodType {

@@ -11,11 +11,8 @@ import { problemsOf } from './problems.js';
 
 export type Validated = { readonly settings: RunSettings } | { readonly problems: readonly Problem[] };
 
-/**
- * Validates a canonical config. A misspelt task is validated as the one that was meant. `begun` are the settings of a run that continues: a rule that
- * these break too is not enforced, because it was added later.
- */
-export function validate(raw: Readonly<Record<string, unknown>>, begun?: unknown): Validated {
+/** Validates a canonical config. A misspelt task is validated as the one that was meant. */
+export function validate(raw: Readonly<Record<string, unknown>>): Validated {
   const named = raw['task'];
   const meant = recipeNamed(named) === undefined && typeof named === 'string' ? nearest(named, recipeNames) : named;
   const recipe = recipeNamed(meant);
@@ -27,8 +24,7 @@ export function validate(raw: Readonly<Record<string, unknown>>, begun?: unknown
   const parsed = schema.safeParse(value);
   const schemaProblems = parsed.success ? [] : problemsOf(parsed.error, schema, value);
   const broken = brokenRules(recipe, parsed.success ? parsed.data : validParts(schema, value));
-  const excused = begun === undefined ? [] : brokenRules(recipe, begun).map(({ message }) => message);
-  const problems = [...taskProblems, ...schemaProblems, ...broken.filter(({ message }) => !excused.includes(message))];
+  const problems = [...taskProblems, ...schemaProblems, ...broken];
   return parsed.success && problems.length === 0 ? { settings: parsed.data as RunSettings } : { problems };
 }
 

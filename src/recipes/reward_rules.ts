@@ -21,17 +21,17 @@ interface ThinkingSettings extends RewardedSettings {
   readonly policy: Pick<TextPolicySettings, 'thinking'>;
 }
 
-type Choice = Required<Pick<RewardChoice, 'mode' | 'terms' | 'also_compute' | 'defaults' | 'measure'>>;
+type Choice = Required<Pick<RewardChoice, 'mode' | 'terms' | 'also_compute' | 'measure'>>;
 
 /** Tolerance for a sum of hand-written weights to differ from 1. */
 const weightTolerance = 1e-6;
 
 /** The config's reward; null if a part of it is invalid by itself. */
 function rewardChoice({ reward, validation }: PartialSettings<RewardedSettings>): Choice | null {
-  // A reward server has neither defaults nor measures, but its terms still have to obey the rules.
-  const { mode, terms, also_compute, defaults = 2 } = reward ?? {};
+  // A reward server has no measures, but its terms still have to obey the rules.
+  const { mode, terms, also_compute } = reward ?? {};
   if (mode === undefined || terms === undefined || also_compute === undefined) return null;
-  return { mode, terms, also_compute, defaults, measure: validation?.measure ?? [] };
+  return { mode, terms, also_compute, measure: validation?.measure ?? [] };
 }
 
 /** Rules for a reward section, wherever it appears. */

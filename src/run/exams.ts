@@ -84,7 +84,6 @@ export function examDigest(settings: RewardSettings): string {
     mode: null,
     terms: terms as unknown as RewardSettings['terms'],
     also_compute: [],
-    defaults: 2,
     zero_if_unfinished: true,
     model: '',
   });

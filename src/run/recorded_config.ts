@@ -10,8 +10,6 @@ import { validate } from '../config/validate.js';
 import { RunError, UsageError } from '../core/errors.js';
 import type { Problem } from '../recipes/rules.js';
 import { canonicalMeasure } from '../rewards/score/settings.js';
-import { recipeNamed } from '../recipes/settings.js';
-import { fillAbsent } from '../schema/absent.js';
 import { getPath, setPath } from '../schema/paths.js';
 import type { RunPaths } from './paths.js';
 import type { PlainObject, RunRecord } from './record.js';
@@ -41,13 +39,10 @@ export interface RecordedRequest {
 }
 
 /**
- * Settings of a record; fields added to the schema since get the value that their absence means. Raises RunError when this version does not know the
- * recorded settings.
+ * Settings of a record. Raises RunError when this version does not know the recorded settings.
  */
 export function recordedSettings(recorded: PlainObject): RunSettings {
-  const recipe = recipeNamed(recorded['task']);
-  const filled = recipe === undefined ? recorded : fillAbsent(recipe.schema, recorded);
-  const validated = validate(filled, filled);
+  const validated = validate(recorded);
   if ('settings' in validated) return validated.settings;
   const problems = validated.problems.map(({ key, message }) => `    ${key}: ${message}`);
   throw new RunError(
@@ -74,7 +69,7 @@ export function recordedConfig(paths: RunPaths, record: RunRecord, request: Reco
   const placed = placeModules(recorded, [dirname(file)]);
   // A recorded module that is gone is reported where it is needed: other verbs work without it.
   if (sets.length > 0) problems.push(...placed.problems);
-  const validated = validate(placed.value, begun);
+  const validated = validate(placed.value);
   if ('problems' in validated) problems.push(...validated.problems);
   if (problems.length > 0 || !('settings' in validated)) {
     throw configError(problems, { file: paths.record, sets });

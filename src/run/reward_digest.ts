@@ -1,5 +1,5 @@
 /** Names what a reward section asks and how it weighs the answers. */
-import { canonicalJson, isUnhashed } from '../config/hash.js';
+import { canonicalJson } from '../config/hash.js';
 import { countedText, fileDigest } from '../config/texts.js';
 import { sha256 } from '../core/image.js';
 import { loadPrompts, type PromptSet } from '../rewards/judge/prompts.js';
@@ -10,7 +10,6 @@ import { leaves } from '../schema/walk.js';
 export function rewardDigest(settings: RewardSettings, prompts: PromptSet = loadPrompts(settings)): string {
   const deciding = leaves(rewardSchema, settings)
     .filter(({ effect, path }) => effect === 'result' && !path.startsWith('prompts.'))
-    .filter(({ mark, value }) => !isUnhashed(value, mark))
     // The content of a file decides, not its path on this machine.
     .map(({ path, value, mark: { file } }) => [
       path,

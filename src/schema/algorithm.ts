@@ -38,7 +38,6 @@ const trainTokens = z
       rest: result(
         "What the other iterations of a cycle train; null: as EARL, vision alone after 'text' and all tokens after 'vision'.",
         z.enum(['all', 'text', 'vision']).nullable().default(null),
-        { absent: 'all' },
       ),
     }),
   ])
@@ -60,28 +59,23 @@ export const grpo = z.strictObject({
   clip_range_high: result(
     "The clip range above 1 where it is another than below (clip-higher: DAPO, arXiv 2503.14476); null means clip_range on both sides. With surrogate 'cispo' the largest ratio is 1 + this.",
     positive.nullable().default(null),
-    { absent: null },
   ),
   surrogate: result(
     "What becomes of a ratio r beyond the clip range: 'ppo' takes min(r A, clip(r) A), so that the action teaches no more; 'cispo' weighs its log-probability by min(r, 1 + range) A and goes on (CISPO: MiniMax-M1, arXiv 2506.13585).",
     z.enum(['ppo', 'cispo']).default('ppo'),
-    { absent: 'ppo' },
   ),
   ratio: result(
     "Whose probability ratio is clipped: each 'token' its own, or the 'answer' as a whole, exp(mean log-ratio of its trained tokens) (GSPO: arXiv 2507.18071). The latter takes a forward pass more before every optimizer step after an iteration's first.",
     z.enum(['token', 'answer']).default('token'),
-    { absent: 'token' },
   ),
   aggregation: result(
     "How much a trained token weighs in the loss: 'token', one over those of the minibatch; 'answer', one over those of its answer and over the answers of the minibatch (GRPO as published: arXiv 2402.03300); 'dr_grpo', one over rollout.max_response_tokens and the answers of the minibatch (arXiv 2503.20783); 'dapo', one over the minibatches' mean number in the iteration, so that a short minibatch weighs less (arXiv 2503.14476).",
     z.enum(['token', 'answer', 'dr_grpo', 'dapo']).default('token'),
-    { absent: 'token' },
   ),
   inner_epochs: result("Times that one iteration's episodes are learned from.", positiveInteger.default(1)),
   minibatches: result(
     "Parts that an iteration's prompts are shuffled into, with one optimizer step for each in every inner epoch.",
     positiveInteger.default(1),
-    { absent: 1 },
   ),
   kl_coeff: result('Weight of the KL penalty to the frozen start.', nonNegative.default(3e-4)),
   kl_estimator: result('How the KL is estimated per token.', z.enum(['k2', 'k3']).default('k3')),
@@ -90,7 +84,6 @@ export const grpo = z.strictObject({
   drop_zero_spread: result(
     'Leave out groups where all rewards that they are compared with are the same, KL and divisor included; else they keep both.',
     z.boolean().default(false),
-    { absent: false },
   ),
 });
 
@@ -104,7 +97,6 @@ const visionGrpo = grpo.extend({
   forced_tokens: result(
     "Whether tokens of an answer that were not sampled but forced carry the loss: 'trained', as in EARL, or 'left_out'.",
     z.enum(['trained', 'left_out']).default('trained'),
-    { absent: 'trained' },
   ),
 });
 
@@ -212,7 +204,6 @@ const flowGrpo = grpo.omit({ kl_estimator: true, ratio: true, aggregation: true 
   surrogate: result(
     `${SURROGATE.slice(0, -1)}; 'nft', with clip_range null and rollout.noise_level 0, asks for no ratio at all: it learns the velocities of the sampled pictures with noise, as algorithm.nft says.`,
     z.enum(['ppo', 'cispo', 'nft']).default('ppo'),
-    { absent: 'ppo' },
   ),
   nft: section(
     "With surrogate 'nft': DiffusionNFT (arXiv 2509.16117), which learns on the forward process. Pictures are sampled without noisy steps; noise is put on them at some levels, and the model's velocity there is drawn towards what leads to a good picture, and the mirrored one to a bad picture. How good it is is the advantage within advantage.clip.",
@@ -221,17 +212,17 @@ const flowGrpo = grpo.omit({ kl_estimator: true, ratio: true, aggregation: true 
         beta: result(
           'How far the two velocities are from that of the weights that sampled: 1 is the velocity itself, and its mirror image.',
           positive.default(1),
-          { absent: 1, idle: learnsNoNft },
+          { idle: learnsNoNft },
         ),
         levels: result(
           "How many noise levels of a picture are learnt from, drawn from those of the rollout's steps that timestep_fraction leaves; null means all of them.",
           positiveInteger.nullable().default(null),
-          { absent: null, idle: learnsNoNft },
+          { idle: learnsNoNft },
         ),
         sampled_by: result(
           "Which weights sample, and are the old ones of the loss: 'current', those that an iteration begins with, or the 'average' of optimizer.ema_decay, which follows more slowly.",
           z.enum(['current', 'average']).default('current'),
-          { absent: 'current', idle: learnsNoNft },
+          { idle: learnsNoNft },
         ),
       })
       .prefault({}),
@@ -266,7 +257,6 @@ const flowSft = wordsSft.extend({
       condition_dropout: result(
         'The share of pictures that are shown without words and style, which is what classifier-free guidance (rollout.guidance_scale) is measured from.',
         z.number().min(0).lt(1).default(0.1),
-        { absent: 0 },
       ),
     }),
   ).prefault({}),

@@ -66,7 +66,7 @@ export const data = section(
     subset: result(
       "When the part is drawn that a coefficient's fraction takes of a source: 'once' for the whole run, as EARL does, or anew in 'each_epoch'.",
       z.enum(['once', 'each_epoch']).default('once'),
-      { absent: 'each_epoch', idle: (settings) => !takesPart(settings('data.train')) },
+      { idle: (settings) => !takesPart(settings('data.train')) },
     ),
     tiny: tinyWorld,
   }),
@@ -258,7 +258,6 @@ export const tinySigns = section(
         .tuple([share, share])
         .refine(([least, most]) => least <= most, { error: 'the least strength first' })
         .default([0.3, 0.9]),
-      { absent: [1, 1] },
     ),
     counts: section(
       'Samples in each split.',
@@ -295,7 +294,6 @@ export const inpaintData = section(
     resolution: result(
       'Bring every picture to a square of so many pixels: the shorter side is scaled to it, and the middle is cut out; null takes pictures as they are, all of a sample in one size.',
       positiveInteger.nullable().default(null),
-      { absent: null },
     ),
     style_crop: section(
       "Which part of a sample's ref the policy is shown for its style.",

@@ -15,13 +15,11 @@ export const editorReads = result(
 const readBy = result(
   "Whose hidden states the model that draws is told: 'policy', those of the weights that answered, which move while the policy learns; 'start', those that the weights it started from (with LoRA: the model without the adapter) give for what was written, so that it learns by its words alone.",
   z.enum(['policy', 'start']).default('policy'),
-  { absent: 'policy' },
 );
 
 const pictureNames = result(
   "Whether the words that a chat template writes before a picture ('Picture 1: ', with prompt.variables.add_vision_id) are told, too, as Qwen-Image-Edit-2509 was trained to be; false begins at the picture's first mark.",
   z.boolean().default(true),
-  { absent: false },
 );
 
 const maxPixels =
@@ -36,14 +34,10 @@ const sameLatent = result(
 const guided = (description: string, scale: number | null) =>
   result(description, z.number().gt(1).nullable().default(scale), {
     allowed: 'a number above 1, or null for none',
-    absent: null,
   });
 
 /** The defaults of diffusers' QwenImageEditPipeline. */
 const QWEN_EDIT = { steps: 50, guidance: 4 } as const;
-
-/** The steps of a record without the field, from before they followed from the model: independent of the current default. */
-const RECORDED_STEPS = { absent: () => 20 } as const;
 
 /** Fields in the order in which records have them, on which settings hashes rest. */
 const ownEditorOf = <T extends z.ZodType>(
@@ -74,7 +68,7 @@ const ownEditorOf = <T extends z.ZodType>(
       `${maxPixels}what a token stands for. null: as it is.`,
       positiveInteger.nullable().default(null),
     ),
-    num_steps: result("Steps of the ODE's solver.", defaults.steps, RECORDED_STEPS),
+    num_steps: result("Steps of the ODE's solver.", defaults.steps),
     guidance_scale: guided(
       'Scale of classifier-free guidance. A model that embeds the guidance is told it; any other is asked twice, the second time by the states of a blank instruction with the same picture, which the weights read that training started from (a model of this program that was trained with condition_dropout: by none at all). null means none.',
       defaults.guidance,
@@ -165,7 +159,7 @@ const renderEditor = z.strictObject({
     z.enum(['float32', 'bfloat16']).default('float32'),
   ),
   max_pixels: result(`${maxPixels}${SERVED_SIDE}.`, servedMaxPixels),
-  num_inference_steps: result('Steps of the solver.', positiveInteger.default(QWEN_EDIT.steps), RECORDED_STEPS),
+  num_inference_steps: result('Steps of the solver.', positiveInteger.default(QWEN_EDIT.steps)),
   guidance_scale: guided(
     'Scale of classifier-free guidance: the server is sent the states of a blank instruction with the same picture, too, which the weights read that training started from. null means none.',
     QWEN_EDIT.guidance,

@@ -19,15 +19,6 @@ export interface ExtraMarks {
   /** The path of a file: the file's content counts, not its location. For a module, its imports count too. */
   readonly file?: 'text' | 'module';
   /**
-   * What the field's absence in a recorded run means, whatever its default is or becomes: how the program worked before it had
-   * the field. A constant, at which the field is also left out of the settings hash, as in the recorded hashes; or a function
-   * of the record and of the section that holds the field, both as they were written (without later fields and their
-   * defaults), that gives undefined where the default is meant. Absence of a field without this mark means its default.
-   */
-  readonly absent?: z.core.util.JSONType | ((record: ReadSettings, beside: ReadSettings) => unknown);
-  /** Beside a function: the value at which the field is left out of the settings hash. */
-  readonly unhashed?: z.core.util.JSONType;
-  /**
    * Whether the value changes nothing under these settings: settings that differ only in it are then equal, whatever their hashes. An idle top-level
    * section is left out of the hash.
    */
@@ -52,12 +43,8 @@ export function operation<T extends z.ZodType>(description: string, schema: T, e
 }
 
 /** Documents an object whose fields carry their own marks. */
-export function section<T extends z.ZodType>(
-  description: string,
-  schema: T,
-  extra: Pick<ExtraMarks, 'absent'> = {},
-): T {
-  return schema.meta({ ...extra, description });
+export function section<T extends z.ZodType>(description: string, schema: T): T {
+  return schema.meta({ description });
 }
 
 /** A section that changes nothing where `idle` says so. */

@@ -217,7 +217,6 @@ export const decoderEngine = section(
     padding: operation(
       "What becomes of the padding of prompts and answers that differ in length: 'left_out', a micro-batch has rows for tokens alone, and on a CPU answers that have ended leave the batch that decodes; or 'computed', as if it were tokens. It changes the last bits of results; a run that was recorded before the setting is resumed by its name with 'computed'.",
       z.enum(['left_out', 'computed']).default('left_out'),
-      { absent: 'computed' },
     ),
   }),
 ).prefault({});

@@ -25,9 +25,7 @@ export const tinyClips = section(
       'Clips in each split.',
       z
         .strictObject({
-          described: result('Clips that are described in other words than an answer has.', count.default(0), {
-            absent: 0,
-          }),
+          described: result('Clips that are described in other words than an answer has.', count.default(0)),
           labelled: result('Clips for supervised training.', positiveInteger.default(256)),
           train: result('Clips to learn from rewards on.', positiveInteger.default(512)),
           validation: result('Held-out clips.', positiveInteger.default(256)),
@@ -37,7 +35,6 @@ export const tinyClips = section(
     lists: result(
       'Questions about each clip that is described or learnt on from rewards, with their lists in orders of their own.',
       positiveInteger.default(1),
-      { absent: 1 },
     ),
   }),
 );
@@ -59,7 +56,6 @@ export const questionData = section(
           as: result(
             "What the policy sees of a clip: 'video', its frames with their times, of which some models read two as one; or 'images', each frame as an image of its own, without times and with the tokens of one. Training servers take images alone.",
             z.enum(['video', 'images']).default('video'),
-            { absent: 'video' },
           ),
         })
         .refine(({ min, max }) => min <= max, { path: ['min'], error: 'at most data.frames.max' })
@@ -96,7 +92,6 @@ const tinyPictured = section(
     names: result(
       "How instructions call colours and shapes: 'plain'ly, as responses do, or by 'odd' names (an azure disc) that whoever draws does not know.",
       z.enum(['plain', 'odd']).default('plain'),
-      { absent: 'plain' },
     ),
     counts: section(
       'Edits in each split.',

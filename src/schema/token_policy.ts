@@ -15,7 +15,7 @@ export const decoderFields = {
   lora: lora
     .nullable()
     .default(null)
-    .meta({ ...lora.meta(), absent: null }),
+    .meta({ ...lora.meta() }),
   model_context_size: result('Longest sequence of prompt and answer, in tokens.', positiveInteger.default(4096)),
   trainer: trainerHere,
   engine: decoderEngine,

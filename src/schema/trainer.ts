@@ -6,7 +6,7 @@ const address = httpAddress('http://127.0.0.1:8000');
 
 /** A record without a trainer is of a run that the onnx engine trained. */
 const onnxTrainer = z.strictObject({
-  type: result("The trainer: 'onnx', the engine of this program.", z.literal('onnx'), { absent: 'onnx' }),
+  type: result("The trainer: 'onnx', the engine of this program.", z.literal('onnx')),
 });
 
 const serve = section(

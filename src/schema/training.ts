@@ -36,12 +36,10 @@ export const optimizer = section(
     decay_steps: result(
       'Optimizer steps, warm-up included, after which a falling learning rate is at its lowest; null means all steps of the run, and then num_iterations may not grow.',
       positiveInteger.nullable().default(null),
-      { absent: null },
     ),
     min_learning_rate_ratio: result(
       'The lowest value of a falling learning rate, as a share of learning_rate; without meaning where it stays.',
       z.number().min(0).max(1).default(0),
-      { absent: 0 },
     ),
     gradient_checkpointing: operation(
       'Recompute activations in the backward pass to save memory; the last bits of gradients may differ.',
@@ -66,17 +64,15 @@ export const rollout = section(
       engine: samplingEngine
         .nullable()
         .default(null)
-        .meta({ ...samplingEngine.meta(), absent: null }),
+        .meta({ ...samplingEngine.meta() }),
       ahead: result(
         "Iterations by which answers are sampled ahead: with 1, the next iteration's are sampled and scored while this one trains, so they are of weights that are one iteration old, which rollout.importance_cap corrects. With policy.trainer 'tinker' alone.",
         z.int().min(0).max(1).default(0),
-        { absent: 0 },
       ),
       importance_cap: result(
         'Where rollout.engine samples, or rollout.ahead is 1: loss weights are multiplied by min(exp(log p of the trainer - log p of the sampler), this) for each token; null means no such correction.',
         positive.nullable().default(2),
         {
-          absent: 2,
           idle: samplesItself,
         },
       ),
@@ -88,7 +84,7 @@ export const rollout = section(
       refill: result(
         'Replace groups that teach nothing (all scored rewards exactly equal, or fewer than two of them) by groups of further prompts, up to `rounds` times: dynamic sampling (DAPO, arXiv 2503.14476) with an end. An iteration then samples up to 1 + rounds times as many answers, and learns from as many groups as before. null: groups stay as they are.',
         z.strictObject({ rounds: positiveInteger }).nullable().default(null),
-        { absent: null, allowed: '{rounds: 2}, or null' },
+        { allowed: '{rounds: 2}, or null' },
       ),
       max_response_tokens: result(
         'Longest answer, in tokens; one ends earlier where prompt and answer fill policy.model_context_size (episode/cut_by_context counts these).',
@@ -109,7 +105,7 @@ export const rollout = section(
       packed_weights: result(
         "Which weights the steps of decoding hold packed, a copy of them that a CPU multiplies by faster: 'frozen' (those that do not train, once and for all), 'all' (those that train as well, anew once they have changed) or 'none'. 'all' pays where answers are long: where all weights train, from some twenty tokens on, for the memory of one more copy; with policy.lora, whose change is then added to the weights once an iteration, from some two hundred, for that of two. 'none' leaves one copy of the frozen weights in place of two. Answers differ in the last bits. Without effect on webgpu and cuda, in supervised training, and where rollout.engine samples.",
         z.enum(['frozen', 'all', 'none']).default('frozen'),
-        { absent: 'frozen', idle: (settings) => settings('rollout.engine') !== null },
+        { idle: (settings) => settings('rollout.engine') !== null },
       ),
       chunk_groups: operation(
         'Groups rolled out together; finished chunks are scored while the next ones are sampled. null means all at once.',
@@ -154,7 +150,6 @@ export const flowRollout = section(
       same_latent: result(
         'Whether the pictures of a group begin with the same noise, so that they differ by the noisy steps alone, which are learnt from.',
         z.boolean().default(false),
-        { absent: false },
       ),
       noise_level: result(
         "Scale of the noise of the SDE that is sampled in training: its steps are the actions. 0 with algorithm.surrogate 'nft' alone, which has no noisy steps.",
@@ -208,8 +203,6 @@ export const validation = section(
         'Which weights are evaluated: the current ones, or the moving averages of optimizer.ema_decay; null means the averages where there are any.',
         z.enum(['current', 'average']).nullable().default(null),
         {
-          absent: (record) => (typeof record('optimizer.ema_decay') === 'number' ? 'current' : undefined),
-          unhashed: null,
           idle: (settings) => settings('optimizer.ema_decay') === null,
         },
       ),

@@ -198,24 +198,6 @@ describe('the settings hash', () => {
     expect(diffSettings(before.settings, after.settings)).toHaveLength(1);
   });
 
-  it('leaves out the fields that recorded runs were hashed without, at what their absence means', async () => {
-    const textOf = async (...sets: string[]): Promise<string> =>
-      resultText((await load(...sets)).settings, 'optimizer');
-    expect(await textOf()).toMatchInlineSnapshot(
-      `""optimizer.betas":[0.9,0.999],"optimizer.ema_decay":null,"optimizer.eps":1e-8,"optimizer.learning_rate":0.0004,"optimizer.max_grad_norm":1,"optimizer.per_device_batch_size":64,"optimizer.schedule":"constant","optimizer.weight_decay":0"`,
-    );
-    const falls = await textOf(
-      'optimizer.schedule=cosine',
-      'optimizer.decay_steps=9',
-      'optimizer.min_learning_rate_ratio=1',
-    );
-    expect(falls).toContain('"optimizer.decay_steps":9');
-    expect(falls).toContain('"optimizer.min_learning_rate_ratio":1');
-    expect(resultText((await load()).settings, 'rollout')).not.toContain('packed');
-    const packed = (await load('rollout.packed_weights=all')).settings;
-    expect(resultText(packed, 'rollout')).toContain('"rollout.packed_weights":"all"');
-  });
-
   it('counts num_iterations where the learning rate falls until the last of them', async () => {
     const of = async (...sets: string[]) => {
       const [before, after] = [await load(...sets), await load(...sets, 'num_iterations=81')];

@@ -34,6 +34,7 @@ import type {
 } from '../../src/web/wire.js';
 import { rawStatus, until } from '../http/client.js';
 import { testFolders } from '../support/folder.js';
+import { loadTrained } from '../config/trained.js';
 
 const folder = testFolders('dashboard');
 const token = 'the-token-of-the-test';
@@ -301,8 +302,8 @@ describe('a comparison', () => {
 
   it('says what differs, and which run is gone, and goes on with the others', async () => {
     const dir = folder();
-    const fixture = readFileSync('test/run/fixtures/recorded_run.json', 'utf8');
-    const { settings } = JSON.parse(fixture) as { settings: { algorithm: object } };
+    const overlays = ['configs/lib/tiny.libsonnet'];
+    const { settings } = await loadTrained({ file: 'configs/sft_s__rl_s.jsonnet', overlays, env: {} });
     const values = { a: 0.1, b: 0.2 };
     for (const [name, kl_coeff] of Object.entries(values)) {
       const { record } = writeRun(dir, { ...run, name, iteration: 10 });

@@ -36,17 +36,14 @@ const policy = section(
     image_header: result(
       "Who writes height*width of an answer's image: 'sampled', the policy, which may write any text before the image token (EARL's processor), or 'forced'. Without meaning without the processor, but that a sampled header is not read: the rows tell the image's size.",
       z.enum(['sampled', 'forced']).default('sampled'),
-      { absent: 'forced' },
     ),
     end_after_image: result(
       "Force the end of an answer after its image, as EARL's processor does; else it ends where the policy ends it.",
       z.boolean().default(true),
-      { absent: false },
     ),
     chat_words: result(
       "Prompts say USER: before the source image and ASSISTANT: after the instruction. EARL's say neither.",
       z.boolean().default(false),
-      { absent: true },
     ),
     separate_language_and_vision_vocabs: result(
       'Take log-probabilities over the language or the vision part of the vocabulary, whichever the token belongs to.',

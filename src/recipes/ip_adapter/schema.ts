@@ -50,11 +50,10 @@ const policy = section(
     lora: lora
       .nullable()
       .default(null)
-      .meta({ ...lora.meta(), absent: null }),
+      .meta({ ...lora.meta() }),
     ip_adapter: section(
       'The IP-Adapter that is begun on a model that has none: tokens of the style image that every joint block attends to besides; null: the one that the model has.',
       imagePrompt.nullable().default(null),
-      { absent: null },
     ),
     parts: section(
       'The frozen models around it.',

@@ -33,12 +33,10 @@ const asking = {
   max_judge_calls: operation(
     'The most requests that judges may get from a run in all of its attempts, repeated ones and those of reward.recheck_every_min included: a run that would need more is refused before it starts, and one that comes to it pauses with a checkpoint and goes on once this is raised. null means no limit.',
     positiveInteger.nullable().default(null),
-    { absent: null },
   ),
   recheck_every_min: operation(
     'How often a run whose reward has had an exam (editrl judge exam) asks 20 edits of the exam again, in minutes, and warns when the judge answers otherwise than then. null means never.',
     positive.nullable().default(30),
-    { absent: null },
   ),
 };
 

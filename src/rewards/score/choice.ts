@@ -1,6 +1,5 @@
 /** Which terms a config's reward section chooses. Pure, and as light as the schema. */
 import { z } from 'zod';
-import { fillAbsent } from '../../schema/absent.js';
 import { imagesOfEdit, imagesShown } from '../judge/judge.js';
 import { alignReplyTokens } from '../judge/prompts.js';
 import type { MeasureTerm, RewardChoice, RewardSettings, TermSettings } from './settings.js';
@@ -18,12 +17,12 @@ export interface ChosenTerm {
   readonly weight: number;
 }
 
-type Choice = Pick<RewardChoice, 'mode' | 'terms' | 'also_compute' | 'defaults' | 'measure'>;
-type Deciding = Pick<Choice, 'mode' | 'terms' | 'defaults'>;
+type Choice = Pick<RewardChoice, 'mode' | 'terms' | 'also_compute' | 'measure'>;
+type Deciding = Pick<Choice, 'mode' | 'terms'>;
 
 /** The terms that decide: the mode's, or the weighted ones. Empty if the settings name neither. */
-export function decidingTerms({ mode, terms, defaults }: Deciding): ChosenTerm[] {
-  if (terms.length === 0) return mode === null ? [] : [byDefault(mode, defaults)];
+export function decidingTerms({ mode, terms }: Deciding): ChosenTerm[] {
+  if (terms.length === 0) return mode === null ? [] : [byDefault(mode)];
   return terms.map((term) => ({
     kind: termKinds[term.name],
     name: termName(term),
@@ -35,9 +34,7 @@ export function decidingTerms({ mode, terms, defaults }: Deciding): ChosenTerm[]
 /** The terms that are only recorded: those of `also_compute` that do not decide. */
 export function recordedTerms(choice: Choice): ChosenTerm[] {
   const names: readonly string[] = decidingTerms(choice).map(({ name }) => name);
-  return [...new Set(choice.also_compute)]
-    .filter((name) => !names.includes(name))
-    .map((name) => byDefault(name, choice.defaults));
+  return [...new Set(choice.also_compute)].filter((name) => !names.includes(name)).map((name) => byDefault(name));
 }
 
 /** The terms that held-out answers are measured by. */
@@ -177,17 +174,14 @@ export function ownFields(
   return Object.fromEntries(Object.entries(term).filter(([key]) => !sharedFields.has(key)));
 }
 
-const byDefaults = { 1: new Map<TermName, ChosenTerm>(), 2: new Map<TermName, ChosenTerm>() };
+const made = new Map<TermName, ChosenTerm>();
 
-/** Cached: a matrix of ten thousand cells calls this as often. */
-function byDefault(name: TermName, defaults: Choice['defaults']): ChosenTerm {
-  const made = byDefaults[defaults];
+/** A term with the defaults of its fields. Cached: a large matrix calls this for every cell. */
+function byDefault(name: TermName): ChosenTerm {
   const known = made.get(name);
   if (known !== undefined) return known;
   const kind: TermKind = termKinds[name];
-  const schema = z.strictObject(kind.fields);
-  const fields = schema.parse(defaults === 1 ? fillAbsent(schema, {}) : {});
-  const term = { kind, name, fields, weight: 1 };
+  const term = { kind, name, fields: z.strictObject(kind.fields).parse({}), weight: 1 };
   made.set(name, term);
   return term;
 }

@@ -3,7 +3,6 @@
  * version, so that a field missing in a record has its default.
  */
 import { z } from 'zod';
-import { fillAbsent } from '../../schema/absent.js';
 import type { ReadSettings } from '../../schema/mark.js';
 import { isObject, markOf } from '../../schema/walk.js';
 import { termKinds, type TermName } from '../terms/table.js';
@@ -35,8 +34,7 @@ export function rewardScale(read: ReadSettings): Scale | null {
   const mode = read('reward.mode');
   const recorded = read('reward.terms');
   const terms: unknown[] = Array.isArray(recorded) ? recorded : [];
-  const named =
-    terms.length > 0 ? terms.map((term) => readTerm(term)) : [readTerm({ name: mode }, read('reward.defaults') === 2)];
+  const named = terms.length > 0 ? terms.map((term) => readTerm(term)) : [readTerm({ name: mode })];
   const known = named.flatMap((one) => one ?? []);
   if (known.length < named.length) return null;
   const sum = terms.length > 0;
@@ -73,15 +71,13 @@ export function readMeasure(recorded: unknown): MeasureTerm[] {
   return terms.flatMap((term) => readTerm(isObject(term) ? { ...term, weight: 1 } : term)?.term ?? []);
 }
 
-/** `fresh`: whether absent fields get today's defaults, instead of what their absence in a record means. */
-function readTerm(recorded: unknown, fresh = false): NamedTerm | null {
+function readTerm(recorded: unknown): NamedTerm | null {
   if (!isObject(recorded)) return null;
   const { name, weight } = recorded;
   const fields = ownFields(recorded);
   if (typeof name !== 'string' || !Object.hasOwn(termKinds, name)) return null;
   const kind: TermKind = termKinds[name as TermName];
-  const schema = z.strictObject(kind.fields);
-  const parsed = schema.safeParse(fresh ? fields : fillAbsent(schema, fields));
+  const parsed = z.strictObject(kind.fields).safeParse(fields);
   if (!parsed.success) return null;
   return { term: { name, ...parsed.data } as MeasureTerm, weight: typeof weight === 'number' ? weight : 1 };
 }

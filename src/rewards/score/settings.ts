@@ -1,8 +1,7 @@
 /** What a config says about how episodes are scored. Import-light: the config assembles its schema from this. */
-import { isDeepStrictEqual } from 'node:util';
 import { z } from 'zod';
 import { operation, positive, positiveInteger, result, section } from '../../schema/mark.js';
-import { isObject, markOf } from '../../schema/walk.js';
+import { isObject } from '../../schema/walk.js';
 import { leavableFields } from '../judge/dialect.js';
 import { defaultReplyTokens } from '../judge/prompts.js';
 import type { TermKind } from '../terms/term.js';
@@ -89,12 +88,8 @@ const replyTokens = section(
   'Longest replies that the judge may give, in tokens; one that is cut off before its scores is asked for again with twice as many, and one that is cut off while the judge still thinks with four times as many.',
   z
     .strictObject({
-      viescore: result("To each of VIEScore's two questions.", positiveInteger.default(defaultReplyTokens.viescore), {
-        absent: defaultReplyTokens.viescore,
-      }),
-      ground_score: result('To that of the ground score.', positiveInteger.default(defaultReplyTokens.ground_score), {
-        absent: defaultReplyTokens.ground_score,
-      }),
+      viescore: result("To each of VIEScore's two questions.", positiveInteger.default(defaultReplyTokens.viescore)),
+      ground_score: result('To that of the ground score.', positiveInteger.default(defaultReplyTokens.ground_score)),
     })
     .prefault({}),
 );
@@ -103,16 +98,6 @@ const leaveOut = result(
   'Fields that requests to judges leave out, because the server refuses them; the message about a refused field names it. Without max_completion_tokens the limit of a reply is sent as max_tokens.',
   z.array(z.enum(leavableFields)).default([]),
   { allowed: `a list of ${leavableFields.join(', ')}` },
-);
-
-/** The kinds with a field whose default is another one than what its absence in a record means. */
-const namesWithOtherDefaults: ReadonlySet<unknown> = new Set(
-  termNames.filter((name) =>
-    Object.values<z.ZodType>(termKinds[name].fields).some((field) => {
-      const { absent } = markOf(field);
-      return absent !== undefined && !isDeepStrictEqual(absent, field.safeParse(undefined).data);
-    }),
-  ),
 );
 
 /** The fields of `reward` that say what is scored and how; where the judge is, is the config's own matter. */
@@ -129,18 +114,6 @@ export const rewardFields = {
     'Rewards that are computed and recorded besides those that decide, with the defaults of their fields.',
     z.array(z.enum(termNames)).default([]),
   ),
-  defaults: result(
-    'Which defaults the fields have of rewards that mode and also_compute name: 2 are those that this schema says; 1 are those of runs that were recorded before they changed.',
-    z.union([z.literal(1), z.literal(2)]).default(2),
-    {
-      absent: 1,
-      allowed: '1 or 2',
-      idle: (settings) =>
-        ![settings('reward.mode'), ...((settings('reward.also_compute') ?? []) as unknown[])].some((name) =>
-          namesWithOtherDefaults.has(name),
-        ),
-    },
-  ),
   prompts: promptFiles,
   max_reply_tokens: replyTokens,
   leave_out: leaveOut,
@@ -154,10 +127,7 @@ export const rewardSettingsSchema = z.strictObject(rewardFields);
 
 export type RewardSettings = z.output<typeof rewardSettingsSchema>;
 /** What decides which terms score an episode. */
-export type RewardChoice = Pick<
-  RewardSettings,
-  'mode' | 'terms' | 'also_compute' | 'defaults' | 'zero_if_unfinished'
-> & {
+export type RewardChoice = Pick<RewardSettings, 'mode' | 'terms' | 'also_compute' | 'zero_if_unfinished'> & {
   /** What held-out answers are scored by besides (`validation.measure`); nothing where absent. */
   readonly measure?: readonly MeasureTerm[];
 };

@@ -65,7 +65,6 @@ export const clip = termKind({
     scale: result(
       "What a cosine is worth from 0 to 1: 'half' is (cosine + 1) / 2, which tells all cosines apart; 'clipscore' is min(1, 2.5 max(cosine, 0)), which does not tell those from 0.4 on apart; 'cosine' is max(cosine, 0).",
       z.enum(['half', 'clipscore', 'cosine']).default('half'),
-      { absent: 'clipscore' },
     ),
   },
   reads: 'image',

@@ -105,12 +105,10 @@ export const formatAccuracy = termKind({
     answer: result(
       "Which <answer> block counts where there are several: the 'first', as in the original, or the 'last'. Format compares the first think block with it.",
       z.enum(['first', 'last']).default('first'),
-      { absent: 'last' },
     ),
     actions: result(
       "What of an answer and of its label is an action: 'numbers' is every number in parentheses, as in the original; 'items' is the number of each item '(n) label', apart from numbers within a label.",
       z.enum(['numbers', 'items']).default('numbers'),
-      { absent: 'items' },
     ),
     match: result(
       "How the actions are compared: 'iou' is |A∩B| / |A∪B|, 'exact' is 1 for the same set and else 0.",

@@ -24,7 +24,6 @@ export const imageSimilarity = termKind({
     of: result(
       "Which pixels count. 'all' is 1 - mean |a - b| / 255 over the whole picture: a copy of the source wins where little is to be changed. 'changed', with to: 'truth', is how far the edit goes from the source to the labelled result where these two differ, times how far the rest is left alone: a copy is worth 0. null means 'changed' where there are a source and a labelled result to compare with, else 'all'.",
       z.enum(['all', 'changed']).nullable().default(null),
-      { absent: 'all' },
     ),
   },
   reads: 'image',

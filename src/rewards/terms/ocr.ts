@@ -35,7 +35,6 @@ export const confidenceField = (usual: ConfidenceRule) => ({
   confidence: result(
     "The confidence of several lines: weighted by their lengths ('by_length'), or their plain mean ('mean'), as Calligrapher's reward server gives it.",
     z.enum(CONFIDENCES).default(usual),
-    { absent: 'by_length' },
   ),
 });
 

@@ -34,7 +34,6 @@ export const remote = termKind({
     protocol: result(
       "What the servers speak: 'editrl' (editrl reward-server), or 'calligrapher', the reward server of Calligrapher's training, which gives ocr_confidence and vlm_score and needs `terms` to weigh them.",
       z.enum(protocols).default('editrl'),
-      { absent: 'editrl' },
     ),
     routing: operation(
       'Whether an item goes to the server with the least to do, or to each in turn.',
