@@ -329,8 +329,9 @@ describe('a model folder', () => {
     ['a second half of a vision encoder', 'qwen2_vl', 'model.visual.blocks.0.norm1.weight'],
   ] as const)('is refused with %s, by the name of the tensor', (_, name, tensor) => {
     const folder = withTensors(name, (tensors) => tensors.set(tensor, { shape: [1], data: new Float32Array(1) }));
-    for (const open of [checkDecoder, openDecoder])
+    for (const open of [checkDecoder, openDecoder]) {
       expect(() => open(folder)).toThrow(`nothing reads these tensors: ${tensor}`);
+    }
   });
 
   it('may have what its config implies', () => {
