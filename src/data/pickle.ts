@@ -3,6 +3,7 @@
  * function of the machine it is read on, to be called. Here names mean what a table says, which holds plain functions of this program; any
  * other is refused, and nothing of Python is ever run. What cannot be had this way (objects of classes, shared buffers) is refused, too.
  */
+import { isUtf8 } from 'node:buffer';
 import { DataError } from '../core/errors.js';
 
 /** What a pickle holds. Dictionaries are maps, so that no key is special. */
@@ -125,7 +126,9 @@ class Machine {
   }
 
   text(width: 1 | 4 | 8): void {
-    this.push(this.#take(this.#size(width)).toString('utf8'));
+    const bytes = this.#take(this.#size(width));
+    if (!isUtf8(bytes)) throw pickleError('holds a text that is not UTF-8', this.where);
+    this.push(bytes.toString('utf8'));
   }
 
   data(width: 1 | 4 | 8): void {

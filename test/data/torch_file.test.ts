@@ -6,7 +6,7 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { DataError } from '../../src/core/errors.js';
 import { decodeTorchSample } from '../../src/data/earl_sample.js';
 import { openEditDataset } from '../../src/data/edits.js';
-import type { PickleValue } from '../../src/data/pickle.js';
+import { readPickle, type PickleValue } from '../../src/data/pickle.js';
 import { arrayOf, readTorchFile } from '../../src/data/torch_file.js';
 
 const folder = join(import.meta.dirname, 'fixtures', 'torch');
@@ -188,4 +188,11 @@ describe("EARL's samples", () => {
     expect(decodeTorchSample(renamed('edited_image', 'edited_imagX'), 'x', 'x.pth').target).toBeNull();
     expect(decodeTorchSample(renamed('CoT', 'CoX'), 'x', 'x.pth').rationale).toBeNull();
   });
+});
+
+it('a pickle with a text that is not UTF-8 is rejected', () => {
+  const latin = Buffer.from('\x80\x02X\x01\x00\x00\x00\xe4.', 'latin1');
+  expect(() => readPickle(latin, { names: new Map(), outside: (id) => id }, 'a.pkl')).toThrow(
+    /holds a text that is not UTF-8/,
+  );
 });
