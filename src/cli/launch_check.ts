@@ -80,13 +80,9 @@ export const launchCheckVerb: Action = {
     requireFree(placement.devices);
     const reports = await startRanks(config, processes, placement);
     const trainer = await checkTrainer(config.settings, devices, placement);
+    const why = whyFewerProcesses(config.settings, own, kind) ?? countSource(launch.processes, own.gpus.length);
     if (flag(args, 'json')) printJson({ processes, devices: placement.devices, ranks: reports, trainer });
-    else
-      print(
-        reports,
-        trainer,
-        whyFewerProcesses(config.settings, own, kind) ?? countSource(launch.processes, own.gpus.length),
-      );
+    else print(reports, trainer, why);
     return 0;
   },
 };
