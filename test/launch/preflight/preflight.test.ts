@@ -166,7 +166,7 @@ describe('what is in the way of runs', () => {
   it('is told once, though several look at the same file', async () => {
     const folder = newFolder();
     writeFileSync(join(folder, 'tokenizer.json'), '{"model": {"vocab": {"a": 0}}}');
-    writeFileSync(join(folder, 'chat_template.jinja'), '{{ messages }}');
+    writeFileSync(join(folder, 'chat_template.jinja'), '{{ messages[0].content }}');
     const sets = [`policy.model=${folder}`, 'policy.init=null', 'policy.tokenizer=null'];
     const run = await loadConfig({
       file: 'configs/text_plain.jsonnet',
