@@ -16,7 +16,6 @@ describe('inpainting data', () => {
       validation: [],
       format: 'self_bench',
       resolution: null,
-      sampling: 'uniform',
       style_crop: { kind: 'outside_mask' },
       tiny: null,
     });
