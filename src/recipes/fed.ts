@@ -29,7 +29,7 @@ const LESS_CACHED =
   'decode fewer answers at once (rollout.chunk_groups), make them shorter (rollout.max_response_tokens), lower policy.model_context_size, which prompts are taken to fill, ';
 
 /** Whether a step is fed no more than `MOST_FED`, or computes where nothing is copied at every token. */
-export function isFedAllowed(fed: FedPerStep | null, provider: StepProvider): boolean {
+function isFedAllowed(fed: FedPerStep | null, provider: StepProvider): boolean {
   return fed === null || provider !== 'cuda' || fed.caches + fed.weights <= MOST_FED;
 }
 

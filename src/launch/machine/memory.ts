@@ -1,5 +1,4 @@
 /** How much memory there is, and whether a run's estimated need fits. */
-import { isFedAllowed } from '../../recipes/fed.js';
 import { readFileSync, statSync } from 'node:fs';
 import { freemem, totalmem } from 'node:os';
 import { join } from 'node:path';
@@ -23,10 +22,9 @@ import { exportedGraphs } from '../../rewards/terms/clip/files.js';
 import type { ModelReference } from '../../schema/model.js';
 import { EditrlError } from '../../core/errors.js';
 import type { RunSettings, TrainedSettings } from '../../schema/run.js';
-import { deviceKind, learnersProvider, processesOf, runDevices } from './device_kind.js';
+import { deviceKind, processesOf, runDevices } from './device_kind.js';
 import { gibibytes, type DeviceKind, type Devices, type Gpu } from './devices.js';
 import { autoencoderShape, flowShape, imageTokenizerShape, pipelineShape } from './frozen_shapes.js';
-import { wayToFit, type Estimator } from './ways_to_fit.js';
 import { placedParts, placeParts, type PlacedPart, type PlacedParts } from './placement.js';
 
 /** A recipe's estimate is right within this factor: a need beyond it certainly does not fit. */
@@ -279,28 +277,48 @@ function smallestSettings(settings: TrainedSettings): TrainedSettings {
 }
 
 /** Does not suggest a smaller batch if the models alone do not fit. */
-function withLeast(verdict: MemoryVerdict, least: number | null): MemoryVerdict {
+function withLeast(verdict: MemoryVerdict, settings: TrainedSettings, least: number | null): MemoryVerdict {
   if (verdict.fits || least === null || least <= verdict.totalBytes) return verdict;
-  const advice = `name a smaller model or take a larger machine: at any batch and context its models alone take about ${gibibytes(least)}`;
+  const { policy } = settings as { readonly policy?: { readonly lora?: unknown; readonly model?: unknown } };
+  // Random weights are no base for an adapter.
+  const adapter = policy?.lora === null && (policy.model ?? null) !== null ? ', train an adapter (policy.lora)' : '';
+  const advice = `name a smaller model${adapter} or take a larger machine: at any batch and context its models alone take about ${gibibytes(least)}`;
   return { ...verdict, advice };
 }
 
-/** Says what would fit, where something does; else, where the models alone do not fit, that nothing does. */
-/** @param isFed whether what its decoding steps are fed is accepted. */
-function withWay(
+/** The settings that save the most memory, for more time. */
+const REMEDIES = [
+  ['rollout', 'chunk_groups', 1],
+  ['optimizer', 'gradient_checkpointing', true],
+  ['optimizer', 'per_device_batch_size', 1],
+] as const;
+
+/** Adds the estimate with each remedy that the run has not applied yet, and with all of them. */
+function withRemedies(
   verdict: MemoryVerdict,
   settings: TrainedSettings,
-  bytesOf: Estimator['bytesOf'],
-  isFed: Estimator['isAllowed'],
+  bytesOf: (changed: TrainedSettings) => number | null,
 ): MemoryVerdict {
   if (verdict.fits) return verdict;
-  // A run that has begun may break a rule that is younger.
-  const before = recipeOf(settings).broken(settings).length;
-  const isAllowed: Estimator['isAllowed'] = (changed) =>
-    recipeOf(changed).broken(changed).length <= before && isFed(changed);
-  const way = wayToFit(settings, { bytesOf, isAllowed }, verdict.freeBytes);
-  if (way === null) return withLeast(verdict, bytesOf(smallestSettings(settings)));
-  return { ...verdict, advice: `${verdict.advice ?? ''}; ${way}` };
+  type Sections = Readonly<Record<string, Readonly<Record<string, unknown>> | undefined>>;
+  const changedTo = (from: TrainedSettings, section: string, field: string, value: unknown): TrainedSettings => ({
+    ...from,
+    [section]: { ...(from as unknown as Sections)[section], [field]: value },
+  });
+  const figures: string[] = [];
+  const add = (name: string, changed: TrainedSettings): void => {
+    const bytes = bytesOf(changed);
+    if (bytes !== null) figures.push(`${name}: ${gibibytes(bytes)}`);
+  };
+  let all = settings;
+  for (const [section, field, value] of REMEDIES) {
+    const found = (settings as unknown as Sections)[section];
+    if (found === undefined || !(field in found) || found[field] === value) continue;
+    add(`${section}.${field}=${value}`, changedTo(settings, section, field, value));
+    all = changedTo(all, section, field, value);
+  }
+  if (figures.length > 1) add('all of these', all);
+  return figures.length === 0 ? verdict : { ...verdict, advice: `${verdict.advice ?? ''} (${figures.join(', ')})` };
 }
 
 /** What estimates look at: the shapes of models and the sizes of data. */
@@ -361,14 +379,12 @@ export function memoryOf(
         if (!isTrainable(settings)) return found;
         const bytesOfChanged = (changed: TrainedSettings): number | null => {
           const one = recipeOf(changed).memory(changed, shapeOf, sizes);
-          const together = found.neededBytes === bytes ? 1 : processesOf(changed, own, device);
-          return one === null ? null : (one + reward) * together;
+          return one === null ? null : ((one + reward) * found.neededBytes) / bytes;
         };
-        return withWay(found, settings, bytesOfChanged, (changed) =>
-          isFedAllowed(
-            recipeOf(changed).fedPerStep(changed, shapeOf, processesOf(changed, own, device)),
-            learnersProvider(changed),
-          ),
+        return withLeast(
+          withRemedies(found, settings, bytesOfChanged),
+          settings,
+          found.fits ? null : bytesOfChanged(smallestSettings(settings)),
         );
       }
       const image = recipeOf(settings).imageMemory(settings, shapeOf, sizes);

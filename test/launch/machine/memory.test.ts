@@ -92,27 +92,6 @@ describe('a run that another program trains', () => {
   });
 });
 
-describe('what is advised on a GPU', () => {
-  it('is nothing that the check before a start refuses: too much to feed at every token', () => {
-    const model = newFolder();
-    const sizes = { hidden_size: 4096, intermediate_size: 11008, num_hidden_layers: 36, num_attention_heads: 32 };
-    const config = { ...sizes, num_key_value_heads: 8, vocab_size: 151936, rms_norm_eps: 1e-6, rope_theta: 1e6 };
-    writeFileSync(
-      join(model, 'config.json'),
-      JSON.stringify({ ...config, model_type: 'qwen2', hidden_act: 'silu', max_position_embeddings: 4096 }),
-    );
-    const gpu = { index: 0, uuid: 'GPU-0', name: 'one', memoryBytes: 80 * 2 ** 30, usedBytes: 0 };
-    const adviceOf = (provider: string): string | null | undefined => {
-      const settings = textSettings({ policy: { init: undefined, model, engine: { provider } } });
-      const machine = { free: 80 * 2 ** 30, total: 80 * 2 ** 30 };
-      return memoryOf(new Map(), { gpus: [gpu], cpus: 2 }, machine)(settings).verdict?.advice;
-    };
-    expect(adviceOf('cpu')).toContain('policy.lora');
-    expect(adviceOf('cuda')).not.toContain('with policy.lora');
-    expect(adviceOf('cuda')).not.toMatch(/; with (?!rollout\.engine)/);
-  });
-});
-
 describe('a run that does not fit', () => {
   const settings = videoSettings({
     optimizer: { learning_rate: 0.01, per_device_batch_size: 4 },
@@ -126,53 +105,46 @@ describe('a run that does not fit', () => {
     expect(adviceAt(bytes! * 2)).toBeNull();
     expect(adviceAt(bytes! * 0.99)).toContain('lower optimizer.per_device_batch_size');
     expect(adviceAt(2 ** 20)).toMatch(/^name a smaller model .* its models alone take about 0\.3 GiB$/);
-  });
-
-  it('is to be held in half of the memory, and not to be smaller, where its models do not fit as they are held', () => {
-    const { policy } = settings;
-    const sizes = { hidden_size: 4096, intermediate_size: 12288, num_hidden_layers: 16, num_attention_heads: 32 };
-    const large = {
-      ...settings,
-      policy: { ...policy, init: { ...policy.init, ...sizes }, lora: { rank: 16, alpha: 32, rslora: false } },
-    } as typeof settings;
-    const total = 20 * 2 ** 30;
-    const machine = { free: total, total };
-    const { verdict } = memoryOf(new Map(), { gpus: [] } as unknown as Devices, machine)(large);
-    expect(verdict?.neededBytes).toBeGreaterThan(2 * total);
-    expect(verdict?.advice).toMatch(/^lower .*; with policy\.engine\.dtype=float16.* it takes \d+\.\d GiB$/);
-  });
-
-  it('is told of a vLLM and of a training server, with what it takes beside them, where its recipe allows them', () => {
+    const large = { vocab_size: 151936, hidden_size: 2048, intermediate_size: 11008, num_hidden_layers: 36 };
     const model = newFolder();
-    const sizes = { hidden_size: 2048, intermediate_size: 11008, num_hidden_layers: 36, num_attention_heads: 16 };
-    const config = { ...sizes, num_key_value_heads: 2, vocab_size: 151936, rms_norm_eps: 1e-6, rope_theta: 1e6 };
     writeFileSync(
       join(model, 'config.json'),
-      JSON.stringify({ ...config, model_type: 'qwen2', hidden_act: 'silu', max_position_embeddings: 4096 }),
+      JSON.stringify({
+        ...large,
+        ...{ num_attention_heads: 16, num_key_value_heads: 2, rms_norm_eps: 1e-6, rope_theta: 1e6 },
+        ...{ model_type: 'qwen2', hidden_act: 'silu', max_position_embeddings: 4096 },
+      }),
     );
-    const adviceOf = (rollout: object, processes: number): string[] => {
-      const asked = textSettings({
-        policy: {
-          init: undefined,
-          model,
-          lora: { rank: 16, alpha: 32 },
-          engine: { provider: 'cpu', dtype: 'float16' },
-        },
-        rollout: { generations_per_sample: 4, episodes_per_iteration: 4096, max_response_tokens: 60, ...rollout },
-        launch: { processes },
+    const whole = textSettings({ policy: { init: undefined, model } });
+    const machine = { free: 2 ** 30, total: 2 ** 30 };
+    expect(memoryOf(new Map(), { gpus: [], cpus: 2 }, machine)(whole).verdict?.advice).toMatch(
+      /^name a smaller model, train an adapter \(policy\.lora\) or take .* take about \d+\.\d GiB$/,
+    );
+  });
+
+  it('prints the estimate of each remedy that it has not applied, and of all of them', () => {
+    const smaller = (rollout: object, optimizer: object) =>
+      videoSettings({
+        rollout,
+        optimizer: { learning_rate: 0.01, ...optimizer },
+        policy: { model_context_size: 4096 },
       });
-      const memory = { free: 10 * 2 ** 30 * processes, total: 2 ** 40 };
-      return memoryOf(new Map(), { gpus: [], cpus: 2 }, memory)(asked).verdict?.advice?.split('; or ') ?? [];
+    const estimate = (...changed: Parameters<typeof smaller>): string => {
+      const found = memoryOf(new Map(), { gpus: [] } as unknown as Devices)(smaller(...changed)).bytes!;
+      return `${(found / 2 ** 30).toFixed(1)} GiB`;
     };
-    const tinker =
-      /^with policy\.trainer=.* and policy\.tokenizer=.* and policy\.model=null and policy\.lora=null and policy\.engine\.dtype=float32.* it takes 0\.3 GiB, and the training server has the policy$/;
-    const [own, vllm, served] = adviceOf({}, 1);
-    expect(own).toMatch(/^lower .*; with .* it takes \d\.\d GiB$/);
-    expect(vllm).toMatch(/^with rollout\.engine=\{"type":"vllm".* it takes \d\.\d GiB, and vLLM has its own$/);
-    expect(served).toMatch(tinker);
-    // One process is left of two.
-    expect(adviceOf({}, 2).at(-1)).toMatch(tinker);
-    expect(adviceOf({ temperature: 0.7 }, 1).join()).not.toContain('tinker');
+    const batch = { per_device_batch_size: 4 };
+    const one = { per_device_batch_size: 1 };
+    const again = { gradient_checkpointing: true };
+    expect(adviceAt(bytes! * 0.99)).toContain(
+      ` (rollout.chunk_groups=1: ${estimate({ chunk_groups: 1 }, batch)}, optimizer.gradient_checkpointing=true: ${estimate({}, { ...batch, ...again })}, optimizer.per_device_batch_size=1: ${estimate({}, one)}, all of these: ${estimate({ chunk_groups: 1 }, { ...one, ...again })})`,
+    );
+    const all = smaller({ chunk_groups: 1 }, { ...one, ...again });
+    const need = memoryOf(new Map(), { gpus: [] } as unknown as Devices)(all).bytes!;
+    const machine = { free: need - 1, total: need };
+    const { advice } = memoryOf(new Map(), { gpus: [] } as unknown as Devices, machine)(all).verdict!;
+    expect(advice).toMatch(/^lower /);
+    expect(advice).not.toContain('GiB');
   });
 
   it('takes what a process takes where a training server has the policy', () => {
