@@ -8,7 +8,6 @@ import { fewerAtOnce } from '../launch/sweep/room.js';
 import { printable } from '../core/errors.js';
 import { wrap } from '../core/table.js';
 import { showServedTokens } from '../launch/served_tokens.js';
-import { showCost } from '../run/spending.js';
 import { shortName } from '../launch/live/screen.js';
 import { formatDuration } from '../run/progress.js';
 import { formatTable, outputWidth, printJson, printLine, printWarnings, printWrapped, styled } from './output.js';
@@ -125,19 +124,6 @@ function differencesOf(differs: PlannedRun['differs']): string {
   return [...words, ...(shown.length > SHOWN_DIFFERENCES ? [`+${shown.length - SHOWN_DIFFERENCES}`] : [])].join(' ');
 }
 
-/** The remaining cost of all runs together, by currency. */
-function costs(runs: readonly PlannedRun[]): string[] {
-  const served = runs.flatMap((run) => run.served ?? []);
-  const currencies = [...new Set(served.flatMap(({ currency }) => currency ?? []))];
-  const unpriced = served.filter(({ cost_left }) => cost_left === null).length;
-  const rest = unpriced === 0 ? '' : `; ${count(unpriced, 'run')} without policy.trainer.prices`;
-  return currencies.map((currency) => {
-    const own = served.filter((run) => run.currency === currency);
-    const cost = own.reduce((sum, { cost_left }) => sum + (cost_left ?? 0), 0);
-    return `left to spend at training servers: at most ${showCost(cost, currency)}, with every answer and prompt at its longest${rest}`;
-  });
-}
-
 /** What is left to ask judges, of all runs together. */
 function questions(runs: readonly PlannedRun[]): string[] {
   const left = runs.reduce((sum, { judge_questions: asked }) => sum + (asked?.left ?? 0), 0);
@@ -157,7 +143,6 @@ function footer(runs: readonly PlannedRun[]): string[] {
   const tight = runs.find(({ memory_advice }) => memory_advice !== null);
   return [
     `\n${done} of ${count(runs.length, 'run')} finished; time left, one after another: ${time}${partly}`,
-    ...costs(runs),
     ...questions(runs),
     ...(changed === 0
       ? []

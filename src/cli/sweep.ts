@@ -21,7 +21,7 @@ import type { PreflightCheckOptions } from '../launch/preflight/preflight.js';
 import { formatTable, printJson, printLine, printWarnings } from './output.js';
 import { formatResults } from './results.js';
 import { abortOnSignals, INTERRUPTED } from './signals.js';
-import { changesOf, experimentOptions, flag, numberOf, numberOption, text, wholeNumber, type Action } from './verb.js';
+import { changesOf, experimentOptions, flag, numberOption, text, wholeNumber, type Action } from './verb.js';
 
 export const sweepVerb: Action = {
   positionals: '<experiment>',
@@ -34,11 +34,6 @@ export const sweepVerb: Action = {
       .option('failed', { type: 'boolean', default: false, describe: 'only cells that failed or were interrupted' })
       .option('fail-fast', { type: 'boolean', default: false, describe: 'stop everything at the first failed run' })
       .option('retries', { ...numberOption, default: 0, describe: 'how often a run that failed is started again' })
-      .option('budget', {
-        ...numberOption,
-        describe:
-          'what all runs together may spend at their training servers, in the currency of policy.trainer.prices',
-      })
       .option('dry-run', {
         type: 'boolean',
         default: false,
@@ -68,8 +63,7 @@ export const sweepVerb: Action = {
     const only = text(args, 'only');
     const choice = { only: only === '' ? null : only, failed: flag(args, 'failed') };
     const failFast = flag(args, 'fail-fast');
-    const budget = numberOf(args, 'budget', 'a number > 0', (value) => value > 0);
-    const limits = { maxParallel, retries, failFast, budget };
+    const limits = { maxParallel, retries, failFast };
     if (usesSlurm(experiment) && !flag(args, 'dry-run')) return submit(experiment, choice, limits, json);
     const prepared = prepareSweep(experiment, choice, limits);
     if (flag(args, 'dry-run')) {

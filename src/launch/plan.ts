@@ -91,7 +91,7 @@ export async function planExperiment(
       memory_advice: verdict?.advice ?? null,
       differs: cell.differs,
       episodes: episodeRange(settings),
-      served: servedTokens(settings, done),
+      served: servedTokens(settings),
       judge_questions: judgeQuestions(settings, done),
       seconds_left: state === 'finished' ? 0 : seconds,
     };

@@ -1,16 +1,14 @@
-/** The most that a run at a training server asks of it, from its settings alone: in tokens, and by its price list in money. */
-import { costOf, TOKEN_KINDS, type TokenCounts } from '../run/spending.js';
+/** The most that a run at a training server asks of it, in tokens, from its settings alone. */
+import { TOKEN_KINDS, type TokenCounts } from '../run/spending.js';
 import type { GrpoSettings, WordsSftSettings } from '../schema/algorithm.js';
 import type { RunSettings } from '../schema/run.js';
 import type { TinkerSettings } from '../schema/trainer.js';
 import type { RolloutSettings, ValidationSettings } from '../schema/training.js';
 import { getPath } from '../schema/paths.js';
-import { readPrice } from '../train/prices.js';
-import { evaluationsLeft, mostEpisodes } from './episodes.js';
+import { mostEpisodes } from './episodes.js';
 
 /** What the recipes whose policy a server can train have in common. */
 interface Served {
-  readonly num_iterations: number;
   readonly algorithm: GrpoSettings | WordsSftSettings;
   readonly rollout: RolloutSettings;
   readonly validation: ValidationSettings;
@@ -22,27 +20,18 @@ export interface ServedTokens {
   readonly iteration: TokenCounts;
   /** Most tokens of a held-out evaluation. */
   readonly evaluation: TokenCounts;
-  /** What the iterations that are left cost at most, with their evaluations; null without a price list. */
-  readonly cost_left: number | null;
-  readonly currency: string | null;
   /** Whether the server is started with the run. */
   readonly starts_server: boolean;
 }
 
-/** Null for a run that no server trains. Raises ConfigError for a price list that cannot be used. */
-export function servedTokens(settings: RunSettings, done: number): ServedTokens | null {
+/** Null for a run that no server trains. */
+export function servedTokens(settings: RunSettings): ServedTokens | null {
   if (!isServed(settings)) return null;
-  const { policy, validation, num_iterations } = settings;
-  const { trainer } = policy;
-  const iteration = ofIteration(settings);
-  const evaluation = ofEvaluation(settings);
-  const left = Math.max(0, num_iterations - done);
-  const evaluations = evaluationsLeft(settings, validation.every_n_iterations, done);
-  const known = { iteration, evaluation, starts_server: (trainer.serve ?? null) !== null };
-  if (trainer.prices === null) return { ...known, cost_left: null, currency: null };
-  const price = readPrice(trainer.prices, trainer.base_model);
-  const cost = left * costOf(iteration, price) + evaluations * costOf(evaluation, price);
-  return { ...known, cost_left: cost, currency: price.currency };
+  return {
+    iteration: ofIteration(settings),
+    evaluation: ofEvaluation(settings),
+    starts_server: (settings.policy.trainer.serve ?? null) !== null,
+  };
 }
 
 function ofIteration({ algorithm, rollout, policy: { model_context_size: context } }: Served): TokenCounts {

@@ -5,7 +5,6 @@ import type { TrainedSettings } from '../schema/run.js';
 import { termName } from '../rewards/score/choice.js';
 import type { MeasureTerm } from '../rewards/score/settings.js';
 import type { RewardSettings } from '../rewards/schema/reward.js';
-import type { TrainerSettings } from '../schema/trainer.js';
 import type { RolloutSettings } from '../schema/training.js';
 import {
   whenSet,
@@ -42,7 +41,6 @@ export const wholeBatches: Rule<BatchedSettings> = ({ algorithm, rollout, optimi
 export const sharedRules: readonly Rule<TrainedSettings>[] = [
   ({ data }) => [...coefficients('data.train', data?.train), ...coefficients('data.validation', data?.validation)],
   decay,
-  budgetOfServer,
   keptBest,
   ({ validation, optimizer }) =>
     problemUnless(
@@ -70,20 +68,6 @@ function keptBest(settings: PartialSettings<TrainedSettings>): readonly Problem[
       learnsFromLabels
         ? `found '${found}'; allowed: 'loss' or null, because answers are not scored on the way where a run learns from labels`
         : `found '${found}'; allowed: ${allowed.map((name) => `'${name}'`).join(', ')} or null; a term of validation.measure is one, too`,
-    ),
-  );
-}
-
-/** Nothing here has a price but what a training server does. */
-function budgetOfServer(settings: PartialSettings<TrainedSettings>): readonly Problem[] {
-  const { policy } = settings as PartialSettings<{ readonly policy: { readonly trainer: TrainerSettings } }>;
-  return whenSet([settings.launch?.budget], (budget) =>
-    whenSet([policy?.trainer?.type], (trainer) =>
-      problemUnless(
-        trainer === 'tinker' && policy?.trainer?.prices !== null,
-        'launch.budget',
-        `found ${budget} without policy.trainer.prices, which say what a training server charges; allowed: null, or a policy.trainer 'tinker' with prices`,
-      ),
     ),
   );
 }

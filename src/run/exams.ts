@@ -101,7 +101,6 @@ const tokens = z.looseObject({ prompt: z.number(), completion: z.number() });
 const costs = z.looseObject({
   tokens: tokens.extend({ questions: z.number() }).nullable(),
   seconds: z.looseObject({ median: z.number(), p95: z.number() }).nullable(),
-  cached: z.number(),
 });
 const recordSchema = z.looseObject({
   format: z.literal(1),

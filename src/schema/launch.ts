@@ -86,10 +86,6 @@ const fields = {
   ),
   env: operation('Environment variables for the workers.', z.record(z.string(), z.string()).default({})),
   command: operation(PROGRAM, program, programAllowed),
-  budget: operation(
-    'The most that a run may spend at its training server, in the currency of policy.trainer.prices: it pauses with a checkpoint after the iteration that reaches it, and goes on once this is raised. null means no limit.',
-    positive.nullable().default(null),
-  ),
   slurm,
 };
 

@@ -65,10 +65,6 @@ const tinkerTrainer = z.strictObject({
     'Whether checkpoints hold a copy of the adapter, where the server gives it, so that the run can be exported, used here and started from.',
     z.boolean().default(true),
   ),
-  prices: operation(
-    'A JSON file with what the server charges: {currency, models: {BASE_MODEL: {prefill, sample, train}}}, each for a million tokens. null means that nothing is said of costs.',
-    z.string().min(1).nullable().default(null),
-  ),
   dialect: operation(
     "How requests are written: 'proto', 'json', or 'auto', which finds out.",
     z.enum(['auto', 'proto', 'json']).default('auto'),

@@ -43,8 +43,8 @@ export interface LoopOptions {
   readonly columns: readonly ProgressColumn[];
   /** Aborted when a person or the system asks the run to stop. */
   readonly stop: AbortSignal;
-  /** Counts what the run spends, and says when that is enough; only on rank 0. */
-  readonly spending?: Pick<Spending, 'save' | 'metrics' | 'over'> | null;
+  /** Counts what the run asks of its training server; only on rank 0. */
+  readonly spending?: Pick<Spending, 'save' | 'metrics'> | null;
 }
 
 export type LoopEnd = { readonly kind: 'finished'; readonly reason: string | null } | { readonly kind: 'interrupted' };
@@ -79,9 +79,9 @@ export async function runLoop(
     recorder.end({ state: 'finished', iteration, reason, stopped_early: iteration < options.numIterations });
     return { kind: 'finished', reason };
   };
-  const interrupt = async (iteration: number, reason = 'stopped on request'): Promise<LoopEnd> => {
+  const interrupt = async (iteration: number): Promise<LoopEnd> => {
     if (training.hasPartialStep !== true) await recorder.save(iteration);
-    recorder.end({ state: 'interrupted', iteration, reason });
+    recorder.end({ state: 'interrupted', iteration, reason: 'stopped on request' });
     return { kind: 'interrupted' };
   };
   const { spending = null } = options;
@@ -161,8 +161,6 @@ export async function runLoop(
         keep_best !== null && isEvaluated(iteration) && (await group.broadcast(recorder.isBest(iteration)));
       if (last || reason !== null || isBest || iteration % every === 0) await save(iteration);
       if (reason !== null) return finish(iteration, reason);
-      const spent = await group.broadcast(spending?.over() ?? null);
-      if (spent !== null && !last) return interrupt(iteration, spent);
     }
     return finish(options.numIterations, null);
   }

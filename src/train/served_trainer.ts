@@ -17,17 +17,14 @@ import type { SampledAnswer } from '../policies/tokens/vllm/sampler.js';
 import { answerForm } from '../run/exchanges.js';
 import type { Spending } from '../run/spending.js';
 import type { RunPaths } from '../run/paths.js';
-import type { LaunchSettings } from '../schema/launch.js';
 import type { TinkerSettings } from '../schema/trainer.js';
 import type { OptimizerSettings, RolloutSettings } from '../schema/training.js';
-import { readPrice } from './prices.js';
 import type { StartedTrainer } from './context.js';
 import { openRemote, type ClientServices, type NamedRun, type RemoteServices } from './remote.js';
 
 /** The settings of a run that its training at a server depends on. */
 interface ServedRun extends NamedRun, ProbedSettings {
   readonly optimizer: OptimizerSettings;
-  readonly launch: Pick<LaunchSettings, 'budget'>;
   readonly policy: { readonly model_context_size: number };
 }
 
@@ -56,7 +53,6 @@ export async function openServedPolicy<P extends TokenPrompt>(
 ): Promise<TinkerPolicy<P>> {
   const started = services.trainer ?? null;
   const address = addressOf(trainer, started);
-  limitSpending(run, trainer, services);
   const { base_model: baseModel, concurrency } = trainer;
   const lora = adapterOf(trainer, run);
   const prepare = async (connection: TinkerConnection, within: Deadline): Promise<void> => {
@@ -106,14 +102,6 @@ export async function openServedPolicy<P extends TokenPrompt>(
     note,
     store: lines,
   });
-}
-
-/** Raises ConfigError for prices that cannot be read, and where the budget is spent already. */
-function limitSpending({ launch }: ServedRun, trainer: TinkerSettings, { spending }: RemoteServices): void {
-  const price = trainer.prices === null ? null : readPrice(trainer.prices, trainer.base_model);
-  spending?.limit(price, launch.budget);
-  const spent = spending?.over() ?? null;
-  if (spent !== null) throw new ConfigError(spent, { where: 'launch.budget', next: 'Raise it, or set it to null.' });
 }
 
 /** The server's reduction of losses, once it has passed. Closes everything if it does not. */

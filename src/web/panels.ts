@@ -44,7 +44,6 @@ const PANEL_KINDS: readonly PanelKind[] = [
     unit: 'share',
     holds: /^(group\/(zero_spread|dropped)|episode\/(non_stop_rate|cut_by_context))$/,
   },
-  { title: 'spent', unit: 'money', holds: /^spent\/cost$/ },
   { title: 'unscored', unit: 'episodes', holds: /^reward\/unscored\// },
   {
     title: 'seconds of an iteration',

@@ -164,24 +164,9 @@ describe('text_answers at a training server', () => {
     await small.close();
   });
 
-  it('counts what it spends, pauses where the budget is spent, and goes on once that is raised', async () => {
-    const prices = join(place.dir, 'prices.json');
-    writeFileSync(prices, JSON.stringify({ currency: 'USD', models: { base: { prefill: 1, sample: 10, train: 20 } } }));
-    const trainer = `policy.trainer={"type": "tinker", "base_url": "${stub.url}", "base_model": "base", "prices": "${prices}"}`;
-    expect((await place.call(args('priced', 'launch.budget=1'), KEY)).err).toContain(
-      'launch.budget: found 1 without policy.trainer.prices',
-    );
+  it('counts the tokens that it asks for', async () => {
     const [seen, before] = [stub.requests.length, stub.sampledTokens];
-    const paused = await place.call(args('priced', trainer, 'launch.budget=0.05'), KEY);
-    expect(paused.code).toBe(130);
-    expect(place.state('priced')).toMatchObject({
-      state: 'interrupted',
-      reason: expect.stringMatching(/^the budget is spent: 0\.0\d USD of 0\.05 USD/) as string,
-    });
-    const reached = place.state('priced')!.iteration;
-    expect(reached).toBeGreaterThan(0);
-    expect(reached).toBeLessThan(ITERATIONS);
-    expect(place.checkpointFile('priced', reached, 'remote.json').length).toBeGreaterThan(0);
+    expect(await place.call(args('counted'), KEY)).toMatchObject({ code: 0 });
 
     // What the server was asked for, by its own count.
     const asked = stub.requests.slice(seen).filter(({ path }) => path === '/asample');
@@ -192,18 +177,11 @@ describe('text_answers at a training server', () => {
       (sum, { prompt }) => sum + prompt.chunks.reduce((all, { tokens }) => all + tokens.length, 0),
       0,
     );
-    const line = place.metrics('priced').at(-1)!;
+    const line = place.metrics('counted').at(-1)!;
     expect(line['spent/prefill_tokens']).toBeGreaterThanOrEqual(length);
     expect(line['spent/sampled_tokens']).toBe(stub.sampledTokens - before);
-    expect(line['spent/cost']).toBeGreaterThanOrEqual(0.05);
-
-    const status = await place.call(['status', place.run('priced')]);
-    expect(status.out).toMatch(/tokens read, .* written, .* trained on: 0\.0\d USD/);
-    expect((await place.call(['report', place.run('priced')])).out).toMatch(/spent +[\d,]+ tokens read/);
-    const same = await place.call(args('priced', trainer, 'launch.budget=0.05'), KEY);
-    expect(same).toMatchObject({ code: 2, err: expect.stringContaining('the budget is spent') as string });
-    expect(await place.call(args('priced', trainer, 'launch.budget=50'), KEY)).toMatchObject({ code: 0 });
-    expect(place.state('priced')).toMatchObject({ state: 'finished', iteration: ITERATIONS });
+    expect((await place.call(['status', place.run('counted')])).out).toMatch(/tokens read, .* written, .* trained on/);
+    expect((await place.call(['report', place.run('counted')])).out).toMatch(/spent +[\d,]+ tokens read/);
   });
 
   it.each([

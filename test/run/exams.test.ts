@@ -133,7 +133,6 @@ describe('exams beside runs', () => {
     const costs = {
       tokens: { prompt: 812.4, completion: 39.6, questions: 40 },
       seconds: { median: 0.3, p95: 1.25 },
-      cached: 0,
     };
     writeExam(reward, 'a', { costs });
     const found = must(examOf(paths, settings as never), 'the exam');
@@ -141,7 +140,7 @@ describe('exams beside runs', () => {
     expect(examLines(found, 300)[0]).toBe(
       'exam of the judge: signal 0.500 ± 0.010 in 49 cases, on 2026-01-01. What it says. A question takes 812 + 40 tokens and 0.300 s (95% within 1.25 s).',
     );
-    const unknown = { tokens: null, seconds: { median: 0.3, p95: 1.25 }, cached: 0 };
+    const unknown = { tokens: null, seconds: { median: 0.3, p95: 1.25 } };
     writeExam(reward, 'a', { costs: unknown });
     expect(examLines(must(examOf(paths, settings as never), 'the exam'), 300)[0]).toMatch(
       /What it says\. A question takes 0\.300 s \(95% within 1\.25 s\); the server reports no tokens\.$/,

@@ -15,7 +15,6 @@ import type { ReadSettings } from '../../schema/mark.js';
 import { getPath } from '../../schema/paths.js';
 import { detectDevices, DeviceSlots, type Devices } from '../machine/devices.js';
 import { machineMemory } from '../machine/memory.js';
-import { watchBudget } from './budget.js';
 import { lockExperiment } from './lock.js';
 import { measureFinished } from './measure.js';
 import { matcherOf, planJobs, requireChosen, type PlannedJob, type SizedJob, type SweepRun } from './plan.js';
@@ -36,8 +35,6 @@ export interface SweepLimits {
   readonly maxParallel: number | null;
   readonly retries: number;
   readonly failFast: boolean;
-  /** What all runs together may spend at their training servers; null for no limit. */
-  readonly budget: number | null;
 }
 
 /** A sweep that can be shown or started. */
@@ -143,13 +140,8 @@ export async function sweep(
 ): Promise<SweepOutcome> {
   const { experiment, limits, baseExpDir } = prepared;
   const { jobs, slots, remark } = makeRoom(prepared);
-  const { budget, ...limited } = limits;
   const lost = new AbortController();
   let lostTo: unknown = null;
-  const watch =
-    budget === null
-      ? null
-      : watchBudget(jobs, budget, (why) => view.remark(`${why}: runs under way write a checkpoint`));
   const unlock = lockExperiment(baseExpDir, experiment.name, (error) => {
     lostTo = error;
     lost.abort();
@@ -162,13 +154,13 @@ export async function sweep(
     else writeExperiment(baseExpDir, record);
     if (remark !== null) view.remark(remark);
     const schedule = await runSweep(
-      { jobs, ...limited, halving: experiment.options.stop_early ?? null },
+      { jobs, ...limits, halving: experiment.options.stop_early ?? null },
       {
         runner,
         slots,
         world: runFolders,
         view,
-        stop: AbortSignal.any([stop, lost.signal, ...(watch === null ? [] : [watch.signal])]),
+        stop: AbortSignal.any([stop, lost.signal]),
       },
     );
     if (lostTo !== null) throw lostTo as Error;
@@ -177,7 +169,6 @@ export async function sweep(
     const resultsFile = isOther ? null : writeResults(results, baseExpDir);
     return { runs: outcomes(schedule), results, resultsFile };
   } finally {
-    watch?.close();
     unlock();
   }
 }

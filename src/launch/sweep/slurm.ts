@@ -38,7 +38,6 @@ export async function submitSweep(
   const asked = Object.entries({
     '--retries': limits.retries > 0,
     '--fail-fast': limits.failFast,
-    '--budget': limits.budget !== null,
   }).flatMap(([name, given]) => (given ? [name] : []));
   if (asked.length > 0) {
     throw new UsageError(`${asked.join(', ')}: found with launch.backend slurm; allowed: with local`, {

@@ -4,7 +4,7 @@ import { externalLaunch } from '../../schema/launch.js';
 import { result } from '../../schema/mark.js';
 import { runFields, taskField } from '../../schema/run.js';
 import type { ForeignRecipe } from '../recipe.js';
-import { whenSet, problem, problemUnless } from '../rules.js';
+import { problemUnless } from '../rules.js';
 
 const schema = z.strictObject({
   ...runFields,
@@ -26,12 +26,6 @@ export const external: ForeignRecipe<ExternalSettings> = {
       launch?.command !== null,
       'launch.command',
       "found null; task 'external' needs the program that trains, such as ['python', 'train.py']",
-    ),
-    ...whenSet([launch?.budget], (budget) =>
-      problem(
-        'launch.budget',
-        `found ${budget} with task 'external', whose program spends what it spends; allowed: null`,
-      ),
     ),
   ],
 };

@@ -1,6 +1,5 @@
 /** What an exam's judgements took, from which follows what a run's will. Pure. */
 import { average, quantile } from '../../core/statistics.js';
-import { areFree } from '../judge/usage.js';
 import type { Judgement, Tokens } from '../score/types.js';
 
 export interface ExamCosts {
@@ -8,16 +7,14 @@ export interface ExamCosts {
   readonly tokens: (Tokens & { readonly questions: number }) | null;
   /** Of one question in its slot, over all its requests; null where the judge was asked none. */
   readonly seconds: { readonly median: number; readonly p95: number } | null;
-  /** Questions that a gateway's cache answered, which cost nothing and are in none of the means. */
-  readonly cached: number;
 }
 
 /**
  * The costs of an exam. A judgement that is found in the exam's records counts as it was when the judge was asked, not as
- * what finding it took. What a cache answered has no part in it, since a run's questions are others.
+ * what finding it took.
  */
 export function costsOf(judgements: readonly Judgement[]): ExamCosts {
-  const asked = judgements.filter(({ attempts, tokens }) => attempts > 0 && (tokens === undefined || !areFree(tokens)));
+  const asked = judgements.filter(({ attempts }) => attempts > 0);
   const counted = asked.flatMap(({ tokens }) => (tokens === undefined ? [] : [tokens]));
   const seconds = asked.map(({ latencyMs }) => latencyMs / 1000);
   const tokens =
@@ -31,6 +28,5 @@ export function costsOf(judgements: readonly Judgement[]): ExamCosts {
   return {
     tokens,
     seconds: seconds.length === 0 ? null : { median: quantile(seconds, 0.5), p95: quantile(seconds, 0.95) },
-    cached: judgements.filter(({ tokens: own }) => own !== undefined && areFree(own)).length,
   };
 }

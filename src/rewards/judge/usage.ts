@@ -1,4 +1,4 @@
-/** What a judge's replies are charged by: their tokens, as servers count them. */
+/** The tokens of a judge's replies, as servers count them. */
 import type { Tokens } from '../score/types.js';
 
 /**
@@ -9,11 +9,6 @@ export function tokensOf(body: unknown): Tokens | null {
   const { prompt_tokens: prompt, completion_tokens: completion } = usageOf(body);
   if (!isCount(prompt) || !isCount(completion) || prompt + completion === 0) return null;
   return { prompt, completion };
-}
-
-/** Whether these are the tokens of a reply that cost nothing. */
-export function areFree({ prompt, completion }: Tokens): boolean {
-  return prompt + completion === 0;
 }
 
 /** The tokens of two replies, of which either may not be counted; null where neither is. */

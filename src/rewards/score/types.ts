@@ -149,10 +149,7 @@ export interface Judgement extends RemoteExchange {
   readonly attempts: number;
   /** In a slot, over all requests. */
   readonly latencyMs: number;
-  /**
-   * What was paid for, over all requests whose replies say it; both 0 where a gateway's cache answered. Absent where the server counts none, and in records
-   * that lack it.
-   */
+  /** Over all requests whose replies say it. Absent if the server counts none, and in records that lack it. */
   readonly tokens?: Tokens;
 }
 

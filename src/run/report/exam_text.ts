@@ -60,9 +60,9 @@ const NO_TOKENS = 'the server reports no tokens';
 /** Name, value and meaning of each cost; nothing for a record that has none. */
 export function examCostRows({ costs, judgements }: ExamRecord): string[][] {
   if (costs === undefined) return [];
-  const { tokens, seconds, cached } = costs;
+  const { tokens, seconds } = costs;
   const known =
-    tokens === null || tokens.questions === judgements.count - cached
+    tokens === null || tokens.questions === judgements.count
       ? ''
       : `, of the ${tokens.questions} questions whose replies report them`;
   return [
@@ -78,7 +78,6 @@ export function examCostRows({ costs, judgements }: ExamRecord): string[][] {
             'of a question: median, and 95% take no longer',
           ],
         ]),
-    ...(cached === 0 ? [] : [['cached', String(cached), "questions that a gateway's cache answered: left out here"]]),
   ];
 }
 

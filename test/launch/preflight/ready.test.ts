@@ -75,7 +75,7 @@ describe('runs that are to start', () => {
     await expect(launcher.ready(configs, { claimed: [] })).rejects.toThrow(refusal);
     await expect(launcher.run(configs[0])).rejects.toThrow(refusal);
     await launcher.close();
-    const limits = { maxParallel: null, retries: 0, failFast: false, budget: null };
+    const limits = { maxParallel: null, retries: 0, failFast: false };
     const placed = await loadExperiment({ file: onSlurm });
     await expect(submitSweep(placed, { only: null, failed: false }, limits, ['node', 'main.js'])).rejects.toThrow(
       refusal,

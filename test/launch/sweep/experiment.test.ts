@@ -31,7 +31,7 @@ async function prepared(units: number, maxParallel: number | null): Promise<Prep
     `{ name: 'three', base: ${base}, axes: { seed: { [s]: { seed: std.parseInt(s) } for s in ['1', '2', '3'] } } }`,
   );
   const env = { ...process.env, APP__BASE_EXP_DIR: join(folder, 'runs'), APP__DATA_DIR: join(folder, 'data') };
-  const limits = { maxParallel, retries: 0, failFast: false, budget: null };
+  const limits = { maxParallel, retries: 0, failFast: false };
   const found = prepareSweep(await loadExperiment({ file, env }), { only: null, failed: false }, limits);
   const devices = { gpus: [], cpus: 4 };
   const each = mainMemoryOf(new Map(), devices)(found.jobs[0].config.settings);
@@ -78,7 +78,7 @@ it('starts a cell that failed with other settings from scratch, and no other, an
     writeFileSync(file, JSON.stringify({ name: 'cells', base, axes }));
     return loadExperiment({ file });
   };
-  const limits = { maxParallel: null, retries: 0, failFast: false, budget: null };
+  const limits = { maxParallel: null, retries: 0, failFast: false };
   const before = await load(1);
   for (const { run_name, config } of before.cells) {
     const handle = claimRun(claimRequest(config, { command: [], versions: {}, devices: [], parents: [] }));

@@ -68,7 +68,7 @@ it('scores the records of a cell that was evaluated by the same term under other
 
 it('takes no number of other fields for the measure in its table', async () => {
   finish(await measuredBy('iou'), [0, 80], [0, 80]);
-  const limits = { maxParallel: null, retries: 0, failFast: false, budget: null };
+  const limits = { maxParallel: null, retries: 0, failFast: false };
   const table = async (match: 'iou' | 'exact') => {
     const prepared = prepareSweep(await measuredBy(match), { only: null, failed: false }, limits);
     return (await sweep(prepared, new FakeRunner(), new FakeView(), new AbortController().signal)).results;
@@ -79,7 +79,7 @@ it('takes no number of other fields for the measure in its table', async () => {
 
 it('writes nothing over the record and the results of cells that were swept with other settings', async () => {
   finish(await measuredBy('iou'), [0, 80], [0, 80]);
-  const limits = { maxParallel: null, retries: 0, failFast: false, budget: null };
+  const limits = { maxParallel: null, retries: 0, failFast: false };
   const swept = async (experiment: Experiment) => {
     const view = new FakeView();
     const remark = vi.spyOn(view, 'remark');

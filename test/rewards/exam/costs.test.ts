@@ -11,7 +11,6 @@ function judgement(changes: Partial<Judgement>): Judgement {
 
 const counted = (prompt: number, completion: number, latencyMs = 100): Judgement =>
   judgement({ tokens: { prompt, completion }, latencyMs });
-const CACHED = judgement({ tokens: { prompt: 0, completion: 0 }, latencyMs: 1 });
 const NEVER_ASKED = judgement({ attempts: 0, latencyMs: 0, problem: 'timeout' });
 
 function rows(costs: ExamCosts, count: number): string[][] {
@@ -24,7 +23,6 @@ describe('the costs of an exam', () => {
     expect(costs).toEqual({
       tokens: { prompt: 400, completion: 40, questions: 3 },
       seconds: { median: 2, p95: expect.closeTo(8.3, 9) as number },
-      cached: 0,
     });
     expect(rows(costs, 3)).toEqual([
       ['tokens', '400 + 40', 'of a question and its reply, mean'],
@@ -51,17 +49,13 @@ describe('the costs of an exam', () => {
     );
   });
 
-  it("leave out what a gateway's cache answered, and what was never asked", () => {
-    const costs = costsOf([counted(400, 40, 2000), CACHED, CACHED, NEVER_ASKED]);
-    expect(costs).toMatchObject({
+  it('leave out what was never asked', () => {
+    const costs = costsOf([counted(400, 40, 2000), NEVER_ASKED]);
+    expect(costs).toEqual({
       tokens: { prompt: 400, completion: 40, questions: 1 },
       seconds: { median: 2, p95: 2 },
-      cached: 2,
     });
-    expect(rows(costs, 3)[0][2]).toBe('of a question and its reply, mean');
-    expect(rows(costs, 3)[2]).toEqual(['cached', '2', "questions that a gateway's cache answered: left out here"]);
-    const all = costsOf([CACHED]);
-    expect(all).toEqual({ tokens: null, seconds: null, cached: 1 });
+    expect(costsOf([NEVER_ASKED])).toEqual({ tokens: null, seconds: null });
   });
 
   it('are no rows of a record that lacks them', () => {
