@@ -14,7 +14,7 @@ export const inScratch = {
 export const sources = {
   alias: [
     {
-      find: /^\.\/(\w+)_program\.js$/,
+      find: /^\.\/(interpreter|render|try)_program\.js$/,
       replacement: resolve(import.meta.dirname, 'test/support/$1_program.ts'),
     },
   ],

@@ -217,7 +217,9 @@ async function machineLines(provider: Provider, fail: (why: string) => void): Pr
 
 function gpuName(provider: Provider, fail: (why: string) => void): string {
   try {
-    const names = detectDevices().gpus.map(({ name }) => name);
+    const { gpus, problem } = detectDevices();
+    if (problem !== undefined) fail(problem);
+    const names = gpus.map(({ name }) => name);
     if (names.length > 0) return names.join(', ');
   } catch (error) {
     fail((error as Error).message);

@@ -2,7 +2,7 @@
  * Whose settings a process of this user follows. A record can name programs, environment variables, modules and servers, so a run of another user is not
  * continued, evaluated or scored without being asked to.
  */
-import { lstatSync, readdirSync, statSync } from 'node:fs';
+import { existsSync, lstatSync, readdirSync, statSync } from 'node:fs';
 import { join } from 'node:path';
 import { RunError } from '../core/errors.js';
 import { shellQuote } from '../core/shell.js';
@@ -54,6 +54,7 @@ function foreignFile(paths: RunPaths, uid: number): { readonly path: string; rea
     if (found.uid !== uid && found.uid !== ROOT) return { path, why: `this belongs to user ${found.uid}` };
     if ((found.mode & WORLD_WRITABLE) !== 0) return { path, why: 'any user may write this' };
   }
+  if (!existsSync(paths.dir)) return null;
   for (const name of readdirSync(paths.dir)) {
     const path = join(paths.dir, name);
     const owner = lstatSync(path, { throwIfNoEntry: false })?.uid;

@@ -18,7 +18,21 @@ afterEach(() => {
   runs.remove();
 });
 
-const weights = encodeSafetensors(new Map([['w', { shape: [2], data: new Float32Array([1, 2]) }]]));
+const tensor = { shape: [2], data: new Float32Array([1, 2]) };
+const weights = encodeSafetensors(new Map([['w', tensor]]));
+const decoder = encodeSafetensors(new Map([['model.embed_tokens.weight', tensor]]));
+const qwen2 = JSON.stringify({
+  model_type: 'qwen2',
+  vocab_size: 3,
+  hidden_size: 4,
+  intermediate_size: 4,
+  num_hidden_layers: 1,
+  num_attention_heads: 1,
+  num_key_value_heads: 1,
+  rms_norm_eps: 1e-6,
+  max_position_embeddings: 8,
+  tie_word_embeddings: true,
+});
 const training = { 'optimizer.safetensors': 'moments', 'trainer.json': '{}' };
 
 /** Exports the last checkpoint of a run, which holds these files, and returns the folder. */
@@ -44,16 +58,14 @@ describe('the exported checkpoint', () => {
   });
 
   it('is said to answer otherwise if its weights are rounded', async () => {
-    const config = JSON.stringify({ model_type: 'qwen2', vocab_size: 3 });
-    await exported({ 'policy.safetensors': weights, 'config.json': config }, { format: 'merged', dtype: 'bfloat16' });
+    await exported({ 'policy.safetensors': decoder, 'config.json': qwen2 }, { format: 'merged', dtype: 'bfloat16' });
     expect(said.error).toContain('bfloat16 rounds the weights');
   });
 });
 
 describe('an exported folder', () => {
   it('of a language model has the card, and is said', async () => {
-    const config = JSON.stringify({ model_type: 'qwen2', vocab_size: 3 });
-    const out = await exported({ 'policy.safetensors': weights, 'config.json': config });
+    const out = await exported({ 'policy.safetensors': decoder, 'config.json': qwen2 });
     expect(readdirSync(out).sort()).toEqual(['README.md', 'config.json', 'editrl_run.json', 'model.safetensors']);
     expect(readFileSync(join(out, 'README.md'), 'utf8')).toContain('library_name: transformers\n');
     expect(said.out).toContain('run, iteration 4, as merged in ');

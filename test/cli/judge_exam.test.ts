@@ -128,8 +128,8 @@ describe('editrl judge exam', () => {
     expect(await main(exam(url, '--terms', 'answer_judge', '--out', join(folder, 'words'), '--html'))).toBe(0);
     expect(written.out).toContain('It pays for a longer answer.');
     expect(written.out).toMatch(/^gain by a longer answer +0\.4\d+ ± 0\.\d+ +at most 0\.05 +fault: length$/m);
-    // 21 cases of 7 answers twice and 4 tricks.
-    expect(written.out).toContain('378 judgements, 378 requests\n');
+    // 21 cases of 7 answers twice and 5 tricks.
+    expect(written.out).toContain('399 judgements, 399 requests\n');
     const page = readFileSync(join(folder, 'words', 'exam.html'), 'utf8');
     expect(page).toContain('That depends on how one looks at it');
     const sample = readFileSync(join(folder, 'words', 'sample.jsonl'), 'utf8')

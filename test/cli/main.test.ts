@@ -208,7 +208,7 @@ describe('editrl config', () => {
     writeFileSync(file, "{ a: import '.' }");
     vi.stubEnv('APP__BASE_EXP_DIR', join(folder, 'runs'));
     expect(await main(['config', 'check', file, 'configs/tiny_vq.jsonnet'])).toBe(2);
-    expect(written.error).toContain(`wrong  ${file}:1:6: `);
+    expect(written.error).toContain(`wrong  ${file}:1: import '.': this is a folder`);
     expect(written.out).toBe('ok  configs/tiny_vq.jsonnet  tiny_vq\n');
   });
 

@@ -121,6 +121,7 @@ describe('a run without its config file', () => {
       file: resolve('configs/sft_s__rl_s.jsonnet'),
       overlays: [resolve(overlays[0])],
       allowChanges: [],
+      trust: false,
       fromRecord: true,
     });
   });

@@ -1,8 +1,9 @@
 /** The page about a provider: what the CPU gives at the tiny size, and what fails. */
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import fs, { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { syncBuiltinESMExports } from 'node:module';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { afterAll, describe, expect, it, vi } from 'vitest';
+import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest';
 import { gpuCheck, type Ask } from '../../scripts/bench/gpu_check.js';
 import { measure, type Job, type Report } from '../../scripts/bench/gpu_check_parts.js';
 
@@ -78,6 +79,15 @@ describe('a check of a provider', () => {
   describe('with an nvidia-smi', () => {
     const folder = mkdtempSync(join(tmpdir(), 'editrl-smi-'));
     afterAll(() => rmSync(folder, { recursive: true }));
+    const { existsSync } = fs;
+    beforeAll(() => {
+      fs.existsSync = (path) => path === '/dev/nvidia0' || existsSync(path);
+      syncBuiltinESMExports();
+    });
+    afterAll(() => {
+      fs.existsSync = existsSync;
+      syncBuiltinESMExports();
+    });
     const checked = async (script: string) => {
       writeFileSync(join(folder, 'nvidia-smi'), `#!/bin/sh\n${script}\n`, { mode: 0o755 });
       vi.stubEnv('PATH', `${folder}:${process.env['PATH'] ?? ''}`);

@@ -164,7 +164,7 @@ export class JudgeClient implements Judge {
       const { text, scores, problem, detail } = answer;
       const latencyMs = Math.round(tookMs);
       const promptHash = hashPrompt(query);
-      const question = { key: query.key, requestHash, promptHash, model: this.model };
+      const question = { key: query.key, requestHash, promptHash, model: sent.reply.model ?? this.model };
       const counted = tokens === null ? {} : { tokens };
       const told = { ...question, text, problem, scores, attempts, latencyMs, ...counted };
       return problem === null ? told : { ...told, detail };
