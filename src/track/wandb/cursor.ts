@@ -13,26 +13,11 @@ const cursor = z.object({
   base_url: z.string(),
   entity: z.string(),
   project: z.string(),
-  /** Its id there; absent if that is the run_name. */
-  run: z.string().optional(),
+  /** The id that was asked for, and the id that the run has there: another one if somebody else writes to the first. */
+  asked: z.string(),
+  run: z.string(),
   /** When the run directory was created: a run recreated under its name is a different one. */
   created_at: z.string(),
-  /** What the server already had under this name: lines of each file, and the first step. */
-  base: z.object({ history: z.int(), events: z.int(), output: z.int(), step: z.int() }),
-  /** Where rows lie instead that go behind rows of others, by the first of them, ascending. */
-  behind: z.array(z.object({ row: z.int(), history: z.int(), step: z.int() })).default([]),
-  /** So many lines of history were accepted, or were there before: more than `rows` has after the run went back. */
-  reached: z.int().optional(),
-  /** What the server has once it has taken the request under way, and its last row's step and time; null if none is. */
-  sending: z
-    .object({
-      history: z.int(),
-      events: z.int(),
-      output: z.int(),
-      last: z.object({ step: z.int(), at: z.number() }).nullable(),
-    })
-    .nullable()
-    .default(null),
   /** Rows of `metrics.jsonl` that it has. */
   rows: z.array(markSchema),
   /** Lines of `track/system.jsonl`. */

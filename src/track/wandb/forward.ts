@@ -2,7 +2,6 @@
 import { systemClock, type Clock } from '../../core/clock.js';
 import { EndpointError } from '../../core/errors.js';
 import { scanLines } from '../../core/log/reader.js';
-import { readLines } from '../../run/journal.js';
 import type { RunPaths } from '../../run/paths.js';
 import type { Redact } from '../../http/redact.js';
 import type { RunRecord } from '../../run/record.js';
@@ -16,7 +15,6 @@ import { GivenUpError, WandbClient, type WandbRetryPolicy } from './client.js';
 import { readWandbCursor } from './cursor.js';
 import { pageAddress, type WandbEnvironment } from './environment.js';
 import { WandbForwarder, type ForwardPace } from './forwarder.js';
-import type { ForeignLines } from './places.js';
 import { configFile, metadataFile } from './run_files.js';
 import { notedWandbId } from './run_id.js';
 import { attachRun, defaultEntity, type AttachedRun } from './run_of_server.js';
@@ -69,10 +67,12 @@ export async function forwardToWandb(options: ForwardOptions): Promise<ForwardRe
   try {
     const redact = redactorOfRun(record.settings, options.env ?? process.env, environment.key);
     const code = await codeRevision();
-    const { cursor, others, config } = await attachToServer(client, options, code, redact);
-    const page = `${pageAddress(baseUrl)}/${cursor.entity}/${cursor.project}/runs/${cursor.run ?? paths.runName}`;
+    const { cursor, taken, config } = await attachToServer(client, options, code, redact);
+    const page = `${pageAddress(baseUrl)}/${cursor.entity}/${cursor.project}/runs/${cursor.run}`;
     say(`W&B: ${page}`, 'info');
-    if (others !== null) say(foreignLinesMessage(others), 'warn');
+    if (taken !== null) {
+      say(`another writer's lines are in the W&B run ${taken}: this run has the id ${cursor.run}`, 'warn');
+    }
     forwarder = new WandbForwarder({
       paths,
       client,
@@ -138,7 +138,7 @@ async function attachToServer(
   const known =
     before?.base_url === baseUrl &&
     before.project === settings.project &&
-    (before.run ?? paths.runName) === id &&
+    before.asked === id &&
     before.created_at === record.created_at &&
     (named === null || before.entity === named)
       ? before
@@ -159,27 +159,7 @@ async function attachToServer(
     host: last?.host ?? '',
     version: last?.versions['editrl'] ?? '0',
   };
-  return attachRun(client, described, record, known, { baseUrl, iterationOf: iterationsOf(paths) });
-}
-
-function foreignLinesMessage({ history, events, output, step }: ForeignLines): string {
-  const counts = [
-    [history, 'row', 'rows'],
-    [output, 'line of output', 'lines of output'],
-    [events, 'sample of the load', 'samples of the load'],
-  ] as const;
-  const found = counts.flatMap(([count, one, many]) => (count === 0 ? [] : [`${count} ${count === 1 ? one : many}`]));
-  const behind = history === 0 ? 'behind that' : `behind that, from step ${step} on`;
-  return `this run has ${found.join(', ')} at W&B that are not noted as sent from here: they stay, and what follows goes ${behind}`;
-}
-
-/** The iteration of each row of a run; of one that is not there, what it will be. */
-function iterationsOf({ metrics }: RunPaths): (row: number) => number {
-  let iterations: number[] | null = null;
-  return (row) => {
-    iterations ??= readLines(metrics).map(({ iteration }) => Number(iteration));
-    return iterations.at(row) ?? (iterations.at(0) ?? 0) + row;
-  };
+  return attachRun(client, described, record, known, baseUrl);
 }
 
 /** Gives up once the run has ended and the server has accepted nothing for this long; the returned function cancels that. */

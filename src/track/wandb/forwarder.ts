@@ -1,7 +1,7 @@
 /**
  * Forwards a run directory to W&B: rows of metrics, console output, the machine's load, episodes. Everything is read from the run's own files, which
- * serve as the spool: what the server has not confirmed is read again, by this process or by `editrl sync`, and arrives in the same places
- * (places.ts). Only one process at a time forwards a run.
+ * serve as the spool: what the server has not confirmed is read again, by this process or by `editrl sync`, and arrives in the same places:
+ * row i of `metrics.jsonl` is line i of the history, and iteration i is step i. Only one process at a time forwards a run.
  */
 import { sleep, systemClock, type Clock } from '../../core/clock.js';
 import { FollowedLog } from '../../core/log/followed.js';
@@ -17,7 +17,6 @@ import type { WandbClient } from './client.js';
 import { writeWandbCursor, type WandbCursor } from './cursor.js';
 import { extendedJson, parseExtendedJson } from './extended_json.js';
 import { mediaOf, type Media } from './media.js';
-import { acknowledgedLines, nextOffsetRow, offsetOfRow } from './places.js';
 import { outputFile, shownLine, summaryFile } from './run_files.js';
 import type { MediaFile } from './upload_types.js';
 import { Uploads } from './uploads.js';
@@ -88,7 +87,7 @@ export class WandbForwarder {
     this.#rows = new RowFollower(paths.metrics, cursor.rows, () => record.attempts);
     this.#output = new OutputFollower(paths);
     this.#events = new FollowedLog(paths.systemMetrics);
-    const target = { entity: cursor.entity, project: cursor.project, run: cursor.run ?? paths.runName };
+    const target = { entity: cursor.entity, project: cursor.project, run: cursor.run };
     this.#uploads = new Uploads(client, target, clock, say);
     this.#uploads.addOfRun(files);
     if (episodes === 0) return;
@@ -124,7 +123,7 @@ export class WandbForwarder {
         if (sent !== 'some') await sleep(this.#clock, this.#pace.everyMs, ending);
       }
       const { paths, redact } = this.options;
-      this.#uploads.addOfRun([summaryFile(this.#cursor), outputFile(paths, this.#cursor, redact)]);
+      this.#uploads.addOfRun([summaryFile(this.#cursor), outputFile(paths, redact)]);
       complete.abort();
       await uploading;
       await this.#send();
@@ -139,26 +138,22 @@ export class WandbForwarder {
 
   /** Sends one request with what there is, or a sign of life if one is due. */
   async #send(): Promise<SendResult> {
-    const { base, output: outputAt, events: eventsAt } = this.#cursor;
+    const { output: outputAt, events: eventsAt } = this.#cursor;
     const { rows, media, lines } = this.#nextRows();
-    const row = rows.at(0)?.index ?? 0;
-    const offset = offsetOfRow(this.#cursor, row).history + row;
     const output = this.#output.next(outputAt);
     const events = this.#nextEvents();
     const { names, through } = this.#uploads.taken();
     const summary = rows.length === 0 ? [] : [extendedJson(this.#summarise(rows, media))];
     const pieces: Readonly<Record<string, Batch>> = {
-      'wandb-history.jsonl': { offset, content: lines },
-      'wandb-events.jsonl': { offset: base.events + eventsAt.lines, content: events.lines },
+      'wandb-history.jsonl': { offset: rows.at(0)?.index ?? 0, content: lines },
+      'wandb-events.jsonl': { offset: eventsAt.lines, content: events.lines },
       'output.log': {
-        offset: base.output + outputAt.lines,
+        offset: outputAt.lines,
         content: output.lines.map((line) => outputLine(line, this.options.redact)),
       },
       'wandb-summary.json': { offset: 0, content: summary },
     };
     const files = Object.entries(pieces).filter(([, { content }]) => content.length > 0);
-    const reached = Math.max(acknowledgedLines(this.#cursor).history, offset + rows.length);
-    if (files.length > 0) this.#willSend(reached, rows.at(-1), pieces);
     const nothing = files.length === 0 && names.length === 0;
     if (!nothing || this.#clock.now() - this.#sentMs >= this.#pace.heartbeatMs) {
       await this.#stream({
@@ -174,8 +169,6 @@ export class WandbForwarder {
       events: { lines: eventsAt.lines + events.lines.length, bytes: events.bytes },
       output: { lines: outputAt.lines + output.lines.length, ...output.place },
       summary: summary.at(0) ?? this.#cursor.summary,
-      reached,
-      sending: null,
       iteration: last?.iteration ?? this.#cursor.iteration,
       media: Math.min(through ?? this.#cursor.media, last?.iteration ?? Infinity),
     };
@@ -186,23 +179,6 @@ export class WandbForwarder {
     return bytes >= FULL_BYTES ? 'some' : 'all';
   }
 
-  /** Notes a request before it is sent: if its answer is never seen, its lines are not taken for those of others. */
-  #willSend(reached: number, last: Row | undefined, pieces: Readonly<Record<string, Batch>>): void {
-    const end = (file: string): number => pieces[file].offset + pieces[file].content.length;
-    const isLast = last !== undefined && end('wandb-history.jsonl') === reached;
-    const step = last === undefined ? 0 : offsetOfRow(this.#cursor, last.index).step + last.iteration;
-    this.#cursor = {
-      ...this.#cursor,
-      sending: {
-        history: reached,
-        events: end('wandb-events.jsonl'),
-        output: end('output.log'),
-        last: isLast ? { step, at: last.mark.at } : null,
-      },
-    };
-    writeWandbCursor(this.options.paths, this.#cursor);
-  }
-
   async #end(exitCode: number | null): Promise<void> {
     if (exitCode === null) return;
     await this.#stream({ complete: true, exitcode: exitCode });
@@ -211,8 +187,8 @@ export class WandbForwarder {
   }
 
   async #stream(body: object): Promise<void> {
-    const { client, paths, onStop } = this.options;
-    const { entity, project, run = paths.runName } = this.#cursor;
+    const { client, onStop } = this.options;
+    const { entity, project, run } = this.#cursor;
     const segments = [entity, project, run].map(encodeURIComponent).join('/');
     const { stopped } = await client.stream(`/files/${segments}/file_stream`, JSON.stringify(body));
     this.#sentMs = this.#clock.now();
@@ -228,8 +204,6 @@ export class WandbForwarder {
     const lines: string[] = [];
     let bytes = 0;
     for (const row of this.#rows.next()) {
-      // One request has lines that lie behind one another.
-      if (row.index === nextOffsetRow(this.#cursor, rows.at(0)?.index ?? Infinity)) break;
       const shown = this.#mediaOf(row.iteration);
       const line = this.#historyLine(row, shown);
       bytes += Buffer.byteLength(line);
@@ -246,10 +220,10 @@ export class WandbForwarder {
     return mediaOf(paths, iteration, episodes);
   }
 
-  #historyLine({ index, iteration, metrics, mark }: Row, { values }: Media): string {
+  #historyLine({ iteration, metrics, mark }: Row, { values }: Media): string {
     const always = {
       iteration,
-      _step: offsetOfRow(this.#cursor, index).step + iteration,
+      _step: iteration,
       _timestamp: mark.at,
       _runtime: mark.runtime,
     };
@@ -262,10 +236,10 @@ export class WandbForwarder {
 
   /** The last value of each metric, updated with further rows. */
   #summarise(rows: readonly Row[], media: readonly Media[]): Readonly<Record<string, unknown>> {
-    for (const [i, { index, iteration, metrics, mark }] of rows.entries()) {
+    for (const [i, { iteration, metrics, mark }] of rows.entries()) {
       Object.assign(this.#summary, metrics, media[i].values, {
         iteration,
-        _step: offsetOfRow(this.#cursor, index).step + iteration,
+        _step: iteration,
         _timestamp: mark.at,
         _runtime: mark.runtime,
         _wandb: { runtime: Math.floor(mark.runtime) },

@@ -39,10 +39,9 @@ export function summaryFile({ summary }: Pick<WandbCursor, 'summary'>): MediaFil
   return fileOf('wandb-summary.json', () => summary);
 }
 
-/** All that the run printed. Where the page's `output.log` may be of others, the file has a name of its own. */
-export function outputFile(paths: RunPaths, { base, created_at }: WandbCursor, redact: Redact): MediaFile {
-  const began = created_at.slice(0, 19).replaceAll(/[-:]/g, '').replace('T', '_');
-  return fileOf(base.output === 0 ? 'output.log' : `logs/output_${began}.log`, () => outputOf(paths, redact));
+/** All that the run printed. */
+export function outputFile(paths: RunPaths, redact: Redact): MediaFile {
+  return fileOf('output.log', () => outputOf(paths, redact));
 }
 
 /** A line of output as W&B shows it, without its time. */

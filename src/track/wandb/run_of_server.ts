@@ -3,19 +3,10 @@ import type { RunRecord } from '../../run/record.js';
 import type { WandbClient } from './client.js';
 import { extendedJson, parseExtendedJson } from './extended_json.js';
 import type { WandbCursor } from './cursor.js';
-import {
-  acknowledgedLines,
-  skipForeignLines,
-  endsWithOurs,
-  nextFreeStep,
-  type ForeignLines,
-  type RowOffset,
-  type ServerLines,
-} from './places.js';
 
 /** A run's description on the server. */
 export interface RunDescription {
-  /** Its id. */
+  /** The id that it gets, unless another writer's lines are there. */
   readonly id: string;
   /** Its display name. */
   readonly name: string;
@@ -34,14 +25,17 @@ export interface RunDescription {
   readonly version: string;
 }
 
-/** The config key that records which run directory a run's lines come from, and what was there before. */
+/** The config key that records which run directory a run's lines come from. */
 const IDENTITY = 'editrl';
 
 interface ServerRun {
   readonly id: string | null;
   readonly config: Readonly<Record<string, unknown>>;
   readonly summary: Readonly<Record<string, unknown>>;
-  readonly there: ServerLines;
+  /** Whether it has any line of history, load or output. */
+  readonly hasLines: boolean;
+  /** The last row of its history; null if there is none, or the server does not give it. */
+  readonly lastRow: { readonly iteration: unknown; readonly step: unknown } | null;
 }
 
 const RESUME_QUERY = `query RunResumeStatus($project: String, $entity: String, $name: String!) {
@@ -74,83 +68,70 @@ export async function defaultEntity(client: WandbClient): Promise<string> {
 /** A run on the server, ready to be sent to. */
 export interface AttachedRun {
   readonly cursor: WandbCursor;
-  /** What others wrote there that the lines to come go behind; null if there is nothing that was not known. */
-  readonly others: ForeignLines | null;
+  /** The id that the run does not have, because another writer's lines are there; null if it has the id that was asked for. */
+  readonly taken: string | null;
   /** The whole config that the server was given. */
   readonly config: Readonly<Record<string, unknown>>;
 }
 
 /**
  * Finds or creates the run, updates its description, and returns the cursor to continue with: `known` if the server has that run directory's lines,
- * else one that appends all of them to what is there. `iterationOf` gives the iteration of a row of the run. Raises as the client does.
+ * else one that sends all of them. A run with another writer's lines stays as it is, and this one gets the next free id. Raises as the client does.
  */
 export async function attachRun(
   client: WandbClient,
   described: RunDescription,
   { created_at }: Pick<RunRecord, 'created_at'>,
   known: WandbCursor | null,
-  { baseUrl, iterationOf }: { readonly baseUrl: string; readonly iterationOf: (row: number) => number },
+  baseUrl: string,
 ): Promise<AttachedRun> {
-  const { id, name, project, entity, settings } = described;
-  const found = parseServerRun(await client.graphql('RunResumeStatus', RESUME_QUERY, { name: id, project, entity }));
-  const isKnown = known !== null && found !== null && isContinuation(known, found);
-  const { cursor, others } = isKnown ? continueCursor(known, found) : newCursor(found, created_at, iterationOf);
-  const { base, behind } = cursor;
-  const identity = { created_at, before: base, ...(behind.length === 0 ? {} : { behind }) };
-  const { data, config } = await upsert(client, described, found, {
+  const { id: asked, project, entity, settings } = described;
+  const find = async (name: string): Promise<ServerRun | null> =>
+    parseServerRun(await client.graphql('RunResumeStatus', RESUME_QUERY, { name, project, entity }));
+  const first = known?.run ?? asked;
+  let run = first;
+  let found = await find(run);
+  for (let n = 2; found !== null && hasForeignLines(found, created_at); n++) {
+    run = `${asked.slice(0, MOST_OF_ID)}-${n}`;
+    found = await find(run);
+  }
+  const { data, config } = await upsert(client, { ...described, id: run }, found, {
     ...wrapConfig(settings),
-    [IDENTITY]: { value: identity },
+    [IDENTITY]: { value: { created_at } },
   });
-  const run = id === name ? {} : { run: id };
-  const place = { base_url: baseUrl, entity: data.entity, project: data.project, ...run, created_at };
-  return { cursor: { ...cursor, ...place, ended: null }, others, config };
-}
-
-const ZERO_BASE: WandbCursor['base'] = { history: 0, events: 0, output: 0, step: 0 };
-
-/** A cursor, and what others wrote. */
-type StartCursor = Pick<AttachedRun, 'cursor' | 'others'>;
-
-/** A server that has lost the run gets everything again, also where another was made under its id; a count that lags is no loss. */
-function isContinuation(known: WandbCursor, { config, there }: ServerRun): boolean {
-  const { created_at } = asObject(valueOf(config[IDENTITY]));
-  return created_at === known.created_at || there.history >= acknowledgedLines(known).history;
-}
-
-/** A run whose lines the server has. Its summary keeps what was set there, and where others wrote last, theirs counts. */
-function continueCursor(known: WandbCursor, { there, summary }: ServerRun): StartCursor {
-  const { cursor, others } = skipForeignLines(known, there);
-  const own = parseExtendedJson(known.summary) ?? {};
-  const merged = others === null ? { ...summary, ...own } : { ...own, ...summary };
-  return { cursor: { ...cursor, summary: extendedJson(merged) }, others };
-}
-
-/** A run of which nothing is noted here: all its lines go where they were, if the server says where, else behind what is there. */
-function newCursor(found: ServerRun | null, created_at: string, iterationOf: (row: number) => number): StartCursor {
-  const there = found?.there ?? { ...ZERO_BASE, tail: { iteration: null, step: null, at: null } };
-  const identity = asObject(valueOf(found?.config[IDENTITY]));
-  const own = identity['created_at'] === created_at ? asBase(identity['before']) : null;
-  const placed = own === null ? null : { base: own, behind: asPlaces(identity['behind']) };
-  const end = { history: there.history, events: there.events, output: there.output, step: nextFreeStep(there) };
-  const isNew = there.history === 0 && there.events === 0 && there.output === 0;
-  const isOurs = placed !== null && (there.history <= placed.base.history || endsWithOurs(placed, there, iterationOf));
-  // What others wrote to output and load is not noted.
-  const shared = placed === null || placed.behind.length === 0 ? {} : { events: there.events, output: there.output };
+  const own = found !== null && creationOf(found) === created_at && known?.run === run ? known : null;
   const cursor = {
-    format: 1 as const,
-    ...{ base_url: '', entity: '', project: '', created_at },
-    ...(isOurs ? { base: { ...placed.base, ...shared }, behind: placed.behind } : { base: end, behind: [] }),
-    rows: [],
-    reached: there.history,
-    sending: null,
-    events: { lines: 0, bytes: 0 },
-    output: { lines: 0, attempt: 1, bytes: 0 },
-    summary: extendedJson({ ...found?.summary }),
-    iteration: -1,
-    media: -1,
+    ...(own ?? NOTHING_SENT),
+    ...{ base_url: baseUrl, entity: data.entity, project: data.project, asked, run, created_at },
+    // The summary keeps what was set there.
+    summary: extendedJson({ ...found?.summary, ...(own === null ? {} : parseExtendedJson(own.summary)) }),
     ended: null,
   };
-  return { cursor, others: isNew || isOurs ? null : end };
+  return { cursor, taken: run === first ? null : first, config };
+}
+
+/** Leaves room for a number within W&B's 128 letters. */
+const MOST_OF_ID = 120;
+
+const NOTHING_SENT = {
+  format: 1 as const,
+  rows: [],
+  events: { lines: 0, bytes: 0 },
+  output: { lines: 0, attempt: 1, bytes: 0 },
+  iteration: -1,
+  media: -1,
+};
+
+/** When the run directory was created that a run on the server was sent from; undefined if another program began it. */
+function creationOf({ config }: ServerRun): unknown {
+  return asObject(valueOf(config[IDENTITY]))['created_at'];
+}
+
+/** Whether lines are there that do not come from the run directory of this creation. The step of each of its own rows is the iteration. */
+function hasForeignLines(found: ServerRun, created_at: string): boolean {
+  const { hasLines, lastRow } = found;
+  if (creationOf(found) !== created_at) return hasLines;
+  return lastRow !== null && (lastRow.iteration === undefined || lastRow.iteration !== lastRow.step);
 }
 
 async function upsert(
@@ -204,34 +185,15 @@ function parseServerRun(data: Readonly<Record<string, unknown>>): ServerRun | nu
     id: text(bucket['id']) || null,
     config: asJsonObject(bucket['config']),
     summary,
-    there: {
-      history: count(bucket['historyLineCount']),
-      events: count(bucket['eventsLineCount']),
-      output: count(bucket['logLineCount']),
-      tail: {
-        iteration: numberOf(last['iteration']),
-        step: numberOf(last['_step'] ?? summary['_step']),
-        at: numberOf(last['_timestamp']),
-      },
-    },
+    hasLines: ['historyLineCount', 'eventsLineCount', 'logLineCount'].some((count) => Number(bucket[count]) > 0),
+    lastRow:
+      Object.keys(last).length === 0 ? null : { iteration: last['iteration'], step: last['_step'] ?? summary['_step'] },
   };
 }
 
 /** W&B's form of a config: each top-level entry is `{value}`. */
 function wrapConfig(settings: Readonly<Record<string, unknown>>): Record<string, unknown> {
   return Object.fromEntries(Object.entries(settings).map(([key, value]) => [key, { value }]));
-}
-
-function asBase(value: unknown): WandbCursor['base'] | null {
-  const { history, events, output, step } = asObject(value);
-  const all = [history, events, output, step];
-  if (!all.every((one) => Number.isInteger(one))) return null;
-  return { history: count(history), events: count(events), output: count(output), step: count(step) };
-}
-
-function asPlaces(value: unknown): RowOffset[] {
-  const all = Array.isArray(value) ? (value as unknown[]).map(asObject) : [];
-  return all.map(({ row, history, step }) => ({ row: count(row), history: count(history), step: count(step) }));
 }
 
 function valueOf(entry: unknown): unknown {
@@ -258,12 +220,4 @@ function lastOf(tail: unknown): unknown {
 
 function text(value: unknown): string {
   return typeof value === 'string' ? value : '';
-}
-
-function numberOf(value: unknown): number | null {
-  return typeof value === 'number' ? value : null;
-}
-
-function count(value: unknown): number {
-  return typeof value === 'number' && Number.isInteger(value) && value >= 0 ? value : 0;
 }

@@ -242,49 +242,44 @@ describe('W&B', () => {
     expect(ahead).toEqual([]);
   });
 
-  it('sends all of a run again that the server has lost, from its first place on', async () => {
-    const first = new FakeRun(folder());
-    first.iterations(0, 2);
-    await forward(first);
-    const second = new FakeRun(folder());
-    second.iterations(0, 1);
-    const record = { ...second.record, created_at: '2026-02-02T00:00:00.000Z' };
-    await forward(second, { record });
-    expect(iterations()).toEqual([0, 1, 2, 0, 1]);
-    // Where nothing is before them there, they are not behind anything.
+  it('sends all of a run again that the server has lost', async () => {
+    const run = new FakeRun(folder());
+    run.iterations(0, 1);
+    await forward(run);
     stub.runs.clear();
-    await forward(second, { record });
+    await forward(run);
     expect(stub.history('run').map(({ iteration, _step }) => [iteration, _step])).toEqual([
       [0, 0],
       [1, 1],
     ]);
-    // Another run was made under its id meanwhile.
-    stub.runs.clear();
-    const third = new FakeRun(folder());
-    third.iterations(0, 0);
-    await forward(third);
-    await forward(second, { record });
-    expect(iterations()).toEqual([0, 0, 1]);
   });
 
-  it('puts rows behind those of a run that is there already, and keeps its config and summary', async () => {
-    const first = new FakeRun(folder(), 'run', { seed: 1, only: 'before' });
-    first.iteration(0, { 'validation/best': 9 });
-    first.iterations(1, 2);
+  it('leaves a run as it is that was made under its name before', async () => {
+    const first = new FakeRun(folder(), 'run', { seed: 1 });
+    first.iterations(0, 2);
     await forward(first);
     const second = new FakeRun(folder(), 'run', { seed: 2 });
     second.iterations(0, 1);
-    // Made later, so another run of that name.
     const record = { ...second.record, created_at: '2026-02-02T00:00:00.000Z' };
     await forward(second, { record });
-    expect(stub.history('run').map(({ _step }) => _step)).toEqual([0, 1, 2, 3, 4]);
-    expect(iterations()).toEqual([0, 1, 2, 0, 1]);
+    expect([iterations('run'), iterations('run-2')]).toEqual([
+      [0, 1, 2],
+      [0, 1],
+    ]);
+    expect(stub.run('run').config).toMatchObject({ seed: { value: 1 } });
+    expect(stub.run('run-2').config).toMatchObject({ seed: { value: 2 } });
+  });
+
+  it('keeps the config and summary that were set on the page of the run', async () => {
+    const run = new FakeRun(folder());
+    run.iteration(0);
+    await forward(run);
+    stub.run('run').config['only'] = { value: 'there' };
+    stub.write('run', {}, { 'validation/best': 9 });
+    run.iteration(1);
+    await forward(run);
+    expect(stub.run('run').config).toMatchObject({ only: { value: 'there' }, seed: { value: 3 } });
     expect(stub.run('run').summary).toContain('"validation/best":9');
-    expect(stub.run('run').config).toMatchObject({ seed: { value: 2 }, only: { value: 'before' } });
-    // What is noted may be lost: the server knows whose rows begin where.
-    rmSync(second.paths.wandb);
-    await forward(second, { record });
-    expect(iterations()).toEqual([0, 1, 2, 0, 1]);
   });
 
   it('waits as long as it is told to', async () => {

@@ -4,7 +4,6 @@ import { writeRecord } from '../../../src/run/record.js';
 import { redactorOfRun } from '../../../src/track/secrets.js';
 import { configFile, metadataFile, outputFile } from '../../../src/track/wandb/run_files.js';
 import type { MediaFile } from '../../../src/track/wandb/upload_types.js';
-import type { WandbCursor } from '../../../src/track/wandb/cursor.js';
 import { testFolders } from '../../support/folder.js';
 import { FakeRun, STARTED } from '../run_directory.js';
 
@@ -68,9 +67,8 @@ it('has all that a run printed, over its attempts, without its secrets', () => {
   run.says('a detail', 'debug');
   run.goOnFrom(0);
   run.says('careful', 'warn');
-  const cursor = { base: { history: 0, events: 0, output: 0, step: 0 }, created_at: STARTED } as WandbCursor;
   const redact = redactorOfRun({ launch: { env: { HF_TOKEN: 'hidden-token' } } }, {});
-  const file = outputFile(run.paths, cursor, redact);
+  const file = outputFile(run.paths, redact);
   expect([file.name, contentOf(file)]).toEqual(['output.log', 'first, with [key]\nwarning: careful\n']);
 });
 
@@ -80,10 +78,7 @@ it('keeps the end of an output that is too long', () => {
     `${JSON.stringify({ level: 'info', message: `${number} ${'x'.repeat(1_000_000)}`, timestamp: STARTED })}\n`;
   run.says('first');
   writeFileSync(run.paths.rankLog(1, 0), Array.from({ length: 40 }, (_, i) => line(i)).join(''));
-  const cursor = { base: { history: 0, events: 0, output: 4, step: 0 }, created_at: STARTED } as WandbCursor;
-  const file = outputFile(run.paths, cursor, (text) => text);
-  // Another run's output.log stays.
-  expect(file.name).toBe('logs/output_20260101_000000.log');
+  const file = outputFile(run.paths, (text) => text);
   const lines = contentOf(file).trimEnd().split('\n');
   expect(lines.length).toBeLessThan(40);
   expect(lines.map((each) => parseInt(each))).toEqual(lines.map((_, i) => 40 - lines.length + i));
