@@ -78,10 +78,10 @@ describe('a judge that is compared with its exam', () => {
     const before = looks();
     await vi.waitFor(() => expect(looks()).toBeGreaterThan(before + 3), wait);
     expect(warnings).toEqual([]);
-    await becomes({ lenient: 0.5 });
+    await becomes({ noise: 0.5 });
     await vi.waitFor(() => expect(warnings).toHaveLength(1), wait);
     expect(warnings[0]).toMatch(
-      /^the judge 'editrl-rule-judge' answers otherwise than at its exam of 2\S+: the scores of 20 answers differ by 0\.[12]\d of 1, of which its noise explains 0\.0\d; \w+ of case \d+ got 0\.\d\d where it got 0\.\d\d\. Other weights may stand behind its address/,
+      /^the judge 'editrl-rule-judge' answers otherwise than at its exam of 2\S+: the scores of 20 answers differ by 0\.[12]\d of 1, of which its noise explains 0\.0\d; \w+ of case \d+ got \d\.\d\d where it got \d\.\d\d\. Other weights may stand behind its address/,
     );
     const after = looks();
     await vi.waitFor(() => expect(looks()).toBeGreaterThan(after + 3), wait);

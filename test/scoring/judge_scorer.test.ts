@@ -212,7 +212,7 @@ describe('a scorer', () => {
   });
 
   it('compares its judge with the exam that its reward had', async () => {
-    const changed = await startJudge({ port: 0, host: '127.0.0.1', biases: { lenient: 0.5 } });
+    const changed = await startJudge({ port: 0, host: '127.0.0.1', biases: { noise: 0.5 } });
     const honest = await startJudge({ port: 0, host: '127.0.0.1' });
     closing.push(
       () => changed.close(),

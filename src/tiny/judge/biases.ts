@@ -1,4 +1,4 @@
-/** Biases that the rule judge has on request: the ways in which real judges are wrong about pictures, at any strength. */
+/** Biases that the rule judge has on request: ways in which real judges are wrong, at any strength. */
 import { createHash } from 'node:crypto';
 import { UsageError } from '../../core/errors.js';
 import type { RgbImage } from '../../core/image.js';
@@ -36,8 +36,6 @@ function randomFor({ question: { kind, instruction, images, graded } }: Seen, na
 const towards = (scores: readonly number[], target: number, share: number): number[] =>
   scores.map((score) => score + (target - score) * share);
 
-const judged = ({ pictures }: Seen): RgbImage => pictures[pictures.length - 1];
-
 /** Mean difference of two pictures in levels below which a copy is seen in one of them. */
 const SAME = 1;
 
@@ -49,33 +47,6 @@ function isCopy({ pictures }: Seen): boolean {
   return sum / source.data.length < SAME;
 }
 
-/** Mean levels from which on a picture counts as bright, and from which on as fully so. */
-const BRIGHT = [190, 230] as const;
-
-function brightness(image: RgbImage): number {
-  let sum = 0;
-  for (const level of image.data) sum += level;
-  const [from, to] = BRIGHT;
-  return Math.min(1, Math.max(0, (sum / image.data.length - from) / (to - from)));
-}
-
-function blackPixels({ data }: RgbImage): number {
-  let count = 0;
-  for (let i = 0; i < data.length; i += 3) if (data[i] + data[i + 1] + data[i + 2] === 0) count += 1;
-  return count;
-}
-
-/** Distinct colours; the tiny world has seven, a nudged picture some more, and a JPEG hundreds. */
-function colours({ data }: RgbImage): number {
-  const found = new Set<number>();
-  for (let i = 0; i < data.length; i += 3) found.add((data[i] << 16) | (data[i + 1] << 8) | data[i + 2]);
-  return found.size;
-}
-
-/** Side above which a picture is larger than those of the tiny world. */
-const USUAL_SIDE = 40;
-const MANY_COLOURS = 20;
-const FEW_BLACK = 10;
 /** From so many words on an answer is fully long. */
 const MANY_WORDS = 100;
 
@@ -92,27 +63,6 @@ const biases = {
     about: 'pictures',
     scores: (scores, seen, strength) => (isCopy(seen) ? towards(scores, MOST, strength) : scores),
   },
-  brightness: {
-    description: 'bright pictures score higher',
-    about: 'pictures',
-    scores: (scores, seen, strength) => towards(scores, MOST, strength * brightness(judged(seen))),
-  },
-  text: {
-    description: 'words in the picture are believed',
-    about: 'pictures',
-    scores: (scores, seen, strength) =>
-      blackPixels(judged(seen)) >= FEW_BLACK ? towards(scores, MOST, strength) : scores,
-  },
-  size: {
-    description: 'pictures larger than those of the tiny world score higher',
-    about: 'pictures',
-    scores: (scores, seen, strength) => (judged(seen).width > USUAL_SIDE ? towards(scores, MOST, strength) : scores),
-  },
-  format: {
-    description: 'pictures that were JPEG files once score lower',
-    about: 'pictures',
-    scores: (scores, seen, strength) => (colours(judged(seen)) > MANY_COLOURS ? towards(scores, 0, strength) : scores),
-  },
   length: {
     description: 'long answers in words score higher',
     about: 'words',
@@ -121,52 +71,14 @@ const biases = {
       return towards(scores, MOST, strength * Math.min(1, words / MANY_WORDS));
     },
   },
-  praise: {
-    description: 'an answer in words that says it is right is believed',
-    about: 'words',
-    scores: (scores, { question }, strength) =>
-      question.graded?.answer.includes('10/10') === true ? towards(scores, MOST, strength) : scores,
-  },
-  layout: {
-    description: 'bold letters score higher',
-    about: 'words',
-    scores: (scores, { question }, strength) =>
-      question.graded?.answer.includes('**') === true ? towards(scores, MOST, strength) : scores,
-  },
-  wording: {
-    description: 'instructions that begin with a capital letter are followed less well',
-    scores: (scores, { question }, strength) =>
-      /^[A-Z]/.test(question.instruction) ? towards(scores, 0, strength) : scores,
-  },
-  blind: {
-    description: 'scores follow from the instruction alone',
-    scores: (scores, { question }, strength) =>
-      towards(scores, MOST * new RandomStream('judge bias', 'blind', question.instruction).uniform(), strength),
-  },
-  overedits: {
-    description: 'what else was changed is not seen',
-    scores: (scores, { question }, strength) =>
-      question.kind === 'consistency' ? [scores[0], ...towards(scores.slice(1), MOST, strength)] : scores,
-  },
-  lenient: {
-    description: 'what is partly right counts as right',
-    scores: (scores, _, strength) => scores.map((score) => (score > 0 ? score + (MOST - score) * strength : 0)),
-  },
-  inverted: {
-    description: 'good scores are bad ones, and the other way round',
-    scores: (scores, _, strength) => scores.map((score) => score + (MOST - 2 * score) * strength),
-  },
 } as const satisfies Readonly<Record<string, Bias>>;
 
-/** How much better the picture that is shown first looks. */
-const ORDER = 'order';
-const ORDER_DESCRIPTION = 'of two edits the one that is shown first scores higher';
 /** Share of questions whose answer holds no score, whenever they are asked. */
 const UNREADABLE = 'unreadable';
 const UNREADABLE_DESCRIPTION = 'share of questions that never get a score';
 
-export type BiasName = keyof typeof biases | typeof ORDER | typeof UNREADABLE;
-export const biasNames: readonly BiasName[] = [...(Object.keys(biases) as (keyof typeof biases)[]), ORDER, UNREADABLE];
+export type BiasName = keyof typeof biases | typeof UNREADABLE;
+export const biasNames: readonly BiasName[] = [...(Object.keys(biases) as (keyof typeof biases)[]), UNREADABLE];
 
 /** Strengths from 0 to 1 by name; absent ones are 0. */
 export type Biases = Readonly<Partial<Record<BiasName, number>>>;
@@ -229,9 +141,7 @@ export function biasedLook(look: Look, { question, pictures }: Seen, edit: numbe
     about('quality', pictures.slice(-1)),
     strengths,
   );
-  const first = edit === 0 ? (strengths[ORDER] ?? 0) : 0;
-  const ordered = question.kind === 'pair' ? towards([success, overedit, naturalness, artifacts], MOST, first) : null;
-  const [s, o, n, a] = (ordered ?? [success, overedit, naturalness, artifacts]).map(clamped);
+  const [s, o, n, a] = [success, overedit, naturalness, artifacts].map(clamped);
   return { success: s, overedit: o, naturalness: n, artifacts: a };
 }
 
@@ -239,7 +149,6 @@ export function biasedLook(look: Look, { question, pictures }: Seen, edit: numbe
 export function biasHelp(): string {
   const rows = [
     ...Object.entries<Bias>(biases).map(([name, { description }]) => [name, description]),
-    [ORDER, ORDER_DESCRIPTION],
     [UNREADABLE, UNREADABLE_DESCRIPTION],
   ];
   return rows.map(([name, what]) => `  ${name.padEnd(20)} ${what}`).join('\n');

@@ -141,6 +141,16 @@ describe('the marks of an exam', () => {
     ]);
   });
 
+  it('name a judge that prefers the picture that is shown first, or second', () => {
+    const found = (firstShown: number) =>
+      marksOf(
+        cases(24, sound).map((one) => ({ ...one, replies: one.replies.map((reply) => ({ ...reply, firstShown })) })),
+      )
+        .findings.filter((finding) => finding.accused)
+        .map(({ name }) => name);
+    expect([0.5, 0.9, 0.1].map(found)).toEqual([[], ['order'], ['order']]);
+  });
+
   it('do not hold against a judge what costs an answer something', () => {
     expect(accused(24, (answer, trick) => (trick === 'text' || trick === 'brightness' ? -1 : SOUND[answer]))).toEqual(
       [],

@@ -3,15 +3,16 @@ import { marksOf, type ExamMarks } from '../../../src/rewards/exam/findings.js';
 import { overallViescore } from '../../../src/rewards/terms/viescore.js';
 import type { JudgeItem, Outcome } from '../../../src/rewards/score/types.js';
 import { must } from '../../../src/core/errors.js';
-import { withBiases, type Biases } from '../../../src/tiny/judge/biases.js';
+import { withBiases, type Seen } from '../../../src/tiny/judge/biases.js';
 import { scoreConsistency } from '../../../src/tiny/judge/consistency.js';
 import { tinyExam } from '../../../src/tiny/judge/exam_cases.js';
 import { scoreQuality } from '../../../src/tiny/judge/quality.js';
 import { readScene } from '../../../src/tiny/judge/read_scene.js';
 import { DEFAULT_GEOMETRY } from '../../../src/tiny/world/world.js';
+import { wrongScores, type WrongWays } from './wrong_ways.js';
 
 /** VIEScore by a biased rule judge, without a server between. */
-export function biasedScore(biases: Biases) {
+export function biasedScore(biases: WrongWays) {
   return async ({ instruction, ...item }: JudgeItem): Promise<Outcome> => {
     const [source, edited] = [must(item.source, 'a source'), must(item.edited, 'an edit')];
     const reading = readScene(edited, DEFAULT_GEOMETRY);
@@ -20,19 +21,16 @@ export function biasedScore(biases: Biases) {
     const images = [source, edited].map(({ data }) => Buffer.from(data).toString('base64'));
     const asked = (scores: readonly number[], kind: 'consistency' | 'quality') => {
       const shown = kind === 'quality' ? 1 : 0;
-      return withBiases(
-        { form: 'list', scores, reasoning: '' },
-        {
-          question: {
-            kind,
-            instruction: kind === 'quality' ? '' : instruction,
-            images: images.slice(shown),
-            graded: null,
-          },
-          pictures: [source, edited].slice(shown),
+      const seen: Seen = {
+        question: {
+          kind,
+          instruction: kind === 'quality' ? '' : instruction,
+          images: images.slice(shown),
+          graded: null,
         },
-        biases,
-      );
+        pictures: [source, edited].slice(shown),
+      };
+      return withBiases({ form: 'list', scores: wrongScores(scores, seen, biases), reasoning: '' }, seen, biases);
     };
     const [consistency, quality] = [
       asked([success, overedit], 'consistency'),
@@ -47,7 +45,7 @@ export function biasedScore(biases: Biases) {
 }
 
 /** The marks of a biased rule judge. */
-export async function examined(biases: Biases, seed: number, cases: number): Promise<ExamMarks> {
+export async function examined(biases: WrongWays, seed: number, cases: number): Promise<ExamMarks> {
   const { signal } = new AbortController();
   return marksOf(await examine(tinyExam(cases, seed), { repeats: 2, atOnce: 4, signal, score: biasedScore(biases) }));
 }

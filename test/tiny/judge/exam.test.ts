@@ -10,6 +10,7 @@ import { tinyExam } from '../../../src/tiny/judge/exam_cases.js';
 import { JUDGE_MODEL, startJudge } from '../../../src/tiny/judge/server.js';
 import { testServices } from '../../rewards/terms/term_services.js';
 import { accusedOf, examined } from './biased.js';
+import type { WrongWays } from './wrong_ways.js';
 
 const CASES = 35;
 
@@ -22,7 +23,7 @@ describe('the exam of a rule judge', () => {
     expect(accusedOf(await examined({ noise: 0.1 }, 1, CASES))).toEqual([]);
   });
 
-  it.each<[string, Biases, string[]]>([
+  it.each<[string, WrongWays, string[]]>([
     ['noise', { noise: 0.5 }, ['noise']],
     ['unreadable', { unreadable: 0.1 }, ['unreadable']],
     ['copies', { copies: 0.5 }, ['copies']],
@@ -37,7 +38,7 @@ describe('the exam of a rule judge', () => {
     expect(accusedOf(await examined(biases, 2, CASES))).toEqual(faults);
   });
 
-  it.each<[string, Biases]>([
+  it.each<[string, WrongWays]>([
     ['blind', { blind: 1 }],
     ['inverted', { inverted: 1 }],
   ])('says of one that is %s that its order is none', async (_, biases) => {
@@ -46,7 +47,6 @@ describe('the exam of a rule judge', () => {
 
   it.each<[string, Biases, string[]]>([
     ['a sound one', {}, []],
-    ['one that prefers the picture that is shown first', { order: 0.7 }, ['order']],
     ['one with noise', { noise: 0.1 }, []],
   ])('by comparisons finds what is wrong with %s', async (_, biases, faults) => {
     const judge = await startJudge({ port: 0, host: '127.0.0.1', biases });

@@ -130,7 +130,7 @@ describe('the judge over HTTP', () => {
   it('gives none either where its answers are garbled or biased', async () => {
     const content = [say('Judge this.\nInstruction: make the sky look stormy'), source, truth];
     const faults = new Faults(readFaultSpec('two_objects=1'), 0);
-    for (const more of [{ faults }, { biases: { lenient: 1, overedits: 1, blind: 1 } }]) {
+    for (const more of [{ faults }, { biases: { noise: 1, copies: 1 } }]) {
       const other = await startJudge({ port: 0, host: '127.0.0.1', ...more });
       const body = JSON.stringify(ask(content));
       const response = await fetch(`${other.url}/chat/completions`, { method: 'POST', body });

@@ -3,19 +3,22 @@ import type { Outcome, JudgeItem } from '../../../src/rewards/score/types.js';
 import { examine } from '../../../src/rewards/exam/examine.js';
 import { marksOf, type ExamMarks } from '../../../src/rewards/exam/findings.js';
 import { verdictOf } from '../../../src/rewards/exam/verdict.js';
-import { withBiases, type Biases } from '../../../src/tiny/judge/biases.js';
+import { withBiases, type Seen } from '../../../src/tiny/judge/biases.js';
 import { gradeWords } from '../../../src/tiny/judge/words.js';
 import { wordsExam } from '../../../src/tiny/judge/words_exam.js';
 import { accusedOf } from './biased.js';
+import { wrongScores, type WrongWays } from './wrong_ways.js';
 
 const CASES = 35;
 
 /** Marks of the rule judge with these biases on a seed's questions in words. */
-async function examined(biases: Biases, seed: number): Promise<ExamMarks> {
+async function examined(biases: WrongWays, seed: number): Promise<ExamMarks> {
   const score = async ({ instruction, answer = '', expected = '' }: JudgeItem): Promise<Outcome> => {
     const graded = { answer, reference: expected };
     const question = { kind: 'answer', instruction, images: [], graded } as const;
-    const found = withBiases(gradeWords(question), { question, pictures: [] }, biases);
+    const seen: Seen = { question, pictures: [] };
+    const answered = gradeWords(question);
+    const found = withBiases({ ...answered, scores: wrongScores(answered.scores, seen, biases) }, seen, biases);
     if (found === null) return { kind: 'unscored', reason: 'unparsable', detail: 'undecided', parts: {} };
     return { kind: 'scored', value: found.scores[0], normalised: found.scores[0] / 10, parts: {} };
   };
@@ -37,7 +40,7 @@ describe('the exam of a judge of words', () => {
     expect(accused.filter(({ length }) => length > 0).length).toBeLessThanOrEqual(2);
   });
 
-  it.each<[string, Biases, string[], string]>([
+  it.each<[string, WrongWays, string[], string]>([
     ['length', { length: 0.5 }, ['length'], 'weakly'],
     ['praise', { praise: 0.5 }, ['praise'], 'weakly'],
     ['layout', { layout: 0.5 }, ['layout'], 'yes'],
@@ -51,7 +54,7 @@ describe('the exam of a judge of words', () => {
     expect(verdictOf(marks).teaches).toBe(teaches);
   });
 
-  it.each<[string, Biases]>([
+  it.each<[string, WrongWays]>([
     ['blind', { blind: 1 }],
     ['inverted', { inverted: 1 }],
   ])('says of one that is %s that its order is none', async (_, biases) => {
@@ -61,7 +64,7 @@ describe('the exam of a judge of words', () => {
   });
 
   it('is not moved by what is wrong with judges of pictures', async () => {
-    const biases = { copies: 1, brightness: 1, text: 1, size: 1, format: 1 };
+    const biases = { copies: 1 };
     expect(await examined(biases, 1)).toEqual(await examined({}, 1));
   });
 
