@@ -64,6 +64,8 @@ function sampled(name: string, engine: object, ...sets: readonly string[]): Live
     ...sets,
   );
 }
+/** What `resume` says before it starts the server. */
+const announced = (): string => `rollout.engine.serve.command: ${program.command.join(' ')}\n`;
 const serving = (): object => ({ serve: { command: program.command } });
 
 const adapterOf = (name: string): Buffer => place.checkpointFile(name, ITERATIONS, ADAPTER);
@@ -99,7 +101,7 @@ describe('a run whose answers vLLM samples', () => {
     expect(place.state('killed')?.iteration).toBeLessThan(ITERATIONS);
 
     const resumed = await place.call(['resume', 'killed']);
-    expect(resumed).toMatchObject({ code: 0, err: '' });
+    expect(resumed).toMatchObject({ code: 0, err: announced() });
     expect(resumed.out).toContain('resuming killed from iteration 2');
     expect(adapterOf('killed').equals(adapterOf('whole'))).toBe(true);
     expect(adapterOf('killed').equals(place.checkpointFile('killed', 4, ADAPTER))).toBe(false);
@@ -143,7 +145,7 @@ describe('a run that trains all weights', () => {
     expect(readdirSync(join(place.run('all'), 'adapters'))).toEqual([]);
 
     await killed('all_killed', () => sampled('all_killed', serving(), 'policy.lora=null'));
-    expect(await place.call(['resume', 'all_killed'])).toMatchObject({ code: 0, err: '' });
+    expect(await place.call(['resume', 'all_killed'])).toMatchObject({ code: 0, err: announced() });
     const weights = (name: string): Buffer => place.checkpointFile(name, ITERATIONS, 'policy.safetensors');
     expect(weights('all_killed').equals(weights('all'))).toBe(true);
   });

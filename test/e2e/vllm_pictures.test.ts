@@ -90,7 +90,8 @@ function seeingRun(name: string, seeing: Seeing): void {
       const start = (): Live => sampled('killed');
       await killWithin({ place, program, run: 'killed', start, before, given: EPISODES / 2 });
       const resumed = await own.call('resume', 'killed');
-      expect(resumed).toMatchObject({ code: 0, err: '' });
+      const announced = `rollout.engine.serve.command: ${program.command.join(' ')}\n`;
+      expect(resumed).toMatchObject({ code: 0, err: announced });
       expect(resumed.out).toContain('resuming killed from iteration 2');
       expect(weightsOf('killed').equals(weightsOf('whole'))).toBe(true);
       expect(learnt('killed')).toEqual(learnt('whole'));
