@@ -132,11 +132,17 @@ function settingsOf(
     rollout: { episodes_per_iteration: 128, generations_per_sample: 8, temperature: 1, top_p: 1, top_k: -1 },
     policy: {
       model: { run: 'sft_s', config: 'sft_s.jsonnet' },
+      tokenizer: { run: 'tiny_vq', config: 'tiny_vq.jsonnet' },
       lora: null,
       engine: { type: 'onnx', provider: 'auto' },
     },
     validation: { every_n_iterations: 10, prompts: 128, temperature: 1, seed: 0 },
-    data: { dir: 'data', train: [{ path: 'data/tiny/s/train', coefficient: null }] },
+    data: {
+      dir: 'data',
+      train: [{ path: 'data/tiny/s/train', coefficient: null }],
+      validation: [{ path: 'data/tiny/s/validation', coefficient: null }],
+    },
+    environment: { model: { run: 'tiny_vq', config: 'tiny_vq.jsonnet' } },
     checkpoint: { save_every_n_iterations: 10, keep_last: 2 },
     algorithm: { type: 'grpo', clip_range: null, kl_coeff: 3e-4, inner_epochs: 1, ...algorithm },
     reward: { mode: 'viescore', endpoint: 'embedded', max_unscored_fraction: 0.2, ...reward },
