@@ -23,7 +23,7 @@ import { requirePlain } from '../core/plain_file.js';
 import type { CheckpointContent, CheckpointFiles } from '../models/files.js';
 import { iterationName, parseIterationName, type RunPaths } from './paths.js';
 import { pinnedByOthers } from './pins.js';
-import { unsoundFiles } from './soundness.js';
+import { unsoundness } from './soundness.js';
 import { readJson } from './state.js';
 
 export const MANIFEST_NAME = 'MANIFEST.json';
@@ -129,12 +129,9 @@ export function checkpointProblems(dir: string, iteration: number): string[] {
   if (manifest.iteration !== iteration) {
     return [`${manifestPath} is of iteration ${manifest.iteration}, not ${iteration}`];
   }
-  const problems: string[] = [];
-  for (const [name, entry] of Object.entries(manifest.files)) {
-    const problem = fileProblem(join(dir, name), entry);
-    if (problem !== null) problems.push(problem);
-  }
-  return problems.length > 0 ? problems : unsoundFiles(dir, Object.keys(manifest.files));
+  const files = Object.entries(manifest.files).map(([name, entry]) => ({ path: join(dir, name), entry }));
+  const problems = files.flatMap(({ path, entry }) => fileProblems(path, () => difference(path, entry)));
+  return problems.length > 0 ? problems : files.flatMap(({ path }) => fileProblems(path, () => unsoundness(path)));
 }
 
 /** SHA-256 of a checkpoint's manifest, which holds the hashes of its files; null if there is no manifest. */
@@ -143,16 +140,23 @@ export function manifestDigest(dir: string): string | null {
   return existsSync(path) ? digestOfFileSync(path) : null;
 }
 
-/** The newest checkpoint without problems, and what was wrong with newer ones; null when there is no folder at all or none is whole. */
+/**
+ * The newest checkpoint without problems, and what was wrong with newer ones; null when there is no folder at all or none is whole. A checkpoint that
+ * a run removes meanwhile is no problem: the run has a newer one.
+ */
 export function latestWhole(paths: RunPaths): WholeCheckpoint | null {
   const problems: string[] = [];
-  for (const iteration of listCheckpoints(paths).reverse()) {
+  const seen = new Set<number>();
+  for (;;) {
+    const iteration = listCheckpoints(paths).findLast((one) => !seen.has(one));
+    if (iteration === undefined) return null;
     const dir = paths.checkpoint(iteration);
     const found = checkpointProblems(dir, iteration);
+    seen.add(iteration);
+    if (!existsSync(dir)) continue;
     if (found.length === 0) return { iteration, dir, problems };
     problems.push(...found);
   }
-  return null;
 }
 
 /** Raises CheckpointError when a folder is not the whole checkpoint of an iteration. */
@@ -291,18 +295,26 @@ function isManifest(value: Manifest): boolean {
   return total === value.total_bytes;
 }
 
-function fileProblem(path: string, entry: ManifestEntry): string | null {
+/** What `check` finds wrong with a file, or why the file cannot be read: a run that trains on may remove it at any moment. */
+function fileProblems(path: string, check: () => string | null): string[] {
   try {
-    const found = statSync(path);
-    requirePlain(found, path);
-    const bytes = found.size;
-    if (bytes !== entry.bytes) return `${path} has ${bytes} bytes, its manifest says ${entry.bytes}`;
-    return digestOfFileSync(path) === entry.sha256 ? null : `${path} does not have the SHA-256 of its manifest`;
+    const problem = check();
+    return problem === null ? [] : [problem];
   } catch (cause) {
-    if (cause instanceof RunError) return `${path}: ${cause.message}`;
-    const code = (cause as NodeJS.ErrnoException).code;
-    return code === 'ENOENT' ? `${path} is missing` : `${path} cannot be read (${code ?? String(cause)})`;
+    if (cause instanceof RunError) return [`${path}: ${cause.message}`];
+    const { code } = cause as NodeJS.ErrnoException;
+    if (code === undefined) throw cause;
+    return [code === 'ENOENT' ? `${path} is missing` : `${path} cannot be read (${code})`];
   }
+}
+
+/** How a file differs from its manifest's entry. */
+function difference(path: string, entry: ManifestEntry): string | null {
+  const found = statSync(path);
+  requirePlain(found, path);
+  const bytes = found.size;
+  if (bytes !== entry.bytes) return `${path} has ${bytes} bytes, its manifest says ${entry.bytes}`;
+  return digestOfFileSync(path) === entry.sha256 ? null : `${path} does not have the SHA-256 of its manifest`;
 }
 
 function listDirectory(path: string): string[] {

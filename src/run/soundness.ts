@@ -1,5 +1,5 @@
 /** Checks whether a run can continue from a checkpoint: weights and optimizer state are finite, and counters are whole numbers. */
-import { join } from 'node:path';
+import { basename } from 'node:path';
 import { CheckpointError } from '../core/errors.js';
 import { notFiniteIn } from '../core/finite.js';
 import { readPlainText } from '../core/plain_file.js';
@@ -10,19 +10,17 @@ export const TRAINER_FILE = 'trainer.json';
 const COUNTERS = ['iteration', 'optimizer_steps', 'flat_validations', 'validated_iteration'];
 
 /**
- * What is wrong with the contents of a checkpoint's files, one sentence each. A manifest shows that the files are those which were written; this
- * checks that what was written is usable. A file that cannot be parsed is left to its reader, which knows what it should hold.
+ * What is wrong with the contents of a checkpoint's file, as a sentence. A manifest shows that the file is the one that was written; this checks that
+ * what was written is usable. A file that cannot be parsed is left to its reader, which knows what it should hold. Raises what the system says of a
+ * file that cannot be read.
  */
-export function unsoundFiles(dir: string, names: readonly string[]): string[] {
-  return names.flatMap((name) => {
-    const path = join(dir, name);
-    const problem = name.endsWith('.safetensors')
-      ? tensorProblem(path)
-      : name === TRAINER_FILE
-        ? counterProblem(path)
-        : null;
-    return problem === null ? [] : [`${path}: ${problem}`];
-  });
+export function unsoundness(path: string): string | null {
+  const problem = path.endsWith('.safetensors')
+    ? tensorProblem(path)
+    : basename(path) === TRAINER_FILE
+      ? counterProblem(path)
+      : null;
+  return problem === null ? null : `${path}: ${problem}`;
 }
 
 function tensorProblem(path: string): string | null {

@@ -10,10 +10,24 @@ import {
   listCheckpoints,
   saveCheckpoint,
 } from '../../src/run/checkpoints.js';
+import type * as safetensors from '../../src/core/safetensors.js';
+import { encodeSafetensors } from '../../src/core/safetensors.js';
 import { RunPaths } from '../../src/run/paths.js';
 import { testFolders } from '../support/folder.js';
 import { disk } from '../support/recording_disk.js';
 
+/** Called before and after the header of a file of tensors is read. */
+let onHeader: (moment: 'before' | 'after') => void = () => {};
+vi.mock('../../src/core/safetensors.js', async (original) => {
+  const module = await original<typeof safetensors>();
+  const readSafetensorsIndex: typeof safetensors.readSafetensorsIndex = (...args) => {
+    onHeader('before');
+    const index = module.readSafetensorsIndex(...args);
+    onHeader('after');
+    return index;
+  };
+  return { ...module, readSafetensorsIndex };
+});
 vi.mock('node:fs', async (original) => (await import('../support/recording_disk.js')).recording(await original()));
 
 const newFolder = testFolders('checkpoints');
@@ -142,3 +156,21 @@ it('tidies up wherever the process that tidies up dies', () => {
     },
   );
 });
+
+it.each(['before', 'after'])(
+  'finds the newest one of a run that removes the one that is looked at, %s a header',
+  (when) => {
+    const paths = newRun();
+    const content = {
+      'policy.safetensors': encodeSafetensors(new Map([['w', { shape: [1], data: Float32Array.of(1) }]])),
+    };
+    saveCheckpoint(paths, 1, content);
+    onHeader = (moment) => {
+      if (moment !== when) return;
+      onHeader = () => {};
+      saveCheckpoint(paths, 2, content);
+      expect(applyRetention(paths, { keep_every: 0, keep_last: 1 })).toEqual([1]);
+    };
+    expect(latestWhole(paths)).toEqual({ iteration: 2, dir: paths.checkpoint(2), problems: [] });
+  },
+);
