@@ -160,8 +160,9 @@ export function gpus(devices: Pick<Devices, 'gpus' | 'problem'>, idle: EngineErr
   if (devices.problem !== undefined) {
     return { name, state: 'missing', detail: devices.problem, next: 'Repair the driver (run nvidia-smi by hand).' };
   }
-  if (devices.gpus.length === 0)
+  if (devices.gpus.length === 0) {
     return { name, state: 'absent', detail: 'none is visible; runs use the CPU', next: null };
+  }
   const detail = devices.gpus
     .map((gpu) => `${gpu.index}: ${gpu.name}${gpu.memoryBytes === null ? '' : `, ${gibibytes(gpu.memoryBytes)}`}`)
     .join('; ');

@@ -3,32 +3,30 @@ import { RandomStream } from '../../../src/core/random.js';
 import type { State } from './bigrams.js';
 import type { StubSample } from './stub_messages.js';
 
-const FLAWS = [
+export type Flaw =
   /** The trainer leaves out a log-probability. */
-  'short_trainer',
+  | 'short_trainer'
   /** The sampler leaves out a log-probability. */
-  'short_sampler',
+  | 'short_sampler'
   /** The trainer tells the log-probability of the token before. */
-  'shifted_trainer',
-  'shifted_sampler',
+  | 'shifted_trainer'
+  | 'shifted_sampler'
   /** The sampler has another model beneath the adapter. */
-  'other_sampler',
+  | 'other_sampler'
   /** The token that ends an answer is not given. */
-  'end_left_out',
+  | 'end_left_out'
   /** An answer that ends is said to be cut off. */
-  'end_unsaid',
-  'stop_ignored',
-  'wrong_sign',
+  | 'end_unsaid'
+  | 'stop_ignored'
+  | 'wrong_sign'
   /** No step changes anything. */
-  'no_step',
+  | 'no_step'
   /** The sampler has the weights from before any step. */
-  'stale',
+  | 'stale'
   /** Whoever samples with a version of the weights leaves it where the trained ones are, as SkyRL's JAX backend does. */
-  'one_place',
+  | 'one_place'
   /** Losses are divided by the square of how many tokens there are. */
-  'squares',
-] as const;
-export type Flaw = (typeof FLAWS)[number];
+  | 'squares';
 
 type Flawed<T> = Partial<Record<Flaw, (right: T) => T>>;
 

@@ -6,14 +6,6 @@ import { testFolders } from '../../support/folder.js';
 
 const newFolder = testFolders('hub-needed');
 
-it.each([])('an export of a %s is read without safetensors', (model_type, files) => {
-  const folder = newFolder();
-  writeFileSync(join(folder, 'config.json'), JSON.stringify({ model_type }));
-  expect(weightFiles(folder, ['config.json', 'README.md', ...files], 'a/model')).toEqual(['config.json', ...files]);
-  expect(missingFiles(folder, 'model')).toEqual(files);
-  expect(() => weightFiles(folder, ['config.json', files[0]], 'a/model')).toThrow(`no ${files[1]}`);
-});
-
 it('of a CLIP are its weights, else the graphs of its export', () => {
   const folder = newFolder();
   writeFileSync(join(folder, 'config.json'), JSON.stringify({ model_type: 'clip' }));

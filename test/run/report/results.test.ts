@@ -62,15 +62,15 @@ describe('the result table', () => {
     const greedy = (before: number, after: number, stderr: number | null) => ({
       greedy: { before: { mean: before, stderr }, after: { mean: after, stderr } },
     });
-    const best = { ...run({ kl: '0' }, 9), report: report(4, 9, greedy(4, 1, 0.5) as never) };
+    const best = { ...run({ kl: '0' }, 9), report: report(4, 9, greedy(4, 1, 0.5)) };
     const fell = tabulate('table', [best, run({ kl: '1' }, 5)], null);
     expect(fell.greedy_fell).toEqual(['kl-0']);
     expect(resultCaption(fell)).toContain('warning: the greedy answers of kl-0, in the best cell, became worse');
     for (const fine of [greedy(4, 3.5, 0.5), greedy(4, 1, null), greedy(1, 4, 0.1)]) {
-      const other = { ...best, report: report(4, 9, fine as never) };
+      const other = { ...best, report: report(4, 9, fine) };
       expect(tabulate('table', [other, run({ kl: '1' }, 5)], null).greedy_fell).toEqual([]);
     }
-    const second = { ...run({ kl: '1' }, 5), report: report(4, 5, greedy(4, 1, 0.5) as never) };
+    const second = { ...run({ kl: '1' }, 5), report: report(4, 5, greedy(4, 1, 0.5)) };
     expect(tabulate('table', [run({ kl: '0' }, 9), second], null).greedy_fell).toEqual([]);
   });
 

@@ -108,8 +108,9 @@ class Probe {
       // The sampler still has the weights of before.
       await this.#draw([prompt], 1, 1, ends);
       const moved = at[best] + rise - (await this.#logProbs([alone]))[0][prompt.length - 1];
-      if (Math.abs(moved) > SAME)
+      if (Math.abs(moved) > SAME) {
         wrong.push('sampling with older weights changes the weights that train (rollout.ahead)');
+      }
     }
     await this.#publish();
     wrong.push(...(await this.#compared(await this.#draw([prompt], 2 * ANSWERS, 4, ends), ' after a step')));
