@@ -114,9 +114,10 @@ describe('a run with a list of judges', () => {
     expect(await run.ended).toMatchObject({ code: 0, err: '' });
     expectAllScored('one_left');
     expect(await requestsOf(judges[1])).toBeGreaterThan(asked);
-    const left = `${judges[0].url} is left alone: `;
-    expect(gatewayLog()).toContain(left);
-    expect(run.out()).toContain(`gateway: ${left}`);
+    // Requests that broke under way cast a doubt, which a look confirms; those that found no connection open the circuit. Either may come first.
+    const left = new RegExp(`${judges[0].url} is (?:left alone|not ready): `);
+    expect(gatewayLog()).toMatch(left);
+    expect(run.out()).toMatch(new RegExp(`gateway: ${left.source}`));
     expect(gatewayLog()).not.toContain(`${judges[1].url} is left alone`);
   });
 });
