@@ -1,6 +1,6 @@
 /**
  * Runs Jsonnet in its own process, with limits: an evaluation may take any amount of memory and time, and a computing thread cannot be stopped. One
- * process serves one evaluation after the other. It ends with this one.
+ * process serves one evaluation after the other. It ends when it is idle, and with this one.
  */
 import { fork, type ChildProcess } from 'node:child_process';
 import { ConfigError, EngineError, UsageError } from '../core/errors.js';
@@ -62,7 +62,11 @@ export function limitsOf(environment: Readonly<Record<string, string | undefined
   return { megabytes: limit('megabytes'), seconds: limit('seconds') };
 }
 
+/** A process without an evaluation for so long is ended: a run that trains for days does not need its memory. */
+const IDLE_MS = 1000;
+
 let process_: ChildProcess | null = null;
+let idle: NodeJS.Timeout | undefined;
 let turn: Promise<unknown> = Promise.resolve();
 
 /** Starts the process, so that it is ready when the first evaluation comes. */
@@ -78,7 +82,19 @@ export function startInterpreter(): ChildProcess {
   child.unref();
   child.channel?.unref();
   process_ = child;
+  endWhenIdle();
   return child;
+}
+
+/** Counts the idle time from now on. */
+function endWhenIdle(): void {
+  clearTimeout(idle);
+  idle = setTimeout(endInterpreter, IDLE_MS).unref();
+}
+
+function endInterpreter(): void {
+  process_?.kill('SIGKILL');
+  process_ = null;
 }
 
 /**
@@ -99,6 +115,7 @@ const crashes: readonly unknown[] = ['SIGSEGV', 'SIGABRT', 'SIGBUS', 'SIGILL', '
 
 async function evaluateNow(expression: Omit<Evaluate, 'bytes'>, limits: Limits, file: string): Promise<string> {
   const child = startInterpreter();
+  clearTimeout(idle);
   child.ref();
   child.channel?.ref();
   let beyond: keyof Limits | null = null;
@@ -124,10 +141,8 @@ async function evaluateNow(expression: Omit<Evaluate, 'bytes'>, limits: Limits, 
   child.off('message', hear).off('close', onClose).off('error', onError);
   child.unref();
   child.channel?.unref();
-  if (typeof result !== 'string' && result.bytes > KEPT_BYTES) {
-    process_ = null;
-    child.kill('SIGKILL');
-  }
+  if (typeof result !== 'string' && result.bytes > KEPT_BYTES) endInterpreter();
+  else endWhenIdle();
   if (typeof result === 'string') throw beyond === null ? crashed(result, file) : beyondLimit(beyond, limits, file);
   if (result.kind === 'value') return result.text;
   if (result.kind === 'refused') throw new JsonnetError(result.text, result.version);

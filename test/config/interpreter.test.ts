@@ -2,7 +2,7 @@ import { spawn } from 'node:child_process';
 import { mkdirSync, readFileSync, readdirSync, writeFileSync } from 'node:fs';
 import { createInterface } from 'node:readline';
 import { join } from 'node:path';
-import { describe, expect, it } from 'vitest';
+import { describe, expect, it, vi } from 'vitest';
 import { evaluateJsonnet, LimitError, JsonnetError, type Evaluate } from '../../src/config/interpreter.js';
 import { evaluateSnippet } from '../../src/config/jsonnet.js';
 import { evaluate } from '../../src/config/load.js';
@@ -45,6 +45,13 @@ function interpreters(): number[] {
 function evaluated(snippet: string, seconds = 60, variables: Readonly<Record<string, string>> = {}): Promise<string> {
   return evaluateJsonnet({ snippet, name: 'it', variables }, { megabytes: 1000, seconds }, 'x.jsonnet');
 }
+
+it('ends its process when it is idle, and starts another for the next evaluation', async () => {
+  expect(JSON.parse(await evaluated('{ a: 1 }'))).toEqual({ a: 1 });
+  expect(interpreters()).toHaveLength(1);
+  await vi.waitFor(() => expect(interpreters()).toEqual([]), { timeout: 10_000, interval: 50 });
+  expect(JSON.parse(await evaluated('{ a: 2 }'))).toEqual({ a: 2 });
+});
 
 describe('an evaluation without bounds', () => {
   it('ends when it takes too much memory', async () => {
