@@ -1,5 +1,5 @@
 /** A run of ip_adapter that several reward servers score, which read its words and ask a judge. */
-import { existsSync, readFileSync, writeFileSync } from 'node:fs';
+import { existsSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { spawn } from 'node:child_process';
 import { afterAll, expect, it } from 'vitest';
@@ -23,7 +23,7 @@ it('is scored by a pool of servers with weights of its own', async () => {
   const args = [
     'scripts/run_server.sh',
     '--terms',
-    'ocr_confidence,align_quality',
+    'jpeg_size,align_quality',
     '--endpoint',
     url,
     '--model',
@@ -43,25 +43,21 @@ it('is scored by a pool of servers with weights of its own', async () => {
   const endpoint = readFileSync(join(folder, 'urls.txt'), 'utf8').trim().split('\n');
   expect(endpoint).toHaveLength(2);
 
-  const terms = [{ name: 'remote', weight: 1, endpoint, terms: { ocr_confidence: 0.4, align_quality: 0.6 } }];
-  // Pixels from random weights are noise, in which a reader believes to see words; latents from random weights are plain paper.
-  const pixels = join(place.dir, 'pixels.libsonnet');
-  const init = 'init: if super.init == null then null else super.init { patch: 4 }';
-  writeFileSync(pixels, `{ policy+: { parts+: { vae: null }, ${init} } }`);
+  const terms = [{ name: 'remote', weight: 1, endpoint, terms: { jpeg_size: 0.4, align_quality: 0.6 } }];
   const { code, err } = await place.call(
     [
       ...['run', 'configs/ip_adapter.jsonnet', '--with', 'configs/lib/ip_adapter_tiny.libsonnet'],
-      ...['--with', 'test/e2e/recipes/ip_adapter_small.libsonnet', '--with', pixels],
+      ...['--with', 'test/e2e/recipes/ip_adapter_small.libsonnet'],
       ...['--set', `reward.terms=${JSON.stringify(terms)}`, '--set', 'num_iterations=2'],
     ],
     { APP__REWARD_FUNCTION_API_BASE: endpoint[0] },
   );
   expect(code, err).toBe(0);
   const [, last] = place.metrics('ip_adapter').filter(({ iteration }) => iteration > 0);
-  const [ocr, quality, mean] = ['ocr_confidence/normalised', 'align_quality/normalised', 'mean'].map((name) =>
+  const [size, quality, mean] = ['jpeg_size/normalised', 'align_quality/normalised', 'mean'].map((name) =>
     Number(last[`reward/${name}`]),
   );
-  expect(ocr).toBeGreaterThan(0);
-  expect(mean).toBeCloseTo(0.4 * ocr + 0.6 * quality, 6);
+  expect(size).toBeGreaterThan(0);
+  expect(mean).toBeCloseTo(0.4 * size + 0.6 * quality, 6);
   expect(Object.keys(last).filter((name) => name.startsWith('reward/unscored'))).toEqual([]);
 });
