@@ -110,7 +110,7 @@ async function groupItems(
   return (await draw(task, prompt, group)).map((item) => ({ item, missing: null }));
 }
 
-type Labels = Pick<JudgeItem, 'beside' | 'truth' | 'expected' | 'row'>;
+type Labels = Pick<JudgeItem, 'beside' | 'truth' | 'mask' | 'expected' | 'row'>;
 
 /** Whether the data have as many pictures beside the edited one as an episode was given. */
 function hasBeside({ beside = 0 }: RecordedEpisode, labels: Labels): boolean {

@@ -62,6 +62,6 @@ export interface Task<P extends Prompt, A> {
   /** A recorded answer. Its log-probabilities are not recorded, and 0. */
   reread(episode: RecordedEpisode): A;
   /** The data that rewards compare an answer with, show beside it, or know about its prompt, whatever the answer is. */
-  labels(prompt: P): Promise<Pick<JudgeItem, 'beside' | 'truth' | 'expected' | 'row'>>;
+  labels(prompt: P): Promise<Pick<JudgeItem, 'beside' | 'truth' | 'mask' | 'expected' | 'row'>>;
   dispose(): Promise<void>;
 }

@@ -111,7 +111,7 @@ export class ResponseTask implements Task<TextPrompt, ResponseAnswer> {
     return { ...this.#words.reread(episode), ...this.drawing.remembered(episode) };
   }
 
-  async labels(prompt: TextPrompt): Promise<Pick<JudgeItem, 'beside' | 'truth' | 'expected' | 'row'>> {
+  async labels(prompt: TextPrompt): Promise<Pick<JudgeItem, 'beside' | 'truth' | 'mask' | 'expected' | 'row'>> {
     const { further = [], where } = editOf(prompt);
     const { expected } = prompt;
     const beside = await Promise.all(further.map((file) => this.#fitted(file, where)));

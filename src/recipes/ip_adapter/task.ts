@@ -184,8 +184,8 @@ export class InpaintTask implements Task<InpaintPrompt, FlowAnswer> {
     };
   }
 
-  async labels({ pictures }: InpaintPrompt): Promise<{ truth: RgbImage }> {
-    return { truth: pictures.ref };
+  async labels({ pictures }: InpaintPrompt): Promise<{ truth: RgbImage; mask: RgbImage }> {
+    return { truth: pictures.ref, mask: pictures.mask };
   }
 
   async dispose(): Promise<void> {
