@@ -3,7 +3,7 @@ import { existsSync, statSync } from 'node:fs';
 import { dirname, resolve } from 'node:path';
 import { z } from 'zod';
 import { DataError } from '../core/errors.js';
-import { parseJson, readTextFile } from '../core/text.js';
+import { inBrief, parseJson, readTextFile } from '../core/text.js';
 
 /** One line, its pictures found. */
 export interface EditLine {
@@ -111,9 +111,9 @@ function messagesOf(issue: z.core.$ZodIssue, value: unknown): string[] {
     return issue.keys.map((key) => `unknown field '${key}'; allowed: ${Object.keys(ALLOWED).join(', ')}`);
   }
   const field = issue.path[0] as keyof typeof ALLOWED | undefined;
-  if (field === undefined) return [`found ${JSON.stringify(value)}; allowed: an object`];
+  if (field === undefined) return [`found ${inBrief(value)}; allowed: an object`];
   const found = (value as Readonly<Record<string, unknown>>)[field];
-  const what = found === undefined ? 'is missing' : `is ${JSON.stringify(found)}`;
+  const what = found === undefined ? 'is missing' : `is ${inBrief(found)}`;
   return [`'${field}' ${what}; allowed: ${ALLOWED[field]}`];
 }
 

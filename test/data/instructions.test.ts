@@ -61,6 +61,11 @@ describe('readInstructions', () => {
   it.each<readonly [string, string, RegExp]>([
     ['what is not JSON', '\n{"source": "a.png"', /^FILE:2: is not JSON \(.+\)\n/],
     ['a list', '[1]', /^FILE:1: found \[1\]; allowed: an object\n/],
+    [
+      'a picture itself',
+      `{"source": ["${'A'.repeat(9000)}"], "instruction": "x"}`,
+      /^FILE:1: 'source' is \["A{40,60}…; allowed: the path of a picture/,
+    ],
     ['a missing field', '{"source": "a.png"}', /^FILE:1: 'instruction' is missing; allowed: a text\n/],
     ['an empty one', '{"source": "a.png", "instruction": " "}', /^FILE:1: 'instruction' is " "; allowed: a text\n/],
     ['a number', '{"source": 7, "instruction": "x"}', /^FILE:1: 'source' is 7; allowed: the path of a picture/],
