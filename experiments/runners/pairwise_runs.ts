@@ -12,7 +12,7 @@ import { parseArgs } from 'node:util';
 import { meanDifference, showEstimate, type Estimate } from '../../src/core/estimate.js';
 import { writeFileAtomic } from '../../src/core/files.js';
 import { average } from '../../src/core/statistics.js';
-import { JudgementFiles } from '../../src/run/judgement_files.js';
+import { scanLines } from '../../src/core/log/reader.js';
 import { RunPaths } from '../../src/run/paths.js';
 import { rescoreSoundly, soundGain, startJudge, sweep, type Judge } from './judged_runs.js';
 
@@ -89,7 +89,7 @@ function pathsOf(noise: string, reward: Reward, seed: string): RunPaths {
 /** How many questions the run asked the judge about answers of training. */
 function questionsOf(paths: RunPaths): number {
   let count = 0;
-  new JudgementFiles(paths.judgements).scanAll((line) => {
+  scanLines(paths.judgements, (line) => {
     if (!line.startsWith('{"key":"validation/')) count += 1;
   });
   return count;

@@ -7,12 +7,18 @@ import { createReward } from '../rewards/score/combined.js';
 import type { JudgeAddress } from '../rewards/judge/endpoints.js';
 import type { Judge } from '../rewards/judge/judge.js';
 import { groupName, isJudgeAbsent, scoreChunk } from '../rewards/score/iteration.js';
-import type { JudgeItem, Judgement, JudgementStore, Reward } from '../rewards/score/types.js';
+import {
+  judgementForm,
+  type JudgeItem,
+  type Judgement,
+  type JudgementStore,
+  type Reward,
+} from '../rewards/score/types.js';
 import type { TermServices } from '../rewards/terms/term.js';
 import { parseHeldOutKey } from '../run/held_out_key.js';
 import { listEpisodeFiles, readRecordedEpisodes, type EpisodeFile, type RecordedEpisode } from '../run/episodes.js';
 import { encodeLine } from '../run/journal.js';
-import { Exchanges, judgementForm } from '../run/exchanges.js';
+import { Exchanges } from '../run/exchanges.js';
 import type { RunPaths } from '../run/paths.js';
 import type { RunResolver } from '../models/reference.js';
 import { Judges, termServices } from '../scoring/judges.js';

@@ -15,7 +15,6 @@ import {
   type WholeCheckpoint,
 } from './checkpoints.js';
 import { Journal, rewindTo } from './journal.js';
-import { JudgementFiles } from './judgement_files.js';
 import { acquireLock, realLockWorld, type LockWorld, type RunLock } from './lock.js';
 import { recordParents, withMovedPins } from './parents.js';
 import { RunPaths, writtenFolders } from './paths.js';
@@ -365,7 +364,6 @@ function repairJudgements(paths: RunPaths, notes: string[]): void {
   if (journal.repairedBytes > 0) {
     notes.push(`cut ${journal.repairedBytes} bytes of a torn last line off judgements.jsonl`);
   }
-  for (const current of [paths.judgements, paths.answers, paths.pictures]) new JudgementFiles(current).tidy();
 }
 
 /** Removes half-written files of an earlier owner. */

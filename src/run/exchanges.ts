@@ -5,12 +5,8 @@
 import { basename } from 'node:path';
 import type { RemoteExchange, ExchangeStore } from '../balance/exchange.js';
 import { must } from '../core/errors.js';
-import { LogReader } from '../core/log/reader.js';
-import type { LogDisk } from '../core/log/writer.js';
-import type { SampledAnswer } from '../policies/tokens/vllm/sampler.js';
-import type { Judgement } from '../rewards/score/types.js';
+import { LogReader, scanLines } from '../core/log/reader.js';
 import { Journal, parseLine } from './journal.js';
-import { iterationOfKey, JudgementFiles, PIECE_BYTES, type LinePosition } from './judgement_files.js';
 import { parseIterationName } from './paths.js';
 
 /** How exchanges of one kind are written as lines. */
@@ -37,35 +33,17 @@ export function lineForm<T extends RemoteExchange>(names: { readonly [K in keyof
   };
 }
 
-/** `judgements.jsonl`. */
-export const judgementForm = lineForm<Judgement>({
-  key: 'key',
-  requestHash: 'request_hash',
-  model: 'model',
-  promptHash: 'prompt_hash',
-  text: 'text',
-  problem: 'problem',
-  detail: 'detail',
-  scores: 'scores',
-  attempts: 'attempts',
-  latencyMs: 'latency_ms',
-  tokens: 'tokens',
-});
-
-/** `answers.jsonl`: what a server sampled. */
-export const answerForm = lineForm<SampledAnswer>({
-  key: 'key',
-  requestHash: 'request_hash',
-  ids: 'ids',
-  logProbs: 'log_probs',
-  finished: 'finished',
-});
+/** Position of a line in its file, in bytes. */
+interface LinePosition {
+  readonly offset: number;
+  readonly length: number;
+}
 
 /**
  * Finds the exchanges of a run, by iteration. A training never looks back. If it says from which iteration on it asks, earlier ones are left out, and
  * as it moves on, those before are forgotten, so that the index of a long run does not grow.
  */
-export class ExchangeIndex {
+class ExchangeIndex {
   readonly #byIteration = new Map<number, Map<string, LinePosition>>();
 
   /** `from` null keeps all. */
@@ -91,13 +69,6 @@ export class ExchangeIndex {
     }
   }
 
-  /** Notes that the current file has become a piece. */
-  fileRotated(piece: string): void {
-    for (const places of this.#byIteration.values()) {
-      for (const [key, place] of places) if (place.piece === null) places.set(key, { ...place, piece });
-    }
-  }
-
   get size(): number {
     return [...this.#byIteration.values()].reduce((sum, { size }) => sum + size, 0);
   }
@@ -106,12 +77,8 @@ export class ExchangeIndex {
 export interface ExchangesOptions {
   /** Whether this process owns the run directory, as rank 0 does: it writes what the other ranks collect and hand to it. */
   readonly isOwner: boolean;
-  /**
-   * The first iteration whose exchanges a training that continues will ask for; the owner then packs earlier ones into pieces. Null for any.
-   */
+  /** The first iteration whose exchanges a training that continues will ask for; null for any. */
   readonly from: number | null;
-  readonly disk?: LogDisk;
-  readonly pieceBytes?: number;
 }
 
 /**
@@ -120,34 +87,25 @@ export interface ExchangesOptions {
  * owner must not write meanwhile) and collects what it puts.
  */
 export class Exchanges<T extends RemoteExchange> implements ExchangeStore<T> {
-  readonly #files: JudgementFiles;
   readonly #index: ExchangeIndex;
-  /** The owner's journal. */
-  #journal: Journal | null = null;
-  /** The current file, for a rank that is not the owner; null if there is none. */
-  readonly #log: LogReader | null = null;
+  /** The owner's journal; null on other ranks. */
+  readonly #journal: Journal | null;
+  /** Null if there is no file. */
+  readonly #log: LogReader | null;
   #collected = new Map<string, T>();
-  #bytes = 0;
-  /** The latest iteration that has an exchange in the owner's current file. */
-  #last = -1;
 
   constructor(
-    private readonly path: string,
+    path: string,
     private readonly form: LineForm<T>,
-    private readonly options: ExchangesOptions,
+    { isOwner, from }: ExchangesOptions,
   ) {
-    const { isOwner, from, disk } = options;
-    this.#files = new JudgementFiles(path);
     this.#index = new ExchangeIndex(from);
-    if (isOwner) this.#journal = new Journal(path, disk);
-    else this.#log = LogReader.open(path);
+    this.#journal = isOwner ? new Journal(path) : null;
+    this.#log = this.#journal?.log ?? LogReader.open(path);
     let number = 0;
-    this.#files.scan(from, this.#current, (text, place, file) => {
-      if (place.offset === 0) number = 0;
-      number++;
-      const line = parseLine(text, file, number) as { readonly key: string; readonly request_hash: string };
-      this.#index.add(line.key, line.request_hash, place);
-      if (place.piece === null) this.#appended(line.key, place.offset + place.length);
+    this.#log?.scan((text, offset, length) => {
+      const line = parseLine(text, path, ++number) as { readonly key: string; readonly request_hash: string };
+      this.#index.add(line.key, line.request_hash, { offset, length });
     });
   }
 
@@ -160,22 +118,13 @@ export class Exchanges<T extends RemoteExchange> implements ExchangeStore<T> {
     const collected = this.#collected.get(placeKey(key, requestHash));
     const place = this.#index.find(key, requestHash);
     if (collected !== undefined || place === undefined) return collected;
-    const { piece, offset, length } = place;
-    if (piece !== null) return this.form.read(this.#files.read(piece, place));
-    return this.form.read(must(this.#current, 'the file of an exchange that is found in it').at(offset, length));
+    return this.form.read(must(this.#log, 'the file of an exchange').at(place.offset, place.length));
   }
 
   put(exchange: T): void {
     const { key, requestHash } = exchange;
-    if (this.#journal === null) {
-      this.#collected.set(placeKey(key, requestHash), exchange);
-    } else {
-      const { from, pieceBytes = PIECE_BYTES } = this.options;
-      if (from !== null && this.#bytes >= pieceBytes) this.#journal = this.#rotate(this.#journal);
-      const { offset, length } = this.#journal.append(this.form.write(exchange));
-      this.#index.add(key, requestHash, { piece: null, offset, length });
-      this.#appended(key, offset + length);
-    }
+    if (this.#journal === null) this.#collected.set(placeKey(key, requestHash), exchange);
+    else this.#index.add(key, requestHash, this.#journal.append(this.form.write(exchange)));
     this.#index.forgetBefore(key);
   }
 
@@ -191,25 +140,8 @@ export class Exchanges<T extends RemoteExchange> implements ExchangeStore<T> {
   }
 
   close(): void {
-    this.#journal?.close();
-    this.#log?.close();
-  }
-
-  get #current(): LogReader | null {
-    return this.#journal?.log ?? this.#log;
-  }
-
-  #appended(key: string, end: number): void {
-    this.#bytes = end;
-    this.#last = Math.max(this.#last, iterationOfKey(key));
-  }
-
-  #rotate(journal: Journal): Journal {
-    journal.sync();
-    journal.close();
-    this.#index.fileRotated(this.#files.rotate(this.#last));
-    this.#bytes = 0;
-    return new Journal(this.path, this.options.disk);
+    if (this.#journal === null) this.#log?.close();
+    else this.#journal.close();
   }
 }
 
@@ -226,4 +158,40 @@ export function openExchanges<T extends RemoteExchange>(
 /** The key under which an exchange is stored. */
 function placeKey(key: string, requestHash: string): string {
   return `${requestHash} ${key}`;
+}
+
+/** The iteration that an exchange belongs to; -1 if it belongs to none, such as the judge's own check. */
+export function iterationOfKey(key: string): number {
+  const found = /(?:^|\/)(\d+)\//.exec(key);
+  return found === null ? -1 : Number(found[1]);
+}
+
+/** The query in the keys of what reward servers gave, which is stored among judgements. */
+export const REPLY_QUERY = 'remote';
+
+export interface StoredCalls {
+  /** Requests that judges got in all attempts, including repeated ones. */
+  readonly requests: number;
+  /** Different questions of the iteration `from` and later ones whose stored answers a run that continues there need not ask for. */
+  readonly known: number;
+}
+
+/**
+ * Counts a run's requests to its judges in `judgements.jsonl`. Canceled questions left no judgement and are not counted. A fork counts those that it
+ * took over. Raises RunError for a file that cannot be read.
+ */
+export function storedCalls(path: string, from = 0): StoredCalls {
+  let [requests, number] = [0, 0];
+  const known = new Set<string>();
+  scanLines(path, (text) => {
+    const line = parseLine(text, path, ++number) as {
+      readonly key: string;
+      readonly request_hash: string;
+      readonly attempts?: number;
+    };
+    if (line.key.endsWith(`/${REPLY_QUERY}`)) return;
+    requests += line.attempts ?? 1;
+    if (iterationOfKey(line.key) >= from) known.add(placeKey(line.key, line.request_hash));
+  });
+  return { requests, known: known.size };
 }

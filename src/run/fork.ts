@@ -19,7 +19,7 @@ import { changedSettings, settingsAt } from './changed_settings.js';
 import { checkpointProblems, listCheckpoints } from './checkpoints.js';
 import { listEpisodeFiles } from './episodes.js';
 import { parseLine } from './journal.js';
-import { iterationOfKey, JudgementFiles } from './judgement_files.js';
+import { iterationOfKey } from './exchanges.js';
 import { checkRunName, RunPaths } from './paths.js';
 import { FORKING } from './pins.js';
 import { readRecord, writeRecord } from './record.js';
@@ -58,7 +58,7 @@ export function forkRun(source: RunPaths, iteration: number, name: string): RunP
     if (problems.length > 0) throw notWhole(source, iteration, problems);
     copyLines(source.metrics, half.metrics, (line) => Number(line['iteration']) <= iteration);
     for (const files of ['judgements', 'answers', 'pictures'] as const) {
-      copyExchanges(source[files], half[files], iteration);
+      copyLines(source[files], half[files], ({ key }) => iterationOfKey(String(key)) <= iteration);
     }
     linkEpisodes(source, half, iteration);
     linkPictures(source, half);
@@ -128,27 +128,6 @@ export function linkFolder(from: string, to: string): void {
   for (const file of readdirSync(from)) linkOrCopy(join(from, file), join(to, file));
 }
 
-/** Copies what other machines gave: links a piece if all of it belongs to the fork, else copies the lines that do. */
-function copyExchanges(source: string, target: string, iteration: number): void {
-  const [from, to] = [new JudgementFiles(source), new JudgementFiles(target)];
-  const whole = new Set<string | null>();
-  for (const { name, path, last } of from.pieces) {
-    if (last > iteration) continue;
-    mkdirSync(to.folder, { recursive: true });
-    // A piece that its owner has yet to pack is copied line by line.
-    if (!path.endsWith('.gz')) continue;
-    linkOrCopy(path, join(to.folder, basename(path)));
-    whole.add(name);
-  }
-  const kept: string[] = [];
-  from.scanAll((text, { piece }, file) => {
-    if (whole.has(piece)) return;
-    const { key } = parseLine(text, file, 0);
-    if (iterationOfKey(String(key)) <= iteration) kept.push(`${text}\n`);
-  });
-  if (kept.length > 0) writeFileSync(target, kept.join(''));
-}
-
 function copyLines(from: string, to: string, keep: (line: Record<string, unknown>) => boolean): void {
   if (!existsSync(from)) return;
   const kept: string[] = [];
@@ -185,5 +164,5 @@ function linkPictures(source: RunPaths, target: RunPaths): void {
     }
   };
   for (const { path } of listEpisodeFiles(target)) scanLines(path, link);
-  new JudgementFiles(target.pictures).scanAll(link);
+  scanLines(target.pictures, link);
 }

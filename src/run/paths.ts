@@ -31,8 +31,8 @@ export function parseIterationName(name: string): number | null {
 
 /** Folders in which a training writes temporary files before it renames them. */
 export function writtenFolders(paths: RunPaths): string[] {
-  const { dir, episodesDir, mediaDir, judgementsDir, answersDir, picturesDir, contactSheetsDir, trackDir } = paths;
-  return [dir, episodesDir, mediaDir, judgementsDir, answersDir, picturesDir, contactSheetsDir, trackDir];
+  const { dir, episodesDir, mediaDir, contactSheetsDir, trackDir } = paths;
+  return [dir, episodesDir, mediaDir, contactSheetsDir, trackDir];
 }
 
 /** The paths of everything in one run. Only names: nothing is read or created. */
@@ -78,25 +78,13 @@ export class RunPaths {
   get judgements(): string {
     return join(this.dir, 'judgements.jsonl');
   }
-  /** Older judgements. */
-  get judgementsDir(): string {
-    return join(this.dir, 'judgements');
-  }
   /** Answers of remote samplers. */
   get answers(): string {
     return join(this.dir, 'answers.jsonl');
   }
-  /** Older answers. */
-  get answersDir(): string {
-    return join(this.dir, 'answers');
-  }
   /** Pictures from an images server. */
   get pictures(): string {
     return join(this.dir, 'pictures.jsonl');
-  }
-  /** Older pictures from it. */
-  get picturesDir(): string {
-    return join(this.dir, 'pictures');
   }
   /** Adapters that a remote sampler has loaded. */
   get adaptersDir(): string {

@@ -7,12 +7,11 @@ import { createReward, type CombinedReward } from '../rewards/score/combined.js'
 import type { JudgeAddress } from '../rewards/judge/endpoints.js';
 import type { WaitOptions } from '../rewards/judge/readiness.js';
 import type { OpenSender } from '../rewards/judge/sender.js';
-import type { JudgeCalls, Judgement, JudgementStore } from '../rewards/score/types.js';
+import { judgementForm, type JudgeCalls, type Judgement, type JudgementStore } from '../rewards/score/types.js';
 import { scoreChunk, settleOutcomes, summariseUnscored } from '../rewards/score/iteration.js';
 import type { RunHandle } from '../run/claim.js';
 import { examsOf } from '../run/exams.js';
-import { judgementForm, openExchanges, type Exchanges } from '../run/exchanges.js';
-import { storedCalls } from '../run/judge_calls.js';
+import { openExchanges, storedCalls, type Exchanges } from '../run/exchanges.js';
 import type { RunLog } from '../run/logs.js';
 import { RunPaths } from '../run/paths.js';
 import type { RunResolver } from '../models/reference.js';

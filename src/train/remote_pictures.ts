@@ -1,7 +1,10 @@
 /** Connects a run to servers that make pictures, and to the store of what they give. */
+import type { RemoteExchange } from '../balance/exchange.js';
 import { systemClock } from '../core/clock.js';
 import { Deadline } from '../core/deadline.js';
 import { EndpointError } from '../core/errors.js';
+import { decodeImage, encodePng, sha256, type RgbImage } from '../core/image.js';
+import { readPlain } from '../core/plain_file.js';
 import { ImagesClient, type ImagesRequest } from '../environments/images_api/client.js';
 import { requestHashOf } from '../environments/images_api/hash.js';
 import {
@@ -12,9 +15,15 @@ import {
   type RenderIdentity,
 } from '../environments/render_server/client.js';
 import type { PictureReply } from '../environments/served/picture.js';
-import { ServerImages, type ServedPictures } from '../environments/served/pictures.js';
-import { Exchanges } from '../run/exchanges.js';
-import { pictureForm, RunPictures } from '../run/pictures.js';
+import {
+  ServerImages,
+  type PictureStore,
+  type ServedPictures,
+  type StoredPicture,
+} from '../environments/served/pictures.js';
+import { Exchanges, lineForm } from '../run/exchanges.js';
+import { storePng } from '../run/media.js';
+import type { RunPaths } from '../run/paths.js';
 import type { RenderEditor } from '../schema/editor.js';
 import type { AskedServersSettings, ImagesServerSettings } from '../schema/images_api.js';
 import { openRemote, pathsOf, type ClientServices, type NamedRun, type RemoteServices } from './remote.js';
@@ -206,4 +215,47 @@ function renderServers(settings: RenderEditor, width: number | null): CheckableS
     open: ({ concurrency, ...services }) =>
       new RenderClient({ settings: { ...settings, concurrency }, width, ...services }),
   };
+}
+
+/** A line of `pictures.jsonl`, which names the picture's file in `media/`. */
+interface NamedPicture extends RemoteExchange, Pick<StoredPicture, 'refused' | 'revised'> {
+  /** SHA-256 of the PNG file; null if the server refused to draw it. */
+  readonly picture: string | null;
+}
+
+export const pictureForm = lineForm<NamedPicture>({
+  key: 'key',
+  requestHash: 'request_hash',
+  picture: 'picture',
+  refused: 'refused',
+  revised: 'revised_prompt',
+});
+
+/** The pictures of a run: files, which any rank may write, and the lines that name them. */
+class RunPictures implements PictureStore {
+  constructor(
+    private readonly paths: RunPaths,
+    private readonly lines: Exchanges<NamedPicture>,
+  ) {}
+
+  async find(key: string, requestHash: string): Promise<StoredPicture | undefined> {
+    const line = this.lines.find(key, requestHash);
+    if (line === undefined) return undefined;
+    if (line.picture === null) return { ...line, picture: null };
+    const picture = await this.#read(line.picture);
+    return picture === null ? undefined : { ...line, picture };
+  }
+
+  async put({ picture, ...line }: StoredPicture): Promise<void> {
+    const name = picture === null ? null : storePng(this.paths, await encodePng(picture));
+    this.lines.put({ ...line, picture: name });
+  }
+
+  /** Null if the file is gone, or its content does not match its name. */
+  async #read(name: string): Promise<RgbImage | null> {
+    const path = this.paths.media(name);
+    const bytes = readPlain(path);
+    if (bytes === null) return null;
+    return sha256(bytes) === name ? decodeImage(bytes, path) : null;
+  }
 }

@@ -16,7 +16,7 @@ import { VllmSampler, type SampledAnswer } from '../policies/tokens/vllm/sampler
 import type { WeightsShelf } from '../policies/tokens/vllm/shelf.js';
 import { WholeShelf } from '../policies/tokens/vllm/whole.js';
 import type { RemoteSampling } from '../recipes/sampler.js';
-import { answerForm } from '../run/exchanges.js';
+import { answerForm } from '../policies/tokens/vllm/sampler.js';
 import type { RunPaths } from '../run/paths.js';
 import type { SamplingEngine } from '../schema/sampler.js';
 import type { RolloutSettings } from '../schema/training.js';

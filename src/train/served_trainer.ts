@@ -14,7 +14,7 @@ import { PromptChunks, type Sight } from '../policies/tokens/tinker/prompts.js';
 import { TinkerPolicy } from '../policies/tokens/tinker/policy.js';
 import { TinkerService, type Reduction } from '../policies/tokens/tinker/served.js';
 import type { SampledAnswer } from '../policies/tokens/vllm/sampler.js';
-import { answerForm } from '../run/exchanges.js';
+import { answerForm } from '../policies/tokens/vllm/sampler.js';
 import type { Spending } from '../run/spending.js';
 import type { RunPaths } from '../run/paths.js';
 import type { TinkerSettings } from '../schema/trainer.js';

@@ -1,5 +1,5 @@
 /** Recorded episodes for people: filtered, or of one prompt over iterations. Records of another version are shown as far as they are understood. */
-import { existsSync, statSync } from 'node:fs';
+import { statSync } from 'node:fs';
 import { LRUCache } from 'lru-cache';
 import { scanLines } from '../core/log/reader.js';
 import { Refusal } from '../http/refusal.js';
@@ -54,9 +54,9 @@ export function episodesOf(paths: RunPaths, request: EpisodesRequest): WireEpiso
 }
 
 /** Whether answers of a judge are kept for the run. */
-function isJudged({ judgements, judgementsDir }: RunPaths): boolean {
+function isJudged({ judgements }: RunPaths): boolean {
   // A run that asks no judge has an empty file.
-  return (statSync(judgements, { throwIfNoEntry: false })?.size ?? 0) > 0 || existsSync(judgementsDir);
+  return (statSync(judgements, { throwIfNoEntry: false })?.size ?? 0) > 0;
 }
 
 function wireFile({ iteration, heldOut }: EpisodeFile): WireEpisodeFile {

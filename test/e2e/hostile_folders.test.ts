@@ -1,4 +1,4 @@
-/** Folders of runs in which others have left pipes, links to devices and bombs: what is shown of them, and that all else goes on. */
+/** Folders of runs in which others have left pipes and links to devices: what is shown of them, and that all else goes on. */
 import { spawnSync } from 'node:child_process';
 import {
   chownSync,
@@ -11,7 +11,6 @@ import {
   writeFileSync,
 } from 'node:fs';
 import { join } from 'node:path';
-import { gzipSync } from 'node:zlib';
 import { afterAll, beforeAll, expect, it } from 'vitest';
 import { writeMadeEpisodes, writeRun } from '../web/made_runs.js';
 import { RunPaths } from '../../src/run/paths.js';
@@ -64,10 +63,6 @@ beforeAll(async () => {
   pipe(inside.episodes(5));
   mkdirSync(inside.attemptLogsDir(1), { recursive: true });
   pipe(inside.consoleLog(1));
-  mkdirSync(join(inside.dir, 'judgements'));
-  const member = gzipSync(Buffer.alloc(16 * 2 ** 20));
-  const bomb = Buffer.concat(Array.from({ length: 200 }, () => member));
-  writeFileSync(join(inside.dir, 'judgements/0001-000005.jsonl.gz'), bomb);
   // A folder of runs that is a link, as where a disk is full, is one like any other.
   mkdirSync(join(place.dir, 'elsewhere'));
   writeRun(join(place.dir, 'elsewhere'), {

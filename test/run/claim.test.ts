@@ -226,18 +226,14 @@ describe('claiming', () => {
     trained();
     mkdirSync(join(paths.checkpointsDir, '.writing-000009-1'));
     writeFileSync(join(paths.dir, 'state.json.77.tmp'), 'half');
-    mkdirSync(join(paths.dir, 'judgements'));
-    writeFileSync(join(paths.dir, 'judgements', '0001-000004.jsonl.gz.77.tmp'), 'half');
     const handle = claimRun(request());
     expect(handle).toMatchObject({ kind: 'resumed', attempt: 2, notes: [] });
     expect(handle.checkpoint?.iteration).toBe(6);
     expect(handle.state.iteration).toBe(6);
     expect(readMetrics(paths).map((line) => line.iteration)).toEqual([0, 1, 2, 3, 4, 5, 6]);
     expect(readdirSync(paths.checkpointsDir)).toEqual(['000003', '000006']);
-    expect(readdirSync(join(paths.dir, 'judgements'))).toEqual([]);
     expect(readdirSync(paths.dir).sort()).toEqual([
       'checkpoints',
-      'judgements',
       'judgements.jsonl',
       'lock.json',
       'metrics.jsonl',

@@ -1,9 +1,11 @@
-import { appendFileSync, readFileSync } from 'node:fs';
+import { appendFileSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
-import { answerForm, Exchanges, judgementForm, type LineForm } from '../../src/run/exchanges.js';
-import { pictureForm } from '../../src/run/pictures.js';
 import type { RemoteExchange } from '../../src/balance/exchange.js';
+import { answerForm } from '../../src/policies/tokens/vllm/sampler.js';
+import { judgementForm, type Judgement } from '../../src/rewards/score/types.js';
+import { Exchanges, storedCalls, type LineForm } from '../../src/run/exchanges.js';
+import { pictureForm } from '../../src/train/remote_pictures.js';
 import { testFolder } from '../support/folder.js';
 
 const key = '5/12/3/viescore_sc';
@@ -98,5 +100,60 @@ describe.each(kinds)('%s', (_, form, exchange, line) => {
         expect.objectContaining({ where: `${path}:2` }) as Error,
       );
     }
+  });
+});
+
+describe('judgements', () => {
+  const folder = testFolder('judgements');
+  const judgement = (of: string): Judgement => ({ ...question, key: of, requestHash: 'h', problem: null, attempts: 1 });
+  const stored = (name: string, all: readonly Judgement[]): string => {
+    const path = join(folder, name);
+    const store = new Exchanges(path, judgementForm, { isOwner: true, from: null });
+    for (const one of all) store.put(one);
+    store.close();
+    return path;
+  };
+
+  it('lose only a torn last line', () => {
+    const path = stored(
+      'torn',
+      Array.from({ length: 9 }, (_, i) => judgement(`1/0/${i}/q`)),
+    );
+    const whole = readFileSync(path);
+    writeFileSync(path, whole.subarray(0, whole.length - 20));
+    const again = new Exchanges(path, judgementForm, { isOwner: true, from: null });
+    expect([again.size, again.find('1/0/8/q', 'h')]).toEqual([8, undefined]);
+    again.put(judgement('1/0/8/q'));
+    again.close();
+    expect(readFileSync(path).equals(whole)).toBe(true);
+  });
+
+  it('are indexed only as far as a training that continues asks for them', () => {
+    const keys = ['probe', ...[1, 2, 3, 4].flatMap((i) => [`${i}/0/0/sc`, `validation/${i}/s/greedy/0/sc`])];
+    const path = stored('long', [...keys, 'exam/2/0/0/sc'].map(judgement));
+    const resumed = new Exchanges(path, judgementForm, { isOwner: true, from: 3 });
+    // The exchanges of iterations 3 and 4, and those of no iteration.
+    expect(resumed.size).toBe(5);
+    expect(resumed.find('3/0/0/sc', 'h')).toBeDefined();
+    expect(resumed.find('validation/2/s/greedy/0/sc', 'h')).toBeUndefined();
+    resumed.put(judgement('5/0/0/sc'));
+    expect(resumed.size).toBe(4);
+    expect(resumed.find('validation/4/s/greedy/0/sc', 'h')).toBeDefined();
+    for (let i = 6; i < 200; i++) resumed.put(judgement(`${i}/0/0/sc`));
+    expect(resumed.size).toBe(3);
+    expect(resumed.find('probe', 'h')).toBeDefined();
+    resumed.close();
+  });
+
+  it('count every request, including repeated ones, but not the replies of reward servers', () => {
+    const path = stored('asked', [
+      { ...judgement('1/0/0/sc'), attempts: 3 },
+      { ...judgement('2/0/1/sc'), problem: 'timeout', attempts: 2 },
+      judgement('2/0/1/sc'),
+      judgement('2/0/2/remote'),
+    ]);
+    expect(storedCalls(join(folder, 'none'))).toEqual({ requests: 0, known: 0 });
+    expect(storedCalls(path)).toEqual({ requests: 6, known: 2 });
+    expect(storedCalls(path, 2)).toEqual({ requests: 6, known: 1 });
   });
 });

@@ -11,9 +11,7 @@ import {
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeEach, describe, expect, it } from 'vitest';
-import type { Judgement } from '../../src/rewards/score/types.js';
 import { readEpisodes, writeEpisodes } from '../../src/run/episodes.js';
-import { Exchanges, judgementForm } from '../../src/run/exchanges.js';
 import { decodeNumber, encodeLine, Journal, readLines, rewindTo } from '../../src/run/journal.js';
 import { storeImage } from '../../src/run/media.js';
 import { MetricsJournal, readMetrics } from '../../src/run/metrics.js';
@@ -133,16 +131,13 @@ describe('going back to an iteration', () => {
     expect(readdirSync(paths.episodesDir).sort()).toEqual(others);
   });
 
-  it('drops later metrics and episodes, and keeps judgements', () => {
+  it('drops later metrics and episodes', () => {
     const metrics = new MetricsJournal(paths);
     for (let i = 0; i <= 5; i++) {
       metrics.append(i, { 'reward/mean': i });
       writeEpisodes(paths, i, [{ prompt: 'a' }, { prompt: 'b' }]);
     }
     metrics.close();
-    const store = new Exchanges(paths.judgements, judgementForm, { isOwner: true, from: null });
-    store.put(judgement('5/0/0/sc', 'h'));
-    store.close();
     writeFileSync(paths.metrics, `${readFileSync(paths.metrics, 'utf8')}{"iteration":6,"to`);
     rewindTo(paths, 3);
     expect(readMetrics(paths).map((line) => line.iteration)).toEqual([0, 1, 2, 3]);
@@ -152,51 +147,9 @@ describe('going back to an iteration', () => {
       { iteration: 3, prompt: 'b' },
     ]);
     expect(readEpisodes(paths, 4)).toBeNull();
-    expect(new Exchanges(paths.judgements, judgementForm, { isOwner: true, from: null }).size).toBe(1);
     rewindTo(paths, -1);
     expect(readMetrics(paths)).toEqual([]);
     expect(readdirSync(paths.episodesDir)).toEqual([]);
-  });
-});
-
-function judgement(key: string, requestHash: string, text = 'score: 7'): Judgement {
-  return { key, requestHash, model: 'm', text, problem: null, scores: [7], attempts: 1, latencyMs: 12.5 };
-}
-
-describe('stored judgements', () => {
-  it('are on disk when put returns, and found again by key and request', () => {
-    const store = new Exchanges(paths.judgements, judgementForm, { isOwner: true, from: null });
-    const first = judgement('1/2/3/viescore_sc', 'aaa', 'ünïcode "quoted"\nsecond line');
-    store.put(first);
-    expect(readLines(paths.judgements)[0]).toMatchObject({
-      key: '1/2/3/viescore_sc',
-      request_hash: 'aaa',
-      latency_ms: 12.5,
-    });
-    expect(store.find('1/2/3/viescore_sc', 'aaa')).toEqual(first);
-    store.put({ ...judgement('1/2/4/viescore_sc', 'bbb'), problem: 'timeout', scores: [] });
-    store.close();
-    const again = new Exchanges(paths.judgements, judgementForm, { isOwner: true, from: null });
-    expect(again.size).toBe(2);
-    expect(again.find('1/2/3/viescore_sc', 'aaa')).toEqual(first);
-    expect(again.find('1/2/4/viescore_sc', 'bbb')?.problem).toBe('timeout');
-    expect(again.find('1/2/3/viescore_sc', 'bbb')).toBeUndefined();
-    expect(again.find('1/2/3', 'aaa')).toBeUndefined();
-    again.close();
-  });
-
-  it('loses only the torn last one', () => {
-    const store = new Exchanges(paths.judgements, judgementForm, { isOwner: true, from: null });
-    for (let i = 0; i < 100; i++) store.put(judgement(`1/0/${i}/q`, `hash${i}`));
-    store.close();
-    const whole = readFileSync(paths.judgements);
-    writeFileSync(paths.judgements, whole.subarray(0, whole.length - 20));
-    const again = new Exchanges(paths.judgements, judgementForm, { isOwner: true, from: null });
-    expect(again.size).toBe(99);
-    expect(again.find('1/0/99/q', 'hash99')).toBeUndefined();
-    again.put(judgement('1/0/99/q', 'hash99'));
-    again.close();
-    expect(readFileSync(paths.judgements).equals(whole)).toBe(true);
   });
 });
 
@@ -210,25 +163,5 @@ describe('images', () => {
     expect(await storeImage(paths, image)).toBe(name);
     expect(readFileSync(paths.media(name)).length).toBeGreaterThan(50);
     expect(existsSync(paths.media('0'))).toBe(false);
-  });
-
-  it('are indexed only as far as a training that goes on asks for them', () => {
-    const store = new Exchanges(paths.judgements, judgementForm, { isOwner: true, from: null });
-    const keys = ['probe', ...[1, 2, 3, 4].flatMap((i) => [`${i}/0/0/sc`, `validation/${i}/s/greedy/0/sc`])];
-    for (const key of [...keys, 'exam/2/0/0/sc']) store.put(judgement(key, 'h'));
-    expect(store.size).toBe(10);
-    store.close();
-    const resumed = new Exchanges(paths.judgements, judgementForm, { isOwner: true, from: 3 });
-    // The exchanges of iterations 3 and 4, and those of no iteration.
-    expect(resumed.size).toBe(5);
-    expect(resumed.find('3/0/0/sc', 'h')).toBeDefined();
-    expect(resumed.find('validation/2/s/greedy/0/sc', 'h')).toBeUndefined();
-    resumed.put(judgement('5/0/0/sc', 'h'));
-    expect(resumed.size).toBe(4);
-    expect(resumed.find('validation/4/s/greedy/0/sc', 'h')).toBeDefined();
-    for (let i = 6; i < 200; i++) resumed.put(judgement(`${i}/0/0/sc`, 'h'));
-    expect(resumed.size).toBe(3);
-    expect(resumed.find('probe', 'h')).toBeDefined();
-    resumed.close();
   });
 });

@@ -5,7 +5,7 @@ import { afterAll, afterEach, beforeAll, describe, expect, it, vi } from 'vitest
 import { ConfigError, EndpointError, JudgeLimitError } from '../../src/core/errors.js';
 import { runExam } from '../../src/launch/reward/exam.js';
 import { claimRun, type RunHandle } from '../../src/run/claim.js';
-import { storedCalls } from '../../src/run/judge_calls.js';
+import { storedCalls } from '../../src/run/exchanges.js';
 import { RunPaths } from '../../src/run/paths.js';
 import { openRunLog, type RunLog } from '../../src/run/logs.js';
 import { openLocalSender } from '../../src/rewards/judge/sender.js';

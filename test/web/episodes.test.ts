@@ -1,6 +1,4 @@
-import { appendFileSync, mkdirSync, readFileSync, renameSync, writeFileSync } from 'node:fs';
-import { join } from 'node:path';
-import { gzipSync } from 'node:zlib';
+import { appendFileSync, readFileSync, renameSync, writeFileSync } from 'node:fs';
 import { describe, expect, it } from 'vitest';
 import { writeMadeEpisodes, writeRun } from './made_runs.js';
 import type { RunPaths } from '../../src/run/paths.js';
@@ -110,19 +108,5 @@ describe('judgements of an episode', () => {
     expect(judgementsOf(paths, '1/0')).toHaveLength(4);
     expect(judgementsOf(paths, '7/0/0')).toEqual([]);
     expect(judgementsOf(paths, '"},{')).toEqual([]);
-  });
-
-  it('are found in the pieces that hold their iteration, and no other piece is read', async () => {
-    const paths = await run(1);
-    const text = readFileSync(paths.judgements, 'utf8');
-    const of = (iteration: number): string => text.replaceAll('"key":"1/', `"key":"${iteration}/`);
-    mkdirSync(paths.judgementsDir);
-    writeFileSync(join(paths.judgementsDir, '0001-000003.jsonl.gz'), gzipSync(of(1) + of(3)));
-    writeFileSync(join(paths.judgementsDir, '0002-000005.jsonl'), of(3).replaceAll('changed', 'altered') + of(5));
-    writeFileSync(join(paths.judgementsDir, '0003-000009.jsonl.gz'), 'no gzip at all');
-    writeFileSync(paths.judgements, of(10));
-    expect(judgementsOf(paths, '1/2/0')).toHaveLength(1);
-    expect(judgementsOf(paths, '3/2/0')[0].text).toContain('altered');
-    expect(judgementsOf(paths, '10/2/0')).toHaveLength(1);
   });
 });

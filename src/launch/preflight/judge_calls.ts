@@ -1,6 +1,6 @@
 /** Whether what a run has left to ask judges fits into `reward.max_judge_calls`. */
 import { ConfigError } from '../../core/errors.js';
-import { storedCalls } from '../../run/judge_calls.js';
+import { storedCalls } from '../../run/exchanges.js';
 import { RunPaths } from '../../run/paths.js';
 import { readState } from '../../run/state.js';
 import type { RunSettings } from '../../schema/run.js';

@@ -17,10 +17,10 @@ import { agreementOf, fidelityOf, marksOf, scoresOf, type RepliedCase } from '..
 import { verdictOf } from '../../rewards/exam/verdict.js';
 import { decidingTerms, rewardName } from '../../rewards/score/choice.js';
 import type { RewardSettings } from '../../rewards/schema/reward.js';
-import type { Judgement, JudgementStore } from '../../rewards/score/types.js';
+import { judgementForm, type Judgement, type JudgementStore } from '../../rewards/score/types.js';
 import { answeringModel, EXAM_FILE, examDigest, type ExamRecord } from '../../run/exams.js';
 import { writeExamSample } from '../../run/exam_sample.js';
-import { Exchanges, judgementForm } from '../../run/exchanges.js';
+import { Exchanges } from '../../run/exchanges.js';
 import { openServedReward, type ServedRewardOptions } from './server.js';
 
 export interface ExamRequest extends Omit<ServedRewardOptions, 'store'> {

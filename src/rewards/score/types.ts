@@ -1,6 +1,7 @@
 /** The contract between the training loop and every reward: what is judged, and the result. */
 import type { RemoteExchange, ExchangeStore } from '../../balance/exchange.js';
 import type { RgbImage } from '../../core/image.js';
+import { lineForm } from '../../run/exchanges.js';
 
 /** One finished answer as a reward sees it. Rewards know no policy: only pixels and words. */
 export interface JudgeItem {
@@ -152,6 +153,21 @@ export interface Judgement extends RemoteExchange {
   /** Over all requests whose replies say it. Absent if the server counts none, and in records that lack it. */
   readonly tokens?: Tokens;
 }
+
+/** A judgement as a line of `judgements.jsonl`. */
+export const judgementForm = lineForm<Judgement>({
+  key: 'key',
+  requestHash: 'request_hash',
+  model: 'model',
+  promptHash: 'prompt_hash',
+  text: 'text',
+  problem: 'problem',
+  detail: 'detail',
+  scores: 'scores',
+  attempts: 'attempts',
+  latencyMs: 'latency_ms',
+  tokens: 'tokens',
+});
 
 /** Counts the requests that judges get, where there is a limit to them. */
 export interface JudgeCalls {

@@ -25,9 +25,6 @@ export const requestItemSchema = z.strictObject({
 });
 export type RequestItem = z.output<typeof requestItemSchema>;
 
-/** Ends the key under which a run stores a server's reply among its judgements. */
-export const REPLY_QUERY = 'remote';
-
 export const requestFields: readonly string[] = Object.keys(requestItemSchema.shape);
 
 const parts = z.record(z.string(), z.number());

@@ -1,9 +1,8 @@
 /** An experiment of three cells with metrics, episodes and judgements. */
-import { mkdirSync, writeFileSync } from 'node:fs';
+import { writeFileSync } from 'node:fs';
 import { writeEpisodes, writeHeldOutEpisodes } from '../../../src/run/episodes.js';
 import { writeExperiment } from '../../../src/run/experiment.js';
 import { encodeLine } from '../../../src/run/journal.js';
-import { JudgementFiles } from '../../../src/run/judgement_files.js';
 import type { RunPaths } from '../../../src/run/paths.js';
 import type { RunFolder } from '../run_directory.js';
 
@@ -62,13 +61,11 @@ export function full(folder: RunFolder): RunPaths {
       outcome: { ...scored, measures },
     },
   ]);
-  mkdirSync(paths.judgementsDir, { recursive: true });
-  writeFileSync(paths.judgements, `${JSON.stringify(judgement('1/0/0/viescore_sc'))}\n`);
-  new JudgementFiles(paths.judgements).rotate(1);
-  writeFileSync(
-    paths.judgements,
-    `${JSON.stringify(judgement('validation/2/a/b/greedy/0/viescore_pq', { tokens: { prompt: 812, completion: 40 } }))}\n`,
-  );
+  const judgements = [
+    judgement('1/0/0/viescore_sc'),
+    judgement('validation/2/a/b/greedy/0/viescore_pq', { tokens: { prompt: 812, completion: 40 } }),
+  ];
+  writeFileSync(paths.judgements, judgements.map((one) => `${JSON.stringify(one)}\n`).join(''));
   return paths;
 }
 

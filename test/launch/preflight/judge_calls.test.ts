@@ -3,7 +3,8 @@ import type { LoadedConfig } from '../../../src/config/load.js';
 import { fileObstacles } from '../../../src/launch/preflight/preflight.js';
 import { claimRun } from '../../../src/run/claim.js';
 import { claimRequest } from '../../../src/run/claim_request.js';
-import { Exchanges, judgementForm } from '../../../src/run/exchanges.js';
+import { judgementForm } from '../../../src/rewards/score/types.js';
+import { Exchanges } from '../../../src/run/exchanges.js';
 import { loadEvaluated } from '../../config/evaluated.js';
 import { testFolders } from '../../support/folder.js';
 

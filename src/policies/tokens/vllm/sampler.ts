@@ -14,6 +14,7 @@ import { runOnRankZero } from '../../../group/rank_zero.js';
 import type { ProcessGroup } from '../../../group/process_group.js';
 import { Replay, type ReplayOptions } from '../../../group/replay.js';
 import type { CheckpointFiles } from '../../../models/files.js';
+import { lineForm } from '../../../run/exchanges.js';
 import type { SampleRequest } from '../../policy.js';
 import type { TokenAnswer, TokenRequest, TokenPrompt } from '../batch.js';
 import type { PublishedWeights, RemoteSampler } from '../remote_sampler.js';
@@ -34,6 +35,15 @@ export interface SampledAnswer extends RemoteExchange {
   readonly logProbs: readonly number[] | null;
   readonly finished: boolean;
 }
+
+/** An answer as a line of `answers.jsonl`. */
+export const answerForm = lineForm<SampledAnswer>({
+  key: 'key',
+  requestHash: 'request_hash',
+  ids: 'ids',
+  logProbs: 'log_probs',
+  finished: 'finished',
+});
 
 export interface VllmSamplerOptions<P extends TokenPrompt = TokenPrompt> extends ReplayOptions<SampledAnswer> {
   readonly client: VllmClient;
