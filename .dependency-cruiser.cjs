@@ -19,9 +19,7 @@ const layers = [
   ['environments', '^src/environments/'],
   ['tiny judge', '^src/tiny/judge/'],
   ['rewards', '^src/rewards/'],
-  ['engines', '^src/engines/'],
-  ['nets', '^src/nets/'],
-  ['graph', '^src/graph/'],
+  ['engines', '^src/engines/(?!onnx/)'],
   ['tiny world', '^src/tiny/world/'],
   ['data', '^src/data/'],
   ['models', '^src/models/'],
@@ -29,6 +27,9 @@ const layers = [
   ['schema', '^src/schema/'],
   ['balance', '^src/balance/'],
   ['http', '^src/http/'],
+  ['onnx', '^src/engines/onnx/'],
+  ['nets', '^src/nets/'],
+  ['graph', '^src/graph/'],
   ['core', '^src/core/'],
 ];
 
@@ -50,6 +51,16 @@ module.exports = {
       severity: 'error',
       from: { path: '^src/', pathNot: '^src/engines/onnx/' },
       to: { path: 'onnxruntime-node' },
+    },
+    {
+      // Graphs, networks and sessions are usable without the rest of the program.
+      name: 'computing-stands-alone',
+      severity: 'error',
+      from: { path: '^src/(engines/onnx|nets|graph)/' },
+      to: {
+        path: '^src/',
+        pathNot: '^src/(engines/onnx|nets|graph)/|^src/core/(errors|random|half|finite|safetensors)\\.ts$',
+      },
     },
     {
       name: 'settings-stay-light',

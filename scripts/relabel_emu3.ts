@@ -4,7 +4,7 @@ import { extname, join, resolve } from 'node:path';
 import { isDeepStrictEqual } from 'node:util';
 import { CheckpointError, InternalError } from '../src/core/errors.js';
 import { CONFIG_FILE, readConfig, tensorFiles } from '../src/models/files.js';
-import { checkDecoder, describeDecoder } from '../src/nets/decoder/files.js';
+import { checkDecoder, describeDecoder } from '../src/models/networks/decoder.js';
 
 const EMU3: ReadonlySet<unknown> = new Set(['Emu3', 'emu3_text_model']);
 /** The keys of the config that are for Emu3's own code, which would be fetched from the Hub. */

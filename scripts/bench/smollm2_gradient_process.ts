@@ -2,11 +2,11 @@
 import { RandomStream } from '../../src/core/random.js';
 import { halvesIn } from '../../src/core/half.js';
 import type { HeldDtype } from '../../src/core/safetensors.js';
-import { TrainedWeights } from '../../src/engines/onnx/trained_weights.js';
+import { TrainedWeights } from '../../src/models/trained_weights.js';
 import { soloPeers } from '../../src/group/peers.js';
 import { adapt } from '../../src/policies/tokens/adapter.js';
 import { Learner } from '../../src/policies/tokens/learner.js';
-import { openDecoder } from '../../src/nets/decoder/files.js';
+import { openDecoder } from '../../src/models/networks/decoder.js';
 import { plainFormat, randomLessons } from './lessons.js';
 import type { Work } from './smollm2_gradient.js';
 import { answerTurns } from './turns.js';

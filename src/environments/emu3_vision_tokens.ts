@@ -16,7 +16,7 @@ import {
   type Emu3Processor,
 } from '../models/pictures/emu3_processor.js';
 import { patchOf, type Emu3VisionConfig } from '../nets/emu3_vision/config.js';
-import { checkEmu3Vision, openEmu3Vision } from '../nets/emu3_vision/files.js';
+import { checkEmu3Vision, openEmu3Vision } from '../models/networks/emu3_vision.js';
 import { codesOf, decodeCodes, encodePictures } from '../nets/emu3_vision/tokenizer.js';
 import { gridSize, type PictureSizing, type VisionTokenizer, type VisionTokenizerConfig } from './vision_tokenizer.js';
 

@@ -13,7 +13,7 @@ import type { ModelFileOptions, ModelTensor } from '../engines/onnx/model_file.j
 import { CONFIG_FILE, readConfig } from '../models/files.js';
 import { openTokenizer } from '../models/tokenizer/open.js';
 import type { Tokenizer } from '../models/tokenizer/tokenizer.js';
-import { checkPictureTower, openPictureTower, PICTURE_INPUT, pictureWidth } from '../nets/clip/files.js';
+import { checkPictureTower, openPictureTower, PICTURE_INPUT, pictureWidth } from '../models/networks/clip.js';
 import { ComputedHalf } from '../rewards/terms/clip/halves.js';
 import { preprocess, readPreprocessing, requireSide, type Preprocessing } from '../rewards/terms/clip/preprocess.js';
 import type { EncodedPrompt, PromptEncoder } from './picture_words.js';

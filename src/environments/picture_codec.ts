@@ -8,7 +8,7 @@ import { SessionCache } from '../engines/onnx/session_cache.js';
 import { slice } from '../graph/build.js';
 import type { Shape, Value } from '../graph/ir.js';
 import type { Weights } from '../models/files.js';
-import { describeAutoencoder, type FrozenAutoencoder } from '../nets/autoencoder/frozen.js';
+import { describeAutoencoder, type FrozenAutoencoder } from '../models/networks/autoencoder.js';
 
 export interface PictureCodec {
   readonly channels: number;

@@ -19,7 +19,7 @@ import {
 } from '../models/files.js';
 import { partFolder, requireParts, type Pipeline, type TextPart } from '../models/pipeline.js';
 import { encodeClipText, readClipText, summaryWidth } from '../nets/clip/text_encoder.js';
-import { describeFlowTransformer } from '../nets/flow/files.js';
+import { describeFlowTransformer } from '../models/networks/flow.js';
 import { encodeT5 } from '../nets/t5/encoder.js';
 import { readT5Config } from '../nets/t5/config.js';
 import { PaddedTokenizer } from '../rewards/terms/clip/padded_tokenizer.js';
@@ -45,7 +45,7 @@ const shapesOf = ({ graph }: Pick<Described, 'graph'>): Map<string, Shape> =>
   new Map([...graph.parameters].map(([name, { shape }]) => [name, shape]));
 
 function describeClip(folder: string, projects: boolean, length: number, readsStates: boolean): Described {
-  const config = readClipText(folder, projects);
+  const config = readClipText(readConfig(folder), join(folder, CONFIG_FILE), projects);
   if (length > config.max_position_embeddings) {
     throw new CheckpointError(
       `this CLIP has ${config.max_position_embeddings} places, and its tokenizer gives ${length} tokens`,

@@ -11,7 +11,7 @@ import { readTextFile } from '../core/text.js';
 import { writable } from '../core/half.js';
 import { sha256 } from '../core/image.js';
 import { readSafetensorsIndex, type FloatTensor } from '../core/safetensors.js';
-import type { WeightsLayout } from '../engines/onnx/trained_weights.js';
+import type { WeightsLayout } from '../models/trained_weights.js';
 import {
   checkWeights,
   CONFIG_FILE,

@@ -1,6 +1,6 @@
 /** The common part of policies that the onnx engine trains in this process, whatever they write. */
 import { InternalError } from '../core/errors.js';
-import { TrainedWeights, type WeightsLayout } from '../engines/onnx/trained_weights.js';
+import { TrainedWeights, type WeightsLayout } from '../models/trained_weights.js';
 import type { Weights } from '../models/files.js';
 import type { OptimizerSettings } from '../schema/training.js';
 import { recordedBase, refuseOtherBase, type AdapterBase } from './adapter_files.js';

@@ -14,7 +14,8 @@ import {
 import { readFitted } from '../data/pictures.js';
 import type { SampleSource } from '../data/types.js';
 import { KEPT_BYTES } from '../models/pictures/picture.js';
-import { withPictures, type PictureTokens } from '../models/pictures/placeholders.js';
+import { withPictures } from '../models/pictures/placeholders.js';
+import type { PictureTokens } from '../nets/vision/config.js';
 import type { PictureProcessor } from '../models/pictures/processor.js';
 import type { RunResolver } from '../models/reference.js';
 import { sampledSets, type SampledSet, type SampleRow } from '../scoring/sample_rows.js';

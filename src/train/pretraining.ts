@@ -4,7 +4,7 @@ import type { SampleSource } from '../data/types.js';
 import { learningRateAt, type ScheduleOptions } from '../engines/onnx/optimizer.js';
 import { Session, type SessionOptions } from '../engines/onnx/session.js';
 import type { TensorData } from '../engines/onnx/tensor_cell.js';
-import { TrainedWeights } from '../engines/onnx/trained_weights.js';
+import { TrainedWeights } from '../models/trained_weights.js';
 import type { Value } from '../graph/ir.js';
 import type { CheckpointFiles, Weights } from '../models/files.js';
 import { GRADIENT, trainingOutputs } from '../policies/backward.js';

@@ -72,7 +72,7 @@ it('is not changed in place by what learns or merges', () => {
   const layer = { rank: 1, scale: 1 } as Parameters<typeof mergeLayer>[0];
   const refusal = 'is held in float16, and cannot be changed in place';
   expect(() => writable('w', half)).toThrow(InternalError);
-  expect(() => new AdamW(new Map([['w', half]]), { betas: [0.9, 0.999], eps: 1e-8, weightDecay: 0 })).toThrow(refusal);
+  expect(() => new AdamW(new Map([['w', half]]), { betas: [0.9, 0.999], eps: 1e-8, weight_decay: 0 })).toThrow(refusal);
   expect(() => mergeLayer(layer, 'w', half, adapters)).toThrow(refusal);
   const data = Float32Array.of(3, 4);
   mergeLayer(layer, 'w', { shape: [1, 2], data }, adapters);

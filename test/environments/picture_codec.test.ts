@@ -6,8 +6,8 @@ import { toPlanes } from '../../src/core/planes.js';
 import { Session } from '../../src/engines/onnx/session.js';
 import { AutoencoderCodec, pixelCodec } from '../../src/environments/picture_codec.js';
 import { Graph } from '../../src/graph/ir.js';
-import { frozenAutoencoder } from '../../src/nets/autoencoder/frozen.js';
-import { encodePictures, openAutoencoder } from '../../src/nets/autoencoder/autoencoder.js';
+import { frozenAutoencoder, openAutoencoder } from '../../src/models/networks/autoencoder.js';
+import { encodePictures } from '../../src/nets/autoencoder/autoencoder.js';
 
 const folder = join(fileURLToPath(new URL('../nets/autoencoder/fixtures', import.meta.url)), 'two_levels');
 

@@ -10,7 +10,7 @@ import { openTokenizer } from '../../src/models/tokenizer/open.js';
 import { openChatTemplate } from '../../src/models/tokenizer/texts.js';
 import { sequenceLogits } from '../../src/nets/decoder/decoder.js';
 import { sequenceInputs } from '../../src/nets/decoder/inputs.js';
-import { openDecoder } from '../../src/nets/decoder/files.js';
+import { openDecoder } from '../../src/models/networks/decoder.js';
 import { FreeText } from '../../src/policies/tokens/free_text.js';
 import { Sampler } from '../../src/policies/tokens/rollout.js';
 

@@ -1,14 +1,13 @@
-import { mkdirSync, readdirSync, readFileSync, renameSync, cpSync, writeFileSync } from 'node:fs';
+import { cpSync, mkdirSync, readdirSync, readFileSync, renameSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { CheckpointError } from '../../src/core/errors.js';
-import { toStoredBytes, readSafetensors, readSafetensorsIndex, encodeSafetensors } from '../../src/core/safetensors.js';
-import { decoderParameters } from '../../src/nets/decoder/config.js';
-import { openDecoder } from '../../src/nets/decoder/files.js';
+import { encodeSafetensors, readSafetensors, readSafetensorsIndex, toStoredBytes } from '../../src/core/safetensors.js';
+import { decoderParameters, initDecoder } from '../../src/nets/decoder/config.js';
+import { openDecoder } from '../../src/models/networks/decoder.js';
 import { baseOf } from '../../src/policies/adapter_files.js';
 import { openModel } from '../../src/policies/tokens/adapter.js';
 import { exportAdapter, exportMerged } from '../../src/policies/tokens/export.js';
-import { initDecoder } from '../../src/nets/decoder/config.js';
 import { testFolders } from '../support/folder.js';
 import { adapterCheckpoint } from './exported.js';
 

@@ -6,7 +6,7 @@ import type { RgbImage } from '../../src/core/png.js';
 import { Session } from '../../src/engines/onnx/session.js';
 import { withPictures } from '../../src/models/pictures/placeholders.js';
 import { openPictureProcessor, plainProcessor } from '../../src/models/pictures/processor.js';
-import { describeDecoder } from '../../src/nets/decoder/files.js';
+import { describeDecoder } from '../../src/models/networks/decoder.js';
 import { partOf, type TrainedParts } from '../../src/nets/vision/config.js';
 import type { TokenAnswer, TokenRequest, TokenPrompt } from '../../src/policies/tokens/batch.js';
 import { FreeText } from '../../src/policies/tokens/free_text.js';

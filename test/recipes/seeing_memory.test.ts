@@ -6,7 +6,7 @@ import {
   seeingParameters,
   visionActivations,
 } from '../../src/recipes/memory.js';
-import { openDecoder } from '../../src/nets/decoder/files.js';
+import { openDecoder } from '../../src/models/networks/decoder.js';
 import { partOf, type TrainedParts } from '../../src/nets/vision/config.js';
 import { withAdapter, decoderAdapter } from '../../src/nets/decoder/config.js';
 import { seeingPart } from '../../src/recipes/token_policy.js';

@@ -2,7 +2,7 @@ import { cpSync, existsSync, lstatSync, readFileSync, writeFileSync } from 'node
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { relabelEmu3 } from '../../scripts/relabel_emu3.js';
-import { openDecoder } from '../../src/nets/decoder/files.js';
+import { openDecoder } from '../../src/models/networks/decoder.js';
 import { testFolders } from '../support/folder.js';
 
 const FIXTURES = join(import.meta.dirname, '../nets/decoder/fixtures');

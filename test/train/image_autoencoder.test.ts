@@ -5,7 +5,7 @@ import { Datasets } from '../../src/data/datasets.js';
 import type { InpaintSample } from '../../src/data/self_bench.js';
 import type { SampleSource } from '../../src/data/types.js';
 import type { CheckpointFiles } from '../../src/models/files.js';
-import { openAutoencoder } from '../../src/nets/autoencoder/autoencoder.js';
+import { openAutoencoder } from '../../src/models/networks/autoencoder.js';
 import { autoencoderInit } from '../../src/schema/model.js';
 import { optimizer } from '../../src/schema/training.js';
 import { autoencoderNetwork } from '../../src/train/image_autoencoder.js';

@@ -6,13 +6,14 @@ import type { FloatTensor } from '../../core/safetensors.js';
 import { formatShape, sameShape } from '../../graph/ir.js';
 import { stepInPlace, sumOfSquares, type StepFactors } from './kernels.js';
 
+/** With the names of a config's optimizer section. */
 export interface AdamWOptions {
   readonly betas: readonly [number, number];
   readonly eps: number;
   /** Decoupled: the weight shrinks by learning rate times this. */
-  readonly weightDecay: number;
+  readonly weight_decay: number;
   /** Decay of an exponential moving average of the weights, which starts as a copy of them; null or absent means none. */
-  readonly emaDecay?: number | null;
+  readonly ema_decay?: number | null;
 }
 
 /** The optimizer's state for one parameter. */
@@ -32,7 +33,7 @@ export class AdamW {
     readonly weights: ReadonlyMap<string, FloatTensor>,
     readonly options: AdamWOptions,
   ) {
-    const averaged = (options.emaDecay ?? null) !== null;
+    const averaged = (options.ema_decay ?? null) !== null;
     for (const [name, weight] of weights) {
       const { length } = writable(name, weight);
       this.#states.set(name, {
@@ -59,8 +60,8 @@ export class AdamW {
     const {
       betas: [beta1, beta2],
       eps,
-      weightDecay,
-      emaDecay,
+      weight_decay,
+      ema_decay,
     } = this.options;
     this.#steps += 1;
     const factors: StepFactors = {
@@ -70,12 +71,12 @@ export class AdamW {
       scale: learningRate / (1 - beta1 ** this.#steps),
       rootCorrection: 1 / Math.sqrt(1 - beta2 ** this.#steps),
       eps,
-      remaining: 1 - learningRate * weightDecay,
+      remaining: 1 - learningRate * weight_decay,
     };
     for (const [name, { weight, first, second, average }] of this.#states) {
       const gradient = gradients.get(name);
       if (gradient !== undefined) stepInPlace(weight.data, first, second, gradient, factors);
-      if (average !== null) moveAverage(average, weight.data, emaDecay ?? 0);
+      if (average !== null) moveAverage(average, weight.data, ema_decay ?? 0);
     }
   }
 

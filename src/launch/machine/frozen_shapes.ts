@@ -2,7 +2,7 @@
 import { PipelineTextEncoder } from '../../environments/pipeline_text.js';
 import { sizeOf, type Shape } from '../../graph/ir.js';
 import { partFolder, type Pipeline } from '../../models/pipeline.js';
-import { describeAutoencoder, frozenParameters, type FrozenAutoencoder } from '../../nets/autoencoder/frozen.js';
+import { describeAutoencoder, frozenParameters, type FrozenAutoencoder } from '../../models/networks/autoencoder.js';
 import { patchOf, type Emu3VisionConfig } from '../../nets/emu3_vision/config.js';
 import { emu3VisionParameters } from '../../nets/emu3_vision/tokenizer.js';
 import { innerWidth, singleLayers, velocityWidth, type FlowTransformerConfig } from '../../nets/flow/config.js';

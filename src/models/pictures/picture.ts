@@ -1,22 +1,7 @@
 /** Pictures and clips in the form that the vision encoders of Qwen2-VL and Qwen2.5-VL read. */
 import type { RgbImage } from '../../core/png.js';
-
-/** How pictures are cut, in the words of Hugging Face's configs. */
-export interface PatchSizes {
-  /** Side of a patch in pixels. */
-  readonly patch_size: number;
-  /** Frames that one patch reaches through. */
-  readonly temporal_patch_size: number;
-  /** Side of the square of patches that becomes one token. */
-  readonly spatial_merge_size: number;
-}
-
-/** Patches of a picture: time steps (1 for an image), rows and columns; rows and columns are multiples of `spatial_merge_size`. */
-export interface PatchGrid {
-  readonly steps: number;
-  readonly rows: number;
-  readonly columns: number;
-}
+import type { PatchSizes } from '../../nets/vision/config.js';
+import { patchPlace, patchWidth, type PatchGrid, type PlacedPicture } from '../../nets/vision/layout.js';
 
 /** The values of bytes 0 to 255 of a channel: (byte / 255 - mean) / std. */
 export interface ColourScale {
@@ -28,13 +13,9 @@ export interface ColourScale {
  * One image or one clip of a prompt, ready for the policy. `PictureProcessor` makes it. The same picture is always the same object, because the
  * results of a frozen encoder are cached by object.
  */
-export interface Picture {
-  readonly kind: 'image' | 'video';
+export interface Picture extends PlacedPicture {
   /** Frames of one size, whose sides are `rows` and `columns` patches; one for an image, `steps` x `temporal_patch_size` for a clip. */
   readonly frames: readonly RgbImage[];
-  readonly grid: PatchGrid;
-  /** Seconds from one time step to the next, which the temporal positions of Qwen2.5-VL follow. 0 for an image. */
-  readonly secondsPerStep: number;
   readonly colours: ColourScale;
 }
 
@@ -47,11 +28,6 @@ export const KEPT_BYTES = 2 ** 30;
 /** Tokens that stand for a picture in a prompt. */
 export function tokensOf({ steps, rows, columns }: PatchGrid, { spatial_merge_size: merge }: PatchSizes): number {
   return (steps * rows * columns) / merge ** 2;
-}
-
-/** Values of one patch: channels x frames x rows x columns of pixels. */
-export function patchWidth({ patch_size, temporal_patch_size }: PatchSizes): number {
-  return 3 * temporal_patch_size * patch_size ** 2;
 }
 
 /**
@@ -84,21 +60,4 @@ export function writePatches(
       }
     }
   }
-}
-
-/** The position of the patch with index `patch` in Hugging Face's order. */
-export function patchPlace(
-  patch: number,
-  { rows, columns }: PatchGrid,
-  merge: number,
-): { readonly step: number; readonly row: number; readonly column: number } {
-  const within = patch % (rows * columns);
-  const square = Math.floor(within / merge ** 2);
-  const squaresPerRow = columns / merge;
-  const inSquare = within % merge ** 2;
-  return {
-    step: Math.floor(patch / (rows * columns)),
-    row: Math.floor(square / squaresPerRow) * merge + Math.floor(inSquare / merge),
-    column: (square % squaresPerRow) * merge + (inSquare % merge),
-  };
 }

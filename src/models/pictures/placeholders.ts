@@ -3,19 +3,8 @@
  * template writes one placeholder token between its marks; a picture of n tokens has n of them in the ids that the model reads.
  */
 import { DataError } from '../../core/errors.js';
-import { tokensOf, type PatchSizes, type Picture } from './picture.js';
-
-/** The tokens that stand for pictures, by the names of a config.json. */
-export interface PictureTokens {
-  readonly image_token_id: number;
-  readonly video_token_id: number;
-}
-
-/** With those that stand around a picture. */
-export interface MarkedPictureTokens extends PictureTokens {
-  readonly vision_start_token_id: number;
-  readonly vision_end_token_id: number;
-}
+import type { MarkedPictureTokens, PatchSizes, PictureTokens } from '../../nets/vision/config.js';
+import { tokensOf, type Picture } from './picture.js';
 
 /**
  * Writes a place for each of so many images, between the marks of its own, where `ids` have one for a clip: what a chat template writes for as many

@@ -10,7 +10,8 @@ import type { RgbImage } from '../../core/png.js';
 import { resizeCubic } from '../../core/resize.js';
 import { readJson } from '../files.js';
 import { unknownStep } from './processor_keys.js';
-import type { ColourScale, PatchSizes, Picture } from './picture.js';
+import type { PatchSizes } from '../../nets/vision/config.js';
+import type { ColourScale, Picture } from './picture.js';
 
 /** How many pixels a picture has at least and at most after it was resized; of a clip, each of its frames. */
 export interface PixelLimits {

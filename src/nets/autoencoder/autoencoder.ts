@@ -1,13 +1,10 @@
 /** The autoencoder of latent diffusion: pictures to means and log-variances of latents, and latents to pictures. */
-import { join } from 'node:path';
-import { must } from '../../core/errors.js';
 import { RandomStream } from '../../core/random.js';
 import type { FloatTensor } from '../../core/safetensors.js';
 import { slice } from '../../graph/build.js';
 import { Graph, sizeOf, type Shape, type Value } from '../../graph/ir.js';
-import { CONFIG_FILE, readConfig, readWeights, tensorFiles, type Weights } from '../../models/files.js';
 import { silu } from '../layers.js';
-import { readAutoencoderConfig, reduction, type AutoencoderConfig } from './config.js';
+import { reduction, type AutoencoderConfig } from './config.js';
 import { convolve, doubleSides, groupNorm, halveSides, placesAttend, residualBlock } from './layers.js';
 
 /** Both [B, latent_channels, H / reduction, W / reduction]. */
@@ -76,29 +73,4 @@ export function initAutoencoder(config: AutoencoderConfig, seed: number): Map<st
     out.set(name, { shape, data });
   }
   return out;
-}
-
-/**
- * Opens an autoencoder from its folder, written by this program or by diffusers. Raises CheckpointError for a folder without config or weights, a
- * class that is not supported, and the first tensor that is missing or has another shape.
- */
-export function openAutoencoder(folder: string): { readonly config: AutoencoderConfig; readonly weights: Weights } {
-  const config = readAutoencoderConfig(readConfig(folder), join(folder, CONFIG_FILE));
-  const files = tensorFiles(folder);
-  return { config, weights: readWeights(files, autoencoderParameters(config), (name) => storedName(files, name)) };
-}
-
-/** The names of attention layers in weights of diffusers before 0.14. */
-const FORMER_NAMES: Readonly<Record<string, string>> = {
-  to_q: 'query',
-  to_k: 'key',
-  to_v: 'value',
-  'to_out.0': 'proj_attn',
-};
-
-/** From a parameter's name to that in the files. */
-function storedName(files: ReadonlyMap<string, string>, name: string): string {
-  if (files.has(name)) return name;
-  const former = name.replace(/(to_[qkv]|to_out\.0)(?=\.(weight|bias)$)/, (layer) => must(FORMER_NAMES[layer], layer));
-  return files.has(former) ? former : name;
 }

@@ -4,10 +4,8 @@
  */
 import { z } from 'zod';
 import { CheckpointError } from '../../core/errors.js';
-import type { FloatTensor } from '../../core/safetensors.js';
 import { add, mul, reciprocal, reduceSumSquare, reshape, slice, sqrt, transpose } from '../../graph/build.js';
-import type { Shape, Value } from '../../graph/ir.js';
-import { readWeights, refuseUnread, tensorFiles, type Weights } from '../../models/files.js';
+import type { Value } from '../../graph/ir.js';
 import { attendAll } from '../decoder/attention.js';
 import { silu } from '../layers.js';
 import { convolve, doubleSides, halveSides } from './layers.js';
@@ -121,38 +119,4 @@ function placesAttend(x: Value, name: string): Value {
   const mixed = attendAll(queries, { keys: part(1), values: part(2), mask: null });
   const planes = reshape(transpose(mixed, [0, 2, 1]), x.shape);
   return add(x, convolve(planes, `${name}.proj`, channels, 1));
-}
-
-/** Convolutions within a frame; the others reach over time. */
-const FLAT = /\.(resample\.1|to_qkv|proj)\.weight$/;
-/** Layers over time alone. */
-const OVER_TIME = /\.time_conv\.(weight|bias)$/;
-
-/** The shape that a parameter has in the file. */
-function storedShape(name: string, shape: Shape): Shape {
-  if (name.endsWith('.gamma')) return name.includes('.attentions.') ? [...shape, 1, 1] : [...shape, 1, 1, 1];
-  if (shape.length < 4 || FLAT.test(name)) return shape;
-  const [outputs, inputs, side] = shape;
-  return [outputs, inputs, side, side, side];
-}
-
-/** Reads the weights of parameters. Raises CheckpointError as `readWeights` does, and for tensors that the config does not imply. */
-export function readQwenImageWeights(folder: string, parameters: ReadonlyMap<string, Shape>): Weights {
-  const files = tensorFiles(folder);
-  refuseUnread(folder, files, (name) => parameters.has(name) || OVER_TIME.test(name));
-  const stored = new Map([...parameters].map(([name, shape]) => [name, storedShape(name, shape)]));
-  const read = readWeights(files, stored);
-  return new Map([...read].map(([name, tensor]) => [name, ofPicture(tensor, parameters.get(name) ?? tensor.shape)]));
-}
-
-/** The last slice in time of a kernel [out, in, time, side, side], in this shape; other tensors as they are. */
-function ofPicture({ shape, data }: FloatTensor, wanted: Shape): FloatTensor {
-  if (shape.length !== 5) return { shape: wanted, data };
-  const [outputs, inputs, time, side] = shape;
-  const area = side * side;
-  const out = new Float32Array(outputs * inputs * area);
-  for (let i = 0; i < outputs * inputs; i++) {
-    out.set(data.subarray((i * time + time - 1) * area, (i + 1) * time * area), i * area);
-  }
-  return { shape: wanted, data: out };
 }

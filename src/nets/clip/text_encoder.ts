@@ -1,10 +1,8 @@
 /** CLIP's text half as what conditions an image model: the states of its tokens before the last layer, and its summary. */
-import { join } from 'node:path';
 import { z } from 'zod';
 import { CheckpointError } from '../../core/errors.js';
 import { gather, reshape } from '../../graph/build.js';
 import type { Value } from '../../graph/ir.js';
-import { CONFIG_FILE, readConfig } from '../../models/files.js';
 import { causalMask } from '../decoder/attention.js';
 import { layerNorm, linear } from '../layers.js';
 import { clipText, fitting } from './architecture.js';
@@ -38,13 +36,15 @@ const covered = z.strictObject({
   ),
 });
 
-/** Reads the config.json of a CLIPTextModel, or of one with a projection. Raises CheckpointError for another kind of model and for settings that are not known. */
-export function readClipText(folder: string, projects: boolean): ClipTextConfig {
-  const json = readConfig(folder);
+/**
+ * Reads the config.json of a CLIPTextModel, or of one with a projection. Raises CheckpointError, naming `where`, for another kind of model and for
+ * settings that are not known.
+ */
+export function readClipText(json: unknown, where: string, projects: boolean): ClipTextConfig {
   const issue = covered.safeParse(json).error?.issues[0] ?? fitting(fields).safeParse(json).error?.issues[0];
   if (issue !== undefined) {
     throw new CheckpointError(`CLIP: ${[...issue.path, issue.message].join(': ')}`, {
-      where: join(folder, CONFIG_FILE),
+      where,
       next: 'Name the text half of a CLIP as transformers saves it.',
     });
   }

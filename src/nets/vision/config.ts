@@ -1,15 +1,33 @@
 /** The config of a model's vision part: the encoders of Qwen2-VL and Qwen2.5-VL with their connector, and their parameters by name. */
-import type { PictureTokens } from '../../models/pictures/placeholders.js';
-import type { PatchSizes } from '../../models/pictures/picture.js';
 import type { Shape } from '../../graph/ir.js';
+
+/** How pictures are cut, in the words of Hugging Face's configs. */
+export interface PatchSizes {
+  /** Side of a patch in pixels. */
+  readonly patch_size: number;
+  /** Frames that one patch reaches through. */
+  readonly temporal_patch_size: number;
+  /** Side of the square of patches that becomes one token. */
+  readonly spatial_merge_size: number;
+}
+
+/** The tokens that stand for pictures, by the names of a config.json. */
+export interface PictureTokens {
+  readonly image_token_id: number;
+  readonly video_token_id: number;
+}
+
+/** With those that stand around a picture. */
+export interface MarkedPictureTokens extends PictureTokens {
+  readonly vision_start_token_id: number;
+  readonly vision_end_token_id: number;
+}
 
 /** By the `model_type` of config.json. */
 export type VisionFamily = 'qwen2_vl' | 'qwen2_5_vl';
 
-export interface VisionConfig extends PatchSizes, PictureTokens {
+export interface VisionConfig extends PatchSizes, MarkedPictureTokens {
   readonly family: VisionFamily;
-  readonly vision_start_token_id: number;
-  readonly vision_end_token_id: number;
   readonly depth: number;
   /** The width of the encoder's rows. */
   readonly width: number;

@@ -4,13 +4,12 @@
  */
 import { add, gemm, mul, reshape, rotary, slice, transpose } from '../../graph/build.js';
 import type { Graph, Value } from '../../graph/ir.js';
-import { patchWidth } from '../../models/pictures/picture.js';
 import { attendAll } from '../decoder/attention.js';
 import type { BlockWrapper } from '../block.js';
 import { geluExact, layerNorm, linear, quickGelu, rmsNorm, swiglu } from '../layers.js';
 import type { Adapter } from '../lora.js';
 import { layersOf, MERGER, VISUAL, type VisionConfig } from './config.js';
-import type { FrameShape } from './layout.js';
+import { patchWidth, type FrameShape } from './layout.js';
 
 /** Epsilon of every norm in the encoder. */
 const EPS = 1e-6;

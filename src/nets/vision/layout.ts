@@ -3,8 +3,27 @@
  * it. So a batch is [frames, windows, slots]: each time step of each picture is a frame with a fixed number of windows, each window has a fixed
  * number of slots, and slots that a smaller picture leaves unused are masked. The squares that become one token lie together within a window.
  */
-import { patchPlace, type PatchGrid, type Picture } from '../../models/pictures/picture.js';
-import type { VisionConfig } from './config.js';
+import type { PatchSizes, VisionConfig } from './config.js';
+
+/** Patches of a picture: time steps (1 for an image), rows and columns; rows and columns are multiples of `spatial_merge_size`. */
+export interface PatchGrid {
+  readonly steps: number;
+  readonly rows: number;
+  readonly columns: number;
+}
+
+/** What the network has to know of an image or a clip besides its pixels. */
+export interface PlacedPicture {
+  readonly kind: 'image' | 'video';
+  readonly grid: PatchGrid;
+  /** Seconds from one time step to the next, which the temporal positions of Qwen2.5-VL follow. 0 for an image. */
+  readonly secondsPerStep: number;
+}
+
+/** Values of one patch: channels x frames x rows x columns of pixels. */
+export function patchWidth({ patch_size, temporal_patch_size }: PatchSizes): number {
+  return 3 * temporal_patch_size * patch_size ** 2;
+}
 
 /** Sizes of a batch of frames. */
 export interface FrameShape {
@@ -36,7 +55,10 @@ export function windowsOf(
 }
 
 /** The least shape in which each of several lists of pictures has the same number of frames. */
-export function frameShape(lists: readonly (readonly Picture[])[], config: VisionConfig): FrameShape {
+export function frameShape(
+  lists: readonly (readonly Pick<PlacedPicture, 'grid'>[])[],
+  config: VisionConfig,
+): FrameShape {
   const all = lists.flat().map(({ grid }) => windowsOf(grid, config));
   const squares = Math.max(1, ...all.flat().map((window) => window.length));
   return {
@@ -48,7 +70,7 @@ export function frameShape(lists: readonly (readonly Picture[])[], config: Visio
 
 /** The row of each patch of a picture, in Hugging Face's order, where its first time step is frame `first`. */
 export function patchRows(
-  { grid }: Picture,
+  { grid }: Pick<PlacedPicture, 'grid'>,
   config: VisionConfig,
   { windows, slots }: FrameShape,
   first: number,
@@ -84,4 +106,21 @@ export function patchAngles(
   const axis = width / num_heads / 2;
   const frequencies = Array.from({ length: axis / 2 }, (_, i) => THETA ** (-(2 * i) / axis));
   return [row, column].flatMap((place) => frequencies.map((frequency) => place * frequency));
+}
+
+/** The position of the patch with index `patch` in Hugging Face's order. */
+export function patchPlace(
+  patch: number,
+  { rows, columns }: PatchGrid,
+  merge: number,
+): { readonly step: number; readonly row: number; readonly column: number } {
+  const within = patch % (rows * columns);
+  const square = Math.floor(within / merge ** 2);
+  const squaresPerRow = columns / merge;
+  const inSquare = within % merge ** 2;
+  return {
+    step: Math.floor(patch / (rows * columns)),
+    row: Math.floor(square / squaresPerRow) * merge + Math.floor(inSquare / merge),
+    column: (square % squaresPerRow) * merge + (inSquare % merge),
+  };
 }

@@ -3,9 +3,9 @@
  * at once; a picture's tokens have its time steps, rows and columns, from where the words before it ended; the words behind it begin after the
  * larger of its sides, however long it lasts. (In transformers 4 they began after the largest of the three.)
  */
-import type { Picture } from '../../models/pictures/picture.js';
 import { rotationOf, type RotarySettings } from '../decoder/rope.js';
 import type { VisionConfig } from './config.js';
+import type { PlacedPicture } from './layout.js';
 
 /** Positions of a prompt's tokens on each axis, and the position after them. */
 export interface Positions {
@@ -19,7 +19,11 @@ type PositionSettings = Pick<
 >;
 
 /** Positions of a prompt that holds placeholders for each token of its pictures. */
-export function positionsOf(ids: readonly number[], pictures: readonly Picture[], config: PositionSettings): Positions {
+export function positionsOf(
+  ids: readonly number[],
+  pictures: readonly PlacedPicture[],
+  config: PositionSettings,
+): Positions {
   const { image_token_id, video_token_id, spatial_merge_size: merge, tokens_per_second } = config;
   const axes = [new Int32Array(ids.length), new Int32Array(ids.length), new Int32Array(ids.length)] as const;
   let [next, picture] = [0, 0];

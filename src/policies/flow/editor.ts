@@ -7,7 +7,7 @@ import type { SessionOptions } from '../../engines/onnx/session.js';
 import type { PictureCodec } from '../../environments/picture_codec.js';
 import type { HiddenStates } from '../tokens/hidden_states.js';
 import { editCondition, sourceInputOf, type SourceInput } from './edit_condition.js';
-import type { LoadedFlowTransformer } from '../../nets/flow/files.js';
+import type { LoadedFlowTransformer } from '../../models/networks/flow.js';
 import { openFlowModel, requireUnconditional } from './load.js';
 import { flowModelTypes, type FlowModelTypeName } from './model_types.js';
 import { unpack } from './packing.js';

@@ -10,14 +10,14 @@ import {
 } from '../../core/safetensors.js';
 import { CheckpointError, InternalError, must } from '../../core/errors.js';
 import type { Shape } from '../../graph/ir.js';
-import type { WeightsLayout } from '../../engines/onnx/trained_weights.js';
+import type { WeightsLayout } from '../../models/trained_weights.js';
 import { takesStyle, withIpAdapter, type FlowTransformerConfig, type IpAdapterConfig } from '../../nets/flow/config.js';
 import {
   checkFlowTransformer,
   describeFlowTransformer,
   openFlowTransformer,
   type LoadedFlowTransformer,
-} from '../../nets/flow/files.js';
+} from '../../models/networks/flow.js';
 import { flowAdapter, flowParameters, initFlowTransformer, isIpAdapter } from '../../nets/flow/transformer.js';
 import { adapterParameters, initAdapter, type Adapter, type LoraSettings } from '../../nets/lora.js';
 import {

@@ -5,7 +5,7 @@ import { CheckpointError, ConfigError } from '../../core/errors.js';
 import { PipelineTextEncoder } from '../../environments/pipeline_text.js';
 import { PIPELINE_FILE, readJson } from '../../models/files.js';
 import { partFolder, type Pipeline, type PipelineFamily } from '../../models/pipeline.js';
-import { describeAutoencoder } from '../../nets/autoencoder/frozen.js';
+import { describeAutoencoder } from '../../models/networks/autoencoder.js';
 import { checkFrozenFlow } from './load.js';
 import { shifted, shiftedEven, shiftedTwice, type FlowModelType } from './model_types.js';
 

@@ -11,7 +11,7 @@ import {
   withAdapter,
   type DecoderConfig,
 } from '../../nets/decoder/config.js';
-import { describeDecoder, namings, openDecoder } from '../../nets/decoder/files.js';
+import { describeDecoder, namings, openDecoder } from '../../models/networks/decoder.js';
 import { initAdapter, type Adapter, type LoraSettings, type ModuleNames } from '../../nets/lora.js';
 import { seeingTypes } from '../../nets/vision/architecture.js';
 import type { TrainedParts } from '../../nets/vision/config.js';

@@ -23,7 +23,7 @@ import {
   tensorFiles,
 } from '../../models/files.js';
 import type { DecoderConfig, Trait } from '../../nets/decoder/config.js';
-import { storedNames } from '../../nets/decoder/files.js';
+import { storedNames } from '../../models/networks/decoder.js';
 import {
   ADAPTER_CONFIG_FILE,
   ADAPTER_FILE,

@@ -2,7 +2,7 @@
 import { InternalError } from '../../core/errors.js';
 import { halvesIn } from '../../core/half.js';
 import type { SessionOptions } from '../../engines/onnx/session.js';
-import { ownLayout } from '../../engines/onnx/trained_weights.js';
+import { ownLayout } from '../../models/trained_weights.js';
 import { soloPeers, type Peers } from '../../group/peers.js';
 import { CONFIG_FILE, GENERATION_FILE, type CheckpointFiles } from '../../models/files.js';
 import type { OptimizerSettings } from '../../schema/training.js';

@@ -39,12 +39,12 @@ function arrays(stored: Record<string, Stored>): Map<string, Float32Array> {
   return new Map([...tensors(stored)].map(([name, { data }]) => [name, data]));
 }
 
-function optimizer({ options, start }: Trajectory, emaDecay: number | null = null): AdamW {
+function optimizer({ options, start }: Trajectory, ema_decay: number | null = null): AdamW {
   return new AdamW(tensors(start), {
     betas: options.betas,
     eps: options.eps,
-    weightDecay: options.weight_decay,
-    emaDecay,
+    weight_decay: options.weight_decay,
+    ema_decay,
   });
 }
 
@@ -113,8 +113,8 @@ describe('AdamW', () => {
     const adam = new AdamW(new Map([['w', { shape: [1], data: Float32Array.of(1) }]]), {
       betas: [0, 0],
       eps: 0,
-      weightDecay: 0,
-      emaDecay: 0.75,
+      weight_decay: 0,
+      ema_decay: 0.75,
     });
     // without moments a step is the learning rate times the gradient's sign
     adam.step(new Map([['w', Float32Array.of(5)]]), 0.5);

@@ -4,7 +4,7 @@ import { afterEach, describe, expect, it, vi } from 'vitest';
 import { CheckpointError, ConfigError, DataError } from '../../../src/core/errors.js';
 import { checkNeed } from '../../../src/launch/preflight/needs.js';
 import { wordTokenizerJson } from '../../../src/models/tokenizer/words.js';
-import { openDecoder } from '../../../src/nets/decoder/files.js';
+import { openDecoder } from '../../../src/models/networks/decoder.js';
 import { exampleConversation } from '../../../src/recipes/example_conversation.js';
 import { recipeOf } from '../../../src/recipes/settings.js';
 import { writeBench } from '../../data/bench.js';

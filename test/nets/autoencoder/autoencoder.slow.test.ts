@@ -15,8 +15,8 @@ import {
   decodeLatents,
   encodePictures,
   initAutoencoder,
-  openAutoencoder,
 } from '../../../src/nets/autoencoder/autoencoder.js';
+import { openAutoencoder } from '../../../src/models/networks/autoencoder.js';
 import { autoencoderConfigJson, readAutoencoderConfig, reduction } from '../../../src/nets/autoencoder/config.js';
 
 const fixtures = fileURLToPath(new URL('./fixtures', import.meta.url));

@@ -9,7 +9,7 @@ import { Session } from '../../../src/engines/onnx/session.js';
 import { AutoencoderCodec } from '../../../src/environments/picture_codec.js';
 import { Graph } from '../../../src/graph/ir.js';
 import { checkNeed } from '../../../src/launch/preflight/needs.js';
-import { describeAutoencoder } from '../../../src/nets/autoencoder/frozen.js';
+import { describeAutoencoder } from '../../../src/models/networks/autoencoder.js';
 import { testFolders } from '../../support/folder.js';
 
 const fixture = fileURLToPath(new URL('./fixtures/qwen_image', import.meta.url));

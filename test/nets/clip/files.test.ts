@@ -12,7 +12,7 @@ import {
   openTextHalf,
   pictureTowerBytes,
   pictureWidth,
-} from '../../../src/nets/clip/files.js';
+} from '../../../src/models/networks/clip.js';
 import { testFolders } from '../../support/folder.js';
 
 const newFolder = testFolders('embedder');

@@ -13,7 +13,7 @@ import {
   PICTURE_INPUT,
   TEXT_INPUT,
   type OpenedHalf,
-} from '../../../src/nets/clip/files.js';
+} from '../../../src/models/networks/clip.js';
 
 const fixtures = join(import.meta.dirname, 'fixtures');
 

@@ -8,7 +8,7 @@ import { Graph } from '../../../src/graph/ir.js';
 import { modelTypes, readArchitecture } from '../../../src/nets/decoder/architectures.js';
 import { sequenceLogits } from '../../../src/nets/decoder/decoder.js';
 import { sequenceInputs } from '../../../src/nets/decoder/inputs.js';
-import { checkDecoder, describeDecoder, openDecoder, remarkOnHead } from '../../../src/nets/decoder/files.js';
+import { checkDecoder, describeDecoder, openDecoder, remarkOnHead } from '../../../src/models/networks/decoder.js';
 import { Sampler } from '../../../src/policies/tokens/rollout.js';
 import { RandomStream } from '../../../src/core/random.js';
 import { encodeSafetensors, readSafetensors, type FloatTensor } from '../../../src/core/safetensors.js';

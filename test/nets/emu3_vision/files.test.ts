@@ -4,7 +4,7 @@ import { describe, expect, it } from 'vitest';
 import { must } from '../../../src/core/errors.js';
 import { encodeSafetensors, readSafetensors, type FloatTensor } from '../../../src/core/safetensors.js';
 import { readConfig } from '../../../src/models/files.js';
-import { checkEmu3Vision, openEmu3Vision } from '../../../src/nets/emu3_vision/files.js';
+import { checkEmu3Vision, openEmu3Vision } from '../../../src/models/networks/emu3_vision.js';
 import { emu3Folder } from '../../recipes/image_edit_tokens/emu3_fixture.js';
 import { testFolders } from '../../support/folder.js';
 

@@ -6,7 +6,7 @@ import { readSafetensors } from '../../../src/core/safetensors.js';
 import { Session } from '../../../src/engines/onnx/session.js';
 import { Graph, type Value } from '../../../src/graph/ir.js';
 import { readConfig } from '../../../src/models/files.js';
-import { openEmu3Vision } from '../../../src/nets/emu3_vision/files.js';
+import { openEmu3Vision } from '../../../src/models/networks/emu3_vision.js';
 import { codesOf, decodeCodes, encodePictures } from '../../../src/nets/emu3_vision/tokenizer.js';
 
 const fixtures = join(import.meta.dirname, 'fixtures');

@@ -8,7 +8,7 @@ import { Session } from '../../../src/engines/onnx/session.js';
 import { mul, sumAll } from '../../../src/graph/build.js';
 import { gradients } from '../../../src/graph/differentiate.js';
 import { Graph, type Value } from '../../../src/graph/ir.js';
-import { checkFlowTransformer, openFlowTransformer } from '../../../src/nets/flow/files.js';
+import { checkFlowTransformer, openFlowTransformer } from '../../../src/models/networks/flow.js';
 import { POSITION_TABLE } from '../../../src/nets/flow/names.js';
 import { flowInputs, velocity } from '../../../src/nets/flow/transformer.js';
 

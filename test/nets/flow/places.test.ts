@@ -4,7 +4,7 @@ import { expect, it } from 'vitest';
 import { must } from '../../../src/core/errors.js';
 import { readSafetensors, readSafetensorsIndex } from '../../../src/core/safetensors.js';
 import { Graph } from '../../../src/graph/ir.js';
-import { openFlowTransformer } from '../../../src/nets/flow/files.js';
+import { openFlowTransformer } from '../../../src/models/networks/flow.js';
 import { POSITION_TABLE } from '../../../src/nets/flow/names.js';
 import {
   flowInputs,

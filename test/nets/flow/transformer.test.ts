@@ -6,7 +6,7 @@ import { readSafetensors, readSafetensorsIndex } from '../../../src/core/safeten
 import { Session } from '../../../src/engines/onnx/session.js';
 import { Graph } from '../../../src/graph/ir.js';
 import type { FlowTransformerConfig } from '../../../src/nets/flow/config.js';
-import { openFlowTransformer } from '../../../src/nets/flow/files.js';
+import { openFlowTransformer } from '../../../src/models/networks/flow.js';
 import { flowInputs, velocity } from '../../../src/nets/flow/transformer.js';
 
 const folder = fileURLToPath(new URL('./fixtures/flux', import.meta.url));

@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { PictureProcessor, type PixelLimits } from '../../../src/models/pictures/processor.js';
 import type { ColourScale, Picture } from '../../../src/models/pictures/picture.js';
-import { openDecoder } from '../../../src/nets/decoder/files.js';
+import { openDecoder } from '../../../src/models/networks/decoder.js';
 import type { TrainedParts } from '../../../src/nets/vision/config.js';
 import type { TokenPrompt } from '../../../src/policies/tokens/batch.js';
 import { FreeText } from '../../../src/policies/tokens/free_text.js';

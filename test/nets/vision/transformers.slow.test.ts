@@ -8,7 +8,8 @@ import { VisionTower } from '../../../src/policies/tokens/vision_tower.js';
 import { Learner } from '../../../src/policies/tokens/learner.js';
 import type { PolicyModel } from '../../../src/policies/tokens/model.js';
 import { Sampler } from '../../../src/policies/tokens/rollout.js';
-import { patchWidth, tokensOf, writePatches } from '../../../src/models/pictures/picture.js';
+import { patchWidth } from '../../../src/nets/vision/layout.js';
+import { tokensOf, writePatches } from '../../../src/models/pictures/picture.js';
 import { everything, expectedOf, families, floatsOf, given, modelOf, pictureOf, prompts, sizes } from './fixture.js';
 
 const session = { threads: 1 };

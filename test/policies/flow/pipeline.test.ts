@@ -9,7 +9,7 @@ import { readSafetensors, readSafetensorsIndex, safetensorsPieces } from '../../
 import { AutoencoderCodec } from '../../../src/environments/picture_codec.js';
 import { PipelineTextEncoder } from '../../../src/environments/pipeline_text.js';
 import { partFolder, readPipeline } from '../../../src/models/pipeline.js';
-import { openFlowTransformer } from '../../../src/nets/flow/files.js';
+import { openFlowTransformer } from '../../../src/models/networks/flow.js';
 import { flowCondition } from '../../../src/policies/flow/image_model.js';
 import { openFlowModel } from '../../../src/policies/flow/load.js';
 import { pack, unpack } from '../../../src/policies/flow/packing.js';

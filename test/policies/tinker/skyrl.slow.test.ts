@@ -11,7 +11,7 @@ import { encodeSafetensors, readSafetensors } from '../../../src/core/safetensor
 import { TinkerSession } from '../../../src/engines/tinker/session.js';
 import { soloPeers } from '../../../src/group/peers.js';
 import { initDecoder, type DecoderConfig } from '../../../src/nets/decoder/config.js';
-import { openDecoder } from '../../../src/nets/decoder/files.js';
+import { openDecoder } from '../../../src/models/networks/decoder.js';
 import { digestOfWeights, readAdapterConfig } from '../../../src/policies/adapter_files.js';
 import type { Lesson } from '../../../src/policies/policy.js';
 import { adaptFrom } from '../../../src/policies/tokens/adapter.js';

@@ -10,7 +10,7 @@ import type { PromptEncoder } from '../../../src/environments/picture_words.js';
 import { PipelineTextEncoder } from '../../../src/environments/pipeline_text.js';
 import { checkNeed } from '../../../src/launch/preflight/needs.js';
 import { readPipeline } from '../../../src/models/pipeline.js';
-import { openFlowTransformer } from '../../../src/nets/flow/files.js';
+import { openFlowTransformer } from '../../../src/models/networks/flow.js';
 import { FlowImageModel } from '../../../src/policies/flow/image_model.js';
 import { shiftedTwice } from '../../../src/policies/flow/model_types.js';
 import { openImages } from '../../../src/recipes/prompt_enhance/open.js';

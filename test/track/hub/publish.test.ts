@@ -2,7 +2,7 @@ import { cpSync, existsSync, readFileSync, readdirSync, writeFileSync } from 'no
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import type { HubEnvironment } from '../../../src/models/hub/environment.js';
-import { openDecoder } from '../../../src/nets/decoder/files.js';
+import { openDecoder } from '../../../src/models/networks/decoder.js';
 import { openModel } from '../../../src/policies/tokens/adapter.js';
 import { checkpointBranch, publishCheckpoint, type PublishRequest } from '../../../src/track/hub/publish.js';
 import { PublishingStub, WRITE_TOKEN } from '../../models/hub/publishing_stub.js';

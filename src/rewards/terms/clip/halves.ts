@@ -5,7 +5,13 @@
 import { ConfigError, EngineError } from '../../../core/errors.js';
 import { FrozenGraph } from '../../../engines/onnx/frozen_graph.js';
 import { ModelFile, type ModelFileOptions, type ModelTensor } from '../../../engines/onnx/model_file.js';
-import { openPictureHalf, openTextHalf, PICTURE_INPUT, TEXT_INPUT, type OpenedHalf } from '../../../nets/clip/files.js';
+import {
+  openPictureHalf,
+  openTextHalf,
+  PICTURE_INPUT,
+  TEXT_INPUT,
+  type OpenedHalf,
+} from '../../../models/networks/clip.js';
 import type { TextTokens } from './tokenizer.js';
 
 /** A picture's pixels: axes [3, height, width]. */

@@ -6,7 +6,7 @@ import { CheckpointError, ConfigError, InternalError } from '../../../core/error
 import type { RgbImage } from '../../../core/image.js';
 import type { ModelFileOptions } from '../../../engines/onnx/model_file.js';
 import { CONFIG_FILE } from '../../../models/files.js';
-import { checkEmbedder, describeEmbedder } from '../../../nets/clip/files.js';
+import { checkEmbedder, describeEmbedder } from '../../../models/networks/clip.js';
 import type { EmbedderConfig } from '../../../nets/clip/architecture.js';
 import { UNTOLD_END } from '../../../nets/clip/config.js';
 import { exportedGraphs, firstFile, readJson } from './files.js';

@@ -2,11 +2,11 @@ import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, describe, expect, it } from 'vitest';
-import { encodeSafetensors, readSafetensors } from '../../../src/core/safetensors.js';
-import type { OptimizerSettings } from '../../../src/schema/training.js';
-import { learningRateAt } from '../../../src/engines/onnx/optimizer.js';
-import type { CheckpointFiles } from '../../../src/models/files.js';
-import { TrainedWeights } from '../../../src/engines/onnx/trained_weights.js';
+import { encodeSafetensors, readSafetensors } from '../../src/core/safetensors.js';
+import type { OptimizerSettings } from '../../src/schema/training.js';
+import { learningRateAt } from '../../src/engines/onnx/optimizer.js';
+import type { CheckpointFiles } from '../../src/models/files.js';
+import { TrainedWeights } from '../../src/models/trained_weights.js';
 
 const settings: OptimizerSettings = {
   learning_rate: 0.1,

@@ -1,11 +1,10 @@
 /** Weights that are being trained in this process: the optimizer over them, and what of both a checkpoint holds. */
 import { existsSync } from 'node:fs';
 import { join } from 'node:path';
-import { requireFinite } from '../../core/finite.js';
-import { readSafetensors, safetensorsPieces } from '../../core/safetensors.js';
-import { POLICY_FILE, readWeights, tensorsOf, type CheckpointFiles, type Weights } from '../../models/files.js';
-import type { OptimizerSettings } from '../../schema/training.js';
-import { AdamW, clipFactor, gradientNorm } from './optimizer.js';
+import { requireFinite } from '../core/finite.js';
+import { readSafetensors, safetensorsPieces } from '../core/safetensors.js';
+import { POLICY_FILE, readWeights, tensorsOf, type CheckpointFiles, type Weights } from './files.js';
+import { AdamW, clipFactor, gradientNorm, type AdamWOptions } from '../engines/onnx/optimizer.js';
 
 const OPTIMIZER_FILE = 'optimizer.safetensors';
 /** The moving averages of the weights, under the weights' names, where such are kept. */
@@ -33,15 +32,10 @@ export class TrainedWeights {
   constructor(
     /** Changed in place. */
     readonly weights: Weights,
-    private readonly settings: OptimizerSettings,
+    private readonly settings: AdamWOptions & { readonly max_grad_norm: number | null },
     private readonly layout = ownLayout,
   ) {
-    this.#optimizer = new AdamW(weights, {
-      betas: settings.betas,
-      eps: settings.eps,
-      weightDecay: settings.weight_decay,
-      emaDecay: settings.ema_decay,
-    });
+    this.#optimizer = new AdamW(weights, settings);
   }
 
   /** Optimizer steps taken so far. */
@@ -107,7 +101,7 @@ export class TrainedWeights {
     }
     const tensors = readSafetensors(join(folder, OPTIMIZER_FILE));
     const averages = join(folder, AVERAGES_FILE);
-    if (this.settings.ema_decay !== null && existsSync(averages)) {
+    if (this.#optimizer.averages() !== null && existsSync(averages)) {
       for (const [name, tensor] of readSafetensors(averages)) tensors.set(`${AVERAGE}${name}`, tensor);
     }
     this.#optimizer.restore(tensors, steps);

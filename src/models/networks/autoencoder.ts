@@ -1,18 +1,23 @@
-/** Autoencoders of pictures that are not trained, of every class that is read. */
+/** Opens an autoencoder of any class from its folder, written by this program or by diffusers. */
 import { join } from 'node:path';
-import { CheckpointError } from '../../core/errors.js';
+import { CheckpointError, must } from '../../core/errors.js';
+import type { FloatTensor } from '../../core/safetensors.js';
 import { Graph, type Shape, type Value } from '../../graph/ir.js';
-import { CONFIG_FILE, readConfig, type Weights } from '../../models/files.js';
-import { decodeLatents, encodePictures, openAutoencoder } from './autoencoder.js';
-import { AUTOENCODER_CLASS, readAutoencoderConfig, reduction, type AutoencoderConfig } from './config.js';
+import { CONFIG_FILE, readConfig, readWeights, refuseUnread, tensorFiles, type Weights } from '../files.js';
+import { autoencoderParameters, decodeLatents, encodePictures } from '../../nets/autoencoder/autoencoder.js';
+import {
+  AUTOENCODER_CLASS,
+  readAutoencoderConfig,
+  reduction,
+  type AutoencoderConfig,
+} from '../../nets/autoencoder/config.js';
 import {
   decodeQwenImage,
   encodeQwenImage,
   QWEN_IMAGE_CLASS,
   readQwenImage,
-  readQwenImageWeights,
   type QwenImageConfig,
-} from './qwen_image.js';
+} from '../../nets/autoencoder/qwen_image.js';
 
 export interface FrozenAutoencoder {
   /** Of latents. */
@@ -88,4 +93,63 @@ export function frozenParameters({ channels, reduction: side, encode, decode }: 
   encode(graph.input('pictures', [1, 3, side, side]));
   decode(graph.input('latents', [1, channels, 1, 1]));
   return new Map([...graph.parameters].map(([name, { shape }]) => [name, shape]));
+}
+
+/**
+ * Opens an autoencoder from its folder, written by this program or by diffusers. Raises CheckpointError for a folder without config or weights, a
+ * class that is not supported, and the first tensor that is missing or has another shape.
+ */
+export function openAutoencoder(folder: string): { readonly config: AutoencoderConfig; readonly weights: Weights } {
+  const config = readAutoencoderConfig(readConfig(folder), join(folder, CONFIG_FILE));
+  const files = tensorFiles(folder);
+  return { config, weights: readWeights(files, autoencoderParameters(config), (name) => storedName(files, name)) };
+}
+
+/** The names of attention layers in weights of diffusers before 0.14. */
+const FORMER_NAMES: Readonly<Record<string, string>> = {
+  to_q: 'query',
+  to_k: 'key',
+  to_v: 'value',
+  'to_out.0': 'proj_attn',
+};
+
+/** From a parameter's name to that in the files. */
+function storedName(files: ReadonlyMap<string, string>, name: string): string {
+  if (files.has(name)) return name;
+  const former = name.replace(/(to_[qkv]|to_out\.0)(?=\.(weight|bias)$)/, (layer) => must(FORMER_NAMES[layer], layer));
+  return files.has(former) ? former : name;
+}
+
+/** Convolutions within a frame; the others reach over time. */
+const FLAT = /\.(resample\.1|to_qkv|proj)\.weight$/;
+/** Layers over time alone. */
+const OVER_TIME = /\.time_conv\.(weight|bias)$/;
+
+/** The shape that a parameter has in the file. */
+function storedShape(name: string, shape: Shape): Shape {
+  if (name.endsWith('.gamma')) return name.includes('.attentions.') ? [...shape, 1, 1] : [...shape, 1, 1, 1];
+  if (shape.length < 4 || FLAT.test(name)) return shape;
+  const [outputs, inputs, side] = shape;
+  return [outputs, inputs, side, side, side];
+}
+
+/** Reads the weights of parameters. Raises CheckpointError as `readWeights` does, and for tensors that the config does not imply. */
+function readQwenImageWeights(folder: string, parameters: ReadonlyMap<string, Shape>): Weights {
+  const files = tensorFiles(folder);
+  refuseUnread(folder, files, (name) => parameters.has(name) || OVER_TIME.test(name));
+  const stored = new Map([...parameters].map(([name, shape]) => [name, storedShape(name, shape)]));
+  const read = readWeights(files, stored);
+  return new Map([...read].map(([name, tensor]) => [name, ofPicture(tensor, parameters.get(name) ?? tensor.shape)]));
+}
+
+/** The last slice in time of a kernel [out, in, time, side, side], in this shape; other tensors as they are. */
+function ofPicture({ shape, data }: FloatTensor, wanted: Shape): FloatTensor {
+  if (shape.length !== 5) return { shape: wanted, data };
+  const [outputs, inputs, time, side] = shape;
+  const area = side * side;
+  const out = new Float32Array(outputs * inputs * area);
+  for (let i = 0; i < outputs * inputs; i++) {
+    out.set(data.subarray((i * time + time - 1) * area, (i + 1) * time * area), i * area);
+  }
+  return { shape: wanted, data: out };
 }

@@ -10,9 +10,9 @@ import {
   tensorFiles,
   type TensorFiles,
   type Weights,
-} from '../../models/files.js';
-import { readFlowConfig, type FlowTransformerConfig } from './config.js';
-import { flowParameters } from './parameters.js';
+} from '../files.js';
+import { readFlowConfig, type FlowTransformerConfig } from '../../nets/flow/config.js';
+import { flowParameters } from '../../nets/flow/parameters.js';
 
 export interface LoadedFlowTransformer {
   readonly config: FlowTransformerConfig;

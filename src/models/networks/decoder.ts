@@ -13,11 +13,11 @@ import {
   tensorFiles,
   type TensorFiles,
   type Weights,
-} from '../../models/files.js';
-import { readArchitecture, type Architecture, type ReadPart } from './architectures.js';
-import type { ModuleNames } from '../lora.js';
-import { VISUAL } from '../vision/config.js';
-import { checkDecoderConfig, decoderParameters, type DecoderConfig } from './config.js';
+} from '../files.js';
+import { readArchitecture, type Architecture, type ReadPart } from '../../nets/decoder/architectures.js';
+import type { ModuleNames } from '../../nets/lora.js';
+import { VISUAL } from '../../nets/vision/config.js';
+import { checkDecoderConfig, decoderParameters, type DecoderConfig } from '../../nets/decoder/config.js';
 
 export interface LoadedDecoder extends Architecture {
   readonly weights: Weights;

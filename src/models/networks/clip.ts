@@ -11,10 +11,15 @@ import {
   tensorFiles,
   type TensorFiles,
   type Weights,
-} from '../../models/files.js';
-import { readEmbedder, readPictureTower, type EmbedderConfig, type PictureTowerConfig } from './architecture.js';
-import { embedPictures, embedTexts } from './clip.js';
-import { embedSiglipPictures, embedSiglipTexts } from './siglip.js';
+} from '../files.js';
+import {
+  readEmbedder,
+  readPictureTower,
+  type EmbedderConfig,
+  type PictureTowerConfig,
+} from '../../nets/clip/architecture.js';
+import { embedPictures, embedTexts } from '../../nets/clip/clip.js';
+import { embedSiglipPictures, embedSiglipTexts } from '../../nets/clip/siglip.js';
 
 /** The graph of a half for one text or one picture, its output, and the frozen weights that it reads. */
 export interface OpenedHalf {
