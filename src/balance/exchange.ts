@@ -13,3 +13,30 @@ export interface ExchangeStore<T extends RemoteExchange> {
   find(key: string, requestHash: string): T | undefined;
   put(exchange: T): void;
 }
+
+/** The query in the keys of what reward servers gave, which is stored among judgements. */
+export const REPLY_QUERY = 'remote';
+
+/** How exchanges of one kind are written as lines. */
+export interface LineForm<T extends RemoteExchange> {
+  readonly write: (exchange: T) => Readonly<Record<string, unknown>>;
+  /** Raises SyntaxError for a line that is not JSON. */
+  readonly read: (line: string) => T;
+}
+
+/** A form whose fields have these names, in this order. Undefined fields are not written, and missing ones stay missing. */
+export function lineForm<T extends RemoteExchange>(names: { readonly [K in keyof T]-?: string }): LineForm<T> {
+  const all = Object.entries<string>(names);
+  const renamed = (fields: object, pairs: readonly (readonly [string, string])[]): Record<string, unknown> =>
+    Object.fromEntries(
+      pairs.flatMap(([from, to]) => {
+        const value = (fields as Readonly<Record<string, unknown>>)[from];
+        return value === undefined ? [] : [[to, value]];
+      }),
+    );
+  const back = all.map(([own, stored]) => [stored, own] as const);
+  return {
+    write: (exchange) => renamed(exchange, all),
+    read: (line) => renamed(JSON.parse(line) as object, back) as unknown as T,
+  };
+}

@@ -3,35 +3,11 @@
  * resumes. Each line has a `key`, whose first number is the iteration, and the `request_hash` of what was asked.
  */
 import { basename } from 'node:path';
-import type { RemoteExchange, ExchangeStore } from '../balance/exchange.js';
+import { REPLY_QUERY, type ExchangeStore, type LineForm, type RemoteExchange } from '../balance/exchange.js';
 import { must } from '../core/errors.js';
 import { LogReader, scanLines } from '../core/log/reader.js';
 import { Journal, parseLine } from './journal.js';
 import { parseIterationName } from './paths.js';
-
-/** How exchanges of one kind are written as lines. */
-export interface LineForm<T extends RemoteExchange> {
-  readonly write: (exchange: T) => Readonly<Record<string, unknown>>;
-  /** Raises SyntaxError for a line that is not JSON. */
-  readonly read: (line: string) => T;
-}
-
-/** A form whose fields have these names, in this order. Undefined fields are not written, and missing ones stay missing. */
-export function lineForm<T extends RemoteExchange>(names: { readonly [K in keyof T]-?: string }): LineForm<T> {
-  const all = Object.entries<string>(names);
-  const renamed = (fields: object, pairs: readonly (readonly [string, string])[]): Record<string, unknown> =>
-    Object.fromEntries(
-      pairs.flatMap(([from, to]) => {
-        const value = (fields as Readonly<Record<string, unknown>>)[from];
-        return value === undefined ? [] : [[to, value]];
-      }),
-    );
-  const back = all.map(([own, stored]) => [stored, own] as const);
-  return {
-    write: (exchange) => renamed(exchange, all),
-    read: (line) => renamed(JSON.parse(line) as object, back) as unknown as T,
-  };
-}
 
 /** Position of a line in its file, in bytes. */
 interface LinePosition {
@@ -165,9 +141,6 @@ export function iterationOfKey(key: string): number {
   const found = /(?:^|\/)(\d+)\//.exec(key);
   return found === null ? -1 : Number(found[1]);
 }
-
-/** The query in the keys of what reward servers gave, which is stored among judgements. */
-export const REPLY_QUERY = 'remote';
 
 export interface StoredCalls {
   /** Requests that judges got in all attempts, including repeated ones. */

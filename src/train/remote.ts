@@ -1,12 +1,12 @@
 /** Opens a remote service that a run gets answers from: waits for it, reports that, and opens the file that stores its answers. */
 import type { OutageListener } from '../balance/outage.js';
-import type { RemoteExchange } from '../balance/exchange.js';
+import type { LineForm, RemoteExchange } from '../balance/exchange.js';
 import { systemClock, type Clock } from '../core/clock.js';
 import type { Deadline } from '../core/deadline.js';
 import { runOnRankZero } from '../group/rank_zero.js';
 import { gatherLines, waitForRemote, type ReplayOptions } from '../group/replay.js';
 import type { RunHandle } from '../run/claim.js';
-import { openExchanges, type Exchanges, type LineForm } from '../run/exchanges.js';
+import { openExchanges, type Exchanges } from '../run/exchanges.js';
 import type { RunLog } from '../run/logs.js';
 import { RunPaths } from '../run/paths.js';
 import type { TrainingContext } from './context.js';

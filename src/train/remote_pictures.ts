@@ -1,5 +1,5 @@
 /** Connects a run to servers that make pictures, and to the store of what they give. */
-import type { RemoteExchange } from '../balance/exchange.js';
+import { lineForm, type RemoteExchange } from '../balance/exchange.js';
 import { systemClock } from '../core/clock.js';
 import { Deadline } from '../core/deadline.js';
 import { EndpointError } from '../core/errors.js';
@@ -21,7 +21,7 @@ import {
   type ServedPictures,
   type StoredPicture,
 } from '../environments/served/pictures.js';
-import { Exchanges, lineForm } from '../run/exchanges.js';
+import { Exchanges } from '../run/exchanges.js';
 import { storePng } from '../run/media.js';
 import type { RunPaths } from '../run/paths.js';
 import type { RenderEditor } from '../schema/editor.js';

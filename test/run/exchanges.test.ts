@@ -1,10 +1,10 @@
 import { appendFileSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
-import type { RemoteExchange } from '../../src/balance/exchange.js';
+import type { LineForm, RemoteExchange } from '../../src/balance/exchange.js';
 import { answerForm } from '../../src/policies/tokens/vllm/sampler.js';
 import { judgementForm, type Judgement } from '../../src/rewards/score/types.js';
-import { Exchanges, storedCalls, type LineForm } from '../../src/run/exchanges.js';
+import { Exchanges, storedCalls } from '../../src/run/exchanges.js';
 import { pictureForm } from '../../src/train/remote_pictures.js';
 import { testFolder } from '../support/folder.js';
 

@@ -1,7 +1,6 @@
 /** The contract between the training loop and every reward: what is judged, and the result. */
-import type { RemoteExchange, ExchangeStore } from '../../balance/exchange.js';
+import { lineForm, type ExchangeStore, type RemoteExchange } from '../../balance/exchange.js';
 import type { RgbImage } from '../../core/image.js';
-import { lineForm } from '../../run/exchanges.js';
 
 /** One finished answer as a reward sees it. Rewards know no policy: only pixels and words. */
 export interface JudgeItem {

@@ -3,7 +3,7 @@
  * used, and found again under the same weights: a resumed run therefore stays the same, though a server gives no such guarantee.
  */
 import { createHash } from 'node:crypto';
-import type { RemoteExchange } from '../../../balance/exchange.js';
+import { lineForm, type RemoteExchange } from '../../../balance/exchange.js';
 import { Deadline } from '../../../core/deadline.js';
 import { systemClock } from '../../../core/clock.js';
 import { EndpointError, must } from '../../../core/errors.js';
@@ -14,7 +14,6 @@ import { runOnRankZero } from '../../../group/rank_zero.js';
 import type { ProcessGroup } from '../../../group/process_group.js';
 import { Replay, type ReplayOptions } from '../../../group/replay.js';
 import type { CheckpointFiles } from '../../../models/files.js';
-import { lineForm } from '../../../run/exchanges.js';
 import type { SampleRequest } from '../../policy.js';
 import type { TokenAnswer, TokenRequest, TokenPrompt } from '../batch.js';
 import type { PublishedWeights, RemoteSampler } from '../remote_sampler.js';

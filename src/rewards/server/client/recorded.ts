@@ -1,6 +1,6 @@
 /** What replies of reward servers come to, and where they are among a run's judgements: what was scored once is found again when the run is resumed. */
 import { weightedSum } from '../../score/weighted.js';
-import { REPLY_QUERY } from '../../../run/exchanges.js';
+import { REPLY_QUERY } from '../../../balance/exchange.js';
 import { fromWire, replyItemSchema, type ReplyItem } from '../wire.js';
 import type { JudgeItem, Judgement, JudgementStore, Outcome } from '../../score/types.js';
 import { parseJson, type Attempt } from './attempt.js';
