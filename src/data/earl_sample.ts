@@ -35,7 +35,6 @@ export function decodeTorchSample(bytes: Uint8Array, id: string, where: string):
     sourcePng: null,
     target: (field('edited_image') ?? null) === null ? null : gridOf('edited_image', field('edited_image'), where),
     targetPng: null,
-    mask: null,
     rationale: rationaleOf(field('CoT') ?? null, where),
   };
 }

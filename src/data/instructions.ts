@@ -12,8 +12,6 @@ export interface EditLine {
   /** Absolute paths of pictures. */
   readonly source: string;
   readonly edited: string | null;
-  /** White where the edit may change the source. */
-  readonly mask: string | null;
   readonly instruction: string;
   readonly rationale: string | null;
   readonly split: string;
@@ -24,7 +22,6 @@ const ALLOWED = {
   source: 'the path of a picture, from the folder of this file',
   instruction: 'a text',
   edited: 'the path of a picture, from the folder of this file',
-  mask: 'the path of a picture that is white where the edit may change the source, from the folder of this file',
   rationale: 'a text',
   split: 'a name of letters, digits, "_" and "-", such as train or validation',
 } as const;
@@ -34,7 +31,6 @@ const lineSchema = z.strictObject({
   source: text,
   instruction: text,
   edited: text.nullable().default(null),
-  mask: text.nullable().default(null),
   rationale: text.nullable().default(null),
   split: z
     .string()
@@ -69,7 +65,7 @@ export function readInstructions(file: string): readonly EditLine[] {
 }
 
 const FORM =
-  'Write one edit a line: {"source": "a.png", "instruction": "make it red"}, where they are known with "edited" and "mask", and with "split" where it is not "train".';
+  'Write one edit a line: {"source": "a.png", "instruction": "make it red"}, with "edited" if the answer is known, and with "split" if it is not "train".';
 
 function textIn(file: string): string {
   try {
@@ -93,17 +89,15 @@ function readLine(line: string, where: string, folder: string): EditLine | { rea
   const parsed = lineSchema.safeParse(value);
   if (!parsed.success) return { found: parsed.error.issues.flatMap((issue) => messagesOf(issue, value)) };
   const { instruction, rationale, split } = parsed.data;
-  const path = (name: string | null): string | null => (name === null ? null : resolve(folder, name));
   const source = resolve(folder, parsed.data.source);
-  const [edited, mask] = [path(parsed.data.edited), path(parsed.data.mask)];
+  const edited = parsed.data.edited === null ? null : resolve(folder, parsed.data.edited);
   const found = [
     ...pictureProblem('source', source),
     ...(edited === null ? [] : pictureProblem('edited', edited)),
-    ...(mask === null ? [] : pictureProblem('mask', mask)),
     ...tokenProblem('instruction', instruction),
     ...tokenProblem('rationale', rationale ?? ''),
   ];
-  return found.length > 0 ? { found } : { where, source, edited, mask, instruction, rationale, split };
+  return found.length > 0 ? { found } : { where, source, edited, instruction, rationale, split };
 }
 
 function messagesOf(issue: z.core.$ZodIssue, value: unknown): string[] {

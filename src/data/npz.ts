@@ -62,10 +62,6 @@ function grid(codes: CodeGrid): NpyArray {
   return { dtype: 'int32', shape: [codes.height, codes.width], data: codes.codes };
 }
 
-function marked(mask: Uint8Array, { height, width }: CodeGrid): NpyArray {
-  return { dtype: 'uint8', shape: [height, width], data: mask };
-}
-
 /** A sample as this program makes them: with its source's pixels. */
 type DrawnSample = Omit<EditSample, 'id'> & { readonly sourcePng: Uint8Array };
 
@@ -78,7 +74,6 @@ export function encodeEditSample(sample: DrawnSample): Uint8Array {
     source_png: png(sample.sourcePng),
     ...(sample.target === null ? {} : { target_tokens: grid(sample.target) }),
     ...(sample.targetPng === null ? {} : { target_png: png(sample.targetPng) }),
-    ...(sample.mask === null ? {} : { mask: marked(sample.mask, sample.source) }),
     ...(sample.rationale === null ? {} : { rationale: text(sample.rationale) }),
   });
 }
@@ -91,7 +86,7 @@ export function decodeEditSample(bytes: Uint8Array, id: string, where: string): 
     const what = found === undefined ? 'is missing' : `is ${found.dtype} [${found.shape.join(', ')}]`;
     return new DataError(`the field '${name}' ${what}; it has to be ${wanted}`, {
       where,
-      next: 'Make the dataset again with fields instruction, source_tokens, source_png and, where labelled, target_tokens, target_png, mask, rationale.',
+      next: 'Make the dataset again with fields instruction, source_tokens, source_png and, where labelled, target_tokens, target_png, rationale.',
     });
   };
   const byteField = (name: string): Uint8Array => {
@@ -105,16 +100,6 @@ export function decodeEditSample(bytes: Uint8Array, id: string, where: string): 
     if (array.data.some((code) => code < 0)) throw wrong(name, 'codes of 0 and above');
     return { height: array.shape[0], width: array.shape[1], codes: array.data };
   };
-  const maskField = (name: string): Uint8Array => {
-    const { height, width } = gridField('source_tokens');
-    const array = arrays.get(name);
-    if (array?.dtype !== 'uint8' || array.shape.join() !== [height, width].join()) {
-      throw wrong(name, `uint8 [${height}, ${width}], one number per code of source_tokens`);
-    }
-    if (array.data.some((one) => one > 1)) throw wrong(name, '1 where the edit may change the picture, else 0');
-    if (!array.data.includes(1)) throw wrong(name, '1 in one place at least: this one leaves nothing to change');
-    return array.data;
-  };
   const textField = (name: string): string => textOf(byteField(name), `${where}: field '${name}'`);
   const optional = <T>(name: string, read: (name: string) => T): T | null => (arrays.has(name) ? read(name) : null);
   return {
@@ -124,7 +109,6 @@ export function decodeEditSample(bytes: Uint8Array, id: string, where: string): 
     sourcePng: byteField('source_png'),
     target: optional('target_tokens', gridField),
     targetPng: optional('target_png', byteField),
-    mask: optional('mask', maskField),
     rationale: optional('rationale', textField),
   };
 }

@@ -19,7 +19,6 @@ import { encodePng, sha256, type RgbImage } from '../core/image.js';
 import { stagingFolder, sweepStaging } from '../core/staging.js';
 import { DATALIST_NAME } from './datalist.js';
 import { readInstructions, type EditLine } from './instructions.js';
-import { readMask } from './masks.js';
 import { encodeEditSample } from './npz.js';
 import {
   pictureBytes,
@@ -141,10 +140,8 @@ function digestOf({ size, codes }: PackRequest, lines: readonly EditLine[]): str
   const sizing = size === null ? (codes?.sizing ?? null) : null;
   const made = { FORMAT, size, tokenizer: codes?.id ?? null, ...(sizing === null ? {} : { sizing: sizing.rules }) };
   const hash = createHash('sha256').update(JSON.stringify(made));
-  for (const { source, edited, mask, instruction, rationale, split, where } of lines) {
+  for (const { source, edited, instruction, rationale, split, where } of lines) {
     const line = [pictureDigest(source, where), pictureDigest(edited, where), instruction, rationale, split];
-    // A line without a mask has the digest that it has where nobody knows of masks.
-    if (mask !== null) line.push(pictureDigest(mask, where));
     hash.update(`${JSON.stringify(line)}\n`);
   }
   return hash.digest('hex');
@@ -246,14 +243,13 @@ async function writeEdits(
     );
     let at = 0;
     for (const [i, line] of batch.entries()) {
-      const { source, edited, mask } = pictures[i];
+      const { source, edited } = pictures[i];
       const bytes = encodeEditSample({
         instruction: line.instruction,
         source: grids[at++],
         sourcePng: await encodePng(source),
         target: edited === null ? null : grids[at++],
         targetPng: edited === null ? null : await encodePng(edited),
-        mask,
         rationale: line.rationale,
       });
       splits.add(line.split, '.npz', bytes, edited !== null);
@@ -275,8 +271,6 @@ function wordsOf(lines: readonly EditLine[]): string[] {
 interface EditPictures {
   readonly source: RgbImage;
   readonly edited: RgbImage | null;
-  /** Per code of the source, 1 where the edit may change it. */
-  readonly mask: Uint8Array | null;
 }
 
 async function readPictures(
@@ -297,19 +291,10 @@ async function readPictures(
       { where, next: `Give --size, with sides that are multiples of ${patch}.` },
     );
   }
-  const mask =
-    line.mask === null
-      ? null
-      : await readMask(
-          line.mask,
-          where,
-          { original: source.original, fitted: source.image, resized: size !== null },
-          patch,
-        );
-  if (line.edited === null) return { source: source.image, edited: null, mask };
+  if (line.edited === null) return { source: source.image, edited: null };
   const edited = await read(line.edited);
   if (size === null ? sameSize(source.original, edited.original) : sameShape(source.original, edited.original)) {
-    return { source: source.image, edited: edited.image, mask };
+    return { source: source.image, edited: edited.image };
   }
   const wanted = size === null ? 'the same size; --size makes one of all' : 'the same shape, to be cropped alike';
   const found = `the source is ${sizeText(source.original)} pixels, the edited picture ${sizeText(edited.original)}`;

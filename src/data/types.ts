@@ -23,8 +23,6 @@ export interface EditSample {
   readonly target: CodeGrid | null;
   /** The labelled answer's pixels as PNG bytes; null in prompt-only data, and where its codes alone tell what it shows. */
   readonly targetPng: Uint8Array | null;
-  /** Per cell of the source, row by row, 1 where the edit may change it; null where nobody has marked it. */
-  readonly mask: Uint8Array | null;
   /** What a thinking policy should reason before it edits; null where there is none. */
   readonly rationale: string | null;
 }

@@ -32,7 +32,7 @@ describe('readInstructions', () => {
     const file = fileOf(
       `${jsonLines([
         { source: 'a.png', instruction: ' make it  red ' },
-        { source: 'sub/b.png', instruction: 'x', edited: 'a.png', mask: 'a.png', rationale: 'so', split: 'validation' },
+        { source: 'sub/b.png', instruction: 'x', edited: 'a.png', rationale: 'so', split: 'validation' },
       ])}\r\n\n`,
     );
     const folder = join(file, '..');
@@ -42,7 +42,6 @@ describe('readInstructions', () => {
         source: join(folder, 'a.png'),
         instruction: 'make it  red',
         edited: null,
-        mask: null,
         rationale: null,
         split: 'train',
       },
@@ -51,7 +50,6 @@ describe('readInstructions', () => {
         source: join(folder, 'sub/b.png'),
         instruction: 'x',
         edited: join(folder, 'a.png'),
-        mask: join(folder, 'a.png'),
         rationale: 'so',
         split: 'validation',
       },
@@ -72,17 +70,12 @@ describe('readInstructions', () => {
     [
       'an unknown field',
       '{"source": "a.png", "instruction": "x", "edit": "a.png"}',
-      /^FILE:1: unknown field 'edit'; allowed: source, instruction, edited, mask, rationale, split\n/,
+      /^FILE:1: unknown field 'edit'; allowed: source, instruction, edited, rationale, split\n/,
     ],
     [
       'a picture that is not there',
       '{"source": "c.png", "instruction": "x"}',
       /^FILE:1: 'source': there is no picture \S+\/c\.png\n/,
-    ],
-    [
-      'a mask that is not there',
-      '{"source": "a.png", "instruction": "x", "mask": "c.png"}',
-      /^FILE:1: 'mask': there is no picture \S+\/c\.png\n/,
     ],
     [
       'a folder for a picture',

@@ -21,10 +21,9 @@ const sample: EditSample & { readonly sourcePng: Uint8Array } = {
   sourcePng: Uint8Array.of(1, 2, 3),
   target: { height: 2, width: 3, codes: Int32Array.of(5, 4, 3, 2, 1, 0) },
   targetPng: Uint8Array.of(9),
-  mask: Uint8Array.of(0, 1, 1, 0, 0, 0),
   rationale: 'red circle at a1 goes away',
 };
-const unlabelled: typeof sample = { ...sample, target: null, targetPng: null, mask: null, rationale: null };
+const unlabelled: typeof sample = { ...sample, target: null, targetPng: null, rationale: null };
 
 /** A .npy file as numpy writes it. */
 function npy(header: string, body: Uint8Array): Uint8Array {
@@ -83,16 +82,6 @@ describe('edit samples', () => {
       target_tokens: { dtype: 'uint8', shape: [1], data: new Uint8Array(1) },
     } as const;
     expect(() => decodeEditSample(encodeNpz(flat), 'a', 'f.npz')).toThrow(/'target_tokens' is uint8 \[1\]/);
-  });
-
-  it.each([
-    ['of another size', [3, 2], [0, 1, 1, 0, 0, 0], /'mask' is uint8 \[3, 2\]; it has to be uint8 \[2, 3\]/],
-    ['without a cell to change', [2, 3], [0, 0, 0, 0, 0, 0], /'mask' is uint8 \[2, 3\]; it has to be 1 in one place/],
-    ['of shades', [2, 3], [0, 255, 1, 0, 0, 0], /'mask' .*; it has to be 1 where the edit may change/],
-  ] as const)('refuse a mask %s', (_, shape, values, message) => {
-    const arrays = Object.fromEntries(decodeNpz(encodeEditSample(sample), 'here'));
-    const mask = { dtype: 'uint8', shape: [...shape], data: Uint8Array.from(values) } as const;
-    expect(() => decodeEditSample(encodeNpz({ ...arrays, mask }), 'a', 'f.npz')).toThrow(message);
   });
 
   it('are read from deflated zips as well', () => {

@@ -3,7 +3,7 @@ import { hostname } from 'node:os';
 import { join } from 'node:path';
 import sharp from 'sharp';
 import { describe, expect, it } from 'vitest';
-import { decodeImage, encodePng, sha256, type RgbImage } from '../../src/core/image.js';
+import { decodeImage, type RgbImage } from '../../src/core/image.js';
 import { checkDataset } from '../../src/data/check.js';
 import { openEditDataset } from '../../src/data/edits.js';
 import { openImageDataset, readImages } from '../../src/data/images.js';
@@ -165,47 +165,6 @@ describe('packDataset, in codes', () => {
     );
     expect(splits[0].labelled).toBe(24);
     expect(done.at(-1)).toBe(70);
-  });
-
-  it('marks the cells in which any pixel of the mask is white', async () => {
-    const white = new Uint8Array(8 * 4 * 3);
-    // Row 3, column 4 is in the second of two squares.
-    white.fill(255, 3 * (3 * 8 + 4), 3 * (3 * 8 + 5));
-    const mask = await encodePng({ width: 8, height: 4, data: white });
-    const files = {
-      ...pair,
-      'mask.png': mask,
-      'black.png': plain(8, 4, [127, 127, 127]),
-      'small.png': plain(4, 4, RED),
-    };
-    const { request } = own(files, [{ ...edit, mask: 'mask.png' }, edit]);
-    const { splits } = await packDataset(request);
-    const packed = openEditDataset(splits[0].list);
-    expect([packed.read(0).mask, packed.read(1).mask]).toEqual([Uint8Array.of(0, 1), null]);
-    const black = own(files, [{ ...edit, mask: 'black.png' }]);
-    expect(await refusal(black.request)).toBe(
-      `${black.request.instructions}:1: the mask has no white, so that nothing may be changed\n  Paint white what the edit may change, or leave "mask" out.`,
-    );
-    expect(await refusal(own(files, [{ ...edit, mask: 'small.png' }]).request)).toContain(
-      'the source is 8x4 pixels, the mask 4x4; allowed: the same size',
-    );
-  });
-
-  it('is another dataset with a mask, and one without has the digest of those made before masks were known', async () => {
-    const { request } = own({ ...pair, 'mask.png': plain(8, 4, [255, 255, 255]) }, [edit]);
-    const digest = async (lines: readonly object[], out: string): Promise<string> => {
-      writeFileSync(request.instructions, jsonLines(lines));
-      await packDataset({ ...request, out: join(request.out, '..', out) });
-      const record = readFileSync(join(request.out, '..', out, 'dataset.json'), 'utf8');
-      return (JSON.parse(record) as { made_from: string }).made_from;
-    };
-    const of = (name: string) => sha256(readFileSync(join(request.out, '..', name)));
-    const line = [of('red.png'), of('blue.png'), edit.instruction, edit.rationale, 'train'];
-    const parts = [{ FORMAT: 1, size: null, tokenizer: codes.id }, line].map((one) => JSON.stringify(one));
-    const plainly = sha256(Buffer.from(`${parts.join('')}\n`));
-    expect(await digest([edit], 'a')).toBe(plainly);
-    expect(await digest([{ ...edit, mask: null }], 'b')).toBe(plainly);
-    expect(await digest([{ ...edit, mask: 'mask.png' }], 'c')).not.toBe(plainly);
   });
 
   it('brings pictures of one shape to one size', async () => {

@@ -162,7 +162,6 @@ describe("EARL's samples", () => {
       sourcePng: null,
       target: { height: 2, width: 3, codes: Int32Array.of(3000, 4000, 5000, 0, 1000, 2000) },
       targetPng: null,
-      mask: null,
       rationale: 'thinking: the sky is [1, 2] conditioning_information: é',
     };
     expect(dataset.read(0)).toEqual(sample);

@@ -158,7 +158,6 @@ async function encodeSamples(
       sourcePng: encodePlainPng(sources[i]),
       target: labels ? grids[plans.length + i] : null,
       targetPng: targetPixels ? encodePlainPng(targets[i]) : null,
-      mask: null,
       rationale: labels ? rationaleOf(plan) : null,
     }),
   );
