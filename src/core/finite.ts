@@ -16,7 +16,8 @@ interface Format {
 }
 
 const words16 = (piece: Uint8Array): Uint16Array => new Uint16Array(piece.buffer, piece.byteOffset, piece.length / 2);
-const floatOf = (bits: number): number => new Float32Array(Uint32Array.of(bits).buffer)[0];
+/** The float32 of these bits. */
+export const floatOf = (bits: number): number => new Float32Array(Uint32Array.of(bits).buffer)[0];
 
 const FLOAT32: Format = {
   bytes: 4,

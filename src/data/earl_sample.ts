@@ -3,13 +3,12 @@
  * or tensors, and in `CoT` texts to reason with, by their names. They hold no pixels: what an image looks like, its codes tell.
  */
 import { DataError } from '../core/errors.js';
-import type { PickleValue } from './pickle.js';
-import { arrayOf, readTorchFile } from './torch_file.js';
+import { readTorchFile, SavedArray, type Dtype } from './torch_file.js';
 import type { CodeGrid, EditSample } from './types.js';
 
 /** EARL's training cuts what a policy is to think to so many characters. */
 const MOST_THOUGHT = 1750;
-const INTEGERS: ReadonlySet<string> = new Set([
+const INTEGERS: ReadonlySet<Dtype> = new Set([
   'uint8',
   'int8',
   'int16',
@@ -25,7 +24,7 @@ const MOST_CODE = 2 ** 31;
 export function decodeTorchSample(bytes: Uint8Array, id: string, where: string): EditSample {
   const fields = readTorchFile(bytes, where);
   if (!(fields instanceof Map)) throw wrong('the sample', fields, 'a dictionary', where);
-  const field = (name: string): PickleValue | undefined => (fields as ReadonlyMap<PickleValue, PickleValue>).get(name);
+  const field = (name: string): unknown => (fields as ReadonlyMap<unknown, unknown>).get(name);
   const instruction = field('instruction');
   if (typeof instruction !== 'string') throw wrong("the field 'instruction'", instruction, 'a text', where);
   return {
@@ -39,22 +38,19 @@ export function decodeTorchSample(bytes: Uint8Array, id: string, where: string):
   };
 }
 
-function gridOf(name: string, value: PickleValue | undefined, where: string): CodeGrid {
-  const array = arrayOf(value);
+function gridOf(name: string, value: unknown, where: string): CodeGrid {
   const what = `the field '${name}'`;
-  if (array === null || !INTEGERS.has(array.dtype) || array.shape.length !== 2 || array.values.length === 0) {
-    throw wrong(what, value, 'whole numbers [height, width]', where);
-  }
-  if (array.values.some((code) => code < 0 || code >= MOST_CODE)) {
-    throw wrong(what, value, 'codes of 0 and above', where);
-  }
-  return { height: array.shape[0], width: array.shape[1], codes: Int32Array.from(array.values) };
+  const isGrid = value instanceof SavedArray && value.shape.length === 2 && value.values.length > 0;
+  if (!isGrid || !INTEGERS.has(value.dtype)) throw wrong(what, value, 'whole numbers [height, width]', where);
+  const { shape, values } = value;
+  if (values.some((code) => code < 0 || code >= MOST_CODE)) throw wrong(what, value, 'codes of 0 and above', where);
+  return { height: shape[0], width: shape[1], codes: Int32Array.from(values) };
 }
 
 /** As EARL's training joins them: every text after its name. */
-function rationaleOf(value: PickleValue, where: string): string | null {
+function rationaleOf(value: unknown, where: string): string | null {
   if (value === null || value === '') return null;
-  const texts = value instanceof Map ? [...(value as ReadonlyMap<PickleValue, PickleValue>)] : null;
+  const texts = value instanceof Map ? [...(value as ReadonlyMap<unknown, unknown>)] : null;
   if (texts === null || texts.some((pair) => pair.some((one) => typeof one !== 'string'))) {
     throw wrong("the field 'CoT'", value, 'texts by their names', where);
   }
@@ -63,17 +59,16 @@ function rationaleOf(value: PickleValue, where: string): string | null {
   return [...joined].slice(0, MOST_THOUGHT).join('');
 }
 
-function wrong(what: string, value: PickleValue | undefined, allowed: string, where: string): DataError {
+function wrong(what: string, value: unknown, allowed: string, where: string): DataError {
   return new DataError(`${what} ${found(value)}; it has to be ${allowed}`, {
     where,
     next: 'A sample has the fields instruction, original_image and, where it is labelled, edited_image and CoT, as EARL saves them.',
   });
 }
 
-function found(value: PickleValue | undefined): string {
+function found(value: unknown): string {
   if (value === undefined) return 'is missing';
-  const array = arrayOf(value);
-  if (array !== null) return `is ${array.dtype} [${array.shape.join(', ')}]`;
+  if (value instanceof SavedArray) return `is ${value.dtype} [${value.shape.join(', ')}]`;
   if (value === null) return 'is empty';
   return Array.isArray(value) ? 'is a list' : value instanceof Map ? 'is a dictionary' : `is a ${typeof value}`;
 }

