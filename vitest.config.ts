@@ -8,6 +8,7 @@ const mocks = 'test/**/*.mocks.test.ts';
 const slow = 'test/**/*.slow.test.ts';
 export const inScratch = {
   globalSetup: ['test/support/scratch.ts', 'test/support/programs.ts'],
+  setupFiles: ['src/recipes/settings.ts'],
   env: { TMPDIR: scratch },
 };
 

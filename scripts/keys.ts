@@ -6,6 +6,7 @@
 import { join } from 'node:path';
 import { format } from 'prettier';
 import { writeFileAtomic } from '../src/core/files.js';
+import '../src/recipes/settings.js';
 import { keysPage } from './keys_page.js';
 
 writeFileAtomic(join('docs', 'keys.md'), await format(keysPage(), { parser: 'markdown' }));

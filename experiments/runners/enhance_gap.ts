@@ -18,6 +18,7 @@ import type { PromptEnhanceSettings } from '../../src/recipes/prompt_enhance/set
 import { EnhanceTask } from '../../src/recipes/prompt_enhance/task.js';
 import { openTextTask } from '../../src/recipes/text_answers/task.js';
 import { clipScore } from '../../src/rewards/terms/clip.js';
+import '../../src/recipes/settings.js';
 import { EmbeddingModel, cosine } from '../../src/rewards/terms/clip/model.js';
 import type { ModelReference } from '../../src/schema/model.js';
 import { listEpisodeFiles } from '../../src/run/episodes.js';

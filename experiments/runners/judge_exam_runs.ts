@@ -14,6 +14,7 @@ import { meanDifference, showEstimate, type Estimate } from '../../src/core/esti
 import { average } from '../../src/core/statistics.js';
 import { FONT, INK, MUTED, svgToPng } from '../../src/run/report/svg.js';
 import type { ExamMarks } from '../../src/rewards/exam/findings.js';
+import '../../src/recipes/settings.js';
 import { readExam } from '../../src/run/exams.js';
 import { RunPaths } from '../../src/run/paths.js';
 import { editrl, rescoreSoundly, soundGain, startJudge, sweep, type Judge } from './judged_runs.js';

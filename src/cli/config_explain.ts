@@ -3,7 +3,7 @@ import { explain, type Explanation } from '../config/explain.js';
 import { originsOf } from '../config/load.js';
 import { wrap } from '../core/table.js';
 import { listSettings } from '../config/validate.js';
-import { recipeNames } from '../recipes/settings.js';
+import { allRecipes } from '../config/recipes.js';
 import { formatTable, outputWidth, printJson, printLine, printWarnings, styled } from './output.js';
 import { configOf, flag, overlayOption, setOption, text, type Action, type Arguments } from './verb.js';
 
@@ -69,7 +69,7 @@ function printExplanation(
   { key, meaning, type, effect, recipes, where, below, ...rest }: Explanation,
   again: boolean,
 ): void {
-  const everywhere = recipes.length === recipeNames.length;
+  const everywhere = recipes.length === allRecipes().length;
   if (again) printLine();
   printLine(`${styled(key, 'bold')}${where === '' ? '' : ` (${where})`}`);
   if (meaning !== '') printLine(indented(meaning));

@@ -28,7 +28,7 @@ import { runResolver } from '../launch/models/resolve.js';
 import { withTrainingServer } from '../launch/servers/lent_server.js';
 import { enginesOf } from '../recipes/engines.js';
 import { probeFor } from '../recipes/open_server_check.js';
-import { isTrainable } from '../recipes/settings.js';
+import { isTrainable } from '../config/recipes.js';
 import type { LaunchSettings } from '../schema/launch.js';
 import type { RunSettings } from '../schema/run.js';
 import { formatTable, printError, printJson, printLine } from './output.js';

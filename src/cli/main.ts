@@ -110,7 +110,7 @@ async function dispatch(argv: readonly string[]): Promise<number> {
   const outcome: { code: number } = { code: 0 };
   // It starts while the verb is loaded, which takes longer.
   if (name !== undefined && EVALUATING.has(name) && !completing) startInterpreter();
-  const verb = await entry?.load();
+  const [verb] = await Promise.all([entry?.load(), entry === undefined ? null : import('../recipes/settings.js')]);
   const parser = baseParser(argv, usageOf(name, second, verb));
   for (const verbName of listed()) {
     if (verbName !== name) parser.command(verbName, verbs[verbName].summary, {});

@@ -2,7 +2,8 @@
 import { clip } from '../core/table.js';
 import { EditrlError, printable, UsageError } from '../core/errors.js';
 import type { AskJudge, TrialRow, TermTrial } from '../launch/reward/trial.js';
-import { isTrainable, rewardOf } from '../recipes/settings.js';
+import { isTrainable } from '../config/recipes.js';
+import { rewardOf } from '../recipes/settings.js';
 import type { Outcome } from '../rewards/score/types.js';
 import type { SampledSet, SampleRow } from '../scoring/sample_rows.js';
 import { formatTable, printError, printJson, printLine, printSentence } from './output.js';

@@ -1,5 +1,5 @@
 /** How two sets of settings differ, key by key. */
-import { recipeOf } from '../recipes/settings.js';
+import { recipeOf } from './recipes.js';
 import type { RunSettings } from '../schema/run.js';
 import { leaves } from '../schema/walk.js';
 import { canonicalJson, diffSettings } from './hash.js';

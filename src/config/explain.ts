@@ -2,8 +2,8 @@
 import { z } from 'zod';
 import { UsageError } from '../core/errors.js';
 import { nearest } from '../core/nearest.js';
-import { recipes } from '../recipes/settings.js';
 import type { Effect } from '../schema/mark.js';
+import { allRecipes } from './recipes.js';
 import { fieldsOf, knownPaths, markOf, unwrap } from '../schema/walk.js';
 
 /** A field as defined by some recipes. */
@@ -26,7 +26,7 @@ export interface Explanation {
 
 /** Every key that some recipe knows. */
 export function explainableKeys(): readonly string[] {
-  return [...new Set(Object.values(recipes).flatMap(({ schema }) => [...knownPaths(schema)]))];
+  return [...new Set(allRecipes().flatMap(({ schema }) => [...knownPaths(schema)]))];
 }
 
 /**
@@ -36,7 +36,7 @@ export function explainableKeys(): readonly string[] {
 export function explain(asked: string): readonly Explanation[] {
   const key = resolveKey(asked.replaceAll(/(?:\.\d+|\[\d*\])(?=\.|$)/g, '[]'));
   const found = new Map<string, Explanation & { recipes: string[] }>();
-  for (const { name, schema } of Object.values(recipes)) {
+  for (const { name, schema } of allRecipes()) {
     for (const { field, where } of placesOf(schema, key.split('.'))) {
       const explanation = explained(key, field, where);
       const same = JSON.stringify(explanation);

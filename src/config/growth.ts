@@ -1,5 +1,5 @@
 /** How long a run is, and whether it may become longer. */
-import { isTrainable, recipeOf } from '../recipes/settings.js';
+import { isTrainable, recipeOf } from './recipes.js';
 import type { RunSettings, TrainedSettings } from '../schema/run.js';
 
 /** Optimizer steps of a whole run. */

@@ -2,7 +2,7 @@
 import { isAbsolute, relative } from 'node:path';
 import type { z } from 'zod';
 import { sha256 } from '../core/image.js';
-import { isTrainable, recipeOf } from '../recipes/settings.js';
+import { isTrainable, recipeOf } from './recipes.js';
 import type { RunReference } from '../schema/model.js';
 import { getPath } from '../schema/paths.js';
 import type { RunSettings } from '../schema/run.js';

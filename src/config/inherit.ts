@@ -2,7 +2,7 @@
  * Which keys of overlays reach the runs that a run starts from: the keys that their own recipes have, unless an overlay says `reaches_parents:
  * false`.
  */
-import { recipeNamed } from '../recipes/settings.js';
+import { recipeNamed } from './recipes.js';
 import { getPath } from '../schema/paths.js';
 import { isObject } from '../schema/walk.js';
 import { importOf } from './jsonnet.js';

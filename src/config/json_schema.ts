@@ -1,7 +1,7 @@
 /** The schema as JSON Schema, for editors and other tools. */
 import { z } from 'zod';
 import { UsageError } from '../core/errors.js';
-import { recipes } from '../recipes/settings.js';
+import { allRecipes } from './recipes.js';
 
 type Schema = Readonly<Record<string, unknown>>;
 
@@ -13,7 +13,7 @@ const LEAST_SHARED = 160;
  * `$defs`. Raises UsageError for a recipe that does not exist.
  */
 export function jsonSchema(task: string | null = null): Schema {
-  const known = Object.values(recipes);
+  const known = allRecipes();
   const [first, ...rest] = known.filter(({ name }) => task === null || name === task).map(({ schema }) => schema);
   if ((first as object | undefined) === undefined) {
     throw new UsageError(`there is no task '${task}'; allowed: ${known.map(({ name }) => name).join(', ')}`);

@@ -1,10 +1,9 @@
 /** From a Jsonnet file to frozen settings: evaluate once, apply --set, translate, validate, hash. */
 import { existsSync } from 'node:fs';
 import { dirname, resolve } from 'node:path';
-import { canonicalMeasure, canonicalTerms } from '../rewards/score/settings.js';
 import { ConfigError } from '../core/errors.js';
 import { openAiBaseUrl } from '../http/base_url.js';
-import type { Problem } from '../recipes/rules.js';
+import type { Problem } from '../schema/rules.js';
 import type { RunReference } from '../schema/model.js';
 import type { RunSettings } from '../schema/run.js';
 import { hasPath } from '../schema/paths.js';
@@ -27,6 +26,7 @@ import { modelsOf } from './models.js';
 import { placeModules } from './module_files.js';
 import { placesOf, type Layer, type Origin } from './origin.js';
 import { tracedError } from './problems.js';
+import { rewardForms } from './recipes.js';
 import { placeReferences } from './references.js';
 import { applyChanges, parseSet, reachingParents } from './sets.js';
 import { validate } from './validate.js';
@@ -266,6 +266,7 @@ function rootObject(evaluation: Evaluation, origin: Origin): Record<string, unkn
 /** Normalises spellings that mean the same: an endpoint without a path or with /v1, a mode with * or x, no mode beside terms, one measure or a list. */
 function normalise(given: Record<string, unknown>): Record<string, unknown> {
   const { reward, validation } = given;
+  const { canonicalMeasure } = rewardForms();
   const normalised = isObject(reward) ? normaliseReward(reward) : null;
   const raw =
     isObject(validation) && 'measure' in validation
@@ -281,7 +282,7 @@ function normaliseReward(reward: Record<string, unknown>): Record<string, unknow
   const normalised = { ...reward };
   if ('endpoint' in reward) normalised['endpoint'] = canonicalEndpoint(reward['endpoint']);
   // The default mode applies to a config that says nothing about its reward.
-  return { ...normalised, ...canonicalTerms(reward) };
+  return { ...normalised, ...rewardForms().canonicalTerms(reward) };
 }
 
 /** The base URL of an endpoint, or of each element of a list; see `openAiBaseUrl`. */

@@ -1,12 +1,13 @@
 /** The models that settings name, and hence the runs that others start from. */
 import { ConfigError } from '../core/errors.js';
-import { decidingTerms, measuredTerms, recordedTerms } from '../rewards/score/choice.js';
-import { TERM_LISTS } from '../rewards/score/settings.js';
-import { isTrainable, recipeNamed, recipeOf, rewardOf } from '../recipes/settings.js';
 import type { HubReference, ModelReference, RunReference } from '../schema/model.js';
 import { getPath } from '../schema/paths.js';
 import type { RunSettings } from '../schema/run.js';
 import { isObject } from '../schema/walk.js';
+import { isTrainable, recipeNamed, recipeOf, rewardForms, type NamedModel } from './recipes.js';
+
+/** The keys of settings at which terms are listed with their own fields. */
+export const TERM_LISTS = ['reward.terms', 'validation.measure'] as const;
 
 /** The keys at which unvalidated settings may name models, in the order in which these are made. */
 export function modelKeys(raw: Readonly<Record<string, unknown>>): string[] {
@@ -61,12 +62,6 @@ export function hubModels(settings: RunSettings): NamedHubModel[] {
   );
 }
 
-/** A run or a model of the Hub, with the key that names it. */
-export interface NamedModel {
-  readonly key: string;
-  readonly reference: RunReference | HubReference;
-}
-
 /** Cached, because settings never change and this is called several times for each of many. */
 const named = new WeakMap<RunSettings, readonly NamedModel[]>();
 
@@ -85,22 +80,5 @@ function findModels(settings: RunSettings): NamedModel[] {
     const reference = getPath(settings, key) as ModelReference | null | undefined;
     return isObject(reference) ? [{ key, reference }] : [];
   });
-  return [...own, ...termModels(settings)];
-}
-
-/** The models of the reward's terms. A text is a folder, or the name of a judge's model. */
-function termModels(settings: RunSettings): NamedModel[] {
-  const reward = rewardOf(settings);
-  if (reward === null) return [];
-  const key = reward.terms.length > 0 ? 'reward.terms' : 'reward.mode';
-  const terms = [
-    ...decidingTerms(reward).map((term) => ({ ...term, key })),
-    ...recordedTerms(reward).map((term) => ({ ...term, key: 'reward.also_compute' })),
-    ...measuredTerms(reward).map((term) => ({ ...term, key: 'validation.measure' })),
-  ];
-  return terms.flatMap(({ key, kind, fields: { model } }) =>
-    isObject(model)
-      ? [{ key: `${key}, ${kind.name}`, reference: model as unknown as RunReference | HubReference }]
-      : [],
-  );
+  return [...own, ...rewardForms().modelsOf(settings)];
 }

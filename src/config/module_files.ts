@@ -1,11 +1,11 @@
 /** Resolves the modules that the terms of a reward name. */
 import { statSync } from 'node:fs';
 import { isAbsolute, resolve } from 'node:path';
-import type { Problem } from '../recipes/rules.js';
-import { TERM_LISTS } from '../rewards/score/settings.js';
+import type { Problem } from '../schema/rules.js';
 import { getPath } from '../schema/paths.js';
 import { isObject } from '../schema/walk.js';
 import { displayPath } from './jsonnet.js';
+import { TERM_LISTS } from './models.js';
 
 /**
  * Makes every term's `module` an absolute path, so that workers and later resumes find it from any folder. A relative path is resolved beside the

@@ -6,8 +6,8 @@ import { displayPath, withoutContents } from './jsonnet.js';
 import { nearest } from '../core/nearest.js';
 import { isSet, layerOf, placesOf, replacementOf, type Composed, type Origin } from './origin.js';
 import { insteadOf, laterValues } from './later.js';
-import type { Problem } from '../recipes/rules.js';
-import { recipeNamed, recipes } from '../recipes/settings.js';
+import type { Problem } from '../schema/rules.js';
+import { allRecipes, recipeNamed } from './recipes.js';
 import { getPath } from '../schema/paths.js';
 import { fieldsOf, isObject, knownPaths, markOf, schemaAt, unwrap } from '../schema/walk.js';
 
@@ -46,7 +46,7 @@ function overlayOfAnother(problems: readonly Problem[], origin: Origin, task: un
   for (const layer of overlays) {
     const keys = unknown.filter((key) => layerOf(key, origin) === layer);
     if (keys.length === 0) continue;
-    const others = Object.values(recipes).filter(
+    const others = allRecipes().filter(
       ({ name, schema }) => name !== own.name && keys.every((key) => schemaAt(schema, key.split('.'), null) !== null),
     );
     if (others.length === 0) continue;

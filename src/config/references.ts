@@ -1,7 +1,7 @@
 /** Finds the configs of the runs that a run starts from. */
 import { existsSync } from 'node:fs';
 import { dirname, relative, resolve } from 'node:path';
-import type { Problem } from '../recipes/rules.js';
+import type { Problem } from '../schema/rules.js';
 import { getPath, setPath } from '../schema/paths.js';
 import { isObject } from '../schema/walk.js';
 import { displayPath } from './jsonnet.js';

@@ -1,6 +1,6 @@
 /** `--set a.b=value`: changes to the value of a config. */
 import { UsageError } from '../core/errors.js';
-import type { Problem } from '../recipes/rules.js';
+import type { Problem } from '../schema/rules.js';
 import { getPath, setPath } from '../schema/paths.js';
 
 /** One parsed `--set`. */

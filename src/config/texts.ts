@@ -1,22 +1,19 @@
 /** Text files and modules that settings name: their content decides a result, so it is recorded by digest. */
 import { readFileSync } from 'node:fs';
 import { sha256 } from '../core/image.js';
-import { recipeOf } from '../recipes/settings.js';
-import { moduleDigest } from '../rewards/terms/module/digest.js';
 import type { Mark } from '../schema/mark.js';
 import type { RunSettings } from '../schema/run.js';
 import { leaves } from '../schema/walk.js';
+import { recipeOf, rewardForms } from './recipes.js';
 
 export type FileKind = NonNullable<Mark['file']>;
 
 /** Digests of files by the dotted paths of the settings that name them; null for one that could not be read. */
 export type TextDigests = Readonly<Record<string, string | null>>;
 
-const digests: Readonly<Record<FileKind, (file: string) => string | null>> = { text: textDigest, module: moduleDigest };
-
 /** SHA-256 of a file's content, in hexadecimal; null if it cannot be read, which the code that needs the file reports. */
 export function fileDigest(kind: FileKind, file: string): string | null {
-  return digests[kind](file);
+  return kind === 'text' ? textDigest(file) : rewardForms().moduleDigest(file);
 }
 
 /** Digest of the text without surrounding white space. */

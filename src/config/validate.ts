@@ -1,8 +1,7 @@
 /** Validation: the schema first, then combinations of settings, so that all problems of a config are reported at once. */
 import type { z } from 'zod';
-import type { Recipe } from '../recipes/recipe.js';
-import { markInvalid, problem, type PartialSettings, type Problem } from '../recipes/rules.js';
-import { recipeNamed, recipeNames, recipeOf } from '../recipes/settings.js';
+import { markInvalid, problem, type PartialSettings, type Problem } from '../schema/rules.js';
+import { allRecipes, recipeNamed, recipeOf } from './recipes.js';
 import { getPath } from '../schema/paths.js';
 import type { RunSettings, TrainedSettings } from '../schema/run.js';
 import { fieldsOf, isObject, leaves } from '../schema/walk.js';
@@ -14,7 +13,7 @@ export type Validated = { readonly settings: RunSettings } | { readonly problems
 /** Validates a canonical config. A misspelt task is validated as the one that was meant. */
 export function validate(raw: Readonly<Record<string, unknown>>): Validated {
   const named = raw['task'];
-  const meant = recipeNamed(named) === undefined && typeof named === 'string' ? nearest(named, recipeNames) : named;
+  const meant = recipeNamed(named) === undefined && typeof named === 'string' ? nearest(named, recipeNames()) : named;
   const recipe = recipeNamed(meant);
   const taskProblems = recipe !== undefined && meant === named ? [] : problem('task', taskProblem(named, recipe?.name));
   if (recipe === undefined) return { problems: taskProblems };
@@ -29,7 +28,7 @@ export function validate(raw: Readonly<Record<string, unknown>>): Validated {
 }
 
 /** Every combination that cannot work, of settings or of their valid parts: the recipe's own, and a run that names itself as a model. */
-export function brokenRules(recipe: Recipe, settings: unknown): Problem[] {
+export function brokenRules(recipe: ReturnType<typeof recipeOf>, settings: unknown): Problem[] {
   const parts = settings as PartialSettings<TrainedSettings>;
   const models = recipe.trainer === 'this program' ? recipe.models : [];
   const itself = models.filter(
@@ -43,8 +42,10 @@ export function brokenRules(recipe: Recipe, settings: unknown): Problem[] {
   ];
 }
 
+const recipeNames = (): string[] => allRecipes().map(({ name }) => name);
+
 function taskProblem(found: unknown, meant: string | undefined): string {
-  const available = recipeNames.join(', ');
+  const available = recipeNames().join(', ');
   if (found === undefined) return `missing; allowed: ${available}`;
   const text = typeof found === 'string' ? `'${found}'` : JSON.stringify(found);
   return `found ${text}; allowed: ${available}${meant === undefined ? '' : `; did you mean '${meant}'?`}`;

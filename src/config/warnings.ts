@@ -1,5 +1,5 @@
 /** Warnings about valid settings. */
-import { isTrainable, recipeOf } from '../recipes/settings.js';
+import { isTrainable, recipeOf } from './recipes.js';
 import type { RunSettings, TrainedSettings } from '../schema/run.js';
 import { growable, optimizerSteps } from './growth.js';
 

@@ -1,6 +1,6 @@
 /** What an experiment would do and what has been done: one line per run, without starting anything. */
 import type { Cell, Experiment } from '../config/experiment/load.js';
-import { isTrainable } from '../recipes/settings.js';
+import { isTrainable } from '../config/recipes.js';
 import { readMetrics } from '../run/metrics.js';
 import { RunPaths } from '../run/paths.js';
 import { readRecord } from '../run/record.js';

@@ -1,13 +1,6 @@
 /** The columns of the line that a run prints per iteration. */
 
-export interface ProgressColumn {
-  readonly label: string;
-  readonly metric: string;
-  readonly width: number;
-  readonly digits: number;
-  /** Shows the last known value in iterations that do not measure it. */
-  readonly sticky: boolean;
-}
+import type { ProgressColumn } from '../run/progress.js';
 
 /** For a policy that learns from rewards. */
 export const rewardColumns: readonly ProgressColumn[] = [

@@ -9,7 +9,7 @@ import type { TrainerSettings } from '../schema/trainer.js';
 import { checkServer, type ServerProbe } from '../train/served_trainer.js';
 import { openRecipeOf } from './open.js';
 import { openWords, type WordsOf } from './open_vocabulary.js';
-import { isTrainable } from './settings.js';
+import { isTrainable } from '../config/recipes.js';
 
 type ServedSettings = Parameters<typeof checkServer>[0] & {
   readonly policy: WordsOf['policy'] & { readonly trainer: TrainerSettings };

@@ -8,7 +8,7 @@ import {
   type PartialSettings,
   type Problem,
   type Rule,
-} from './rules.js';
+} from '../schema/rules.js';
 import { samplerRules, type SampledSettings } from './sampler.js';
 
 export const policyRules: readonly Rule<SampledSettings>[] = [

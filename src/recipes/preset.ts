@@ -5,7 +5,7 @@ import type { TrainedSettings } from '../schema/run.js';
 import { lossColumns, rewardColumns } from './columns.js';
 import type { FedPerStep } from './fed.js';
 import { sourcesOf, type ModelShape, type Need, type ShapeOf, type DataSizes, type TrainedRecipe } from './recipe.js';
-import type { Rule } from './rules.js';
+import type { Rule } from '../schema/rules.js';
 import type { RemoteSampling } from './sampler.js';
 
 /** A part of a recipe: its policy, its data, its environment, or how it learns. It omits members that it has nothing to add to. */

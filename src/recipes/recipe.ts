@@ -3,43 +3,22 @@
  * members are required, so that a recipe which forgets a need does not compile. They are methods, so that recipes with different settings fit into
  * one table; `recipeOf` pairs settings with their recipe.
  */
-import type { PipelineType } from '@huggingface/hub';
 import type { z } from 'zod';
+import type { ForeignRecipe, TrainableRecipe } from '../config/recipes.js';
 import type { ShownList } from '../data/pictured_look.js';
 import type { PictureSize } from '../data/pictures.js';
 import type { TrainedParts, VisionConfig } from '../nets/vision/config.js';
 import type { RewardSettings } from '../rewards/schema/reward.js';
 import type { PictureServer } from '../schema/editor.js';
 import type { DecoderInit, lora, ModelReference } from '../schema/model.js';
-import type { RunSettings, TrainedSettings } from '../schema/run.js';
-import type { ProgressColumn } from './columns.js';
+import type { TrainedSettings } from '../schema/run.js';
+import type { ProgressColumn } from '../run/progress.js';
 import type { ExampleConversation } from './example_conversation.js';
 import type { FedPerStep } from './fed.js';
-import type { PartialSettings, Problem } from './rules.js';
 import type { RemoteSampling } from './sampler.js';
 
-interface RecipeCommon<S extends RunSettings> {
-  /** The value of a config's `task`. */
-  readonly name: S['task'];
-  readonly schema: z.ZodObject;
-  /** What its rules between fields say of settings. That no model is the run itself is checked for every recipe. */
-  broken(settings: PartialSettings<S>): readonly Problem[];
-}
-
-/** A run whose trainer is another program, which finds what it needs in the settings itself. */
-export interface ForeignRecipe<S extends RunSettings = RunSettings> extends RecipeCommon<S> {
-  readonly trainer: 'another program';
-}
-
 /** A run that this program's workers train. */
-export interface TrainedRecipe<S extends TrainedSettings = TrainedSettings> extends RecipeCommon<S> {
-  readonly trainer: 'this program';
-  /**
-   * Dotted keys at which it names models, which may be other runs, in the order in which these are made. Those of reward terms come from `reward`.
-   */
-  readonly models: readonly string[];
-  /** The keys of `models` of which only the tokenizer is read. */
-  readonly tokenizers: readonly string[];
+export interface TrainedRecipe<S extends TrainedSettings = TrainedSettings> extends TrainableRecipe<S> {
   /** Dotted keys of its engine sections; the first is the learner's. */
   readonly engines: readonly [string, ...string[]];
   /** The section `reward`; null if nothing is scored. */
@@ -58,8 +37,6 @@ export interface TrainedRecipe<S extends TrainedSettings = TrainedSettings> exte
   shape(settings: S, shapeOf: ShapeOf): ModelShape | null;
   /** What a step of decoding its answers is fed on CUDA from the memory of one of so many processes; null if its own engine decodes none, or the settings do not tell. */
   fedPerStep(settings: S, shapeOf: ShapeOf, processes: number): FedPerStep | null;
-  /** Optimizer steps of one iteration. */
-  stepsPerIteration(settings: S): number;
   /** Micro-batches of one optimizer step: processes beyond that have nothing to compute. */
   microBatches(settings: S): number;
   /** The columns of a run's line per iteration. */
@@ -68,14 +45,6 @@ export interface TrainedRecipe<S extends TrainedSettings = TrainedSettings> exte
   patience(settings: S): { readonly key: string; readonly value: number } | null;
   /** What has to exist before it is trained; checked before its parents are trained. That models exist at all is checked for every recipe. */
   needs(settings: S, shapeOf: ShapeOf): readonly Need[];
-  /** Warnings about valid settings. */
-  warnings(settings: S): readonly string[];
-  /** What valid settings lack that a run needs, one line each; such settings are a base for others. */
-  missing(settings: S): readonly string[];
-  /** What the model that it trains does, by the Hub's name (`pipeline_tag`); null: the Hub has no name for it. */
-  readonly pipeline: PipelineType | null;
-  /** Where a config names a model that it trained: the key, and the recipe that has it. */
-  readonly usedAt: { readonly key: string; readonly of: string };
 }
 
 /** Something on this machine that can be checked without computing; `launch/preflight/needs.ts` has one line for each kind. */

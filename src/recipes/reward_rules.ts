@@ -7,7 +7,7 @@ import { termKinds, termNames, type TermName } from '../rewards/terms/table.js';
 import type { GrpoSettings, WordsSftSettings } from '../schema/algorithm.js';
 import type { TrainedSettings } from '../schema/run.js';
 import type { TextPolicySettings } from '../schema/token_policy.js';
-import { problem, problemUnless, type PartialSettings, type Problem, type Rule } from './rules.js';
+import { problem, problemUnless, type PartialSettings, type Problem, type Rule } from '../schema/rules.js';
 
 /** The settings that rules about a reward read. */
 interface RewardedSettings {

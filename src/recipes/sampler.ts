@@ -14,7 +14,7 @@ import {
   type PartialSettings,
   type Problem,
   type Rule,
-} from './rules.js';
+} from '../schema/rules.js';
 
 /** The server that samples a run's answers, and the model and adapters that it has to serve. */
 export interface RemoteSampling {

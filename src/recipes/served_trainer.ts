@@ -13,7 +13,7 @@ import {
   type PartialSettings,
   type Problem,
   type Rule,
-} from './rules.js';
+} from '../schema/rules.js';
 
 interface ServedSettings extends TrainedSettings {
   readonly rollout: RolloutSettings;

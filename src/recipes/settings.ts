@@ -1,7 +1,19 @@
-/** Every recipe, as configs, planning and launching need it. */
-import { InternalError } from '../core/errors.js';
+/** Every recipe, as configs, planning and launching need it. Importing this registers them for configs. */
+import { isTrainable, recipeOf as configRecipeOf, registerRecipes, type NamedModel } from '../config/recipes.js';
 import type { RewardSettings } from '../rewards/schema/reward.js';
+import { decidingTerms, measuredTerms, recordedTerms, termName } from '../rewards/score/choice.js';
+import { rewardScale } from '../rewards/score/identity.js';
+import {
+  canonicalMeasure,
+  canonicalMode,
+  canonicalTerms,
+  measureTerms,
+  type MeasureTerm,
+} from '../rewards/score/settings.js';
+import { moduleDigest } from '../rewards/terms/module/digest.js';
+import type { HubReference, RunReference } from '../schema/model.js';
 import type { RunSettings, TrainedSettings } from '../schema/run.js';
+import { isObject } from '../schema/walk.js';
 import { editResponse } from './edit_response/settings.js';
 import { imageEditor } from './image_editor/settings.js';
 import { imageTextEncoder } from './image_text_encoder/settings.js';
@@ -32,26 +44,14 @@ export const recipes = {
   external,
 } as const satisfies Readonly<Record<string, Recipe>>;
 
-const byName: ReadonlyMap<unknown, Recipe> = new Map<string, Recipe>(Object.entries(recipes));
-
-export const recipeNames: readonly string[] = Object.keys(recipes);
 /** The recipes that this program trains. */
 export type TrainedName = {
   [Name in keyof typeof recipes]: (typeof recipes)[Name] extends { readonly trainer: 'this program' } ? Name : never;
 }[keyof typeof recipes];
 
-/** The recipe that a config's `task` names, whatever its type; undefined if there is none. */
-export function recipeNamed(task: unknown): Recipe | undefined {
-  return byName.get(task);
-}
-
-/** The recipe of valid settings. */
-export function recipeOf(settings: TrainedSettings): TrainedRecipe;
-export function recipeOf(settings: Pick<RunSettings, 'task'>): Recipe;
-export function recipeOf({ task }: Pick<RunSettings, 'task'>): Recipe {
-  const recipe = byName.get(task);
-  if (recipe === undefined) throw new InternalError(`settings of no known recipe: ${task}`);
-  return recipe;
+/** The recipe of settings that this program trains. */
+export function recipeOf(settings: TrainedSettings): TrainedRecipe {
+  return configRecipeOf(settings) as TrainedRecipe;
 }
 
 /** What scores a run's episodes; null if nothing does. */
@@ -59,7 +59,36 @@ export function rewardOf(settings: RunSettings): RewardSettings | null {
   return isTrainable(settings) ? recipeOf(settings).reward(settings) : null;
 }
 
-/** Whether this program's workers can train it. */
-export function isTrainable(settings: RunSettings): settings is TrainedSettings {
-  return recipeOf(settings).trainer === 'this program';
+/** The models of the reward's terms. A text is a folder, or the name of a judge's model. */
+function termModels(settings: TrainedSettings): NamedModel[] {
+  const reward = rewardOf(settings);
+  if (reward === null) return [];
+  const key = reward.terms.length > 0 ? 'reward.terms' : 'reward.mode';
+  const terms = [
+    ...decidingTerms(reward).map((term) => ({ ...term, key })),
+    ...recordedTerms(reward).map((term) => ({ ...term, key: 'reward.also_compute' })),
+    ...measuredTerms(reward).map((term) => ({ ...term, key: 'validation.measure' })),
+  ];
+  return terms.flatMap(({ key, kind, fields: { model } }) =>
+    isObject(model)
+      ? [{ key: `${key}, ${kind.name}`, reference: model as unknown as RunReference | HubReference }]
+      : [],
+  );
 }
+
+registerRecipes({
+  recipes,
+  flat: imageEditTokens,
+  rewards: {
+    canonicalMode,
+    canonicalTerms,
+    canonicalMeasure,
+    measures: measureTerms,
+    settingsOf: rewardOf,
+    metricOf: (measure) => termName(measure as MeasureTerm),
+    scaleOf: (read) => rewardScale(read)?.identity ?? null,
+    modelsOf: termModels,
+    moduleDigest,
+  },
+  module: import.meta.url,
+});

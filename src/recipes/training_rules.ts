@@ -14,7 +14,7 @@ import {
   type PartialSettings,
   type Problem,
   type Rule,
-} from './rules.js';
+} from '../schema/rules.js';
 
 /** A supervised run learns only from labels: its sampled answers and their scores are only for people to look at. */
 export const isSupervised = (read: ReadSettings): boolean => read('algorithm.type') === 'sft';

@@ -8,7 +8,7 @@ import type { TrainerSettings } from '../schema/trainer.js';
 import { exampleConversation } from './example_conversation.js';
 import { startMissing, type Part } from './preset.js';
 import { folderOf, type Need } from './recipe.js';
-import { problem, type PartialSettings, type Problem } from './rules.js';
+import { problem, type PartialSettings, type Problem } from '../schema/rules.js';
 import { servedTrainerRules } from './served_trainer.js';
 import { decoderPart, seeingPart, type SeeingRecipeSettings, type TokenRecipeSettings } from './token_policy.js';
 

@@ -4,7 +4,7 @@ import { diffSettings, type SettingChange } from '../config/hash.js';
 import type { LoadedConfig } from '../config/load.js';
 import { dependencies } from '../config/models.js';
 import { nearest } from '../core/nearest.js';
-import { isTrainable } from '../recipes/settings.js';
+import { isTrainable } from '../config/recipes.js';
 import type { RunSettings } from '../schema/run.js';
 import { textDigests } from '../config/texts.js';
 import { listSettings } from '../config/validate.js';

@@ -1,7 +1,16 @@
 /** The line that a run prints per iteration: fixed columns, so that lines align. */
-import type { ProgressColumn } from '../recipes/columns.js';
 import { secondsLeft } from './pace.js';
 import { speedOf, SPEEDS, type Metrics } from './metrics.js';
+
+/** A column of the line that a run prints per iteration. */
+export interface ProgressColumn {
+  readonly label: string;
+  readonly metric: string;
+  readonly width: number;
+  readonly digits: number;
+  /** Shows the last known value in iterations that do not measure it. */
+  readonly sticky: boolean;
+}
 
 const LONGEST_UNIT = Math.max(...SPEEDS.map((unit) => unit.length));
 

@@ -8,8 +8,8 @@ import { parseSet } from '../config/sets.js';
 import type { RunSettings } from '../schema/run.js';
 import { validate } from '../config/validate.js';
 import { RunError, UsageError } from '../core/errors.js';
-import type { Problem } from '../recipes/rules.js';
-import { canonicalMeasure } from '../rewards/score/settings.js';
+import type { Problem } from '../schema/rules.js';
+import { rewardForms } from '../config/recipes.js';
 import { getPath, setPath } from '../schema/paths.js';
 import type { RunPaths } from './paths.js';
 import type { PlainObject, RunRecord } from './record.js';
@@ -25,7 +25,8 @@ const FIXED: Readonly<Record<string, string>> = {
 /** Normalizes values of `--set` that have several spellings. */
 const CANONICAL: Readonly<Record<string, ((value: unknown, settings: PlainObject) => unknown) | undefined>> = {
   'reward.endpoint': canonicalEndpoint,
-  'validation.measure': (measure, settings) => canonicalMeasure(measure, getPath(settings, 'reward.terms')),
+  'validation.measure': (measure, settings) =>
+    rewardForms().canonicalMeasure(measure, getPath(settings, 'reward.terms')),
 };
 
 export interface RecordedRequest {

@@ -5,7 +5,7 @@ import type { CheckpointFiles } from '../models/files.js';
 import type { ReleaseCheckpoint } from '../policies/policy.js';
 import type { Metrics } from '../run/metrics.js';
 import type { Spending } from '../run/spending.js';
-import type { ProgressColumn } from '../recipes/columns.js';
+import type { ProgressColumn } from '../run/progress.js';
 import { DivergenceWatch } from './divergence.js';
 import { followerRecorder, RunRecorder, type Recorder, type LoopRecords } from './recorder.js';
 import { WaitInterrupted } from '../group/rank_zero.js';

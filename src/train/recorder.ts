@@ -10,7 +10,7 @@ import { FILES_ONLY, type RunLog } from '../run/logs.js';
 import { NON_FINITE, readMetrics, type Metrics } from '../run/metrics.js';
 import { checkpointsOfForks } from '../run/pins.js';
 import { Progress } from '../run/progress.js';
-import type { ProgressColumn } from '../recipes/columns.js';
+import type { ProgressColumn } from '../run/progress.js';
 import type { BestCheckpoint, RunState } from '../run/state.js';
 import type { Tracker } from '../track/tracker.js';
 

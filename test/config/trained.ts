@@ -1,7 +1,7 @@
 /** Settings of one recipe, from the form that all have in common. */
 import type { LoadRequest, LoadedConfig } from '../../src/config/load.js';
 import type { ImageEditSettings } from '../../src/recipes/image_edit_tokens/settings.js';
-import { isTrainable } from '../../src/recipes/settings.js';
+import { isTrainable } from '../../src/config/recipes.js';
 import type { RunSettings, TrainedSettings } from '../../src/schema/run.js';
 import { loadEvaluated } from './evaluated.js';
 

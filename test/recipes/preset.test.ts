@@ -2,7 +2,7 @@
 import { describe, expect, it } from 'vitest';
 import { z } from 'zod';
 import { preset, startMissing, type Part } from '../../src/recipes/preset.js';
-import type { Rule } from '../../src/recipes/rules.js';
+import type { Rule } from '../../src/schema/rules.js';
 import type { TrainedSettings } from '../../src/schema/run.js';
 
 const says =

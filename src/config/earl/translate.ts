@@ -3,19 +3,17 @@
  * overlays, in the axes of an experiment and in `--set` take precedence.
  */
 import { existsSync } from 'node:fs';
-import type { Problem } from '../../recipes/rules.js';
-import { imageEditTokens } from '../../recipes/image_edit_tokens/settings.js';
-import { canonicalMode } from '../../rewards/score/settings.js';
+import type { Problem } from '../../schema/rules.js';
 import { getPath, hasPath, setPath } from '../../schema/paths.js';
 import { isObject } from '../../schema/walk.js';
 import { canonicalKeyOf, earlKeys, flatKeys, isFlatKey, SERVED_MEMORY, type FlatKey, type FlatName } from './keys.js';
 import { nearest } from '../../core/nearest.js';
+import { flatRecipe, rewardForms } from '../recipes.js';
 import { FlatWords, isWithin } from './words.js';
 import { applyChanges, type Change } from '../sets.js';
 
 /** Settings that EARL's program fixes in code rather than in a file. */
 const implied: Readonly<Record<string, unknown>> = {
-  task: imageEditTokens.name,
   'algorithm.type': 'grpo',
   'optimizer.gradient_checkpointing': true,
   'environment.model': { hub: 'BAAI/Emu3-VisionTokenizer' },
@@ -24,7 +22,7 @@ const implied: Readonly<Record<string, unknown>> = {
   'reward.max_reply_tokens.ground_score': 1300,
 };
 
-const imageEditSections = Object.keys(imageEditTokens.schema.shape);
+const sections = (): string[] => Object.keys(flatRecipe().schema.shape);
 
 /** What the translation knows besides the file's content. */
 export interface FlatSource {
@@ -70,7 +68,7 @@ class Translator {
     this.#canonicalChanges = source.changes.filter((change) => !isOwn(change));
     if (!source.overlaid) this.#refuseBothForms();
     this.#applyOwnChanges(source.changes.filter(isOwn));
-    const canonical = Object.entries(raw).filter(([key]) => !isFlatKey(key) && imageEditSections.includes(key));
+    const canonical = Object.entries(raw).filter(([key]) => !isFlatKey(key) && sections().includes(key));
     this.#value = structuredClone(Object.fromEntries(canonical));
   }
 
@@ -91,7 +89,8 @@ class Translator {
     const { run_name: name, assistant_prefill: prefill } = this.#all('run_name', 'assistant_prefill');
     this.#put('run_name', 'run_name', isNone(name) ? this.source.stem : name);
     this.#put('policy.assistant_prefill', 'assistant_prefill', prefill === null ? '' : prefill);
-    for (const [path, content] of Object.entries(implied)) this.#put(path, null, structuredClone(content));
+    for (const [path, content] of Object.entries({ task: flatRecipe().name, ...implied }))
+      this.#put(path, null, structuredClone(content));
     this.#problems.push(...applyChanges(this.#value, this.#canonicalChanges));
     this.#dataDir();
     this.#servedMemory();
@@ -155,7 +154,7 @@ class Translator {
   }
 
   #findUnknown(): void {
-    const known = [...new Set([...flatKeys, ...imageEditSections])];
+    const known = [...new Set([...flatKeys, ...sections()])];
     for (const key of Object.keys(this.raw)) {
       if (known.includes(key)) continue;
       const close = nearest(key, known);
@@ -241,7 +240,7 @@ class Translator {
     const computed = scores.filter((score) => this.#flag(flags[score]));
     const [givenMode, givenTerms] = [this.#given('reward.mode'), this.#given('reward.terms')];
     const isGiven = givenMode !== undefined || (Array.isArray(givenTerms) && givenTerms.length > 0);
-    const mode = canonicalMode(isGiven ? givenMode : this.#earl('reward_final_reward'));
+    const mode = rewardForms().canonicalMode(isGiven ? givenMode : this.#earl('reward_final_reward'));
     if (!isGiven) {
       this.#put('reward.mode', 'reward_final_reward', mode);
       for (const score of scoresOf[String(mode)] ?? []) {

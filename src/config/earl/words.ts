@@ -1,5 +1,5 @@
 /** Reports problems with a flat file in terms of the file's own keys. */
-import type { Problem } from '../../recipes/rules.js';
+import type { Problem } from '../../schema/rules.js';
 import type { Change } from '../sets.js';
 
 /** Maps canonical keys back to the flat keys that they were translated from. */

@@ -1,10 +1,7 @@
 /** Loads an experiment file: its cells and the runs that they start from, as frozen settings with names, hashes and parents. */
 import { resolve } from 'node:path';
 import { ConfigError, UsageError } from '../../core/errors.js';
-import { termName } from '../../rewards/score/choice.js';
-import { rewardScale } from '../../rewards/score/identity.js';
-import type { MeasureTerm } from '../../rewards/score/settings.js';
-import { rewardOf } from '../../recipes/settings.js';
+import { rewardForms, type Measure } from '../recipes.js';
 import { getPath } from '../../schema/paths.js';
 import { growable } from '../growth.js';
 import { displayPath, type Environment } from '../jsonnet.js';
@@ -44,7 +41,7 @@ export interface Experiment {
   /** The config file that it imports as its base; null if its text does not name one. */
   readonly baseFile: string | null;
   /** The terms that all cells are measured and compared by. */
-  readonly measure: readonly MeasureTerm[];
+  readonly measure: readonly Measure[];
   readonly options: ExperimentOptions;
   /** What the user should know before it runs. */
   readonly warnings: readonly string[];
@@ -112,8 +109,8 @@ export async function loadExperiment(request: ExperimentRequest): Promise<Experi
 const asList = (value: unknown): readonly unknown[] => (Array.isArray(value) ? value : [value]);
 
 /** The `validation.measure` that all cells share; empty if they differ. */
-function commonMeasure(cells: readonly Cell[]): readonly MeasureTerm[] {
-  const all = cells.map(({ config }) => rewardOf(config.settings)?.measure ?? []);
+function commonMeasure(cells: readonly Cell[]): readonly Measure[] {
+  const all = cells.map(({ config }) => rewardForms().settingsOf(config.settings)?.measure ?? []);
   return all.every((one) => JSON.stringify(one) === JSON.stringify(all[0])) ? (all[0] ?? []) : [];
 }
 
@@ -123,16 +120,15 @@ function commonMeasure(cells: readonly Cell[]): readonly MeasureTerm[] {
 function halvingOf(
   cells: readonly Cell[],
   description: Description | null,
-  measure: readonly MeasureTerm[],
+  measure: readonly Measure[],
   file: string,
 ): ExperimentOptions['stop_early'] {
   const halving = description?.stop_early ?? null;
   if (halving === null) return null;
   const metric =
-    halving.metric ?? (measure.length > 0 ? `validation/sampled/measure/${termName(measure[0])}/mean` : SAMPLED);
-  const scales = new Set(
-    cells.map(({ config }) => rewardScale((path) => getPath(config.settings, path))?.identity ?? null),
-  );
+    halving.metric ??
+    (measure.length > 0 ? `validation/sampled/measure/${rewardForms().metricOf(measure[0])}/mean` : SAMPLED);
+  const scales = new Set(cells.map(({ config }) => rewardForms().scaleOf((path) => getPath(config.settings, path))));
   if (/^(validation\/(\w+\/)?(sampled|greedy)|reward)\/mean$/.test(metric) && scales.size > 1) {
     throw new ConfigError(
       `stop_early would compare cells by ${metric}, and their rewards differ: each number is of its cell's own reward`,

@@ -4,10 +4,10 @@ import { dirname, resolve } from 'node:path';
 import { ConfigError } from '../../core/errors.js';
 import { displayPath, evaluateSnippet, fileStem, type Environment } from '../jsonnet.js';
 import { problemsOf } from '../problems.js';
-import { canonicalMeasure } from '../../rewards/score/settings.js';
+import { rewardForms } from '../recipes.js';
 import { isObject } from '../../schema/walk.js';
 import { checkNamePart, designCells, matches, type AxisValues, type NamedCell } from './design.js';
-import { description as descriptionSchema, type Description } from './schema.js';
+import { descriptionSchema, type Description } from './schema.js';
 import { cellsSnippet, descriptionSnippet, type CellOrder } from './snippet.js';
 
 /** The cells of a matrix, and what they evaluate to. */
@@ -28,7 +28,7 @@ export async function evaluateMatrix(
   given: readonly string[],
   environment: Environment,
 ): Promise<Matrix> {
-  const keys = Object.keys(descriptionSchema.shape);
+  const keys = Object.keys(descriptionSchema().shape);
   const described = await evaluateSnippet({
     file,
     roots: [file, ...given],
@@ -115,12 +115,13 @@ function withAxes(described: unknown): unknown {
 function readDescription(description: unknown, file: string): Description {
   const described =
     isObject(description) && 'measure' in description
-      ? { ...description, measure: canonicalMeasure(description['measure']) }
+      ? { ...description, measure: rewardForms().canonicalMeasure(description['measure']) }
       : description;
-  const parsed = descriptionSchema.safeParse(described);
+  const schema = descriptionSchema();
+  const parsed = schema.safeParse(described);
   // Each cell fills in the fields of the measure: those that it leaves out may come from the cell's reward.
   if (parsed.success) return { ...parsed.data, measure: (isObject(described) && described['measure']) || [] };
-  const problems = problemsOf(parsed.error, descriptionSchema, described);
+  const problems = problemsOf(parsed.error, schema, described);
   throw new ConfigError(
     problems.map(({ key, message }) => (key === '' ? message : `${key}: ${message}`)).join('\n  '),
     {

@@ -1,8 +1,8 @@
 /** Turns evaluated cells into frozen settings with their hashes. Cells share most sections, so each is parsed once. */
 import type { z } from 'zod';
 import { hashOfSections, resultText, sectionLeaves } from '../hash.js';
-import type { Problem } from '../../recipes/rules.js';
-import { recipeNamed, recipeOf } from '../../recipes/settings.js';
+import type { Problem } from '../../schema/rules.js';
+import { recipeNamed, recipeOf } from '../recipes.js';
 import type { RunSettings } from '../../schema/run.js';
 import type { Leaf } from '../../schema/walk.js';
 import { deepFreeze } from '../load.js';

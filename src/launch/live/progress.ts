@@ -1,7 +1,8 @@
 /** What the view follows: the runs of a sweep, or a run after those that it starts from. */
 import type { LoadedConfig } from '../../config/load.js';
-import type { ProgressColumn } from '../../recipes/columns.js';
-import { isTrainable, recipeOf } from '../../recipes/settings.js';
+import type { ProgressColumn } from '../../run/progress.js';
+import { isTrainable } from '../../config/recipes.js';
+import { recipeOf } from '../../recipes/settings.js';
 import { RunPaths } from '../../run/paths.js';
 import { rewardScale } from '../../rewards/score/identity.js';
 import { readState } from '../../run/state.js';

@@ -4,7 +4,8 @@ import { RunError } from '../../core/errors.js';
 import { requireWritable } from '../../core/files.js';
 import { checkpointBytes } from '../../recipes/memory.js';
 import type { ShapeOf } from '../../recipes/recipe.js';
-import { isTrainable, recipeOf } from '../../recipes/settings.js';
+import { isTrainable } from '../../config/recipes.js';
+import { recipeOf } from '../../recipes/settings.js';
 import type { RunSettings, TrainedSettings } from '../../schema/run.js';
 import { gibibytes } from './devices.js';
 

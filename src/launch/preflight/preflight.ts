@@ -5,7 +5,8 @@
 import { loadingOnce, type LoadedConfig, type loadReferenced } from '../../config/load.js';
 import { ConfigError, DataError, EditrlError } from '../../core/errors.js';
 import { checkChanges } from '../../run/claim.js';
-import { isTrainable, recipeOf } from '../../recipes/settings.js';
+import { isTrainable } from '../../config/recipes.js';
+import { recipeOf } from '../../recipes/settings.js';
 import { changedFrom } from '../../run/claim_request.js';
 import { RunPaths } from '../../run/paths.js';
 import { readRecord } from '../../run/record.js';

@@ -5,7 +5,8 @@
 import type { LoadedConfig } from '../../config/load.js';
 import { ConfigError, DataError, EndpointError, type EditrlError } from '../../core/errors.js';
 import { openRecipeOf } from '../../recipes/open.js';
-import { isTrainable, rewardOf } from '../../recipes/settings.js';
+import { isTrainable } from '../../config/recipes.js';
+import { rewardOf } from '../../recipes/settings.js';
 import type { JudgeAddress } from '../../rewards/judge/endpoints.js';
 import type { RewardSettings } from '../../rewards/schema/reward.js';
 import { decidingTerms, recordedTerms, SHOWN_ALL, showsOne, type ChosenTerm } from '../../rewards/score/choice.js';

@@ -15,6 +15,7 @@ import type { ReadSettings } from '../../schema/mark.js';
 import { getPath } from '../../schema/paths.js';
 import { detectDevices, DeviceSlots, type Devices } from '../machine/devices.js';
 import { machineMemory } from '../machine/memory.js';
+import { readMeasure } from '../../rewards/score/identity.js';
 import { lockExperiment } from './lock.js';
 import { measureFinished } from './measure.js';
 import { matcherOf, planJobs, requireChosen, type PlannedJob, type SizedJob, type SweepRun } from './plan.js';
@@ -260,7 +261,7 @@ function collectResults(experiment: Experiment, schedule: Schedule): Results {
     settings: settingsOf(cell),
     prompts: promptsOf(RunPaths.of(cell.config.settings)),
   }));
-  return tabulate(experiment.name, runs, experiment.baseline, experiment.measure);
+  return tabulate(experiment.name, runs, experiment.baseline, readMeasure(experiment.measure));
 }
 
 function phaseOf(found: RunFolderState): Phase {

@@ -1,7 +1,8 @@
 /** Scores the records of finished cells by the experiment's measures that their evaluations lack. */
 import type { Experiment } from '../../config/experiment/load.js';
 import { EditrlError, must } from '../../core/errors.js';
-import { isTrainable, rewardOf } from '../../recipes/settings.js';
+import { isTrainable, rewardForms } from '../../config/recipes.js';
+import { rewardOf } from '../../recipes/settings.js';
 import { termName } from '../../rewards/score/choice.js';
 import { whereMeasured } from '../../run/report/measures.js';
 import { RunPaths } from '../../run/paths.js';
@@ -28,7 +29,7 @@ export async function measureFinished(
       } catch (error) {
         if (!(error instanceof EditrlError)) throw error;
         say(
-          `${cell.run_name}: its records could not be scored by ${measure.map(termName).join(', ')}: ${error.toText()}`,
+          `${cell.run_name}: its records could not be scored by ${measure.map(rewardForms().metricOf).join(', ')}: ${error.toText()}`,
         );
       }
     }

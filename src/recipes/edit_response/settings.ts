@@ -17,7 +17,7 @@ import { FLOAT, flowDrawn } from '../memory.js';
 import { datasets, preset } from '../preset.js';
 import type { DataSizes, ShapeOf } from '../recipe.js';
 import { rewardRules } from '../reward_rules.js';
-import { problem, problemUnless, type PartialSettings, type Problem } from '../rules.js';
+import { problem, problemUnless, type PartialSettings, type Problem } from '../../schema/rules.js';
 import { sharedRules, tokenGroupRules, wholeBatches, isSupervised } from '../training_rules.js';
 import { ownWords, picturedColumns, seeingWordsPart, turnsNeedChat } from '../words_policy.js';
 

@@ -3,8 +3,8 @@ import { z } from 'zod';
 import { externalLaunch } from '../../schema/launch.js';
 import { result } from '../../schema/mark.js';
 import { runFields, taskField } from '../../schema/run.js';
-import type { ForeignRecipe } from '../recipe.js';
-import { problemUnless } from '../rules.js';
+import type { ForeignRecipe } from '../../config/recipes.js';
+import { problemUnless } from '../../schema/rules.js';
 
 const schema = z.strictObject({
   ...runFields,

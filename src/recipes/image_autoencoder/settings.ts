@@ -7,7 +7,7 @@ import { autoencoderInit, engine } from '../../schema/model.js';
 import { taskField, trainedFields } from '../../schema/run.js';
 import { trainingBytes } from '../memory.js';
 import { datasets, preset } from '../preset.js';
-import { whenSet, problem, problemUnless, type Rule } from '../rules.js';
+import { whenSet, problem, problemUnless, type Rule } from '../../schema/rules.js';
 import { sharedRules, wholeBatches } from '../training_rules.js';
 
 const schema = z.strictObject({

@@ -14,7 +14,7 @@ import { datasets, preset, startMissing } from '../preset.js';
 import { frozenBytes } from '../memory.js';
 import { folderOf } from '../recipe.js';
 import { noLabelledWords, rewardRules } from '../reward_rules.js';
-import { problemUnless, type PartialSettings, type Problem } from '../rules.js';
+import { problemUnless, type PartialSettings, type Problem } from '../../schema/rules.js';
 import { servedTrainerRules } from '../served_trainer.js';
 import { decoderPart } from '../token_policy.js';
 import { tokenGroupRules, sharedRules, wholeBatches, isSupervised } from '../training_rules.js';

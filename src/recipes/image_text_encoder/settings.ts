@@ -7,7 +7,7 @@ import { clipInit, engine } from '../../schema/model.js';
 import { taskField, trainedFields } from '../../schema/run.js';
 import { FLOAT, trainingBytes } from '../memory.js';
 import { captionedPictures, preset } from '../preset.js';
-import { requireMultiple, type Rule } from '../rules.js';
+import { requireMultiple, type Rule } from '../../schema/rules.js';
 import { sharedRules, wholeBatches } from '../training_rules.js';
 
 const schema = z.strictObject({

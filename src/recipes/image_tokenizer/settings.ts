@@ -7,7 +7,7 @@ import { engine, imageTokenizerInit } from '../../schema/model.js';
 import { taskField, trainedFields } from '../../schema/run.js';
 import { trainingBytes } from '../memory.js';
 import { datasets, preset } from '../preset.js';
-import { whenSet, problemUnless, type Rule } from '../rules.js';
+import { whenSet, problemUnless, type Rule } from '../../schema/rules.js';
 import { sharedRules, wholeBatches } from '../training_rules.js';
 
 const schema = z.strictObject({

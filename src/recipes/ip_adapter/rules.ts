@@ -9,7 +9,7 @@ import {
   type PartialSettings,
   type Problem,
   type Rule,
-} from '../rules.js';
+} from '../../schema/rules.js';
 import type { IpAdapterSettings } from './schema.js';
 
 type Settings = PartialSettings<IpAdapterSettings>;

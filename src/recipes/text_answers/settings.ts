@@ -10,7 +10,7 @@ import { textPolicyWith, textPrompt } from '../../schema/token_policy.js';
 import { rollout, validation } from '../../schema/training.js';
 import { datasets, preset, type Part } from '../preset.js';
 import { noImages, rewardRules, thoughtsOnce } from '../reward_rules.js';
-import { problem, type PartialSettings, type Problem } from '../rules.js';
+import { problem, type PartialSettings, type Problem } from '../../schema/rules.js';
 import { tokenGroupRules, sharedRules, wholeBatches, isSupervised } from '../training_rules.js';
 import { ownWords, textPart, turnsNeedChat } from '../words_policy.js';
 

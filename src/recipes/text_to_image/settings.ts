@@ -10,7 +10,7 @@ import { flowValidation } from '../../schema/training.js';
 import { ASSUMED_REDUCTION, flowMatchingLearner, flowPartNeeds, freshFlowShape } from '../flow_model.js';
 import { captionedPictures, preset } from '../preset.js';
 import type { FlowModelShape } from '../recipe.js';
-import { whenSet, problemUnless, type PartialSettings, type Problem } from '../rules.js';
+import { whenSet, problemUnless, type PartialSettings, type Problem } from '../../schema/rules.js';
 import { sharedRules, wholeBatches } from '../training_rules.js';
 
 const side = (what: string) =>

@@ -10,7 +10,7 @@ import { seeingPolicy, seeingPrompt } from '../../schema/token_policy.js';
 import { rollout, validation } from '../../schema/training.js';
 import { preset } from '../preset.js';
 import { noImages, rewardRules } from '../reward_rules.js';
-import { problemUnless, type PartialSettings, type Problem } from '../rules.js';
+import { problemUnless, type PartialSettings, type Problem } from '../../schema/rules.js';
 import { servedTrainerRules } from '../served_trainer.js';
 import { sharedRules, tokenGroupRules, wholeBatches, isSupervised } from '../training_rules.js';
 import { ownWords, seeingWordsPart, turnsNeedChat } from '../words_policy.js';

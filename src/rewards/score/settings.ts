@@ -37,9 +37,6 @@ export type MeasureTerm = {
   [Name in TermName]: Omit<Extract<TermSettings, { name: Name }>, 'weight'>;
 }[TermName];
 
-/** The keys of settings at which terms stand with their own fields. */
-export const TERM_LISTS = ['reward.terms', 'validation.measure'] as const;
-
 function measureSchema(kind: TermKind): z.ZodObject {
   return termSchema(kind).omit({ weight: true });
 }

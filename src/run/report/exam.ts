@@ -4,9 +4,10 @@ import { join } from 'node:path';
 import { showEstimate } from '../../core/estimate.js';
 import { printable, RunError } from '../../core/errors.js';
 import { wrap } from '../../core/table.js';
-import { rewardOf } from '../../recipes/settings.js';
+import { rewardForms } from '../../config/recipes.js';
 import type { ExamCosts } from '../../rewards/exam/costs.js';
 import type { CaseEstimate } from '../../rewards/exam/findings.js';
+import type { RewardSettings } from '../../rewards/schema/reward.js';
 import type { Verdict } from '../../rewards/exam/verdict.js';
 import { EXAMS, examsOf, type FoundExam } from '../exams.js';
 import type { RunPaths } from '../paths.js';
@@ -39,7 +40,7 @@ export function summaryOf({ folder, record }: FoundExam): ExamSummary {
 export function examOf({ baseExpDir }: RunPaths, recorded: RunRecord['settings']): ExamSummary | null {
   if (!existsSync(join(baseExpDir, EXAMS))) return null;
   try {
-    const reward = rewardOf(recordedSettings(recorded));
+    const reward = rewardForms().settingsOf(recordedSettings(recorded)) as RewardSettings | null;
     const found = reward === null ? undefined : examsOf(baseExpDir, reward).at(-1);
     return found === undefined ? null : summaryOf(found);
   } catch (error) {

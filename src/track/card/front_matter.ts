@@ -2,7 +2,7 @@
 import { stringify } from 'yaml';
 import { isAbsolute, basename, relative } from 'node:path';
 import type { Estimate } from '../../core/estimate.js';
-import { recipeNamed } from '../../recipes/settings.js';
+import { recipeNamed } from '../../config/recipes.js';
 import { showScale } from '../../run/report/numbers.js';
 import type { BeforeAfter } from '../../run/report/read.js';
 import type { RunRecord } from '../../run/record.js';

@@ -1,5 +1,5 @@
 /** The part of a model card that says how to load the model. */
-import { recipeNamed } from '../../recipes/settings.js';
+import { recipeNamed } from '../../config/recipes.js';
 import type { CardContent } from './content.js';
 import { loaderOf } from './library.js';
 

@@ -4,6 +4,7 @@ import { existsSync, readdirSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { z } from 'zod';
+import { recipesModule } from '../../config/recipes.js';
 import { sleep, systemClock, type Clock } from '../../core/clock.js';
 import { EndpointError, RunError } from '../../core/errors.js';
 import { diskError, writeFileAtomic } from '../../core/files.js';
@@ -231,7 +232,7 @@ function readPublishLog(paths: RunPaths): PublishLog | null {
 /** Runs outside the terminal's process group: Ctrl-C asks the run to end, and its checkpoints are still wanted. */
 function publishInChildProcess(request: SentRequest, giveUp: AbortSignal): Promise<PublishReply> {
   const program = fileURLToPath(new URL('./publish_main.js', import.meta.url));
-  const child = spawn(process.execPath, [program, JSON.stringify(request)], {
+  const child = spawn(process.execPath, ['--import', recipesModule(), program, JSON.stringify(request)], {
     stdio: ['ignore', 'pipe', 'pipe'],
     detached: true,
   });

@@ -1,12 +1,12 @@
 import { expect, it } from 'vitest';
 import { designCells } from '../../../src/config/experiment/design.js';
-import { description } from '../../../src/config/experiment/schema.js';
+import { descriptionSchema } from '../../../src/config/experiment/schema.js';
 
 const axes = (...names: readonly string[]) =>
   Object.fromEntries(names.map((name) => [name, { '1': ['seed'], '2': ['seed'] }]));
 
 function cellsOf(fields: Readonly<Record<string, unknown>>): string[] {
-  return designCells('e', description.parse({ base: true, ...fields })).map(({ axes: cell }) =>
+  return designCells('e', descriptionSchema().parse({ base: true, ...fields })).map(({ axes: cell }) =>
     Object.values(cell).join(''),
   );
 }

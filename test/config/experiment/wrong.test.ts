@@ -1,7 +1,7 @@
 import { existsSync, readFileSync } from 'node:fs';
 import { dirname, resolve } from 'node:path';
 import { describe, expect, it } from 'vitest';
-import { description, experimentSchema } from '../../../src/config/experiment/schema.js';
+import { descriptionSchema, experimentSchema } from '../../../src/config/experiment/schema.js';
 import { ConfigError } from '../../../src/core/errors.js';
 import { experimentLoader } from './loader.js';
 
@@ -158,7 +158,7 @@ describe('docs/experiments.md', () => {
 
   it('names every key, as the schema does', () => {
     const schema = experimentSchema() as { properties: Record<string, { description: string }> };
-    expect(Object.keys(schema.properties)).toEqual(Object.keys(description.shape));
+    expect(Object.keys(schema.properties)).toEqual(Object.keys(descriptionSchema().shape));
     for (const [key, { description: words }] of Object.entries(schema.properties)) {
       expect(words, key).toMatch(/\.$/);
       expect(page).toContain(`\`${key}\``);

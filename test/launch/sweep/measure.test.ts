@@ -7,7 +7,7 @@ import { loadExperiment, type Experiment } from '../../../src/config/experiment/
 import { prepareSweep, sweep } from '../../../src/launch/sweep/experiment.js';
 import { measureFinished } from '../../../src/launch/sweep/measure.js';
 import { RunPaths } from '../../../src/run/paths.js';
-import { measureScale } from '../../../src/rewards/score/identity.js';
+import { measureScale, readMeasure } from '../../../src/rewards/score/identity.js';
 import { writeState } from '../../../src/run/state.js';
 import { getPath } from '../../../src/schema/paths.js';
 import { FakeRunner, FakeView } from './fakes.js';
@@ -104,7 +104,7 @@ it('scores the records again of a cell that has a later evaluation than those th
   const experiment = await measuredBy('iou');
   finish(experiment, [0, 40, 80], []);
   const [{ config }] = experiment.cells;
-  const [measure] = experiment.measure;
+  const [measure] = readMeasure(experiment.measure);
   const { rescoredDir } = RunPaths.of(config.settings);
   mkdirSync(rescoredDir);
   const { label: name, identity } = measureScale(measure, (path) => getPath(config.settings, path));

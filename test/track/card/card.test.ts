@@ -2,7 +2,8 @@ import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, it, vi } from 'vitest';
 import { parse } from 'yaml';
-import { recipeNames, recipeNamed } from '../../../src/recipes/settings.js';
+import { recipeNamed } from '../../../src/config/recipes.js';
+import { recipes } from '../../../src/recipes/settings.js';
 import { writeRecord } from '../../../src/run/record.js';
 import { loaderOf } from '../../../src/track/card/library.js';
 import { writeCard } from '../../../src/track/card/write.js';
@@ -104,14 +105,17 @@ describe('the head of a card', () => {
     expect(written(new FakeRun(folder())).head).not.toHaveProperty('model-index');
   });
 
-  it.each(recipeNames.filter((name) => name !== 'external'))('of %s names what the model does, or nothing', (task) => {
-    const recipe = recipeNamed(task);
-    const { head, body } = written(new FakeRun(folder(), 'run', { task }));
-    expect(head['pipeline_tag'] ?? null).toBe(recipe?.trainer === 'this program' ? recipe.pipeline : 'unknown');
-    expect(body).toMatch(
-      /^In editrl, a config of the recipe `\w+` names it at `[\w.[\]]+`: the path of this folder\.$/m,
-    );
-  });
+  it.each(Object.keys(recipes).filter((name) => name !== 'external'))(
+    'of %s names what the model does, or nothing',
+    (task) => {
+      const recipe = recipeNamed(task);
+      const { head, body } = written(new FakeRun(folder(), 'run', { task }));
+      expect(head['pipeline_tag'] ?? null).toBe(recipe?.trainer === 'this program' ? recipe.pipeline : 'unknown');
+      expect(body).toMatch(
+        /^In editrl, a config of the recipe `\w+` names it at `[\w.[\]]+`: the path of this folder\.$/m,
+      );
+    },
+  );
 });
 
 describe('the licence on a card', () => {

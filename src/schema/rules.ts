@@ -1,5 +1,5 @@
 /** Combinations of settings that cannot work, although each value is valid by itself. */
-import { isObject } from '../schema/walk.js';
+import { isObject } from './walk.js';
 
 /** What is wrong with a config, in one line. */
 export interface Problem {
