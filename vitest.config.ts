@@ -1,4 +1,3 @@
-import { resolve } from 'node:path';
 import { defineConfig } from 'vitest/config';
 import { scratch } from './test/support/scratch.js';
 
@@ -12,20 +11,11 @@ export const inScratch = {
   env: { TMPDIR: scratch },
 };
 
-export const sources = {
-  alias: [
-    {
-      find: /^\.\/(interpreter|render|try)_program\.js$/,
-      replacement: resolve(import.meta.dirname, 'test/support/$1_program.ts'),
-    },
-  ],
-};
 /** Of the fast tests many wait for a clock: more of them than processors, where nothing else runs beside. */
 const maxWorkers = Number(process.env['EDITRL_TEST_WORKERS'] ?? 2);
 export const limits = { testTimeout: 60_000, hookTimeout: 120_000, pool: 'forks', maxWorkers } as const;
 
 export default defineConfig({
-  resolve: sources,
   test: {
     ...limits,
     projects: [

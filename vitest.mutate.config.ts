@@ -3,9 +3,8 @@
  * is loaded is noticed only in a module that is loaded with it. Stryker's own `testFiles` puts mistakes in after the modules were loaded.
  */
 import { defineConfig } from 'vitest/config';
-import { inScratch, limits, sources } from './vitest.config.js';
+import { inScratch, limits } from './vitest.config.js';
 
 export default defineConfig({
-  resolve: sources,
   test: { ...limits, ...inScratch, include: JSON.parse(process.env['MUTATE_TESTS'] ?? '[]') as string[] },
 });

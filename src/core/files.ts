@@ -120,3 +120,8 @@ export function projectRoot(): string {
     }
   }
 }
+
+/** A program of its own that processes are started with, as the build compiles it: `config/interpreter_main` of src/. */
+export function programPath(name: string): string {
+  return join(projectRoot(), 'dist', 'src', `${name}.js`);
+}

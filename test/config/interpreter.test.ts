@@ -6,8 +6,8 @@ import { describe, expect, it, vi } from 'vitest';
 import { evaluateJsonnet, LimitError, JsonnetError, type Evaluate } from '../../src/config/interpreter.js';
 import { evaluateSnippet } from '../../src/config/jsonnet.js';
 import { evaluate } from '../../src/config/load.js';
+import { programPath } from '../../src/core/files.js';
 import { testFolder } from '../support/folder.js';
-import { interpreterProgram } from '../support/interpreter_program.js';
 
 const folder = testFolder('interpreter');
 const small = { EDITRL_JSONNET_MEMORY_MB: '250', EDITRL_JSONNET_SECONDS: '1' };
@@ -125,7 +125,7 @@ describe('the process that evaluates', () => {
     const order: Evaluate = { snippet: endless, name: 'it', variables: {}, bytes: 1e9 };
     const starter = `
       const { fork } = require('node:child_process');
-      const child = fork(${JSON.stringify(interpreterProgram)}, { detached: true });
+      const child = fork(${JSON.stringify(programPath('config/interpreter_main'))}, { detached: true });
       child.send({ ...${JSON.stringify(order)}, snippet: '1' });
       child.once('message', () => child.send(${JSON.stringify(order)}, () => console.log(child.pid)));
     `;

@@ -1,9 +1,9 @@
 /**
- * Programs that run in processes of their own, in tests, which run from the sources: a set-up compiles them to where the build puts them, and
- * the modules `*_program.ts` of this folder replace those of the sources, which name them.
+ * Programs that run in processes of their own, in tests, which run from the sources: a set-up compiles them to where the build puts them.
  */
 import { mkdirSync, readFileSync, renameSync, writeFileSync } from 'node:fs';
 import { dirname, resolve } from 'node:path';
+import { programPath } from '../../src/core/files.js';
 
 const ROOT = resolve(import.meta.dirname, '../..');
 
@@ -19,11 +19,6 @@ const sources = [
   'models/chat/syntax',
 ];
 
-/** Where the build puts a source. */
-export function built(source: string): string {
-  return resolve(ROOT, `dist/src/${source}.js`);
-}
-
 export default async function setUp(): Promise<void> {
   const { ModuleKind, ScriptTarget, transpileModule } = (await import('typescript')).default;
   for (const source of sources) {
@@ -31,7 +26,7 @@ export default async function setUp(): Promise<void> {
     const { outputText } = transpileModule(text, {
       compilerOptions: { target: ScriptTarget.ES2022, module: ModuleKind.ESNext },
     });
-    const program = built(source);
+    const program = programPath(source);
     mkdirSync(dirname(program), { recursive: true });
     // Another test command may be starting it just now.
     const part = `${program}.${process.pid}`;

@@ -4,13 +4,13 @@ import { pathToFileURL } from 'node:url';
 import { deserialize, serialize } from 'node:v8';
 import { systemClock } from '../../../core/clock.js';
 import { EngineError } from '../../../core/errors.js';
+import { programPath } from '../../../core/files.js';
 import type { JudgeItem } from '../../score/types.js';
 import { unreadable } from './digest.js';
 import type { Shape } from './exported.js';
 import { moduleError, requireNoProblem, requireShape, wrongResult } from './exports.js';
 import type { ModuleFile, ModuleSettings } from './exports.js';
 import type { ModuleObject } from './types.js';
-import { tryProgram } from './try_program.js';
 
 /** The result of calling a module's `score`: what it returned, or what it threw, in words. */
 export type CallResult = { readonly value: unknown } | { readonly threw: string };
@@ -32,6 +32,7 @@ export type FromTrial =
   | { readonly kind: 'failed'; readonly error: string }
   | { readonly kind: 'scored'; readonly id: number; readonly given: CallResult };
 
+const program = programPath('rewards/terms/module/try_main');
 /** Seconds for the process itself to start, on a busy machine. */
 const START_UP_S = 5;
 
@@ -47,7 +48,7 @@ interface End {
 export function checkModule(source: ModuleFile): void {
   const { module: file, timeout_s } = source;
   requireReadable(file);
-  const child = spawnSync(process.execPath, [tryProgram], {
+  const child = spawnSync(process.execPath, [program], {
     input: serialize({ ...requestOf(source), items: null, concurrency: 1 } satisfies ToTrial),
     stdio: ['pipe', 'ignore', 'pipe', 'pipe'],
     timeout: (START_UP_S + timeout_s) * 1000,
@@ -98,7 +99,7 @@ function conversation(
   { timeout_s, start_s }: ModuleSettings,
   request: ToTrial,
 ): Promise<{ readonly said: readonly FromTrial[]; readonly end: End }> {
-  const child = spawn(process.execPath, [tryProgram], { stdio: ['pipe', 'ignore', 'pipe', 'pipe'] });
+  const child = spawn(process.execPath, [program], { stdio: ['pipe', 'ignore', 'pipe', 'pipe'] });
   let [heard, stderr, isLate] = ['', '', false];
   let stop = (): void => undefined;
   const wait = (seconds: number): void => {

@@ -1,3 +1,0 @@
-import { built } from './programs.js';
-
-export const interpreterProgram = built('config/interpreter_main');
