@@ -11,7 +11,7 @@ local data_dir = std.extVar('APP__DATA_DIR');
   algorithm: { type: 'grpo', kl_coeff: 0 },
   optimizer: { learning_rate: 1e-5, per_device_batch_size: 1, gradient_checkpointing: true },
   // 8 devices with 1 answer each, accumulated twice.
-  rollout: { episodes_per_iteration: 16, generations_per_sample: 8, max_response_tokens: 256 },
+  rollout: { episodes_per_iteration: 16, generations_per_sample: 8, max_response_tokens: 256, packed_weights: 'all' },
   policy: {
     model: { hub: 'Qwen/Qwen2.5-VL-7B-Instruct' },
     lora: { rank: 16, alpha: 32 },

@@ -18,7 +18,7 @@ local edits(split) = [{ path: data_dir + '/tiny/pictured/' + split + '.jsonl' }]
   then { learning_rate: 2e-3, per_device_batch_size: 32 }
   else { learning_rate: 1e-4, per_device_batch_size: 64 },
   algorithm+: if supervised then {} else { kl_coeff: 1e-3 },
-  rollout+: { episodes_per_iteration: 256, generations_per_sample: 8, max_response_tokens: 12, threads: 1 },
+  rollout+: { episodes_per_iteration: 256, generations_per_sample: 8, max_response_tokens: 12, threads: 1, packed_weights: 'none' },
   policy+: {
     model: if supervised then null else { run: 'edit_start', config: 'edit_start.jsonnet' },
     init: if supervised then {

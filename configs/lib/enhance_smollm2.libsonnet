@@ -9,7 +9,7 @@ local data_dir = std.extVar('APP__DATA_DIR');
   then { learning_rate: 1e-3, per_device_batch_size: 16 }
   else { learning_rate: 5e-4, per_device_batch_size: 16 },
   // Few at once: a run gives a sign of life after each, however busy the machine is.
-  rollout: { episodes_per_iteration: 64, generations_per_sample: 8, max_response_tokens: 24, temperature: 1, chunk_groups: 2 },
+  rollout: { episodes_per_iteration: 64, generations_per_sample: 8, max_response_tokens: 24, temperature: 1, chunk_groups: 2, packed_weights: 'all' },
   policy: {
     model: if supervised
     then data_dir + '/smollm2'

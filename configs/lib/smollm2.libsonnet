@@ -5,6 +5,8 @@
     lora: { rank: 16, alpha: 32, targets: 'all-linear' },
     engine+: { provider: 'cpu' },
   },
+  // The frozen weights are packed once.
+  rollout+: { packed_weights: 'all' },
   prompt+: {
     system: 'Rewrite the sentence in plain words.',
     examples: [

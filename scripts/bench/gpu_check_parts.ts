@@ -9,7 +9,6 @@ import { Graph } from '../../src/graph/ir.js';
 import { soloPeers } from '../../src/group/peers.js';
 import { initDecoder, type DecoderConfig } from '../../src/nets/decoder/config.js';
 import { adapt } from '../../src/policies/tokens/adapter.js';
-import { promptColumns, roundUp } from '../../src/policies/tokens/batch.js';
 import { Learner, type TokenLesson } from '../../src/policies/tokens/learner.js';
 import { frozenWeights, trainedWeights, type PolicyModel } from '../../src/policies/tokens/model.js';
 import { Sampler } from '../../src/policies/tokens/rollout.js';
@@ -273,22 +272,11 @@ async function measureLearning(
     separateVocabularies: false,
     microBatch: lessons.length * answersPerPrompt,
     gradientCheckpointing: false,
-    // All lengths are equal, and the sizes of the graph are those below.
-    padding: 'computed',
     session,
     peers: soloPeers,
   });
   try {
-    const outputs = learner.lossGraph(
-      new Graph('gradient'),
-      {
-        prompts: lessons.length,
-        answersPerPrompt,
-        promptColumns: promptColumns(lessons.map(({ prompt }) => prompt.tokens)),
-        answerColumns: roundUp(lessons[0].answers[0].ids.length),
-      },
-      LOSS,
-    );
+    const outputs = learner.lossGraph(new Graph('gradient'), learner.shapeOf(lessons), LOSS);
     const statistics = await timed(rounds, () => learner.statistics(lessons, model.weights));
     const gradient = await timed(rounds, async () => {
       await learner.learn(lessons, LOSS);

@@ -27,7 +27,7 @@ interface Sampled {
   readonly model: string;
   /** Whether adapters train, or all weights. */
   readonly adapted: boolean;
-  readonly packed: 'frozen' | 'all' | 'none';
+  readonly packed: 'all' | 'none';
   /** Default: 'float32'. */
   readonly held?: HeldDtype;
   readonly prompts: number;
@@ -47,7 +47,7 @@ export async function raceSampling({ model, python, rounds, threads, tokens }: B
     answer_tokens: tokens,
     threads,
   });
-  const ours = ourTurns('editrl, LoRA', { model, adapted: true, packed: 'frozen', prompts, threads, tokens });
+  const ours = ourTurns('editrl, LoRA', { model, adapted: true, packed: 'all', prompts, threads, tokens });
   const theirs = (['plain', 'lora'] as const).flatMap((kind) => {
     const missing = missingInPython(
       python,
@@ -79,7 +79,7 @@ export async function racePacking({ model, rounds, threads, tokens }: BesidePyth
   for (const { adapted, prompts, length } of works) {
     const of = { model, adapted, prompts, threads, tokens: length };
     const takers = [
-      ourTurns("packed: 'frozen'", { ...of, packed: 'frozen' }),
+      ourTurns("packed: 'none'", { ...of, packed: 'none' }),
       ourTurns("packed: 'all'", { ...of, packed: 'all' }),
     ] as const;
     console.log(
@@ -97,7 +97,7 @@ export async function racePacking({ model, rounds, threads, tokens }: BesidePyth
 export async function raceHeld({ model, rounds, threads, tokens }: BesidePython): Promise<void> {
   const of = { model, adapted: true, prompts: 2, threads, tokens };
   const sampling = [
-    ourTurns("packed: 'frozen'", { ...of, packed: 'frozen' }),
+    ourTurns("packed: 'all'", { ...of, packed: 'all' }),
     ourTurns("packed: 'none'", { ...of, packed: 'none' }),
     ourTurns('held in float16', { ...of, packed: 'none', held: 'float16' }),
   ] as const;

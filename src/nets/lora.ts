@@ -5,7 +5,7 @@
 import { ConfigError } from '../core/errors.js';
 import { RandomStream } from '../core/random.js';
 import type { FloatTensor } from '../core/safetensors.js';
-import { add, gemm } from '../graph/build.js';
+import { gemm } from '../graph/build.js';
 import type { Shape, Value } from '../graph/ir.js';
 import type { Product } from './product.js';
 
@@ -32,8 +32,6 @@ export interface Adapter {
   readonly scale: number;
   /** The layers that it adapts. */
   readonly layers: ReadonlySet<string>;
-  /** Whether its change is added to the weights, W + s B A, rather than to what they make of rows: for weights that do not change between runs. */
-  readonly merged?: boolean;
 }
 
 const WEIGHT = '.weight';
@@ -171,6 +169,5 @@ export function productsOf(x: Value, weight: Value, layer: string, adapter: Adap
   const [outputs, inputs] = weight.shape;
   const a = graph.parameter(`${layer}.lora_A${WEIGHT}`, [adapter.rank, inputs]);
   const table = graph.parameter(`${layer}.lora_B${WEIGHT}`, [outputs, adapter.rank]);
-  if (adapter.merged === true) return [{ ...own, table: add(weight, gemm(table, a, { alpha: adapter.scale })) }];
   return [own, { rows: gemm(x, a, { transB: true }), table, scale: adapter.scale }];
 }

@@ -16,14 +16,12 @@ export const PACKED = 1.2;
 /** Bytes of a number held in half precision. */
 export const HALF = 2;
 /**
- * How frozen weights are held: in float32 and once more packed for sampling, or packed with an adapter in them, of which there are two further
- * copies while they are packed; in float32 alone, or in float16.
+ * How frozen weights are held: in float32 and once more packed for sampling, in float32 alone, or in float16.
  */
-export type FrozenForm = 'packed' | 'merged' | 'once' | 'half';
+export type FrozenForm = 'packed' | 'once' | 'half';
 /** What that takes, relative to float32. */
 const COPIES_FROZEN: Readonly<Record<FrozenForm, number>> = {
   packed: 1 + PACKED,
-  merged: 3 + PACKED,
   once: 1,
   half: HALF / FLOAT,
 };

@@ -100,8 +100,7 @@ function heldOf(settings: TokenRecipeSettings): FrozenForm {
   const { policy, rollout } = settings;
   if (policy.engine.dtype === 'float16') return 'half';
   if (rollout.engine !== null || packsNothing(policy.engine)) return 'once';
-  const all = policy.lora === null ? 'packed' : 'merged';
-  return ({ none: 'once', frozen: 'packed', all } as const)[packedWeights(settings)];
+  return policy.lora !== null && packedWeights(settings) === 'all' ? 'packed' : 'once';
 }
 
 export type SeeingRecipeSettings = TokenRecipeSettings & {
@@ -206,17 +205,16 @@ export function idleClip(settings: LearningSettings): string[] {
 
 /** The settings that decide which weights decoding steps hold packed. */
 type SamplingSettings = Pick<TokenRecipeSettings, 'algorithm' | 'rollout'> & {
-  readonly policy: Pick<DecoderSettings, 'engine'>;
+  readonly policy: Pick<DecoderSettings, 'engine' | 'lora'>;
 };
 
 /** Which weights are packed for sampling. */
 export function packedWeights(settings: SamplingSettings): RolloutSettings['packed_weights'] {
-  const asked = settings.rollout.packed_weights;
-  return asked === 'all' && whyUnpacked(settings) !== null ? 'frozen' : asked;
+  return whyUnpacked(settings) === null ? settings.rollout.packed_weights : 'none';
 }
 
-function whyUnpacked({ algorithm, rollout, policy: { engine } }: SamplingSettings): string | null {
-  if (algorithm.type === 'sft') return 'supervised training samples held-out answers alone';
+function whyUnpacked({ algorithm, rollout, policy: { engine, lora } }: SamplingSettings): string | null {
+  if (algorithm.type === 'sft' && lora === null) return 'supervised training samples held-out answers alone';
   if (rollout.engine !== null) return `${rollout.engine.type} samples, not the policy's own engine`;
   if (engine.dtype === 'float16') return 'policy.engine.dtype float16 packs nothing';
   return packsNothing(engine) ? `nothing is packed on ${engine.provider}` : null;

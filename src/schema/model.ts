@@ -214,10 +214,6 @@ export const decoderEngine = section(
       "What an adapter's frozen weights are held in: 'float32', or 'float16' for matrices in half of the memory, each widened to float32 right before it is used. Everything is computed in float32, and adapters, optimizer state and vectors stay float32. A bfloat16 checkpoint loses nothing between 2^-14 and 65504, and smaller numbers change by at most 2^-25; a float32 one is rounded to 11 bits. Exports, vLLM and runs that start from this one put the adapter on the weights as stored. Nothing is packed then (rollout.packed_weights).",
       z.enum(['float32', 'float16']).default('float32'),
     ),
-    padding: operation(
-      "What becomes of the padding of prompts and answers that differ in length: 'left_out', a micro-batch has rows for tokens alone, and on a CPU answers that have ended leave the batch that decodes; or 'computed', as if it were tokens. It changes the last bits of results; a run that was recorded before the setting is resumed by its name with 'computed'.",
-      z.enum(['left_out', 'computed']).default('left_out'),
-    ),
   }),
 ).prefault({});
 

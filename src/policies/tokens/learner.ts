@@ -12,7 +12,7 @@ import { sequenceInputs } from '../../nets/decoder/inputs.js';
 import { KL_EXPONENT_LIMIT, klTerm, weightedLoss } from '../../nets/losses.js';
 import { tokenDistribution, type TokenDistribution } from '../../nets/token_distribution.js';
 import type { LearnReport, Statistics, Target } from '../policy.js';
-import { packSequences, promptColumns, roundUp, type TokenGroup } from './batch.js';
+import { packSequences, roundUp, type TokenGroup } from './batch.js';
 import { rowsFor, sequenceTables, withoutPadding, type SequenceTables } from './token_rows.js';
 import { openVisionTower, type VisionTower } from './vision_tower.js';
 import { isTrained, type PolicyModel } from './model.js';
@@ -29,8 +29,6 @@ export interface LearnerOptions {
   /** Answers in one micro-batch. */
   readonly microBatch: number;
   readonly gradientCheckpointing: boolean;
-  /** Whether padding is computed like tokens, or has no rows; that changes the last bits. Default: 'left_out'. */
-  readonly padding?: 'computed' | 'left_out';
   readonly session: SessionOptions;
   /** Processes that share the micro-batches. */
   readonly peers: Peers;
@@ -51,8 +49,7 @@ export interface TokenStatistics {
 
 interface MicroBatch<T> {
   readonly part: readonly T[];
-  /** Null where every column has a row. */
-  readonly tables: SequenceTables | null;
+  readonly tables: SequenceTables;
 }
 
 /**
@@ -81,7 +78,7 @@ export class Learner {
     weights: Weights,
     among: readonly TokenGroup[] = groups,
   ): Promise<TokenStatistics[][]> {
-    const shape = this.#shape(among);
+    const shape = this.shapeOf(among);
     const own = this.#deal(groups, shape);
     const rows: TokenStatistics[] = [];
     for (const { part, tables } of own) {
@@ -101,7 +98,7 @@ export class Learner {
     loss: LossSpec,
     among: readonly TokenGroup[] = lessons,
   ): Promise<LearnReport> {
-    const shape = this.#shape(among);
+    const shape = this.shapeOf(among);
     const { loss: sum, told } = await this.#backward.learn({
       parts: this.#deal(lessons, shape),
       key: () => ({ shape, loss }),
@@ -136,17 +133,15 @@ export class Learner {
   async #feeds(
     groups: readonly TokenGroup[],
     shape: BatchShape,
-    tables: SequenceTables | null,
+    tables: SequenceTables,
   ): Promise<Record<string, TensorData>> {
-    const packed = packSequences(groups, shape);
-    const fed = { ...(tables === null ? packed : withoutPadding(packed, tables)) };
-    if (this.#visionTower === null) return fed;
+    const fed = withoutPadding(packSequences(groups, shape), tables);
     const prompts = groups.map(({ prompt }) => prompt.tokens);
-    return { ...fed, ...(await this.#visionTower.feeds(prompts, shape, tables?.prompts.rowOf)) };
+    return { ...fed, ...(await this.#visionTower?.feeds(prompts, shape, tables.prompts.rowOf)) };
   }
 
   /** The shape of a micro-batch of `microBatch` answers: whole groups, or equal parts of a group, never a mixture. */
-  #shape(among: readonly TokenGroup[]): BatchShape {
+  shapeOf(among: readonly TokenGroup[]): BatchShape {
     const answersPerPrompt = largestDivisor(
       Math.max(...among.map(({ answers }) => answers.length)),
       this.options.microBatch,
@@ -155,12 +150,10 @@ export class Learner {
     const together = Math.max(1, Math.floor(this.options.microBatch / answersPerPrompt));
     const longest = Math.max(...among.flatMap(({ answers }) => answers.map(({ ids }) => ids.length)));
     const pictures = this.#visionTower === null ? {} : { pictures: this.#visionTower.shape(prompts) };
-    const sizes = { prompts: together, answersPerPrompt, ...pictures };
-    if (this.options.padding === 'computed') {
-      return { ...sizes, promptColumns: promptColumns(prompts), answerColumns: roundUp(longest) };
-    }
     return {
-      ...sizes,
+      prompts: together,
+      answersPerPrompt,
+      ...pictures,
       // With a column of padding for every sequence.
       promptColumns: roundUp(Math.max(...prompts.map(({ ids }) => ids.length))),
       answerColumns: roundUp(longest + 1),
@@ -238,11 +231,8 @@ function clampedExponents(lessons: readonly TokenLesson[], statistics: readonly 
 }
 
 /** A micro-batch's statistics by column. */
-function toldBy(result: Readonly<Record<string, unknown>>, tables: SequenceTables | null): TokenStatistics {
-  const by = (name: string): Float32Array => {
-    const rows = result[name] as Float32Array;
-    return tables === null ? rows : tables.answers.ofColumns(rows);
-  };
+function toldBy(result: Readonly<Record<string, unknown>>, { answers }: SequenceTables): TokenStatistics {
+  const by = (name: string): Float32Array => answers.ofColumns(result[name] as Float32Array);
   return { logProbs: by('logProbs'), entropy: by('entropy') };
 }
 
@@ -276,7 +266,7 @@ function largestDivisor(of: number, atMost: number): number {
 function lossFeeds(
   lessons: readonly TokenLesson[],
   { prompts, answersPerPrompt, answerColumns }: BatchShape,
-  tables: SequenceTables | null,
+  tables: SequenceTables,
   loss: LossSpec,
 ): Partial<Record<TargetInput, Float32Array>> {
   const placed = lessons.flatMap(({ answers, targets }, p) =>
@@ -289,6 +279,5 @@ function lossFeeds(
   );
   const read: readonly TargetInput[] = ['weights', ...ruleOf(loss).reads, ...(loss.kl ? ['reference' as const] : [])];
   const feeds = targetFeeds(read, placed, prompts * answersPerPrompt * answerColumns);
-  if (tables === null) return feeds;
   return Object.fromEntries(Object.entries(feeds).map(([name, feed]) => [name, tables.answers.ofRows(feed)]));
 }

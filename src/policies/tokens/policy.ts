@@ -24,7 +24,7 @@ export interface TokenPolicyOptions<P extends TokenPrompt = TokenPrompt> extends
   /** What training starts from; its weights are changed in place. */
   readonly model: PolicyModel<P>;
   readonly optimizer: OptimizerSettings;
-  readonly learner: Pick<LearnerOptions, 'temperature' | 'microBatch' | 'gradientCheckpointing' | 'padding'>;
+  readonly learner: Pick<LearnerOptions, 'temperature' | 'microBatch' | 'gradientCheckpointing'>;
   readonly sessions: { readonly sampling: SessionOptions; readonly learning: SessionOptions };
   /** Processes that train together. Default: only this one. */
   readonly peers?: Peers;

@@ -1,28 +1,25 @@
 /** Samples answers: each prompt is prefilled once, and its answers decode together over caches that the graph only reads. */
 import type { RandomStream } from '../../core/random.js';
+import { isOnCpu, poolFor, type FedWeights } from '../../engines/onnx/pool.js';
 import type { Fed, Session, SessionOptions } from '../../engines/onnx/session.js';
+import { SessionCache } from '../../engines/onnx/session_cache.js';
 import { leavesTensors, TensorCell, type TensorData } from '../../engines/onnx/tensor_cell.js';
+import { copiedWeights, packedSessions } from '../../engines/onnx/weight_versions.js';
 import type { Graph, Value } from '../../graph/ir.js';
 import type { Weights } from '../../models/files.js';
-import type { BatchShape, PromptShape } from '../../nets/decoder/inputs.js';
-import type { DecoderConfig } from '../../nets/decoder/config.js';
 import { decodeStep, prefill } from '../../nets/decoder/decoder.js';
-import { hasWindow, stepInputs } from '../../nets/decoder/inputs.js';
+import { hasWindow, stepInputs, type BatchShape, type PromptShape } from '../../nets/decoder/inputs.js';
+import { partOf } from '../../nets/vision/config.js';
 import type { SampleRequest } from '../policy.js';
-import type { TokenAnswer, TokenRequest, TokenPrompt } from './batch.js';
 import { packPrompts, PADDING, promptColumns, roundUp } from './batch.js';
-import { unrestricted, type AnswerState } from './format.js';
-import { openVisionTower, type VisionTower } from './vision_tower.js';
-import type { PolicyModel } from './model.js';
+import type { TokenAnswer, TokenPrompt, TokenRequest } from './batch.js';
 import { CacheGrowth, CellCaches, writtenCaches } from './cell_caches.js';
 import { ArrayCaches, DecodingBatch } from './decoding_batch.js';
-import { copiedWeights, packedSessions } from '../../engines/onnx/weight_versions.js';
-import { SessionCache } from '../../engines/onnx/session_cache.js';
-import { frozenWeights } from './model.js';
-import { isOnCpu, poolFor, type FedWeights } from '../../engines/onnx/pool.js';
-import type { SamplingOptions } from './sampling.js';
-import { logProbOf, sampleToken } from './sampling.js';
+import { unrestricted, type AnswerState } from './format.js';
+import { frozenWeights, isTrained, type PolicyModel } from './model.js';
+import { logProbOf, sampleToken, type SamplingOptions } from './sampling.js';
 import { summedBlocks, summarizeBlocks, TokenRow } from './token_row.js';
+import { openVisionTower, type VisionTower } from './vision_tower.js';
 
 /** How a token policy samples. */
 export interface TokenSampling extends SamplingOptions {
@@ -39,13 +36,8 @@ export interface SamplerOptions {
   /** Whether a token's log-probability covers only its own part of the vocabulary. */
   readonly separateVocabularies: boolean;
   readonly session: SessionOptions;
-  /**
-   * Which weights are packed for decoding steps on a CPU: only frozen ones, once and for all, or all, once for each version of them, or none.
-   * Default: 'frozen'.
-   */
-  readonly packed?: 'frozen' | 'all' | 'none';
-  /** Whether answers that have ended are computed like others, or leave the batch where it pays, which it does on a CPU alone. Default: 'left_out'. */
-  readonly padding?: 'computed' | 'left_out';
+  /** Whether decoding steps on a CPU hold weights packed: frozen ones once, those that train once for each version of them. Default: 'none'. */
+  readonly packed?: 'all' | 'none';
   /**
    * Where caches are: arrays of this process, into which a step's columns are written, or cells, which are given anew at each step. Default: cells where a
    * device keeps them.
@@ -53,17 +45,6 @@ export interface SamplerOptions {
   readonly caches?: 'arrays' | 'cells';
   /** For a model that sees: a vision encoder shared with others; default: one of its own. */
   readonly visionTower?: VisionTower | null;
-}
-
-interface Writer {
-  readonly ids: number[];
-  readonly logProbs: number[];
-  readonly state: AnswerState;
-  readonly random: RandomStream;
-  /** The largest number of tokens it may have. */
-  readonly limit: number;
-  latest: number;
-  finished: boolean;
 }
 
 /**
@@ -74,39 +55,33 @@ interface Writer {
 export class Sampler<P extends TokenPrompt> {
   readonly #prefill: SessionCache;
   readonly #step: SessionCache;
-  /** Replaces `#step` if all weights are packed. */
+  /** Replaces `#step` if weights that train are packed. */
   readonly #packedStep: ReturnType<typeof packedSessions> | null;
-  /** Where caches lie in cells, so do the weights that train. */
+  /** If caches are in cells, so are the weights that train. */
   readonly #copied: ReturnType<typeof copiedWeights> | null;
   readonly #visionTower: VisionTower | null;
-  readonly #leavesOut: boolean;
-  /** Null where caches are arrays. */
+  /** Null if caches are arrays. */
   readonly #growth: CacheGrowth | null;
 
   constructor(
     readonly model: PolicyModel<P>,
     readonly options: SamplerOptions,
   ) {
-    const { session, packed = 'frozen', padding = 'left_out' } = options;
-    const { caches = leavesTensors(session) ? 'cells' : 'arrays' } = options;
+    const { session, packed = 'none', caches = leavesTensors(session) ? 'cells' : 'arrays' } = options;
     const inCells = caches === 'cells';
-    const packsAll = isOnCpu(session) && packed === 'all';
+    const packs = isOnCpu(session) && packed === 'all';
+    const packsTrained = packs && decoderTrains(model);
     this.#growth = inCells ? new CacheGrowth(session) : null;
-    this.#copied = inCells && !packsAll ? copiedWeights(session) : null;
-    // Elsewhere a graph is compiled for each size, and fewer rows take hardly less time.
-    this.#leavesOut = padding === 'left_out' && !inCells && isOnCpu(session);
+    this.#copied = inCells && !packsTrained ? copiedWeights(session) : null;
     // Prompts have many rows, so packing weights would save little: prefill shares the unpacked weights.
     this.#prefill = new SessionCache(
       'prefill',
       inCells ? { ...session, leaves: () => true } : session,
       poolFor(session),
     );
-    this.#step = new SessionCache(
-      'decode',
-      { ...session, leaves: isCache },
-      poolFor(session, packed === 'none' ? undefined : frozenWeights(model)),
-    );
-    this.#packedStep = packsAll ? packedSessions('decode', { ...session, leaves: isCache }) : null;
+    const stepping = { ...session, leaves: isCache };
+    this.#step = new SessionCache('decode', stepping, poolFor(session, packs ? frozenWeights(model) : undefined));
+    this.#packedStep = packsTrained ? packedSessions('decode', stepping) : null;
     this.#visionTower = options.visionTower === undefined ? openVisionTower(model, session) : options.visionTower;
   }
 
@@ -128,115 +103,52 @@ export class Sampler<P extends TokenPrompt> {
     weights: FedWeights,
     steps: SessionCache,
   ): Promise<TokenAnswer[][]> {
-    const { config, format } = this.model;
-    const limitOf = ({ ids }: TokenPrompt): number => Math.min(how.maxTokens, this.options.contextSize - ids.length);
+    const { model, options } = this;
+    const limitOf = ({ ids }: TokenPrompt): number => Math.min(how.maxTokens, options.contextSize - ids.length);
     const all = among.map(({ tokens }) => tokens);
     const prompts = asked.map(({ tokens }) => tokens);
     // Matrix products with a single row have different last bits.
-    const rows = Math.max(prompts.length, Math.ceil(2 / answersPerPrompt));
-    const widths = answerWidths(Math.max(...all.map(limitOf)));
+    const places = Math.max(prompts.length, Math.ceil(2 / answersPerPrompt));
     const promptWidth = promptColumns(all);
     const promptShape: PromptShape = {
-      prompts: rows,
+      prompts: places,
       promptColumns: promptWidth,
       ...(this.#visionTower === null ? {} : { pictures: this.#visionTower.shape(all) }),
     };
-    const packed = packPrompts(prompts, rows, promptWidth);
+    const packed = packPrompts(prompts, places, promptWidth);
     const seen = await this.#visionTower?.feeds(prompts, promptShape);
     const writers = prompts.flatMap((prompt, p) =>
-      Array.from({ length: answersPerPrompt }, (_, g): Writer => ({
-        ids: [],
-        logProbs: [],
-        state: this.options.constrained ? format.start(prompt) : unrestricted,
-        random: random(p, g),
-        limit: limitOf(prompt),
-        latest: prompt.ids.at(-1)!,
-        finished: false,
-      })),
+      Array.from({ length: answersPerPrompt }, (_, g) => {
+        const state = options.constrained ? model.format.start(prompt) : unrestricted;
+        return new Writer(model, options, how, state, random(p, g), limitOf(prompt), prompt.ids.at(-1)!);
+      }),
     );
+    const rows = places * answersPerPrompt;
     // What the prefill gives is held by the batch alone, which lets go of it when it grows smaller.
     const batch = new DecodingBatch(
-      config,
+      model.config,
       promptWidth,
       await this.#prefillPrompts(promptShape, { ...packed, ...seen }, weights),
-      { places: rows, answers: answersPerPrompt },
+      { places, answers: answersPerPrompt },
       prompts.length,
-      this.#growth === null
-        ? new ArrayCaches(rows * answersPerPrompt, config)
-        : new CellCaches(rows * answersPerPrompt, config, this.#growth),
+      this.#growth === null ? new ArrayCaches(rows, model.config) : new CellCaches(rows, model.config, this.#growth),
     );
-    const writing = (answer: number): boolean => {
-      const { finished, ids, limit } = writers[answer];
-      return !finished && ids.length < limit;
-    };
-    let column = 0;
-    /** Decodes until the caches are full, no answer goes on, or the batch may be made smaller. */
-    const decode = async (): Promise<void> => {
-      const { size, caches } = batch;
-      const { answer: answerColumns } = batch.columns;
-      const placed = batch.prompts.map((p) => prompts[p]);
-      const wide: BatchShape = {
-        prompts: size.places,
-        promptColumns: promptWidth,
-        answersPerPrompt: size.answers,
-        answerColumns,
-      };
-      const columns = promptWidth + answerColumns;
-      const answerPadding = new Float32Array(answerColumns).fill(PADDING).fill(0, 0, column);
-      const window = hasWindow(config, columns) ? new Float32Array(columns) : null;
-      const ids = new BigInt64Array(batch.rows.length);
-      const positions = new BigInt64Array(caches.batch);
-      const perPlace = caches.batch / size.places;
-      const rowsOut = new RowOutputs(ids.length, config.vocab_size, how.logProbTemperature);
-      const into = { ...caches.outputs, ...rowsOut.arrays };
-      // Steps read the prompts' caches and do not need their pictures.
-      const feeds = {
-        ...batch.promptCaches,
-        ...caches.feeds,
-        ids,
-        positions,
-        prompt_padding: batch.ofPlaces(packed.prompt_padding),
-        answer_padding: answerPadding,
-        inverse_temperature: rowsOut.inverseTemperature,
-        ...(window === null ? {} : { window }),
-        ...this.#visionTower?.stepFeeds(placed, wide),
-      };
-      const step = async (session: Session): Promise<void> => {
-        for (; column < answerColumns && writers.some((_, answer) => writing(answer)); column++) {
-          batch.rows.forEach((row, i) => (ids[i] = row === null ? 0n : BigInt(writers[row.answer].latest)));
-          // A model that sees has a row of angles for each column of each place.
-          if (this.#visionTower === null) positions.fill(BigInt(promptWidth + column));
-          else positions.forEach((_, i) => (positions[i] = BigInt(Math.floor(i / perPlace) * answerColumns + column)));
-          window?.fill(PADDING, 0, Math.max(0, promptWidth + column + 1 - (config.sliding_window ?? columns)));
-          await caches.step(column, async () => void (await session.run(feeds, weights, into)));
-          answerPadding[column] = 0;
-          batch.rows.forEach((row, i) => {
-            if (row !== null && writing(row.answer)) this.#advance(writers[row.answer], rowsOut.row(i), how);
-          });
-          if (this.#leavesOut && batch.smaller(writing) !== null) {
-            column += 1;
-            return;
-          }
-        }
-      };
-      await steps.use(wide, (graph) => this.#stepGraph(graph, wide), step);
-    };
-    try {
-      while (writers.some((_, answer) => writing(answer))) {
-        if (column === batch.columns.answer) await batch.caches.grow(widths.shift()!);
-        await decode();
-        // Here no feed holds the arrays that it moves out of.
-        if (this.#leavesOut) batch.shrink(writing);
-      }
-    } finally {
-      batch.dispose();
-    }
+    const decoder = new Decoder({
+      batch,
+      writers,
+      prompts,
+      promptWidth,
+      promptPadding: packed.prompt_padding,
+      model,
+      temperature: how.logProbTemperature,
+      visionTower: this.#visionTower,
+      // On a device a graph is compiled for each size, and fewer rows take hardly less time.
+      leavesOut: this.#growth === null && isOnCpu(options.session),
+      build: (graph, shape) => this.#stepGraph(graph, shape),
+    });
+    await decoder.run(answerWidths(Math.max(...all.map(limitOf))), steps, weights);
     return prompts.map((_, p) =>
-      writers.slice(p * answersPerPrompt, (p + 1) * answersPerPrompt).map((writer) => ({
-        ids: Int32Array.from(writer.ids),
-        logProbs: Float32Array.from(writer.logProbs),
-        finished: writer.finished,
-      })),
+      writers.slice(p * answersPerPrompt, (p + 1) * answersPerPrompt).map((writer) => writer.answer),
     );
   }
 
@@ -249,21 +161,6 @@ export class Sampler<P extends TokenPrompt> {
       this.#copied?.dispose(),
       this.options.visionTower === undefined ? this.#visionTower?.dispose() : null,
     ]);
-  }
-
-  #advance(writer: Writer, row: TokenRow, how: TokenSampling): void {
-    const allowed = writer.state.next();
-    const token = 'forced' in allowed ? allowed.forced : sampleToken(row, allowed.mask, how, writer.random.uniform());
-    const { config, format } = this.model;
-    const { secondPart, ends } = format;
-    const size = config.vocab_size;
-    const border = this.options.separateVocabularies ? secondPart : null;
-    const [from, to] = border === null ? [0, size] : token < border ? [0, border] : [border, size];
-    writer.ids.push(token);
-    writer.logProbs.push(logProbOf(row, token, how.logProbTemperature, from, to));
-    writer.state.accept(token);
-    writer.latest = token;
-    writer.finished = ends.has(token);
   }
 
   async #prefillPrompts(
@@ -292,17 +189,176 @@ export class Sampler<P extends TokenPrompt> {
   }
 
   #stepGraph(graph: Graph, shape: BatchShape): Record<string, Value> {
-    const { adapter, ...config } = this.model.config;
-    const merged = this.#packedStep !== null && adapter !== undefined;
-    const stepConfig: DecoderConfig = merged ? { ...config, adapter: { ...adapter, merged } } : this.model.config;
-    const inputs = stepInputs(graph, stepConfig, shape);
-    const { logits, ...step } = decodeStep(stepConfig, shape, inputs);
+    const { config } = this.model;
+    const inputs = stepInputs(graph, config, shape);
+    const { logits, ...step } = decodeStep(config, shape, inputs);
     const caches = this.#growth === null ? columnsOf(step) : writtenCaches(logits, inputs.answers, step);
     const summary =
-      summedBlocks(this.model.config.vocab_size) === 0
-        ? {}
-        : summarizeBlocks(logits, graph.input('inverse_temperature', [1]));
+      summedBlocks(config.vocab_size) === 0 ? {} : summarizeBlocks(logits, graph.input('inverse_temperature', [1]));
     return { logits, ...summary, ...caches };
+  }
+}
+
+/** Whether training changes a weight of the decoder itself. */
+function decoderTrains(model: PolicyModel): boolean {
+  if (model.config.adapter !== undefined) return false;
+  return [...model.weights.keys()].some((name) => partOf(name) === 'mm_llm' && isTrained(model, name));
+}
+
+/** One answer while it is written. */
+class Writer {
+  readonly #ids: number[] = [];
+  readonly #logProbs: number[] = [];
+  #finished = false;
+
+  constructor(
+    private readonly model: PolicyModel,
+    private readonly options: Pick<SamplerOptions, 'separateVocabularies'>,
+    private readonly how: TokenSampling,
+    private readonly state: AnswerState,
+    private readonly random: RandomStream,
+    /** The largest number of tokens it may have. */
+    private readonly limit: number,
+    /** The token before the next one. */
+    public latest: number,
+  ) {}
+
+  get isWriting(): boolean {
+    return !this.#finished && this.#ids.length < this.limit;
+  }
+
+  get answer(): TokenAnswer {
+    return {
+      ids: Int32Array.from(this.#ids),
+      logProbs: Float32Array.from(this.#logProbs),
+      finished: this.#finished,
+    };
+  }
+
+  /** Draws the next token. */
+  write(row: TokenRow): void {
+    const { how, model } = this;
+    const allowed = this.state.next();
+    const token = 'forced' in allowed ? allowed.forced : sampleToken(row, allowed.mask, how, this.random.uniform());
+    const size = model.config.vocab_size;
+    const border = this.options.separateVocabularies ? model.format.secondPart : null;
+    const [from, to] = border === null ? [0, size] : token < border ? [0, border] : [border, size];
+    this.#ids.push(token);
+    this.#logProbs.push(logProbOf(row, token, how.logProbTemperature, from, to));
+    this.state.accept(token);
+    this.latest = token;
+    this.#finished = model.format.ends.has(token);
+  }
+}
+
+/** What decodes, and by what. */
+interface Decoding {
+  readonly batch: DecodingBatch;
+  readonly writers: readonly Writer[];
+  readonly prompts: readonly TokenPrompt[];
+  readonly promptWidth: number;
+  /** [prompts, columns] */
+  readonly promptPadding: Float32Array;
+  readonly model: PolicyModel;
+  /** The temperature of the recorded log-probabilities. */
+  readonly temperature: number;
+  readonly visionTower: VisionTower | null;
+  /** Whether answers that have ended leave the batch if that makes it small enough. */
+  readonly leavesOut: boolean;
+  readonly build: (graph: Graph, shape: BatchShape) => Record<string, Value>;
+}
+
+/** Decodes the answers of one batch, a column of all answers at each step. */
+class Decoder {
+  /** The column that the next step writes. */
+  #column = 0;
+
+  constructor(private readonly of: Decoding) {}
+
+  /** Decodes all answers to their ends; `widths` are those of the answers' caches, one after another. Frees the batch. */
+  async run(widths: number[], steps: SessionCache, weights: FedWeights): Promise<void> {
+    const { batch, leavesOut } = this.of;
+    try {
+      while (this.#goesOn) {
+        if (this.#column === batch.columns.answer) await batch.caches.grow(widths.shift()!);
+        await this.#decode(steps, weights);
+        // Here no feed holds the arrays that it moves out of.
+        if (leavesOut) batch.shrink(this.#isWriting);
+      }
+    } finally {
+      batch.dispose();
+    }
+  }
+
+  get #goesOn(): boolean {
+    return this.of.writers.some(({ isWriting }) => isWriting);
+  }
+
+  readonly #isWriting = (answer: number): boolean => this.of.writers[answer].isWriting;
+
+  /** Decodes until the caches are full, no answer goes on, or the batch may be made smaller. */
+  async #decode(steps: SessionCache, weights: FedWeights): Promise<void> {
+    const { batch, prompts, promptWidth, visionTower, model, leavesOut, build } = this.of;
+    const { size, caches } = batch;
+    const { answer: answerColumns } = batch.columns;
+    const shape: BatchShape = {
+      prompts: size.places,
+      promptColumns: promptWidth,
+      answersPerPrompt: size.answers,
+      answerColumns,
+    };
+    const columns = promptWidth + answerColumns;
+    const padding = new Float32Array(answerColumns).fill(PADDING).fill(0, 0, this.#column);
+    const window = hasWindow(model.config, columns) ? new Float32Array(columns) : null;
+    const ids = new BigInt64Array(batch.rows.length);
+    const positions = new BigInt64Array(caches.batch);
+    const rows = new RowOutputs(ids.length, model.config.vocab_size, this.of.temperature);
+    // Steps read the prompts' caches and do not need their pictures.
+    const feeds = {
+      ...batch.promptCaches,
+      ...caches.feeds,
+      ids,
+      positions,
+      prompt_padding: batch.ofPlaces(this.of.promptPadding),
+      answer_padding: padding,
+      inverse_temperature: rows.inverseTemperature,
+      ...(window === null ? {} : { window }),
+      ...visionTower?.stepFeeds(
+        batch.prompts.map((p) => prompts[p]),
+        shape,
+      ),
+    };
+    const into = { ...caches.outputs, ...rows.arrays };
+    const decode = async (session: Session): Promise<void> => {
+      for (; this.#column < answerColumns && this.#goesOn; this.#column++) {
+        const column = this.#column;
+        this.#feedTokens(ids, positions, answerColumns);
+        window?.fill(PADDING, 0, Math.max(0, promptWidth + column + 1 - (model.config.sliding_window ?? columns)));
+        await caches.step(column, async () => void (await session.run(feeds, weights, into)));
+        padding[column] = 0;
+        batch.rows.forEach((row, i) => {
+          if (row !== null && this.#isWriting(row.answer)) this.of.writers[row.answer].write(rows.row(i));
+        });
+        if (leavesOut && batch.smaller(this.#isWriting) !== null) {
+          this.#column += 1;
+          return;
+        }
+      }
+    };
+    await steps.use(shape, (graph) => build(graph, shape), decode);
+  }
+
+  /** The token of each row, and its position for each head. */
+  #feedTokens(ids: BigInt64Array, positions: BigInt64Array, answerColumns: number): void {
+    const { batch, writers, promptWidth, visionTower } = this.of;
+    batch.rows.forEach((row, i) => (ids[i] = row === null ? 0n : BigInt(writers[row.answer].latest)));
+    if (visionTower === null) {
+      positions.fill(BigInt(promptWidth + this.#column));
+      return;
+    }
+    // A model that sees has a row of angles for each column of each place.
+    const perPlace = positions.length / batch.size.places;
+    positions.forEach((_, i) => (positions[i] = BigInt(Math.floor(i / perPlace) * answerColumns + this.#column)));
   }
 }
 

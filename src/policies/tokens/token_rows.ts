@@ -1,5 +1,5 @@
 /** Leaves padding out of whole sequences: rows for tokens alone, in the order of their columns, and the tables that lead from one to the other. */
-import { InternalError } from '../../core/errors.js';
+import { InternalError, must } from '../../core/errors.js';
 import type { BatchShape, TokenRows } from '../../nets/decoder/inputs.js';
 import { roundUp, type PackedBatch, type TokenGroup } from './batch.js';
 
@@ -49,10 +49,10 @@ export interface SequenceTables {
   readonly answers: RowTables;
 }
 
-/** The tables of a micro-batch in a graph of this shape; null where every column has a row. */
-export function sequenceTables(groups: readonly TokenGroup[], shape: BatchShape): SequenceTables | null {
-  const { prompts, answersPerPrompt, promptColumns: tp, answerColumns: ta, tokenRows } = shape;
-  if (tokenRows === undefined) return null;
+/** The tables of a micro-batch in a graph of this shape. */
+export function sequenceTables(groups: readonly TokenGroup[], shape: BatchShape): SequenceTables {
+  const { prompts, answersPerPrompt, promptColumns: tp, answerColumns: ta } = shape;
+  const tokenRows = must(shape.tokenRows, 'rows for tokens alone');
   const inPrompts = groups.flatMap(({ prompt }, p) => {
     const tokens = prompt.tokens.ids.length - 1;
     return Array.from({ length: tokens }, (_, i) => (p + 1) * tp - tokens + i);
@@ -70,7 +70,7 @@ export function sequenceTables(groups: readonly TokenGroup[], shape: BatchShape)
 export function withoutPadding(
   { prompt_ids, prompt_padding, answer_ids, targets }: PackedBatch,
   { prompts, answers }: SequenceTables,
-): Readonly<Record<string, Float32Array | BigInt64Array>> {
+): Record<string, Float32Array | BigInt64Array> {
   return {
     prompt_ids: prompts.ofRows(prompt_ids),
     prompt_padding,

@@ -169,7 +169,7 @@ function ownPolicy(folder: string, base: string): TokenPolicy {
     constrained: false,
     separateVocabularies: false,
     learner: { temperature: 1, microBatch: 16, gradientCheckpointing: false },
-    packed: 'frozen',
+    packed: 'all',
     sessions: { sampling: { threads: 1 }, learning: { threads: 1 } },
     peers: soloPeers,
     keepReference: true,
