@@ -108,7 +108,7 @@ async function openCodes(folder: string): Promise<PictureCodes & { dispose(): Pr
     });
   }
   const { loadVisionTokenizer } = await import('../environments/vision_tokens.js');
-  const { jointVocabularyJson, THINKING_WORDS } = await import('../policies/tokens/emu3/space.js');
+  const { jointVocabularyJson, THINKING_WORDS } = await import('../policies/tokens/emu3.js');
   const tokenizer = loadVisionTokenizer(folder, { provider: 'cpu' });
   return {
     id: tokenizer.id,

@@ -2,8 +2,7 @@
 import { InternalError } from '../core/errors.js';
 import type { RunResolver } from '../models/reference.js';
 import type { TokenPrompt } from '../policies/tokens/batch.js';
-import type { TokenFormat } from '../policies/tokens/format.js';
-import { FreeText } from '../policies/tokens/free_text.js';
+import { type TokenFormat, FreeText } from '../policies/tokens/format.js';
 import type { RunSettings, TrainedSettings } from '../schema/run.js';
 import type { TrainerSettings } from '../schema/trainer.js';
 import { checkServer, type ServerProbe } from '../train/served_trainer.js';

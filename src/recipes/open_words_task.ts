@@ -9,7 +9,7 @@ import { promptText } from '../models/chat/prompt.js';
 import type { Message } from '../models/chat/template.js';
 import type { Picture } from '../models/pictures/picture.js';
 import type { TokenAnswer, TokenRequest } from '../policies/tokens/batch.js';
-import { FreeText } from '../policies/tokens/free_text.js';
+import { FreeText } from '../policies/tokens/format.js';
 import type { RewardSettings } from '../rewards/schema/reward.js';
 import { decidingTerms } from '../rewards/score/choice.js';
 import type { RecordedEpisode } from '../run/episodes.js';

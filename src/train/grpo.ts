@@ -9,10 +9,10 @@ import type { Answer, ReleaseCheckpoint } from '../policies/policy.js';
 import type { Outcome } from '../rewards/score/types.js';
 import type { Metrics } from '../run/metrics.js';
 import { promptKey, type Prompt } from '../scoring/task.js';
-import { outcomeAdvantages, withoutZeroSpread } from './advantages.js';
+import { outcomeAdvantages, withoutZeroSpread, extendHistory, type PromptHistory } from './advantages.js';
 import { requireCapabilities } from './capabilities.js';
 import { collectRounds, type CollectRequest, type Collected, type Collector } from './collect.js';
-import { Draws } from './draws.js';
+import { Draws, refilling, spreadOf, TaughtGroups, type Spread } from './refill.js';
 import { gatherEpisodes, type IterationRecord } from './episodes.js';
 import { episodeMetrics, outcomeMetrics } from './grpo_metrics.js';
 import {
@@ -23,12 +23,10 @@ import {
   unscoredMetrics,
   type HackAlarms,
   type AnswerStatistics,
+  secondGapMetrics,
 } from './hack_alarms.js';
-import { secondGapMetrics } from './word_statistics.js';
 import type { HeldOut } from './held_out.js';
 import type { Training } from './loop.js';
-import { extendHistory, type PromptHistory } from './prompt_history.js';
-import { refilling, spreadOf, TaughtGroups, type Spread } from './refill.js';
 import { Stopwatch } from './stopwatch.js';
 import { readTrainerState, trainerFile } from './trainer_state.js';
 import { lossOf, update, type UpdateOptions } from './update.js';

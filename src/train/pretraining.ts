@@ -11,9 +11,8 @@ import { GRADIENT, trainingOutputs } from '../policies/backward.js';
 import type { Metrics } from '../run/metrics.js';
 import type { WordsSftSettings } from '../schema/algorithm.js';
 import type { OptimizerSettings, ValidationSettings } from '../schema/training.js';
-import { EarlyStopping } from './early_stopping.js';
+import { EarlyStopping, readTrainerState, trainerFile, type TrainerState } from './trainer_state.js';
 import type { Training } from './loop.js';
-import { readTrainerState, trainerFile, type TrainerState } from './trainer_state.js';
 
 /** Outputs of a run of the graph, by name. */
 export type Outputs = Readonly<Record<string, TensorData>>;

@@ -7,10 +7,9 @@ import type { Answer, Lesson, Policy, ReleaseCheckpoint } from '../policies/poli
 import type { Metrics } from '../run/metrics.js';
 import type { Prompt } from '../scoring/task.js';
 import { requireCapabilities } from './capabilities.js';
-import { EarlyStopping } from './early_stopping.js';
+import { EarlyStopping, readTrainerState, trainerFile } from './trainer_state.js';
 import type { HeldOut } from './held_out.js';
 import type { Training } from './loop.js';
-import { readTrainerState, trainerFile } from './trainer_state.js';
 
 /** A labelled answer and the weight of each of its actions. */
 export interface LabelledAnswer<P, A> {

@@ -5,8 +5,7 @@ import { CheckpointError } from '../core/errors.js';
 import { readPlainText } from '../core/plain_file.js';
 import type { CheckpointFiles } from '../models/files.js';
 import { TRAINER_FILE } from '../run/soundness.js';
-import { NEVER_VALIDATED, type StoppingState } from './early_stopping.js';
-import type { PromptHistory } from './prompt_history.js';
+import type { PromptHistory } from './advantages.js';
 
 export interface TrainerState extends StoppingState {
   readonly format: 1;
@@ -52,4 +51,56 @@ export function readTrainerState(folder: string): TrainerState {
   if (parsed.success) return parsed.data as unknown as TrainerState;
   const [{ path: at, message }] = parsed.error.issues;
   throw new CheckpointError(`not a trainer's state: ${at.join('.')}: ${message}`, { where: path });
+}
+
+export interface StoppingRule {
+  /** Null never stops. */
+  readonly patience: number | null;
+  /** By how much a held-out loss must fall below the best to count as an improvement. */
+  readonly min_delta: number;
+}
+
+/** As stored in a checkpoint's trainer.json. */
+export interface StoppingState {
+  readonly best_held_out_loss: number | null;
+  readonly flat_validations: number;
+  /** The iteration of the latest validation that the two fields above include. */
+  readonly validated_iteration: number;
+}
+
+/** The state before the first validation. */
+export const NEVER_VALIDATED: StoppingState = { best_held_out_loss: null, flat_validations: 0, validated_iteration: 0 };
+
+export class EarlyStopping {
+  #state = NEVER_VALIDATED;
+
+  constructor(private readonly rule: StoppingRule) {}
+
+  get state(): StoppingState {
+    return this.#state;
+  }
+
+  /** Continues from a checkpoint's state. */
+  restore({ best_held_out_loss, flat_validations, validated_iteration }: StoppingState): void {
+    this.#state = { best_held_out_loss, flat_validations, validated_iteration };
+  }
+
+  /** Counts a validation. Repeating one does not count it again, and the one before training does not count. */
+  note(iteration: number, loss: number): void {
+    const { best_held_out_loss: best, flat_validations: flat, validated_iteration: noted } = this.#state;
+    if (iteration === noted) return;
+    const better = best === null || loss < best - this.rule.min_delta;
+    this.#state = {
+      best_held_out_loss: better ? loss : best,
+      flat_validations: better ? 0 : flat + 1,
+      validated_iteration: iteration,
+    };
+  }
+
+  /** How many validations the loss has been flat for, if that is too many; else null. */
+  get exhausted(): number | null {
+    const { patience } = this.rule;
+    const { flat_validations: flat } = this.#state;
+    return patience === null || flat < patience ? null : flat;
+  }
 }

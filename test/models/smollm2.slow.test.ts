@@ -11,7 +11,7 @@ import { openChatTemplate } from '../../src/models/tokenizer/texts.js';
 import { sequenceLogits } from '../../src/nets/decoder/decoder.js';
 import { sequenceInputs } from '../../src/nets/decoder/inputs.js';
 import { openDecoder } from '../../src/models/networks/decoder.js';
-import { FreeText } from '../../src/policies/tokens/free_text.js';
+import { FreeText } from '../../src/policies/tokens/format.js';
 import { Sampler } from '../../src/policies/tokens/rollout.js';
 
 /** As `.ci/run` and a person who follows the README make it. */

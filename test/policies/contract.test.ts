@@ -1,8 +1,8 @@
 /** The contract of policies, on each kind: tokens and pictures in this process, and tokens at a trainer elsewhere. */
 import { FlowPolicy } from '../../src/policies/flow/policy.js';
 import type { TokenAnswer, TokenRequest } from '../../src/policies/tokens/batch.js';
-import type { Emu3Prompt } from '../../src/policies/tokens/emu3/format.js';
-import type { TokenSampling } from '../../src/policies/tokens/rollout.js';
+import type { Emu3Prompt } from '../../src/policies/tokens/emu3.js';
+import type { TokenSampling } from '../../src/policies/tokens/sampling.js';
 import { TokenPolicy } from '../../src/policies/tokens/policy.js';
 import { optimizer } from '../../src/schema/training.js';
 import { testFolder } from '../support/folder.js';

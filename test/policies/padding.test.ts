@@ -9,14 +9,14 @@ import { Session } from '../../src/engines/onnx/session.js';
 import { soloPeers } from '../../src/group/peers.js';
 import { plainProcessor } from '../../src/models/pictures/processor.js';
 import { withPictures } from '../../src/models/pictures/placeholders.js';
-import type { TokenPrompt } from '../../src/policies/tokens/batch.js';
+import { type TokenPrompt, RowTables } from '../../src/policies/tokens/batch.js';
 import { DecodingBatch, smallerBatch } from '../../src/policies/tokens/decoding_batch.js';
-import { FreeText } from '../../src/policies/tokens/free_text.js';
+import { FreeText } from '../../src/policies/tokens/format.js';
 import { Learner, type TokenLesson } from '../../src/policies/tokens/learner.js';
 import { initSeeingPolicy } from '../../src/policies/tokens/load.js';
 import type { PolicyModel } from '../../src/policies/tokens/model.js';
-import { Sampler, type TokenSampling } from '../../src/policies/tokens/rollout.js';
-import { RowTables } from '../../src/policies/tokens/token_rows.js';
+import { Sampler } from '../../src/policies/tokens/rollout.js';
+import type { TokenSampling } from '../../src/policies/tokens/sampling.js';
 import { decoderInit, visionInit } from '../../src/schema/model.js';
 import { smallModel, smallSpace } from './small_policy.js';
 

@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import { RandomStream } from '../../src/core/random.js';
-import { Ranking } from '../../src/policies/tokens/ranking.js';
+import { Ranking } from '../../src/policies/tokens/sampling.js';
 import { TokenRow } from '../../src/policies/tokens/token_row.js';
 
 describe('the ranking of tokens', () => {

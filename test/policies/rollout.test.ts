@@ -2,9 +2,10 @@ import { afterAll, describe, expect, it } from 'vitest';
 import { RandomStream } from '../../src/core/random.js';
 import { soloPeers, shareOf } from '../../src/group/peers.js';
 import type { TokenAnswer } from '../../src/policies/tokens/batch.js';
-import type { Emu3Prompt } from '../../src/policies/tokens/emu3/format.js';
+import type { Emu3Prompt } from '../../src/policies/tokens/emu3.js';
 import { Learner } from '../../src/policies/tokens/learner.js';
-import { Sampler, type SamplerOptions, type TokenSampling } from '../../src/policies/tokens/rollout.js';
+import { Sampler, type SamplerOptions } from '../../src/policies/tokens/rollout.js';
+import type { TokenSampling } from '../../src/policies/tokens/sampling.js';
 import { openPrompt, smallModel, smallSpace, textPrompt } from './small_policy.js';
 
 const space = smallSpace();

@@ -11,7 +11,8 @@ import type { TokenAnswer, TokenPrompt } from '../../src/policies/tokens/batch.j
 import { unrestricted, type TokenFormat } from '../../src/policies/tokens/format.js';
 import { Learner } from '../../src/policies/tokens/learner.js';
 import type { PolicyModel } from '../../src/policies/tokens/model.js';
-import { Sampler, type SamplerOptions, type TokenSampling } from '../../src/policies/tokens/rollout.js';
+import { Sampler, type SamplerOptions } from '../../src/policies/tokens/rollout.js';
+import type { TokenSampling } from '../../src/policies/tokens/sampling.js';
 
 const VOCABULARY = 2400;
 const base: DecoderConfig = {

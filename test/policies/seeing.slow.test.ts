@@ -9,7 +9,7 @@ import { openPictureProcessor, plainProcessor } from '../../src/models/pictures/
 import { describeDecoder } from '../../src/models/networks/decoder.js';
 import { partOf, type TrainedParts } from '../../src/nets/vision/config.js';
 import type { TokenAnswer, TokenRequest, TokenPrompt } from '../../src/policies/tokens/batch.js';
-import { FreeText } from '../../src/policies/tokens/free_text.js';
+import { FreeText } from '../../src/policies/tokens/format.js';
 import { initSeeingPolicy, loadPolicy } from '../../src/policies/tokens/load.js';
 import type { PolicyModel } from '../../src/policies/tokens/model.js';
 import { TokenPolicy } from '../../src/policies/tokens/policy.js';

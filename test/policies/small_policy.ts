@@ -2,8 +2,14 @@
 import { RandomStream } from '../../src/core/random.js';
 import type { CodeGrid } from '../../src/data/types.js';
 import { initDecoder, type DecoderConfig } from '../../src/nets/decoder/config.js';
-import { Emu3Format, type Emu3Prompt } from '../../src/policies/tokens/emu3/format.js';
-import { jointVocabularyJson, SPECIAL, TokenSpace, type Emu3Forms } from '../../src/policies/tokens/emu3/space.js';
+import {
+  Emu3Format,
+  type Emu3Prompt,
+  jointVocabularyJson,
+  SPECIAL,
+  TokenSpace,
+  type Emu3Forms,
+} from '../../src/policies/tokens/emu3.js';
 import type { PolicyModel } from '../../src/policies/tokens/model.js';
 import { WordTokenizer } from '../../src/models/tokenizer/words.js';
 

@@ -2,8 +2,7 @@ import { describe, expect, it } from 'vitest';
 import { RandomStream } from '../../src/core/random.js';
 import { Session } from '../../src/engines/onnx/session.js';
 import { Graph } from '../../src/graph/ir.js';
-import { Ranking } from '../../src/policies/tokens/ranking.js';
-import { logProbOf, sampleToken, type SamplingOptions } from '../../src/policies/tokens/sampling.js';
+import { Ranking, logProbOf, sampleToken, type SamplingOptions } from '../../src/policies/tokens/sampling.js';
 import { summedBlocks, summarizeBlocks, TokenRow, type RowSummary } from '../../src/policies/tokens/token_row.js';
 
 const BLOCK = 256;

@@ -1,7 +1,7 @@
 import { existsSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { expect, it } from 'vitest';
-import { completeTokenizerConfig } from '../../src/policies/tokens/tokenizer_config.js';
+import { completeTokenizerConfig } from '../../src/policies/tokens/export.js';
 import { testFolders } from '../support/folder.js';
 
 const newFolder = testFolders('tokenizer-config');

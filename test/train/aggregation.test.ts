@@ -1,5 +1,5 @@
 import { expect, it } from 'vitest';
-import { actionWeights, type Aggregation } from '../../src/train/aggregation.js';
+import { actionWeights, type Aggregation } from '../../src/train/update.js';
 
 /** Trained actions by group and answer: 10 in three answers of a minibatch, 40 in the iteration's two. */
 const trained = [

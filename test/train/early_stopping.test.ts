@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { EarlyStopping } from '../../src/train/early_stopping.js';
+import { EarlyStopping } from '../../src/train/trainer_state.js';
 
 describe('early stopping', () => {
   it('counts validations in a row without an improvement of min_delta', () => {

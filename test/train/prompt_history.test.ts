@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { extendHistory } from '../../src/train/prompt_history.js';
+import { extendHistory } from '../../src/train/advantages.js';
 import { scored, unscored, zero } from './small_training.js';
 
 describe('the history of prompts', () => {

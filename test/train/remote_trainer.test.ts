@@ -3,7 +3,7 @@ import { readdirSync } from 'node:fs';
 import { join } from 'node:path';
 import { beforeAll, describe, expect, it } from 'vitest';
 import { EndpointError } from '../../src/core/errors.js';
-import type { Emu3Prompt } from '../../src/policies/tokens/emu3/format.js';
+import type { Emu3Prompt } from '../../src/policies/tokens/emu3.js';
 import { claimRun } from '../../src/run/claim.js';
 import { openRunLog } from '../../src/run/logs.js';
 import { readMetrics, type Metrics } from '../../src/run/metrics.js';

@@ -16,8 +16,7 @@ import {
   type PassResult,
   type SampleResult,
 } from './wire/data.js';
-import { parseForm, passFromJson, sampleFromJson } from './wire/read_json.js';
-import { passFromProto, sampleFromProto } from './wire/read_proto.js';
+import { parseForm, passFromJson, sampleFromJson, passFromProto, sampleFromProto } from './wire/read.js';
 import { inputJson, toJson, toProto } from './wire/write.js';
 
 /** The losses that every server has. */

@@ -26,7 +26,7 @@ import { lacksHubBase, rootOf } from '../../policies/adapter_files.js';
 import { checkAdapters, describeModel } from '../../policies/tokens/adapter.js';
 import { processorFolder, requireTokens } from '../../policies/tokens/load.js';
 import { openPictureProcessor } from '../../models/pictures/processor.js';
-import { TokenSpace } from '../../policies/tokens/emu3/space.js';
+import { TokenSpace } from '../../policies/tokens/emu3.js';
 import { textEncoderIn } from '../../recipes/open_flow_parts.js';
 import type { Need } from '../../recipes/recipe.js';
 import { targetOf } from '../../rewards/terms/ocr/similarity.js';

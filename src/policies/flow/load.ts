@@ -19,7 +19,7 @@ import {
   type LoadedFlowTransformer,
 } from '../../models/networks/flow.js';
 import { flowAdapter, flowParameters, initFlowTransformer, isIpAdapter } from '../../nets/flow/transformer.js';
-import { adapterParameters, initAdapter, type Adapter, type LoraSettings } from '../../nets/lora.js';
+import { adapterParameters, initAdapter, type Adapter, type LoraSettings, isAdapters } from '../../nets/lora.js';
 import {
   ADAPTER_CONFIG_FILE,
   ADAPTER_FILE,
@@ -35,9 +35,12 @@ import {
   recordedBase,
   refuseOtherBase,
   rootOf,
+  type AdapterBase,
+  type TrainedAdapter,
 } from '../adapter_files.js';
-import { isTrained, type FlowModel, type FlowTrains } from './model.js';
 import { takesGuidance } from './rows.js';
+import type { Weights } from '../../models/files.js';
+import { POSITION_TABLE } from '../../nets/flow/names.js';
 
 /** Which parts of a model to train. */
 export interface FlowTraining {
@@ -247,4 +250,36 @@ export function checkFlowModel(
   requireTrained(config, training, folder);
   requireUnconditional(config, guidance);
   if (training.lora !== null) flowAdapter(config, training.lora);
+}
+
+/** Which parameters training changes: all, those of the IP-Adapter, or LoRA beside the linear layers. */
+export type FlowTrains = 'all' | 'adapter' | 'lora';
+
+export interface FlowModel {
+  readonly config: FlowTransformerConfig;
+  /** All weights, including those of LoRA. */
+  readonly weights: Weights;
+  readonly trains: FlowTrains;
+  /** LoRA over its linear layers; absent if there is none. */
+  readonly adapter?: Adapter;
+  /** The base of its checkpoints if they hold only what trains; null if they hold all weights. */
+  readonly over: (AdapterBase & TrainedAdapter) | null;
+}
+
+/** Whether training changes a weight. */
+export const isTrained: Readonly<Record<FlowTrains, (name: string) => boolean>> = {
+  all: (name) => name !== POSITION_TABLE,
+  adapter: isIpAdapter,
+  lora: isAdapters,
+};
+
+/** The weights that training changes: the model's own, not copies. */
+export function trainedPart({ weights, trains }: Pick<FlowModel, 'weights' | 'trains'>): Weights {
+  const isOurs = isTrained[trains];
+  return new Map([...weights].filter(([name]) => isOurs(name)));
+}
+
+/** A model with random weights. */
+export function initFlow(config: FlowTransformerConfig, trains: Exclude<FlowTrains, 'lora'>, seed: number): FlowModel {
+  return { config, weights: initFlowTransformer(config, seed), trains, over: null };
 }

@@ -11,9 +11,8 @@ import { ADAPTER_CONFIG_FILE, ipAdapterConfigJson, loraConfigJson } from '../ada
 import type { Policy, SampleRequest, Statistics, WeightsOf } from '../policy.js';
 import { LocalPolicy } from '../local_policy.js';
 import type { FlowAnswer, FlowRequest, FlowGroup } from './batch.js';
-import { flowAdapterLayout } from './load.js';
+import { flowAdapterLayout, trainedPart, type FlowModel } from './load.js';
 import { FlowLearner } from './learner.js';
-import { trainedPart, type FlowModel } from './model.js';
 import { FlowSampler, type FlowSampling } from './sampler.js';
 
 export interface FlowPolicyOptions {

@@ -1,10 +1,12 @@
-/** Rows of a micro-batch: one noisy picture each, with its conditioning. */
+/** Rows of a micro-batch: one noisy picture each, with its conditioning; and guidance of their velocities. */
 import { InternalError } from '../../core/errors.js';
 import type { TensorData } from '../../engines/onnx/tensor_cell.js';
 import { pooledWidth, velocityWidth, type FlowTransformerConfig } from '../../nets/flow/config.js';
 import type { FlowShape } from '../../nets/flow/transformer.js';
 import { PADDING } from '../tokens/batch.js';
 import type { FlowCondition, KeptPicture } from './batch.js';
+import { add, div, mul, reduceSum, sqrt, sub } from '../../graph/build.js';
+import type { Value } from '../../graph/ir.js';
 
 export interface FlowRow {
   readonly condition: FlowCondition;
@@ -155,4 +157,47 @@ export function concatArrays(arrays: readonly Float32Array[]): Float32Array {
 export function partOf(array: Float32Array, part: number, parts: number): Float32Array {
   const length = array.length / parts;
   return array.slice(part * length, (part + 1) * length);
+}
+
+/*
+ * Classifier-free guidance (Ho and Salimans, 2022): v_0 + g (v - v_0) with the model's velocity v_0 without words and style. Sampling computes it on
+ * numbers, learning in a graph, and the two have to agree.
+ */
+
+/** Keeps the division finite for velocities of zero, which stay zero. */
+const LEAST_SQUARE = 1e-12;
+
+/** Qwen-Image rescales each guided token to its unguided length, as its pipeline in diffusers does. */
+function keepsLength({ architecture }: FlowTransformerConfig): boolean {
+  return architecture === 'qwen_image';
+}
+
+/** Guidance for velocities [N, C] as numbers. */
+export function guidedNumbers(
+  v: Float32Array,
+  without: Float32Array,
+  scale: number,
+  config: FlowTransformerConfig,
+): Float32Array {
+  const out = v.map((one, at) => without[at] + scale * (one - without[at]));
+  if (!keepsLength(config)) return out;
+  const width = velocityWidth(config);
+  for (let from = 0; from < out.length; from += width) {
+    const token = out.subarray(from, from + width);
+    const length = squares(v.subarray(from, from + width)) / squares(token);
+    token.forEach((one, c) => (token[c] = one * Math.sqrt(length)));
+  }
+  return out;
+}
+
+function squares(numbers: Float32Array): number {
+  return numbers.reduce((sum, one) => sum + one ** 2, LEAST_SQUARE);
+}
+
+/** Guidance for velocities [B, N, C] in a graph. If the velocity without words is an input, it carries no gradient. */
+export function guidedValues(v: Value, without: Value, scale: number, config: FlowTransformerConfig): Value {
+  const out = add(without, mul(v.graph.scalar(scale), sub(v, without)));
+  if (!keepsLength(config)) return out;
+  const squared = (x: Value): Value => add(reduceSum(mul(x, x), [2]), x.graph.scalar(LEAST_SQUARE));
+  return mul(out, sqrt(div(squared(v), squared(out))));
 }

@@ -8,11 +8,10 @@ import { flowInputs, velocity } from '../../nets/flow/transformer.js';
 import type { SampleRequest } from '../policy.js';
 import { SessionCache } from '../../engines/onnx/session_cache.js';
 import type { FlowAction, FlowAnswer, FlowRequest, FlowCondition, KeptPicture } from './batch.js';
-import { guidedNumbers } from './guidance.js';
-import type { FlowModel } from './model.js';
-import { microBatches, modelFeeds, partOf, takesGuidance, unconditional, type FlowRow } from './rows.js';
-import { levelsOf, noisedActions, type NoisedPictures } from './noised.js';
-import { gaussianOf, noisyRange, odeStep, sdeStep, type Gaussian, type NoisySteps } from './steps.js';
+import { guidedNumbers, microBatches, modelFeeds, partOf, takesGuidance, unconditional, type FlowRow } from './rows.js';
+import type { FlowModel } from './load.js';
+import { gaussianOf, noisyRange, odeStep, sdeStep, type Gaussian, type NoisySteps, velocityGaussian } from './steps.js';
+import { noisySteps } from '../../schema/training.js';
 
 /** How a flow policy samples. */
 export interface FlowSampling extends NoisySteps {
@@ -196,4 +195,34 @@ export function logDensity(
     count += 1;
   }
   return offset - (precision * sum) / count;
+}
+
+export interface NoisedPictures {
+  /** Noise levels of one picture; null means all that its solver's first steps begin at. */
+  readonly levels: number | null;
+}
+
+/** Levels at which the first floor(steps * fraction) steps of a schedule begin: all in their order, or so many of them, drawn without replacement. */
+export function levelsOf(
+  sigmas: readonly number[],
+  fraction: number,
+  { levels }: NoisedPictures,
+  random: RandomStream,
+): number[] {
+  const all = sigmas.slice(0, noisySteps(sigmas.length - 1, fraction));
+  if (levels === null) return all;
+  return Array.from({ length: levels }, () => all.splice(random.integer(all.length), 1)[0]);
+}
+
+/** At each level t, with noise of its own: x_t = (1 - t) x0 + t eps and the velocity eps - x0. `picture` is x0 [N, C]. */
+export function noisedActions(picture: Float32Array, levels: readonly number[], random: RandomStream): FlowAction[] {
+  return levels.map((sigma) => {
+    const noise = picture.map(() => random.normal());
+    return {
+      sigma,
+      x: picture.map((one, i) => (1 - sigma) * one + sigma * noise[i]),
+      drawn: noise.map((eps, i) => eps - picture[i]),
+      gaussian: velocityGaussian,
+    };
+  });
 }

@@ -1,5 +1,6 @@
 /** What a policy writes in: a vocabulary, and which of its tokens may come next in an answer. Image blocks (emu3/) and free text are two examples. */
 import type { TokenPrompt } from './batch.js';
+import type { Tokenizer } from '../../models/tokenizer/tokenizer.js';
 
 /** A token that must come, or a mask [vocabulary] of those that may; null if all may. Answers share masks. */
 export type AllowedTokens = { readonly forced: number } | { readonly mask: Uint8Array | null };
@@ -48,4 +49,22 @@ export function forcedTokens(state: AnswerState, ids: Int32Array): Uint8Array {
     state.accept(id);
     return forced ? 1 : 0;
   });
+}
+
+export class FreeText implements TokenFormat {
+  readonly size: number;
+  readonly secondPart = null;
+  readonly tokenizerFiles: Readonly<Record<string, string>>;
+
+  constructor(
+    { size, files }: Pick<Tokenizer, 'size' | 'files'>,
+    readonly ends: ReadonlySet<number>,
+  ) {
+    this.size = size;
+    this.tokenizerFiles = files;
+  }
+
+  start(): AnswerState {
+    return unrestricted;
+  }
 }

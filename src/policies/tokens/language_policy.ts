@@ -1,8 +1,9 @@
 /** A token policy as recipes see it, wherever it is trained. */
-import type { Policy, Statistics, WeightsOf } from '../policy.js';
+import type { Policy, Statistics, WeightsOf, SampleRequest } from '../policy.js';
 import type { TokenAnswer, TokenRequest, TokenPrompt } from './batch.js';
 import type { HiddenStates, StatesRequest } from './hidden_states.js';
-import type { TokenSampling } from './rollout.js';
+import type { TokenSampling } from './sampling.js';
+import type { CheckpointFiles } from '../../models/files.js';
 
 export interface LanguagePolicy<P extends TokenPrompt = TokenPrompt> extends Policy<
   TokenRequest<P>,
@@ -19,4 +20,23 @@ export function estimatedDivergence(now: Statistics, reference: Statistics): Flo
     const d = reference.logProbs[t] - logProb;
     return Math.exp(d) - d - 1;
   });
+}
+
+/** Weights under which to sample answers. */
+export interface PublishedWeights {
+  /** The number of optimizer steps taken, and which of the weights. */
+  readonly steps: number;
+  readonly of: Exclude<WeightsOf, 'reference'>;
+  /** The folder of an adapter in PEFT's layout, or of all weights; views of them, to be read before the next step. */
+  readonly files: () => CheckpointFiles;
+}
+
+export interface RemoteSampler<P extends TokenPrompt = TokenPrompt> {
+  /** Called on every rank before answers are sampled under new weights. */
+  publish(weights: PublishedWeights): Promise<void>;
+  /** Samples under the weights that were published last. */
+  sample(request: SampleRequest<TokenRequest<P>, TokenSampling>): Promise<TokenAnswer[][]>;
+  /** Called on every rank: stores the answers received since. */
+  keep(): Promise<void>;
+  dispose(): Promise<void>;
 }

@@ -12,12 +12,18 @@ import { sequenceInputs } from '../../nets/decoder/inputs.js';
 import { KL_EXPONENT_LIMIT, klTerm, weightedLoss } from '../../nets/losses.js';
 import { tokenDistribution, type TokenDistribution } from '../../nets/token_distribution.js';
 import type { LearnReport, Statistics, Target } from '../policy.js';
-import { packSequences, roundUp, type TokenGroup } from './batch.js';
-import { rowsFor, sequenceTables, withoutPadding, type SequenceTables } from './token_rows.js';
+import {
+  packSequences,
+  roundUp,
+  type TokenGroup,
+  rowsFor,
+  sequenceTables,
+  withoutPadding,
+  type SequenceTables,
+} from './batch.js';
 import { openVisionTower, type VisionTower } from './vision_tower.js';
 import { isTrained, type PolicyModel } from './model.js';
-import { Backward, trainingOutputs } from '../backward.js';
-import { targetFeeds, type TargetInput } from '../losses/feeds.js';
+import { Backward, trainingOutputs, targetFeeds, type TargetInput } from '../backward.js';
 import { ruleOf, type LossSpec } from '../losses/table.js';
 import { poolFor } from '../../engines/onnx/pool.js';
 import { SessionCache } from '../../engines/onnx/session_cache.js';

@@ -4,21 +4,21 @@ import { halvesIn } from '../../core/half.js';
 import type { SessionOptions } from '../../engines/onnx/session.js';
 import { ownLayout } from '../../models/trained_weights.js';
 import { soloPeers, type Peers } from '../../group/peers.js';
-import { CONFIG_FILE, GENERATION_FILE, type CheckpointFiles } from '../../models/files.js';
+import { CONFIG_FILE, GENERATION_FILE, type CheckpointFiles, type Weights } from '../../models/files.js';
 import type { OptimizerSettings } from '../../schema/training.js';
 import type { SampleRequest, Statistics, WeightsOf } from '../policy.js';
 import { LocalPolicy } from '../local_policy.js';
 import type { TokenAnswer, TokenRequest, TokenGroup, TokenPrompt } from './batch.js';
 import { Learner, type LearnerOptions } from './learner.js';
 import { ADAPTER_CONFIG_FILE, adapterLayout, loraConfigJson } from '../adapter_files.js';
-import { isAdapted, peftNames, referenceWeights } from './adapter.js';
+import { isAdapted, peftNames, referenceWeights, type AdaptedModel } from './adapter.js';
 import { openVisionTower, type VisionTower } from './vision_tower.js';
 import { Reader, type HiddenStates, type StatesRequest } from './hidden_states.js';
-import { estimatedDivergence, type LanguagePolicy } from './language_policy.js';
+import { estimatedDivergence, type LanguagePolicy, type RemoteSampler } from './language_policy.js';
 import { frozenWeights, trainedWeights, type PolicyModel } from './model.js';
-import type { RemoteSampler } from './remote_sampler.js';
-import { adapterFolder, wholeFolder } from './vllm/folder.js';
-import { Sampler, type SamplerOptions, type TokenSampling } from './rollout.js';
+import { Sampler, type SamplerOptions } from './rollout.js';
+import type { TokenSampling } from './sampling.js';
+import { safetensorsPieces } from '../../core/safetensors.js';
 
 export interface TokenPolicyOptions<P extends TokenPrompt = TokenPrompt> extends Omit<SamplerOptions, 'session'> {
   /** What training starts from; its weights are changed in place. */
@@ -150,4 +150,25 @@ export class TokenPolicy<P extends TokenPrompt = TokenPrompt>
     ]);
     await this.#visionTower?.dispose();
   }
+}
+
+const WHOLE_FILE = 'model.safetensors';
+
+/** All weights of a model, of which `weights` are those that train. The server keeps its own config.json. */
+export function wholeFolder(model: PolicyModel, weights: Weights): CheckpointFiles {
+  return { [WHOLE_FILE]: safetensorsPieces(new Map([...model.weights, ...weights]), { format: 'pt' }) };
+}
+
+/** `weights` are the adapter's. Its layers are listed by name, since vLLM supports neither `all-linear` nor patterns. */
+export function adapterFolder(model: AdaptedModel, weights: Weights): CheckpointFiles {
+  const { file, stored, metadata } = adapterLayout(model.adapter);
+  const layers = [...model.config.adapter.layers].map((name) => name.slice(name.lastIndexOf('.') + 1));
+  const config = {
+    ...(JSON.parse(loraConfigJson(model.adapter.lora, model.adapter, 'CAUSAL_LM')) as object),
+    target_modules: [...new Set(layers)].sort(),
+  };
+  return {
+    [ADAPTER_CONFIG_FILE]: `${JSON.stringify(config, null, 2)}\n`,
+    [file]: safetensorsPieces(new Map([...weights].map(([name, tensor]) => [stored(name), tensor])), metadata),
+  };
 }

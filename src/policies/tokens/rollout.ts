@@ -13,20 +13,12 @@ import { partOf } from '../../nets/vision/config.js';
 import type { SampleRequest } from '../policy.js';
 import { packPrompts, PADDING, promptColumns, roundUp } from './batch.js';
 import type { TokenAnswer, TokenPrompt, TokenRequest } from './batch.js';
-import { CacheGrowth, CellCaches, writtenCaches } from './cell_caches.js';
-import { ArrayCaches, DecodingBatch } from './decoding_batch.js';
+import { CacheGrowth, CellCaches, writtenCaches, ArrayCaches, DecodingBatch } from './decoding_batch.js';
 import { unrestricted, type AnswerState } from './format.js';
 import { frozenWeights, isTrained, type PolicyModel } from './model.js';
-import { logProbOf, sampleToken, type SamplingOptions } from './sampling.js';
+import { logProbOf, sampleToken, type TokenSampling } from './sampling.js';
 import { summedBlocks, summarizeBlocks, TokenRow } from './token_row.js';
 import { openVisionTower, type VisionTower } from './vision_tower.js';
-
-/** How a token policy samples. */
-export interface TokenSampling extends SamplingOptions {
-  readonly maxTokens: number;
-  /** The temperature of the recorded log-probabilities; greedy sampling does not change it. */
-  readonly logProbTemperature: number;
-}
 
 export interface SamplerOptions {
   /** The longest sequence of prompt and answer: an answer ends when it reaches this. */

@@ -1,7 +1,7 @@
 /** Draws a token from a row of logits. */
 import { must } from '../../core/errors.js';
-import { Ranking } from './ranking.js';
 import { combineMasses, type Part, type TokenRow } from './token_row.js';
+import type { RolloutSettings, ValidationSettings } from '../../schema/training.js';
 
 export interface SamplingOptions {
   /** 0 takes the most probable token. */
@@ -10,6 +10,13 @@ export interface SamplingOptions {
   readonly topP: number;
   /** -1 keeps everything. */
   readonly topK: number;
+}
+
+/** How a token policy samples. */
+export interface TokenSampling extends SamplingOptions {
+  readonly maxTokens: number;
+  /** The temperature of the recorded log-probabilities; greedy sampling does not change it. */
+  readonly logProbTemperature: number;
 }
 
 /**
@@ -103,4 +110,92 @@ export function logProbOf(row: TokenRow, token: number, temperature: number, fro
   const masses = row.parts(null, from, to).map((part) => row.mass(part, null, temperature));
   const { top, sum } = combineMasses(masses, temperature);
   return (row.logits[token] - top) / temperature - Math.log(sum);
+}
+
+/**
+ * A heap over the ids that `mask` allows, or over all: `next` returns them by falling logit, ties by id, and -1 after the last. A part of the row
+ * enters only when nothing in the heap exceeds all of it: a nucleus of a few tokens sorts a few hundred ids, not 150,000.
+ */
+export class Ranking {
+  readonly #ids: number[] = [];
+  /** Parts that have not entered, the most probable last. */
+  readonly #parts: { readonly part: Part; readonly bound: number }[];
+  readonly #logits: Float32Array;
+
+  constructor(
+    row: TokenRow,
+    private readonly mask: Uint8Array | null,
+  ) {
+    this.#logits = row.logits;
+    this.#parts = row.parts(mask).map((part) => ({ part, bound: row.bound(part, mask) }));
+    this.#parts.sort((a, b) => a.bound - b.bound);
+  }
+
+  next(): number {
+    for (let next = this.#parts.at(-1); next !== undefined; next = this.#parts.at(-1)) {
+      if (this.#ids.length > 0 && next.bound < this.#logits[this.#ids[0]]) break;
+      this.#parts.pop();
+      for (let id = next.part.from; id < next.part.to; id++) {
+        if (this.mask === null || this.mask[id] === 1) this.#push(id);
+      }
+    }
+    const first = this.#ids[0];
+    const last = this.#ids.pop();
+    if (first === undefined || last === undefined) return -1;
+    if (this.#ids.length > 0) {
+      this.#ids[0] = last;
+      this.#sink();
+    }
+    return first;
+  }
+
+  #push(id: number): void {
+    const ids = this.#ids;
+    let at = ids.push(id) - 1;
+    for (let parent = (at - 1) >> 1; at > 0 && this.#before(ids[at], ids[parent]); parent = (at - 1) >> 1) {
+      [ids[at], ids[parent]] = [ids[parent], ids[at]];
+      at = parent;
+    }
+  }
+
+  #sink(): void {
+    const ids = this.#ids;
+    for (let at = 0; ;) {
+      let best = at;
+      for (let child = 2 * at + 1; child <= 2 * at + 2 && child < ids.length; child++) {
+        if (this.#before(ids[child], ids[best])) best = child;
+      }
+      if (best === at) return;
+      [ids[at], ids[best]] = [ids[best], ids[at]];
+      at = best;
+    }
+  }
+
+  #before(a: number, b: number): boolean {
+    return this.#logits[a] > this.#logits[b] || (this.#logits[a] === this.#logits[b] && a < b);
+  }
+}
+
+/** For training. */
+export function samplingOf({ rollout }: { readonly rollout: RolloutSettings }): TokenSampling {
+  const { temperature, top_p, top_k, max_response_tokens } = rollout;
+  return { temperature, topP: top_p, topK: top_k, maxTokens: max_response_tokens, logProbTemperature: temperature };
+}
+
+/** For held-out answers: from the whole distribution, and greedily if requested. */
+export function heldOutSampling({
+  rollout,
+  validation,
+}: {
+  readonly rollout: RolloutSettings;
+  readonly validation: ValidationSettings;
+}): Record<string, TokenSampling> {
+  const sampled = {
+    temperature: validation.temperature,
+    topP: 1,
+    topK: -1,
+    maxTokens: rollout.max_response_tokens,
+    logProbTemperature: 1,
+  };
+  return validation.greedy ? { sampled, greedy: { ...sampled, temperature: 0 } } : { sampled };
 }

@@ -3,7 +3,7 @@ import type { SftSettings } from '../../schema/algorithm.js';
 import { DataError } from '../../core/errors.js';
 import type { EditSample } from '../../data/types.js';
 import type { TokenAnswer } from '../../policies/tokens/batch.js';
-import { SPECIAL } from '../../policies/tokens/emu3/space.js';
+import { SPECIAL } from '../../policies/tokens/emu3.js';
 import type { LabelledAnswer } from '../../train/supervised.js';
 import { labelsOf, type Labels } from '../open_training.js';
 import type { EditPrompt, ImageEditTask } from './task.js';

@@ -1,7 +1,7 @@
 /** Opens `image_edit_tokens`: an autoregressive policy of text and vision tokens, trained by SFT or by GRPO against a judge (EARL). */
 import type { ImageEditSettings } from './settings.js';
 import { comparedEdit } from '../../data/edits.js';
-import { Emu3Format, type Emu3Prompt } from '../../policies/tokens/emu3/format.js';
+import { Emu3Format, type Emu3Prompt } from '../../policies/tokens/emu3.js';
 import type { TokenPolicy } from '../../policies/tokens/policy.js';
 import { recordDatasets, type TrainingContext } from '../../train/context.js';
 import type { Training } from '../../train/loop.js';

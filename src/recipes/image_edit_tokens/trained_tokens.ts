@@ -1,7 +1,7 @@
 /** Which tokens of an answer carry the loss: EARL's cycles of text and vision, and tokens that were forced. Pure functions. */
 import type { ImageEditSettings } from './settings.js';
 import type { TokenAnswer, TokenRequest } from '../../policies/tokens/batch.js';
-import type { Emu3Format, Emu3Prompt } from '../../policies/tokens/emu3/format.js';
+import type { Emu3Format, Emu3Prompt } from '../../policies/tokens/emu3.js';
 import { forcedTokens } from '../../policies/tokens/format.js';
 import type { TrainTokens } from '../../schema/algorithm.js';
 

@@ -6,7 +6,7 @@ import type { Planes } from '../../core/planes.js';
 import type { PictureCodec } from '../../environments/picture_codec.js';
 import type { FlowTransformerConfig } from '../../nets/flow/config.js';
 import type { FlowAnswer } from '../../policies/flow/batch.js';
-import { editCondition, type SourceInput } from '../../policies/flow/edit_condition.js';
+import { editCondition, type SourceInput } from '../../policies/flow/editor.js';
 import { pack, unpack } from '../../policies/flow/packing.js';
 import type { Reader } from '../../policies/tokens/hidden_states.js';
 import type { RecordedEpisode } from '../../run/episodes.js';

@@ -3,7 +3,7 @@ import { openImageDataset, readImages } from '../../data/images.js';
 import { sha256 } from '../../core/image.js';
 import type { SampleSource } from '../../data/types.js';
 import { toPatches } from '../../environments/trained_vision_tokens.js';
-import { jointVocabularyJson, THINKING_WORDS } from '../../policies/tokens/emu3/space.js';
+import { jointVocabularyJson, THINKING_WORDS } from '../../policies/tokens/emu3.js';
 import { tinyVocabulary } from '../../tiny/world/vocabulary.js';
 import { tokenizerNetwork } from '../../train/image_tokenizer.js';
 import type { OpenRecipe } from '../../train/opener.js';

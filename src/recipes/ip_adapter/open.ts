@@ -7,11 +7,15 @@ import { modelFolder, type RunResolver } from '../../models/reference.js';
 import type { FlowTransformerConfig, IpAdapterConfig } from '../../nets/flow/config.js';
 import { comparedInpaint } from '../../data/self_bench.js';
 import { flowModelTypes } from '../../policies/flow/model_types.js';
-import { describeFlowModel, loadFlow, requireUnconditional } from '../../policies/flow/load.js';
-import { initFlow, type FlowModel } from '../../policies/flow/model.js';
+import {
+  describeFlowModel,
+  loadFlow,
+  requireUnconditional,
+  initFlow,
+  type FlowModel,
+} from '../../policies/flow/load.js';
 import { FlowPolicy } from '../../policies/flow/policy.js';
-import type { NoisedPictures } from '../../policies/flow/noised.js';
-import type { FlowSampling } from '../../policies/flow/sampler.js';
+import type { NoisedPictures, FlowSampling } from '../../policies/flow/sampler.js';
 import { recordDatasets, type TrainingContext } from '../../train/context.js';
 import type { Training } from '../../train/loop.js';
 import type { OpenRecipe } from '../../train/opener.js';

@@ -6,7 +6,7 @@ import type { PictureCodec } from '../../environments/picture_codec.js';
 import { PICTURE_WORDS_FILE, PictureWords, wordsIn, type PromptEncoder } from '../../environments/picture_words.js';
 import type { RunResolver } from '../../models/reference.js';
 import { freshFlux, type FluxConfig } from '../../nets/flow/config.js';
-import { initFlow } from '../../policies/flow/model.js';
+import { initFlow } from '../../policies/flow/load.js';
 import { requireFit } from '../../policies/flow/image_model.js';
 import { FlowPolicy } from '../../policies/flow/policy.js';
 import { recordDatasets, type TrainingContext } from '../../train/context.js';

@@ -3,8 +3,7 @@ import { BinaryWriter, WireType } from '@bufbuild/protobuf/wire';
 import { describe, expect, it } from 'vitest';
 import { replyError, errorText } from '../../../src/engines/tinker/errors.js';
 import { checkData, UnreadableReply, type Datum } from '../../../src/engines/tinker/wire/data.js';
-import { passFromJson } from '../../../src/engines/tinker/wire/read_json.js';
-import { passFromProto, sampleFromProto } from '../../../src/engines/tinker/wire/read_proto.js';
+import { passFromJson, passFromProto, sampleFromProto } from '../../../src/engines/tinker/wire/read.js';
 import { toJson, toProto } from '../../../src/engines/tinker/wire/write.js';
 
 const datum: Datum = {

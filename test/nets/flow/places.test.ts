@@ -13,7 +13,7 @@ import {
   initFlowTransformer,
   velocity,
 } from '../../../src/nets/flow/transformer.js';
-import { trainedPart } from '../../../src/policies/flow/model.js';
+import { trainedPart } from '../../../src/policies/flow/load.js';
 
 const folder = fileURLToPath(new URL('./fixtures/sd3_medium', import.meta.url));
 const { config, weights } = openFlowTransformer(folder);

@@ -7,7 +7,7 @@ import type { ColourScale, Picture } from '../../../src/models/pictures/picture.
 import { openDecoder } from '../../../src/models/networks/decoder.js';
 import type { TrainedParts } from '../../../src/nets/vision/config.js';
 import type { TokenPrompt } from '../../../src/policies/tokens/batch.js';
-import { FreeText } from '../../../src/policies/tokens/free_text.js';
+import { FreeText } from '../../../src/policies/tokens/format.js';
 import type { PolicyModel } from '../../../src/policies/tokens/model.js';
 
 const folder = fileURLToPath(new URL('./fixtures', import.meta.url));

@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import { RandomStream } from '../../../src/core/random.js';
-import { Emu3Format, type Emu3Prompt } from '../../../src/policies/tokens/emu3/format.js';
+import { Emu3Format, type Emu3Prompt } from '../../../src/policies/tokens/emu3.js';
 import { forcedTokens, type AllowedTokens } from '../../../src/policies/tokens/format.js';
 import { FORCED, grid, openPrompt, SAMPLED, smallSpace, textPrompt } from '../small_policy.js';
 

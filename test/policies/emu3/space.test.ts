@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import { CheckpointError } from '../../../src/core/errors.js';
-import { jointVocabularyJson, SPECIAL, TokenSpace, visualToken } from '../../../src/policies/tokens/emu3/space.js';
+import { jointVocabularyJson, SPECIAL, TokenSpace, visualToken } from '../../../src/policies/tokens/emu3.js';
 import { WordTokenizer, wordTokenizerJson } from '../../../src/models/tokenizer/words.js';
 import { CODES, FORCED, grid, SAMPLED, smallSpace, smallTokenizer } from '../small_policy.js';
 

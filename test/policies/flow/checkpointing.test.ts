@@ -5,8 +5,7 @@ import { RandomStream } from '../../../src/core/random.js';
 import { Graph } from '../../../src/graph/ir.js';
 import { CHECKPOINT_INPUT } from '../../../src/graph/checkpoint.js';
 import type { FlowRequest } from '../../../src/policies/flow/batch.js';
-import { loadFlow } from '../../../src/policies/flow/load.js';
-import type { FlowModel } from '../../../src/policies/flow/model.js';
+import { loadFlow, type FlowModel } from '../../../src/policies/flow/load.js';
 import { asked, config, ofQwen, parts, sampled, smallFlow, type Parts } from './small_flow.js';
 
 const opened: { dispose(): Promise<void> }[] = [];

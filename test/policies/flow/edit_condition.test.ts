@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { editCondition, sourceInputOf, textColumns } from '../../../src/policies/flow/edit_condition.js';
+import { editCondition, sourceInputOf, textColumns } from '../../../src/policies/flow/editor.js';
 import { pixelCodec } from '../../../src/environments/picture_codec.js';
 import { microBatches, modelFeeds } from '../../../src/policies/flow/rows.js';
 import { pack } from '../../../src/policies/flow/packing.js';

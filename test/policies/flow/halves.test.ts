@@ -6,8 +6,13 @@ import { RandomStream } from '../../../src/core/random.js';
 import { safetensorsPieces } from '../../../src/core/safetensors.js';
 import type { CheckpointFiles, Weights } from '../../../src/models/files.js';
 import { flowConfigJson } from '../../../src/nets/flow/config.js';
-import { loadFlow, openFlowModel, type FlowTraining } from '../../../src/policies/flow/load.js';
-import { trainedPart, type FlowModel } from '../../../src/policies/flow/model.js';
+import {
+  loadFlow,
+  openFlowModel,
+  type FlowTraining,
+  trainedPart,
+  type FlowModel,
+} from '../../../src/policies/flow/load.js';
 import { FlowPolicy } from '../../../src/policies/flow/policy.js';
 import { optimizer as optimizerSchema } from '../../../src/schema/training.js';
 import { writeCheckpoint } from '../../support/checkpoint.js';

@@ -22,8 +22,8 @@ import {
   openFlowModel,
   requireUnconditional,
   type FlowTraining,
+  type FlowModel,
 } from '../../../src/policies/flow/load.js';
-import type { FlowModel } from '../../../src/policies/flow/model.js';
 import { FlowPolicy } from '../../../src/policies/flow/policy.js';
 import { optimizer as optimizerSchema } from '../../../src/schema/training.js';
 import { writeCheckpoint } from '../../support/checkpoint.js';

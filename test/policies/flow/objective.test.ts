@@ -5,7 +5,7 @@ import { gradients } from '../../../src/graph/differentiate.js';
 import { Graph } from '../../../src/graph/ir.js';
 import { Session } from '../../../src/engines/onnx/session.js';
 import type { LossSpec } from '../../../src/policies/losses/table.js';
-import { flowActions, flowObjective } from '../../../src/policies/flow/objective.js';
+import { flowActions, flowObjective } from '../../../src/policies/flow/learner.js';
 import { gaussianOf, velocityGaussian, type Gaussian } from '../../../src/policies/flow/steps.js';
 import { centralDifferences } from '../../graph/support.js';
 

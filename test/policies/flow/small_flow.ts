@@ -4,7 +4,7 @@ import { soloPeers, type Peers } from '../../../src/group/peers.js';
 import type { FlowTransformerConfig, FluxConfig, QwenImageConfig } from '../../../src/nets/flow/config.js';
 import type { FlowAnswer, FlowRequest } from '../../../src/policies/flow/batch.js';
 import { FlowLearner } from '../../../src/policies/flow/learner.js';
-import { initFlow, type FlowModel } from '../../../src/policies/flow/model.js';
+import { initFlow, type FlowModel } from '../../../src/policies/flow/load.js';
 import { FlowSampler, type FlowSampling } from '../../../src/policies/flow/sampler.js';
 
 export const config: FluxConfig = {

@@ -22,7 +22,7 @@ import type {
 import type { TokenAnswer, TokenRequest, TokenPrompt } from '../../../src/policies/tokens/batch.js';
 import { estimatedDivergence, type LanguagePolicy } from '../../../src/policies/tokens/language_policy.js';
 import type { TokenPolicy } from '../../../src/policies/tokens/policy.js';
-import type { TokenSampling } from '../../../src/policies/tokens/rollout.js';
+import type { TokenSampling } from '../../../src/policies/tokens/sampling.js';
 import { writeCheckpoint } from '../../support/checkpoint.js';
 
 type Groups<P extends TokenPrompt> = readonly AnsweredPrompt<TokenRequest<P>, TokenAnswer>[];

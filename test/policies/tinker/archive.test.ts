@@ -1,6 +1,6 @@
 /** What training servers give of an adapter, read into files that the other commands use. */
 import { describe, expect, it } from 'vitest';
-import { adapterFilesIn } from '../../../src/policies/tokens/tinker/archive.js';
+import { adapterFilesIn } from '../../../src/policies/tokens/tinker/served.js';
 import { openModel } from '../../../src/policies/tokens/adapter.js';
 import { writeCheckpoint } from '../../support/checkpoint.js';
 import { testFolders } from '../../support/folder.js';

@@ -2,7 +2,7 @@
 import { RandomStream } from '../../../src/core/random.js';
 import type { Lesson, SampleRequest } from '../../../src/policies/policy.js';
 import type { TokenAnswer, TokenRequest } from '../../../src/policies/tokens/batch.js';
-import type { TokenSampling } from '../../../src/policies/tokens/rollout.js';
+import type { TokenSampling } from '../../../src/policies/tokens/sampling.js';
 import type { TinkerPolicy } from '../../../src/policies/tokens/tinker/policy.js';
 import { how, prompts } from './served.js';
 

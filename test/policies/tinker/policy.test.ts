@@ -5,7 +5,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { SERVED_FILE } from '../../../src/models/files.js';
 import type { TokenAnswer, TokenRequest } from '../../../src/policies/tokens/batch.js';
-import type { TokenSampling } from '../../../src/policies/tokens/rollout.js';
+import type { TokenSampling } from '../../../src/policies/tokens/sampling.js';
 import type { SampledAnswer } from '../../../src/policies/tokens/vllm/sampler.js';
 import { StubTinker } from '../../engines/tinker/stub_tinker.js';
 import { writeCheckpoint } from '../../support/checkpoint.js';

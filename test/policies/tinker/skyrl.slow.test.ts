@@ -17,7 +17,7 @@ import type { Lesson } from '../../../src/policies/policy.js';
 import { adaptFrom } from '../../../src/policies/tokens/adapter.js';
 import type { TokenAnswer, TokenRequest } from '../../../src/policies/tokens/batch.js';
 import { TokenPolicy } from '../../../src/policies/tokens/policy.js';
-import type { TokenSampling } from '../../../src/policies/tokens/rollout.js';
+import type { TokenSampling } from '../../../src/policies/tokens/sampling.js';
 import { probeServer, type WithDeadline } from '../../../src/policies/tokens/tinker/probe.js';
 import type { TinkerPolicy } from '../../../src/policies/tokens/tinker/policy.js';
 import { optimizer } from '../../../src/schema/training.js';

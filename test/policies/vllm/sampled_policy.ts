@@ -1,16 +1,14 @@
 /** A small policy, with an adapter or trained whole, whose answers a stand-in of vLLM samples. */
 import { systemClock, type Clock } from '../../../src/core/clock.js';
 import { Deadline } from '../../../src/core/deadline.js';
-import { VllmClient } from '../../../src/engines/vllm/client.js';
-import type { LogProbsMode } from '../../../src/engines/vllm/probe.js';
+import { VllmClient, type LogProbsMode } from '../../../src/engines/vllm/client.js';
 import { soloGroup } from '../../../src/group/process_group.js';
 import type { TokenAnswer, TokenPrompt, TokenRequest } from '../../../src/policies/tokens/batch.js';
 import { unrestricted, type TokenFormat } from '../../../src/policies/tokens/format.js';
 import type { TokenLesson } from '../../../src/policies/tokens/learner.js';
 import { loadPolicy } from '../../../src/policies/tokens/load.js';
 import { TokenPolicy, type TokenPolicyOptions } from '../../../src/policies/tokens/policy.js';
-import { AdapterShelf, type AdapterShelfOptions } from '../../../src/policies/tokens/vllm/adapters.js';
-import { WholeShelf } from '../../../src/policies/tokens/vllm/whole.js';
+import { AdapterShelf, type AdapterShelfOptions, WholeShelf } from '../../../src/policies/tokens/vllm/shelf.js';
 import { VllmSampler, type SampledAnswer, type VllmSamplerOptions } from '../../../src/policies/tokens/vllm/sampler.js';
 import { smallConfig } from '../../engines/vllm/small_base.js';
 import { everything, eyes, seeingFormat, words } from './seeing_base.js';

@@ -8,7 +8,7 @@ import { RandomStream } from '../../../src/core/random.js';
 import { WaitInterrupted } from '../../../src/group/rank_zero.js';
 import type { TokenAnswer } from '../../../src/policies/tokens/batch.js';
 import type { TokenPolicy } from '../../../src/policies/tokens/policy.js';
-import type { TokenSampling } from '../../../src/policies/tokens/rollout.js';
+import type { TokenSampling } from '../../../src/policies/tokens/sampling.js';
 import type { SampledAnswer } from '../../../src/policies/tokens/vllm/sampler.js';
 import { writeSmallBase } from '../../engines/vllm/small_base.js';
 import { StubVllm, type StubOptions } from '../../engines/vllm/stub_vllm.js';

@@ -6,7 +6,7 @@ import type { ImageEditSettings } from '../../../src/recipes/image_edit_tokens/s
 import { encodeSafetensors } from '../../../src/core/safetensors.js';
 import { TrainedVisionTokenizer } from '../../../src/environments/trained_vision_tokens.js';
 import { CODEBOOK, initImageTokenizer, type ImageTokenizerConfig } from '../../../src/nets/image_tokenizer.js';
-import { jointVocabularyJson, SPECIAL } from '../../../src/policies/tokens/emu3/space.js';
+import { jointVocabularyJson, SPECIAL } from '../../../src/policies/tokens/emu3.js';
 import { editData, tinyDatalist } from '../../../src/tiny/world/dataset.js';
 import { tinyVocabulary } from '../../../src/tiny/world/vocabulary.js';
 import { editSettings } from '../../config/trained.js';

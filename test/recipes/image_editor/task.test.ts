@@ -4,7 +4,7 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { validate } from '../../../src/config/validate.js';
 import { toImage } from '../../../src/core/planes.js';
 import { pixelCodec } from '../../../src/environments/picture_codec.js';
-import { sourceInputOf } from '../../../src/policies/flow/edit_condition.js';
+import { sourceInputOf } from '../../../src/policies/flow/editor.js';
 import { unpack } from '../../../src/policies/flow/packing.js';
 import { Reader } from '../../../src/policies/tokens/hidden_states.js';
 import type { ImageEditorSettings } from '../../../src/recipes/image_editor/settings.js';

@@ -3,7 +3,7 @@ import { halvesIn } from '../../../src/core/half.js';
 import { safetensorsPieces } from '../../../src/core/safetensors.js';
 import { pixelCodec } from '../../../src/environments/picture_codec.js';
 import { flowConfigJson } from '../../../src/nets/flow/config.js';
-import { trainedPart } from '../../../src/policies/flow/model.js';
+import { trainedPart } from '../../../src/policies/flow/load.js';
 import { flowRollout, flowValidation } from '../../../src/schema/training.js';
 import {
   mismatchAlarmOf,

@@ -27,12 +27,13 @@ import type {
 import type { TokenAnswer, TokenRequest, TokenGroup, TokenPrompt } from '../batch.js';
 import type { TokenFormat } from '../format.js';
 import { estimatedDivergence, type LanguagePolicy } from '../language_policy.js';
-import type { TokenSampling } from '../rollout.js';
+import type { TokenSampling } from '../sampling.js';
 import type { SampledAnswer } from '../vllm/sampler.js';
 import { PictureDigests } from '../picture_digest.js';
 import type { Sequence } from './prompts.js';
-import { pathIn, readRecord, type SavedRecord } from './saved_record.js';
 import type { GradientSequence, PromptRequest, Sampled, TinkerService } from './served.js';
+import { readFileSync } from 'node:fs';
+import { z } from 'zod';
 
 /** Weights that answers may be of which are yet to be learnt from: those of now, and those of an iteration before. */
 const KEPT_LINEAGES = 2;
@@ -390,4 +391,41 @@ function grouped(groups: readonly TokenGroup[], found: readonly Float32Array[]):
 
 function digest(value: unknown): string {
   return createHash('sha256').update(JSON.stringify(value)).digest('hex');
+}
+
+const record = z.object({
+  /** The path that the service gave for weights and optimizer. */
+  path: z.string().min(1),
+  /** What model it is of, as settings say it. */
+  model: z.json(),
+  lineage: z.string().min(1),
+  /** Lineages of what was sampled with before: answers that the next iteration learns from may be of these. */
+  sampled_from: z.array(z.string().min(1)).default([]),
+});
+
+export type SavedRecord = z.input<typeof record>;
+
+/** The path of what the service has saved for a checkpoint; null where its folder does not tell. */
+export function pathIn(folder: string): string | null {
+  try {
+    return readRecord(join(folder, SERVED_FILE)).path;
+  } catch (error) {
+    if (error instanceof CheckpointError) return null;
+    throw error;
+  }
+}
+
+/** Raises CheckpointError. */
+export function readRecord(file: string): z.output<typeof record> {
+  let text: string;
+  try {
+    text = readFileSync(file, 'utf8');
+  } catch (cause) {
+    throw new CheckpointError('does not name what the training service has saved', { where: file, cause });
+  }
+  try {
+    return record.parse(JSON.parse(text));
+  } catch (cause) {
+    throw new CheckpointError('is not what this program writes', { where: file, cause });
+  }
 }

@@ -7,21 +7,19 @@ import { lineForm, type RemoteExchange } from '../../../balance/exchange.js';
 import { Deadline } from '../../../core/deadline.js';
 import { systemClock } from '../../../core/clock.js';
 import { EndpointError, must } from '../../../core/errors.js';
-import type { VllmClient } from '../../../engines/vllm/client.js';
-import type { LogProbsMode } from '../../../engines/vllm/probe.js';
-import type { Completion } from '../../../engines/vllm/wire.js';
+import type { VllmClient, LogProbsMode } from '../../../engines/vllm/client.js';
+import type { Completion, CompletionRequest } from '../../../engines/vllm/wire.js';
 import { runOnRankZero } from '../../../group/rank_zero.js';
 import type { ProcessGroup } from '../../../group/process_group.js';
 import { Replay, type ReplayOptions } from '../../../group/replay.js';
 import type { CheckpointFiles } from '../../../models/files.js';
 import type { SampleRequest } from '../../policy.js';
 import type { TokenAnswer, TokenRequest, TokenPrompt } from '../batch.js';
-import type { PublishedWeights, RemoteSampler } from '../remote_sampler.js';
-import type { TokenFormat } from '../format.js';
-import type { TokenSampling } from '../rollout.js';
-import { askUnder, type Question } from './ask.js';
+import type { PublishedWeights, RemoteSampler } from '../language_policy.js';
+import type { TokenFormat, WrittenRules } from '../format.js';
+import type { TokenSampling } from '../sampling.js';
 import { PictureMail, type Eyes } from './pictures.js';
-import type { WeightsShelf } from './shelf.js';
+import type { WeightsShelf, ServedAs } from './shelf.js';
 
 /** A server's answer to one request. */
 export interface SampledAnswer extends RemoteExchange {
@@ -259,4 +257,41 @@ function digestOf(files: CheckpointFiles): string {
     }
   }
   return hash.digest('hex');
+}
+
+export interface Question {
+  readonly prompt: TokenPrompt;
+  /** What its tokens have to keep to; null for nothing. */
+  readonly rules: WrittenRules | null;
+  readonly sampling: Omit<CompletionRequest, 'model' | 'prompt'>;
+}
+
+/**
+ * One answer; null where the server does not have these weights (any more). `mail` is null for a model that does not see. Raises EndpointError as the
+ * client does, and where the server reads another prompt than it was sent; DataError for pictures that it would see otherwise than the trainer.
+ */
+export async function askUnder(
+  client: VllmClient,
+  { model, version }: ServedAs,
+  { prompt, sampling, rules }: Question,
+  mail: PictureMail | null,
+  within: Deadline,
+): Promise<Completion | null> {
+  if (version === null && mail === null && rules === null) {
+    return client.complete({ ...sampling, model, prompt: prompt.ids }, within);
+  }
+  const { ids, parts } = mail === null ? { ids: prompt.ids, parts: [] } : await mail.sent(prompt);
+  const generated = await client.generate(
+    { ...sampling, model, prompt: ids, parts, cacheSalt: saltOf(version ?? model), rules },
+    within,
+  );
+  if (generated === null) return null;
+  if (version !== null && generated.versions.some((one) => one !== version)) return null;
+  mail?.requireSame(prompt, generated.promptIds, client.url);
+  return generated;
+}
+
+/** A salt may have 128 characters, and no path. */
+function saltOf(name: string): string {
+  return createHash('sha256').update(name).digest('hex');
 }

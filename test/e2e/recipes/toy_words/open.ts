@@ -2,9 +2,8 @@
 import { sessionOptions } from '../../../../src/engines/onnx/session_options.js';
 import type { TokenAnswer } from '../../../../src/policies/tokens/batch.js';
 import { initPolicy } from '../../../../src/policies/tokens/load.js';
-import { heldOutSampling, samplingOf } from '../../../../src/policies/tokens/sampling_settings.js';
+import { heldOutSampling, samplingOf, type TokenSampling } from '../../../../src/policies/tokens/sampling.js';
 import { TokenPolicy } from '../../../../src/policies/tokens/policy.js';
-import type { TokenSampling } from '../../../../src/policies/tokens/rollout.js';
 import { openScorer } from '../../../../src/scoring/judge_scorer.js';
 import { openGrpo, openHeldOut, type TrainingContext } from '../../../../src/train/context.js';
 import type { Collector } from '../../../../src/train/collect.js';

@@ -4,7 +4,7 @@ import { RandomStream } from '../../../../src/core/random.js';
 import type { TrainingOrder } from '../../../../src/data/datasets.js';
 import type { SamplePlace } from '../../../../src/data/sampler.js';
 import type { TokenAnswer, TokenRequest } from '../../../../src/policies/tokens/batch.js';
-import { FreeText } from '../../../../src/policies/tokens/free_text.js';
+import { FreeText } from '../../../../src/policies/tokens/format.js';
 import { WordTokenizer, wordTokenizerJson } from '../../../../src/models/tokenizer/words.js';
 import type { RecordedEpisode } from '../../../../src/run/episodes.js';
 import type { Answers, Prompt, PromptSource, Rendered, Task } from '../../../../src/scoring/task.js';
