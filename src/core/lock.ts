@@ -32,6 +32,7 @@ import { processStart } from './process_start.js';
 
 /** After this many seconds without a heartbeat a lock of another host may be taken over. */
 export const STALE_AFTER_S = 120;
+const HEARTBEAT_EVERY_MS = 10_000;
 const MAX_ROUNDS = 100;
 
 /** The holder of a lock. */
@@ -135,9 +136,16 @@ function slurmJobEnded(jobId: string): boolean | null {
   return asked.stdout.trim() === '';
 }
 
+export interface KeepAliveOptions {
+  readonly onLost: () => void;
+  readonly onRefused?: (error: unknown) => void;
+  readonly everyMs?: number;
+}
+
 /** A lock file, held by this process until `release`. */
 export class FileLock {
   #file: number | null;
+  #beat: NodeJS.Timeout | undefined;
 
   constructor(
     readonly path: string,
@@ -156,8 +164,32 @@ export class FileLock {
     return readLockFile(this.path, this.world)?.token === this.owner.token;
   }
 
+  /**
+   * Gives signs of life until the lock is released. If the disk refuses one, the next tries again: `onRefused` is called with the first error in a row.
+   * `onLost` is called once if another process has taken the lock, or the file is gone.
+   */
+  keepAlive({ onLost, onRefused = () => {}, everyMs = HEARTBEAT_EVERY_MS }: KeepAliveOptions): void {
+    let isRefused = false;
+    const beat = (): void => {
+      try {
+        const isOurs = this.heartbeat();
+        isRefused = false;
+        if (isOurs) return;
+      } catch (error) {
+        if (!isRefused) onRefused(error);
+        isRefused = true;
+        return;
+      }
+      clearInterval(this.#beat);
+      onLost();
+    };
+    clearInterval(this.#beat);
+    this.#beat = setInterval(beat, everyMs).unref();
+  }
+
   /** Releases it; harmless if it is not owned any more. */
   release(): void {
+    clearInterval(this.#beat);
     if (this.#file === null) return;
     closeSync(this.#file);
     this.#file = null;

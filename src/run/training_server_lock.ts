@@ -15,8 +15,9 @@ import {
 
 export const SERVER_LOCK = 'lock.json';
 
-const HEARTBEAT_MS = 10_000;
 const LOOK_MS = 1000;
+/** Beyond the time after which a silent holder counts as gone. */
+const MARGIN_MS = 10_000;
 
 /** It is held, by a process on another machine that may have ended with that machine. */
 class HeldElsewhere extends RunError {}
@@ -31,69 +32,38 @@ export interface LockUser {
   readonly lost: (error: EndpointError) => void;
 }
 
-/** A lock that is kept alive until it is released. */
-export class TrainingServerLock {
-  readonly #lock: FileLock;
-  readonly #beat: NodeJS.Timeout;
-  #isRefused = false;
-
-  private constructor(
-    private readonly folder: string,
-    private readonly user: LockUser,
-    world: LockWorld,
-  ) {
-    this.#lock = takeLock(join(folder, SERVER_LOCK), (found) => refuseHeld(found, folder, world), world);
-    this.#beat = setInterval(() => this.heartbeat(), HEARTBEAT_MS);
-    this.#beat.unref();
-  }
-
-  /**
-   * Waits for a holder on another machine as long as that may be one whose machine has failed, unless the user is over. Raises RunError naming the holder, or when
-   * the disk refuses.
-   */
-  static async take(
-    folder: string,
-    user: LockUser,
-    world: LockWorld = realLockWorld(),
-    clock: Clock = systemClock,
-  ): Promise<TrainingServerLock> {
-    const end = clock.now() + 1000 * STALE_AFTER_S + HEARTBEAT_MS;
-    for (let isTold = false; ; isTold = true) {
-      try {
-        return new TrainingServerLock(folder, user, world);
-      } catch (error) {
-        if (!(error instanceof HeldElsewhere) || user.over.aborted || clock.now() > end) throw error;
-        if (!isTold) user.notice(`${error.message}: waiting until nothing is heard of it for ${STALE_AFTER_S} s`);
-        await sleep(clock, LOOK_MS, user.over);
-      }
-    }
-  }
-
-  /** A sign of life. Never raises: where the disk refuses, the next one tries again. */
-  heartbeat(): void {
-    if (!this.#lock.isHeld) return;
+/**
+ * Takes the folder and keeps it until the release of the returned lock. Waits for a holder on another machine as long as that machine may have failed,
+ * unless the user is over. Raises RunError naming the holder, or when the disk refuses.
+ */
+export async function holdServerFolder(
+  folder: string,
+  user: LockUser,
+  world: LockWorld = realLockWorld(),
+  clock: Clock = systemClock,
+): Promise<FileLock> {
+  const end = clock.now() + 1000 * STALE_AFTER_S + MARGIN_MS;
+  for (let isTold = false; ; isTold = true) {
     try {
-      const isOurs = this.#lock.heartbeat();
-      this.#isRefused = false;
-      if (isOurs) return;
-    } catch (cause) {
-      if (!this.#isRefused) this.user.notice(diskError(this.#lock.path, cause).toText());
-      this.#isRefused = true;
-      return;
+      const lock = takeLock(join(folder, SERVER_LOCK), (found) => refuseHeld(found, folder, world), world);
+      lock.keepAlive({
+        onLost: () => user.lost(takenOver(folder)),
+        onRefused: (cause) => user.notice(diskError(lock.path, cause).toText()),
+      });
+      return lock;
+    } catch (error) {
+      if (!(error instanceof HeldElsewhere) || user.over.aborted || clock.now() > end) throw error;
+      if (!isTold) user.notice(`${error.message}: waiting until nothing is heard of it for ${STALE_AFTER_S} s`);
+      await sleep(clock, LOOK_MS, user.over);
     }
-    this.release();
-    this.user.lost(
-      new EndpointError('another training server has taken over what this one works with', {
-        where: this.folder,
-        next: 'Another process took the run over while this one did not answer; let that one go on.',
-      }),
-    );
   }
+}
 
-  release(): void {
-    clearInterval(this.#beat);
-    this.#lock.release();
-  }
+function takenOver(folder: string): EndpointError {
+  return new EndpointError('another training server has taken over what this one works with', {
+    where: folder,
+    next: 'Another process took the run over while this one did not answer; let that one go on.',
+  });
 }
 
 /** Does something that no server may disturb, and holds the folder meanwhile. Raises RunError where a server, here or on another machine, works with it. */

@@ -12,24 +12,13 @@ import { stagingFolder } from '../core/staging.js';
 const WAITING = '.waiting-';
 /** Ends the run's name in the file name; run names cannot contain it. */
 const END = '+';
-const HEARTBEAT_EVERY_MS = 10_000;
 
 /** Records that a run waits, until the returned function is called, which may be called again. Raises RunError when the disk refuses. */
 export function recordWaiting(baseExpDir: string, runName: string, world: LockWorld = realLockWorld()): () => void {
   // Several processes may wait for the same run: each has a file of its own.
   const lock = takeLock(stagingFolder(baseExpDir, `${WAITING}${runName}${END}`), () => undefined, world);
-  const timer = setInterval(() => {
-    try {
-      lock.heartbeat();
-    } catch {
-      // If the disk refuses, the next heartbeat tries again: the waiting process has runs of its own under way.
-    }
-  }, HEARTBEAT_EVERY_MS);
-  timer.unref();
-  return () => {
-    clearInterval(timer);
-    lock.release();
-  };
+  lock.keepAlive({ onLost: () => {} });
+  return () => lock.release();
 }
 
 /** The runs of a folder that wait for others, by name; without those whose processes are gone. */

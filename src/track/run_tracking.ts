@@ -16,7 +16,6 @@ import type { WandbRetryPolicy } from './wandb/client.js';
 
 /** How long to wait for a server that does not answer after its run has ended. */
 const FINISH_MS = 30_000;
-const HEARTBEAT_EVERY_MS = 10_000;
 
 export interface TrackingOptions {
   readonly paths: RunPaths;
@@ -64,34 +63,20 @@ export class RunTracking {
   async #follow(): Promise<void> {
     const { paths } = this.options;
     let lock: FileLock | null = null;
-    let beating: NodeJS.Timeout | undefined;
     await this.options.after;
     try {
-      const held = (lock = lockTracking(paths));
-      beating = setInterval(() => this.#beat(held), HEARTBEAT_EVERY_MS);
-      beating.unref();
+      lock = lockTracking(paths);
+      lock.keepAlive({ onLost: () => void this.giveUp(), onRefused: (error) => this.#say(error) });
       await Promise.all(this.#sinks().map((sink) => this.#tell(sink)));
     } catch (error) {
       this.#say(error);
     } finally {
-      clearInterval(beating);
       try {
         lock?.release();
       } catch (error) {
         this.#say(error);
       }
     }
-  }
-
-  /** Records that this process follows the run; ends if another process has taken it over. If the disk refuses, the next heartbeat tries again. */
-  #beat(lock: FileLock): void {
-    try {
-      if (lock.heartbeat()) return;
-    } catch (error) {
-      this.#say(error);
-      return;
-    }
-    void this.giveUp();
   }
 
   #sinks(): (() => Promise<unknown>)[] {

@@ -1,7 +1,7 @@
 /** What a lock is whatever it stands for; whose words are on it is tested where they are: runs, gateways. */
-import { mkdirSync, readdirSync, utimesSync, writeFileSync } from 'node:fs';
+import { mkdirSync, readdirSync, renameSync, rmdirSync, utimesSync, writeFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
-import { expect, it } from 'vitest';
+import { afterEach, describe, expect, it, vi } from 'vitest';
 import {
   readLockFile,
   realLockWorld,
@@ -54,6 +54,54 @@ it('is lost, and left alone, where its file says something else', () => {
   expect(lock.heartbeat()).toBe(false);
   lock.release();
   expect(readdirSync(dirname(path))).toEqual(['a.lock']);
+});
+
+describe('a lock that is kept alive', () => {
+  const path = (): string => join(newFolder(), 'a.lock');
+  afterEach(() => void vi.useRealTimers());
+
+  it('gives signs of life until it is released', () => {
+    vi.useFakeTimers();
+    const lock = takeLock(path(), () => {}, realLockWorld());
+    const lost = vi.fn();
+    const ageS = (): number => readLockFile(lock.path, realLockWorld())?.ageS ?? NaN;
+    lock.keepAlive({ onLost: lost });
+    vi.advanceTimersByTime(9_999);
+    expect(ageS()).toBeGreaterThan(9);
+    vi.advanceTimersByTime(1);
+    expect(ageS()).toBeLessThan(1);
+    lock.release();
+    expect(vi.getTimerCount()).toBe(0);
+    expect(lost).not.toHaveBeenCalled();
+  });
+
+  it('tries again if the disk refuses one, and tells of the first in a row', () => {
+    vi.useFakeTimers();
+    const lock = takeLock(path(), () => {}, world);
+    const [onLost, onRefused] = [vi.fn(), vi.fn()];
+    lock.keepAlive({ onLost, onRefused });
+    renameSync(lock.path, `${lock.path}.aside`);
+    mkdirSync(lock.path);
+    vi.advanceTimersByTime(30_000);
+    rmdirSync(lock.path);
+    renameSync(`${lock.path}.aside`, lock.path);
+    vi.advanceTimersByTime(30_000);
+    expect([onLost.mock.calls.length, onRefused.mock.calls.length]).toEqual([0, 1]);
+    lock.release();
+    expect(readdirSync(dirname(lock.path))).toEqual([]);
+  });
+
+  it('tells once if another process has taken it, and leaves it there', () => {
+    vi.useFakeTimers();
+    const lock = takeLock(path(), () => {}, world);
+    const onLost = vi.fn();
+    lock.keepAlive({ onLost });
+    writeFileSync(lock.path, JSON.stringify({ token: 'other', host: 'there', pid: 1 }));
+    vi.advanceTimersByTime(60_000);
+    expect(onLost).toHaveBeenCalledTimes(1);
+    lock.release();
+    expect(readdirSync(dirname(lock.path))).toEqual(['a.lock']);
+  });
 });
 
 it('knows what there is to know of an owner', () => {

@@ -24,7 +24,7 @@ import type { RunPaths } from '../../src/run/paths.js';
 import { checkpointsOfForks } from '../../src/run/pins.js';
 import { readRecord } from '../../src/run/record.js';
 import { readState } from '../../src/run/state.js';
-import { SERVER_LOCK, TrainingServerLock } from '../../src/run/training_server_lock.js';
+import { holdServerFolder, SERVER_LOCK } from '../../src/run/training_server_lock.js';
 
 const base = mkdtempSync(join(tmpdir(), 'editrl-fork-'));
 let counter = 0;
@@ -154,7 +154,7 @@ it('takes along what a training server of its own has saved, once that has ended
   mkdirSync(saved(source, 'checkpoints'), { recursive: true });
   writeFileSync(saved(source, 'checkpoints', 'state'), 'weights');
   writeFileSync(saved(source, 'database'), 'one');
-  const lock = await TrainingServerLock.take(source.trainingServerDir, {
+  const lock = await holdServerFolder(source.trainingServerDir, {
     over: new AbortController().signal,
     notice: () => {},
     lost: () => {},

@@ -1,9 +1,9 @@
-import { existsSync, mkdirSync, renameSync, rmdirSync, writeFileSync } from 'node:fs';
+import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { RunError } from '../../src/core/errors.js';
-import { realLockWorld } from '../../src/core/lock.js';
-import { SERVER_LOCK, TrainingServerLock, withServerEnded } from '../../src/run/training_server_lock.js';
+import { realLockWorld, type FileLock } from '../../src/core/lock.js';
+import { holdServerFolder, SERVER_LOCK, withServerEnded } from '../../src/run/training_server_lock.js';
 import { ManualClock, settle } from '../core/manual_clock.js';
 import { testFolders } from '../support/folder.js';
 
@@ -23,7 +23,7 @@ function prepare(held: object | null) {
     notice: (line: string) => void told.push(line),
     lost: (error: Error) => void told.push(`lost: ${error.message}`),
   };
-  const take = (): Promise<TrainingServerLock> => TrainingServerLock.take(folder, user, world, clock);
+  const take = (): Promise<FileLock> => holdServerFolder(folder, user, world, clock);
   return { folder, clock, world, over, told, take };
 }
 
@@ -40,7 +40,7 @@ describe('the folder of what a training server saves', () => {
 
   it('is taken over from a machine that failed, once nothing was heard of it for long enough', async () => {
     const { clock, told, take } = prepare(OTHER);
-    let lock: TrainingServerLock | null = null;
+    let lock: FileLock | null = null;
     const taking = take().then((taken) => (lock = taken));
     await settle();
     await clock.pass(119_000);
@@ -63,34 +63,6 @@ describe('the folder of what a training server saves', () => {
   it('is not taken from a holder that nobody can tell', async () => {
     const { take } = prepare([]);
     await expect(take()).rejects.toThrow('a training server that somebody has started');
-  });
-
-  it('is told of once where the disk refuses signs of life, and gives none of its own away', async () => {
-    const { folder, told, take } = prepare(null);
-    const lock = await take();
-    const file = join(folder, SERVER_LOCK);
-    renameSync(file, `${file}.aside`);
-    mkdirSync(file);
-    lock.heartbeat();
-    lock.heartbeat();
-    expect(told).toHaveLength(1);
-    expect(told[0]).toContain(file);
-    rmdirSync(file);
-    renameSync(`${file}.aside`, file);
-    lock.heartbeat();
-    expect(told).toHaveLength(1);
-    lock.release();
-    expect(existsSync(file)).toBe(false);
-  });
-
-  it('that another server has taken over is lost, which the run is told once', async () => {
-    const { folder, told, take } = prepare(null);
-    const lock = await take();
-    writeFileSync(join(folder, SERVER_LOCK), JSON.stringify(OTHER));
-    lock.heartbeat();
-    lock.heartbeat();
-    expect(told).toEqual(['lost: another training server has taken over what this one works with']);
-    expect(existsSync(join(folder, SERVER_LOCK))).toBe(true);
   });
 
   it('is held while it is copied', () => {

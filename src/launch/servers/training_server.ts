@@ -6,7 +6,7 @@ import { must } from '../../core/errors.js';
 import { projectRoot } from '../../core/files.js';
 import { TinkerConnection } from '../../engines/tinker/connection.js';
 import { createHttpPool } from '../../http/pool.js';
-import { TrainingServerLock } from '../../run/training_server_lock.js';
+import { holdServerFolder } from '../../run/training_server_lock.js';
 import type { ServeTrainerSettings, TinkerSettings } from '../../schema/trainer.js';
 import type { StartedTrainer } from '../../train/context.js';
 import { ORDER_VARIABLE, PCI_ORDER } from '../machine/devices.js';
@@ -54,7 +54,7 @@ export interface StartedServer {
  */
 export async function startTrainingServer(options: TrainingServerOptions): Promise<StartedServer> {
   const { guardian, user, say, log, folder } = options;
-  const lock = await TrainingServerLock.take(folder, user);
+  const lock = await holdServerFolder(folder, user);
   let server: ManagedServer | null = null;
   const close = async (): Promise<void> => {
     await server?.close();

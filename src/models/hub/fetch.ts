@@ -39,7 +39,6 @@ export interface FetchListener {
   readonly progress?: (done: number, all: number) => void;
 }
 
-const HEARTBEAT_EVERY_MS = 10_000;
 const LOOK_EVERY_MS = 500;
 /** The space that stays free on a disk. */
 const LEAST_FREE_BYTES = 64 * 2 ** 20;
@@ -171,11 +170,10 @@ async function whileLocked(
   const lock = await lockWhenFree(join(folder, '.editrl.lock'), client.signal, () =>
     say(`another process is downloading ${hub}: waiting for it`),
   );
-  const beating = setInterval(() => lock.heartbeat(), HEARTBEAT_EVERY_MS);
+  lock.keepAlive({ onLost: () => {} });
   try {
     await work();
   } finally {
-    clearInterval(beating);
     lock.release();
   }
 }
