@@ -7,13 +7,15 @@ import { noView, openView, type View } from '../launch/live/view.js';
 import { Launcher } from '../launch/launcher.js';
 import { isTrainable } from '../config/recipes.js';
 import { recipeOf } from '../recipes/settings.js';
+import { getPath } from '../schema/paths.js';
 import type { RunSettings } from '../schema/run.js';
 import { describeJob } from '../launch/slurm/queue.js';
 import { submitRun } from '../launch/slurm/submit_run.js';
 import { listCheckpoints } from '../run/checkpoints.js';
 import { RunPaths } from '../run/paths.js';
+import { readRecord } from '../run/record.js';
 import { readState, STOPPED_BY_SWEEP, type RunState } from '../run/state.js';
-import { KILLED, stopsByFile } from '../run/stop_request.js';
+import { KILLED } from '../run/stop_request.js';
 import { outputWidth, printError, printJson, printLine, printSentence, printWarnings } from './output.js';
 import { abortOnSignals, INTERRUPTED } from './signals.js';
 import {
@@ -101,7 +103,9 @@ export function allowedChanges(args: Arguments): string[] {
 export function describeInterruption(paths: RunPaths): string {
   const stopped = `${paths.runName} stopped${readState(paths)?.reason === KILLED ? ` (${KILLED})` : ''}`;
   // Only the other trainer knows which checkpoints it saved.
-  if (stopsByFile(paths)) return `${stopped}; run the same command to continue.`;
+  if (typeof getPath(readRecord(paths)?.settings, 'launch.command.0') === 'string') {
+    return `${stopped}; run the same command to continue.`;
+  }
   const last = listCheckpoints(paths).at(-1);
   return last === undefined
     ? `${stopped} before its first checkpoint; run the same command to begin it again.`

@@ -2,10 +2,9 @@
 import { EditrlError, UsageError } from '../core/errors.js';
 import { describeJob, type SlurmJob } from '../launch/slurm/queue.js';
 import { stopOnSlurm, submittedRun } from '../launch/slurm/status.js';
-import { realStopWorld, stopRun, type StopOptions, type StopResult } from '../launch/ownership/stop.js';
+import { stopRun, type StopOptions, type StopResult } from '../launch/ownership/stop.js';
 import { liveSweeps, type LiveSweep } from '../launch/sweep/lock.js';
 import { findRun, listRuns, searchFolders } from '../run/find.js';
-import { seesProcessesOf } from '../run/lock.js';
 import { liveLock, mayBeHeld } from '../run/status.js';
 import type { RunPaths } from '../run/paths.js';
 import { printError, printJson, printLine } from './output.js';
@@ -84,7 +83,7 @@ interface SweepResult {
   readonly reason?: string;
 }
 
-/** Stops a sweep's scheduler, which ends its own runs, each with a checkpoint; if the scheduler is killed, its runs die with it. */
+/** Stops a sweep's scheduler, which ends its own runs, each with a checkpoint unless they are to end at once. */
 async function stopSweep(
   { experiment, paths }: LiveSweep,
   options: StopOptions,
@@ -120,11 +119,11 @@ async function stoppedBySlurm(
   return told;
 }
 
-/** Whether a process of this machine holds it, or its lock cannot be read, which stopping it reports. */
+/** Whether a process outside of Slurm holds it, or its lock cannot be read, which stopping it reports. */
 function isAtHand(paths: RunPaths): boolean {
   try {
     const held = liveLock(paths);
-    return held !== null && held.slurm_job_id === null && seesProcessesOf(held, realStopWorld());
+    return held !== null && held.slurm_job_id === null;
   } catch (error) {
     if (error instanceof EditrlError) return true;
     throw error;

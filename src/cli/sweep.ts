@@ -107,8 +107,8 @@ async function start(prepared: PreparedSweep, json: boolean, shown: View): Promi
     if (!(await launcher.ready(configsOf(prepared), preflightOptionsOf(prepared)))) return INTERRUPTED;
     const outcome = await sweep(prepared, runner, view, stop);
     if (json) printOutcome(prepared, outcome);
-    else showOutcome(outcome, stop.aborted);
-    if (stop.aborted) return INTERRUPTED;
+    else showOutcome(outcome);
+    if (outcome.stopped) return INTERRUPTED;
     return outcome.runs.every(({ state }) => state === 'finished' || state === 'stopped') ? 0 : 1;
   } finally {
     await launcher.close();
@@ -139,13 +139,12 @@ function printOutcome({ experiment }: PreparedSweep, { runs, results }: SweepOut
   printJson(JSON.parse(encodeLine({ experiment: experiment.name, runs, results }).line));
 }
 
-function showOutcome(outcome: SweepOutcome, interrupted: boolean): void {
-  const { runs, results, resultsFile } = outcome;
+function showOutcome({ runs, results, resultsFile, stopped }: SweepOutcome): void {
   printLine(`\n${formatResults(results)}`);
   if (resultsFile !== null) printLine(`\ntable: ${resultsFile}.md`);
   const open = runs.filter(({ state }) => state !== 'finished' && state !== 'stopped');
   if (open.length > 0) printLine(`\n${unfinishedLines(open)}`);
-  if (interrupted) printLine('\nStopped; the same command goes on where it stopped.');
+  if (stopped) printLine('\nStopped; the same command goes on where it stopped.');
   else if (runs.some(({ state }) => state === 'failed')) {
     printLine('\nTo try the failed runs again: the same command with --failed.');
   }

@@ -1,4 +1,5 @@
 /** Takes a loaded config to a finished run: missing parents first, then its processes, supervised and restarted as configured. */
+import { setTimeout as delay } from 'node:timers/promises';
 import type { LoadedConfig } from '../config/load.js';
 import { checkRunnable, dependencies } from '../config/models.js';
 import { InUseError, printable } from '../core/errors.js';
@@ -13,7 +14,6 @@ import { ChainProgress } from './live/progress.js';
 import type { View } from './live/view.js';
 import { detectDevices } from './machine/devices.js';
 import { HubModels } from './models/hub.js';
-import { POLL_MS, pause } from './ownership/pause.js';
 import { AnswerRoomChecks } from './preflight/answer_room.js';
 import { lazy } from './preflight/obstacle.js';
 import type { PreflightCheckOptions } from './preflight/preflight.js';
@@ -22,6 +22,9 @@ import { Guardian } from './processes/guardian.js';
 import { RunServerPool } from './servers/run_server_pool.js';
 import { RunTrackings } from './trackings.js';
 import type { RunKind } from './worker/protocol.js';
+
+/** Milliseconds between looks at a run that another process holds. */
+const POLL_MS = 1_000;
 
 export interface LauncherOptions {
   /** Shows what happens. */
@@ -174,7 +177,7 @@ export class Launcher {
       const held = liveLock(paths);
       if (held === null) return true;
       if (!told) this.#say(`${paths.runName} is being trained by process ${held.pid} on ${held.host}: waiting for it`);
-      await pause(POLL_MS, stop);
+      await delay(POLL_MS, undefined, { signal: stop }).catch(() => undefined);
     }
   }
 

@@ -15,14 +15,12 @@ import {
   type WholeCheckpoint,
 } from './checkpoints.js';
 import { Journal, rewindTo } from './journal.js';
-import { acquireLock, realLockWorld, type LockWorld, type RunLock } from './lock.js';
+import { acquireLock, lentLock, realLockWorld, type LockOwner, type LockWorld, type RunLock } from './lock.js';
 import { recordParents, withMovedPins } from './parents.js';
 import { RunPaths, writtenFolders } from './paths.js';
 import { formatChanges, readRecord, writeRecord } from './record.js';
 import type { ConfigSource, PlainObject, RecordedData, RunAttempt, RunRecord } from './record.js';
 import { isDone, readState, writeState, type RunState } from './state.js';
-
-const HEARTBEAT_EVERY_MS = 10_000;
 
 export interface ClaimRequest {
   readonly settings: PlainObject & {
@@ -60,10 +58,18 @@ export interface ClaimRequest {
 
 export type ClaimKind = 'new' | 'resumed' | 'finished';
 
-/** A claimed run. A finished run holds no lock and must not be written to. */
-export class RunHandle {
-  #timer: NodeJS.Timeout | null = null;
+/** A claimed run as plain JSON, for the process that works on it: it borrows the lock of the process that claimed the run. */
+export interface LentRun {
+  readonly kind: ClaimKind;
+  readonly record: RunRecord;
+  readonly attempt: number;
+  readonly checkpoint: WholeCheckpoint | null;
+  readonly state: RunState;
+  readonly owner: LockOwner;
+}
 
+/** A claimed run. A finished run must not be written to. */
+export class RunHandle {
   constructor(
     readonly kind: ClaimKind,
     readonly paths: RunPaths,
@@ -75,8 +81,18 @@ export class RunHandle {
     /** What to tell the user: checkpoints skipped, lines repaired, `num_iterations` raised. */
     readonly notes: readonly string[],
     private current: RunState,
-    private readonly lock: RunLock | null,
+    private readonly lock: RunLock,
   ) {}
+
+  /** The run as its owner has lent it. Raises RunError when the lock is gone. */
+  static borrow(paths: RunPaths, { kind, record, attempt, checkpoint, state, owner }: LentRun): RunHandle {
+    return new RunHandle(kind, paths, record, attempt, checkpoint, [], state, lentLock(paths, owner));
+  }
+
+  lend(): LentRun {
+    const { kind, recorded: record, attempt, checkpoint, current: state, lock } = this;
+    return { kind, record, attempt, checkpoint, state, owner: lock.owner };
+  }
 
   get record(): RunRecord {
     return this.recorded;
@@ -86,17 +102,17 @@ export class RunHandle {
     return this.current;
   }
 
-  /** Replaces the given fields of `state.json` and refreshes both heartbeats. Raises RunError when the run was taken over. */
+  /** Replaces the given fields of `state.json` and refreshes both heartbeats. Raises RunError when the run was taken over. Only one process may write. */
   setState(
     change: Partial<Pick<RunState, 'state' | 'iteration' | 'reason' | 'stopped_early' | 'best_checkpoint'>>,
   ): void {
-    this.lock?.heartbeat();
+    this.lock.heartbeat();
     this.current = writeState(this.paths, { ...this.current, ...change });
   }
 
   /** Raises RunError when another process has taken the run over: only that process may touch the folder then. */
   requireOwned(): void {
-    this.lock?.heartbeat();
+    this.lock.heartbeat();
   }
 
   /** Pins the checkpoint of a parent that is in use. Raises RunError when the run was taken over or the disk refuses. */
@@ -140,57 +156,33 @@ export class RunHandle {
     writeRecord(this.paths, this.recorded);
   }
 
-  /** Records that this process is alive. Raises RunError when the run was taken over. */
-  heartbeat(): void {
-    this.setState({});
-  }
-
-  /** Sends heartbeats on a timer; calls `onLost` once if the run was taken over or the disk refuses. */
-  startHeartbeat(onLost: (error: unknown) => void, everyMs = HEARTBEAT_EVERY_MS): void {
-    this.#timer = setInterval(() => {
-      try {
-        this.heartbeat();
-      } catch (error) {
-        this.#stopTimer();
-        onLost(error);
-      }
-    }, everyMs);
-    this.#timer.unref();
-  }
-
   /** Releases the run; may be called more than once. */
   release(): void {
-    this.#stopTimer();
-    this.lock?.release();
-  }
-
-  #stopTimer(): void {
-    if (this.#timer !== null) clearInterval(this.#timer);
-    this.#timer = null;
+    this.lock.release();
   }
 }
 
 /**
- * Claims `base_exp_dir/run_name`. Raises RunError when another process holds it or the disk refuses, ConfigError when settings that decide the result
- * differ from those that the run was started with, CheckpointError when there are checkpoints but none is whole. On every error the run is left as it
- * was, unlocked.
+ * Claims `base_exp_dir/run_name`. `held`: its lock, if the caller has it, who releases it then; else it is taken here and released by the handle, at
+ * once for a finished run. Raises RunError when another process holds it or the disk refuses, ConfigError when settings that decide the result differ
+ * from those that the run was started with, CheckpointError when there are checkpoints but none is whole. On every error the run is left as it was.
  */
-export function claimRun(request: ClaimRequest, world: LockWorld = realLockWorld()): RunHandle {
+export function claimRun(request: ClaimRequest, world: LockWorld = realLockWorld(), held?: RunLock): RunHandle {
   const paths = new RunPaths(request.settings.base_exp_dir, request.settings.run_name);
   try {
     mkdirSync(paths.dir, { recursive: true });
   } catch (cause) {
     throw diskError(paths.dir, cause);
   }
-  const lock = acquireLock(paths, world);
+  const lock = held ?? acquireLock(paths, world);
   try {
     const before = readRecord(paths);
     if (before === null) checkChanges(paths.runName, [], request.allowChanges);
     const handle = before === null ? begin(request, paths, lock) : resume(request, paths, lock, before);
-    if (handle.kind === 'finished') lock.release();
+    if (handle.kind === 'finished' && held === undefined) lock.release();
     return handle;
   } catch (error) {
-    lock.release();
+    if (held === undefined) lock.release();
     throw error;
   }
 }
@@ -226,7 +218,7 @@ function resume(request: ClaimRequest, paths: RunPaths, lock: RunLock, before: R
   const begins = goesOn && request.learnsInCheckpoints === true && present.length === 0;
   checkSettings(request, before, allowed, begins, notes);
   if (state !== null && !goesOn) {
-    return new RunHandle('finished', paths, before, before.attempts.length, null, notes, state, null);
+    return new RunHandle('finished', paths, before, before.attempts.length, null, notes, state, lock);
   }
   cleanDirectory(paths);
   const checkpoint = latestWhole(paths);

@@ -2,13 +2,14 @@
 import { existsSync } from 'node:fs';
 import { dirname } from 'node:path';
 import { InUseError, RunError } from '../core/errors.js';
+import { diskError } from '../core/files.js';
 import {
   readLockFile,
   realLockWorld,
   STALE_AFTER_S,
   ownerStatus,
   takeLock,
-  type FileLock,
+  FileLock,
   type FoundLock,
   type HeldBy,
   type LockOwner,
@@ -38,17 +39,30 @@ export class RunLock {
 
   /** Records that the owner is alive. Raises RunError when another process has taken the run over. */
   heartbeat(): void {
-    if (!this.lock.isHeld || this.lock.heartbeat()) return;
-    const current = ownerAt(this.path, this.world);
+    if (this.lock.isHeld && !this.lock.heartbeat()) throw this.#lost();
+  }
+
+  /** Gives signs of life until the release; calls `onLost` once if another process has taken the run over or its lock is gone. */
+  keepAlive(onLost: (error: unknown) => void): void {
+    this.lock.keepAlive({ onLost: () => onLost(this.#lost()) });
+  }
+
+  #lost(): Error {
+    let current: HeldBy | null;
+    try {
+      current = ownerAt(this.path, this.world);
+    } catch (unreadable) {
+      return unreadable as Error;
+    }
     if (current === null) {
       const gone = existsSync(dirname(this.path)) ? 'its lock' : "the run's folder";
-      throw new RunError(`this process no longer owns the run: ${gone} was removed while it ran`, {
+      return new RunError(`this process no longer owns the run: ${gone} was removed while it ran`, {
         where: this.path,
         next: 'Find out who removed it. Then run the same command again: it goes on from the checkpoints that are left, or starts from scratch.',
       });
     }
     const by = `process ${current.pid} on ${current.host}`;
-    throw new RunError(`this process no longer owns the run; its lock is held by ${by}`, {
+    return new RunError(`this process no longer owns the run; its lock is held by ${by}`, {
       where: this.path,
       next: 'Another process took the run over while this one did not answer; let that one go on.',
     });
@@ -57,6 +71,15 @@ export class RunLock {
   /** Releases the run; harmless if it is not owned any more. */
   release(): void {
     this.lock.release();
+  }
+}
+
+/** The lock that another process took and lends to this one, which must not release it. Raises RunError when it is gone. */
+export function lentLock(paths: RunPaths, owner: LockOwner, world: LockWorld = realLockWorld()): RunLock {
+  try {
+    return new RunLock(new FileLock(paths.lock, owner, world), world);
+  } catch (cause) {
+    throw diskError(paths.lock, cause);
   }
 }
 

@@ -1,24 +1,14 @@
-/**
- * A file that asks a run to end. It is for runs that share their process: a sweep of another trainer supervises several of them, and a signal would
- * end them all.
- */
+/** A file that asks the owner of a run, or of an experiment that is swept, to end it. */
 import { rmSync } from 'node:fs';
 import { writeFileAtomic } from '../core/files.js';
 import { readPlainText } from '../core/plain_file.js';
 import type { RunPaths } from './paths.js';
-import { readRecord } from './record.js';
 
 /** Save and end, or end at once. */
 export type StopRequest = 'save' | 'now';
 
 /** The reason in the state of a run that was killed. */
 export const KILLED = 'killed with `editrl stop --now`';
-
-/** Whether a run is stopped through a file: a run of another trainer, which its launcher's process supervises without a process of its own. */
-export function stopsByFile(paths: RunPaths): boolean {
-  const launch = readRecord(paths)?.settings['launch'];
-  return typeof launch === 'object' && launch !== null && 'command' in launch && launch.command !== null;
-}
 
 /** Raises RunError when the disk refuses. */
 export function requestStop(paths: RunPaths, how: StopRequest): void {
@@ -36,7 +26,7 @@ export function readStopRequest(paths: RunPaths): StopRequest | null {
   }
 }
 
-/** Drops a request, which is only for the attempt in which it was made. */
+/** Drops a request, which is only for the owner to which it was made. */
 export function clearStopRequest(paths: RunPaths): void {
   rmSync(paths.stopRequest, { force: true });
 }

@@ -1,5 +1,5 @@
 /** Run directories and captured output for the tests of verbs that read them. */
-import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { vi } from 'vitest';
@@ -23,12 +23,6 @@ export class RunFolder {
   setState(paths: RunPaths, state: RunStateName, reason: string | null = null): void {
     const heartbeat = new Date().toISOString();
     writeFileSync(paths.state, JSON.stringify({ state, iteration: 4, num_iterations: 10, heartbeat, reason }));
-  }
-
-  /** Makes it a run of another trainer. */
-  setCommand(paths: RunPaths, command: readonly string[]): void {
-    const record = JSON.parse(readFileSync(paths.record, 'utf8')) as { settings: object };
-    writeFileSync(paths.record, JSON.stringify({ ...record, settings: { ...record.settings, launch: { command } } }));
   }
 
   /** The lock of a process, as it would have made it. */

@@ -3,7 +3,7 @@ import { existsSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 import { main } from '../../src/cli/main.js';
-import { lockExperiment } from '../../src/launch/sweep/lock.js';
+import { ownExperiment } from '../../src/launch/sweep/lock.js';
 import type { RunPaths } from '../../src/run/paths.js';
 import { setAside } from '../../src/run/set_aside.js';
 import { capture, RunFolder } from './run_directory.js';
@@ -71,10 +71,10 @@ describe('editrl runs rm', () => {
 
   it('keeps finished runs while a sweep is under way in their folder', async () => {
     const paths = make('start');
-    const release = lockExperiment(runs.dir, 'kl', () => undefined);
+    const owned = ownExperiment(runs.dir, 'kl');
     expect(await call('rm', 'start')).toBe(1);
     expect(written.error).toContain('start stays: the sweep kl is under way and may start from it');
-    release();
+    owned.release();
     expect(await call('rm', 'start')).toBe(0);
     expect(existsSync(paths.dir)).toBe(false);
   });

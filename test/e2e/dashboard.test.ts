@@ -5,7 +5,7 @@ import axe from 'axe-core';
 import type { Browser, BrowserContext, Page } from 'playwright-core';
 import { afterAll, afterEach, beforeAll, describe, expect, inject, it } from 'vitest';
 import { writeMadeEpisodes, writeRun } from '../web/made_runs.js';
-import { lockExperiment } from '../../src/launch/sweep/lock.js';
+import { ownExperiment } from '../../src/launch/sweep/lock.js';
 import { noBrowser, openBrowser } from '../support/browser.js';
 import { Place, RL, START, until, type Live } from './editrl.js';
 
@@ -387,7 +387,7 @@ describe.skipIf(noBrowser !== null)('the dashboard in a browser', () => {
     await open('#/experiment/0/grid');
     await page.locator('table.matrix').waitFor();
     expect(await page.getByRole('button', { name: 'stop' }).count()).toBe(0);
-    const release = lockExperiment(place.runs, 'grid', (error) => expect(error).toBeNull());
+    const owned = ownExperiment(place.runs, 'grid');
     try {
       await page.reload();
       await page.getByRole('button', { name: 'stop' }).click();
@@ -395,7 +395,7 @@ describe.skipIf(noBrowser !== null)('the dashboard in a browser', () => {
       await page.getByRole('dialog').getByRole('button', { name: 'cancel' }).click();
       await expect.poll(() => page.getByRole('dialog').count()).toBe(0);
     } finally {
-      release();
+      owned.release();
     }
   });
 

@@ -18,9 +18,9 @@ const long = (name: string): string[] => named(name, ITERATIONS);
 /** For runs that nobody waits for. */
 const endless = (name: string): string[] => named(name, 10_000);
 
-/** The worker that owns a run: the pid in its lock. */
-function owner(name: string): number {
-  return (JSON.parse(readFileSync(`${place.run(name)}/lock.json`, 'utf8')) as { pid: number }).pid;
+/** Rank 0 of a run. */
+function worker(name: string): number {
+  return (JSON.parse(readFileSync(`${place.run(name)}/workers.json`, 'utf8')) as { pids: number[] }).pids[0];
 }
 
 async function underWay(live: Live, name: string, iteration = 5): Promise<readonly number[]> {
@@ -35,7 +35,7 @@ describe('a worker that is killed', () => {
   it('fails the run with its rank, its signal and its last lines, and the same command goes on', async () => {
     const live = place.startTraining(START, ...long('killed'));
     const started = await underWay(live, 'killed');
-    process.kill(owner('killed'), 'SIGKILL');
+    process.kill(worker('killed'), 'SIGKILL');
     const { code, err } = await live.ended;
     expect(code).toBe(1);
     expect(err).toMatch(/^editrl: killed: rank 0 was ended by SIGKILL\nIts last lines:\n( {2}\| .*\n)+/);
@@ -49,7 +49,7 @@ describe('a worker that is killed', () => {
   it('is started again from its checkpoint as often as launch.max_restarts says', async () => {
     const live = place.startTraining(START, ...long('again'), '--set', 'launch.max_restarts=1');
     await underWay(live, 'again');
-    process.kill(owner('again'), 'SIGKILL');
+    process.kill(worker('again'), 'SIGKILL');
     const { code, out, err } = await live.ended;
     expect({ code, err }).toEqual({ code: 0, err: '' });
     expect(out).toContain('again is started again from its last checkpoint (1 of 1)');
@@ -112,21 +112,21 @@ describe('a worker that does not answer', () => {
   it('is ended as hung', async () => {
     const live = place.startTraining(START, ...endless('hung'), '--set', 'launch.heartbeat_timeout_s=3');
     await underWay(live, 'hung');
-    const worker = owner('hung');
-    process.kill(worker, 'SIGSTOP');
+    const pid = worker('hung');
+    process.kill(pid, 'SIGSTOP');
     const { code, err } = await live.ended;
     expect(code).toBe(1);
     expect(err).toContain('rank 0 hung: no sign of life for 3 s (launch.heartbeat_timeout_s)');
     expect(place.state('hung')).toMatchObject({ state: 'failed' });
-    expect(isRunning(worker)).toBe(false);
+    expect(isRunning(pid)).toBe(false);
   });
 });
 
 describe('SIGTERM', () => {
-  it('to the worker that owns the run checkpoints and ends it', async () => {
+  it('to rank 0 checkpoints and ends it', async () => {
     const live = place.startTraining(START, ...endless('asked'));
     await underWay(live, 'asked');
-    process.kill(owner('asked'), 'SIGTERM');
+    process.kill(worker('asked'), 'SIGTERM');
     expect(await live.ended).toMatchObject({ code: 130, err: '' });
     expect(place.state('asked')).toMatchObject({ state: 'interrupted', reason: 'stopped on request' });
   });

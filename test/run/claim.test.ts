@@ -1,7 +1,7 @@
 import { mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { afterAll, beforeEach, describe, expect, it, vi } from 'vitest';
+import { afterAll, beforeEach, describe, expect, it } from 'vitest';
 import { EditrlError } from '../../src/core/errors.js';
 import { encodeSafetensors } from '../../src/core/safetensors.js';
 import { saveCheckpoint } from '../../src/run/checkpoints.js';
@@ -173,30 +173,6 @@ describe('claiming', () => {
     expect(handle.kind).toBe('new');
     expect(readMetrics(paths)).toEqual([]);
     handle.release();
-  });
-
-  it('beats until it is released, which may be twice, and then no more', () => {
-    vi.useFakeTimers();
-    try {
-      const handle = claimRun(request());
-      const lost: unknown[] = [];
-      const beat = (): string => (JSON.parse(readFileSync(paths.state, 'utf8')) as { heartbeat: string }).heartbeat;
-      const first = beat();
-      handle.startHeartbeat((error) => lost.push(error));
-      vi.advanceTimersByTime(9_999);
-      expect(beat()).toBe(first);
-      vi.advanceTimersByTime(1);
-      const second = beat();
-      expect(Date.parse(second) - Date.parse(first)).toBe(10_000);
-      handle.release();
-      handle.release();
-      vi.advanceTimersByTime(60_000);
-      expect(beat()).toBe(second);
-      expect(vi.getTimerCount()).toBe(0);
-      expect(lost).toEqual([]);
-    } finally {
-      vi.useRealTimers();
-    }
   });
 
   it('notes the checkpoint of the parent that is used, once, and only while the run is owned', () => {
@@ -425,17 +401,6 @@ describe('claiming', () => {
       /^<runs>\/<run>: there are checkpoints, but no run.json that says what they are of\n {2}Restore run.json from a copy/,
     );
     expect(readdirSync(paths.checkpointsDir)).toEqual(['000003']);
-  });
-
-  it('stops beating and tells when the run is taken over', async () => {
-    const first = claimRun(request(), { ...realLockWorld(), pid: 1_000_001, processStart: () => '1' });
-    const lost = new Promise((resolve) => first.startHeartbeat(resolve, 5));
-    const second = claimRun(request(), { ...realLockWorld(), processStart: (pid) => (pid === 1_000_001 ? null : '2') });
-    expect(String(await lost)).toContain('no longer owns the run');
-    expect(() => first.setState({ iteration: 4 })).toThrow('no longer owns the run');
-    first.release();
-    second.heartbeat();
-    second.release();
   });
 
   it.each(['../x', '', 'a/b', '.hidden', 'x'.repeat(97), 'ä'])('refuses the name %j', (bad) => {

@@ -45,7 +45,7 @@ it('leaves the folder alone once another process has taken the run over', async 
   expect(() => recorder.end({ state: 'finished' })).toThrow('no longer owns the run');
   expect(readMetrics(handle.paths)).toEqual(before);
   expect(existsSync(handle.paths.checkpointsDir)).toBe(false);
-  second.heartbeat();
+  second.requireOwned();
   second.release();
 });
 

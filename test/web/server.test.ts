@@ -17,7 +17,7 @@ import { processStart } from '../../src/run/lock.js';
 import { readMetrics } from '../../src/run/metrics.js';
 import { compareRead } from '../../src/run/report/compare.js';
 import { readRun } from '../../src/run/report/read.js';
-import { lockExperiment } from '../../src/launch/sweep/lock.js';
+import { ownExperiment } from '../../src/launch/sweep/lock.js';
 import { smooth } from '../../src/core/curves.js';
 import { comparisonFile, runFile } from '../../src/web/report/files.js';
 import { startDashboard, type Dashboard } from '../../src/web/server.js';
@@ -519,7 +519,7 @@ describe('actions', () => {
       ((await (await ask('/api/experiment?id=0/e')).json()) as WireMatrix).actions;
     expect(await actions()).toEqual([]);
     expect(await errorOf(await act(ask, { experiment: '0/e', action: 'stop' }))).toBe('e is not being swept.');
-    const release = lockExperiment(dir, 'e', (error) => expect(error).toBeNull());
+    const owned = ownExperiment(dir, 'e');
     try {
       expect(await actions()).toEqual([
         { action: 'stop', command: `editrl stop e --exp-dir ${dir}` },
@@ -532,7 +532,7 @@ describe('actions', () => {
       await until(() => existsSync(notes) && readFileSync(notes, 'utf8').endsWith('\n'));
       expect(called(elsewhere)).toEqual([['stop', 'e', '--exp-dir', dir]]);
     } finally {
-      release();
+      owned.release();
     }
   });
 

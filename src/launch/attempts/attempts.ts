@@ -1,10 +1,19 @@
-/** The attempts at a run: where it is placed, which kind of attempt it needs, and when it is restarted after a failure. */
+/** The attempts at a run: where it is placed, who trains it, what its end means for its state, and when it is restarted after a failure. */
+import { createRequire } from 'node:module';
+import { setTimeout as delay } from 'node:timers/promises';
 import type { LoadedConfig } from '../../config/load.js';
-import { claimRun } from '../../run/claim.js';
-import { claimRequest } from '../../run/claim_request.js';
+import { dependencies } from '../../config/models.js';
+import { EndpointError, ServerEndedError } from '../../core/errors.js';
+import { ffmpegVersion } from '../../data/video/ffmpeg.js';
+import { isTrainable } from '../../config/recipes.js';
+import { recipeOf } from '../../recipes/settings.js';
+import { claimRun, type RunHandle } from '../../run/claim.js';
+import { claimRequest, type AttemptContext } from '../../run/claim_request.js';
+import type { RunLog } from '../../run/logs.js';
 import { RunPaths } from '../../run/paths.js';
-import { isDone, readState } from '../../run/state.js';
+import { isDone, readState, RUN_STATES } from '../../run/state.js';
 import type { RunSettings } from '../../schema/run.js';
+import type { View } from '../live/view.js';
 import { deviceKind, runDevices, processesOf, whyFewerProcesses } from '../machine/device_kind.js';
 import {
   checkCores,
@@ -15,61 +24,186 @@ import {
   type Placement,
 } from '../machine/devices.js';
 import { checkPlacement, placeParts, type PlacedParts } from '../machine/placement.js';
-import { pauseAsOwner, restartDelayS } from '../ownership/pause.js';
-import { isRetryable, messageOf } from '../processes/failure.js';
+import type { HubModels } from '../models/hub.js';
+import { endLeftoverWorkers, recordWorkers } from '../ownership/leftover.js';
+import { Ownership, STOPPED } from '../ownership/owner.js';
+import { isRetryable, messageOf, reasonOf, RunFailed } from '../processes/failure.js';
+import type { Guardian } from '../processes/guardian.js';
+import type { Started } from '../processes/supervise.js';
+import type { RunServerPool } from '../servers/run_server_pool.js';
+import type { RunTrackings } from '../trackings.js';
 import type { RunKind } from '../worker/protocol.js';
-import { contextOf, type Attempt, type AttemptServices } from './attempt.js';
-import { externalAttempt } from './external.js';
-import { nativeAttempt } from './native.js';
+import { trainNatively } from './native.js';
 
-/** Where one run is placed, and a signal that stops only that run. */
-export type RunPlacement = Placement & { readonly stop?: AbortSignal };
+/** Where one run is placed, and signals for only that run. */
+export type RunPlacement = Placement & { readonly stop?: AbortSignal; readonly kill?: AbortSignal };
 
-/** The two kinds of attempts, by the program that trains the run. */
-const attemptBy = { native: nativeAttempt, foreign: externalAttempt } as const;
+/** What all attempts of one launcher share. */
+export interface AttemptServices {
+  readonly guardian: Guardian;
+  readonly servers: RunServerPool;
+  readonly trackings: RunTrackings;
+  readonly hub: HubModels;
+  readonly view: View;
+  /** The command line, for the run's record. */
+  readonly command: readonly string[];
+  /** Asks every run to checkpoint and end. */
+  readonly stop: AbortSignal;
+  /** Ends every run at once. */
+  readonly kill?: AbortSignal;
+  readonly devices: () => Devices;
+  readonly say: (line: string) => void;
+  /** Called with each line that a run's own worker printed or its log got from this process. */
+  readonly onWorkerLine: (run: string, line: string) => void;
+  /** Called when an attempt has claimed a run. */
+  readonly onClaimed: (settings: RunSettings) => void;
+}
+
+/** One attempt at a claimed run. */
+export interface Attempt {
+  readonly config: LoadedConfig;
+  readonly handle: RunHandle;
+  /** Rank 0's log, for this process's own messages. */
+  readonly log: RunLog;
+  readonly placement: Placement;
+  /** Number of processes from `launch.processes`, with `auto` resolved. */
+  readonly processes: number;
+  /** Which GPU computes each part; null if the settings do not say. */
+  readonly placed: PlacedParts | null;
+  /** Asks this run to checkpoint and end. */
+  readonly stop: AbortSignal;
+  /** Ends this run at once. */
+  readonly kill: AbortSignal;
+  readonly onStarted: (started: Started) => void;
+}
+
+type Place = Pick<Attempt, 'placement' | 'processes' | 'placed'>;
+
+/** The longest pause before a restart, in seconds. */
+const LONGEST_PAUSE_S = 60;
+
+/** Seconds before the next start, given the number of consecutive attempts without progress: what fails at once would fail again at once. */
+export function restartDelayS(inVain: number): number {
+  return inVain === 0 ? 0 : Math.min(LONGEST_PAUSE_S, 2 ** (inVain - 1));
+}
 
 /** Starts runs, and restarts them after a transient failure, as often as their configs allow. */
 export class Attempts {
   constructor(private readonly services: AttemptServices) {}
 
-  /** Runs a config to its end. Without a placement it has the machine to itself. Raises the last attempt's failure. */
+  /** Runs a config to its end as the owner of the run. Without a placement it has the machine to itself. Raises the last attempt's failure. */
   async run(config: LoadedConfig, wanted?: RunPlacement): Promise<RunKind> {
-    const { say, stop: stopAll, command } = this.services;
-    const { launch, run_name } = config.settings;
     if (isFinishedBy(config)) {
-      const handle = claimRun(claimRequest(config, contextOf(config.settings, command, [])));
+      const handle = claimRun(claimRequest(config, contextOf(config.settings, this.services.command, [])));
       if (handle.kind === 'finished') return 'already_finished';
       handle.release();
     }
-    for (const warning of config.warnings) say(`warning: ${warning}`);
-    const first = { config, ...this.#place(config, wanted) };
-    const stop = wanted?.stop === undefined ? stopAll : AbortSignal.any([stopAll, wanted.stop]);
-    const paths = RunPaths.of(config.settings);
-    let attempt: Attempt = { ...first, stop };
-    let [reached, inVain] = [readState(paths)?.iteration ?? 0, 0];
+    for (const warning of config.warnings) this.services.say(`warning: ${warning}`);
+    const place = this.#place(config, wanted);
+    const owned = Ownership.take(RunPaths.of(config.settings));
+    try {
+      await endLeftoverWorkers(owned.paths);
+      return await this.#attempts(config, owned, place, wanted);
+    } finally {
+      owned.release();
+    }
+  }
+
+  async #attempts(
+    config: LoadedConfig,
+    owned: Ownership,
+    place: Place,
+    wanted: RunPlacement | undefined,
+  ): Promise<RunKind> {
+    const { say, stop: stopAll, kill: killAll } = this.services;
+    const { launch, run_name } = config.settings;
+    const { paths, lost } = owned;
+    const any = (...signals: readonly (AbortSignal | undefined)[]): AbortSignal =>
+      AbortSignal.any(signals.filter((signal) => signal !== undefined));
+    const signals = {
+      stop: any(stopAll, wanted?.stop, owned.stop),
+      kill: any(killAll, wanted?.kill, owned.kill, lost),
+    };
+    let [reached, inVain, now] = [readState(paths)?.iteration ?? 0, 0, config];
     for (let restarts = 0; ; restarts++) {
       try {
-        return await attemptBy[launch.command === null ? 'native' : 'foreign'](attempt, this.services);
+        return await this.#attempt(now, owned, place, signals);
       } catch (error) {
-        if (restarts >= launch.max_restarts || !isRetryable(error) || stop.aborted) throw error;
-        // Somebody killed it on purpose.
-        const state = readState(paths);
-        if (state?.state === 'interrupted') throw error;
+        if (restarts >= launch.max_restarts || !isRetryable(error) || signals.stop.aborted || lost.aborted) throw error;
         say(messageOf(error));
-        inVain = (state?.iteration ?? 0) > reached ? 0 : inVain + 1;
-        reached = Math.max(reached, state?.iteration ?? 0);
+        const iteration = readState(paths)?.iteration ?? 0;
+        inVain = iteration > reached ? 0 : inVain + 1;
+        reached = Math.max(reached, iteration);
         const waitS = restartDelayS(inVain);
         const when = waitS === 0 ? '' : `in ${waitS} s, since it got no further, `;
         say(`${run_name} is started again ${when}from its last checkpoint (${restarts + 1} of ${launch.max_restarts})`);
-        if (waitS > 0 && (await pauseAsOwner(paths, waitS * 1000, stop))) return 'interrupted';
+        await delay(waitS * 1000, undefined, { signal: any(signals.stop, signals.kill) }).catch(() => undefined);
+        lost.throwIfAborted();
+        if (signals.stop.aborted || signals.kill.aborted) {
+          owned.recordEnd('interrupted', reasonToStop(signals.kill));
+          return 'interrupted';
+        }
         // The failed attempt has already recorded the allowed change.
-        attempt = { ...attempt, config: { ...config, allowChanges: [] } };
+        now = { ...config, allowChanges: [] };
       }
     }
   }
 
+  async #attempt(
+    config: LoadedConfig,
+    owned: Ownership,
+    place: Place,
+    signals: Pick<Attempt, 'stop' | 'kill'>,
+  ): Promise<RunKind> {
+    const { services } = this;
+    const { settings } = config;
+    const { run_name } = settings;
+    const models = settings.launch.command === null ? await services.hub.commitsOf(config) : {};
+    const handle = claimRun(
+      claimRequest(config, { ...contextOf(settings, services.command, place.placement.devices), models }),
+      undefined,
+      owned.lock,
+    );
+    if (handle.kind === 'finished') return 'already_finished';
+    services.onClaimed(settings);
+    const terminal = (line: string): void => services.onWorkerLine(run_name, line);
+    const { openRunLog, FILES_ONLY } = await import('../../run/logs.js');
+    const log = openRunLog({ paths: owned.paths, attempt: handle.attempt, rank: 0, terminal });
+    const tracked = services.trackings.attempt(settings);
+    const attempt: Attempt = {
+      ...{ config, handle, log, ...place },
+      stop: AbortSignal.any([signals.stop, tracked.stop]),
+      kill: signals.kill,
+      onStarted: (started) => {
+        tracked.workers = started.workers;
+        recordWorkers(owned.paths, started);
+      },
+    };
+    try {
+      tracked.begin((line, level) => void log.logger.log(level, line));
+      for (const note of handle.notes) log.logger.info(note);
+      const train = settings.launch.command === null ? trainNatively : (await import('./command.js')).runCommand;
+      const kind = await train(attempt, services);
+      owned.lost.throwIfAborted();
+      if (kind === 'interrupted') owned.recordEnd('interrupted', reasonToStop(signals.kill));
+      return kind;
+    } catch (error) {
+      owned.lost.throwIfAborted();
+      log.logger.debug((error instanceof Error ? error.stack : undefined) ?? messageOf(error));
+      log.logger.error(messageOf(error), FILES_ONLY);
+      const stayedAway = error instanceof EndpointError && !(error instanceof ServerEndedError);
+      // What a worker recorded before it died is true; an error of its own comes after that.
+      const over = error instanceof RunFailed ? undefined : RUN_STATES;
+      owned.recordEnd(stayedAway ? 'interrupted' : 'failed', reasonOf(error), over);
+      throw error;
+    } finally {
+      tracked.end();
+      await log.close();
+    }
+  }
+
   /** Assigns part of the machine to a run. Raises ConfigError for GPUs that do not exist, RunError for GPUs that somebody uses. */
-  #place({ settings }: LoadedConfig, wanted?: RunPlacement): Pick<Attempt, 'placement' | 'processes' | 'placed'> {
+  #place({ settings }: LoadedConfig, wanted?: RunPlacement): Place {
     const { say } = this.services;
     const { launch, run_name } = settings;
     const devices = this.services.devices();
@@ -87,6 +221,41 @@ export class Attempts {
     requireFree(placement.devices);
     return { placement, processes, placed };
   }
+}
+
+/** Why a run that was stopped is interrupted. */
+function reasonToStop(kill: AbortSignal): string {
+  const reason: unknown = kill.reason;
+  return typeof reason === 'string' ? reason : kill.aborted ? 'stopped at once' : STOPPED;
+}
+
+/** The context of an attempt that computes on some GPUs; `command` is this process's command line. */
+function contextOf(settings: RunSettings, command: readonly string[], gpus: readonly number[]): AttemptContext {
+  return {
+    command,
+    versions: versions(settings),
+    parents: dependencies(settings).map((reference) => ({ ...reference })),
+    devices: gpus.map((index) => `gpu:${index}`),
+  };
+}
+
+function versions(settings: RunSettings): Record<string, string> {
+  const require = createRequire(import.meta.url);
+  const versionIn = (file: string): string => (require(file) as { version: string }).version;
+  return {
+    editrl: versionIn('../../../../package.json'),
+    node: process.version,
+    'onnxruntime-node': versionIn('onnxruntime-node/package.json'),
+    ...programVersions(settings),
+  };
+}
+
+/** Versions of the installed programs that affect a run's results: ffmpeg, if the run reads videos. */
+export function programVersions(settings: RunSettings): Record<string, string> {
+  if (!isTrainable(settings)) return {};
+  const needs = recipeOf(settings).needs(settings, () => null);
+  const ffmpeg = needs.some(({ kind }) => kind === 'ffmpeg') ? ffmpegVersion() : null;
+  return ffmpeg === null ? {} : { ffmpeg };
 }
 
 /** Which GPU computes each part of a run, among the GPUs that it may use or was given; null if the settings do not say. */

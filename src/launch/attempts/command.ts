@@ -14,17 +14,11 @@ import { FILES_ONLY, openRunLog, type RunLog } from '../../run/logs.js';
 import type { RunPaths } from '../../run/paths.js';
 import { RunDirectoryTracker } from '../../track/tracker.js';
 import { notedWandbId } from '../../track/wandb/run_id.js';
-import type { Placement } from '../machine/devices.js';
-import type { Guardian } from '../processes/guardian.js';
+import type { View } from '../live/view.js';
+import { freePort, rankEnvironment, supervise, type RankCommand } from '../processes/supervise.js';
+import type { RunKind } from '../worker/protocol.js';
+import type { Attempt, AttemptServices } from './attempts.js';
 import { TrainerMetrics } from './metrics_file.js';
-import {
-  freePort,
-  rankEnvironment,
-  supervise,
-  type RankCommand,
-  type Started,
-  type SupervisionEnd,
-} from '../processes/supervise.js';
 
 const FOLLOW_EVERY_MS = 200;
 
@@ -68,34 +62,13 @@ export function startsItsOwnRanks(command: readonly string[]): boolean {
   return command.includes('-m') && LAUNCHER_MODULES.includes(module);
 }
 
-/** What an attempt needs besides its config and its claim. */
-export interface CommandOptions {
-  /** Rank 0's log, which also gets this program's own messages. */
-  readonly log: RunLog;
-  readonly guardian: Guardian;
-  readonly placement: Placement;
-  /** Number of processes from `launch.processes`, with `auto` resolved. */
-  readonly processes: number;
-  /** Asks the trainer to save and end: SIGTERM. */
-  readonly stop: AbortSignal;
-  /** Ends it at once; a string as the reason goes into its state. */
-  readonly kill: AbortSignal;
-  readonly onStarted?: (started: Started) => void;
-  /** Called with each line that rank 0 prints. */
-  readonly onOutput?: (line: string) => void;
-}
-
 /**
  * Runs the trainer of a claimed run to its end and keeps `metrics.jsonl` and the state's iteration up to date with what it reports. Exit code 0 means
  * that it has finished its work. Raises RunFailed for any other code, and RunError when the disk refuses.
  */
-export async function runCommand(
-  config: LoadedConfig,
-  handle: RunHandle,
-  options: CommandOptions,
-): Promise<'finished' | 'interrupted'> {
+export async function runCommand(attempt: Attempt, { guardian, view }: CommandServices): Promise<RunKind> {
+  const { config, handle, log, stop, kill, onStarted } = attempt;
   const { settings } = config;
-  const { log, placement, processes } = options;
   const trainer = prepareTrainer(config, handle.paths);
   const metrics = new TrainerMetrics({
     paths: handle.paths,
@@ -110,49 +83,39 @@ export async function runCommand(
     metrics.begin(file);
     const follower = new Follower(metrics, handle, (error) => broken.abort(error));
     follower.start();
-    const end = await supervise({
+    const { kind, exits } = await supervise({
       run: settings.run_name,
-      guardian: options.guardian,
-      ranks: rankCommands(config, handle, { placement, processes, port: await freePort() }),
+      guardian,
+      ranks: rankCommands(attempt, await freePort()),
       heartbeatTimeoutS: settings.launch.heartbeat_timeout_s,
       progress: () => statSync(file, { throwIfNoEntry: false })?.size ?? 0,
-      stop: options.stop,
-      kill: AbortSignal.any([options.kill, broken.signal]),
+      stop,
+      kill: AbortSignal.any([kill, broken.signal]),
       onLine: (rank, line) => {
         logs.write(rank, line);
-        if (rank === 0) options.onOutput?.(line);
+        if (rank === 0) view.trainerLine(settings.run_name, line);
       },
-      ...(options.onStarted === undefined ? {} : { onStarted: options.onStarted }),
+      onStarted,
     }).finally(() => follower.end());
     if (broken.signal.aborted) throw broken.signal.reason as Error;
-    return conclude(handle, end, { kill: options.kill, reported: metrics.iteration, wanted: settings.num_iterations });
+    const [reported, wanted] = [metrics.iteration, settings.num_iterations];
+    const isComplete = reported >= wanted && exits.every(({ code }) => code === 0);
+    if (kind === 'stopped' && !isComplete) return 'interrupted';
+    // It has done what it was asked, however it counts its iterations; a trainer that reports nothing has done all of them.
+    handle.setState({
+      state: 'finished',
+      reason: null,
+      iteration: reported < 0 ? wanted : reported,
+      stopped_early: false,
+    });
+    return 'finished';
   } finally {
     await metrics.finish();
     await logs.close();
   }
 }
 
-/** Writes how the run ended in a single update, because each such write is synced to the disk. */
-function conclude(
-  handle: RunHandle,
-  { kind, exits }: SupervisionEnd,
-  { kill, reported, wanted }: { readonly kill: AbortSignal; readonly reported: number; readonly wanted: number },
-): 'finished' | 'interrupted' {
-  const complete = reported >= wanted && exits.every(({ code }) => code === 0);
-  if (kind === 'stopped' && !complete) {
-    const said: unknown = kill.aborted ? kill.reason : null;
-    handle.setState({ state: 'interrupted', reason: typeof said === 'string' ? said : 'stopped on request' });
-    return 'interrupted';
-  }
-  // It has done what it was asked, however it counts its iterations; a trainer that reports nothing has done all of them.
-  handle.setState({
-    state: 'finished',
-    reason: null,
-    iteration: reported < 0 ? wanted : reported,
-    stopped_early: false,
-  });
-  return 'finished';
-}
+type CommandServices = Pick<AttemptServices, 'guardian'> & { readonly view: Pick<View, 'trainerLine'> };
 
 /** Reads the metrics file at intervals while the trainer runs, and once more after its end. */
 class Follower {
@@ -219,12 +182,18 @@ type Claimed = Pick<RunHandle, 'paths' | 'attempt' | 'record' | 'kind'>;
 
 /** The processes to start for one attempt, with the environment of each. Raises ConfigError when the GPUs cannot be shared out. */
 export function rankCommands(
-  config: LoadedConfig,
-  claimed: Claimed,
-  { placement, processes, port }: { placement: Placement; processes: number; port: number },
+  {
+    config,
+    handle,
+    placement,
+    processes,
+  }: Pick<Attempt, 'config' | 'placement' | 'processes'> & {
+    readonly handle: Claimed;
+  },
+  port: number,
 ): RankCommand[] {
   const command = must(config.settings.launch.command, 'launch.command');
-  const env = { ...runEnvironment(config, claimed), ...config.settings.launch.env };
+  const env = { ...runEnvironment(config, handle), ...config.settings.launch.env };
   if (startsItsOwnRanks(command)) {
     const place = { processes: 1, placement, port };
     return [{ rank: 0, command, env: ownRanksEnvironment(rankEnvironment(0, place, env), processes, port) }];

@@ -1,65 +1,79 @@
-/** A process as the owner of a run: from its claim to its end. */
-import { EditrlError, EndpointError, ServerEndedError } from '../../core/errors.js';
-import type { ClaimRequest, RunHandle } from '../../run/claim.js';
-import type { RunLog } from '../../run/logs.js';
-import { claimWhenFree } from './takeover.js';
-
-/** A claimed run. */
-export interface OwnedRun {
-  readonly handle: RunHandle;
-  /** Rank 0's log. */
-  readonly log: RunLog;
-  /** Aborted when another process has taken the run, or the disk refuses its lock. */
-  readonly lost: AbortSignal;
-}
-
-export interface OwnerOptions {
-  /** Shows the log's lines to a person. */
-  readonly terminal: (line: string) => void;
-  /** An error in the form for the run's state and its log. */
-  readonly describe: (error: unknown) => { readonly reason: string; readonly stack: string };
-  /** Called when its state says how it ended, before the log is closed. */
-  readonly onEnd: () => void;
-}
-
 /**
- * Claims a run and works on it while keeping its lock alive; then releases it. A failure is recorded (as an interruption if a server stayed away) and
- * raised. Does no work if the run is finished. Raises what claiming raises, and why the run was lost.
+ * This process as the owner of a run, or of an experiment that it sweeps: from its lock to its end, over all attempts. It watches for the file that asks
+ * for the end, because one process may own several runs, and a signal would end them all.
  */
-export async function ownRun<T>(
-  request: ClaimRequest,
-  { terminal, describe, onEnd }: OwnerOptions,
-  work: (owned: OwnedRun) => Promise<T>,
-): Promise<T | 'already_finished'> {
-  const handle = await claimWhenFree(request);
-  if (handle.kind === 'finished') return 'already_finished';
-  const { openRunLog } = await import('../../run/logs.js');
-  const log = openRunLog({ paths: handle.paths, attempt: handle.attempt, rank: 0, terminal });
-  const lost = new AbortController();
-  handle.startHeartbeat((error) => lost.abort(error));
-  try {
-    const result = await work({ handle, log, lost: lost.signal });
-    lost.signal.throwIfAborted();
-    return result;
-  } catch (error) {
-    lost.signal.throwIfAborted();
-    const { reason, stack } = describe(error);
-    log.logger.debug(stack);
-    const stayedAway = error instanceof EndpointError && !(error instanceof ServerEndedError);
-    recordEnd(handle, stayedAway ? 'interrupted' : 'failed', reason);
-    throw error;
-  } finally {
-    onEnd();
-    handle.release();
-    await log.close();
-  }
-}
+import { EditrlError } from '../../core/errors.js';
+import { acquireLock, type RunLock } from '../../run/lock.js';
+import type { RunPaths } from '../../run/paths.js';
+import { readState, writeState, type RunStateName } from '../../run/state.js';
+import { clearStopRequest, KILLED, readStopRequest } from '../../run/stop_request.js';
 
-/** On a full disk, not even the state can be written: the error that the run ended with is then the one to show. */
-function recordEnd(handle: RunHandle, state: 'interrupted' | 'failed', reason: string): void {
-  try {
-    handle.setState({ state, reason });
-  } catch (error) {
-    if (!(error instanceof EditrlError)) throw error;
+/** Milliseconds between checks for the file that asks for the end. */
+const STOP_LOOK_MS = 200;
+
+/** Why a run that was asked to stop is interrupted. */
+export const STOPPED = 'stopped on request';
+
+export class Ownership {
+  readonly #stop = new AbortController();
+  readonly #kill = new AbortController();
+  readonly #lost = new AbortController();
+  readonly #timer: NodeJS.Timeout;
+
+  private constructor(
+    readonly paths: RunPaths,
+    readonly lock: RunLock,
+  ) {
+    // A request is only for the owner to which it was made.
+    clearStopRequest(paths);
+    lock.keepAlive((error) => this.#lost.abort(error));
+    this.#timer = setInterval(() => this.#look(), STOP_LOOK_MS).unref();
+  }
+
+  /** Takes a folder's lock. Raises InUseError when another process has it, RunError when the disk refuses. */
+  static take(paths: RunPaths): Ownership {
+    return new Ownership(paths, acquireLock(paths));
+  }
+
+  /** Aborted when somebody asks for a checkpoint and the end. */
+  get stop(): AbortSignal {
+    return this.#stop.signal;
+  }
+
+  /** Aborted when somebody asks for the end at once; the reason is a text for the run's state. */
+  get kill(): AbortSignal {
+    return this.#kill.signal;
+  }
+
+  /** Aborted when another process has taken the lock, with the error to raise. */
+  get lost(): AbortSignal {
+    return this.#lost.signal;
+  }
+
+  /** Records how an attempt ended, if the state is one of `over`. If the disk refuses, the error of the attempt is the one to show. */
+  recordEnd(
+    state: 'interrupted' | 'failed',
+    reason: string,
+    over: readonly RunStateName[] = ['queued', 'running', 'waiting'],
+  ): void {
+    try {
+      this.lock.heartbeat();
+      const before = readState(this.paths);
+      if (before !== null && over.includes(before.state)) writeState(this.paths, { ...before, state, reason });
+    } catch (error) {
+      if (!(error instanceof EditrlError)) throw error;
+    }
+  }
+
+  release(): void {
+    clearInterval(this.#timer);
+    if (!this.lost.aborted) clearStopRequest(this.paths);
+    this.lock.release();
+  }
+
+  #look(): void {
+    const asked = readStopRequest(this.paths);
+    if (asked !== null) this.#stop.abort();
+    if (asked === 'now') this.#kill.abort(KILLED);
   }
 }

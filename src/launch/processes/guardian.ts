@@ -126,20 +126,6 @@ export function markedProcesses(mark: string): number[] {
   return pids().filter((pid) => environmentOf(pid)?.includes(entry) ?? false);
 }
 
-/** A launcher's process and its start time, which distinguishes it from a process that reuses its number. */
-export interface LauncherProcess {
-  readonly pid: number;
-  readonly start: string;
-}
-
-/** The launcher that started a process, according to the process; null if there is none, or it cannot be read. */
-export function launcherOf(pid: number): LauncherProcess | null {
-  const entry = environmentOf(pid)?.find((variable) => variable.startsWith(`${LAUNCH_VARIABLE}=`));
-  if (entry === undefined) return null;
-  const [launcher, start] = entry.slice(LAUNCH_VARIABLE.length + 1).split(':');
-  return { pid: Number(launcher), start };
-}
-
 function pids(): number[] {
   if (process.platform !== 'linux') return [];
   return readdirSync('/proc')

@@ -10,18 +10,16 @@ import { asksJudge } from '../../rewards/score/choice.js';
 import { RunPaths } from '../../run/paths.js';
 import { readRecord } from '../../run/record.js';
 import type { RunSettings } from '../../schema/run.js';
-import type { ServerAddress } from '../../train/context.js';
 import { EmbeddedJudges } from './embedded_judge.js';
 import type { Guardian } from '../processes/guardian.js';
 import { runResolver } from '../models/resolve.js';
 import { SharedGateways } from './gateway.js';
-import type { Worker } from '../processes/supervise.js';
 import type { ManagedServer } from './managed.js';
 import type { ServerReporter, ServerUser } from './upkeep.js';
 import { startTrainingServer, type StartedServer } from './training_server.js';
 import { checkServable, startVllm } from './vllm.js';
 import { hubEnvironmentOf } from '../models/wanted.js';
-import { packError, type ToWorker } from '../worker/protocol.js';
+import type { RunServers } from '../worker/protocol.js';
 
 export interface ServersOptions {
   readonly severalRuns: boolean;
@@ -38,6 +36,11 @@ interface Serving {
   readonly evaluation?: EvaluatedWeights | undefined;
 }
 
+export interface StartedServers {
+  readonly addresses: RunServers;
+  readonly close: () => Promise<void>;
+}
+
 export class RunServerPool {
   readonly #judges: EmbeddedJudges;
   readonly #gateways: SharedGateways;
@@ -48,41 +51,24 @@ export class RunServerPool {
     this.#gateways = new SharedGateways(options);
   }
 
-  /**
-   * Answers rank 0, which has claimed the run, with the addresses of its servers, or why there are none. The returned function ends those that belong
-   * only to this run. Never rejects; `over` ends waiting.
-   */
-  async answer(
-    settings: RunSettings,
-    serving: Serving,
-    worker: Worker,
-    over: AbortSignal,
-  ): Promise<() => Promise<void>> {
-    const user: ServerUser = {
-      notice: (line) => send(worker, { kind: 'notice', line }),
-      lost: (error) => send(worker, { kind: 'server_lost', error: packError(error) }),
-      over,
+  /** Starts the servers of a run's attempt; `close` ends those that belong only to this run. Raises what prevents one. */
+  async start(settings: RunSettings, serving: Serving, user: ServerUser): Promise<StartedServers> {
+    const own: { close(): Promise<void> }[] = [];
+    const close = async (): Promise<void> => {
+      await Promise.all(own.map((server) => server.close()));
     };
-    let sampler: ManagedServer | null = null;
-    let trainer: StartedServer | null = null;
     try {
       const judge = await this.#judgeOf(settings, user);
-      sampler = await this.#samplerOf(settings, serving, user);
-      trainer = await this.#trainerOf(settings, serving, user);
-      send(worker, {
-        kind: 'servers',
-        servers: {
-          judge,
-          sampler: sampler === null ? null : addressOf(sampler),
-          trainer: trainer?.address ?? null,
-        },
-      });
+      const sampler = await this.#samplerOf(settings, serving, user);
+      if (sampler !== null) own.push(sampler);
+      const trainer = await this.#trainerOf(settings, serving, user);
+      if (trainer !== null) own.push(trainer);
+      const sampling = sampler === null ? null : { url: sampler.url, token: sampler.token };
+      return { addresses: { judge, sampler: sampling, trainer: trainer?.address ?? null }, close };
     } catch (error) {
-      send(worker, { kind: 'server_lost', error: packError(error) });
+      await close();
+      throw error;
     }
-    return async () => {
-      await Promise.all([sampler?.close(), trainer?.close()]);
-    };
   }
 
   async close(): Promise<void> {
@@ -148,12 +134,4 @@ export class RunServerPool {
 function savedFolder(paths: RunPaths, evaluation: EvaluatedWeights | undefined): string {
   if ((evaluation?.checkpoint ?? null) === null) return paths.trainingServerDir;
   return RunPaths.ofDirectory(dirname(paths.baseExpDir)).trainingServerDir;
-}
-
-function addressOf({ url, token }: ManagedServer): ServerAddress {
-  return { url, token };
-}
-
-function send(worker: Worker, message: ToWorker): void {
-  worker.send(message);
 }

@@ -16,7 +16,7 @@ import { getPath } from '../../schema/paths.js';
 import { detectDevices, DeviceSlots, type Devices } from '../machine/devices.js';
 import { machineMemory } from '../machine/memory.js';
 import { readMeasure } from '../../rewards/score/identity.js';
-import { lockExperiment } from './lock.js';
+import { ownExperiment } from './lock.js';
 import { measureFinished } from './measure.js';
 import { matcherOf, planJobs, requireChosen, type PlannedJob, type SizedJob, type SweepRun } from './plan.js';
 import { fewerAtOnce, roomFor, sizeJobs, tooManyAtOnce, type TightMemory } from './room.js';
@@ -57,9 +57,10 @@ export interface RunOutcome {
 export interface SweepOutcome {
   readonly runs: readonly RunOutcome[];
   readonly results: Results;
-  /** Path of the written table, without its extension. */
-  /** Without its ending; null where nothing was written, because every cell's folder was made with other settings. */
+  /** Path of the written table without its ending; null if nothing was written, because every cell's folder was made with other settings. */
   readonly resultsFile: string | null;
+  /** Whether somebody asked for the end. */
+  readonly stopped: boolean;
 }
 
 /** The cells that a sweep should run. Raises UsageError when a pattern matches none. */
@@ -141,12 +142,8 @@ export async function sweep(
 ): Promise<SweepOutcome> {
   const { experiment, limits, baseExpDir } = prepared;
   const { jobs, slots, remark } = makeRoom(prepared);
-  const lost = new AbortController();
-  let lostTo: unknown = null;
-  const unlock = lockExperiment(baseExpDir, experiment.name, (error) => {
-    lostTo = error;
-    lost.abort();
-  });
+  const owned = ownExperiment(baseExpDir, experiment.name);
+  const stops = AbortSignal.any([stop, owned.stop, owned.lost]);
   try {
     const record = recordOf(experiment);
     // What is on record is of the cells as they were swept, and has nothing to do with these.
@@ -161,16 +158,17 @@ export async function sweep(
         slots,
         world: runFolders,
         view,
-        stop: AbortSignal.any([stop, lost.signal]),
+        stop: stops,
+        kill: owned.kill,
       },
     );
-    if (lostTo !== null) throw lostTo as Error;
-    await measureFinished(experiment, (sentence) => view.remark(sentence), stop);
+    owned.lost.throwIfAborted();
+    await measureFinished(experiment, (sentence) => view.remark(sentence), stops);
     const results = collectResults(experiment, schedule);
     const resultsFile = isOther ? null : writeResults(results, baseExpDir);
-    return { runs: outcomes(schedule), results, resultsFile };
+    return { runs: outcomes(schedule), results, resultsFile, stopped: stops.aborted };
   } finally {
-    unlock();
+    owned.release();
   }
 }
 

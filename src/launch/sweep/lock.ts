@@ -1,11 +1,10 @@
 /** Allows one scheduler at a time for an experiment: two would assign the same devices twice. */
 import { existsSync, readdirSync } from 'node:fs';
 import { RunError } from '../../core/errors.js';
-import { acquireLock, lockProblem, readLock, realLockWorld } from '../../run/lock.js';
+import { lockProblem, readLock, realLockWorld } from '../../run/lock.js';
 import { isRunName, RunPaths } from '../../run/paths.js';
 import { mayBeHeld } from '../../run/status.js';
-
-const HEARTBEAT_EVERY_MS = 10_000;
+import { Ownership } from '../ownership/owner.js';
 
 const SUFFIX = '.sweep';
 
@@ -32,11 +31,8 @@ export function liveSweeps(folders: readonly string[]): LiveSweep[] {
   );
 }
 
-/**
- * Holds the experiment for this process until the returned function is called. Takes over a dead holder's lock. Raises RunError naming the holder
- * when another scheduler is alive, or when the disk refuses.
- */
-export function lockExperiment(baseExpDir: string, experiment: string, onLost: (error: unknown) => void): () => void {
+/** Owns an experiment. Takes over a dead holder's lock. Raises RunError naming the holder when another scheduler is alive, or when the disk refuses. */
+export function ownExperiment(baseExpDir: string, experiment: string): Ownership {
   const paths = lockPaths(baseExpDir, experiment);
   const held = readLock(paths);
   const problem = held === null ? null : lockProblem(held, realLockWorld());
@@ -46,18 +42,5 @@ export function lockExperiment(baseExpDir: string, experiment: string, onLost: (
       next: 'Follow it with `editrl status`; once it has ended, the same command goes on where it stopped.',
     });
   }
-  const lock = acquireLock(paths);
-  const timer = setInterval(() => {
-    try {
-      lock.heartbeat();
-    } catch (error) {
-      clearInterval(timer);
-      onLost(error);
-    }
-  }, HEARTBEAT_EVERY_MS);
-  timer.unref();
-  return () => {
-    clearInterval(timer);
-    lock.release();
-  };
+  return Ownership.take(paths);
 }

@@ -14,7 +14,7 @@ const LOOK_AGAIN_MS = 500;
 export interface Runner {
   runWithoutParents(
     config: LoadedConfig,
-    placement: Placement & { readonly stop: AbortSignal },
+    placement: Placement & { readonly stop: AbortSignal; readonly kill: AbortSignal },
   ): Promise<{ readonly kind: 'finished' | 'already_finished' | 'interrupted' }>;
 }
 
@@ -92,6 +92,8 @@ export interface SweepServices {
   readonly view: SweepView;
   /** When aborted, runs checkpoint and stop, and nothing more starts. */
   readonly stop: AbortSignal;
+  /** When aborted, runs end at once; the reason is a text for their states. `stop` is aborted, too. */
+  readonly kill: AbortSignal;
 }
 
 /** Runs a sweep to its end and returns its schedule, which says what became of each run. */
@@ -204,7 +206,7 @@ class Sweep {
 
   async #attempt(running: RunningJob): Promise<void> {
     const { job, placement, untilIteration } = running;
-    const { runner, slots, view, world } = this.services;
+    const { runner, slots, view, world, kill } = this.services;
     const config = withFewerIterations(job.config, untilIteration);
     let end: AttemptEnd;
     let failure: Failure | null = null;
@@ -213,7 +215,7 @@ class Sweep {
       if (aside !== null) {
         view.remark(`${job.name} failed with other settings and starts from scratch; the failed run is now ${aside}`);
       }
-      const result = await runner.runWithoutParents(config, { ...placement, stop: this.#stopRuns.signal });
+      const result = await runner.runWithoutParents(config, { ...placement, stop: this.#stopRuns.signal, kill });
       end = { kind: result.kind === 'interrupted' ? 'interrupted' : 'finished' };
     } catch (error) {
       if (error instanceof RunFailed && this.#wasStopped(job)) end = { kind: 'interrupted' };

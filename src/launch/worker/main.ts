@@ -1,6 +1,6 @@
 /**
- * One worker of a run: the program that a launcher starts once per rank. Rank 0 claims the run, makes its data, trains and records; the others take
- * part in its process group. Modules needed only later are loaded later, so that the first log line comes soon.
+ * One worker of a run: the program that a launcher starts once per rank. Rank 0 makes the run's data, trains and records; the others take part in its
+ * process group. The launcher owns the run: it has claimed it and records failures. Modules needed only later are loaded later, so that the first log line comes soon.
  */
 import { InternalError } from '../../core/errors.js';
 import { autoProvider } from '../../engines/onnx/cuda.js';
@@ -9,8 +9,7 @@ import { trainerServeOf } from '../../recipes/served_trainer.js';
 import { isTrainable } from '../../config/recipes.js';
 import { recipeOf } from '../../recipes/settings.js';
 import type { WholeCheckpoint } from '../../run/checkpoints.js';
-import type { RunHandle } from '../../run/claim.js';
-import { claimRequest } from '../../run/claim_request.js';
+import { RunHandle } from '../../run/claim.js';
 import type { PlainObject } from '../../run/record.js';
 import { openRunLog, type RunLog } from '../../run/logs.js';
 import { RunPaths } from '../../run/paths.js';
@@ -18,7 +17,6 @@ import type { RunSettings, TrainedSettings } from '../../schema/run.js';
 import type { ProcessGroup } from '../../group/process_group.js';
 import type { TrainingContext } from '../../train/context.js';
 import type { RecordedModels } from '../models/resolve.js';
-import { ownRun } from '../ownership/owner.js';
 import { packError, unpackError, type FromWorker, type RunKind, type RunServers, type ToWorker } from './protocol.js';
 
 const HEARTBEAT_EVERY_MS = 1000;
@@ -32,7 +30,6 @@ type Start = Extract<ToWorker, { kind: 'start' }>;
 
 /** What rank 0 knows and the other ranks need. */
 interface LeaderFacts {
-  readonly attempt: number;
   readonly servers: RunServers;
   /** As recorded, with the checkpoints that are used. */
   readonly parents: readonly PlainObject[];
@@ -49,8 +46,6 @@ class Worker {
   });
   /** Why one of them will not answer any more. */
   #serverLost: Error | null = null;
-  /** Rank 0's log, once it owns the run. */
-  #log: RunLog | null = null;
   readonly #rank = Number(process.env['RANK'] ?? 0);
 
   /** Listens to the launcher until the run has ended; this process ends with its launcher, however that ends. */
@@ -80,9 +75,6 @@ class Worker {
         // Waiting for it would be in vain.
         this.#stop.abort();
         return;
-      case 'notice':
-        this.#log?.logger.log(message.level ?? 'warn', message.line);
-        return;
       case 'stop':
         this.#stop.abort();
         return;
@@ -103,37 +95,23 @@ class Worker {
     process.exit(code);
   }
 
-  /** Rank 0: owns the run from its claim to its end. */
-  async #lead({ config, command, versions, parents, models, devices, threads, places }: Start): Promise<RunKind> {
+  /** Rank 0 works on the run. */
+  async #lead({ config, run, threads, places }: Start): Promise<RunKind> {
     const settings = withThreads(config.settings, threads, places);
-    const context = { command, versions, devices, parents: parents.map((reference) => ({ ...reference })), models };
-    const options = {
-      terminal: (line: string) => void process.stdout.write(`${line}\n`),
-      describe: (error: unknown) => {
-        const { message: reason, stack = reason } = packError(error, this.#rank);
-        return { reason, stack };
-      },
-      onEnd: () => (this.#log = null),
-    };
-    let isOurs = false;
-    const result = await ownRun(claimRequest(config, context), options, async ({ handle, log, lost }) => {
-      isOurs = true;
-      this.#log = log;
-      send({ kind: 'claimed', attempt: handle.attempt });
-      lost.addEventListener('abort', () => this.#stop.abort());
-      for (const note of handle.notes) log.logger.info(note);
+    const handle = RunHandle.borrow(RunPaths.of(settings), run);
+    const terminal = (line: string): void => void process.stdout.write(`${line}\n`);
+    const log = openRunLog({ paths: handle.paths, attempt: handle.attempt, rank: 0, terminal });
+    try {
       const begun = `${handle.kind === 'new' ? 'starting' : 'resuming'} ${settings.run_name}${resumeNote(handle)}`;
       const { evaluation } = config;
       const what = evaluation === undefined ? begun : `evaluating ${evaluation.checkpoint ?? 'the starting model'}`;
       log.logger.info(`${what} in ${handle.paths.dir}`);
       const kind = await this.#train({ ...config, settings }, handle, log, places);
-      lost.throwIfAborted();
       if (this.#serverLost !== null && kind === 'interrupted') throw this.#serverLost;
       return kind;
-    });
-    // The other ranks wait to be told that nothing is left to do.
-    if (!isOurs) await this.#meet(null);
-    return result;
+    } finally {
+      await log.close();
+    }
   }
 
   async #train(
@@ -166,7 +144,6 @@ class Worker {
       return 'interrupted';
     }
     const { group } = await this.#meet({
-      attempt: handle.attempt,
       servers,
       parents: handle.record.parents,
       models: handle.record.models ?? {},
@@ -205,10 +182,10 @@ class Worker {
   }
 
   /** The other ranks compute what rank 0 says, and own nothing. */
-  async #follow({ config, threads, places }: Start): Promise<RunKind> {
+  async #follow({ config, run, threads, places }: Start): Promise<RunKind> {
     const settings = withThreads(config.settings, threads, places);
     const { group, told } = await this.#meet(null, servedWithin(settings));
-    if (told === null) return 'already_finished';
+    if (told === null) return 'interrupted';
     const [{ evaluateRun, trainRun }, { openThreadSender: openSender }, { recipeOpening }, { runResolver }] =
       await Promise.all([
         import('../../train/worker.js'),
@@ -217,7 +194,7 @@ class Worker {
         import('../models/resolve.js'),
       ]);
     const paths = RunPaths.of(settings);
-    const log = openRunLog({ paths, attempt: told.attempt, rank: this.#rank, terminal: null });
+    const log = openRunLog({ paths, attempt: run.attempt, rank: this.#rank, terminal: null });
     try {
       const resolveRun = runResolver(settings.base_exp_dir, () => told);
       const { servers } = told;

@@ -18,7 +18,7 @@ import {
 } from '../../core/errors.js';
 import { openFilesAdvice, saysTooManyFiles } from '../../core/open_files.js';
 import type { JudgeAddress } from '../../rewards/judge/endpoints.js';
-import type { RunReference } from '../../schema/model.js';
+import type { LentRun } from '../../run/claim.js';
 import type { ServerAddress, StartedTrainer } from '../../train/context.js';
 import type { PlacedPart } from '../machine/placement.js';
 import { memoryAdvice } from '../processes/out_of_memory.js';
@@ -39,24 +39,16 @@ export type ToWorker =
   | {
       readonly kind: 'start';
       readonly config: LoadedConfig;
-      /** The launcher's command line. */
-      readonly command: readonly string[];
-      readonly versions: Readonly<Record<string, string>>;
-      readonly parents: readonly RunReference[];
-      /** The commits of models of the Hub, by `owner/name@revision`. */
-      readonly models: Readonly<Record<string, string>>;
-      readonly devices: readonly string[];
+      /** The run, which the launcher has claimed; rank 0 works on it. */
+      readonly run: LentRun;
       /** CPU threads of this rank; 0 means all. */
       readonly threads: number;
       /** Which of the visible GPUs computes which part; absent if the settings do not say. */
       readonly places?: Partial<Record<PlacedPart, number>>;
     }
-  /** The answer to `claimed`. */
   | { readonly kind: 'servers'; readonly servers: RunServers }
-  /** One of its servers is not there, or, after `servers`, will not be there any more. */
+  /** One of its servers is not there, or, after `servers`, will not be there any more. To rank 0, as `servers`. */
   | { readonly kind: 'server_lost'; readonly error: ErrorMessage }
-  /** For the run's log. */
-  | { readonly kind: 'notice'; readonly line: string; readonly level?: 'info' | 'warn' }
   /** Checkpoint and end. */
   | { readonly kind: 'stop' }
   /** End at once: another rank has failed. */
@@ -64,8 +56,6 @@ export type ToWorker =
 
 export type FromWorker =
   | { readonly kind: 'heartbeat' }
-  /** From rank 0: the run is this worker's. */
-  | { readonly kind: 'claimed'; readonly attempt: number }
   | { readonly kind: 'ended'; readonly result: RunKind }
   | { readonly kind: 'failed'; readonly error: ErrorMessage };
 

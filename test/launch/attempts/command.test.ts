@@ -24,7 +24,7 @@ function claimed(kind: 'new' | 'resumed', created_at = '2026-01-01') {
   };
   return { paths: new RunPaths('/runs', 'quadratic'), attempt: 2, record, kind };
 }
-const place = { placement: { devices: [4, 5], threads: 3 }, processes: 2, port: 1234 };
+const place = { placement: { devices: [4, 5], threads: 3 }, processes: 2 };
 
 describe('a command', () => {
   it.each([
@@ -38,7 +38,10 @@ describe('a command', () => {
   });
 
   it('is started once per rank, which is told who and where it is', async () => {
-    const ranks = rankCommands(await load('launch.env.EXTRA="1"'), claimed('resumed'), place);
+    const ranks = rankCommands(
+      { config: await load('launch.env.EXTRA="1"'), handle: claimed('resumed'), ...place },
+      1234,
+    );
     expect(ranks.map(({ env }) => [env['RANK'], env['WORLD_SIZE'], env['CUDA_VISIBLE_DEVICES']])).toEqual([
       ['0', '2', '4'],
       ['1', '2', '5'],
@@ -57,7 +60,10 @@ describe('a command', () => {
   });
 
   it('that starts its own ranks is started once, with all devices and no rank', async () => {
-    const ranks = rankCommands(await load('launch.command=["torchrun","train.py"]'), claimed('new'), place);
+    const ranks = rankCommands(
+      { config: await load('launch.command=["torchrun","train.py"]'), handle: claimed('new'), ...place },
+      1234,
+    );
     expect(ranks).toHaveLength(1);
     expect(ranks[0].env).toMatchObject({
       CUDA_VISIBLE_DEVICES: '4,5',

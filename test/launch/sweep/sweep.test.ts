@@ -22,7 +22,7 @@ beforeEach(() => {
 function start(jobs: readonly SizedJob[], slots: number, more: Partial<SweepOptions> = {}): Promise<Schedule> {
   return runSweep(
     { jobs, retries: 0, failFast: false, halving: null, maxParallel: null, ...more },
-    { runner, slots: new FakeSlots(slots), world, view, stop: stop.signal },
+    { runner, slots: new FakeSlots(slots), world, view, stop: stop.signal, kill: stop.signal },
   );
 }
 
@@ -65,7 +65,14 @@ describe('a sweep', () => {
         halving: null,
         maxParallel: null,
       },
-      { runner, slots: new DeviceSlots({ gpus: [], cpus: 8 }, null, null, 64), world, view, stop: stop.signal },
+      {
+        runner,
+        slots: new DeviceSlots({ gpus: [], cpus: 8 }, null, null, 64),
+        world,
+        view,
+        stop: stop.signal,
+        kill: stop.signal,
+      },
     );
     expect(runner.names).toEqual(['a', 'c', 'unknown']);
     runner.of('a').end();
@@ -92,7 +99,7 @@ describe('a sweep', () => {
     ];
     const ended = runSweep(
       { jobs: mixed, retries: 0, failFast: false, halving: null, maxParallel: null },
-      { runner, slots: new DeviceSlots(devices, null, 2), world, view, stop: stop.signal },
+      { runner, slots: new DeviceSlots(devices, null, 2), world, view, stop: stop.signal, kill: stop.signal },
     );
     expect(runner.names).toEqual(['g1', 'c1', 'c2']);
     const place = (name: string): unknown => runner.of(name).placement;

@@ -1,6 +1,6 @@
 import { spawnSync } from 'node:child_process';
 import { describe, expect, it } from 'vitest';
-import { programVersions } from '../../../src/launch/attempts/attempt.js';
+import { programVersions, restartDelayS } from '../../../src/launch/attempts/attempts.js';
 import { hasFfmpeg } from '../../data/video/odd_files.js';
 import { smallSettings as textSettings } from '../../recipes/text_answers/small.js';
 import { smallSettings as videoSettings } from '../../recipes/video_actions/small.js';
@@ -15,4 +15,8 @@ describe('programVersions', () => {
   it('has none for a run that reads none', () => {
     expect(programVersions(textSettings())).toEqual({});
   });
+});
+
+it('waits ever longer before it starts a run again that gets no further', () => {
+  expect([0, 1, 2, 3, 6, 7, 20].map(restartDelayS)).toEqual([0, 1, 2, 4, 32, 60, 60]);
 });
