@@ -1,6 +1,6 @@
 /** What `scripts/gpu_check` found, as a page. */
 import type { Provider } from '../../src/engines/onnx/session.js';
-import { MISMATCH_ALARM } from '../../src/recipes/open_token_policy.js';
+import { MISMATCH_ALARM } from '../../src/recipes/shared/tokens/policy.js';
 import { sizes, type Learning, type ProductSpeed, type Sampling, type Size } from './gpu_check_parts.js';
 
 export interface Asked {

@@ -2,7 +2,7 @@
 import { existsSync, readFileSync } from 'node:fs';
 import { dirname } from 'node:path';
 import { DataError, UsageError } from '../core/errors.js';
-import type { EnhancedPrompt, Enhancer, EnhancerOptions } from '../recipes/open_enhancer.js';
+import type { EnhancedPrompt, Enhancer, EnhancerOptions } from '../recipes/prompt_enhance/enhancer.js';
 import { printError, printJson, printLine, styled } from './output.js';
 import {
   expDirOption,
@@ -132,7 +132,7 @@ async function openEnhancer(args: Arguments): Promise<Enhancer> {
     wholeNumber(args, 'max-tokens', 1),
   ];
   const [{ openModelEnhancer, openRunEnhancer }, { runResolver }] = await Promise.all([
-    import('../recipes/open_enhancer.js'),
+    import('../recipes/prompt_enhance/enhancer.js'),
     import('../launch/models/resolve.js'),
   ]);
   const options: Omit<EnhancerOptions, 'resolveRun'> = {

@@ -26,8 +26,8 @@ import { freePort, rankEnvironment, supervise } from '../launch/processes/superv
 import { openProcessGroup, type ProcessGroup } from '../group/process_group.js';
 import { runResolver } from '../launch/models/resolve.js';
 import { withTrainingServer } from '../launch/servers/lent_server.js';
-import { enginesOf } from '../recipes/engines.js';
-import { probeFor } from '../recipes/open_server_check.js';
+import { enginesOf } from '../recipes/settings.js';
+import { probeFor } from '../recipes/open.js';
 import { isTrainable } from '../config/recipes.js';
 import type { LaunchSettings } from '../schema/launch.js';
 import type { RunSettings } from '../schema/run.js';

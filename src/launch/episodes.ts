@@ -1,5 +1,5 @@
 /** How many answers an iteration samples, and how often a run is evaluated, from the settings alone. */
-import { isSupervised } from '../recipes/training_rules.js';
+import { isSupervised } from '../recipes/shared/rules/training.js';
 import type { RunSettings } from '../schema/run.js';
 import { getPath } from '../schema/paths.js';
 import type { RolloutSettings } from '../schema/training.js';

@@ -1,22 +1,25 @@
 /** Every recipe that this program trains, as its workers need it. To add a recipe, add one line here and one in settings.ts. */
-import { must } from '../core/errors.js';
+import { must, InternalError } from '../core/errors.js';
 import { resolveProvider } from '../engines/onnx/provider.js';
-import type { TrainedSettings } from '../schema/run.js';
+import type { TrainedSettings, RunSettings } from '../schema/run.js';
 import type { OpenRecipe } from '../train/opener.js';
 import type { OpenedRecipe } from '../train/worker.js';
 import { editResponse } from './edit_response/open.js';
 import { imageEditor } from './image_editor/open.js';
-import { imageTextEncoder } from './image_text_encoder/open.js';
-import { enginesOf, withEngines } from './engines.js';
-import { imageAutoencoder } from './image_autoencoder/open.js';
+import { imageTextEncoder, imageAutoencoder, imageTokenizer, textToImage } from './pretraining/open.js';
+import { enginesOf, withEngines, recipeOf, type TrainedName } from './settings.js';
 import { imageEditTokens } from './image_edit_tokens/open.js';
-import { imageTokenizer } from './image_tokenizer/open.js';
 import { ipAdapter } from './ip_adapter/open.js';
 import { promptEnhance } from './prompt_enhance/open.js';
 import { textAnswers } from './text_answers/open.js';
-import { textToImage } from './text_to_image/open.js';
 import { videoActions } from './video_actions/open.js';
-import { recipeOf, type TrainedName } from './settings.js';
+import type { RunResolver } from '../models/reference.js';
+import type { TokenPrompt } from '../policies/tokens/batch.js';
+import { FreeText, type TokenFormat } from '../policies/tokens/format.js';
+import type { TrainerSettings } from '../schema/trainer.js';
+import { checkServer, type ServerProbe } from '../train/served_trainer.js';
+import { openWords, type WordsOf } from './shared/words/vocabulary.js';
+import { isTrainable } from '../config/recipes.js';
 
 const recipes: Readonly<Record<TrainedName, OpenRecipe>> = {
   image_edit_tokens: imageEditTokens,
@@ -49,4 +52,35 @@ export function recipeOpening(settings: TrainedSettings): OpenedRecipe {
 
 export function openRecipeOf({ task }: TrainedSettings): OpenRecipe {
   return recipes[task as TrainedName];
+}
+
+type ServedSettings = Parameters<typeof checkServer>[0] & {
+  readonly policy: WordsOf['policy'] & { readonly trainer: TrainerSettings };
+};
+
+/** Null if this machine trains. Raises ProbeError, EndpointError if the server stays away or refuses, and as opening the tokenizer does. */
+export async function probeFor(
+  settings: RunSettings,
+  resolveRun: RunResolver,
+  services: Parameters<typeof checkServer>[3],
+): Promise<ServerProbe | null> {
+  if (!isServed(settings)) return null;
+  const { trainer } = settings.policy;
+  if (trainer.type !== 'tinker') return null;
+  const recipe = openRecipeOf(settings);
+  const format = recipe.servedFormat?.(settings, resolveRun) ?? wordsOf(settings, resolveRun);
+  return checkServer(settings, trainer, format, services);
+}
+
+function wordsOf(settings: ServedSettings, resolveRun: RunResolver): TokenFormat<TokenPrompt> {
+  const { tokenizer, ends } = openWords({ ...settings, prompt: { chat: false } }, resolveRun, () => {
+    throw new InternalError('a server trains a policy without a tokenizer');
+  });
+  return new FreeText(tokenizer, new Set(ends));
+}
+
+/** Whether the settings are of a recipe that a server can train. */
+function isServed(settings: RunSettings): settings is TrainedSettings & ServedSettings {
+  if (!isTrainable(settings) || !('policy' in settings)) return false;
+  return typeof settings.policy === 'object' && settings.policy !== null && 'trainer' in settings.policy;
 }

@@ -3,19 +3,18 @@
  * members are required, so that a recipe which forgets a need does not compile. They are methods, so that recipes with different settings fit into
  * one table; `recipeOf` pairs settings with their recipe.
  */
+import type { DataSizes, FedPerStep, ModelShape, ShapeOf } from './shared/memory.js';
 import type { z } from 'zod';
 import type { ForeignRecipe, TrainableRecipe } from '../config/recipes.js';
-import type { ShownList } from '../data/pictured_look.js';
-import type { PictureSize } from '../data/pictures.js';
-import type { TrainedParts, VisionConfig } from '../nets/vision/config.js';
-import type { RewardSettings } from '../rewards/schema/reward.js';
+import type { TrainedParts } from '../nets/vision/config.js';
+import { measuredReward, type RewardSettings } from '../rewards/schema/reward.js';
 import type { PictureServer } from '../schema/editor.js';
-import type { DecoderInit, lora, ModelReference } from '../schema/model.js';
+import type { lora, ModelReference } from '../schema/model.js';
 import type { TrainedSettings } from '../schema/run.js';
 import type { ProgressColumn } from '../run/progress.js';
-import type { ExampleConversation } from './example_conversation.js';
-import type { FedPerStep } from './fed.js';
-import type { RemoteSampling } from './sampler.js';
+import type { Message } from '../models/chat/template.js';
+import type { RemoteSampling } from './shared/tokens/rules.js';
+import type { Rule } from '../schema/rules.js';
 
 /** A run that this program's workers train. */
 export interface TrainedRecipe<S extends TrainedSettings = TrainedSettings> extends TrainableRecipe<S> {
@@ -45,6 +44,12 @@ export interface TrainedRecipe<S extends TrainedSettings = TrainedSettings> exte
   patience(settings: S): { readonly key: string; readonly value: number } | null;
   /** What has to exist before it is trained; checked before its parents are trained. That models exist at all is checked for every recipe. */
   needs(settings: S, shapeOf: ShapeOf): readonly Need[];
+}
+
+/** A conversation like those of a run. */
+export interface ExampleConversation {
+  readonly messages: readonly Message[];
+  readonly variables: Readonly<Record<string, unknown>>;
 }
 
 /** Something on this machine that can be checked without computing; `launch/preflight/needs.ts` has one line for each kind. */
@@ -136,104 +141,125 @@ export function sourcesOf(data: TrainedSettings['data']): readonly { readonly pa
 
 export type Recipe = TrainedRecipe | ForeignRecipe;
 
-/** What decides a model's memory, and what it can be used for. */
-export type ModelShape = DecoderShape | FlowModelShape | AutoencoderShape | ImageTokenizerShape | GraphsShape;
+/** For a policy that learns from rewards. */
+export const rewardColumns: readonly ProgressColumn[] = [
+  { label: 'reward', metric: 'reward/mean', width: 6, digits: 3, sticky: false },
+  { label: 'KL', metric: 'policy/kl', width: 7, digits: 4, sticky: false },
+  { label: 'entropy', metric: 'policy/entropy', width: 6, digits: 3, sticky: false },
+];
 
-/** For a frozen model that is loaded as graphs: CLIP, or the encoder of an image model's prompts. */
-export interface GraphsShape {
-  readonly kind: 'graphs';
-  /** Bytes of its weights. */
-  readonly bytes: number;
-  /** The same held in float16; absent: they cannot be. */
-  readonly halfBytes?: number;
-  /** Those where only what looks at pictures is read of it; absent: as many. */
-  readonly visionBytes?: number;
-  /** Those where only what reads prompts is read of it; absent: as many. */
-  readonly wordsBytes?: number;
-  /** The same held in float16; absent: it cannot be. */
-  readonly wordsHalfBytes?: number;
-  /** Bytes of the layers of what decodes pictures, for each pixel; absent: unknown. */
-  readonly bytesPerPixel?: number;
+/** For a model that learns from labels. */
+export const lossColumns: readonly ProgressColumn[] = [
+  { label: 'loss', metric: 'policy/loss', width: 7, digits: 4, sticky: false },
+  { label: 'held-out loss', metric: 'validation/loss', width: 7, digits: 4, sticky: true },
+];
+
+/** A part of a recipe: its policy, its data, its environment, or how it learns. It omits members that it has nothing to add to. */
+export interface Part<S extends TrainedSettings = TrainedSettings> {
+  readonly rules?: readonly Rule<S>[];
+  /** Dotted keys at which it names frozen models, in the order in which these are made. */
+  readonly models?: readonly string[];
+  /** The keys of `models` of which only the tokenizer is read. */
+  readonly tokenizers?: readonly string[];
+  /** Dotted keys of engine sections, except for the learner's. */
+  readonly engines?: readonly string[];
+  /** The learner; exactly one part of a recipe has it. */
+  readonly learns?: Learner<S>;
+  needs?(settings: S, shapeOf: ShapeOf): readonly Need[];
+  /** Bytes of the frozen models that make pictures. */
+  imageMemory?(settings: S, shapeOf: ShapeOf, sizes?: DataSizes): number;
+  images?(settings: S): PictureServer | null;
+  warnings?(settings: S): readonly string[];
+  missing?(settings: S): readonly string[];
 }
 
-/** For an autoencoder of pictures. */
-export interface AutoencoderShape {
-  readonly kind: 'autoencoder';
-  /** Side of a picture divided by that of its latents. */
-  readonly reduction: number;
-  /** Absent for one that a run makes. */
-  readonly decoding?: DecodingShape;
+/** The model that a run trains. */
+export interface Learner<S extends TrainedSettings> {
+  /** Dotted key of its engine. */
+  readonly engine: string;
+  /** Dotted key of the model that it starts from; null if it always starts from random weights. */
+  readonly start: string | null;
+  /** Estimated number of parameters that it trains; null if the settings do not tell. */
+  parameters(settings: S, shapeOf: ShapeOf): number | null;
+  /** Estimated bytes of one process, without those of `Part.imageMemory`; null if the settings do not tell. */
+  memory(settings: S, shapeOf: ShapeOf, sizes?: DataSizes): number | null;
+  shape(settings: S, shapeOf: ShapeOf): ModelShape | null;
+  sampler?(settings: S): RemoteSampling | null;
+  /** What a decoding step is fed on CUDA; absent if nothing is decoded. */
+  fedPerStep?(settings: S, shapeOf: ShapeOf, processes: number): FedPerStep | null;
+  /** Number of rows that the episodes of an iteration become in training; absent if nothing is learnt from rewards. */
+  rows?(settings: S): number;
 }
 
-/** What decoding pictures takes: bytes of weights, and of the layers for each pixel. */
-export interface DecodingShape {
-  readonly bytes: number;
-  readonly bytesPerPixel: number;
+/** A recipe by its parts, in the order in which their rules and needs are checked, with overrides of its own. */
+export type Preset<S extends TrainedSettings> = Pick<TrainedRecipe<S>, 'name' | 'schema' | 'pipeline' | 'usedAt'> &
+  Partial<TrainedRecipe<S>> & { readonly parts: readonly Part<S>[] };
+
+/** Datasets that are checked one by one. */
+export function datasets<S extends TrainedSettings>(needOf: (path: string, settings: S) => Need): Part<S> {
+  return { needs: (settings) => sourcesOf(settings.data).map(({ path }) => needOf(path, settings)) };
 }
 
-/** For a tokenizer of pictures. */
-export interface ImageTokenizerShape {
-  readonly kind: 'vision_tokenizer';
-  /** Side of the square of pixels that one code stands for. */
-  readonly patch: number;
-  readonly decoding: DecodingShape;
+/** Pictures with captions. */
+export const captionedPictures = datasets((path) => ({ kind: 'rows', path, columns: ['file_name', 'text'] }));
+
+/** Assembles the recipe. */
+export function preset<S extends TrainedSettings>({ parts, ...own }: Preset<S>): TrainedRecipe<S> {
+  const [learns] = parts.flatMap((part) => part.learns ?? []);
+  const isScored = 'reward' in own.schema.shape;
+  const all = <T>(of: (part: Part<S>) => readonly T[] | undefined): T[] => parts.flatMap((part) => of(part) ?? []);
+  const rules = all((part) => part.rules);
+  const imageMemory = (settings: S, shapeOf: ShapeOf, sizes?: DataSizes): number =>
+    parts.reduce((sum, part) => sum + (part.imageMemory?.(settings, shapeOf, sizes) ?? 0), 0);
+  return {
+    trainer: 'this program',
+    broken: (settings) => rules.flatMap((rule) => rule(settings)),
+    models: [...all(({ models }) => models), ...(learns.start === null ? [] : [learns.start])],
+    tokenizers: all(({ tokenizers }) => tokenizers),
+    engines: [learns.engine, ...all(({ engines }) => engines)],
+    reward: (settings) =>
+      isScored ? measuredReward(settings as unknown as Parameters<typeof measuredReward>[0]) : null,
+    sampler: (settings) => learns.sampler?.(settings) ?? null,
+    images: (settings) => parts.flatMap((part) => part.images?.(settings) ?? []).at(0) ?? null,
+    parameters: (settings, shapeOf) => learns.parameters(settings, shapeOf),
+    memory: (settings, shapeOf, sizes) => {
+      const trained = learns.memory(settings, shapeOf, sizes);
+      return trained === null ? null : trained + imageMemory(settings, shapeOf, sizes);
+    },
+    imageMemory,
+    shape: (settings, shapeOf) => learns.shape(settings, shapeOf),
+    fedPerStep: (settings, shapeOf, processes) => learns.fedPerStep?.(settings, shapeOf, processes) ?? null,
+    stepsPerIteration,
+    microBatches: (settings) => {
+      const { algorithm, optimizer } = settings;
+      const rows =
+        algorithm.type === 'sft' ? algorithm.sft.batch_size : (learns.rows?.(settings) ?? 0) / algorithm.minibatches;
+      return Math.ceil(rows / optimizer.per_device_batch_size);
+    },
+    columns: ({ algorithm }) => (algorithm.type === 'sft' ? lossColumns : rewardColumns),
+    patience: ({ algorithm }) =>
+      algorithm.type !== 'sft' || algorithm.sft.patience === null
+        ? null
+        : { key: 'algorithm.sft.patience', value: algorithm.sft.patience },
+    needs: (settings, shapeOf) => all((part) => part.needs?.(settings, shapeOf)),
+    warnings: (settings) => all((part) => part.warnings?.(settings)),
+    missing: (settings) => all((part) => part.missing?.(settings)),
+    ...own,
+  };
 }
 
-/** For a flow transformer. */
-export interface FlowModelShape {
-  readonly kind: 'flow';
-  readonly width: number;
-  readonly heads: number;
-  readonly layers: number;
-  readonly singleLayers: number;
-  /** Of the layers, those in which the image attends to itself once more; absent: none. */
-  readonly dualLayers?: number;
-  /** Numbers of a stored table of positions; absent: none. */
-  readonly places?: number;
-  /** Width of a text token. */
-  readonly textWidth: number;
-  /** Side of the square of pixels that one token represents. */
-  readonly patch: number;
-  /** Whether a picture that it edits lies beside the latents of its own; absent: it is shown as further tokens. */
-  readonly shownBeside?: boolean;
-  /** Its IP-Adapter: tokens, and the width of the features of a style image; null for none. */
-  readonly imagePrompt: { readonly tokens: number; readonly width: number } | null;
-  /**
-   * The share of pictures that it is shown without words, which guidance is measured from; null if unknown, or if it takes the guidance scale as an
-   * input.
-   */
-  readonly conditionDropout: number | null;
+/** Optimizer steps of one iteration. */
+export function stepsPerIteration({ algorithm }: Pick<TrainedSettings, 'algorithm'>): number {
+  return algorithm.type === 'sft' ? 1 : algorithm.inner_epochs * algorithm.minibatches;
 }
 
-/** For a decoder. */
-export type DecoderShape = Pick<
-  DecoderInit,
-  | 'hidden_size'
-  | 'intermediate_size'
-  | 'num_hidden_layers'
-  | 'num_attention_heads'
-  | 'num_key_value_heads'
-  | 'head_dim'
-  | 'tie_word_embeddings'
-> & {
-  readonly kind?: 'decoder';
-  /** Absent if the vocabulary is made with the data. */
-  readonly vocab_size?: number;
-  /** For a model that sees. */
-  readonly vision?: VisionShape;
-};
-
-/** For a vision encoder with its connector. */
-export type VisionShape = Pick<
-  VisionConfig,
-  'depth' | 'width' | 'inner' | 'num_heads' | 'patch_size' | 'temporal_patch_size' | 'spatial_merge_size'
->;
-/** The shape of the model that a reference names; null if unknown before it is opened. */
-export type ShapeOf = (reference: ModelReference) => ModelShape | null;
-/** What data shows, as far as it can be read before a run. */
-export interface DataSizes {
-  /** The largest picture of the dataset at a path; null if none can be read. */
-  largest(path: string): PictureSize | null;
-  /** The pictures before the edit of rows of a list; a size that is not known is null. */
-  shown(list: ShownList): readonly (readonly (PictureSize | null)[])[];
+/** The problem of a policy that starts neither from a model nor from random weights; `besides` is another name of the key. */
+export function startMissing(
+  { policy }: { readonly policy: { readonly model: unknown; readonly init: unknown } },
+  besides = '',
+): string[] {
+  if (policy.model !== null || policy.init !== null) return [];
+  return [
+    `policy.model is null: set it to a local path, {hub, revision} or {run, config}${besides}, or set policy.init to start from random weights`,
+  ];
 }

@@ -11,22 +11,20 @@ import {
   type MeasureTerm,
 } from '../rewards/score/settings.js';
 import { moduleDigest } from '../rewards/terms/module/digest.js';
-import type { HubReference, RunReference } from '../schema/model.js';
+import type { HubReference, RunReference, EngineSettings } from '../schema/model.js';
 import type { RunSettings, TrainedSettings } from '../schema/run.js';
 import { isObject } from '../schema/walk.js';
 import { editResponse } from './edit_response/settings.js';
 import { imageEditor } from './image_editor/settings.js';
-import { imageTextEncoder } from './image_text_encoder/settings.js';
+import { imageTextEncoder, imageAutoencoder, imageTokenizer, textToImage } from './pretraining/settings.js';
 import { external } from './external/settings.js';
-import { imageAutoencoder } from './image_autoencoder/settings.js';
 import { imageEditTokens } from './image_edit_tokens/settings.js';
-import { imageTokenizer } from './image_tokenizer/settings.js';
 import { ipAdapter } from './ip_adapter/settings.js';
 import { promptEnhance } from './prompt_enhance/settings.js';
 import { textAnswers } from './text_answers/settings.js';
-import { textToImage } from './text_to_image/settings.js';
 import { videoActions } from './video_actions/settings.js';
 import type { Recipe, TrainedRecipe } from './recipe.js';
+import { getPath, setPath } from '../schema/paths.js';
 
 /** By the name in a config's `task`. To add a recipe, add a folder beside this file, one line here and one in open.ts. */
 export const recipes = {
@@ -92,3 +90,25 @@ registerRecipes({
   },
   module: import.meta.url,
 });
+
+/** The engines of a run; the first computes the model that learns. */
+export function enginesOf(settings: TrainedSettings): EngineSettings[] {
+  return engineKeys(settings).map((key) => getPath(settings, key) as EngineSettings);
+}
+
+/** Dotted keys of its engine sections; a model on a server has none. */
+export function engineKeys(settings: TrainedSettings): string[] {
+  return recipeOf(settings).engines.filter((key) => getPath(settings, key) !== undefined);
+}
+
+/** The same settings with every engine changed. */
+export function withEngines<S extends TrainedSettings>(
+  settings: S,
+  change: (engine: EngineSettings, key: string) => EngineSettings,
+): S {
+  const changed = structuredClone(settings);
+  for (const key of engineKeys(settings)) {
+    setPath(changed, key, change(getPath(settings, key) as EngineSettings, key));
+  }
+  return changed;
+}

@@ -1,12 +1,12 @@
 /** What decoding steps are fed on a device, and what is too much. */
+import { refuseFed, MOST_FED, type FedPerStep } from '../../src/recipes/shared/memory.js';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { measure, sizes, type Sampling } from '../../scripts/bench/gpu_check_parts.js';
-import { refuseFed, MOST_FED, type FedPerStep } from '../../src/recipes/fed.js';
+import { fedPerStep } from '../../src/recipes/shared/tokens/settings.js';
 import type { EngineError } from '../../src/core/errors.js';
 import type { ProcessGroup } from '../../src/group/process_group.js';
-import { openTokenPolicy } from '../../src/recipes/open_token_policy.js';
-import { fedPerStep } from '../../src/recipes/token_policy.js';
+import { openTokenPolicy } from '../../src/recipes/shared/tokens/policy.js';
 import { plainFormat } from '../../scripts/bench/lessons.js';
 import { testFolder } from '../support/folder.js';
 import { smallSettings } from './text_answers/small.js';

@@ -9,7 +9,7 @@ import { isAdapters } from '../../src/nets/lora.js';
 import { tokenDistribution } from '../../src/nets/token_distribution.js';
 import { sumAll } from '../../src/graph/build.js';
 import { trainingOutputs } from '../../src/policies/backward.js';
-import { decoderActivations } from '../../src/recipes/memory.js';
+import { decoderActivations } from '../../src/recipes/shared/memory.js';
 
 const config = {
   vocab_size: 50,

@@ -11,7 +11,7 @@ import {
   openRunEnhancer,
   type EnhancedPrompt,
   type Enhancer,
-} from '../../src/recipes/open_enhancer.js';
+} from '../../src/recipes/prompt_enhance/enhancer.js';
 import { textReader } from '../../src/rewards/terms/clip/model.js';
 import { smallConfig } from '../engines/vllm/small_base.js';
 import { FIXTURES } from '../models/python_fixtures.js';

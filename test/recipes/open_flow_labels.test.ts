@@ -1,6 +1,6 @@
 /** What supervised training is shown of labelled pictures. */
 import { describe, expect, it } from 'vitest';
-import { flowLabels } from '../../src/recipes/open_flow_labels.js';
+import { flowLabels } from '../../src/recipes/shared/flow/answers.js';
 import type { InpaintTask } from '../../src/recipes/ip_adapter/task.js';
 
 /** A task of which every sample is a picture of one token. */

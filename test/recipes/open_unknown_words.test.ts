@@ -2,7 +2,7 @@ import { expect, it } from 'vitest';
 import { DataError } from '../../src/core/errors.js';
 import { HuggingFaceTokenizer } from '../../src/models/tokenizer/hugging_face.js';
 import { WordTokenizer, wordTokenizerJson } from '../../src/models/tokenizer/words.js';
-import { unknownWords, type Instructions } from '../../src/recipes/open_unknown_words.js';
+import { unknownWords, type Instructions } from '../../src/recipes/shared/words/vocabulary.js';
 
 const json = wordTokenizerJson(['<|end|>'], ['make', 'the', 'circle', 'red']);
 const tokenizer = new WordTokenizer(json, 'words');

@@ -1,7 +1,7 @@
 /** How a recipe is put together from its parts. */
 import { describe, expect, it } from 'vitest';
 import { z } from 'zod';
-import { preset, startMissing, type Part } from '../../src/recipes/preset.js';
+import { preset, startMissing, type Part } from '../../src/recipes/recipe.js';
 import type { Rule } from '../../src/schema/rules.js';
 import type { TrainedSettings } from '../../src/schema/run.js';
 

@@ -1,7 +1,7 @@
 /** Which settings of a sampler elsewhere can work, and what others are told of it. */
 import { describe, expect, it } from 'vitest';
 import { imageEditTokens } from '../../src/recipes/image_edit_tokens/settings.js';
-import { remoteSampling, samplerRules } from '../../src/recipes/sampler.js';
+import { remoteSampling, samplerRules } from '../../src/recipes/shared/tokens/rules.js';
 import { samplingEngine } from '../../src/schema/sampler.js';
 
 const engine = { type: 'vllm', base_url: 'http://host:8000', serve: null };

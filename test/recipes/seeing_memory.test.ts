@@ -5,11 +5,11 @@ import {
   seeingAdapterParameters,
   seeingParameters,
   visionActivations,
-} from '../../src/recipes/memory.js';
+} from '../../src/recipes/shared/memory.js';
 import { openDecoder } from '../../src/models/networks/decoder.js';
 import { partOf, type TrainedParts } from '../../src/nets/vision/config.js';
 import { withAdapter, decoderAdapter } from '../../src/nets/decoder/config.js';
-import { seeingPart } from '../../src/recipes/token_policy.js';
+import { seeingPart } from '../../src/recipes/shared/tokens/settings.js';
 import { families, folderOf } from '../nets/vision/fixture.js';
 import { smallSettings } from './video_actions/small.js';
 

@@ -1,6 +1,6 @@
 /** Which settings of a policy that sees can work. */
 import { describe, expect, it } from 'vitest';
-import { policyRules } from '../../src/recipes/policy_rules.js';
+import { policyRules } from '../../src/recipes/shared/tokens/rules.js';
 import { problemsOf } from './video_actions/small.js';
 
 function problems(settings: object): string[] {

@@ -1,6 +1,6 @@
 /** Which settings of a training server that is started with a run can work. */
 import { describe, expect, it } from 'vitest';
-import { servedTrainerRules, trainerServeOf } from '../../src/recipes/served_trainer.js';
+import { servedTrainerRules, trainerServeOf } from '../../src/recipes/shared/tokens/rules.js';
 import type { RunSettings } from '../../src/schema/run.js';
 import { trainerAnywhere } from '../../src/schema/trainer.js';
 

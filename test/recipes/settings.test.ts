@@ -1,11 +1,9 @@
 import { describe, expect, it } from 'vitest';
-import { decoderActivations, decoderParameters } from '../../src/recipes/memory.js';
-import type { ModelShape } from '../../src/recipes/recipe.js';
+import { decoderActivations, decoderParameters, type ModelShape } from '../../src/recipes/shared/memory.js';
 import type { z } from 'zod';
-import { enginesOf, withEngines } from '../../src/recipes/engines.js';
+import { enginesOf, withEngines, recipes } from '../../src/recipes/settings.js';
 import type { TrainedRecipe } from '../../src/recipes/recipe.js';
 import { isTrainable, recipeNamed, recipeOf } from '../../src/config/recipes.js';
-import { recipes } from '../../src/recipes/settings.js';
 import { decoderEngine, engine } from '../../src/schema/model.js';
 import type { RunSettings, TrainedSettings } from '../../src/schema/run.js';
 import { schemaAt } from '../../src/schema/walk.js';

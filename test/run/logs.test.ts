@@ -2,7 +2,7 @@ import { mkdtempSync, readdirSync, readFileSync, readlinkSync, rmSync } from 'no
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, describe, expect, it } from 'vitest';
-import { lossColumns, rewardColumns } from '../../src/recipes/columns.js';
+import { lossColumns, rewardColumns } from '../../src/recipes/recipe.js';
 import { FILES_ONLY, openRunLog } from '../../src/run/logs.js';
 import { RunPaths } from '../../src/run/paths.js';
 import { formatDuration, Progress } from '../../src/run/progress.js';

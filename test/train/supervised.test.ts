@@ -9,7 +9,7 @@ import { SPECIAL, THINKING } from '../../src/policies/tokens/emu3.js';
 import { ImageEditTask, type EditPrompt } from '../../src/recipes/image_edit_tokens/task.js';
 import type { TokenAnswer } from '../../src/policies/tokens/batch.js';
 import type { TokenSampling } from '../../src/policies/tokens/sampling.js';
-import { editLabels, labelledAnswer } from '../../src/recipes/image_edit_tokens/labelled.js';
+import { editLabels, labelledAnswer } from '../../src/recipes/image_edit_tokens/labels.js';
 import { openPolicy } from '../../src/recipes/image_edit_tokens/open.js';
 import { soloGroup } from '../../src/group/process_group.js';
 import { soloPeers } from '../../src/group/peers.js';

@@ -1,11 +1,10 @@
 /** What a run needs of the machine: GPUs or the CPU, and how many processes. */
 import { autoProvider } from '../../engines/onnx/cuda.js';
-import { enginesOf } from '../../recipes/engines.js';
+import { enginesOf, recipeOf } from '../../recipes/settings.js';
 import { isTrainable } from '../../config/recipes.js';
-import { recipeOf } from '../../recipes/settings.js';
 import type { RunSettings, TrainedSettings } from '../../schema/run.js';
 import type { ServeSettings } from '../../schema/sampler.js';
-import { trainerServeOf } from '../../recipes/served_trainer.js';
+import { trainerServeOf } from '../../recipes/shared/tokens/rules.js';
 import { processCount, type DeviceKind, type Devices } from './devices.js';
 
 /**

@@ -2,8 +2,7 @@
 import { statfsSync } from 'node:fs';
 import { RunError } from '../../core/errors.js';
 import { requireWritable } from '../../core/files.js';
-import { checkpointBytes } from '../../recipes/memory.js';
-import type { ShapeOf } from '../../recipes/recipe.js';
+import { checkpointBytes, type ShapeOf } from '../../recipes/shared/memory.js';
 import { isTrainable } from '../../config/recipes.js';
 import { recipeOf } from '../../recipes/settings.js';
 import type { RunSettings, TrainedSettings } from '../../schema/run.js';

@@ -8,14 +8,17 @@ import { emu3VisionParameters } from '../../nets/emu3_vision/tokenizer.js';
 import { innerWidth, singleLayers, velocityWidth, type FlowTransformerConfig } from '../../nets/flow/config.js';
 import { describeFlowModel } from '../../policies/flow/load.js';
 import { takesGuidance } from '../../policies/flow/rows.js';
-import { FLOAT, flowModelParameters, frozenFlowBytes, HALF } from '../../recipes/memory.js';
-import type {
-  AutoencoderShape,
-  DecodingShape,
-  FlowModelShape,
-  GraphsShape,
-  ImageTokenizerShape,
-} from '../../recipes/recipe.js';
+import {
+  FLOAT,
+  flowModelParameters,
+  frozenFlowBytes,
+  HALF,
+  type AutoencoderShape,
+  type DecodingShape,
+  type FlowModelShape,
+  type GraphsShape,
+  type ImageTokenizerShape,
+} from '../../recipes/shared/memory.js';
 
 /** Pixels per side of a latent, for autoencoders with 16 latent channels, four of whose latents make a token. */
 const LATENT_SIDE = 8;

@@ -1,4 +1,5 @@
 /** The checks of a run on this machine before anything starts. They write nothing and use no network. */
+import { type ShapeOf, refuseFed } from '../../recipes/shared/memory.js';
 import { accessSync, constants, statSync } from 'node:fs';
 import { delimiter, join, resolve } from 'node:path';
 import type { LoadedConfig } from '../../config/load.js';
@@ -7,12 +8,9 @@ import { ConfigError, RunError } from '../../core/errors.js';
 import { cachedModel, cachedSnapshot } from '../../models/hub/cache.js';
 import { hubKey, modelFolder } from '../../models/reference.js';
 import { refuseIdleGpu } from '../../engines/onnx/cuda.js';
-import { enginesOf } from '../../recipes/engines.js';
-import { refuseFed } from '../../recipes/fed.js';
-import type { ShapeOf } from '../../recipes/recipe.js';
-import { trainerServerOf } from '../../recipes/served_trainer.js';
+import { enginesOf, recipeOf, rewardOf } from '../../recipes/settings.js';
+import { trainerServerOf } from '../../recipes/shared/tokens/rules.js';
 import { isTrainable } from '../../config/recipes.js';
-import { recipeOf, rewardOf } from '../../recipes/settings.js';
 import { decidingTerms, recordedTerms } from '../../rewards/score/choice.js';
 import { describeEmbeddingModel } from '../../rewards/terms/clip/model.js';
 import { checkModule } from '../../rewards/terms/module/trial.js';

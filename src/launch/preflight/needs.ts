@@ -27,7 +27,7 @@ import { checkAdapters, describeModel } from '../../policies/tokens/adapter.js';
 import { processorFolder, requireTokens } from '../../policies/tokens/load.js';
 import { openPictureProcessor } from '../../models/pictures/processor.js';
 import { TokenSpace } from '../../policies/tokens/emu3.js';
-import { textEncoderIn } from '../../recipes/open_flow_parts.js';
+import { textEncoderIn } from '../../recipes/shared/flow/parts.js';
 import type { Need } from '../../recipes/recipe.js';
 import { targetOf } from '../../rewards/terms/ocr/similarity.js';
 

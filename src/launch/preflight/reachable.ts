@@ -5,7 +5,7 @@
 import type { LoadedConfig } from '../../config/load.js';
 import type { EditrlError } from '../../core/errors.js';
 import { EndpointError } from '../../core/errors.js';
-import { trainerServeOf } from '../../recipes/served_trainer.js';
+import { trainerServeOf } from '../../recipes/shared/tokens/rules.js';
 import { isTrainable } from '../../config/recipes.js';
 import { recipeOf, rewardOf } from '../../recipes/settings.js';
 import { asksJudge } from '../../rewards/score/choice.js';

@@ -1,7 +1,7 @@
 /** Turns the flags of a reward server into a reward section. */
 import { configError, problemsOf } from '../../config/problems.js';
 import { reward as rewardSchema, type RewardSettings } from '../../rewards/schema/reward.js';
-import { rewardRules } from '../../recipes/reward_rules.js';
+import { rewardRules } from '../../recipes/shared/rules/reward.js';
 import { UsageError } from '../../core/errors.js';
 import { termKinds, termNames, type TermName } from '../../rewards/terms/table.js';
 

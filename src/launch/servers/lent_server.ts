@@ -2,7 +2,7 @@
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { trainerServerOf } from '../../recipes/served_trainer.js';
+import { trainerServerOf } from '../../recipes/shared/tokens/rules.js';
 import type { RunSettings } from '../../schema/run.js';
 import type { StartedTrainer } from '../../train/context.js';
 import { serverDevices } from '../machine/device_kind.js';

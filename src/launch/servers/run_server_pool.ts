@@ -2,7 +2,7 @@
 import { dirname, join } from 'node:path';
 import type { EvaluatedWeights } from '../../config/load.js';
 import { modelFolder } from '../../models/reference.js';
-import { trainerServerOf } from '../../recipes/served_trainer.js';
+import { trainerServerOf } from '../../recipes/shared/tokens/rules.js';
 import { isTrainable } from '../../config/recipes.js';
 import { recipeOf, rewardOf } from '../../recipes/settings.js';
 import type { JudgeAddress } from '../../rewards/judge/endpoints.js';

@@ -5,7 +5,7 @@ import { systemClock } from '../../core/clock.js';
 import { Deadline } from '../../core/deadline.js';
 import { CheckpointError, must } from '../../core/errors.js';
 import { VllmClient } from '../../engines/vllm/client.js';
-import { SERVED_RANKS, type RemoteSampling } from '../../recipes/sampler.js';
+import { SERVED_RANKS, type RemoteSampling } from '../../recipes/shared/tokens/rules.js';
 import type { PixelLimits } from '../../models/pictures/processor.js';
 import { EVERY_FRAME } from '../../policies/tokens/vllm/pictures.js';
 import { RULES_PROCESSOR } from '../../policies/tokens/vllm/sampler.js';

@@ -4,10 +4,9 @@
  */
 import { InternalError } from '../../core/errors.js';
 import { autoProvider } from '../../engines/onnx/cuda.js';
-import { withEngines } from '../../recipes/engines.js';
-import { trainerServeOf } from '../../recipes/served_trainer.js';
+import { withEngines, recipeOf } from '../../recipes/settings.js';
+import { trainerServeOf } from '../../recipes/shared/tokens/rules.js';
 import { isTrainable } from '../../config/recipes.js';
-import { recipeOf } from '../../recipes/settings.js';
 import type { WholeCheckpoint } from '../../run/checkpoints.js';
 import { RunHandle } from '../../run/claim.js';
 import type { PlainObject } from '../../run/record.js';

@@ -1,18 +1,36 @@
 /** Draws the pictures that responses describe: a model of this process, or a server. */
 import { LRUCache } from 'lru-cache';
-import { DataError } from '../../core/errors.js';
-import type { RgbImage } from '../../core/image.js';
+import { DataError, InternalError, RunError } from '../../core/errors.js';
+import { encodePng, sha256, type RgbImage } from '../../core/image.js';
 import type { RandomStream } from '../../core/random.js';
 import { resizeCubic } from '../../core/resize.js';
-import type { MadePicture } from '../../environments/image_model.js';
+import { SEEDS, type MadePicture } from '../../environments/image_model.js';
 import { KEPT_BYTES } from '../../models/pictures/picture.js';
 import { smartSize } from '../../models/pictures/processor.js';
 import type { WeightsOf } from '../../policies/policy.js';
 import type { TokenAnswer } from '../../policies/tokens/batch.js';
 import type { HiddenStates, StatesRequest } from '../../policies/tokens/hidden_states.js';
 import type { RecordedEpisode } from '../../run/episodes.js';
-import type { EditorSettings } from '../../schema/editor.js';
-import type { OnePicture } from '../open_pictured.js';
+import {
+  SERVED_SIDE,
+  type EditorSettings,
+  type OwnEditor,
+  type RenderEditor,
+  type TextPromptEditor,
+} from '../../schema/editor.js';
+import type { OnePicture } from '../shared/images/pictured.js';
+import type { Planes } from '../../core/planes.js';
+import { sessionOptions } from '../../engines/onnx/session_options.js';
+import type { PictureCodec } from '../../environments/picture_codec.js';
+import { modelFolder, type RunResolver } from '../../models/reference.js';
+import { FlowEditor, type Edit } from '../../policies/flow/editor.js';
+import { openCodec } from '../shared/flow/parts.js';
+import { asRecorded, recordedLatents } from '../shared/flow/answers.js';
+import { toStoredBytes, type StoredTensor } from '../../core/safetensors.js';
+import { STATES_DTYPES, type RenderRequest, type RenderIdentity } from '../../environments/render_server/client.js';
+import type { ServedPictures } from '../../environments/served/pictures.js';
+import type { ImagesRequest } from '../../environments/images_api/client.js';
+import { pictureSize, sizeText } from '../../schema/images_api.js';
 
 /** A policy's answer here; one from a record includes what identifies its picture. */
 export interface ResponseAnswer extends TokenAnswer, RecordedDrawing {}
@@ -151,4 +169,235 @@ export function fittedTo(
   }
   const size = smartSize(height, width, side, { min_pixels: 1, max_pixels: most });
   return resizeCubic(image, Math.max(side, size.width), Math.max(side, size.height));
+}
+
+export interface OwnDrawingParts {
+  readonly editor: FlowEditor;
+  readonly codec: PictureCodec;
+  /** Null without a policy, when pictures come from records. */
+  readonly reader: StatesReader | null;
+  /** Maximum number of pixels of a picture; null: pictures keep their size. */
+  readonly mostPixels: number | null;
+}
+
+/** Latents of what an edit begins from. */
+type Shown = Pick<Edit, 'source' | 'further'>;
+
+export class OwnDrawing implements Drawing {
+  constructor(private readonly parts: OwnDrawingParts) {}
+
+  /** Raises CheckpointError when the model that draws or one of its parts cannot be read, or they do not match. */
+  static open(environment: OwnEditor, reader: StatesReader | null, resolveRun: RunResolver): OwnDrawing {
+    const { model, model_type: type, parts, num_steps: steps, guidance_scale: guidance, engine } = environment;
+    const codec = openCodec(parts.vae, engine, resolveRun);
+    const options = {
+      type,
+      steps,
+      guidance,
+      batch: environment.pictures_at_once,
+      session: sessionOptions(engine),
+      held: engine.dtype,
+    };
+    const editor = FlowEditor.open(modelFolder(model, resolveRun), codec, options);
+    return new OwnDrawing({ codec, reader, editor, mostPixels: environment.max_pixels });
+  }
+
+  get asksBlank(): boolean {
+    return this.parts.editor.asksBlank;
+  }
+
+  get onlyOne(): Drawing['onlyOne'] {
+    if (this.parts.editor.takesSeveral) return null;
+    return {
+      why: 'the model of environment.model is shown one',
+      next: 'Leave such rows out, or name a transformer of the class QwenImageTransformer2DModel that was trained with several pictures, as those of Qwen-Image-Edit-2509 and -2511 were.',
+    };
+  }
+
+  fitted(image: RgbImage, path: string, where: string): RgbImage {
+    const { editor, codec, mostPixels: most } = this.parts;
+    return fittedTo(image, { side: editor.patch * codec.reduction, most }, path, where);
+  }
+
+  async draw(edits: readonly WantedEdit[], weights: Exclude<WeightsOf, 'reference'>): Promise<DrawnEdit[]> {
+    const { codec } = this.parts;
+    const shown = await this.#encoded(edits);
+    const kept = (await this.#latents(edits, shown, weights)).map(asRecorded);
+    const images = await codec.decode(kept.map(({ latents }, i) => ({ ...shown[i].source, data: latents })));
+    return images.map((image, i) => ({ picture: { kind: 'made', image }, record: kept[i].record }));
+  }
+
+  remembered(episode: RecordedEpisode): RecordedDrawing {
+    return { latents: recordedLatents(episode) };
+  }
+
+  async dispose(): Promise<void> {
+    const { editor, codec } = this.parts;
+    await Promise.all([editor.dispose(), codec.dispose()]);
+  }
+
+  /** Latents of the pictures before the edits. Pictures that several edits share are encoded once. */
+  async #encoded(edits: readonly WantedEdit[]): Promise<Shown[]> {
+    const pictures = [...new Set(edits.flatMap(({ source, further }) => [source, ...further]))];
+    const encoded = await this.parts.codec.encode(pictures);
+    const of = (picture: RgbImage): Planes => encoded[pictures.indexOf(picture)];
+    return edits.map(({ source, further }) => ({
+      source: of(source),
+      ...(further.length === 0 ? {} : { further: further.map(of) }),
+    }));
+  }
+
+  /** Latents of the edited pictures. */
+  async #latents(
+    edits: readonly WantedEdit[],
+    shown: readonly Shown[],
+    weights: Exclude<WeightsOf, 'reference'>,
+  ): Promise<Float32Array[]> {
+    const recorded = edits.flatMap(({ answer: { latents } }) => latents ?? []);
+    if (recorded.length === edits.length) return recorded;
+    const { reader, editor } = this.parts;
+    if (reader === null) throw new InternalError('answers without pictures, and no policy to draw them by');
+    const told = await reader.read(edits, weights);
+    const made = await editor.draw(edits.map(({ random }, i) => ({ ...shown[i], random, ...told[i] })));
+    return made.map(({ data }) => data);
+  }
+}
+
+/** In a run it sends the server the states it reads; from records it looks up stored pictures, and reads nothing. */
+export type RenderSource =
+  | { readonly images: ServedPictures<RenderRequest>; readonly reader: StatesReader }
+  | { readonly images: ServedPictures<RenderIdentity>; readonly reader: null };
+
+/** Digests of the states that a picture was drawn from. */
+type Digests = Pick<RenderIdentity, 'statesDigest' | 'blankDigest'>;
+
+export class RenderDrawing implements Drawing {
+  readonly onlyOne = {
+    why: "the protocol of environment.type 'render_server' has one",
+    next: "Leave such rows out, or draw here, with environment.type 'model'.",
+  };
+
+  constructor(
+    private readonly environment: Pick<RenderEditor, 'max_pixels' | 'states_dtype' | 'guidance_scale'>,
+    private readonly from: RenderSource,
+  ) {}
+
+  get asksBlank(): boolean {
+    return this.environment.guidance_scale !== null;
+  }
+
+  fitted(image: RgbImage, path: string, where: string): RgbImage {
+    return fittedTo(image, { side: SERVED_SIDE, most: this.environment.max_pixels }, path, where);
+  }
+
+  async draw(edits: readonly WantedEdit[], weights: Exclude<WeightsOf, 'reference'>): Promise<DrawnEdit[]> {
+    const { images, reader } = this.from;
+    const files = new Map<RgbImage, Uint8Array>();
+    for (const { source } of edits) if (!files.has(source)) files.set(source, await encodePng(source));
+    const wanted = edits.map(({ key, source, random }) => ({
+      key,
+      source: files.get(source) as Uint8Array,
+      size: { width: source.width, height: source.height },
+      seed: random.integer(SEEDS),
+    }));
+    if (reader === null) {
+      const digests = edits.map(({ answer }) => digestsOf(answer));
+      return drawn(await images.generate(wanted.map((one, i) => ({ ...one, ...digests[i] }))), digests);
+    }
+    const sent = (await reader.read(edits, weights)).map(({ states, blank }) => {
+      const of = { states: this.#sent(states), blank: blank === null ? null : this.#sent(blank) };
+      const digests = { statesDigest: sha256(of.states.bytes) };
+      return { of, digests: of.blank === null ? digests : { ...digests, blankDigest: sha256(of.blank.bytes) } };
+    });
+    const digests = sent.map((one) => one.digests);
+    const asked = wanted.map((one, i) => ({ ...one, ...sent[i].of, ...digests[i] }));
+    return drawn(await images.generate(asked), digests);
+  }
+
+  remembered({ key, states, blank_states: blank }: RecordedEpisode): RecordedDrawing {
+    if (states === undefined) throw new RunError('the record of an episode has no digest of states', { where: key });
+    return blank === undefined ? { statesDigest: states } : { statesDigest: states, blankDigest: blank };
+  }
+
+  async keep(): Promise<void> {
+    await this.from.images.keep?.();
+  }
+
+  dispose(): Promise<void> {
+    return this.from.images.close();
+  }
+
+  #sent({ states, width }: HiddenStates): StoredTensor {
+    const dtype = STATES_DTYPES[this.environment.states_dtype];
+    return { dtype, shape: [states.length / width, width], bytes: toStoredBytes(states, dtype) };
+  }
+}
+
+/**
+ * As recorded. An answer from before the run used guidance has no digest of a blank instruction: its picture is then not found, as after any other
+ * change that affects pictures.
+ */
+function digestsOf({ statesDigest, blankDigest }: RecordedDrawing): Digests {
+  if (statesDigest === undefined) throw new InternalError('an answer without its states, and no policy to read it');
+  return blankDigest === undefined ? { statesDigest } : { statesDigest, blankDigest };
+}
+
+function drawn(
+  made: Awaited<ReturnType<ServedPictures<RenderIdentity>['generate']>>,
+  digests: readonly Digests[],
+): DrawnEdit[] {
+  return made.map((picture, i) => {
+    const { statesDigest: states, blankDigest } = digests[i];
+    return { picture, record: blankDigest === undefined ? { states } : { states, blank_states: blankDigest } };
+  });
+}
+
+export class TextPromptDrawing implements Drawing {
+  readonly asksBlank = false;
+  readonly onlyOne = {
+    why: "a server of environment.type 'images_api_text_prompt' is sent one",
+    next: "Leave such rows out, or draw here, with environment.type 'model'.",
+  };
+
+  constructor(
+    private readonly environment: Pick<TextPromptEditor, 'size' | 'max_pixels'>,
+    private readonly images: ServedPictures<ImagesRequest>,
+  ) {}
+
+  fitted(image: RgbImage, path: string, where: string): RgbImage {
+    const { size, max_pixels: most } = this.environment;
+    if (size === null) return fittedTo(image, { side: SERVED_SIDE, most }, path, where);
+    const { width, height } = pictureSize(size);
+    if (image.width * height !== image.height * width) {
+      throw new DataError(`${path}: found ${image.width}x${image.height} pixels; allowed: the shape of ${size}`, {
+        where,
+        next: 'Crop the picture, or set environment.size to null, where the server takes any size.',
+      });
+    }
+    return image.width === width ? image : resizeCubic(image, width, height);
+  }
+
+  async draw(edits: readonly WantedEdit[]): Promise<DrawnEdit[]> {
+    const files = new Map<RgbImage, Promise<Uint8Array>>();
+    const requests = edits.map(async ({ key, source, words: prompt, random }) => {
+      const file = files.get(source) ?? encodePng(source);
+      files.set(source, file);
+      return { key, prompt, seed: random.integer(SEEDS), source: await file, size: sizeText(source) };
+    });
+    const made = await this.images.generate(await Promise.all(requests));
+    return made.map((picture) => ({ picture, record: {} }));
+  }
+
+  /** Empty: pictures are found by their words. */
+  remembered(): RecordedDrawing {
+    return {};
+  }
+
+  async keep(): Promise<void> {
+    await this.images.keep?.();
+  }
+
+  dispose(): Promise<void> {
+    return this.images.close();
+  }
 }

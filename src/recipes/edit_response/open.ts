@@ -4,22 +4,33 @@ import type { RunResolver } from '../../models/reference.js';
 import { imagesServer, type EditorSettings } from '../../schema/editor.js';
 import type { TrainingContext } from '../../train/context.js';
 import { requireCapabilities } from '../../train/capabilities.js';
-import { openImagesServer, openStoredPictures } from '../../train/remote_pictures.js';
-import { openRenderServer, openStoredRenders } from '../../train/remote_pictures.js';
+import {
+  openImagesServer,
+  openStoredPictures,
+  openRenderServer,
+  openStoredRenders,
+} from '../../train/remote_pictures.js';
 import type { Training } from '../../train/loop.js';
 import type { OpenRecipe } from '../../train/opener.js';
-import { openPicturedTask, samplePictured, type PicturedTask } from '../open_pictured.js';
-import { startingSeeingModel } from '../open_vision_inputs.js';
-import { openWordsTraining } from '../open_words.js';
+import {
+  openPicturedTask,
+  samplePictured,
+  pictureStart,
+  requireOnePicture,
+  type PicturedTask,
+  type PicturedSource,
+  type OnePicture,
+} from '../shared/images/pictured.js';
+import { startingSeeingModel } from '../shared/images/vision.js';
+import { openWordsTraining } from '../shared/words/training.js';
 import { picturedData } from '../../tiny/world/pictured.js';
-import { keepsStart, StatesReader, type Drawing } from './drawing.js';
-import { longestEdit } from './longest.js';
-import { OwnDrawing } from './own_drawing.js';
-import { RenderDrawing } from './render_drawing.js';
+import { keepsStart, StatesReader, OwnDrawing, RenderDrawing, TextPromptDrawing, type Drawing } from './drawing.js';
 import type { EditResponseSettings } from './settings.js';
-import { checkSources } from './sources.js';
 import { ResponseTask } from './task.js';
-import { TextPromptDrawing } from './text_prompt_drawing.js';
+import { imageSize } from '../../core/image.js';
+import { sourcesOf } from '../../data/pictured_edits.js';
+import { chosenTerms, SHOWN_ALL, showsOne } from '../../rewards/score/choice.js';
+import { measuredReward } from '../../rewards/schema/reward.js';
 
 /** Reads what the policy wrote. */
 interface Reading {
@@ -125,3 +136,77 @@ export const editResponse: OpenRecipe<EditResponseSettings> = {
   },
   sampleRows: async (settings, count) => (settings.environment === null ? [] : samplePictured(settings, count)),
 };
+
+/**
+ * Counts the tokens of the row with the longest pictures and instruction, estimated from the headers of picture files and the bytes of words, with
+ * the longest possible answer if the model that draws gets the response. Raises DataError when that row cannot be asked.
+ */
+export async function longestEdit(
+  {
+    words,
+    seeing,
+    blank,
+    pictureName,
+  }: Pick<PicturedTask<EditResponseSettings>, 'words' | 'seeing' | 'blank' | 'pictureName'>,
+  { rollout, policy, environment }: Pick<EditResponseSettings, 'rollout' | 'policy' | 'environment'>,
+): Promise<LongestStates> {
+  const pictures = new Map<string, number>();
+  let most: { readonly source: PicturedSource; readonly index: number; readonly length: number } | null = null;
+  for (const [source, rows] of words.asked) {
+    for (let index = 0; index < rows; index++) {
+      const edit = source.edits.read(index);
+      let length = Buffer.byteLength(edit.instruction);
+      for (const file of sourcesOf(edit)) {
+        const tokens = pictures.get(file) ?? (await tokensIn(file, seeing));
+        pictures.set(file, tokens);
+        length += tokens;
+      }
+      if (most === null || length > most.length) most = { source, index, length };
+    }
+  }
+  if (most === null) return { edit: 1, blank: 1 };
+  const prompt = await words.promptOf(most.source, most.index);
+  const { ids } = prompt.tokens;
+  const room = Math.min(rollout.max_response_tokens, policy.model_context_size - ids.length);
+  const said = environment?.told === 'instruction' ? 0 : room;
+  const without = (await blank(prompt)).ids;
+  return {
+    edit: ids.length - pictureStart(ids, seeing, pictureName) + said,
+    blank: without.length - pictureStart(without, seeing, pictureName),
+  };
+}
+
+/** 0 for a picture that cannot be opened, which is reported when it is needed. */
+async function tokensIn(file: string, { processor }: PicturedTask<EditResponseSettings>['seeing']): Promise<number> {
+  const size = await imageSize(file);
+  return size === null ? 0 : processor.tokensOf(size);
+}
+
+/** Raises DataError, naming the first such row, where what draws, the prompt or a reward takes one picture. */
+export function checkSources(
+  { words, pictureName }: Pick<PicturedTask<EditResponseSettings>, 'words' | 'pictureName'>,
+  settings: EditResponseSettings,
+  { onlyOne }: Pick<Drawing, 'onlyOne'>,
+): void {
+  const one = onlyOne ?? unnamed(settings, pictureName) ?? judged(settings);
+  if (one !== null) requireOnePicture(words.asked, one);
+}
+
+/** What Qwen-Image-Edit-2509 and -2511 are told before each picture; plain Qwen-Image-Edit knows neither names nor several pictures. */
+function unnamed({ prompt, environment }: EditResponseSettings, name: readonly number[]): OnePicture | null {
+  if (environment === null || !('picture_names' in environment) || !prompt.chat) return null;
+  if (name.length > 0 && environment.picture_names) return null;
+  return {
+    why: 'pictures are told without names, as plain Qwen-Image-Edit is told its one picture',
+    next: 'Leave such rows out, or draw by Qwen-Image-Edit-2509 or -2511, with prompt.variables.add_vision_id and environment.picture_names true.',
+  };
+}
+
+function judged(settings: EditResponseSettings): OnePicture | null {
+  const blind = chosenTerms(measuredReward(settings)).find((term) => showsOne(term, settings.reward));
+  if (blind === undefined) return null;
+  return {
+    why: `what scores for reward '${blind.name}' is shown one`,
+    next: SHOWN_ALL,
+  };
+}

@@ -12,14 +12,13 @@ import { idleWhere } from '../../schema/mark.js';
 import { taskField, trainedFields } from '../../schema/run.js';
 import { seeingPolicy, seeingPrompt } from '../../schema/token_policy.js';
 import { rollout, validation } from '../../schema/training.js';
-import { frozenFlowPart } from '../flow_model.js';
-import { FLOAT, flowDrawn } from '../memory.js';
-import { datasets, preset } from '../preset.js';
-import type { DataSizes, ShapeOf } from '../recipe.js';
-import { rewardRules } from '../reward_rules.js';
+import { frozenFlowPart } from '../shared/flow/settings.js';
+import { FLOAT, flowDrawn, type DataSizes, type ShapeOf } from '../shared/memory.js';
+import { datasets, preset } from '../recipe.js';
+import { rewardRules } from '../shared/rules/reward.js';
 import { problem, problemUnless, type PartialSettings, type Problem } from '../../schema/rules.js';
-import { sharedRules, tokenGroupRules, wholeBatches, isSupervised } from '../training_rules.js';
-import { ownWords, picturedColumns, seeingWordsPart, turnsNeedChat } from '../words_policy.js';
+import { sharedRules, tokenGroupRules, wholeBatches, isSupervised } from '../shared/rules/training.js';
+import { ownWords, picturedColumns, seeingWordsPart, turnsNeedChat } from '../shared/words/settings.js';
 
 const schema = z.strictObject({
   ...trainedFields,

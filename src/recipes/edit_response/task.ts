@@ -19,9 +19,9 @@ import {
   type PicturedSource,
   type PictureFiles,
   type PicturedTask,
-} from '../open_pictured.js';
-import type { VisionInputs } from '../open_vision_inputs.js';
-import type { TextPrompt, WordsTask } from '../open_words_task.js';
+} from '../shared/images/pictured.js';
+import type { VisionInputs } from '../shared/images/vision.js';
+import type { TextPrompt, WordsTask } from '../shared/words/task.js';
 import type { BlankEdit, Drawing, ResponseAnswer } from './drawing.js';
 import type { EditResponseSettings } from './settings.js';
 

@@ -1,17 +1,21 @@
 /** Opens `image_edit_tokens`: an autoregressive policy of text and vision tokens, trained by SFT or by GRPO against a judge (EARL). */
 import type { ImageEditSettings } from './settings.js';
-import { comparedEdit } from '../../data/edits.js';
+import { comparedEdit, openEditDataset } from '../../data/edits.js';
 import { Emu3Format, type Emu3Prompt } from '../../policies/tokens/emu3.js';
 import type { TokenPolicy } from '../../policies/tokens/policy.js';
 import { recordDatasets, type TrainingContext } from '../../train/context.js';
 import type { Training } from '../../train/loop.js';
 import type { OpenRecipe } from '../../train/opener.js';
-import { openTokenPolicy, openTokenTraining, openTrainedPolicy, type TokenForms } from '../open_token_policy.js';
-import { makeData, sampleEdits } from './data.js';
-import { editLabels } from './labelled.js';
-import { unknownWords, type Instructions } from '../open_unknown_words.js';
+import { openTokenPolicy, openTokenTraining, openTrainedPolicy, type TokenForms } from '../shared/tokens/policy.js';
+import { editLabels, trainedTokens } from './labels.js';
+import { unknownWords, type Instructions } from '../shared/words/vocabulary.js';
 import { ImageEditTask, spaceOf } from './task.js';
-import { trainedTokens } from './trained_tokens.js';
+import { decodeImage } from '../../core/image.js';
+import type { EditSample } from '../../data/types.js';
+import { loadVisionTokenizer } from '../../environments/vision_tokens.js';
+import { modelFolder, type RunResolver } from '../../models/reference.js';
+import { sampledSets, type SampledSet, type SampleRow } from '../../scoring/sample_rows.js';
+import { editData, type ImageTokenizerLike } from '../../tiny/world/dataset.js';
 
 async function open(settings: ImageEditSettings, context: TrainingContext): Promise<Training> {
   const task = ImageEditTask.open(settings, context.resolveRun);
@@ -57,3 +61,54 @@ export const imageEditTokens: OpenRecipe<ImageEditSettings> = {
   sampleRows: sampleEdits,
   servedFormat: (settings, resolveRun) => new Emu3Format(spaceOf(settings, resolveRun)),
 };
+
+/** Makes them if a config needs them and they do not exist yet; needs the finished tokenizer that `environment.model` names. */
+export async function makeData(
+  settings: ImageEditSettings,
+  resolveRun: RunResolver,
+  say: (line: string) => void,
+): Promise<void> {
+  if (settings.data.tiny === null) return;
+  const tokenizer = loadVisionTokenizer(modelFolder(settings.environment.model, resolveRun), { provider: 'cpu' });
+  try {
+    await editData(tokenizer).make(settings, resolveRun, say);
+  } finally {
+    await tokenizer.dispose();
+  }
+}
+
+/** The codes of drawn rows are not used: rewards see pixels. */
+const noCodes: ImageTokenizerLike = {
+  id: 'none',
+  encode: async (images) => images.map(() => ({ height: 1, width: 1, codes: new Int32Array(1) })),
+};
+
+/**
+ * The first edits of each dataset, with the labelled picture, the unchanged source, and an answer without a picture. Leaves out samples with only
+ * codes, which a model would have to decode.
+ */
+export function sampleEdits(settings: ImageEditSettings, count: number): Promise<SampledSet[]> {
+  return editData(noCodes).sampled(settings, count, (place) =>
+    sampledSets(settings.data, async ({ path }) => {
+      const source = openEditDataset(place(path));
+      const first = Array.from({ length: Math.min(count, source.length) }, (_, index) => source.read(index));
+      const whole = first.filter(({ sourcePng }) => sourcePng !== null);
+      return Promise.all(whole.map((sample) => sampleOf(sample, source.name)));
+    }),
+  );
+}
+
+async function sampleOf(sample: EditSample, dataset: string): Promise<SampleRow> {
+  const { id, instruction, sourcePng, targetPng } = sample;
+  const source = sourcePng === null ? null : await decodeImage(sourcePng, id);
+  const truth = targetPng === null ? null : await decodeImage(targetPng, id);
+  return {
+    place: `${dataset}: ${id}`,
+    item: { instruction, source, truth },
+    answers: [
+      ...(truth === null ? [] : [{ what: 'the labelled picture', edited: truth }]),
+      { what: 'the source, unchanged', edited: source },
+      { what: 'an answer without a picture', edited: null },
+    ],
+  };
+}

@@ -10,14 +10,13 @@ import { taskField, trainedFields } from '../../schema/run.js';
 import { decoderFields } from '../../schema/token_policy.js';
 import { trainerAnywhere } from '../../schema/trainer.js';
 import { rollout, validation } from '../../schema/training.js';
-import { datasets, preset, startMissing } from '../preset.js';
-import { frozenBytes } from '../memory.js';
-import { folderOf } from '../recipe.js';
-import { noLabelledWords, rewardRules } from '../reward_rules.js';
+import { datasets, preset, startMissing, folderOf } from '../recipe.js';
+import { frozenBytes } from '../shared/memory.js';
+import { noLabelledWords, rewardRules } from '../shared/rules/reward.js';
 import { problemUnless, type PartialSettings, type Problem } from '../../schema/rules.js';
-import { servedTrainerRules } from '../served_trainer.js';
-import { decoderPart } from '../token_policy.js';
-import { tokenGroupRules, sharedRules, wholeBatches, isSupervised } from '../training_rules.js';
+import { servedTrainerRules } from '../shared/tokens/rules.js';
+import { decoderPart } from '../shared/tokens/settings.js';
+import { tokenGroupRules, sharedRules, wholeBatches, isSupervised } from '../shared/rules/training.js';
 
 const policy = section(
   'The token policy.',

@@ -1,12 +1,12 @@
 /** Opens `image_editor`. */
-import { samplePictured } from '../open_pictured.js';
+import { samplePictured, openPicturedTask } from '../shared/images/pictured.js';
 import { sessionOptions } from '../../engines/onnx/session_options.js';
 import type { PictureCodec } from '../../environments/picture_codec.js';
 import { modelFolder, type RunResolver } from '../../models/reference.js';
 import { freshFlux, type FluxConfig } from '../../nets/flow/config.js';
 import { sourceInputOf } from '../../policies/flow/editor.js';
 import { initFlow } from '../../policies/flow/load.js';
-import { comparedQuestion } from '../open_words_task.js';
+import { comparedQuestion } from '../shared/words/task.js';
 import { flowModelTypes } from '../../policies/flow/model_types.js';
 import { FlowPolicy } from '../../policies/flow/policy.js';
 import type { FlowSampling } from '../../policies/flow/sampler.js';
@@ -15,10 +15,9 @@ import { loadPolicy } from '../../policies/tokens/load.js';
 import { recordDatasets, type TrainingContext } from '../../train/context.js';
 import type { Training } from '../../train/loop.js';
 import type { OpenRecipe } from '../../train/opener.js';
-import { flowLabels } from '../open_flow_labels.js';
-import { openCodec } from '../open_flow_parts.js';
-import { openPicturedTask } from '../open_pictured.js';
-import { openEvaluation, openSupervised } from '../open_training.js';
+import { flowLabels } from '../shared/flow/answers.js';
+import { openCodec } from '../shared/flow/parts.js';
+import { openEvaluation, openSupervised } from '../shared/training.js';
 import { picturedData } from '../../tiny/world/pictured.js';
 import { NOTHING_TRAINS, type ImageEditorSettings } from './settings.js';
 import { EditorTask } from './task.js';

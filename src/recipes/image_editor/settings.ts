@@ -14,13 +14,12 @@ import { engine, neededModel, optionalModel } from '../../schema/model.js';
 import { taskField, trainedFields } from '../../schema/run.js';
 import { seeingFields, seeingPrompt } from '../../schema/token_policy.js';
 import { flowValidation } from '../../schema/training.js';
-import { ASSUMED_REDUCTION, flowMatchingLearner, flowPartNeeds, freshFlowShape } from '../flow_model.js';
-import { decoderParameters } from '../memory.js';
-import { datasets, preset } from '../preset.js';
-import type { FlowModelShape, ShapeOf } from '../recipe.js';
-import { rewardRules } from '../reward_rules.js';
-import { sharedRules, wholeBatches } from '../training_rules.js';
-import { picturedColumns, wordsNeeds } from '../words_policy.js';
+import { ASSUMED_REDUCTION, flowMatchingLearner, flowPartNeeds, freshFlowShape } from '../shared/flow/settings.js';
+import { decoderParameters, type FlowModelShape, type ShapeOf } from '../shared/memory.js';
+import { datasets, preset } from '../recipe.js';
+import { rewardRules } from '../shared/rules/reward.js';
+import { sharedRules, wholeBatches } from '../shared/rules/training.js';
+import { picturedColumns, wordsNeeds } from '../shared/words/settings.js';
 
 const { pixels, model_context_size } = seeingFields;
 

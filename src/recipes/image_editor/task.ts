@@ -13,11 +13,16 @@ import type { RecordedEpisode } from '../../run/episodes.js';
 import type { Answers, PromptSource, Rendered, Task } from '../../scoring/task.js';
 import type { NamedSource, TrainingOrder } from '../../data/datasets.js';
 import type { SamplePlace } from '../../data/sampler.js';
-import type { LabelledPictures, PicturePrompt } from '../open_flow_labels.js';
-import { editOf, pictureStart, requireOnePicture, type PicturedSource, type PictureFiles } from '../open_pictured.js';
-import type { VisionInputs } from '../open_vision_inputs.js';
-import type { TextPrompt, WordsSettings, WordsTask } from '../open_words_task.js';
-import { asRecorded, recordedLatents } from '../open_recorded_latents.js';
+import { asRecorded, recordedLatents, type LabelledPictures, type PicturePrompt } from '../shared/flow/answers.js';
+import {
+  editOf,
+  pictureStart,
+  requireOnePicture,
+  type PicturedSource,
+  type PictureFiles,
+} from '../shared/images/pictured.js';
+import type { VisionInputs } from '../shared/images/vision.js';
+import type { TextPrompt, WordsSettings, WordsTask } from '../shared/words/task.js';
 import type { ImageEditorSettings } from './settings.js';
 
 export interface EditorPrompt extends PicturePrompt {

@@ -19,14 +19,12 @@ import type { NoisedPictures, FlowSampling } from '../../policies/flow/sampler.j
 import { recordDatasets, type TrainingContext } from '../../train/context.js';
 import type { Training } from '../../train/loop.js';
 import type { OpenRecipe } from '../../train/opener.js';
-import { flowLabels } from '../open_flow_labels.js';
-import { openCodec, openTextEncoder } from '../open_flow_parts.js';
-import { openTraining } from '../open_training.js';
+import { flowLabels } from '../shared/flow/answers.js';
+import { openCodec, openTextEncoder } from '../shared/flow/parts.js';
+import { openTraining } from '../shared/training.js';
 import { signData } from '../../tiny/world/sign_scenes.js';
 import { ExportedConditions, tinyConditions, type Conditions } from './conditions.js';
-import { COPIED_HALVES } from './rules.js';
-import type { IpAdapterSettings } from './schema.js';
-import { dropoutSeen } from './settings.js';
+import { COPIED_HALVES, dropoutSeen, type IpAdapterSettings } from './settings.js';
 import { initConfig, InpaintTask, sampleInpaints } from './task.js';
 
 async function open(settings: IpAdapterSettings, context: TrainingContext): Promise<Training> {

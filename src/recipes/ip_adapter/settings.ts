@@ -1,8 +1,27 @@
-/** The recipe `ip_adapter`: a flow-matching image model with an IP-Adapter paints into masked pictures, trained by flow matching, or by GRPO or PPO on its noisy steps. */
+/** The recipe `ip_adapter`: a flow-matching image model with an IP-Adapter paints into masked pictures. It is trained by flow matching, or by GRPO or PPO on its noisy steps. */
+import { z } from 'zod';
+import { reward } from '../../rewards/schema/reward.js';
+import { withMeasure } from '../../rewards/score/settings.js';
+import { flowAlgorithm } from '../../schema/algorithm.js';
+import { inpaintData } from '../../schema/data.js';
+import { flowInitDescription, flowInitFields } from '../../schema/flow_init.js';
+import { idleWhere, positive, positiveInteger, result, section } from '../../schema/mark.js';
+import { flowEngine, lora, optionalModel, type ModelReference } from '../../schema/model.js';
+import { taskField, trainedFields } from '../../schema/run.js';
+import { flowRollout, flowValidation, noisySteps } from '../../schema/training.js';
+import { isSupervised, groupRules, sharedRules } from '../shared/rules/training.js';
+import { startRules } from '../shared/tokens/rules.js';
+import {
+  whenSet,
+  validSection,
+  problem,
+  problemUnless,
+  type PartialSettings,
+  type Problem,
+  type Rule,
+} from '../../schema/rules.js';
 import { readsQuotedText } from '../../rewards/score/choice.js';
-import type { ModelReference } from '../../schema/model.js';
-import { noisySteps } from '../../schema/training.js';
-import { flowPartNeeds, freshFlowShape, guidanceNeeds } from '../flow_model.js';
+import { flowPartNeeds, freshFlowShape, guidanceNeeds } from '../shared/flow/settings.js';
 import {
   flowActivations,
   flowAdapterParameters,
@@ -13,15 +32,302 @@ import {
   frozenVisionBytes,
   imagePromptParameters,
   trainingBytes,
-} from '../memory.js';
-import { preset, startMissing } from '../preset.js';
-import { sourcesOf, type FlowModelShape, type Need, type ShapeOf, type DataSizes } from '../recipe.js';
-import { noLabelledWords, rewardRules } from '../reward_rules.js';
-import { letterWidth, styleWidth } from '../sign_encoding.js';
-import { idleClip } from '../token_policy.js';
-import { groupRules, sharedRules } from '../training_rules.js';
-import { ipAdapterRules } from './rules.js';
-import { schema, type IpAdapterSettings } from './schema.js';
+  type FlowModelShape,
+  type ShapeOf,
+  type DataSizes,
+} from '../shared/memory.js';
+import { preset, startMissing, sourcesOf, type Need } from '../recipe.js';
+import { noLabelledWords, rewardRules } from '../shared/rules/reward.js';
+import { idleClip } from '../shared/tokens/settings.js';
+
+const imagePrompt = z.strictObject({
+  tokens: result('How many.', positiveInteger.default(4)),
+  scale: result('What their attention is multiplied by.', positive.default(1)),
+});
+
+const init = section(
+  flowInitDescription,
+  z.strictObject({
+    ...flowInitFields,
+    text_length: result('Letters of the quoted text that it reads.', positiveInteger),
+    ip_adapter: section(
+      'The IP-Adapter: tokens of the style image that every joint block attends to besides; null means none.',
+      imagePrompt.nullable(),
+    ),
+  }),
+);
+
+const part = (description: string) =>
+  optionalModel(description, 'for the one without weights that the tiny world needs');
+
+const policy = section(
+  'The image model.',
+  z.strictObject({
+    model: optionalModel(
+      'The start: a local path, {hub, revision} or {run, config}; null trains policy.init.',
+      'with policy.init',
+    ),
+    init: init.nullable().default(null).meta({ description: 'The architecture where policy.model is null.' }),
+    model_type: result(
+      'The family, which says how noise levels are spaced.',
+      z.enum(['tiny', 'flux', 'qwen']).default('tiny'),
+    ),
+    train: result(
+      "What training changes: 'adapter', the IP-Adapter alone, 'lora', adapters beside its linear layers as policy.lora says, or 'all' weights. A checkpoint of the first two holds what is trained alone, and names the model that it stands on.",
+      z.enum(['adapter', 'lora', 'all']).default('adapter'),
+    ),
+    lora: lora
+      .nullable()
+      .default(null)
+      .meta({ ...lora.meta() }),
+    ip_adapter: section(
+      'The IP-Adapter that is begun on a model that has none: tokens of the style image that every joint block attends to besides; null: the one that the model has.',
+      imagePrompt.nullable().default(null),
+    ),
+    parts: section(
+      'The frozen models around it.',
+      z
+        .strictObject({
+          vae: part('The autoencoder between pictures and latents.'),
+          text_encoder: part('What reads the prompt.'),
+          image_encoder: part('What looks at the style image: the folder of a CLIP or a SigLIP.'),
+        })
+        .prefault({}),
+    ),
+    engine: flowEngine,
+  }),
+);
+
+export const schema = z.strictObject({
+  ...trainedFields,
+  ...taskField('ip_adapter'),
+  validation: withMeasure(flowValidation),
+  algorithm: flowAlgorithm,
+  rollout: idleWhere(isSupervised, flowRollout),
+  policy,
+  data: inpaintData,
+  reward: idleWhere(isSupervised, reward),
+});
+export type IpAdapterSettings = z.output<typeof schema>;
+
+/** Characters of a quoted word. */
+export const LETTERS = 'ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789';
+
+/** Width of the encoding of one of `places` positions: its letter, or none, and its index. */
+export const letterWidth = (places: number): number => LETTERS.length + 1 + places;
+
+/** Side of the square to which a style image is averaged down. */
+export const STYLE_SIDE = 4;
+/** Number of features of a style image. */
+export const styleWidth = 3 * STYLE_SIDE ** 2;
+
+type Settings = PartialSettings<IpAdapterSettings>;
+
+export const ipAdapterRules: readonly Rule<IpAdapterSettings>[] = [
+  startRules,
+  scratch,
+  adapters,
+  halfWeights,
+  signs,
+  window,
+  minibatches,
+  noise,
+  unused,
+];
+
+/** With random weights, the last layer and the modulations are zero, and belong to no adapter. */
+function scratch({ policy }: Settings): readonly Problem[] {
+  return whenSet([validSection(policy?.init)], ({ attention_head_dim }) => [
+    ...(policy?.train === 'adapter' || policy?.train === 'lora'
+      ? problem(
+          'policy.train',
+          `found '${policy.train}' with policy.init, whose other weights nobody has trained; allowed: 'all', or '${policy.train}' with policy.model`,
+        )
+      : []),
+    ...whenSet([validSection(policy?.ip_adapter)], () =>
+      problem('policy.ip_adapter', 'found with policy.init, which says it itself; allowed: policy.init.ip_adapter'),
+    ),
+    ...whenSet([attention_head_dim], (depth) =>
+      problemUnless(
+        depth >= 6 && depth % 2 === 0,
+        'policy.init.attention_head_dim',
+        `found ${depth}; allowed: an even number of at least 6, as positions need`,
+      ),
+    ),
+  ]);
+}
+
+/** Adapters have to be configured exactly if they are trained. */
+function adapters({ policy }: Settings): readonly Problem[] {
+  const [train, lora] = [policy?.train, validSection(policy?.lora)];
+  if (train === undefined || lora === undefined) return [];
+  if (train !== 'lora') {
+    return whenSet([lora], () =>
+      problem(
+        'policy.train',
+        `found ${JSON.stringify(train)} with policy.lora, which is then not trained; allowed: 'lora', or policy.lora: null`,
+      ),
+    );
+  }
+  return [
+    ...(lora === null
+      ? problem('policy.lora', "found null with policy.train 'lora'; allowed: {} for its defaults, or {rank, alpha, …}")
+      : []),
+    ...whenSet([validSection(policy?.ip_adapter)], () =>
+      problem(
+        'policy.ip_adapter',
+        "found with policy.train 'lora', which would leave it as it begins, without effect; allowed: null",
+      ),
+    ),
+  ];
+}
+
+/** What is wrong with half precision on CUDA. */
+export const COPIED_HALVES =
+  "found 'float16' with policy.engine.provider 'cuda', to which each matrix would be copied for each of its uses; allowed: 'float32', or provider 'cpu' or 'webgpu'";
+
+/** What trains is float32: half precision is for what stays frozen, and for engines that hold it once. */
+function halfWeights({ policy }: Settings): readonly Problem[] {
+  if (policy?.engine?.dtype !== 'float16') return [];
+  return [
+    ...(policy.train === 'all'
+      ? problem(
+          'policy.engine.dtype',
+          "found 'float16' with policy.train 'all'; allowed: with 'adapter' or 'lora', whose frozen weights are held so, or 'float32'",
+        )
+      : []),
+    ...(policy.engine.provider === 'cuda' ? problem('policy.engine.dtype', COPIED_HALVES) : []),
+  ];
+}
+
+/** Signs of the tiny world have to be whole patches, and their words short enough to be read whole. */
+function signs({ policy, data }: Settings): readonly Problem[] {
+  const uneven = (['width', 'height'] as const).flatMap((side) =>
+    whenSet([data?.tiny?.[side], policy?.init?.patch], (size, patch) =>
+      problemUnless(
+        typeof data?.resolution === 'number' || size % patch === 0,
+        `data.tiny.${side}`,
+        `found ${size}; allowed: a multiple of policy.init.patch (${patch})`,
+      ),
+    ),
+  );
+  return [
+    ...uneven,
+    ...whenSet([data?.tiny?.letters, policy?.init?.text_length], (letters, places) =>
+      problemUnless(
+        letters <= places,
+        'policy.init.text_length',
+        `found ${places}; allowed: at least data.tiny.letters (${letters})`,
+      ),
+    ),
+  ];
+}
+
+/** The noisy steps of a window have to be among those that are learnt from. */
+function window({ rollout }: Settings): readonly Problem[] {
+  return whenSet([rollout?.num_steps, rollout?.timestep_fraction], (steps, fraction) => {
+    const noisy = noisySteps(steps, fraction);
+    if (noisy === 0) {
+      return problem(
+        'rollout.num_steps',
+        `found ${steps}, of which rollout.timestep_fraction ${fraction} leaves none to learn from; allowed: more steps`,
+      );
+    }
+    return whenSet([rollout?.sde_window?.size, rollout?.sde_window?.range], (size, [from, to]) => {
+      const room = Math.min(to, noisy) - from - size;
+      if (room < 0) {
+        return problem(
+          'rollout.sde_window',
+          `found ${size} steps within [${from}, ${to}), but only ${noisy} of rollout.num_steps ${steps} are noisy; allowed: a window that fits, or more steps`,
+        );
+      }
+      return [];
+    });
+  });
+}
+
+/** An optimizer step needs at least one action: a noisy step of an image, or with 'nft' a noise level. */
+function minibatches({ rollout, algorithm }: Settings): readonly Problem[] {
+  if (algorithm === undefined || algorithm.type === 'sft') return [];
+  const { episodes_per_iteration: episodes, num_steps: steps, timestep_fraction: fraction } = rollout ?? {};
+  return whenSet([algorithm.minibatches, episodes, steps, fraction], (parts, images, all, share) => {
+    const noisy = rollout?.sde_window?.size ?? algorithm.nft?.levels ?? noisySteps(all, share);
+    return problemUnless(
+      noisy === 0 || parts <= images * noisy,
+      'algorithm.minibatches',
+      `found ${parts}; allowed: at most the ${images * noisy} actions of an iteration (rollout.episodes_per_iteration ${images} x ${noisy} noisy steps)`,
+    );
+  });
+}
+
+/** Either noisy steps are learnt from, or pictures with noise on them. */
+function noise({ rollout, algorithm, optimizer }: Settings): readonly Problem[] {
+  if (rollout === undefined || algorithm === undefined || algorithm.type === 'sft') return [];
+  const { noise_level: level, sde_window: windowed, num_steps, timestep_fraction } = rollout;
+  if (algorithm.surrogate !== 'nft') {
+    return problemUnless(
+      level !== 0,
+      'rollout.noise_level',
+      "found 0, which leaves no noisy step to learn from; allowed: a number above 0, or algorithm.surrogate 'nft'",
+    );
+  }
+  const { nft, advantage } = algorithm;
+  return [
+    ...problemUnless(
+      level === undefined || level === 0,
+      'rollout.noise_level',
+      `found ${level} with algorithm.surrogate 'nft', which learns from pictures and not from noisy steps; allowed: 0`,
+    ),
+    ...whenSet([validSection(windowed)], () =>
+      problem('rollout.sde_window', "found with algorithm.surrogate 'nft', which has no noisy steps; allowed: null"),
+    ),
+    ...problemUnless(
+      rollout.same_latent !== true,
+      'rollout.same_latent',
+      "found true with algorithm.surrogate 'nft', whose pictures differ by their first noise alone: a group's would all be the same; allowed: false",
+    ),
+    ...problemUnless(
+      advantage?.clip !== null,
+      'algorithm.advantage.clip',
+      "found null with algorithm.surrogate 'nft', to which this advantage is as good as it gets; allowed: a number above 0",
+    ),
+    ...whenSet([nft?.levels, num_steps, timestep_fraction], (levels, steps, fraction) =>
+      problemUnless(
+        levels <= noisySteps(steps, fraction),
+        'algorithm.nft.levels',
+        `found ${levels}; allowed: at most the ${noisySteps(steps, fraction)} levels that rollout.timestep_fraction ${fraction} leaves of rollout.num_steps ${steps}, or null for all`,
+      ),
+    ),
+    ...problemUnless(
+      nft?.sampled_by !== 'average' || optimizer?.ema_decay !== null,
+      'algorithm.nft.sampled_by',
+      "found 'average' without optimizer.ema_decay, which makes the averages; allowed: 'current', or set it",
+    ),
+  ];
+}
+
+/** Settings that this recipe cannot follow. */
+function unused({ rollout, algorithm, policy }: Settings): readonly Problem[] {
+  const dropout = algorithm?.sft?.condition_dropout;
+  return [
+    ...whenSet([rollout?.guidance_scale], (guidance) => [
+      ...(dropout === 0
+        ? problem(
+            'rollout.guidance_scale',
+            `found ${guidance} with algorithm.sft.condition_dropout 0, which leaves the model without the unconditional branch that guidance is measured from; allowed: null, or a dropout such as 0.1`,
+          )
+        : []),
+      ...(dropout === undefined
+        ? whenSet([validSection(policy?.init)], () =>
+            problem(
+              'rollout.guidance_scale',
+              `found ${guidance} with policy.init, whose model has no unconditional branch yet; allowed: null, or policy.model`,
+            ),
+          )
+        : []),
+    ]),
+  ];
+}
 
 export const ipAdapter = preset<IpAdapterSettings>({
   name: 'ip_adapter',

@@ -16,11 +16,10 @@ import { concatChannels, pack, unpack, unshuffle } from '../../policies/flow/pac
 import { sampledSets, type SampledSet, type SampleRow } from '../../scoring/sample_rows.js';
 import type { RecordedEpisode } from '../../run/episodes.js';
 import type { Answers, Prompt, PromptSource, Rendered, Task } from '../../scoring/task.js';
-import { asRecorded, recordedLatents } from '../open_recorded_latents.js';
+import { asRecorded, recordedLatents } from '../shared/flow/answers.js';
 import { signData } from '../../tiny/world/sign_scenes.js';
 import { shownAs, type Conditions } from './conditions.js';
-import { letterWidth, styleWidth } from '../sign_encoding.js';
-import type { IpAdapterSettings } from './schema.js';
+import { letterWidth, styleWidth, type IpAdapterSettings } from './settings.js';
 
 /** A prompt of the task, ready for the policy. */
 export interface InpaintPrompt extends Prompt, FlowRequest {

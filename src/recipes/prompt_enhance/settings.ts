@@ -10,11 +10,11 @@ import { idleWhere, positive, positiveInteger, result, section } from '../../sch
 import { taskField, trainedFields } from '../../schema/run.js';
 import { textPolicyWith, textPrompt } from '../../schema/token_policy.js';
 import { rollout, validation } from '../../schema/training.js';
-import { frozenFlowPart } from '../flow_model.js';
-import { preset } from '../preset.js';
-import { noSource } from '../reward_rules.js';
+import { frozenFlowPart } from '../shared/flow/settings.js';
+import { preset } from '../recipe.js';
+import { noSource } from '../shared/rules/reward.js';
 import { columnsOf, textParts } from '../text_answers/settings.js';
-import { isSupervised } from '../training_rules.js';
+import { isSupervised } from '../shared/rules/training.js';
 
 /** Default instructions to the model. */
 export const SYSTEM_PROMPT = `You rewrite short prompts for an image generator. Keep the user's subject and everything that is said of it: colours, numbers, materials, places. Say it in words that an image generator understands, and add what makes a good picture: style, light, composition, detail. Answer with the rewritten prompt alone, in one or two sentences.`;

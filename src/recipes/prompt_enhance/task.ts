@@ -9,11 +9,10 @@ import { judgedPicture, SEEDS, type ImageModel } from '../../environments/image_
 import type { TokenAnswer } from '../../policies/tokens/batch.js';
 import type { RecordedEpisode } from '../../run/episodes.js';
 import type { Answers, PromptSource, Rendered, Task } from '../../scoring/task.js';
-import type { QuestionSource, TextPrompt, WordsTask } from '../open_words_task.js';
+import type { QuestionSource, TextPrompt, WordsTask } from '../shared/words/task.js';
 import { wordAnswers, type SampledSet } from '../../scoring/sample_rows.js';
 import { pictureSize } from '../../schema/images_api.js';
-import { questionOf } from '../text_answers/conversation.js';
-import { sampleRowsOf } from '../text_answers/task.js';
+import { questionOf, sampleRowsOf } from '../text_answers/task.js';
 import { rewriteOf } from './rewrite.js';
 import type { PromptEnhanceSettings } from './settings.js';
 

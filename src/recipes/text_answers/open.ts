@@ -2,7 +2,7 @@
 import type { TrainingContext } from '../../train/context.js';
 import type { Training } from '../../train/loop.js';
 import type { OpenRecipe } from '../../train/opener.js';
-import { openWordsTraining } from '../open_words.js';
+import { openWordsTraining } from '../shared/words/training.js';
 import { wordData } from '../../tiny/world/words.js';
 import type { TextAnswersSettings } from './settings.js';
 import { openTextTask, sampleWords } from './task.js';

@@ -8,11 +8,11 @@ import { idleWhere } from '../../schema/mark.js';
 import { taskField, trainedFields } from '../../schema/run.js';
 import { textPolicyWith, textPrompt } from '../../schema/token_policy.js';
 import { rollout, validation } from '../../schema/training.js';
-import { datasets, preset, type Part } from '../preset.js';
-import { noImages, rewardRules, thoughtsOnce } from '../reward_rules.js';
+import { datasets, preset, type Part } from '../recipe.js';
+import { noImages, rewardRules, thoughtsOnce } from '../shared/rules/reward.js';
 import { problem, type PartialSettings, type Problem } from '../../schema/rules.js';
-import { tokenGroupRules, sharedRules, wholeBatches, isSupervised } from '../training_rules.js';
-import { ownWords, textPart, turnsNeedChat } from '../words_policy.js';
+import { tokenGroupRules, sharedRules, wholeBatches, isSupervised } from '../shared/rules/training.js';
+import { ownWords, textPart, turnsNeedChat } from '../shared/words/settings.js';
 
 const schema = z.strictObject({
   ...trainedFields,

@@ -2,8 +2,8 @@
 import type { TrainingContext } from '../../train/context.js';
 import type { Training } from '../../train/loop.js';
 import type { OpenRecipe } from '../../train/opener.js';
-import { startingSeeingModel } from '../open_vision_inputs.js';
-import { openWordsTraining } from '../open_words.js';
+import { startingSeeingModel } from '../shared/images/vision.js';
+import { openWordsTraining } from '../shared/words/training.js';
 import { clipData } from '../../tiny/world/clips.js';
 import type { VideoActionsSettings } from './settings.js';
 import { openVideoTask, sampleQuestions } from './task.js';

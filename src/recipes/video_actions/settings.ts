@@ -8,12 +8,12 @@ import { idleWhere } from '../../schema/mark.js';
 import { taskField, trainedFields } from '../../schema/run.js';
 import { seeingPolicy, seeingPrompt } from '../../schema/token_policy.js';
 import { rollout, validation } from '../../schema/training.js';
-import { preset } from '../preset.js';
-import { noImages, rewardRules } from '../reward_rules.js';
+import { preset } from '../recipe.js';
+import { noImages, rewardRules } from '../shared/rules/reward.js';
 import { problemUnless, type PartialSettings, type Problem } from '../../schema/rules.js';
-import { servedTrainerRules } from '../served_trainer.js';
-import { sharedRules, tokenGroupRules, wholeBatches, isSupervised } from '../training_rules.js';
-import { ownWords, seeingWordsPart, turnsNeedChat } from '../words_policy.js';
+import { servedTrainerRules } from '../shared/tokens/rules.js';
+import { sharedRules, tokenGroupRules, wholeBatches, isSupervised } from '../shared/rules/training.js';
+import { ownWords, seeingWordsPart, turnsNeedChat } from '../shared/words/settings.js';
 
 const schema = z.strictObject({
   ...trainedFields,

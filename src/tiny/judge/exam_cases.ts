@@ -7,7 +7,7 @@ import { blurred, cropped } from '../../rewards/exam/tricks.js';
 import { drawScene } from '../world/draw.js';
 import { instructionOf, withChanges, type Change, type EditKind, type Plan } from '../world/edits.js';
 import { drawOfKind } from '../world/generate.js';
-import { withOddNames } from '../world/odd_names.js';
+import { withOddNames } from '../world/words.js';
 import { COLOURS, DEFAULT_GEOMETRY, type Colour, type Scene, type SceneObject } from '../world/world.js';
 
 /** Kinds of edit that can be half done. */

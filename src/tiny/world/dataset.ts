@@ -14,7 +14,7 @@ import { DATALIST_NAME } from '../../data/datalist.js';
 import { encodeEditSample } from '../../data/npz.js';
 import type { CodeGrid } from '../../data/types.js';
 import type { TinyWorldSettings } from '../../schema/data.js';
-import { tinyDataset } from './door.js';
+import { tinyDataset, throughJson } from './door.js';
 import { drawScene } from './draw.js';
 import { instructionOf, rationaleOf, type Plan } from './edits.js';
 import {
@@ -22,12 +22,12 @@ import {
   drawImageScene,
   EDIT_MIXTURES,
   EDIT_SETS,
+  EDIT_SPLITS,
   type EditMixture,
   type EditSetName,
+  type EditSplitName,
 } from './generate.js';
 import { encodePlainPng } from '../../core/png.js';
-import { throughJson } from './parts.js';
-import { EDIT_SPLITS, type EditSplitName } from './splits.js';
 import { checkGeometry, DEFAULT_GEOMETRY, type Geometry } from './world.js';
 
 /** Converts pixels to vision codes: an image tokenizer that was trained on this world's images. */

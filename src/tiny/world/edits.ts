@@ -4,7 +4,7 @@
  * Sentences are slots at fixed positions (verb, `the`, colour, shape, preposition, argument…), because small models
  * learn words at fixed positions far sooner than words that wander.
  */
-import { plainNameOf } from './odd_names.js';
+import { plainNameOf } from './words.js';
 import {
   cellName,
   cellNames,
@@ -14,6 +14,7 @@ import {
   RELATIONS,
   sameContent,
   SHAPES,
+  DEFAULT_GEOMETRY,
   type CellContent,
   type Colour,
   type Geometry,
@@ -293,3 +294,19 @@ export function rationaleOf<K extends EditKind>(plan: Plan<K>): string {
 export function sameScene(a: Scene, b: Scene): boolean {
   return a.cells.length === b.cells.length && a.cells.every((content, cell) => sameContent(content, b.cells[cell]));
 }
+
+/** Words of rationales that no instruction has. */
+const RATIONALE_WORDS = ['at', 'becomes', 'become', 'goes', 'go', 'away', 'appears', 'moves', 'to', 'swaps', 'with'];
+
+/** The distinct words of instructions and rationales for a grid; the same grid always gives the same order. */
+export function tinyVocabulary(geometry: Geometry = DEFAULT_GEOMETRY): string[] {
+  const fixed = EDIT_KINDS.flatMap((kind) => EDIT_RULES[kind].sentence.split(' ').filter((word) => !isSlot(word)));
+  const words = [...fixed, ...RATIONALE_WORDS, ...COLOURS, ...SHAPES, ...RELATIONS, ...cellNames(geometry)];
+  return [...new Set(words)];
+}
+
+/** The largest number of words in an instruction. */
+export const MAX_INSTRUCTION_WORDS = Math.max(...EDIT_KINDS.map((kind) => EDIT_RULES[kind].sentence.split(' ').length));
+
+/** The largest number of words in a rationale. */
+export const MAX_RATIONALE_WORDS = 14;

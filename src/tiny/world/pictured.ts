@@ -14,11 +14,9 @@ import { RandomStream } from '../../core/random.js';
 import type { TinyPicturedSettings } from '../../schema/seen_data.js';
 import { tinyDataset } from './door.js';
 import { drawScene } from './draw.js';
-import { instructionOf, rationaleOf, type Plan } from './edits.js';
-import { drawExample, type EditSetName } from './generate.js';
-import { EDIT_SPLITS, type EditSplitName } from './splits.js';
-import { tinyVocabulary } from './vocabulary.js';
-import { anyOddNames, oddNames, withOddNames } from './odd_names.js';
+import { instructionOf, rationaleOf, tinyVocabulary, type Plan } from './edits.js';
+import { drawExample, EDIT_SPLITS, type EditSetName, type EditSplitName } from './generate.js';
+import { anyOddNames, oddNames, withOddNames } from './words.js';
 import { checkGeometry, type Geometry } from './world.js';
 
 /** Which names instructions use for colours and shapes. */

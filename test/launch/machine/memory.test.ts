@@ -2,7 +2,7 @@ import { afterEach, describe, expect, it, vi } from 'vitest';
 import { mkdirSync, truncateSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
-import { flowAdapterParameters } from '../../../src/recipes/memory.js';
+import { flowAdapterParameters, frozenBytes, type GraphsShape } from '../../../src/recipes/shared/memory.js';
 import { readSafetensorsIndex } from '../../../src/core/safetensors.js';
 import type { Devices } from '../../../src/launch/machine/devices.js';
 import {
@@ -13,8 +13,6 @@ import {
   memoryVerdict,
   shapesOf,
 } from '../../../src/launch/machine/memory.js';
-import { frozenBytes } from '../../../src/recipes/memory.js';
-import type { GraphsShape } from '../../../src/recipes/recipe.js';
 import { smallSettings } from '../../recipes/prompt_enhance/small.js';
 import { smallSettings as videoSettings } from '../../recipes/video_actions/small.js';
 import { smallSettings as textSettings } from '../../recipes/text_answers/small.js';

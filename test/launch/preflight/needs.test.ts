@@ -5,7 +5,7 @@ import { CheckpointError, ConfigError, DataError } from '../../../src/core/error
 import { checkNeed } from '../../../src/launch/preflight/needs.js';
 import { wordTokenizerJson } from '../../../src/models/tokenizer/words.js';
 import { openDecoder } from '../../../src/models/networks/decoder.js';
-import { exampleConversation } from '../../../src/recipes/example_conversation.js';
+import { exampleConversation } from '../../../src/recipes/shared/words/settings.js';
 import { recipeOf } from '../../../src/recipes/settings.js';
 import { writeBench } from '../../data/bench.js';
 import { hasFfmpeg, writeOddVideo } from '../../data/video/odd_files.js';

@@ -15,7 +15,7 @@ import { openFlowModel } from '../../../src/policies/flow/load.js';
 import { pack, unpack } from '../../../src/policies/flow/packing.js';
 import { checkPipeline, pipelineSchedule } from '../../../src/policies/flow/pipeline.js';
 import { FlowSampler } from '../../../src/policies/flow/sampler.js';
-import { openTextEncoder } from '../../../src/recipes/open_flow_parts.js';
+import { openTextEncoder } from '../../../src/recipes/shared/flow/parts.js';
 import { flowEngine } from '../../../src/schema/model.js';
 import { testFolders } from '../../support/folder.js';
 

@@ -4,8 +4,12 @@ import type { HiddenStates, StatesRequest } from '../../../src/policies/tokens/h
 import { RandomStream } from '../../../src/core/random.js';
 import type { RenderIdentity } from '../../../src/environments/render_server/client.js';
 import type { ServedPictures } from '../../../src/environments/served/pictures.js';
-import { keepsStart, StatesReader, type WantedEdit } from '../../../src/recipes/edit_response/drawing.js';
-import { RenderDrawing } from '../../../src/recipes/edit_response/render_drawing.js';
+import {
+  keepsStart,
+  StatesReader,
+  RenderDrawing,
+  type WantedEdit,
+} from '../../../src/recipes/edit_response/drawing.js';
 import { smallSettings } from './small.js';
 
 /** A policy that notes what it is asked to read, by the first token of a prompt. */

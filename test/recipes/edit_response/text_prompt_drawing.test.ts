@@ -3,7 +3,7 @@ import { decodeImage, type RgbImage } from '../../../src/core/image.js';
 import { RandomStream } from '../../../src/core/random.js';
 import type { ImagesRequest } from '../../../src/environments/images_api/client.js';
 import type { NamedRequest } from '../../../src/environments/served/pictures.js';
-import { TextPromptDrawing } from '../../../src/recipes/edit_response/text_prompt_drawing.js';
+import { TextPromptDrawing } from '../../../src/recipes/edit_response/drawing.js';
 
 const plain = (width: number, height: number): RgbImage => ({
   width,

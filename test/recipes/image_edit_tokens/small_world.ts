@@ -8,7 +8,7 @@ import { TrainedVisionTokenizer } from '../../../src/environments/trained_vision
 import { CODEBOOK, initImageTokenizer, type ImageTokenizerConfig } from '../../../src/nets/image_tokenizer.js';
 import { jointVocabularyJson, SPECIAL } from '../../../src/policies/tokens/emu3.js';
 import { editData, tinyDatalist } from '../../../src/tiny/world/dataset.js';
-import { tinyVocabulary } from '../../../src/tiny/world/vocabulary.js';
+import { tinyVocabulary } from '../../../src/tiny/world/edits.js';
 import { editSettings } from '../../config/trained.js';
 
 /** Judges take no images smaller than 28 pixels. */

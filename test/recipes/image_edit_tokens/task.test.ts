@@ -6,7 +6,7 @@ import { CheckpointError, ConfigError, DataError } from '../../../src/core/error
 import { encodeSafetensors } from '../../../src/core/safetensors.js';
 import { openDatalist } from '../../../src/data/datalist.js';
 import { Emu3Format, jointVocabularyJson } from '../../../src/policies/tokens/emu3.js';
-import { startingModel } from '../../../src/recipes/open_token_policy.js';
+import { startingModel } from '../../../src/recipes/shared/tokens/policy.js';
 import { ImageEditTask, withThought } from '../../../src/recipes/image_edit_tokens/task.js';
 import { loadPolicy } from '../../../src/policies/tokens/load.js';
 import { modelFolder } from '../../../src/models/reference.js';

@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import { Emu3Format } from '../../../src/policies/tokens/emu3.js';
-import { trainedTokens, type TrainedTokensSettings } from '../../../src/recipes/image_edit_tokens/trained_tokens.js';
+import { trainedTokens, type TrainedTokensSettings } from '../../../src/recipes/image_edit_tokens/labels.js';
 import { algorithm as schema, type TrainTokens } from '../../../src/schema/algorithm.js';
 import { grid, openPrompt, SAMPLED, smallSpace } from '../../policies/small_policy.js';
 

@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest';
 import type { RgbImage } from '../../../src/core/image.js';
-import { encodeLetters, encodeStyle } from '../../../src/recipes/ip_adapter/encoders.js';
-import { letterWidth, styleWidth } from '../../../src/recipes/sign_encoding.js';
+import { encodeLetters, encodeStyle } from '../../../src/recipes/ip_adapter/conditions.js';
+import { letterWidth, styleWidth } from '../../../src/recipes/ip_adapter/settings.js';
 
 describe('encodeLetters', () => {
   it('says which letter stands at which place, and where none does', () => {

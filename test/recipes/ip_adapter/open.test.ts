@@ -13,7 +13,7 @@ import {
   startingModel,
 } from '../../../src/recipes/ip_adapter/open.js';
 import { tinyConditions } from '../../../src/recipes/ip_adapter/conditions.js';
-import type { IpAdapterSettings } from '../../../src/recipes/ip_adapter/schema.js';
+import type { IpAdapterSettings } from '../../../src/recipes/ip_adapter/settings.js';
 import { config, smallFlow } from '../../policies/flow/small_flow.js';
 import { writeCheckpoint } from '../../support/checkpoint.js';
 import { testFolders } from '../../support/folder.js';

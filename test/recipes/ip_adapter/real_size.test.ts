@@ -8,7 +8,7 @@ import { readFlowConfig, type FluxConfig } from '../../../src/nets/flow/config.j
 import { pack } from '../../../src/policies/flow/packing.js';
 import { microBatches, modelFeeds } from '../../../src/policies/flow/rows.js';
 import { shownAs, type Conditions } from '../../../src/recipes/ip_adapter/conditions.js';
-import type { IpAdapterSettings } from '../../../src/recipes/ip_adapter/schema.js';
+import type { IpAdapterSettings } from '../../../src/recipes/ip_adapter/settings.js';
 import { InpaintTask, paintedLatents } from '../../../src/recipes/ip_adapter/task.js';
 import { writeFiles } from '../../data/pictures.js';
 import { testFolders } from '../../support/folder.js';

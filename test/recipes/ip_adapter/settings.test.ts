@@ -1,4 +1,5 @@
 /** What the settings of ip_adapter refuse, each in one line. */
+import type { ModelShape, ShapeOf } from '../../../src/recipes/shared/memory.js';
 import { describe, expect, it } from 'vitest';
 import type { Devices } from '../../../src/launch/machine/devices.js';
 import { memoryOf, shapesOf } from '../../../src/launch/machine/memory.js';
@@ -6,7 +7,6 @@ import { checkNeed } from '../../../src/launch/preflight/needs.js';
 import { validate } from '../../../src/config/validate.js';
 import { noisyRange } from '../../../src/policies/flow/steps.js';
 import { isObject } from '../../../src/schema/walk.js';
-import type { ModelShape, ShapeOf } from '../../../src/recipes/recipe.js';
 import { recipeOf } from '../../../src/recipes/settings.js';
 import type { TrainedSettings } from '../../../src/schema/run.js';
 import { writeBench } from '../../data/bench.js';

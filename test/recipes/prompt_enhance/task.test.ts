@@ -3,7 +3,7 @@ import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import type { ImageModel, MadePicture, PictureRequest } from '../../../src/environments/image_model.js';
 import type { TokenAnswer } from '../../../src/policies/tokens/batch.js';
-import { END } from '../../../src/recipes/open_vocabulary.js';
+import { END } from '../../../src/recipes/shared/words/vocabulary.js';
 import { openTextTask } from '../../../src/recipes/text_answers/task.js';
 import { checkPrompts, EnhanceTask } from '../../../src/recipes/prompt_enhance/task.js';
 import { testFolders } from '../../support/folder.js';

@@ -1,8 +1,8 @@
 import { describe, expect, it } from 'vitest';
 import { DataError } from '../../../src/core/errors.js';
 import type { Row } from '../../../src/data/rows.js';
-import { questionOf } from '../../../src/recipes/text_answers/conversation.js';
-import { splitThought, type Question } from '../../../src/recipes/open_words_task.js';
+import { questionOf } from '../../../src/recipes/text_answers/task.js';
+import { splitThought, type Question } from '../../../src/recipes/shared/words/task.js';
 import { smallSettings } from './small.js';
 
 interface Asking {

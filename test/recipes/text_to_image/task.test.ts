@@ -9,7 +9,7 @@ import { Datasets } from '../../../src/data/datasets.js';
 import { openCaptioned } from '../../../src/data/captioned.js';
 import { pixelCodec } from '../../../src/environments/picture_codec.js';
 import { PictureWords } from '../../../src/environments/picture_words.js';
-import { CaptionedTask } from '../../../src/recipes/text_to_image/task.js';
+import { CaptionedTask } from '../../../src/recipes/pretraining/open.js';
 import { testFolders } from '../../support/folder.js';
 
 const newFolder = testFolders('captioned-task');

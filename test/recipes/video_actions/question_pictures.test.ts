@@ -1,7 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import { plainProcessor } from '../../../src/models/pictures/processor.js';
-import { VideoSight } from '../../../src/recipes/video_actions/question_pictures.js';
-import type { VideoSource } from '../../../src/recipes/video_actions/questions.js';
+import { VideoSight, type VideoSource } from '../../../src/recipes/video_actions/task.js';
 
 const TOKEN = 8;
 const frame = { min_pixels: TOKEN ** 2, max_pixels: 6 * TOKEN ** 2 };

@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import type { VideoQuestion } from '../../../src/data/conversations.js';
-import { questionOf } from '../../../src/recipes/video_actions/questions.js';
+import { questionOf } from '../../../src/recipes/video_actions/task.js';
 
 const question: VideoQuestion = {
   turns: [{ role: 'user', parts: [{ type: 'video' }, { type: 'text', text: '\nWhich parts?\n(1) red' }] }],

@@ -18,12 +18,11 @@ import { openEditDataset } from '../../../src/data/edits.js';
 import { openImageDataset, readImages } from '../../../src/data/images.js';
 import type { CodeGrid } from '../../../src/data/types.js';
 import { editData, imageData, tinyDatalist, type ImageTokenizerLike } from '../../../src/tiny/world/dataset.js';
-import { pathIn } from '../../../src/tiny/world/parts.js';
+import { pathIn } from '../../../src/tiny/world/door.js';
 import { instructionOf, parseInstruction, planEdit, rationaleOf } from '../../../src/tiny/world/edits.js';
-import { EDIT_SETS } from '../../../src/tiny/world/generate.js';
+import { EDIT_SETS, EDIT_SPLITS, splitOf, type SplitName } from '../../../src/tiny/world/generate.js';
 import { readScene, sceneOf } from '../../../src/tiny/judge/read_scene.js';
 import { decodePlainPng } from '../../../src/core/png.js';
-import { EDIT_SPLITS, splitOf, type SplitName } from '../../../src/tiny/world/splits.js';
 import { DEFAULT_GEOMETRY, sceneKey, type Scene } from '../../../src/tiny/world/world.js';
 
 /** Quantises the mean colour of each cell; enough to tell that source and target codes belong to their images. */

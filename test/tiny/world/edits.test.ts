@@ -6,10 +6,12 @@ import {
   planEdit,
   rationaleOf,
   sameScene,
+  MAX_INSTRUCTION_WORDS,
+  MAX_RATIONALE_WORDS,
+  tinyVocabulary,
   type EditKind,
 } from '../../../src/tiny/world/edits.js';
 import { drawExample, EDIT_MIXTURES, EDIT_SETS } from '../../../src/tiny/world/generate.js';
-import { MAX_INSTRUCTION_WORDS, MAX_RATIONALE_WORDS, tinyVocabulary } from '../../../src/tiny/world/vocabulary.js';
 import {
   cellNames,
   COLOURS,

@@ -1,10 +1,10 @@
 /** The recipe `toy_words`: a small decoder says in words which of some numbers are odd or even, and learns it by GRPO. */
 import { z } from 'zod';
-import { decoderActivations, decoderParameters, trainingBytes } from '../../../../src/recipes/memory.js';
-import { policyRules } from '../../../../src/recipes/policy_rules.js';
-import { preset } from '../../../../src/recipes/preset.js';
-import { rewardRules } from '../../../../src/recipes/reward_rules.js';
-import { groupRules, sharedRules, wholeBatches } from '../../../../src/recipes/training_rules.js';
+import { decoderActivations, decoderParameters, trainingBytes } from '../../../../src/recipes/shared/memory.js';
+import { policyRules } from '../../../../src/recipes/shared/tokens/rules.js';
+import { preset } from '../../../../src/recipes/recipe.js';
+import { rewardRules } from '../../../../src/recipes/shared/rules/reward.js';
+import { groupRules, sharedRules, wholeBatches } from '../../../../src/recipes/shared/rules/training.js';
 import { reward } from '../../../../src/rewards/schema/reward.js';
 import { grpo } from '../../../../src/schema/algorithm.js';
 import { positiveInteger, result, section } from '../../../../src/schema/mark.js';

@@ -1,0 +1,107 @@
+/** Labeled edits for supervised training, and which tokens of an answer carry the loss: EARL's cycles of text and vision, and tokens that were forced. */
+import type { SftSettings, TrainTokens } from '../../schema/algorithm.js';
+import { DataError } from '../../core/errors.js';
+import type { EditSample } from '../../data/types.js';
+import type { TokenAnswer, TokenRequest } from '../../policies/tokens/batch.js';
+import { SPECIAL, type Emu3Format, type Emu3Prompt } from '../../policies/tokens/emu3.js';
+import type { LabelledAnswer } from '../../train/supervised.js';
+import { labelsOf, type Labels } from '../shared/training.js';
+import type { EditPrompt, ImageEditTask } from './task.js';
+import type { ImageEditSettings } from './settings.js';
+import { forcedTokens } from '../../policies/tokens/format.js';
+
+/** The labels of a task's edits. */
+export function editLabels(
+  task: ImageEditTask,
+  sft: SftSettings['sft'],
+  prompts: number,
+): Labels<EditPrompt, TokenAnswer> {
+  const { heldOut } = task.data;
+  return labelsOf(
+    {
+      heldOut,
+      at: (index, iteration) =>
+        labelled(task, task.trainingSample(index), sft, iteration > sft.changed_token_weight_after_steps),
+      heldOutAt: (source, i) => labelled(task, source.read(i), sft, true),
+    },
+    { size: sft.batch_size, prompts },
+  );
+}
+
+async function labelled(
+  task: ImageEditTask,
+  sample: EditSample,
+  sft: SftSettings['sft'],
+  stressChanges: boolean,
+): Promise<LabelledAnswer<EditPrompt, TokenAnswer>> {
+  const ids = await labelledAnswer(task, sample);
+  return {
+    prompt: await task.promptOf(sample),
+    answer: { ids, logProbs: new Float32Array(ids.length), finished: true },
+    weights: tokenWeights(task, sample, ids, sft, stressChanges),
+  };
+}
+
+/** The labelled answer's ids. Raises DataError when the sample has none. */
+export async function labelledAnswer(
+  { space, settings, thinks }: ImageEditTask,
+  sample: EditSample,
+): Promise<Int32Array> {
+  if (sample.target === null || (thinks && sample.rationale === null)) {
+    throw new DataError(
+      sample.target === null ? 'the sample has no labelled answer' : 'the sample has no rationale to think',
+      { where: sample.id, next: 'Supervised training needs labelled data: name such a dataset in data.train.' },
+    );
+  }
+  const imageOpen = settings.policy.assistant_prefill.endsWith(SPECIAL.imageStart);
+  const thought = thinks && sample.rationale !== null ? await space.thought(sample.rationale) : [];
+  return Int32Array.from(space.answer(sample.target, thought, imageOpen));
+}
+
+/** Vision tokens that differ from the source's at the same position weigh more: most of an edit is a copy. */
+function tokenWeights(
+  { space }: ImageEditTask,
+  sample: EditSample,
+  ids: Int32Array,
+  { text_token_weight, changed_token_weight }: SftSettings['sft'],
+  stressChanges: boolean,
+): Float32Array {
+  const source = space.image(sample.source);
+  // -1 if the prompt opened the image: the answer then lacks the source's first token.
+  const imageStart = ids.indexOf(space.special.imageStart);
+  return Float32Array.from(ids, (id, t) => {
+    if (t < imageStart) return text_token_weight;
+    const changed = space.isVision(id) && source[t - imageStart] !== id;
+    return changed && stressChanges ? changed_token_weight : 1;
+  });
+}
+
+export interface TrainedTokensSettings {
+  readonly algorithm: Pick<Extract<ImageEditSettings['algorithm'], { type: 'grpo' }>, 'train_tokens' | 'forced_tokens'>;
+  readonly policy: Pick<ImageEditSettings['policy'], 'emu3_use_logit_processor'>;
+}
+
+/** 1 for tokens of an answer that carry the loss in an iteration (counted from 1), else 0. The loss is divided by their number. */
+export function trainedTokens(
+  iteration: number,
+  { tokens }: TokenRequest<Emu3Prompt>,
+  { ids }: Pick<TokenAnswer, 'ids'>,
+  { algorithm, policy }: TrainedTokensSettings,
+  format: Emu3Format,
+): Float32Array {
+  const trained = trainedPart(iteration, algorithm.train_tokens);
+  const forced =
+    algorithm.forced_tokens === 'left_out' && policy.emu3_use_logit_processor
+      ? forcedTokens(format.start(tokens), ids)
+      : new Uint8Array(ids.length);
+  return Float32Array.from(ids, (id, t) => {
+    const ofPart = trained === 'all' || format.space.isVision(id) === (trained === 'vision');
+    return ofPart && forced[t] === 0 ? 1 : 0;
+  });
+}
+
+function trainedPart(iteration: number, cycle: TrainTokens): 'all' | 'text' | 'vision' {
+  if (cycle === 'all') return 'all';
+  if ((iteration - 1) % cycle.cycle_steps < cycle.steps) return cycle.tokens;
+  return cycle.rest ?? (cycle.tokens === 'text' ? 'vision' : 'all');
+}

@@ -1,0 +1,251 @@
+/** Opens the recipes that train a model for pictures on pictures alone. */
+import { Datasets } from '../../data/datasets.js';
+import type { ComparedSample } from '../../data/overlap.js';
+import type { SampleSource } from '../../data/types.js';
+import { sessionOptions } from '../../engines/onnx/session_options.js';
+import type { WordsSftSettings } from '../../schema/algorithm.js';
+import type { EngineSettings } from '../../schema/model.js';
+import type { TrainedSettings } from '../../schema/run.js';
+import { recordDatasets, type TrainingContext } from '../../train/context.js';
+import type { OpenRecipe } from '../../train/opener.js';
+import { Pretraining, type Network } from '../../train/pretraining.js';
+import { scheduleOf } from '../../train/schedule.js';
+import type { TinyData, TinyDataset } from '../../tiny/world/door.js';
+import { comparedInpaint, openSelfBench } from '../../data/self_bench.js';
+import { autoencoderNetwork } from '../../train/image_autoencoder.js';
+import { signData } from '../../tiny/world/sign_scenes.js';
+import type {
+  ImageAutoencoderSettings,
+  ImageTokenizerSettings,
+  ImageTextEncoderSettings,
+  TextToImageSettings,
+} from './settings.js';
+import { openImageDataset, readImages } from '../../data/images.js';
+import { sha256, coverImage } from '../../core/image.js';
+import { toPatches } from '../../environments/trained_vision_tokens.js';
+import { jointVocabularyJson, THINKING_WORDS } from '../../policies/tokens/emu3.js';
+import { tinyVocabulary } from '../../tiny/world/edits.js';
+import { tokenizerNetwork } from '../../train/image_tokenizer.js';
+import { imageData } from '../../tiny/world/dataset.js';
+import { comparedCaption, openCaptioned, captionedPixels, type CaptionedPicture } from '../../data/captioned.js';
+import { clipNetwork } from '../../train/contrastive.js';
+import { captionedData } from '../../tiny/world/captioned.js';
+import type { PictureCodec } from '../../environments/picture_codec.js';
+import { PICTURE_WORDS_FILE, PictureWords, wordsIn, type PromptEncoder } from '../../environments/picture_words.js';
+import type { RunResolver } from '../../models/reference.js';
+import { freshFlux, type FluxConfig } from '../../nets/flow/config.js';
+import { initFlow } from '../../policies/flow/load.js';
+import { requireFit, flowCondition, latentSize } from '../../policies/flow/image_model.js';
+import { FlowPolicy } from '../../policies/flow/policy.js';
+import type { Training } from '../../train/loop.js';
+import { flowLabels, type LabelledPictures, type PicturePrompt } from '../shared/flow/answers.js';
+import { openCodec, openTextEncoder } from '../shared/flow/parts.js';
+import { openSupervised } from '../shared/training.js';
+import { LRUCache } from 'lru-cache';
+import { pack } from '../../policies/flow/packing.js';
+
+type WholeBatchSettings<T> = TrainedSettings &
+  TinyData<T> & {
+    readonly algorithm: WordsSftSettings;
+    readonly data: NonNullable<TrainedSettings['data']>;
+    readonly environment: { readonly engine: EngineSettings };
+  };
+
+/** A recipe whose datasets `open` opens, each by its path, and whose network `networkOf` makes. */
+export function wholeBatchOpener<S extends WholeBatchSettings<D>, D, T, M>(
+  tiny: Pick<TinyDataset<D>, 'make' | 'placesOf'>,
+  open: (path: string, settings: S) => Promise<SampleSource<T>>,
+  comparedAs: (source: SampleSource<T>, index: number) => ComparedSample,
+  networkOf: (
+    settings: S,
+    data: Datasets<SampleSource<T>>,
+    context: TrainingContext,
+  ) => Promise<Network<T, M>> | Network<T, M>,
+): OpenRecipe<S> {
+  return {
+    makeData: tiny.make,
+    open: async (settings, context) => {
+      const { optimizer, algorithm, validation, environment } = settings;
+      const placed = tiny.placesOf(settings);
+      const data = await Datasets.open(settings, ({ path }) => open(placed(path), settings));
+      await recordDatasets(context, settings, data.sources, { at: comparedAs, kept: 'files' });
+      const session = sessionOptions(environment.engine);
+      const deps = { optimizer, schedule: scheduleOf(settings), sft: algorithm.sft, validation, data, session };
+      return Pretraining.open(deps, await networkOf(settings, data, context));
+    },
+    openTask: async () => null,
+    sampleRows: async () => [],
+  };
+}
+
+export const imageAutoencoder: OpenRecipe<ImageAutoencoderSettings> = wholeBatchOpener(
+  signData,
+  async (path) => openSelfBench(path),
+  comparedInpaint,
+  ({ seed, environment: { init }, algorithm: { kl_weight: klWeight, sft } }, { train }) =>
+    autoencoderNetwork({ seed, init, klWeight, size: sft.batch_size }, train[0]),
+);
+
+export const imageTokenizer: OpenRecipe<ImageTokenizerSettings> = wholeBatchOpener(
+  imageData,
+  async (path, { environment }) => patchesOf(path, environment.init.patch),
+  (source, index) => ({
+    id: `sample ${index}`,
+    words: '',
+    picture: async () => sha256(new Uint8Array(Float32Array.from(await source.read(index)).buffer)),
+  }),
+  (settings, data) => {
+    const { seed, environment, algorithm } = settings;
+    const tokenizerJson = jointTokenizerJson(settings);
+    return tokenizerNetwork({ seed, init: environment.init, size: algorithm.sft.batch_size, tokenizerJson }, data);
+  },
+);
+
+/** The images of a dataset as patches, each decoded once. Raises DataError for an image that cannot be cut into patches. */
+function patchesOf(path: string, patch: number): SampleSource<Promise<Float32Array>> {
+  const images = openImageDataset(path);
+  const kept = new Map<number, Promise<Float32Array>>();
+  const cut = async (index: number): Promise<Float32Array> => toPatches(await readImages(images, [index]), patch);
+  return {
+    ...images,
+    read: (index) => {
+      const known = kept.get(index) ?? cut(index);
+      kept.set(index, known);
+      return known;
+    },
+  };
+}
+
+/** `tokenizer.json` of the joint vocabulary: special tokens, the words that the data may contain, and one token per code. */
+function jointTokenizerJson({ data: { tiny }, environment }: ImageTokenizerSettings): string {
+  const words = tiny === null ? [] : tinyVocabulary({ columns: tiny.grid, rows: tiny.grid, cell: tiny.cell });
+  return jointVocabularyJson([...THINKING_WORDS, ...words], environment.init.codebook_size);
+}
+
+export const imageTextEncoder: OpenRecipe<ImageTextEncoderSettings> = wholeBatchOpener(
+  captionedData,
+  openCaptioned,
+  comparedCaption,
+  ({ seed, environment: { init }, algorithm: { matched_cosine: matchedCosine, sft } }, { train }, { checkpoint }) =>
+    clipNetwork({ seed, init, matchedCosine, size: sft.batch_size, checkpoint }, train),
+);
+
+async function open(settings: TextToImageSettings, context: TrainingContext): Promise<Training> {
+  const { seed, environment, optimizer, algorithm, validation } = settings;
+  const { group, resolveRun } = context;
+  const placed = captionedData.placesOf(settings);
+  const datasets = await Datasets.open(settings, ({ path }) => openCaptioned(placed(path)));
+  await recordDatasets(context, settings, datasets.sources, { at: comparedCaption, kept: 'memory' });
+  const codec = openCodec(environment.parts.vae, environment.engine, resolveRun);
+  const captions = datasets.train.flatMap((source) =>
+    Array.from({ length: source.length }, (_, i) => source.read(i).text),
+  );
+  const encoder = encoderOf(settings, resolveRun, captions);
+  const config = configOf(settings, codec, encoder);
+  requireFit({ model: { config }, codec, encoder, making: environment });
+  const policy = new FlowPolicy({
+    model: initFlow(config, 'all', seed),
+    optimizer,
+    guidance: null,
+    session: sessionOptions(environment.engine),
+    peers: group,
+    keepReference: false,
+  });
+  const task = new CaptionedTask(settings, codec, encoder, datasets);
+  const besides = encoder instanceof PictureWords ? { [PICTURE_WORDS_FILE]: encoder.json() } : {};
+  const labels = flowLabels(task, algorithm.sft, validation.prompts);
+  return openSupervised(settings, { task, policy, heldOut: null, besides, ...labels });
+}
+
+function encoderOf(
+  { environment: { parts, init, engine } }: TextToImageSettings,
+  resolveRun: RunResolver,
+  captions: readonly string[],
+): PromptEncoder {
+  if (parts.text_encoder !== null) return openTextEncoder(parts.text_encoder, engine, resolveRun);
+  const words = [...new Set(captions.flatMap(wordsIn))].sort();
+  return new PictureWords({ words, length: init.text_length });
+}
+
+function configOf(
+  { environment: { init }, algorithm }: TextToImageSettings,
+  { channels }: Pick<PictureCodec, 'channels'>,
+  { width, pooledWidth }: PromptEncoder,
+): FluxConfig {
+  const latents = channels * init.patch ** 2;
+  return freshFlux(init, {
+    in_channels: latents,
+    out_channels: latents,
+    joint_attention_dim: width,
+    pooled_projection_dim: pooledWidth,
+    condition_dropout: algorithm.sft.condition_dropout,
+    ip_adapter: null,
+  });
+}
+
+export const textToImage: OpenRecipe<TextToImageSettings> = {
+  makeData: captionedData.make,
+  open,
+  openTask: async () => null,
+  sampleRows: async () => [],
+};
+
+type Source = SampleSource<CaptionedPicture>;
+
+/** Latents are cached up to this many bytes, so that small datasets are decoded and encoded once. */
+const KEPT_BYTES = 2 ** 28;
+
+export class CaptionedTask implements LabelledPictures<PicturePrompt, Source> {
+  /** By the row of a picture. */
+  readonly #wanted = new LRUCache<string, Float32Array>({ maxSize: KEPT_BYTES });
+
+  constructor(
+    readonly settings: TextToImageSettings,
+    private readonly codec: PictureCodec,
+    private readonly encoder: PromptEncoder,
+    private readonly data: Datasets<Source>,
+  ) {}
+
+  get heldOut(): readonly { readonly source: Source }[] {
+    return this.data.validation.map((source) => ({ source }));
+  }
+
+  get predictsSample(): boolean {
+    return this.settings.environment.init.prediction === 'sample';
+  }
+
+  prompt(globalIndex: number): Promise<PicturePrompt> {
+    const { source, index } = this.data.at(globalIndex);
+    return this.promptAt(source, index);
+  }
+
+  /** Raises DataError for a picture that cannot be read, when it is needed. */
+  async promptAt(source: Source, index: number): Promise<PicturePrompt> {
+    const sample = source.read(index);
+    const { init } = this.settings.environment;
+    const size = latentSize(this.settings.environment, this.codec);
+    return {
+      id: sample.id,
+      instruction: sample.text,
+      sourcePng: null,
+      flow: flowCondition(await this.encoder.encode(sample.text), size, init.patch),
+      wanted: () => this.#wantedOf(sample),
+    };
+  }
+
+  async #wantedOf(sample: CaptionedPicture): Promise<Float32Array> {
+    const known = this.#wanted.get(sample.path);
+    if (known !== undefined) return known;
+    const { width, height, init } = this.settings.environment;
+    const image = await captionedPixels(sample);
+    const fits = image.width === width && image.height === height;
+    const [planes] = await this.codec.encode([fits ? image : await coverImage(image, width, height)]);
+    const wanted = pack(planes, init.patch);
+    this.#wanted.set(sample.path, wanted, { size: wanted.byteLength });
+    return wanted;
+  }
+
+  async dispose(): Promise<void> {
+    await Promise.all([this.codec.dispose(), this.encoder.dispose()]);
+  }
+}

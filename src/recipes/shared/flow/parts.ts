@@ -1,0 +1,40 @@
+/** Opens the frozen models around a flow transformer. */
+import type { HeldDtype } from '../../../core/safetensors.js';
+import { FlowTextEncoder } from '../../../environments/flow_parts.js';
+import { PipelineTextEncoder } from '../../../environments/pipeline_text.js';
+import type { PromptEncoder } from '../../../environments/picture_words.js';
+import { isPipeline, readPipeline } from '../../../models/pipeline.js';
+import type { ModelFileOptions } from '../../../engines/onnx/model_file.js';
+import { sessionOptions } from '../../../engines/onnx/session_options.js';
+import { AutoencoderCodec, pixelCodec, type PictureCodec } from '../../../environments/picture_codec.js';
+import { modelFolder, type RunResolver } from '../../../models/reference.js';
+import type { EngineSettings, ModelReference } from '../../../schema/model.js';
+
+/**
+ * Converts between pictures and latents; latents are the pixels if no autoencoder is named. Raises CheckpointError when the autoencoder cannot be
+ * read.
+ */
+export function openCodec(vae: ModelReference | null, engine: EngineSettings, resolveRun: RunResolver): PictureCodec {
+  if (vae === null) return pixelCodec;
+  return AutoencoderCodec.open(modelFolder(vae, resolveRun), sessionOptions(engine));
+}
+
+/** What reads prompts: an export, or the encoders of a pipeline, held in what the engine says. Raises CheckpointError when it cannot be read. */
+export function openTextEncoder(
+  reference: ModelReference,
+  engine: EngineSettings,
+  resolveRun: RunResolver,
+): PromptEncoder {
+  return textEncoderIn(modelFolder(reference, resolveRun), sessionOptions(engine), engine.dtype);
+}
+
+/** The same by its folder. */
+export function textEncoderIn(
+  folder: string,
+  options: ModelFileOptions = {},
+  held: HeldDtype = 'float32',
+): PromptEncoder {
+  return isPipeline(folder)
+    ? new PipelineTextEncoder(readPipeline(folder), options, held)
+    : new FlowTextEncoder(folder, options);
+}

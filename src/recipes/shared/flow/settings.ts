@@ -1,0 +1,139 @@
+/** What recipes with a flow transformer share: its shape, the models it needs around it, and its memory if it only draws. */
+import type { z } from 'zod';
+import type { HeldDtype } from '../../../core/safetensors.js';
+import type { flowInitFields } from '../../../schema/flow_init.js';
+import type { ModelReference } from '../../../schema/model.js';
+import type { TrainedSettings } from '../../../schema/run.js';
+import {
+  flowActivations,
+  flowModelParameters,
+  frozenBytes,
+  frozenWordsBytes,
+  trainingBytes,
+  type FlowModelShape,
+  type ShapeOf,
+} from '../memory.js';
+import type { Learner, Part, Need } from '../../recipe.js';
+
+/** Pixels on a side of a picture for each latent on a side, of common autoencoders. */
+export const ASSUMED_REDUCTION = 8;
+
+/** The shape of a transformer with random weights; `reduction` is the number of pixels per latent along a side. */
+export function freshFlowShape(
+  init: z.output<z.ZodObject<typeof flowInitFields>>,
+  {
+    reduction,
+    ...rest
+  }: Pick<FlowModelShape, 'textWidth' | 'conditionDropout'> & {
+    readonly imagePrompt?: FlowModelShape['imagePrompt'];
+    readonly reduction: number;
+  },
+): FlowModelShape {
+  return {
+    kind: 'flow',
+    width: init.num_attention_heads * init.attention_head_dim,
+    heads: init.num_attention_heads,
+    layers: init.num_layers,
+    singleLayers: init.num_single_layers,
+    patch: init.patch * reduction,
+    imagePrompt: null,
+    ...rest,
+  };
+}
+
+/** The frozen models around a flow transformer that are stored in folders. */
+export function flowPartNeeds(
+  parts: Partial<Record<'vae' | 'text_encoder' | 'image_encoder', ModelReference | null>>,
+): Need[] {
+  return Object.entries(parts).flatMap(([part, folder]): Need[] =>
+    typeof folder === 'string' ? [{ kind: 'flow_part', part: part as keyof typeof parts, folder }] : [],
+  );
+}
+
+/** Needs of the guidance of a section's model, if a run makes that model; an existing model is checked when it is opened. */
+export function guidanceNeeds(
+  section: 'policy' | 'environment',
+  model: ModelReference | null,
+  guidance: number | null,
+  shapeOf: ShapeOf,
+): Need[] {
+  if (guidance === null || model === null || typeof model === 'string') return [];
+  const shape = shapeOf(model);
+  if (shape === null || !('kind' in shape) || shape.kind !== 'flow' || shape.conditionDropout === null) return [];
+  return [{ kind: 'guidance', section, dropout: shape.conditionDropout }];
+}
+
+/** Trains a flow transformer of all weights on labelled pictures. */
+export function flowMatchingLearner<S extends TrainedSettings>(
+  shape: (settings: S, shapeOf: ShapeOf) => FlowModelShape,
+  sizes: (
+    settings: S,
+    shape: FlowModelShape,
+    shapeOf: ShapeOf,
+  ) => { readonly tokens: number; readonly frozen?: number },
+): Learner<S> {
+  return {
+    engine: 'environment.engine',
+    start: null,
+    parameters: (settings, shapeOf) => flowModelParameters(shape(settings, shapeOf)),
+    memory: (settings, shapeOf) => {
+      const { ema_decay, per_device_batch_size, gradient_checkpointing } = settings.optimizer;
+      const trained = shape(settings, shapeOf);
+      const { tokens, frozen } = sizes(settings, trained, shapeOf);
+      const activations = flowActivations(trained, {
+        ...{ pictures: per_device_batch_size, tokens },
+        gradientCheckpointing: gradient_checkpointing,
+      });
+      return trainingBytes(flowModelParameters(trained), activations, ema_decay === null ? 0 : 1, frozen);
+    },
+    shape,
+  };
+}
+
+/** Side of pictures whose size is that of their sources, in pixels. */
+const ASSUMED_SIDE = 512;
+
+type Environment =
+  | {
+      readonly type: 'model';
+      readonly model: ModelReference;
+      readonly model_type: string;
+      readonly parts: Parameters<typeof flowPartNeeds>[0];
+      readonly guidance_scale: number | null;
+      readonly engine: { readonly dtype: HeldDtype };
+      /** Absent where pictures have the size of their sources. */
+      readonly width?: number;
+      readonly height?: number;
+    }
+  | { readonly type: 'images_api' | 'images_api_text_prompt' | 'render_server' }
+  | null;
+
+/** A frozen flow model that makes pictures of answers, with the models around it; nothing is needed here if a server makes them. */
+export function frozenFlowPart(
+  parts: readonly ('vae' | 'text_encoder')[],
+): Part<TrainedSettings & { readonly environment: Environment }> {
+  return {
+    models: [...parts.map((part) => `environment.parts.${part}`), 'environment.model'],
+    engines: ['environment.engine'],
+    needs: ({ environment }, shapeOf) => {
+      if (environment?.type !== 'model') return [];
+      const { model, model_type, parts: around, guidance_scale: guidance } = environment;
+      const family = parts.includes('text_encoder') ? { family: model_type } : {};
+      return [
+        ...flowPartNeeds(around),
+        ...(typeof model === 'string' ? [{ kind: 'frozen_flow', folder: model, guidance, ...family } as const] : []),
+        ...guidanceNeeds('environment', model, guidance, shapeOf),
+      ];
+    },
+    imageMemory: ({ environment }, shapeOf) => {
+      if (environment?.type !== 'model') return 0;
+      const { model, parts: around, engine, width = ASSUMED_SIDE, height = ASSUMED_SIDE } = environment;
+      const pixels = width * height;
+      return Object.entries(around).reduce(
+        (sum, [name, part]) => sum + (name === 'text_encoder' ? 0 : frozenBytes(part, shapeOf, pixels)),
+        frozenBytes(model, shapeOf, pixels, engine.dtype) +
+          frozenWordsBytes(around.text_encoder ?? null, shapeOf, engine.dtype),
+      );
+    },
+  };
+}

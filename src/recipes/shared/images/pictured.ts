@@ -1,0 +1,277 @@
+/** Opens what recipes share whose prompts are a picture with an instruction: datasets, words and the image processor. */
+import { LRUCache } from 'lru-cache';
+import { DataError } from '../../../core/errors.js';
+import { encodePng, type RgbImage } from '../../../core/image.js';
+import { Datasets } from '../../../data/datasets.js';
+import {
+  firstPicturedEdits,
+  openPicturedEdits,
+  shownBefore,
+  sourcesOf,
+  type PicturedColumns,
+  type PicturedEdit,
+} from '../../../data/pictured_edits.js';
+import { readFitted } from '../../../data/pictures.js';
+import type { SampleSource } from '../../../data/types.js';
+import { KEPT_BYTES } from '../../../models/pictures/picture.js';
+import { withPictures } from '../../../models/pictures/placeholders.js';
+import type { PictureTokens } from '../../../nets/vision/config.js';
+import type { PictureProcessor } from '../../../models/pictures/processor.js';
+import type { RunResolver } from '../../../models/reference.js';
+import { sampledSets, type SampledSet, type SampleRow } from '../../../scoring/sample_rows.js';
+import type { ModelReference } from '../../../schema/model.js';
+import type { TinyPicturedSettings } from '../../../schema/seen_data.js';
+import { picturedData, picturedVocabulary } from '../../../tiny/world/pictured.js';
+import { tinyVocabulary } from '../../../tiny/world/edits.js';
+import type { TokenPrompt } from '../../../policies/tokens/batch.js';
+import { openVisionInputs, type VisionInputs } from './vision.js';
+import { openWords, bareWords, seenWords } from '../words/vocabulary.js';
+import {
+  WordsTask,
+  type QuestionSource,
+  type Question,
+  type PicturedPrompt,
+  type QuestionPictures,
+  type TextPrompt,
+  type WordsSettings,
+} from '../words/task.js';
+import type { SeeingSettings } from '../../../schema/token_policy.js';
+
+/** A dataset of edits with the task's questions. */
+export interface PicturedSource extends QuestionSource {
+  readonly edits: SampleSource<PicturedEdit>;
+}
+
+interface ListedSource {
+  readonly path: string;
+  readonly media: string | null;
+  readonly coefficient: number | null;
+}
+
+/** The settings that the prompts depend on. */
+export interface PicturedSettings extends WordsSettings {
+  readonly data: {
+    readonly dir: string;
+    readonly train: readonly ListedSource[];
+    readonly validation: readonly ListedSource[];
+    readonly columns: PicturedColumns;
+    readonly tiny: TinyPicturedSettings | null;
+  };
+  readonly policy: WordsSettings['policy'] &
+    Pick<SeeingSettings, 'model' | 'init' | 'pixels'> & { readonly tokenizer: ModelReference | null };
+  readonly prompt: WordsSettings['prompt'] & { readonly system: string | null; readonly chat: boolean };
+}
+
+/** The words of a task with pictures, and how these are seen. */
+export interface PicturedTask<S extends PicturedSettings> {
+  readonly words: WordsTask<S, PicturedSource>;
+  readonly seeing: VisionInputs;
+  readonly pictures: PictureFiles;
+  /** What the chat template writes before the first picture if its variables request that (Qwen's `add_vision_id`); else empty. */
+  readonly pictureName: readonly number[];
+  /** A blank instruction with a prompt's pictures, as the policy reads it before it answers. */
+  readonly blank: (prompt: TextPrompt) => Promise<TokenPrompt>;
+}
+
+/** Opens datasets, the tokenizer and the image processor. Raises DataError or CheckpointError naming what is missing. */
+export async function openPicturedTask<S extends PicturedSettings>(
+  settings: S,
+  resolveRun: RunResolver,
+): Promise<PicturedTask<S>> {
+  const { prompt } = settings;
+  const place = picturedData.placesOf(settings);
+  const data = await Datasets.open(settings, async ({ path, media }) =>
+    asked(await openPicturedEdits(place(path), media, settings.data.columns), prompt),
+  );
+  const words = openWords(settings, resolveRun, () => seenWords(vocabularyOf(settings), settings));
+  const seeing = openVisionInputs(settings.policy, words.tokenizer, resolveRun);
+  const pictures = new PictureFiles();
+  const sight = new PictureSight(seeing.processor, seeing.tokens, pictures);
+  const task = await WordsTask.open(settings, { words, data, sight });
+  return {
+    words: task,
+    seeing,
+    pictures,
+    pictureName:
+      prompt.variables['add_vision_id'] === true
+        ? await words.tokenizer.encode('Picture 1: ', { addSpecial: false })
+        : [],
+    blank: async ({ row, tokens: { pictures: shown = [] } }) => {
+      const edit = editOf({ row });
+      const { where } = edit;
+      const said = await task.idsOf(askedOf(BLANK, sourcesOf(edit).length, prompt), where);
+      const ids = withPictures(said, shown, seeing.tokens, seeing.processor.settings.sizes, where);
+      return { ids, pictures: shown };
+    },
+  };
+}
+
+/** The first edits of each dataset, with the labelled picture and the unchanged source. Raises DataError for a broken one. */
+export function samplePictured(settings: Pick<PicturedSettings, 'data'>, count: number): Promise<SampledSet[]> {
+  const { data } = settings;
+  const read = async (path: string | null, where: string): Promise<RgbImage | null> =>
+    path === null ? null : (await readFitted(path, where, null)).image;
+  return picturedData.sampled(settings, count, (place) =>
+    sampledSets(data, async ({ path, media }) => {
+      const edits = await firstPicturedEdits(place(path), media, data.columns, count);
+      return Promise.all(
+        edits.map(async (edit): Promise<SampleRow> => {
+          const { instruction, response, where, further = [] } = edit;
+          const [source, truth] = [await read(edit.source, where), await read(edit.target, where)];
+          const beside = await Promise.all(further.map(async (file) => (await readFitted(file, where, null)).image));
+          const others = beside.length === 0 ? {} : { beside };
+          const label = response === null ? {} : { expected: response };
+          const labelled = { what: 'the labelled picture', answer: response ?? '', edited: truth };
+          return {
+            place: where,
+            item: { instruction, source, ...others, truth, ...label, row: { ...edit } },
+            answers: [
+              ...(truth === null ? [] : [labelled]),
+              { what: 'the source, unchanged, without words', answer: '', edited: source },
+            ],
+          };
+        }),
+      );
+    }),
+  );
+}
+
+/** Why an edit begins from one picture, as the end of a sentence, and what to do about rows with several. */
+export interface OnePicture {
+  readonly why: string;
+  readonly next: string;
+}
+
+/** Raises DataError, naming the first of them, if rows that a run may ask have several pictures before the edit. */
+export function requireOnePicture(asked: ReadonlyMap<PicturedSource, number>, { why, next }: OnePicture): void {
+  let [rows, several] = [0, 0];
+  let first: { readonly pictures: number; readonly where: string } | null = null;
+  for (const [{ edits }, length] of asked) {
+    for (let index = 0; index < length; index++) {
+      const edit = edits.read(index);
+      const pictures = sourcesOf(edit).length;
+      rows += 1;
+      if (pictures === 1) continue;
+      several += 1;
+      first ??= { pictures, where: edit.where };
+    }
+  }
+  if (first === null) return;
+  throw new DataError(
+    `${several} of ${rows} rows have several pictures before the edit, this one ${first.pictures}; ${why}`,
+    { where: first.where, next },
+  );
+}
+
+/** The most pictures before an edit among rows that a run may ask; one where there are none. */
+export function mostPictures(asked: ReadonlyMap<PicturedSource, number>): number {
+  let most = 1;
+  for (const [{ edits }, length] of asked) {
+    for (let index = 0; index < length; index++) most = Math.max(most, sourcesOf(edits.read(index)).length);
+  }
+  return most;
+}
+
+/** The edit that a prompt of such a task asks for. */
+export function editOf({ row }: Pick<TextPrompt, 'row'>): PicturedEdit {
+  return row as unknown as PicturedEdit;
+}
+
+/**
+ * The index in a prompt at which its picture begins, or `name` if that precedes it; everything before belongs to the system message or to no turn.
+ */
+export function pictureStart(
+  ids: readonly number[],
+  { tokens }: Pick<VisionInputs, 'tokens'>,
+  name: readonly number[] = [],
+): number {
+  const start = ids.indexOf(tokens.vision_start_token_id);
+  const named = start - name.length;
+  return named >= 0 && name.every((id, i) => ids[named + i] === id) ? named : start;
+}
+
+/** The vocabulary of the tiny world's grid. */
+function vocabularyOf({ data }: Pick<PicturedSettings, 'data'>): readonly string[] {
+  if (data.tiny === null) return tinyVocabulary();
+  const { grid, cell, names } = data.tiny;
+  return picturedVocabulary({ columns: grid, rows: grid, cell }, names);
+}
+
+function asked(edits: SampleSource<PicturedEdit>, prompt: PicturedSettings['prompt']): PicturedSource {
+  return {
+    name: edits.name,
+    length: edits.length,
+    remark: edits.remark,
+    digest: edits.digest,
+    id: (index) => edits.read(index).id,
+    place: (index) => edits.read(index).where,
+    edits,
+    ask: (index) => questionOf(edits.read(index), prompt),
+    row: (index) => ({ ...edits.read(index) }),
+    shown: (index) => shownBefore(edits.read(index)),
+  };
+}
+
+function questionOf(edit: PicturedEdit, prompt: PicturedSettings['prompt']): Question {
+  const { instruction, response } = edit;
+  const label = response === null ? {} : { expected: response };
+  return { asked: askedOf(instruction, sourcesOf(edit).length, prompt), instruction, ...label };
+}
+
+/** An empty instruction, which Qwen-Image-Edit's guidance is measured from: its pipeline is called with a space. */
+const BLANK = ' ';
+
+function askedOf(
+  instruction: string,
+  pictures: number,
+  { system, chat }: PicturedSettings['prompt'],
+): Question['asked'] {
+  const shown = Array.from({ length: pictures }, () => ({ type: 'image' }) as const);
+  const parts = [...shown, { type: 'text', text: instruction } as const];
+  const first = system === null ? [] : [{ role: 'system', content: system }];
+  return chat ? [...first, { role: 'user', content: [...parts] }] : bareWords(parts);
+}
+
+/** Pictures from files, with a cache of the latest ones. */
+export class PictureFiles {
+  readonly #kept = new LRUCache<string, RgbImage>({
+    maxSize: KEPT_BYTES,
+    sizeCalculation: ({ data }) => data.length,
+  });
+
+  /** Raises DataError with `where`. */
+  async read(path: string, where: string): Promise<RgbImage> {
+    const known = this.#kept.get(path);
+    if (known !== undefined) return known;
+    const { image } = await readFitted(path, where, null);
+    this.#kept.set(path, image);
+    return image;
+  }
+}
+
+/** The pictures before the words. */
+class PictureSight implements QuestionPictures<PicturedSource> {
+  constructor(
+    private readonly processor: PictureProcessor,
+    private readonly tokens: PictureTokens,
+    private readonly pictures: PictureFiles,
+  ) {}
+
+  mostTokens({ edits }: PicturedSource, index: number): number {
+    const { sizes, image } = this.processor.settings;
+    const pictures = sourcesOf(edits.read(index)).length;
+    return pictures * Math.ceil(image.max_pixels / (sizes.patch_size * sizes.spatial_merge_size) ** 2);
+  }
+
+  async show({ edits }: PicturedSource, index: number, ids: readonly number[]): Promise<PicturedPrompt> {
+    const edit = edits.read(index);
+    const { where } = edit;
+    const images = await Promise.all(sourcesOf(edit).map((file) => this.pictures.read(file, where)));
+    const pictures = images.map((image) => this.processor.image(image, where));
+    return {
+      ids: withPictures(ids, pictures, this.tokens, this.processor.settings.sizes, where),
+      pictures,
+      png: () => encodePng(images[0]),
+    };
+  }
+}

@@ -1,0 +1,76 @@
+/** Opens what recipes with a vision-language policy share: its image processor, and the model that training starts from. */
+import { DataError, must } from '../../../core/errors.js';
+import { openPictureProcessor, plainProcessor, type PictureProcessor } from '../../../models/pictures/processor.js';
+import { modelFolder, type RunResolver } from '../../../models/reference.js';
+import type { Tokenizer } from '../../../models/tokenizer/tokenizer.js';
+import { describeModel } from '../../../policies/tokens/adapter.js';
+import type { TokenPrompt } from '../../../policies/tokens/batch.js';
+import type { TokenFormat } from '../../../policies/tokens/format.js';
+import {
+  initSeeingPolicy,
+  loadPolicy,
+  processorFolder,
+  type NewVisionSettings,
+} from '../../../policies/tokens/load.js';
+import type { PolicyModel } from '../../../policies/tokens/model.js';
+import { VISION } from '../words/vocabulary.js';
+import type { ModelReference } from '../../../schema/model.js';
+import type { TrainerSettings } from '../../../schema/trainer.js';
+import type { SeeingSettings } from '../../../schema/token_policy.js';
+
+/** Turns pictures into the inputs of a policy's model, and the tokens that represent them. */
+export interface VisionInputs {
+  readonly processor: PictureProcessor;
+  readonly tokens: NewVisionSettings['tokens'];
+}
+
+/** What decides how a policy sees. */
+type SightSettings = Pick<SeeingSettings, 'model' | 'init' | 'pixels'> & {
+  readonly trainer?: TrainerSettings;
+  readonly tokenizer?: ModelReference | null;
+};
+
+/**
+ * Where a server has the model, its description is read beside its tokenizer. Raises CheckpointError for a model that does not see, DataError for a
+ * tokenizer without the tokens for pictures.
+ */
+export function openVisionInputs(
+  { model, init, pixels, trainer, tokenizer: words = null }: SightSettings,
+  tokenizer: Pick<Tokenizer, 'id'>,
+  resolveRun: RunResolver,
+): VisionInputs {
+  const described = trainer?.type === 'tinker' ? words : model;
+  if (described !== null) {
+    const folder = modelFolder(described, resolveRun);
+    const { vision } = describeModel(folder, 'words and pictures');
+    return {
+      processor: openPictureProcessor(processorFolder(folder), pixels),
+      tokens: must(vision, 'a vision encoder'),
+    };
+  }
+  if (init === null) throw new DataError('policy.model and policy.init are both null');
+  const tokens = {
+    vision_start_token_id: tokenizer.id(VISION.start),
+    vision_end_token_id: tokenizer.id(VISION.end),
+    image_token_id: tokenizer.id(VISION.image),
+    video_token_id: tokenizer.id(VISION.video),
+  };
+  return { processor: plainProcessor(init.vision, pixels.image, pixels.video), tokens };
+}
+
+/** The model that a policy which sees starts from. Raises as `loadPolicy` and `initSeeingPolicy` do. */
+export function startingSeeingModel<P extends TokenPrompt>(
+  { policy, seed }: { readonly policy: Omit<SeeingSettings, 'trainer'>; readonly seed: number },
+  format: TokenFormat<P>,
+  { processor, tokens }: VisionInputs,
+  resolveRun: RunResolver,
+): PolicyModel<P> {
+  const { model, init, lora, train: parts, engine } = policy;
+  if (model !== null) {
+    const fresh = lora === null ? null : { lora, seed };
+    return loadPolicy(modelFolder(model, resolveRun), format, fresh, parts, engine.dtype);
+  }
+  if (init === null) throw new DataError('policy.model and policy.init are both null');
+  const { vision, ...decoder } = init;
+  return initSeeingPolicy(decoder, format, seed, { init: vision, parts, tokens, processor: processor.settings });
+}

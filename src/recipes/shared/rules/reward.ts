@@ -1,0 +1,266 @@
+/** Combinations of reward settings that cannot work. */
+import type { RewardSettings } from '../../../rewards/schema/reward.js';
+import {
+  decidingKinds,
+  fieldsWithoutDefault,
+  ownFields,
+  termName,
+  termsThatAsk,
+} from '../../../rewards/score/choice.js';
+import type { MeasureTerm, RewardChoice, TermSettings } from '../../../rewards/score/settings.js';
+import type { TermKind } from '../../../rewards/terms/term.js';
+import { termKinds, termNames, type TermName } from '../../../rewards/terms/table.js';
+import type { GrpoSettings, WordsSftSettings } from '../../../schema/algorithm.js';
+import type { TrainedSettings } from '../../../schema/run.js';
+import type { TextPolicySettings } from '../../../schema/token_policy.js';
+import { problem, problemUnless, type PartialSettings, type Problem, type Rule } from '../../../schema/rules.js';
+
+/** The settings that rules about a reward read. */
+interface RewardedSettings {
+  readonly task: string;
+  readonly reward: RewardSettings;
+  readonly validation: TrainedSettings['validation'] & Pick<RewardSettings, 'measure'>;
+  readonly algorithm: GrpoSettings | WordsSftSettings;
+}
+
+interface ThinkingSettings extends RewardedSettings {
+  readonly policy: Pick<TextPolicySettings, 'thinking'>;
+}
+
+type Choice = Required<Pick<RewardChoice, 'mode' | 'terms' | 'also_compute' | 'measure'>>;
+
+/** Tolerance for a sum of hand-written weights to differ from 1. */
+const weightTolerance = 1e-6;
+
+/** The config's reward; null if a part of it is invalid by itself. */
+function rewardChoice({ reward, validation }: PartialSettings<RewardedSettings>): Choice | null {
+  // A reward server has no measures, but its terms still have to obey the rules.
+  const { mode, terms, also_compute } = reward ?? {};
+  if (mode === undefined || terms === undefined || also_compute === undefined) return null;
+  return { mode, terms, also_compute, measure: validation?.measure ?? [] };
+}
+
+/** Rules for a reward section, wherever it appears. */
+export const rewardRules: readonly Rule<RewardedSettings>[] = [terms, perTerm, endpoint];
+
+function terms(settings: PartialSettings<RewardedSettings>): Problem[] {
+  const choice = rewardChoice(settings);
+  if (choice === null) return [];
+  const contradiction = modeOrTerms(choice);
+  if (contradiction.length > 0) return contradiction;
+  return [weights, repeated, withoutFields, conflicts, deciding].flatMap((rule) => rule(choice));
+}
+
+/** The lists of terms that have fields, by their keys. */
+function termLists({
+  terms,
+  measure,
+}: Choice): readonly (readonly [string, readonly (TermSettings | MeasureTerm)[]])[] {
+  return [
+    ['reward.terms', terms],
+    ['validation.measure', measure],
+  ];
+}
+
+/** Reports terms of kinds that a recipe cannot use, separately for those that decide and those that held-out answers are measured by. */
+function unsuitable(choice: Choice, isSo: (kind: TermKind) => boolean, say: (names: string) => string): Problem[] {
+  const found = (kinds: readonly TermKind[], key: string): Problem[] => {
+    const names = kinds.filter(isSo).map(({ name }) => name);
+    return names.length === 0 ? [] : problem(key, say(names.join("', '")));
+  };
+  return [
+    ...found(decidingKinds(choice), choice.mode === null ? 'reward.terms' : 'reward.mode'),
+    ...found(
+      choice.measure.map(({ name }) => termKinds[name]),
+      'validation.measure',
+    ),
+  ];
+}
+
+function modeOrTerms({ mode, terms }: Choice): Problem[] {
+  if (mode !== null && terms.length > 0) {
+    return problem(
+      'reward.terms',
+      `found besides reward.mode '${mode}'; allowed: one of the two. Remove mode, or set it to null, to weigh terms`,
+    );
+  }
+  if (mode !== null || terms.length > 0) return [];
+  return problem(
+    'reward.mode',
+    "found null without reward.terms; allowed: a mode such as 'viescore', or terms: [{name, weight, …}]",
+  );
+}
+
+function weights({ terms }: Choice): Problem[] {
+  const sum = terms.reduce((total, { weight }) => total + weight, 0);
+  if (terms.length === 0 || Math.abs(sum - 1) <= weightTolerance) return [];
+  const found = Number(sum.toPrecision(8));
+  const written = terms.length === 1 ? '' : ` (${terms.map(({ weight }) => weight).join(' + ')})`;
+  return problem('reward.terms', `the weights sum to ${found}${written}; allowed: weights that sum to 1`);
+}
+
+function repeated(choice: Choice): Problem[] {
+  return termLists(choice).flatMap(([key, terms]) => {
+    const names = terms.map(termName);
+    return names.flatMap((name, index) => {
+      const first = names.indexOf(name);
+      if (first === index) return [];
+      if (terms[index].name === 'module') {
+        const other = `the name of ${key}.${first}, too; allowed: a file of another name`;
+        return problem(`${key}.${index}.module`, `its metrics would have the name '${name}', which is ${other}`);
+      }
+      const once = key === 'reward.terms' ? 'each term once, with the sum of both weights' : 'each term once';
+      return problem(`${key}.${index}.name`, `found '${name}', which ${key}.${first} is already; allowed: ${once}`);
+    });
+  });
+}
+
+/** Terms given by `mode` or `also_compute` cannot have fields. */
+function withoutFields({ mode, also_compute }: Choice): Problem[] {
+  const bare: readonly (readonly [string, TermName])[] = [
+    ...(mode === null ? [] : [['reward.mode', mode] as const]),
+    ...also_compute.map((name, index) => [`reward.also_compute.${index}`, name] as const),
+  ];
+  return bare.flatMap(([key, name]) => {
+    const fields = fieldsWithoutDefault(name);
+    if (fields.length === 0) return [];
+    const term = `{name: '${name}', weight: 1, ${fields.map((field) => `${field}: …`).join(', ')}}`;
+    return problem(key, `found '${name}', which needs ${fields.join(', ')}; write it as reward.terms: [${term}]`);
+  });
+}
+
+/** A term that is only recorded cannot decide. */
+function deciding(choice: Choice): Problem[] {
+  const names = decidingKinds(choice).flatMap(({ name, recordedOnly }) => (recordedOnly === true ? [name] : []));
+  if (names.length === 0) return [];
+  return problem(
+    choice.mode === null ? 'reward.terms' : 'reward.mode',
+    `found '${names.join("', '")}', which is recorded and never learnt from; allowed: in reward.also_compute and validation.measure`,
+  );
+}
+
+/** For recipes whose answers become pictures from words alone. */
+export const noSource: Rule<RewardedSettings> = (settings) => {
+  const choice = rewardChoice(settings);
+  if (choice === null || modeOrTerms(choice).length > 0) return [];
+  return unsuitable(
+    choice,
+    ({ needs }) => needs.source || needs.truth,
+    (names) =>
+      `'${names}' compares with a source or a labelled picture, and task '${String(settings.task)}' has none; allowed: clip, align_quality, or any other that needs none`,
+  );
+};
+
+/** Fields of a term that contradict each other. */
+function conflicts(choice: Choice): Problem[] {
+  return termLists(choice).flatMap(([key, terms]) =>
+    terms.flatMap((term, index) => {
+      const kind: TermKind = termKinds[term.name];
+      const found = kind.conflict?.(ownFields(term)) ?? null;
+      return found === null ? [] : problem(`${key}.${index}.${found.field}`, found.message);
+    }),
+  );
+}
+
+/** For recipes whose datasets have no labelled words. */
+export const noLabelledWords: Rule<RewardedSettings> = (settings) => {
+  const choice = rewardChoice(settings);
+  if (choice === null || modeOrTerms(choice).length > 0) return [];
+  return unsuitable(
+    choice,
+    ({ needs }) => needs.words === true,
+    (names) =>
+      `'${names}' compares with a labelled answer in words, but the datasets of task '${String(settings.task)}' hold images`,
+  );
+};
+
+/** For recipes whose answers are words. */
+export const noImages: Rule<RewardedSettings> = (settings) => {
+  const choice = rewardChoice(settings);
+  if (choice === null || modeOrTerms(choice).length > 0) return [];
+  const allowed = termNames.filter((name) => {
+    const kind: TermKind = termKinds[name];
+    return kind.reads !== 'image' && kind.recordedOnly !== true;
+  });
+  return unsuitable(
+    choice,
+    ({ reads }) => reads === 'image',
+    (names) =>
+      `'${names}' looks at an image, but the answers of task '${String(settings.task)}' are words; allowed: ${allowed.join(', ')}`,
+  );
+};
+
+/** For recipes that hide thoughts from rewards: a term that looks for them would never find any. */
+export const thoughtsOnce: Rule<ThinkingSettings> = (settings) => {
+  const choice = rewardChoice(settings);
+  if (choice === null || modeOrTerms(choice).length > 0) return [];
+  if (settings.policy?.thinking?.open !== '<think>') return [];
+  const kinds = [...decidingKinds(choice), ...choice.measure.map(({ name }) => termKinds[name])];
+  if (!kinds.some(({ name }) => name === 'format_accuracy')) return [];
+  return problem(
+    'policy.thinking',
+    "found with the term 'format_accuracy', which looks for <think>…</think> itself and would be given what stands after it alone; allowed: null",
+  );
+};
+
+/** Normalising each term separately needs terms, and works within the group by their standard deviations. */
+function perTerm(settings: PartialSettings<RewardedSettings>): Problem[] {
+  const choice = rewardChoice(settings);
+  const advantage = settings.algorithm?.advantage;
+  if (choice === null || advantage?.per_term !== true) return [];
+  const key = 'algorithm.advantage.per_term';
+  const only = (field: 'scale' | 'scope', value: string, why: string): Problem[] => {
+    const found = advantage[field];
+    if (found === undefined || found === value) return [];
+    return problem(
+      key,
+      `found true with algorithm.advantage.${field} '${found}'; allowed: only with '${value}', ${why}`,
+    );
+  };
+  return [
+    ...problemUnless(
+      choice.terms.length > 0,
+      key,
+      'found true, but there are no reward.terms to be normalised one by one',
+    ),
+    ...only('scale', 'std', 'which is then that of each term'),
+    ...only('scope', 'group', 'which each term is normalised within'),
+  ];
+}
+
+function endpoint(settings: PartialSettings<RewardedSettings>): Problem[] {
+  const value = settings.reward?.endpoint;
+  if (value === '') {
+    const choice = rewardChoice(settings);
+    if (choice === null) return [];
+    const asking = termsThatAsk(choice);
+    const [trainedOn] = termsThatAsk({ ...choice, measure: [] });
+    const learns = settings.algorithm?.type === 'grpo' || settings.algorithm?.type === 'ppo';
+    // Without its judge, a supervised run scores no answers, and so measures none.
+    if (asking.length === 0 || (!learns && choice.measure.length === 0)) return [];
+    return problem(
+      'reward.endpoint',
+      `empty, but ${trainedOn === undefined ? 'validation.measure' : 'reward'} '${trainedOn ?? asking[0]}' needs a judge${learns || trainedOn === undefined ? '' : ', without which validation.measure has no answers to score'}: export APP__REWARD_FUNCTION_API_BASE=http://HOST:4877 or set it here; 'embedded' starts the rule judge of the tiny world`,
+    );
+  }
+  if (value === 'embedded') {
+    const choice = rewardChoice(settings);
+    const words = choice === null ? undefined : termsThatAsk(choice).find((name) => termKinds[name].reads === 'words');
+    if (words === undefined) return [];
+    return problem(
+      'reward.endpoint',
+      `found 'embedded', but '${words}' asks about answers in words, of which the rule judge of the tiny world knows those of its exam alone; allowed: an http(s) URL such as http://HOST:4877 of a language model`,
+    );
+  }
+  const addresses: readonly unknown[] = Array.isArray(value) ? value : typeof value === 'string' ? [value] : [];
+  const wrong = addresses.filter((address) => !isUrl(address) && (address !== 'embedded' || Array.isArray(value)));
+  if (wrong.length === 0) return [];
+  return problem(
+    'reward.endpoint',
+    `found '${wrong.join("', '")}'; allowed: an http(s) URL such as http://HOST:4877, a list of such URLs, or 'embedded'`,
+  );
+}
+
+function isUrl(address: unknown): boolean {
+  return typeof address === 'string' && URL.canParse(address) && /^https?:$/.test(new URL(address).protocol);
+}

@@ -1,0 +1,216 @@
+/** Rules about how a run learns, for the recipes that have these sections. */
+import type { GrpoSettings, VisionGrpoSettings, WordsSftSettings } from '../../../schema/algorithm.js';
+import type { ReadSettings } from '../../../schema/mark.js';
+import type { TrainedSettings } from '../../../schema/run.js';
+import { termName } from '../../../rewards/score/choice.js';
+import type { MeasureTerm } from '../../../rewards/score/settings.js';
+import type { RewardSettings } from '../../../rewards/schema/reward.js';
+import type { RolloutSettings } from '../../../schema/training.js';
+import {
+  whenSet,
+  requireMultiple,
+  problem,
+  problemUnless,
+  type PartialSettings,
+  type Problem,
+  type Rule,
+} from '../../../schema/rules.js';
+
+/** A supervised run learns only from labels: its sampled answers and their scores are only for people to look at. */
+export const isSupervised = (read: ReadSettings): boolean => read('algorithm.type') === 'sft';
+
+/** The settings that rules about groups and batches read. */
+interface BatchedSettings {
+  readonly algorithm: GrpoSettings | VisionGrpoSettings | WordsSftSettings;
+  readonly rollout: Pick<RolloutSettings, 'episodes_per_iteration' | 'generations_per_sample' | 'refill'>;
+  readonly optimizer: TrainedSettings['optimizer'];
+  readonly data?: TrainedSettings['data'];
+}
+
+/** A micro-batch has a fixed composition, so a batch consists of whole micro-batches. */
+export const wholeBatches: Rule<BatchedSettings> = ({ algorithm, rollout, optimizer }) =>
+  requireMultiple(
+    isGrpo(algorithm)
+      ? ['rollout.episodes_per_iteration', rollout?.episodes_per_iteration]
+      : ['algorithm.sft.batch_size', algorithm?.sft?.batch_size],
+    ['optimizer.per_device_batch_size', optimizer?.per_device_batch_size],
+    'so that micro-batches have a fixed size',
+  );
+
+/** Rules of every recipe that this program trains. */
+export const sharedRules: readonly Rule<TrainedSettings>[] = [
+  ({ data }) => [...coefficients('data.train', data?.train), ...coefficients('data.validation', data?.validation)],
+  decay,
+  keptBest,
+  ({ validation, optimizer }) =>
+    problemUnless(
+      validation?.weights !== 'average' || optimizer?.ema_decay !== null,
+      'validation.weights',
+      "found 'average' without optimizer.ema_decay, which makes the averages; allowed: 'current' or null, or set it",
+    ),
+];
+
+/** What evaluations record on the way, so that checkpoints can be compared by it. */
+function keptBest(settings: PartialSettings<TrainedSettings>): readonly Problem[] {
+  const { checkpoint, algorithm, validation, reward } = settings as PartialSettings<{
+    readonly checkpoint: TrainedSettings['checkpoint'];
+    readonly algorithm: { readonly type: string };
+    readonly validation: { readonly measure: readonly MeasureTerm[] };
+    readonly reward: RewardSettings;
+  }>;
+  const learnsFromLabels = reward === undefined || algorithm?.type === 'sft';
+  const scored = ['reward', ...(validation?.measure ?? []).map(termName)];
+  const allowed = learnsFromLabels ? ['loss'] : [...scored, ...scored.map((name) => `greedy/${name}`)];
+  return whenSet([checkpoint?.keep_best], (found) =>
+    problemUnless(
+      allowed.includes(found.replace(/^sampled\//, '')),
+      'checkpoint.keep_best',
+      learnsFromLabels
+        ? `found '${found}'; allowed: 'loss' or null, because answers are not scored on the way where a run learns from labels`
+        : `found '${found}'; allowed: ${allowed.map((name) => `'${name}'`).join(', ')} or null; a term of validation.measure is one, too`,
+    ),
+  );
+}
+
+/** Rules for answers that are sampled and compared within their groups. */
+export const groupRules: readonly Rule<BatchedSettings>[] = [
+  ({ rollout }) =>
+    requireMultiple(
+      ['rollout.episodes_per_iteration', rollout?.episodes_per_iteration],
+      ['rollout.generations_per_sample', rollout?.generations_per_sample],
+      'so that every group is whole',
+    ),
+  ({ algorithm, rollout }) =>
+    whenSet([rollout?.generations_per_sample, algorithm?.advantage?.scope], (generations, scope) =>
+      problemUnless(
+        !isGrpo(algorithm) || generations >= 2 || (scope !== 'group' && algorithm?.advantage?.per_term === false),
+        'rollout.generations_per_sample',
+        `found ${generations}; allowed: 2 or more, because GRPO compares the answers of one prompt (those of others, too, with algorithm.advantage.scope 'batch')`,
+      ),
+    ),
+  ratioOptions,
+  refillWithin,
+];
+
+/** With one step an iteration every ratio is 1, so that no option about ratios does anything. */
+function ratioOptions({ algorithm }: PartialSettings<BatchedSettings>): readonly Problem[] {
+  if (algorithm === undefined || !isGrpo(algorithm)) return [];
+  const { clip_range: low, clip_range_high: high, surrogate, ratio, inner_epochs, minibatches } = algorithm;
+  const unclipped = {
+    ppo: null,
+    cispo: null,
+    nft: 'which has no ratio to clip',
+  }[surrogate ?? 'ppo'];
+  const refused = [['clip_range', low] as const, ['clip_range_high', high] as const].flatMap(([key, range]) =>
+    unclipped === null
+      ? []
+      : whenSet([range], (found) =>
+          problem(`algorithm.${key}`, `found ${found} with surrogate '${surrogate}', ${unclipped}; allowed: null`),
+        ),
+  );
+  if (surrogate === 'nft') return refused;
+  const options = [
+    ['clip_range_high', high, null],
+    ['surrogate', surrogate, 'ppo'],
+    ['ratio', ratio, 'token'],
+  ] as const;
+  const idle = whenSet([inner_epochs, minibatches], (epochs, parts) =>
+    epochs * parts > 1
+      ? []
+      : options.flatMap(([key, found, without]) =>
+          found === undefined || found === without
+            ? []
+            : problem(
+                `algorithm.${key}`,
+                `found ${found} with one optimizer step an iteration (inner_epochs 1, minibatches 1), in which every ratio is 1; allowed: ${without}, or more steps`,
+              ),
+        ),
+  );
+  if (idle.length > 0) return idle;
+  if (low !== null) return [];
+  if (surrogate === 'cispo') {
+    return problemUnless(
+      high !== null,
+      'algorithm.clip_range_high',
+      "found null with surrogate 'cispo' and clip_range null; allowed: a number above 0, which 1 is added to for the largest ratio",
+    );
+  }
+  return problemUnless(
+    high === null || high === undefined,
+    'algorithm.clip_range',
+    `found null with clip_range_high ${high}; allowed: a number above 0, the range below 1`,
+  );
+}
+
+/** Where rewards are compared with those of other groups, a group without spread teaches too. */
+function refillWithin({ algorithm, rollout }: PartialSettings<BatchedSettings>): readonly Problem[] {
+  return whenSet([rollout?.refill, algorithm?.advantage?.scope], (_, scope) =>
+    problemUnless(
+      !isGrpo(algorithm) || scope === 'group',
+      'rollout.refill',
+      `found with algorithm.advantage.scope '${scope}', in which a group whose rewards are all equal teaches too; allowed: null, or scope 'group'`,
+    ),
+  );
+}
+
+/** Rules for token policies, whose minibatches are whole groups. */
+export const tokenGroupRules: readonly Rule<BatchedSettings>[] = [
+  ...groupRules,
+  ({ algorithm, rollout }) =>
+    whenSet(
+      [rollout?.episodes_per_iteration, rollout?.generations_per_sample, algorithm?.minibatches],
+      (episodes, generations, minibatches) => {
+        const prompts = episodes / generations;
+        if (!Number.isInteger(prompts) || prompts % minibatches === 0) return [];
+        return problem(
+          'algorithm.minibatches',
+          `found ${minibatches}; allowed: a divisor of the ${prompts} prompts of an iteration (rollout.episodes_per_iteration / rollout.generations_per_sample)`,
+        );
+      },
+    ),
+  ({ algorithm }) => {
+    const trained = algorithm?.train_tokens;
+    if (typeof trained !== 'object') return [];
+    return whenSet([trained.steps, trained.cycle_steps], (steps, cycle) =>
+      problemUnless(
+        steps <= cycle,
+        'algorithm.train_tokens.steps',
+        `found ${steps}; allowed: at most cycle_steps (${cycle})`,
+      ),
+    );
+  },
+];
+
+/** Settings of a decay need a schedule that decays, and a decay begins after warm-up. */
+function decay({ optimizer, algorithm }: PartialSettings<TrainedSettings>): readonly Problem[] {
+  return whenSet([optimizer?.schedule, optimizer?.decay_steps], (schedule, steps) => {
+    if (schedule === 'constant') {
+      return problem(
+        'optimizer.decay_steps',
+        `found ${steps} with optimizer.schedule 'constant', which never falls; allowed: null, or schedule 'linear' or 'cosine'`,
+      );
+    }
+    return whenSet([algorithm?.warmup_steps], (warmup) =>
+      problemUnless(
+        steps > warmup,
+        'optimizer.decay_steps',
+        `found ${steps}; allowed: more than algorithm.warmup_steps (${warmup}), which it includes, or null for all steps of the run`,
+      ),
+    );
+  });
+}
+
+function coefficients(key: string, sources: NonNullable<TrainedSettings['data']>['train'] | undefined): Problem[] {
+  if (sources === undefined) return [];
+  const given = sources.filter(({ coefficient }) => typeof coefficient === 'number').length;
+  if (given === 0 || given === sources.length) return [];
+  return problem(
+    key,
+    `${given} of ${sources.length} sources have a coefficient; allowed: all of them, or none (each is then upsampled to the largest)`,
+  );
+}
+
+/** Whether it learns from rewards. */
+function isGrpo(algorithm: PartialSettings<BatchedSettings>['algorithm']): boolean {
+  return algorithm?.type === 'grpo' || algorithm?.type === 'ppo';
+}

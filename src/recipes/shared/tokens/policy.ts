@@ -1,0 +1,165 @@
+/** Opens what recipes with a token decoder as policy share: the policy itself, and its training by GRPO or SFT. */
+import { refuseFed } from '../memory.js';
+import { DataError, InternalError } from '../../../core/errors.js';
+import { sessionOptions } from '../../../engines/onnx/session_options.js';
+import { modelFolder, type RunResolver } from '../../../models/reference.js';
+import type { TokenAnswer, TokenRequest, TokenPrompt } from '../../../policies/tokens/batch.js';
+import type { TokenFormat } from '../../../policies/tokens/format.js';
+import { initPolicy, loadPolicy } from '../../../policies/tokens/load.js';
+import { heldOutSampling, samplingOf, type TokenSampling } from '../../../policies/tokens/sampling.js';
+import type { PolicyModel } from '../../../policies/tokens/model.js';
+import type { LanguagePolicy } from '../../../policies/tokens/language_policy.js';
+import type { Sight } from '../../../policies/tokens/tinker/prompts.js';
+import { TokenPolicy } from '../../../policies/tokens/policy.js';
+import type { RewardSettings } from '../../../rewards/schema/reward.js';
+import type { GrpoSettings, WordsSftSettings } from '../../../schema/algorithm.js';
+import type { TrainerSettings } from '../../../schema/trainer.js';
+import type { TrainedSettings } from '../../../schema/run.js';
+import type { RolloutSettings, ValidationSettings } from '../../../schema/training.js';
+import type { Prompt, Task } from '../../../scoring/task.js';
+import type { TrainingContext, GrpoParts } from '../../../train/context.js';
+import { openRemoteSampler } from '../../../train/remote_sampler.js';
+import { openServedPolicy } from '../../../train/served_trainer.js';
+import type { Training } from '../../../train/loop.js';
+import { fedPerStep, packedWeights } from './settings.js';
+import { openTraining, type Labels, type RewardAlgorithm, type SupervisedAlgorithm } from '../training.js';
+import { remoteSampling } from './rules.js';
+import type { DecoderSettings } from '../../../schema/token_policy.js';
+
+/** A difference between the log-probabilities of rollout and training graph above this raises an alarm. */
+export const MISMATCH_ALARM = 1e-3;
+
+/** The settings that the policy and its training depend on. */
+type TokenTrainingSettings = Omit<TrainedSettings, 'algorithm' | 'validation'> & {
+  readonly validation: ValidationSettings & Pick<RewardSettings, 'measure'>;
+  readonly algorithm: GrpoSettings | WordsSftSettings;
+  readonly rollout: RolloutSettings;
+  readonly policy: Omit<DecoderSettings, 'trainer'> & { readonly trainer: TrainerSettings };
+  readonly reward: RewardSettings;
+};
+
+/** What a recipe allows its policy to write. */
+export interface TokenForms {
+  /** Whether only tokens that the format allows are sampled. */
+  readonly constrained: boolean;
+  /** Whether a token's distribution covers only its own part of the vocabulary, if there are two. */
+  readonly separateVocabularies: boolean;
+  /** Whether supervised training also keeps its starting weights, as GRPO does; default: no. */
+  readonly keepsStart?: boolean;
+}
+
+/** Opens the policy where it is trained. Raises what reading its model and reaching its trainer raises. */
+type OpenTrainer = <P extends TokenPrompt>(
+  settings: TokenTrainingSettings,
+  format: TokenFormat<P>,
+  context: TrainingContext,
+  forms: TokenForms,
+  start?: PolicyStart<P>,
+) => Promise<LanguagePolicy<P>>;
+
+/** What a policy starts from, where it is more than the decoder that the settings name. */
+export interface PolicyStart<P extends TokenPrompt = TokenPrompt> {
+  /** Opened by whoever has no server for it. */
+  readonly model?: () => PolicyModel<P>;
+  /** How the policy sees; absent for one that does not. */
+  readonly sight?: Sight;
+}
+
+const trainers: { readonly [K in TrainerSettings['type']]: OpenTrainer } = {
+  onnx: async (settings, format, context, forms, start) => {
+    const policy = openTokenPolicy(settings, format, context, forms, start?.model?.());
+    const sampled = remoteSampling(settings);
+    if (sampled !== null) policy.sampleRemotely(await openRemoteSampler(settings, context, sampled, policy));
+    return policy;
+  },
+  tinker: (settings, format, context, _forms, start) => {
+    const { trainer } = settings.policy;
+    if (trainer.type !== 'tinker') throw new InternalError(`the trainer ${trainer.type} was opened as another one`);
+    return openServedPolicy(settings, trainer, format, start?.sight ?? null, context);
+  },
+};
+
+/** The policy that training starts from, opened by the trainer in the settings. */
+export const openTrainedPolicy: OpenTrainer = (settings, ...rest) =>
+  trainers[settings.policy.trainer.type](settings, ...rest);
+
+/** The policy that this process trains: from the referenced model, or with random weights. Raises EngineError as `refuseFed` does. */
+export function openTokenPolicy<P extends TokenPrompt>(
+  settings: TokenTrainingSettings,
+  format: TokenFormat<P>,
+  { group, resolveRun }: Pick<TrainingContext, 'group' | 'resolveRun'>,
+  { constrained, separateVocabularies, keepsStart = false }: TokenForms,
+  model = startingModel(settings, format, resolveRun),
+): TokenPolicy<P> {
+  const { policy, optimizer, rollout, algorithm } = settings;
+  const supervised = algorithm.type === 'sft';
+  const { provider } = sessionOptions(policy.engine);
+  refuseFed(fedPerStep(settings, model.config, group.size), provider ?? 'cpu');
+  return new TokenPolicy({
+    model,
+    optimizer,
+    contextSize: policy.model_context_size,
+    constrained,
+    // Labels are learnt as language models learn them: over the whole vocabulary, at temperature 1.
+    separateVocabularies: !supervised && separateVocabularies,
+    learner: {
+      temperature: supervised ? 1 : rollout.temperature,
+      microBatch: optimizer.per_device_batch_size,
+      gradientCheckpointing: optimizer.gradient_checkpointing,
+    },
+    packed: packedWeights(settings),
+    sessions: { sampling: sessionOptions(policy.engine, rollout.threads), learning: sessionOptions(policy.engine) },
+    peers: group,
+    keepReference: !supervised || keepsStart,
+  });
+}
+
+/** Raises CheckpointError and ConfigError as `loadPolicy` does. */
+export function startingModel<P extends TokenPrompt>(
+  { policy, seed }: Pick<TokenTrainingSettings, 'policy' | 'seed'>,
+  format: TokenFormat<P>,
+  resolveRun: RunResolver,
+): PolicyModel<P> {
+  if (policy.model !== null) {
+    const fresh = policy.lora === null ? null : { lora: policy.lora, seed };
+    return loadPolicy(modelFolder(policy.model, resolveRun), format, fresh, null, policy.engine.dtype);
+  }
+  if (policy.init === null) throw new DataError('policy.model and policy.init are both null');
+  return initPolicy(policy.init, format, seed);
+}
+
+/** Training by the algorithm in the settings, with its scorer and its held-out evaluation. */
+export async function openTokenTraining<
+  P extends Prompt & TokenRequest<T>,
+  T extends TokenPrompt,
+  S extends TokenTrainingSettings,
+>(
+  settings: S,
+  context: TrainingContext,
+  {
+    trained,
+    ...parts
+  }: {
+    readonly task: Task<P, TokenAnswer>;
+    readonly policy: LanguagePolicy<T>;
+    readonly labels: (algorithm: SupervisedAlgorithm<S>) => Labels<P, TokenAnswer>;
+    /** Which tokens of an answer carry the loss when learning from rewards. */
+    readonly trained: (algorithm: RewardAlgorithm<S>) => GrpoParts<P, TokenAnswer, TokenSampling>['trained'];
+    /** Whether its answers are scored; default: yes. */
+    readonly isScored?: boolean;
+  },
+): Promise<Training> {
+  const { rollout } = settings;
+  return openTraining<P, TokenAnswer, TokenSampling, S>(settings, context, {
+    ...parts,
+    samplings: heldOutSampling(settings),
+    longestAnswer: rollout.max_response_tokens,
+    rewards: (algorithm) => ({
+      how: () => samplingOf(settings),
+      trained: trained(algorithm),
+      mismatchAlarm: MISMATCH_ALARM,
+      importanceCap: rollout.engine === null && rollout.ahead === 0 ? null : rollout.importance_cap,
+      ...(rollout.ahead === 0 ? {} : { aheadUntil: settings.num_iterations }),
+    }),
+  });
+}

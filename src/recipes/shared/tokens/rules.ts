@@ -1,0 +1,381 @@
+/** Rules about a token policy: where it starts, its architecture, and the servers that sample or train it. */
+import type { ModelReference } from '../../../schema/model.js';
+import {
+  whenSet,
+  validSection,
+  problem,
+  problemUnless,
+  type PartialSettings,
+  type Problem,
+  type Rule,
+} from '../../../schema/rules.js';
+import type { LaunchSettings } from '../../../schema/launch.js';
+import type { PixelLimits } from '../../../models/pictures/processor.js';
+import type { SamplingEngine } from '../../../schema/sampler.js';
+import type { SeeingSettings, TextPolicySettings } from '../../../schema/token_policy.js';
+import type { TrainerSettings, ServeTrainerSettings, TinkerSettings } from '../../../schema/trainer.js';
+import type { RolloutSettings } from '../../../schema/training.js';
+import { getPath } from '../../../schema/paths.js';
+import type { RunSettings, TrainedSettings } from '../../../schema/run.js';
+import { isObject } from '../../../schema/walk.js';
+
+interface Start {
+  readonly model: ModelReference | null;
+  readonly init: object | null;
+}
+
+/** A policy starts from a checkpoint or from random weights; a config with neither is a base for others, and cannot run by itself. */
+export function startRules({ policy }: PartialSettings<{ policy: Start }>): readonly Problem[] {
+  return whenSet([policy?.model, validSection(policy?.init)], () =>
+    problem(
+      'policy.init',
+      'found both policy.model and policy.init; set one of them to null: a checkpoint brings its own architecture',
+    ),
+  );
+}
+
+/** Adapters need base weights that others can load. */
+function adapter({ policy }: PartialSettings<SampledSettings>): readonly Problem[] {
+  if (policy?.model !== null || policy.init === null) return [];
+  return whenSet([validSection(policy.lora)], () =>
+    problem('policy.lora', 'found adapters over random weights (policy.init); allowed: with policy.model, or null'),
+  );
+}
+
+/** What trains is float32: half precision is for what an adapter leaves frozen. */
+function halfWeights({ policy }: PartialSettings<SampledSettings>): readonly Problem[] {
+  if (policy?.engine?.dtype !== 'float16' || policy.lora !== null) return [];
+  const [found, allowed] =
+    policy.trainer?.type === 'tinker'
+      ? ['where a server trains, which holds the weights', "'float32'"]
+      : ['without adapters (policy.lora: null)', "with policy.lora, whose frozen weights are held so, or 'float32'"];
+  return problem('policy.engine.dtype', `found 'float16' ${found}; allowed: ${allowed}`);
+}
+
+function keyHeads({ policy }: PartialSettings<SampledSettings>): readonly Problem[] {
+  return whenSet([policy?.init?.num_attention_heads, policy?.init?.num_key_value_heads], (heads, shared) =>
+    problemUnless(
+      heads % shared === 0,
+      'policy.init.num_key_value_heads',
+      `found ${shared}; allowed: a divisor of num_attention_heads (${heads})`,
+    ),
+  );
+}
+
+function headWidth({ policy }: PartialSettings<SampledSettings>): readonly Problem[] {
+  return whenSet([policy?.init?.num_attention_heads, policy?.init?.hidden_size], (heads, hidden) => {
+    const width = policy?.init?.head_dim ?? null;
+    if (width === null && hidden % heads !== 0) {
+      return problem(
+        'policy.init.hidden_size',
+        `found ${hidden}; allowed: a multiple of num_attention_heads (${heads}), or set head_dim`,
+      );
+    }
+    if ((width ?? hidden / heads) % 2 === 0) return [];
+    const [key, found] = width === null ? ['hidden_size', hidden] : ['head_dim', width];
+    return problem(
+      `policy.init.${key}`,
+      `found ${found}; allowed: a value with an even width per head, as rotary positions need`,
+    );
+  });
+}
+
+function pixelLimits({ policy }: PartialSettings<SampledSettings>): readonly Problem[] {
+  return (['image', 'video'] as const).flatMap((kind) => {
+    const limits = policy?.pixels?.[kind];
+    return whenSet([limits?.min_pixels, limits?.max_pixels], (least, most) =>
+      problemUnless(
+        least <= most,
+        `policy.pixels.${kind}.min_pixels`,
+        `found ${least}; allowed: at most max_pixels (${most})`,
+      ),
+    );
+  });
+}
+
+/** A window has to contain at least the patches of one token. */
+function wholeWindows({ policy }: PartialSettings<SampledSettings>): readonly Problem[] {
+  const eyes = policy?.init?.vision;
+  return whenSet([eyes?.window_size, eyes?.patch_size, eyes?.spatial_merge_size], (window, patch, merged) =>
+    problemUnless(
+      window >= patch * merged,
+      'policy.init.vision.window_size',
+      `found ${window}; allowed: at least patch_size x spatial_merge_size (${patch * merged}), or null`,
+    ),
+  );
+}
+
+/** The server that samples a run's answers, and the model and adapters that it has to serve. */
+export interface RemoteSampling {
+  readonly engine: SamplingEngine;
+  readonly model: ModelReference;
+  /** Of the adapter; null where all weights are trained, which the server then reads anew. */
+  readonly rank: number | null;
+  /** The least and the most pixels of pictures that the policy sees; null for one that does not see. */
+  readonly seen: PixelLimits | null;
+  /** Whether answers keep to the rules of image blocks. */
+  readonly blocks: boolean;
+  readonly contextSize: number;
+}
+
+/** For a recipe with a token policy and valid settings; null if the policy's own engine samples. */
+export function remoteSampling({
+  rollout: { engine },
+  policy: { model, lora, pixels, emu3_use_logit_processor: blocks = false, model_context_size: contextSize },
+}: {
+  readonly rollout: { readonly engine: SamplingEngine | null };
+  readonly policy: {
+    readonly model: ModelReference | null;
+    readonly lora: { readonly rank: number } | null;
+    readonly pixels?: SeeingSettings['pixels'];
+    readonly emu3_use_logit_processor?: boolean;
+    readonly model_context_size: number;
+  };
+}): RemoteSampling | null {
+  if (engine === null || model === null) return null;
+  const kinds = pixels === undefined ? [] : [pixels.image, pixels.video];
+  const seen = {
+    min_pixels: Math.min(...kinds.map(({ min_pixels }) => min_pixels)),
+    max_pixels: Math.max(...kinds.map(({ max_pixels }) => max_pixels)),
+  };
+  const rank = lora?.rank ?? null;
+  return { engine, model, rank, seen: kinds.length === 0 ? null : seen, blocks, contextSize };
+}
+
+/** The ranks with which vLLM can be started: `--max-lora-rank`. */
+export const SERVED_RANKS = [1, 8, 16, 32, 64, 128, 256, 320, 512] as const;
+
+/** The settings that rules about a token policy and its sampler read. */
+export interface SampledSettings {
+  readonly rollout: Pick<RolloutSettings, 'engine' | 'ahead' | 'refill' | 'importance_cap'>;
+  readonly policy: Pick<SeeingSettings, 'model' | 'init' | 'lora' | 'pixels' | 'train' | 'engine'> & {
+    readonly trainer: TrainerSettings;
+  };
+  readonly launch: Pick<LaunchSettings, 'devices'>;
+}
+
+export const samplerRules: readonly Rule<SampledSettings>[] = [
+  oneServer,
+  startsFromModel,
+  servedRank,
+  adaptedWords,
+  ({ rollout, launch }) =>
+    devicesApart('rollout.engine.serve.devices', rollout?.engine?.serve?.devices, launch?.devices),
+  aheadCorrected,
+];
+
+export const policyRules: readonly Rule<SampledSettings>[] = [
+  startRules,
+  adapter,
+  halfWeights,
+  keyHeads,
+  headWidth,
+  pixelLimits,
+  wholeWindows,
+  ...samplerRules,
+];
+
+function oneServer({ rollout }: PartialSettings<SampledSettings>): readonly Problem[] {
+  return whenSet([validSection(rollout?.engine)], ({ base_url: url, serve }) =>
+    problemUnless(
+      url === undefined || serve === undefined || (url === null) !== (serve === null),
+      'rollout.engine',
+      `found ${url === null ? 'neither base_url nor serve' : 'both base_url and serve'}; allowed: base_url, the address of a vLLM that runs, or serve: {}, to start one with the run`,
+    ),
+  );
+}
+
+/** Random weights are in no folder that a server could be started with. */
+function startsFromModel({ rollout, policy }: PartialSettings<SampledSettings>): readonly Problem[] {
+  if (policy?.model !== null || policy.init === null) return [];
+  return whenSet([validSection(rollout?.engine)], () =>
+    problem(
+      'rollout.engine',
+      "found vllm where training starts from random weights (policy.init), which no server has; allowed: with policy.model, or null, the policy's own engine",
+    ),
+  );
+}
+
+function servedRank({ rollout, policy }: PartialSettings<SampledSettings>): readonly Problem[] {
+  const most = SERVED_RANKS[SERVED_RANKS.length - 1];
+  return whenSet([validSection(rollout?.engine), policy?.lora?.rank], (_engine, rank) =>
+    rank <= most ? [] : problem('policy.lora.rank', `found ${rank}; allowed with rollout.engine vllm: at most ${most}`),
+  );
+}
+
+/** vLLM adapts the decoder of a model that sees, and computes what its encoder and connector make of pictures without an adapter. */
+function adaptedWords({ rollout, policy }: PartialSettings<SampledSettings>): readonly Problem[] {
+  const eyes = (['mm_vision', 'mm_mlp'] as const).filter((part) => policy?.train?.[part] === true);
+  if (eyes.length === 0) return [];
+  return whenSet([validSection(rollout?.engine), validSection(policy?.lora)], () =>
+    problem(
+      'rollout.engine',
+      `found vllm with adapters of what sees (${eyes.map((part) => `policy.train.${part}`).join(', ')}), which it takes for the decoder alone; allowed: train mm_llm alone, train all weights (policy.lora: null), or null, the policy's own engine`,
+    ),
+  );
+}
+
+/** Here the same sessions would sample and train at once, under weights that change meanwhile. */
+function aheadCorrected({ rollout, policy }: PartialSettings<SampledSettings>): readonly Problem[] {
+  return whenSet([rollout?.ahead, policy?.trainer?.type], (ahead, trainer) => {
+    if (ahead === 0) return [];
+    if (trainer !== 'tinker') {
+      return problem(
+        'rollout.ahead',
+        `found ${ahead} with policy.trainer '${trainer}', which samples and trains with the same weights; allowed: 0, or a policy.trainer 'tinker'`,
+      );
+    }
+    const refilled = whenSet([rollout?.refill], () =>
+      problem(
+        'rollout.refill',
+        `found with rollout.ahead ${ahead}, where an iteration is sampled while the processes train and cannot agree on further prompts; allowed: null, or rollout.ahead 0`,
+      ),
+    );
+    if (refilled.length > 0) return refilled;
+    return problemUnless(
+      rollout?.importance_cap !== null,
+      'rollout.importance_cap',
+      `found null with rollout.ahead ${ahead}, whose answers are of older weights; allowed: a number above 0`,
+    );
+  });
+}
+
+interface ServedSettings extends TrainedSettings {
+  readonly rollout: RolloutSettings;
+  readonly policy: Pick<TextPolicySettings, 'model' | 'lora' | 'tokenizer' | 'trainer'> & {
+    readonly init: object | null;
+  };
+}
+
+const TRAINER = "policy.trainer 'tinker'";
+const SERVE = 'policy.trainer.serve';
+
+/** What a server that is started with a run is told by this program, and by no flag. */
+const OWN_FLAGS = ['--model', '--rank', '--port', '--dir', '--mode', '--env', '--host'] as const;
+
+/** The trainer of a run that a server trains; null for any other run. */
+export function trainerServerOf(settings: RunSettings): TinkerSettings | null {
+  const trainer = getPath(settings, 'policy.trainer');
+  return isObject(trainer) && trainer['type'] === 'tinker' ? (trainer as TinkerSettings) : null;
+}
+
+/** How the training server of a run is started with it; null where none is. */
+export function trainerServeOf(settings: RunSettings): ServeTrainerSettings | null {
+  return trainerServerOf(settings)?.serve ?? null;
+}
+
+export const servedTrainerRules: readonly Rule<ServedSettings>[] = [
+  serverHasModel,
+  ownTokenizer,
+  plainSampling,
+  oneProcess,
+  noAverage,
+  oneAddress,
+  ownFlags,
+  ownCommand,
+  ({ policy, launch }: PartialSettings<ServedSettings>) =>
+    devicesApart(`${SERVE}.devices`, policy?.trainer?.serve?.devices, launch?.devices),
+].map((rule) => (settings) => (settings.policy?.trainer?.type === 'tinker' ? rule(settings) : []));
+
+function serverHasModel({ policy, rollout }: PartialSettings<ServedSettings>): readonly Problem[] {
+  const served = [
+    ['policy.model', policy?.model, 'whose server has the model: policy.trainer.base_model names it'],
+    ['policy.init', validSection(policy?.init), 'whose server has the model: policy.trainer.base_model names it'],
+    ['policy.lora', validSection(policy?.lora), 'whose adapter is policy.trainer.lora'],
+    ['rollout.engine', validSection(rollout?.engine), 'whose server samples, too'],
+  ] as const;
+  return served.flatMap(([key, found, why]) =>
+    whenSet([found], () => problem(key, `found a value with ${TRAINER}, ${why}; allowed: null`)),
+  );
+}
+
+function ownTokenizer({ policy }: PartialSettings<ServedSettings>): readonly Problem[] {
+  if (policy?.tokenizer !== null) return [];
+  return problem(
+    'policy.tokenizer',
+    `found null with ${TRAINER}; allowed: a folder, {hub, revision} or {run, config} with the tokenizer of policy.trainer.base_model`,
+  );
+}
+
+/** Servers differ in whether the log-probabilities of what they sample are those before or after such settings. */
+const plain = { temperature: 1, top_p: 1, top_k: -1 } as const;
+
+function plainSampling({ algorithm, rollout }: PartialSettings<ServedSettings>): readonly Problem[] {
+  if (algorithm?.type === 'sft') return [];
+  return (['temperature', 'top_p', 'top_k'] as const).flatMap((key) =>
+    whenSet([rollout?.[key]], (found) =>
+      problemUnless(
+        found === plain[key],
+        `rollout.${key}`,
+        `found ${found} with ${TRAINER}, which trains on the distribution at temperature 1; allowed: ${plain[key]}`,
+      ),
+    ),
+  );
+}
+
+function oneProcess({ launch }: PartialSettings<ServedSettings>): readonly Problem[] {
+  return whenSet([launch?.processes], (found) =>
+    problemUnless(
+      found === 1,
+      'launch.processes',
+      `found ${JSON.stringify(found)} with ${TRAINER}, whose server does the computing; allowed: 1`,
+    ),
+  );
+}
+
+function noAverage({ optimizer }: PartialSettings<ServedSettings>): readonly Problem[] {
+  return whenSet([optimizer?.ema_decay], (found) =>
+    problem(
+      'optimizer.ema_decay',
+      `found ${found} with ${TRAINER}, which keeps no average of the weights; allowed: null`,
+    ),
+  );
+}
+
+function oneAddress({ policy }: PartialSettings<ServedSettings>): readonly Problem[] {
+  return whenSet([policy?.trainer?.base_url, validSection(policy?.trainer?.serve)], (url) =>
+    problem(
+      'policy.trainer',
+      `found both base_url (${url}) and serve; allowed: base_url, the address of a training server that runs, or serve: {}, to start one with the run`,
+    ),
+  );
+}
+
+function ownFlags({ policy }: PartialSettings<ServedSettings>): readonly Problem[] {
+  return whenSet([policy?.trainer?.serve?.flags], (flags) => {
+    const taken = flags.find((flag) => OWN_FLAGS.some((own) => flag === own || flag.startsWith(`${own}=`)));
+    if (taken === undefined) return [];
+    return problem(
+      `${SERVE}.flags`,
+      `found ${taken}, which is given by the settings: base_model, lora.rank, serve.mode, serve.python, and a free port and the run's folder; allowed: other arguments`,
+    );
+  });
+}
+
+function ownCommand({ policy }: PartialSettings<ServedSettings>): readonly Problem[] {
+  return whenSet([validSection(policy?.trainer?.serve), policy?.trainer?.serve?.command], ({ mode, python }) => {
+    const found = [...(mode === null ? [] : ['mode']), ...(python === null ? [] : ['python'])];
+    return found.flatMap((key) =>
+      problem(
+        `${SERVE}.${key}`,
+        `found a value with ${SERVE}.command, which is another program than scripts/serve_skyrl; allowed: null, with what that program takes in command or flags`,
+      ),
+    );
+  });
+}
+
+/** GPUs of a server that starts with the run, which the run itself must not use. */
+function devicesApart(
+  key: string,
+  served: readonly number[] | null | undefined,
+  used: readonly number[] | null | undefined,
+): readonly Problem[] {
+  return whenSet([served, used], (servers, own) => {
+    const shared = servers.filter((device) => own.includes(device));
+    return problemUnless(
+      shared.length === 0,
+      key,
+      `found ${shared.join(', ')}, which the run itself uses (launch.devices); allowed: GPUs of its own`,
+    );
+  });
+}

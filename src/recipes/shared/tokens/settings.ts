@@ -1,0 +1,309 @@
+/** What recipes with a token decoder as policy share: what other modules need to know about it. */
+import type { FlowGrpoSettings, GrpoSettings, WordsSftSettings } from '../../../schema/algorithm.js';
+import type { ModelReference } from '../../../schema/model.js';
+import type { TrainedSettings } from '../../../schema/run.js';
+import type { DecoderSettings, SeeingSettings } from '../../../schema/token_policy.js';
+import type { TrainerSettings } from '../../../schema/trainer.js';
+import { chunkOf, type RolloutSettings } from '../../../schema/training.js';
+import {
+  adapterParameters,
+  cachedValues,
+  decoderBytes,
+  decoderParameters,
+  keptPictures,
+  seeingAdapterParameters,
+  seeingParameters,
+  trainingBytes,
+  visionActivations,
+  FLOAT,
+  HALF,
+  PACKED,
+  type DecoderWork,
+  type FedPerStep,
+  type FrozenForm,
+  type MicroBatch,
+  type SampledBatch,
+  type DecoderShape,
+  type ShapeOf,
+  type VisionShape,
+} from '../memory.js';
+import { policyRules, remoteSampling } from './rules.js';
+import { startMissing, stepsPerIteration, type Part } from '../../recipe.js';
+
+/** The settings that the decoder's needs depend on. */
+export type TokenRecipeSettings = TrainedSettings & {
+  readonly algorithm: GrpoSettings | WordsSftSettings;
+  readonly rollout: RolloutSettings;
+  readonly policy: Pick<DecoderSettings, 'init' | 'lora' | 'model_context_size' | 'engine'> & {
+    readonly model: ModelReference | null;
+    readonly trainer?: TrainerSettings;
+  };
+};
+
+/** A policy that is a decoder. */
+export const decoderPart = {
+  rules: policyRules,
+  models: ['policy.tokenizer'],
+  tokenizers: ['policy.tokenizer'],
+  learns: {
+    engine: 'policy.engine',
+    start: 'policy.model',
+    parameters: (settings, shapeOf) => {
+      const shape = decoderShape(settings, shapeOf);
+      return shape === null ? null : trainedParameters(settings, shape);
+    },
+    memory: (settings, shapeOf) => {
+      if (isServed(settings)) return servedBytes;
+      const shape = decoderShape(settings, shapeOf);
+      if (shape === null) return null;
+      const frozen = settings.policy.lora === null ? 0 : decoderParameters(shape);
+      const trained = trainedParameters(settings, shape);
+      return decoderBytes(shape, workOf(settings), {
+        trained,
+        frozen,
+        copies: copiesOf(settings),
+        held: heldOf(settings),
+      });
+    },
+    shape: decoderShape,
+    fedPerStep: (settings, shapeOf, processes) => {
+      const shape = decoderShape(settings, shapeOf);
+      return shape === null ? null : fedPerStep(settings, shape, processes);
+    },
+    sampler: remoteSampling,
+    rows: ({ rollout }) => rollout.episodes_per_iteration,
+  },
+  warnings: (settings) => [...idleClip(settings), ...idlePacking(settings)],
+  missing: (settings) => startMissing(settings),
+} as const satisfies Part<TokenRecipeSettings>;
+
+/** Whether a server has the policy. */
+function isServed({ policy }: Pick<TokenRecipeSettings, 'policy'>): boolean {
+  return policy.trainer?.type === 'tinker';
+}
+
+/** What a process takes that has no policy: neither weights nor anything that they compute. */
+const servedBytes = trainingBytes(0, 0);
+
+/**
+ * Copies of the trained weights: the moving averages, the packed ones for sampling, and the frozen reference, which shares all weights with a model
+ * that has an adapter.
+ */
+function copiesOf(settings: TokenRecipeSettings): number {
+  const { policy, optimizer, algorithm } = settings;
+  const reference = algorithm.type !== 'sft' && policy.lora === null ? 1 : 0;
+  const packed = policy.lora === null && packedWeights(settings) === 'all' ? PACKED : 0;
+  return (optimizer.ema_decay === null ? 0 : 1) + reference + packed;
+}
+
+/** How this machine's memory holds the frozen weights: for a device one copy stays here, beside what lies there. */
+function heldOf(settings: TokenRecipeSettings): FrozenForm {
+  const { policy, rollout } = settings;
+  if (policy.engine.dtype === 'float16') return 'half';
+  if (rollout.engine !== null || packsNothing(policy.engine)) return 'once';
+  return policy.lora !== null && packedWeights(settings) === 'all' ? 'packed' : 'once';
+}
+
+export type SeeingRecipeSettings = TokenRecipeSettings & {
+  readonly policy: Omit<SeeingSettings, 'trainer'> & { readonly trainer: TrainerSettings };
+};
+
+/** A policy that is a decoder and sees. */
+export const seeingPart = {
+  ...decoderPart,
+  learns: {
+    ...decoderPart.learns,
+    parameters: (settings, shapeOf) => seeingSizes(settings, shapeOf)?.trained ?? null,
+    memory: (settings, shapeOf) => {
+      if (isServed(settings)) return servedBytes;
+      const sizes = seeingSizes(settings, shapeOf);
+      if (sizes === null) return null;
+      const { shape, vision, trained, frozen } = sizes;
+      const work = workOf(settings);
+      const batch = work.learnt;
+      // A prompt may be all pictures, apart from room for an answer; labels may be short.
+      const { pixels, train, model_context_size: context } = settings.policy;
+      const most = Math.max(pixels.image.max_pixels, pixels.video.max_pixels);
+      const tokens = settings.algorithm.type === 'sft' ? context : batch.promptTokens;
+      const patches = tokens * vision.spatial_merge_size ** 2 * (train.mm_vision ? batch.prompts : 1);
+      const seen = visionActivations(vision, patches, Math.ceil(most / vision.patch_size ** 2), train.mm_vision);
+      const [copies, held] = [copiesOf(settings), heldOf(settings)];
+      const bytes = decoderBytes(shape, work, { trained, frozen, copies, held, seen, isTrained: train.mm_llm });
+      return bytes + keptPictures(vision, { ...promptsOf(settings), tokens, made: madePerToken(shape, vision, train) });
+    },
+    shape: seeingShape,
+    fedPerStep: (settings, shapeOf, processes) => {
+      const shape = seeingShape(settings, shapeOf);
+      return shape === null ? null : fedPerStep(settings, shape, processes);
+    },
+  },
+} as const satisfies Part<SeeingRecipeSettings>;
+
+/** The number of parameters that train, or of their adapters, and of those that do not. */
+function seeingSizes(
+  settings: Pick<SeeingRecipeSettings, 'policy'>,
+  shapeOf: ShapeOf,
+): {
+  readonly shape: DecoderShape;
+  readonly vision: VisionShape;
+  readonly trained: number;
+  readonly frozen: number;
+} | null {
+  const shape = seeingShape(settings, shapeOf);
+  const vision = shape?.vision;
+  if (shape === null || vision === undefined) return null;
+  const { lora, train } = settings.policy;
+  const parts = seeingParameters(shape, vision);
+  const of = (sizes: typeof parts, isTrained: boolean): number =>
+    (['mm_vision', 'mm_mlp', 'mm_llm'] as const).reduce(
+      (sum, part) => sum + (train[part] === isTrained ? sizes[part] : 0),
+      0,
+    );
+  if (lora === null) return { shape, vision, trained: of(parts, true), frozen: of(parts, false) };
+  const adapters = of(seeingAdapterParameters(shape, vision, lora.rank), true);
+  return { shape, vision, trained: adapters, frozen: of(parts, true) + of(parts, false) };
+}
+
+/** How many prompts a run may ask, and how many it processes together. */
+function promptsOf({ algorithm, rollout, num_iterations, validation, data }: SeeingRecipeSettings): {
+  readonly prompts: number;
+  readonly held: number;
+} {
+  const asked =
+    algorithm.type === 'sft'
+      ? algorithm.sft.batch_size
+      : rollout.episodes_per_iteration / rollout.generations_per_sample;
+  const heldOut = validation.prompts * Math.max(1, data?.validation.length ?? 1);
+  // Datasets are evaluated one after another.
+  return { prompts: num_iterations * asked + heldOut, held: Math.max(asked, validation.prompts) };
+}
+
+/** Values kept per picture token: the outputs of all frozen parts. */
+function madePerToken(shape: DecoderShape, vision: VisionShape, train: SeeingSettings['train']): number {
+  if (train.mm_vision) return 0;
+  return train.mm_mlp ? vision.spatial_merge_size ** 2 * vision.width : shape.hidden_size;
+}
+
+function seeingShape(settings: Pick<SeeingRecipeSettings, 'policy'>, shapeOf: ShapeOf): DecoderShape | null {
+  const { init } = settings.policy;
+  if (init === null) return decoderShape(settings, shapeOf);
+  const { hidden_size: width, intermediate_size: inner, ...vision } = init.vision;
+  return { ...init, vision: { ...vision, width, inner } };
+}
+
+interface LearningSettings {
+  readonly algorithm: GrpoSettings | FlowGrpoSettings | WordsSftSettings;
+}
+
+/** A warning about a clip range that clips nothing. */
+export function idleClip(settings: LearningSettings): string[] {
+  const { algorithm } = settings;
+  if (algorithm.type === 'sft' || algorithm.clip_range === null || stepsPerIteration(settings) > 1) return [];
+  return [
+    'algorithm.clip_range has no effect: with one optimizer step an iteration the ratio is 1; raise algorithm.minibatches or inner_epochs, or set it to null',
+  ];
+}
+
+/** The settings that decide which weights decoding steps hold packed. */
+type SamplingSettings = Pick<TokenRecipeSettings, 'algorithm' | 'rollout'> & {
+  readonly policy: Pick<DecoderSettings, 'engine' | 'lora'>;
+};
+
+/** Which weights are packed for sampling. */
+export function packedWeights(settings: SamplingSettings): RolloutSettings['packed_weights'] {
+  return whyUnpacked(settings) === null ? settings.rollout.packed_weights : 'none';
+}
+
+function whyUnpacked({ algorithm, rollout, policy: { engine, lora } }: SamplingSettings): string | null {
+  if (algorithm.type === 'sft' && lora === null) return 'supervised training samples held-out answers alone';
+  if (rollout.engine !== null) return `${rollout.engine.type} samples, not the policy's own engine`;
+  if (engine.dtype === 'float16') return 'policy.engine.dtype float16 packs nothing';
+  return packsNothing(engine) ? `nothing is packed on ${engine.provider}` : null;
+}
+
+/** Whether an engine computes on a device, where weights are not packed; 'auto' may turn out to be the CPU. */
+function packsNothing({ provider }: Pick<DecoderSettings['engine'], 'provider'>): boolean {
+  return provider === 'webgpu' || provider === 'cuda';
+}
+
+function idlePacking(settings: SamplingSettings): string[] {
+  const why = whyUnpacked(settings);
+  if (settings.rollout.packed_weights !== 'all' || why === null) return [];
+  return [`rollout.packed_weights has no effect: ${why}`];
+}
+
+/** The largest micro-batch: a full context with the longest possible answer. */
+function largestBatch({ algorithm, rollout, optimizer, policy }: TokenRecipeSettings): MicroBatch {
+  const { per_device_batch_size: answers, gradient_checkpointing: gradientCheckpointing } = optimizer;
+  const context = policy.model_context_size;
+  // Labels are one answer per prompt, of any length.
+  const [together, longest] =
+    algorithm.type === 'sft' ? [1, context] : [rollout.generations_per_sample, rollout.max_response_tokens];
+  const answersPerPrompt = Math.min(answers, together);
+  const answerTokens = Math.min(context, longest);
+  return {
+    prompts: Math.ceil(answers / answersPerPrompt),
+    answersPerPrompt,
+    promptTokens: context - answerTokens,
+    answerTokens,
+    gradientCheckpointing,
+  };
+}
+
+/** What a process holds at once: the largest micro-batch, and the answers that it samples together. */
+function workOf(settings: TokenRecipeSettings): DecoderWork {
+  return { learnt: largestBatch(settings), sampled: sampledBatch(settings) };
+}
+
+/**
+ * The answers that decode together in one of so many processes that share an iteration's prompts: those of a chunk of its rollout or of a held-out
+ * evaluation. Labels are learnt from one answer for each prompt, and sampled from in evaluations alone. Null where another program samples.
+ */
+function sampledBatch(settings: SampledSettings, processes = 1): SampledBatch | null {
+  const { rollout, policy, algorithm, validation } = settings;
+  if (rollout.engine !== null) return null;
+  const groups = Math.ceil(rollout.episodes_per_iteration / rollout.generations_per_sample / processes);
+  const perPrompt = rollout.generations_per_sample;
+  const inChunk = Math.min(rollout.chunk_groups ?? groups, groups) * perPrompt;
+  const heldOut = Math.min(chunkOf(rollout), Math.ceil(validation.prompts / processes));
+  const answerTokens = Math.min(policy.model_context_size, rollout.max_response_tokens);
+  const promptTokens = policy.model_context_size - answerTokens;
+  return algorithm.type === 'sft' || heldOut > inChunk
+    ? { prompts: heldOut, answersPerPrompt: 1, promptTokens, answerTokens }
+    : { prompts: Math.ceil(inChunk / perPrompt), answersPerPrompt: perPrompt, promptTokens, answerTokens };
+}
+
+/** The settings that decide what decodes together. */
+type SampledSettings = Pick<TokenRecipeSettings, 'algorithm' | 'rollout' | 'validation'> & {
+  readonly policy: Pick<DecoderSettings, 'lora' | 'model_context_size' | 'engine'> & {
+    readonly train?: SeeingSettings['train'];
+  };
+};
+
+/** What a decoding step is fed on CUDA, where this many processes share an iteration's prompts; null where nothing is sampled. */
+export function fedPerStep(settings: SampledSettings, shape: DecoderShape, processes: number): FedPerStep | null {
+  const batch = sampledBatch(settings, processes);
+  if (batch === null || batch.prompts === 0) return null;
+  const { lora, train, engine } = settings.policy;
+  const adapters = lora === null ? 0 : adapterParameters(shape, lora.rank);
+  const isTrained = train?.mm_llm !== false;
+  const isFrozen = !isTrained || lora !== null;
+  const base = (isFrozen && engine.dtype === 'float16' ? HALF : FLOAT) * decoderParameters(shape);
+  return {
+    caches: FLOAT * cachedValues(shape, batch),
+    weights: base + (isTrained ? FLOAT * adapters : 0),
+    answers: batch.prompts * batch.answersPerPrompt,
+  };
+}
+
+function trainedParameters({ policy: { lora } }: Pick<TokenRecipeSettings, 'policy'>, shape: DecoderShape): number {
+  return lora === null ? decoderParameters(shape) : adapterParameters(shape, lora.rank);
+}
+
+function decoderShape(
+  { policy: { init, model } }: Pick<TokenRecipeSettings, 'policy'>,
+  shapeOf: ShapeOf,
+): DecoderShape | null {
+  const shape = init ?? (model === null ? null : shapeOf(model));
+  return shape === null || 'kind' in shape ? null : shape;
+}

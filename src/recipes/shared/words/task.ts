@@ -1,0 +1,389 @@
+/** What recipes share whose policy answers in words: prompts from any source, a tokenizer with its chat template, and answers as words. */
+import { DataError, must, RunError } from '../../../core/errors.js';
+import type { ListDigest } from '../../../data/datalist.js';
+import type { ComparedSample } from '../../../data/overlap.js';
+import type { Datasets, TrainingOrder } from '../../../data/datasets.js';
+import type { Row } from '../../../data/rows.js';
+import type { SamplePlace } from '../../../data/sampler.js';
+import { promptText } from '../../../models/chat/prompt.js';
+import type { Message } from '../../../models/chat/template.js';
+import type { Picture } from '../../../models/pictures/picture.js';
+import type { TokenAnswer, TokenRequest } from '../../../policies/tokens/batch.js';
+import { FreeText } from '../../../policies/tokens/format.js';
+import type { RewardSettings } from '../../../rewards/schema/reward.js';
+import { decidingTerms } from '../../../rewards/score/choice.js';
+import type { RecordedEpisode } from '../../../run/episodes.js';
+import type { RolloutSettings, ValidationSettings } from '../../../schema/training.js';
+import type { PromptRoom, RoomLimits } from '../../../scoring/prompt_room.js';
+import type { Answers, Prompt, PromptSource, Rendered, Task } from '../../../scoring/task.js';
+import type { AnswerTokenizer } from './vocabulary.js';
+
+/** The question of a sample. */
+export interface Question {
+  /** A conversation, or bare words if there is no chat. */
+  readonly asked: readonly Message[] | string;
+  /** The user's last words. */
+  readonly instruction: string;
+  /** The labelled answer, if there is one. */
+  readonly expected?: string;
+}
+
+/** A dataset of questions. */
+export interface QuestionSource {
+  /** The path as given. */
+  readonly name: string;
+  readonly length: number;
+  readonly remark: string | null;
+  readonly digest: ListDigest;
+  /** Names a sample independently of the machine. */
+  id(index: number): string;
+  /** Where a sample is, for messages. */
+  place(index: number): string;
+  /** Raises DataError for a sample with another form. */
+  ask(index: number): Question;
+  /** Everything that rewards may know about a sample. */
+  row(index: number): Row;
+  /** A digest that tells what a sample shows from what others show; absent where questions are only words. */
+  shown?(index: number): Promise<string>;
+}
+
+/** A question as it is compared with others: by all that is asked, since the last turns of conversations are often alike. */
+export function comparedQuestion(source: QuestionSource, index: number): ComparedSample {
+  const { asked } = source.ask(index);
+  return {
+    id: source.id(index),
+    words: typeof asked === 'string' ? asked : JSON.stringify(asked),
+    picture: source.shown === undefined ? null : () => must(source.shown?.(index), 'what is shown'),
+  };
+}
+
+/** What a question shows besides its words. */
+export interface PicturedPrompt {
+  readonly ids: readonly number[];
+  readonly pictures: readonly Picture[];
+  /** The picture for people, as a PNG. */
+  readonly png: () => Promise<Uint8Array>;
+}
+
+/** How the pictures of a recipe's questions are shown to the policy. */
+export interface QuestionPictures<Source extends QuestionSource = QuestionSource> {
+  /** Upper bound for the tokens of a sample's pictures, known without opening them. */
+  mostTokens(source: Source, index: number): number;
+  /** The ids of a prompt including those of its pictures. Raises DataError for pictures that cannot be read, or do not match the words. */
+  show(source: Source, index: number, ids: readonly number[]): Promise<PicturedPrompt>;
+}
+
+/** A prompt of the task, ready for the policy. */
+export interface TextPrompt extends Prompt, TokenRequest {
+  /** The labelled answer, if the sample has one. */
+  readonly expected?: string;
+  readonly row: Row;
+  /** Whether the template has opened the policy's thoughts. */
+  readonly thinks: boolean;
+}
+
+/** The settings that this task depends on. */
+export interface WordsSettings {
+  readonly seed: number;
+  readonly algorithm: { readonly type: 'grpo' | 'ppo' | 'sft' };
+  readonly validation: Pick<ValidationSettings, 'prompts'>;
+  readonly rollout: Pick<RolloutSettings, 'episodes_per_iteration' | 'generations_per_sample' | 'max_response_tokens'>;
+  readonly reward: RewardSettings;
+  readonly policy: {
+    readonly model_context_size: number;
+    readonly assistant_prefill: string;
+    /** Absent or null: rewards read everything that the policy writes. */
+    readonly thinking?: { readonly open: string; readonly close: string } | null;
+  };
+  readonly prompt: { readonly variables: Readonly<Record<string, unknown>> };
+}
+
+interface Parts<Source extends QuestionSource> {
+  readonly words: AnswerTokenizer;
+  readonly data: Datasets<Source>;
+  /** Null if questions are only words. */
+  readonly sight: QuestionPictures<Source> | null;
+}
+
+/** Maximum number of rows of a dataset whose room is computed: they represent the others. */
+const MOST_LOOKED_AT = 512;
+/** Maximum number of tokens that a tokenizer adds around a text. */
+const MOST_AROUND = 8;
+
+export class WordsTask<
+  S extends WordsSettings = WordsSettings,
+  Source extends QuestionSource = QuestionSource,
+> implements Task<TextPrompt, TokenAnswer> {
+  readonly validation: readonly PromptSource<TextPrompt>[];
+  readonly format: FreeText;
+
+  private constructor(
+    readonly settings: S,
+    readonly words: AnswerTokenizer,
+    /** The words with which every answer begins. */
+    private readonly prefill: readonly number[],
+    readonly data: Datasets<Source>,
+    private readonly sight: QuestionPictures<Source> | null,
+  ) {
+    this.format = new FreeText(words.tokenizer, new Set(words.ends));
+    this.validation = data.prompts((source, index) => this.promptOf(source, index));
+  }
+
+  static async open<S extends WordsSettings, Source extends QuestionSource>(
+    settings: S,
+    { words, data, sight }: Parts<Source>,
+  ): Promise<WordsTask<S, Source>> {
+    const prefill = await words.tokenizer.encode(settings.policy.assistant_prefill, { addSpecial: false });
+    return new WordsTask(settings, words, prefill, data, sight);
+  }
+
+  get promptsPerIteration(): number {
+    const { episodes_per_iteration, generations_per_sample } = this.settings.rollout;
+    return episodes_per_iteration / generations_per_sample;
+  }
+
+  /** How many rows of each source a run may ask, from the first one: for held-out sources, as many as are evaluated. */
+  get asked(): ReadonlyMap<Source, number> {
+    const { prompts } = this.settings.validation;
+    return new Map([
+      ...this.data.train.map((source) => [source, source.length] as const),
+      ...this.data.validation.map((source) => [source, Math.min(source.length, prompts)] as const),
+    ]);
+  }
+
+  get order(): TrainingOrder {
+    return this.data.order;
+  }
+
+  prompt(position: number | SamplePlace): Promise<TextPrompt> {
+    const { source, index } = this.data.at(position);
+    return this.promptOf(source, index);
+  }
+
+  /** Raises DataError for a row with another form, a failing template, and when the context leaves no room for an answer. */
+  async promptOf(source: Source, index: number): Promise<TextPrompt> {
+    const { instruction, expected, text, addSpecial } = await this.#textOf(source, index);
+    const place = source.place(index);
+    const said = await this.#encode(text, addSpecial, place);
+    const shown = await this.sight?.show(source, index, said);
+    const ids = shown?.ids ?? said;
+    if (!this.#leavesRoom(ids)) throw this.#tooLong(`a prompt of ${ids.length} tokens leaves`, place);
+    const label = expected === undefined ? {} : { expected };
+    const { thinking = null, assistant_prefill: prefill } = this.settings.policy;
+    const thinks = opensThought(text, prefill, thinking);
+    const tokens = shown === undefined ? { ids } : { ids, pictures: shown.pictures };
+    const row = source.row(index);
+    return { id: source.id(index), instruction, sourcePng: shown?.png ?? null, tokens, thinks, ...label, row };
+  }
+
+  /** A labelled answer as the policy would write it, after the prescribed beginning, with its end. */
+  async labelIds(expected: string): Promise<Int32Array> {
+    const prefill = this.settings.policy.assistant_prefill;
+    const words = expected.startsWith(prefill) ? expected.slice(prefill.length) : expected;
+    return Int32Array.from([...(await this.words.tokenizer.encode(words, { addSpecial: false })), this.words.end]);
+  }
+
+  /**
+   * Checks every prompt that a run may ask. Raises DataError for the first that cannot be asked, that lacks a needed labelled answer, or whose label
+   * the reward cannot compare with. Also raises it when the context leaves some prompts no room for an answer, or for the labelled one that is
+   * learnt, with their number and the first of them.
+   */
+  async checkPrompts(): Promise<void> {
+    let first: { readonly place: string; readonly tokens: number } | null = null;
+    let [looked, tooLong] = [0, 0];
+    const { policy, algorithm } = this.settings;
+    const learnt = algorithm.type === 'sft';
+    const reward = learnt
+      ? undefined
+      : decidingTerms(this.settings.reward).find(({ kind }) => kind.needs.words === true);
+    const compares = learnt ? 'supervised training' : reward && `reward '${reward.name}'`;
+    for (const [source, length] of this.asked) {
+      for (let index = 0; index < length; index++) {
+        const { text, addSpecial, expected } = await this.#textOf(source, index);
+        looked += 1;
+        if (expected === undefined && compares !== undefined) throw unlabelledRow(compares, source.place(index));
+        const wrong = reward?.kind.wrongLabel?.(expected ?? '', reward.fields) ?? null;
+        if (wrong !== null) throw wrongLabel(wrong, source.place(index));
+        const label = learnt ? (expected ?? '') : '';
+        // A token represents at least one byte, except for those that a tokenizer adds around a text.
+        const seen = this.sight?.mostTokens(source, index) ?? 0;
+        const most = Buffer.byteLength(text) + Buffer.byteLength(label) + MOST_AROUND + seen;
+        if (text.trim() !== '' && most < policy.model_context_size) continue;
+        const said = await this.#encode(text, addSpecial, source.place(index));
+        // The last token of an answer is written, but never read.
+        const answer = learnt ? (await this.labelIds(label)).subarray(0, -1) : [];
+        // Pictures are opened only if they might not fit.
+        if (said.length + seen + answer.length < policy.model_context_size) continue;
+        const ids = [...((await this.sight?.show(source, index, said))?.ids ?? said), ...answer];
+        if (this.#leavesRoom(ids)) continue;
+        tooLong += 1;
+        first ??= { place: source.place(index), tokens: ids.length };
+      }
+    }
+    if (first === null) return;
+    const found = `${tooLong} of ${looked} prompts${learnt ? ' with their labelled answers' : ''} are too long`;
+    throw this.#tooLong(`${found}: the first, of ${first.tokens} tokens, leaves`, first.place);
+  }
+
+  /** The ids of a question that no sample asks, without the prescribed beginning of answers. Raises DataError as `promptOf` does. */
+  async idsOf(asked: Question['asked'], where: string): Promise<readonly number[]> {
+    const options = { addGenerationPrompt: true, variables: this.settings.prompt.variables };
+    const { text, addSpecial } = await promptText(this.words, asked, options);
+    return this.#encode(text, addSpecial, where);
+  }
+
+  /**
+   * How much room the context leaves for answers, in each dataset whose prompts are answered: in supervised training only the held-out ones. Raises
+   * as `checkPrompts` does for a prompt that cannot be asked.
+   */
+  async room(): Promise<PromptRoom[]> {
+    const { algorithm } = this.settings;
+    const { context, answer } = this.roomLimits;
+    const answered = [...this.asked].filter(
+      ([source]) => algorithm.type !== 'sft' || !this.data.train.includes(source),
+    );
+    const rooms: PromptRoom[] = [];
+    for (const [source, length] of answered) {
+      const looked = Math.min(length, MOST_LOOKED_AT);
+      const left: number[] = [];
+      for (let i = 0; i < looked; i++) {
+        const index = Math.floor((i * length) / looked);
+        const { text, addSpecial } = await this.#textOf(source, index);
+        const seen = this.sight?.mostTokens(source, index) ?? 0;
+        if (text.trim() !== '' && Buffer.byteLength(text) + MOST_AROUND + seen + answer <= context) continue;
+        const said = await this.#encode(text, addSpecial, source.place(index));
+        if (said.length + seen + answer <= context) continue;
+        const ids = (await this.sight?.show(source, index, said))?.ids ?? said;
+        if (ids.length + answer > context) left.push(Math.max(0, context - ids.length));
+      }
+      const ends = left.length === 0 ? { least: 0, most: 0 } : { least: Math.min(...left), most: Math.max(...left) };
+      rooms.push({ name: source.name, looked, short: left.length, ...ends });
+    }
+    return rooms;
+  }
+
+  get roomLimits(): RoomLimits {
+    const { policy, rollout } = this.settings;
+    return { context: policy.model_context_size, answer: rollout.max_response_tokens };
+  }
+
+  /** Raises DataError for a text without any token, which cannot be continued. */
+  async #encode(text: string, addSpecial: boolean, where: string): Promise<readonly number[]> {
+    const ids = await this.words.tokenizer.encode(text, { addSpecial });
+    if (ids.length > 0) return ids;
+    throw new DataError('the prompt is empty', { where, next: 'Leave this row out.' });
+  }
+
+  /** A row as the text that the policy reads. */
+  async #textOf(source: Source, index: number): Promise<Question & Awaited<ReturnType<typeof promptText>>> {
+    const { prompt, policy } = this.settings;
+    const where = source.place(index);
+    const question = source.ask(index);
+    const options = { addGenerationPrompt: true, variables: prompt.variables };
+    try {
+      return { ...question, ...(await promptText(this.words, question.asked, options, policy.assistant_prefill)) };
+    } catch (cause) {
+      if (!(cause instanceof DataError)) throw cause;
+      const details = cause.next === undefined ? { cause } : { next: cause.next, cause };
+      throw new DataError(`${cause.message} (${cause.where ?? 'no template'})`, { where, ...details });
+    }
+  }
+
+  #leavesRoom(ids: readonly number[]): boolean {
+    return ids.length < this.settings.policy.model_context_size;
+  }
+
+  #tooLong(found: string, where: string): DataError {
+    const size = this.settings.policy.model_context_size;
+    return new DataError(`${found} no room for an answer: model_context_size is ${size}`, {
+      where,
+      next: 'Raise policy.model_context_size, or leave such rows out.',
+    });
+  }
+
+  async render(chunk: readonly Answers<TextPrompt, TokenAnswer>[]): Promise<Rendered[][]> {
+    return chunk.map(({ prompt: { instruction, expected, thinks, row }, answers, keys }) =>
+      answers.map(({ ids, finished }, i): Rendered => {
+        const text = this.textOf({ ids, finished });
+        const { thought, answer } = splitThought(text, this.settings.policy.thinking ?? null, thinks);
+        const thinking = thought === null ? {} : { thought };
+        const images = { source: null, edited: null, truth: null };
+        const label = expected === undefined ? {} : { expected };
+        return {
+          item: { key: keys[i], instruction, ...images, answer, ...label, row, finished },
+          record: { text, ...thinking, ...(thought === null ? {} : { answer }), ...label, tokens: [...ids] },
+          caption: instruction,
+          ...thinking,
+        };
+      }),
+    );
+  }
+
+  /** The text of an answer including its prescribed beginning: decoded together, since a tokenizer may drop the space before a first word. */
+  textOf({ ids, finished }: Pick<TokenAnswer, 'ids' | 'finished'>): string {
+    const said = finished ? ids.subarray(0, -1) : ids;
+    return this.words.tokenizer.decode([...this.prefill, ...said], { skipSpecial: true });
+  }
+
+  reread({ key, tokens, finished }: RecordedEpisode): TokenAnswer {
+    if (tokens === undefined) throw new RunError('the record of an episode has no tokens', { where: key });
+    return { ids: Int32Array.from(tokens), logProbs: new Float32Array(tokens.length), finished };
+  }
+
+  async labels({ expected }: TextPrompt): Promise<{ truth: null; expected?: string }> {
+    return { truth: null, ...(expected === undefined ? {} : { expected }) };
+  }
+
+  async dispose(): Promise<void> {}
+}
+
+/** The error for a row without a labelled answer that something needs. */
+export function unlabelledRow(needs: string, where: string): DataError {
+  return new DataError(`the row has no labelled answer, and ${needs} needs one`, {
+    where,
+    next: 'Name its column in data.columns.expected, or leave such rows out.',
+  });
+}
+
+function wrongLabel(wrong: string, where: string): DataError {
+  return new DataError(wrong, { where, next: 'Correct this label, or leave the row out.' });
+}
+
+/** What a policy wrote: its thoughts, null if there are none, and what rewards read. */
+export interface SplitText {
+  readonly thought: string | null;
+  readonly answer: string;
+}
+
+/** Whether the template has opened the policy's thoughts, in a text that ends with the prescribed beginning of answers. */
+export function opensThought(text: string, prefill: string, thinking: { readonly open: string } | null): boolean {
+  return (
+    thinking !== null &&
+    text
+      .slice(0, text.length - prefill.length)
+      .trimEnd()
+      .endsWith(thinking.open)
+  );
+}
+
+/**
+ * Splits a text at its thinking tags, the first of which the prompt may have `opened`. A thought that is never closed leaves no answer.
+ */
+export function splitThought(
+  text: string,
+  thinking: NonNullable<WordsSettings['policy']['thinking']> | null,
+  opened = false,
+): SplitText {
+  if (thinking === null) return { thought: null, answer: text.trim() };
+  const { open, close } = thinking;
+  const end = text.lastIndexOf(close);
+  if (end >= 0) {
+    const before = text.slice(0, end);
+    const start = before.indexOf(open);
+    const thought = start < 0 ? before : before.slice(start + open.length);
+    return { thought: thought.trim(), answer: text.slice(end + close.length).trim() };
+  }
+  const start = text.indexOf(open);
+  if (start < 0 && !opened) return { thought: null, answer: text.trim() };
+  return { thought: (start < 0 ? text : text.slice(start + open.length)).trim(), answer: '' };
+}

@@ -1,0 +1,89 @@
+/** Opens the training of a policy that answers in words. */
+import { DataError } from '../../../core/errors.js';
+import type { TokenAnswer } from '../../../policies/tokens/batch.js';
+import type { LanguagePolicy } from '../../../policies/tokens/language_policy.js';
+import type { TrainedSettings } from '../../../schema/run.js';
+import { describeRoom } from '../../../scoring/prompt_room.js';
+import type { Task } from '../../../scoring/task.js';
+import { recordDatasets, type TrainingContext } from '../../../train/context.js';
+import type { Training } from '../../../train/loop.js';
+import type { LabelledAnswer } from '../../../train/supervised.js';
+import { openTokenTraining, openTrainedPolicy, type PolicyStart } from '../tokens/policy.js';
+import { labelsOf, type Labels } from '../training.js';
+import { unknownWords, type Instructions } from './vocabulary.js';
+import { comparedQuestion, unlabelledRow, type TextPrompt, type WordsTask } from './task.js';
+
+type WordsTrainingSettings = Parameters<typeof openTokenTraining>[0] & {
+  readonly data: NonNullable<TrainedSettings['data']>;
+};
+
+interface WordsTraining extends PolicyStart {
+  /** Wraps the task if the words are not the final answers; from then on it disposes of them. */
+  readonly around?: (policy: LanguagePolicy) => Promise<Task<TextPrompt, TokenAnswer>>;
+  /** Whether its answers are scored; default: yes. */
+  readonly isScored?: boolean;
+  /** Whether supervised training keeps its starting weights; default: no. */
+  readonly keepsStart?: boolean;
+}
+
+/** Training by GRPO or by SFT. Raises DataError for prompts that cannot be asked, before anything is trained. */
+export async function openWordsTraining(
+  settings: WordsTrainingSettings,
+  context: TrainingContext,
+  words: WordsTask,
+  { around, isScored = true, keepsStart = false, ...start }: WordsTraining = {},
+): Promise<Training> {
+  await words.checkPrompts();
+  const rooms = context.handle === null ? [] : await words.room();
+  for (const room of rooms) {
+    const warning = describeRoom(room, words.roomLimits);
+    if (warning !== null) context.log.logger.warn(warning);
+  }
+  const instructions = [...words.asked].map(([source, length]): Instructions => ({
+    name: source.name,
+    length,
+    at: (i) => source.ask(i).instruction,
+  }));
+  for (const sentence of await unknownWords(words.words.tokenizer, instructions)) context.log.logger.warn(sentence);
+  await recordDatasets(context, settings, words.data.sources, { at: comparedQuestion, kept: 'memory' });
+  const forms = { constrained: false, separateVocabularies: false, keepsStart };
+  const policy = await openTrainedPolicy(settings, words.format, context, forms, start);
+  return openTokenTraining(settings, context, {
+    task: (await around?.(policy)) ?? words,
+    policy,
+    isScored,
+    labels: ({ sft }) => wordLabels(words, { size: sft.batch_size, prompts: settings.validation.prompts }),
+    trained:
+      () =>
+      (_iteration, _prompt, { ids }) =>
+        new Float32Array(ids.length).fill(1),
+  });
+}
+
+/** The labels of a task's rows. */
+export function wordLabels(task: WordsTask, sizes: Parameters<typeof labelsOf>[1]): Labels<TextPrompt, TokenAnswer> {
+  const { heldOut } = task.data;
+  const at = async (index: number) => labelled(task, await task.prompt(index));
+  return labelsOf(
+    { heldOut, at, heldOutAt: async (source, i) => labelled(task, await task.promptOf(source, i)) },
+    sizes,
+  );
+}
+
+/** The labelled answer. Raises DataError when the row has none, or one that does not fit. */
+async function labelled(task: WordsTask, prompt: TextPrompt): Promise<LabelledAnswer<TextPrompt, TokenAnswer>> {
+  if (prompt.expected === undefined) throw unlabelledRow('supervised training', prompt.id);
+  const ids = await task.labelIds(prompt.expected);
+  const [length, size] = [prompt.tokens.ids.length + ids.length, task.settings.policy.model_context_size];
+  if (length > size) {
+    throw new DataError(`prompt and labelled answer have ${length} tokens: model_context_size is ${size}`, {
+      where: prompt.id,
+      next: 'Raise policy.model_context_size, or leave this row out.',
+    });
+  }
+  return {
+    prompt,
+    answer: { ids, logProbs: new Float32Array(ids.length), finished: true },
+    weights: new Float32Array(ids.length).fill(1),
+  };
+}
