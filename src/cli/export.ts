@@ -71,7 +71,7 @@ export const exportVerb: Action = {
     const [{ holdsAdapter }, exporting, { writeCard }] = await Promise.all([
       import('../policies/adapter_files.js'),
       import('../policies/tokens/export.js'),
-      import('../track/card/write.js'),
+      import('../track/card/card.js'),
     ]);
     const format = (text(args, 'format') ||
       (holdsAdapter(checkpoint.dir)

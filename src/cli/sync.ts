@@ -2,7 +2,7 @@
 import { EditrlError, UsageError } from '../core/errors.js';
 import { findRun } from '../run/find.js';
 import type { RunPaths } from '../run/paths.js';
-import { syncRun, type SyncResult } from '../track/sync.js';
+import { syncRun, type SyncResult } from '../track/tracking.js';
 import { printError, printJson, printLine } from './output.js';
 import { expDirOption, flag, text, texts, type Action } from './verb.js';
 

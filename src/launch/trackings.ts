@@ -3,9 +3,9 @@ import { EditrlError } from '../core/errors.js';
 import { RunPaths } from '../run/paths.js';
 import { readRecord } from '../run/record.js';
 import type { RunSettings } from '../schema/run.js';
-import { RunTracking } from '../track/run_tracking.js';
-import type { Say } from '../track/say.js';
-import { noteWandbId, wandbIdOfEnvironment } from '../track/wandb/run_id.js';
+import { RunTracking } from '../track/tracking.js';
+import type { Say } from '../track/shared.js';
+import { noteWandbId, wandbIdOfEnvironment } from '../track/wandb/environment.js';
 
 export interface TrackingsOptions {
   /** Receives lines after their run has ended. */

@@ -83,7 +83,9 @@ export class MetricsJournal {
     this.#journal.sync();
   }
 
+  /** Makes everything durable and ends. */
   close(): void {
+    this.#journal.sync();
     this.#journal.close();
   }
 }

@@ -18,8 +18,8 @@ export interface SystemOptions {
   readonly paths: RunPaths;
   /** The run's processes. */
   readonly pids: () => readonly number[];
-  readonly clock?: Clock;
-  readonly everyMs?: number;
+  readonly clock?: Clock | undefined;
+  readonly everyMs?: number | undefined;
   /** The output of `nvidia-smi`; null if there is none. */
   readonly queryGpus?: () => Promise<string | null>;
 }

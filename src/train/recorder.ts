@@ -7,17 +7,16 @@ import { bestMeasure, bestOf, evaluatedValues, valueOf, type BestMeasure } from 
 import { applyRetention, latestWhole, listCheckpoints, saveCheckpoint } from '../run/checkpoints.js';
 import type { RunHandle } from '../run/claim.js';
 import { FILES_ONLY, type RunLog } from '../run/logs.js';
-import { NON_FINITE, readMetrics, type Metrics } from '../run/metrics.js';
+import { NON_FINITE, readMetrics, type Metrics, type MetricsJournal } from '../run/metrics.js';
 import { checkpointsOfForks } from '../run/pins.js';
 import { Progress } from '../run/progress.js';
 import type { ProgressColumn } from '../run/progress.js';
 import type { BestCheckpoint, RunState } from '../run/state.js';
-import type { Tracker } from '../track/tracker.js';
 
 export interface LoopRecords {
   readonly handle: RunHandle;
   readonly log: RunLog;
-  readonly tracker: Tracker;
+  readonly journal: MetricsJournal;
 }
 
 /** The run's state when the loop ends. */
@@ -94,10 +93,10 @@ export class RunRecorder implements Recorder {
 
   async recordMetrics(iteration: number, metrics: Metrics): Promise<void> {
     this.records.handle.requireOwned();
-    const { tracker } = this.records;
+    const { journal } = this.records;
     if (this.lacksEvaluation && iteration === this.from) {
-      await tracker.replace(iteration, { ...this.#before, ...metrics });
-    } else await tracker.iteration(iteration, metrics);
+      journal.replace(iteration, { ...this.#before, ...metrics });
+    } else journal.append(iteration, metrics);
     const value = this.#best === null ? null : valueOf(this.#best.measure, metrics);
     if (value !== null) this.#best?.values.set(iteration, value);
   }
@@ -116,11 +115,11 @@ export class RunRecorder implements Recorder {
 
   async save(iteration: number): Promise<void> {
     if (this.#saved === iteration) return;
-    const { handle, tracker } = this.records;
+    const { handle, journal } = this.records;
     // A process that was suspended may find its run taken over: the folder then belongs to another process.
     handle.requireOwned();
     // In this order, a kill in between repeats iterations instead of losing their lines.
-    await tracker.flush();
+    journal.sync();
     const files = await this.#files(iteration);
     // Fetching the files from another machine may have taken long.
     handle.requireOwned();

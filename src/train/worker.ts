@@ -5,7 +5,7 @@ import { WaitInterrupted } from '../group/rank_zero.js';
 import { soloGroup, type ProcessGroup } from '../group/process_group.js';
 import type { RunHandle } from '../run/claim.js';
 import { Spending } from '../run/spending.js';
-import type { Tracker } from '../track/tracker.js';
+import type { MetricsJournal } from '../run/metrics.js';
 import type { TrainingContext } from './context.js';
 import { runLoop, type LoopEnd, type LoopOptions, type Training } from './loop.js';
 
@@ -17,7 +17,7 @@ type CommonServices = Omit<TrainingContext, 'group' | 'handle' | 'checkpoint'> &
 /** Rank 0 owns the run: it writes its records and checkpoints. */
 export interface LeaderServices extends CommonServices {
   readonly handle: RunHandle;
-  readonly tracker: Tracker;
+  readonly journal: MetricsJournal;
 }
 
 /** The other ranks only take part in its process group; rank 0 tells them which checkpoint to start from. */
@@ -79,8 +79,8 @@ export async function evaluateRun(
     const metrics = await training.evaluate(iteration, true);
     if (services.handle !== null) {
       services.handle.requireOwned();
-      await services.tracker.iteration(iteration, metrics);
-      await services.tracker.flush();
+      services.journal.append(iteration, metrics);
+      services.journal.sync();
       services.handle.setState({ state: 'finished', iteration, reason: null });
     }
     return { kind: 'finished', reason: null };

@@ -2,7 +2,7 @@ import { afterEach, describe, expect, it, vi } from 'vitest';
 import { loadConfig } from '../../src/config/load.js';
 import { RunTrackings } from '../../src/launch/trackings.js';
 import type { RunSettings } from '../../src/schema/run.js';
-import { notedWandbId } from '../../src/track/wandb/run_id.js';
+import { notedWandbId } from '../../src/track/wandb/environment.js';
 import { testFolders } from '../support/folder.js';
 import { FakeRun } from '../track/run_directory.js';
 

@@ -1,5 +1,5 @@
 import { expect, it } from 'vitest';
-import { redactorOfRun } from '../../src/track/secrets.js';
+import { redactorOfRun } from '../../src/track/shared.js';
 
 it('hides what variables hold that are named as keys, by their name or by a setting', () => {
   const settings = {

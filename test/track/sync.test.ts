@@ -1,8 +1,7 @@
 import { mkdirSync, writeFileSync } from 'node:fs';
 import { afterEach, beforeEach, expect, it } from 'vitest';
 import { writeRecord } from '../../src/run/record.js';
-import { lockTracking } from '../../src/track/run_tracking.js';
-import { syncRun, type SyncResult, type SyncOptions } from '../../src/track/sync.js';
+import { lockTracking, syncRun, type SyncOptions, type SyncResult } from '../../src/track/tracking.js';
 import { loadEvaluated } from '../config/evaluated.js';
 import { testFolders } from '../support/folder.js';
 import { FakeRun } from './run_directory.js';

@@ -6,10 +6,9 @@ import { CheckpointError, EndpointError } from '../../src/core/errors.js';
 import { latestWhole } from '../../src/run/checkpoints.js';
 import { claimRun, type RunHandle } from '../../src/run/claim.js';
 import { openRunLog, type RunLog } from '../../src/run/logs.js';
-import { readMetrics, type Metrics } from '../../src/run/metrics.js';
+import { MetricsJournal, readMetrics, type Metrics } from '../../src/run/metrics.js';
 import { RunPaths } from '../../src/run/paths.js';
 import { readState } from '../../src/run/state.js';
-import { RunDirectoryTracker, type Tracker } from '../../src/track/tracker.js';
 import { WaitInterrupted } from '../../src/group/rank_zero.js';
 import { runLoop, type LoopEnd, type LoopOptions, type Training } from '../../src/train/loop.js';
 
@@ -97,19 +96,17 @@ async function reclaim(): Promise<void> {
 }
 
 async function go(training: FakeTraining, options: Partial<LoopOptions> = {}): Promise<LoopEnd> {
-  const inner = new RunDirectoryTracker(handle.paths);
-  const tracker: Tracker = {
-    iteration: async (iteration, metrics) => {
+  class Journal extends MetricsJournal {
+    override append(iteration: number, metrics: Metrics): void {
       training.events.push(`track ${iteration}`);
-      await inner.iteration(iteration, metrics);
-    },
-    replace: async (iteration, metrics) => {
+      super.append(iteration, metrics);
+    }
+    override replace(iteration: number, metrics: Metrics): void {
       training.events.push(`replace ${iteration}`);
-      await inner.replace(iteration, metrics);
-    },
-    flush: () => inner.flush(),
-    finish: () => inner.finish(),
-  };
+      super.replace(iteration, metrics);
+    }
+  }
+  const journal = new Journal(handle.paths);
   try {
     return await runLoop(
       training,
@@ -121,10 +118,10 @@ async function go(training: FakeTraining, options: Partial<LoopOptions> = {}): P
         stop: new AbortController().signal,
         ...options,
       },
-      { handle, log, tracker },
+      { handle, log, journal },
     );
   } finally {
-    await tracker.finish();
+    journal.close();
   }
 }
 

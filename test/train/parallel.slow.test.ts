@@ -6,9 +6,8 @@ import type { ImageEditSettings } from '../../src/recipes/image_edit_tokens/sett
 import { latestWhole } from '../../src/run/checkpoints.js';
 import { claimRun } from '../../src/run/claim.js';
 import { openRunLog } from '../../src/run/logs.js';
-import { readMetrics, type Metrics } from '../../src/run/metrics.js';
+import { MetricsJournal, readMetrics, type Metrics } from '../../src/run/metrics.js';
 import { RunPaths } from '../../src/run/paths.js';
-import { nullTracker, RunDirectoryTracker } from '../../src/track/tracker.js';
 import type { LoopEnd } from '../../src/train/loop.js';
 import { JUDGE_MODEL, startJudge, type RunningJudge } from '../../src/tiny/judge/server.js';
 import { openLocalSender } from '../../src/rewards/judge/sender.js';
@@ -73,19 +72,18 @@ describe('a run on two ranks', () => {
         versions: {},
       });
       const log = logOf(handle.attempt);
-      const records = new RunDirectoryTracker(handle.paths);
-      const tracker = {
-        ...nullTracker,
-        iteration: async (iteration: number, metrics: Metrics) => {
-          await records.iteration(iteration, metrics);
+      class StoppingJournal extends MetricsJournal {
+        override append(iteration: number, metrics: Metrics): void {
+          super.append(iteration, metrics);
           if (iteration === stopAfter) stop.abort();
-        },
-      };
+        }
+      }
+      const journal = new StoppingJournal(handle.paths);
       try {
-        return await trainRun(settings, recipeOpening(settings), { ...common, handle, log, tracker });
+        return await trainRun(settings, recipeOpening(settings), { ...common, handle, log, journal });
       } finally {
         group.close();
-        await records.finish();
+        journal.close();
         handle.release();
         await log.close();
       }

@@ -3,9 +3,8 @@ import { afterEach, expect, it } from 'vitest';
 import { claimRun, type RunHandle } from '../../src/run/claim.js';
 import { realLockWorld } from '../../src/run/lock.js';
 import { openRunLog, type RunLog } from '../../src/run/logs.js';
-import { readMetrics } from '../../src/run/metrics.js';
+import { MetricsJournal, readMetrics } from '../../src/run/metrics.js';
 import { RunRecorder } from '../../src/train/recorder.js';
-import { RunDirectoryTracker, type Tracker } from '../../src/track/tracker.js';
 import { testFolders } from '../support/folder.js';
 
 const newFolder = testFolders('recorder');
@@ -24,18 +23,18 @@ function claimIn(folder: string, world = realLockWorld()): RunHandle {
 }
 
 /** Keeps a run that saves at every iteration. */
-function keeperOf(handle: RunHandle, tracker: Tracker): RunRecorder {
+function keeperOf(handle: RunHandle, journal: MetricsJournal): RunRecorder {
   const log = openRunLog({ paths: handle.paths, attempt: 1, rank: 0, terminal: null });
   open = { handle, log };
   const checkpoint = { save_every_n_iterations: 1, keep_every_n_iterations: null, keep_last: 1, keep_best: null };
   const training = { files: async () => ({ 'trainer.json': '{}' }) };
-  return new RunRecorder({ handle, log, tracker }, training, checkpoint, [], 9, () => true);
+  return new RunRecorder({ handle, log, journal }, training, checkpoint, [], 9, () => true);
 }
 
 it('leaves the folder alone once another process has taken the run over', async () => {
   const folder = newFolder();
   const handle = claimIn(folder, { ...realLockWorld(), pid: FROZEN, processStart: () => '1' });
-  const recorder = keeperOf(handle, new RunDirectoryTracker(handle.paths));
+  const recorder = keeperOf(handle, new MetricsJournal(handle.paths));
   await recorder.recordMetrics(0, {});
   const second = claimIn(folder, { ...realLockWorld(), processStart: (pid) => (pid === FROZEN ? null : '2') });
   const before = readMetrics(handle.paths);
@@ -54,11 +53,11 @@ it('brings the metrics to the disk before the checkpoint that follows them, and 
   const { checkpointsDir } = handle.paths;
   let refuses = true;
   const seen: boolean[] = [];
-  const flush = async (): Promise<void> => {
+  const sync = (): void => {
     seen.push(existsSync(checkpointsDir));
     if (refuses) throw new Error('no space');
   };
-  const recorder = keeperOf(handle, Object.assign(new RunDirectoryTracker(handle.paths), { flush }));
+  const recorder = keeperOf(handle, Object.assign(new MetricsJournal(handle.paths), { sync }));
   await expect(recorder.save(1)).rejects.toThrow('no space');
   refuses = false;
   await recorder.save(1);

@@ -6,10 +6,9 @@ import { EndpointError } from '../../src/core/errors.js';
 import type { Emu3Prompt } from '../../src/policies/tokens/emu3.js';
 import { claimRun } from '../../src/run/claim.js';
 import { openRunLog } from '../../src/run/logs.js';
-import { readMetrics, type Metrics } from '../../src/run/metrics.js';
+import { MetricsJournal, readMetrics, type Metrics } from '../../src/run/metrics.js';
 import { RunPaths } from '../../src/run/paths.js';
 import { openLocalSender } from '../../src/rewards/judge/sender.js';
-import { RunDirectoryTracker } from '../../src/track/tracker.js';
 import type { LoopEnd } from '../../src/train/loop.js';
 import { trainRun } from '../../src/train/worker.js';
 import { RemotePolicy, TrainerService, type Outage } from '../policies/remote/trainer.js';
@@ -48,7 +47,7 @@ async function attempt(name: string, service: TrainerService<Emu3Prompt> | null)
     versions: {},
   });
   const log = openRunLog({ paths: handle.paths, attempt: handle.attempt, rank: 0, terminal: null });
-  const tracker = new RunDirectoryTracker(handle.paths);
+  const journal = new MetricsJournal(handle.paths);
   try {
     return await trainRun(
       {
@@ -63,7 +62,7 @@ async function attempt(name: string, service: TrainerService<Emu3Prompt> | null)
       {
         handle,
         log,
-        tracker,
+        journal,
         resolveRun: () => '',
         judge: null,
         stop: new AbortController().signal,
@@ -71,7 +70,7 @@ async function attempt(name: string, service: TrainerService<Emu3Prompt> | null)
       },
     );
   } finally {
-    await tracker.finish();
+    journal.close();
     handle.release();
     await log.close();
   }

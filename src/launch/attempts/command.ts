@@ -12,8 +12,7 @@ import { sha256 } from '../../core/image.js';
 import type { RunHandle } from '../../run/claim.js';
 import { FILES_ONLY, openRunLog, type RunLog } from '../../run/logs.js';
 import type { RunPaths } from '../../run/paths.js';
-import { RunDirectoryTracker } from '../../track/tracker.js';
-import { notedWandbId } from '../../track/wandb/run_id.js';
+import { notedWandbId } from '../../track/wandb/environment.js';
 import type { View } from '../live/view.js';
 import { freePort, rankEnvironment, supervise, type RankCommand } from '../processes/supervise.js';
 import type { RunKind } from '../worker/protocol.js';
@@ -72,7 +71,6 @@ export async function runCommand(attempt: Attempt, { guardian, view }: CommandSe
   const trainer = prepareTrainer(config, handle.paths);
   const metrics = new TrainerMetrics({
     paths: handle.paths,
-    openTracker: () => new RunDirectoryTracker(handle.paths),
     warn: (sentence) => log.logger.warn(sentence),
   });
   const logs = new RankLogs(handle, log);

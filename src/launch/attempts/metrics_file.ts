@@ -4,9 +4,8 @@
  */
 import { LogReader } from '../../core/log/reader.js';
 import { decodeNumber, dropLinesAfter } from '../../run/journal.js';
-import type { MetricsLine } from '../../run/metrics.js';
+import { MetricsJournal, type MetricsLine } from '../../run/metrics.js';
 import type { RunPaths } from '../../run/paths.js';
-import type { Tracker } from '../../track/tracker.js';
 
 /** Names that this program adds to a line itself. */
 const RESERVED = 'iteration';
@@ -69,8 +68,6 @@ export function mergeLines(written: number, open: MetricsLine | null, lines: rea
 
 export interface FollowOptions {
   readonly paths: RunPaths;
-  /** Opens the tracker; called again after every step back, once the current tracker is finished. */
-  readonly openTracker: () => Tracker;
   /** Called with one sentence for each line that cannot be parsed, and one for each field that is not a number. */
   readonly warn: (sentence: string) => void;
 }
@@ -78,7 +75,7 @@ export interface FollowOptions {
 /** Follows a trainer's metrics files and keeps `metrics.jsonl` equal to what they say. */
 export class TrainerMetrics {
   #reader: LineReader | null = null;
-  #tracker: Tracker | null = null;
+  #journal: MetricsJournal | null = null;
   #written = -1;
   #open: MetricsLine | null = null;
   readonly #leftOut = new Set<string>();
@@ -132,8 +129,8 @@ export class TrainerMetrics {
 
   /** Makes everything durable and ends. */
   async finish(): Promise<void> {
-    await this.#tracker?.finish();
-    this.#tracker = null;
+    this.#journal?.close();
+    this.#journal = null;
   }
 
   async #apply(lines: readonly MetricsLine[]): Promise<void> {
@@ -143,8 +140,8 @@ export class TrainerMetrics {
       dropLinesAfter(this.options.paths.metrics, rewindTo);
     }
     for (const line of append) {
-      this.#tracker ??= this.options.openTracker();
-      await this.#tracker.iteration(line.iteration, line.metrics);
+      this.#journal ??= new MetricsJournal(this.options.paths);
+      this.#journal.append(line.iteration, line.metrics);
       this.#written = line.iteration;
       this.#open = line;
     }

@@ -123,13 +123,13 @@ class Worker {
       { evaluateRun, trainRun },
       { openThreadSender: openSender },
       { openRecipeOf, recipeOpening },
-      { RunDirectoryTracker },
+      { MetricsJournal, readMetrics },
       { runResolver },
     ] = await Promise.all([
       import('../../train/worker.js'),
       import('../../rewards/judge/sender_thread.js'),
       import('../../recipes/open.js'),
-      import('../../track/tracker.js'),
+      import('../../run/metrics.js'),
       import('../models/resolve.js'),
     ]);
     const resolveRun = runResolver(settings.base_exp_dir, () => handle.record, pinParents(handle, log));
@@ -147,9 +147,9 @@ class Worker {
       parents: handle.record.parents,
       models: handle.record.models ?? {},
     });
-    const tracker = new RunDirectoryTracker(handle.paths);
+    const journal = new MetricsJournal(handle.paths);
     const stop = this.#stop.signal;
-    const services = { handle, log, tracker, resolveRun, ...servers, stop, openSender, ...rewardPlace(places) };
+    const services = { handle, log, journal, resolveRun, ...servers, stop, openSender, ...rewardPlace(places) };
     const recipe = recipeOpening(settings);
     const end =
       evaluation === undefined
@@ -159,13 +159,9 @@ class Worker {
     if (end.kind === 'finished' && end.reason !== null) {
       log.logger.info(`${settings.run_name} stops here: ${end.reason}`);
     }
-    await tracker.finish();
+    journal.close();
     if (evaluation !== undefined) return end.kind;
-    log.logger.debug(tracker.heldTraining());
-    const [{ writeCurve }, { readMetrics }] = await Promise.all([
-      import('../../run/report/curve.js'),
-      import('../../run/metrics.js'),
-    ]);
+    const { writeCurve } = await import('../../run/report/curve.js');
     await writeCurve(handle.paths, readMetrics(handle.paths));
     return end.kind;
   }

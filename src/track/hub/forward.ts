@@ -14,8 +14,7 @@ import { linkFolder } from '../../run/fork.js';
 import { iterationName, type RunPaths } from '../../run/paths.js';
 import { readJson, readState } from '../../run/state.js';
 import type { HubPublishing } from '../../schema/track.js';
-import { requireRun } from '../require_run.js';
-import type { Say } from '../say.js';
+import { requireRun, type Say } from '../shared.js';
 import { checkpointBranch, MAIN, type PublishRequest } from './publish.js';
 
 const EVERY_MS = 2000;
@@ -37,10 +36,10 @@ export interface HubOptions {
   /** Ends at once. */
   readonly giveUp: AbortSignal;
   readonly say: Say;
-  readonly clock?: Clock;
+  readonly clock?: Clock | undefined;
   readonly everyMs?: number;
   /** Publishes one checkpoint; default: in a process of its own. */
-  readonly publish?: (request: SentRequest, giveUp: AbortSignal) => Promise<PublishReply>;
+  readonly publish?: ((request: SentRequest, giveUp: AbortSignal) => Promise<PublishReply>) | undefined;
 }
 
 const publishLogSchema = z.object({

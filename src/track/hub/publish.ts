@@ -7,7 +7,7 @@ import type { HubEnvironment } from '../../models/hub/environment.js';
 import { HubWriter, type Published } from '../../models/hub/writer.js';
 import { exportWriters, formatOf, type ExportedDtype, type ExportedFormat } from '../../policies/tokens/export.js';
 import { iterationName, type RunPaths } from '../../run/paths.js';
-import { writeCard } from '../card/write.js';
+import { writeCard } from '../card/card.js';
 
 const STAGING = '.publishing-';
 export const MAIN = 'main';

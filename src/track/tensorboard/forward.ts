@@ -10,10 +10,8 @@ import type { RunPaths } from '../../run/paths.js';
 import type { RunRecord } from '../../run/record.js';
 import { readJson, readState } from '../../run/state.js';
 import { markSchema, RowFollower } from '../rows.js';
-import { requireRun } from '../require_run.js';
-import { redactorOfRun } from '../secrets.js';
+import { redactorOfRun, requireRun, shownSettings } from '../shared.js';
 import { episodeTable, PICTURES, pictureOf, shownEpisodes, type Cell } from '../shown_episodes.js';
-import { shownSettings } from '../shown_settings.js';
 import { eventEncoder, type EventEncoder, type Pictures, type Step } from './events.js';
 
 const EVERY_MS = 5000;
@@ -35,11 +33,11 @@ export interface TensorboardOptions {
   readonly paths: RunPaths;
   readonly record: RunRecord;
   /** The variables whose secrets are kept from the file; those of this process by default. */
-  readonly env?: NodeJS.ProcessEnv;
+  readonly env?: NodeJS.ProcessEnv | undefined;
   /** Aborted when the run has ended: what is in its files by then is still written. */
   readonly ending: AbortSignal;
-  readonly clock?: Clock;
-  readonly everyMs?: number;
+  readonly clock?: Clock | undefined;
+  readonly everyMs?: number | undefined;
 }
 
 /** Keeps the event file up to date with the metrics until the run has ended; returns how many rows it has. Raises RunError. */

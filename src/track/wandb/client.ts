@@ -7,7 +7,7 @@ import { Agent as HttpsAgent } from 'node:https';
 import axios, { type AxiosInstance, type AxiosResponse } from 'axios';
 import { systemClock, type Clock } from '../../core/clock.js';
 import { EndpointError, printable } from '../../core/errors.js';
-import { LONGEST_WAIT_MS, TransientError, retry, type Jitter, type RetryPolicy } from '../../core/retry.js';
+import { LONGEST_WAIT_MS, retry, TransientError, type Jitter, type RetryPolicy } from '../../core/retry.js';
 import { byStatus, retryAfterMs, type StatusTable } from '../../http/meaning.js';
 import { redactor, type Redact } from '../../http/redact.js';
 
@@ -53,8 +53,8 @@ export interface WandbClientOptions {
   readonly key: string;
   /** Ends every request and every pause. */
   readonly signal: AbortSignal;
-  readonly retryPolicy?: WandbRetryPolicy;
-  readonly clock?: Clock;
+  readonly retryPolicy?: WandbRetryPolicy | undefined;
+  readonly clock?: Clock | undefined;
   /** Called once for each period in which the server does not answer. */
   readonly onAway?: (found: string) => void;
 }
@@ -242,4 +242,31 @@ function errorMessages(reply: Readonly<Record<string, unknown>> | null): string 
     })
     .join('; ')
     .slice(0, 300);
+}
+
+/** Supports lists, plain objects, texts, numbers, booleans and null; leaves out undefined values. */
+export function extendedJson(value: unknown): string {
+  if (typeof value === 'number') return Number.isFinite(value) ? JSON.stringify(value) : String(value);
+  if (Array.isArray(value)) return `[${value.map(extendedJson).join(',')}]`;
+  if (typeof value !== 'object' || value === null) return JSON.stringify(value) ?? 'null';
+  const fields = Object.entries(value).flatMap(([key, item]) =>
+    item === undefined ? [] : [`${JSON.stringify(key)}:${extendedJson(item)}`],
+  );
+  return `{${fields.join(',')}}`;
+}
+
+/** Parses it; returns an object, or null for anything else. */
+export function parseExtendedJson(text: string): Record<string, unknown> | null {
+  const words = /"(?:[^"\\]|\\.)*"|-?Infinity|NaN/g;
+  const marked = text.replace(words, (word) => (word.startsWith('"') ? word : `"\\u0000${word}"`));
+  try {
+    const value = JSON.parse(marked, (_key, item: unknown) =>
+      typeof item === 'string' && item.startsWith('\0') ? Number(item.slice(1)) : item,
+    ) as unknown;
+    return typeof value === 'object' && value !== null && !Array.isArray(value)
+      ? (value as Record<string, unknown>)
+      : null;
+  } catch {
+    return null;
+  }
 }

@@ -5,7 +5,6 @@ import { afterAll, beforeEach, describe, expect, it } from 'vitest';
 import { mergeLines, parseMetricsLine, TrainerMetrics } from '../../../src/launch/attempts/metrics_file.js';
 import { readMetrics, type MetricsLine } from '../../../src/run/metrics.js';
 import { RunPaths } from '../../../src/run/paths.js';
-import { RunDirectoryTracker } from '../../../src/track/tracker.js';
 
 const base = mkdtempSync(join(tmpdir(), 'editrl-metrics-file-'));
 afterAll(() => rmSync(base, { recursive: true, force: true }));
@@ -82,7 +81,6 @@ describe('following', () => {
   function newMetrics(): TrainerMetrics {
     return new TrainerMetrics({
       paths,
-      openTracker: () => new RunDirectoryTracker(paths),
       warn: (sentence) => warnings.push(sentence.replaceAll(`${paths.dir}/`, '')),
     });
   }

@@ -5,8 +5,7 @@ import { parse } from 'yaml';
 import { recipeNamed } from '../../../src/config/recipes.js';
 import { recipes } from '../../../src/recipes/settings.js';
 import { writeRecord } from '../../../src/run/record.js';
-import { loaderOf } from '../../../src/track/card/library.js';
-import { writeCard } from '../../../src/track/card/write.js';
+import { loaderOf, writeCard } from '../../../src/track/card/card.js';
 import { testFolders } from '../../support/folder.js';
 import { FakeRun } from '../run_directory.js';
 

@@ -6,7 +6,7 @@ import { expect, it } from 'vitest';
 import { encodeSafetensors } from '../../../src/core/safetensors.js';
 import { exportMerged } from '../../../src/policies/tokens/export.js';
 import { clipTokenizerJson } from '../../../src/rewards/terms/clip/byte_pairs.js';
-import { writeCard } from '../../../src/track/card/write.js';
+import { writeCard } from '../../../src/track/card/card.js';
 import { testFolders } from '../../support/folder.js';
 import { FakeRun } from '../run_directory.js';
 

@@ -1,6 +1,6 @@
 /** Follows a run to a stand-in of W&B, a thousand times as fast as usual. */
 import { setTimeout as delay } from 'node:timers/promises';
-import { RunTracking, type TrackingOptions } from '../../../src/track/run_tracking.js';
+import { RunTracking, type TrackingOptions } from '../../../src/track/tracking.js';
 import { trackSettings, type FakeRun } from '../run_directory.js';
 import type { StubWandb } from './stub.js';
 

@@ -1,5 +1,5 @@
 import { expect, it } from 'vitest';
-import { mediaOf } from '../../../src/track/wandb/media.js';
+import { mediaOf } from '../../../src/track/wandb/uploads.js';
 import { testFolders } from '../../support/folder.js';
 import { FakeRun } from '../run_directory.js';
 

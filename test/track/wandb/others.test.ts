@@ -1,8 +1,8 @@
 /** A W&B run that others write to as well: their lines stay, and the run gets an id of its own. */
 import { rmSync } from 'node:fs';
 import { afterEach, beforeEach, expect, it } from 'vitest';
-import { readWandbCursor } from '../../../src/track/wandb/cursor.js';
-import { noteWandbId } from '../../../src/track/wandb/run_id.js';
+import { readWandbCursor } from '../../../src/track/wandb/server_run.js';
+import { noteWandbId } from '../../../src/track/wandb/environment.js';
 import { testFolders } from '../../support/folder.js';
 import { FakeRun } from '../run_directory.js';
 import { following, until } from './following.js';

@@ -1,9 +1,9 @@
 import { writeFileSync } from 'node:fs';
 import { expect, it } from 'vitest';
 import { writeRecord } from '../../../src/run/record.js';
-import { redactorOfRun } from '../../../src/track/secrets.js';
-import { configFile, metadataFile, outputFile } from '../../../src/track/wandb/run_files.js';
-import type { MediaFile } from '../../../src/track/wandb/upload_types.js';
+import { redactorOfRun } from '../../../src/track/shared.js';
+import { metadataFile, outputFile } from '../../../src/track/wandb/forward.js';
+import type { MediaFile } from '../../../src/track/wandb/uploads.js';
 import { testFolders } from '../../support/folder.js';
 import { FakeRun, STARTED } from '../run_directory.js';
 
@@ -12,30 +12,6 @@ const folder = testFolders('run_files');
 function contentOf({ read }: MediaFile): string {
   return Buffer.from(read() ?? []).toString('utf8');
 }
-
-it('writes a config that Python reads with the same values', () => {
-  const entry = { rate: 1e-7, steps: 3, half: 0.5, big: 1.5e-9, yes: 'on', name: 'a: b', none: null, list: [1, 'no'] };
-  // What yaml.safe_load of PyYAML 6 reads again as these values; it takes 1e-7 for a text.
-  expect(contentOf(configFile({ entry: { value: entry }, seed: { value: NaN } }))).toBe(
-    [
-      'entry:',
-      '  value:',
-      '    rate: 1.0e-7',
-      '    steps: 3',
-      '    half: 0.5',
-      '    big: 1.5e-9',
-      '    "yes": "on"',
-      '    name: "a: b"',
-      '    none: null',
-      '    list:',
-      '      - 1',
-      '      - "no"',
-      'seed:',
-      '  value: .nan',
-      '',
-    ].join('\n'),
-  );
-});
 
 it('says where a run was made, without its secrets', () => {
   const run = new FakeRun(folder());

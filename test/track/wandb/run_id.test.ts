@@ -1,6 +1,6 @@
 import { writeFileSync } from 'node:fs';
 import { expect, it } from 'vitest';
-import { noteWandbId, notedWandbId, wandbIdOfEnvironment } from '../../../src/track/wandb/run_id.js';
+import { noteWandbId, notedWandbId, wandbIdOfEnvironment } from '../../../src/track/wandb/environment.js';
 import { testFolders } from '../../support/folder.js';
 import { FakeRun } from '../run_directory.js';
 

@@ -6,7 +6,7 @@ import { execFile } from 'node:child_process';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { noteWandbId } from '../../../src/track/wandb/run_id.js';
+import { noteWandbId } from '../../../src/track/wandb/environment.js';
 import { testFolders } from '../../support/folder.js';
 import { FakeRun } from '../run_directory.js';
 import { following } from './following.js';

@@ -1,8 +1,7 @@
 import { expect, it } from 'vitest';
 import { ManualClock } from '../../core/manual_clock.js';
 import type { WandbClient } from '../../../src/track/wandb/client.js';
-import { NO_MEDIA } from '../../../src/track/wandb/media.js';
-import { Uploads } from '../../../src/track/wandb/uploads.js';
+import { NO_MEDIA, Uploads } from '../../../src/track/wandb/uploads.js';
 
 it('takes an iteration that a run does again for one that is not uploaded yet', () => {
   const target = { entity: 'team', project: 'edits', run: 'run' };

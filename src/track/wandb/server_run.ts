@@ -1,8 +1,13 @@
-/** A run on a W&B server: finds or creates it, with what is already there. */
+/** A run on a W&B server: finds or creates it, with what is already there, and notes in `track/wandb.json` how much the server has. */
+import { z } from 'zod';
+import { RunError } from '../../core/errors.js';
+import { writeFileAtomic } from '../../core/files.js';
+import type { RunPaths } from '../../run/paths.js';
 import type { RunRecord } from '../../run/record.js';
-import type { WandbClient } from './client.js';
-import { extendedJson, parseExtendedJson } from './extended_json.js';
-import type { WandbCursor } from './cursor.js';
+import { readJson } from '../../run/state.js';
+import { markSchema } from '../rows.js';
+import { requireRun } from '../shared.js';
+import { extendedJson, parseExtendedJson, type WandbClient } from './client.js';
 
 /** A run's description on the server. */
 export interface RunDescription {
@@ -70,8 +75,6 @@ export interface AttachedRun {
   readonly cursor: WandbCursor;
   /** The id that the run does not have, because another writer's lines are there; null if it has the id that was asked for. */
   readonly taken: string | null;
-  /** The whole config that the server was given. */
-  readonly config: Readonly<Record<string, unknown>>;
 }
 
 /**
@@ -95,19 +98,20 @@ export async function attachRun(
     run = `${asked.slice(0, MOST_OF_ID)}-${n}`;
     found = await find(run);
   }
-  const { data, config } = await upsert(client, { ...described, id: run }, found, {
+  const place = await upsert(client, { ...described, id: run }, found, {
     ...wrapConfig(settings),
     [IDENTITY]: { value: { created_at } },
   });
   const own = found !== null && creationOf(found) === created_at && known?.run === run ? known : null;
   const cursor = {
     ...(own ?? NOTHING_SENT),
-    ...{ base_url: baseUrl, entity: data.entity, project: data.project, asked, run, created_at },
+    ...place,
+    ...{ base_url: baseUrl, asked, run, created_at },
     // The summary keeps what was set there.
     summary: extendedJson({ ...found?.summary, ...(own === null ? {} : parseExtendedJson(own.summary)) }),
     ended: null,
   };
-  return { cursor, taken: run === first ? null : first, config };
+  return { cursor, taken: run === first ? null : first };
 }
 
 /** Leaves room for a number within W&B's 128 letters. */
@@ -139,10 +143,7 @@ async function upsert(
   { id, name, project, entity, group, jobType, tags, notes, code, host, version }: RunDescription,
   found: ServerRun | null,
   config: Readonly<Record<string, unknown>>,
-): Promise<{
-  readonly data: { readonly entity: string; readonly project: string };
-  readonly config: Readonly<Record<string, unknown>>;
-}> {
+): Promise<Pick<WandbCursor, 'entity' | 'project'>> {
   // The entry `t`, which names the writing program, makes the server treat the run as begun.
   const writer = { cli_version: version, t: { '5': version } };
   const whole = { ...found?.config, ...config, _wandb: { value: writer } };
@@ -169,10 +170,7 @@ async function upsert(
     { racing: true },
   );
   const made = asObject(asObject(asObject(upsertBucket)['bucket'])['project']);
-  return {
-    data: { entity: text(asObject(made['entity'])['name']) || entity, project: text(made['name']) || project },
-    config: whole,
-  };
+  return { entity: text(asObject(made['entity'])['name']) || entity, project: text(made['name']) || project };
 }
 
 /** Null unless a run has begun there. */
@@ -220,4 +218,52 @@ function lastOf(tail: unknown): unknown {
 
 function text(value: unknown): string {
   return typeof value === 'string' ? value : '';
+}
+
+const cursor = z.object({
+  format: z.literal(1),
+  /** Where the run is on W&B. `entity` is the name as the server spells it. */
+  base_url: z.string(),
+  entity: z.string(),
+  project: z.string(),
+  /** The id that was asked for, and the id that the run has there: another one if somebody else writes to the first. */
+  asked: z.string(),
+  run: z.string(),
+  /** When the run directory was created: a run recreated under its name is a different one. */
+  created_at: z.string(),
+  /** Rows of `metrics.jsonl` that it has. */
+  rows: z.array(markSchema),
+  /** Lines of `track/system.jsonl`. */
+  events: z.object({ lines: z.int(), bytes: z.int() }),
+  /** Lines of output, and the position in an attempt's log that they reach. */
+  output: z.object({ lines: z.int(), attempt: z.int(), bytes: z.int() }),
+  /** The last value of each metric, in W&B's dialect of JSON, which allows numbers that are not finite. */
+  summary: z.string(),
+  /** The last iteration whose row it has; -1 before the first. */
+  iteration: z.int(),
+  /** The last iteration whose images and tables it has; -1 before the first. */
+  media: z.int(),
+  /** The exit code that W&B was given for the run; null while it is running. */
+  ended: z.int().nullable(),
+});
+
+export type WandbCursor = z.output<typeof cursor>;
+
+/** Null if nothing has been sent. Raises RunError for a file of another version. */
+export function readWandbCursor(paths: RunPaths): WandbCursor | null {
+  const value = readJson(paths.wandb);
+  if (value === null) return null;
+  const parsed = cursor.safeParse(value);
+  if (parsed.success) return parsed.data;
+  const [{ path, message }] = parsed.error.issues;
+  throw new RunError(`not what this version of editrl notes of W&B: ${path.join('.')}: ${message}`, {
+    where: paths.wandb,
+    next: 'Use the version that wrote it, or remove the file: the rows are then sent again, in their places.',
+  });
+}
+
+/** Raises RunError when the disk refuses, or when the run directory is gone, which must not be recreated. */
+export function writeWandbCursor(paths: RunPaths, value: WandbCursor): void {
+  requireRun(paths);
+  writeFileAtomic(paths.wandb, `${JSON.stringify(value)}\n`);
 }
