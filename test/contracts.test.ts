@@ -52,7 +52,7 @@ describe('a recipe that learns from rewards', () => {
 
 it('every client of another machine keeps the contract of remotes', () => {
   const makes = /new (Awaited)?Remote[<(]|\bpictureRemote\(/;
-  const shared = ['src/balance/remote.ts', 'src/environments/served/asking.ts'];
+  const shared = ['src/balance/remote.ts', 'src/environments/served.ts'];
   const clients = sources.filter((file) => makes.test(textOf(file)) && !shared.includes(file));
   expect(clients.length).toBeGreaterThan(3);
   const specified = importsOf('test/remotes/contract.test.ts');

@@ -3,7 +3,7 @@ import { mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs';
 import { availableParallelism, cpus, tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { Session } from '../../src/engines/onnx/session.js';
-import type { TensorData } from '../../src/engines/onnx/tensor_cell.js';
+import type { TensorData } from '../../src/engines/onnx/tensors.js';
 import { gradients } from '../../src/graph/differentiate.js';
 import { Graph, sizeOf, type Value, type ValueType } from '../../src/graph/ir.js';
 import type { FluxConfig } from '../../src/nets/flow/config.js';

@@ -2,15 +2,14 @@
 import { writeFileSync } from 'node:fs';
 import { EditrlError } from '../../src/core/errors.js';
 import { RandomStream } from '../../src/core/random.js';
-import { squareProductSpeed } from '../../src/engines/onnx/probe.js';
-import { resolveProvider } from '../../src/engines/onnx/provider.js';
+import { resolveProvider, squareProductSpeed } from '../../src/engines/onnx/provider.js';
 import { loadRuntime, type Provider, type SessionOptions } from '../../src/engines/onnx/session.js';
 import { Graph } from '../../src/graph/ir.js';
 import { soloPeers } from '../../src/group/peers.js';
-import { initDecoder, type DecoderConfig } from '../../src/nets/decoder/config.js';
+import { type DecoderConfig, initDecoder } from '../../src/nets/decoder/config.js';
 import { adapt } from '../../src/policies/tokens/adapter.js';
 import { Learner, type TokenLesson } from '../../src/policies/tokens/learner.js';
-import { frozenWeights, trainedWeights, type PolicyModel } from '../../src/policies/tokens/model.js';
+import { frozenWeights, type PolicyModel, trainedWeights } from '../../src/policies/tokens/model.js';
 import { Sampler } from '../../src/policies/tokens/rollout.js';
 import type * as Ort from 'onnxruntime-node';
 import { plainFormat, randomLessons } from './lessons.js';

@@ -3,7 +3,7 @@
  * session of the same process, in turns with the graph; and the sum of the products as separate runs, which includes the start of each run.
  */
 import { Session } from '../../src/engines/onnx/session.js';
-import type { TensorData } from '../../src/engines/onnx/tensor_cell.js';
+import type { TensorData } from '../../src/engines/onnx/tensors.js';
 import { apply, slice, reshape } from '../../src/graph/build.js';
 import { Graph, sizeOf, topological, type NodeOrigin, type Value, type ValueType } from '../../src/graph/ir.js';
 import type { Weights } from '../../src/models/files.js';

@@ -7,17 +7,16 @@ import { availableParallelism } from 'node:os';
 import { performance } from 'node:perf_hooks';
 import type { LoadedConfig } from '../config/load.js';
 import { InternalError, RunError } from '../core/errors.js';
-import { probeProvider, type ProbedProvider } from '../engines/onnx/probe.js';
-import type { ProviderChoice } from '../engines/onnx/provider.js';
+import { type ProbedProvider, probeProvider, type ProviderChoice } from '../engines/onnx/provider.js';
 import { deviceKind, processesOf, runDevices, whyFewerProcesses } from '../launch/machine/device_kind.js';
 import {
   detectDevices,
-  gibibytes,
-  requireFree,
-  wholeMachinePlacement,
   type Devices,
+  gibibytes,
   type Gpu,
   type Placement,
+  requireFree,
+  wholeMachinePlacement,
 } from '../launch/machine/devices.js';
 import { RunFailed } from '../launch/processes/failure.js';
 import { Guardian } from '../launch/processes/guardian.js';
@@ -32,7 +31,7 @@ import { isTrainable } from '../config/recipes.js';
 import type { LaunchSettings } from '../schema/launch.js';
 import type { RunSettings } from '../schema/run.js';
 import { formatTable, printError, printJson, printLine } from './output.js';
-import { configOf, configOptions, flag, text, type Action } from './verb.js';
+import { type Action, configOf, configOptions, flag, text } from './verb.js';
 
 /** What one rank found out about itself. */
 export interface RankReport {

@@ -8,14 +8,13 @@ import { join } from 'node:path';
 import { z } from 'zod';
 import { CheckpointError, must } from '../core/errors.js';
 import type { RgbImage } from '../core/image.js';
-import { LazyModelFile } from '../engines/onnx/lazy_model_file.js';
-import type { ModelFileOptions, ModelTensor } from '../engines/onnx/model_file.js';
+import { LazyModelFile, type ModelFileOptions, type ModelTensor } from '../engines/onnx/model_file.js';
 import { CONFIG_FILE, readConfig } from '../models/files.js';
 import { openTokenizer } from '../models/tokenizer/open.js';
 import type { Tokenizer } from '../models/tokenizer/tokenizer.js';
 import { checkPictureTower, openPictureTower, PICTURE_INPUT, pictureWidth } from '../models/networks/clip.js';
 import { ComputedHalf } from '../rewards/terms/clip/halves.js';
-import { preprocess, readPreprocessing, requireSide, type Preprocessing } from '../rewards/terms/clip/preprocess.js';
+import { preprocess, type Preprocessing, readPreprocessing, requireSide } from '../rewards/terms/clip/preprocess.js';
 import type { EncodedPrompt, PromptEncoder } from './picture_words.js';
 
 const size = z.int().positive();

@@ -7,7 +7,7 @@ import { CheckpointError } from '../core/errors.js';
 import type { FloatTensor, HeldDtype } from '../core/safetensors.js';
 import { FrozenGraph, type OpenedGraph } from '../engines/onnx/frozen_graph.js';
 import type { ModelFileOptions } from '../engines/onnx/model_file.js';
-import { Graph, sizeOf, type Shape, type Value } from '../graph/ir.js';
+import { Graph, type Shape, sizeOf, type Value } from '../graph/ir.js';
 import {
   checkWeights,
   CONFIG_FILE,
@@ -17,11 +17,10 @@ import {
   tensorFiles,
   type TensorFiles,
 } from '../models/files.js';
-import { partFolder, requireParts, type Pipeline, type TextPart } from '../models/pipeline.js';
-import { encodeClipText, readClipText, summaryWidth } from '../nets/clip/text_encoder.js';
+import { partFolder, type Pipeline, requireParts, type TextPart } from '../models/pipeline.js';
+import { encodeClipText, readClipText, summaryWidth } from '../nets/clip/clip.js';
 import { describeFlowTransformer } from '../models/networks/flow.js';
-import { encodeT5 } from '../nets/t5/encoder.js';
-import { readT5Config } from '../nets/t5/config.js';
+import { encodeT5, readT5Config } from '../nets/t5.js';
 import { PaddedTokenizer } from '../rewards/terms/clip/padded_tokenizer.js';
 import type { EncodedPrompt, PromptEncoder } from './picture_words.js';
 

@@ -1,9 +1,17 @@
 /** Building graphs: `apply` checks shapes and dtypes at once; the rest are short names for the operators. */
 import { GraphError } from '../core/errors.js';
-import type { Convolution, OpAttributes, OpType } from './attributes.js';
-import type { CustomGradient, Dtype, Shape, Value } from './ir.js';
-import { formatType, sameShape } from './ir.js';
-import { operators } from './operators/table.js';
+import {
+  type Convolution,
+  type CustomGradient,
+  type Dtype,
+  formatType,
+  type OpAttributes,
+  type OpType,
+  sameShape,
+  type Shape,
+  type Value,
+} from './ir.js';
+import { operators } from './operators.js';
 
 /** Adds one operator. Raises GraphError naming the operator, its inputs and their shapes when they do not fit. */
 export function apply<K extends OpType>(op: K, inputs: readonly Value[], attributes: OpAttributes[K]): Value {

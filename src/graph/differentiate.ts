@@ -1,11 +1,16 @@
 /** Reverse-mode differentiation: the driver finds the path, accumulates, and sums broadcast axes back; rules stay one line. */
 import { GraphError, InternalError } from '../core/errors.js';
-import type { OpAttributes, OpType } from './attributes.js';
+import {
+  formatShape,
+  type NodeOrigin,
+  type OpAttributes,
+  type OpType,
+  sameShape,
+  type Shape,
+  type Value,
+} from './ir.js';
 import { add, concat, expand, pad, reduceSum, reshape } from './build.js';
-import type { GradientRule } from './gradients.js';
-import { gradientRules } from './gradients.js';
-import type { NodeOrigin, Shape, Value } from './ir.js';
-import { formatShape, sameShape } from './ir.js';
+import { type GradientRule, gradientRules } from './gradients.js';
 
 /**
  * Gradients of a scalar with respect to `targets`, as nodes of the same graph.

@@ -3,10 +3,8 @@
  * Entries may have the broadcast shape of an elementwise operator: the driver in differentiate.ts sums them back.
  */
 import { GraphError } from '../core/errors.js';
-import type { Convolution, OpAttributes, OpType } from './attributes.js';
+import { type Convolution, type OpAttributes, type OpType, sizeOf, type Value } from './ir.js';
 import * as g from './build.js';
-import type { Value } from './ir.js';
-import { sizeOf } from './ir.js';
 
 export interface GradientContext<K extends OpType> {
   readonly inputs: readonly Value[];

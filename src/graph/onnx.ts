@@ -4,9 +4,16 @@
  */
 import { BinaryWriter, WireType } from '@bufbuild/protobuf/wire';
 import { InternalError, must } from '../core/errors.js';
-import type { OpType } from './attributes.js';
-import type { Graph, NodeOrigin, Shape, Value, ValueType } from './ir.js';
-import { sizeOf, topological } from './ir.js';
+import {
+  type Graph,
+  type NodeOrigin,
+  type OpType,
+  type Shape,
+  sizeOf,
+  topological,
+  type Value,
+  type ValueType,
+} from './ir.js';
 import {
   EXTERNAL,
   integer,
@@ -19,8 +26,7 @@ import {
   valueInfo,
   widen,
 } from './onnx_messages.js';
-import type { OnnxForm, OperatorSpec } from './operators/spec.js';
-import { operators } from './operators/table.js';
+import { type OnnxForm, operators, type OperatorSpec } from './operators.js';
 import { verifyGraph } from './verify.js';
 
 type ConstantData = Float32Array | BigInt64Array | Uint8Array;

@@ -1,7 +1,7 @@
 /** Messages of an ONNX model (onnx/onnx, onnx.proto). */
 import { BinaryWriter, WireType } from '@bufbuild/protobuf/wire';
 import type { Dtype, ValueType } from './ir.js';
-import type { OnnxForm } from './operators/spec.js';
+import type { OnnxForm } from './operators.js';
 
 const IR_VERSION = 10;
 const OPSET = 23;

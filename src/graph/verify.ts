@@ -1,10 +1,16 @@
 /** The legality of a graph, re-derived from scratch; run before a graph is handed to the runtime. */
 import { InternalError } from '../core/errors.js';
-import type { Graph, NodeOrigin, Value } from './ir.js';
-import { formatType, sameShape, sizeOf, topological } from './ir.js';
-import { operators } from './operators/table.js';
-import type { OperatorSpec } from './operators/spec.js';
-import type { OpType } from './attributes.js';
+import {
+  formatType,
+  type Graph,
+  type NodeOrigin,
+  type OpType,
+  sameShape,
+  sizeOf,
+  topological,
+  type Value,
+} from './ir.js';
+import { operators, type OperatorSpec } from './operators.js';
 
 /** Raises InternalError quoting the first value whose type, ownership or data is inconsistent. */
 export function verifyGraph(graph: Graph, outputs: ReadonlyMap<string, Value>): void {

@@ -4,7 +4,7 @@ import { visionTokenizerTypes } from '../environments/vision_tokens.js';
 import { pipelineClasses } from '../models/pipeline.js';
 import { activations, modelTypes } from '../nets/decoder/architectures.js';
 import { flowClasses } from '../nets/flow/config.js';
-import { seeingTypes } from '../nets/vision/architecture.js';
+import { seeingTypes } from '../nets/vision/config.js';
 import { flowModelTypes } from '../policies/flow/model_types.js';
 import { PEFT_VERSION } from '../policies/peft_defaults.js';
 import { refusedKeys } from '../policies/peft_config.js';

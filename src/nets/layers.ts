@@ -16,9 +16,9 @@ import {
   sub,
   withGradient,
 } from '../graph/build.js';
+import { checkpoint } from '../graph/checkpoint.js';
 import type { Graph, Value } from '../graph/ir.js';
-import { productsOf, type Adapter } from './lora.js';
-import { sumOf } from './product.js';
+import { type Adapter, productsOf, sumOf } from './lora.js';
 
 /** x W^T + b over rows, and what an adapter adds; weights are stored [out, in], as in Hugging Face checkpoints. */
 export function linear(x: Value, name: string, out: number, bias = false, adapter?: Adapter): Value {
@@ -104,3 +104,9 @@ export function geluExact(x: Value): Value {
 export function quickGelu(x: Value): Value {
   return mul(x, sigmoid(mul(x, x.graph.scalar(1.702))));
 }
+
+/** Wraps a block, for example to recompute it in the backward pass. */
+export type BlockWrapper = (name: string, x: Value, build: (x: Value) => Value) => Value;
+
+/** Keeps a block's input alone, and computes the block again in the backward pass. */
+export const computedTwice: BlockWrapper = (name, x, build) => checkpoint(name, [x], ([inner]) => build(inner));

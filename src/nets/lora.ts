@@ -1,13 +1,31 @@
 /**
- * Low-rank adapters (Hu et al., "LoRA", 2021): a linear layer with frozen weights W computes x W^T + s (x A^T) B^T, where A [rank, in] and B [out,
- * rank] are trained. B starts at zero, so that an adapter changes nothing at first. Names and options are those of PEFT.
+ * Linear layers as sums of matrix products, and low-rank adapters (Hu et al., "LoRA", 2021): a linear layer with frozen weights W computes
+ * x W^T + s (x A^T) B^T, where A [rank, in] and B [out, rank] are trained. B starts at zero, so that an adapter changes nothing at first. Names and
+ * options are those of PEFT.
  */
 import { ConfigError } from '../core/errors.js';
 import { RandomStream } from '../core/random.js';
 import type { FloatTensor } from '../core/safetensors.js';
-import { gemm } from '../graph/build.js';
+import { add, gemm } from '../graph/build.js';
 import type { Shape, Value } from '../graph/ir.js';
-import type { Product } from './product.js';
+
+/** scale * rows table^T, [N, M]. */
+export interface Product {
+  /** [N, K] */
+  readonly rows: Value;
+  /** [M, K], stored as the weights of a linear layer. */
+  readonly table: Value;
+  readonly scale: number;
+}
+
+/** The sum [N, M] of products of the same shape, and of a bias [M] on each row. */
+export function sumOf(products: readonly Product[], bias?: Value): Value {
+  return products
+    .map(({ rows, table, scale }, i) =>
+      gemm(rows, table, { transB: true, alpha: scale, ...(i === 0 && bias !== undefined ? { bias } : {}) }),
+    )
+    .reduce(add);
+}
 
 export interface LoraSettings {
   readonly rank: number;

@@ -33,7 +33,7 @@ import {
 } from '../graph/build.js';
 import { computedAfter } from '../graph/checkpoint.js';
 import type { Value } from '../graph/ir.js';
-import { sumOf, type Product } from './product.js';
+import { sumOf, type Product } from './lora.js';
 
 /** A token distribution's result for one row: the log-probability of its target and the entropy of the whole distribution. */
 export interface TokenDistribution {

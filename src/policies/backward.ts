@@ -1,11 +1,10 @@
 /** Gradients of micro-batches in this process, summed over micro-batches and then over ranks, in buffers that are reused from step to step. */
 import { InternalError, must } from '../core/errors.js';
-import type { SessionPool } from '../engines/onnx/pool.js';
-import type { Session, SessionOptions } from '../engines/onnx/session.js';
-import type { TensorData } from '../engines/onnx/tensor_cell.js';
+import type { Session, SessionOptions, SessionPool } from '../engines/onnx/session.js';
+import type { TensorData } from '../engines/onnx/tensors.js';
 import { SessionCache } from '../engines/onnx/session_cache.js';
 import { gradients } from '../graph/differentiate.js';
-import { sizeOf, type Graph, type Value } from '../graph/ir.js';
+import { type Graph, sizeOf, type Value } from '../graph/ir.js';
 import type { Peers } from '../group/peers.js';
 import type { Weights } from '../models/files.js';
 import type { Target } from './policy.js';

@@ -7,11 +7,10 @@ import type { InpaintSample } from '../data/self_bench.js';
 import type { SampleSource } from '../data/types.js';
 import { Graph } from '../graph/ir.js';
 import { CONFIG_FILE } from '../models/files.js';
-import { initAutoencoder } from '../nets/autoencoder/autoencoder.js';
-import { autoencoderConfigJson, reduction, type AutoencoderConfig } from '../nets/autoencoder/config.js';
-import { autoencoderLoss } from '../nets/autoencoder/loss.js';
+import { autoencoderLoss, initAutoencoder } from '../nets/autoencoder/autoencoder.js';
+import { type AutoencoderConfig, autoencoderConfigJson, reduction } from '../nets/autoencoder/config.js';
 import type { AutoencoderInit } from '../schema/model.js';
-import { meanOf, repeatedRows, scalar, type Network } from './pretraining.js';
+import { meanOf, type Network, repeatedRows, scalar } from './pretraining.js';
 import { psnr } from './image_tokenizer.js';
 
 /** One in this many pictures is a context: what is to be painted over has latents, too. */

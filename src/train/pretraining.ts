@@ -3,7 +3,7 @@ import type { Datasets } from '../data/datasets.js';
 import type { SampleSource } from '../data/types.js';
 import { learningRateAt, type ScheduleOptions } from '../engines/onnx/optimizer.js';
 import { Session, type SessionOptions } from '../engines/onnx/session.js';
-import type { TensorData } from '../engines/onnx/tensor_cell.js';
+import type { TensorData } from '../engines/onnx/tensors.js';
 import { TrainedWeights } from '../models/trained_weights.js';
 import type { Value } from '../graph/ir.js';
 import type { CheckpointFiles, Weights } from '../models/files.js';

@@ -3,30 +3,29 @@ import { lineForm, type RemoteExchange } from '../balance/exchange.js';
 import { systemClock } from '../core/clock.js';
 import { Deadline } from '../core/deadline.js';
 import { EndpointError } from '../core/errors.js';
-import { decodeImage, encodePng, sha256, type RgbImage } from '../core/image.js';
+import { decodeImage, encodePng, type RgbImage, sha256 } from '../core/image.js';
 import { readPlain } from '../core/plain_file.js';
-import { ImagesClient, type ImagesRequest } from '../environments/images_api/client.js';
-import { requestHashOf } from '../environments/images_api/hash.js';
+import { ImagesClient, type ImagesRequest, requestHashOf } from '../environments/images_api.js';
 import {
+  type LongestStates,
   RenderClient,
   renderHash,
-  type LongestStates,
-  type RenderRequest,
   type RenderIdentity,
-} from '../environments/render_server/client.js';
-import type { PictureReply } from '../environments/served/picture.js';
+  type RenderRequest,
+} from '../environments/render_server.js';
 import {
-  ServerImages,
+  type PictureReply,
   type PictureStore,
   type ServedPictures,
+  ServerImages,
   type StoredPicture,
-} from '../environments/served/pictures.js';
+} from '../environments/served.js';
 import { Exchanges } from '../run/exchanges.js';
 import { storePng } from '../run/media.js';
 import type { RunPaths } from '../run/paths.js';
 import type { RenderEditor } from '../schema/editor.js';
 import type { AskedServersSettings, ImagesServerSettings } from '../schema/images_api.js';
-import { openRemote, pathsOf, type ClientServices, type NamedRun, type RemoteServices } from './remote.js';
+import { type ClientServices, type NamedRun, openRemote, pathsOf, type RemoteServices } from './remote.js';
 
 const LOOK_MS = 10_000;
 

@@ -1,9 +1,7 @@
 import { describe, expect, it } from 'vitest';
 import { GraphError } from '../../src/core/errors.js';
-import type { OpAttributes, OpType } from '../../src/graph/attributes.js';
+import { Graph, type OpAttributes, type OpType, type Value } from '../../src/graph/ir.js';
 import * as g from '../../src/graph/build.js';
-import type { Value } from '../../src/graph/ir.js';
-import { Graph } from '../../src/graph/ir.js';
 
 const graph = new Graph('policy');
 const a = graph.input('a', [2, 3]);

@@ -1,11 +1,10 @@
 /** Composites against PyTorch; test/fixture_scripts/graph_gradients.py makes the numbers. */
 import { readFileSync } from 'node:fs';
 import { expect, it } from 'vitest';
-import type { TensorData } from '../../src/engines/onnx/tensor_cell.js';
+import type { TensorData } from '../../src/engines/onnx/tensors.js';
 import * as g from '../../src/graph/build.js';
 import { gradients } from '../../src/graph/differentiate.js';
-import type { Value } from '../../src/graph/ir.js';
-import { Graph } from '../../src/graph/ir.js';
+import { Graph, type Value } from '../../src/graph/ir.js';
 import { expectClose, runOnnx, tensorData } from './support.js';
 
 interface Stored {

@@ -1,17 +1,13 @@
 import { describe, expect, it } from 'vitest';
 import { RandomStream } from '../../src/core/random.js';
 import { Session } from '../../src/engines/onnx/session.js';
-import type { OpType } from '../../src/graph/attributes.js';
+import { Graph, type OpType, type Shape, sizeOf, topological, type Value } from '../../src/graph/ir.js';
 import * as g from '../../src/graph/build.js';
 import { gradients, vectorJacobian } from '../../src/graph/differentiate.js';
 import { gradientRules } from '../../src/graph/gradients.js';
-import type { Shape, Value } from '../../src/graph/ir.js';
-import { Graph, sizeOf, topological } from '../../src/graph/ir.js';
-import type { CaseInput, Draw, OperatorCase } from './operator_cases.js';
-import { operatorCases } from './operator_cases.js';
+import { type CaseInput, type Draw, type OperatorCase, operatorCases } from './operator_cases.js';
 import { evaluate } from './reference.js';
-import type { Feeds } from './support.js';
-import { centralDifferences, expectClose, runOnnx, tensorData } from './support.js';
+import { centralDifferences, expectClose, type Feeds, runOnnx, tensorData } from './support.js';
 
 /** float32 arithmetic of onnxruntime against the reference. */
 const FLOAT32 = 2e-5;

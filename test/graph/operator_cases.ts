@@ -1,6 +1,5 @@
 /** For every operator, inputs that its forward value and its gradient are checked on. A missing operator does not compile. */
-import type { Convolution, OpAttributes, OpType } from '../../src/graph/attributes.js';
-import type { Dtype, Shape } from '../../src/graph/ir.js';
+import type { Convolution, Dtype, OpAttributes, OpType, Shape } from '../../src/graph/ir.js';
 
 /** What the elements of an input are drawn from. `spread` keeps any two elements apart, so that no kink is near. */
 export type Draw = 'normal' | 'spread' | 'positive' | 'signed' | 'bit' | { readonly below: number };

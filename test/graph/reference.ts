@@ -2,9 +2,15 @@
  * An evaluator of graphs in float64, operator by operator from the ONNX specification in plain loops. It shares nothing with the
  * runtime, and its precision makes finite differences tight. Integers and truth values are numbers too.
  */
-import type { OpAttributes, OpType } from '../../src/graph/attributes.js';
-import type { NodeOrigin, Shape, Value } from '../../src/graph/ir.js';
-import { sizeOf, topological } from '../../src/graph/ir.js';
+import {
+  type NodeOrigin,
+  type OpAttributes,
+  type OpType,
+  type Shape,
+  sizeOf,
+  topological,
+  type Value,
+} from '../../src/graph/ir.js';
 
 export interface Dense {
   readonly shape: Shape;

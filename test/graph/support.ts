@@ -1,6 +1,6 @@
 /** What the tests of graphs share: feeding values by identity, running on onnxruntime, comparing. */
 import { expect } from 'vitest';
-import type { TensorData } from '../../src/engines/onnx/tensor_cell.js';
+import type { TensorData } from '../../src/engines/onnx/tensors.js';
 import { Session } from '../../src/engines/onnx/session.js';
 import { CHECKPOINT_INPUT } from '../../src/graph/checkpoint.js';
 import type { Dtype, Graph, Value } from '../../src/graph/ir.js';

@@ -6,7 +6,7 @@ import { Session } from '../../src/engines/onnx/session.js';
 import { mul, sumAll } from '../../src/graph/build.js';
 import { gradients } from '../../src/graph/differentiate.js';
 import { Graph, topological, type Value } from '../../src/graph/ir.js';
-import { sumOf, type Product } from '../../src/nets/product.js';
+import { sumOf, type Product } from '../../src/nets/lora.js';
 import { tokenDistribution, wholeDistribution } from '../../src/nets/token_distribution.js';
 
 const rows = 6;

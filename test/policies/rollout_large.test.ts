@@ -2,7 +2,7 @@
 import { afterAll, describe, expect, it, vi } from 'vitest';
 import { RandomStream } from '../../src/core/random.js';
 import { Session } from '../../src/engines/onnx/session.js';
-import { TensorCell } from '../../src/engines/onnx/tensor_cell.js';
+import { TensorCell } from '../../src/engines/onnx/tensors.js';
 import { soloPeers } from '../../src/group/peers.js';
 import { isAdapters } from '../../src/nets/lora.js';
 import { initDecoder, type DecoderConfig } from '../../src/nets/decoder/config.js';

@@ -1,7 +1,7 @@
 /** The values that estimates count for the backward pass, beside those that training graphs keep. */
 import { describe, expect, it } from 'vitest';
 import { Graph, topological, type Value } from '../../src/graph/ir.js';
-import { computedTwice, type BlockWrapper } from '../../src/nets/block.js';
+import { computedTwice, type BlockWrapper } from '../../src/nets/layers.js';
 import { withAdapter, type DecoderConfig } from '../../src/nets/decoder/config.js';
 import { sequenceHead } from '../../src/nets/decoder/decoder.js';
 import { sequenceInputs } from '../../src/nets/decoder/inputs.js';

@@ -8,7 +8,7 @@ import { Deadline } from '../../src/core/deadline.js';
 import { decodeImage, encodePng, type RgbImage } from '../../src/core/image.js';
 import { RandomStream } from '../../src/core/random.js';
 import { storedSafetensors, type StoredTensor } from '../../src/core/safetensors.js';
-import { RenderClient } from '../../src/environments/render_server/client.js';
+import { RenderClient } from '../../src/environments/render_server.js';
 import { loadConfig } from '../../src/config/load.js';
 import { testFolder } from '../support/folder.js';
 

@@ -4,7 +4,7 @@ import type { LossSpec } from '../../src/policies/losses/table.js';
 import type { Statistics } from '../../src/policies/policy.js';
 import { Learner, type TokenLesson } from '../../src/policies/tokens/learner.js';
 import type { Metrics } from '../../src/run/metrics.js';
-import { sessionOptions } from '../../src/engines/onnx/session_options.js';
+import { sessionOptions } from '../../src/engines/onnx/session.js';
 import type { ProcessGroup } from '../../src/group/process_group.js';
 import { testFolder } from '../support/folder.js';
 import { makeSmallWorld, smallSettings, type SmallWorld } from '../recipes/image_edit_tokens/small_world.js';

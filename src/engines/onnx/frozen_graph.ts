@@ -4,8 +4,7 @@ import { halvesIn } from '../../core/half.js';
 import type { FloatTensor } from '../../core/safetensors.js';
 import type { Graph, Value } from '../../graph/ir.js';
 import type { ModelFileOptions } from './model_file.js';
-import { SessionPool } from './pool.js';
-import { Session, type SessionOptions } from './session.js';
+import { Session, type SessionOptions, SessionPool } from './session.js';
 
 /** A graph with its outputs, and the frozen weights that it reads. */
 export interface OpenedGraph<Output extends string = string> {

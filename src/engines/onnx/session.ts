@@ -2,19 +2,16 @@
  * The only door to onnxruntime-node: compiles graphs to sessions and runs them. Buffers are plain typed arrays; a weight is
  * wrapped without a copy, so that an optimizer may change it in place between runs.
  */
+import { createHash } from 'node:crypto';
+import { readFileSync } from 'node:fs';
+import { availableParallelism } from 'node:os';
+import type * as Ort from 'onnxruntime-node';
 import { EngineError, InternalError, must } from '../../core/errors.js';
 import { HalfTensor } from '../../core/half.js';
 import { CHECKPOINT_INPUT } from '../../graph/checkpoint.js';
-import type { Graph, Value, ValueType } from '../../graph/ir.js';
-import { formatShape, sameShape, sizeOf } from '../../graph/ir.js';
-import type { HalfInput, OnnxModel, RowsInput } from '../../graph/onnx.js';
-import { outputName, packedFile, toOnnx } from '../../graph/onnx.js';
-import type * as Ort from 'onnxruntime-node';
-import { BusyTime } from './busy_time.js';
-import { keyOf, SessionPool, type FedWeights, type WeightData } from './pool.js';
-import { residentTensor } from './resident.js';
-import { leavesTensors, TensorCell, type TensorData } from './tensor_cell.js';
-import { allCores } from './threads.js';
+import { formatShape, type Graph, sameShape, sizeOf, type Value, type ValueType } from '../../graph/ir.js';
+import { type HalfInput, type OnnxModel, outputName, packedFile, type RowsInput, toOnnx } from '../../graph/onnx.js';
+import { leavesTensors, residentTensor, TensorCell, type TensorData } from './tensors.js';
 
 export type Provider = 'cpu' | 'webgpu' | 'cuda';
 
@@ -76,6 +73,26 @@ const SESSION_SETTINGS = { session: { set_denormal_as_zero: '1', force_spinning_
 const KEEP = Uint8Array.of(1);
 
 const ARRAY_TYPE = { float32: Float32Array, int64: BigInt64Array, bool: Uint8Array } as const;
+
+/** How long at least one of several overlapping works was under way; times in milliseconds. */
+export class BusyTime {
+  #underWay = 0;
+  #since = 0;
+  #total = 0;
+
+  begin(now: number): void {
+    if (this.#underWay++ === 0) this.#since = now;
+  }
+
+  end(now: number): void {
+    if (--this.#underWay === 0) this.#total += now - this.#since;
+  }
+
+  /** Time covered by work that has ended. Time shared with work still under way is added when that ends. */
+  get total(): number {
+    return this.#total;
+  }
+}
 
 const busy = new BusyTime();
 
@@ -336,4 +353,104 @@ function explain(cause: unknown): never {
 
 function bytesOf({ buffer, byteOffset, byteLength }: Float32Array): Uint8Array {
   return new Uint8Array(buffer, byteOffset, byteLength);
+}
+
+/** Session options from a config's engine section; `threads` replaces the section's own value unless it is 0. */
+export function sessionOptions(
+  engine: { readonly provider: string; readonly threads: number; readonly device?: number },
+  threads = 0,
+): SessionOptions {
+  const provider = engine.provider === 'auto' ? 'cpu' : (engine.provider as 'cpu' | 'webgpu' | 'cuda');
+  const asked = threads === 0 ? engine.threads : threads;
+  const { device } = engine;
+  return { provider, ...(device === undefined ? {} : { device }), ...(asked === 0 ? {} : { threads: asked }) };
+}
+
+/** Linux says here whether two threads share a core. */
+const SMT = '/sys/devices/system/cpu/smt/active';
+
+let cores: number | null = null;
+
+/**
+ * The number of cores that this process may use; two hyperthreads count as one. Sessions are given this number because by default the runtime pins
+ * its threads to one core each, starting with the machine's first core: the threads of two processes would share the same cores while others are
+ * idle, and would use cores that the process was told to avoid.
+ */
+export function allCores(): number {
+  cores ??= hyperthreaded() ? Math.ceil(availableParallelism() / 2) : availableParallelism();
+  return cores;
+}
+
+function hyperthreaded(): boolean {
+  try {
+    return readFileSync(SMT, 'utf8').trim() === '1';
+  } catch {
+    // Another system, or a container that hides it: every processor counts.
+    return false;
+  }
+}
+
+/** Weights by name. */
+export type WeightData = ReadonlyMap<string, { readonly data: Float32Array }>;
+
+/** Weights by name, as runs are fed them: elements, or cells in which they lie. */
+export type FedWeights = ReadonlyMap<string, { readonly data: Float32Array } | TensorCell>;
+
+interface Compiled {
+  readonly native: Promise<Ort.InferenceSession>;
+  users: number;
+}
+
+/**
+ * Sessions of one pool leave their sizes open: graphs that differ only in sizes are compiled once, and the compiled session is freed with its last
+ * user. Products hold packed copies of frozen weights, which are made at compilation and shared in the same way; their results differ in the last
+ * bits from those with weights that are fed.
+ */
+export class SessionPool {
+  readonly #compiled = new Map<string, Compiled>();
+
+  /** `frozen`: weights that nothing changes between the first use of a session of the pool and the last. */
+  constructor(readonly frozen: WeightData = new Map()) {}
+
+  /** Lends what was compiled of a model, or compiles it. */
+  async lend(key: string, compile: () => Promise<Ort.InferenceSession>): Promise<Ort.InferenceSession> {
+    const entry = this.#compiled.get(key) ?? { native: compile(), users: 0 };
+    this.#compiled.set(key, entry);
+    entry.users += 1;
+    try {
+      return await entry.native;
+    } catch (error) {
+      // Others may have failed with it before and started over.
+      if (this.#compiled.get(key) === entry) this.#compiled.delete(key);
+      throw error;
+    }
+  }
+
+  async giveBack(key: string): Promise<void> {
+    const entry = must(this.#compiled.get(key), key);
+    entry.users -= 1;
+    if (entry.users > 0) return;
+    this.#compiled.delete(key);
+    const native = await entry.native;
+    if ('endProfiling' in native) (native as { endProfiling(): void }).endProfiling();
+    await native.release();
+  }
+}
+
+/** Whether a session computes on the CPU. */
+export function isOnCpu({ provider = 'cpu' }: { readonly provider?: string }): boolean {
+  return provider === 'cpu';
+}
+
+/**
+ * A pool for sessions with these options, each of which would otherwise hold the memory of its own largest run. None on an accelerator, where tensors
+ * that depend on sizes would be copied at every run.
+ */
+export function poolFor(options: { readonly provider?: string }, frozen?: WeightData): SessionPool | undefined {
+  return isOnCpu(options) ? new SessionPool(frozen) : undefined;
+}
+
+/** Tells models apart. */
+export function keyOf(model: Uint8Array): string {
+  return createHash('sha256').update(model).digest('base64');
 }

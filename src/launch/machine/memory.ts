@@ -16,7 +16,7 @@ import { frozenBytes, type DataSizes, type ModelShape, type ShapeOf } from '../.
 import { isTrainable } from '../../config/recipes.js';
 import { recipeOf, rewardOf } from '../../recipes/settings.js';
 import { chosenTerms } from '../../rewards/score/choice.js';
-import { embedderTypes, pictureTowerTypes } from '../../nets/clip/architecture.js';
+import { embedderTypes, pictureTowerTypes } from '../../nets/clip/config.js';
 import { embedderBytes, pictureTowerBytes } from '../../models/networks/clip.js';
 import { exportedGraphs } from '../../rewards/terms/clip/files.js';
 import type { ModelReference } from '../../schema/model.js';

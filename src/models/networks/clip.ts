@@ -13,13 +13,12 @@ import {
   type Weights,
 } from '../files.js';
 import {
-  readEmbedder,
-  readPictureTower,
   type EmbedderConfig,
   type PictureTowerConfig,
-} from '../../nets/clip/architecture.js';
-import { embedPictures, embedTexts } from '../../nets/clip/clip.js';
-import { embedSiglipPictures, embedSiglipTexts } from '../../nets/clip/siglip.js';
+  readEmbedder,
+  readPictureTower,
+} from '../../nets/clip/config.js';
+import { embedPictures, embedSiglipPictures, embedSiglipTexts, embedTexts } from '../../nets/clip/clip.js';
 
 /** The graph of a half for one text or one picture, its output, and the frozen weights that it reads. */
 export interface OpenedHalf {

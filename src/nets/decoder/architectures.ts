@@ -5,8 +5,8 @@
 import { z } from 'zod';
 import { CheckpointError } from '../../core/errors.js';
 import type { Activation, DecoderConfig, SeeingConfig, Trait } from './config.js';
-import { readVision, visionJson } from '../vision/architecture.js';
-import { readScaling, requireOneRotation } from './rope_config.js';
+import { readVision, visionJson } from '../vision/config.js';
+import { readScaling, requireOneRotation } from './rope.js';
 
 /** A model as its folder describes it. */
 export interface Architecture {

@@ -30,7 +30,7 @@ import {
 import type { Graph, Value } from '../../graph/ir.js';
 import { rotations, hasSlidingWindow, type DecoderConfig } from './config.js';
 import { rotationOf, type RotarySettings } from './rope.js';
-import type { GivenAngles } from './angles.js';
+import type { GivenAngles } from './inputs.js';
 
 /** A large negative number instead of minus infinity: a row of padding whose keys are all masked stays finite. */
 const MASKED = -1e9;

@@ -3,9 +3,9 @@
  * the prefill of prompts, and one cached decoding step. They differ only in how a block attends.
  */
 import { must } from '../../core/errors.js';
-import { concat, reshape, slice, add, mul } from '../../graph/build.js';
+import { add, concat, mul, reshape, slice } from '../../graph/build.js';
 import type { Graph, Shape, Value } from '../../graph/ir.js';
-import { embedding, geglu, linear, rmsNorm, swiglu } from '../layers.js';
+import { type BlockWrapper, embedding, geglu, linear, rmsNorm, swiglu } from '../layers.js';
 import {
   attendAnswers,
   attendPrompts,
@@ -15,21 +15,20 @@ import {
   rotaryOf,
   swapLastAxes,
 } from './attention.js';
-import { givenAngles, type GivenAngles } from './angles.js';
-import { blockNorms, hasVision, windowOf, type Activation, type DecoderConfig } from './config.js';
-import { HeadOrder, headsOf, keysOf } from './heads.js';
 import {
-  rowsOf,
   type BatchShape,
+  givenAngles,
+  type GivenAngles,
   type LayerCache,
   type PromptShape,
+  rowsOf,
   type SequenceInputs,
   type StepInputs,
 } from './inputs.js';
-import { productsOf } from '../lora.js';
-import { sumOf, type Product } from '../product.js';
-import type { BlockWrapper } from '../block.js';
-import { withPictureTokens } from '../vision/seen.js';
+import { type Activation, blockNorms, type DecoderConfig, hasVision, windowOf } from './config.js';
+import { HeadOrder, headsOf, keysOf } from './heads.js';
+import { type Product, productsOf, sumOf } from '../lora.js';
+import { withPictureTokens } from '../vision/encoder.js';
 
 /** Values that layers with the same window share. They are made once, before any layer, because a layer may be computed a second time. */
 function perWindow<T>(

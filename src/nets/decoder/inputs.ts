@@ -1,7 +1,7 @@
 /** What a decoder's graphs are given: the sizes of a batch, and the inputs of each graph. */
 import type { Graph, Value } from '../../graph/ir.js';
-import type { PictureShape } from '../vision/seen.js';
-import { windowOf, type DecoderConfig } from './config.js';
+import type { PictureShape } from '../vision/encoder.js';
+import { type DecoderConfig, windowOf } from './config.js';
 import { headsOf, type TokenPlaces } from './heads.js';
 
 /** The sizes of a batch: P prompts of Tp columns, G answers of Ta columns for each. */
@@ -130,4 +130,18 @@ export function stepInputs(graph: Graph, config: DecoderConfig, shape: BatchShap
       values: graph.input(`answer_values.${i}`, [batch, answerColumns, depth]),
     })),
   };
+}
+
+/** Tables of angles given to a graph in place of those of its columns: [prompts * columns, depth / 2]. */
+export interface GivenAngles {
+  readonly cos: Value;
+  readonly sin: Value;
+  readonly prompts: number;
+  readonly columns: number;
+}
+
+/** Inputs `rotary_cos` and `rotary_sin`: a row for each column of each prompt. */
+export function givenAngles(graph: Graph, config: DecoderConfig, prompts: number, columns: number): GivenAngles {
+  const shape = [prompts * columns, config.head_dim / 2];
+  return { cos: graph.input('rotary_cos', shape), sin: graph.input('rotary_sin', shape), prompts, columns };
 }

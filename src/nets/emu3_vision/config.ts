@@ -1,6 +1,7 @@
-/** The config of Emu3's vision tokenizer: BAAI's `Emu3VisionVQ`, and the forms in which transformers saves it. */
+/** The config of Emu3's vision tokenizer, and the names of its parameters: BAAI's `Emu3VisionVQ`, and the forms in which transformers saves it. */
 import { z } from 'zod';
 import { CheckpointError } from '../../core/errors.js';
+import type { Shape } from '../../graph/ir.js';
 
 /** Emu3's vision tokenizer (Wang et al., "Emu3", 2024), with BAAI's names. */
 export interface Emu3VisionConfig {
@@ -157,3 +158,37 @@ function problemOf(found: Found): string | null {
     ? null
     : `hidden_size is ${attention_width}, which is no multiple of its ${heads} heads`;
 }
+
+export type Half = 'encoder' | 'decoder';
+
+export interface Naming {
+  /** Before the number of a level. */
+  readonly levels: Readonly<Record<Half, string>>;
+  /** What stands between the levels and the latents. */
+  readonly middle: string;
+  /** The layers of an attention, after its name. */
+  readonly projections: Readonly<Record<'q' | 'k' | 'v' | 'out', string>>;
+  /** The norm before an attention. */
+  readonly normOf: (attention: string) => string;
+  /** The shape of an attention's layers. */
+  readonly matrix: (channels: number) => Shape;
+}
+
+export const namings: Readonly<Record<Emu3VisionConfig['layout'], Naming>> = {
+  published: {
+    levels: { encoder: 'encoder.down', decoder: 'decoder.up' },
+    middle: 'mid',
+    projections: { q: 'q', k: 'k', v: 'v', out: 'proj_out' },
+    normOf: (attention) => `${attention}.norm`,
+    // As the kernels of a convolution without neighbours.
+    matrix: (channels) => [channels, channels, 1, 1],
+  },
+  transformers: {
+    levels: { encoder: 'encoder.down_block.down', decoder: 'decoder.up_block.up' },
+    middle: 'middle_block',
+    projections: { q: 'q_proj', k: 'k_proj', v: 'v_proj', out: 'out_proj' },
+    // attn.<i> and attn_norms.<i> at a level, attn_1 and attn_norm in the middle.
+    normOf: (attention) => attention.replace(/\.attn\.(\d+)$/, '.attn_norms.$1').replace(/\.attn_1$/, '.attn_norm'),
+    matrix: (channels) => [channels, channels],
+  },
+};

@@ -5,9 +5,8 @@ import { convolve, groupNorm } from '../autoencoder/layers.js';
 import { attendAll } from '../decoder/attention.js';
 import { StreamHeads } from '../flow/heads.js';
 import { silu } from '../layers.js';
-import { sumOf } from '../product.js';
-import { NORM_GROUPS, type Emu3VisionConfig } from './config.js';
-import { namings } from './names.js';
+import { sumOf } from '../lora.js';
+import { type Emu3VisionConfig, namings, NORM_GROUPS } from './config.js';
 
 /** A norm of pictures; its parameters have this name. */
 export type Norm = (x: Value, name: string) => Value;

@@ -4,9 +4,8 @@ import { Graph, type Shape, type Value } from '../../graph/ir.js';
 import { convolve, doubleSides, halveSides } from '../autoencoder/layers.js';
 import { CODEBOOK, nearestCodes } from '../image_tokenizer.js';
 import { silu } from '../layers.js';
-import { patchOf, timeSteps, type Emu3VisionConfig } from './config.js';
-import { placesAttend, plainNorm, residualBlock, spatialNorm, timeBlock, timeConvolve, type Norm } from './layers.js';
-import { namings, type Half } from './names.js';
+import { type Emu3VisionConfig, type Half, namings, patchOf, timeSteps } from './config.js';
+import { type Norm, placesAttend, plainNorm, residualBlock, spatialNorm, timeBlock, timeConvolve } from './layers.js';
 
 /** Pictures [B, 3, H, W], normalised, whose sides are multiples of `patchOf`, to vectors [B * h * w, E], place by place. */
 export function encodePictures(config: Emu3VisionConfig, pictures: Value): Value {

@@ -1,10 +1,12 @@
-/** The conditioning of a sample besides its text tokens: noise level, guidance and the text's summary, as one vector. */
-import { add, concat, cos, mul, reshape, sin } from '../../graph/build.js';
+/**
+ * The conditioning of a sample besides its text tokens (noise level, guidance and the text's summary, as one vector), and how it acts on tokens
+ * (Peebles and Xie, "Scalable Diffusion Models with Transformers", 2023).
+ */
+import { add, concat, cos, layerNormalization, mul, reshape, sin, slice } from '../../graph/build.js';
 import type { Value } from '../../graph/ir.js';
 import { linear, silu } from '../layers.js';
 import type { Adapter } from '../lora.js';
-import { GUIDANCE, POOLED, TIME } from './names.js';
-import { SINUSOIDS } from './parameters.js';
+import { GUIDANCE, POOLED, SINUSOIDS, TIME } from './parameters.js';
 
 /** The factor of noise levels and guidance before their sinusoids. */
 const UNIT = 1000;
@@ -42,4 +44,75 @@ function sinusoids(x: Value): Value {
   const scaled = reshape(mul(x, graph.scalar(UNIT)), [x.size, 1]);
   const angles = mul(scaled, graph.constant(frequencies, [1, count]));
   return concat([cos(angles), sin(angles)], 1);
+}
+
+/** Epsilon of every norm over the width. */
+const EPS = 1e-6;
+
+/** What the tokens of a stream are modulated by. */
+export interface StreamConditioning {
+  /** [B, W], a row for each sample; with `clean` [B + 1, W]. */
+  readonly rows: Value;
+  /** The first of the stream's tokens that the last row is for, in every sample; null: all tokens have their sample's row. */
+  readonly clean: number | null;
+}
+
+/** A vector of a modulation, for the tokens of a stream. */
+export interface Modulation {
+  /** [B, 1, W], for the tokens before `clean.from`. */
+  readonly own: Value;
+  /** The vector [W] for the tokens from `from` on; null: there are none. */
+  readonly clean: { readonly vector: Value; readonly from: number } | null;
+}
+
+/** `count` vectors that a layer makes of a stream's conditioning. */
+export function modulations(
+  { rows, clean }: StreamConditioning,
+  name: string,
+  count: number,
+  adapter: Adapter | undefined,
+): Modulation[] {
+  const [found, width] = rows.shape as [number, number];
+  const all = linear(rows, name, count * width, true, adapter);
+  const batch = clean === null ? found : found - 1;
+  return Array.from({ length: count }, (_, i): Modulation => {
+    const vectors = slice(all, 1, i * width, (i + 1) * width);
+    return {
+      own: reshape(slice(vectors, 0, 0, batch), [batch, 1, width]),
+      clean: clean === null ? null : { vector: reshape(slice(vectors, 0, batch, found), [width]), from: clean },
+    };
+  });
+}
+
+/** Tokens [B, T, width], normalised to n along the width and modulated: n (1 + scale) + shift. */
+export function modulatedNorm(x: Value, shift: Modulation, scale: Modulation): Value {
+  const one = x.graph.scalar(1);
+  return inParts(x, [shift, scale], (part, [by, times]) => layerNormalization(part, add(times, one), by, EPS));
+}
+
+/** Tokens [B, T, width] times a gate. */
+export function gated(x: Value, gate: Modulation): Value {
+  return inParts(x, [gate], (part, [by]) => mul(part, by));
+}
+
+/** What `of` makes of tokens and the vectors for them, where not all tokens have the same. */
+function inParts(
+  x: Value,
+  vectors: readonly Modulation[],
+  of: (part: Value, vectors: readonly Value[]) => Value,
+): Value {
+  const own = vectors.map((vector) => vector.own);
+  const clean = vectors.flatMap((vector) => vector.clean ?? []);
+  if (clean.length === 0) return of(x, own);
+  const [{ from }] = clean;
+  return concat(
+    [
+      of(slice(x, 1, 0, from), own),
+      of(
+        slice(x, 1, from, x.shape[1]),
+        clean.map(({ vector }) => vector),
+      ),
+    ],
+    1,
+  );
 }

@@ -7,32 +7,28 @@
 import { GraphError, must } from '../../core/errors.js';
 import { add, concat, gemm, maximum, mul, reciprocal, reshape, slice, sub, transpose } from '../../graph/build.js';
 import type { Graph, Shape, Value } from '../../graph/ir.js';
-import type { BlockWrapper } from '../block.js';
-import { linear, rmsNorm, silu } from '../layers.js';
+import { type BlockWrapper, linear, rmsNorm, silu } from '../layers.js';
 import type { Adapter } from '../lora.js';
-import { applyJointBlock, applySingleBlock, type BlockContext, type Streams } from './blocks.js';
-import { conditioning, type Conditions } from './conditioning.js';
+import { applyJointBlock, applySingleBlock, type BlockContext, ImagePrompt, type Streams } from './blocks.js';
+import { conditioning, type Conditions, modulatedNorm, modulations, type StreamConditioning } from './conditioning.js';
 import {
   checkFlowConfig,
+  type FlowTransformerConfig,
   innerWidth,
   jointForm,
   normsHeads,
   pooledWidth,
+  type Sd3Config,
   singleLayers,
   takesSecond,
   takesSeveral,
   velocityWidth,
-  type FlowTransformerConfig,
-  type Sd3Config,
 } from './config.js';
 import { StreamHeads } from './heads.js';
-import { ImagePrompt } from './ip_adapter.js';
-import { modulatedNorm, modulations, type StreamConditioning } from './modulation.js';
-import { flowNames, LAST, LAST_MODULATION } from './names.js';
-import { addPlaces } from './places.js';
-import { FlowRotary, picturesOf, shownTokens, unturned, type FlowGrid } from './positions.js';
+import { flowNames, LAST, LAST_MODULATION } from './parameters.js';
+import { addPlaces, type FlowGrid, FlowRotary, picturesOf, shownTokens, unturned } from './positions.js';
 
-export { isIpAdapter } from './names.js';
+export { isIpAdapter } from './parameters.js';
 export { flowAdapter, flowLinearLayers, flowParameters, initFlowTransformer } from './parameters.js';
 
 /**

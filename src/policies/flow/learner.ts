@@ -1,12 +1,12 @@
 /** Log-probabilities of given actions of a flow policy and gradients of losses on them, micro-batch by micro-batch in a fixed order. */
 import { InternalError, must } from '../../core/errors.js';
 import type { SessionOptions } from '../../engines/onnx/session.js';
-import type { TensorData } from '../../engines/onnx/tensor_cell.js';
+import type { TensorData } from '../../engines/onnx/tensors.js';
 import { slice, add, mul, reduceSum, reshape, sub } from '../../graph/build.js';
 import type { Graph, Value } from '../../graph/ir.js';
 import { shareOf, type Peers } from '../../group/peers.js';
 import type { Weights } from '../../models/files.js';
-import { computedTwice } from '../../nets/block.js';
+import { computedTwice } from '../../nets/layers.js';
 import { velocityWidth } from '../../nets/flow/config.js';
 import { flowInputs, velocity, type FlowShape } from '../../nets/flow/transformer.js';
 import { Backward, trainingOutputs, targetFeeds } from '../backward.js';

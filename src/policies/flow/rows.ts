@@ -1,6 +1,6 @@
 /** Rows of a micro-batch: one noisy picture each, with its conditioning; and guidance of their velocities. */
 import { InternalError } from '../../core/errors.js';
-import type { TensorData } from '../../engines/onnx/tensor_cell.js';
+import type { TensorData } from '../../engines/onnx/tensors.js';
 import { pooledWidth, velocityWidth, type FlowTransformerConfig } from '../../nets/flow/config.js';
 import type { FlowShape } from '../../nets/flow/transformer.js';
 import { PADDING } from '../tokens/batch.js';

@@ -1,20 +1,19 @@
 /** Decoders with adapters over frozen weights. */
 import { join } from 'node:path';
 import { must } from '../../core/errors.js';
-import { narrowMatrices, type FloatTensor, type HeldDtype } from '../../core/safetensors.js';
+import { type FloatTensor, type HeldDtype, narrowMatrices } from '../../core/safetensors.js';
 import type { Weights } from '../../models/files.js';
 import type { ReadPart } from '../../nets/decoder/architectures.js';
 import {
   decoderAdapter,
+  type DecoderConfig,
   hasVision,
   linearWeights,
   withAdapter,
-  type DecoderConfig,
 } from '../../nets/decoder/config.js';
 import { describeDecoder, namings, openDecoder } from '../../models/networks/decoder.js';
-import { initAdapter, type Adapter, type LoraSettings, type ModuleNames } from '../../nets/lora.js';
-import { seeingTypes } from '../../nets/vision/architecture.js';
-import type { TrainedParts } from '../../nets/vision/config.js';
+import { type Adapter, initAdapter, type LoraSettings, type ModuleNames } from '../../nets/lora.js';
+import { seeingTypes, type TrainedParts } from '../../nets/vision/config.js';
 import {
   ADAPTER_CONFIG_FILE,
   adapterWeights,
@@ -29,7 +28,7 @@ import {
   recordedBase,
   refuseOtherBase,
 } from '../adapter_files.js';
-import { isTrained, type AdapterOrigin, type PolicyModel } from './model.js';
+import { type AdapterOrigin, isTrained, type PolicyModel } from './model.js';
 
 /** A model with frozen weights and an adapter. */
 export type AdaptedModel = PolicyModel & {

@@ -4,7 +4,7 @@
  */
 import { InternalError } from '../../core/errors.js';
 import type { Fed, SessionOptions } from '../../engines/onnx/session.js';
-import { TensorCell } from '../../engines/onnx/tensor_cell.js';
+import { TensorCell } from '../../engines/onnx/tensors.js';
 import { headsOf } from '../../nets/decoder/heads.js';
 import type { DecoderConfig } from '../../nets/decoder/config.js';
 import { SessionCache } from '../../engines/onnx/session_cache.js';

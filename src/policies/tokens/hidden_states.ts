@@ -3,12 +3,11 @@
  * pass; nothing is sampled or rewritten.
  */
 import { DataError, must } from '../../core/errors.js';
-import { poolFor } from '../../engines/onnx/pool.js';
-import type { SessionOptions } from '../../engines/onnx/session.js';
+import { poolFor, type SessionOptions } from '../../engines/onnx/session.js';
 import type { Graph } from '../../graph/ir.js';
 import type { Weights } from '../../models/files.js';
 import { hiddenStates } from '../../nets/decoder/decoder.js';
-import { sequenceInputs, type BatchShape } from '../../nets/decoder/inputs.js';
+import { type BatchShape, sequenceInputs } from '../../nets/decoder/inputs.js';
 import { SessionCache } from '../../engines/onnx/session_cache.js';
 import { packPrompts, promptColumns, roundUp, type TokenPrompt } from './batch.js';
 import { openVisionTower, type VisionTower } from './vision_tower.js';

@@ -1,31 +1,29 @@
 /** Log-probabilities of given answers and gradients of losses on them, micro-batch by micro-batch in a fixed order. */
 import { must } from '../../core/errors.js';
-import type { SessionOptions } from '../../engines/onnx/session.js';
-import type { TensorData } from '../../engines/onnx/tensor_cell.js';
+import { poolFor, type SessionOptions } from '../../engines/onnx/session.js';
+import type { TensorData } from '../../engines/onnx/tensors.js';
 import type { Graph, Value } from '../../graph/ir.js';
-import { shareOf, type Peers } from '../../group/peers.js';
+import { type Peers, shareOf } from '../../group/peers.js';
 import type { Weights } from '../../models/files.js';
-import type { BatchShape } from '../../nets/decoder/inputs.js';
-import { computedTwice } from '../../nets/block.js';
+import { type BatchShape, sequenceInputs } from '../../nets/decoder/inputs.js';
+import { computedTwice } from '../../nets/layers.js';
 import { sequenceHead } from '../../nets/decoder/decoder.js';
-import { sequenceInputs } from '../../nets/decoder/inputs.js';
 import { KL_EXPONENT_LIMIT, klTerm, weightedLoss } from '../../nets/losses.js';
 import { tokenDistribution, type TokenDistribution } from '../../nets/token_distribution.js';
 import type { LearnReport, Statistics, Target } from '../policy.js';
 import {
   packSequences,
   roundUp,
-  type TokenGroup,
   rowsFor,
   sequenceTables,
-  withoutPadding,
   type SequenceTables,
+  type TokenGroup,
+  withoutPadding,
 } from './batch.js';
 import { openVisionTower, type VisionTower } from './vision_tower.js';
 import { isTrained, type PolicyModel } from './model.js';
-import { Backward, trainingOutputs, targetFeeds, type TargetInput } from '../backward.js';
-import { ruleOf, type LossSpec } from '../losses/table.js';
-import { poolFor } from '../../engines/onnx/pool.js';
+import { Backward, targetFeeds, type TargetInput, trainingOutputs } from '../backward.js';
+import { type LossSpec, ruleOf } from '../losses/table.js';
 import { SessionCache } from '../../engines/onnx/session_cache.js';
 
 export interface LearnerOptions {

@@ -1,23 +1,35 @@
 /** Samples answers: each prompt is prefilled once, and its answers decode together over caches that the graph only reads. */
 import type { RandomStream } from '../../core/random.js';
-import { isOnCpu, poolFor, type FedWeights } from '../../engines/onnx/pool.js';
-import type { Fed, Session, SessionOptions } from '../../engines/onnx/session.js';
-import { SessionCache } from '../../engines/onnx/session_cache.js';
-import { leavesTensors, TensorCell, type TensorData } from '../../engines/onnx/tensor_cell.js';
-import { copiedWeights, packedSessions } from '../../engines/onnx/weight_versions.js';
+import {
+  type Fed,
+  type FedWeights,
+  isOnCpu,
+  poolFor,
+  type Session,
+  type SessionOptions,
+} from '../../engines/onnx/session.js';
+import { copiedWeights, packedSessions, SessionCache } from '../../engines/onnx/session_cache.js';
+import { leavesTensors, TensorCell, type TensorData } from '../../engines/onnx/tensors.js';
 import type { Graph, Value } from '../../graph/ir.js';
 import type { Weights } from '../../models/files.js';
 import { decodeStep, prefill } from '../../nets/decoder/decoder.js';
-import { hasWindow, stepInputs, type BatchShape, type PromptShape } from '../../nets/decoder/inputs.js';
+import { type BatchShape, hasWindow, type PromptShape, stepInputs } from '../../nets/decoder/inputs.js';
 import { partOf } from '../../nets/vision/config.js';
 import type { SampleRequest } from '../policy.js';
-import { packPrompts, PADDING, promptColumns, roundUp } from './batch.js';
-import type { TokenAnswer, TokenPrompt, TokenRequest } from './batch.js';
-import { CacheGrowth, CellCaches, writtenCaches, ArrayCaches, DecodingBatch } from './decoding_batch.js';
-import { unrestricted, type AnswerState } from './format.js';
+import {
+  packPrompts,
+  PADDING,
+  promptColumns,
+  roundUp,
+  type TokenAnswer,
+  type TokenPrompt,
+  type TokenRequest,
+} from './batch.js';
+import { ArrayCaches, CacheGrowth, CellCaches, DecodingBatch, writtenCaches } from './decoding_batch.js';
+import { type AnswerState, unrestricted } from './format.js';
 import { frozenWeights, isTrained, type PolicyModel } from './model.js';
 import { logProbOf, sampleToken, type TokenSampling } from './sampling.js';
-import { summedBlocks, summarizeBlocks, TokenRow } from './token_row.js';
+import { summarizeBlocks, summedBlocks, TokenRow } from './token_row.js';
 import { openVisionTower, type VisionTower } from './vision_tower.js';
 
 export interface SamplerOptions {

@@ -4,21 +4,27 @@
  */
 import { LRUCache } from 'lru-cache';
 import { InternalError, must } from '../../core/errors.js';
-import { poolFor } from '../../engines/onnx/pool.js';
-import type { SessionOptions } from '../../engines/onnx/session.js';
-import type { TensorData } from '../../engines/onnx/tensor_cell.js';
+import { poolFor, type SessionOptions } from '../../engines/onnx/session.js';
+import type { TensorData } from '../../engines/onnx/tensors.js';
 import type { Graph, Value } from '../../graph/ir.js';
-import { KEPT_BYTES, tokensOf, writePatches, type Picture } from '../../models/pictures/picture.js';
+import { KEPT_BYTES, type Picture, tokensOf, writePatches } from '../../models/pictures/picture.js';
 import { hasVision, type SeeingConfig } from '../../nets/decoder/config.js';
-import { rowsOf, type BatchShape, type PromptShape } from '../../nets/decoder/inputs.js';
+import { type BatchShape, type PromptShape, rowsOf } from '../../nets/decoder/inputs.js';
 import { partOf } from '../../nets/vision/config.js';
-import { encode, encoderInputs, merge } from '../../nets/vision/encoder.js';
-import { frameShape, patchAngles, patchRows, patchWidth, type FrameShape } from '../../nets/vision/layout.js';
-import { AngleTables, positionsOf, type Positions } from '../../nets/vision/positions.js';
-import { tokenRows, type PictureShape } from '../../nets/vision/seen.js';
+import { encode, encoderInputs, merge, type PictureShape, tokenRows } from '../../nets/vision/encoder.js';
+import {
+  AngleTables,
+  frameShape,
+  type FrameShape,
+  patchAngles,
+  patchRows,
+  patchWidth,
+  type Positions,
+  positionsOf,
+} from '../../nets/vision/layout.js';
 import { SessionCache } from '../../engines/onnx/session_cache.js';
 import { PADDING, roundUp, type TokenPrompt } from './batch.js';
-import { trainedWeights, type PolicyModel } from './model.js';
+import { type PolicyModel, trainedWeights } from './model.js';
 
 type Feeds = Record<string, TensorData>;
 

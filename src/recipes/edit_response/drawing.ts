@@ -20,16 +20,16 @@ import {
 } from '../../schema/editor.js';
 import type { OnePicture } from '../shared/images/pictured.js';
 import type { Planes } from '../../core/planes.js';
-import { sessionOptions } from '../../engines/onnx/session_options.js';
+import { sessionOptions } from '../../engines/onnx/session.js';
 import type { PictureCodec } from '../../environments/picture_codec.js';
 import { modelFolder, type RunResolver } from '../../models/reference.js';
 import { FlowEditor, type Edit } from '../../policies/flow/editor.js';
 import { openCodec } from '../shared/flow/parts.js';
 import { asRecorded, recordedLatents } from '../shared/flow/answers.js';
 import { toStoredBytes, type StoredTensor } from '../../core/safetensors.js';
-import { STATES_DTYPES, type RenderRequest, type RenderIdentity } from '../../environments/render_server/client.js';
-import type { ServedPictures } from '../../environments/served/pictures.js';
-import type { ImagesRequest } from '../../environments/images_api/client.js';
+import { STATES_DTYPES, type RenderRequest, type RenderIdentity } from '../../environments/render_server.js';
+import type { ServedPictures } from '../../environments/served.js';
+import type { ImagesRequest } from '../../environments/images_api.js';
 import { pictureSize, sizeText } from '../../schema/images_api.js';
 
 /** A policy's answer here; one from a record includes what identifies its picture. */

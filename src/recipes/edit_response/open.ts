@@ -1,5 +1,5 @@
 /** Opens `edit_response`: a vision-language model writes words, whose hidden states tell a frozen model how to edit a picture. */
-import type { LongestStates } from '../../environments/render_server/client.js';
+import type { LongestStates } from '../../environments/render_server.js';
 import type { RunResolver } from '../../models/reference.js';
 import { imagesServer, type EditorSettings } from '../../schema/editor.js';
 import type { TrainingContext } from '../../train/context.js';

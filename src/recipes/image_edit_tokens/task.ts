@@ -7,7 +7,7 @@ import { Datasets, type TrainingOrder } from '../../data/datasets.js';
 import { openEditDataset } from '../../data/edits.js';
 import type { SamplePlace } from '../../data/sampler.js';
 import type { CodeGrid, EditSample, SampleSource } from '../../data/types.js';
-import { sessionOptions } from '../../engines/onnx/session_options.js';
+import { sessionOptions } from '../../engines/onnx/session.js';
 import { loadVisionTokenizer } from '../../environments/vision_tokens.js';
 import type { VisionTokenizer } from '../../environments/vision_tokenizer.js';
 import { modelFolder, type RunResolver } from '../../models/reference.js';

@@ -1,6 +1,6 @@
 /** Opens `image_editor`. */
 import { samplePictured, openPicturedTask } from '../shared/images/pictured.js';
-import { sessionOptions } from '../../engines/onnx/session_options.js';
+import { sessionOptions } from '../../engines/onnx/session.js';
 import type { PictureCodec } from '../../environments/picture_codec.js';
 import { modelFolder, type RunResolver } from '../../models/reference.js';
 import { freshFlux, type FluxConfig } from '../../nets/flow/config.js';

@@ -1,6 +1,6 @@
 /** Opens `ip_adapter`: a flow-matching image model that paints into masked pictures. */
 import { ConfigError, DataError, InternalError } from '../../core/errors.js';
-import { sessionOptions } from '../../engines/onnx/session_options.js';
+import { sessionOptions } from '../../engines/onnx/session.js';
 import { FlowImageEncoder } from '../../environments/flow_parts.js';
 import type { PictureCodec } from '../../environments/picture_codec.js';
 import { modelFolder, type RunResolver } from '../../models/reference.js';

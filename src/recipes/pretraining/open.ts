@@ -2,7 +2,7 @@
 import { Datasets } from '../../data/datasets.js';
 import type { ComparedSample } from '../../data/overlap.js';
 import type { SampleSource } from '../../data/types.js';
-import { sessionOptions } from '../../engines/onnx/session_options.js';
+import { sessionOptions } from '../../engines/onnx/session.js';
 import type { WordsSftSettings } from '../../schema/algorithm.js';
 import type { EngineSettings } from '../../schema/model.js';
 import type { TrainedSettings } from '../../schema/run.js';

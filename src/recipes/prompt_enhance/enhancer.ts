@@ -2,7 +2,7 @@
 import { DataError, UsageError, CheckpointError, ConfigError } from '../../core/errors.js';
 import { RandomStream } from '../../core/random.js';
 import { resolveProvider } from '../../engines/onnx/provider.js';
-import { sessionOptions } from '../../engines/onnx/session_options.js';
+import { sessionOptions } from '../../engines/onnx/session.js';
 import { promptText } from '../../models/chat/prompt.js';
 import { modelFolder, type RunResolver } from '../../models/reference.js';
 import { FreeText } from '../../policies/tokens/format.js';

@@ -1,5 +1,5 @@
 /** Opens `prompt_enhance`. */
-import { sessionOptions } from '../../engines/onnx/session_options.js';
+import { sessionOptions } from '../../engines/onnx/session.js';
 import type { ImageModel } from '../../environments/image_model.js';
 import { PictureWords, type PromptEncoder } from '../../environments/picture_words.js';
 import { CheckpointError } from '../../core/errors.js';

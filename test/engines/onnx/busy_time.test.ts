@@ -1,5 +1,5 @@
 import { expect, it } from 'vitest';
-import { BusyTime } from '../../../src/engines/onnx/busy_time.js';
+import { BusyTime } from '../../../src/engines/onnx/session.js';
 
 it('counts time in which works overlap once', () => {
   const busy = new BusyTime();

@@ -1,8 +1,7 @@
 import * as ort from 'onnxruntime-node';
 import { afterEach, describe, expect, it, vi } from 'vitest';
 import { EngineError } from '../../../src/core/errors.js';
-import { SessionPool, type WeightData } from '../../../src/engines/onnx/pool.js';
-import { Session } from '../../../src/engines/onnx/session.js';
+import { Session, SessionPool, type WeightData } from '../../../src/engines/onnx/session.js';
 import * as g from '../../../src/graph/build.js';
 import { Graph } from '../../../src/graph/ir.js';
 

@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest';
 import { EngineError, InternalError } from '../../../src/core/errors.js';
 import { RandomStream } from '../../../src/core/random.js';
-import type { TensorData } from '../../../src/engines/onnx/tensor_cell.js';
+import type { TensorData } from '../../../src/engines/onnx/tensors.js';
 import { compileSeconds, Session } from '../../../src/engines/onnx/session.js';
 import * as g from '../../../src/graph/build.js';
 import { checkpoint } from '../../../src/graph/checkpoint.js';

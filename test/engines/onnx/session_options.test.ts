@@ -1,6 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { onDevice } from '../../../src/engines/onnx/session.js';
-import { sessionOptions } from '../../../src/engines/onnx/session_options.js';
+import { onDevice, sessionOptions } from '../../../src/engines/onnx/session.js';
 
 describe('what a config says to a session', () => {
   it.each([

@@ -1,8 +1,7 @@
 import { readdirSync, readFileSync } from 'node:fs';
 import { availableParallelism } from 'node:os';
 import { expect, test } from 'vitest';
-import { allCores } from '../../../src/engines/onnx/threads.js';
-import { Session } from '../../../src/engines/onnx/session.js';
+import { allCores, Session } from '../../../src/engines/onnx/session.js';
 import { tanh } from '../../../src/graph/build.js';
 import { Graph } from '../../../src/graph/ir.js';
 

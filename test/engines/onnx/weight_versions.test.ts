@@ -1,7 +1,6 @@
 import * as ort from 'onnxruntime-node';
 import { afterEach, describe, expect, it, vi } from 'vitest';
-import { packedSessions } from '../../../src/engines/onnx/weight_versions.js';
-import type { SessionCache } from '../../../src/engines/onnx/session_cache.js';
+import { packedSessions, type SessionCache } from '../../../src/engines/onnx/session_cache.js';
 import * as g from '../../../src/graph/build.js';
 import type { Graph } from '../../../src/graph/ir.js';
 import { liveSessions } from './live_sessions.js';

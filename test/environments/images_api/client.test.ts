@@ -2,8 +2,8 @@ import { afterEach, describe, expect, it } from 'vitest';
 import { Deadline } from '../../../src/core/deadline.js';
 import { EndpointError } from '../../../src/core/errors.js';
 import { encodePng, sha256 } from '../../../src/core/image.js';
-import { ImagesClient, type ImagesClientOptions } from '../../../src/environments/images_api/client.js';
-import type { PictureReply } from '../../../src/environments/served/picture.js';
+import { ImagesClient, type ImagesClientOptions } from '../../../src/environments/images_api.js';
+import type { PictureReply } from '../../../src/environments/served.js';
 import { imagesApi } from '../../../src/schema/images_api.js';
 import { fastClock } from '../../rewards/judge/stub_judge.js';
 import {

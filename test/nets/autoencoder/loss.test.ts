@@ -2,8 +2,12 @@ import { describe, expect, it } from 'vitest';
 import { RandomStream } from '../../../src/core/random.js';
 import { Session } from '../../../src/engines/onnx/session.js';
 import { Graph } from '../../../src/graph/ir.js';
-import { decodeLatents, encodePictures, initAutoencoder } from '../../../src/nets/autoencoder/autoencoder.js';
-import { autoencoderLoss } from '../../../src/nets/autoencoder/loss.js';
+import {
+  autoencoderLoss,
+  decodeLatents,
+  encodePictures,
+  initAutoencoder,
+} from '../../../src/nets/autoencoder/autoencoder.js';
 import { readAutoencoderConfig } from '../../../src/nets/autoencoder/config.js';
 
 const config = readAutoencoderConfig(

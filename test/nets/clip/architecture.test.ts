@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import { CheckpointError } from '../../../src/core/errors.js';
-import { readEmbedder, readPictureTower } from '../../../src/nets/clip/architecture.js';
+import { readEmbedder, readPictureTower } from '../../../src/nets/clip/config.js';
 
 const read = (json: object): ReturnType<typeof readEmbedder> =>
   readEmbedder(json as Record<string, unknown>, 'config.json');

@@ -3,16 +3,15 @@ import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { must } from '../../../src/core/errors.js';
 import { readSafetensors } from '../../../src/core/safetensors.js';
-import { SessionPool } from '../../../src/engines/onnx/pool.js';
-import { Session } from '../../../src/engines/onnx/session.js';
+import { Session, SessionPool } from '../../../src/engines/onnx/session.js';
 import {
   describeEmbedder,
+  type OpenedHalf,
   openPictureHalf,
   openPictureTower,
   openTextHalf,
   PICTURE_INPUT,
   TEXT_INPUT,
-  type OpenedHalf,
 } from '../../../src/models/networks/clip.js';
 
 const fixtures = join(import.meta.dirname, 'fixtures');

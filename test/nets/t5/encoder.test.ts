@@ -1,5 +1,5 @@
 import { expect, it } from 'vitest';
-import { bucketOf } from '../../../src/nets/t5/encoder.js';
+import { bucketOf } from '../../../src/nets/t5.js';
 
 /** Distances from -600 to 600 as transformers' T5Attention sorts them: buckets, and how many distances in a row each has. */
 const known = {

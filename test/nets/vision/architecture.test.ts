@@ -1,5 +1,5 @@
 import { expect, it } from 'vitest';
-import { readVision } from '../../../src/nets/vision/architecture.js';
+import { readVision } from '../../../src/nets/vision/config.js';
 
 it('refuses a model whose windows hold no token', () => {
   const read = (window_size: number) =>

@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import { plainProcessor } from '../../../src/models/pictures/processor.js';
-import { positionsOf } from '../../../src/nets/vision/positions.js';
+import { positionsOf } from '../../../src/nets/vision/layout.js';
 import { sizes } from './fixture.js';
 
 const config = { image_token_id: 7, video_token_id: 8, spatial_merge_size: 2, tokens_per_second: 2 };

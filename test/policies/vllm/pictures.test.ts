@@ -7,7 +7,7 @@ import { RandomStream } from '../../../src/core/random.js';
 import { VllmClient } from '../../../src/engines/vllm/client.js';
 import { soloGroup } from '../../../src/group/process_group.js';
 import type { Picture } from '../../../src/models/pictures/picture.js';
-import { positionsOf } from '../../../src/nets/vision/positions.js';
+import { positionsOf } from '../../../src/nets/vision/layout.js';
 import type { TokenAnswer, TokenPrompt } from '../../../src/policies/tokens/batch.js';
 import { fractionOf, PictureMail } from '../../../src/policies/tokens/vllm/pictures.js';
 import { VllmSampler } from '../../../src/policies/tokens/vllm/sampler.js';

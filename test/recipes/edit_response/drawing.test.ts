@@ -2,8 +2,8 @@ import { describe, expect, it } from 'vitest';
 import type { WeightsOf } from '../../../src/policies/policy.js';
 import type { HiddenStates, StatesRequest } from '../../../src/policies/tokens/hidden_states.js';
 import { RandomStream } from '../../../src/core/random.js';
-import type { RenderIdentity } from '../../../src/environments/render_server/client.js';
-import type { ServedPictures } from '../../../src/environments/served/pictures.js';
+import type { RenderIdentity } from '../../../src/environments/render_server.js';
+import type { ServedPictures } from '../../../src/environments/served.js';
 import {
   keepsStart,
   StatesReader,

@@ -5,7 +5,7 @@ import { PipelineTextEncoder } from '../../../environments/pipeline_text.js';
 import type { PromptEncoder } from '../../../environments/picture_words.js';
 import { isPipeline, readPipeline } from '../../../models/pipeline.js';
 import type { ModelFileOptions } from '../../../engines/onnx/model_file.js';
-import { sessionOptions } from '../../../engines/onnx/session_options.js';
+import { sessionOptions } from '../../../engines/onnx/session.js';
 import { AutoencoderCodec, pixelCodec, type PictureCodec } from '../../../environments/picture_codec.js';
 import { modelFolder, type RunResolver } from '../../../models/reference.js';
 import type { EngineSettings, ModelReference } from '../../../schema/model.js';

@@ -1,7 +1,7 @@
 /** Opens what recipes with a token decoder as policy share: the policy itself, and its training by GRPO or SFT. */
 import { refuseFed } from '../memory.js';
 import { DataError, InternalError } from '../../../core/errors.js';
-import { sessionOptions } from '../../../engines/onnx/session_options.js';
+import { sessionOptions } from '../../../engines/onnx/session.js';
 import { modelFolder, type RunResolver } from '../../../models/reference.js';
 import type { TokenAnswer, TokenRequest, TokenPrompt } from '../../../policies/tokens/batch.js';
 import type { TokenFormat } from '../../../policies/tokens/format.js';

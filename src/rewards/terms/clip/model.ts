@@ -7,12 +7,11 @@ import type { RgbImage } from '../../../core/image.js';
 import type { ModelFileOptions } from '../../../engines/onnx/model_file.js';
 import { CONFIG_FILE } from '../../../models/files.js';
 import { checkEmbedder, describeEmbedder } from '../../../models/networks/clip.js';
-import type { EmbedderConfig } from '../../../nets/clip/architecture.js';
-import { UNTOLD_END } from '../../../nets/clip/config.js';
+import { type EmbedderConfig, UNTOLD_END } from '../../../nets/clip/config.js';
 import { exportedGraphs, firstFile, readJson } from './files.js';
 import { ComputedHalves, ExportedHalves, type Halves, type Pixels } from './halves.js';
 import { PaddedTokenizer } from './padded_tokenizer.js';
-import { preprocess, readPreprocessing, requireSide, type Preprocessing } from './preprocess.js';
+import { preprocess, type Preprocessing, readPreprocessing, requireSide } from './preprocess.js';
 import { ClipTokenizer, type TextReader } from './tokenizer.js';
 
 /** Prompts whose embeddings are kept: 4096 of 512 numbers take 8 MB. */

@@ -1,5 +1,5 @@
 /** Opens `toy_words`. */
-import { sessionOptions } from '../../../../src/engines/onnx/session_options.js';
+import { sessionOptions } from '../../../../src/engines/onnx/session.js';
 import type { TokenAnswer } from '../../../../src/policies/tokens/batch.js';
 import { initPolicy } from '../../../../src/policies/tokens/load.js';
 import { heldOutSampling, samplingOf, type TokenSampling } from '../../../../src/policies/tokens/sampling.js';

@@ -1,19 +1,39 @@
 /** A client that asks one or several equal servers of the OpenAI images API for one picture at a time. */
 import OpenAI from 'openai';
-import { systemClock, type Clock } from '../../core/clock.js';
-import type { OutageListener } from '../../balance/outage.js';
-import { gotAnswer, AwaitedMember, requestFailed, type AwaitedRemote } from '../../balance/remote.js';
-import type { Deadline } from '../../core/deadline.js';
-import { encodePng } from '../../core/image.js';
-import { checkedKey, noKey } from '../../http/key.js';
-import { createHttpPool, type HttpPool } from '../../http/pool.js';
-import { resolveEndpoints } from '../../rewards/judge/endpoints.js';
-import { createClient } from '../../rewards/judge/transport.js';
-import { pictureSize, type ImagesServerSettings, type PictureSize } from '../../schema/images_api.js';
-import { FIRST_ATTEMPTS, pictureRemote } from '../served/asking.js';
-import { blankPicture, mostReplyBytes, type PictureReply } from '../served/picture.js';
-import { meaningOf, type ImagesAttempt } from './meaning.js';
-import { readPicture } from './reply.js';
+import type { AttemptResult } from '../balance/ask.js';
+import type { OutageListener } from '../balance/outage.js';
+import {
+  AwaitedMember,
+  type AwaitedRemote,
+  gotAnswer,
+  misconfigured,
+  noAnswer,
+  type ReplyOutcome,
+  requestFailed,
+} from '../balance/remote.js';
+import { type Clock, systemClock } from '../core/clock.js';
+import type { Deadline } from '../core/deadline.js';
+import { encodePng, sha256 } from '../core/image.js';
+import { base64Bytes } from '../core/image_text.js';
+import { checkedKey, noKey } from '../http/key.js';
+import { byStatus, retryAfterMs } from '../http/meaning.js';
+import { createHttpPool, type HttpPool } from '../http/pool.js';
+import { causeOf, isNotThere } from '../http/request.js';
+import { refusedField } from '../rewards/judge/dialect.js';
+import { resolveEndpoints } from '../rewards/judge/endpoints.js';
+import { excerpt } from '../rewards/judge/parse.js';
+import { createClient } from '../rewards/judge/transport.js';
+import { type ImagesServerSettings, pictureSize, type PictureSize } from '../schema/images_api.js';
+import {
+  blankPicture,
+  FIRST_ATTEMPTS,
+  mostReplyBytes,
+  PICTURE_STATUSES,
+  pictureIn,
+  pictureRemote,
+  type PictureReply,
+  type ServedPicture,
+} from './served.js';
 
 /** A request for a picture. */
 export interface ImagesRequest {
@@ -220,4 +240,113 @@ export class ImagesClient {
       return reply.kind === 'answered' ? null : `${url}: ${reply.found}`;
     }
   }
+}
+
+export type ImagesAttempt = AttemptResult<ReplyOutcome<PictureReply>> & {
+  /** The request field that the server refuses, if it names one. */
+  readonly refusedField?: string;
+  /** It cannot do what this request asks for, and does not say whether the reason is the prompt or the settings of all requests. */
+  readonly unexplained?: true;
+};
+
+const STATUSES = { ...PICTURE_STATUSES, 409: 'failed' } as const;
+/** Statuses by which a server says that it cannot do what this request asks for. */
+const UNFIT: ReadonlySet<number> = new Set([400, 413, 422]);
+/** Statuses by which a server may refuse a prompt. */
+const REFUSING: ReadonlySet<number> = new Set([400, 403, 422]);
+/** Codes and types of errors by which servers refuse to draw a prompt; messages are not searched, because they may quote prompts and models. */
+const REFUSAL = /content[_ ]?(?:policy|filter|management)|moderation|safety|policy[_ ]violation|nsfw/i;
+
+/**
+ * @param result a picture; or a description of what came instead; or the client's error. Raises errors that are not about a request.
+ */
+export function meaningOf(result: ServedPicture | string | Error): ImagesAttempt {
+  if (result instanceof Error) return meaningOfError(result);
+  return typeof result === 'string' ? noAnswer('failed', result) : gotAnswer(result);
+}
+
+function meaningOfError(error: Error): ImagesAttempt {
+  if (error instanceof OpenAI.APIConnectionError) {
+    return noAnswer(isNotThere(error) ? 'away' : 'failed', causeOf(error));
+  }
+  if (error instanceof OpenAI.APIError) return meaningOfStatus(error as StatusError);
+  if (error instanceof SyntaxError) return noAnswer('failed', `it answered with broken JSON (${error.message})`);
+  throw error;
+}
+
+type StatusError = Pick<
+  InstanceType<typeof OpenAI.APIError<number | undefined, Headers | undefined>>,
+  'status' | 'headers' | 'code' | 'type' | 'param' | 'message'
+>;
+
+function meaningOfStatus(error: StatusError): ImagesAttempt {
+  const status = Number(error.status);
+  const found = excerpt(`HTTP ${error.message}`).slice(1, -1);
+  const kind = `${error.code ?? ''} ${error.type ?? ''}`;
+  const meaning = byStatus(STATUSES, status);
+  if (meaning !== 'refused') {
+    return noAnswer(
+      meaning,
+      found,
+      retryAfterMs((name) => error.headers?.get(name)),
+    );
+  }
+  if (REFUSING.has(status) && REFUSAL.test(kind)) return gotAnswer({ refused: found }, 'refused');
+  const param = typeof error.param === 'string' ? error.param : null;
+  const refused = refusedField({ status, param, words: `${kind} ${error.message}` });
+  return {
+    ...misconfigured(found, adviceFor(status)),
+    ...(refused === null ? {} : { refusedField: refused }),
+    ...(UNFIT.has(status) ? { unexplained: true } : {}),
+  };
+}
+
+function adviceFor(status: number): string {
+  if (status === 401 || status === 403) {
+    return 'Export the key that it asks for (environment.api_key_env names the variable).';
+  }
+  if (status === 404) return 'Check the address (environment.base_url) and the model (environment.served_model).';
+  return 'Check environment.served_model and environment.size, and the further fields that environment sends.';
+}
+
+/** The picture of a whole reply, or a description of what came instead. */
+export async function readPicture(body: unknown, size: PictureSize): Promise<ServedPicture | string> {
+  if (typeof body === 'string') return `it answered with text instead of a picture: ${excerpt(body)}`;
+  const data = field(body, 'data');
+  if (!Array.isArray(data)) return `it answered without data: ${excerpt(JSON.stringify(body) ?? 'nothing')}`;
+  if (data.length !== 1) {
+    return `it answered with ${data.length === 0 ? 'no picture' : `${data.length} pictures`}; one was asked for`;
+  }
+  const [entry] = data as readonly unknown[];
+  const text = field(entry, 'b64_json');
+  if (typeof text !== 'string' || text === '') {
+    return typeof field(entry, 'url') === 'string'
+      ? "it answered with a picture's address (url), and not with the picture (b64_json), which was asked for"
+      : 'it answered with no picture';
+  }
+  const bytes = base64Bytes(text);
+  if (bytes === null) return 'it answered with a picture that is no base64';
+  const picture = await pictureIn(bytes, size);
+  if (typeof picture === 'string') return picture;
+  const revised = field(entry, 'revised_prompt');
+  return { picture, revised: typeof revised === 'string' && revised !== '' ? revised : null };
+}
+
+function field(value: unknown, name: string): unknown {
+  return typeof value === 'object' && value !== null ? (value as Record<string, unknown>)[name] : undefined;
+}
+
+/** The settings that decide it, besides the request itself. */
+type Drawing = Pick<
+  ImagesServerSettings,
+  'served_model' | 'size' | 'negative_prompt' | 'num_inference_steps' | 'guidance_scale' | 'extra'
+>;
+
+/** SHA-256 of everything that decides a picture. */
+export function requestHashOf(drawing: Drawing, asked: ImagesRequest): string {
+  const { prompt, seed, source, size = drawing.size } = asked;
+  const { served_model, negative_prompt, num_inference_steps, guidance_scale, extra } = drawing;
+  const decides = [served_model, size, negative_prompt, num_inference_steps, guidance_scale, extra, prompt, seed];
+  if (source !== undefined) decides.push(sha256(source));
+  return sha256(JSON.stringify(decides));
 }

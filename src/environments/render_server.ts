@@ -2,29 +2,38 @@
  * A client that asks one or several equal render servers for one picture at a time (docs/render_server.md): sends hidden states and the picture
  * before the edit as one safetensors file, and receives the edited picture as a PNG file.
  */
-import type { OutageListener } from '../../balance/outage.js';
-import type { AttemptResult } from '../../balance/ask.js';
+import type { AttemptResult } from '../balance/ask.js';
+import type { OutageListener } from '../balance/outage.js';
 import {
-  gotAnswer,
   AwaitedMember,
-  requestFailed,
-  noAnswer,
-  misconfigured,
   type AwaitedRemote,
+  gotAnswer,
+  misconfigured,
+  noAnswer,
   type ReplyOutcome,
-} from '../../balance/remote.js';
-import { systemClock, type Clock } from '../../core/clock.js';
-import type { Deadline } from '../../core/deadline.js';
-import { encodePng, sha256 } from '../../core/image.js';
-import { toStoredBytes, storedSafetensors, type StoredTensor } from '../../core/safetensors.js';
-import { checkedKey } from '../../http/key.js';
-import { createHttpPool, type HttpPool } from '../../http/pool.js';
-import { resolveEndpoints } from '../../rewards/judge/endpoints.js';
-import { largestSquare, type RenderEditor } from '../../schema/editor.js';
-import type { PictureSize } from '../../schema/images_api.js';
-import { FIRST_ATTEMPTS, pictureRemote } from '../served/asking.js';
-import { blankPicture as grey, mostReplyBytes, pictureIn, type PictureReply } from '../served/picture.js';
-import { GUIDED, identityProblem, meaningOfStatus } from './meaning.js';
+  requestFailed,
+} from '../balance/remote.js';
+import { type Clock, systemClock } from '../core/clock.js';
+import type { Deadline } from '../core/deadline.js';
+import { encodePng, sha256 } from '../core/image.js';
+import { storedSafetensors, type StoredTensor, toStoredBytes } from '../core/safetensors.js';
+import { checkedKey } from '../http/key.js';
+import { byStatus, retryAfterMs } from '../http/meaning.js';
+import { createHttpPool, type HttpPool } from '../http/pool.js';
+import type { WholeReply } from '../http/request.js';
+import { resolveEndpoints } from '../rewards/judge/endpoints.js';
+import { excerpt } from '../rewards/judge/parse.js';
+import { largestSquare, type RenderEditor } from '../schema/editor.js';
+import type { PictureSize } from '../schema/images_api.js';
+import {
+  blankPicture as grey,
+  FIRST_ATTEMPTS,
+  mostReplyBytes,
+  PICTURE_STATUSES,
+  pictureIn,
+  pictureRemote,
+  type PictureReply,
+} from './served.js';
 
 /** What decides an edit, and identifies its stored picture. */
 export interface RenderIdentity {
@@ -241,5 +250,70 @@ export class RenderClient {
     } catch (error) {
       return requestFailed(error, attempt, this.options.settings.timeout_s * 1000);
     }
+  }
+}
+
+/** The first version of the protocol, which every server answers. */
+const PROTOCOL = 'editrl-render/1';
+/** The second version, in which a request may set the guidance. */
+export const GUIDED = 'editrl-render/2';
+
+/** The required identity of the server. */
+interface Expected {
+  readonly model: string;
+  /** Width of a hidden state; null if unknown here. */
+  readonly width: number | null;
+  /** Whether it is asked to draw under guidance. */
+  readonly guided: boolean;
+}
+
+/** Why a server that describes itself with `body` cannot be used, in words; null if it can. */
+export function identityProblem(body: Buffer, { model, width, guided }: Expected): string | null {
+  const { protocol, protocols, model: served, states_width: wanted } = fieldsOf(body);
+  if (protocol !== PROTOCOL) {
+    return `it does not say that it is a render server (protocol '${PROTOCOL}'): ${excerpt(body.toString('utf8'))}`;
+  }
+  if (served !== model) return `it serves ${JSON.stringify(served)}, and no model '${model}'`;
+  if (guided && !(Array.isArray(protocols) && protocols.includes(GUIDED))) {
+    return `it draws without guidance (protocol '${PROTOCOL}' alone), and environment.guidance_scale asks for some: start a server of protocol '${GUIDED}', or set it to null`;
+  }
+  if (width === null || wanted === width) return null;
+  return `its model ${model} is told by hidden states of width ${JSON.stringify(wanted)}, and those of the policy have ${width}`;
+}
+
+/** What a reply without a picture means, by its status; `redact` removes secrets from its words. */
+export function meaningOfStatus(
+  { status, headers, body }: WholeReply,
+  redact: (text: string) => string,
+): AttemptResult<ReplyOutcome<PictureReply>> {
+  const { refused, error, detail } = fieldsOf(body);
+  const message = typeof error === 'string' ? error : (detail ?? body.toString('utf8'));
+  const words = redact(typeof message === 'string' ? message : JSON.stringify(message));
+  const found = excerpt(`HTTP ${status} ${words}`).slice(1, -1);
+  if (status === 422 && typeof refused === 'string') return gotAnswer({ refused: redact(refused) }, 'refused');
+  const meaning = byStatus(PICTURE_STATUSES, status);
+  if (meaning === 'refused') return misconfigured(found, adviceOnRender(status));
+  return noAnswer(
+    meaning,
+    found,
+    retryAfterMs((name) => headers[name]),
+  );
+}
+
+function adviceOnRender(status: number): string {
+  if (status === 401 || status === 403) {
+    return 'Export the key that it asks for (environment.api_key_env names the variable).';
+  }
+  if (status === 404) return 'Check the address (environment.base_url): a render server answers at /v1/render.';
+  return 'Check environment.served_model, environment.max_pixels and environment.num_inference_steps, and the log of the server.';
+}
+
+/** The fields of a JSON object; empty for anything else. */
+function fieldsOf(body: Buffer): Readonly<Record<string, unknown>> {
+  try {
+    const parsed: unknown = JSON.parse(body.toString('utf8'));
+    return typeof parsed === 'object' && parsed !== null ? (parsed as Record<string, unknown>) : {};
+  } catch {
+    return {}; // Whatever it is, the caller reports what it found.
   }
 }
