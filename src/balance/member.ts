@@ -1,7 +1,5 @@
 /** Equal servers: the state of each, and which one is asked. */
 import type { Clock } from '../core/clock.js';
-import { Breaker, FailureRow } from './breaker.js';
-import { AdaptiveLimit, type LoadSign } from './limit.js';
 
 /**
  * What the end of a request says about whether its server works: `unsure` if the request itself may be at fault, `nothing` if its caller cancelled
@@ -122,5 +120,145 @@ export class Members<M extends Member> {
     if (best === null) return null;
     this.#next = (best + 1) % length;
     return this.all[best];
+  }
+}
+
+/**
+ * Requests that failed in a row, with no success between them. The same request counts once, however often it is made, so that one request that no
+ * server can answer never makes a server look dead.
+ */
+export class FailureRow {
+  readonly #requests = new Set<unknown>();
+
+  constructor(readonly limit: number) {}
+
+  /** Up to the limit. */
+  get length(): number {
+    return this.#requests.size;
+  }
+
+  get isFull(): boolean {
+    return this.#requests.size >= this.limit;
+  }
+
+  /** @param request what names it: two that are the same must be given the same. Returns whether the row is full since now. */
+  add(request: unknown): boolean {
+    if (this.isFull) return false;
+    this.#requests.add(request);
+    return this.isFull;
+  }
+
+  clear(): void {
+    this.#requests.clear();
+  }
+}
+
+/**
+ * A circuit breaker: spares a server that has stopped answering, and spares its callers the wait. After a number of failures in a row it blocks until
+ * a pause is over; then one caller may try, and its success lets everyone through again.
+ */
+export class Breaker {
+  readonly #row: FailureRow;
+  #isOpen = false;
+  #closedUntil = -Infinity;
+
+  constructor(
+    readonly clock: Clock,
+    limit: number,
+    readonly pauseMs: number,
+  ) {
+    this.#row = new FailureRow(limit);
+  }
+
+  /** Failures in a row, up to the limit. */
+  get failures(): number {
+    return this.#row.length;
+  }
+
+  /** Whether the server is not to be asked now. */
+  get blocks(): boolean {
+    return this.#isOpen && this.clock.now() < this.#closedUntil;
+  }
+
+  /** Call when the server is asked: once the pause is over, the first caller starts another pause, so that it goes alone. */
+  asked(): void {
+    if (this.#isOpen && !this.blocks) this.open();
+  }
+
+  succeeded(): void {
+    this.#row.clear();
+    this.#isOpen = false;
+  }
+
+  /** Returns whether it blocks since now. */
+  failed(request: unknown): boolean {
+    const opens = this.#row.add(request);
+    if (opens) this.open();
+    return opens;
+  }
+
+  /** Blocks from now on. */
+  open(): void {
+    this.#isOpen = true;
+    this.#closedUntil = this.clock.now() + this.pauseMs;
+  }
+}
+
+/** What the end of a request says about how much load its server can take. */
+export type LoadSign = 'carried' | 'overloaded' | 'nothing';
+
+/**
+ * How many requests may be under way at one upstream: additive increase, multiplicative decrease (Chiu and Jain, 1989), under a hard
+ * cap. It starts at the cap, grows by one for every `limit` requests that went well, and is halved when the server says that it is
+ * overloaded: once for all requests that were under way at that time, since they all tell of the same overload.
+ */
+export class AdaptiveLimit {
+  #limit: number;
+  #inFlight = 0;
+  #decreasedAt = -Infinity;
+
+  constructor(
+    readonly clock: Clock,
+    readonly cap: number,
+  ) {
+    this.#limit = cap;
+  }
+
+  /** Requests that may be under way now; a whole number from 1 to the cap. */
+  get limit(): number {
+    return Math.floor(this.#limit);
+  }
+
+  get inFlight(): number {
+    return this.#inFlight;
+  }
+
+  get hasRoom(): boolean {
+    return this.#inFlight < this.limit;
+  }
+
+  /** The share of the limit that is in use. */
+  get load(): number {
+    return this.#inFlight / this.limit;
+  }
+
+  /** Takes a slot; the returned function gives it back, once. */
+  start(): (sign: LoadSign) => void {
+    const started = this.clock.now();
+    let ended = false;
+    this.#inFlight++;
+    return (sign) => {
+      if (ended) return;
+      ended = true;
+      this.#inFlight--;
+      this.#learn(sign, started);
+    };
+  }
+
+  #learn(sign: LoadSign, started: number): void {
+    if (sign === 'carried') this.#limit = Math.min(this.cap, this.#limit + 1 / this.#limit);
+    if (sign !== 'overloaded' || started < this.#decreasedAt) return;
+    this.#limit = Math.max(1, this.#limit / 2);
+    this.#decreasedAt = this.clock.now();
   }
 }

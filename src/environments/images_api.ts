@@ -1,7 +1,7 @@
 /** A client that asks one or several equal servers of the OpenAI images API for one picture at a time. */
 import OpenAI from 'openai';
-import type { AttemptResult } from '../balance/ask.js';
-import type { OutageListener } from '../balance/outage.js';
+import type { AttemptResult } from '../balance/remote.js';
+import type { OutageListener } from '../balance/remote.js';
 import {
   AwaitedMember,
   type AwaitedRemote,

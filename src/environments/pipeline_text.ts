@@ -21,7 +21,7 @@ import { partFolder, type Pipeline, requireParts, type TextPart } from '../model
 import { encodeClipText, readClipText, summaryWidth } from '../nets/clip/clip.js';
 import { describeFlowTransformer } from '../models/networks/flow.js';
 import { encodeT5, readT5Config } from '../nets/t5.js';
-import { PaddedTokenizer } from '../rewards/terms/clip/padded_tokenizer.js';
+import { PaddedTokenizer } from '../rewards/terms/clip/tokenizer.js';
 import type { EncodedPrompt, PromptEncoder } from './picture_words.js';
 
 type Output = 'states' | 'summary';

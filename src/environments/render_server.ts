@@ -2,8 +2,8 @@
  * A client that asks one or several equal render servers for one picture at a time (docs/render_server.md): sends hidden states and the picture
  * before the edit as one safetensors file, and receives the edited picture as a PNG file.
  */
-import type { AttemptResult } from '../balance/ask.js';
-import type { OutageListener } from '../balance/outage.js';
+import type { AttemptResult } from '../balance/remote.js';
+import type { OutageListener } from '../balance/remote.js';
 import {
   AwaitedMember,
   type AwaitedRemote,

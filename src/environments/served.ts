@@ -1,7 +1,7 @@
 /** Pictures from servers: what a server answers, how servers are asked, and answers that are stored and found again. */
-import type { AttemptResult } from '../balance/ask.js';
+import type { AttemptResult } from '../balance/remote.js';
 import type { RemoteExchange } from '../balance/exchange.js';
-import type { OutageListener } from '../balance/outage.js';
+import type { OutageListener } from '../balance/remote.js';
 import { type AwaitedMember, AwaitedRemote, type ReplyOutcome, RUN_AGAIN } from '../balance/remote.js';
 import type { Clock } from '../core/clock.js';
 import type { Deadline } from '../core/deadline.js';

@@ -7,8 +7,7 @@ import { shareOf } from '../group/peers.js';
 import type { ProcessGroup } from '../group/process_group.js';
 import type { Answer, Policy, SampleRequest } from '../policies/policy.js';
 import type { Outcome } from '../rewards/score/types.js';
-import { ScoringInProgress } from '../scoring/scoring_in_progress.js';
-import type { Scorer } from '../scoring/scorer.js';
+import { ScoringInProgress, type Scorer } from '../scoring/scorer.js';
 import type { Prompt, Rendered, Task } from '../scoring/task.js';
 import type { Stopwatch } from './stopwatch.js';
 

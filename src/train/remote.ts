@@ -1,5 +1,5 @@
 /** Opens a remote service that a run gets answers from: waits for it, reports that, and opens the file that stores its answers. */
-import type { OutageListener } from '../balance/outage.js';
+import type { OutageListener } from '../balance/remote.js';
 import type { LineForm, RemoteExchange } from '../balance/exchange.js';
 import { systemClock, type Clock } from '../core/clock.js';
 import type { Deadline } from '../core/deadline.js';

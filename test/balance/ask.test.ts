@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { askMembers, type AskPolicy, type AttemptResult } from '../../src/balance/ask.js';
+import { askMembers, type AskPolicy, type AttemptResult } from '../../src/balance/remote.js';
 import { Member, Members } from '../../src/balance/member.js';
 import { sleep } from '../../src/core/clock.js';
 import { Deadline } from '../../src/core/deadline.js';

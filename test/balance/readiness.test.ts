@@ -1,5 +1,5 @@
 import { expect, it } from 'vitest';
-import { untilReady, type UntilReadyOptions } from '../../src/balance/readiness.js';
+import { untilReady, type UntilReadyOptions } from '../../src/balance/remote.js';
 import { EndpointError } from '../../src/core/errors.js';
 import { ManualClock, settle } from '../core/manual_clock.js';
 

@@ -3,7 +3,7 @@ import { JudgeLimitError } from '../../src/core/errors.js';
 import type { ProcessGroup } from '../../src/group/process_group.js';
 import { WaitInterrupted } from '../../src/group/rank_zero.js';
 import { CallLimit } from '../../src/scoring/call_limit.js';
-import { sharedScorer } from '../../src/scoring/shared_judgements.js';
+import { sharedScorer } from '../../src/scoring/judge_scorer.js';
 import type { Scorer } from '../../src/scoring/scorer.js';
 import { openGroups } from '../train/groups.js';
 import { scored } from '../train/small_training.js';

@@ -1,8 +1,7 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { describe, expect, it } from 'vitest';
 import type { JudgeItem, Outcome } from '../../src/rewards/score/types.js';
-import { ScoringInProgress } from '../../src/scoring/scoring_in_progress.js';
-import type { Scorer } from '../../src/scoring/scorer.js';
+import { ScoringInProgress, type Scorer } from '../../src/scoring/scorer.js';
 import { scored } from '../train/small_training.js';
 
 /** A scorer whose chunks take turns: what each comes to, by its first item's key. */

@@ -11,7 +11,6 @@ const ROOT = resolve(import.meta.dirname, '../..');
 const sources = [
   'config/interpreter_main',
   'models/chat/render_main',
-  'rewards/terms/module/builtins',
   'rewards/terms/module/exported',
   'rewards/terms/module/try_main',
   'models/chat/python_jinja',

@@ -2,8 +2,8 @@
  * Asks a server that speaks the Tinker training API. Operations are submitted, and long polls wait for their results. A server that is away is waited
  * for; a refusal is reported in one message that says what to do.
  */
-import type { AttemptResult } from '../../balance/ask.js';
 import {
+  type AttemptResult,
   gotAnswer,
   AwaitedMember,
   AwaitedRemote,

@@ -2,8 +2,8 @@
  * Asks a vLLM server. A server that is away (it is loading its model, or restarting) is asked again until the caller's time is over; an error of the
  * server's own is retried a few times; a refused request is not repeated.
  */
-import type { AttemptResult } from '../../balance/ask.js';
 import {
+  type AttemptResult,
   gotAnswer,
   AwaitedMember,
   AwaitedRemote,

@@ -13,8 +13,14 @@ import { average } from '../../core/statistics.js';
 import type { ExamSet } from '../../rewards/exam/cases.js';
 import { costsOf } from '../../rewards/exam/costs.js';
 import { examine } from '../../rewards/exam/examine.js';
-import { agreementOf, fidelityOf, marksOf, scoresOf, type RepliedCase } from '../../rewards/exam/findings.js';
-import { verdictOf } from '../../rewards/exam/verdict.js';
+import {
+  agreementOf,
+  fidelityOf,
+  marksOf,
+  scoresOf,
+  type RepliedCase,
+  verdictOf,
+} from '../../rewards/exam/findings.js';
 import { decidingTerms, rewardName } from '../../rewards/score/choice.js';
 import type { RewardSettings } from '../../rewards/schema/reward.js';
 import { judgementForm, type Judgement, type JudgementStore } from '../../rewards/score/types.js';

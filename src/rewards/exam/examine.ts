@@ -1,7 +1,7 @@
 /** Asks an exam's questions. */
 import pLimit from 'p-limit';
 import type { AnswerGroup, JudgeItem, Outcome } from '../score/types.js';
-import { FIRST_SHOWN } from '../terms/pairwise/parts.js';
+import { FIRST_SHOWN } from '../terms/pairwise/tournament.js';
 import { itemsOf, type ExamSet } from './cases.js';
 import type { ExamReply, RepliedCase } from './findings.js';
 

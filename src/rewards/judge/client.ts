@@ -2,16 +2,23 @@
 import { checkedKey, noKey } from '../../http/key.js';
 import { firstRequest, hashPrompt, hashRequest, type Variation } from './chat_request.js';
 import type { Clock } from '../../core/clock.js';
-import { checkModel, isAlive, leaveOutAdvice, type ModelAlias, type Remedy, type Reply } from './completion.js';
+import {
+  checkModel,
+  isAlive,
+  leaveOutAdvice,
+  type ModelAlias,
+  type Remedy,
+  type Reply,
+  addTokens,
+} from './completion.js';
 import { imagesShown, type Judge, type JudgeQuery } from './judge.js';
 import { excerpt } from './parse.js';
-import { canaryQuery } from './canary.js';
+import { canaryQuery } from './readiness.js';
 import pLimit, { type LimitFunction } from 'p-limit';
 import { LocalSender, type OpenSender, type Sender } from './sender.js';
 import { dialectOf, type LeavableField, type RequestForm } from './dialect.js';
 import type { TransportPolicy } from './transport.js';
 import { defaultTransportPolicy, longestExchangeMs } from './transport.js';
-import { addTokens } from './usage.js';
 import type { Judgement, JudgementStore, ScoreOptions, Tokens, UnscoredReason } from '../score/types.js';
 
 export interface JudgeClientOptions {

@@ -9,7 +9,6 @@ import { readTextFile } from '../../core/text.js';
 import type { JudgeImage } from './images.js';
 import type { JudgeQuery, ReplyFormat } from './judge.js';
 import { maxScore, parseScores } from './parse.js';
-import { plainText } from './plain_text.js';
 
 /** Files with other texts, by question; null for the built-in one. */
 export interface PromptFiles {
@@ -275,4 +274,16 @@ function readGround(file: string): PromptSet['ground'] {
   const [system, user] = parts.map((part) => part.trim());
   requireInstruction('ground_score', file, user);
   return { system, user };
+}
+
+/**
+ * One character of whatever a tokenizer may take for a control token: the bar of `<|im_end|>` and `<｜User｜>`, the bracket of `</s>`,
+ * `<end_of_turn>` and `[INST]`. Names differ by model, so any tag without attributes counts.
+ */
+const controlCharacter =
+  /(?<=<)[|\uff5c]|<(?=\/?[\p{L}_][\p{L}\p{N}_:.\u2581-]*>)|\[(?=\/?[A-Za-z_]*[A-Z]{2}[A-Z0-9_]*\])/gu;
+
+/** The text with its control tokens broken: one character of each is written as its JSON escape, which means the same within a JSON string. */
+export function plainText(text: string): string {
+  return text.replace(controlCharacter, (character) => `\\u${character.charCodeAt(0).toString(16).padStart(4, '0')}`);
 }

@@ -1,9 +1,8 @@
 /** Waiting until a judge can really judge: a server that lists its model may still be loading it, or take one image only. */
-import { untilReady, type ReadinessResult as LookAtEvery } from '../../balance/readiness.js';
+import { untilReady, type ReadinessResult as LookAtEvery } from '../../balance/remote.js';
 import { EndpointError, printable } from '../../core/errors.js';
 import { checkedKey, needsKey, noKey } from '../../http/key.js';
-import type { Clock } from '../../core/clock.js';
-import { systemClock } from '../../core/clock.js';
+import { type Clock, systemClock } from '../../core/clock.js';
 import { toChatRequest } from './chat_request.js';
 import {
   checkModel,
@@ -18,11 +17,13 @@ import {
 import { Deadline } from '../../core/deadline.js';
 import { allowBySetting, resolveEndpoints, type AllowAlias, type Endpoint } from './endpoints.js';
 import { createHttpPool } from '../../http/pool.js';
-import { canaryQuery, countInWords } from './canary.js';
 import { dialectOf, type LeavableField } from './dialect.js';
-import { imagesShown } from './judge.js';
+import { imagesShown, type JudgeMessage, type JudgeQuery } from './judge.js';
 import { excerpt } from './parse.js';
 import { createClient } from './transport.js';
+import type { RgbImage } from '../../core/image.js';
+import { JudgeImages } from './images.js';
+import { twoScores } from './prompts.js';
 
 /** How long a judge is waited for, and who is told. */
 export interface WaitOptions {
@@ -398,4 +399,49 @@ function adviceFor({ cause, retryAfterMs }: Problem, { key, model }: JudgeNames)
     default:
       return `If it refuses this field, ${leaveOutAdvice(cause)}.`;
   }
+}
+
+const side = 64;
+
+function plain(level: number): RgbImage {
+  return { width: side, height: side, data: new Uint8Array(side * side * 3).fill(level) };
+}
+
+function asking(...parts: JudgeMessage['parts']): JudgeQuery {
+  return { ...question, messages: [{ role: 'user', parts }] };
+}
+
+const question: Omit<JudgeQuery, 'messages'> = {
+  key: 'canary',
+  format: twoScores,
+  temperature: 0,
+  maxCompletionTokens: 16,
+  parse: () => ({ ok: true, scores: [] }),
+};
+
+function looking(shown: number): JudgeQuery {
+  const images = new JudgeImages(shown);
+  const pictures = Array.from({ length: shown }, (_, i) => images.prepare(plain((96 + 64 * i) % 256), 'canary'));
+  const words = countInWords(shown);
+  const text = `This is a check of the connection. ${words[0].toUpperCase()}${words.slice(1)} images follow. Answer with one short sentence.`;
+  return asking(`${text}\nInstruction: leave the image as it is`, ...pictures);
+}
+
+const made = new Map<number, JudgeQuery>();
+
+/** The test query for a judge whose largest questions have so many images: a server may be limited to fewer per request. */
+export function canaryQuery(shown: number): JudgeQuery {
+  const known = made.get(shown);
+  if (known !== undefined) return known;
+  const query =
+    shown === 0 ? asking('This is a check of the connection. Answer with one short sentence.') : looking(shown);
+  made.set(shown, query);
+  return query;
+}
+
+const WORDS = ['no', 'one', 'two', 'three', 'four', 'five', 'six'] as const;
+
+/** A number of images, for messages. */
+export function countInWords(images: number): string {
+  return WORDS.at(images) ?? String(images);
 }

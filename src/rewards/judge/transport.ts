@@ -3,15 +3,12 @@
  * every query has its own deadline; the client's would not cover a stall after the headers.
  */
 import OpenAI from 'openai';
-import type { AskPolicy, AttemptResult } from '../../balance/ask.js';
+import { type AskPolicy, type AttemptResult, Remote, attemptResult } from '../../balance/remote.js';
 import { Member } from '../../balance/member.js';
-import { Remote, attemptResult } from '../../balance/remote.js';
 import type { ChatRequest } from './chat_request.js';
 import type { Clock } from '../../core/clock.js';
 import { longestTimer } from '../../core/clock.js';
-import type { Reply } from './completion.js';
-import { readCompletion, readError } from './completion.js';
-import { addTokens, tokensOf } from './usage.js';
+import { type Reply, readCompletion, readError, addTokens, tokensOf } from './completion.js';
 import type { Tokens } from '../score/types.js';
 import type { Deadline } from '../../core/deadline.js';
 import type { HttpPool, TextResponse } from '../../http/pool.js';

@@ -8,10 +8,49 @@ import { Semaphore } from '../../core/semaphore.js';
 import type { CombinedOutcome, CombinedReward } from '../score/combined.js';
 import type { CanaryResult } from '../judge/client.js';
 import type { JudgeItem, Outcome, UnscoredReason } from '../score/types.js';
-import { clientScores } from './client_scores.js';
-import { decodedBytes, readImage } from './images.js';
-import type { ServerLimits } from './limits.js';
+
 import { toWire, type ReplyItem, type RequestItem } from './wire.js';
+import { type RgbImage, decodeImage } from '../../core/image.js';
+import { base64Bytes, dataUrlContent, pixelCount } from '../../core/image_text.js';
+import type { HttpLimits } from '../../http/server.js';
+
+export interface ServerLimits extends HttpLimits {
+  /** Items of one request. */
+  readonly items: number;
+  /** Pixels of one image. */
+  readonly pixels: number;
+  /**
+   * Bytes of the pixels that are decoded at once; further items of accepted requests wait. Items so small that `concurrency` of them have half as
+   * much come on top of it, and do not wait.
+   */
+  readonly decodedBytes: number;
+  /** Requests to `/score` under way at once; more are refused with 429. */
+  readonly requests: number;
+  /** Items scored at once; further items of accepted requests wait. */
+  readonly concurrency: number;
+  /** The time that scoring one item may take, from the moment that it has a slot. */
+  readonly scoreTimeoutMs: number;
+  /** The time in which the judge has to answer when `/health?judge` asks for it; less than clients wait for that reply. */
+  readonly judgeTimeoutMs: number;
+}
+
+export const defaultLimits: ServerLimits = {
+  bodyBytes: 32 * 1024 * 1024,
+  heldBytes: 256 * 1024 * 1024,
+  items: 256,
+  pixels: 2048 * 2048,
+  decodedBytes: 192 * 1024 * 1024,
+  requests: 256,
+  concurrency: 64,
+  connections: 4096,
+  headersTimeoutMs: 10_000,
+  requestTimeoutMs: 60_000,
+  bodyWindowMs: 20_000,
+  scoreTimeoutMs: 600_000,
+  judgeTimeoutMs: 8_000,
+  drainTimeoutMs: 30_000,
+  timeoutCheckMs: 1_000,
+};
 
 /** What a server scores with: a reward, and an identity for its terms, weights and settings. */
 export interface ServedReward extends Pick<CombinedReward, 'terms' | 'scoreTerms'> {
@@ -180,4 +219,58 @@ function finite(outcome: Outcome): Outcome {
   const detail = `value ${value}, normalised ${normalised}`;
   const sane = Object.fromEntries(Object.entries(parts).filter(([, part]) => Number.isFinite(part)));
   return { kind: 'unscored', reason: 'out_of_range', detail, parts: sane };
+}
+
+export interface ClientScores {
+  readonly vlm_score?: number | null;
+  readonly ocr_confidence?: number | null;
+  readonly combined_score?: number | null;
+}
+
+/** The terms that give each number; the first that exists counts. */
+const origins = {
+  vlm_score: ['align_quality', 'logit_expectation', 'viescore', 'ground_score'],
+  ocr_confidence: ['ocr_confidence', 'ocr'],
+} as const;
+
+/** The numbers of the existing terms: null if unscored, left out if no term gives them. */
+export function clientScores({ outcome: whole, terms }: CombinedOutcome): ClientScores {
+  const scores: Record<string, number | null> = {};
+  for (const [name, places] of Object.entries(origins)) {
+    const found = places.flatMap((place) => terms.find((given) => given.name === place) ?? []).at(0);
+    if (found !== undefined) scores[name] = numberOf(found.outcome);
+  }
+  return Object.keys(scores).length === 0 ? {} : { ...scores, combined_score: numberOf(whole) };
+}
+
+const byRule = 0;
+
+function numberOf(outcome: Outcome): number | null {
+  if (outcome.kind === 'scored') return outcome.normalised;
+  return outcome.kind === 'zero_by_rule' ? byRule : null;
+}
+
+/** Raises DataError, naming the field, for a text that is not an image of at most `maxPixels` pixels. */
+export async function readImage(text: string, field: string, maxPixels: number): Promise<RgbImage> {
+  return decodeImage(bytesOf(text, field), field, maxPixels);
+}
+
+/** Memory that `readImage` will take, from the image's header: three bytes per pixel, and nothing for what it will refuse. */
+export async function decodedBytes(text: string, maxPixels: number): Promise<number> {
+  const pixels = await pixelCount(text.slice(text.indexOf(',') + 1));
+  return pixels === null || pixels > maxPixels ? 0 : 3 * pixels;
+}
+
+/** Accepts base64 with line breaks and without padding, as some programs write it. */
+function bytesOf(text: string, field: string): Buffer {
+  const encoded = text.startsWith('data:') ? dataUrlContent(text) : text;
+  if (encoded === null) {
+    throw new DataError("a data: URL has to hold base64, such as 'data:image/png;base64,...'", { where: field });
+  }
+  const compact = encoded.replace(/\s+/g, '');
+  const bytes = base64Bytes(compact.padEnd(Math.ceil(compact.length / 4) * 4, '='));
+  if (bytes !== null && bytes.length > 0) return bytes;
+  throw new DataError('this is neither base64 nor a data: URL that holds base64; addresses and paths are not opened', {
+    where: field,
+  });
 }

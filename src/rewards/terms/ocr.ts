@@ -2,9 +2,7 @@
 import { z } from 'zod';
 import { operation, positiveInteger, result } from '../../schema/mark.js';
 import type { OcrSettings } from './ocr/engine.js';
-import { CONFIDENCES, type ConfidenceRule } from '../schema/ocr_confidence.js';
-import type { TermServices } from './term.js';
-import { termKind } from './term.js';
+import { type TermServices, termKind } from './term.js';
 
 /** The fields of every term that reads text; terms with the same values share one engine. */
 export const ocrFields = {
@@ -31,10 +29,10 @@ export const ocrFields = {
 };
 
 /** How the confidences of the lines that were read become one. `usual`: for configs that do not say. */
-export const confidenceField = (usual: ConfidenceRule) => ({
+export const confidenceField = (usual: 'by_length' | 'mean') => ({
   confidence: result(
     "The confidence of several lines: weighted by their lengths ('by_length'), or their plain mean ('mean'), as Calligrapher's reward server gives it.",
-    z.enum(CONFIDENCES).default(usual),
+    z.enum(['by_length', 'mean']).default(usual),
   ),
 });
 
@@ -80,4 +78,15 @@ export const ocr = termKind({
   conflict: ocrConflict,
   create: async (settings, services) =>
     (await import('./ocr/term.js')).ocrTerm(toOcrSettings(settings, services), settings.confidence),
+});
+
+export const ocrConfidence = termKind({
+  name: 'ocr_confidence',
+  description: 'Confidence with which text is read from the image, whatever it says; from 0 (nothing is read) to 1.',
+  fields: { ...ocrFields, ...confidenceField('mean') },
+  reads: 'image',
+  needs: { judge: false, truth: false, source: false },
+  conflict: ocrConflict,
+  create: async (settings, services) =>
+    (await import('./ocr/term.js')).ocrConfidenceTerm(toOcrSettings(settings, services), settings.confidence),
 });

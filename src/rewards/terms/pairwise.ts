@@ -55,7 +55,7 @@ export const pairwise = termKind({
       import('../score/judged_item.js'),
       import('../judge/images.js'),
       import('./pairwise/meeting.js'),
-      import('./pairwise/group.js'),
+      import('./pairwise/meeting.js'),
     ]);
     const wording =
       criteria === null ? null : readWording(criteria, 'the file of criteria', 'reward.terms, pairwise.criteria');

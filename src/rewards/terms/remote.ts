@@ -3,7 +3,7 @@ import { z } from 'zod';
 import { routings } from '../../balance/member.js';
 import { ConfigError } from '../../core/errors.js';
 import { nonNegative, operation, positive, positiveInteger, result } from '../../schema/mark.js';
-import { CALLIGRAPHER_TERMS, protocols } from '../schema/remote_protocols.js';
+import { CALLIGRAPHER_TERMS, protocols } from '../server/wire.js';
 import { termKind } from './term.js';
 
 const address = z.string().min(1);

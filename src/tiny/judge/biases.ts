@@ -3,9 +3,8 @@ import { createHash } from 'node:crypto';
 import { UsageError } from '../../core/errors.js';
 import type { RgbImage } from '../../core/image.js';
 import { RandomStream } from '../../core/random.js';
-import type { Answer } from './answer.js';
+import type { Answer, Question } from './protocol.js';
 import type { Look } from './compared.js';
-import type { Question } from './protocol.js';
 
 /** What a bias looks at. */
 export interface Seen {

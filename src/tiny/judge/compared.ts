@@ -1,6 +1,6 @@
 /** Questions about two edits of one picture, answered from how each looks by itself. */
 import type { Reading } from './read_scene.js';
-import type { Answer } from './answer.js';
+import type { Answer } from './protocol.js';
 import { scoreConsistency } from './consistency.js';
 import { scoreQuality } from './quality.js';
 

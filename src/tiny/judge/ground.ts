@@ -12,10 +12,16 @@ import {
   type EditKind,
 } from '../world/edits.js';
 import { cellsOnSide, findObject, sameContent, type Colour, type Scene, type SceneObject } from '../world/world.js';
-import { cellsAbout, namesOf } from './consistency.js';
+import {
+  cellsAbout,
+  namesOf,
+  compareOutsideEdit,
+  markOverediting,
+  type Marks,
+  FULL,
+  scoreSuccess,
+} from './consistency.js';
 import { sceneOf, type Reading } from './read_scene.js';
-import { compareOutsideEdit, markOverediting, type Marks } from './overedit.js';
-import { FULL, scoreSuccess } from './success.js';
 
 export interface GroundScore {
   /** 0 to 10. */

@@ -5,20 +5,17 @@ import { DataError } from '../../core/errors.js';
 import { decodeImage, type RgbImage } from '../../core/image.js';
 import { Semaphore } from '../../core/semaphore.js';
 import { badRequest } from '../../http/refusal.js';
-import { decodedBytes } from '../../rewards/server/images.js';
+import { decodedBytes } from '../../rewards/server/scorer.js';
 import { parseInstruction } from '../world/edits.js';
 import type { Geometry } from '../world/world.js';
-import type { Answer } from './answer.js';
+import { type Answer, dataUrlBytes, type Question, type QuestionKind } from './protocol.js';
 import { biasedLook, isUnreadable, withBiases, type Biases } from './biases.js';
 import { compareLooks, lookAt, type Look } from './compared.js';
 import { scoreConsistency } from './consistency.js';
 import { scoreGround } from './ground.js';
-import { dataUrlBytes, type Question, type QuestionKind } from './protocol.js';
 import { scoreQuality } from './quality.js';
 import { readScene, type Reading } from './read_scene.js';
-import { nativeSize } from './read_sign.js';
-import { scoreSign } from './sign.js';
-import { gradeWords } from './words.js';
+import { nativeSize, scoreSign } from './sign.js';
 
 /** Number of cached readings: an iteration asks for the same source eight times and for each edited image two or three times. */
 const KEPT_READINGS = 1024;
@@ -186,4 +183,31 @@ export async function lookBiased(question: Question, sight: Sight, biases: Biase
   return comparePair(question, await seen(question, sight.scenes), (found, i) =>
     biasedLook(found, { question, pictures: [source, edits[i]] }, i, biases),
   );
+}
+
+const MOST = 10;
+const WHAT = 'This judge looks at pictures, and grades answers to questions that end in a list, beside a reference.';
+const WORD = /[\p{L}\p{N}]+/gu;
+
+const wordsOf = (text: string): Set<string> => new Set(text.toLowerCase().match(WORD) ?? []);
+
+/**
+ * Grades an answer to a question that ends in a list, as `which of these are even: 12, 15, 18?`, beside a reference: of the things in the list that answer
+ * and reference name together, the share that both name, times ten. Where nothing is to be graded, it says what it grades. Raises Refusal for any other question.
+ */
+export function gradeWords({ instruction, graded }: Pick<Question, 'instruction' | 'graded'>): Answer {
+  if (graded === null) return { form: 'list', scores: [], reasoning: WHAT };
+  const [, list] = /:([^:?]+)\??\s*$/.exec(instruction) ?? [];
+  if (list === undefined || graded.reference === '') {
+    throw badRequest(WHAT, 'messages');
+  }
+  const things = [...wordsOf(list)];
+  // Who repeats the question has named nothing.
+  const said = wordsOf(graded.answer.replaceAll(instruction.trim(), ' '));
+  const right = wordsOf(graded.reference);
+  const either = things.filter((thing) => said.has(thing) || right.has(thing));
+  const both = either.filter((thing) => said.has(thing) && right.has(thing));
+  const score = either.length === 0 ? 0 : (MOST * both.length) / either.length;
+  const named = things.filter((thing) => said.has(thing)).length;
+  return { form: 'list', scores: [score], reasoning: `It names ${named} of them, ${both.length} as it should.` };
 }

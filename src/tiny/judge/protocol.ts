@@ -7,6 +7,7 @@ import { base64Bytes, dataUrlContent, pixelCount } from '../../core/image_text.j
 import { badRequest } from '../../http/refusal.js';
 import { quotedIn } from '../../rewards/terms/ocr/similarity.js';
 import { chatSchema, imagesOf, parseChat, textsOf, type ChatMessage } from '../../rewards/judge/chat_messages.js';
+import { createHash } from 'node:crypto';
 
 const requestSchema = chatSchema.extend({
   n: z.number().int().min(1).max(128).nullish(),
@@ -194,4 +195,95 @@ export function completion(id: string, model: string, created: number, question:
       total_tokens: question.promptTokens + completionTokens,
     },
   };
+}
+
+export interface Answer {
+  /** `list`: a JSON object with a list of scores; `tag`: words, and one score in a tag. */
+  readonly form: 'list' | 'tag';
+  /** As many as the question asks for, each from 0 to 10. None where the answer is `reasoning` alone. */
+  readonly scores: readonly number[];
+  readonly reasoning: string;
+}
+
+/** The text of an answer when nothing goes wrong. */
+export function writeAnswer({ form, scores, reasoning }: Answer): string {
+  if (scores.length === 0) return reasoning;
+  return form === 'list' ? JSON.stringify({ score: scores, reasoning }) : `${reasoning}\n<score>${scores[0]}</score>`;
+}
+
+/**
+ * Scores derived from the exact bytes that were sent (SHA-256 over kind, instruction and images), in steps of a tenth. They mean nothing, but two
+ * questions that differ in anything get the same scores only by chance (one in 10,000 for two scores), which exposes a client that attaches a reply
+ * to the wrong question. No image is decoded, so that a benchmark measures the client and not its judge.
+ */
+export function digestAnswer({ kind, instruction, images }: Pick<Question, 'kind' | 'instruction' | 'images'>): Answer {
+  const hash = createHash('sha256').update(`${kind}\n${instruction}\n`);
+  for (const url of images) hash.update(`${url}\n`);
+  const digest = hash.digest();
+  const score = (at: number): number => (digest.readUInt32BE(at) % 101) / 10;
+  const reasoning = `Drawn from what was sent (${digest.toString('hex', 8, 16)}).`;
+  return kind === 'ground'
+    ? { form: 'tag', scores: [score(0)], reasoning }
+    : { form: 'list', scores: [score(0), score(4)], reasoning };
+}
+
+const HIGHEST_DIGIT = 5;
+/** Probability of tokens that are not digits. */
+const ELSEWHERE = 0.02;
+
+/**
+ * A reply whose expected digit is half of `score` (0 to 10): the two nearest digits share the probability as in linear interpolation. Lists at most
+ * `most` alternatives, the likeliest first.
+ */
+export function digitReply(score: number, most: number): ChatReply {
+  const expected = (score / 10) * HIGHEST_DIGIT;
+  const low = Math.floor(expected);
+  const likely: readonly (readonly [string, number])[] = [
+    [String(low), (1 - ELSEWHERE) * (1 - (expected - low))],
+    [String(low + 1), (1 - ELSEWHERE) * (expected - low)],
+    [' ', ELSEWHERE],
+  ];
+  const logprobs = likely
+    .filter(([, probability]) => probability > 0)
+    .sort(([, one], [, other]) => other - one)
+    .map(([token, probability]) => ({
+      token,
+      logprob: Math.log(probability),
+      bytes: [...Buffer.from(token)],
+    }));
+  const [first] = logprobs;
+  return {
+    content: first.token,
+    finishReason: 'length',
+    logprobs: { content: [{ ...first, top_logprobs: logprobs.slice(0, most) }] },
+  };
+}
+
+/** What the server does with a request. */
+export type Effect =
+  /** Answers correctly, but this much later. */
+  | { readonly does: 'delay'; readonly milliseconds: number }
+  /** Takes the request and says nothing, until the client gives up. */
+  | { readonly does: 'hang' }
+  /** Destroys the connection. */
+  | { readonly does: 'reset' }
+  /** Sends headers and the beginning of a body, then nothing. */
+  | { readonly does: 'stall' }
+  /** Stops listening and drops every connection, for this long. */
+  | { readonly does: 'die'; readonly milliseconds: number }
+  | {
+      readonly does: 'reply';
+      readonly status: number;
+      readonly headers: Readonly<Record<string, string>>;
+      readonly body: string;
+    }
+  /** Completes the chat, but with a garbled answer. */
+  | { readonly does: 'garble'; readonly garble: (answer: Answer) => ChatReply };
+
+/** Decides what becomes of each request. */
+export interface FaultSource {
+  /** The fault of a chat request, counted from 0; null for none. */
+  at(request: number): { readonly name: string; readonly effect: Effect } | null;
+  /** Whether a request for the list of models, counted from 0, gets another model's name. */
+  hidesModel(look: number): boolean;
 }

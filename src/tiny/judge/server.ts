@@ -3,7 +3,7 @@
  * VLM: it reads scenes and signs of the tiny world, and finds everything else unreadable.
  */
 import { randomUUID } from 'node:crypto';
-import type { Server } from 'node:http';
+import type { Server, ServerResponse } from 'node:http';
 import type { AddressInfo, Socket } from 'node:net';
 import { sleep, systemClock } from '../../core/clock.js';
 import { Refusal } from '../../http/refusal.js';
@@ -11,13 +11,21 @@ import { json, type Reply } from '../../http/reply.js';
 import { HttpServer, type Call, type HttpLimits, type Route } from '../../http/server.js';
 import { JUDGE_MODEL } from '../../rewards/judge/endpoints.js';
 import { DEFAULT_GEOMETRY, type Geometry } from '../world/world.js';
-import { digestAnswer, writeAnswer, type Answer } from './answer.js';
+import {
+  digestAnswer,
+  writeAnswer,
+  type Answer,
+  digitReply,
+  type Effect,
+  type FaultSource,
+  completion,
+  parseRequest,
+  readQuestion,
+  type ChatReply,
+  type Question,
+} from './protocol.js';
 import type { Biases } from './biases.js';
-import { digitReply } from './digit.js';
-import type { Effect, FaultSource } from './effects.js';
-import { Load, type JudgeStats } from './load.js';
 import { look, lookBiased, NOT_READ, openSight } from './look.js';
-import { completion, parseRequest, readQuestion, type ChatReply, type Question } from './protocol.js';
 
 export { JUDGE_MODEL };
 
@@ -245,4 +253,57 @@ export async function startJudge(options: JudgeOptions): Promise<RunningJudge> {
     stats: () => load.stats(),
     close: () => mortality.end(),
   };
+}
+
+/** The content of `GET /stats`: counts of chats since the start. */
+export interface JudgeStats {
+  readonly requests: number;
+  readonly in_flight: number;
+  /** The most that were under way at once, including refused ones. */
+  readonly max_in_flight: number;
+  /** Refused because too many were under way. */
+  readonly refused: number;
+  /** Injected faults by kind. */
+  readonly faults: Readonly<Record<string, number>>;
+}
+
+export class Load {
+  #requests = 0;
+  #inFlight = 0;
+  #most = 0;
+  #refused = 0;
+  #looks = 0;
+  readonly #faults = new Map<string, number>();
+
+  /** @param limit more chats at once than this are refused; null for no limit. */
+  constructor(private readonly limit: number | null) {}
+
+  /** Counts a chat until its response is over, sent or not. Returns its number, from 0, and whether it has to be refused. */
+  begin(response: ServerResponse): { readonly number: number; readonly refused: boolean } {
+    const number = this.#requests++;
+    this.#most = Math.max(this.#most, ++this.#inFlight);
+    response.once('close', () => this.#inFlight--);
+    const refused = this.limit !== null && this.#inFlight > this.limit;
+    if (refused) this.#refused++;
+    return { number, refused };
+  }
+
+  /** Counts a look at the list of models; returns its number, from 0. */
+  countListing(): number {
+    return this.#looks++;
+  }
+
+  countFault(name: string): void {
+    this.#faults.set(name, (this.#faults.get(name) ?? 0) + 1);
+  }
+
+  stats(): JudgeStats {
+    return {
+      requests: this.#requests,
+      in_flight: this.#inFlight,
+      max_in_flight: this.#most,
+      refused: this.#refused,
+      faults: Object.fromEntries([...this.#faults].sort(([a], [b]) => (a < b ? -1 : 1))),
+    };
+  }
 }

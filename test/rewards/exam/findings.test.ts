@@ -7,9 +7,9 @@ import {
   marksOf,
   type ExamReply,
   type RepliedCase,
+  verdictOf,
 } from '../../../src/rewards/exam/findings.js';
 import { trickNames, tricks } from '../../../src/rewards/exam/tricks.js';
-import { verdictOf } from '../../../src/rewards/exam/verdict.js';
 import type { ExamRecord } from '../../../src/run/exams.js';
 import { examTestRows } from '../../../src/run/report/exam_text.js';
 import { RandomStream } from '../../../src/core/random.js';

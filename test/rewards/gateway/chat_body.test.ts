@@ -1,7 +1,7 @@
 import sharp from 'sharp';
 import { describe, expect, it } from 'vitest';
 import { encodePng } from '../../../src/core/image.js';
-import { readChatModel } from '../../../src/rewards/gateway/chat_body.js';
+import { readChatModel } from '../../../src/rewards/gateway/chat.js';
 import { numberedImage } from '../judge/stub_judge.js';
 
 const limits = { maxImages: 4, maxImagePixels: 1e6 } as const;

@@ -1,8 +1,7 @@
 /** What a look at an upstream that serves makes of it. */
 import { afterEach, expect, it } from 'vitest';
 import { startGateway } from '../../../src/rewards/gateway/server.js';
-import { Upstream } from '../../../src/rewards/gateway/upstream.js';
-import { UpstreamWatch } from '../../../src/rewards/gateway/watch.js';
+import { Upstream, UpstreamWatch } from '../../../src/rewards/gateway/upstream.js';
 import { ManualClock, settle } from '../../core/manual_clock.js';
 import { until } from '../../http/client.js';
 import { openAiError, scoresText, startStubJudge, stubModel, type Behaviour } from '../judge/stub_judge.js';

@@ -14,7 +14,7 @@ import { MemoryJudgementStore } from '../../../src/rewards/judge/memory_store.js
 import { scoreChunk, settleOutcomes } from '../../../src/rewards/score/iteration.js';
 import type { TransportPolicy } from '../../../src/rewards/judge/transport.js';
 import type { Judgement, JudgeItem, Outcome } from '../../../src/rewards/score/types.js';
-import { digestAnswer, type Answer } from '../../../src/tiny/judge/answer.js';
+import { digestAnswer, type Answer } from '../../../src/tiny/judge/protocol.js';
 import { JUDGE_MODEL } from '../../../src/tiny/judge/server.js';
 import { judgedReward, type JudgedMode } from './judge_scoring.js';
 

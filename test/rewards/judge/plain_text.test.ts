@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import { z } from 'zod';
-import { plainText } from '../../../src/rewards/judge/plain_text.js';
+import { plainText } from '../../../src/rewards/judge/prompts.js';
 import { termKinds, termNames } from '../../../src/rewards/terms/table.js';
 import type { TermKind } from '../../../src/rewards/terms/term.js';
 import { pictureOf, wholeItem } from '../terms/term_contract.js';

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { addTokens, tokensOf } from '../../../src/rewards/judge/usage.js';
+import { addTokens, tokensOf } from '../../../src/rewards/judge/completion.js';
 
 const body = (usage: unknown) => ({ choices: [], usage });
 

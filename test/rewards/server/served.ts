@@ -2,7 +2,7 @@
 import { encodePng } from '../../../src/core/image.js';
 import type { RgbImage } from '../../../src/core/image.js';
 import { startRewardServer, type RunningRewardServer } from '../../../src/rewards/server/server.js';
-import type { ServerLimits } from '../../../src/rewards/server/limits.js';
+import { type ServerLimits } from '../../../src/rewards/server/scorer.js';
 import type { ServedReward } from '../../../src/rewards/server/scorer.js';
 import type { ReplyItem } from '../../../src/rewards/server/wire.js';
 import type { JudgeItem, Outcome } from '../../../src/rewards/score/types.js';

@@ -4,8 +4,7 @@
  */
 import { z } from 'zod';
 import { RandomStream } from '../../../src/core/random.js';
-import { writeAnswer } from '../../../src/tiny/judge/answer.js';
-import type { Effect, FaultSource } from '../../../src/tiny/judge/effects.js';
+import { writeAnswer, type Effect, type FaultSource } from '../../../src/tiny/judge/protocol.js';
 import { malformations, type MalformationName } from './malformations.js';
 
 interface Context {

@@ -2,7 +2,7 @@
  * Ways in which judges have been seen to garble a correct answer, each written from the true scores. If a careful reader can still recover the
  * scores, it may find the true ones and no others; if not, it must find none.
  */
-import { writeAnswer, type Answer } from '../../../src/tiny/judge/answer.js';
+import { writeAnswer, type Answer } from '../../../src/tiny/judge/protocol.js';
 
 /** `scores`: the true scores can still be read; `nothing`: no score may be read. */
 export type Gives = 'scores' | 'nothing';

@@ -1,8 +1,7 @@
 import { describe, expect, it } from 'vitest';
 import { enlargeImage, type RgbImage } from '../../../src/core/image.js';
 import { RandomStream } from '../../../src/core/random.js';
-import { nativeSize } from '../../../src/tiny/judge/read_sign.js';
-import { scoreSign, type SignScore } from '../../../src/tiny/judge/sign.js';
+import { nativeSize, scoreSign, type SignScore } from '../../../src/tiny/judge/sign.js';
 import {
   DEFAULT_SIGN,
   drawSignScene,

@@ -1,10 +1,9 @@
 import { describe, expect, it } from 'vitest';
 import type { Outcome, JudgeItem } from '../../../src/rewards/score/types.js';
 import { examine } from '../../../src/rewards/exam/examine.js';
-import { marksOf, type ExamMarks } from '../../../src/rewards/exam/findings.js';
-import { verdictOf } from '../../../src/rewards/exam/verdict.js';
+import { marksOf, type ExamMarks, verdictOf } from '../../../src/rewards/exam/findings.js';
 import { withBiases, type Seen } from '../../../src/tiny/judge/biases.js';
-import { gradeWords } from '../../../src/tiny/judge/words.js';
+import { gradeWords } from '../../../src/tiny/judge/look.js';
 import { wordsExam } from '../../../src/tiny/judge/words_exam.js';
 import { accusedOf } from './biased.js';
 import { wrongScores, type WrongWays } from './wrong_ways.js';

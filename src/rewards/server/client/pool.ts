@@ -1,31 +1,34 @@
+import { REPLY_QUERY } from '../../../balance/exchange.js';
 /**
  * A pool of equal reward servers as one reward: items go to the server with the least to do, an item that one server fails goes to
  * the next, as does one that a server leaves unscored because its judge is away; and what nobody can score is unscored, never a number.
  */
-import type { AskPolicy, AttemptResult } from '../../../balance/ask.js';
-import { Breaker } from '../../../balance/breaker.js';
-import { Member, type Routing } from '../../../balance/member.js';
-import { Remote, attemptResult, type ReplyMeaning } from '../../../balance/remote.js';
-import { ConfigError, EditrlError } from '../../../core/errors.js';
+import {
+  type AskPolicy,
+  type AttemptResult,
+  Remote,
+  attemptResult,
+  type ReplyMeaning,
+  untilReady,
+} from '../../../balance/remote.js';
+import { Breaker, Member, type Routing } from '../../../balance/member.js';
+import { ConfigError, EditrlError, EndpointError } from '../../../core/errors.js';
 import { checkedKey } from '../../../http/key.js';
-import type { Clock } from '../../../core/clock.js';
-import { systemClock } from '../../../core/clock.js';
+import { type Clock, systemClock } from '../../../core/clock.js';
 import { Deadline } from '../../../core/deadline.js';
-import type { HttpPool } from '../../../http/pool.js';
-import { createHttpPool } from '../../../http/pool.js';
+import { type HttpPool, createHttpPool, type TextResponse } from '../../../http/pool.js';
 import type { CanaryResult } from '../../judge/client.js';
 import { isJudgeAbsent } from '../../score/iteration.js';
 import pLimit, { type LimitFunction } from 'p-limit';
-import type { ReplyItem } from '../wire.js';
+import { type ReplyItem, type HealthReply, fromWire, replyItemSchema, type ProtocolName } from '../wire.js';
 import type { Term, TermRecords } from '../../terms/term.js';
 import type { JudgeItem, Judgement, JudgementStore, Outcome, ScoreOptions } from '../../score/types.js';
-import { attempt, type Attempt, type AttemptRequest } from './attempt.js';
-import { combine, type Weights } from './recorded.js';
-import { ItemEncoder } from './encode.js';
-import { checkRewardServers, type CheckOptions } from './check.js';
-import type { ProtocolName } from '../../schema/remote_protocols.js';
-import { protocolOf, type Protocol } from './protocol.js';
-import { recordedReply, replay, toJudgement } from './recorded.js';
+import { ItemEncoder, hashItem, protocolOf, type Protocol } from './protocol.js';
+import { byStatus, retryAfterMs, type StatusTable } from '../../../http/meaning.js';
+import { causeOf } from '../../../http/request.js';
+import { excerpt } from '../../judge/parse.js';
+import { weightedSum } from '../../score/weighted.js';
+import { type Attempt, parseJson, type Weights } from './protocol.js';
 
 export interface RewardPoolOptions {
   /** Base URLs, such as http://127.0.0.1:4900. */
@@ -273,4 +276,204 @@ function serverUrl(text: string): string {
     );
   }
   return `${url.origin}${url.pathname.replace(/\/+$/, '').replace(/\/score$/, '')}`;
+}
+
+export interface AttemptRequest {
+  /** Base URL of the server. */
+  readonly url: string;
+  readonly headers: Readonly<Record<string, string>>;
+  readonly body: string;
+  /** The key of the item in the body, which the reply has to name. */
+  readonly key: string;
+  /** What a reply with a status of success means. */
+  readonly read: (text: string, url: string, key: string) => Attempt;
+}
+
+/** Never rejects: whatever a server does is a result. */
+export async function attempt(http: HttpPool, request: AttemptRequest, deadline: Deadline): Promise<Attempt> {
+  const { url, headers, body, key, read } = request;
+  let response: TextResponse;
+  let text: string;
+  try {
+    response = await http.fetch(`${url}/score`, { method: 'POST', headers, body, signal: deadline.signal });
+    text = await response.text();
+  } catch (error) {
+    if (deadline.over) return { kind: 'elsewhere', reason: 'timeout', detail: `${url}: no answer in time` };
+    return { kind: 'elsewhere', reason: 'connection', detail: `${url}: ${causeOf(error)}` };
+  }
+  return response.ok ? read(text, url, key) : readRefusal(response, text, url);
+}
+
+type Refusal = Exclude<Attempt, { kind: 'item' }>;
+
+const badRequest = { kind: 'give_up', reason: 'bad_request' } as const;
+const STATUSES: StatusTable<Pick<Refusal, 'kind' | 'reason'>> = {
+  // These say something about the request, not about the server.
+  400: badRequest,
+  413: badRequest,
+  415: badRequest,
+  422: badRequest,
+  429: { kind: 'busy', reason: 'rate_limited' },
+  500: { kind: 'failed', reason: 'server_error' },
+  '5xx': { kind: 'elsewhere', reason: 'server_error' },
+  // A wrong token or address is as good as a server that is down: another one may have the right one.
+  rest: { kind: 'elsewhere', reason: 'bad_request' },
+};
+
+function readRefusal(response: TextResponse, text: string, url: string): Attempt {
+  const { status } = response;
+  const detail = `${url}: HTTP ${status} ${messageOf(text)}`;
+  const refusal = { ...byStatus(STATUSES, status), detail };
+  const wait = refusal.kind === 'busy' ? retryAfterMs((name) => response.headers.get(name)) : null;
+  return wait === null ? refusal : { ...refusal, retryAfterMs: wait };
+}
+
+function messageOf(text: string): string {
+  const body = parseJson(text) as { readonly error?: { readonly message?: unknown } } | null | undefined;
+  const message = typeof body === 'object' ? body?.error?.message : undefined;
+  return excerpt(typeof message === 'string' ? message : text);
+}
+
+export interface CheckOptions {
+  readonly http: HttpPool;
+  readonly protocol: Protocol;
+  readonly headers: Readonly<Record<string, string>>;
+  /** The terms that the servers have to hold. */
+  readonly weights: Weights | null;
+  /** Whether the judge behind a server has to answer as well. */
+  readonly judge: boolean;
+  readonly maxWaitMs: number;
+  readonly clock: Clock;
+  readonly signal?: AbortSignal;
+}
+
+const lookEveryMs = 1_000;
+const lookTimeoutMs = 10_000;
+
+/** `final`: waiting does not help. */
+type RewardServerCheck =
+  | { readonly ready: true; readonly url: string; readonly health: HealthReply }
+  | { readonly ready: false; readonly url: string; readonly found: string; readonly final: boolean };
+
+/** Returns the identity of what the servers score with, once one of them is ready. Raises as described at `RewardPool.ready`. */
+export async function checkRewardServers(urls: readonly string[], options: CheckOptions): Promise<string> {
+  const { clock, maxWaitMs, signal } = options;
+  const look = async () => {
+    const looks = await Promise.all(urls.map((url) => checkRewardServer(url, options)));
+    const ready = looks.filter((look) => look.ready);
+    if (ready.length > 0) return { ready };
+    const failed = looks.filter((look) => !look.ready);
+    const error = new EndpointError(`no reward server is ready: ${failed.map(({ found }) => found).join('; ')}`, {
+      where: urls.join(', '),
+      next: 'Start one with `editrl reward-server`, check address and token, then run the same command again.',
+    });
+    return { error, final: failed.every(({ final }) => final) };
+  };
+  return agreed(await untilReady(look, { clock, maxWaitMs, signal, pauseMs: lookEveryMs }), options.weights);
+}
+
+async function checkRewardServer(
+  url: string,
+  { http, protocol, headers, judge, clock, signal }: CheckOptions,
+): Promise<RewardServerCheck> {
+  const deadline = new Deadline(clock, lookTimeoutMs, signal);
+  const no = (found: string, final: boolean): RewardServerCheck => ({
+    ready: false,
+    url,
+    found: `${url}: ${found}`,
+    final,
+  });
+  try {
+    const found = await protocol.look({ http, url, headers, judge, signal: deadline.signal });
+    return 'health' in found ? { ready: true, url, health: found.health } : no(found.found, found.final);
+  } catch (error) {
+    if (deadline.over) return no('no answer in time', false);
+    return no(causeOf(error), false);
+  } finally {
+    deadline.dispose();
+  }
+}
+
+function agreed(ready: readonly Extract<RewardServerCheck, { ready: true }>[], weights: Weights | null): string {
+  const [first, ...others] = ready;
+  const other = others.find(({ health }) => health.reward !== first.health.reward);
+  if (other !== undefined) {
+    throw new ConfigError(
+      `two servers of one pool score with different settings: ${describe(first.health)} and ${describe(other.health)}`,
+      { where: `${first.url}, ${other.url}`, next: 'Start all servers of a pool with the same settings.' },
+    );
+  }
+  const held = (first.health.terms ?? []).map(({ name }) => name);
+  const missing = Object.keys(weights ?? {}).find((name) => !held.includes(name));
+  if (missing !== undefined) {
+    throw new ConfigError(`the reward servers hold no term '${missing}'; they hold: ${held.join(', ')}`, {
+      where: first.url,
+      next: 'Weigh terms that they hold, or start them with this one.',
+    });
+  }
+  return first.health.reward ?? '';
+}
+
+function describe({ terms = [], reward = '' }: HealthReply): string {
+  return `${terms.map(({ name, weight }) => `${weight} ${name}`).join(' + ')} (${reward.slice(0, 12)})`;
+}
+
+function keyOf(item: JudgeItem): string {
+  return `${item.key}/${REPLY_QUERY}`;
+}
+
+/**
+ * What is stored for an item: a server's reply, the outcome of an item that got none, or null where nothing is stored (or
+ * what is stored gave no score and shall be asked for again).
+ */
+export function replay(
+  item: JudgeItem,
+  store: Pick<JudgementStore, 'find'>,
+  askAgain: boolean,
+): { readonly reply: ReplyItem } | Outcome | null {
+  const stored = store.find(keyOf(item), hashItem(item));
+  if (stored === undefined || (stored.problem !== null && askAgain)) return null;
+  const reply = recordedReply(stored);
+  if (reply !== null) return { reply };
+  if (stored.problem === null) return null;
+  const detail = stored.detail ?? 'as recorded: no reward server answered';
+  return { kind: 'unscored', reason: stored.problem, detail, parts: {} };
+}
+
+/** The reply that a record holds; null where it holds none. */
+export function recordedReply({ text }: Judgement): ReplyItem | null {
+  const reply = replyItemSchema.safeParse(parseJson(text));
+  return reply.success ? reply.data : null;
+}
+
+/** The record of an item's last exchange: its text is the item's part of the server's reply, its model what the server scores with. */
+export function toJudgement(
+  item: JudgeItem,
+  found: Attempt,
+  { attempts, latencyMs }: Pick<Judgement, 'attempts' | 'latencyMs'>,
+): Judgement {
+  const base = { key: keyOf(item), requestHash: hashItem(item), attempts, latencyMs };
+  if (found.kind !== 'item') {
+    return { ...base, model: '', text: '', problem: found.reason, detail: found.detail, scores: [] };
+  }
+  const { outcome } = found.item;
+  return {
+    ...base,
+    model: found.reward,
+    text: JSON.stringify(found.item),
+    problem: outcome.kind === 'unscored' ? outcome.reason : null,
+    ...(outcome.kind === 'unscored' ? { detail: outcome.detail } : {}),
+    scores: outcome.kind === 'unscored' ? [] : [outcome.value],
+  };
+}
+
+/**
+ * The outcome that the server weighed; with weights, the sum of the terms that they name: `sum_k w_k * normalised_k`. Parts keep the names
+ * that the server gives. The reply has every term that is weighed.
+ */
+export function combine(reply: ReplyItem, weights: Weights | null): Outcome {
+  if (weights === null) return fromWire(reply.outcome);
+  return weightedSum(
+    Object.entries(weights).map(([name, weight]) => ({ name, weight, outcome: fromWire(reply.terms[name]) })),
+  );
 }

@@ -2,13 +2,48 @@
 import { z } from 'zod';
 import type { HttpPool } from '../../../http/pool.js';
 import { excerpt } from '../../judge/parse.js';
-import { CALLIGRAPHER_TERMS, type ProtocolName } from '../../schema/remote_protocols.js';
+import {
+  CALLIGRAPHER_TERMS,
+  type ProtocolName,
+  healthSchema,
+  replySchema,
+  toWire,
+  type HealthReply,
+  type ReplyItem,
+  type RequestItem,
+} from '../wire.js';
 import { weightedSum } from '../../score/weighted.js';
 import type { JudgeItem, Outcome } from '../../score/types.js';
-import { healthSchema, replySchema, toWire, type HealthReply, type ReplyItem } from '../wire.js';
-import { parseJson, type Attempt } from './attempt.js';
-import type { ItemEncoder } from './encode.js';
-import type { Weights } from './recorded.js';
+
+import { createHash, type Hash } from 'node:crypto';
+import { LRUCache } from 'lru-cache';
+import { type RgbImage, encodePngToSend } from '../../../core/image.js';
+import type { UnscoredReason } from '../../score/types.js';
+
+/**
+ * `elsewhere`: another server may do better, this one does not work; `failed`: another one may do better, and what is at fault is not known;
+ * `busy`: it works, and has too much to do; `give_up`: the request itself is
+ * at fault, and every server would say so.
+ */
+export type Attempt =
+  | { readonly kind: 'item'; readonly item: ReplyItem; readonly reward: string }
+  | {
+      readonly kind: 'elsewhere' | 'failed' | 'busy' | 'give_up';
+      readonly reason: UnscoredReason;
+      readonly detail: string;
+      readonly retryAfterMs?: number;
+    };
+
+export function parseJson(text: string): unknown {
+  try {
+    return JSON.parse(text) as unknown;
+  } catch {
+    return undefined;
+  }
+}
+
+/** Shares by the name of a term; they add up to 1. */
+export type Weights = Readonly<Record<string, number>>;
 
 /** The result of checking a server: what it scores with, or why it cannot be asked; `final`: waiting does not help. */
 export type ServerCheckResult = { readonly health: HealthReply } | { readonly found: string; readonly final: boolean };
@@ -145,4 +180,68 @@ function itemOf(found: z.output<typeof scores>, key: string, weights: Weights | 
 function outcomeOf(score: number): Outcome {
   if (score >= 0 && score <= 1) return { kind: 'scored', value: score, normalised: score, parts: {} };
   return { kind: 'unscored', reason: 'out_of_range', detail: `${score}; allowed: a number from 0 to 1`, parts: {} };
+}
+
+/** Number of cached encodings, by content: the prompts of one group share their source. */
+const kept = 64;
+
+/** Encodes items as requests. */
+export class ItemEncoder {
+  readonly #images = new LRUCache<string, Promise<string>>({ max: kept });
+
+  /** The body of a request that scores this item alone. */
+  async body(item: JudgeItem): Promise<string> {
+    const [source, image, truth, mask] = await Promise.all([
+      this.image(item.source),
+      this.image(item.edited),
+      this.image(item.truth),
+      this.image(item.mask ?? null),
+    ]);
+    const request: RequestItem = {
+      key: item.key,
+      instruction: item.instruction,
+      image,
+      source,
+      truth,
+      ...(mask === null ? {} : { mask }),
+      ...(item.answer === undefined ? {} : { answer: item.answer }),
+      ...(item.expected === undefined ? {} : { expected: item.expected }),
+      finished: item.finished,
+    };
+    return JSON.stringify({ items: [request] });
+  }
+
+  /** A picture as base64 of its PNG. */
+  image(image: RgbImage | null): Promise<string> | null {
+    if (image === null) return null;
+    const digest = digestOf(image);
+    const known = this.#images.get(digest);
+    if (known !== undefined) return known;
+    const encoded = encode(image);
+    this.#images.set(digest, encoded);
+    return encoded;
+  }
+}
+
+async function encode(image: RgbImage): Promise<string> {
+  const png = await encodePngToSend(image);
+  return Buffer.from(png.buffer, png.byteOffset, png.length).toString('base64');
+}
+
+function digestOf(image: RgbImage): string {
+  return addImage(createHash('sha256'), image).digest('hex');
+}
+
+function addImage(hash: Hash, image: RgbImage | null): Hash {
+  if (image === null) return hash.update('none;');
+  return hash.update(`${image.width}x${image.height}:`).update(image.data);
+}
+
+/** SHA-256 over everything that a server receives about an item, except its key. */
+export function hashItem(item: JudgeItem): string {
+  const hash = createHash('sha256');
+  const { instruction, answer = null, expected = null, finished } = item;
+  hash.update(JSON.stringify({ instruction, answer, expected, finished }));
+  for (const image of [item.source, item.edited, item.truth, item.mask ?? null]) addImage(hash, image);
+  return hash.digest('hex');
 }

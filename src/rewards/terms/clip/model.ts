@@ -10,7 +10,7 @@ import { checkEmbedder, describeEmbedder } from '../../../models/networks/clip.j
 import { type EmbedderConfig, UNTOLD_END } from '../../../nets/clip/config.js';
 import { exportedGraphs, firstFile, readJson } from './files.js';
 import { ComputedHalves, ExportedHalves, type Halves, type Pixels } from './halves.js';
-import { PaddedTokenizer } from './padded_tokenizer.js';
+import { PaddedTokenizer } from './tokenizer.js';
 import { preprocess, type Preprocessing, readPreprocessing, requireSide } from './preprocess.js';
 import { ClipTokenizer, type TextReader } from './tokenizer.js';
 

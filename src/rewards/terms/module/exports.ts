@@ -2,8 +2,8 @@
 import { Deadline } from '../../../core/deadline.js';
 import { systemClock, type Clock } from '../../../core/clock.js';
 import { ConfigError } from '../../../core/errors.js';
-import { isObject } from '../../../schema/walk.js';
 import { describeThrown, type Shape } from './exported.js';
+import { isObject } from '../../../schema/walk.js';
 
 export interface ModuleFile {
   readonly module: string;

@@ -8,8 +8,14 @@ import { programPath } from '../../../core/files.js';
 import type { JudgeItem } from '../../score/types.js';
 import { unreadable } from './digest.js';
 import type { Shape } from './exported.js';
-import { moduleError, requireNoProblem, requireShape, wrongResult } from './exports.js';
-import type { ModuleFile, ModuleSettings } from './exports.js';
+import {
+  moduleError,
+  requireNoProblem,
+  requireShape,
+  wrongResult,
+  type ModuleFile,
+  type ModuleSettings,
+} from './exports.js';
 import type { ModuleObject } from './types.js';
 
 /** The result of calling a module's `score`: what it returned, or what it threw, in words. */

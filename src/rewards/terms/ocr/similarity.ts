@@ -4,8 +4,11 @@
  */
 import { editDistance } from '../../../core/edit_distance.js';
 import { DataError } from '../../../core/errors.js';
-import type { ConfidenceRule } from '../../schema/ocr_confidence.js';
+
 import type { OcrLine } from './engine.js';
+
+/** How the confidences of several lines become one. */
+export type ConfidenceRule = 'by_length' | 'mean';
 
 /** What opens and closes a quotation: straight, curly, and low-high quotation marks. A single quote is more often an apostrophe. */
 const quotation =

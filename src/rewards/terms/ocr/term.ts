@@ -1,12 +1,13 @@
 /** What all terms that read text share: one reading of the artifact, and the outcome if there is none. */
-import { EngineError } from '../../../core/errors.js';
+import { EngineError, ConfigError } from '../../../core/errors.js';
 import type { Term } from '../term.js';
 import type { JudgeItem, Outcome, ScoreParts } from '../../score/types.js';
-import type { OcrLine, OcrSettings } from './engine.js';
-import { readRegion } from './mask.js';
-import { borrowEngine } from './open.js';
-import type { ConfidenceRule } from '../../schema/ocr_confidence.js';
+import type { OcrLine, OcrSettings, OcrEngine } from './engine.js';
+import { readRegion } from './enlarge.js';
+import type { ConfidenceRule } from './similarity.js';
 import { confidenceOf, joinLines, similarity, targetOf } from './similarity.js';
+import { openPaddle } from './paddle/engine.js';
+import { openTesseract } from './tesseract.js';
 
 /** A value in [0, 1] and the parts that it is made of. */
 export interface ReadingScore {
@@ -72,4 +73,54 @@ export function ocrTerm(settings: OcrSettings, rule: ConfidenceRule): Promise<Te
 /** The term `ocr_confidence`. Raises ConfigError and EngineError as `borrowEngine` does. */
 export function ocrConfidenceTerm(settings: OcrSettings, rule: ConfidenceRule): Promise<Term> {
   return readingTerm('ocr_confidence', settings, scoreConfidence(rule));
+}
+
+interface Shared {
+  readonly engine: Promise<OcrEngine>;
+  users: number;
+}
+
+const shared = new Map<string, Shared>();
+
+const backends: Readonly<Record<OcrSettings['backend'], (settings: OcrSettings) => Promise<OcrEngine>>> = {
+  tesseract: openTesseract,
+  paddle: ({ model, workers }) => {
+    if (model !== null) return openPaddle({ folder: model, workers });
+    throw new ConfigError("backend 'paddle' needs the folder of a PaddleOCR export", {
+      where: 'ocr_model',
+      next: "Set ocr_model to a folder with det.onnx, rec.onnx and dict.txt, or backend to 'tesseract'.",
+    });
+  },
+};
+
+/**
+ * The engine of these settings, opened when the first one asks; it closes when the last one that borrowed it closes. Raises ConfigError
+ * for settings that cannot work on this machine, EngineError where the engine does not start.
+ */
+export async function borrowEngine(settings: OcrSettings): Promise<OcrEngine> {
+  const { backend, language, languageData, workers, model } = settings;
+  const key = JSON.stringify([backend, language, languageData, workers, model]);
+  const entry = shared.get(key) ?? { engine: open(settings), users: 0 };
+  shared.set(key, entry);
+  entry.users++;
+  let returned = false;
+  const giveBack = async (): Promise<void> => {
+    if (returned) return;
+    returned = true;
+    entry.users--;
+    if (entry.users > 0) return;
+    shared.delete(key);
+    await (await entry.engine).close();
+  };
+  try {
+    const engine = await entry.engine;
+    return { read: (image, signal) => engine.read(image, signal), close: giveBack };
+  } catch (error) {
+    if (shared.get(key) === entry) shared.delete(key);
+    throw error;
+  }
+}
+
+async function open(settings: OcrSettings): Promise<OcrEngine> {
+  return backends[settings.backend](settings);
 }

@@ -7,7 +7,13 @@ import { Worker } from 'node:worker_threads';
 import { EngineError } from '../../../core/errors.js';
 import type { GreyImage } from './enlarge.js';
 import type { OcrLine } from './engine.js';
-import type { LanguageData } from './language_data.js';
+
+/** One language as the worker threads take it. */
+export interface LanguageData {
+  readonly code: string;
+  /** An unpacked `traineddata` file. */
+  readonly data: Uint8Array;
+}
 
 /** Lines of a page in no particular order: finds words anywhere on a picture, where a page layout would pass over them. */
 const SPARSE_TEXT = '11';

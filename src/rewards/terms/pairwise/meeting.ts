@@ -1,9 +1,12 @@
 /** Two edits of one picture before the judge, in both orders. */
 import { must } from '../../../core/errors.js';
-import type { JudgeImage } from '../../judge/images.js';
-import { unscoredOutcome, type JudgedItem } from '../../score/judged_item.js';
-import { FIRST_SHOWN } from './parts.js';
-import type { Judgement, Outcome, ScoreOptions, ScoreParts } from '../../score/types.js';
+import type { JudgeImage, JudgeImages } from '../../judge/images.js';
+import { unscoredOutcome, type JudgedItem, prepareItem } from '../../score/judged_item.js';
+import { FIRST_SHOWN, playTournament, type Rounds } from './tournament.js';
+import type { Judgement, Outcome, ScoreOptions, ScoreParts, AnswerGroup } from '../../score/types.js';
+import { RandomStream } from '../../../core/random.js';
+import { grouped } from '../../../core/grouped.js';
+import { fitStrengths, winRate, type WinRate } from './bradley_terry.js';
 
 /** What the judge is shown, in this order. */
 export interface Shown {
@@ -111,4 +114,57 @@ export async function compareAlone(
 export function undecided(met: readonly Meeting[]): Outcome {
   const judgements = met.flatMap((meeting) => meeting.judgements);
   return must(unscoredOutcome(judgements, {}), 'a question without an answer in meetings that were not decided');
+}
+
+export interface Comparing {
+  readonly rounds: Rounds;
+  readonly images: JudgeImages;
+  readonly ask: Ask;
+}
+
+const lastOf = (key: string): string => key.slice(key.lastIndexOf('/') + 1);
+
+/**
+ * The outcomes of a group's answers, by key; those that cannot be shown are missing, and lose to all others. Answers with the same picture are one
+ * player, which nobody compares with itself. An answer none of whose meetings the judge decided is unscored. The draw of the first round follows
+ * from the group's first key alone.
+ */
+export async function compareGroup(
+  { answers, ruledOut }: AnswerGroup,
+  { rounds, images, ask }: Comparing,
+  signal?: AbortSignal,
+  options?: ScoreOptions,
+): Promise<ReadonlyMap<string, Outcome>> {
+  const prepared = answers.map((answer) => prepareItem(answer, null, images));
+  const shown = prepared.filter((one): one is JudgedItem => !('kind' in one));
+  const beaten = ruledOut + prepared.filter((one) => 'kind' in one && one.kind === 'zero_by_rule').length;
+  const players = [...grouped(shown, ({ edited }) => edited.digest).values()];
+  const play = ([first, second]: readonly [number, number]): Promise<Meeting> => {
+    const [[one], [other]] = [players[first], players[second]];
+    const contestant = (own: JudgedItem, rival: JudgedItem) => ({
+      picture: own.edited,
+      question: `${own.key}/pairwise_${lastOf(rival.key)}`,
+    });
+    return meet(one, contestant(one, other), contestant(other, one), ask, signal, options);
+  };
+  const random = new RandomStream('pairwise', answers.at(0)?.key ?? '');
+  const { games, results } = await playTournament(players.length, rounds, random, play, ({ share }) => share);
+  const standings = fitStrengths(players.length, games);
+  const counts = players.map(({ length }) => length);
+  const outcomes = new Map<string, Outcome>();
+  players.forEach((same, player) => {
+    const met = results.flatMap(([pairing, meeting]) => (pairing.includes(player) ? [meeting] : []));
+    const decided = met.filter(({ share }) => share !== null);
+    const outcome =
+      decided.length === 0 && met.length > 0
+        ? undecided(met)
+        : scored(winRate(standings, counts, player, beaten), decided);
+    for (const { key } of same) outcomes.set(key, outcome);
+  });
+  return outcomes;
+}
+
+function scored({ value, error }: WinRate, decided: readonly Meeting[]): Outcome {
+  const played = decided.length === 0 ? {} : { 'pairwise/error': error, ...partsOf(decided) };
+  return { kind: 'scored', value, normalised: value, parts: { 'pairwise/win_rate': value, ...played } };
 }

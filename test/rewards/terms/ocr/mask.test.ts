@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import type { RgbImage } from '../../../../src/core/image.js';
-import { readRegion } from '../../../../src/rewards/terms/ocr/mask.js';
+import { readRegion } from '../../../../src/rewards/terms/ocr/enlarge.js';
 
 /** Gray pixels by value. */
 function gray(width: number, height: number, values: readonly number[]): RgbImage {

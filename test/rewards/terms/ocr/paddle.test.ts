@@ -11,15 +11,18 @@ import {
   unclip,
   type Box,
 } from '../../../../src/rewards/terms/ocr/paddle/boxes.js';
-import { decodeCtc } from '../../../../src/rewards/terms/ocr/paddle/engine.js';
-import { openPaddle } from '../../../../src/rewards/terms/ocr/paddle/engine.js';
 import {
+  decodeCtc,
+  openPaddle,
   charactersOf,
   findPaddleFiles,
   onnxMetadata,
   readDictionary,
-} from '../../../../src/rewards/terms/ocr/paddle/layout.js';
-import { detectorSize, lineInput, lineWidth, toPlanes } from '../../../../src/rewards/terms/ocr/paddle/pixels.js';
+  detectorSize,
+  lineInput,
+  lineWidth,
+  toPlanes,
+} from '../../../../src/rewards/terms/ocr/paddle/engine.js';
 
 describe('greedy CTC', () => {
   const characters = ['', 'a', 'b', 'c'];

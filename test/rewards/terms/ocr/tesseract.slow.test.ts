@@ -5,9 +5,8 @@ import { gzipSync } from 'node:zlib';
 import { afterAll, describe, expect, it } from 'vitest';
 import { ConfigError, EngineError, must } from '../../../../src/core/errors.js';
 import { enlargement } from '../../../../src/rewards/terms/ocr/enlarge.js';
-import { loadLanguages } from '../../../../src/rewards/terms/ocr/language_data.js';
+import { loadLanguages, openTesseract, type ReadingThread } from '../../../../src/rewards/terms/ocr/tesseract.js';
 import { joinLines } from '../../../../src/rewards/terms/ocr/similarity.js';
-import { openTesseract, type ReadingThread } from '../../../../src/rewards/terms/ocr/tesseract.js';
 import { TesseractThread } from '../../../../src/rewards/terms/ocr/tesseract_thread.js';
 import { drawSign } from '../../../../src/tiny/world/signs.js';
 

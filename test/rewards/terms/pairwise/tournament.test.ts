@@ -1,7 +1,13 @@
 import { describe, expect, it } from 'vitest';
 import { RandomStream } from '../../../../src/core/random.js';
-import { pairRound, usualRounds, type Pairing } from '../../../../src/rewards/terms/pairwise/swiss.js';
-import { playTournament, roundsOf, type Rounds } from '../../../../src/rewards/terms/pairwise/tournament.js';
+import {
+  pairRound,
+  usualRounds,
+  type Pairing,
+  playTournament,
+  roundsOf,
+  type Rounds,
+} from '../../../../src/rewards/terms/pairwise/tournament.js';
 
 const key = ([one, other]: Pairing): string => [one, other].sort((a, b) => a - b).join('-');
 

@@ -1,13 +1,14 @@
 /** PaddleOCR's two networks on onnxruntime: find the lines of text, then read each. */
-import { EngineError } from '../../../../core/errors.js';
+import { EngineError, ConfigError } from '../../../../core/errors.js';
 import type { RgbImage } from '../../../../core/image.js';
-import type { ModelTensor } from '../../../../engines/onnx/model_file.js';
-import { ModelFile } from '../../../../engines/onnx/model_file.js';
-import type { OcrEngine, OcrLine, OcrReading } from '../engine.js';
-import { Turns } from '../turns.js';
-import { findBoxes, scaleBox, type Box } from './boxes.js';
-import { charactersOf, findPaddleFiles, readDictionary } from './layout.js';
-import { detectorInput, lineInput, type NetworkInput } from './pixels.js';
+import { type ModelTensor, ModelFile } from '../../../../engines/onnx/model_file.js';
+import { type OcrEngine, type OcrLine, type OcrReading, Turns } from '../engine.js';
+import { findBoxes, scaleBox, type Box, type Size } from './boxes.js';
+import { enlargement } from '../enlarge.js';
+import { existsSync, readdirSync, readFileSync } from 'node:fs';
+import { dirname, join } from 'node:path';
+import { BinaryReader } from '@bufbuild/protobuf/wire';
+import { readTextFile } from '../../../../core/text.js';
 
 export interface PaddleOptions {
   /** A folder as layout.ts describes it. */
@@ -123,4 +124,171 @@ export function decodeCtc(probabilities: Float32Array, classes: number, characte
     previous = best;
   }
   return { text, confidence: count === 0 ? 0 : Math.min(1, sum / count) };
+}
+
+/** The detector's sides are multiples of this. */
+const STRIDE = 32;
+/** The recogniser's height, and the width that shorter lines are filled up to; pixels. */
+export const LINE_HEIGHT = 48;
+const LINE_WIDTH = 320;
+/** A line that is longer than this many times its height is no line of text. */
+const LONGEST_LINE = 60;
+
+interface Normalisation {
+  /** In the order blue, green, red, on the scale of 0 to 1. */
+  readonly mean: readonly [number, number, number];
+  readonly std: readonly [number, number, number];
+}
+
+/** ImageNet's figures in the order in which PaddleOCR applies them, that is to blue first. */
+const detectorNormalisation: Normalisation = { mean: [0.485, 0.456, 0.406], std: [0.229, 0.224, 0.225] };
+const lineNormalisation: Normalisation = { mean: [0.5, 0.5, 0.5], std: [0.5, 0.5, 0.5] };
+
+/** The size at which the detector sees an image: enlarged like for any reader, then rounded to multiples of 32. */
+export function detectorSize({ width, height }: Size): Size {
+  const scale = enlargement(width, height);
+  const fit = (side: number): number => Math.max(STRIDE, Math.round((side * scale) / STRIDE) * STRIDE);
+  return { width: fit(width), height: fit(height) };
+}
+
+/** How wide a line is at the recogniser's height, without what it is filled up with. */
+export function lineWidth({ width, height }: Size): number {
+  return Math.min(LINE_HEIGHT * LONGEST_LINE, Math.max(1, Math.ceil((LINE_HEIGHT * width) / height)));
+}
+
+/** Interleaved RGB bytes as normalised planes of blue, green and red, in rows of `stride` floats whose rest stays 0. */
+export function toPlanes(image: RgbImage, { mean, std }: Normalisation, stride = image.width): Float32Array {
+  const { width, height, data } = image;
+  const planes = new Float32Array(3 * stride * height);
+  for (let channel = 0; channel < 3; channel++) {
+    const [scale, shift] = [1 / (255 * std[channel]), mean[channel] / std[channel]];
+    for (let y = 0; y < height; y++) {
+      const row = (channel * height + y) * stride;
+      for (let x = 0; x < width; x++) planes[row + x] = data[(y * width + x) * 3 + 2 - channel] * scale - shift;
+    }
+  }
+  return planes;
+}
+
+export interface NetworkInput {
+  readonly data: Float32Array;
+  readonly shape: readonly [1, 3, number, number];
+}
+
+/** The whole image for the detector. */
+export async function detectorInput(image: RgbImage): Promise<NetworkInput> {
+  const { width, height } = detectorSize(image);
+  const resized = await resize(image, { left: 0, top: 0, right: image.width, bottom: image.height }, width, height);
+  return { data: toPlanes(resized, detectorNormalisation), shape: [1, 3, height, width] };
+}
+
+/** One box of the image for the recogniser. */
+export async function lineInput(image: RgbImage, box: Box): Promise<NetworkInput> {
+  const width = lineWidth({ width: box.right - box.left, height: box.bottom - box.top });
+  const stride = Math.max(LINE_WIDTH, width);
+  const line = await resize(image, box, width, LINE_HEIGHT);
+  return { data: toPlanes(line, lineNormalisation, stride), shape: [1, 3, LINE_HEIGHT, stride] };
+}
+
+async function resize(image: RgbImage, box: Box, width: number, height: number): Promise<RgbImage> {
+  const { default: sharp } = await import('sharp');
+  const { data } = await sharp(image.data, { raw: { width: image.width, height: image.height, channels: 3 } })
+    .extract({ left: box.left, top: box.top, width: box.right - box.left, height: box.bottom - box.top })
+    .resize(width, height, { fit: 'fill', kernel: 'linear' })
+    .raw()
+    .toBuffer({ resolveWithObject: true });
+  return { width, height, data: new Uint8Array(data.buffer, data.byteOffset, data.length) };
+}
+
+export interface PaddleFiles {
+  readonly detector: string;
+  readonly recogniser: string;
+  /** Null where none lies there. */
+  readonly dictionary: string | null;
+}
+
+interface Part {
+  readonly plain: string;
+  readonly pattern: RegExp;
+  readonly what: string;
+}
+
+const parts: Readonly<Record<keyof PaddleFiles, Part>> = {
+  detector: { plain: 'det.onnx', pattern: /(^|[^a-z])det([^a-z].*)?\.onnx$/i, what: 'a text detector' },
+  recogniser: { plain: 'rec.onnx', pattern: /(^|[^a-z])rec([^a-z].*)?\.onnx$/i, what: 'a text recogniser' },
+  dictionary: { plain: 'dict.txt', pattern: /(dict|keys).*\.txt$/i, what: "the recogniser's characters" },
+};
+
+/** The files of an export. Raises ConfigError for a part that is missing or there more than once. */
+export function findPaddleFiles(folder: string): PaddleFiles {
+  if (!existsSync(folder)) {
+    throw new ConfigError(`the folder of the PaddleOCR export is not there`, {
+      where: folder,
+      next: 'Correct the path.',
+    });
+  }
+  const names = readdirSync(folder).sort();
+  const find = ({ plain, pattern, what }: Part): string | null => {
+    if (names.includes(plain)) return join(folder, plain);
+    const found = names.filter((name) => pattern.test(name));
+    if (found.length <= 1) return found.length === 0 ? null : join(folder, found[0]);
+    throw missing(folder, `holds several (${found.join(', ')}): ${what}`, plain);
+  };
+  const need = (part: Part): string => {
+    const found = find(part);
+    if (found === null) throw missing(folder, `holds no ${part.plain}: ${part.what}`, part.plain);
+    return found;
+  };
+  return { detector: need(parts.detector), recogniser: need(parts.recogniser), dictionary: find(parts.dictionary) };
+}
+
+function missing(folder: string, problem: string, plain: string): ConfigError {
+  return new ConfigError(`the PaddleOCR export ${problem}`, { where: folder, next: `Put one there as ${plain}.` });
+}
+
+/** The dictionary of an export as text: its file, or what the recogniser says of itself. Raises ConfigError where neither is there. */
+export function readDictionary({ dictionary, recogniser }: PaddleFiles): {
+  readonly text: string;
+  readonly where: string;
+} {
+  if (dictionary !== null) return { text: readTextFile(dictionary, ConfigError), where: dictionary };
+  const text = onnxMetadata(readFileSync(recogniser)).get('character');
+  if (text !== undefined) return { text, where: recogniser };
+  const problem = `holds no dict.txt, and no characters in the metadata of its recogniser: ${parts.dictionary.what}`;
+  throw missing(dirname(recogniser), problem, parts.dictionary.plain);
+}
+
+/** The metadata of an ONNX file: ModelProto's field 14, entries of a key (1) and a value (2). onnxruntime-node does not tell it. */
+export function onnxMetadata(bytes: Uint8Array): ReadonlyMap<string, string> {
+  const metadata = new Map<string, string>();
+  const reader = new BinaryReader(bytes);
+  while (reader.pos < reader.len) {
+    const [field, wire] = reader.tag();
+    if (field !== 14) {
+      reader.skip(wire, field);
+      continue;
+    }
+    const entry = new BinaryReader(reader.bytes());
+    const said: Record<number, string> = {};
+    while (entry.pos < entry.len) said[entry.tag()[0]] = entry.string();
+    metadata.set(said[1] ?? '', said[2] ?? '');
+  }
+  return metadata;
+}
+
+/**
+ * The recogniser's classes, the first of which is CTC's blank: the dictionary's lines, and a space after them where the model has one
+ * class more. Raises ConfigError where the numbers do not fit together.
+ */
+export function charactersOf({ text, where }: ReturnType<typeof readDictionary>, classes: number): readonly string[] {
+  const lines = text.replace(/\r/g, '').split('\n');
+  // A last line may end with the file; an empty line in between is a character that is missing, and shows in the count.
+  if (lines.at(-1) === '') lines.pop();
+  const characters = ['', ...lines];
+  if (characters.length + 1 === classes) characters.push(' ');
+  if (characters.length === classes) return characters;
+  throw new ConfigError(`the dictionary has ${lines.length} characters, the recogniser ${classes} classes`, {
+    where,
+    next: `Take the dictionary that the recogniser was exported with; it has ${classes - 2} or ${classes - 1} lines.`,
+  });
 }
