@@ -4,7 +4,6 @@ import { requireFinite } from '../../core/finite.js';
 import { writable } from '../../core/half.js';
 import type { FloatTensor } from '../../core/safetensors.js';
 import { formatShape, sameShape } from '../../graph/ir.js';
-import { stepInPlace, sumOfSquares, type StepFactors } from './kernels.js';
 
 /** With the names of a config's optimizer section. */
 export interface AdamWOptions {
@@ -124,6 +123,40 @@ export class AdamW {
   }
 }
 
+/** Factors of one step, the same for all parameters. */
+interface StepFactors {
+  /** The factor that gradients are multiplied by first. */
+  readonly clip: number;
+  readonly beta1: number;
+  readonly beta2: number;
+  /** The learning rate over the bias correction of the first moment. */
+  readonly scale: number;
+  /** One over the root of the bias correction of the second moment. */
+  readonly rootCorrection: number;
+  readonly eps: number;
+  /** The share of a weight that remains after its decay. */
+  readonly remaining: number;
+}
+
+/** One step of AdamW over arrays of the same length, computed in float64 from float32; weights and moments are changed in place. */
+function stepInPlace(
+  weights: Float32Array,
+  first: Float32Array,
+  second: Float32Array,
+  gradient: Float32Array,
+  { clip, beta1, beta2, scale, rootCorrection, eps, remaining }: StepFactors,
+): void {
+  const [fresh1, fresh2] = [1 - beta1, 1 - beta2];
+  for (let i = 0; i < weights.length; i++) {
+    const d = Math.fround(gradient[i] * clip);
+    const m = beta1 * first[i] + fresh1 * d;
+    const v = beta2 * second[i] + fresh2 * d * d;
+    weights[i] = remaining * weights[i] - (scale * m) / (Math.sqrt(v) * rootCorrection + eps);
+    first[i] = m;
+    second[i] = v;
+  }
+}
+
 function partsOf({ first, second, average }: ParameterState): (readonly [string, Float32Array])[] {
   return [['exp_avg', first], ['exp_avg_sq', second], ...(average === null ? [] : [['ema', average] as const])];
 }
@@ -131,6 +164,20 @@ function partsOf({ first, second, average }: ParameterState): (readonly [string,
 function moveAverage(average: Float32Array, w: Float32Array, decay: number): void {
   const fresh = 1 - decay;
   for (let i = 0; i < average.length; i++) average[i] = decay * average[i] + fresh * w[i];
+}
+
+/** The sum of squares in float64, by four interleaved sums, so that the order is fixed. */
+function sumOfSquares(g: Float32Array): number {
+  let [a, b, c, d] = [0, 0, 0, 0];
+  const whole = g.length - (g.length % 4);
+  for (let i = 0; i < whole; i += 4) {
+    a += g[i] * g[i];
+    b += g[i + 1] * g[i + 1];
+    c += g[i + 2] * g[i + 2];
+    d += g[i + 3] * g[i + 3];
+  }
+  for (let i = whole; i < g.length; i++) a += g[i] * g[i];
+  return a + b + (c + d);
 }
 
 /** The joint Euclidean norm of gradients, summed in float64 in the order of the map, so that the order is fixed. */
