@@ -1,13 +1,11 @@
-/** Loads image tokenizers from their folders: those that this program trains, Emu3's, and exports of other programs. */
+/** Loads image tokenizers from their folders: those that this program trains, and Emu3's. */
 import { join } from 'node:path';
 import { CheckpointError } from '../core/errors.js';
-import { EXPORTED } from '../models/exported.js';
 import { checkWeights, CONFIG_FILE, readConfig, readWeights, tensorFiles } from '../models/files.js';
 import { imageTokenizerParameters, type ImageTokenizerConfig } from '../nets/image_tokenizer.js';
 import { emu3VisionTypes } from '../nets/emu3_vision/config.js';
 import type { SessionOptions } from '../engines/onnx/session.js';
 import { describeEmu3Vision, Emu3VisionTokenizer } from './emu3_vision_tokens.js';
-import { ExportedVisionTokenizer, readExport } from './exported_vision_tokens.js';
 import { TrainedVisionTokenizer } from './trained_vision_tokens.js';
 import type { VisionTokenizer, VisionTokenizerConfig } from './vision_tokenizer.js';
 
@@ -37,7 +35,6 @@ const emu3: Kind = {
 };
 const kinds: ReadonlyMap<unknown, Kind> = new Map<unknown, Kind>([
   [undefined, trained],
-  [EXPORTED, { describe: readExport, load: (...given) => new ExportedVisionTokenizer(...given) }],
   ...emu3VisionTypes.map((type): [string, Kind] => [type, emu3]),
 ]);
 

@@ -1,5 +1,5 @@
 """Makes the fixtures of test/recipes/image_edit_tokens/emu3: a small Emu3 of random weights as transformers saves it, its tokenizer in both
-forms that are published, its image tokenizer as scripts/export_emu3_vision writes it, and samples as EARL saves them.
+forms that are published, and samples as EARL saves them.
 
     python -m venv /tmp/torch && /tmp/torch/bin/pip install torch transformers onnx onnxscript onnxruntime tiktoken pillow
     /tmp/torch/bin/python test/fixture_scripts/emu3.py
@@ -10,8 +10,6 @@ expected.json holds Python's results for them.
 import base64
 import json
 import shutil
-import subprocess
-import sys
 import unicodedata
 from pathlib import Path
 
@@ -176,7 +174,6 @@ def main() -> None:
     ROOT.mkdir(parents=True)
     fast, original = write_tokenizers()
     model = write_model(fast)
-    subprocess.run([sys.executable, str(REPOSITORY / "scripts" / "export_emu3_vision"), str(ROOT / "model"), str(ROOT / "vision")], check=True)
     random = np.random.default_rng(7)
     samples = write_samples(random)
 

@@ -6,7 +6,6 @@ import { existsSync } from 'node:fs';
 import { join } from 'node:path';
 import { z } from 'zod';
 import { CheckpointError } from '../../core/errors.js';
-import { EXPORTED, EXPORTED_FILES } from '../exported.js';
 import { CONFIG_FILE, INDEX_FILES, PIPELINE_FILE, readConfig, readIndex, readJson, WEIGHT_FILES } from '../files.js';
 import { isPipeline, PART_FOLDERS, readPipeline, weightedParts } from '../pipeline.js';
 
@@ -91,7 +90,6 @@ function weightsIn(folder: string, has: (file: string) => boolean): string[] {
       weightsIn(join(folder, part), (file) => has(`${part}/${file}`)).map((file) => `${part}/${file}`),
     );
   }
-  if (typeOf(folder) === EXPORTED) return Object.values(EXPORTED_FILES);
   const exported = exportedFiles(folder);
   if (exported !== null) return exported;
   const [whole, index] = [WEIGHT_FILES.find(has), INDEX_FILES.find(has)];
