@@ -189,11 +189,6 @@ describe.skipIf(noBrowser !== null)('the dashboard in a browser', () => {
     }
   });
 
-  it('says of a run that was stopped early that it was, and why', async () => {
-    await open('#/run/0/made_early');
-    await page.getByText('stopped early: held-out reward is flat').waitFor();
-  });
-
   it('compares all runs of the cells that were ticked in an experiment', async () => {
     await open('#/experiment/0/grid');
     await page.getByLabel('compare kl 0').check();
@@ -208,18 +203,6 @@ describe.skipIf(noBrowser !== null)('the dashboard in a browser', () => {
     expect(await page.locator('.compared').textContent()).toMatch(/kl-1e-4__seed-1.*kl-1e-4__seed-2/);
   });
 
-  it('says of ticked cells that they have more runs than can be compared', async () => {
-    await open('#/experiment/0/wide');
-    for (const kl of [0, 1, 2, 3]) await page.getByLabel(`compare kl ${kl}`).check();
-    const ticked = page.locator('.picked');
-    await expect.poll(() => ticked.textContent()).toContain('with 12 runs at most 10 runs can be compared');
-    expect(await ticked.getByRole('link').count()).toBe(0);
-    await page.getByLabel('compare kl 3').uncheck();
-    await expect.poll(() => ticked.getByRole('link').count()).toBe(1);
-    await ticked.getByRole('button', { name: 'untick' }).click();
-    await expect.poll(() => ticked.count()).toBe(0);
-  });
-
   it('adds a column for a setting, which stays in the address', async () => {
     await open();
     await row(RL).waitFor();
@@ -229,12 +212,6 @@ describe.skipIf(noBrowser !== null)('the dashboard in a browser', () => {
     await page.reload();
     await page.getByRole('button', { name: 'algorithm.kl_coeff' }).first().click();
     await expect.poll(() => page.locator('th[aria-sort]').textContent()).toContain('algorithm.kl_coeff');
-  });
-
-  it('says what a filter lacks', async () => {
-    await open('#/runs?filter=algorithm.kl_coef%3D1');
-    await expect.poll(() => page.getByRole('alert').textContent()).toContain("did you mean 'algorithm.kl_coeff'?");
-    complaints.splice(0);
   });
 
   it('follows a run that is being trained, and stops, resumes and starts it again', async () => {
@@ -344,11 +321,6 @@ describe.skipIf(noBrowser !== null)('the dashboard in a browser', () => {
     await expect.poll(() => cards.count()).toBe(4);
   });
 
-  it('shows real episodes, whose tokens were kept without pictures', async () => {
-    await open(`#/run/0/${START}?tab=episodes`);
-    await expect.poll(() => page.locator('main').textContent()).toMatch(/episodes/);
-  });
-
   it('shows hostile text as text, and pictures that are gone as gone', async () => {
     await open('#/run/0/made_hostile?tab=episodes');
     await page.locator('.episode').first().waitFor();
@@ -360,12 +332,6 @@ describe.skipIf(noBrowser !== null)('the dashboard in a browser', () => {
     expect(await page.title()).toBe('editrl');
     // The browser notes what it was not given.
     expect(complaints.splice(0).every((text) => text.includes('404'))).toBe(true);
-  });
-
-  it('leaves out what is half written or wrong, and says so', async () => {
-    await open('#/run/0/made_torn');
-    await page.locator('.chart').first().waitFor();
-    await expect.poll(() => page.locator('main').textContent()).toContain('1 line of metrics.jsonl cannot be read');
   });
 
   it('shows an experiment as a grid', async () => {

@@ -1,37 +1,11 @@
-/** Runs of edit_response whose pictures a server makes: with faults, killed and resumed, scored again, and refused before they begin. */
+/** Runs of edit_response whose pictures a render server makes: with faults, killed and resumed, scored again, and refused before they begin. */
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
 import { RandomStream } from '../../src/core/random.js';
 import type { RescoreSummary } from '../../src/rescore/rescore_summary.js';
-import { StubImages, type Fault } from '../environments/images_api/stub_images.js';
 import { StubRender, type RenderFault } from '../environments/render_server/stub_render.js';
 import { Place, until, type Ended, type Live } from './editrl.js';
-
-/** A server of one kind, standing in for real ones. */
-interface Stub {
-  readonly url: string;
-  /** The requests for pictures. */
-  readonly asked: readonly object[];
-  idle(): Promise<void>;
-  close(): Promise<void>;
-}
-
-interface Kind {
-  readonly type: string;
-  readonly overlays: readonly string[];
-  /** With a third of its replies faulted by `faulted`, where it is given; `another`: it serves another model. */
-  readonly start: (options?: { readonly faulted?: () => boolean; readonly another?: boolean }) => Promise<Stub>;
-  /** What a check and a run say of a server with another model. */
-  readonly refusals: readonly [string, string];
-}
-
-const imageFaults: readonly Fault[] = [
-  { kind: 'status', status: 500 },
-  { kind: 'status', status: 429 },
-  { kind: 'cut' },
-  { kind: 'body', body: () => ({ created: 0, data: [] }) },
-];
 
 const renderFaults: readonly RenderFault[] = [
   { kind: 'status', status: 500 },
@@ -40,49 +14,30 @@ const renderFaults: readonly RenderFault[] = [
   { kind: 'bytes', bytes: Buffer.from('no picture') },
 ];
 
-const kinds: readonly Kind[] = [
-  {
-    type: 'images_api_text_prompt',
-    overlays: [],
-    start: async ({ faulted, another } = {}) => {
-      const stub = await StubImages.start(another === true ? { model: 'another' } : {});
-      let at = 0;
-      stub.fault = ({ path }) =>
-        path !== '/v1/models' && faulted?.() === true ? imageFaults[at++ % imageFaults.length] : null;
-      return stub;
-    },
-    refusals: ["it serves another, and no model 'stub-image'", "HTTP 404 The model 'stub-image' does not exist"],
-  },
-  {
-    type: 'render_server',
-    overlays: ['test/e2e/recipes/edit_rendered.libsonnet'],
-    start: async ({ faulted, another } = {}) => {
-      const stub = await StubRender.start(another === true ? { width: 24 } : {});
-      let at = 0;
-      stub.fault = () => (faulted?.() === true ? renderFaults[at++ % renderFaults.length] : null);
-      return stub;
-    },
-    refusals: Array.from(
-      { length: 2 },
-      () => 'its model stub-editor is told by hidden states of width 24, and those of the policy have 16',
-    ) as [string, string],
-  },
-];
+/** With a third of its replies faulted by `faulted`, where it is given. */
+async function start(faulted?: () => boolean): Promise<StubRender> {
+  const stub = await StubRender.start();
+  let at = 0;
+  stub.fault = () => (faulted?.() === true ? renderFaults[at++ % renderFaults.length] : null);
+  return stub;
+}
 
 let place: Place;
 beforeAll(() => void (place = Place.make()));
 afterAll(() => place.remove());
 
-describe.each(kinds)('a run of edit_response with environment.type $type', ({ type, overlays, start, refusals }) => {
+describe("a run of edit_response with environment.type 'render_server'", () => {
   const config = [
     'configs/edit_response.jsonnet',
-    ...['configs/lib/edit_tiny.libsonnet', 'test/e2e/recipes/edit_served.libsonnet', ...overlays].flatMap((path) => [
-      '--with',
-      path,
-    ]),
+    '--with',
+    'configs/lib/edit_tiny.libsonnet',
+    '--with',
+    'test/e2e/recipes/edit_served.libsonnet',
+    '--with',
+    'test/e2e/recipes/edit_rendered.libsonnet',
   ];
-  const [whole, killed, refused] = ['whole', 'killed', 'refused'].map((name) => `${name}_${type}`);
-  let stub: Stub;
+  const [whole, killed, refused] = ['whole', 'killed', 'refused'];
+  let stub: StubRender;
   afterEach(() => stub.close());
 
   const run = (name: string): Live =>
@@ -95,12 +50,10 @@ describe.each(kinds)('a run of edit_response with environment.type $type', ({ ty
   it('trains on them, with 30 % of the replies faulted', async () => {
     const random = new RandomStream('faults', 2);
     let faulted = 0;
-    stub = await start({
-      faulted: () => {
-        const wrong = random.uniform() < 0.3;
-        if (wrong) faulted++;
-        return wrong;
-      },
+    stub = await start(() => {
+      const wrong = random.uniform() < 0.3;
+      if (wrong) faulted++;
+      return wrong;
     });
     expect(await run(whole).ended).toMatchObject({ code: 0, err: '' });
     expect(faulted).toBeGreaterThan(10);
@@ -113,7 +66,7 @@ describe.each(kinds)('a run of edit_response with environment.type $type', ({ ty
     const { settings } = JSON.parse(readFileSync(join(place.run(whole), 'run.json'), 'utf8')) as {
       settings: { environment: { type: string } };
     };
-    expect(settings.environment.type).toBe(type);
+    expect(settings.environment.type).toBe('render_server');
   });
 
   it('killed and resumed asks for nothing again, and ends as one that never stopped', async () => {
@@ -151,12 +104,13 @@ describe.each(kinds)('a run of edit_response with environment.type $type', ({ ty
   });
 
   it('does not begin where the server has no such model', async () => {
-    stub = await start({ another: true });
+    stub = await StubRender.start({ width: 24 });
+    const refusal = 'its model stub-editor is told by hidden states of width 24, and those of the policy have 16';
     const checked = await place.call(['config', 'check', ...config, '--deep'], { APP__IMAGES: stub.url });
-    expect(checked.out + checked.err).toContain(refusals[0]);
+    expect(checked.out + checked.err).toContain(refusal);
     const ended = await run(refused).ended;
     expect(ended.code).toBe(3);
-    expect(ended.err).toContain(refusals[1]);
+    expect(ended.err).toContain(refusal);
     expect(place.metrics(refused)).toEqual([]);
   });
 });

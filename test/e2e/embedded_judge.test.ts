@@ -1,20 +1,8 @@
 /** The embedded judge, asked by strangers and killed under the runs that ask it. */
-import { readdirSync, readFileSync, readlinkSync, statSync, writeFileSync } from 'node:fs';
+import { readdirSync, readFileSync, readlinkSync, statSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, inject, it } from 'vitest';
-import {
-  childrenOf,
-  configFile,
-  Place,
-  RL,
-  ROOT,
-  sleep,
-  SMALL,
-  START,
-  until,
-  type Ended,
-  type Live,
-} from './editrl.js';
+import { childrenOf, configFile, Place, RL, sleep, SMALL, until, type Ended, type Live } from './editrl.js';
 
 let place: Place;
 const commands: Live[] = [];
@@ -200,39 +188,5 @@ describe('a judge that is killed', () => {
     expect(place.state('unjudged')).toMatchObject({ state: 'interrupted', reason: unsteady });
     expect(await train('unjudged').ended).toMatchObject({ code: 0, err: '' });
     expectUndisturbed('unjudged');
-  });
-
-  it('ends a reward server that it leaves without scores', async () => {
-    const terms = ['--terms', 'align_quality', '--endpoint', 'embedded', '--model', 'editrl-rule-judge'];
-    const server = start('reward-server', ...terms, '--port', '0');
-    await until('it serves', () => !server.isAlive() || server.out().includes('Scores 1 align_quality'));
-    const { code, err } = await killEveryJudge(server);
-    expect(err).toContain('the embedded judge was ended by SIGKILL; it is started again in 0.25 s (1 of 5)\n');
-    expect(err).toContain(`editrl: reward.endpoint: ${unsteady}\n`);
-    expect(code).toBe(3);
-  });
-
-  it('in a sweep answers the runs that come later, and the sweep says what happened', async () => {
-    const experiment = join(place.dir, 'judged.jsonnet');
-    writeFileSync(
-      experiment,
-      `{
-        name: 'judged',
-        base: import '${join(ROOT, configFile(START))}',
-        axes: { seed: { '1': { seed: 1 }, '2': { seed: 2 } } },
-      }`,
-    );
-    const live = start('sweep', experiment, ...SMALL, '--max-parallel', '1');
-    await iterationReached(live, 'judged__seed-1', 1);
-    killJudge(live);
-    const { code, out, err } = await live.ended;
-    expect({ code, err }).toEqual({ code: 0, err: '' });
-    expect(out.match(/^the embedded judge was ended by SIGKILL; .*\(1 of 5\)$/gm)).toHaveLength(1);
-    for (const cell of ['judged__seed-1', 'judged__seed-2']) {
-      expect(place.state(cell)).toMatchObject({ state: 'finished' });
-      const last = place.metrics(cell).at(-1);
-      expect(last?.['validation/sampled/mean']).toEqual(expect.any(Number));
-      expect(Object.keys(last ?? {}).filter((key) => key.includes('/unscored/'))).toEqual([]);
-    }
   });
 });

@@ -155,19 +155,4 @@ describe('a sweep with a list of judges', () => {
     expect(gateways.filter(isRunning)).toEqual([]);
     for (const judge of judges) expect(await requestsOf(judge)).toBeGreaterThan(problems(cells[0]).length);
   });
-
-  it('takes its gateway along when it is interrupted', async () => {
-    const command = sweep(await startJudges(2), 500);
-    const begun = (cell: string): boolean => (place.state(cell)?.iteration ?? 0) >= 1;
-    await until('a run has learned something', () => !command.isAlive() || cells.some(begun));
-    const gateways = gatewaysOf(command);
-    expect(gateways).toHaveLength(1);
-    command.kill('SIGINT');
-    expect(await command.ended).toMatchObject({ code: 130, err: '' });
-    expect(gateways.filter(isRunning)).toEqual([]);
-    for (const cell of cells.filter(begun)) {
-      expect(place.state(cell)?.state).toBe('interrupted');
-      expect(new Set(problems(cell))).toEqual(new Set([null]));
-    }
-  });
 });

@@ -74,14 +74,6 @@ describe('editrl evaluate', () => {
     });
   });
 
-  it('evaluates other data', async () => {
-    const { data } = JSON.parse(readFileSync(join(place.run(RL), 'run.json'), 'utf8')) as { data: object };
-    const training = Object.keys(data)[0];
-    const found = await numbers(RL, '--data', training, '--set', 'validation.prompts=5');
-    expect(found.numbers.map(({ n }) => n)).toEqual([5, 5]);
-    expect(found.recorded).toBeNull();
-  });
-
   it("evaluates a config's start, an exported folder and a run's checkpoint in its place", async () => {
     const config = [configFile(RL), ...SMALL];
     const start = await numbers(...config);
@@ -118,24 +110,9 @@ describe('editrl evaluate', () => {
     expect(await live.ended).toMatchObject({ code: 130 });
   });
 
-  it('prints a table for a person', async () => {
-    const { code, out } = await evaluate(RL);
-    expect(code).toBe(0);
-    expect(out).toContain(`${RL} at iteration 6\n`);
-    expect(out).toMatch(/^reward, greedy +\d+\.\d{3} ± \d+\.\d{3} +16 +0$/m);
-    expect(out).toContain('These are the numbers that the run recorded at iteration 6.');
-  });
-
   it.each([
-    [['nothing'], 1, "there is no run named 'nothing'"],
     [[`${RL}@5`], 1, 'has no checkpoint of iteration 5'],
-    [[`${RL}@newest`], 2, "found 'newest'; allowed: the iteration of a checkpoint, last or best"],
-    [[`${RL}@6`, '--checkpoint', '4'], 2, 'allowed: one of the two'],
-    [[RL, '--measure', 'beauty'], 2, 'validation.measure.0.name: found "beauty"'],
     [[RL, '--set', 'seed=3'], 2, '--set seed=3: found a key of seed; allowed: keys of data'],
-    [[RL, '--data', '/nowhere/list.json'], 1, '/nowhere/list.json'],
-    [[RL, '--model', '/nowhere'], 2, 'found --model with the run'],
-    [[configFile(RL), ...SMALL, '--model', '/nowhere'], 2, 'there is no such folder'],
     [[configFile('tiny_vq'), ...SMALL, '--model', '.'], 2, 'starts from no model'],
   ])('refuses %j', async (args, code, said) => {
     const ended = await evaluate(...args);

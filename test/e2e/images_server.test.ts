@@ -131,14 +131,8 @@ describe('editrl enhance', () => {
   });
 
   it.each([
-    [['', '--run', 'whole'], 2, 'a prompt is empty; allowed: words'],
-    [['--run', 'whole'], 2, 'there is no prompt'],
     [['a cat'], 2, 'found neither --run nor --model; allowed: one of the two'],
-    [['a cat', '--run', 'whole', '--model', 'x'], 2, 'found both --run and --model; allowed: one of the two'],
-    [['a cat', '--file', 'x.txt', '--run', 'whole'], 2, 'found prompts and --file; allowed: one of the two'],
     [['--file', 'no-such.txt', '--run', 'whole'], 1, 'no-such.txt: there is no such file'],
-    [['a cat', '--run', 'nobody'], 1, "there is no run named 'nobody'"],
-    [['a cat', '--model', '/no/such/model'], 1, 'there is no such model folder'],
     [['a cat', '--run', 'whole', '--temperature', '-1'], 2, '--temperature: found -1; allowed: a number >= 0'],
   ])('%j ends with one message', async (args, code, message) => {
     const ended = await enhance(...args);

@@ -53,16 +53,13 @@ describe('Ctrl-C', () => {
     expect(place.metrics('mine').map((line) => line.iteration)).toEqual([0, 1, 2, 3, 4, 5, 6, 7, 8, 9]);
   });
 
-  it.each([
-    ['Ctrl-C, when it has ended the reader as well', 'SIGINT'],
-    ['a terminal that closes', 'SIGHUP'],
-  ] as const)('ends with a checkpoint after %s', async (_what, signal) => {
-    const name = `unread_${signal.toLowerCase()}`;
+  it('ends with a checkpoint after a terminal that closes', async () => {
+    const name = 'unread';
     const live = place.startTraining(RL, '--set', 'num_iterations=200', '--set', `run_name=${name}`);
     await until('iteration 2', () => !live.isAlive() || (place.state(name)?.iteration ?? 0) >= 2);
     live.stopReading();
     await until('it goes on unread', () => !live.isAlive() || (place.state(name)?.iteration ?? 0) >= 4);
-    live.kill(signal);
+    live.kill('SIGHUP');
     expect(await live.ended).toMatchObject({ code: 130, signal: null });
     const state = place.state(name);
     expect(state).toMatchObject({ state: 'interrupted', reason: 'stopped on request' });

@@ -1,7 +1,7 @@
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, afterEach, beforeAll, describe, expect, inject, it } from 'vitest';
-import { openAiError, startStubJudge, stubModel, type Behave, type StubJudge } from '../rewards/judge/stub_judge.js';
+import { startStubJudge, stubModel, type Behave, type StubJudge } from '../rewards/judge/stub_judge.js';
 import { Place, RL, until, type Ended } from './editrl.js';
 import { isCanary, scoreByPictures } from './scorer.js';
 import { startJudge } from '../../src/tiny/judge/server.js';
@@ -135,50 +135,6 @@ describe('a judge that', () => {
     // Nothing was asked twice.
     expect(questions('short')).toEqual(questions('good'));
     expect(requests('short')).toBe(3 * questions('good').length);
-  });
-
-  it('refuses every first request as too many is asked again', async () => {
-    const ended = await trainWith('limited', (request) =>
-      request.asked === 0 && !isCanary(request)
-        ? openAiError(429, 'slow down', { 'retry-after': '0' })
-        : scoreByPictures(request),
-    );
-    expect(ended).toMatchObject({ code: 0, err: '' });
-    expect(weights('limited').equals(weights('good'))).toBe(true);
-  });
-
-  it('says nothing to every first request is asked again after its time', async () => {
-    const slow = new Set<string>();
-    const ended = await trainWith(
-      'slow',
-      (request) => {
-        if (slow.size >= 3 || request.asked > 0 || isCanary(request)) return scoreByPictures(request);
-        slow.add(request.images.join());
-        return { kind: 'silent' };
-      },
-      'reward.timeout_s=0.5',
-    );
-    expect(ended).toMatchObject({ code: 0, err: '' });
-    expect(slow.size).toBe(3);
-    expect(weights('slow').equals(weights('good'))).toBe(true);
-  });
-
-  it('answers nonsense is said to, counted, and never becomes a number', async () => {
-    const ended = await trainWith(
-      'nonsense',
-      () => ({ kind: 'text', text: 'What a lovely picture!' }),
-      'reward.max_attempts=1',
-    );
-    expect(ended).toMatchObject({ code: 0, err: '' });
-    expect(ended.out).toMatch(/warning: the judge answers, but (\d+) of \1 answers cannot be used: .*lovely/);
-    for (const line of place.metrics('nonsense').slice(1)) {
-      // An answer that did not end is 0 by rule, without the judge; everything else stays without a score.
-      const byRule = Number(line['reward/zero_by_rule']);
-      expect(line['reward/mean']).toBe(byRule > 0 ? 0 : 'NaN');
-      expect(line['reward/unscored/unparsable']).toBe(16 * (1 - byRule));
-    }
-    const start = place.checkpointFile('nonsense', 4, 'policy.safetensors');
-    expect(weights('nonsense').equals(start)).toBe(true);
   });
 
   it('fails in every way there is costs episodes and never the run', async () => {

@@ -60,14 +60,6 @@ describe('editrl rescore', () => {
     expect(summary.rescored.scored + summary.rescored.zero_by_rule).toBe(96);
   });
 
-  it('prints a table for a person', async () => {
-    const { code, out } = await place.call(['rescore', RL, '--offline']);
-    expect(code).toBe(0);
-    expect(out).toContain(`${RL}: trained on viescore, scored again by viescore`);
-    expect(out).toMatch(/^training +6 +16 +16 +\d+\.\d{3} +\d+\.\d{3}$/m);
-    expect(out).toMatch(/0 of \d+ differ; correlation 1\.000/);
-  });
-
   it('leaves the files of the run as they were', () => {
     expect(ownFiles()).toEqual(before);
   });

@@ -1,10 +1,7 @@
 import { readFileSync, writeFileSync } from 'node:fs';
 import { join, resolve } from 'node:path';
 import { afterAll, beforeAll, describe, expect, inject, it } from 'vitest';
-import type { RescoreSummary } from '../../src/rescore/rescore_summary.js';
-import { encodePng } from '../../src/core/image.js';
-import { postJson } from '../rewards/server/served.js';
-import { Place, RL, ROOT, SMALL, until } from './editrl.js';
+import { Place, ROOT, SMALL } from './editrl.js';
 
 let place: Place;
 beforeAll(() => {
@@ -20,11 +17,6 @@ const NAME = 'by_module';
 
 function write(name: string, text: string): void {
   writeFileSync(join(place.dir, name), text);
-}
-
-async function grey(level: number): Promise<string> {
-  const png = await encodePng({ width: 8, height: 8, data: new Uint8Array(192).fill(level) });
-  return Buffer.from(png).toString('base64');
 }
 
 /** A verb with the config of this place; its parents are those of the template. */
@@ -60,32 +52,6 @@ describe('a run that is rewarded by a module', () => {
     expect(place.metrics(NAME)).toHaveLength(9);
   });
 
-  it('scores recorded episodes again, from its own record and over a run of another reward', async () => {
-    const own = await place.call(['rescore', NAME, '--json']);
-    expect(own).toMatchObject({ code: 0 });
-    expect((JSON.parse(own.out) as RescoreSummary).rescored).toMatchObject({ unscored: 0 });
-    const module = `reward.terms=[{"name":"module","module":"${join(place.dir, 'mine.js')}","weight":1}]`;
-    const other = await place.call(['rescore', RL, '--json', '--set', module]);
-    expect(other).toMatchObject({ code: 0 });
-    expect(JSON.parse(other.out)).toMatchObject({ reward: '1 mine', recorded_reward: 'viescore', not_rescored: {} });
-  });
-
-  it('is served to others', async () => {
-    const server = place.start(['reward-server', '--config', join(place.dir, 'own.jsonnet'), '--port', '0', '--json']);
-    try {
-      await until('the server listens', () => server.out().includes('\n'));
-      const { url, terms: served } = JSON.parse(server.out()) as { url: string; terms: unknown };
-      expect(served).toEqual([{ name: 'mine', weight: 1 }]);
-      const [image, source] = await Promise.all([0, 100].map((level) => grey(level)));
-      const reply = await postJson(url, { prompt: 'darker', image, source });
-      // The module was changed above: a difference of 100 levels is worth 100 / 200 / 2.
-      expect(reply).toMatchObject({ status: 200, body: { outcome: { kind: 'scored', normalised: 0.25 } } });
-    } finally {
-      server.kill('SIGTERM');
-      await server.ended;
-    }
-  });
-
   it('does not start by a module that gives no score, and is told so by every verb that could start it', async () => {
     write('part.js', 'export default () => 6;');
     const said =
@@ -101,19 +67,6 @@ describe('a run that is rewarded by a module', () => {
     expect(planned.out).toMatch(said);
     expect(scored.err).toContain('mine gave 6');
     expect(scored.out).toMatch(/wrong/);
-  });
-
-  it('fails, instead of waiting for a judge, where the module scores none of its answers', async () => {
-    // The answers that are tried before a run get their scores; those of the policy do not.
-    write(
-      'part.js',
-      "export default ({ key }) => { if (!key.includes(', the ')) throw new Error('no score'); return 1; };",
-    );
-    const ran = await call(['run'], '--fresh');
-    expect(ran).toMatchObject({ code: 1 });
-    expect(ran.err).toMatch(/the reward's own code scored none of \d+ episodes; the first: .*mine: Error: no score/);
-    expect(place.state(NAME)).toMatchObject({ state: 'failed' });
-    expect(place.log(NAME)).not.toContain('waiting for the judge');
   });
 
   it('does not start by a module that is broken, and says why', async () => {

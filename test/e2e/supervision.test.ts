@@ -1,7 +1,7 @@
 import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, inject, it } from 'vitest';
-import { childrenOf, isRunning, Place, sleep, START, until, type Live } from './editrl.js';
+import { childrenOf, isRunning, Place, START, until, type Live } from './editrl.js';
 
 let place: Place;
 beforeAll(() => {
@@ -129,17 +129,6 @@ describe('SIGTERM', () => {
     process.kill(worker('asked'), 'SIGTERM');
     expect(await live.ended).toMatchObject({ code: 130, err: '' });
     expect(place.state('asked')).toMatchObject({ state: 'interrupted', reason: 'stopped on request' });
-  });
-
-  it('twice to the launcher ends the run at once, and its state says so', async () => {
-    const live = place.startTraining(START, ...endless('twice'));
-    const started = await underWay(live, 'twice');
-    live.kill('SIGTERM');
-    await sleep(20);
-    live.kill('SIGTERM');
-    expect(await live.ended).toMatchObject({ code: 130 });
-    expect(place.state('twice')).toMatchObject({ state: 'interrupted' });
-    await until('everything has ended', () => !started.some(isRunning));
   });
 });
 

@@ -85,13 +85,6 @@ describe('a sweep of 24 runs on 2 slots', () => {
     expect(nothing).toMatchObject({ code: 0, out: 'No run of small_sweep has failed.\n' });
   });
 
-  it('retries as told', async () => {
-    const crashing = [CELLS[0], CELLS[1], CELLS[23]];
-    crash(...crashing);
-    expect(await sweep(0, '--retries', '1').ended).toMatchObject({ code: 0, err: '' });
-    expect(starts()).toEqual(Object.fromEntries(CELLS.map((name) => [name, crashing.includes(name) ? 2 : 1])));
-  });
-
   it('goes on after its scheduler was killed, without doing finished work again', async () => {
     const killed = sweep(0.2, '--retries', '1');
     await until(
@@ -123,14 +116,5 @@ describe('a sweep of 24 runs on 2 slots', () => {
     expect(second.err).toContain('small_sweep is being swept already, by process');
     first.kill('SIGINT');
     expect((await first.ended).code).toBe(130);
-  });
-
-  it('says what would start, and starts nothing', async () => {
-    const rehearsal = await sweep(0, '--dry-run', '--only', 'score-high').ended;
-    expect(rehearsal).toMatchObject({ code: 0, err: '' });
-    expect(rehearsal.out).toContain('8 of 8 runs would start');
-    expect(starts()).toEqual({});
-    const json = JSON.parse((await sweep(0, '--dry-run', '--json').ended).out) as { would_start: unknown[] };
-    expect(json.would_start).toHaveLength(24);
   });
 });

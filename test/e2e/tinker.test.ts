@@ -1,9 +1,9 @@
 /** text_answers at a training server, as commands: it learns, goes on after it was killed, and refuses what the server cannot be told. */
-import { readdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { StubTinker } from '../engines/tinker/stub_tinker.js';
-import { Place, until, type Ended } from './editrl.js';
+import { Place, until } from './editrl.js';
 
 const CONFIG = 'configs/text_plain.jsonnet';
 const SMALL = ['configs/lib/text_tiny.libsonnet', 'test/e2e/recipes/text_small.libsonnet'];
@@ -134,37 +134,6 @@ describe('text_answers at a training server', () => {
     expect(recordOf('ahead', ITERATIONS).lineage).not.toBe(recordOf('whole', ITERATIONS).lineage);
   });
 
-  it('trains a sweep of twelve cells at a server with room for three adapters: none is left out, and no adapter stays', async () => {
-    const small = await new StubTinker({
-      vocabulary: stub.options.vocabulary,
-      dialect: 'proto',
-      apiKey: KEY.TINKER_API_KEY,
-      mostModels: 3,
-    }).listen();
-    const seeds = Array.from({ length: 12 }, (_, i) => `'${i + 1}': { seed: ${i + 1} }`).join(', ');
-    const file = join(place.dir, 'twelve.jsonnet');
-    writeFileSync(
-      file,
-      `{ name: 'twelve', base: import '${join(process.cwd(), CONFIG)}', axes: { seed: { ${seeds} } } }`,
-    );
-    const [, , ...own] = args(
-      'twelve',
-      `policy.trainer={"type": "tinker", "base_url": "${small.url}", "base_model": "base"}`,
-      'num_iterations=1',
-      'rollout.episodes_per_iteration=16',
-      'validation.prompts=4',
-    );
-    const unnamed = own.filter((arg, i) => arg !== 'run_name=twelve' && own[i + 1] !== 'run_name=twelve');
-    const ended = await place.call(['sweep', file, ...unnamed, '--max-parallel', '5', '--json'], KEY);
-    expect(ended.code).toBe(0);
-    const names = readdirSync(place.runs).filter((name) => name.includes('seed-'));
-    expect(names.length).toBe(12);
-    expect(names.map((name) => place.state(name)?.state)).toEqual(names.map(() => 'finished'));
-    expect(small.models.size).toBe(0);
-    expect(small.full).toBeGreaterThan(0);
-    await small.close();
-  });
-
   it('counts the tokens that it asks for', async () => {
     const [seen, before] = [stub.requests.length, stub.sampledTokens];
     expect(await place.call(args('counted'), KEY)).toMatchObject({ code: 0 });
@@ -185,16 +154,6 @@ describe('text_answers at a training server', () => {
     expect((await place.call(['report', place.run('counted')])).out).toMatch(/spent +[\d,]+ tokens read/);
   });
 
-  it.each([
-    ['rollout.ahead=1', /rollout\.ahead: found 1 with policy\.trainer 'onnx'/, 'onnx'],
-    ['rollout.ahead=2', /rollout\.ahead: found 2; allowed/, 'tinker'],
-  ])('refuses %s where it cannot be', async (set, message, trainer) => {
-    const sets = trainer === 'onnx' ? ['policy.trainer={"type": "onnx"}', 'policy.init=null'] : [];
-    const ended = await place.call(args('refused', set, ...sets), KEY);
-    expect(ended.code).toBe(2);
-    expect(ended.err).toMatch(message);
-  });
-
   it('learns labelled answers', async () => {
     const sets = [
       'run_name=labelled',
@@ -213,43 +172,6 @@ describe('text_answers at a training server', () => {
     });
     expect(losses.length).toBeGreaterThan(1);
     expect(losses[losses.length - 1]).toBeLessThan(losses[0] - 0.5);
-  });
-
-  it('spends nothing at a server that computes something else, and launch-check says so, too', async () => {
-    const checked = async (...more: readonly string[]): Promise<Ended> =>
-      place.call(['launch-check', ...args('checked', ...more).slice(1)], KEY);
-    expect(await checked()).toMatchObject({
-      code: 0,
-      err: '',
-      out: expect.stringContaining('passed its probe') as string,
-    });
-    stub.flaw = 'wrong_sign';
-    const told = 'a token with a positive advantage changes by -';
-    const failed = await checked();
-    expect(failed).toMatchObject({ code: 1 });
-    expect(failed.err).toContain(told);
-    const held = stub.models.size;
-    const ended = await place.call(args('spoilt'), KEY);
-    stub.flaw = null;
-    expect(ended.code).toBe(1);
-    expect(ended.err).toContain(told);
-    expect(place.metrics('spoilt')).toEqual([]);
-    expect(stub.models.size).toBe(held);
-    // Mended, it goes on without being told.
-    const mended = await place.call(args('spoilt', 'num_iterations=1'), KEY);
-    expect(mended.code).toBe(0);
-    const contradicted = await checked('policy.trainer.reduction=mean_per_datum');
-    expect(contradicted.err).toContain("'sum', and policy.trainer.reduction is 'mean_per_datum'");
-  });
-
-  it('refuses settings that the server cannot be told, before anything starts', async () => {
-    const refused = async (...sets: readonly string[]): Promise<string> =>
-      (await place.call(args('refused', ...sets), KEY)).err;
-    expect(await refused('policy.lora={}')).toContain('whose adapter is policy.trainer.lora; allowed: null');
-    expect(await refused('policy.tokenizer=null')).toContain('the tokenizer of policy.trainer.base_model');
-    expect(await refused('rollout.temperature=0.7')).toContain('rollout.temperature: found 0.7');
-    expect(await refused('launch.processes=2')).toContain('whose server does the computing; allowed: 1');
-    expect(await refused('optimizer.ema_decay=0.9')).toContain('keeps no average of the weights');
   });
 
   it('tells of a wrong key in one message', async () => {

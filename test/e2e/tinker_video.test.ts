@@ -74,35 +74,4 @@ describe.skipIf(!hasFfmpeg)('video_actions at a training server (skipped without
     expect(asked.length).toBeGreaterThan(0);
     expect(stub.models.size).toBe(0);
   });
-
-  it('goes on where it ended, to what a run comes to that does not stop', async () => {
-    const first = await served('run', 'in_parts', 'num_iterations=2');
-    expect(first).toMatchObject({ code: 0, err: '' });
-    const more = await served('run', 'in_parts', 'num_iterations=4');
-    expect(more).toMatchObject({ code: 0, err: '' });
-    const lineage = (name: string): unknown =>
-      (JSON.parse(place.checkpointFile(name, 4, 'remote.json').toString('utf8')) as { lineage: string }).lineage;
-    expect(lineage('in_parts')).toBe(lineage('seen'));
-  });
-
-  it('refuses clips, and a server that takes words alone, each in one message', async () => {
-    const clip = await served('run', 'refused', 'data.frames.as=video');
-    expect(clip).toMatchObject({ code: 2 });
-    expect(clip.err).toContain("data.frames.as: found 'video' with policy.trainer 'tinker'");
-    const { vocabulary } = stub.options;
-    const wordy = await new StubTinker({ vocabulary, dialect: 'proto' }).listen();
-    const trainer = `policy.trainer={"type": "tinker", "base_url": "${wordy.url}", "base_model": "base"}`;
-    const ended = await served('run', 'wordy', trainer);
-    await wordy.close();
-    expect(ended.code).not.toBe(0);
-    expect(ended.err).toContain('the server does not carry pictures');
-    expect(ended.err.match(/carry pictures/g)).toHaveLength(1);
-  });
-
-  it('refuses edit_response, and says why', async () => {
-    const sets = ['policy.trainer={"type": "tinker", "base_model": "base"}'].flatMap((set) => ['--set', set]);
-    const ended = await place.call(['run', 'configs/edit_response.jsonnet', ...sets], ENV);
-    expect(ended.code).toBe(2);
-    expect(ended.err).toContain("policy.trainer.type: found 'tinker', and pictures are made from the hidden states");
-  });
 });

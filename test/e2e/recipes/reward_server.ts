@@ -6,27 +6,19 @@ import type { TestJudge } from './contract.js';
 /** A reward server of one term, which gives from 0 to 1. */
 async function likes(term: string, valueOf: (item: JudgeItem) => number): Promise<TestJudge> {
   const running = servers();
-  const away: Outcome = { kind: 'unscored', reason: 'server_error', detail: 'its judge is away', parts: {} };
   const server = await running.start({
     ...rewardOf({
       [term]: {
         weight: 1,
         score: (item) => {
-          const manner = judge.manner();
-          if (manner === 'silent') return new Promise<Outcome>(() => {});
-          if (manner === 'fails') return away;
+          if (judge.manner() === 'silent') return new Promise<Outcome>(() => {});
           const value = valueOf(item);
           return { kind: 'scored', value, normalised: value, parts: { [`${term}/value`]: value } };
         },
       },
     }),
-    canary: async () => {
-      if (judge.manner() === 'scores') return { ok: true };
-      judge.onLook();
-      return { ok: false, detail: away.detail };
-    },
   });
-  const judge: TestJudge = { url: server.url, manner: () => 'scores', onLook: () => {}, close: () => running.close() };
+  const judge: TestJudge = { url: server.url, manner: () => 'scores', close: () => running.close() };
   return judge;
 }
 

@@ -2,23 +2,22 @@ import { readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { Place } from '../editrl.js';
-import { recipeContract, SHORT, variantContract } from './contract.js';
+import { recipeContract, SHORT } from './contract.js';
 import { likesShortAnswers } from './reward_server.js';
 
 const CONFIG = 'configs/text_plain.jsonnet';
 const SMALL = ['configs/lib/text_tiny.libsonnet', 'test/e2e/recipes/text_small.libsonnet'];
 const ADAPTERS = 'test/e2e/recipes/text_adapters.libsonnet';
 
-/** Its model is a run that is trained first; what is learned are adapters over that, or all its weights. */
-const given = {
+/** Its model is a run that is trained first. */
+recipeContract('text_answers', {
   makePlace: () => Place.make(null),
   config: CONFIG,
+  overlays: SMALL,
   startJudge: likesShortAnswers,
   otherReward: 'word_overlap',
   answersInWords: true,
-};
-recipeContract('text_answers', { ...given, overlays: SMALL }, 'whole');
-variantContract('text_answers with adapters', { ...given, overlays: [...SMALL, ADAPTERS] });
+});
 
 describe.skipIf(SHORT)('text_answers on prompts of somebody else', () => {
   let place: Place;
