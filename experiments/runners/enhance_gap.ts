@@ -26,8 +26,7 @@ import { readLines } from '../../src/run/journal.js';
 import { findRun } from '../../src/run/find.js';
 import { readRecord } from '../../src/run/record.js';
 import { recordedConfig } from '../../src/run/recorded_config.js';
-import { drawSheet } from '../../src/run/report/sheet_caption.js';
-import { escapeMarkup, FONT, INK, loadFont, MUTED } from '../../src/run/report/svg.js';
+import { drawSheet, escapeMarkup, FONT, INK, loadFont, MUTED } from '../../src/run/report/svg.js';
 
 /** The fields of a recorded episode that are read here. */
 interface EpisodeLine {

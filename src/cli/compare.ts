@@ -1,8 +1,7 @@
 /** `editrl compare A B …`: shows runs side by side. */
 import { UsageError } from '../core/errors.js';
-import { compareRuns, type Comparison } from '../run/report/compare.js';
-import { formatComparison } from '../run/report/compare_text.js';
-import { findReported } from '../run/report/find.js';
+import { compareRuns, formatComparison, type Comparison } from '../run/report/compare.js';
+import { findReported } from '../run/find.js';
 import { outputWidth, printJson, printLine } from './output.js';
 import { documentOf, htmlOption, writePage } from './report.js';
 import { expDirOption, flag, text, texts, type Action, type Arguments } from './verb.js';
@@ -28,7 +27,7 @@ export const compareVerb: Action = {
   run: async (args) => {
     const comparison = comparisonOf(args);
     if (args['html'] !== undefined) {
-      const { comparisonFile } = await import('../web/report/files.js');
+      const { comparisonFile } = await import('../web/comparison.js');
       return writePage(await comparisonFile(comparison), args, 'comparison.html');
     }
     if (flag(args, 'json')) printJson(comparisonDocument(comparison));

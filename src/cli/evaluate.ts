@@ -7,8 +7,7 @@ import type { EvaluationChanges, EvaluationSubject } from '../launch/evaluation.
 import { namedCheckpoint, parseRunSpec, type CheckpointChoice } from '../run/chosen_checkpoint.js';
 import { findRun } from '../run/find.js';
 import { encodeLine } from '../run/journal.js';
-import { evaluatedAt, readEvaluation, type EvaluationReport } from '../run/report/evaluation.js';
-import { evaluationTable } from '../run/report/evaluation_text.js';
+import { evaluatedAt, evaluationTable, readEvaluation, type EvaluationReport } from '../run/report/evaluation.js';
 import { readState } from '../run/state.js';
 import { outputWidth, printError, printJson, printLine, printSentence, printWarnings } from './output.js';
 import { abortOnSignals, INTERRUPTED } from './signals.js';

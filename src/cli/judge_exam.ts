@@ -4,7 +4,7 @@ import { meanDifference, showEstimate } from '../core/estimate.js';
 import { writeFileAtomic } from '../core/files.js';
 import { EditrlError, printable, UsageError } from '../core/errors.js';
 import type { ExamRecord } from '../run/exams.js';
-import { examCostRows, examMarkRows, examTestRows, judgementsText } from '../run/report/exam_text.js';
+import { examCostRows, examMarkRows, examTestRows, judgementsText } from '../run/report/exam.js';
 import type { ExamSet } from '../rewards/exam/cases.js';
 import type { CaseEstimate } from '../rewards/exam/findings.js';
 import { formatTable, printError, printJson, printLine, styled } from './output.js';

@@ -1,7 +1,7 @@
 /** `editrl logs RUN`: shows what a run has printed, and follows it. */
 import { printable } from '../core/errors.js';
 import { findRun } from '../run/find.js';
-import { followLog, readLog, type LogChoice } from '../run/follow_log.js';
+import { followLog, readLog, type LogChoice } from '../run/logs.js';
 import { readStatus } from '../run/status.js';
 import { printError } from './output.js';
 import { expDirOption, flag, numberOption, text, wholeNumber, type Action } from './verb.js';

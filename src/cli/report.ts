@@ -8,7 +8,7 @@ import { readMetrics, type MetricsLine } from '../run/metrics.js';
 import type { RunPaths } from '../run/paths.js';
 import { writeCurve } from '../run/report/curve.js';
 import { readExperimentReport, type ExperimentReport } from '../run/report/experiment.js';
-import { findReported, type Found } from '../run/report/find.js';
+import { findReported, type Found } from '../run/find.js';
 import { readRun } from '../run/report/read.js';
 import { formatReport } from '../run/report/text.js';
 import { outputWidth, printError, printJson, printLine } from './output.js';
@@ -89,7 +89,7 @@ async function reportRun(paths: RunPaths, args: Arguments): Promise<number> {
   if (lines.length > 0) await drawCurve(paths, lines);
   const report = readRun(paths, lines);
   if (args['html'] !== undefined) {
-    const { runFile } = await import('../web/report/files.js');
+    const { runFile } = await import('../web/comparison.js');
     return writePage(await runFile({ paths, report, lines }), args, join(paths.dir, 'report.html'));
   }
   if (flag(args, 'json')) printJson(documentOf(report));

@@ -1,6 +1,5 @@
 /** The result table of an experiment, as the verbs print it. */
-import { type Results } from '../run/report/results.js';
-import { resultCaption, resultRows } from '../run/report/results_text.js';
+import { resultCaption, resultRows, type Results } from '../run/report/results.js';
 import { formatTable, outputWidth, styled } from './output.js';
 import { wrap } from '../core/table.js';
 

@@ -6,14 +6,12 @@ import { must, printable, UsageError } from '../core/errors.js';
 import { checkChanges } from '../run/claim.js';
 import { changesSince } from '../run/claim_request.js';
 import { noView, openView } from '../launch/live/view.js';
-import { formatChangedSettings, settingsAt } from '../run/changed_settings.js';
+import { formatChangedSettings, readRecord, settingsAt, type ChangedSetting, type RunRecord } from '../run/record.js';
 import { findRun } from '../run/find.js';
 import { forkRun } from '../run/fork.js';
 import { withMovedPins } from '../run/parents.js';
 import { checkRunName, type RunPaths } from '../run/paths.js';
-import { recordedConfig, type RecordedRequest } from '../run/recorded_config.js';
-import { readRecord, type ChangedSetting, type RunRecord } from '../run/record.js';
-import { namedPrograms } from '../run/trust.js';
+import { namedPrograms, recordedConfig, type RecordedRequest } from '../run/recorded_config.js';
 import { printError, printLine } from './output.js';
 import { allowedChanges, trainOrSubmit } from './run.js';
 import {

@@ -4,8 +4,15 @@ import { sweepStaging } from '../core/staging.js';
 import { folderActivity } from '../launch/slurm/status.js';
 import { findRun, searchFolders } from '../run/find.js';
 import type { RunPaths } from '../run/paths.js';
-import { findSetAside } from '../run/prune.js';
-import { bytesFreed, removeRuns, REMOVING_PREFIX, throwIfAnyKept, runsToKeep, type KeptRun } from '../run/remove.js';
+import {
+  bytesFreed,
+  findSetAside,
+  removeRuns,
+  REMOVING_PREFIX,
+  runsToKeep,
+  throwIfAnyKept,
+  type KeptRun,
+} from '../run/remove.js';
 import { printJson, printLine } from './output.js';
 import { expDirOption, flag, text, texts, type Arguments, type Verb } from './verb.js';
 

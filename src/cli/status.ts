@@ -1,12 +1,10 @@
 /** `editrl status [RUN…]`: shows what runs are doing. */
 import { printable } from '../core/errors.js';
 import { formatAge } from '../run/lock.js';
-import { findRun, listRuns, searchFolders } from '../run/find.js';
-import { listExperiments } from '../run/experiment.js';
+import { findReported, findRun, listExperiments, listRuns, searchFolders } from '../run/find.js';
 import { isRunName } from '../run/paths.js';
-import { findReported } from '../run/report/find.js';
 import { readStatuses } from '../launch/slurm/status.js';
-import { showBest } from '../run/best_checkpoint.js';
+import { showBest } from '../run/chosen_checkpoint.js';
 import { showSpent } from '../run/spending.js';
 import type { RunStatus, ShownState } from '../run/status.js';
 import { formatTable, printError, printJson, printLine, styled, type Cell, type Style } from './output.js';

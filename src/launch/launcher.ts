@@ -4,7 +4,7 @@ import type { LoadedConfig } from '../config/load.js';
 import { checkRunnable, dependencies } from '../config/models.js';
 import { InUseError, printable } from '../core/errors.js';
 import { RunPaths } from '../run/paths.js';
-import { setAside } from '../run/set_aside.js';
+import { setAside } from '../run/remove.js';
 import { liveLock } from '../run/status.js';
 import { recordWaiting } from '../run/waiting.js';
 import type { RunSettings } from '../schema/run.js';

@@ -5,8 +5,7 @@ import { decodeImage, type RgbImage } from '../core/image.js';
 import { readPlain } from '../core/plain_file.js';
 import { imageDigest } from '../rewards/score/image_statistics.js';
 import { isHeldOut, type JudgeItem } from '../rewards/score/types.js';
-import { parseHeldOutKey } from '../run/held_out_key.js';
-import { readRecordedEpisodes, type EpisodeFile, type RecordedEpisode } from '../run/episodes.js';
+import { parseHeldOutKey, readRecordedEpisodes, type EpisodeFile, type RecordedEpisode } from '../run/episodes.js';
 import type { RunPaths } from '../run/paths.js';
 import type { Prompt, Task } from '../scoring/task.js';
 

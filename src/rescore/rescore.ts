@@ -15,8 +15,13 @@ import {
   type Reward,
 } from '../rewards/score/types.js';
 import type { TermServices } from '../rewards/terms/term.js';
-import { parseHeldOutKey } from '../run/held_out_key.js';
-import { listEpisodeFiles, readRecordedEpisodes, type EpisodeFile, type RecordedEpisode } from '../run/episodes.js';
+import {
+  listEpisodeFiles,
+  parseHeldOutKey,
+  readRecordedEpisodes,
+  type EpisodeFile,
+  type RecordedEpisode,
+} from '../run/episodes.js';
 import { encodeLine } from '../run/journal.js';
 import { Exchanges } from '../run/exchanges.js';
 import type { RunPaths } from '../run/paths.js';

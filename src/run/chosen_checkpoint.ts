@@ -1,11 +1,100 @@
-/** Which checkpoint of a run a person means. */
+/**
+ * The best checkpoint of a run by what its held-out evaluations found: the one with the best recorded number among the checkpoints that exist, of equal
+ * ones the earliest. It follows from the records alone, so that a resumed run finds the same.
+ */
 import { existsSync } from 'node:fs';
 import { CheckpointError, UsageError } from '../core/errors.js';
-import { bestOf, evaluatedValues, usualMeasure } from './best_checkpoint.js';
+import { getPath } from '../schema/paths.js';
 import { latestWhole, listCheckpoints, requireWhole, type WholeCheckpoint } from './checkpoints.js';
-import { readMetrics } from './metrics.js';
+import { readMetrics, type Metrics, type MetricsLine } from './metrics.js';
 import type { RunPaths } from './paths.js';
-import { readRecord } from './record.js';
+import { readRecord, type PlainObject } from './record.js';
+import type { BestCheckpoint } from './state.js';
+
+/** Where evaluations record what checkpoints are compared by. */
+export interface BestMeasure {
+  /** As in `checkpoint.keep_best`. */
+  readonly name: string;
+  /** Metrics, of which the first that a run has counts. */
+  readonly metrics: readonly string[];
+  readonly lessIsBetter: boolean;
+}
+
+/** `40, reward 4.213` */
+export function showBest({ iteration, by, value }: BestCheckpoint): string {
+  return `${iteration}, ${by} ${value.toFixed(3)}`;
+}
+
+/** What `checkpoint.keep_best` means: `loss`, `reward` or a measure, of sampled answers unless `greedy/` stands before it. */
+export function bestMeasure(name: string): BestMeasure {
+  const [, manner, measure] = /^(?:(sampled|greedy)\/)?(.+)$/s.exec(name) ?? [];
+  if (name === 'loss') return { name, metrics: ['validation/loss'], lessIsBetter: true };
+  const manners = manner === undefined ? ['sampled', 'greedy'] : [manner];
+  const part = measure === 'reward' ? '' : `measure/${measure}/`;
+  return { name, metrics: manners.map((one) => `validation/${one}/${part}mean`), lessIsBetter: false };
+}
+
+/** The number of an evaluation; null if it has none, or one that is not finite. */
+export function valueOf({ metrics: names }: BestMeasure, metrics: Metrics): number | null {
+  const found = names.map((name) => metrics[name]).find((value) => value !== undefined);
+  return found !== undefined && Number.isFinite(found) ? found : null;
+}
+
+/** The best of some iterations; null if none has a value. */
+export function bestOf(
+  { name, lessIsBetter }: BestMeasure,
+  values: ReadonlyMap<number, number>,
+  iterations: readonly number[],
+): BestCheckpoint | null {
+  let best: BestCheckpoint | null = null;
+  for (const iteration of [...iterations].sort((a, b) => a - b)) {
+    const value = values.get(iteration);
+    if (value === undefined) continue;
+    if (best === null || (lessIsBetter ? value < best.value : value > best.value)) {
+      best = { iteration, by: name, value };
+    }
+  }
+  return best;
+}
+
+/** What the evaluations of a run found, by iteration. */
+export function evaluatedValues(measure: BestMeasure, lines: readonly MetricsLine[]): Map<number, number> {
+  return new Map(
+    lines.flatMap(({ iteration, metrics }) => {
+      const value = valueOf(measure, metrics);
+      return value === null ? [] : [[iteration, value] as const];
+    }),
+  );
+}
+
+/** The best checkpoint by what the run's settings say; null if they say nothing, or if no checkpoint was evaluated. */
+export function keptBest(
+  paths: RunPaths,
+  settings: PlainObject,
+  lines?: readonly MetricsLine[],
+): BestCheckpoint | null {
+  const name = getPath(settings, 'checkpoint.keep_best');
+  if (typeof name !== 'string') return null;
+  const measure = bestMeasure(name);
+  return bestOf(measure, evaluatedValues(measure, lines ?? readMetrics(paths)), listCheckpoints(paths));
+}
+
+/** What checkpoints are compared by where the settings do not say: the first measure, else the reward, else the loss. */
+export function usualMeasure(settings: PlainObject, lines: readonly MetricsLine[]): BestMeasure {
+  const said = getPath(settings, 'checkpoint.keep_best');
+  if (typeof said === 'string') return bestMeasure(said);
+  const names = lines.flatMap(({ metrics }) => Object.keys(metrics));
+  const measured = names.map((name) => /^validation\/sampled\/measure\/([^/]+)\/mean$/.exec(name)?.[1]);
+  const first = measured.find((name) => name !== undefined);
+  if (first !== undefined) return bestMeasure(first);
+  const isScored = bestMeasure('reward').metrics.some((name) => names.includes(name));
+  return bestMeasure(isScored && !isSupervised(settings) ? 'reward' : 'loss');
+}
+
+/** Answers of supervised training are scored before and after it alone. */
+function isSupervised(settings: PlainObject): boolean {
+  return getPath(settings, 'algorithm.type') === 'sft';
+}
 
 /** An iteration, the last one, or the best by the run's held-out evaluations. */
 export type CheckpointChoice = number | 'last' | 'best';

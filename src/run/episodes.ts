@@ -1,8 +1,9 @@
 /** `episodes/NNNNNN.jsonl`: one line per episode of an iteration; `episodes/validation_NNNNNN.jsonl`: one per episode of a held-out evaluation. */
-import { existsSync, readdirSync } from 'node:fs';
+import { existsSync, readdirSync, renameSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { z } from 'zod';
 import { RunError } from '../core/errors.js';
-import { writeFileAtomic } from '../core/files.js';
+import { diskError, makeFolder, writeFileAtomic } from '../core/files.js';
+import { encodePng, sha256, type RgbImage } from '../core/image.js';
 import type { Outcome } from '../rewards/score/types.js';
 import { encodeLine, readLines } from './journal.js';
 import { parseIterationName, type RunPaths } from './paths.js';
@@ -120,4 +121,51 @@ export function readRecordedEpisodes(path: string): RecordedEpisode[] {
       next: 'It was written by another version of editrl, or changed since.',
     });
   });
+}
+
+export interface HeldOutKeyParts {
+  readonly iteration: number;
+  /** The validation set's name, which may hold slashes. */
+  readonly set: string;
+  /** How the answer was sampled, such as `sampled` or `greedy`. */
+  readonly sampling: string;
+  /** The prompt's number within its set. */
+  readonly prompt: number;
+}
+
+export function heldOutKey({ iteration, set, sampling, prompt }: HeldOutKeyParts): string {
+  return `validation/${iteration}/${set}/${sampling}/${prompt}`;
+}
+
+const FORM = /^validation\/(\d+)\/(.+)\/([^/]+)\/(\d+)$/;
+
+/** Null for the key of a training episode, or of none. */
+export function parseHeldOutKey(key: unknown): HeldOutKeyParts | null {
+  const found = typeof key === 'string' ? FORM.exec(key) : null;
+  if (found === null) return null;
+  const [, iteration, set, sampling, prompt] = found;
+  return { iteration: Number(iteration), set, sampling, prompt: Number(prompt) };
+}
+
+/** Stores an image as PNG and returns the SHA-256 of the file, which is its name. Raises RunError when the disk refuses. */
+export async function storeImage(paths: RunPaths, image: RgbImage): Promise<string> {
+  return storePng(paths, await encodePng(image));
+}
+
+/** Stores a finished PNG file and returns its name. */
+export function storePng(paths: RunPaths, png: Uint8Array): string {
+  const name = sha256(png);
+  const path = paths.media(name);
+  // Compares the size too: after a power failure a file may exist but be empty.
+  if (statSync(path, { throwIfNoEntry: false })?.size === png.length) return name;
+  const temporary = `${path}.${process.pid}.tmp`;
+  try {
+    makeFolder(paths.mediaDir);
+    writeFileSync(temporary, png);
+    renameSync(temporary, path);
+  } catch (cause) {
+    rmSync(temporary, { force: true });
+    throw diskError(path, cause);
+  }
+  return name;
 }

@@ -1,9 +1,15 @@
 /** Finds runs by name in the folders that hold runs. */
 import { existsSync, readdirSync, statSync } from 'node:fs';
 import { join, resolve } from 'node:path';
-import { nearest } from '../core/nearest.js';
+import { z } from 'zod';
 import { RunError } from '../core/errors.js';
+import { writeFileAtomic } from '../core/files.js';
+import { nearest } from '../core/nearest.js';
+import type { ReadSettings } from '../schema/mark.js';
+import { getPath } from '../schema/paths.js';
 import { checkRunName, isRunName, RunPaths } from './paths.js';
+import { readRecord } from './record.js';
+import { readJson } from './state.js';
 
 const DEFAULT_FOLDERS = [join('runs'), join('runs', 'tiny')];
 
@@ -74,4 +80,160 @@ function namesIn(folder: string): string[] {
 export function firstFew(names: readonly string[]): string {
   const shown = names.slice(0, 8).join(', ');
   return names.length > 8 ? `${shown} and ${names.length - 8} more` : shown;
+}
+
+const SUFFIX = '.experiment.json';
+
+const words = z.record(z.string(), z.string());
+const recordedRun = z.object({
+  run_name: z.string().refine(isRunName, 'cannot name a run'),
+  /** Its value on each axis; for a run that cells start from, the values of those cells. */
+  axes: words,
+  /** Names of the runs that it starts from. */
+  parents: z.array(z.string()),
+  /** Settings that differ from its baseline cell, or, without a baseline, that are not the same in all cells. */
+  differs: z.record(z.string(), z.unknown()),
+  /** Why the folder does not belong to this experiment, such as other settings; null if it does, or if there is no folder. */
+  refused: z.string().nullable(),
+});
+
+const experimentRecord = z.object({
+  format: z.literal(1),
+  experiment: z.string(),
+  /** Absolute path of the file that it was evaluated from. */
+  file: z.string(),
+  baseline: words.nullable(),
+  /** The axis whose values are configs; null if all cells share one base config. */
+  base_axis: z.string().nullable(),
+  /** Absolute path of the config that it imports as the base of all cells; absent if its file names none, and in older records. */
+  base_file: z.string().optional(),
+  /** The terms that cells are compared by; absent if there are none, and in older records. */
+  measure: z.array(z.record(z.string(), z.unknown())).optional(),
+  cells: z.array(recordedRun),
+  /** Runs that cells start from and that are not cells themselves. */
+  parents: z.array(recordedRun),
+});
+
+export type RecordedRun = Readonly<z.output<typeof recordedRun>>;
+export type ExperimentRecord = Readonly<z.output<typeof experimentRecord>>;
+
+/** An experiment that was swept in a folder of runs. */
+export interface FoundExperiment {
+  readonly name: string;
+  readonly baseExpDir: string;
+}
+
+/** Writes the record. Raises RunError when the disk refuses. */
+export function writeExperiment(baseExpDir: string, record: Omit<ExperimentRecord, 'format'>): void {
+  writeFileAtomic(
+    experimentFile(baseExpDir, record.experiment),
+    `${JSON.stringify({ format: 1, ...record }, null, 2)}\n`,
+  );
+}
+
+/** Reads the record; null if there is none. Raises RunError when this version cannot read it. */
+export function readExperiment(baseExpDir: string, name: string): ExperimentRecord | null {
+  const path = experimentFile(baseExpDir, name);
+  const value = readJson(path);
+  if (value === null) return null;
+  const parsed = experimentRecord.safeParse(value);
+  if (parsed.success) return parsed.data;
+  const [{ path: field, message }] = parsed.error.issues;
+  throw new RunError(`not the record of an experiment: ${field.join('.')}: ${message}`, {
+    where: path,
+    next: 'It was written by another version of editrl, or changed since; `editrl sweep` of the experiment writes it anew.',
+  });
+}
+
+/** The experiments of the given folders, by name. Raises RunError when a folder cannot be read. */
+export function listExperiments(folders: readonly string[]): FoundExperiment[] {
+  return folders.flatMap((baseExpDir) => {
+    if (!existsSync(baseExpDir)) return [];
+    return namesIn(baseExpDir)
+      .filter((name) => name.endsWith(SUFFIX))
+      .map((name) => ({ name: name.slice(0, -SUFFIX.length), baseExpDir }))
+      .filter(({ name }) => isRunName(name))
+      .sort((a, b) => (a.name < b.name ? -1 : 1));
+  });
+}
+
+/** Path of an experiment's record. */
+export function experimentFile(baseExpDir: string, name: string): string {
+  return join(baseExpDir, `${name}${SUFFIX}`);
+}
+
+/** The experiment that a run is a cell of. */
+export interface Membership {
+  readonly experiment: string;
+  /** Settings that differ from its baseline cell, or, without a baseline, between the cells. */
+  readonly differs: Readonly<Record<string, unknown>>;
+  /** Its baseline cell with that cell's own settings; null without a baseline, for the baseline itself, and where that has no settings yet. */
+  readonly baseline: { readonly run_name: string; readonly settings: ReadSettings } | null;
+}
+
+export type Found =
+  | { readonly kind: 'run'; readonly paths: RunPaths }
+  | { readonly kind: 'experiment'; readonly baseExpDir: string; readonly record: ExperimentRecord };
+
+/** A run by its name or folder, else the experiment with that name. Raises RunError when there is neither, or several. */
+export function findReported(name: string, expDir: string): Found {
+  const all = listExperiments(searchFolders(expDir));
+  const experiments = all.filter((one) => one.name === name);
+  if (!isRunName(name) || experiments.length === 0) return run(name, expDir, all);
+  if (experiments.length > 1) {
+    const where = experiments.map(({ baseExpDir }) => baseExpDir).join(', ');
+    throw new RunError(`there are ${experiments.length} experiments named '${name}': in ${where}`, {
+      next: 'Say which folder with --exp-dir.',
+    });
+  }
+  const [{ baseExpDir }] = experiments;
+  const record = readExperiment(baseExpDir, name);
+  return record === null ? run(name, expDir, all) : { kind: 'experiment', baseExpDir, record };
+}
+
+function run(name: string, expDir: string, experiments: readonly FoundExperiment[]): Found {
+  try {
+    return { kind: 'run', paths: findRun(name, expDir === '' ? undefined : expDir) };
+  } catch (error) {
+    if (!(error instanceof RunError) || experiments.length === 0) throw error;
+    const names = firstFew(experiments.map((one) => one.name));
+    throw new RunError(error.message, {
+      next: `${error.next ?? ''} Experiments that were swept there: ${names}.`.trim(),
+    });
+  }
+}
+
+/** How a run differs from the base of the experiment that it is a cell of; null if it is not a cell. */
+export function membershipOf({ baseExpDir, runName }: RunPaths): Membership | null {
+  for (const { name } of listExperiments([baseExpDir])) {
+    if (!runName.startsWith(`${name}__`)) continue;
+    const record = readExperiment(baseExpDir, name);
+    const cell = record?.cells.find((one) => one.run_name === runName);
+    if (record === null || cell === undefined) continue;
+    return { experiment: name, differs: cell.differs, baseline: baselineOf(record, cell, baseExpDir) };
+  }
+  return null;
+}
+
+function baselineOf(
+  { baseline, cells }: ExperimentRecord,
+  { run_name, axes }: RecordedRun,
+  baseExpDir: string,
+): Membership['baseline'] {
+  if (baseline === null) return null;
+  const wanted = Object.entries({ ...axes, ...baseline });
+  const found = cells.find((one) => wanted.every(([axis, value]) => one.axes[axis] === value));
+  if (found === undefined || found.run_name === run_name) return null;
+  const settings = settingsOf(new RunPaths(baseExpDir, found.run_name));
+  return settings === null ? null : { run_name: found.run_name, settings: (path) => getPath(settings, path) };
+}
+
+/** Null for a run that was not begun, or whose record cannot be read, which its own report says. */
+function settingsOf(paths: RunPaths): Readonly<Record<string, unknown>> | null {
+  try {
+    return readRecord(paths)?.settings ?? null;
+  } catch (error) {
+    if (!(error instanceof RunError)) throw error;
+    return null;
+  }
 }

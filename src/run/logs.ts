@@ -2,13 +2,16 @@
  * Logs of one process of one attempt: lines for people in console.log (first rank only) and on the terminal, JSON lines in rank_<n>.log. Lines are
  * handed to the operating system at once, so that a killed process loses none.
  */
-import { closeSync, openSync, rmSync, symlinkSync, writeSync } from 'node:fs';
+import { closeSync, openSync, readdirSync, rmSync, symlinkSync, writeSync } from 'node:fs';
 import { basename, join, relative } from 'node:path';
 import { Writable } from 'node:stream';
+import { setTimeout as sleep } from 'node:timers/promises';
 import winston from 'winston';
-import { printable } from '../core/errors.js';
+import { printable, RunError } from '../core/errors.js';
 import { diskError, makeFolder } from '../core/files.js';
+import { FollowedLog } from '../core/log/followed.js';
 import type { RunPaths } from './paths.js';
+import { readStatus } from './status.js';
 
 export type LogLevel = 'error' | 'warn' | 'info' | 'debug';
 
@@ -147,4 +150,182 @@ function jsonFormat(rank: number, attempt: number): winston.Logform.Format {
     })(),
     winston.format.json(),
   );
+}
+
+const POLL_MS = 200;
+const CHUNK_BYTES = 256 * 1024;
+
+/** Which log: the readable one (rank null), or that of a rank. */
+export interface LogChoice {
+  readonly rank: number | null;
+  /** Null for the latest attempt and any that follows it. */
+  readonly attempt: number | null;
+  /** How many of the last lines to begin with; null for all. */
+  readonly lines: number | null;
+}
+
+export interface FollowOptions extends LogChoice {
+  readonly stop: AbortSignal;
+  /** How long to wait between looks, in milliseconds. */
+  readonly pollMs?: number;
+}
+
+/** The attempts that have logs, ascending. */
+export function listAttempts(paths: RunPaths): number[] {
+  let names: string[];
+  try {
+    names = readdirSync(paths.logsDir);
+  } catch (cause) {
+    if ((cause as NodeJS.ErrnoException).code === 'ENOENT') return [];
+    throw new RunError('cannot list the folder', { where: paths.logsDir, cause });
+  }
+  return names
+    .flatMap((name) => /^attempt_(\d{3,})$/.exec(name)?.[1] ?? [])
+    .map(Number)
+    .sort((a, b) => a - b);
+}
+
+/** The file of a log. */
+export function logFile(paths: RunPaths, attempt: number, rank: number | null): string {
+  return rank === null ? paths.consoleLog(attempt) : paths.rankLog(attempt, rank);
+}
+
+/** The bytes of a finished or growing log as far as it is written. Raises RunError when there is none, naming those that exist. */
+export function* readLog(paths: RunPaths, choice: LogChoice): Generator<Uint8Array> {
+  const attempts = listAttempts(paths);
+  const attempt = choice.attempt ?? attempts.at(-1) ?? null;
+  if (attempt === null) {
+    throw new RunError(`run '${paths.runName}' has no logs yet`, {
+      where: paths.logsDir,
+      next: 'Add -f to wait for them; `editrl status` says what it is doing.',
+    });
+  }
+  if (!attempts.includes(attempt)) {
+    throw new RunError(`run '${paths.runName}' has no logs of attempt ${attempt}`, {
+      where: paths.logsDir,
+      next: attempts.length === 0 ? 'There are none yet.' : `There are those of attempts ${attempts.join(', ')}.`,
+    });
+  }
+  const tail = new LogTail(logFile(paths, attempt, choice.rank));
+  try {
+    if (!tail.open(choice.lines)) throw noSuchLog(paths, attempt, choice.rank);
+    yield* tail.read();
+  } finally {
+    tail.close();
+  }
+}
+
+/**
+ * The bytes of a log as they are written, from one attempt to the next, until the run has ended. Raises RunError when the
+ * attempt that was asked for is over and has no such log.
+ */
+export async function* followLog(paths: RunPaths, options: FollowOptions): AsyncGenerator<Uint8Array> {
+  let attempt = options.attempt ?? listAttempts(paths).at(-1) ?? null;
+  let tail: LogTail | null = null;
+  let { lines } = options;
+  try {
+    while (!options.stop.aborted) {
+      // Checked before reading, so that what is written until the run ends is still read.
+      const over = hasEnded(paths, options.attempt);
+      attempt ??= listAttempts(paths).at(-1) ?? null;
+      if (attempt !== null) {
+        tail ??= new LogTail(logFile(paths, attempt, options.rank));
+        if (tail.open(lines)) yield* tail.read();
+        const next = options.attempt === null ? listAttempts(paths).find((each) => each > Number(attempt)) : undefined;
+        if (next !== undefined) {
+          yield* tail.read();
+          tail.close();
+          tail = null;
+          lines = null;
+          attempt = next;
+          continue;
+        }
+      }
+      if (over) {
+        if (tail?.wasOpened !== true) throw noSuchLog(paths, attempt, options.rank);
+        return;
+      }
+      await sleep(options.pollMs ?? POLL_MS, undefined, { signal: options.stop }).catch((cause: unknown) => {
+        if (!options.stop.aborted) throw cause;
+      });
+    }
+  } finally {
+    tail?.close();
+  }
+}
+
+/** Whether nothing more will be written: the run is not held, or a later attempt than the one asked for has begun. */
+function hasEnded(paths: RunPaths, attempt: number | null): boolean {
+  if (attempt !== null && listAttempts(paths).some((each) => each > attempt)) return true;
+  const { state } = readStatus(paths);
+  return state !== 'running' && state !== 'waiting' && state !== 'queued';
+}
+
+function noSuchLog(paths: RunPaths, attempt: number | null, rank: number | null): RunError {
+  const which = rank === null ? 'console.log' : `log of rank ${rank}`;
+  const of = attempt === null ? '' : ` in attempt ${attempt}`;
+  const there = attempt === null ? [] : logsOf(paths, attempt);
+  return new RunError(`run '${paths.runName}' has no ${which}${of}`, {
+    where: attempt === null ? paths.logsDir : paths.attemptLogsDir(attempt),
+    next: there.length === 0 ? 'Nothing was logged there.' : `There are: ${there.join(', ')}.`,
+  });
+}
+
+function logsOf(paths: RunPaths, attempt: number): string[] {
+  try {
+    return readdirSync(paths.attemptLogsDir(attempt)).sort();
+  } catch (cause) {
+    if ((cause as NodeJS.ErrnoException).code === 'ENOENT') return [];
+    throw new RunError('cannot list the folder', { where: paths.attemptLogsDir(attempt), cause });
+  }
+}
+
+/** One growing file. If it shrinks or is replaced, it is read again from its beginning. */
+class LogTail {
+  readonly #file: FollowedLog;
+  #offset = 0;
+  #opened = false;
+
+  constructor(path: string) {
+    this.#file = new FollowedLog(path);
+  }
+
+  get wasOpened(): boolean {
+    return this.#opened;
+  }
+
+  /** Opens the file if it exists; the first time at its last `lines` lines. */
+  open(lines: number | null): boolean {
+    if (this.#file.current !== null) return true;
+    const found = this.#file.look(0);
+    if (found === null) return false;
+    this.#offset = this.#opened || lines === null ? 0 : found.log.startOfLast(lines);
+    this.#opened = true;
+    return true;
+  }
+
+  *read(): Generator<Uint8Array> {
+    yield* this.#drain();
+    if (!this.#file.moved) return;
+    // Reads what was written before the file was moved.
+    yield* this.#drain();
+    this.close();
+    if (this.open(null)) yield* this.#drain();
+  }
+
+  close(): void {
+    this.#file.close();
+  }
+
+  *#drain(): Generator<Uint8Array> {
+    const log = this.#file.current;
+    if (log === null) return;
+    if (log.size < this.#offset) this.#offset = 0;
+    for (;;) {
+      const chunk = log.bytes(this.#offset, this.#offset + CHUNK_BYTES);
+      if (chunk.length === 0) return;
+      this.#offset += chunk.length;
+      yield chunk;
+    }
+  }
 }

@@ -1,5 +1,4 @@
 /** The line that a run prints per iteration: fixed columns, so that lines align. */
-import { secondsLeft } from './pace.js';
 import { speedOf, SPEEDS, type Metrics } from './metrics.js';
 
 /** A column of the line that a run prints per iteration. */
@@ -79,4 +78,20 @@ function formatCount(value: number | undefined): string {
 
 function two(value: number): string {
   return String(value).padStart(2, '0');
+}
+
+/** How many of the latest iterations count. Their median is not affected by the first one after a start, which also compiles. */
+const TIMED = 9;
+/** Fewer iterations than this are not enough for an estimate. */
+const FEWEST = 3;
+
+/**
+ * Seconds that `iterations` more will take, by the median of the latest `seconds` per iteration (oldest first); null before three
+ * iterations are timed.
+ */
+export function secondsLeft(seconds: readonly number[], iterations: number): number | null {
+  const latest = seconds.filter(Number.isFinite).slice(-TIMED);
+  if (latest.length < FEWEST) return null;
+  const sorted = latest.sort((a, b) => a - b);
+  return sorted[Math.floor(sorted.length / 2)] * Math.max(0, iterations);
 }

@@ -1,8 +1,10 @@
 /** `run.json`: what a run is made from and every attempt at it. */
+import { isDeepStrictEqual } from 'node:util';
 import type { SettingChange } from '../config/hash.js';
 import type { TextDigests } from '../config/texts.js';
 import { RunError } from '../core/errors.js';
 import { writeFileAtomic } from '../core/files.js';
+import { getPath, setPath } from '../schema/paths.js';
 import type { RunPaths } from './paths.js';
 import { readJson } from './state.js';
 
@@ -151,4 +153,43 @@ function ruleOf({ key, before, after }: SettingChange): string {
   if (key !== 'num_iterations') return '';
   if (Number(after) < Number(before)) return ' (it may not be lowered)';
   return ' (it may not grow: the learning rate falls until the last iteration. Allowed all the same, the fall is stretched and the rate rises again; with optimizer.decay_steps set to the optimizer steps so far, and allowed, training goes on at the lowest rate)';
+}
+
+/** The changes in the order in which they were made, with those of the run that this one is a fork of. */
+export function changedSettings({ attempts, fork }: Pick<RunRecord, 'attempts' | 'fork'>): ChangedSetting[] {
+  // What changes before the first iteration was never trained with.
+  const own = attempts
+    .filter(({ from_iteration: iteration }) => iteration > 0)
+    .flatMap(({ from_iteration: iteration, allowed_changes: changes = [] }) =>
+      changes.map((change): ChangedSetting => ({ ...change, iteration })),
+    );
+  return [...(fork?.changes ?? []), ...own];
+}
+
+/**
+ * The settings that the checkpoint of an iteration was trained with. `undone` are later changes, which are taken back. `kept` are later changes that
+ * settings alone cannot take back, such as those of the runs that this one starts from.
+ */
+export function settingsAt(
+  record: Pick<RunRecord, 'attempts' | 'fork' | 'settings'>,
+  iteration: number,
+): { readonly settings: PlainObject; readonly undone: ChangedSetting[]; readonly kept: ChangedSetting[] } {
+  const settings = structuredClone(record.settings) as Record<string, unknown>;
+  const [undone, kept]: ChangedSetting[][] = [[], []];
+  const later = changedSettings(record).filter((change) => change.iteration >= iteration);
+  for (const change of later.toReversed()) {
+    const isThere = isDeepStrictEqual(getPath(settings, change.key), change.after);
+    const taken = isThere && setPath(settings, change.key, change.before) === null;
+    (taken ? undone : kept).unshift(change);
+  }
+  return { settings, undone, kept };
+}
+
+/** One line per change: `key: before -> after, from iteration N on`. */
+export function formatChangedSettings(changes: readonly ChangedSetting[]): string[] {
+  const show = (value: unknown): string => JSON.stringify(value ?? null);
+  return changes.map(
+    ({ key, before, after, iteration }) =>
+      `${key}: ${show(before)} -> ${show(after)} from iteration ${iteration + 1} on`,
+  );
 }

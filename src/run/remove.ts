@@ -1,8 +1,8 @@
 /** Removes runs that nothing needs: neither a process that works on them nor a run that starts from them. */
-import { lstatSync, readdirSync, renameSync, rmSync } from 'node:fs';
-import { isAbsolute, join, resolve } from 'node:path';
+import { existsSync, lstatSync, readdirSync, renameSync, rmSync } from 'node:fs';
+import { basename, isAbsolute, join, resolve } from 'node:path';
 import { EditrlError, RunError } from '../core/errors.js';
-import { diskError } from '../core/files.js';
+import { diskError, renameAside } from '../core/files.js';
 import { stagingFolder } from '../core/staging.js';
 import { manifestDigest } from './checkpoints.js';
 import { firstFew, listRuns } from './find.js';
@@ -214,4 +214,48 @@ export function bytesFreed(places: readonly string[]): number {
   };
   for (const place of places) walk(place);
   return bytes;
+}
+
+export interface SetAsideRuns {
+  readonly unneeded: readonly RunPaths[];
+  readonly kept: readonly KeptRun[];
+}
+
+/** Raises RunError when the folder cannot be read. */
+export function findSetAside(baseExpDir: string, world: RemovalWorld): SetAsideRuns {
+  let unneeded = existsSync(baseExpDir) ? listRuns([baseExpDir]).filter(isSetAside) : [];
+  const kept: KeptRun[] = [];
+  // A run that stays may start from another one, which then stays as well.
+  for (let more = runsToKeep(unneeded, world); more.length > 0; more = runsToKeep(unneeded, world)) {
+    kept.push(...more);
+    unneeded = unneeded.filter((paths) => !more.some((each) => each.paths === paths));
+  }
+  return { unneeded, kept };
+}
+
+/** Whether it has the name that is given to what is set aside, and was not started under that name since. */
+function isSetAside(paths: RunPaths): boolean {
+  const name = /^(.+)\.old-\d+$/.exec(paths.runName)?.[1];
+  return name !== undefined && recordedName(paths) === name;
+}
+
+/**
+ * Renames the folder of a run within its parent folder, where it is a run like any other; nothing is deleted. Returns the new folder, null if there
+ * was none. Raises RunError when another process holds the run or the disk refuses.
+ */
+export function setAside(paths: RunPaths, world: LockWorld = realLockWorld()): string | null {
+  if (!existsSync(paths.dir)) return null;
+  const lock = acquireLock(paths, world);
+  try {
+    const aside = renameAside(paths.dir, 'old');
+    try {
+      // The lock moved with the folder, where nobody owns it.
+      rmSync(join(aside, basename(paths.lock)), { force: true });
+    } catch (cause) {
+      throw diskError(paths.dir, cause);
+    }
+    return aside;
+  } finally {
+    lock.release();
+  }
 }

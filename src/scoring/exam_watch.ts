@@ -6,8 +6,7 @@ import { judgeItem } from '../rewards/exam/cases.js';
 import { slightlyChanged } from '../rewards/exam/tricks.js';
 import { scoreChunk } from '../rewards/score/iteration.js';
 import type { Reward } from '../rewards/score/types.js';
-import { readExamSample, type SampledAnswer } from '../run/exam_sample.js';
-import type { FoundExam } from '../run/exams.js';
+import { readExamSample, type FoundExam, type SampledAnswer } from '../run/exams.js';
 
 export interface ExamWatchOptions {
   readonly exam: FoundExam;

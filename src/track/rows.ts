@@ -8,7 +8,7 @@ import { z } from 'zod';
 import { printable } from '../core/errors.js';
 import { FollowedLog } from '../core/log/followed.js';
 import type { LogReader } from '../core/log/reader.js';
-import { listAttempts } from '../run/follow_log.js';
+import { listAttempts } from '../run/logs.js';
 import { parseLine } from '../run/journal.js';
 import { metricsOfLine } from '../run/metrics.js';
 import type { RunPaths } from '../run/paths.js';

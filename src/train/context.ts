@@ -21,7 +21,7 @@ import { writeHeldOutEpisodes } from '../run/episodes.js';
 import type { RunLog } from '../run/logs.js';
 import { readMetrics } from '../run/metrics.js';
 import type { Spending } from '../run/spending.js';
-import { saveContactSheet } from '../run/report/sheets.js';
+import { saveContactSheet } from '../run/report/contact_sheet.js';
 import type { ScoredRun } from '../scoring/judge_scorer.js';
 import type { Prompt } from '../scoring/task.js';
 import type { Collector } from './collect.js';

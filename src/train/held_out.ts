@@ -8,7 +8,7 @@ import type { Answer } from '../policies/policy.js';
 import type { RewardSettings } from '../rewards/schema/reward.js';
 import { measuredTerms } from '../rewards/score/choice.js';
 import type { Outcome } from '../rewards/score/types.js';
-import { heldOutKey } from '../run/held_out_key.js';
+import { heldOutKey } from '../run/episodes.js';
 import type { Metrics } from '../run/metrics.js';
 import type { ContactSheetRow } from '../run/report/contact_sheet.js';
 import { showOutcome, summariseOutcomes } from '../scoring/outcomes.js';

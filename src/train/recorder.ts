@@ -3,7 +3,7 @@ import type { CheckpointSettings } from '../schema/training.js';
 import type { CheckpointFiles } from '../models/files.js';
 import { CheckpointError, RunError, type ErrorDetails } from '../core/errors.js';
 import type { ReleaseCheckpoint } from '../policies/policy.js';
-import { bestMeasure, bestOf, evaluatedValues, valueOf, type BestMeasure } from '../run/best_checkpoint.js';
+import { bestMeasure, bestOf, evaluatedValues, valueOf, type BestMeasure } from '../run/chosen_checkpoint.js';
 import { applyRetention, latestWhole, listCheckpoints, saveCheckpoint } from '../run/checkpoints.js';
 import type { RunHandle } from '../run/claim.js';
 import { FILES_ONLY, type RunLog } from '../run/logs.js';

@@ -21,7 +21,7 @@ import {
   type StoredPicture,
 } from '../environments/served.js';
 import { Exchanges } from '../run/exchanges.js';
-import { storePng } from '../run/media.js';
+import { storePng } from '../run/episodes.js';
 import type { RunPaths } from '../run/paths.js';
 import type { RenderEditor } from '../schema/editor.js';
 import type { AskedServersSettings, ImagesServerSettings } from '../schema/images_api.js';

@@ -4,7 +4,7 @@ import { z } from 'zod';
 import { CheckpointError } from '../core/errors.js';
 import { readPlainText } from '../core/plain_file.js';
 import type { CheckpointFiles } from '../models/files.js';
-import { TRAINER_FILE } from '../run/soundness.js';
+import { TRAINER_FILE } from '../run/checkpoints.js';
 import type { PromptHistory } from './advantages.js';
 
 export interface TrainerState extends StoppingState {

@@ -10,7 +10,7 @@ import { printable } from '../core/errors.js';
 import { shellQuote } from '../core/shell.js';
 import { badRequest, Refusal } from '../http/refusal.js';
 import type { RunRecord } from '../run/record.js';
-import { namedPrograms } from '../run/trust.js';
+import { namedPrograms } from '../run/recorded_config.js';
 import type { ShownState } from '../run/status.js';
 import type { IndexedRun } from './runs_index.js';
 import type { ActionName, WireAction } from './wire.js';

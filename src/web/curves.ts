@@ -1,11 +1,13 @@
 /** Learning curves: a few points that represent all lines, with the extremes of the lines that each represents. */
-import { condense, finiteCurve, type Curve } from '../core/curves.js';
+import { condense, finiteCurve, smooth, type Curve } from '../core/curves.js';
+import { must } from '../core/errors.js';
+import { average, spreadOf } from '../core/statistics.js';
+import type { MetricsLine } from '../run/metrics.js';
 import type { RunPaths } from '../run/paths.js';
-import { alarmsIn } from '../run/report/alarms.js';
-import { errorMetricOf, SERIES_COLOURS } from './panels.js';
-import { alarmMarks, groupCurve } from './report/curves.js';
+import { alarmsIn, readAlarms, type AlarmSpan } from '../run/report/alarms.js';
+import { errorMetricOf, isSmoothed, panelsOf, SERIES_COLOURS } from './panels.js';
 import { sampleLines, type Columns, type MetricsSeries, type SeriesCache } from './series.js';
-import type { WireCurves } from './wire.js';
+import type { WireCurve, WireCurves } from './wire.js';
 
 /** How long an answer waits for a file that has not been read yet. */
 const WAIT_MS = 40;
@@ -121,4 +123,112 @@ function rawCurve(metric: string, columns: Columns, { from, to }: Pick<CurvesReq
     from,
     to,
   ]);
+}
+
+/** Runs that share a colour: a single run, or the seeds of a cell. */
+export interface Group {
+  readonly label: string;
+  /** The metrics of each of its runs, oldest first. */
+  readonly runs: readonly (readonly MetricsLine[])[];
+}
+
+/** Points kept per curve: more than a chart can show would only make the file larger. */
+const MOST_POINTS = 300;
+/** Significant digits kept, as many as a chart can show. */
+const DIGITS = 6;
+
+/** The curves of every metric that has a chart, and of `leading`. */
+export function reportCurves(all: readonly Group[], leading: string | null): WireCurves {
+  const groups = all.slice(0, SERIES_COLOURS);
+  const lines = groups.flatMap(({ runs }) => runs.flat());
+  const names = new Set<string>();
+  for (const { metrics } of lines) for (const name in metrics) names.add(name);
+  const known = [...names].sort();
+  const shown = panelsOf(known).flatMap(({ metrics }) => metrics);
+  const metrics = known.filter((metric) => metric === leading || shown.includes(metric));
+  const common = { metrics, lines: lines.length, sampled: false, wrong_lines: 0 };
+  const curves = metrics.flatMap((metric) =>
+    groups.map(({ label, runs }): WireCurve => {
+      const of = (some: readonly MetricsLine[]): Curve => curveOf(some, metric);
+      if (groups.length === 1 && runs.length === 1) return { metric, ...rounded(condense(of(runs[0]), MOST_POINTS)) };
+      return { metric, group: label, ...groupCurve(runs.map(of), metric, MOST_POINTS) };
+    }),
+  );
+  if (groups.length === 1 && groups[0].runs.length === 1) {
+    return { ...common, curves, alarms: alarmMarks(readAlarms(groups[0].runs[0])) };
+  }
+  return {
+    ...common,
+    curves,
+    groups: groups.map(({ label }) => label),
+    more_groups: all.length - groups.length,
+    over_seeds: groups.some(({ runs }) => runs.length > 1),
+  };
+}
+
+/** What charts mark of alarms. */
+export function alarmMarks(spans: readonly AlarmSpan[]): NonNullable<WireCurves['alarms']> {
+  return spans.map(({ metric, from, to }) => ({ metric, span: [from, to] }));
+}
+
+function curveOf(lines: readonly MetricsLine[], metric: string): Curve {
+  const column = (name: string): number[] => lines.map(({ metrics }) => (metrics[name] as number | undefined) ?? NaN);
+  const errors = errorMetricOf(metric);
+  return finiteCurve(
+    lines.map(({ iteration }) => iteration),
+    column(metric),
+    errors === null ? [] : column(errors),
+  );
+}
+
+/**
+ * The curve of a run among others, or of the seeds of a cell, of at most so many points: smoothed, because several raw curves in a chart hide each
+ * other. A run's points are put together before, which costs less for long runs and leaves no band of extremes. Runs without a point are left out.
+ */
+export function groupCurve(curves: readonly Curve[], metric: string, points: number): Curve & Pick<WireCurve, 'last'> {
+  const found = curves.filter(({ mean }) => mean.length > 0);
+  if (found.length === 0) return { iterations: [], mean: [] };
+  const last = digits(average(found.flatMap(({ mean }) => mean.slice(-1))));
+  const curve =
+    found.length === 1 ? smoothed(metric, condense(found[0], points)) : condense(meanWithSpread(found, metric), points);
+  return { ...rounded(curve), last };
+}
+
+/** Smooths curves of seeds before averaging, so that the band shows the spread of the smoothed curves. */
+function smoothed(metric: string, curve: Curve): Curve {
+  return isSmoothed(metric, curve.mean.length) ? { iterations: curve.iterations, mean: smooth(curve.mean) } : curve;
+}
+
+/** Combines several curves: their mean at each iteration that any of them has, with a band of one standard deviation. */
+export function meanWithSpread(curves: readonly Curve[], metric: string): Curve {
+  const byIteration = new Map<number, number[]>();
+  for (const { iterations, mean } of curves.map((curve) => smoothed(metric, curve))) {
+    iterations.forEach((iteration, at) => {
+      const values = byIteration.get(iteration);
+      if (values === undefined) byIteration.set(iteration, [mean[at]]);
+      else values.push(mean[at]);
+    });
+  }
+  const points = [...byIteration].sort(([a], [b]) => a - b);
+  const spreads = points.map(([, values]) => must(spreadOf(values), 'the spread of some values'));
+  return finiteCurve(
+    points.map(([iteration]) => iteration),
+    spreads.map(({ mean }) => mean),
+    spreads.map(({ std }) => std ?? 0),
+  );
+}
+
+function digits(value: number): number {
+  return Number(value.toPrecision(DIGITS));
+}
+
+/** A curve with as many digits as a chart can show. */
+function rounded(curve: Curve): Curve {
+  const all = (values: readonly number[]): number[] => values.map(digits);
+  const { iterations, mean, low, high } = curve;
+  return {
+    iterations,
+    mean: all(mean),
+    ...(low === undefined || high === undefined ? {} : { low: all(low), high: all(high) }),
+  };
 }

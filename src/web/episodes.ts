@@ -1,13 +1,18 @@
 /** Recorded episodes for people: filtered, or of one prompt over iterations. Records of another version are shown as far as they are understood. */
 import { statSync } from 'node:fs';
 import { LRUCache } from 'lru-cache';
+import { RunError } from '../core/errors.js';
 import { scanLines } from '../core/log/reader.js';
-import { Refusal } from '../http/refusal.js';
+import { readPlain } from '../core/plain_file.js';
+import { badRequest, Refusal } from '../http/refusal.js';
+import type { Reply } from '../http/reply.js';
+import { judgementForm } from '../rewards/score/types.js';
 import { listEpisodeFiles, type EpisodeFile } from '../run/episodes.js';
 import { decodeNumber } from '../run/journal.js';
 import type { RunPaths } from '../run/paths.js';
-import { Slices } from './runs_index.js';
-import type { WireEpisode, WireEpisodeFile, WireEpisodes, WireOutcomeKind, WirePrompt } from './wire.js';
+import { GUARD_HEADERS } from './page_files.js';
+import { Slices } from './series.js';
+import type { WireEpisode, WireEpisodeFile, WireEpisodes, WireJudgement, WireOutcomeKind, WirePrompt } from './wire.js';
 
 export const ORDERS = ['as_recorded', 'best', 'worst', 'advantage', 'disadvantage'] as const;
 export type EpisodeOrder = (typeof ORDERS)[number];
@@ -234,5 +239,102 @@ function sampleOf(quoted: string): string | null {
     return JSON.parse(quoted) as string;
   } catch {
     return null;
+  }
+}
+
+/** A whole number from a query. Raises Refusal 400. */
+export function integerParameter(query: URLSearchParams, name: string, otherwise: number, most: number): number {
+  const text = query.get(name);
+  if (text === null) return otherwise;
+  const value = Number(text);
+  if (/^\d+$/.test(text) && value <= most) return value;
+  throw badRequest(`${name} is '${text.slice(0, 50)}'; allowed: a whole number from 0 to ${most}.`, name);
+}
+
+function numberOf(query: URLSearchParams, name: string): number | null {
+  const text = query.get(name);
+  if (text === null || text.trim() === '') return null;
+  const value = Number(text);
+  if (Number.isFinite(value)) return value;
+  throw badRequest(`${name} is '${text.slice(0, 50)}'; allowed: a number.`, name);
+}
+
+/** One of the given words; null if the parameter is absent. */
+function choiceParameter<W extends string>(query: URLSearchParams, name: string, words: readonly W[]): W | null {
+  const text = query.get(name);
+  if (text === null || text === '') return null;
+  const found = words.find((word) => word === text);
+  if (found !== undefined) return found;
+  throw badRequest(`${name} is '${text.slice(0, 50)}'; allowed: ${words.join(', ')}.`, name);
+}
+
+const OUTCOMES: readonly WireOutcomeKind[] = ['scored', 'zero_by_rule', 'unscored'];
+const MOST_EPISODES = 200;
+
+export function episodesRequest(query: URLSearchParams): EpisodesRequest {
+  const bounds = (name: string): Bounds => ({
+    least: numberOf(query, `${name}_from`),
+    most: numberOf(query, `${name}_to`),
+  });
+  return {
+    iteration: query.get('iteration') === null ? null : integerParameter(query, 'iteration', 0, 1e12),
+    heldOut: query.get('held_out') === 'true',
+    outcome: choiceParameter(query, 'outcome', OUTCOMES),
+    words: query.get('words') ?? '',
+    score: bounds('score'),
+    advantage: bounds('advantage'),
+    order: choiceParameter(query, 'order', ORDERS) ?? 'as_recorded',
+    offset: integerParameter(query, 'offset', 0, 1e9),
+    limit: integerParameter(query, 'limit', 24, MOST_EPISODES),
+  };
+}
+
+/** The last answer to every question; empty if nothing was asked or kept. */
+export function judgementsOf(paths: RunPaths, episodeKey: string): WireJudgement[] {
+  const start = `{"key":${JSON.stringify(`${episodeKey}/`).slice(0, -1)}`;
+  const found = new Map<string, WireJudgement>();
+  scanLines(paths.judgements, (line) => {
+    const judgement = line.startsWith(start) ? judgementOfLine(line) : null;
+    if (judgement === null) return;
+    const question = judgement.question.slice(episodeKey.length + 1);
+    found.set(question, { ...judgement, question });
+  });
+  return [...found.values()];
+}
+
+/** Null for a line that is not a judgement. */
+function judgementOfLine(line: string): WireJudgement | null {
+  try {
+    const { key, model, text, problem, scores, attempts, latencyMs } = judgementForm.read(line);
+    return { question: key, model, text, problem, scores, attempts, latency_ms: latencyMs };
+  } catch (error) {
+    if (error instanceof SyntaxError) return null;
+    throw error;
+  }
+}
+
+const PNG = Buffer.from('89504e470d0a1a0a', 'hex');
+const CONTACT_SHEET = 'contact_sheet';
+
+/**
+ * The picture with this name: an image in media/, which never changes, or the contact sheet. Raises Refusal 404 for a missing one, and for a file
+ * that is not a PNG: other content under such a name is never served.
+ */
+export function pictureOf(paths: RunPaths, name: string): Reply {
+  const sheet = name === CONTACT_SHEET;
+  if (!sheet && !/^[0-9a-f]{64}$/.test(name)) throw new Refusal('not_found', 'No picture has such a name.');
+  const body = readPng(sheet ? paths.contactSheet : paths.media(name));
+  if (body === null) throw new Refusal('not_found', 'The picture is gone, or is none.');
+  const kept = sheet ? 'no-store' : 'private, max-age=31536000, immutable';
+  return { status: 200, type: 'image/png', body, headers: { ...GUARD_HEADERS, 'cache-control': kept } };
+}
+
+function readPng(path: string): Buffer | null {
+  try {
+    const bytes = readPlain(path);
+    return bytes !== null && bytes.subarray(0, PNG.length).equals(PNG) ? bytes : null;
+  } catch (error) {
+    if (error instanceof RunError) return null;
+    throw error;
   }
 }

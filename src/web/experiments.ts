@@ -5,15 +5,14 @@
 import { existsSync } from 'node:fs';
 import { Refusal } from '../http/refusal.js';
 import { liveSweeps } from '../launch/sweep/lock.js';
-import { listExperiments as listRecorded } from '../run/experiment.js';
+import { listExperiments as listRecorded } from '../run/find.js';
 import { readMeasure } from '../rewards/score/identity.js';
 import type { MeasureTerm } from '../rewards/score/settings.js';
 import type { RunPaths } from '../run/paths.js';
 import { outcomeOf } from '../run/status.js';
 import type { ReadSettings } from '../schema/mark.js';
 import { whereMeasured } from '../run/report/measures.js';
-import { tabulate, type ResultCell } from '../run/report/results.js';
-import { resultCaption } from '../run/report/results_text.js';
+import { resultCaption, tabulate, type ResultCell } from '../run/report/results.js';
 import type { CurveGroup } from './curves.js';
 import { sweepActionsOf, type Sweep } from './actions.js';
 import { heldOutOf } from './run_list.js';

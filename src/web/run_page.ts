@@ -2,9 +2,9 @@
 import { existsSync } from 'node:fs';
 import { EditrlError } from '../core/errors.js';
 import { Refusal } from '../http/refusal.js';
-import { showBest } from '../run/best_checkpoint.js';
+import { showBest } from '../run/chosen_checkpoint.js';
 import { listCheckpoints } from '../run/checkpoints.js';
-import { secondsLeft } from '../run/pace.js';
+import { secondsLeft } from '../run/progress.js';
 import type { RunPaths } from '../run/paths.js';
 import type { RunRecord } from '../run/record.js';
 import { alarmLimits, alarmsIn, watchedMetric } from '../run/report/alarms.js';

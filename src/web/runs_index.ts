@@ -2,20 +2,20 @@
  * The runs of some folders in memory, kept up to date by the sizes and times of their files: a file is read again when these change. Slow work is
  * done in slices, so that requests are answered meanwhile. Never writes; a run that is deleted or half-written is shown as far as possible.
  */
-import { existsSync, readdirSync } from 'node:fs';
+import { existsSync, readdirSync, statSync } from 'node:fs';
 import { join } from 'node:path';
+import { LRUCache } from 'lru-cache';
 import { EditrlError } from '../core/errors.js';
 import { readStatuses } from '../launch/slurm/status.js';
+import { experimentFile, readExperiment, type ExperimentRecord } from '../run/find.js';
 import { isRunName, RunPaths } from '../run/paths.js';
 import { readRecord, type RunRecord } from '../run/record.js';
 import { readRescoredMeasures } from '../run/report/measures.js';
 import { summariseHeldOut, type HeldOut } from '../run/report/read.js';
 import { readStatus, type RunStatus, type ShownState } from '../run/status.js';
 import { getPath, leavesOf } from '../schema/paths.js';
-import { evaluatedLines } from './evaluated.js';
-import { ExperimentRecords } from './experiment_records.js';
+import { evaluatedLines, Slices } from './series.js';
 import { SettingsTable, type SettingsRow } from './settings_table.js';
-import { stampOf } from './stamps.js';
 
 /** A run as last read. */
 export interface IndexedRun {
@@ -321,8 +321,12 @@ export function idOf(folder: number, name: string): string {
 
 /** A run's record; null if it cannot be read. */
 export function recordOf(paths: RunPaths): RunRecord | null {
+  return nullOnError(() => readRecord(paths));
+}
+
+function nullOnError<T>(read: () => T | null): T | null {
   try {
-    return readRecord(paths);
+    return read();
   } catch (error) {
     if (error instanceof EditrlError) return null;
     throw error;
@@ -365,18 +369,36 @@ function stampsOf(paths: RunPaths): Stamps {
   };
 }
 
-/** Yields to other work after this many milliseconds. */
-export class Slices {
-  #began = performance.now();
-
-  constructor(private readonly sliceMs: number) {}
-
-  get over(): boolean {
-    return performance.now() - this.#began > this.sliceMs;
+/** Size, time and identity of a file; '' if there is none, and the error code if it may not be accessed. */
+export function stampOf(path: string): string {
+  try {
+    const found = statSync(path, { throwIfNoEntry: false });
+    return found === undefined ? '' : `${found.ino} ${found.size} ${found.mtimeMs}`;
+  } catch (cause) {
+    // A folder that may not be entered; the run's status says so.
+    return String((cause as NodeJS.ErrnoException).code);
   }
+}
 
-  async next(): Promise<void> {
-    await new Promise<void>((resolve) => setImmediate(resolve));
-    this.#began = performance.now();
+/** Number of cached records: those of large matrices have megabytes. */
+const MOST_CACHED = 200;
+
+interface CachedRecord {
+  readonly stamp: string;
+  readonly record: ExperimentRecord | null;
+}
+
+export class ExperimentRecords {
+  readonly #known = new LRUCache<string, CachedRecord>({ max: MOST_CACHED });
+
+  /** Null for a record that does not exist or that another version wrote. */
+  get(folder: string, name: string): ExperimentRecord | null {
+    const path = experimentFile(folder, name);
+    const stamp = stampOf(path);
+    const known = this.#known.get(path);
+    if (known?.stamp === stamp) return known.record;
+    const record = nullOnError(() => readExperiment(folder, name));
+    this.#known.set(path, { stamp, record });
+    return record;
   }
 }

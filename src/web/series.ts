@@ -2,13 +2,29 @@
  * A run's metrics as columns of numbers, read once and then only where the file grows. A long file is read in slices; until that is done, sampled
  * lines represent it.
  */
+import { EditrlError } from '../core/errors.js';
 import { FollowedLog } from '../core/log/followed.js';
-import { withLog } from '../core/log/reader.js';
-import { decodeNumber } from '../run/journal.js';
-import type { MetricsLine } from '../run/metrics.js';
-import { Slices } from './runs_index.js';
+import { withLog, type LogReader } from '../core/log/reader.js';
+import { decodeNumber, parseLine } from '../run/journal.js';
+import { metricsOfLine, type MetricsLine } from '../run/metrics.js';
 
 const SLICE_MS = 15;
+
+/** Yields to other work after this many milliseconds. */
+export class Slices {
+  #began = performance.now();
+
+  constructor(private readonly sliceMs: number) {}
+
+  get over(): boolean {
+    return performance.now() - this.#began > this.sliceMs;
+  }
+
+  async next(): Promise<void> {
+    await new Promise<void>((resolve) => setImmediate(resolve));
+    this.#began = performance.now();
+  }
+}
 
 /** An array of numbers that grows at its end. */
 class GrowingNumbers {
@@ -212,5 +228,74 @@ export class SeriesCache {
       this.#series.delete(key);
     }
     return found;
+  }
+}
+
+/** How many evaluations are returned at most, enough for a small curve. */
+export const MOST_EVALUATIONS = 24;
+
+/** A line with an evaluation contains this. */
+const MARK = Buffer.from('"validation/');
+/** How much is searched from each end. */
+const MOST_BYTES = 16 * 1024 * 1024;
+/** What lies between the ends is read as a whole up to this size; of more, so much is searched at each of several places. */
+const WHOLE_BYTES = 1024 * 1024;
+const PROBE_BYTES = 256 * 1024;
+const NEWLINE = 10;
+
+/**
+ * The lines of the first and the last evaluation (there may be only one, or none), if they are within 16 megabytes of the file's ends, and of others in
+ * between: all of them or, if there are many or the file is long, some that are about evenly spread. Raises RunError when the file cannot be read or the
+ * first or last line is invalid; an invalid one in between is left out.
+ */
+export function evaluatedLines(path: string): MetricsLine[] {
+  return withLog(path, [], (log) => {
+    const last = log.lastWith(MARK, MOST_BYTES);
+    if (last === null) return [];
+    const first = log.firstWith(MARK, MOST_BYTES) ?? last;
+    const decode = (text: string): MetricsLine => metricsOfLine(parseLine(text, path, 0));
+    if (first.start === last.start) return [decode(last.text)];
+    const between = linesBetween(log, first.end, last.start).flatMap((text) => ifValid(() => decode(text)));
+    return [decode(first.text), ...between, decode(last.text)];
+  });
+}
+
+/** The texts of evaluations in these bytes, which begin and end with whole lines. */
+function linesBetween(log: LogReader, from: number, to: number): string[] {
+  const most = MOST_EVALUATIONS - 2;
+  if (to - from <= WHOLE_BYTES) return spread([...markedIn(log.bytes(from, to))], most);
+  const found: string[] = [];
+  let behind = from;
+  for (let probe = 0; probe < most; probe++) {
+    const line = log.firstWith(MARK, PROBE_BYTES, Math.max(behind, from + Math.floor((probe * (to - from)) / most)));
+    if (line === null) continue;
+    if (line.start >= to) break;
+    found.push(line.text);
+    behind = line.end;
+  }
+  return found;
+}
+
+function* markedIn(bytes: Buffer): Generator<string> {
+  for (let at = bytes.indexOf(MARK); at >= 0;) {
+    const end = bytes.indexOf(NEWLINE, at);
+    if (end < 0) return;
+    yield bytes.toString('utf8', bytes.lastIndexOf(NEWLINE, at) + 1, end);
+    at = bytes.indexOf(MARK, end);
+  }
+}
+
+/** At most `most` of the items, evenly spread over them. */
+function spread<T>(items: readonly T[], most: number): T[] {
+  if (items.length <= most) return [...items];
+  return Array.from({ length: most }, (_, at) => items[Math.floor(((at + 0.5) * items.length) / most)]);
+}
+
+function ifValid<T>(read: () => T): T[] {
+  try {
+    return [read()];
+  } catch (error) {
+    if (error instanceof EditrlError) return [];
+    throw error;
   }
 }

@@ -7,14 +7,10 @@ import { HttpServer, type Handler, type HttpLimits, type Route } from '../http/s
 import { performAction, actOnSweep } from './actions.js';
 import { chosenRuns, comparisonOf, groupsOf, reportFileOf } from './comparison.js';
 import { curvesOf, groupCurvesOf } from './curves.js';
-import { Broadcast } from './events.js';
-import { episodesOf, PromptIndex } from './episodes.js';
+import { Broadcast, streamLog } from './events.js';
+import { episodesOf, episodesRequest, integerParameter, judgementsOf, pictureOf, PromptIndex } from './episodes.js';
 import { cellGroups, listExperiments, matrixOf, sweepOf } from './experiments.js';
-import { judgementsOf } from './judgements.js';
-import { streamLog } from './logs.js';
 import { GUARD_HEADERS, pageRoutes } from './page_files.js';
-import { pictureOf } from './pictures.js';
-import { episodesRequest, integerParameter } from './queries.js';
 import { listKeys, listRuns } from './run_list.js';
 import { runOf, runPage } from './run_page.js';
 import { isSystemError, recordOf, RunsIndex } from './runs_index.js';

@@ -2,7 +2,7 @@ import { renameSync, rmSync, truncateSync } from 'node:fs';
 import { hostname } from 'node:os';
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 import { main } from '../../src/cli/main.js';
-import { followLog, type LogChoice } from '../../src/run/follow_log.js';
+import { followLog, type LogChoice } from '../../src/run/logs.js';
 import { processStart } from '../../src/run/lock.js';
 import type { RunPaths } from '../../src/run/paths.js';
 import { capture, RunFolder } from './run_directory.js';

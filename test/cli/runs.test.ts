@@ -5,7 +5,7 @@ import { afterAll, afterEach, beforeEach, describe, expect, it, vi } from 'vites
 import { main } from '../../src/cli/main.js';
 import { ownExperiment } from '../../src/launch/sweep/lock.js';
 import type { RunPaths } from '../../src/run/paths.js';
-import { setAside } from '../../src/run/set_aside.js';
+import { setAside } from '../../src/run/remove.js';
 import { capture, RunFolder } from './run_directory.js';
 
 let runs: RunFolder;

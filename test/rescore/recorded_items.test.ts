@@ -1,8 +1,7 @@
 import { describe, expect, it } from 'vitest';
 import type { RgbImage } from '../../src/core/image.js';
 import { redrawsIdentically, recordedItems, type RecordedTask } from '../../src/rescore/recorded_items.js';
-import { listEpisodeFiles, readRecordedEpisodes, writeEpisodes } from '../../src/run/episodes.js';
-import { storeImage } from '../../src/run/media.js';
+import { listEpisodeFiles, readRecordedEpisodes, storeImage, writeEpisodes } from '../../src/run/episodes.js';
 import { RunPaths } from '../../src/run/paths.js';
 import { testFolders } from '../support/folder.js';
 

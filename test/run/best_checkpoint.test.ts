@@ -1,8 +1,15 @@
 import { mkdirSync, writeFileSync } from 'node:fs';
 import { describe, expect, it } from 'vitest';
-import { bestMeasure, bestOf, evaluatedValues, keptBest, showBest } from '../../src/run/best_checkpoint.js';
+import {
+  bestMeasure,
+  bestOf,
+  chosenCheckpoint,
+  evaluatedValues,
+  keptBest,
+  parseCheckpointChoice,
+  showBest,
+} from '../../src/run/chosen_checkpoint.js';
 import { saveCheckpoint } from '../../src/run/checkpoints.js';
-import { chosenCheckpoint, parseCheckpointChoice } from '../../src/run/chosen_checkpoint.js';
 import { MetricsJournal, type Metrics } from '../../src/run/metrics.js';
 import { RunPaths } from '../../src/run/paths.js';
 import { loadEvaluated } from '../config/evaluated.js';

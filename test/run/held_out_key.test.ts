@@ -1,5 +1,5 @@
 import { expect, it } from 'vitest';
-import { heldOutKey, parseHeldOutKey } from '../../src/run/held_out_key.js';
+import { heldOutKey, parseHeldOutKey } from '../../src/run/episodes.js';
 
 it('says where an episode stands in its evaluation, whose sets may have slashes in their names', () => {
   const place = { iteration: 40, set: 'a/b', sampling: 'greedy', prompt: 7 };

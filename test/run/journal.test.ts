@@ -11,9 +11,8 @@ import {
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeEach, describe, expect, it } from 'vitest';
-import { readEpisodes, writeEpisodes } from '../../src/run/episodes.js';
+import { readEpisodes, storeImage, writeEpisodes } from '../../src/run/episodes.js';
 import { decodeNumber, encodeLine, Journal, readLines, rewindTo } from '../../src/run/journal.js';
-import { storeImage } from '../../src/run/media.js';
 import { MetricsJournal, readMetrics } from '../../src/run/metrics.js';
 import { RunPaths } from '../../src/run/paths.js';
 

@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { acquireLock } from '../../src/run/lock.js';
 import { RunPaths } from '../../src/run/paths.js';
-import { setAside } from '../../src/run/set_aside.js';
+import { setAside } from '../../src/run/remove.js';
 import { testFolders } from '../support/folder.js';
 
 const newFolder = testFolders('aside');

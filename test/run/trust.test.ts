@@ -3,7 +3,7 @@ import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { RunError } from '../../src/core/errors.js';
 import { RunPaths } from '../../src/run/paths.js';
-import { namedPrograms, requireOwn } from '../../src/run/trust.js';
+import { namedPrograms, requireOwn } from '../../src/run/recorded_config.js';
 import { testFolders } from '../support/folder.js';
 
 const newFolder = testFolders('trust');

@@ -2,8 +2,7 @@ import { appendFileSync, readFileSync, renameSync, writeFileSync } from 'node:fs
 import { describe, expect, it } from 'vitest';
 import { writeMadeEpisodes, writeRun } from './made_runs.js';
 import type { RunPaths } from '../../src/run/paths.js';
-import { episodesOf, PromptIndex, type EpisodesRequest } from '../../src/web/episodes.js';
-import { judgementsOf } from '../../src/web/judgements.js';
+import { episodesOf, judgementsOf, PromptIndex, type EpisodesRequest } from '../../src/web/episodes.js';
 import { testFolders } from '../support/folder.js';
 
 const folder = testFolders('episodes');

@@ -1,7 +1,7 @@
 import { appendFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
-import { evaluatedLines, MOST_EVALUATIONS } from '../../src/web/evaluated.js';
+import { evaluatedLines, MOST_EVALUATIONS } from '../../src/web/series.js';
 import { testFolders } from '../support/folder.js';
 
 const folder = testFolders('evaluated');

@@ -3,7 +3,7 @@ import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { writeRun } from './made_runs.js';
 import { must } from '../../src/core/errors.js';
-import { writeExperiment } from '../../src/run/experiment.js';
+import { writeExperiment } from '../../src/run/find.js';
 import { cellOfName, listExperiments, matrixOf } from '../../src/web/experiments.js';
 import { RunsIndex } from '../../src/web/runs_index.js';
 import { testFolders } from '../support/folder.js';

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { matchesCondition, ordering, parseFilter, resolveKey } from '../../src/web/filter.js';
+import { matchesCondition, ordering, parseFilter, resolveKey } from '../../src/web/run_list.js';
 
 describe('a filter', () => {
   it.each([

@@ -19,7 +19,7 @@ import { compareRead } from '../../src/run/report/compare.js';
 import { readRun } from '../../src/run/report/read.js';
 import { ownExperiment } from '../../src/launch/sweep/lock.js';
 import { smooth } from '../../src/core/curves.js';
-import { comparisonFile, runFile } from '../../src/web/report/files.js';
+import { comparisonFile, runFile } from '../../src/web/comparison.js';
 import { startDashboard, type Dashboard } from '../../src/web/server.js';
 import type {
   WireComparison,

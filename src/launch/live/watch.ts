@@ -1,8 +1,7 @@
 /** Progress of the runs under way, gathered from their folders and from `LiveProgress`. */
 import { EditrlError } from '../../core/errors.js';
-import { NON_FINITE, speedOf, type MetricsLine } from '../../run/metrics.js';
-import { MetricsTail } from '../../run/metrics_tail.js';
-import { secondsLeft } from '../../run/pace.js';
+import { MetricsTail, NON_FINITE, speedOf, type MetricsLine } from '../../run/metrics.js';
+import { secondsLeft } from '../../run/progress.js';
 import { activeAlarms } from '../../run/report/alarms.js';
 import { showLoss, showSpeed, UNSCORED } from '../../run/report/numbers.js';
 import { readState, type RunState } from '../../run/state.js';

@@ -24,8 +24,7 @@ import {
 import { decidingTerms, rewardName } from '../../rewards/score/choice.js';
 import type { RewardSettings } from '../../rewards/schema/reward.js';
 import { judgementForm, type Judgement, type JudgementStore } from '../../rewards/score/types.js';
-import { answeringModel, EXAM_FILE, examDigest, type ExamRecord } from '../../run/exams.js';
-import { writeExamSample } from '../../run/exam_sample.js';
+import { answeringModel, EXAM_FILE, examDigest, writeExamSample, type ExamRecord } from '../../run/exams.js';
 import { Exchanges } from '../../run/exchanges.js';
 import { openServedReward, type ServedRewardOptions } from './server.js';
 

@@ -9,7 +9,7 @@ import type { ServedReward } from '../../rewards/server/scorer.js';
 import type { RunResolver } from '../../models/reference.js';
 import { Judges, noStore, termServices } from '../../scoring/judges.js';
 import { EmbeddedJudges } from '../servers/embedded_judge.js';
-import { rewardDigest } from '../../run/reward_digest.js';
+import { rewardDigest } from '../../run/exams.js';
 import type { ServerUser } from '../servers/upkeep.js';
 
 export interface ServedRewardOptions {

@@ -2,7 +2,7 @@
 import type { LoadedConfig } from '../../config/load.js';
 import { checkRunnable, dependencies } from '../../config/models.js';
 import { RunPaths } from '../../run/paths.js';
-import { setAside } from '../../run/set_aside.js';
+import { setAside } from '../../run/remove.js';
 import { chainOf } from '../chain.js';
 import { makeReadyToSubmit } from '../preflight/ready.js';
 import { submitCells, type Submitted } from './submit.js';

@@ -7,7 +7,7 @@ import { acquireLock, lockProblem, readLock, realLockWorld } from '../../run/loc
 import { readMetrics } from '../../run/metrics.js';
 import { RunPaths } from '../../run/paths.js';
 import { formatChanges, readRecord, type RunRecord } from '../../run/record.js';
-import { setAside } from '../../run/set_aside.js';
+import { setAside } from '../../run/remove.js';
 import { isDone, readState, STOPPED_BY_SWEEP, writeState } from '../../run/state.js';
 import type { RunFolderState } from './schedule.js';
 import type { RunWorld } from './sweep.js';

@@ -1,7 +1,7 @@
 /** A sweep whose runs Slurm places: it submits the runs instead of running them. */
 import type { Experiment } from '../../config/experiment/load.js';
 import { ConfigError, must, UsageError } from '../../core/errors.js';
-import { writeExperiment } from '../../run/experiment.js';
+import { writeExperiment } from '../../run/find.js';
 import { makeReadyToSubmit } from '../preflight/ready.js';
 import type { Submitted } from '../slurm/submit.js';
 import { chooseCells, recordOf, type SweepChoice, type SweepLimits } from './experiment.js';

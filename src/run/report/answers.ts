@@ -1,7 +1,6 @@
 /** Held-out answers in words, for people to read: some prompts with what the policy said before training and after it. */
 import { z } from 'zod';
-import { listEpisodeFiles } from '../episodes.js';
-import { parseHeldOutKey } from '../held_out_key.js';
+import { listEpisodeFiles, parseHeldOutKey } from '../episodes.js';
 import { readLines } from '../journal.js';
 import type { RunPaths } from '../paths.js';
 

@@ -1,10 +1,13 @@
 /** The contact sheet: what the policy was asked, what it produced, what was expected, and the score. */
+import { existsSync, readdirSync, rmSync } from 'node:fs';
+import { join } from 'node:path';
 import sharp, { type OutputInfo, type OverlayOptions } from 'sharp';
-import type { RgbImage } from '../../core/image.js';
+import { must } from '../../core/errors.js';
 import { writeFileAtomic } from '../../core/files.js';
-import { drawSheet } from './sheet_caption.js';
-import { escapeMarkup, FONT, INK, loadFont, MUTED } from './svg.js';
-import { writeWordSheet, type WordSheetRow } from './word_sheet.js';
+import type { RgbImage } from '../../core/image.js';
+import { readPlain } from '../../core/plain_file.js';
+import { iterationName, parseIterationName, type RunPaths } from '../paths.js';
+import { drawSheet, escapeMarkup, FONT, INK, loadFont, MUTED } from './svg.js';
 
 export interface ContactSheetRow {
   readonly instruction: string;
@@ -126,4 +129,186 @@ export async function fitted(image: RgbImage, left: number, top: number, side = 
     .png()
     .toBuffer();
   return { input, left: left + Math.round((side - width) / 2), top: top + Math.round((side - height) / 2) };
+}
+
+export interface WordSheetRow {
+  /** The score as shown, such as `0.62`. */
+  readonly score: string;
+  readonly prompt: string;
+  /** Null if it did not think before it answered. */
+  readonly thought: string | null;
+  readonly answer: string;
+  /** Null if the data has no labelled answer. */
+  readonly expected: string | null;
+  /** The picture shown with the prompt; null if there is none. */
+  readonly picture: RgbImage | null;
+}
+
+const WORD_HEAD = 30;
+const WORD_GAP = 24;
+const ROW_GAP = 26;
+/** Pictures are placed below the words, with at most this height. */
+const PICTURE_HEIGHT = 120;
+const PICTURE_GAP = 8;
+/** Longer texts are cut in the middle, so that their beginning and end can be seen. */
+const MOST_CHARACTERS = 700;
+
+interface Column {
+  readonly title: string;
+  readonly width: number;
+  /** Pango markup. */
+  readonly text: (row: WordSheetRow) => string;
+}
+
+const plain = (text: string): string => `<span foreground="${INK}">${escapeMarkup(cut(text))}</span>`;
+const pale = (text: string): string => `<span foreground="${MUTED}" style="italic">${escapeMarkup(cut(text))}</span>`;
+/** A text without ink cannot be drawn; `none` tells the reader what is missing. */
+const shown = (text: string, none: string): string => (/\S/.test(clean(text)) ? plain(text) : pale(none));
+
+const COLUMNS: readonly Column[] = [
+  {
+    title: 'score',
+    width: 84,
+    text: ({ score }) => `<span foreground="${INK}" weight="bold" size="115%">${escapeMarkup(score)}</span>`,
+  },
+  { title: 'prompt', width: 300, text: ({ prompt }) => shown(prompt, 'no words') },
+  {
+    title: 'answer',
+    width: 380,
+    text: ({ thought, answer }) =>
+      `${thought === null || !/\S/.test(clean(thought)) ? '' : `${pale(thought)}\n`}${shown(answer, 'no answer')}`,
+  },
+  {
+    title: 'expected',
+    width: 240,
+    text: ({ expected }) => (expected === null ? pale('none given') : shown(expected, 'no words')),
+  },
+];
+
+/** Writes the sheet as PNG; every row is as high as its longest text. */
+export async function writeWordSheet(path: string, rows: readonly WordSheetRow[], caption = ''): Promise<void> {
+  await loadFont();
+  const lefts = COLUMNS.map(
+    (_, at) => MARGIN + COLUMNS.slice(0, at).reduce((sum, { width }) => sum + width + WORD_GAP, 0),
+  );
+  const inner = COLUMNS.reduce((sum, { width }) => sum + width + WORD_GAP, -WORD_GAP);
+  const body = COLUMNS.map(({ title }, at) => heading(lefts[at], MARGIN + 14, title));
+  const overlays: OverlayOptions[] = [];
+  let top = MARGIN + WORD_HEAD;
+  for (const row of rows) {
+    const cells = await Promise.all(COLUMNS.map(({ width, text }) => drawn(text(row), width)));
+    body.push(`<path d="M${MARGIN} ${top - ROW_GAP / 2 + 4.5}h${inner}" stroke="${LINE}"/>`);
+    overlays.push(...cells.map(({ data: input }, at) => ({ input, left: lefts[at], top: top + 4 })));
+    top += Math.max(...cells.map(({ info }) => info.height)) + ROW_GAP;
+    if (row.picture === null) continue;
+    const [left] = lefts.slice(1);
+    const { data: input, info } = await fittedBelow(row.picture, MARGIN + inner - left);
+    overlays.push({ input, left, top: top - ROW_GAP + 4 + PICTURE_GAP });
+    top += PICTURE_GAP + info.height;
+  }
+  const size = `width="${2 * MARGIN + inner}" height="${top + MARGIN - ROW_GAP + 8}"`;
+  const svg = `<svg xmlns="http://www.w3.org/2000/svg" ${size}>${body.join('')}</svg>`;
+  writeFileAtomic(path, await drawSheet(svg, overlays, caption));
+}
+
+async function drawn(text: string, width: number): Promise<{ data: Buffer; info: OutputInfo }> {
+  const draw = (markup: string): Promise<{ data: Buffer; info: OutputInfo }> =>
+    sharp({ text: { text: markup, font: `${FONT} 14`, rgba: true, width, wrap: 'word-char', spacing: 4 } })
+      .png()
+      .toBuffer({ resolveWithObject: true });
+  // Some other characters have no ink either, and a text of only those cannot be drawn; a policy may write them.
+  return draw(text).catch(() => draw(pale('cannot be drawn')));
+}
+
+/** Small pictures are not smoothed. */
+function fittedBelow({ width, height, data }: RgbImage, most: number): Promise<{ data: Buffer; info: OutputInfo }> {
+  return sharp(data, { raw: { width, height, channels: 3 } })
+    .resize({ width: most, height: PICTURE_HEIGHT, fit: 'inside', withoutEnlargement: true })
+    .png()
+    .toBuffer({ resolveWithObject: true });
+}
+
+function heading(x: number, y: number, words: string): string {
+  const font = `font-family="${FONT}" font-size="13" font-weight="bold" fill="${MUTED}"`;
+  return `<text x="${x}" y="${y}" ${font}>${words}</text>`;
+}
+
+/** Removes characters that cannot be drawn. */
+function clean(text: string): string {
+  return text.replace(/[\p{Cc}\p{Cf}\p{Cs}]+/gu, ' ');
+}
+
+function cut(text: string): string {
+  const characters = [...clean(text).trim()];
+  if (characters.length <= MOST_CHARACTERS) return characters.join('');
+  const half = MOST_CHARACTERS / 2;
+  return `${characters.slice(0, half).join('')} … ${characters.slice(-half).join('')}`;
+}
+
+/** How many are kept, spread over the run. */
+const MOST = 9;
+
+export interface SavedSheet {
+  readonly iteration: number;
+  readonly path: string;
+}
+
+/** Draws the sheet of an evaluation and keeps it; `manner` is how its answers were sampled. Raises RunError when the disk refuses. */
+export async function saveContactSheet(
+  paths: RunPaths,
+  { iteration, manner }: { readonly iteration: number; readonly manner: string },
+  rows: readonly ContactSheetRow[],
+): Promise<void> {
+  const path = sheetPath(paths, iteration);
+  await writeContactSheet(path, rows, `${paths.runName}, iteration ${iteration}: held-out answers, ${manner}`);
+  writeFileAtomic(paths.contactSheet, must(readPlain(path), path));
+  const kept = contactSheets(paths);
+  const stay = new Set(thinOut(kept.map((sheet) => sheet.iteration)));
+  for (const sheet of kept) if (!stay.has(sheet.iteration)) rmSync(sheet.path, { force: true });
+}
+
+/** The sheets that are kept, oldest first. */
+export function contactSheets(paths: RunPaths): SavedSheet[] {
+  if (!existsSync(paths.contactSheetsDir)) return [];
+  return readdirSync(paths.contactSheetsDir)
+    .flatMap((name) => {
+      const iteration = parseIterationName(/^(\d+)\.png$/.exec(name)?.[1] ?? '');
+      return iteration === null ? [] : [{ iteration, path: join(paths.contactSheetsDir, name) }];
+    })
+    .sort((a, b) => a.iteration - b.iteration);
+}
+
+/**
+ * Which of a run's iterations stay: the first, the last, and in between those a gap apart, which doubles until few enough are left. `iterations`
+ * ascend.
+ */
+export function thinOut(iterations: readonly number[], most = MOST): number[] {
+  const [first, last] = [iterations[0], iterations[iterations.length - 1]];
+  for (let gap = 0; ; gap = gap === 0 ? smallestGap(iterations) : 2 * gap) {
+    const stay: number[] = [];
+    for (const iteration of iterations) {
+      const previous = stay.at(-1) ?? -Infinity;
+      if (iteration === first || iteration === last || iteration - previous >= gap) stay.push(iteration);
+    }
+    if (stay.length <= most) return stay;
+  }
+}
+
+/** The first, the middle and the last; fewer if there are fewer. */
+export function startMiddleEnd(sheets: readonly SavedSheet[]): SavedSheet[] {
+  const [first, last] = [sheets.at(0), sheets.at(-1)];
+  if (first === undefined || last === undefined) return [];
+  const middle = (first.iteration + last.iteration) / 2;
+  const nearest = sheets.reduce((best, sheet) =>
+    Math.abs(sheet.iteration - middle) < Math.abs(best.iteration - middle) ? sheet : best,
+  );
+  return [...new Set([first, nearest, last])];
+}
+
+function smallestGap(iterations: readonly number[]): number {
+  return iterations.slice(1).reduce((least, iteration, at) => Math.min(least, iteration - iterations[at]), Infinity);
+}
+
+function sheetPath(paths: RunPaths, iteration: number): string {
+  return join(paths.contactSheetsDir, `${iterationName(iteration)}.png`);
 }

@@ -1,18 +1,18 @@
 /** What an exam said of the judge that scores a run. */
 import { existsSync } from 'node:fs';
 import { join } from 'node:path';
-import { showEstimate } from '../../core/estimate.js';
-import { printable, RunError } from '../../core/errors.js';
-import { wrap } from '../../core/table.js';
 import { rewardForms } from '../../config/recipes.js';
+import { printable, RunError } from '../../core/errors.js';
+import { showEstimate } from '../../core/estimate.js';
+import { wrap } from '../../core/table.js';
 import type { ExamCosts } from '../../rewards/exam/costs.js';
-import type { CaseEstimate, Verdict } from '../../rewards/exam/findings.js';
+import { FEWEST_CASES, type CaseEstimate, type Verdict } from '../../rewards/exam/findings.js';
 import type { RewardSettings } from '../../rewards/schema/reward.js';
-import { EXAMS, examsOf, type FoundExam } from '../exams.js';
+import type { Tokens } from '../../rewards/score/types.js';
+import { EXAMS, examsOf, type ExamRecord, type FoundExam } from '../exams.js';
 import type { RunPaths } from '../paths.js';
 import type { RunRecord } from '../record.js';
 import { recordedSettings } from '../recorded_config.js';
-import { costSentence } from './exam_text.js';
 
 export interface ExamSummary {
   readonly folder: string;
@@ -63,3 +63,99 @@ export function examLines(exam: ExamSummary, width: number): string[] {
   const text = `exam of the judge: ${examCaption(exam)}. ${examSentences(exam)}`;
   return [...wrap(printable(text), width), `  ${exam.folder}`];
 }
+
+/** Name, value and meaning of each mark. */
+export function examMarkRows({ marks }: ExamRecord): string[][] {
+  const noise =
+    marks.noise === null ? [] : [['noise', marks.noise.toFixed(3), 'standard deviation of scores of one answer, of 1']];
+  return [
+    ['signal', shown(marks.signal), 'fidelity times the root of the share understood'],
+    ['understood', shown(marks.understood), 'share of questions that got a score'],
+    ['agreement', shown(marks.agreement), 'share of pairs in the right order'],
+    ['fidelity', shown(marks.fidelity), 'correlation of scores with quality in a case'],
+    ['reliability', shown(marks.reliability), 'share of the variance that is no noise'],
+    ...noise,
+    ['teaching', shown(marks.teaching), 'share of cases that differ by more than noise'],
+  ];
+}
+
+export interface ExamTestRow {
+  /** What the test looked at, what it found and what is allowed. */
+  readonly cells: readonly string[];
+  /** `ok`, `fault: <name>`, or that there was too little to measure. */
+  readonly verdict: string;
+  readonly isFault: boolean;
+}
+
+/** What each test found. A test without a value, or over too few cases, has neither passed nor failed. */
+export function examTestRows({ marks }: ExamRecord): ExamTestRow[] {
+  return marks.findings.map(({ name, what, estimate, allowed, accused }) => ({
+    cells: [what, shown(estimate), allowed],
+    verdict: accused ? `fault: ${name}` : (untested(estimate) ?? 'ok'),
+    isFault: accused,
+  }));
+}
+
+function untested(estimate: CaseEstimate): string | null {
+  if (!isMeasured(estimate)) return 'not measured';
+  return estimate.n < FEWEST_CASES ? 'too few cases' : null;
+}
+
+/** A record on disk has null for what is not a number. */
+const isMeasured = ({ mean }: CaseEstimate): boolean => Number.isFinite(mean);
+
+const shown = (estimate: CaseEstimate): string => (isMeasured(estimate) ? showEstimate(estimate) : '–');
+
+/** How many judgements there were, and which had no scores. */
+export function judgementsText({ judgements }: ExamRecord): string {
+  const { count, requests, problems } = judgements;
+  const without = Object.entries(problems).map(([reason, lost]) => `${lost} ${reason}`);
+  const lost = without.length === 0 ? '' : `; without scores: ${without.join(', ')}`;
+  return `${count} judgements, ${requests} requests${lost}`;
+}
+
+const NO_TOKENS = 'the server reports no tokens';
+
+/** Name, value and meaning of each cost; nothing for a record that has none. */
+export function examCostRows({ costs, judgements }: ExamRecord): string[][] {
+  if (costs === undefined) return [];
+  const { tokens, seconds } = costs;
+  const known =
+    tokens === null || tokens.questions === judgements.count
+      ? ''
+      : `, of the ${tokens.questions} questions whose replies report them`;
+  return [
+    tokens === null
+      ? ['tokens', 'unknown', NO_TOKENS]
+      : ['tokens', showTokens(tokens), `of a question and its reply, mean${known}`],
+    ...(seconds === null
+      ? []
+      : [
+          [
+            'seconds',
+            `${showSeconds(seconds.median)} to ${showSeconds(seconds.p95)}`,
+            'of a question: median, and 95% take no longer',
+          ],
+        ]),
+  ];
+}
+
+/** What a question takes, in one sentence. */
+export function costSentence({ tokens, seconds }: ExamCosts): string {
+  const took = [
+    ...(tokens === null ? [] : [`${showTokens(tokens)} tokens`]),
+    ...(seconds === null ? [] : [`${showSeconds(seconds.median)} s (95% within ${showSeconds(seconds.p95)} s)`]),
+  ];
+  const said = [
+    ...(took.length === 0 ? [] : [`a question takes ${took.join(' and ')}`]),
+    ...(tokens === null ? [NO_TOKENS] : []),
+  ].join('; ');
+  return `${said.charAt(0).toUpperCase()}${said.slice(1)}.`;
+}
+
+/** Of the prompt and of the completion. */
+function showTokens({ prompt, completion }: Tokens): string {
+  return `${Math.round(prompt)} + ${Math.round(completion)}`;
+}
+
+const showSeconds = (value: number): string => value.toFixed(value < 1 ? 3 : 2);

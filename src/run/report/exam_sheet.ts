@@ -4,8 +4,7 @@ import type { RgbImage } from '../../core/image.js';
 import type { ExamCase } from '../../rewards/exam/cases.js';
 import type { ExamCaseRecord } from '../exams.js';
 import { fitted } from './contact_sheet.js';
-import { drawSheet } from './sheet_caption.js';
-import { escapeMarkup, FONT, INK, loadFont, MUTED } from './svg.js';
+import { drawSheet, escapeMarkup, FONT, INK, loadFont, MUTED } from './svg.js';
 
 const TILE = 96;
 const GAP = 14;

@@ -3,11 +3,11 @@ import { existsSync, readdirSync } from 'node:fs';
 import { join } from 'node:path';
 import { z } from 'zod';
 import { EditrlError, RunError } from '../../core/errors.js';
+import { meanDifference, type MeanDifference } from '../../core/estimate.js';
 import { measureScale, readMeasure } from '../../rewards/score/identity.js';
 import type { MeasureTerm } from '../../rewards/score/settings.js';
 import type { ReadSettings } from '../../schema/mark.js';
-import { listEpisodeFiles } from '../episodes.js';
-import { parseHeldOutKey } from '../held_out_key.js';
+import { listEpisodeFiles, parseHeldOutKey } from '../episodes.js';
 import { readLines } from '../journal.js';
 import { metricsOfLine, type MetricsLine } from '../metrics.js';
 import type { RunPaths } from '../paths.js';
@@ -139,4 +139,22 @@ export function pairedByPrompt(
     const partner = base.get(prompt);
     return partner === undefined || partner.sample !== sample ? [] : [score - partner.score];
   });
+}
+
+/** By the reward (null) or a measure; of all sets together or of one. Null where fewer than two prompts were recorded at both evaluations. */
+export type PromptChanges = (
+  measure: Parameters<typeof promptScores>[1],
+  manner: string,
+  set?: string,
+) => MeanDifference | null;
+
+/** Compares the evaluations at two iterations prompt by prompt, from their records. Raises RunError, when asked, for records that cannot be read. */
+export function promptChangesBetween(paths: RunPaths, from: number, to: number): PromptChanges {
+  const known = new Map<unknown, readonly ReturnType<typeof promptScores>[]>();
+  return (measure, manner, set) => {
+    const ends = known.get(measure) ?? [from, to].map((iteration) => promptScores(paths, measure, iteration));
+    known.set(measure, ends);
+    const difference = meanDifference(pairedByPrompt(ends[0], ends[1], manner, set));
+    return difference === null || difference.n < 2 ? null : difference;
+  };
 }

@@ -8,16 +8,14 @@ import type { Estimate, MeanDifference } from '../../core/estimate.js';
 import { average, standardError } from '../../core/statistics.js';
 import { readMetrics, speedOver, type Metrics, type MetricsLine, type Speed } from '../metrics.js';
 import type { RunPaths } from '../paths.js';
-import { changedSettings } from '../changed_settings.js';
-import { readRecord, type RunRecord, type ChangedSetting } from '../record.js';
+import { changedSettings, readRecord, type ChangedSetting, type RunRecord } from '../record.js';
 import { readState, type BestCheckpoint, type RunStateName } from '../state.js';
-import { keptBest } from '../best_checkpoint.js';
+import { keptBest } from '../chosen_checkpoint.js';
 import { readSpent, type SpendingTotals } from '../spending.js';
 import { readAlarms, type AlarmSpan } from './alarms.js';
 import { examOf, type ExamSummary } from './exam.js';
-import { readRescoredMeasures, type RescoredMeasure } from './measures.js';
+import { promptChangesBetween, readRescoredMeasures, type RescoredMeasure } from './measures.js';
 import { heldOutAnswers, type HeldOutAnswer } from './answers.js';
-import { promptChangesBetween } from './changes.js';
 
 export interface BeforeAfter<T> {
   readonly before: T | null;

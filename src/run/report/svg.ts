@@ -3,7 +3,7 @@
  * TrueType, which sharp's text engine reads).
  */
 import { createRequire } from 'node:module';
-import sharp from 'sharp';
+import sharp, { type OverlayOptions } from 'sharp';
 
 /** The font of all text in pictures, and its colours. */
 export const FONT = 'Arimo';
@@ -36,4 +36,29 @@ export async function svgToPng(svg: string, scale: number): Promise<Uint8Array> 
 export function escapeMarkup(text: string): string {
   const entities: Readonly<Record<string, string>> = { '&': '&amp;', '<': '&lt;', '>': '&gt;' };
   return text.replace(/\p{Cc}+/gu, ' ').replace(/[&<>]/g, (character) => entities[character]);
+}
+
+const MARGIN = 28;
+
+/** A PNG as wide as `svg`, and higher by its caption; one without words adds nothing. The font is loaded. */
+export async function drawSheet(
+  svg: string,
+  overlays: readonly (OverlayOptions | Promise<OverlayOptions>)[],
+  caption: string,
+): Promise<Uint8Array> {
+  const [ground, ...laid] = await Promise.all([svgToPng(svg, 1), ...overlays]);
+  const sheet = await sharp(ground).composite(laid).png().toBuffer();
+  if (caption === '') return sheet;
+  const { width } = await sharp(sheet).metadata();
+  const text = `<span foreground="${INK}">${escapeMarkup(caption)}</span>`;
+  const { data, info } = await sharp({
+    text: { text, font: `${FONT} 14`, rgba: true, width: width - 2 * MARGIN, wrap: 'word-char', spacing: 4 },
+  })
+    .png()
+    .toBuffer({ resolveWithObject: true });
+  return sharp(sheet)
+    .extend({ top: info.height + MARGIN / 2, background: '#ffffff' })
+    .composite([{ input: data, left: MARGIN, top: MARGIN }])
+    .png()
+    .toBuffer();
 }

@@ -2,15 +2,14 @@
 import { showEstimate } from '../../core/estimate.js';
 import { printable } from '../../core/errors.js';
 import { alignColumns, formatTable, wrap, type Column } from '../../core/table.js';
-import { formatChangedSettings } from '../changed_settings.js';
+import { formatChangedSettings } from '../record.js';
 import { formatDuration } from '../progress.js';
 import type { AlarmSpan } from './alarms.js';
 import type { RecordedAnswer } from './answers.js';
-import { showBest } from '../best_checkpoint.js';
+import { showBest } from '../chosen_checkpoint.js';
 import { showSpent } from '../spending.js';
 import { examLines } from './exam.js';
-import { heldOutRows, showChange } from './held_out_rows.js';
-import { showHeldOut, showLoss, showScale, showSpeed, signedLoss } from './numbers.js';
+import { heldOutRows, showChange, showHeldOut, showLoss, showScale, showSpeed, signedLoss } from './numbers.js';
 import { LOSS, SAMPLED, type RunReport } from './read.js';
 
 /** The lines of the report without a final newline, at most `width` columns wide if they can be broken. */

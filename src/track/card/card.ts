@@ -12,12 +12,16 @@ import { ADAPTER_CONFIG_FILE, descriptionOf } from '../../policies/adapter_files
 import type { ExportedFormat } from '../../policies/tokens/export.js';
 import { recipeNamed } from '../../config/recipes.js';
 import { rewardScale } from '../../rewards/score/identity.js';
-import { formatChangedSettings, settingsAt } from '../../run/changed_settings.js';
+import {
+  formatChangedSettings,
+  readRecord,
+  settingsAt,
+  type ChangedSetting,
+  type RunRecord,
+} from '../../run/record.js';
 import { readMetrics } from '../../run/metrics.js';
 import type { RunPaths } from '../../run/paths.js';
-import { readRecord, type ChangedSetting, type RunRecord } from '../../run/record.js';
-import { heldOutRows } from '../../run/report/held_out_rows.js';
-import { showScale } from '../../run/report/numbers.js';
+import { heldOutRows, showScale } from '../../run/report/numbers.js';
 import { readRun, type BeforeAfter, type RunReport } from '../../run/report/read.js';
 import { getPath } from '../../schema/paths.js';
 import { redactorOfRun, shownSettings, withoutPassword } from '../shared.js';

@@ -1,10 +1,13 @@
 /** Buttons for the actions of a run or a sweep; each asks for confirmation and shows the equivalent command. */
 import type { JSX } from 'preact';
-import { useState } from 'preact/hooks';
+import { useEffect, useRef, useState } from 'preact/hooks';
+import { SERIES_COLOURS } from '../panels.js';
 import type { ActionName, WireAction } from '../wire.js';
 import { visible } from './format.js';
 import { Dialog } from './parts.js';
-import { postJson } from './session.js';
+import { changed, go, hashOf, type Place } from './router.js';
+import { getFileUrl, postJson } from './server_source.js';
+import { address } from './source.js';
 
 interface ActionText {
   readonly title: string;
@@ -85,4 +88,99 @@ export function Actions({
       )}
     </div>
   );
+}
+
+type DownloadState =
+  { readonly kind: 'idle' } | { readonly kind: 'making' } | { readonly kind: 'failed'; readonly why: string };
+
+export function ReportButton({
+  run,
+  file,
+}: {
+  /** Ids of runs: of one for its own report, of more for their comparison. */
+  readonly run: readonly string[];
+  /** The name of the file. */
+  readonly file: string;
+}): JSX.Element {
+  const [doing, setDoing] = useState<DownloadState>({ kind: 'idle' });
+  const asked = useRef<AbortController | null>(null);
+  // A file for a page that was left would come as a surprise.
+  useEffect(() => () => asked.current?.abort(), []);
+  const save = (): void => {
+    const request = new AbortController();
+    asked.current = request;
+    setDoing({ kind: 'making' });
+    getFileUrl(address('/api/report', { run }), request.signal).then(
+      (url) => {
+        saveAs(url, file);
+        setDoing({ kind: 'idle' });
+      },
+      (failed: unknown) => {
+        if (request.signal.aborted) return;
+        setDoing({ kind: 'failed', why: failed instanceof Error ? failed.message : String(failed) });
+      },
+    );
+  };
+  return (
+    <>
+      <button type="button" disabled={doing.kind === 'making'} onClick={save}>
+        {doing.kind === 'making' ? 'making the report…' : 'download the report'}
+      </button>
+      {doing.kind === 'failed' && (
+        <p class="error" role="alert">
+          {visible(doing.why)}
+        </p>
+      )}
+    </>
+  );
+}
+
+/** How long a browser may take to begin with a download, in milliseconds. */
+const REVOKE_AFTER_MS = 60_000;
+
+function saveAs(url: string, file: string): void {
+  const link = document.createElement('a');
+  link.href = url;
+  link.download = file;
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(url), REVOKE_AFTER_MS);
+}
+
+/** Nothing while nothing is ticked. The ticks are in the place's address as `pick`. */
+export function Picked({
+  place,
+  runs,
+  cells,
+}: {
+  readonly place: Place;
+  /** The ids of the runs that were ticked, whatever the view shows of them. */
+  readonly runs: readonly string[];
+  /** How many cells these runs are from, if cells were ticked. */
+  readonly cells?: number;
+}): JSX.Element | null {
+  if (runs.length === 0) return null;
+  return (
+    <p class="picked" role="status">
+      {cells === undefined
+        ? `${countInWords(runs.length, 'run')} ticked`
+        : `${countInWords(cells, 'cell')} ticked, with `}
+      {cells !== undefined && (runs.length === 1 ? '1 run' : `${runs.length} runs`)}{' '}
+      {runs.length === 1 ? (
+        <span class="quiet">tick another to compare</span>
+      ) : runs.length > SERIES_COLOURS ? (
+        <span class="quiet">at most {SERIES_COLOURS} runs can be compared</span>
+      ) : (
+        <a class="button" href={hashOf('compare', '', { run: runs })}>
+          compare
+        </a>
+      )}{' '}
+      <button type="button" onClick={() => go(changed(place, { pick: [] }), 'replace')}>
+        untick
+      </button>
+    </p>
+  );
+}
+
+function countInWords(count: number, what: string): string {
+  return count === 1 ? `1 ${what} is` : `${count} ${what}s are`;
 }

@@ -4,10 +4,10 @@ import { useState } from 'preact/hooks';
 import type { WireComparison } from '../wire.js';
 import { Content, Notice, Sections, Text } from './blocks.js';
 import { CurvesView } from './curves_view.js';
-import { useData } from './data.js';
+import { useData } from './hooks.js';
 import { isStoppedEarly, nameOfId, rewardScale } from './format.js';
 import { AlarmBadge, Breakable, Facts, Picture, Progress, State, Status } from './parts.js';
-import { ReportButton } from './report_button.js';
+import { ReportButton } from './actions_row.js';
 import { changed, go, hashOf, type Place } from './router.js';
 import { address } from './source.js';
 

@@ -4,7 +4,7 @@ import { useEffect, useMemo, useState } from 'preact/hooks';
 import type { WireCurve, WireCurves } from '../wire.js';
 import { isSmoothed, panelsOf, REWARD, type Panel } from '../panels.js';
 import { Chart, colourOf, type Line, type Range, type Span } from './chart.js';
-import { useData } from './data.js';
+import { useData } from './hooks.js';
 import { showNumber, visible } from './format.js';
 import { Breakable, Status } from './parts.js';
 import { changed, go, type Place } from './router.js';

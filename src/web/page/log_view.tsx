@@ -4,7 +4,7 @@ import { useEffect, useRef, useState } from 'preact/hooks';
 import type { WireLog, WireRunPage } from '../wire.js';
 import { visible } from './format.js';
 import { changed, go, type Place } from './router.js';
-import { listen } from './session.js';
+import { listen } from './server_source.js';
 
 /** How many letters of a long log are kept, from its end. */
 const MOST_LETTERS = 400_000;

@@ -2,17 +2,14 @@
 import { render, type JSX } from 'preact';
 import { useEffect, useState } from 'preact/hooks';
 import { visible } from './format.js';
-import { KEY_HELP, useKeys } from './keys.js';
+import { KEY_HELP, SourceContext, useKeys } from './hooks.js';
 import { Dialog } from './parts.js';
 import { go, hashOf, usePlace, type Place } from './router.js';
 import { CompareView } from './compare_view.js';
-import { ExperimentsView } from './experiments_view.js';
-import { MatrixView } from './matrix_view.js';
+import { ExperimentsView, MatrixView } from './matrix_view.js';
 import { RunView } from './run_view.js';
 import { RunsView } from './runs_view.js';
-import { feed, serverSource, type Connection } from './server_source.js';
-import { storeToken, storeTokenOfAddress } from './session.js';
-import { SourceContext } from './data.js';
+import { feed, serverSource, storeToken, storeTokenOfAddress, type Connection } from './server_source.js';
 
 const VIEWS: Readonly<Record<string, (props: { readonly place: Place }) => JSX.Element>> = {
   runs: RunsView,

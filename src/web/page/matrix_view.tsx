@@ -1,13 +1,12 @@
 /** An experiment as a grid of its cells, coloured by their results. */
 import type { JSX } from 'preact';
-import type { WireCell, WireMatrix } from '../wire.js';
-import { Actions, type ActionTexts } from './actions_row.js';
+import type { WireCell, WireExperiment, WireMatrix, WireState } from '../wire.js';
+import { Actions, Picked, type ActionTexts } from './actions_row.js';
 import { CurvesView } from './curves_view.js';
-import { useData } from './data.js';
 import { showMean, showNumber, visible } from './format.js';
+import { useData } from './hooks.js';
 import { gridOf, legendOf, nameOf, runsOf, standingsOf, valueOf, type Shown, type Standing } from './matrix.js';
-import { Breakable, Status } from './parts.js';
-import { Picked } from './picked.js';
+import { Breakable, State, Status, Table } from './parts.js';
 import { changed, go, hashOf, type Place } from './router.js';
 
 const SHOWN: Readonly<Record<Shown, string>> = {
@@ -243,5 +242,39 @@ function MatrixCell({
         ))}
       </ul>
     </td>
+  );
+}
+
+export function ExperimentsView(): JSX.Element {
+  const { data, error, loading } = useData<readonly WireExperiment[]>('/api/experiments', {}, null);
+  return (
+    <main>
+      <h1>Experiments</h1>
+      <Status error={error} loading={loading && data === null} what="Reading experiments" />
+      {data?.length === 0 && (
+        <p>There are none here: editrl sweep EXPERIMENT makes one, of runs that are named NAME__axis-value.</p>
+      )}
+      {data !== null && data.length > 0 && (
+        <Table
+          label="Experiments"
+          titles={['experiment', 'runs', 'states', 'axes']}
+          rows={data.map(({ id, name, runs, states, axes, swept }) => [
+            <>
+              <a href={hashOf('experiment', id)}>{visible(name)}</a>
+              {swept && <span class="quiet"> being swept</span>}
+            </>,
+            runs,
+            <span class="chips">
+              {(Object.entries(states) as [WireState, number][]).map(([state, count]) => (
+                <span key={state}>
+                  {count} <State state={state} />
+                </span>
+              ))}
+            </span>,
+            visible(axes.join(', ')),
+          ])}
+        />
+      )}
+    </main>
   );
 }

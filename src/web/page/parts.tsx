@@ -2,9 +2,8 @@
 import { Fragment, type ComponentChildren, type JSX } from 'preact';
 import { useEffect, useState } from 'preact/hooks';
 import type { WireHeldOut, WireState } from '../wire.js';
-import { piecesOf, visible, withHyphens } from './format.js';
-import { useSource } from './data.js';
-import { placesOf, SPARKLINE, sparklineInWords } from './sparkline.js';
+import { piecesOf, placesOf, SPARKLINE, sparklineInWords, visible, withHyphens } from './format.js';
+import { useSource } from './hooks.js';
 
 /** A text whose long words may break where `piecesOf` says; all others stay whole. */
 export function Breakable({ text }: { readonly text: string }): JSX.Element {

@@ -6,10 +6,10 @@ import { Content, Notice, Sections, Text } from './blocks.js';
 import { Chart } from './chart.js';
 import { CurvesView, Legend, linesOf, rangeOf, withRange, withScale } from './curves_view.js';
 import { isStoppedEarly } from './format.js';
-import { inlinedSource } from './inlined_source.js';
+import { inlinedSource } from './source.js';
 import { Breakable, Facts, Progress, State } from './parts.js';
 import { usePlace, type Place } from './router.js';
-import { SourceContext, useData } from './data.js';
+import { SourceContext, useData } from './hooks.js';
 
 const LEADING_HEIGHT = 300;
 

@@ -2,9 +2,9 @@
 import type { JSX } from 'preact';
 import { useState } from 'preact/hooks';
 import type { WireAlarm, WireRunPage } from '../wire.js';
-import { Actions, type ActionTexts } from './actions_row.js';
+import { Actions, ReportButton, type ActionTexts } from './actions_row.js';
 import { CurvesView } from './curves_view.js';
-import { useData, useNow } from './data.js';
+import { useData, useNow } from './hooks.js';
 import { EpisodesView } from './episodes_view.js';
 import {
   isStoppedEarly,
@@ -20,7 +20,6 @@ import {
 } from './format.js';
 import { LogView } from './log_view.js';
 import { Breakable, Facts, Picture, Progress, State, Status, Table, Tabs } from './parts.js';
-import { ReportButton } from './report_button.js';
 import { hashOf, type Place } from './router.js';
 import { address } from './source.js';
 

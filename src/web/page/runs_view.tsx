@@ -2,13 +2,11 @@
 import type { JSX } from 'preact';
 import { useLayoutEffect, useRef, useState } from 'preact/hooks';
 import type { WireKey, WireRun, WireRuns, WireState } from '../wire.js';
-import { useData, useNow } from './data.js';
+import { useData, useKeys, useNow, useTyped } from './hooks.js';
 import { isStoppedEarly, showAgo, showChange, showMean, showNumber, showValue, visible } from './format.js';
-import { useKeys } from './keys.js';
 import { AlarmBadge, Breakable, Progress, Sparkline, State, Status } from './parts.js';
-import { Picked } from './picked.js';
+import { Picked } from './actions_row.js';
 import { changed, go, hashOf, type Place } from './router.js';
-import { useTyped } from './typed.js';
 
 const PAGE = 100;
 

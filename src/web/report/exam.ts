@@ -2,9 +2,9 @@
 import { showEstimate } from '../../core/estimate.js';
 import type { ExamRecord } from '../../run/exams.js';
 import { drawExamSheet, type ShownCase } from '../../run/report/exam_sheet.js';
-import { examCostRows, examMarkRows, examTestRows, judgementsText } from '../../run/report/exam_text.js';
+import { examCostRows, examMarkRows, examTestRows, judgementsText } from '../../run/report/exam.js';
 import type { WireReport } from '../wire.js';
-import { reportCurves } from './curves.js';
+import { reportCurves } from '../curves.js';
 import { reportDocument } from './document.js';
 import { code, paragraph, table } from './parts.js';
 

@@ -8,15 +8,18 @@ import { showScale, signedEstimate } from '../../run/report/numbers.js';
 import { TIME_PARTS, type RunReport } from '../../run/report/read.js';
 import {
   baselineOf,
+  cellName,
+  resultCaption,
+  resultRows,
+  showSpread,
   verdictOf,
   type PairedDifference,
   type ResultCell,
   type Results,
   type Verdict,
 } from '../../run/report/results.js';
-import { cellName, resultCaption, resultRows, showSpread } from '../../run/report/results_text.js';
 import type { WireBlock, WireFact, WireReport } from '../wire.js';
-import { reportCurves } from './curves.js';
+import { reportCurves } from '../curves.js';
 import * as parts from './parts.js';
 import { code, NONE, paragraph, quiet, table } from './parts.js';
 

@@ -5,7 +5,7 @@ import type { RunPaths } from '../../run/paths.js';
 import type { AlarmSpan } from '../../run/report/alarms.js';
 import type { HeldOutAnswer } from '../../run/report/answers.js';
 import { TIME_SHARES, type RunReport } from '../../run/report/read.js';
-import { contactSheets, startMiddleEnd } from '../../run/report/sheets.js';
+import { contactSheets, startMiddleEnd } from '../../run/report/contact_sheet.js';
 import { leavesOf } from '../../schema/paths.js';
 import type { WireBlock, WireContent, WireReport, WireTable, WireText } from '../wire.js';
 

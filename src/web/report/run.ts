@@ -1,12 +1,11 @@
 /** The report of a run. */
-import { changedSettings } from '../../run/changed_settings.js';
+import { changedSettings, readRecord, type RunRecord } from '../../run/record.js';
 import { showEstimate } from '../../core/estimate.js';
-import { readRecord, type RunRecord } from '../../run/record.js';
 import type { ComparedRun } from '../../run/report/compare.js';
-import type { Membership } from '../../run/report/find.js';
+import type { Membership } from '../../run/find.js';
 import { examCaption, examSentences, type ExamSummary } from '../../run/report/exam.js';
-import { heldOutRows } from '../../run/report/held_out_rows.js';
 import {
+  heldOutRows,
   showHeldOut,
   showLoss,
   showScale,
@@ -18,7 +17,7 @@ import {
 import type { RunReport } from '../../run/report/read.js';
 import { showSpent } from '../../run/spending.js';
 import type { WireBlock, WireContent, WireFact, WireReport } from '../wire.js';
-import { reportCurves } from './curves.js';
+import { reportCurves } from '../curves.js';
 import * as parts from './parts.js';
 import { code, heading, NONE, paragraph, quiet, table } from './parts.js';
 

@@ -7,7 +7,7 @@ import { RunWatcher } from '../../../src/launch/live/watch.js';
 import { SweepReporter } from '../../../src/launch/sweep/reporter.js';
 import { Schedule } from '../../../src/launch/sweep/schedule.js';
 import { encodeLine } from '../../../src/run/journal.js';
-import { MetricsTail } from '../../../src/run/metrics_tail.js';
+import { MetricsTail } from '../../../src/run/metrics.js';
 import { Progress } from '../../../src/run/progress.js';
 import { RunPaths } from '../../../src/run/paths.js';
 import { testFolder } from '../../support/folder.js';

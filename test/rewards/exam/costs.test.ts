@@ -2,7 +2,7 @@ import { describe, expect, it } from 'vitest';
 import { costsOf, type ExamCosts } from '../../../src/rewards/exam/costs.js';
 import type { Judgement } from '../../../src/rewards/score/types.js';
 import type { ExamRecord } from '../../../src/run/exams.js';
-import { costSentence, examCostRows } from '../../../src/run/report/exam_text.js';
+import { costSentence, examCostRows } from '../../../src/run/report/exam.js';
 
 function judgement(changes: Partial<Judgement>): Judgement {
   const question = { key: 'k', requestHash: 'h', model: 'm', text: 't', problem: null, scores: [7] };

@@ -11,7 +11,7 @@ import {
 } from '../../../src/rewards/exam/findings.js';
 import { trickNames, tricks } from '../../../src/rewards/exam/tricks.js';
 import type { ExamRecord } from '../../../src/run/exams.js';
-import { examTestRows } from '../../../src/run/report/exam_text.js';
+import { examTestRows } from '../../../src/run/report/exam.js';
 import { RandomStream } from '../../../src/core/random.js';
 
 const ANSWERS = [

@@ -4,7 +4,7 @@ import { afterEach, beforeEach, expect, it, vi } from 'vitest';
 import { main } from '../../../src/cli/main.js';
 import type { LoadedConfig } from '../../../src/config/load.js';
 import { compareRuns, comparisonRows } from '../../../src/run/report/compare.js';
-import { comparisonReport } from '../../../src/web/report/comparison.js';
+import { comparisonReport } from '../../../src/web/comparison.js';
 import { RunPaths } from '../../../src/run/paths.js';
 import { capture } from '../../cli/run_directory.js';
 import { loadEvaluated } from '../../config/evaluated.js';

@@ -2,7 +2,7 @@ import { mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, beforeEach, expect, it } from 'vitest';
 import { RunError } from '../../../src/core/errors.js';
-import { listExperiments, readExperiment, writeExperiment } from '../../../src/run/experiment.js';
+import { listExperiments, readExperiment, writeExperiment } from '../../../src/run/find.js';
 import { readExperimentReport } from '../../../src/run/report/experiment.js';
 import { must } from '../../../src/core/errors.js';
 import { RunFolder } from '../../cli/run_directory.js';

@@ -5,7 +5,7 @@ import { claimRun } from '../../../src/run/claim.js';
 import { claimRequest } from '../../../src/run/claim_request.js';
 import { MetricsJournal } from '../../../src/run/metrics.js';
 import type { RunPaths } from '../../../src/run/paths.js';
-import { saveContactSheet } from '../../../src/run/report/sheets.js';
+import { saveContactSheet } from '../../../src/run/report/contact_sheet.js';
 
 /** A finished run of a config whose held-out reward went from 3 to `after`. */
 export function finishedRun(config: LoadedConfig, after: number, iterations = 40): RunPaths {

@@ -1,8 +1,15 @@
 import { describe, expect, it } from 'vitest';
 import { measureTerms } from '../../../src/rewards/score/settings.js';
 import type { RunReport } from '../../../src/run/report/read.js';
-import { baselineOf, tabulate, verdictOf, type ResultRun } from '../../../src/run/report/results.js';
-import { resultCaption, resultRows, resultsMarkdown } from '../../../src/run/report/results_text.js';
+import {
+  baselineOf,
+  resultCaption,
+  resultRows,
+  resultsMarkdown,
+  tabulate,
+  verdictOf,
+  type ResultRun,
+} from '../../../src/run/report/results.js';
 
 function report(before: number | null, after: number | null, more: Partial<RunReport['heldout']> = {}): RunReport {
   const heldout = { metric: 'validation/sampled/mean', before, after, iterations: { before: 0, after: 60 }, ...more };

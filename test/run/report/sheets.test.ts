@@ -2,8 +2,13 @@ import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import sharp from 'sharp';
 import { expect, it } from 'vitest';
 import { RunPaths } from '../../../src/run/paths.js';
-import { writeContactSheet } from '../../../src/run/report/contact_sheet.js';
-import { contactSheets, saveContactSheet, thinOut, startMiddleEnd } from '../../../src/run/report/sheets.js';
+import {
+  contactSheets,
+  saveContactSheet,
+  startMiddleEnd,
+  thinOut,
+  writeContactSheet,
+} from '../../../src/run/report/contact_sheet.js';
 import { testFolder } from '../../support/folder.js';
 
 it('keeps the first and the last, and the others at even distances', () => {

@@ -2,8 +2,7 @@ import { existsSync } from 'node:fs';
 import { join } from 'node:path';
 import sharp from 'sharp';
 import { describe, expect, it } from 'vitest';
-import { writeContactSheet } from '../../../src/run/report/contact_sheet.js';
-import { writeWordSheet, type WordSheetRow } from '../../../src/run/report/word_sheet.js';
+import { writeContactSheet, writeWordSheet, type WordSheetRow } from '../../../src/run/report/contact_sheet.js';
 import { testFolder } from '../../support/folder.js';
 
 const base = testFolder('word-sheet');

@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import { BinaryReader, WireType } from '@bufbuild/protobuf/wire';
 import { expect, it } from 'vitest';
 import { encodePlainPng } from '../../../src/core/png.js';
-import { storePng } from '../../../src/run/media.js';
+import { storePng } from '../../../src/run/episodes.js';
 import { writeTensorboard } from '../../../src/track/tensorboard/forward.js';
 import { testFolders } from '../../support/folder.js';
 import { FakeRun } from '../run_directory.js';

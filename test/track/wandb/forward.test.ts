@@ -3,7 +3,7 @@ import { join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { encodePlainPng } from '../../../src/core/png.js';
-import { storePng } from '../../../src/run/media.js';
+import { storePng } from '../../../src/run/episodes.js';
 import { readWandbCursor, type WandbCursor } from '../../../src/track/wandb/server_run.js';
 import { noteWandbId } from '../../../src/track/wandb/environment.js';
 import type { RunTracking, TrackingOptions } from '../../../src/track/tracking.js';

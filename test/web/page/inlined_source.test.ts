@@ -1,6 +1,5 @@
 import { expect, it } from 'vitest';
-import { inlinedSource } from '../../../src/web/page/inlined_source.js';
-import { address } from '../../../src/web/page/source.js';
+import { address, inlinedSource } from '../../../src/web/page/source.js';
 import type { WireCurves, WireReport } from '../../../src/web/wire.js';
 
 const report = {

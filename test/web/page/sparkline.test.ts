@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { placesOf, SPARKLINE, sparklineInWords } from '../../../src/web/page/sparkline.js';
+import { placesOf, SPARKLINE, sparklineInWords } from '../../../src/web/page/format.js';
 
 const { width, height, margin } = SPARKLINE;
 

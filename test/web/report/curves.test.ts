@@ -1,6 +1,6 @@
 import { expect, it } from 'vitest';
 import type { MetricsLine } from '../../../src/run/metrics.js';
-import { reportCurves, meanWithSpread } from '../../../src/web/report/curves.js';
+import { reportCurves, meanWithSpread } from '../../../src/web/curves.js';
 
 function lines(count: number, metrics: (iteration: number) => Record<string, number>): MetricsLine[] {
   return Array.from({ length: count }, (_, iteration) => ({ iteration, metrics: metrics(iteration) }));

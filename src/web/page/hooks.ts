@@ -1,6 +1,6 @@
 /** Data that stays up to date: fetched once, and again when the runs that it depends on change. */
 import { createContext } from 'preact';
-import { useContext, useEffect, useRef, useState } from 'preact/hooks';
+import { useContext, useEffect, useLayoutEffect, useRef, useState } from 'preact/hooks';
 import { address, Unreachable, type Query, type Source } from './source.js';
 
 const LEAST_BETWEEN_MS = 700;
@@ -104,4 +104,68 @@ export function useNow(): number {
     return () => clearInterval(timer);
   }, []);
   return now;
+}
+
+export type KeyTable = Readonly<Record<string, () => void>>;
+
+/** Listens while the component is shown, from before it is painted, since a user who sees it may press a key at once. */
+export function useKeys(table: KeyTable): void {
+  const current = useRef(table);
+  current.current = table;
+  useLayoutEffect(() => {
+    const press = (event: KeyboardEvent): void => {
+      if (event.ctrlKey || event.altKey || event.metaKey || isWriting(event.target)) return;
+      if (document.querySelector('dialog[open]') !== null) return;
+      const act = Object.hasOwn(current.current, event.key) ? current.current[event.key] : undefined;
+      if (act === undefined) return;
+      event.preventDefault();
+      act();
+    };
+    addEventListener('keydown', press);
+    return () => removeEventListener('keydown', press);
+  }, []);
+}
+
+function isWriting(target: EventTarget | null): boolean {
+  return target instanceof HTMLElement && target.matches('input, textarea, select, [contenteditable]');
+}
+
+/** The meaning of the keys, for the list that `?` shows. */
+export const KEY_HELP: readonly (readonly [keys: string, meaning: string])[] = [
+  ['/', 'write a filter'],
+  ['j  k', 'the next, the previous run or episode'],
+  ['Enter', 'open the run'],
+  ['x', 'tick the run, to compare it'],
+  ['[  ]', 'the previous, the next iteration or page'],
+  ['g', 'all runs'],
+  ['e', 'experiments'],
+  ['?', 'this list'],
+];
+
+const REPORTED_AFTER_MS = 250;
+
+/**
+ * The text of a field, and a function to change it. `onValue` gets the text after a short pause in typing. When the value changes for another reason,
+ * it replaces the text; getting back the reported value does not count, because the user may have typed on since.
+ */
+export function useTyped(value: string, onValue: (text: string) => void): [string, (text: string) => void] {
+  const [text, setText] = useState(value);
+  const reported = useRef(value);
+  const report = useRef(onValue);
+  report.current = onValue;
+  // In a layout effect: after painting, the user may already have begun to type.
+  useLayoutEffect(() => {
+    if (value === reported.current) return;
+    reported.current = value;
+    setText(value);
+  }, [value]);
+  useLayoutEffect(() => {
+    if (text === reported.current) return undefined;
+    const timer = setTimeout(() => {
+      reported.current = text;
+      report.current(text);
+    }, REPORTED_AFTER_MS);
+    return () => clearTimeout(timer);
+  }, [text]);
+  return [text, setText];
 }
