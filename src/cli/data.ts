@@ -16,8 +16,7 @@ import {
 import { largeActions } from '../rewards/terms/format_accuracy.js';
 import { targetOf } from '../rewards/terms/ocr/similarity.js';
 import { FFMPEG_ADVICE, hasFfmpeg } from '../data/video/ffmpeg.js';
-import { tinySigns } from '../schema/data.js';
-import { tinyClips } from '../schema/seen_data.js';
+import { tinyClips, tinySigns } from '../tiny/world/settings.js';
 import { clipData } from '../tiny/world/clips.js';
 import { signData, signWorld } from '../tiny/world/sign_scenes.js';
 import { benchAction } from './data_bench.js';

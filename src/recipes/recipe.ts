@@ -13,7 +13,7 @@ import type { lora, ModelReference } from '../schema/model.js';
 import type { TrainedSettings } from '../schema/run.js';
 import type { ProgressColumn } from '../run/progress.js';
 import type { Message } from '../models/chat/template.js';
-import type { RemoteSampling } from './shared/tokens/rules.js';
+import type { RemoteSampling } from '../policies/tokens/vllm/remote_sampling.js';
 import type { Rule } from '../schema/rules.js';
 
 /** A run that this program's workers train. */

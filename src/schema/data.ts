@@ -1,6 +1,7 @@
 /** Datasets. */
 import { z } from 'zod';
-import { count, operation, positive, positiveInteger, result, section } from './mark.js';
+import { tiny, tinyCaptioned, tinySigns, tinyWords } from '../tiny/world/settings.js';
+import { operation, positive, positiveInteger, result, section } from './mark.js';
 
 export const source = z.strictObject({
   path: result('The datalist (JSON with a `path_list`).', z.string().min(1), { relativeTo: 'data.dir' }),
@@ -10,38 +11,6 @@ export const source = z.strictObject({
   ),
 });
 export type DataSource = z.output<typeof source>;
-
-export const tiny = section(
-  'The embedded tiny world: where the datasets below it do not exist, they are made.',
-  z.strictObject({
-    folder: operation(
-      "The folder below data.dir that they lie in: one for each image tokenizer, since samples are written in a tokenizer's codes.",
-      z
-        .string()
-        .regex(/^[A-Za-z0-9][A-Za-z0-9._-]*$/, { error: 'a name of letters, digits, "._-", never a path' })
-        .default('tiny'),
-    ),
-    seed: result('Seed of the generator.', count.default(42)),
-    grid: result('Cells on a side of a scene.', z.int().min(2).default(4)),
-    cell: result('Side of a cell in pixels.', z.int().min(4).default(8)),
-    counts: section(
-      'Samples in each split.',
-      z
-        .strictObject({
-          images: result('Images for the tokenizer.', positiveInteger.default(1500)),
-          train: result('Labelled edits of each of S and C.', positiveInteger.default(400)),
-          prompts: result('Prompts without answers of each of S and C.', positiveInteger.default(4096)),
-          validation: result('Held-out labelled edits of each of S and C.', positiveInteger.default(320)),
-          truth: result(
-            'Labelled edits of each of S and C for rewards that need the answer.',
-            positiveInteger.default(512),
-          ),
-        })
-        .prefault({}),
-    ),
-  }),
-);
-export type TinyWorldSettings = z.output<typeof tiny>;
 
 /** Fields that datasets have in common. */
 export const places = {
@@ -87,26 +56,6 @@ const rowSource = z.strictObject({
   coefficient: source.shape.coefficient,
 });
 
-const tinyWords = section(
-  'The embedded tiny world in words: captions that name things oddly, to be said plainly. Where the datasets below it do not exist, they are made.',
-  z.strictObject({
-    folder: tiny.shape.folder,
-    seed: tiny.shape.seed,
-    counts: section(
-      'Captions in each split.',
-      z
-        .strictObject({
-          labelled: result('Captions for supervised training.', positiveInteger.default(256)),
-          train: result('Captions to learn from rewards on.', positiveInteger.default(4096)),
-          validation: result('Held-out captions.', positiveInteger.default(512)),
-        })
-        .prefault({}),
-    ),
-  }),
-);
-
-export type TinyWordSettings = z.output<typeof tinyWords>;
-
 export const column = z.string().min(1);
 
 export const rowData = section(
@@ -136,24 +85,6 @@ export const rowData = section(
     ),
   }),
 );
-
-const tinyCaptioned = section(
-  'The embedded tiny world in pictures with captions: where the datasets below it do not exist, they are made.',
-  z.strictObject({
-    folder: tiny.shape.folder,
-    seed: tiny.shape.seed,
-    counts: section(
-      'Pictures in each split.',
-      z
-        .strictObject({
-          train: result('Pictures to learn from.', positiveInteger.default(4096)),
-          validation: result('Pictures with captions that occur in no other split.', positiveInteger.default(512)),
-        })
-        .prefault({}),
-    ),
-  }),
-);
-export type TinyCaptionedSettings = z.output<typeof tinyCaptioned>;
 
 const captionedSource = z.strictObject({
   path: result(
@@ -231,47 +162,6 @@ const benchSource = z.strictObject({
   ),
   coefficient: source.shape.coefficient,
 });
-
-/** The default letters are those that readers of small print do not confuse with others, as they do O with 0 or I with a bar. */
-export const tinySigns = section(
-  'The embedded tiny world of signs with words: where the datasets below it do not exist, they are made.',
-  z.strictObject({
-    folder: tiny.shape.folder,
-    seed: tiny.shape.seed,
-    width: result('Width of a sign in pixels.', z.int().min(8).default(32)),
-    height: result(
-      'Height of a sign in pixels. Letters are half as high, and the lowest quarter is a strip that shows the colours.',
-      z.int().min(12).default(16),
-    ),
-    letters: result('Letters of a word.', positiveInteger.default(3)),
-    alphabet: result(
-      'The letters that words are made of.',
-      z
-        .string()
-        .regex(/^[A-Z0-9]+$/, { error: 'capital letters and digits' })
-        .refine((letters) => new Set(letters).size === letters.length, { error: 'each letter once' })
-        .default('ABCEFHKLMNPRSTUXY'),
-    ),
-    labelled_ink: result(
-      'Least and most strength of the ink on labelled signs, drawn evenly for each: they are worn, and what learns from them alone paints worn signs. 1 is the strength of a fresh sign, 0 paper.',
-      z
-        .tuple([share, share])
-        .refine(([least, most]) => least <= most, { error: 'the least strength first' })
-        .default([0.3, 0.9]),
-    ),
-    counts: section(
-      'Samples in each split.',
-      z
-        .strictObject({
-          labelled: result('Signs for the supervised warm-up.', positiveInteger.default(1024)),
-          train: result('Signs to learn from rewards on.', positiveInteger.default(4096)),
-          validation: result('Signs with words that occur in no other split.', positiveInteger.default(512)),
-        })
-        .prefault({}),
-    ),
-  }),
-);
-export type TinySignSettings = z.output<typeof tinySigns>;
 
 const benchPlaces = {
   dir: places.dir,

@@ -1,7 +1,8 @@
 /** Datasets of policies that see: questions about videos, and edits of pictures in rows. */
 import { z } from 'zod';
-import { column, places, source, tiny } from './data.js';
-import { count, operation, positive, positiveInteger, result, section } from './mark.js';
+import { tinyClips, tinyPictured } from '../tiny/world/settings.js';
+import { column, places, source } from './data.js';
+import { operation, positive, positiveInteger, result, section } from './mark.js';
 
 const questionSource = z.strictObject({
   path: result(
@@ -15,30 +16,6 @@ const questionSource = z.strictObject({
   ),
   coefficient: source.shape.coefficient,
 });
-
-export const tinyClips = section(
-  'The embedded tiny world in motion: parts are attached, with the question which ones. Where the datasets below it do not exist, they are made (by ffmpeg).',
-  z.strictObject({
-    folder: tiny.shape.folder,
-    seed: tiny.shape.seed,
-    counts: section(
-      'Clips in each split.',
-      z
-        .strictObject({
-          described: result('Clips that are described in other words than an answer has.', count.default(0)),
-          labelled: result('Clips for supervised training.', positiveInteger.default(256)),
-          train: result('Clips to learn from rewards on.', positiveInteger.default(512)),
-          validation: result('Held-out clips.', positiveInteger.default(256)),
-        })
-        .prefault({}),
-    ),
-    lists: result(
-      'Questions about each clip that is described or learnt on from rewards, with their lists in orders of their own.',
-      positiveInteger.default(1),
-    ),
-  }),
-);
-export type TinyClipSettings = z.output<typeof tinyClips>;
 
 export const questionData = section(
   'Training and held-out questions about videos.',
@@ -80,33 +57,6 @@ const picturedSource = z.strictObject({
   ),
   coefficient: source.shape.coefficient,
 });
-
-const tinyPictured = section(
-  'The embedded tiny world in pictures before and after an edit, with words: where the datasets below it do not exist, they are made.',
-  z.strictObject({
-    folder: tiny.shape.folder,
-    seed: tiny.shape.seed,
-    grid: tiny.shape.grid,
-    cell: tiny.shape.cell,
-    set: result("Simple edits ('s': recolour, remove, add) or complex ones ('c').", z.enum(['s', 'c']).default('s')),
-    names: result(
-      "How instructions call colours and shapes: 'plain'ly, as responses do, or by 'odd' names (an azure disc) that whoever draws does not know.",
-      z.enum(['plain', 'odd']).default('plain'),
-    ),
-    counts: section(
-      'Edits in each split.',
-      z
-        .strictObject({
-          train: result('Labelled edits for the policy.', positiveInteger.default(96)),
-          prompts: result('Prompts without labels.', positiveInteger.default(4096)),
-          validation: result('Held-out labelled edits.', positiveInteger.default(320)),
-          truth: result('Labelled edits for the model that draws.', positiveInteger.default(4096)),
-        })
-        .prefault({}),
-    ),
-  }),
-);
-export type TinyPicturedSettings = z.output<typeof tinyPictured>;
 
 export const picturedData = section(
   'Training and held-out edits of pictures.',

@@ -12,7 +12,7 @@ import type { TokenPolicy } from '../policies/tokens/policy.js';
 import type { RemoteSampler } from '../policies/tokens/language_policy.js';
 import { AdapterShelf, type WeightsShelf, WholeShelf } from '../policies/tokens/vllm/shelf.js';
 import { VllmSampler, type SampledAnswer } from '../policies/tokens/vllm/sampler.js';
-import type { RemoteSampling } from '../recipes/shared/tokens/rules.js';
+import type { RemoteSampling } from '../policies/tokens/vllm/remote_sampling.js';
 import { answerForm } from '../policies/tokens/vllm/sampler.js';
 import type { RunPaths } from '../run/paths.js';
 import type { SamplingEngine } from '../schema/sampler.js';

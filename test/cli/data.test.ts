@@ -8,7 +8,7 @@ import { openEditDataset } from '../../src/data/edits.js';
 import { openSelfBench } from '../../src/data/self_bench.js';
 import { initImageTokenizer, type ImageTokenizerConfig } from '../../src/nets/image_tokenizer.js';
 import { saveCheckpoint } from '../../src/run/checkpoints.js';
-import { tinySigns } from '../../src/schema/data.js';
+import { tinySigns } from '../../src/tiny/world/settings.js';
 import { getPath } from '../../src/schema/paths.js';
 import { signData, signWorld } from '../../src/tiny/world/sign_scenes.js';
 import { writeBench } from '../data/bench.js';

@@ -13,7 +13,7 @@ import { writeFileAtomic } from '../../core/files.js';
 import type { RgbImage } from '../../core/image.js';
 import { encodePlainPng } from '../../core/png.js';
 import { RandomStream } from '../../core/random.js';
-import type { TinyCaptionedSettings } from '../../schema/data.js';
+import type { TinyCaptionedSettings } from './settings.js';
 import { tinyDataset } from './door.js';
 import { drawScene } from './draw.js';
 import { drawDescribed, type Caption, type CaptionScene } from './words.js';

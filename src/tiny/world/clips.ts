@@ -17,7 +17,7 @@ import type { RgbImage } from '../../core/image.js';
 import { RandomStream } from '../../core/random.js';
 import { CONVERSATIONS_NAME } from '../../data/conversations.js';
 import { writeMp4s } from '../../data/video/write.js';
-import type { TinyClipSettings } from '../../schema/seen_data.js';
+import type { TinyClipSettings } from './settings.js';
 import { tinyDataset } from './door.js';
 import { drawScene, templateOf } from './draw.js';
 import { COLOURS, DEFAULT_GEOMETRY, SHAPES, type Geometry, type SceneObject } from './world.js';

@@ -13,7 +13,7 @@ import { sha256, type RgbImage } from '../../core/image.js';
 import { DATALIST_NAME } from '../../data/datalist.js';
 import { encodeEditSample } from '../../data/npz.js';
 import type { CodeGrid } from '../../data/types.js';
-import type { TinyWorldSettings } from '../../schema/data.js';
+import type { TinyWorldSettings } from './settings.js';
 import { tinyDataset, throughJson } from './door.js';
 import { drawScene } from './draw.js';
 import { instructionOf, rationaleOf, type Plan } from './edits.js';

@@ -11,7 +11,7 @@ import { join } from 'node:path';
 import { writeFileAtomic } from '../../core/files.js';
 import { encodePlainPng } from '../../core/png.js';
 import { RandomStream } from '../../core/random.js';
-import type { TinyPicturedSettings } from '../../schema/seen_data.js';
+import type { TinyPicturedSettings } from './settings.js';
 import { tinyDataset } from './door.js';
 import { drawScene } from './draw.js';
 import { instructionOf, rationaleOf, tinyVocabulary, type Plan } from './edits.js';

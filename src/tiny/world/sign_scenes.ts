@@ -14,7 +14,7 @@ import { sha256, type RgbImage } from '../../core/image.js';
 import { encodePlainPng } from '../../core/png.js';
 import { RandomStream } from '../../core/random.js';
 import { memberName, SELF_BENCH_NAME, SUMS_NAME, type Member } from '../../data/self_bench.js';
-import type { TinySignSettings } from '../../schema/data.js';
+import type { TinySignSettings } from './settings.js';
 import { tinyDataset } from './door.js';
 import type { Rgb } from './draw.js';
 import { drawSign, wordSize, type Spacing } from './signs.js';

@@ -9,7 +9,7 @@ import { join } from 'node:path';
 import { InternalError } from '../../core/errors.js';
 import { writeFileAtomic } from '../../core/files.js';
 import { RandomStream } from '../../core/random.js';
-import type { TinyWordSettings } from '../../schema/data.js';
+import type { TinyWordSettings } from './settings.js';
 import { tinyDataset } from './door.js';
 import { COLOURS, RELATIONS, SHAPES, type Relation, type SceneObject, type Colour, type Shape } from './world.js';
 

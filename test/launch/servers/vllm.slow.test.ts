@@ -5,7 +5,7 @@ import { CheckpointError, ConfigError, EndpointError } from '../../../src/core/e
 import { Guardian } from '../../../src/launch/processes/guardian.js';
 import type { ManagedServer } from '../../../src/launch/servers/managed.js';
 import { checkServable, startVllm, vllmCommand } from '../../../src/launch/servers/vllm.js';
-import type { RemoteSampling } from '../../../src/recipes/shared/tokens/rules.js';
+import type { RemoteSampling } from '../../../src/policies/tokens/vllm/remote_sampling.js';
 import { samplingEngine } from '../../../src/schema/sampler.js';
 import { StubProgram } from '../../engines/vllm/program.js';
 import { writeSmallBase } from '../../engines/vllm/small_base.js';

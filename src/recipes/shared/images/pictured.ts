@@ -20,7 +20,7 @@ import type { PictureProcessor } from '../../../models/pictures/processor.js';
 import type { RunResolver } from '../../../models/reference.js';
 import { sampledSets, type SampledSet, type SampleRow } from '../../../scoring/sample_rows.js';
 import type { ModelReference } from '../../../schema/model.js';
-import type { TinyPicturedSettings } from '../../../schema/seen_data.js';
+import type { TinyPicturedSettings } from '../../../tiny/world/settings.js';
 import { picturedData, picturedVocabulary } from '../../../tiny/world/pictured.js';
 import { tinyVocabulary } from '../../../tiny/world/edits.js';
 import type { TokenPrompt } from '../../../policies/tokens/batch.js';

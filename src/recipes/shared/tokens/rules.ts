@@ -10,7 +10,7 @@ import {
   type Rule,
 } from '../../../schema/rules.js';
 import type { LaunchSettings } from '../../../schema/launch.js';
-import type { PixelLimits } from '../../../models/pictures/processor.js';
+import type { RemoteSampling } from '../../../policies/tokens/vllm/remote_sampling.js';
 import type { SamplingEngine } from '../../../schema/sampler.js';
 import type { SeeingSettings, TextPolicySettings } from '../../../schema/token_policy.js';
 import type { TrainerSettings, ServeTrainerSettings, TinkerSettings } from '../../../schema/trainer.js';
@@ -103,19 +103,6 @@ function wholeWindows({ policy }: PartialSettings<SampledSettings>): readonly Pr
       `found ${window}; allowed: at least patch_size x spatial_merge_size (${patch * merged}), or null`,
     ),
   );
-}
-
-/** The server that samples a run's answers, and the model and adapters that it has to serve. */
-export interface RemoteSampling {
-  readonly engine: SamplingEngine;
-  readonly model: ModelReference;
-  /** Of the adapter; null where all weights are trained, which the server then reads anew. */
-  readonly rank: number | null;
-  /** The least and the most pixels of pictures that the policy sees; null for one that does not see. */
-  readonly seen: PixelLimits | null;
-  /** Whether answers keep to the rules of image blocks. */
-  readonly blocks: boolean;
-  readonly contextSize: number;
 }
 
 /** For a recipe with a token policy and valid settings; null if the policy's own engine samples. */
