@@ -48,7 +48,6 @@ const valueOf = (value: unknown): Value => {
   const scope = new library.Environment();
   return scope.set('it', value);
 };
-const list = (items: readonly Value[]): Value => Object.assign(valueOf([]), { value: items });
 const isText = (value: Value): value is Value & { readonly value: string } => value.type === 'StringValue';
 const isList = (value: Value): value is Value & { readonly value: readonly Value[] } =>
   value.type === 'ArrayValue' || value.type === 'TupleValue';
@@ -71,35 +70,28 @@ function strip(text: string, characters: Value | undefined, sides: 'both' | 'lef
   return all.slice(from, to).join('');
 }
 
-function capitalize(text: string): string {
-  const [first = '', ...rest] = text;
-  return first.toUpperCase() + rest.join('').toLowerCase();
-}
-
-/** Python's `str.title`: a word begins after any character that is no letter. */
-function title(text: string): string {
-  return text.replace(/\p{L}+/gu, capitalize);
-}
+const capitalized = ([first = '', ...rest]: string): string => first.toUpperCase() + rest.join('').toLowerCase();
 
 /** Python's methods of strings in place of the package's, which ignore arguments or count UTF-16 units. */
 function correctStrings(): void {
   const prototype = Object.getPrototypeOf(valueOf('')) as object;
   const own = Object.getOwnPropertyDescriptor(prototype, 'builtins')!;
-  const method = (call: (...args: readonly Value[]) => string): Value =>
+  const method = (call: (characters?: Value) => string): Value =>
     Object.assign(
       valueOf(() => null),
-      { value: (args: readonly Value[]) => valueOf(call(...args)) },
+      { value: ([characters]: readonly Value[]) => valueOf(call(characters)) },
     );
   Object.defineProperty(prototype, 'builtins', {
     get(this: { readonly value: string }) {
-      const text = this.value;
-      return (own.get!.call(this) as Map<string, Value>)
-        .set('strip', method((characters) => strip(text, characters, 'both')))
-        .set('lstrip', method((characters) => strip(text, characters, 'left')))
-        .set('rstrip', method((characters) => strip(text, characters, 'right')))
-        .set('capitalize', method(() => capitalize(text)))
-        .set('title', method(() => title(text)))
-        .set('length', valueOf(/[\ud800-\udfff]/.test(text) ? [...text].length : text.length)); // prettier-ignore
+      const methods = own.get!.call(this) as Map<string, Value>;
+      return methods
+        .set('capitalize', method(() => capitalized(this.value)))
+        // A word begins after any character that is no letter.
+        .set('title', method(() => this.value.replace(/\p{L}+/gu, capitalized)))
+        .set('strip', method((characters) => strip(this.value, characters, 'both')))
+        .set('lstrip', method((characters) => strip(this.value, characters, 'left')))
+        .set('rstrip', method((characters) => strip(this.value, characters, 'right')))
+        .set('length', valueOf(/[\ud800-\udfff]/.test(this.value) ? [...this.value].length : this.value.length)); // prettier-ignore
     },
   });
 }
@@ -126,29 +118,16 @@ function printed(value: Value): string {
   throw new Error(`it prints a value of type ${value.type}; allowed: text and simple numbers`);
 }
 
-function itemsOf(value: Value): readonly Value[] {
-  if (isList(value)) return value.value;
-  if (isText(value)) return [...value.value].map(valueOf);
-  if (isDict(value)) return [...value.value.keys()].map(valueOf);
-  if (isAbsent(value)) return [];
-  throw new Error(`it loops over a value of type ${value.type}`);
-}
-
 /** A value in the place of a node that has been evaluated. */
 const known = (value: Value): Node => ({ type: 'Known', known: value });
 const silent: ReadonlySet<string> = new Set(['Set', 'Macro', 'Comment']);
-
-/** Ends an iteration of a loop, with the text that the iteration has written. */
-class LoopControl extends Error {
-  constructor(
-    readonly kind: 'Break' | 'Continue',
-    public text = '',
-  ) {
-    super(kind);
-  }
-}
+/** Filters and tests that the package applies otherwise than Python does. */
+const refusedFilters: ReadonlySet<unknown> = new Set(['title', 'unique']);
+const refusedTests: readonly string[] = ['lower', 'upper', 'number', 'float'];
 
 class PythonInterpreter extends library.Interpreter {
+  #leaving: 'Break' | 'Continue' | null = null;
+
   override evaluate(node: Node | undefined, scope: Scope): Value {
     const value = this.#evaluated(node, scope);
     if ((isText(value) || isList(value)) && value.value.length > MOST_LENGTH) {
@@ -162,11 +141,10 @@ class PythonInterpreter extends library.Interpreter {
     switch (node.type) {
       case 'Known':
         return node['known'] as Value;
-      case 'Break':
-      case 'Continue':
-        throw new LoopControl(node.type);
       case 'For':
-        return valueOf(this.#loop(node, scope));
+        return super.evaluate({ ...node, body: [{ type: 'Turn', body: node['body'], loop: { ended: false } }] }, scope);
+      case 'Turn':
+        return this.#turn(node, scope);
       case 'Macro':
         return this.#macro(node, scope);
       case 'BinaryExpression':
@@ -181,65 +159,28 @@ class PythonInterpreter extends library.Interpreter {
     }
   }
 
-  /** The package's own evaluation of blocks prints values as JavaScript does. */
+  /** The package's own evaluation of blocks prints values as JavaScript does, and forgets what a turn wrote before `break` or `continue`. */
   evaluateBlock(body: readonly Node[], scope: Scope): Value {
     let text = '';
     for (const statement of body) {
-      try {
+      if (statement.type === 'Break' || statement.type === 'Continue') this.#leaving = statement.type;
+      else {
         const value = this.evaluate(statement, scope);
         if (!silent.has(statement.type)) text += printed(value);
-      } catch (error) {
-        if (error instanceof LoopControl) error.text = text + error.text;
-        throw error;
       }
+      if (this.#leaving !== null) break;
     }
     return valueOf(text);
   }
 
-  /** Each iteration has a scope of its own. */
-  #loop(node: Node, scope: Scope): string {
-    const iterable = node['iterable'] as Node;
-    const isFiltered = iterable.type === 'SelectExpression';
-    const all = itemsOf(this.evaluate((isFiltered ? iterable['lhs'] : iterable) as Node, scope));
-    const turns = all
-      .map((item) => {
-        const inner = new library.Environment(scope);
-        this.#bind(node['loopvar'] as Node, item, inner);
-        return { item, inner };
-      })
-      .filter(({ inner }) => !isFiltered || this.evaluate(iterable['test'] as Node, inner).__bool__().value);
-    if (turns.length === 0) return this.#text(node['defaultBlock'] as readonly Node[], new library.Environment(scope));
-    let text = '';
-    for (const [i, { inner }] of turns.entries()) {
-      const { length } = turns;
-      const [first, last] = [i === 0, i === length - 1];
-      const counts = { index: i + 1, index0: i, revindex: length - i, revindex0: length - i - 1, first, last, length };
-      const loop = valueOf(counts) as Value & { readonly value: Map<string, Value> };
-      loop.value.set('previtem', first ? valueOf(undefined) : turns[i - 1].item);
-      loop.value.set('nextitem', last ? valueOf(undefined) : turns[i + 1].item);
-      inner.setVariable('loop', loop);
-      try {
-        text += this.#text(node['body'] as readonly Node[], inner);
-      } catch (error) {
-        if (!(error instanceof LoopControl)) throw error;
-        text += error.text;
-        if (error.kind === 'Break') break;
-      }
-    }
+  /** The body of a loop, with a scope of its own. After `break` further turns write nothing. */
+  #turn({ body, loop }: Node, scope: Scope): Value {
+    const state = loop as { ended: boolean };
+    if (state.ended) return valueOf('');
+    const text = this.evaluateBlock(body as readonly Node[], new library.Environment(scope));
+    if (this.#leaving === 'Break') state.ended = true;
+    this.#leaving = null;
     return text;
-  }
-
-  #text(body: readonly Node[], scope: Scope): string {
-    return this.evaluateBlock(body, scope).value as string;
-  }
-
-  #bind(target: Node, item: Value, scope: Scope): void {
-    if (target.type === 'Identifier') return scope.setVariable(target.value as string, item);
-    const [targets, items] = [target.value as readonly Node[], itemsOf(item)];
-    if (targets.length !== items.length) {
-      throw new Error(`cannot unpack ${items.length} values into ${targets.length} names`);
-    }
-    for (const [i, inner] of targets.entries()) this.#bind(inner, items[i], scope);
   }
 
   /** A macro sees the names where it is defined, and not the caller's; a call block hands its `caller` over. */
@@ -283,14 +224,12 @@ class PythonInterpreter extends library.Interpreter {
     const isCall = filter.type === 'CallExpression';
     const name = (isCall ? (filter['callee'] as Node) : filter).value;
     if (name === 'trim' && isText(operand) && !isCall) return valueOf(strip(operand.value, undefined, 'both'));
-    // Unlike the method, the filter begins words after white space and brackets alone.
-    if (name === 'title' && isText(operand)) return valueOf(operand.value.split(/([-\s({[<]+)/).map(capitalize).join('')); // prettier-ignore
-    if (name === 'list' && !isCall) return list(itemsOf(operand));
+    if (refusedFilters.has(name)) throw new Error(`the filter '${String(name)}' is not covered`);
+    if (name === 'list' && !isCall && !isList(operand)) throw new Error(`the filter 'list' takes lists`);
     if (name === 'tojson' && isAbsent(operand)) throw new Error('it writes an undefined value as JSON');
-    if (name === 'unique') throw new Error("the filter 'unique' is not covered");
     if (name === 'join') {
       const named = isCall && (filter['args'] as readonly Node[]).some(({ type }) => type.startsWith('Keyword'));
-      if (named || !itemsOf(operand).every((item) => isText(item) || isInteger(item))) {
+      if (named || !isList(operand) || !operand.value.every((item) => isText(item) || isInteger(item))) {
         throw new Error("the filter 'join' takes texts and whole numbers, and a separator without a name");
       }
     }
@@ -310,15 +249,8 @@ correctStrings();
 const { tests } = new library.Environment();
 const isSequence = (value: Value): boolean => isText(value) || isList(value) || isDict(value) || isAbsent(value);
 for (const name of ['iterable', 'sequence']) tests.set(name, isSequence);
+for (const name of refusedTests) tests.delete(name);
 for (const name of ['eq', 'equalto', '==']) tests.set(name, equal);
-tests.set('number', (value) => numeric(value) !== null);
-tests.set('float', ({ type }) => type === 'FloatValue');
-for (const [name, cased] of [
-  ['lower', (text: string) => text.toLowerCase()],
-  ['upper', (text: string) => text.toUpperCase()],
-] as const)
-// prettier-ignore
-{tests.set(name, (value) => isText(value) && /\p{Cased}/u.test(value.value) && cased(value.value) === value.value);}
 
 /** The text that a template gives with `names`, which are JSON. Throws an Error in the template's or jinja's words. */
 export function renderTemplate(template: Node, names: Readonly<Record<string, unknown>>, now: Date): string {
