@@ -9,8 +9,7 @@ import { ConfigError, DataError, RunError } from '../src/core/errors.js';
 import { DATALIST_NAME } from '../src/data/datalist.js';
 import { DATASETS, snapshotFolder } from '../src/models/hub/cache.js';
 import type { HubClient } from '../src/models/hub/client.js';
-import { download } from '../src/models/hub/download.js';
-import { megabytes } from '../src/models/hub/fetch.js';
+import { download, megabytes } from '../src/models/hub/fetch.js';
 
 /** An archive in a dataset's repository. */
 export interface Archive {

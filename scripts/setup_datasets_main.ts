@@ -2,7 +2,7 @@
 import { parseArgs } from 'node:util';
 import { EditrlError } from '../src/core/errors.js';
 import { HubClient } from '../src/models/hub/client.js';
-import { hubEnvironment } from '../src/models/hub/environment.js';
+import { hubEnvironment } from '../src/models/hub/cache.js';
 import { published, readArchive, setUpDatasets } from './setup_datasets.js';
 
 const HELP = `scripts/setup_datasets [FOLDER] [--from OWNER/NAME[@REVISION]:FILE.tar.gz …]

@@ -12,7 +12,7 @@ import { parseArgs } from 'node:util';
 import { meanDifference, showEstimate, type Estimate } from '../../src/core/estimate.js';
 import { writeFileAtomic } from '../../src/core/files.js';
 import { average } from '../../src/core/statistics.js';
-import { scanLines } from '../../src/core/log/reader.js';
+import { scanLines } from '../../src/core/log.js';
 import { RunPaths } from '../../src/run/paths.js';
 import { rescoreSoundly, soundGain, startJudge, sweep, type Judge } from './judged_runs.js';
 

@@ -2,8 +2,7 @@
  * Asks another machine: one server or several equal ones behind one name. A specification says how one request is made of one server, and what each
  * reply means (`MEANINGS`). Which server is asked, when it is asked again, and what is reported while it is away is the same for all.
  */
-import { sleep, systemClock, type Clock } from '../core/clock.js';
-import { Deadline } from '../core/deadline.js';
+import { type Clock, Deadline, sleep, systemClock } from '../core/clock.js';
 import type { EndpointError } from '../core/errors.js';
 import { causeOf, isNotThere } from '../http/request.js';
 import { Member, Members, type Routing, type RequestEnd } from './member.js';

@@ -1,7 +1,7 @@
 /** `editrl config explain KEY`: shows a key's meaning, allowed values and default, and its value in a config. */
 import { explain, type Explanation } from '../config/explain.js';
 import { originsOf } from '../config/load.js';
-import { wrap } from '../core/table.js';
+import { wrap } from '../core/terminal.js';
 import { listSettings } from '../config/validate.js';
 import { allRecipes } from '../config/recipes.js';
 import { formatTable, outputWidth, printJson, printLine, printWarnings, styled } from './output.js';

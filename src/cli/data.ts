@@ -1,10 +1,16 @@
 /** editrl data: makes the tiny world's data, packs the user's own pictures, checks datasets, and writes records for other programs. */
 import { join } from 'node:path';
 import { EditrlError, must, UsageError } from '../core/errors.js';
-import { checkDataset, findDatalists, type DatasetReport, type DatasetUse } from '../data/check.js';
-import { openCompared } from '../data/compared.js';
+import {
+  type DatasetReport,
+  type DatasetUse,
+  TEXT_COLUMNS,
+  type TextColumns,
+  checkDataset,
+  findDatalists,
+  openCompared,
+} from '../data/check.js';
 import { describeOverlap, findOverlap, type ComparedSet, type Overlap } from '../data/overlap.js';
-import { TEXT_COLUMNS, type TextColumns } from '../data/check_texts.js';
 import { PICTURED_COLUMNS, type PicturedColumns } from '../data/pictured_edits.js';
 import {
   DEFAULT_TINY_EDITS,

@@ -2,7 +2,7 @@
 import { execFile } from 'node:child_process';
 import { availableParallelism, totalmem } from 'node:os';
 import { promisify } from 'node:util';
-import { wrap } from '../core/table.js';
+import { wrap } from '../core/terminal.js';
 import { FFMPEG_ADVICE } from '../data/video/ffmpeg.js';
 import { EditrlError, EngineError } from '../core/errors.js';
 import { refuseIdleGpu } from '../engines/onnx/cuda.js';

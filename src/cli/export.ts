@@ -2,8 +2,7 @@
 import { existsSync, mkdirSync, readdirSync, renameSync, rmdirSync, rmSync, statSync } from 'node:fs';
 import { dirname, join, resolve } from 'node:path';
 import { EditrlError, UsageError } from '../core/errors.js';
-import { diskError } from '../core/files.js';
-import { stagingFolder, sweepStaging } from '../core/staging.js';
+import { diskError, stagingFolder, sweepStaging } from '../core/files.js';
 import type { WholeCheckpoint } from '../run/checkpoints.js';
 import { chosenCheckpoint, namedCheckpoint } from '../run/chosen_checkpoint.js';
 import { findRun } from '../run/find.js';
@@ -118,7 +117,7 @@ async function publish(args: Arguments, paths: RunPaths, checkpoint: WholeCheckp
   }
   const [{ MAIN, publishCheckpoint }, { hubEnvironment }] = await Promise.all([
     import('../track/hub/publish.js'),
-    import('../models/hub/environment.js'),
+    import('../models/hub/cache.js'),
   ]);
   const { iteration, dir } = checkpoint;
   const dtype = (text(args, 'dtype') || 'float32') as ExportedDtype;

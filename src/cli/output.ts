@@ -1,11 +1,11 @@
 /** Printing: tables, JSON, and colour on terminals. */
 
-import { painter, type Style } from '../core/colour.js';
+import { painter, type Style } from '../core/terminal.js';
 import { printable } from '../core/errors.js';
-import * as table from '../core/table.js';
+import * as table from '../core/terminal.js';
 
-export { hasColour, type Style } from '../core/colour.js';
-export type { Cell, Column } from '../core/table.js';
+export { hasColour, type Style } from '../core/terminal.js';
+export type { Cell, Column } from '../core/terminal.js';
 
 /** Text in a style on a terminal; unchanged elsewhere. */
 export function styled(text: string, style: Style, stream: NodeJS.WriteStream = process.stdout): string {

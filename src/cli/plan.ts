@@ -6,7 +6,7 @@ import { planExperiment, type ExperimentPlan, type PlannedRun } from '../launch/
 import { matcherOf, requireChosen } from '../launch/sweep/plan.js';
 import { fewerAtOnce } from '../launch/sweep/room.js';
 import { printable } from '../core/errors.js';
-import { wrap } from '../core/table.js';
+import { wrap } from '../core/terminal.js';
 import { showServedTokens } from '../launch/served_tokens.js';
 import { shortName } from '../launch/live/screen.js';
 import { formatDuration } from '../run/progress.js';

@@ -1,7 +1,7 @@
 /** The result table of an experiment, as the verbs print it. */
 import { resultCaption, resultRows, type Results } from '../run/report/results.js';
 import { formatTable, outputWidth, styled } from './output.js';
-import { wrap } from '../core/table.js';
+import { wrap } from '../core/terminal.js';
 
 /** A caption that explains the numbers, and the table, best first. */
 export function formatResults(results: Results): string {

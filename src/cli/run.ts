@@ -2,7 +2,7 @@
 import { growable, optimizerSteps } from '../config/growth.js';
 import type { LoadedConfig } from '../config/load.js';
 import { UsageError } from '../core/errors.js';
-import { tooFewFiles } from '../core/open_files.js';
+import { tooFewFiles } from '../core/process.js';
 import { noView, openView, type View } from '../launch/live/view.js';
 import { Launcher } from '../launch/launcher.js';
 import { isTrainable } from '../config/recipes.js';

@@ -1,6 +1,6 @@
 /** editrl runs rm|prune: frees disk space, and never removes what another run starts from. */
 import { resolve } from 'node:path';
-import { sweepStaging } from '../core/staging.js';
+import { sweepStaging } from '../core/files.js';
 import { folderActivity } from '../launch/slurm/status.js';
 import { findRun, searchFolders } from '../run/find.js';
 import type { RunPaths } from '../run/paths.js';

@@ -1,5 +1,5 @@
 /** `editrl score CONFIG`: scores rows of a config's datasets with the terms of its reward, using answers that need no model. */
-import { clip } from '../core/table.js';
+import { clip } from '../core/terminal.js';
 import { EditrlError, printable, UsageError } from '../core/errors.js';
 import type { AskJudge, TrialRow, TermTrial } from '../launch/reward/trial.js';
 import { isTrainable } from '../config/recipes.js';

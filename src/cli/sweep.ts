@@ -1,7 +1,7 @@
 /** `editrl sweep EXPERIMENT`: runs a matrix to its result table, or continues an interrupted one. */
 import { loadExperiment, type Experiment } from '../config/experiment/load.js';
 import type { LoadedConfig } from '../config/load.js';
-import { painter, plainPaint } from '../core/colour.js';
+import { painter, plainPaint } from '../core/terminal.js';
 import {
   prepareSweep,
   previewSchedule,

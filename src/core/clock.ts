@@ -1,5 +1,5 @@
-/** Time as the judge's callers see it: injected, so that tests control it. */
-import { allowManyListeners } from './listeners.js';
+/** Time, injected so that tests control it: sleeping, deadlines, and work that is cancelled together. */
+import { setMaxListeners } from 'node:events';
 
 export interface Clock {
   /** Milliseconds since an arbitrary but fixed moment. */
@@ -37,4 +37,119 @@ export function sleep(clock: Clock, milliseconds: number, signal?: AbortSignal):
     allowManyListeners(signal);
     signal.addEventListener('abort', finish);
   });
+}
+
+/**
+ * Lets any number listen to a signal without Node's warning of a leak: all requests under way share one limit. The limit is Infinity and not 0, which
+ * means the same to listeners, because Node 20's `getMaxListeners`, which its `fetch` calls, raises an error for a signal whose limit is 0.
+ */
+export function allowManyListeners(signal: AbortSignal): void {
+  setMaxListeners(Infinity, signal);
+}
+
+/**
+ * A time limit inside whatever limits its parent, an abort signal or another limit. Made by hand because one is set for every request:
+ * it has to let go of its parent when the request is over, and makes a signal only where one is asked for.
+ */
+export class Deadline {
+  readonly #end: number;
+  readonly #dispose: () => void;
+  readonly #onOver = new Set<() => void>();
+  #over = false;
+  #controller: AbortController | null = null;
+
+  constructor(
+    readonly clock: Clock,
+    milliseconds: number,
+    parent?: AbortSignal | Deadline,
+  ) {
+    const end = (): void => this.#finish();
+    this.#end = clock.now() + milliseconds;
+    const cancel = clock.after(milliseconds, end);
+    const letGo = parent === undefined ? () => {} : hangOn(parent, end);
+    this.#dispose = () => {
+      cancel();
+      letGo();
+    };
+  }
+
+  get signal(): AbortSignal {
+    if (this.#controller === null) {
+      this.#controller = new AbortController();
+      if (this.#over) this.#controller.abort();
+    }
+    return this.#controller.signal;
+  }
+
+  get over(): boolean {
+    return this.#over;
+  }
+
+  remainingMs(): number {
+    return Math.max(0, this.#end - this.clock.now());
+  }
+
+  /** Calls back once when the time is over or the parent ends it, at once if that has happened; the returned function cancels it. */
+  onOver(callback: () => void): () => void {
+    if (this.#over) callback();
+    else this.#onOver.add(callback);
+    return () => void this.#onOver.delete(callback);
+  }
+
+  /** Call when the limited work is over. */
+  dispose(): void {
+    this.#dispose();
+  }
+
+  #finish(): void {
+    if (this.#over) return;
+    this.#over = true;
+    this.#controller?.abort();
+    for (const callback of this.#onOver) callback();
+    this.#onOver.clear();
+  }
+}
+
+function hangOn(parent: AbortSignal | Deadline, end: () => void): () => void {
+  if (parent instanceof Deadline) return parent.onOver(end);
+  // All requests under way listen to one parent, which is not a leak.
+  allowManyListeners(parent);
+  parent.addEventListener('abort', end);
+  if (parent.aborted) end();
+  return () => parent.removeEventListener('abort', end);
+}
+
+/**
+ * Starts all and returns their results in order. When one rejects, the others are called off through the signal that they were given, and
+ * its error is raised after they have ended, whatever these raise: nothing goes on in the background. The caller's signal calls all of them off.
+ */
+export async function allOrAbort<T>(
+  starts: readonly ((signal: AbortSignal) => Promise<T>)[],
+  signal?: AbortSignal,
+): Promise<T[]> {
+  const controller = new AbortController();
+  const abort = (): void => controller.abort();
+  if (signal !== undefined) {
+    // All work under way listens to one signal, which is not a leak.
+    allowManyListeners(signal);
+    signal.addEventListener('abort', abort);
+  }
+  if (signal?.aborted === true) abort();
+  let first: { readonly error: unknown } | null = null;
+  try {
+    const started = starts.map(async (start) => {
+      try {
+        return await start(controller.signal);
+      } catch (error) {
+        first ??= { error };
+        abort();
+        throw error;
+      }
+    });
+    await Promise.allSettled(started);
+    if (first !== null) throw (first as { readonly error: unknown }).error;
+    return await Promise.all(started);
+  } finally {
+    signal?.removeEventListener('abort', abort);
+  }
 }

@@ -1,4 +1,5 @@
-/** Writes files so that a crash at any moment leaves either the old content or the complete new content. */
+/** Writes files and folders so that a crash at any moment leaves either the old content or the complete new content. */
+import { randomUUID } from 'node:crypto';
 import {
   accessSync,
   closeSync,
@@ -7,15 +8,17 @@ import {
   fsyncSync,
   mkdirSync,
   openSync,
+  readdirSync,
   renameSync,
   rmSync,
   statSync,
   writeSync,
 } from 'node:fs';
+import { hostname } from 'node:os';
 import { dirname, join, resolve } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { RunError } from './errors.js';
-import { openFilesAdvice, saysTooManyFiles } from './open_files.js';
+import { openFilesAdvice, processStart, saysTooManyFiles } from './process.js';
 
 /**
  * Makes a folder and those above it, by its absolute path: Node's recursive `mkdir` of a relative one never returns where the working directory was
@@ -124,4 +127,23 @@ export function projectRoot(): string {
 /** A program of its own that processes are started with, as the build compiles it: `config/interpreter_main` of src/. */
 export function programPath(name: string): string {
   return join(projectRoot(), 'dist', 'src', `${name}.js`);
+}
+
+/** The path of such a folder, which no other process gives, on whatever machine. */
+export function stagingFolder(parent: string, prefix: string): string {
+  return join(parent, `${prefix}${hostname()}-${process.pid}-${randomUUID().slice(0, 8)}`);
+}
+
+/** Whether such a folder is of a process of this machine that is gone; whether those of others live is not known here. */
+export function isAbandoned(name: string, prefix: string): boolean {
+  const [, host, pid] = /^(.*)-(\d+)-[0-9a-f]{8}$/.exec(name.startsWith(prefix) ? name.slice(prefix.length) : '') ?? [];
+  return host === hostname() && processStart(Number(pid)) === null;
+}
+
+/** Removes half-made folders of processes of this machine that are gone. */
+export function sweepStaging(parent: string, prefix: string): void {
+  if (!existsSync(parent)) return;
+  for (const name of readdirSync(parent)) {
+    if (isAbandoned(name, prefix)) rmSync(join(parent, name), { recursive: true, force: true });
+  }
 }

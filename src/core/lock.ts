@@ -28,7 +28,7 @@ import { dirname } from 'node:path';
 import { RunError } from './errors.js';
 import { diskError, makeFolder } from './files.js';
 import { MEBIBYTE, readPlainText } from './plain_file.js';
-import { processStart } from './process_start.js';
+import { processStart } from './process.js';
 
 /** After this many seconds without a heartbeat a lock of another host may be taken over. */
 export const STALE_AFTER_S = 120;

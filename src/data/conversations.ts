@@ -12,7 +12,7 @@ import { sha256 } from '../core/image.js';
 import { parseJson, textOf } from '../core/text.js';
 import { missingFileAdvice, type ListDigest } from './datalist.js';
 import { beginningOf, jsonLine, linesOf, readWhole } from './large_texts.js';
-import { oneOf } from './problems.js';
+import { oneOf } from './types.js';
 import { readClip, readClipNow, type Clip } from './video/clip.js';
 import type { Sampling } from './video/sampling.js';
 

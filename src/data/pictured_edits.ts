@@ -2,17 +2,15 @@
  * Edits of pictures in rows: JSON lines (or parquet) that name the picture before the edit, say what is asked, and where they are labelled how
  * the edit may be described, and the picture behind it. Where an edit begins from several pictures, the column lists them.
  */
-import { existsSync, statSync } from 'node:fs';
+import { closeSync, existsSync, openSync, readSync, statSync } from 'node:fs';
 import { basename, dirname, extname, isAbsolute, resolve } from 'node:path';
 import { DataError } from '../core/errors.js';
 import { sha256 } from '../core/image.js';
 import { inBrief } from '../core/text.js';
 import { pixelDigest } from './overlap.js';
-import { pictureBytes } from './pictures.js';
-import { oneOf } from './problems.js';
-import { holdsPictures } from './row_pictures.js';
-import { firstRows, readRows, valueAt, type Row } from './rows.js';
-import type { SampleSource } from './types.js';
+import { type PictureSize, headerSize, pictureBytes } from './pictures.js';
+import { type SampleSource, oneOf } from './types.js';
+import { type Row, firstRows, holdsPictures, readRows, rowFiles, valueAt } from './rows.js';
 
 export interface PicturedEdit {
   /** Names the sample independently of the machine. */
@@ -184,4 +182,79 @@ function readRow(row: Row, columns: PicturedColumns, folder: string): Omit<Pictu
   const target = labelled === null ? null : placed(columns.target, labelled);
   if (problems.length > 0 || instruction === null) return problems;
   return { source, ...(further.length === 0 ? {} : { further }), instruction, response, target };
+}
+
+/** A list of edits, and where its rows name what an edit begins from. */
+export interface ShownList {
+  readonly path: string;
+  /** The folder that relative paths begin at; null: that of the list. */
+  readonly media: string | null;
+  readonly column: string;
+}
+
+/** Bytes of each file that are looked at, and rows: they represent the others. */
+const MOST_BYTES = 2 ** 22;
+const MOST_ROWS = 512;
+
+/**
+ * The pictures before the edit of every row of JSON lines that is looked at, each null where its header says no size. Rows with a picture that cannot
+ * be read are left out, as is a list that cannot: what is wrong with them is told where they are opened.
+ */
+export function shownSizes({ path, media, column }: ShownList): readonly (readonly (PictureSize | null)[])[] {
+  try {
+    const folder = media ?? (statSync(path, { throwIfNoEntry: false })?.isDirectory() === true ? path : dirname(path));
+    const known = new Map<string, readonly (PictureSize | null)[]>();
+    const sizeOf = (named: string): readonly (PictureSize | null)[] => {
+      const file = isAbsolute(named) ? named : resolve(folder, named);
+      const sizes = known.get(file) ?? sizeIfRead(file);
+      known.set(file, sizes);
+      return sizes;
+    };
+    return rowFiles(path)
+      .filter((file) => extname(file) === '.jsonl')
+      .flatMap((file) => firstLines(file))
+      .slice(0, MOST_ROWS)
+      .flatMap((line) => {
+        const named = namesIn(line, column);
+        const sizes = named.flatMap(sizeOf);
+        return named.length === 0 || sizes.length < named.length ? [] : [sizes];
+      });
+  } catch (error) {
+    if (error instanceof DataError) return [];
+    throw error;
+  }
+}
+
+/** The lines at the beginning of a file, the last of which may be cut, and then is no row. */
+function firstLines(path: string): string[] {
+  const bytes = Buffer.alloc(Math.min(MOST_BYTES, statSync(path).size));
+  const file = openSync(path, 'r');
+  try {
+    return bytes.toString('utf8', 0, readSync(file, bytes, 0, bytes.length, 0)).split('\n');
+  } finally {
+    closeSync(file);
+  }
+}
+
+/** The pictures that a row names; none for a line that is no such row. */
+function namesIn(line: string, column: string): string[] {
+  let row: unknown;
+  try {
+    row = JSON.parse(line);
+  } catch {
+    return [];
+  }
+  const value = Object(row) as Readonly<Record<string, unknown>>;
+  const named: readonly unknown[] = [value[column]].flat();
+  return named.filter((one) => typeof one === 'string');
+}
+
+/** The size that a picture's header says, null for none; nothing for a file that cannot be read. */
+function sizeIfRead(file: string): readonly (PictureSize | null)[] {
+  try {
+    return [headerSize(file)];
+  } catch (error) {
+    if (error instanceof DataError) return [];
+    throw error;
+  }
 }

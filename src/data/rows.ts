@@ -1,10 +1,11 @@
 /** Datasets of rows: JSON lines, the parquet files of Hugging Face's datasets, or texts with a prompt on each line. They are read whole: prompts are small beside a model. */
-import { closeSync, existsSync, openSync, readdirSync, readSync, statSync } from 'node:fs';
+import { closeSync, existsSync, openSync, readSync, readdirSync, statSync } from 'node:fs';
 import { basename, extname, join, resolve } from 'node:path';
 import { DataError } from '../core/errors.js';
 import { sha256 } from '../core/image.js';
-import { textOf } from '../core/text.js';
-import { missingFileAdvice, type ListDigest } from './datalist.js';
+import { MEBIBYTE } from '../core/plain_file.js';
+import { inBrief, textOf } from '../core/text.js';
+import { DATALIST_NAME, type ListDigest, missingFileAdvice, openDatalist } from './datalist.js';
 import { jsonLine, linesOf, readWhole } from './large_texts.js';
 import { parquetColumns, readParquetRows } from './parquet_rows.js';
 import type { Row } from './types.js';
@@ -307,4 +308,94 @@ async function readParquet(bytes: Uint8Array, file: string, problems: DataError[
     problems.push(row);
     return [];
   });
+}
+
+/** A list of more bytes is not read: a forecast is made for every run of an experiment. */
+const MOST_BYTES = 4 * MEBIBYTE;
+
+/**
+ * The samples of a dataset, `most` if it has as many or more. An upper bound: a row that cannot be used counts. Null where it is not known at once:
+ * for a dataset that is not there, is no list of rows or samples, is in parquet, or has more than 4 MiB before its sample `most`.
+ */
+export function countRows(path: string, most: number): number | null {
+  const list = existsSync(path) && statSync(path).isDirectory() ? join(path, 'list', DATALIST_NAME) : path;
+  try {
+    if (existsSync(list) && extname(list) === '.json') {
+      return statSync(list).size > MOST_BYTES ? null : Math.min(most, openDatalist(list).ids.length);
+    }
+    let rows = 0;
+    for (const file of rowFiles(path)) {
+      const found = COUNTS[extname(file)]?.(file, most - rows) ?? null;
+      if (found === null) return null;
+      rows += found;
+      if (rows >= most) return most;
+    }
+    return rows;
+  } catch (error) {
+    // What is wrong with the dataset is said where it is opened.
+    if (error instanceof DataError) return null;
+    throw error;
+  }
+}
+
+const COUNTS: Readonly<Record<string, ((file: string, most: number) => number | null) | undefined>> = {
+  '.jsonl': countLines,
+  '.txt': (file) => (statSync(file).size > MOST_BYTES ? null : promptLines(readWhole(file), file).length),
+};
+
+/** The first lines that are not blank. */
+function countLines(path: string, most: number): number | null {
+  const file = openSync(path, 'r');
+  try {
+    const bytes = Buffer.alloc(MOST_BYTES);
+    const read = readSync(file, bytes, 0, MOST_BYTES, 0);
+    let lines = 0;
+    let isBlank = true;
+    for (let at = 0; at < read && lines < most; at++) {
+      if (bytes[at] === 0x0a) isBlank = true;
+      else if (isBlank && bytes[at] > 0x20) {
+        isBlank = false;
+        lines += 1;
+      }
+    }
+    return lines < most && read === MOST_BYTES ? null : lines;
+  } finally {
+    closeSync(file);
+  }
+}
+
+/** Columns of datasets about pictures, as ms-swift, verl, LLaVA, VLM-R1 and Hugging Face's image folders call them. */
+const COLUMNS: ReadonlySet<string> = new Set(['image', 'images', 'video', 'videos', 'audio', 'audios']);
+
+/** A placeholder at the beginning or the end of a line, or a token of Qwen's: within a line, `<image>` may be a word about HTML. */
+const PLACEHOLDER =
+  /^\s*<(?:image|video|audio)>|<(?:image|video|audio)>\s*$|<\|(?:vision_start|image_pad|video_pad|image|audio_pad)\|>/m;
+
+/** What a row shows besides words, for a message; null if it shows nothing else. */
+export function shownBeside(row: Row, words: string): string | null {
+  const column = Object.entries(row).find(
+    ([name, value]) => holdsPictures(value) || (COLUMNS.has(name) && namesFiles(value)),
+  );
+  if (column !== undefined) return `pictures or videos in column '${column[0]}' (${inBrief(column[1])})`;
+  const placeholder = PLACEHOLDER.exec(words)?.[0].trim();
+  return placeholder === undefined ? null : `a place for a picture or a video, ${placeholder}`;
+}
+
+/** Whether a value is a picture as Hugging Face's datasets write it, {bytes, path}, or a list of them. */
+export function holdsPictures(value: unknown): boolean {
+  if (Array.isArray(value)) return value.length > 0 && value.every(holdsPictures);
+  if (value instanceof Uint8Array) return true;
+  return typeof value === 'object' && value !== null && 'bytes' in value && value.bytes !== null;
+}
+
+/** Whether a value can become words: it holds neither bytes nor a number that is not finite, such as the NaN that pandas writes for a missing one. */
+export function isSayable(value: unknown): boolean {
+  if (typeof value === 'number') return Number.isFinite(value);
+  if (value instanceof Uint8Array) return false;
+  return typeof value !== 'object' || value === null || Object.values(value).every(isSayable);
+}
+
+function namesFiles(value: unknown): boolean {
+  if (Array.isArray(value)) return value.some(namesFiles);
+  return (typeof value === 'string' && value !== '') || (typeof value === 'object' && value !== null);
 }

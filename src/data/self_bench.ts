@@ -17,8 +17,7 @@ import { sha256 } from '../core/image.js';
 import { readTextFile } from '../core/text.js';
 import { missingFileAdvice, type ListDigest } from './datalist.js';
 import { pixelDigest, type ComparedSample } from './overlap.js';
-import { oneOf } from './problems.js';
-import type { SampleSource } from './types.js';
+import { type SampleSource, oneOf } from './types.js';
 
 export const SELF_BENCH_NAME = 'self_bench.txt';
 export const SUMS_NAME = 'SHA256SUMS';

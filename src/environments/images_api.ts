@@ -11,8 +11,7 @@ import {
   type ReplyOutcome,
   requestFailed,
 } from '../balance/remote.js';
-import { type Clock, systemClock } from '../core/clock.js';
-import type { Deadline } from '../core/deadline.js';
+import { type Clock, type Deadline, systemClock } from '../core/clock.js';
 import { encodePng, sha256 } from '../core/image.js';
 import { base64Bytes } from '../core/image_text.js';
 import { checkedKey, noKey } from '../http/key.js';

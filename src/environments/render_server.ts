@@ -13,8 +13,7 @@ import {
   type ReplyOutcome,
   requestFailed,
 } from '../balance/remote.js';
-import { type Clock, systemClock } from '../core/clock.js';
-import type { Deadline } from '../core/deadline.js';
+import { type Clock, type Deadline, systemClock } from '../core/clock.js';
 import { encodePng, sha256 } from '../core/image.js';
 import { storedSafetensors, type StoredTensor, toStoredBytes } from '../core/safetensors.js';
 import { checkedKey } from '../http/key.js';

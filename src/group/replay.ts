@@ -4,10 +4,8 @@
  */
 import pLimit, { type LimitFunction } from 'p-limit';
 import type { RemoteExchange } from '../balance/exchange.js';
-import { systemClock, type Clock } from '../core/clock.js';
-import { Deadline } from '../core/deadline.js';
+import { type Clock, Deadline, allOrAbort, systemClock } from '../core/clock.js';
 import { EndpointError } from '../core/errors.js';
-import { allOrAbort } from '../core/all_or_abort.js';
 import { WaitInterrupted } from './rank_zero.js';
 import type { ProcessGroup } from './process_group.js';
 

@@ -2,7 +2,7 @@
  * One HTTP request whose whole reply is wanted. It stands on undici's dispatch, since nobody here reads a reply piece by piece and the
  * streams of its `request` cost processor time. An abort signal covers a server that stalls after its headers, too.
  */
-import { openFilesAdvice, saysTooManyFiles } from '../core/open_files.js';
+import { openFilesAdvice, saysTooManyFiles } from '../core/process.js';
 import type { IncomingHttpHeaders } from 'node:http';
 import type { Readable } from 'node:stream';
 import type { Dispatcher } from 'undici';

@@ -6,7 +6,7 @@ import { deepFreeze, loadConfig, type EvaluatedWeights, type LoadedConfig } from
 import { parseSet } from '../config/sets.js';
 import { CheckpointError, RunError, UsageError } from '../core/errors.js';
 import { sha256 } from '../core/image.js';
-import { stagingFolder, sweepStaging } from '../core/staging.js';
+import { stagingFolder, sweepStaging } from '../core/files.js';
 import { hubKey, type RunResolver } from '../models/reference.js';
 import { isTrainable } from '../config/recipes.js';
 import { recipeOf } from '../recipes/settings.js';

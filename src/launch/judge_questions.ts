@@ -1,5 +1,5 @@
 /** How many questions a run asks judges, from its settings and the lengths of its held-out lists. */
-import { countRows } from '../data/row_count.js';
+import { countRows } from '../data/rows.js';
 import { isSupervised } from '../recipes/shared/rules/training.js';
 import { rewardOf } from '../recipes/settings.js';
 import { decidingTerms, measuredTerms, questionsOf, recordedTerms } from '../rewards/score/choice.js';

@@ -5,7 +5,7 @@
 import { basename } from 'node:path';
 import { REPLY_QUERY, type ExchangeStore, type LineForm, type RemoteExchange } from '../balance/exchange.js';
 import { must } from '../core/errors.js';
-import { LogReader, scanLines } from '../core/log/reader.js';
+import { LogReader, scanLines } from '../core/log.js';
 import { Journal, parseLine } from './journal.js';
 import { parseIterationName } from './paths.js';
 

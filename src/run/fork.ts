@@ -14,7 +14,7 @@ import { basename, join } from 'node:path';
 import { CheckpointError, must, RunError } from '../core/errors.js';
 import { resultHash } from '../config/hash.js';
 import { diskError, syncDirectory } from '../core/files.js';
-import { scanLines } from '../core/log/reader.js';
+import { scanLines } from '../core/log.js';
 import { changedSettings, readRecord, settingsAt, writeRecord } from './record.js';
 import { checkpointProblems, listCheckpoints } from './checkpoints.js';
 import { listEpisodeFiles } from './episodes.js';

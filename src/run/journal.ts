@@ -2,8 +2,7 @@
 import { existsSync, readdirSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
 import { RunError } from '../core/errors.js';
-import { scanLines } from '../core/log/reader.js';
-import { LogWriter, rewriteLines, type LogDisk } from '../core/log/writer.js';
+import { type LogDisk, LogWriter, rewriteLines, scanLines } from '../core/log.js';
 import { parseIterationName, type RunPaths } from './paths.js';
 
 /**

@@ -20,7 +20,7 @@ import type { RunPaths } from './paths.js';
 
 export { homeOf, realLockWorld, seesProcessesOf, STALE_AFTER_S } from '../core/lock.js';
 export type { HeldBy, LockOwner, LockWorld, ProcessHome } from '../core/lock.js';
-export { processStart } from '../core/process_start.js';
+export { processStart } from '../core/process.js';
 
 /** The lock of a run, held by this process until `release`. */
 export class RunLock {

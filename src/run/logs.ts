@@ -9,7 +9,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import winston from 'winston';
 import { printable, RunError } from '../core/errors.js';
 import { diskError, makeFolder } from '../core/files.js';
-import { FollowedLog } from '../core/log/followed.js';
+import { FollowedLog } from '../core/log.js';
 import type { RunPaths } from './paths.js';
 import { readStatus } from './status.js';
 

@@ -1,8 +1,6 @@
 /** `metrics.jsonl`: one line per iteration, flat names, plain numbers. */
 import { InternalError } from '../core/errors.js';
-import { FollowedLog } from '../core/log/followed.js';
-import type { LogReader } from '../core/log/reader.js';
-import { rewriteLines, type LogDisk } from '../core/log/writer.js';
+import { FollowedLog, type LogDisk, type LogReader, rewriteLines } from '../core/log.js';
 import { decodeNumber, encodeLine, Journal, parseLine, readLines } from './journal.js';
 import type { RunPaths } from './paths.js';
 

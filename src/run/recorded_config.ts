@@ -9,7 +9,7 @@ import { rewardForms } from '../config/recipes.js';
 import { parseSet } from '../config/sets.js';
 import { validate } from '../config/validate.js';
 import { RunError, UsageError } from '../core/errors.js';
-import { shellQuote } from '../core/shell.js';
+import { shellQuote } from '../core/process.js';
 import { getPath, setPath } from '../schema/paths.js';
 import type { Problem } from '../schema/rules.js';
 import type { RunSettings } from '../schema/run.js';

@@ -2,8 +2,7 @@
 import { existsSync, lstatSync, readdirSync, renameSync, rmSync } from 'node:fs';
 import { basename, isAbsolute, join, resolve } from 'node:path';
 import { EditrlError, RunError } from '../core/errors.js';
-import { diskError, renameAside } from '../core/files.js';
-import { stagingFolder } from '../core/staging.js';
+import { diskError, renameAside, stagingFolder } from '../core/files.js';
 import { manifestDigest } from './checkpoints.js';
 import { firstFew, listRuns } from './find.js';
 import { acquireLock, lockProblem, readLock, realLockWorld, type LockWorld } from './lock.js';

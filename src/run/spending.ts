@@ -4,8 +4,7 @@
  */
 import { z } from 'zod';
 import { RunError } from '../core/errors.js';
-import { withLog } from '../core/log/reader.js';
-import { LogWriter } from '../core/log/writer.js';
+import { LogWriter, withLog } from '../core/log.js';
 import type { Metrics } from './metrics.js';
 import type { RunPaths } from './paths.js';
 

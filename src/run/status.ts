@@ -1,7 +1,7 @@
 /** What a run is doing, according to its folder and to the processes of this machine: combines its state and its lock. */
 import { uptime } from 'node:os';
 import { EditrlError, RunError } from '../core/errors.js';
-import { withLog } from '../core/log/reader.js';
+import { withLog } from '../core/log.js';
 import { decodeNumber } from './journal.js';
 import {
   formatAge,

@@ -6,7 +6,7 @@ import { existsSync, readdirSync } from 'node:fs';
 import { join } from 'node:path';
 import { EditrlError } from '../core/errors.js';
 import { readLockFile, realLockWorld, ownerStatus, takeLock, type LockWorld } from '../core/lock.js';
-import { stagingFolder } from '../core/staging.js';
+import { stagingFolder } from '../core/files.js';
 
 /** Prefix of such a file's name. */
 const WAITING = '.waiting-';

@@ -6,8 +6,7 @@
 import { createHash } from 'node:crypto';
 import { z } from 'zod';
 import { printable } from '../core/errors.js';
-import { FollowedLog } from '../core/log/followed.js';
-import type { LogReader } from '../core/log/reader.js';
+import { FollowedLog, type LogReader } from '../core/log.js';
 import { listAttempts } from '../run/logs.js';
 import { parseLine } from '../run/journal.js';
 import { metricsOfLine } from '../run/metrics.js';

@@ -2,7 +2,7 @@
 import { closeSync, existsSync, readSync } from 'node:fs';
 import { openPlain, readPlain } from '../core/plain_file.js';
 import { printable } from '../core/errors.js';
-import { withLog } from '../core/log/reader.js';
+import { withLog } from '../core/log.js';
 import { parseHeldOutKey } from '../run/episodes.js';
 import { readLines } from '../run/journal.js';
 import type { RunPaths } from '../run/paths.js';

@@ -1,8 +1,7 @@
 /** Opens a remote service that a run gets answers from: waits for it, reports that, and opens the file that stores its answers. */
 import type { OutageListener } from '../balance/remote.js';
 import type { LineForm, RemoteExchange } from '../balance/exchange.js';
-import { systemClock, type Clock } from '../core/clock.js';
-import type { Deadline } from '../core/deadline.js';
+import { type Clock, type Deadline, systemClock } from '../core/clock.js';
 import { runOnRankZero } from '../group/rank_zero.js';
 import { gatherLines, waitForRemote, type ReplayOptions } from '../group/replay.js';
 import type { RunHandle } from '../run/claim.js';

@@ -1,7 +1,6 @@
 /** Connects a run to servers that make pictures, and to the store of what they give. */
 import { lineForm, type RemoteExchange } from '../balance/exchange.js';
-import { systemClock } from '../core/clock.js';
-import { Deadline } from '../core/deadline.js';
+import { Deadline, systemClock } from '../core/clock.js';
 import { EndpointError } from '../core/errors.js';
 import { decodeImage, encodePng, type RgbImage, sha256 } from '../core/image.js';
 import { readPlain } from '../core/plain_file.js';

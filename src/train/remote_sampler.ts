@@ -1,8 +1,7 @@
 /** Connects a run to a vLLM server that samples its answers, with the run's weights there and the store of its answers. */
 import { createHash, randomBytes } from 'node:crypto';
 import { join, resolve } from 'node:path';
-import { Deadline } from '../core/deadline.js';
-import { systemClock } from '../core/clock.js';
+import { Deadline, systemClock } from '../core/clock.js';
 import { ConfigError, EndpointError } from '../core/errors.js';
 import { VllmClient, probeLogProbs, type LogProbsMode } from '../engines/vllm/client.js';
 import type { ServedModel } from '../engines/vllm/wire.js';

@@ -1,8 +1,7 @@
 /** Wires a server that trains a run's policy: the session there, and where the answers that it samples are kept. */
 import { createHash, randomBytes } from 'node:crypto';
 import { resolve } from 'node:path';
-import type { Clock } from '../core/clock.js';
-import type { Deadline } from '../core/deadline.js';
+import type { Clock, Deadline } from '../core/clock.js';
 import { ConfigError } from '../core/errors.js';
 import { TinkerConnection } from '../engines/tinker/connection.js';
 import { TinkerSession } from '../engines/tinker/session.js';

@@ -7,7 +7,7 @@ import { closeSync, mkdtempSync, openSync, readFileSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os';
 import { join, resolve } from 'node:path';
 import { printable } from '../core/errors.js';
-import { shellQuote } from '../core/shell.js';
+import { shellQuote } from '../core/process.js';
 import { badRequest, Refusal } from '../http/refusal.js';
 import type { RunRecord } from '../run/record.js';
 import { namedPrograms } from '../run/recorded_config.js';

@@ -2,7 +2,7 @@
 import { statSync } from 'node:fs';
 import { LRUCache } from 'lru-cache';
 import { RunError } from '../core/errors.js';
-import { scanLines } from '../core/log/reader.js';
+import { scanLines } from '../core/log.js';
 import { readPlain } from '../core/plain_file.js';
 import { badRequest, Refusal } from '../http/refusal.js';
 import type { Reply } from '../http/reply.js';

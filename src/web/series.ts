@@ -3,8 +3,7 @@
  * lines represent it.
  */
 import { EditrlError } from '../core/errors.js';
-import { FollowedLog } from '../core/log/followed.js';
-import { withLog, type LogReader } from '../core/log/reader.js';
+import { FollowedLog, type LogReader, withLog } from '../core/log.js';
 import { decodeNumber, parseLine } from '../run/journal.js';
 import { metricsOfLine, type MetricsLine } from '../run/metrics.js';
 

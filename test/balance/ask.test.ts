@@ -1,8 +1,7 @@
 import { describe, expect, it } from 'vitest';
 import { askMembers, type AskPolicy, type AttemptResult } from '../../src/balance/remote.js';
 import { Member, Members } from '../../src/balance/member.js';
-import { sleep } from '../../src/core/clock.js';
-import { Deadline } from '../../src/core/deadline.js';
+import { Deadline, sleep } from '../../src/core/clock.js';
 import { ManualClock, settle } from '../core/manual_clock.js';
 
 const policy: AskPolicy = {

@@ -2,7 +2,7 @@
 import { join } from 'node:path';
 import { afterAll, afterEach, beforeAll, expect, it, vi } from 'vitest';
 import { main } from '../../src/cli/main.js';
-import { textWidth } from '../../src/core/table.js';
+import { textWidth } from '../../src/core/terminal.js';
 import { loadConfig } from '../../src/config/load.js';
 import { testFolder } from '../support/folder.js';
 import { finishedRun } from '../run/report/recorded_runs.js';

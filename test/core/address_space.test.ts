@@ -1,5 +1,5 @@
 import { expect, it } from 'vitest';
-import { addressSpaceAdvice, addressSpaceLimit } from '../../src/core/address_space.js';
+import { addressSpaceAdvice, addressSpaceLimit } from '../../src/core/process.js';
 
 const limits = 'Max file locks            unlimited            unlimited            locks\n';
 

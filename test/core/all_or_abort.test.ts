@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { allOrAbort } from '../../src/core/all_or_abort.js';
+import { allOrAbort } from '../../src/core/clock.js';
 
 const calledOff = (signal: AbortSignal): Promise<never> =>
   new Promise((_resolve, reject) => signal.addEventListener('abort', () => reject(new Error('called off'))));

@@ -1,6 +1,5 @@
 import { expect, it, vi } from 'vitest';
-import { sleep, systemClock } from '../../src/core/clock.js';
-import { Deadline } from '../../src/core/deadline.js';
+import { Deadline, sleep, systemClock } from '../../src/core/clock.js';
 
 it('lets many wait within one limit, of which Node does not warn as of a leak', async () => {
   const warned = vi.fn();

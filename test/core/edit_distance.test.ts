@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { editDistance } from '../../src/core/edit_distance.js';
+import { editDistance } from '../../src/core/nearest.js';
 
 describe('the edit distance', () => {
   it.each([

@@ -1,6 +1,6 @@
 import { getMaxListeners } from 'node:events';
 import { expect, it } from 'vitest';
-import { allowManyListeners } from '../../src/core/listeners.js';
+import { allowManyListeners } from '../../src/core/clock.js';
 import { listening } from '../support/stub_server.js';
 
 it('lets many listen to a signal, which can be given to fetch all the same', async () => {

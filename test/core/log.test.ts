@@ -15,9 +15,17 @@ import {
 } from 'node:fs';
 import { join } from 'node:path';
 import { beforeEach, describe, expect, it } from 'vitest';
-import { FollowedLog } from '../../src/core/log/followed.js';
-import { linesIn, LogReader, LONGEST_LINE_BYTES, scanLines, withLog } from '../../src/core/log/reader.js';
-import { LogWriter, rewriteLines, type LogDisk } from '../../src/core/log/writer.js';
+import {
+  FollowedLog,
+  LONGEST_LINE_BYTES,
+  type LogDisk,
+  LogReader,
+  LogWriter,
+  linesIn,
+  rewriteLines,
+  scanLines,
+  withLog,
+} from '../../src/core/log.js';
 import { testFolders } from '../support/folder.js';
 
 const newFolder = testFolders('log');

@@ -1,7 +1,7 @@
 import { expect, it } from 'vitest';
 import { RunError } from '../../src/core/errors.js';
 import { diskError } from '../../src/core/files.js';
-import { limitIn, mostOpenFiles, openFilesAdvice, saysTooManyFiles, tooFewFiles } from '../../src/core/open_files.js';
+import { limitIn, mostOpenFiles, openFilesAdvice, saysTooManyFiles, tooFewFiles } from '../../src/core/process.js';
 import { causeOf } from '../../src/http/request.js';
 import { packError } from '../../src/launch/worker/protocol.js';
 

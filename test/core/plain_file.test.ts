@@ -5,7 +5,7 @@ import { join } from 'node:path';
 import { gzipSync } from 'node:zlib';
 import { describe, expect, it } from 'vitest';
 import { RunError } from '../../src/core/errors.js';
-import { scanLines } from '../../src/core/log/reader.js';
+import { scanLines } from '../../src/core/log.js';
 import { openPlain, readPlain, readPlainText, unpackPlain } from '../../src/core/plain_file.js';
 import { testFolders } from '../support/folder.js';
 

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { alignColumns, clip, formatTable, textWidth, wrap } from '../../src/core/table.js';
+import { alignColumns, clip, formatTable, textWidth, wrap } from '../../src/core/terminal.js';
 
 const columns = [
   { title: 'run', alone: true },

@@ -2,7 +2,7 @@
 import { describe, expect, it } from 'vitest';
 import sharp from 'sharp';
 import { encodePlainPng } from '../../src/core/png.js';
-import { lookAtSamples } from '../../src/data/inpainting_look.js';
+import { lookAtSamples } from '../../src/data/inpainting.js';
 import { readSelfBench, wholeList } from '../../src/data/self_bench.js';
 import { testFolders } from '../support/folder.js';
 import { maskOf, writeBench } from './bench.js';

@@ -7,8 +7,7 @@ import { afterAll, describe, expect, it } from 'vitest';
 import { EditrlError } from '../../src/core/errors.js';
 import { openDatalist } from '../../src/data/datalist.js';
 import { openEditDataset } from '../../src/data/edits.js';
-import { decodeNpy, encodeNpy } from '../../src/data/npy.js';
-import { decodeEditSample, decodeNpz, encodeEditSample, encodeNpz } from '../../src/data/npz.js';
+import { decodeEditSample, decodeNpy, decodeNpz, encodeEditSample, encodeNpy, encodeNpz } from '../../src/data/npz.js';
 import type { EditSample } from '../../src/data/types.js';
 import { testFolders } from '../support/folder.js';
 

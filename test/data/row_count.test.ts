@@ -1,7 +1,7 @@
 import { mkdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { expect, it } from 'vitest';
-import { countRows } from '../../src/data/row_count.js';
+import { countRows } from '../../src/data/rows.js';
 import { testFolder } from '../support/folder.js';
 
 const folder = testFolder('row_count');

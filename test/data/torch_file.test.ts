@@ -4,8 +4,7 @@ import { join } from 'node:path';
 import { zipSync } from 'fflate';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { DataError } from '../../src/core/errors.js';
-import { decodeTorchSample } from '../../src/data/earl_sample.js';
-import { openEditDataset } from '../../src/data/edits.js';
+import { decodeTorchSample, openEditDataset } from '../../src/data/edits.js';
 import { readTorchFile, SavedArray } from '../../src/data/torch_file.js';
 
 const folder = join(import.meta.dirname, 'fixtures', 'torch');

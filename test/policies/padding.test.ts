@@ -8,7 +8,7 @@ import { RandomStream } from '../../src/core/random.js';
 import { Session } from '../../src/engines/onnx/session.js';
 import { soloPeers } from '../../src/group/peers.js';
 import { plainProcessor } from '../../src/models/pictures/processor.js';
-import { withPictures } from '../../src/models/pictures/placeholders.js';
+import { withPictures } from '../../src/models/pictures/picture.js';
 import { type TokenPrompt, RowTables } from '../../src/policies/tokens/batch.js';
 import { DecodingBatch, smallerBatch } from '../../src/policies/tokens/decoding_batch.js';
 import { FreeText } from '../../src/policies/tokens/format.js';

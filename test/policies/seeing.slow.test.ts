@@ -4,7 +4,7 @@ import { describe, expect, it, vi } from 'vitest';
 import { RandomStream } from '../../src/core/random.js';
 import type { RgbImage } from '../../src/core/png.js';
 import { Session } from '../../src/engines/onnx/session.js';
-import { withPictures } from '../../src/models/pictures/placeholders.js';
+import { withPictures } from '../../src/models/pictures/picture.js';
 import { openPictureProcessor, plainProcessor } from '../../src/models/pictures/processor.js';
 import { describeDecoder } from '../../src/models/networks/decoder.js';
 import { partOf, type TrainedParts } from '../../src/nets/vision/config.js';

@@ -1,7 +1,7 @@
 /** What every remote does about servers that fail: one suite for every kind of client. */
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { afterEach, describe, expect, it } from 'vitest';
-import { Deadline } from '../../src/core/deadline.js';
+import { Deadline } from '../../src/core/clock.js';
 import { EndpointError } from '../../src/core/errors.js';
 import { encodePng, sha256 } from '../../src/core/image.js';
 import { TinkerConnection } from '../../src/engines/tinker/connection.js';

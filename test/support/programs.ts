@@ -14,7 +14,6 @@ const sources = [
   'rewards/terms/module/exported',
   'rewards/terms/module/try_main',
   'models/chat/python_jinja',
-  'models/chat/strftime',
   'models/chat/syntax',
 ];
 

@@ -13,8 +13,7 @@ import {
   type ReplyOutcome,
   type ServerOptions,
 } from '../../balance/remote.js';
-import { sleep, systemClock, type Clock } from '../../core/clock.js';
-import { Deadline } from '../../core/deadline.js';
+import { type Clock, Deadline, sleep, systemClock } from '../../core/clock.js';
 import { CheckpointError, type EditrlError, type EndpointError } from '../../core/errors.js';
 import { checkedKey } from '../../http/key.js';
 import { byStatus, retryAfterMs, type StatusTable } from '../../http/meaning.js';

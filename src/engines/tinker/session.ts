@@ -1,7 +1,6 @@
 /** A session at a server of the Tinker training API: one model that is trained, and the sampling sessions of its weights and of the base model. */
 import { z } from 'zod';
-import { sleep } from '../../core/clock.js';
-import type { Deadline } from '../../core/deadline.js';
+import { type Deadline, sleep } from '../../core/clock.js';
 import { EditrlError, InternalError } from '../../core/errors.js';
 import type { PiecewiseBody } from '../../http/request.js';
 import type { Reply, TinkerConnection } from './connection.js';

@@ -13,8 +13,7 @@ import {
   type ReplyOutcome,
   type ServerOptions,
 } from '../../balance/remote.js';
-import { systemClock } from '../../core/clock.js';
-import type { Deadline } from '../../core/deadline.js';
+import { type Deadline, systemClock } from '../../core/clock.js';
 import { EndpointError, must } from '../../core/errors.js';
 import { checkedKey } from '../../http/key.js';
 import { byStatus, retryAfterMs, type StatusTable } from '../../http/meaning.js';

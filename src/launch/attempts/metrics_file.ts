@@ -2,7 +2,7 @@
  * The metrics of another trainer: JSON lines in its own file, one file per start of its command. They are followed, checked, and passed on so that
  * `metrics.jsonl` has every iteration once, whatever the trainer repeats.
  */
-import { LogReader } from '../../core/log/reader.js';
+import { LogReader } from '../../core/log.js';
 import { decodeNumber, dropLinesAfter } from '../../run/journal.js';
 import { MetricsJournal, type MetricsLine } from '../../run/metrics.js';
 import type { RunPaths } from '../../run/paths.js';

@@ -1,7 +1,6 @@
 /** Renders the live screen as lines of text: a pure function of the runs' progress and the terminal's size. */
-import { plainPaint, type Paint, type Style } from '../../core/colour.js';
+import { type Paint, type Style, clip, plainPaint, textWidth } from '../../core/terminal.js';
 import { printable } from '../../core/errors.js';
-import { clip, textWidth } from '../../core/table.js';
 import { formatDuration } from '../../run/progress.js';
 import { sparkline } from '../../core/curves.js';
 import type { Phase } from '../sweep/schedule.js';

@@ -1,6 +1,6 @@
 /** How a person follows runs: on a terminal a screen that is redrawn in place, elsewhere lines. */
 import { createLogUpdate } from 'log-update';
-import { painter, plainPaint, type Paint } from '../../core/colour.js';
+import { painter, plainPaint, type Paint } from '../../core/terminal.js';
 import { printable } from '../../core/errors.js';
 import { formatDuration } from '../../run/progress.js';
 import type { LiveProgress } from './progress.js';

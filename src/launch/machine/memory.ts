@@ -2,8 +2,8 @@
 import { readFileSync, statSync } from 'node:fs';
 import { freemem, totalmem } from 'node:os';
 import { join } from 'node:path';
-import { largestPicture } from '../../data/inpainting_look.js';
-import { shownSizes } from '../../data/pictured_look.js';
+import { largestPicture } from '../../data/inpainting.js';
+import { shownSizes } from '../../data/pictured_edits.js';
 import { readConfig } from '../../models/files.js';
 import { isPipeline, readPipeline } from '../../models/pipeline.js';
 import { autoencoderClasses, describeAutoencoder } from '../../models/networks/autoencoder.js';

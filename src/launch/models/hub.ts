@@ -1,9 +1,8 @@
 /** The Hub's models that runs need: queried before anything starts, once each, and fetched before workers look for them in the cache. */
 import type { LoadedConfig } from '../../config/load.js';
 import { ConfigError } from '../../core/errors.js';
-import { hubBaseOf, nameOf } from '../../models/hub/cache.js';
+import { type HubEnvironment, hubBaseOf, nameOf } from '../../models/hub/cache.js';
 import type { HubClient, HubRetryPolicy } from '../../models/hub/client.js';
-import type { HubEnvironment } from '../../models/hub/environment.js';
 import { fetchModel, lookUp, megabytes, type FoundModel, type WantedModel } from '../../models/hub/fetch.js';
 import { hubKey } from '../../models/reference.js';
 import { failureOf, computeOnce, type Obstacle } from '../preflight/obstacle.js';

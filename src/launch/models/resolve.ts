@@ -1,6 +1,5 @@
 /** Resolves models of other runs and of the Hub to folders. */
-import { cachedFolder } from '../../models/hub/cache.js';
-import { hubEnvironment, type HubEnvironment } from '../../models/hub/environment.js';
+import { type HubEnvironment, cachedFolder, hubEnvironment } from '../../models/hub/cache.js';
 import { hubKey, type RunResolver } from '../../models/reference.js';
 import type { WholeCheckpoint } from '../../run/checkpoints.js';
 import { RunPaths } from '../../run/paths.js';

@@ -1,7 +1,6 @@
 /** The Hub's models that runs need, as far as this machine's files tell. */
 import { hubModels, type NamedHubModel } from '../../config/models.js';
-import { cachedModel, hubBaseOf, nameOf } from '../../models/hub/cache.js';
-import { hubEnvironment, type HubEnvironment } from '../../models/hub/environment.js';
+import { type HubEnvironment, cachedModel, hubBaseOf, hubEnvironment, nameOf } from '../../models/hub/cache.js';
 import { notThere, type WantedModel } from '../../models/hub/fetch.js';
 import { hubKey } from '../../models/reference.js';
 import { isTrainable } from '../../config/recipes.js';

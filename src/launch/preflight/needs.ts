@@ -6,7 +6,7 @@ import { CheckpointError, ConfigError, DataError } from '../../core/errors.js';
 import { lookAtFirst, openQuestions } from '../../data/conversations.js';
 import { openDatalist, readListedFile } from '../../data/datalist.js';
 import { openEditDataset } from '../../data/edits.js';
-import { lookAtSamples } from '../../data/inpainting_look.js';
+import { lookAtSamples } from '../../data/inpainting.js';
 import { checkRows } from '../../data/rows.js';
 import { hasFfmpeg, requireFfmpeg } from '../../data/video/ffmpeg.js';
 import { wholeList } from '../../data/self_bench.js';

@@ -1,7 +1,6 @@
 /** A training server of the Tinker API that is started with a run and ended with it, with all that it started. What it saves is in the run's folder. */
 import { join, resolve } from 'node:path';
-import { systemClock } from '../../core/clock.js';
-import { Deadline } from '../../core/deadline.js';
+import { Deadline, systemClock } from '../../core/clock.js';
 import { must } from '../../core/errors.js';
 import { projectRoot } from '../../core/files.js';
 import { TinkerConnection } from '../../engines/tinker/connection.js';

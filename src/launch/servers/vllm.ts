@@ -1,8 +1,7 @@
 /** A vLLM that is started with a run, kept up during the run, and ended with it, by its process group. */
 import { existsSync } from 'node:fs';
 import { delimiter, dirname, join } from 'node:path';
-import { systemClock } from '../../core/clock.js';
-import { Deadline } from '../../core/deadline.js';
+import { Deadline, systemClock } from '../../core/clock.js';
 import { CheckpointError, must } from '../../core/errors.js';
 import { VllmClient } from '../../engines/vllm/client.js';
 import type { RemoteSampling } from '../../policies/tokens/vllm/remote_sampling.js';

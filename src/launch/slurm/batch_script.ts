@@ -1,5 +1,5 @@
 /** Generates batch scripts. Pure: settings in, text out. */
-import { shellQuote } from '../../core/shell.js';
+import { shellQuote } from '../../core/process.js';
 import { onCluster } from './commands.js';
 import type { Resources } from './jobs.js';
 

@@ -1,7 +1,7 @@
 /** The lines that a sweep prints about each event, understandable on their own. */
 import { formatDuration } from '../../run/progress.js';
 import type { SweepEvent } from './sweep.js';
-import type { Paint } from '../../core/colour.js';
+import type { Paint } from '../../core/terminal.js';
 import { printable } from '../../core/errors.js';
 import { RunPaths } from '../../run/paths.js';
 import { describePlacement } from '../machine/devices.js';

@@ -1,5 +1,5 @@
 /** Shows a sweep: its schedule as live progress, its events as lines. */
-import { plainPaint, type Paint } from '../../core/colour.js';
+import { plainPaint, type Paint } from '../../core/terminal.js';
 import { printable } from '../../core/errors.js';
 import { describePlacement } from '../machine/devices.js';
 import { runInProgress, type LiveProgress, type RunInProgress } from '../live/progress.js';

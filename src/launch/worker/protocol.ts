@@ -16,7 +16,7 @@ import {
   UsageError,
   type ErrorDetails,
 } from '../../core/errors.js';
-import { openFilesAdvice, saysTooManyFiles } from '../../core/open_files.js';
+import { openFilesAdvice, saysTooManyFiles } from '../../core/process.js';
 import type { JudgeAddress } from '../../rewards/judge/endpoints.js';
 import type { LentRun } from '../../run/claim.js';
 import type { ServerAddress, StartedTrainer } from '../../train/context.js';

@@ -3,7 +3,6 @@
  * Python, or refuses. It changes the package's classes, so only the renderer's own process loads it.
  */
 import * as jinja from '@huggingface/jinja';
-import { strftime } from './strftime.js';
 import type { Node } from './syntax.js';
 
 /** A value of the package: `type` is `StringValue`, `ArrayValue`, … */
@@ -269,4 +268,40 @@ export function renderTemplate(template: Node, names: Readonly<Record<string, un
   const text = new PythonInterpreter(scope).evaluate(template, scope).value as string;
   if (/\p{Surrogate}/u.test(text)) throw new Error('it takes half of a character out of a text');
   return text;
+}
+
+const weekdays = ['Sunday', 'Monday', 'Tuesday', 'Wednesday', 'Thursday', 'Friday', 'Saturday'];
+const months = ['January', 'February', 'March', 'April', 'May', 'June', 'July', 'August', 'September', 'October', 'November', 'December']; // prettier-ignore
+
+/** Local time in the C locale. Throws an Error for a directive that is not covered. */
+export function strftime(date: Date, format: string): string {
+  const two = (value: number): string => String(value).padStart(2, '0');
+  const hour = date.getHours() % 12 || 12;
+  const directives: Readonly<Record<string, string>> = {
+    A: weekdays[date.getDay()],
+    a: weekdays[date.getDay()].slice(0, 3),
+    B: months[date.getMonth()],
+    b: months[date.getMonth()].slice(0, 3),
+    d: two(date.getDate()),
+    H: two(date.getHours()),
+    I: two(hour),
+    M: two(date.getMinutes()),
+    m: two(date.getMonth() + 1),
+    p: date.getHours() < 12 ? 'AM' : 'PM',
+    S: two(date.getSeconds()),
+    Y: String(date.getFullYear()),
+    y: two(date.getFullYear() % 100),
+    '%': '%',
+    '-d': String(date.getDate()),
+    '-H': String(date.getHours()),
+    '-I': String(hour),
+    '-m': String(date.getMonth() + 1),
+    F: `${date.getFullYear()}-${two(date.getMonth() + 1)}-${two(date.getDate())}`,
+    T: `${two(date.getHours())}:${two(date.getMinutes())}:${two(date.getSeconds())}`,
+  };
+  return format.replace(/%(-?.?)/gsu, (found, directive: string) => {
+    const value = directives[directive];
+    if (value === undefined) throw new Error(`'${found}' of strftime_now is not covered`);
+    return value;
+  });
 }

@@ -7,7 +7,7 @@ import { readFileSync } from 'node:fs';
 import { runInThisContext } from 'node:vm';
 import { renderTemplate } from './python_jinja.js';
 import { parseTemplate, type Node } from './syntax.js';
-import type { FromRenderer, ToRenderer } from './renderer.js';
+import type { FromRenderer, ToRenderer } from './template.js';
 
 const templates = new Map<string, Node>();
 

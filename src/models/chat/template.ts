@@ -1,6 +1,9 @@
 /** Conversations as the text that a model was trained on: chat templates, rendered as transformers' `apply_chat_template` does. */
-import { DataError, EditrlError } from '../../core/errors.js';
-import { renderChat, renderChatNow, type Rendering } from './renderer.js';
+import { spawnSync } from 'node:child_process';
+import { ChildEnded, ChildService } from '../../core/child_service.js';
+import { DataError, EditrlError, EngineError } from '../../core/errors.js';
+import { programPath } from '../../core/files.js';
+import type { Tokenizer } from '../tokenizer/tokenizer.js';
 import { parseTemplate } from './syntax.js';
 
 /** A message's content: text, or parts of which those of type `text` hold text. */
@@ -72,4 +75,112 @@ export class ChatTemplate {
       cause,
     });
   }
+}
+
+/** A message to the process; each is answered by one `FromRenderer`. */
+export type ToRenderer = {
+  readonly source: string;
+  /** The template's names and their values, as JSON. */
+  readonly names: Readonly<Record<string, unknown>>;
+  /** The time that the template sees, in milliseconds since 1970. */
+  readonly now: number;
+  readonly withinMs: number;
+};
+
+/** `withinMs` is 10,000 by default. */
+export type Rendering = Omit<ToRenderer, 'withinMs'> & Partial<ToRenderer>;
+
+export type FromRenderer =
+  | { readonly kind: 'text'; readonly text: string }
+  /** The template, or its evaluation, refuses. */
+  | { readonly kind: 'failed'; readonly words: string }
+  | { readonly kind: 'late' };
+
+/** A conversation takes one or two milliseconds. */
+const WITHIN_MS = 10_000;
+const MOST_MB = 256;
+const limits = [`--max-old-space-size=${MOST_MB}`, '--max-semi-space-size=16'];
+
+const program = programPath('models/chat/render_main');
+/** One process for all templates. V8 writes pages about a heap that is full, which nobody needs. */
+const renderer = new ChildService<ToRenderer, FromRenderer>(program, {
+  execArgv: limits,
+  stderr: 'ignore',
+  idleMs: 60_000,
+});
+
+function textOf(said: FromRenderer, { withinMs }: ToRenderer): string {
+  if (said.kind === 'late') throw new Error(`it takes longer than ${withinMs / 1000} seconds`);
+  if (said.kind === 'failed') throw new Error(said.words);
+  return said.text;
+}
+
+/** V8 aborts a process whose heap is full. */
+function endOf(how: string): Error {
+  if (['SIGABRT', 'SIGTRAP', 'exit code 134'].includes(how)) {
+    return new Error(`it needs more than ${MOST_MB} MB of memory`);
+  }
+  return new EngineError(`the process that renders chat templates ended (${how})`, {
+    next: 'Run the same command again. If it happens again, check whether memory runs out.',
+  });
+}
+
+/** Renders a template. Rejects with an Error in the template's words, or with EngineError if the process is ended from outside. */
+export async function renderChat(template: Rendering): Promise<string> {
+  const message = { withinMs: WITHIN_MS, ...template };
+  try {
+    // The process itself ends a rendering that is late; its start takes time, too.
+    return textOf(await renderer.ask(message, 2 * message.withinMs + WITHIN_MS), message);
+  } catch (error) {
+    throw error instanceof ChildEnded ? endOf(error.how) : error;
+  }
+}
+
+/** As `renderChat`, in a process for this rendering alone. It is for the check before a start, which waits for it. */
+export function renderChatNow(template: Rendering): string {
+  const message = { withinMs: WITHIN_MS, ...template };
+  const { stdout, status, signal, error } = spawnSync(process.execPath, [...limits, program], {
+    input: JSON.stringify(message),
+    encoding: 'utf8',
+    stdio: ['pipe', 'pipe', 'ignore'],
+    maxBuffer: 2 ** 26,
+  });
+  if (status === 0) return textOf(JSON.parse(stdout) as FromRenderer, message);
+  throw error ?? endOf(signal ?? `exit code ${status}`);
+}
+
+/** A model's tokenizer with its template; null where the model has none. */
+export interface Reader {
+  readonly tokenizer: Tokenizer;
+  readonly template: ChatTemplate | null;
+}
+
+/**
+ * A prompt's text, and whether the tokenizer adds its own tokens around it: plain text is used as it is, messages are written by the template.
+ * `prefill` is the text that the answer is made to begin with. Rejects with DataError if there is no template for messages, or if it fails.
+ */
+export async function promptText(
+  { template }: Pick<Reader, 'template'>,
+  prompt: string | readonly Message[],
+  options: RenderOptions = { addGenerationPrompt: true },
+  prefill = '',
+): Promise<{ readonly text: string; readonly addSpecial: boolean }> {
+  if (typeof prompt === 'string') return { text: `${prompt}${prefill}`, addSpecial: true };
+  if (template === null) {
+    throw new DataError('the prompt is a list of messages, and the model has no chat template', {
+      next: 'Add chat_template.jinja to its folder (or chat_template to tokenizer_config.json), or give prompts as plain text.',
+    });
+  }
+  return { text: `${await template.render(prompt, options)}${prefill}`, addSpecial: false };
+}
+
+/** The ids of a prompt's text. Raises as `promptText`. */
+export async function encodePrompt(
+  reader: Reader,
+  prompt: string | readonly Message[],
+  options?: RenderOptions,
+  prefill?: string,
+): Promise<readonly number[]> {
+  const { text, addSpecial } = await promptText(reader, prompt, options, prefill);
+  return reader.tokenizer.encode(text, { addSpecial });
 }

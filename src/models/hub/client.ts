@@ -3,15 +3,13 @@
  * errors mean is decided here, in the one `fetch` that the library is given.
  */
 import { datasetInfo, listFiles, listModels, modelInfo } from '@huggingface/hub';
-import { EnvHttpProxyAgent, fetch as undiciFetch, Response } from 'undici';
-import { ConfigError, EndpointError, type EditrlError } from '../../core/errors.js';
+import { EnvHttpProxyAgent, Response, fetch as undiciFetch } from 'undici';
+import { ConfigError, type EditrlError, EndpointError } from '../../core/errors.js';
 import { nearest } from '../../core/nearest.js';
-import { TransientError, retry, type RetryPolicy } from '../../core/retry.js';
-import { byStatus, retryAfterMs } from '../../http/meaning.js';
+import { type RetryPolicy, TransientError, retry } from '../../core/retry.js';
+import { type StatusTable, byStatus, retryAfterMs } from '../../http/meaning.js';
 import type { HubReference } from '../../schema/model.js';
-import { DATASETS, isCommit, nameOf } from './cache.js';
-import type { HubEnvironment } from './environment.js';
-import { codeOf, HUB_STATUSES, transientErrorOf } from './transient.js';
+import { DATASETS, type HubEnvironment, isCommit, nameOf } from './cache.js';
 
 /** A file of a repository. */
 export interface RepositoryFile {
@@ -283,4 +281,35 @@ async function hint(ask: () => Promise<void>): Promise<void> {
   } catch {
     // The error that the message is about is the one to show.
   }
+}
+
+/** The meaning of the status of a reply of the Hub. */
+export const HUB_STATUSES: StatusTable<'taken' | 'transient' | 'refused'> = {
+  '2xx': 'taken',
+  429: 'transient',
+  '5xx': 'transient',
+  rest: 'refused',
+};
+
+/** The part of a network failure that a retry may get past; null if retrying would fail the same way. */
+export function transientErrorOf(cause: unknown): TransientError | null {
+  const code = codeOf(cause);
+  return TRANSIENT_CODES.has(code) ? new TransientError(code, null, cause) : null;
+}
+
+/** A server that answered before may come back; one that cannot be reached at all is not waited for. */
+const TRANSIENT_CODES: ReadonlySet<string> = new Set([
+  'EAI_AGAIN',
+  'ECONNRESET',
+  'EPIPE',
+  'UND_ERR_BODY_TIMEOUT',
+  'UND_ERR_HEADERS_TIMEOUT',
+  'UND_ERR_SOCKET',
+]);
+
+/** The system's word for what broke a connection; `fetch` wraps it. */
+export function codeOf(error: unknown): string {
+  const { code, cause, message } = error as { code?: unknown; cause?: unknown; message?: string };
+  if (typeof code === 'string') return code;
+  return cause instanceof Error ? codeOf(cause) : (message ?? String(error));
 }

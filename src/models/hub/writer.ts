@@ -8,9 +8,8 @@ import { EnvHttpProxyAgent, fetch as undiciFetch, type Response } from 'undici';
 import { ConfigError, EditrlError, EndpointError } from '../../core/errors.js';
 import { TransientError, retry, type RetryPolicy } from '../../core/retry.js';
 import { byStatus, retryAfterMs } from '../../http/meaning.js';
-import { HUB_RETRIES } from './client.js';
-import type { HubEnvironment } from './environment.js';
-import { codeOf, HUB_STATUSES, transientErrorOf } from './transient.js';
+import { HUB_RETRIES, HUB_STATUSES, codeOf, transientErrorOf } from './client.js';
+import type { HubEnvironment } from './cache.js';
 
 /** A file to publish: its path in the repository, and its path on this machine. */
 export interface PublishedFile {

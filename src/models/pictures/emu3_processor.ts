@@ -6,8 +6,7 @@ import { CheckpointError, DataError } from '../../core/errors.js';
 import type { RgbImage } from '../../core/png.js';
 import { resizeCubic } from '../../core/resize.js';
 import { readJson } from '../files.js';
-import { unknownStep } from './processor_keys.js';
-import { NESTED_PROCESSOR_FILE, PROCESSOR_FILE, smartSize, type PixelLimits } from './processor.js';
+import { NESTED_PROCESSOR_FILE, PROCESSOR_FILE, type PixelLimits, smartSize, unknownStep } from './processor.js';
 
 type Three = readonly [number, number, number];
 

@@ -4,7 +4,7 @@
  */
 import { AddedToken as NativeToken, Tokenizer as Native } from 'tokenizers';
 import { CheckpointError, DataError } from '../../core/errors.js';
-import type { AddedToken, SpecialTokens } from './added.js';
+import type { AddedToken, SpecialTokens } from './texts.js';
 import type { DecodeOptions, EncodeOptions, Tokenizer } from './tokenizer.js';
 
 export interface HuggingFaceParts {

@@ -3,16 +3,20 @@ import { join } from 'node:path';
 import { z } from 'zod';
 import { CheckpointError } from '../../core/errors.js';
 import { GENERATION_FILE, TOKENIZER_FILE } from '../files.js';
-import { parseAddedTokens, specialTokens, type AddedToken, type SpecialTokens, type TokenizerConfig } from './added.js';
 import {
+  type AddedToken,
+  PROCESSOR_TEMPLATE_FILE,
+  type SpecialTokens,
+  TEMPLATE_FILE,
+  TOKENIZER_CONFIG_FILE,
+  type TokenizerConfig,
   noTokenizer,
   parse,
-  PROCESSOR_TEMPLATE_FILE,
+  parseAddedTokens,
   readConfig,
   readJson,
   readText,
-  TEMPLATE_FILE,
-  TOKENIZER_CONFIG_FILE,
+  specialTokens,
   tokenizerJson,
 } from './texts.js';
 import { HuggingFaceTokenizer } from './hugging_face.js';

@@ -20,7 +20,7 @@ import type {
   ImageTextEncoderSettings,
   TextToImageSettings,
 } from './settings.js';
-import { openImageDataset, readImages } from '../../data/images.js';
+import { openImageDataset, readImages } from '../../data/edits.js';
 import { sha256, coverImage } from '../../core/image.js';
 import { toPatches } from '../../environments/trained_vision_tokens.js';
 import { jointVocabularyJson, THINKING_WORDS } from '../../policies/tokens/emu3.js';

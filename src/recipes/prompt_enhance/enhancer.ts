@@ -3,7 +3,7 @@ import { DataError, UsageError, CheckpointError, ConfigError } from '../../core/
 import { RandomStream } from '../../core/random.js';
 import { resolveProvider } from '../../engines/onnx/provider.js';
 import { sessionOptions } from '../../engines/onnx/session.js';
-import { promptText } from '../../models/chat/prompt.js';
+import { promptText } from '../../models/chat/template.js';
 import { modelFolder, type RunResolver } from '../../models/reference.js';
 import { FreeText } from '../../policies/tokens/format.js';
 import { loadPolicy } from '../../policies/tokens/load.js';

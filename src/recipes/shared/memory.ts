@@ -1,7 +1,7 @@
 /** Estimates the memory that training takes, and the disk space of a checkpoint, from shapes alone, before anything is built. */
 import { EngineError } from '../../core/errors.js';
 import type { HeldDtype } from '../../core/safetensors.js';
-import type { ShownList } from '../../data/pictured_look.js';
+import type { ShownList } from '../../data/pictured_edits.js';
 import type { PictureSize } from '../../data/pictures.js';
 import { KEPT_BYTES } from '../../models/pictures/picture.js';
 import type { TrainedParts, VisionConfig } from '../../nets/vision/config.js';

@@ -1,13 +1,15 @@
 /** The task of `text_answers`: rows of words. */
 import { Datasets } from '../../data/datasets.js';
 import {
-  firstRows,
-  openRows,
-  columnNames,
   COLUMNS_ADVICE,
-  valueAt,
   type Row,
   type RowSource,
+  columnNames,
+  firstRows,
+  isSayable,
+  openRows,
+  shownBeside,
+  valueAt,
 } from '../../data/rows.js';
 import type { RunResolver } from '../../models/reference.js';
 import { captionVocabulary, wordData } from '../../tiny/world/words.js';
@@ -18,7 +20,6 @@ import { sampledSets, wordAnswers, type SampledSet, type SampleRow } from '../..
 import { z } from 'zod';
 import { DataError } from '../../core/errors.js';
 import { inBrief } from '../../core/text.js';
-import { isSayable, shownBeside } from '../../data/row_pictures.js';
 import type { Message } from '../../models/chat/template.js';
 
 /** Opens datasets and the tokenizer. Raises DataError or CheckpointError naming what is missing. */

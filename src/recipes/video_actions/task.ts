@@ -28,9 +28,8 @@ import { availableParallelism } from 'node:os';
 import { LRUCache } from 'lru-cache';
 import { encodePng, shrinkImage, type RgbImage } from '../../core/image.js';
 import { readFitted } from '../../data/pictures.js';
-import { withPictures, withStills } from '../../models/pictures/placeholders.js';
+import { KEPT_BYTES, type Picture, withPictures, withStills } from '../../models/pictures/picture.js';
 import type { MarkedPictureTokens } from '../../nets/vision/config.js';
-import { KEPT_BYTES, type Picture } from '../../models/pictures/picture.js';
 import type { PictureProcessor } from '../../models/pictures/processor.js';
 
 /** The task, and how its policy sees. */

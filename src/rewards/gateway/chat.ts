@@ -1,6 +1,5 @@
 /** Answers one chat request: from an upstream, or from another upstream if that fails. */
-import type { Clock } from '../../core/clock.js';
-import { Deadline } from '../../core/deadline.js';
+import { type Clock, Deadline } from '../../core/clock.js';
 import { sha256 } from '../../core/image.js';
 import type { HttpPool } from '../../http/pool.js';
 import { Refusal, badRequest } from '../../http/refusal.js';

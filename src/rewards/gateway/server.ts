@@ -3,10 +3,10 @@
  * and reports metrics. Request bodies are passed on byte by byte.
  */
 import { ConfigError } from '../../core/errors.js';
-import { tooFewFiles } from '../../core/open_files.js';
+import { tooFewFiles } from '../../core/process.js';
 import { requireToken, bearerToken } from '../../http/guard.js';
 import { checkedKey } from '../../http/key.js';
-import { type Clock, systemClock } from '../../core/clock.js';
+import { type Clock, allowManyListeners, systemClock } from '../../core/clock.js';
 import { leavableFields } from '../judge/dialect.js';
 import { resolveEndpoints } from '../judge/endpoints.js';
 import { createHttpPool } from '../../http/pool.js';
@@ -16,7 +16,6 @@ import { HttpServer, type Call, type Route } from '../../http/server.js';
 import { GatewayMetrics } from './metrics.js';
 import { gatewayOptionsSchema, type GatewayOptions, type GatewayOptionsInput, runNamePattern } from './options.js';
 import { Upstream, UpstreamWatch } from './upstream.js';
-import { allowManyListeners } from '../../core/listeners.js';
 import { createHash } from 'node:crypto';
 import { Semaphore } from '../../core/semaphore.js';
 import { badRequest, Refusal } from '../../http/refusal.js';

@@ -2,7 +2,7 @@
 import { untilReady, type ReadinessResult as LookAtEvery } from '../../balance/remote.js';
 import { EndpointError, printable } from '../../core/errors.js';
 import { checkedKey, needsKey, noKey } from '../../http/key.js';
-import { type Clock, systemClock } from '../../core/clock.js';
+import { type Clock, Deadline, systemClock } from '../../core/clock.js';
 import { toChatRequest } from './chat_request.js';
 import {
   checkModel,
@@ -14,7 +14,6 @@ import {
   type Problem,
   type Reply,
 } from './completion.js';
-import { Deadline } from '../../core/deadline.js';
 import { allowBySetting, resolveEndpoints, type AllowAlias, type Endpoint } from './endpoints.js';
 import { createHttpPool } from '../../http/pool.js';
 import { dialectOf, type LeavableField } from './dialect.js';

@@ -2,10 +2,8 @@
 import type { Variation } from './chat_request.js';
 import { toChatRequest } from './chat_request.js';
 import { cancelledReply } from './completion.js';
-import type { Clock } from '../../core/clock.js';
-import { systemClock } from '../../core/clock.js';
+import { type Clock, Deadline, systemClock } from '../../core/clock.js';
 import type { Reply } from './completion.js';
-import { Deadline } from '../../core/deadline.js';
 import type { JudgeQuery } from './judge.js';
 import pLimit, { type LimitFunction } from 'p-limit';
 import type { RequestForm } from './dialect.js';

@@ -10,7 +10,7 @@ import type { JudgeMessage } from './judge.js';
 import type { ShownPicture } from './images.js';
 import { cancelledReply } from './completion.js';
 import type { OpenSender, Sender, SenderOptions, SendOptions, SendResult, SentQuery } from './sender.js';
-import { allowManyListeners } from '../../core/listeners.js';
+import { allowManyListeners } from '../../core/clock.js';
 
 /** A query as plain data. */
 export type PlainQuery = Omit<SentQuery, 'messages'> & {

@@ -6,11 +6,9 @@ import OpenAI from 'openai';
 import { type AskPolicy, type AttemptResult, Remote, attemptResult } from '../../balance/remote.js';
 import { Member } from '../../balance/member.js';
 import type { ChatRequest } from './chat_request.js';
-import type { Clock } from '../../core/clock.js';
-import { longestTimer } from '../../core/clock.js';
+import { type Clock, type Deadline, longestTimer } from '../../core/clock.js';
 import { type Reply, readCompletion, readError, addTokens, tokensOf } from './completion.js';
 import type { Tokens } from '../score/types.js';
-import type { Deadline } from '../../core/deadline.js';
 import type { HttpPool, TextResponse } from '../../http/pool.js';
 import { createHttpPool } from '../../http/pool.js';
 

@@ -7,7 +7,7 @@ import { sharedQuestions } from '../judge/shared_questions.js';
 import type { WaitOptions } from '../judge/readiness.js';
 import type { RewardChoice } from './settings.js';
 import { missingInput, type Term, type TermKind, type TermServices } from '../terms/term.js';
-import { allOrAbort } from '../../core/all_or_abort.js';
+import { allOrAbort } from '../../core/clock.js';
 import {
   isHeldOut,
   type AnswerGroup,

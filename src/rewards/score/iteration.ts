@@ -3,11 +3,9 @@
  * Waits for a judge that is down, but not for one that answers incomprehensibly.
  */
 import { EndpointError, RunError } from '../../core/errors.js';
-import type { Clock } from '../../core/clock.js';
-import { sleep, systemClock } from '../../core/clock.js';
+import { type Clock, allOrAbort, sleep, systemClock } from '../../core/clock.js';
 import { grouped } from '../../core/grouped.js';
 import type { CanaryResult } from '../judge/client.js';
-import { allOrAbort } from '../../core/all_or_abort.js';
 import {
   isHeldOut,
   type AnswerGroup,

@@ -1,8 +1,7 @@
 /** Scores the items of requests: every item by every term, each item separately. */
 import { availableParallelism } from 'node:os';
 import { DataError } from '../../core/errors.js';
-import { Deadline } from '../../core/deadline.js';
-import type { Clock } from '../../core/clock.js';
+import { type Clock, Deadline } from '../../core/clock.js';
 import pLimit, { type LimitFunction } from 'p-limit';
 import { Semaphore } from '../../core/semaphore.js';
 import type { CombinedOutcome, CombinedReward } from '../score/combined.js';

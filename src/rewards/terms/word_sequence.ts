@@ -1,5 +1,5 @@
 /** Agreement of an answer's words with those of a labelled answer in their order: by edits, and as a whole. */
-import { editDistance } from '../../core/edit_distance.js';
+import { editDistance } from '../../core/nearest.js';
 import { DataError } from '../../core/errors.js';
 import { termKind, type TermKind } from './term.js';
 import { wordsOf } from './word_overlap.js';

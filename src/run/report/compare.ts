@@ -2,7 +2,7 @@
 import { settingsDifferences, type Difference, type Side } from '../../config/diff.js';
 import { EditrlError, must, printable } from '../../core/errors.js';
 import { meanDifference, type Estimate } from '../../core/estimate.js';
-import { formatTable, textWidth, wrap, type Column } from '../../core/table.js';
+import { formatTable, textWidth, wrap, type Column } from '../../core/terminal.js';
 import { measureScale, readMeasure, rewardScale } from '../../rewards/score/identity.js';
 import type { ReadSettings } from '../../schema/mark.js';
 import { getPath } from '../../schema/paths.js';

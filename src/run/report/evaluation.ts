@@ -1,7 +1,7 @@
 /** The numbers of an evaluation without training, read from its run directory, and how two of them differ prompt by prompt. */
 import { RunError } from '../../core/errors.js';
 import { meanDifference, showEstimate, type Estimate, type MeanDifference } from '../../core/estimate.js';
-import { formatTable, type Column } from '../../core/table.js';
+import { formatTable, type Column } from '../../core/terminal.js';
 import { measureScale, readMeasure, rewardScale, type Scale } from '../../rewards/score/identity.js';
 import type { ReadSettings } from '../../schema/mark.js';
 import { getPath } from '../../schema/paths.js';

@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import { rewardForms } from '../../config/recipes.js';
 import { printable, RunError } from '../../core/errors.js';
 import { showEstimate } from '../../core/estimate.js';
-import { wrap } from '../../core/table.js';
+import { wrap } from '../../core/terminal.js';
 import type { ExamCosts } from '../../rewards/exam/costs.js';
 import { FEWEST_CASES, type CaseEstimate, type Verdict } from '../../rewards/exam/findings.js';
 import type { RewardSettings } from '../../rewards/schema/reward.js';

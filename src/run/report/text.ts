@@ -1,7 +1,7 @@
 /** A run's report as a short table for a terminal. */
 import { showEstimate } from '../../core/estimate.js';
 import { printable } from '../../core/errors.js';
-import { alignColumns, formatTable, wrap, type Column } from '../../core/table.js';
+import { alignColumns, formatTable, wrap, type Column } from '../../core/terminal.js';
 import { formatChangedSettings } from '../record.js';
 import { formatDuration } from '../progress.js';
 import type { AlarmSpan } from './alarms.js';

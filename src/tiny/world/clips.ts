@@ -16,7 +16,7 @@ import { writeFileAtomic } from '../../core/files.js';
 import type { RgbImage } from '../../core/image.js';
 import { RandomStream } from '../../core/random.js';
 import { CONVERSATIONS_NAME } from '../../data/conversations.js';
-import { writeMp4s } from '../../data/video/write.js';
+import { writeMp4s } from '../../data/video/ffmpeg.js';
 import type { TinyClipSettings } from './settings.js';
 import { tinyDataset } from './door.js';
 import { drawScene, templateOf } from './draw.js';

@@ -4,9 +4,8 @@ import { tmpdir } from 'node:os';
 import { join, relative, resolve, sep } from 'node:path';
 import { isDeepStrictEqual } from 'node:util';
 import { z } from 'zod';
-import { diskError, syncDirectory, writeFileAtomic } from '../../core/files.js';
+import { diskError, stagingFolder, sweepStaging, syncDirectory, writeFileAtomic } from '../../core/files.js';
 import { sha256 } from '../../core/image.js';
-import { stagingFolder, sweepStaging } from '../../core/staging.js';
 
 /** The folder in which a run's data of the tiny world is made; null if the user provides the data. */
 function tinyRoot({

@@ -4,7 +4,7 @@ import { basename, isAbsolute, join, relative } from 'node:path';
 import { stringify } from 'yaml';
 import { EditrlError, must, printable } from '../../core/errors.js';
 import type { Estimate } from '../../core/estimate.js';
-import { shellQuote } from '../../core/shell.js';
+import { shellQuote } from '../../core/process.js';
 import type { Redact } from '../../http/redact.js';
 import { CONFIG_FILE, readJson } from '../../models/files.js';
 import { hasOwnSettings } from '../../nets/flow/config.js';

@@ -1,9 +1,8 @@
 /** Publishes a checkpoint to the Hub: exports it, describes it, and uploads it as one commit. */
 import { mkdirSync, readdirSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
-import { stagingFolder, sweepStaging } from '../../core/staging.js';
-import { hubBaseOf } from '../../models/hub/cache.js';
-import type { HubEnvironment } from '../../models/hub/environment.js';
+import { stagingFolder, sweepStaging } from '../../core/files.js';
+import { type HubEnvironment, hubBaseOf } from '../../models/hub/cache.js';
 import { HubWriter, type Published } from '../../models/hub/writer.js';
 import { exportWriters, formatOf, type ExportedDtype, type ExportedFormat } from '../../policies/tokens/export.js';
 import { iterationName, type RunPaths } from '../../run/paths.js';

@@ -4,7 +4,7 @@
  */
 import { constants, setPriority } from 'node:os';
 import { EditrlError } from '../../core/errors.js';
-import { hubEnvironment } from '../../models/hub/environment.js';
+import { hubEnvironment } from '../../models/hub/cache.js';
 import { RunPaths } from '../../run/paths.js';
 import { publishCheckpoint } from './publish.js';
 import type { PublishReply, SentRequest } from './forward.js';

@@ -1,8 +1,7 @@
 /** Forwards a run to W&B, from its settings and the environment to the last line: while it runs, and for `editrl sync` afterwards. */
 import { sleep, systemClock, type Clock } from '../../core/clock.js';
 import { EndpointError } from '../../core/errors.js';
-import { FollowedLog } from '../../core/log/followed.js';
-import { scanLines } from '../../core/log/reader.js';
+import { FollowedLog, scanLines } from '../../core/log.js';
 import type { Redact } from '../../http/redact.js';
 import { listEpisodeFiles } from '../../run/episodes.js';
 import type { RunPaths } from '../../run/paths.js';

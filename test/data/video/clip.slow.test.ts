@@ -4,7 +4,7 @@ import { describe, expect, it, vi } from 'vitest';
 import { DataError, EngineError } from '../../../src/core/errors.js';
 import type { RgbImage } from '../../../src/core/image.js';
 import { readClip, readClipNow } from '../../../src/data/video/clip.js';
-import { writeMp4s } from '../../../src/data/video/write.js';
+import { writeMp4s } from '../../../src/data/video/ffmpeg.js';
 import type { Sampling } from '../../../src/data/video/sampling.js';
 import { testFolder } from '../../support/folder.js';
 import {

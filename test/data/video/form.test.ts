@@ -1,7 +1,7 @@
 import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { expect, it } from 'vitest';
-import { brokenForm } from '../../../src/data/video/form.js';
+import { brokenForm } from '../../../src/data/video/clip.js';
 import { testFolders } from '../../support/folder.js';
 
 const newFolder = testFolders('form');

@@ -1,5 +1,5 @@
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
-import { Deadline } from '../../../src/core/deadline.js';
+import { Deadline } from '../../../src/core/clock.js';
 import { EndpointError } from '../../../src/core/errors.js';
 import type { ServerOptions } from '../../../src/balance/remote.js';
 import { VllmClient, probeLogProbs } from '../../../src/engines/vllm/client.js';

@@ -1,5 +1,5 @@
 import { afterEach, describe, expect, it } from 'vitest';
-import { Deadline } from '../../../src/core/deadline.js';
+import { Deadline } from '../../../src/core/clock.js';
 import { EndpointError } from '../../../src/core/errors.js';
 import { encodePng, sha256 } from '../../../src/core/image.js';
 import { ImagesClient, type ImagesClientOptions } from '../../../src/environments/images_api.js';

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { textWidth } from '../../../src/core/table.js';
+import { textWidth } from '../../../src/core/terminal.js';
 import { countsLine, heldOutLine, renderScreen, runLine, shortName } from '../../../src/launch/live/screen.js';
 import type { RunningRow, LiveSnapshot } from '../../../src/launch/live/watch.js';
 

@@ -1,6 +1,5 @@
 import { expect, it } from 'vitest';
-import { promptText } from '../../../src/models/chat/prompt.js';
-import type { ChatTemplate } from '../../../src/models/chat/template.js';
+import { type ChatTemplate, promptText } from '../../../src/models/chat/template.js';
 
 it('adds special tokens to plain text alone: a template writes its own, with or without a prefill', async () => {
   const template = { render: async () => '<s>hello' } as unknown as ChatTemplate;

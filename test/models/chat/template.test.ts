@@ -1,8 +1,7 @@
 import { join } from 'node:path';
 import { describe, expect, test } from 'vitest';
 import { DataError } from '../../../src/core/errors.js';
-import { ChatTemplate, type Message } from '../../../src/models/chat/template.js';
-import { renderChat } from '../../../src/models/chat/renderer.js';
+import { ChatTemplate, type Message, renderChat } from '../../../src/models/chat/template.js';
 import { parseTemplate } from '../../../src/models/chat/syntax.js';
 import { openTokenizer } from '../../../src/models/tokenizer/open.js';
 import { FIXTURES, readFixture, toIds, type ChatCase, type Chats } from '../python_fixtures.js';

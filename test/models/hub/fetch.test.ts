@@ -2,9 +2,8 @@ import { lstatSync, mkdirSync, readdirSync, readFileSync, readlinkSync, writeFil
 import { dirname, join } from 'node:path';
 import { describe, expect, it, onTestFinished } from 'vitest';
 import { CheckpointError, ConfigError, EndpointError, RunError } from '../../../src/core/errors.js';
-import { cachedModel, hubModelAt } from '../../../src/models/hub/cache.js';
+import { type HubEnvironment, cachedModel, hubModelAt } from '../../../src/models/hub/cache.js';
 import { HubClient } from '../../../src/models/hub/client.js';
-import type { HubEnvironment } from '../../../src/models/hub/environment.js';
 import { fetchModel, lookUp, type FoundModel, type WantedModel } from '../../../src/models/hub/fetch.js';
 import { testFolders } from '../../support/folder.js';
 import { digest, gitHash, StubHub, TOKEN, type StubModel } from './stub.js';

@@ -1,7 +1,7 @@
 import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import type { HubEnvironment } from '../../../src/models/hub/environment.js';
+import type { HubEnvironment } from '../../../src/models/hub/cache.js';
 import { HubWriter, type Publication, type Published } from '../../../src/models/hub/writer.js';
 import { testFolders } from '../../support/folder.js';
 import { PublishingStub, WRITE_TOKEN } from './publishing_stub.js';

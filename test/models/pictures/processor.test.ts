@@ -1,7 +1,7 @@
 import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
-import { withPictures, withStills } from '../../../src/models/pictures/placeholders.js';
+import { withPictures, withStills } from '../../../src/models/pictures/picture.js';
 import {
   openPictureProcessor,
   type PictureProcessor,

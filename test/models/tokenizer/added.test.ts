@@ -1,5 +1,5 @@
 import { expect, it } from 'vitest';
-import { parseAddedTokens } from '../../../src/models/tokenizer/added.js';
+import { parseAddedTokens } from '../../../src/models/tokenizer/texts.js';
 
 it('takes an added token for normalized where it does not say so, unless it is special: as tokenizers does', () => {
   const added_tokens = [

@@ -2,7 +2,7 @@ import { cpSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, test } from 'vitest';
 import { CheckpointError, DataError } from '../../../src/core/errors.js';
-import { encodePrompt } from '../../../src/models/chat/prompt.js';
+import { encodePrompt } from '../../../src/models/chat/template.js';
 import { endTokens, openTokenizer } from '../../../src/models/tokenizer/open.js';
 import { openChatTemplate, tokenCount } from '../../../src/models/tokenizer/texts.js';
 import { WordTokenizer, wordTokenizerJson } from '../../../src/models/tokenizer/words.js';

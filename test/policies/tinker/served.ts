@@ -1,6 +1,5 @@
 /** Policies that a stand-in of a training server trains. */
-import { Deadline } from '../../../src/core/deadline.js';
-import { systemClock, type Clock } from '../../../src/core/clock.js';
+import { type Clock, Deadline, systemClock } from '../../../src/core/clock.js';
 import { TinkerConnection } from '../../../src/engines/tinker/connection.js';
 import { TinkerSession, type Dialect } from '../../../src/engines/tinker/session.js';
 import type { TokenPrompt } from '../../../src/policies/tokens/batch.js';

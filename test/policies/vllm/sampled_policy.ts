@@ -1,6 +1,5 @@
 /** A small policy, with an adapter or trained whole, whose answers a stand-in of vLLM samples. */
-import { systemClock, type Clock } from '../../../src/core/clock.js';
-import { Deadline } from '../../../src/core/deadline.js';
+import { type Clock, Deadline, systemClock } from '../../../src/core/clock.js';
 import { VllmClient, type LogProbsMode } from '../../../src/engines/vllm/client.js';
 import { soloGroup } from '../../../src/group/process_group.js';
 import type { TokenAnswer, TokenPrompt, TokenRequest } from '../../../src/policies/tokens/batch.js';

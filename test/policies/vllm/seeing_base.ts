@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import type { RgbImage } from '../../../src/core/png.js';
 import { RandomStream } from '../../../src/core/random.js';
 import { encodeSafetensors } from '../../../src/core/safetensors.js';
-import { withPictures } from '../../../src/models/pictures/placeholders.js';
+import { withPictures } from '../../../src/models/pictures/picture.js';
 import { plainProcessor } from '../../../src/models/pictures/processor.js';
 import type { TokenPrompt } from '../../../src/policies/tokens/batch.js';
 import { unrestricted, type TokenFormat } from '../../../src/policies/tokens/format.js';

@@ -1,6 +1,6 @@
 import { afterEach, describe, expect, it } from 'vitest';
 import type { ChatRequest } from '../../../src/rewards/judge/chat_request.js';
-import { Deadline } from '../../../src/core/deadline.js';
+import { Deadline } from '../../../src/core/clock.js';
 import { defaultTransportPolicy, Transport } from '../../../src/rewards/judge/transport.js';
 import { ManualClock } from '../../core/manual_clock.js';
 import { openAiError, startStubJudge, stubModel, type Behave, type StubJudge } from './stub_judge.js';

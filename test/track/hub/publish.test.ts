@@ -1,7 +1,7 @@
 import { cpSync, existsSync, readFileSync, readdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import type { HubEnvironment } from '../../../src/models/hub/environment.js';
+import type { HubEnvironment } from '../../../src/models/hub/cache.js';
 import { openDecoder } from '../../../src/models/networks/decoder.js';
 import { openModel } from '../../../src/policies/tokens/adapter.js';
 import { checkpointBranch, publishCheckpoint, type PublishRequest } from '../../../src/track/hub/publish.js';

@@ -4,7 +4,7 @@
  */
 import { createHash, type Hash } from 'node:crypto';
 import { join } from 'node:path';
-import type { Deadline } from '../../../core/deadline.js';
+import type { Deadline } from '../../../core/clock.js';
 import { CheckpointError, EndpointError, InternalError, must } from '../../../core/errors.js';
 import { Replay, type ReplayOptions } from '../../../group/replay.js';
 import { TinkerError } from '../../../engines/tinker/errors.js';

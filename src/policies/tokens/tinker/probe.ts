@@ -3,8 +3,7 @@
  * reduction of losses. A server that computes something else would change what is learned without an error.
  */
 import pLimit from 'p-limit';
-import { allOrAbort } from '../../../core/all_or_abort.js';
-import { Deadline } from '../../../core/deadline.js';
+import { Deadline, allOrAbort } from '../../../core/clock.js';
 import { EditrlError } from '../../../core/errors.js';
 import type { TinkerConnection } from '../../../engines/tinker/connection.js';
 import type { TinkerSession } from '../../../engines/tinker/session.js';

@@ -1,6 +1,6 @@
 /** What a policy asks of a server that speaks the Tinker training API: sequences of tokens in, log-probabilities out. */
 import pLimit from 'p-limit';
-import { Deadline } from '../../../core/deadline.js';
+import { Deadline } from '../../../core/clock.js';
 import { InternalError, CheckpointError } from '../../../core/errors.js';
 import type { TinkerConnection } from '../../../engines/tinker/connection.js';
 import type { SampleRequest, TinkerSession } from '../../../engines/tinker/session.js';

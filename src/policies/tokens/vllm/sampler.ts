@@ -4,8 +4,7 @@
  */
 import { createHash } from 'node:crypto';
 import { lineForm, type RemoteExchange } from '../../../balance/exchange.js';
-import { Deadline } from '../../../core/deadline.js';
-import { systemClock } from '../../../core/clock.js';
+import { Deadline, systemClock } from '../../../core/clock.js';
 import { EndpointError, must } from '../../../core/errors.js';
 import type { VllmClient, LogProbsMode } from '../../../engines/vllm/client.js';
 import type { Completion, CompletionRequest } from '../../../engines/vllm/wire.js';

@@ -1,7 +1,7 @@
 /** Weights on a vLLM server: one version after the other, in a folder that it sees, as adapters or as whole models. */
 import { closeSync, mkdirSync, openSync, renameSync, rmSync, writeSync } from 'node:fs';
 import { join } from 'node:path';
-import type { Deadline } from '../../../core/deadline.js';
+import type { Deadline } from '../../../core/clock.js';
 import { diskError } from '../../../core/files.js';
 import type { CheckpointContent, CheckpointFiles } from '../../../models/files.js';
 import { EndpointError } from '../../../core/errors.js';

@@ -13,8 +13,7 @@ import {
 } from '../../../data/pictured_edits.js';
 import { readFitted } from '../../../data/pictures.js';
 import type { SampleSource } from '../../../data/types.js';
-import { KEPT_BYTES } from '../../../models/pictures/picture.js';
-import { withPictures } from '../../../models/pictures/placeholders.js';
+import { KEPT_BYTES, withPictures } from '../../../models/pictures/picture.js';
 import type { PictureTokens } from '../../../nets/vision/config.js';
 import type { PictureProcessor } from '../../../models/pictures/processor.js';
 import type { RunResolver } from '../../../models/reference.js';

@@ -1,6 +1,6 @@
 /** Opens a policy's vocabulary: a tokenizer with the tokens that end an answer, and a chat template. */
 import { DataError } from '../../../core/errors.js';
-import type { Reader } from '../../../models/chat/prompt.js';
+import type { Reader } from '../../../models/chat/template.js';
 import { modelFolder, type RunResolver } from '../../../models/reference.js';
 import { endTokens, openTokenizer } from '../../../models/tokenizer/open.js';
 import { openChatTemplate } from '../../../models/tokenizer/texts.js';

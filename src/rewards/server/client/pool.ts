@@ -14,8 +14,7 @@ import {
 import { Breaker, Member, type Routing } from '../../../balance/member.js';
 import { ConfigError, EditrlError, EndpointError } from '../../../core/errors.js';
 import { checkedKey } from '../../../http/key.js';
-import { type Clock, systemClock } from '../../../core/clock.js';
-import { Deadline } from '../../../core/deadline.js';
+import { type Clock, Deadline, systemClock } from '../../../core/clock.js';
 import { type HttpPool, createHttpPool, type TextResponse } from '../../../http/pool.js';
 import type { CanaryResult } from '../../judge/client.js';
 import { isJudgeAbsent } from '../../score/iteration.js';

@@ -4,7 +4,7 @@ import { z } from 'zod';
 import { ConfigError } from '../../../core/errors.js';
 import type { RgbImage } from '../../../core/image.js';
 import { resizeWindow, type ResizeFilter } from '../../../core/resize.js';
-import { unknownStep } from '../../../models/pictures/processor_keys.js';
+import { unknownStep } from '../../../models/pictures/processor.js';
 import { isObject } from '../../../schema/walk.js';
 import { readJson, firstFile } from './files.js';
 

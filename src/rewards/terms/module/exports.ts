@@ -1,6 +1,5 @@
 /** What is wrong with a reward module's exports, and with its code at the start. */
-import { Deadline } from '../../../core/deadline.js';
-import { systemClock, type Clock } from '../../../core/clock.js';
+import { type Clock, Deadline, systemClock } from '../../../core/clock.js';
 import { ConfigError } from '../../../core/errors.js';
 import { describeThrown, type Shape } from './exported.js';
 import { isObject } from '../../../schema/walk.js';

@@ -1,8 +1,7 @@
 /** The term of a reward module: always gives an outcome, whatever the module does. */
 import { pathToFileURL } from 'node:url';
 import pLimit from 'p-limit';
-import { systemClock, type Clock } from '../../../core/clock.js';
-import { Deadline } from '../../../core/deadline.js';
+import { type Clock, Deadline, systemClock } from '../../../core/clock.js';
 import { DataError, must } from '../../../core/errors.js';
 import { encodePng } from '../../../core/image.js';
 import { isObject } from '../../../schema/walk.js';

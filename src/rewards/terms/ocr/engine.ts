@@ -1,6 +1,6 @@
 /** Reads text from images, independent of the program that does it. */
 import type { RgbImage } from '../../../core/image.js';
-import { allowManyListeners } from '../../../core/listeners.js';
+import { allowManyListeners } from '../../../core/clock.js';
 
 /** One line of text as it was read. */
 export interface OcrLine {

@@ -2,7 +2,7 @@
  * How well what was read agrees with what an image should say. The similarity is that of Flow-GRPO's OCR reward (Liu et al.,
  * "Flow-GRPO: Training Flow Matching Models via Online RL", 2025), with all whitespace removed and Unicode compatibility forms folded.
  */
-import { editDistance } from '../../../core/edit_distance.js';
+import { editDistance } from '../../../core/nearest.js';
 import { DataError } from '../../../core/errors.js';
 
 import type { OcrLine } from './engine.js';

@@ -1,7 +1,8 @@
 /**
- * Emu3's tokenizer as BAAI publishes it: `emu3.tiktoken` (one token in base64 and its rank per line) and `emu3_vision_tokens.txt`. As a
+ * Tokenizers in older forms as `tokenizer.json`. CLIP's first form is vocab.json and merges.txt. Emu3's is as BAAI publishes it: `emu3.tiktoken` (one token in base64 and its rank per line) and `emu3_vision_tokens.txt`. As a
  * `tokenizer.json` it gives the same ids: pairs are merged in the order of the ranks of their results.
  */
+import { z } from 'zod';
 import { CheckpointError } from '../../core/errors.js';
 
 export const EMU3_RANKS_FILE = 'emu3.tiktoken';
@@ -112,4 +113,67 @@ function lines(text: string): string[] {
     .split('\n')
     .map((line) => line.trim())
     .filter((line) => line !== '');
+}
+
+export const CLIP_VOCABULARY_FILE = 'vocab.json';
+export const CLIP_MERGES_FILE = 'merges.txt';
+/** The classes of transformers that read these two files so; others with the same files split texts in other ways. */
+export const CLIP_TOKENIZERS: readonly unknown[] = ['CLIPTokenizer', 'CLIPTokenizerFast'];
+
+const [START, END] = ['<|startoftext|>', '<|endoftext|>'];
+const WORDS = String.raw`<\|startoftext\|>|<\|endoftext\|>|'s|'t|'re|'ve|'m|'ll|'d|[\p{L}]+|[\p{N}]|[^\s\p{L}\p{N}]+`;
+
+const vocabulary = z.record(z.string(), z.int().nonnegative());
+
+/** The text of the tokenizer.json. Raises CheckpointError, naming `where`, for a vocabulary of another form, or without the tokens that begin and end a text. */
+export function clipTokenizerJson(vocab: unknown, merges: string, where: string): string {
+  const parsed = vocabulary.safeParse(vocab);
+  if (!parsed.success) throw new CheckpointError('it is no table of tokens and their ids', { where });
+  const [start, end] = [START, END].map((token) => {
+    const id = parsed.data[token] as number | undefined;
+    if (id === undefined) throw new CheckpointError(`there is no token ${token}`, { where });
+    return { id, content: token, single_word: false, lstrip: false, rstrip: false, normalized: false, special: true };
+  });
+  const pairs = merges.split(/\r?\n/).filter((line) => line !== '' && !line.startsWith('#version'));
+  return JSON.stringify({
+    version: '1.0',
+    truncation: null,
+    padding: null,
+    added_tokens: [start, end].sort((a, b) => a.id - b.id),
+    normalizer: {
+      type: 'Sequence',
+      normalizers: [
+        { type: 'NFC' },
+        { type: 'Replace', pattern: { Regex: String.raw`\s+` }, content: ' ' },
+        { type: 'Lowercase' },
+      ],
+    },
+    pre_tokenizer: {
+      type: 'Sequence',
+      pretokenizers: [
+        { type: 'Split', pattern: { Regex: WORDS }, behavior: 'Removed', invert: true },
+        { type: 'ByteLevel', add_prefix_space: false, trim_offsets: true, use_regex: true },
+      ],
+    },
+    post_processor: {
+      type: 'RobertaProcessing',
+      sep: [END, end.id],
+      cls: [START, start.id],
+      trim_offsets: false,
+      add_prefix_space: false,
+    },
+    decoder: { type: 'ByteLevel', add_prefix_space: true, trim_offsets: true, use_regex: true },
+    model: {
+      type: 'BPE',
+      dropout: null,
+      unk_token: END,
+      continuing_subword_prefix: '',
+      end_of_word_suffix: '</w>',
+      fuse_unk: false,
+      byte_fallback: false,
+      ignore_merges: false,
+      vocab: parsed.data,
+      merges: pairs,
+    },
+  });
 }

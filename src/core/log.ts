@@ -1,10 +1,22 @@
 /**
- * Files of lines as bytes: files that may still be growing, that may end in half a line, and that may be larger than memory. What a line
- * means is decoded by the callers.
+ * Files of lines as bytes: reading, following and appending. A file may still be growing, may end in half a line, and may be larger than memory. The
+ * callers decode lines. A line is appended whole or not at all, and opening a file for appending cuts off what a crash tore.
  */
-import { closeSync, fstatSync, readSync } from 'node:fs';
-import { RunError } from '../errors.js';
-import { MEBIBYTE, openPlain } from '../plain_file.js';
+import {
+  type Stats,
+  closeSync,
+  fstatSync,
+  fsyncSync,
+  ftruncateSync,
+  openSync,
+  readSync,
+  statSync,
+  writeSync,
+} from 'node:fs';
+import { dirname } from 'node:path';
+import { RunError } from './errors.js';
+import { diskError, makeFolder, writeFileAtomic } from './files.js';
+import { MEBIBYTE, openPlain, requirePlain } from './plain_file.js';
 
 /** The first read of a scan takes this much; later ones take up to `MOST_CHUNK_BYTES`. */
 const CHUNK_BYTES = 64 * 1024;
@@ -302,5 +314,156 @@ export class LogReader {
       from += bytes.length;
     }
     return null;
+  }
+}
+
+/** How lines reach the disk; tests use ones that fail. */
+export interface LogDisk {
+  write(file: number, bytes: Uint8Array, offset: number, length: number): number;
+}
+
+const realDisk: LogDisk = { write: (file, bytes, offset, length) => writeSync(file, bytes, offset, length) };
+
+/** A file of lines that is open for appending. All methods raise RunError when the disk refuses. */
+export class LogWriter {
+  /** How many bytes were cut off when it was opened. */
+  readonly repairedBytes: number;
+  #log: LogReader | null = null;
+  #length: number;
+
+  /** @param whole tells a line from what a power failure left in its place. */
+  constructor(
+    readonly path: string,
+    whole: (line: string) => boolean,
+    private readonly disk: LogDisk = realDisk,
+  ) {
+    try {
+      makeFolder(dirname(path));
+      const file = openSync(path, 'a+');
+      this.#log = new LogReader(file, path);
+      const found = fstatSync(file);
+      requirePlain(found, path);
+      this.#length = this.#log.wholeLength(whole);
+      if (this.#length < found.size) ftruncateSync(file, this.#length);
+      this.repairedBytes = found.size - this.#length;
+    } catch (cause) {
+      this.close();
+      throw cause instanceof RunError ? cause : diskError(path, cause);
+    }
+  }
+
+  /** Reads the same open file. */
+  get log(): LogReader {
+    if (this.#log === null) throw new RunError('the journal is closed', { where: this.path });
+    return this.#log;
+  }
+
+  /** Appends a line without its newline and returns where it lies, in bytes. */
+  appendLine(line: string): { offset: number; length: number } {
+    const bytes = Buffer.from(`${line}\n`, 'utf8');
+    const { file } = this.log;
+    const offset = this.#length;
+    try {
+      let done = 0;
+      while (done < bytes.length) done += this.disk.write(file, bytes, done, bytes.length - done);
+      this.#length += bytes.length;
+    } catch (cause) {
+      // A full disk can take half a line; what was there before is whole again afterwards.
+      ftruncateSync(file, offset);
+      throw diskError(this.path, cause);
+    }
+    return { offset, length: bytes.length - 1 };
+  }
+
+  /** Makes what was appended durable. */
+  sync(): void {
+    try {
+      fsyncSync(this.log.file);
+    } catch (cause) {
+      throw cause instanceof RunError ? cause : diskError(this.path, cause);
+    }
+  }
+
+  close(): void {
+    this.#log?.close();
+    this.#log = null;
+  }
+}
+
+/**
+ * Puts another line in a line's place, or none where `change` gives null; lines are counted from 1. The file is written anew at once or not
+ * at all, and only where something changes. Returns how many lines are gone.
+ */
+export function rewriteLines(path: string, change: (line: string, number: number) => string | null): number {
+  const kept: string[] = [];
+  let [number, changed] = [0, false];
+  scanLines(path, (line) => {
+    const next = change(line, ++number);
+    changed ||= next !== line;
+    if (next !== null) kept.push(next);
+  });
+  if (changed) writeFileAtomic(path, kept.map((line) => `${line}\n`).join(''));
+  return number - kept.length;
+}
+
+/** What the path leads to now. */
+export interface FollowedFile {
+  readonly log: LogReader;
+  /** It is another file than at the last look, or the first one. */
+  readonly replaced: boolean;
+  /** It is the same file, and has fewer bytes than were read of it. */
+  readonly shorter: boolean;
+}
+
+/** How many bytes were read is the caller's to keep. */
+export class FollowedLog {
+  #log: LogReader | null = null;
+  #identity = '';
+
+  constructor(readonly path: string) {}
+
+  /** The file that is open, which may have been moved away from the path. */
+  get current(): LogReader | null {
+    return this.#log;
+  }
+
+  /** Whether the path leads to another file than the one that is open. False where it leads to none. Raises RunError. */
+  get moved(): boolean {
+    const there = statOf(this.path);
+    if (there === null || this.#log === null) return false;
+    const { ino, dev } = fstatSync(this.#log.file);
+    return ino !== there.ino || dev !== there.dev;
+  }
+
+  /** Opens what the path leads to, unless it is open; null where there is nothing. Raises RunError. @param seen the bytes that were read. */
+  look(seen: number): FollowedFile | null {
+    if (statOf(this.path) === null) {
+      this.close();
+      this.#identity = '';
+      return null;
+    }
+    if (this.moved) this.close();
+    this.#log ??= LogReader.open(this.path);
+    if (this.#log === null) return null;
+    const { ino, dev, birthtimeMs, size } = fstatSync(this.#log.file);
+    // After `close` a file's number may be another one's; while it is open it is its own.
+    const identity = `${dev} ${ino} ${birthtimeMs}`;
+    const replaced = identity !== this.#identity;
+    this.#identity = identity;
+    return { log: this.#log, replaced, shorter: !replaced && size < seen };
+  }
+
+  /** Lets go of the file; the next look still tells whether it is the same one. */
+  close(): void {
+    this.#log?.close();
+    this.#log = null;
+  }
+}
+
+function statOf(path: string): Stats | null {
+  try {
+    return statSync(path, { throwIfNoEntry: false }) ?? null;
+  } catch (cause) {
+    throw new RunError('cannot read the file', { where: path, cause });
   }
 }

@@ -1,4 +1,4 @@
-/** Tables of text, as wide as their content or as the terminal lets them be. */
+/** Text for terminals: color, and tables that are as wide as their content or as the terminal lets them be. */
 import stringWidth from 'string-width';
 import wrapAnsi from 'wrap-ansi';
 
@@ -154,3 +154,21 @@ function padded(text: string, width: number, align: Column['align'] = 'left'): s
 function cellText(cell: Cell): string {
   return cell === null ? '–' : String(cell);
 }
+
+const codes = { red: 31, green: 32, yellow: 33, cyan: 36, dim: 2, bold: 1 } as const;
+export type Style = keyof typeof codes;
+
+/** Gives a text a style, or leaves it as it is. */
+export type Paint = (text: string, style: Style) => string;
+
+/** Whether a stream gets colour: a terminal, unless NO_COLOR is set. */
+export function hasColour(stream: Pick<NodeJS.WriteStream, 'isTTY'>, env: NodeJS.ProcessEnv = process.env): boolean {
+  return stream.isTTY && (env['NO_COLOR'] ?? '') === '';
+}
+
+/** How texts are painted on a stream: on a terminal that wants it, in colour; else not at all. */
+export function painter(stream: Pick<NodeJS.WriteStream, 'isTTY'>): Paint {
+  return hasColour(stream) ? (text, style) => `\u001b[${codes[style]}m${text}\u001b[0m` : plainPaint;
+}
+
+export const plainPaint: Paint = (text) => text;
