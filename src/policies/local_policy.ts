@@ -5,15 +5,11 @@ import type { Weights } from '../models/files.js';
 import type { OptimizerSettings } from '../schema/training.js';
 import { recordedBase, refuseOtherBase, type AdapterBase } from './adapter_files.js';
 import type { LossName, LossSpec } from './losses/table.js';
-import type { AnsweredPrompt, Capabilities, LearnReport, Lesson, StepReport, WeightsOf } from './policy.js';
+import type { Group, Capabilities, LearnReport, TrainGroup, StepReport, WeightsOf } from './policy.js';
 
 /** Computes gradients, micro-batch by micro-batch. */
 interface Learner<P, A> {
-  learn(
-    lessons: readonly Lesson<P, A>[],
-    loss: LossSpec,
-    among?: readonly AnsweredPrompt<P, A>[],
-  ): Promise<LearnReport>;
+  learn(lessons: readonly TrainGroup<P, A>[], loss: LossSpec, among?: readonly Group<P, A>[]): Promise<LearnReport>;
   gradients(): Promise<Map<string, Float32Array>>;
 }
 
@@ -54,11 +50,7 @@ export abstract class LocalPolicy<P, A> {
     return this.trained.steps;
   }
 
-  learn(
-    lessons: readonly Lesson<P, A>[],
-    loss: LossSpec,
-    among?: readonly AnsweredPrompt<P, A>[],
-  ): Promise<LearnReport> {
+  learn(lessons: readonly TrainGroup<P, A>[], loss: LossSpec, among?: readonly Group<P, A>[]): Promise<LearnReport> {
     return this.learner.learn(lessons, loss, among);
   }
 

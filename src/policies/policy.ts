@@ -16,7 +16,7 @@ export interface Answer {
 }
 
 /** A prompt with answers to it. */
-export interface AnsweredPrompt<P, A> {
+export interface Group<P, A> {
   readonly prompt: P;
   readonly answers: readonly A[];
 }
@@ -52,7 +52,7 @@ export interface Target {
 }
 
 /** Answers to one prompt with what is to be learnt from them. */
-export interface Lesson<P, A> extends AnsweredPrompt<P, A> {
+export interface TrainGroup<P, A> extends Group<P, A> {
   readonly targets: readonly Target[];
 }
 
@@ -125,19 +125,15 @@ export interface Policy<P, A extends Answer, H> {
    * with those of the reference, and `withMeans` with all.
    */
   statistics(
-    groups: readonly AnsweredPrompt<P, A>[],
+    groups: readonly Group<P, A>[],
     of: WeightsOf,
-    among?: readonly AnsweredPrompt<P, A>[],
+    among?: readonly Group<P, A>[],
     withMeans?: boolean,
   ): Promise<Statistics[][]>;
   /** Per action, in nats: an estimate of KL(now || reference), for people to look at. */
   divergence(now: Statistics, reference: Statistics): Float64Array;
   /** Adds the gradient of the loss over all lessons to the one that the next step uses. */
-  learn(
-    lessons: readonly Lesson<P, A>[],
-    loss: LossSpec,
-    among?: readonly AnsweredPrompt<P, A>[],
-  ): Promise<LearnReport>;
+  learn(lessons: readonly TrainGroup<P, A>[], loss: LossSpec, among?: readonly Group<P, A>[]): Promise<LearnReport>;
   /** Sums the gradient over ranks, clips it and updates the weights; the next `learn` starts over. */
   step(learningRate: number): Promise<StepReport>;
   /** Differs if any bit of the weights differs. Ranks that train together must agree on it. */

@@ -1,5 +1,5 @@
 /** Advantages: how much better an episode did than those it is compared with. Pure functions. */
-import type { AdvantageSettings } from '../schema/algorithm.js';
+import type { AdvantageSettings, GrpoSettings } from '../schema/algorithm.js';
 import { must } from '../core/errors.js';
 import { average, deviation } from '../core/statistics.js';
 import type { Outcome } from '../rewards/score/types.js';
@@ -17,6 +17,9 @@ export interface GroupAdvantages {
   readonly dropped: boolean;
   readonly zeroSpread: boolean;
 }
+
+/** The part that a group's outcomes decide by themselves. */
+export type Spread = Pick<GroupAdvantages, 'dropped' | 'zeroSpread'>;
 
 /** Rewards of a group's episodes; null for an unscored one, which counts nowhere. */
 type GroupRewards = readonly (number | null)[];
@@ -110,13 +113,6 @@ export function perTermAdvantages(
   }));
 }
 
-/** Treats groups without spread as dropped. */
-export function withoutZeroSpread(groups: readonly GroupAdvantages[]): GroupAdvantages[] {
-  return groups.map((group) =>
-    group.zeroSpread ? { ...group, advantages: group.advantages.map(() => null), dropped: true } : group,
-  );
-}
-
 /**
  * Computes an iteration's advantages from its outcomes, as configured. `weights` are those of the reward's terms, in their order.
  */
@@ -133,6 +129,57 @@ export function outcomeAdvantages(
   }
   const values = outcomes.map((group) => group.map((outcome) => termValuesOf(outcome, weights.length)));
   return perTermAdvantages(values, weights, { ...options, factor });
+}
+
+/** The advantages of a run as configured, with the history of its prompts. */
+export class AdvantageRule {
+  history: PromptHistory = {};
+
+  /** `weights` are those of the reward's terms, in their order. */
+  constructor(
+    private readonly settings: Pick<GrpoSettings, 'advantage' | 'reward_scale' | 'drop_zero_spread'>,
+    private readonly weights: readonly number[],
+  ) {}
+
+  /**
+   * A group by itself: `zeroSpread` if its scored rewards are exactly equal (with `per_term`, those of each term), `dropped` if fewer than two are scored.
+   */
+  readonly spread = (outcomes: readonly Outcome[]): Spread =>
+    outcomeAdvantages([outcomes], { ...this.settings.advantage, scope: 'group' }, this.weights, 1)[0];
+
+  /** `keys` are those of the groups' prompts. Call `commit` once they are learned from. */
+  of(
+    outcomes: readonly (readonly Outcome[])[],
+    keys: readonly string[],
+  ): { readonly advantages: readonly GroupAdvantages[]; readonly commit: () => void } {
+    const { advantage, reward_scale, drop_zero_spread } = this.settings;
+    const history = this.#remembers ? extendHistory(this.history, keys, outcomes) : this.history;
+    const compared = outcomeAdvantages(
+      outcomes,
+      advantage,
+      this.weights,
+      reward_scale,
+      keys.map((key) => history[key] ?? []),
+    );
+    return {
+      advantages: drop_zero_spread ? compared.map(withoutZeroSpread) : compared,
+      commit: () => (this.history = history),
+    };
+  }
+
+  /** The part of a checkpoint's trainer.json. */
+  get state(): { readonly prompt_history?: PromptHistory } {
+    return this.#remembers ? { prompt_history: this.history } : {};
+  }
+
+  get #remembers(): boolean {
+    return this.settings.advantage.scope === 'prompt_history';
+  }
+}
+
+/** Treats a group without spread as dropped. */
+function withoutZeroSpread(group: GroupAdvantages): GroupAdvantages {
+  return group.zeroSpread ? { ...group, advantages: group.advantages.map(() => null), dropped: true } : group;
 }
 
 /** The normalised value of each term of a weighted sum; all 0 for an outcome that is zero by rule. Null if there are none. */

@@ -7,7 +7,7 @@
  * that of a loss that is linear in log-probabilities: what `reinforce` computes with the advantages given here. No graph has to join the actions of
  * an answer, and a remote trainer needs no such loss. Pure functions.
  */
-import type { Advantages, Lesson, Statistics, Target } from '../policies/policy.js';
+import type { Advantages, TrainGroup, Statistics, Target } from '../policies/policy.js';
 
 export interface AnswerRatio {
   readonly surrogate: 'ppo' | 'cispo';
@@ -40,7 +40,7 @@ function gainAt(s: number, advantage: number, { surrogate, clip }: AnswerRatio):
 
 /** Lessons whose linear loss has the gradient of the answers' ratios. */
 export interface RatioLessons<P, A> {
-  readonly lessons: readonly Lesson<P, A>[];
+  readonly lessons: readonly TrainGroup<P, A>[];
   /** The loss without KL: -sum_a w_a gain_a. */
   readonly loss: number;
   /** What the linear loss is without KL: -sum_a w_a A'_a log p_a, with the advantages A' of `lessons`. */
@@ -49,7 +49,7 @@ export interface RatioLessons<P, A> {
 
 /** `now` are the statistics of the lessons' answers under the weights of now. Every target must have old ones. */
 export function withAnswerRatios<P, A>(
-  lessons: readonly Lesson<P, A>[],
+  lessons: readonly TrainGroup<P, A>[],
   now: readonly (readonly Statistics[])[],
   settings: AnswerRatio,
 ): RatioLessons<P, A> {

@@ -24,12 +24,10 @@ import type { Spending } from '../run/spending.js';
 import { saveContactSheet } from '../run/report/contact_sheet.js';
 import type { ScoredRun } from '../scoring/judge_scorer.js';
 import type { Prompt } from '../scoring/task.js';
-import type { Collector } from './collect.js';
-import { recordEpisodes } from './episodes.js';
+import { type Collector, recordEpisodes } from './batch.js';
 import { GrpoTraining, type GrpoDeps } from './grpo.js';
-import { HackAlarms } from './hack_alarms.js';
+import { HackAlarms, hackObserver } from './hack_alarms.js';
 import { HeldOut } from './held_out.js';
-import type { scheduleOf } from './schedule.js';
 
 /** Address of a server that this program started, and the credentials it expects. */
 export interface ServerAddress {
@@ -155,21 +153,10 @@ export function openHeldOut<P extends Prompt, A extends Answer, H>(
 }
 
 /** The parts that a recipe adds to those that its settings determine. */
-export type GrpoParts<P extends Prompt, A extends Answer, H> = Collector<P, A, H> &
-  Pick<
-    GrpoDeps<P, A, H>,
-    | 'how'
-    | 'longestAnswer'
-    | 'heldOut'
-    | 'trained'
-    | 'sampledBy'
-    | 'mismatchAlarm'
-    | 'importanceCap'
-    | 'minibatchesOf'
-    | 'aheadUntil'
-  > & {
-    readonly schedule: ReturnType<typeof scheduleOf>;
-  };
+export type GrpoParts<P extends Prompt, A extends Answer, H> = Omit<
+  GrpoDeps<P, A, H>,
+  'seed' | 'algorithm' | 'rollout' | 'reward' | 'keepsImages' | 'record' | 'alarm' | 'observers'
+>;
 
 /** GRPO as configured; rank 0 keeps the records and watches for exploited rewards. */
 export async function openGrpo<P extends Prompt, A extends Answer, H>(
@@ -181,6 +168,13 @@ export async function openGrpo<P extends Prompt, A extends Answer, H>(
   const { group, handle, log } = context;
   const warn = (message: string): void => void log.logger.warn(message);
   const keepsImages = (iteration: number): boolean => iteration % track.log_episodes_every_n_iterations === 0;
+  const scales = {
+    most: rewardScale((path) => getPath(settings, path))?.most ?? 1,
+    besides: reward.also_compute.map((name) => ({ name, most: highestValueOf(name) })),
+  };
+  // Rank 0 watches for all ranks: it has every rank's statistics, and the run's earlier ones.
+  const alarms =
+    track.alarms === null || handle === null ? null : new HackAlarms(track.alarms, readMetrics(handle.paths), warn);
   return new GrpoTraining({
     ...parts,
     seed,
@@ -188,15 +182,10 @@ export async function openGrpo<P extends Prompt, A extends Answer, H>(
     rollout,
     reward,
     keepsImages,
-    scales: {
-      most: rewardScale((path) => getPath(settings, path))?.most ?? 1,
-      besides: reward.also_compute.map((name) => ({ name, most: highestValueOf(name) })),
-    },
-    record: (record) => recordEpisodes(must(handle, 'the handle').paths, record, keepsImages(record.iteration)),
+    record: (batch, advantages) =>
+      recordEpisodes(must(handle, 'the handle').paths, batch, advantages, keepsImages(batch.iteration)),
     // All ranks see the same alarm; only one reports it.
     alarm: (message) => void (group.rank === 0 && warn(message)),
-    // Rank 0 watches for all ranks: it has every rank's statistics, and the run's earlier ones.
-    hackAlarms:
-      track.alarms === null || handle === null ? null : new HackAlarms(track.alarms, readMetrics(handle.paths), warn),
+    observers: [hackObserver(scales, alarms)],
   });
 }

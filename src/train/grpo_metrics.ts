@@ -1,7 +1,7 @@
 /** Metrics of a GRPO iteration: outcomes, answers and the update. */
 import { average } from '../core/statistics.js';
 import type { GrpoSettings } from '../schema/algorithm.js';
-import type { Answer, AnsweredPrompt, LearnReport, Lesson, Policy, Statistics } from '../policies/policy.js';
+import type { Answer, Group, LearnReport, TrainGroup, Policy, Statistics } from '../policies/policy.js';
 import type { Outcome } from '../rewards/score/types.js';
 import { rewardOf, scoreParts } from '../scoring/outcomes.js';
 import { answerRatioOf } from './answer_ratio.js';
@@ -50,7 +50,7 @@ export function episodeMetrics(
 
 /** The largest difference between the log-probabilities of rollout and of training, both under the weights that sampled; null if no answer reports any. */
 export function logProbMismatch(
-  groups: readonly AnsweredPrompt<unknown, Answer>[],
+  groups: readonly Group<unknown, Answer>[],
   statistics: readonly (readonly Statistics[])[],
 ): number | null {
   let mismatch: number | null = null;
@@ -98,7 +98,7 @@ export class UpdateTotals {
   }
 
   add(
-    lessons: readonly Lesson<unknown, unknown>[],
+    lessons: readonly TrainGroup<unknown, unknown>[],
     { loss, statistics, klClamped }: LearnReport,
     isFirstEpoch: boolean,
   ): void {

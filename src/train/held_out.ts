@@ -13,8 +13,7 @@ import type { Metrics } from '../run/metrics.js';
 import type { ContactSheetRow } from '../run/report/contact_sheet.js';
 import { showOutcome, summariseOutcomes } from '../scoring/outcomes.js';
 import type { Prompt, PromptSource } from '../scoring/task.js';
-import { collect, type Collector } from './collect.js';
-import { episodeLine } from './episodes.js';
+import { collect, type Collector, episodeLine } from './batch.js';
 import { isCutByContext } from './grpo_metrics.js';
 import { Stopwatch } from './stopwatch.js';
 

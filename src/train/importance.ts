@@ -3,7 +3,7 @@
  * weights, min(exp(log p_trainer - log p_sampler), cap) (Ionides, "Truncated importance sampling", 2008): the gradient is an expectation under the
  * sampler's distribution, and its variance stays bounded.
  */
-import type { Answer, AnsweredPrompt, Statistics } from '../policies/policy.js';
+import type { Answer, Group, Statistics } from '../policies/policy.js';
 
 /** Keeps exp finite. */
 const LARGEST_EXPONENT = 20;
@@ -28,7 +28,7 @@ export class ImportanceWeights {
 
   /** The weights of each group's answers, by action; 1 if the sampler did not report. Only actions that are `trained` count in the metrics. */
   of(
-    { answers }: AnsweredPrompt<unknown, Answer>,
+    { answers }: Group<unknown, Answer>,
     old: readonly Statistics[],
     trained: readonly Float32Array[],
   ): Float32Array[] {

@@ -3,26 +3,10 @@
  * 2503.14476, which goes on until a batch is full). What was replaced stays recorded and carries no loss.
  */
 import type { ProcessGroup } from '../group/process_group.js';
-import type { AdvantageSettings } from '../schema/algorithm.js';
 import type { Outcome } from '../rewards/score/types.js';
-import { outcomeAdvantages, type GroupAdvantages } from './advantages.js';
+import type { GroupAdvantages, Spread } from './advantages.js';
 import type { SamplePlace } from '../data/sampler.js';
 import type { Prompt, Task } from '../scoring/task.js';
-
-/** What a group's answers say of one another. */
-export type Spread = Pick<GroupAdvantages, 'dropped' | 'zeroSpread'>;
-
-/**
- * A group by itself, as its advantages see it: `zeroSpread` where its scored rewards are exactly equal (with `per_term`, those of each term),
- * `dropped` where fewer than two are scored. `weights` are those of the reward's terms, in their order.
- */
-export function spreadOf(
-  outcomes: readonly Outcome[],
-  advantage: AdvantageSettings,
-  weights: readonly number[],
-): Spread {
-  return outcomeAdvantages([outcomes], { ...advantage, scope: 'group' }, weights, 1)[0];
-}
 
 /** Whether a group teaches nothing. */
 export const isLacking = ({ dropped, zeroSpread }: Spread): boolean => dropped || zeroSpread;
@@ -70,12 +54,13 @@ export class TaughtGroups {
     return this.#taught.map((g) => all[g]);
   }
 
-  /** The contrary: one thing for each group, `replaced` for those that are not learnt from. */
-  place<T>(taught: readonly T[], replaced: (spread: Spread) => T): T[] {
+  /** Advantages of all groups from those of the groups that are learned from; the others are dropped. `answers` counts those of a group. */
+  place(taught: readonly GroupAdvantages[], answers: number): GroupAdvantages[] {
     const at = new Map(this.#taught.map((g, i) => [g, i]));
-    return this.spreads.map((spread, g) => {
+    const none = new Array<null>(answers).fill(null);
+    return this.spreads.map(({ zeroSpread }, g) => {
       const i = at.get(g);
-      return i === undefined ? replaced(spread) : taught[i];
+      return i === undefined ? { advantages: none, dropped: true, zeroSpread } : taught[i];
     });
   }
 

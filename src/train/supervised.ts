@@ -3,7 +3,7 @@ import type { WordsSftSettings } from '../schema/algorithm.js';
 import { learningRateAt, type ScheduleOptions } from '../engines/onnx/optimizer.js';
 import type { CheckpointFiles } from '../models/files.js';
 import type { LossSpec } from '../policies/losses/table.js';
-import type { Answer, Lesson, Policy, ReleaseCheckpoint } from '../policies/policy.js';
+import type { Answer, TrainGroup, Policy, ReleaseCheckpoint } from '../policies/policy.js';
 import type { Metrics } from '../run/metrics.js';
 import type { Prompt } from '../scoring/task.js';
 import { requireCapabilities } from './capabilities.js';
@@ -127,7 +127,7 @@ export class SupervisedTraining<P extends Prompt, A extends Answer, H> implement
 }
 
 /** Weights sum to 1 over the batch, so that the loss is a weighted mean over its actions. */
-function lessonsOf<P, A>(batch: readonly LabelledAnswer<P, A>[]): Lesson<P, A>[] {
+function lessonsOf<P, A>(batch: readonly LabelledAnswer<P, A>[]): TrainGroup<P, A>[] {
   const total = batch.reduce((sum, { weights }) => sum + weights.reduce((a, b) => a + b, 0), 0);
   return batch.map(({ prompt, answer, weights }) => ({
     prompt,

@@ -5,7 +5,7 @@ import { RandomStream } from '../core/random.js';
 import { learningRateAt, type ScheduleOptions } from '../engines/onnx/optimizer.js';
 import { shareOf } from '../group/peers.js';
 import { ruleOf, type LossSpec } from '../policies/losses/table.js';
-import type { Answer, AnsweredPrompt, LearnReport, Lesson, Policy, Statistics, WeightsOf } from '../policies/policy.js';
+import type { Answer, Group, LearnReport, TrainGroup, Policy, Statistics, WeightsOf } from '../policies/policy.js';
 import type { GroupAdvantages } from './advantages.js';
 import { withAnswerRatios, type AnswerRatio } from './answer_ratio.js';
 import { logProbMismatch, UpdateTotals } from './grpo_metrics.js';
@@ -78,24 +78,13 @@ function answerRatio({
   };
 }
 
-/** A group that teaches something. */
-interface UsedGroup<P, A> extends AnsweredPrompt<P, A> {
-  readonly advantages: readonly (number | null)[];
-  /** 1 for actions that carry the loss, else 0; all 0 for an unscored episode. */
-  readonly trained: readonly Float32Array[];
-  readonly reference: readonly Statistics[] | null;
-  readonly old: readonly Statistics[] | null;
-  /** Factors of the actions' loss weights, which the loss's divisor ignores. */
-  readonly importance: readonly Float32Array[] | null;
-}
-
 /**
  * Takes `inner_epochs` times `minibatches` optimizer steps on the groups that are not dropped. Old log-probabilities are under the weights that
  * sampled, computed before the first step and only for a ratio or importance weights.
  */
 export async function update<P, A extends Answer>(
   iteration: number,
-  groups: readonly AnsweredPrompt<P, A>[],
+  groups: readonly Group<P, A>[],
   advantages: readonly GroupAdvantages[],
   updater: UpdateOptions<P, A>,
   watch: Stopwatch,
@@ -127,28 +116,29 @@ export async function update<P, A extends Answer>(
           policy.statistics(answered, updater.sampledBy ?? 'current', answered, ofMeans),
         )
       : null;
-  const used = kept.map(({ group, advantages: own }, i): UsedGroup<P, A> => {
+  const used = kept.map(({ group, advantages: own }, i): TrainGroup<P, A> => {
     const trained = group.answers.map((answer, g) =>
       own[g] === null ? new Float32Array(answer.logProbs.length) : updater.trained(iteration, group.prompt, answer),
     );
+    const factors = old === null ? null : (importance?.of(group, old[i], trained) ?? null);
     return {
-      prompt: group.prompt,
-      answers: group.answers,
-      advantages: own,
-      trained,
-      reference: reference?.[i] ?? null,
-      old: asksOld ? (old?.[i] ?? null) : null,
-      importance: importance === null || old === null ? null : importance.of(group, old[i], trained),
+      ...group,
+      targets: trained.map((weights, g) => ({
+        weights: factors === null ? weights : weights.map((weight, t) => weight * factors[g][t]),
+        advantages: own[g] ?? 0,
+        reference: reference?.[i][g] ?? null,
+        old: asksOld ? (old?.[i][g] ?? null) : null,
+      })),
     };
   });
   const totals = new UpdateTotals(policy, algorithm);
   const whole: WholeIteration = {
-    actions: sum(used.flatMap(({ trained }) => trained.map(sum))),
+    actions: sum(used.flatMap(trainedActions)),
     minibatches: Math.min(minibatches, used.length),
     longest: updater.longestAnswer,
   };
   let steps = 0;
-  const learnFrom = async (lessons: readonly Lesson<P, A>[]): Promise<LearnReport> => {
+  const learnFrom = async (lessons: readonly TrainGroup<P, A>[]): Promise<LearnReport> => {
     // Before the first step the weights of now are those that sampled.
     const isFirst = steps++ === 0;
     if (ofAnswers === null) return policy.learn(lessons, loss, answered);
@@ -162,7 +152,7 @@ export async function update<P, A extends Answer>(
     for (let epoch = 0; epoch < inner_epochs; epoch++) {
       const random = new RandomStream(updater.seed, 'minibatches', iteration, epoch);
       for (const groups of minibatchesBy[unit](used, minibatches, random)) {
-        const lessons = lessonsOf(groups, algorithm.aggregation, whole);
+        const lessons = weighted(groups, algorithm.aggregation, whole);
         const report = await learnFrom(lessons);
         totals.add(lessons, report, epoch === 0);
         const learningRate = learningRateAt(policy.steps, schedule);
@@ -185,30 +175,31 @@ export async function update<P, A extends Answer>(
 }
 
 type MinibatchMaker = <P, A>(
-  used: readonly UsedGroup<P, A>[],
+  used: readonly TrainGroup<P, A>[],
   count: number,
   random: RandomStream,
-) => (readonly UsedGroup<P, A>[])[];
+) => (readonly TrainGroup<P, A>[])[];
 
 /** Cuts in a seeded order. A single part keeps the order. */
 const minibatchesBy: Readonly<Record<NonNullable<UpdateOptions<unknown, Answer>['minibatchesOf']>, MinibatchMaker>> = {
   groups: splitInto,
   actions: (used, count, random) => {
-    const places = used.flatMap(({ trained }, i) =>
-      trained.flatMap((weights, g) => [...weights].flatMap((weight, t) => (weight === 0 ? [] : [{ i, g, t }]))),
+    const places = used.flatMap(({ targets }, i) =>
+      targets.flatMap(({ weights }, g) => [...weights].flatMap((weight, t) => (weight === 0 ? [] : [{ i, g, t }]))),
     );
     return splitInto(places, count, random).map((part) => {
-      const trained = used.map((group) => group.trained.map((weights) => new Float32Array(weights.length)));
-      for (const { i, g, t } of part) trained[i][g][t] = used[i].trained[g][t];
-      const isTaught = (weights: readonly Float32Array[]): boolean => weights.some((own) => own.some((w) => w !== 0));
-      return used.flatMap((group, i) => (isTaught(trained[i]) ? [{ ...group, trained: trained[i] }] : []));
+      const own = used.map(({ targets }) => targets.map(({ weights }) => new Float32Array(weights.length)));
+      for (const { i, g, t } of part) own[i][g][t] = used[i].targets[g].weights[t];
+      return used
+        .map((group, i) => ({ ...group, targets: group.targets.map((one, g) => ({ ...one, weights: own[i][g] })) }))
+        .filter((group) => sum(trainedActions(group)) > 0);
     });
   },
 };
 
 /** At most `count` parts, none of them empty. */
 function splitInto<T>(all: readonly T[], count: number, random: RandomStream): T[][] {
-  const order = count === 1 ? all : shuffled(all, random);
+  const order = count === 1 ? all : random.shuffled(all);
   return Array.from({ length: count }, (_, rank) => {
     const { start, end } = shareOf(order.length, { rank, size: count });
     return order.slice(start, end);
@@ -216,27 +207,25 @@ function splitInto<T>(all: readonly T[], count: number, random: RandomStream): T
 }
 
 /** The loss of a minibatch is divided by its own trained actions, or as its aggregation says. */
-function lessonsOf<P, A>(
-  groups: readonly UsedGroup<P, A>[],
+function weighted<P, A>(
+  groups: readonly TrainGroup<P, A>[],
   aggregation: Aggregation,
   iteration: WholeIteration,
-): Lesson<P, A>[] {
-  const counts = groups.map(({ trained }) => trained.map(sum));
-  const shares = actionWeights(aggregation, counts, iteration);
-  return groups.map(({ prompt, answers, advantages, trained, reference, old, importance }, i) => ({
-    prompt,
-    answers,
-    targets: answers.map((_, g) => ({
-      weights: trained[g].map((one, t) => one * shares[i][g] * (importance === null ? 1 : importance[g][t])),
-      advantages: advantages[g] ?? 0,
-      reference: reference?.[g] ?? null,
-      old: old?.[g] ?? null,
-    })),
+): TrainGroup<P, A>[] {
+  const shares = actionWeights(aggregation, groups.map(trainedActions), iteration);
+  return groups.map((group, i) => ({
+    ...group,
+    targets: group.targets.map((one, g) => ({ ...one, weights: one.weights.map((w) => w * shares[i][g]) })),
   }));
 }
 
+/** The number of each answer's actions that carry the loss. */
+function trainedActions({ targets }: TrainGroup<unknown, unknown>): number[] {
+  return targets.map(({ weights }) => weights.reduce((count, weight) => count + (weight === 0 ? 0 : 1), 0));
+}
+
 /** Statistics under the weights that sampled. Raises InternalError where they were not computed. */
-function oldOf({ targets }: Lesson<unknown, unknown>): Statistics[] {
+function oldOf({ targets }: TrainGroup<unknown, unknown>): Statistics[] {
   return targets.map(({ old }) => must(old, 'statistics of the weights that sampled'));
 }
 
@@ -244,16 +233,6 @@ function sum(values: Float32Array | readonly number[]): number {
   let total = 0;
   for (const value of values) total += value;
   return total;
-}
-
-/** Fisher-Yates shuffle. */
-function shuffled<T>(values: readonly T[], random: RandomStream): T[] {
-  const out = [...values];
-  for (let i = out.length - 1; i > 0; i--) {
-    const j = random.integer(i + 1);
-    [out[i], out[j]] = [out[j], out[i]];
-  }
-  return out;
 }
 
 export type Aggregation = GrpoSettings['aggregation'];

@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { RandomStream } from '../../src/core/random.js';
 import type { LossName, LossSpec } from '../../src/policies/losses/table.js';
-import type { Advantages, Answer, Lesson, Policy } from '../../src/policies/policy.js';
+import type { Advantages, Answer, TrainGroup, Policy } from '../../src/policies/policy.js';
 import { writeCheckpoint } from '../support/checkpoint.js';
 import { testFolders } from '../support/folder.js';
 
@@ -59,7 +59,7 @@ export function policyContract<P, A extends Answer, H>(name: string, subject: Su
     policy: Policy<P, A, H>,
     answers: readonly (readonly A[])[],
     spread: (advantage: number, length: number) => Advantages = (advantage) => advantage,
-  ): Promise<Lesson<P, A>[]> {
+  ): Promise<TrainGroup<P, A>[]> {
     const groups = prompts.map((prompt, p) => ({ prompt, answers: answers[p] }));
     const [old, reference] = [
       await policy.statistics(groups, 'current', groups, true),

@@ -19,7 +19,7 @@ import { writeHeldOutEpisodes } from '../../src/run/episodes.js';
 import { Exchanges } from '../../src/run/exchanges.js';
 import { RunPaths } from '../../src/run/paths.js';
 import { ImageEditTask } from '../../src/recipes/image_edit_tokens/task.js';
-import { recordEpisodes } from '../../src/train/episodes.js';
+import { recordEpisodes } from '../../src/train/batch.js';
 import { promptScores, readRescoredMeasures, whereMeasured } from '../../src/run/report/measures.js';
 import { summariseHeldOut } from '../../src/run/report/read.js';
 import { getPath } from '../../src/schema/paths.js';
@@ -103,7 +103,8 @@ beforeAll(async () => {
   for (const iteration of [1, 2]) {
     await made.training.step(iteration);
     const withImages = iteration % settings.track.log_episodes_every_n_iterations === 0;
-    await recordEpisodes(paths, made.records[iteration - 1], withImages);
+    const record = made.records[iteration - 1];
+    await recordEpisodes(paths, record, record.advantages, withImages);
   }
   await made.training.evaluate(2);
   await made.training.dispose();

@@ -4,7 +4,7 @@ import {
   groupAdvantages,
   outcomeAdvantages,
   perTermAdvantages,
-  withoutZeroSpread,
+  AdvantageRule,
   type AdvantageOptions,
 } from '../../src/train/advantages.js';
 
@@ -270,17 +270,20 @@ describe('the scope of a comparison', () => {
 
 describe('groups without spread', () => {
   it('are dropped, and no others', () => {
-    const groups = groupAdvantages(
-      [
-        [3, 3, null],
-        [1, 2, null],
-        [null, null, 1],
-      ],
-      options,
-    );
-    const [same, different, dropped] = withoutZeroSpread(groups);
+    const reward = (value: number | null): Outcome =>
+      value === null
+        ? { kind: 'unscored', reason: 'timeout', detail: '', parts: {} }
+        : { kind: 'scored', value, normalised: value, parts: {}, terms: [] };
+    const groups = [
+      [3, 3, null],
+      [1, 2, null],
+      [null, null, 1],
+    ].map((group) => group.map(reward));
+    const advantage = { scope: 'group', scale: 'std', eps: 1e-4, clip: null, per_term: false } as const;
+    const by = (drop_zero_spread: boolean) =>
+      new AdvantageRule({ advantage, reward_scale: 1, drop_zero_spread }, []).of(groups, ['a', 'b', 'c']).advantages;
+    const [same, different, dropped] = by(true);
     expect(same).toEqual({ advantages: [null, null, null], dropped: true, zeroSpread: true });
-    expect(different).toEqual(groups[1]);
-    expect(dropped).toEqual(groups[2]);
+    expect([different, dropped]).toEqual(by(false).slice(1));
   });
 });

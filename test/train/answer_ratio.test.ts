@@ -1,7 +1,7 @@
 /** Ratios of whole answers against the objective as GSPO writes it, differentiated by differences in float64. */
 import { describe, expect, it } from 'vitest';
 import { RandomStream } from '../../src/core/random.js';
-import type { Lesson } from '../../src/policies/policy.js';
+import type { TrainGroup } from '../../src/policies/policy.js';
 import { answerRatioOf, withAnswerRatios, type AnswerRatio } from '../../src/train/answer_ratio.js';
 
 const random = new RandomStream('answer ratio', 1);
@@ -21,7 +21,7 @@ const answers = LENGTHS.map((length, i) => {
     advantage: [1.2, 0.7, -0.4, -1.1, -0.9, 0.3][i],
   };
 });
-const lessons: Lesson<string, number>[] = answers.map(({ old, weights, advantage }, i) => ({
+const lessons: TrainGroup<string, number>[] = answers.map(({ old, weights, advantage }, i) => ({
   prompt: 'one',
   answers: [i],
   targets: [{ weights, advantages: advantage, reference: null, old: { logProbs: old } }],

@@ -4,7 +4,7 @@ import type { Answer } from '../../src/policies/policy.js';
 import type { Outcome } from '../../src/rewards/score/types.js';
 import { readEpisodes } from '../../src/run/episodes.js';
 import { RunPaths } from '../../src/run/paths.js';
-import { gatherEpisodes, recordEpisodes, type IterationRecord } from '../../src/train/episodes.js';
+import { gatherEpisodes, recordEpisodes, type TrainBatch } from '../../src/train/batch.js';
 import type { Prompt } from '../../src/scoring/task.js';
 import { testFolders } from '../support/folder.js';
 import { onRanks } from './groups.js';
@@ -15,8 +15,11 @@ function picture(level: number) {
   return { width: 1, height: 1, data: Uint8Array.of(level, level, level) };
 }
 
+const NOTHING = { artifact: null, words: null, inWords: false };
+const advantages = [0, 1].map(() => ({ advantages: [-1, 1], dropped: false, zeroSpread: false }));
+
 /** Two answers to each of two prompts, of which the first alone has a labelled result. */
-function iteration(): IterationRecord<Prompt, Answer> {
+function iteration(): TrainBatch<Prompt, Answer> {
   const answer = { finished: true, logProbs: Float64Array.of(-1) } as unknown as Answer;
   const outcome: Outcome = { kind: 'scored', value: 1, normalised: 0.1, parts: {}, terms: [] };
   const prompts = [0, 1].map((at): Prompt => ({ id: `sample ${at}`, instruction: 'do', sourcePng: null }));
@@ -24,17 +27,15 @@ function iteration(): IterationRecord<Prompt, Answer> {
     iteration: 5,
     groups: prompts.map((prompt) => ({ prompt, answers: [answer, answer] })),
     outcomes: prompts.map(() => [outcome, outcome]),
-    advantages: prompts.map(() => ({ advantages: Float64Array.of(-1, 1) })) as unknown as IterationRecord<
-      Prompt,
-      Answer
-    >['advantages'],
     places: [null, { source: 1, index: 7 }],
+    rounds: [2],
     kept: prompts.map((_, at) =>
       [0, 1].map((i) => ({
         key: `5/${at}/${i}`,
         record: {},
         edited: picture(10 * at + i),
         truth: at === 0 && i === 0 ? picture(200) : null,
+        statistics: NOTHING,
       })),
     ),
   };
@@ -43,7 +44,7 @@ function iteration(): IterationRecord<Prompt, Answer> {
 describe('recorded episodes', () => {
   it('name their pictures, among them the labelled result, which is one for all answers to a prompt', async () => {
     const paths = new RunPaths(folder(), 'run');
-    await recordEpisodes(paths, iteration(), true);
+    await recordEpisodes(paths, iteration(), advantages, true);
     const lines = readEpisodes(paths, 5) ?? [];
     const named = lines.map(({ key, edited, truth }) => [key, typeof edited, truth]);
     const truth = lines[0]['truth'] as string;
@@ -58,14 +59,14 @@ describe('recorded episodes', () => {
 
   it('say where their sample is, where the key does not', async () => {
     const paths = new RunPaths(folder(), 'run');
-    await recordEpisodes(paths, iteration(), false);
+    await recordEpisodes(paths, iteration(), advantages, false);
     const places = (readEpisodes(paths, 5) ?? []).map((line) => line['place']);
     expect(places).toEqual([undefined, undefined, [1, 7], [1, 7]]);
   });
 
   it('name none where pictures are not kept', async () => {
     const paths = new RunPaths(folder(), 'run');
-    await recordEpisodes(paths, iteration(), false);
+    await recordEpisodes(paths, iteration(), advantages, false);
     expect(readEpisodes(paths, 5)?.map((line) => 'truth' in line || 'edited' in line)).toEqual([
       false,
       false,
@@ -82,7 +83,7 @@ describe('episodes that are exchanged', () => {
       const round = (name: string) => {
         const outcome: Outcome = { kind: 'unscored', reason: 'timeout', detail: `${name}${group.rank}`, parts: {} };
         const answers = [[`${name}${group.rank}`]];
-        return { answers, rendered: [], outcomes: [[outcome]], measured: [[name]] };
+        return { answers, rendered: [], outcomes: [[outcome]] };
       };
       return gatherEpisodes(group, [round('a'), round('b')], false, (answer) => answer);
     });
@@ -90,13 +91,13 @@ describe('episodes that are exchanged', () => {
       expect(answers.flat()).toEqual(['a0', 'a1', 'b0', 'b1']);
       expect(outcomes.flat().map((one) => 'detail' in one && one.detail)).toEqual(answers.flat());
     }
-    expect(found.map(({ measured }) => measured?.flat())).toEqual([['a', 'a', 'b', 'b'], undefined]);
+    expect(found.map(({ kept }) => kept === null)).toEqual([false, true]);
   });
 
   it('are whole where they were sampled, and in outline elsewhere', async () => {
     const whole = [{ pictures: 'of 0' }, { pictures: 'of 1' }];
     const found = await onRanks(2, async (group) => {
-      const own = { answers: [[whole[group.rank]]], rendered: [], outcomes: [], measured: [] };
+      const own = { answers: [[whole[group.rank]]], rendered: [], outcomes: [] };
       return (await gatherEpisodes(group, [own], false, () => ({ pictures: '' }))).answers;
     });
     expect(found).toEqual([

@@ -11,7 +11,6 @@ import { perTermAdvantages } from '../../src/train/advantages.js';
 import { soloGroup } from '../../src/group/process_group.js';
 import { type EditPrompt } from '../../src/recipes/image_edit_tokens/task.js';
 import type { TokenAnswer } from '../../src/policies/tokens/batch.js';
-import type { IterationRecord } from '../../src/train/episodes.js';
 import type { Scorer } from '../../src/scoring/scorer.js';
 import { testServices } from '../rewards/terms/term_services.js';
 import { makeSmallWorld, smallSettings, type SmallWorld } from '../recipes/image_edit_tokens/small_world.js';
@@ -22,6 +21,7 @@ import {
   smallTraining,
   unscored,
   zero,
+  type IterationRecord,
   type SmallTraining,
   type SmallTrainingMore,
 } from './small_training.js';

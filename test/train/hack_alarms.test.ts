@@ -7,15 +7,15 @@ import type { RgbImage } from '../../src/core/image.js';
 import type { JudgeItem, Outcome } from '../../src/rewards/score/types.js';
 import type { MetricsLine } from '../../src/run/metrics.js';
 import { readAlarms } from '../../src/run/report/alarms.js';
+import { HackAlarms } from '../../src/train/hack_alarms.js';
 import {
   artifactMetrics,
   hackMetrics,
-  HackAlarms,
   limitMetrics,
   measureAnswer,
   measureArtifact,
   sameScoreMetrics,
-} from '../../src/train/hack_alarms.js';
+} from '../../src/train/hack_statistics.js';
 import { makeSmallWorld, smallSettings, type SmallWorld } from '../recipes/image_edit_tokens/small_world.js';
 import { onRanks } from './groups.js';
 import { rewardByName, scored, scorerOf, smallTraining, unscored } from './small_training.js';

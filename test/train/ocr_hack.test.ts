@@ -18,7 +18,8 @@ import type { MetricsLine } from '../../src/run/metrics.js';
 import { drawSign } from '../../src/tiny/world/signs.js';
 import { average } from '../../src/core/statistics.js';
 import { groupAdvantages } from '../../src/train/advantages.js';
-import { artifactMetrics, HackAlarms, measureArtifact, type ArtifactStatistics } from '../../src/train/hack_alarms.js';
+import { HackAlarms } from '../../src/train/hack_alarms.js';
+import { artifactMetrics, measureArtifact, type ArtifactStatistics } from '../../src/train/hack_statistics.js';
 import { rewardOf } from '../../src/scoring/outcomes.js';
 import { testServices } from '../rewards/terms/term_services.js';
 

@@ -15,13 +15,17 @@ import type { JudgeItem, Outcome } from '../../src/rewards/score/types.js';
 import type { ContactSheetRow } from '../../src/run/report/contact_sheet.js';
 import type { Scorer } from '../../src/scoring/scorer.js';
 import { chunkOf } from '../../src/schema/training.js';
-import type { Collector } from '../../src/train/collect.js';
-import type { IterationRecord } from '../../src/train/episodes.js';
+import type { Collector, TrainBatch } from '../../src/train/batch.js';
+import type { GroupAdvantages } from '../../src/train/advantages.js';
+import { hackObserver, type HackAlarms } from '../../src/train/hack_alarms.js';
 import { GrpoTraining, type GrpoDeps } from '../../src/train/grpo.js';
 import { HeldOut, type HeldOutDeps } from '../../src/train/held_out.js';
 import { scheduleOf } from '../../src/train/schedule.js';
 
 type Deps = GrpoDeps<EditPrompt, TokenAnswer, TokenSampling>;
+
+/** What rank 0 is given to record. */
+export type IterationRecord<P, A> = TrainBatch<P, A> & { readonly advantages: readonly GroupAdvantages[] };
 
 export interface SmallTraining {
   readonly training: GrpoTraining<EditPrompt, TokenAnswer, TokenSampling>;
@@ -33,7 +37,8 @@ export interface SmallTraining {
   readonly shown: (readonly ContactSheetRow[])[];
 }
 
-export interface SmallTrainingMore extends Partial<Pick<Deps, 'hackAlarms' | 'aheadUntil'>> {
+export interface SmallTrainingMore extends Partial<Pick<Deps, 'aheadUntil'>> {
+  readonly hackAlarms?: HackAlarms;
   /** What trains in place of the policy, which it may be given to. */
   readonly through?: (policy: TokenPolicy<Emu3Prompt>) => LanguagePolicy<Emu3Prompt>;
   readonly recordHeldOut?: HeldOutDeps<EditPrompt, TokenAnswer, TokenSampling>['record'];
@@ -43,7 +48,7 @@ export function smallTraining(
   settings: ImageEditSettings,
   scorer: Scorer,
   group: ProcessGroup = soloGroup(),
-  { recordHeldOut = () => {}, through = (policy) => policy, ...more }: SmallTrainingMore = {},
+  { recordHeldOut = () => {}, through = (policy) => policy, hackAlarms, ...more }: SmallTrainingMore = {},
 ): SmallTraining {
   const { algorithm, rollout, reward, seed, validation, track } = settings;
   if (algorithm.type !== 'grpo') throw new InternalError('GRPO of a supervised config');
@@ -77,10 +82,9 @@ export function smallTraining(
       trainedTokens(iteration, prompt, answer, { algorithm, policy: settings.policy }, new Emu3Format(task.space)),
     mismatchAlarm: 1e-3,
     keepsImages: (iteration) => iteration % track.log_episodes_every_n_iterations === 0,
-    record: async (record) => void records.push(record),
+    record: async (batch, advantages) => void records.push({ ...batch, advantages }),
     alarm: (message) => alarms.push(message),
-    scales: { most: 10, besides: [] },
-    hackAlarms: null,
+    observers: [hackObserver({ most: 10, besides: [] }, hackAlarms ?? null)],
     ...more,
   });
   return { training, heldOut, task, policy, records, alarms, shown };

@@ -1,12 +1,12 @@
 /** Steps on an iteration's episodes, of a policy that only writes down what it is asked. */
 import { describe, expect, it } from 'vitest';
 import type { LossSpec } from '../../src/policies/losses/table.js';
-import type { Answer, LearnReport, Lesson, Policy, Statistics } from '../../src/policies/policy.js';
+import type { Answer, LearnReport, TrainGroup, Policy, Statistics } from '../../src/policies/policy.js';
 import { Stopwatch } from '../../src/train/stopwatch.js';
 import { update, type UpdateOptions } from '../../src/train/update.js';
 
 interface Taken {
-  readonly lessons: readonly Lesson<string, Answer>[];
+  readonly lessons: readonly TrainGroup<string, Answer>[];
   readonly loss: LossSpec;
   /** The groups that the lessons were chosen from. */
   readonly among: readonly { readonly prompt: string }[] | undefined;
@@ -40,7 +40,7 @@ class NotingPolicy implements Policy<string, Answer, never> {
     return Float64Array.from(now.logProbs, (x, t) => x - reference.logProbs[t]);
   }
   async learn(
-    lessons: readonly Lesson<string, Answer>[],
+    lessons: readonly TrainGroup<string, Answer>[],
     loss: LossSpec,
     among?: readonly { readonly prompt: string }[],
   ): Promise<LearnReport> {

@@ -1,5 +1,5 @@
 /** A flow policy's prompts and answers. Pictures are rows of numbers here: latents, packed into the model's tokens. */
-import type { Answer, AnsweredPrompt } from '../policy.js';
+import type { Answer, Group } from '../policy.js';
 import type { Gaussian } from './steps.js';
 
 /** What the model sees besides the noisy latents. */
@@ -73,4 +73,4 @@ export interface FlowAnswer extends Answer {
   readonly home?: number;
 }
 
-export type FlowGroup = AnsweredPrompt<FlowRequest, FlowAnswer>;
+export type FlowGroup = Group<FlowRequest, FlowAnswer>;

@@ -11,7 +11,7 @@ import { velocityWidth } from '../../nets/flow/config.js';
 import { flowInputs, velocity, type FlowShape } from '../../nets/flow/transformer.js';
 import { Backward, trainingOutputs, targetFeeds } from '../backward.js';
 import { ruleOf, type LossSpec } from '../losses/table.js';
-import type { LearnReport, Lesson, Statistics, Target } from '../policy.js';
+import type { LearnReport, TrainGroup, Statistics, Target } from '../policy.js';
 import { SessionCache } from '../../engines/onnx/session_cache.js';
 import type { FlowAction, FlowAnswer, FlowRequest, FlowCondition, FlowGroup, KeptPicture } from './batch.js';
 import { guidedValues, countedOf, concatArrays, microBatches, modelFeeds, partOf, takesGuidance } from './rows.js';
@@ -19,7 +19,7 @@ import { trainedPart, type FlowModel } from './load.js';
 import type { FlowSampler } from './sampler.js';
 import { weightedLoss } from '../../nets/losses.js';
 
-export type FlowLesson = Lesson<FlowRequest, FlowAnswer>;
+export type FlowLesson = TrainGroup<FlowRequest, FlowAnswer>;
 
 export interface FlowLearnerOptions {
   /** Actions in one micro-batch. */

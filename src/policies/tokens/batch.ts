@@ -2,7 +2,7 @@
 import { InternalError, must } from '../../core/errors.js';
 import type { Picture } from '../../models/pictures/picture.js';
 import type { BatchShape, TokenRows } from '../../nets/decoder/inputs.js';
-import type { Answer, AnsweredPrompt } from '../policy.js';
+import type { Answer, Group } from '../policy.js';
 
 /** Added to the scores of padding: as good as minus infinity, but finite. */
 export const PADDING = -1e9;
@@ -25,7 +25,7 @@ export interface TokenAnswer extends Answer {
 }
 
 /** A prompt with some of its answers; the unit of packing. */
-export type TokenGroup = AnsweredPrompt<TokenRequest, Pick<TokenAnswer, 'ids'>>;
+export type TokenGroup = Group<TokenRequest, Pick<TokenAnswer, 'ids'>>;
 
 /** The arrays of a whole-sequence graph; `targets` is int64 [P * G * Ta], padded with 0. */
 export interface PackedBatch {

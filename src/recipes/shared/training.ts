@@ -14,7 +14,7 @@ import {
   type GrpoParts,
   type JudgedSettings,
 } from '../../train/context.js';
-import type { Collector } from '../../train/collect.js';
+import type { Collector } from '../../train/batch.js';
 import type { HeldOut } from '../../train/held_out.js';
 import type { Training } from '../../train/loop.js';
 import { scheduleOf } from '../../train/schedule.js';
@@ -116,10 +116,7 @@ export async function openTraining<P extends Prompt, A extends Answer, H, S exte
     readonly labels: (algorithm: SupervisedAlgorithm<S>) => Labels<P, A>;
     readonly rewards: (
       algorithm: RewardAlgorithm<S>,
-    ) => Pick<
-      GrpoParts<P, A, H>,
-      'how' | 'trained' | 'sampledBy' | 'mismatchAlarm' | 'importanceCap' | 'minibatchesOf' | 'aheadUntil'
-    >;
+    ) => Omit<GrpoParts<P, A, H>, keyof Collector<P, A, H> | 'heldOut' | 'longestAnswer' | 'schedule'>;
   },
 ): Promise<Training> {
   const { algorithm } = settings;

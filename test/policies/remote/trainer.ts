@@ -10,10 +10,10 @@ import type { RandomStream } from '../../../src/core/random.js';
 import type { CheckpointFiles } from '../../../src/models/files.js';
 import type { LossSpec } from '../../../src/policies/losses/table.js';
 import type {
-  AnsweredPrompt,
+  Group,
   Capabilities,
   LearnReport,
-  Lesson,
+  TrainGroup,
   SampleRequest,
   Statistics,
   StepReport,
@@ -25,7 +25,7 @@ import type { TokenPolicy } from '../../../src/policies/tokens/policy.js';
 import type { TokenSampling } from '../../../src/policies/tokens/sampling.js';
 import { writeCheckpoint } from '../../support/checkpoint.js';
 
-type Groups<P extends TokenPrompt> = readonly AnsweredPrompt<TokenRequest<P>, TokenAnswer>[];
+type Groups<P extends TokenPrompt> = readonly Group<TokenRequest<P>, TokenAnswer>[];
 
 /** What may be asked of the service, with the bodies as they cross. */
 interface Requests<P extends TokenPrompt> {
@@ -39,7 +39,7 @@ interface Requests<P extends TokenPrompt> {
   };
   statistics: { readonly groups: Groups<P>; readonly of: WeightsOf; readonly among?: Groups<P> };
   learn: {
-    readonly lessons: readonly Lesson<TokenRequest<P>, TokenAnswer>[];
+    readonly lessons: readonly TrainGroup<TokenRequest<P>, TokenAnswer>[];
     readonly loss: string;
     readonly among?: Groups<P>;
   };
@@ -163,7 +163,7 @@ export class RemotePolicy<P extends TokenPrompt> implements LanguagePolicy<P> {
   }
 
   async learn(
-    lessons: readonly Lesson<TokenRequest<P>, TokenAnswer>[],
+    lessons: readonly TrainGroup<TokenRequest<P>, TokenAnswer>[],
     loss: LossSpec,
     among?: Groups<P>,
   ): Promise<LearnReport> {
@@ -220,6 +220,6 @@ function plain<P extends TokenPrompt>({ tokens }: TokenRequest<P>): TokenRequest
   return { tokens };
 }
 
-function plainGroup<P extends TokenPrompt>({ prompt, answers }: AnsweredPrompt<TokenRequest<P>, TokenAnswer>) {
+function plainGroup<P extends TokenPrompt>({ prompt, answers }: Group<TokenRequest<P>, TokenAnswer>) {
   return { prompt: plain(prompt), answers };
 }

@@ -1,6 +1,6 @@
 /** What a policy at a training server is asked and taught in tests: to write odd tokens. */
 import { RandomStream } from '../../../src/core/random.js';
-import type { Lesson, SampleRequest } from '../../../src/policies/policy.js';
+import type { TrainGroup, SampleRequest } from '../../../src/policies/policy.js';
 import type { TokenAnswer, TokenRequest } from '../../../src/policies/tokens/batch.js';
 import type { TokenSampling } from '../../../src/policies/tokens/sampling.js';
 import type { TinkerPolicy } from '../../../src/policies/tokens/tinker/policy.js';
@@ -17,7 +17,7 @@ export const request = (name: string, answersPerPrompt = 4): SampleRequest<Token
 });
 
 /** Rewards the share of odd tokens. */
-export function lessonsOf(answers: readonly (readonly TokenAnswer[])[]): Lesson<TokenRequest, TokenAnswer>[] {
+export function lessonsOf(answers: readonly (readonly TokenAnswer[])[]): TrainGroup<TokenRequest, TokenAnswer>[] {
   const tokens = answers.flat().reduce((sum, { ids }) => sum + ids.length, 0);
   return prompts.map((prompt, p) => {
     const rewards = answers[p].map(({ ids }) => ids.filter((id) => id % 2 === 1).length / ids.length);

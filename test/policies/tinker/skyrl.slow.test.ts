@@ -13,7 +13,7 @@ import { soloPeers } from '../../../src/group/peers.js';
 import { initDecoder, type DecoderConfig } from '../../../src/nets/decoder/config.js';
 import { openDecoder } from '../../../src/models/networks/decoder.js';
 import { digestOfWeights, readAdapterConfig } from '../../../src/policies/adapter_files.js';
-import type { Lesson } from '../../../src/policies/policy.js';
+import type { TrainGroup } from '../../../src/policies/policy.js';
 import { adaptFrom } from '../../../src/policies/tokens/adapter.js';
 import type { TokenAnswer, TokenRequest } from '../../../src/policies/tokens/batch.js';
 import { TokenPolicy } from '../../../src/policies/tokens/policy.js';
@@ -177,7 +177,7 @@ function ownPolicy(folder: string, base: string): TokenPolicy {
 }
 
 /** Rewards the share of odd tokens. */
-function lessonsOf(answers: readonly (readonly TokenAnswer[])[]): Lesson<TokenRequest, TokenAnswer>[] {
+function lessonsOf(answers: readonly (readonly TokenAnswer[])[]): TrainGroup<TokenRequest, TokenAnswer>[] {
   const tokens = answers.flat().reduce((sum, { ids }) => sum + ids.length, 0);
   return prompts.map((prompt, p) => ({
     prompt,

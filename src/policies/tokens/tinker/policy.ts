@@ -13,10 +13,10 @@ import type { OptimizerSettings } from '../../../schema/training.js';
 import { linearLoss } from '../../losses/linear.js';
 import type { LossSpec } from '../../losses/table.js';
 import type {
-  AnsweredPrompt,
+  Group,
   Capabilities,
   LearnReport,
-  Lesson,
+  TrainGroup,
   ReleaseCheckpoint,
   SampleRequest,
   Statistics,
@@ -142,7 +142,7 @@ export class TinkerPolicy<P extends TokenPrompt = TokenPrompt> implements Langua
     return estimatedDivergence(now, reference);
   }
 
-  async learn(lessons: readonly Lesson<TokenRequest<P>, TokenAnswer>[], loss: LossSpec): Promise<LearnReport> {
+  async learn(lessons: readonly TrainGroup<TokenRequest<P>, TokenAnswer>[], loss: LossSpec): Promise<LearnReport> {
     const sequences = lessons.flatMap(sequencesOf);
     const targets = lessons.flatMap((lesson) => lesson.targets);
     const { at, pushes } = await this.#pushes(sequences, lessons, targets, loss);
@@ -285,7 +285,7 @@ export class TinkerPolicy<P extends TokenPrompt = TokenPrompt> implements Langua
   /** Where the log-probabilities are that a loss is taken at, and how it pushes them there. */
   async #pushes(
     sequences: readonly Sequence[],
-    lessons: readonly AnsweredPrompt<TokenRequest<P>, TokenAnswer>[],
+    lessons: readonly Group<TokenRequest<P>, TokenAnswer>[],
     targets: readonly Target[],
     loss: LossSpec,
   ): Promise<{ readonly at: readonly Float32Array[]; readonly pushes: readonly Float32Array[] }> {

@@ -6,7 +6,7 @@ import { heldOutSampling, samplingOf, type TokenSampling } from '../../../../src
 import { TokenPolicy } from '../../../../src/policies/tokens/policy.js';
 import { openScorer } from '../../../../src/scoring/judge_scorer.js';
 import { openGrpo, openHeldOut, type TrainingContext } from '../../../../src/train/context.js';
-import type { Collector } from '../../../../src/train/collect.js';
+import type { Collector } from '../../../../src/train/batch.js';
 import type { Training } from '../../../../src/train/loop.js';
 import type { OpenRecipe } from '../../../../src/train/opener.js';
 import { scheduleOf } from '../../../../src/train/schedule.js';

@@ -1,0 +1,66 @@
+/** Samples and scores the answers of the next iteration while one trains, with the weights that this one started with. */
+import type { Policy } from '../policies/policy.js';
+import { Stopwatch } from './stopwatch.js';
+
+export interface AheadOptions<Drawn, Made> {
+  /** The last iteration that is sampled ahead; absent: none. */
+  readonly until?: number;
+  readonly policy: Pick<Policy<never, never, never>, 'steps'>;
+  readonly draw: (iteration: number) => Promise<Drawn>;
+  /** Decides what samples before it first waits: publishes the weights of now. */
+  readonly collect: (iteration: number, drawn: Drawn, watch: Stopwatch) => Promise<Made>;
+}
+
+interface Taken<Drawn, Made> {
+  readonly drawn: Drawn;
+  readonly made: Made;
+  /** Optimizer steps since the answers were sampled; null if they were not sampled ahead. */
+  readonly behind: number | null;
+}
+
+export class SampledAhead<Drawn, Made> {
+  #next: {
+    readonly iteration: number;
+    readonly drawn: Drawn;
+    readonly made: Promise<Made>;
+    readonly steps: number;
+  } | null = null;
+
+  constructor(private readonly options: AheadOptions<Drawn, Made>) {}
+
+  /** The iteration's answers. Begins with those of the next one, whose error is raised by the step that needs them. */
+  async take(iteration: number, watch: Stopwatch): Promise<Taken<Drawn, Made>> {
+    const next = this.#next;
+    this.#next = null;
+    const taken =
+      next?.iteration === iteration
+        ? {
+            drawn: next.drawn,
+            made: await watch.time('rollout', () => next.made),
+            behind: this.options.policy.steps - next.steps,
+          }
+        : await this.#now(iteration, watch);
+    await this.#begin(iteration + 1);
+    return taken;
+  }
+
+  /** Resolves once nothing is sampled any more. */
+  async settled(): Promise<void> {
+    await this.#next?.made.catch(() => undefined);
+  }
+
+  async #now(iteration: number, watch: Stopwatch): Promise<Taken<Drawn, Made>> {
+    const drawn = await this.options.draw(iteration);
+    return { drawn, made: await this.options.collect(iteration, drawn, watch), behind: null };
+  }
+
+  async #begin(iteration: number): Promise<void> {
+    const { until, policy, draw, collect } = this.options;
+    if (until === undefined || iteration > until) return;
+    const drawn = await draw(iteration);
+    const { steps } = policy;
+    const made = collect(iteration, drawn, new Stopwatch());
+    made.catch(() => undefined);
+    this.#next = { iteration, drawn, made, steps };
+  }
+}
