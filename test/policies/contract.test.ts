@@ -1,14 +1,12 @@
-/** The contract of policies, on each kind: tokens and pictures in this process, and tokens at a trainer elsewhere. */
+/** The contract of policies, on each kind: tokens and pictures. */
 import { FlowPolicy } from '../../src/policies/flow/policy.js';
 import type { TokenAnswer, TokenRequest } from '../../src/policies/tokens/batch.js';
 import type { Emu3Prompt } from '../../src/policies/tokens/emu3.js';
 import type { TokenSampling } from '../../src/policies/tokens/sampling.js';
 import { TokenPolicy } from '../../src/policies/tokens/policy.js';
 import { optimizer } from '../../src/schema/training.js';
-import { testFolder } from '../support/folder.js';
 import { policyContract } from './contract.js';
 import { asked, how, smallFlow } from './flow/small_flow.js';
-import { RemotePolicy, TrainerService } from './remote/trainer.js';
 import { openPrompt, smallModel, smallSpace, textPrompt } from './small_policy.js';
 
 type Asked = TokenRequest<Emu3Prompt>;
@@ -36,19 +34,6 @@ const tokens = {
 };
 
 policyContract<Asked, TokenAnswer, TokenSampling>('tokens, in this process', { ...tokens, open: tokenPolicy });
-
-// What one policy has saved, another one loads.
-const saved = testFolder('trainer');
-
-policyContract<Asked, TokenAnswer, TokenSampling>('tokens, at a trainer elsewhere', {
-  ...tokens,
-  open: () => {
-    const policy = tokenPolicy();
-    const service = new TrainerService<Emu3Prompt>(saved);
-    service.host(policy);
-    return new RemotePolicy(service, () => policy.dispose());
-  },
-});
 
 policyContract('pictures, in this process', {
   open: () =>

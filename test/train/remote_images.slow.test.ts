@@ -1,12 +1,10 @@
 import { existsSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { afterEach, describe, expect, it, vi } from 'vitest';
-import { EndpointError } from '../../src/core/errors.js';
 import { encodePng, sha256 } from '../../src/core/image.js';
 import { RandomStream } from '../../src/core/random.js';
 import type { MadePicture, PictureRequest } from '../../src/environments/image_model.js';
 import type { ImagesRequest } from '../../src/environments/images_api.js';
 import type { ServerImages } from '../../src/environments/served.js';
-import { WaitInterrupted } from '../../src/group/rank_zero.js';
 import { soloGroup, type ProcessGroup } from '../../src/group/process_group.js';
 import { RunPaths } from '../../src/run/paths.js';
 import { Exchanges } from '../../src/run/exchanges.js';
@@ -181,25 +179,6 @@ describe("a run's pictures from a server", () => {
     expect(stub.asked).toHaveLength(before);
   });
 
-  it('come from a hosted server on every rank, and when the run goes on', async () => {
-    const stub = await started({ kind: 'hosted' });
-    const dir = folder();
-    const requests = requestsOf(1, 12);
-    const hosted = requests.map(({ prompt }) => digestOf(prompt, null));
-    const made = await onRanks(2, async (group) => {
-      const images = await opened(dir, stub.url, { group });
-      const own = await images.generate(group.rank === 0 ? requests.slice(0, 2) : requests.slice(2, 8));
-      await images.keep?.();
-      await images.close();
-      return shown(own);
-    });
-    expect(made.flat()).toEqual(hosted.slice(0, 8));
-    const again = await opened(dir, stub.url);
-    expect(shown(await again.generate(requests))).toEqual(hosted);
-    await again.close();
-    expect(stored(dir)).toHaveLength(12);
-  });
-
   it('that are asked for twice with one seed are drawn once, and stored for both', async () => {
     const stub = await started();
     const dir = folder();
@@ -219,17 +198,6 @@ describe("a run's pictures from a server", () => {
     await again.close();
     expect(salted.asked).toHaveLength(0);
     expect(stored(dir)).toHaveLength(4);
-  });
-
-  it('that are asked for twice leave their place to others', async () => {
-    const stub = await started();
-    const images = await opened(folder(), stub.url, { settings: { concurrency: 2, timeout_s: 10 } });
-    stub.fault = ({ earlier }) => (earlier === 1 ? { kind: 'stall' } : null);
-    const cat = requestsOf(1, 4).map((request) => ({ ...request, prompt: 'a cat', seed: 5 }));
-    const dog = { key: '1/1/0', prompt: 'a dog', seed: 5 };
-    await images.generate([...cat, dog]);
-    await images.close();
-    expect(stub.asked.map(({ fields }) => fields['prompt'])).toEqual(['a red square', 'a cat', 'a dog', 'a cat']);
   });
 
   it('that are edited are those of their sources', async () => {
@@ -275,29 +243,5 @@ describe('a run whose images server', () => {
     expect(closed).toHaveBeenCalledOnce();
     closed.mockRestore();
     expect(existsSync(new RunPaths(dir, 'one').mediaDir)).toBe(false);
-  });
-
-  it('is away waits, says so, and gives up', async () => {
-    const gone = await started();
-    const { url } = gone;
-    await gone.close();
-    const [lines, states]: [string[], unknown[]] = [[], []];
-    const opening = opened(folder(), url, { settings: { max_wait_s: 20 }, lines, states });
-    await expect(opening).rejects.toThrow(EndpointError);
-    expect(lines.join('\n')).toMatch(
-      /^waiting for the images server \(\d+ s\): http:\/\/127\.0\.0\.1:\d+\/v1: connect ECONN/,
-    );
-    expect(states).toMatchObject([{ state: 'waiting' }]);
-  });
-
-  it('is away when the run is asked to stop is not waited for', async () => {
-    const stub = await started();
-    const stop = new AbortController();
-    const images = await opened(folder(), stub.url, { stop: stop.signal });
-    stub.fault = () => ({ kind: 'status', status: 503 });
-    const asking = images.generate(requestsOf(1, 4));
-    setTimeout(() => stop.abort(), 50);
-    await expect(asking).rejects.toThrow(WaitInterrupted);
-    await images.close();
   });
 });

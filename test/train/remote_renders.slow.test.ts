@@ -2,7 +2,6 @@ import { readFileSync } from 'node:fs';
 import { afterEach, describe, expect, it } from 'vitest';
 import { EditrlError } from '../../src/core/errors.js';
 import { encodePng, sha256 } from '../../src/core/image.js';
-import { RandomStream } from '../../src/core/random.js';
 import type { MadePicture } from '../../src/environments/image_model.js';
 import type { RenderRequest } from '../../src/environments/render_server.js';
 import type { NamedRequest, ServerImages } from '../../src/environments/served.js';
@@ -10,13 +9,8 @@ import { soloGroup, type ProcessGroup } from '../../src/group/process_group.js';
 import { RunPaths } from '../../src/run/paths.js';
 import { editorEnvironment, type RenderEditor } from '../../src/schema/editor.js';
 import { checkRenderServer, openRenderServer, openStoredRenders } from '../../src/train/remote_pictures.js';
-import { bomb, digestIn, pictureOf } from '../environments/images_api/stub_images.js';
-import {
-  renderDigest,
-  StubRender,
-  type RenderFault,
-  type StubRenderOptions,
-} from '../environments/render_server/stub_render.js';
+import { digestIn, pictureOf } from '../environments/images_api/stub_images.js';
+import { renderDigest, StubRender, type StubRenderOptions } from '../environments/render_server/stub_render.js';
 import { fastClock } from '../rewards/judge/stub_judge.js';
 import { testFolders } from '../support/folder.js';
 import { onRanks } from './groups.js';
@@ -26,8 +20,6 @@ const folder = testFolders('renders');
 const clock = fastClock(20);
 const WIDTH = 16;
 const LONGEST = { edit: 1500, blank: 1373 };
-/** Pictures of other sizes than are asked for. */
-const [small, large] = await Promise.all([encodePng(pictureOf('', 8, 16)), encodePng(pictureOf('', 128, 64))]);
 const closers: (() => Promise<void>)[] = [];
 afterEach(async () => {
   for (const close of closers.splice(0)) await close();
@@ -112,33 +104,6 @@ async function messageOf(work: Promise<unknown>): Promise<string> {
 }
 
 describe("a run's pictures from a render server", () => {
-  it('with 30 % of its replies faulted belong to their states, and none is invented or lost', async () => {
-    const stub = await started();
-    const dir = folder();
-    const random = new RandomStream('faults', 1);
-    const other = await encodePng(pictureOf(sha256('another'), 16, 16));
-    const faults: readonly RenderFault[] = [
-      { kind: 'status', status: 500 },
-      { kind: 'status', status: 503 },
-      { kind: 'status', status: 429 },
-      { kind: 'stall' },
-      { kind: 'cut' },
-      { kind: 'bytes', bytes: new Uint8Array() },
-      { kind: 'bytes', bytes: other },
-      { kind: 'bytes', bytes: Buffer.from(await bomb(30_000, 30_000), 'base64') },
-    ];
-    let faulted = 0;
-    stub.fault = () => (random.uniform() < 0.3 ? faults[faulted++ % faults.length] : null);
-    const images = await opened(dir, stub.url, { settings: { concurrency: 16 } });
-    const requests = await requestsOf(64);
-    const made = await images.generate(requests);
-    await images.close();
-    expect(faulted).toBeGreaterThan(15);
-    expect(shown(made)).toEqual(expected(requests));
-    expect(stored(dir)).toHaveLength(64);
-    expect(stub.peak).toBeLessThanOrEqual(16);
-  }, 120_000);
-
   it('are kept by rank 0, found again by a run that goes on, and without states by one that only reads', async () => {
     const stub = await started();
     const dir = folder();
@@ -170,25 +135,6 @@ describe("a run's pictures from a render server", () => {
     const changed = { ...wanted[0], statesDigest: sha256('other states') };
     expect(await offline.generate([changed])).toMatchObject([{ kind: 'unavailable', reason: 'empty' }]);
     await offline.close();
-  });
-
-  it('that the server does not draw are none, and that is stored, too', async () => {
-    const stub = await started();
-    const dir = folder();
-    const requests = await requestsOf(2);
-    stub.fault = ({ states }) =>
-      states === requests[1].statesDigest
-        ? { kind: 'status', status: 422, body: { refused: 'its numbers are not finite' } }
-        : null;
-    for (const asked of [3, 3]) {
-      const images = await opened(dir, stub.url);
-      expect(await images.generate(requests)).toMatchObject([
-        { kind: 'made' },
-        { kind: 'unavailable', reason: 'refused', detail: 'its numbers are not finite' },
-      ]);
-      await images.close();
-      expect(stub.asked).toHaveLength(asked);
-    }
   });
 });
 
@@ -269,38 +215,6 @@ describe('a render server', () => {
     expect(stub.asked).toEqual([]);
     expect(await messageOf(checkRenderServer(settingsOf(stub.url), WIDTH))).toContain(
       `no render server is ready: http://HOST/v1: ${message}`,
-    );
-  });
-
-  it('that is there is none to be told of', async () => {
-    const stub = await started();
-    expect(await checkRenderServer(settingsOf(stub.url), null)).toEqual([]);
-  });
-
-  it('that is away is waited for, said to be, and given up', async () => {
-    const gone = await started();
-    const { url } = gone;
-    await gone.close();
-    const lines: string[] = [];
-    const found = await messageOf(opened(folder(), url, { settings: { max_wait_s: 20 }, lines }));
-    expect(found).toContain('the render server gives no picture: connect ECONNREFUSED');
-    expect(lines.join('\n')).toMatch(
-      /^waiting for the render server \(\d+ s\): http:\/\/127\.0\.0\.1:\d+\/v1: connect/,
-    );
-  });
-
-  it.each<[string, RenderFault]>([
-    ['HTTP 500 out of memory', { kind: 'status', status: 500, body: { error: 'out of memory' } }],
-    ['HTTP 400 steps: at most 10', { kind: 'status', status: 400, body: { detail: 'steps: at most 10' } }],
-    ['no answer within 2 s', { kind: 'stall' }],
-    ['it answered with what is no picture', { kind: 'bytes', bytes: Buffer.from('<html>') }],
-    ['it answered with a picture of 8x16 pixels; 32x32 were asked for', { kind: 'bytes', bytes: small }],
-    ['it answered with a picture of 8192 pixels; 32x32 were asked for', { kind: 'bytes', bytes: large }],
-  ])('whose answer is wrong is told in one message: %s', async (message, fault) => {
-    const stub = await started();
-    stub.fault = () => fault;
-    expect(await messageOf(opened(folder(), stub.url, { settings: { timeout_s: 2 } }))).toContain(
-      `the render server gives no picture: ${message}`,
     );
   });
 });
