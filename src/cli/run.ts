@@ -10,7 +10,7 @@ import { recipeOf } from '../recipes/settings.js';
 import { getPath } from '../schema/paths.js';
 import type { RunSettings } from '../schema/run.js';
 import { describeJob } from '../launch/slurm/queue.js';
-import { submitRun } from '../launch/slurm/submit_run.js';
+import { submitRun } from '../launch/slurm/submit.js';
 import { listCheckpoints } from '../run/checkpoints.js';
 import { RunPaths } from '../run/paths.js';
 import { readRecord } from '../run/record.js';

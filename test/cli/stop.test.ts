@@ -5,7 +5,7 @@ import { hostname } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, expect, it, vi } from 'vitest';
 import { main } from '../../src/cli/main.js';
-import { submissionsDir, writeSubmission } from '../../src/launch/slurm/record.js';
+import { submissionsDir, writeSubmission } from '../../src/launch/slurm/queue.js';
 import { stopRun } from '../../src/launch/ownership/stop.js';
 import { processStart, realLockWorld } from '../../src/run/lock.js';
 import { RunPaths } from '../../src/run/paths.js';
@@ -140,33 +140,32 @@ it('says how to end a run whose process does not read the file', async () => {
   );
 });
 
-it('takes a run that has not begun out of the queue of its cluster', async () => {
+it('takes a run that has not begun out of the queue', async () => {
   const programs = join(folder.dir, 'bin');
   mkdirSync(programs);
   const calls = join(folder.dir, 'calls');
-  const squeue = '[ "$1" = --clusters=alpha ] && echo "7_0|n|PENDING|Priority|"';
+  const squeue = 'echo "7_0|n|PENDING|Priority|"';
   writeFileSync(join(programs, 'squeue'), `#!/bin/sh\n${squeue}\n`, { mode: 0o755 });
   writeFileSync(join(programs, 'scancel'), `#!/bin/sh\necho "$*" >>'${calls}'\n`, { mode: 0o755 });
   vi.stubEnv('PATH', `${programs}:/usr/bin:/bin`);
-  const arrays = [{ name: 'editrl-x', cluster: 'alpha', job_id: '7', runs: ['waits'] }];
+  const arrays = [{ name: 'editrl-x', job_id: '7', runs: ['waits'] }];
   mkdirSync(join(submissionsDir(folder.dir), 'one'), { recursive: true });
   writeSubmission(join(submissionsDir(folder.dir), 'one'), {
     format: 1,
     submitted_at: '',
     arrays,
     judges: [],
-    farewells: [],
   });
   expect(await main(['stop', 'waits', '--exp-dir', folder.dir])).toBe(0);
-  expect(readFileSync(calls, 'utf8')).toBe('--clusters=alpha 7_0\n');
+  expect(readFileSync(calls, 'utf8')).toBe('7_0\n');
 });
 
 it('stops a run of this machine while Slurm does not answer', async () => {
   vi.stubEnv('PATH', '/nowhere');
   const dir = join(submissionsDir(folder.dir), 'one');
   mkdirSync(dir, { recursive: true });
-  const arrays = [{ name: 'editrl-x', cluster: null, job_id: '7', runs: ['queued'] }];
-  writeSubmission(dir, { format: 1, submitted_at: '', arrays, judges: [], farewells: [] });
+  const arrays = [{ name: 'editrl-x', job_id: '7', runs: ['queued'] }];
+  writeSubmission(dir, { format: 1, submitted_at: '', arrays, judges: [] });
   folder.make('queued', 'queued');
   await owner(folder.make('mine', 'running'), true);
   expect(await main(['stop', 'mine', 'queued', '--exp-dir', folder.dir])).toBe(1);

@@ -295,21 +295,9 @@ describe.skipIf(obstacle !== null)('runs on Slurm', () => {
     expect(readFileSync(node, 'utf8').trim()).toBe(hostname());
     const id = submitted.judges[0].job_id ?? '';
     expect(slurm.task(id)).toMatchObject({ state: 'RUNNING' });
-    const more = await submit([...cells, run('judged_3', { gate: 'judged_late', slurm: { judge } })]);
-    expect(more.judges).toEqual([]);
-    await atGate('judged_3');
     open('judged');
-    await slurm.until(
-      'the runs of the first submission have ended',
-      () => place.state('judged_2')?.state === 'finished',
-      {
-        hurry: true,
-      },
-    );
-    expect(slurm.task(id)).toMatchObject({ state: 'RUNNING' });
-    open('judged_late');
     await slurm.idle();
-    for (const name of ['judged_1', 'judged_2', 'judged_3']) expectWhole(name, 1);
+    for (const name of ['judged_1', 'judged_2']) expectWhole(name, 1);
     expect(slurm.task(id)?.state).not.toBe('RUNNING');
     expect(existsSync(node)).toBe(false);
   });

@@ -2,7 +2,7 @@ import { appendFileSync, chmodSync, mkdirSync, renameSync, rmSync, writeFileSync
 import { join } from 'node:path';
 import { afterEach, describe, expect, it, vi } from 'vitest';
 import { writeRun, type MadeRun } from './made_runs.js';
-import { submissionsDir, writeSubmission } from '../../src/launch/slurm/record.js';
+import { submissionsDir, writeSubmission } from '../../src/launch/slurm/queue.js';
 import { listKeys, listRuns, type RunsRequest } from '../../src/web/run_list.js';
 import { runOf, runPage } from '../../src/web/run_page.js';
 import { RunsIndex } from '../../src/web/runs_index.js';
@@ -145,14 +145,13 @@ describe('an index of runs', () => {
   it('has runs that wait in the queue of Slurm without a folder, until they have one', async () => {
     const [dir, programs] = [folder(), folder()];
     writeRun(dir, made('begun', { state: 'running' }));
-    const arrays = [{ name: 'editrl-x', cluster: null, job_id: '7', runs: ['begun', 'waits'] }];
+    const arrays = [{ name: 'editrl-x', job_id: '7', runs: ['begun', 'waits'] }];
     mkdirSync(join(submissionsDir(dir), 'one'), { recursive: true });
     writeSubmission(join(submissionsDir(dir), 'one'), {
       format: 1,
       submitted_at: '',
       arrays,
       judges: [],
-      farewells: [],
     });
     const squeue = join(programs, 'squeue');
     writeFileSync(squeue, "#!/bin/sh\nprintf '7_0|n|RUNNING|None|node7\\n7_1|n|PENDING|Priority|\\n'\n");

@@ -1,6 +1,5 @@
 /** Generates batch scripts. Pure: settings in, text out. */
 import { shellQuote } from '../../core/process.js';
-import { onCluster } from './commands.js';
 import type { Resources } from './jobs.js';
 
 /** What all jobs of a submission share. */
@@ -16,8 +15,6 @@ interface Job {
   readonly signalBeforeS: number;
   /** Such as `afterok:12_0:12_1`; null for none. */
   readonly dependency: string | null;
-  /** The cluster of the jobs that it depends on; null if it is the default one, or there are none. */
-  readonly cluster: string | null;
 }
 
 export interface ArrayJob extends Job {
@@ -84,9 +81,11 @@ ${TRAPS}
 # A reader finds no file, or a whole one.
 hostname >"$node_file.$SLURM_JOB_ID"
 mv "$node_file.$SLURM_JOB_ID" "$node_file"
+made=$(stat -c %i "$node_file")
 ${shellWords(job.command)} &
 ${waitForChild}
-rm -f "$node_file"
+# The judge of a later submission may have written another one.
+[[ "$(stat -c %i "$node_file" 2>/dev/null)" != "$made" ]] || rm -f "$node_file"
 
 if [[ -n "$requeue" ]]; then
   scontrol requeue "$SLURM_JOB_ID" && sleep 300
@@ -141,8 +140,6 @@ function directives(job: Job, more: readonly string[]): string {
     // A job that depends on a failed one would wait forever.
     '--kill-on-invalid-dep=yes',
     ...resources.extra,
-    // Ids of jobs count within one cluster. The last flag applies.
-    ...onCluster(job.cluster),
   ];
   return flags.map((flag) => `#SBATCH ${directive(flag)}`).join('\n');
 }

@@ -88,6 +88,7 @@ function resourceRequest(config: LoadedConfig): Omit<ArrayPlan, 'runs' | 'after'
   const { launch } = config.settings;
   const { slurm } = launch;
   checkSignal(slurm.time, slurm.signal_before_s, config.file);
+  refuseClusters(slurm.extra, config.file);
   return {
     resources: { ...resourcesOf(slurm), cpus_per_task: slurm.cpus_per_task ?? coresOf(launch) },
     account: slurm.account,
@@ -120,6 +121,16 @@ function checkSignal(time: string, signalBeforeS: SlurmSettings['signal_before_s
     `launch.slurm.signal_before_s: found ${signalBeforeS}; allowed: less than the time limit, ${limit} s (launch.slurm.time '${time}')`,
     { where, next: 'Ask for more time, or let the signal come later.' },
   );
+}
+
+/** Raises ConfigError for a flag that sends the job to another cluster, where nobody would ask about it. */
+function refuseClusters(extra: readonly string[], where: string): void {
+  const flag = extra.find((each) => /^(-M|--clu)/.test(each));
+  if (flag === undefined) return;
+  throw new ConfigError(`launch.slurm.extra: found '${flag}'; allowed: jobs of the default cluster`, {
+    where,
+    next: 'Leave it out, and submit on a login node of that cluster.',
+  });
 }
 
 /** Seconds of a time limit in Slurm's notation; Infinity for none, null for any other text. */

@@ -1,8 +1,113 @@
-/** What Slurm says about submitted runs, and what that means for a run whose own records cannot know it. */
-import type { RunState, RunStateName } from '../../run/state.js';
-import { must, RunError } from '../../core/errors.js';
-import { onCluster, runSlurm, type JobId } from './commands.js';
-import { readSubmissions, type Submission } from './record.js';
+/** Slurm's programs, the record of what was submitted, and what Slurm says about submitted runs that their own records cannot know. */
+import { execFile } from 'node:child_process';
+import { existsSync, readdirSync } from 'node:fs';
+import { join } from 'node:path';
+import { RunError } from '../../core/errors.js';
+import { writeFileAtomic } from '../../core/files.js';
+import { readJson, type RunState, type RunStateName } from '../../run/state.js';
+
+type Program = 'sbatch' | 'squeue' | 'sacct' | 'scancel';
+
+/** How one of Slurm's programs ended. */
+export type SlurmResult =
+  | { readonly kind: 'done'; readonly out: string }
+  | { readonly kind: 'missing'; readonly words: string }
+  | { readonly kind: 'refused'; readonly words: string };
+
+const TIMEOUT_MS = 120_000;
+
+/** Calls one of Slurm's programs; `words` are its output, trimmed. */
+export function runSlurm(program: Program, args: readonly string[]): Promise<SlurmResult> {
+  return new Promise((done) => {
+    execFile(program, [...args], { timeout: TIMEOUT_MS, maxBuffer: 1 << 28 }, (error, out, err) => {
+      if (error === null) done({ kind: 'done', out });
+      else if (error.code === 'ENOENT') done({ kind: 'missing', words: `${program} was not found` });
+      else done({ kind: 'refused', words: err.trim() === '' ? `${program} failed: ${error.message}` : err.trim() });
+    });
+  });
+}
+
+/** Submits a batch script and returns the job's id. Raises RunError with sbatch's message. */
+export async function submit(script: string): Promise<string> {
+  const called = await runSlurm('sbatch', ['--parsable', script]);
+  if (called.kind === 'missing') {
+    throw new RunError("sbatch was not found: Slurm's programs are not on this machine's PATH", {
+      next: "Do this on a login node of the cluster, or set launch.backend to 'local'.",
+    });
+  }
+  if (called.kind === 'refused') {
+    throw new RunError(`sbatch refused: ${called.words}`, {
+      where: script,
+      next: 'Correct launch.slurm in the config (account, partition, time, gres, mem, extra), then do the same again: what was accepted is not submitted twice.',
+    });
+  }
+  const job = parseJobId(called.out);
+  if (job !== null) return job;
+  throw new RunError(`sbatch was expected to print the job's id, but printed ${JSON.stringify(called.out)}`, {
+    where: script,
+    next: 'See with squeue whether it was submitted, and what wraps sbatch on this machine.',
+  });
+}
+
+/**
+ * The job's id in sbatch's output: its last line of the form `12345`, `12345;cluster` or `Submitted batch job 12345`. Sites print banners before it. Null
+ * if there is no such line.
+ */
+export function parseJobId(out: string): string | null {
+  const lines = out
+    .split('\n')
+    .map((line) => /^\s*(?:Submitted batch job )?(\d+)(?:;\S+)?\s*$/.exec(line)?.[1] ?? null);
+  return lines.findLast((id) => id !== null) ?? null;
+}
+
+/*
+ * The record of submissions: one folder per submission below `<base_exp_dir>/.slurm/`, a name that no run can have. It contains the batch scripts, the
+ * files of cells, and `jobs.json`, which maps runs to tasks.
+ */
+
+/** A submitted job array. */
+export interface ArrayRecord {
+  /** Slurm's name of the job, unique to this array: the job is found by it if its id was not recorded in time. */
+  readonly name: string;
+  /** Null until sbatch has answered. */
+  readonly job_id: string | null;
+  /** Run names by task index. */
+  readonly runs: readonly string[];
+}
+
+export interface JudgeRecord {
+  readonly name: string;
+  readonly job_id: string | null;
+  readonly node_file: string;
+}
+
+export interface Submission {
+  readonly format: 1;
+  readonly submitted_at: string;
+  readonly arrays: readonly ArrayRecord[];
+  readonly judges: readonly JudgeRecord[];
+}
+
+export function submissionsDir(baseExpDir: string): string {
+  return join(baseExpDir, '.slurm');
+}
+
+/** Replaces the record of a submission. */
+export function writeSubmission(dir: string, submission: Submission): void {
+  writeFileAtomic(join(dir, 'jobs.json'), `${JSON.stringify(submission, null, 2)}\n`);
+}
+
+/** Every submission below a folder of runs, oldest first. Raises RunError for an unreadable record. */
+export function readSubmissions(baseExpDir: string): Submission[] {
+  const dir = submissionsDir(baseExpDir);
+  if (!existsSync(dir)) return [];
+  return readdirSync(dir)
+    .sort()
+    .flatMap((name) => {
+      const found = readJson(join(dir, name, 'jobs.json'));
+      return found === null ? [] : [found as Submission];
+    });
+}
 
 /** `gone`: Slurm has ended the job, or has forgotten it. */
 type Phase = 'queued' | 'running' | 'ended' | 'gone';
@@ -12,8 +117,6 @@ export interface SlurmJob {
   readonly run_name: string;
   /** In the notation of Slurm's programs: `12_3`; null if it was never submitted. */
   readonly job: string | null;
-  /** The cluster that has it; null if it is the default one. */
-  readonly cluster: string | null;
   readonly phase: Phase;
   /** Slurm's state, such as PENDING or NODE_FAIL; '' if it has none. */
   readonly state: string;
@@ -77,74 +180,32 @@ const squeueFormat = '%i|%j|%T|%r|%N';
  * with Slurm's message, when Slurm is not installed or does not answer.
  */
 export async function reconcile(baseExpDir: string): Promise<Map<string, SlurmJob>> {
-  const submissions = readSubmissions(baseExpDir);
-  const arrays = submissions.flatMap((submission) => submission.arrays);
+  const arrays = readSubmissions(baseExpDir).flatMap((submission) => submission.arrays);
   if (arrays.length === 0) return new Map();
-  const heard = await hear(arrays.map(({ cluster }) => cluster));
-  for (const [cluster, { ids, tasks }] of heard) {
-    const forgotten = arrays.filter((array) => array.cluster === cluster).flatMap(({ job_id }) => job_id ?? []);
-    const missing = forgotten.filter((id) => !ids.has(id));
-    if (missing.length > 0) for (const [id, report] of await askAccounting(missing, cluster)) tasks.set(id, report);
-  }
-  return jobsOf(submissions, heard);
-}
-
-/** The jobs of each cluster; ids count within a cluster. Raises RunError with Slurm's message. */
-async function hear(clusters: readonly (string | null)[]): Promise<Map<string | null, Heard>> {
-  const heard = new Map<string | null, Heard>();
-  for (const cluster of new Set(clusters)) {
-    const args = [...onCluster(cluster), '--noheader', '--array', '--states=all', `--format=${squeueFormat}`];
-    heard.set(cluster, parseSqueue(await ask('squeue', args)));
-  }
-  return heard;
-}
-
-/** A judge's job that has not ended. */
-export interface LiveJudge extends JobId {
-  /** Waiting jobs that would end it. */
-  readonly farewells: readonly JobId[];
-  /** Ids of the arrays that have not ended and that those wait for. */
-  readonly users: readonly string[];
-}
-
-/**
- * The judges' jobs of a folder of runs, by node file, without those that are being ended. Asks Slurm if a judge was ever submitted. Raises RunError
- * with Slurm's message when it does not answer.
- */
-export async function liveJudges(baseExpDir: string): Promise<ReadonlyMap<string, LiveJudge>> {
-  const submissions = readSubmissions(baseExpDir);
-  const judges = submissions.flatMap((submission) => submission.judges);
-  const heard = await hear(judges.map(({ cluster }) => cluster));
-  const farewells = submissions.flatMap((submission) => submission.farewells);
-  const live = new Map<string, LiveJudge>();
-  for (const judge of judges) {
-    const here = must(heard.get(judge.cluster), 'the jobs of a cluster');
-    const phase = (id: string): Phase => {
-      const states = [...here.tasks].flatMap(([task, { state }]) =>
-        task.split('_')[0] === id ? [phaseOf(state)] : [],
-      );
-      return states.find((each) => each !== 'ended') ?? 'gone';
-    };
-    const isEnding = (id: string): boolean => here.tasks.get(id)?.state === 'COMPLETING';
-    const find = (job: { readonly job_id: string | null; readonly name: string }): string | null =>
-      job.job_id ?? here.names.get(job.name) ?? null;
-    const id = find(judge);
-    if (id === null || phase(id) === 'gone' || isEnding(id)) continue;
-    const ends = farewells
-      .filter(({ node_file, cluster }) => node_file === judge.node_file && cluster === judge.cluster)
-      .flatMap((farewell) => {
-        const found = find(farewell);
-        return found === null || phase(found) === 'gone' ? [] : [{ id: found, after: farewell.after }];
+  const { ids, names, tasks } = parseSqueue(
+    await ask('squeue', ['--noheader', '--array', '--states=all', `--format=${squeueFormat}`]),
+  );
+  const forgotten = arrays.flatMap(({ job_id }) => job_id ?? []).filter((id) => !ids.has(id));
+  if (forgotten.length > 0) for (const [task, report] of await askAccounting(forgotten)) tasks.set(task, report);
+  // A later submission of a run replaces earlier ones.
+  const jobs = new Map<string, SlurmJob>();
+  for (const array of arrays) {
+    const id = array.job_id ?? names.get(array.name) ?? null;
+    for (const [index, run_name] of array.runs.entries()) {
+      const job = id === null ? null : `${id}_${index}`;
+      const task = job === null ? undefined : tasks.get(job);
+      jobs.set(run_name, {
+        run_name,
+        job,
+        // A state that only a later Slurm version has counts as running, so that nothing is submitted twice.
+        phase: task === undefined ? 'gone' : (phases[task.state] ?? 'running'),
+        state: task?.state ?? '',
+        reason: task?.reason ?? null,
+        node: task?.node ?? null,
       });
-    if (ends.some((end) => phase(end.id) !== 'queued')) continue;
-    live.set(judge.node_file, {
-      id,
-      cluster: judge.cluster,
-      farewells: ends.map((end) => ({ id: end.id, cluster: judge.cluster })),
-      users: [...new Set(ends.flatMap(({ after }) => after))].filter((array) => phase(array) !== 'gone'),
-    });
+    }
   }
-  return live;
+  return jobs;
 }
 
 /** Whether a job is waiting or running. */
@@ -188,17 +249,14 @@ export function reconcileState(
  * its own grace time (KillWait). Raises RunError with scancel's message.
  */
 export async function stopJobs(jobs: readonly SlurmJob[], options: { readonly atOnce?: boolean } = {}): Promise<void> {
-  for (const cluster of new Set(jobs.map((job) => job.cluster))) {
-    const ids = (phase: Phase): string[] =>
-      jobs.flatMap((job) => (job.cluster === cluster && job.phase === phase && job.job !== null ? [job.job] : []));
-    const asked = options.atOnce === true ? [] : ids('running');
-    const cancelled = options.atOnce === true ? [...ids('queued'), ...ids('running')] : ids('queued');
-    if (cancelled.length > 0) await ask('scancel', [...onCluster(cluster), ...cancelled]);
-    if (asked.length > 0) await ask('scancel', [...onCluster(cluster), '--batch', '--signal=TERM', ...asked]);
-  }
+  const ids = (phase: Phase): string[] =>
+    jobs.flatMap((job) => (job.phase === phase && job.job !== null ? [job.job] : []));
+  const asked = options.atOnce === true ? [] : ids('running');
+  const cancelled = options.atOnce === true ? [...ids('queued'), ...ids('running')] : ids('queued');
+  if (cancelled.length > 0) await ask('scancel', cancelled);
+  if (asked.length > 0) await ask('scancel', ['--batch', '--signal=TERM', ...asked]);
 }
 
-/** What squeue says of one cluster. */
 interface Heard {
   /** By task. */
   readonly tasks: Map<string, TaskReport>;
@@ -208,8 +266,8 @@ interface Heard {
   readonly names: ReadonlyMap<string, string>;
 }
 
-/** Lines of squeue in `squeueFormat`. With --clusters it prints the cluster's name above them. */
-export function parseSqueue(text: string): Heard {
+/** Lines of squeue in `squeueFormat`. */
+function parseSqueue(text: string): Heard {
   const tasks = new Map<string, TaskReport>();
   const ids = new Set<string>();
   const names = new Map<string, string>();
@@ -234,39 +292,10 @@ export function parseSacct(text: string): Map<string, TaskReport> {
   return tasks;
 }
 
-function jobsOf(submissions: readonly Submission[], heard: ReadonlyMap<string | null, Heard>): Map<string, SlurmJob> {
-  const jobs = new Map<string, SlurmJob>();
-  // A later submission of a run replaces earlier ones.
-  for (const array of submissions.flatMap((submission) => submission.arrays)) {
-    const { names, tasks } = must(heard.get(array.cluster), 'the jobs of a cluster');
-    const id = array.job_id ?? names.get(array.name) ?? null;
-    for (const [index, run_name] of array.runs.entries()) {
-      const job = id === null ? null : `${id}_${index}`;
-      const task = job === null ? undefined : tasks.get(job);
-      jobs.set(run_name, {
-        run_name,
-        job,
-        cluster: array.cluster,
-        phase: task === undefined ? 'gone' : phaseOf(task.state),
-        state: task?.state ?? '',
-        reason: task?.reason ?? null,
-        node: task?.node ?? null,
-      });
-    }
-  }
-  return jobs;
-}
-
-/** A state that only a later Slurm version has counts as running, so that nothing is submitted twice. */
-function phaseOf(state: string): Phase {
-  return phases[state] ?? 'running';
-}
-
 /** What accounting knows of jobs that the controller has dropped; empty if the cluster has no accounting. */
-async function askAccounting(ids: readonly string[], cluster: string | null): Promise<Map<string, TaskReport>> {
+async function askAccounting(ids: readonly string[]): Promise<Map<string, TaskReport>> {
   const format = ['--noheader', '--parsable2', '--allocations', '--format=JobID,State,NodeList'];
-  const args = [...onCluster(cluster), ...format, `--jobs=${ids.join(',')}`];
-  const called = await runSlurm('sacct', args);
+  const called = await runSlurm('sacct', [...format, `--jobs=${ids.join(',')}`]);
   return called.kind === 'done' ? parseSacct(called.out) : new Map();
 }
 

@@ -7,8 +7,15 @@ import { readState } from '../../run/state.js';
 import { liveLock, readStatus, type RunStatus } from '../../run/status.js';
 import { waitingRuns } from '../../run/waiting.js';
 import { liveSweeps } from '../sweep/lock.js';
-import { describeJob, isUnderWay, reconcile, reconcileState, stopJobs, type SlurmJob } from './queue.js';
-import { readSubmissions } from './record.js';
+import {
+  describeJob,
+  isUnderWay,
+  readSubmissions,
+  reconcile,
+  reconcileState,
+  stopJobs,
+  type SlurmJob,
+} from './queue.js';
 
 export interface SlurmStatuses {
   readonly statuses: readonly RunStatus[];

@@ -2,27 +2,33 @@
 import { mkdirSync, rmSync, symlinkSync } from 'node:fs';
 import { dirname, join, resolve } from 'node:path';
 import type { LoadedConfig } from '../../config/load.js';
+import { checkRunnable, dependencies } from '../../config/models.js';
 import { ConfigError, EditrlError, must, RunError } from '../../core/errors.js';
 import { diskError, writeFileAtomic } from '../../core/files.js';
 import { isTrainable } from '../../config/recipes.js';
 import { rewardOf } from '../../recipes/settings.js';
 import { RunPaths } from '../../run/paths.js';
+import { setAside } from '../../run/remove.js';
 import { readState, writeState } from '../../run/state.js';
 import type { SlurmSettings } from '../../schema/launch.js';
+import { chainOf } from '../chain.js';
+import { makeReadyToSubmit } from '../preflight/ready.js';
 import type { RunFolderState } from '../sweep/schedule.js';
 import { inspect, setAsideOutdated } from '../sweep/run_folders.js';
 import { arrayScript, farewellScript, judgeScript, literalPath } from './batch_script.js';
-import { onCluster, runSlurm, submit, type JobId } from './commands.js';
-import { planArrays, resourcesOf, type ArrayPlan, type Resources, type SlurmRun } from './jobs.js';
-import { isUnderWay, liveJudges, reconcile, type SlurmJob } from './queue.js';
+import { planArrays, resourcesOf, type ArrayPlan, type SlurmRun } from './jobs.js';
 import {
+  isUnderWay,
+  reconcile,
+  runSlurm,
   submissionsDir,
+  submit,
   writeSubmission,
   type ArrayRecord,
-  type FarewellRecord,
   type JudgeRecord,
+  type SlurmJob,
   type Submission,
-} from './record.js';
+} from './queue.js';
 
 export interface SubmitOptions {
   /** Runs `cell FILE INDEX` on a node: `[node, …/main.js]`; the paths have to be the same on every node. */
@@ -79,47 +85,39 @@ export async function submitCells(
   if (todo.length === 0) return none;
   const plans = planArrays(todo, { finished, underWay: busy });
   const submission = new SubmissionInProgress(base, options);
+  let failure: unknown = null;
   try {
-    await submission.judges(todo.map(({ config }) => config));
+    submission.folders();
+    for (const { config } of todo) await submission.judge(config);
     for (const plan of plans) await submission.array(plan, jobs);
   } catch (error) {
-    await submission.farewells(error);
-    throw error;
+    failure = error;
   }
-  await submission.farewells(null);
+  await submission.endJudges(failure);
+  if (failure !== null) throw failure as Error;
   return { ...none, dir: submission.dir, arrays: submission.record.arrays, judges: submission.record.judges };
-}
-
-/** A judge that a submission's runs use. */
-interface UsedJudge extends JobId {
-  readonly slurm: SlurmSettings;
-  /** Ids of arrays of earlier submissions that use it; null if this submission started it. */
-  readonly users: readonly string[] | null;
-}
-
-/** The lists of jobs that a submission records. */
-interface Jobs {
-  readonly arrays: ArrayRecord;
-  readonly judges: JudgeRecord;
-  readonly farewells: FarewellRecord;
 }
 
 /** One submission: every step is recorded before and after calling sbatch, so that no job is lost or submitted twice. */
 class SubmissionInProgress {
   readonly dir: string;
   readonly #id: string;
-  readonly #tasks = new Map<string, JobId>();
+  /** Job ids by run name. */
+  readonly #tasks = new Map<string, string>();
   /** The judges that its runs use, by node file. */
-  readonly #judges = new Map<string, UsedJudge>();
+  readonly #judges = new Map<string, { readonly id: string; readonly slurm: SlurmSettings }>();
   record: Submission;
 
   constructor(
-    private readonly base: string,
+    base: string,
     private readonly options: SubmitOptions,
   ) {
     this.#id = `${new Date().toISOString().replace(/[-:.Z]/g, '')}_${process.pid}`;
     this.dir = resolve(submissionsDir(base), this.#id);
-    this.record = { format: 1, submitted_at: new Date().toISOString(), arrays: [], judges: [], farewells: [] };
+    this.record = { format: 1, submitted_at: new Date().toISOString(), arrays: [], judges: [] };
+  }
+
+  folders(): void {
     try {
       mkdirSync(this.dir, { recursive: true });
     } catch (cause) {
@@ -127,34 +125,25 @@ class SubmissionInProgress {
     }
   }
 
-  async judges(configs: readonly LoadedConfig[]): Promise<void> {
-    const wanted = new Map(configs.flatMap((config) => judgeOf(config) ?? []).map((judge) => [judge.nodeFile, judge]));
-    if (wanted.size === 0) return;
-    const live = await liveJudges(this.base);
-    for (const { nodeFile, slurm, settings } of wanted.values()) {
-      mkdirSync(dirname(nodeFile), { recursive: true });
-      const running = live.get(nodeFile);
-      if (running !== undefined) {
-        // Before anything else, so that the judge is not ended while runs are submitted that use it.
-        for (const farewell of running.farewells) await cancel(farewell);
-        this.#judges.set(nodeFile, { ...running, slurm });
-        continue;
-      }
-      const index = this.record.judges.length;
-      const name = `${this.options.name}-judge-${this.#id}-${index}`;
-      const script = judgeScript({
-        ...this.#common(slurm, name, `judge_${index}`),
-        resources: resourcesOf(settings),
-        dependency: null,
-        cluster: null,
-        command: settings.command,
-        nodeFile,
-      });
-      // An earlier judge left the name of a node that no longer serves.
-      rmSync(nodeFile, { force: true });
-      const job = await this.#enter('judges', { name, node_file: nodeFile }, settings, `judge_${index}.sh`, script);
-      this.#judges.set(nodeFile, { ...job, slurm, users: null });
-    }
+  /** Submits the judge that a config wants as a separate job, unless another config has wanted the same one. */
+  async judge(config: LoadedConfig): Promise<void> {
+    const wanted = judgeOf(config);
+    if (wanted === null || this.#judges.has(wanted.nodeFile)) return;
+    const { nodeFile, slurm, settings } = wanted;
+    mkdirSync(dirname(nodeFile), { recursive: true });
+    const index = this.record.judges.length;
+    const name = `${this.options.name}-judge-${this.#id}-${index}`;
+    const script = judgeScript({
+      ...this.#common(slurm, name, `judge_${index}`),
+      resources: resourcesOf(settings),
+      dependency: null,
+      command: settings.command,
+      nodeFile,
+    });
+    // An earlier judge left the name of a node that no longer serves.
+    rmSync(nodeFile, { force: true });
+    const id = await this.#enter('judges', { name, node_file: nodeFile }, `judge_${index}.sh`, script);
+    this.#judges.set(nodeFile, { id, slurm });
   }
 
   /** `earlier`: jobs of parents submitted earlier. */
@@ -168,54 +157,46 @@ class SubmissionInProgress {
     const script = arrayScript({
       ...this.#common(slurm, name, `array_${index}_%a`),
       resources: plan.resources,
-      ...this.#dependency(plan, earlier),
+      dependency: this.#dependency(plan, earlier),
       tasks: plan.runs.length,
       maxParallel: this.options.maxParallel ?? null,
       program: [...this.options.program, 'cell'],
       cells,
     });
     const runs = plan.runs.map(({ run_name }) => run_name);
-    const job = await this.#enter('arrays', { name, runs }, plan.resources, `array_${index}.sh`, script);
+    const job = await this.#enter('arrays', { name, runs }, `array_${index}.sh`, script);
     for (const [task, run] of plan.runs.entries()) {
-      this.#tasks.set(run.run_name, { id: `${job.id}_${task}`, cluster: job.cluster });
-      recordQueued(run.config, `${job.id}_${task}`);
+      this.#tasks.set(run.run_name, `${job}_${task}`);
+      recordQueued(run.config, `${job}_${task}`);
     }
   }
 
   /**
-   * A judge ends when the arrays that use it have ended, at once if there are none. `failure` is what ended the submission early, null if nothing did;
-   * the RunError raised when ending the judge is refused too mentions it.
+   * A judge ends by one job after the arrays of its submission, at once if there are none. `failure` is what ended the submission early, null if nothing
+   * did; the RunError raised when ending the judge is refused mentions it too.
    */
-  async farewells(failure: unknown): Promise<void> {
-    for (const [nodeFile, judge] of this.#judges) {
+  async endJudges(failure: unknown): Promise<void> {
+    const after = this.record.arrays.flatMap(({ job_id }) => job_id ?? []);
+    for (const [index, { id, slurm }] of [...this.#judges.values()].entries()) {
+      const resources = { time: '00:05:00', gres: null, cpus_per_task: 1, mem: null, extra: [] };
+      const name = `${this.options.name}-judge-end-${this.#id}-${index}`;
+      const common = { ...this.#common(slurm, name, `judge_end_${index}`), signalBeforeS: 60, resources };
       try {
-        await this.#farewell(nodeFile, judge);
+        if (after.length === 0) await cancel(id);
+        else {
+          const path = join(this.dir, `judge_end_${index}.sh`);
+          writeFileAtomic(path, farewellScript({ ...common, dependency: `afterany:${after.join(':')}`, judge: id }));
+          await submit(path);
+        }
       } catch (error) {
         const why = [failure, error].flatMap((each) => (each === null ? [] : [textOf(each)]));
-        throw new RunError(`${why.join('\n')}\nso nothing ends the judge, Slurm job ${judge.id}`, {
+        throw new RunError(`${why.join('\n')}\nso nothing ends the judge, Slurm job ${id}`, {
           where: this.dir,
-          next: `Once no run needs it: scancel ${[...onCluster(judge.cluster), judge.id].join(' ')}`,
+          next: `Once no run needs it: scancel ${id}`,
           cause: failure ?? error,
         });
       }
     }
-  }
-
-  async #farewell(nodeFile: string, judge: UsedJudge): Promise<void> {
-    const after = [...this.record.arrays.flatMap(({ job_id }) => job_id ?? []), ...(judge.users ?? [])];
-    if (after.length === 0) return cancel(judge);
-    const index = this.record.farewells.length;
-    const name = `${this.options.name}-judge-end-${this.#id}-${index}`;
-    const resources = { time: '00:05:00', gres: null, cpus_per_task: 1, mem: null, extra: [] };
-    const script = farewellScript({
-      ...this.#common(judge.slurm, name, `judge_end_${index}`),
-      signalBeforeS: 60,
-      resources,
-      dependency: `afterany:${after.join(':')}`,
-      cluster: judge.cluster,
-      judge: judge.id,
-    });
-    await this.#enter('farewells', { name, node_file: nodeFile, after }, resources, `judge_end_${index}.sh`, script);
   }
 
   #common(slurm: SlurmSettings, name: string, output: string) {
@@ -229,50 +210,38 @@ class SubmissionInProgress {
     };
   }
 
-  /** The jobs that an array waits for, and their cluster. Raises ConfigError if they are on several, or the array asks for another one. */
-  #dependency(
-    plan: ArrayPlan,
-    earlier: ReadonlyMap<string, SlurmJob>,
-  ): { readonly dependency: string | null; readonly cluster: string | null } {
-    const parents = plan.after.map((parent): JobId => {
-      const own = this.#tasks.get(parent);
-      if (own !== undefined) return own;
-      const { job, cluster } = must(earlier.get(parent), `the job of ${parent}`);
-      return { id: must(job, `the job's id of ${parent}`), cluster };
-    });
-    const judges = plan.runs.flatMap(({ config }) => {
-      const judge = judgeOf(config);
-      return judge === null ? [] : (this.#judges.get(judge.nodeFile) ?? []);
-    });
-    const idsOf = (jobs: readonly JobId[]): string => [...new Set(jobs.map(({ id }) => id))].join(':');
+  /** The jobs that an array waits for; null if there are none. */
+  #dependency(plan: ArrayPlan, earlier: ReadonlyMap<string, SlurmJob>): string | null {
+    const parents = plan.after.map(
+      (parent) => this.#tasks.get(parent) ?? must(earlier.get(parent)?.job ?? null, `the job of ${parent}`),
+    );
+    const judges = plan.runs.flatMap(({ config }) => this.#judges.get(judgeOf(config)?.nodeFile ?? '')?.id ?? []);
     const parts = [
-      ...(parents.length === 0 ? [] : [`afterok:${idsOf(parents)}`]),
+      ...(parents.length === 0 ? [] : [`afterok:${[...new Set(parents)].join(':')}`]),
       // Workers get their devices once the judge has its own; whether it is loaded, they check themselves.
-      ...(judges.length === 0 ? [] : [`after:${idsOf(judges)}`]),
+      ...(judges.length === 0 ? [] : [`after:${[...new Set(judges)].join(':')}`]),
     ];
-    if (parts.length === 0) return { dependency: null, cluster: null };
-    return { dependency: parts.join(','), cluster: commonCluster(plan, [...parents, ...judges]) };
+    return parts.length === 0 ? null : parts.join(',');
   }
 
-  /** Submits a job, recorded before and after. */
-  async #enter<K extends keyof Jobs>(
+  /** Submits a job, recorded before and after; returns its id. */
+  async #enter<K extends 'arrays' | 'judges'>(
     kind: K,
-    job: Omit<Jobs[K], 'job_id' | 'cluster'>,
-    resources: Resources,
+    job: Omit<Submission[K][number], 'job_id'>,
     file: string,
     script: string,
-  ): Promise<JobId> {
+  ): Promise<string> {
     const before = this.record[kind];
-    const write = (job_id: string | null, cluster: string | null): void => {
-      this.record = { ...this.record, [kind]: [...before, { ...job, job_id, cluster }] };
+    const write = (job_id: string | null): void => {
+      this.record = { ...this.record, [kind]: [...before, { ...job, job_id }] };
       writeSubmission(this.dir, this.record);
     };
-    write(null, askedCluster(resources));
+    write(null);
     const path = join(this.dir, file);
     writeFileAtomic(path, script);
-    const { id, cluster } = await submit(path);
-    write(id, cluster);
-    return { id, cluster };
+    const id = await submit(path);
+    write(id);
+    return id;
   }
 
   /** Links a task's output, including Slurm's own messages, into its run's directory. */
@@ -354,31 +323,9 @@ function requireSameSettings(runs: readonly SlurmRun[], looks: ReadonlyMap<strin
   });
 }
 
-/** The cluster, or several, that sbatch flags ask for; null if they leave that to sbatch. */
-function askedCluster({ extra }: Resources): string | null {
-  const asked = extra.map((flag) => /^(?:-M\s*|--clu\w*[=\s]\s*)(\S+)$/.exec(flag)?.[1] ?? null);
-  return asked.findLast((cluster) => cluster !== null) ?? null;
-}
-
-/** The cluster of the jobs that an array waits for: ids of jobs count within one cluster. Raises ConfigError if the array cannot be there. */
-function commonCluster({ runs, resources }: ArrayPlan, jobs: readonly JobId[]): string | null {
-  const [cluster, ...others] = new Set(jobs.map((job) => job.cluster));
-  const asked = askedCluster(resources);
-  const isAllowed = asked === null || (cluster !== null && asked.split(',').includes(cluster));
-  if (others.length === 0 && isAllowed) return cluster;
-  const found = [cluster, ...others].map((each) => each ?? 'the default cluster').join(' and ');
-  throw new ConfigError(
-    `${runs[0].run_name} waits for jobs on ${found}${asked === null ? '' : ` and asks for ${asked}`}`,
-    {
-      where: `${runs[0].config.file}: launch.slurm.extra`,
-      next: 'Give a run, its parents and its judge the same --clusters flag: jobs of one cluster cannot wait for jobs of another.',
-    },
-  );
-}
-
 /** Takes a job out of the queue or ends it. Raises RunError with scancel's message. */
-async function cancel({ id, cluster }: JobId): Promise<void> {
-  const called = await runSlurm('scancel', [...onCluster(cluster), id]);
+async function cancel(id: string): Promise<void> {
+  const called = await runSlurm('scancel', [id]);
   if (called.kind !== 'done') throw new RunError(`scancel refused: ${called.words}`);
 }
 
@@ -399,4 +346,33 @@ function recordQueued(config: LoadedConfig, job: string): void {
     reason: `Slurm job ${job}`,
     stopped_early: false,
   });
+}
+
+/**
+ * Submits a run and what it starts from, if nothing prevents any of them. With `fresh`, what the run's name held before is kept beside it; `aside` is
+ * then its folder. Raises ConfigError for runs that depend on each other in a cycle, what prevents a run, and what `submitCells` raises.
+ */
+export async function submitRun(
+  config: LoadedConfig,
+  program: readonly string[],
+  fresh = false,
+): Promise<Submitted & { readonly aside: string | null }> {
+  const chain = await chainOf(config);
+  const configs = chain.map((link) => link.config);
+  const claimed = fresh ? configs.slice(0, -1) : configs;
+  await makeReadyToSubmit(configs, { claimed, anew: new Set(fresh ? [config] : []) });
+  const runs = chain.map((link) => {
+    checkRunnable(link.config);
+    const { settings } = link.config;
+    return {
+      run_name: settings.run_name,
+      config: link.config,
+      parents: dependencies(settings).map(({ run }) => run),
+    };
+  });
+  const aside = fresh ? setAside(RunPaths.of(config.settings)) : null;
+  return {
+    aside,
+    ...(await submitCells(runs.slice(-1), runs.slice(0, -1), { program, name: config.settings.run_name })),
+  };
 }

@@ -35,7 +35,6 @@ const job: ArrayJob = {
   maxParallel: 2,
   program: ['/opt/node', "/it's/main.js", 'cell'],
   cells: '/runs/.slurm/x/cells_0.jsonl',
-  cluster: null,
 };
 
 function directives(script: string): string[] {
@@ -86,7 +85,6 @@ describe('the script of an array', () => {
     expect(arrayScript(job)).toContain(
       `/opt/node '/it'\\''s/main.js' cell /runs/.slurm/x/cells_0.jsonl "$SLURM_ARRAY_TASK_ID" &`,
     );
-    expect(directives(arrayScript({ ...job, cluster: 'alpha' })).at(-1)).toBe('--clusters=alpha');
     expect(literalPath('/runs/100%')).toBe('/runs/100%%');
   });
 

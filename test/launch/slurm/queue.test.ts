@@ -1,16 +1,18 @@
-import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 import {
   describeJob,
+  parseJobId,
   parseSacct,
   reconcile,
   reconcileState,
   stopJobs,
+  submissionsDir,
+  writeSubmission,
   type SlurmJob,
 } from '../../../src/launch/slurm/queue.js';
-import { submissionsDir, writeSubmission } from '../../../src/launch/slurm/record.js';
 import type { RunState, RunStateName } from '../../../src/run/state.js';
 
 let base: string;
@@ -32,23 +34,18 @@ function fakeSlurm(answers: Readonly<Record<string, string>>): void {
   vi.stubEnv('PATH', `${bin}:/usr/bin:/bin`);
 }
 
-function submitted(
-  id: string,
-  arrays: readonly { job_id: string | null; cluster?: string; name?: string; runs: string[] }[],
-): void {
+function submitted(id: string, arrays: readonly { job_id: string | null; name?: string; runs: string[] }[]): void {
   writeSubmission(join(submissionsDir(base), id), {
     format: 1,
     submitted_at: '',
-    arrays: arrays.map((array, index) => ({ name: `${id}-${index}`, cluster: null, ...array })),
+    arrays: arrays.map((array, index) => ({ name: `${id}-${index}`, ...array })),
     judges: [],
-    farewells: [],
   });
 }
 
 const job = (change: Partial<SlurmJob>): SlurmJob => ({
   run_name: 'a',
   job: '12_0',
-  cluster: null,
   phase: 'running',
   state: 'RUNNING',
   reason: null,
@@ -92,25 +89,6 @@ describe('what Slurm says about runs', () => {
     expect((await reconcile(base)).get('a')).toMatchObject({ job: null, phase: 'gone' });
   });
 
-  it('comes from the cluster that has the job', async () => {
-    submitted('2026a', [{ job_id: '11', cluster: 'alpha', runs: ['a'] }]);
-    submitted('2026b', [{ job_id: '11', runs: ['b'] }]);
-    submitted('2026c', [{ job_id: '12', cluster: 'beta', runs: ['c'] }]);
-    fakeSlurm({
-      squeue: `case "$*" in
-        *--clusters=alpha*) printf 'CLUSTER: alpha\\n11_0|n|PENDING|Priority|\\n' ;;
-        *--clusters=beta*) printf 'CLUSTER: beta\\n' ;;
-        *--clusters*) exit 1 ;;
-        *) printf '11_0|n|RUNNING|None|node7\\n' ;;
-      esac`,
-      sacct: `case "$*" in *--clusters=beta*) printf '12_0|NODE_FAIL|node1\\n' ;; esac`,
-    });
-    const jobs = await reconcile(base);
-    expect(jobs.get('a')).toMatchObject({ job: '11_0', cluster: 'alpha', phase: 'queued' });
-    expect(jobs.get('b')).toMatchObject({ job: '11_0', cluster: null, phase: 'running' });
-    expect(jobs.get('c')).toMatchObject({ job: '12_0', cluster: 'beta', phase: 'ended', state: 'NODE_FAIL' });
-  });
-
   it('is nothing where jobs are forgotten and no accounts are kept', async () => {
     submitted('2026a', [{ job_id: '11', runs: ['a'] }]);
     fakeSlurm({ squeue: '', sacct: 'echo disabled >&2; exit 1' });
@@ -133,6 +111,22 @@ describe('what Slurm says about runs', () => {
 
   it('is read from the first word of a state in accounting', () => {
     expect(parseSacct('7_0|CANCELLED by 0|n1\n').get('7_0')).toEqual({ state: 'CANCELLED', reason: null, node: 'n1' });
+  });
+});
+
+describe('the job that sbatch names', () => {
+  it.each([
+    ['4711\n', '4711'],
+    ['4711;alpha\n', '4711'],
+    ['\n-----\n   Welcome to the Example3 Supercomputer\n--> Verifying access (gpu)...OK\n4711\n', '4711'],
+    ['Submitted batch job 4711\n', '4711'],
+    ['2026\nquota: 90 of 100 hours\n4711\r\n\n', '4711'],
+    ['', null],
+    ['sbatch: queued\n', null],
+    ['job 4711 was accepted\n', null],
+    ['47.11\n', null],
+  ])('in %j is %s', (out, id) => {
+    expect(parseJobId(out)).toBe(id);
   });
 });
 
@@ -172,18 +166,8 @@ describe('stopping', () => {
     const jobs = [job({}), job({ job: '12_1', phase: 'queued' }), job({ job: '12_2', phase: 'ended' })];
     await stopJobs(jobs);
     await stopJobs(jobs, { atOnce: true });
-    const { readFileSync } = await import('node:fs');
     expect(readFileSync(join(base, 'calls'), 'utf8')).toBe(
       'scancel 12_1\nscancel --batch --signal=TERM 12_0\nscancel 12_1 12_0\n',
-    );
-  });
-
-  it('asks each cluster to end its own jobs', async () => {
-    fakeSlurm({ scancel: '' });
-    await stopJobs([job({ phase: 'queued' }), job({ phase: 'queued', cluster: 'alpha' }), job({ cluster: 'alpha' })]);
-    const { readFileSync } = await import('node:fs');
-    expect(readFileSync(join(base, 'calls'), 'utf8')).toBe(
-      'scancel 12_0\nscancel --clusters=alpha 12_0\nscancel --clusters=alpha --batch --signal=TERM 12_0\n',
     );
   });
 });

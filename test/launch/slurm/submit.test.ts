@@ -105,31 +105,11 @@ describe("a judge's job", () => {
     expect(readFileSync(join(base, '13.sh'), 'utf8')).toContain('scancel 11');
   });
 
-  it('that a later submission uses ends after the arrays of both, by one job', async () => {
+  it('is one for each submission, and one for all runs of it', async () => {
     await submit([judged('a')]);
-    const second = await submit([judged('a'), judged('b')]);
-    expect(second).toMatchObject({ judges: [], arrays: [{ job_id: '14', runs: ['b'] }] });
-    expect(calls()).toBe('scancel 13\n');
-    expect(dependency('15')).toBe('afterany:14:12');
-    expect(readFileSync(join(base, '15.sh'), 'utf8')).toContain('scancel 11');
-  });
-
-  it('that a later submission uses in vain ends after the arrays of the first', async () => {
-    await submit([judged('a')]);
-    const refused = judged('b', { slurm: { extra: ['--partition=nonsense'] } });
-    await expect(submit([refused])).rejects.toThrow('sbatch refused');
-    expect(calls()).toBe('scancel 13\n');
-    expect(dependency('14')).toBe('afterany:12');
-  });
-
-  it('that is being ended is not used again', async () => {
-    await submit([judged('a')]);
-    const ended = readFileSync(join(base, 'queue'), 'utf8')
-      .replace(/^(12_0.*)PENDING/m, '$1COMPLETED')
-      .replace(/^(13.*)PENDING/m, '$1RUNNING');
-    writeFileSync(join(base, 'queue'), ended);
-    expect((await submit([judged('b')])).judges).toMatchObject([{ job_id: '14' }]);
-    expect(calls()).toBe('');
+    const second = await submit([judged('a'), judged('b'), judged('c')]);
+    expect(second).toMatchObject({ judges: [{ job_id: '14' }], arrays: [{ job_id: '15', runs: ['b', 'c'] }] });
+    expect([dependency('15'), dependency('16'), calls()]).toEqual(['after:14', 'afterany:15', '']);
   });
 
   it('ends at once where no array was accepted', async () => {
@@ -158,52 +138,11 @@ describe("a judge's job", () => {
   });
 });
 
-describe('a run on another cluster', () => {
-  /** sbatch sends what asks for it to the cluster alpha, and squeue lists each cluster's jobs alone. */
-  beforeEach(() => {
-    const programs = {
-      sbatch: `
-        id=$(($(cat queue.* | wc -l) + 11))
-        cluster=$(sed -n -e 's/^#SBATCH --clusters=//p' -e 's/^#SBATCH "-M \\(.*\\)"/\\1/p' "$2" | tail -1)
-        echo "\${id}_0|$(sed -n 's/^#SBATCH --job-name=//p' "$2")|PENDING|None|" >>"queue.$cluster"
-        cp "$2" "$id.sh"
-        echo 'Welcome to the example machine'
-        echo "$id\${cluster:+;$cluster}"`,
-      squeue: `
-        touch queue.
-        case "$1" in --clusters=*) cat "queue.\${1#--clusters=}" ;; *) cat queue. ;; esac`,
-    };
-    for (const [name, body] of Object.entries(programs)) {
-      writeFileSync(join(base, 'bin', name), `#!/bin/bash\ncd '${base}'\n${body}\n`, { mode: 0o755 });
-    }
-    writeFileSync(join(base, 'queue.'), '');
-  });
-  const alpha = { extra: ['--clusters=alpha'] };
-
-  it('is not submitted twice while it waits', async () => {
-    const first = await submit([run('a', { slurm: alpha })]);
-    expect(first.arrays).toMatchObject([{ job_id: '11', cluster: 'alpha' }]);
-    expect(await submit([run('a', { slurm: alpha })])).toMatchObject({
-      dir: null,
-      underWay: [{ job: '11_0', cluster: 'alpha', phase: 'queued' }],
-    });
-  });
-
-  it('waits for its parent there', async () => {
-    await submit(
-      [run('a', { parents: ['start'], slurm: { extra: ['--qos=long'] } })],
-      [run('start', { slurm: alpha })],
-    );
-    expect(dependency('12')).toBe('afterok:11_0');
-    expect(readFileSync(join(base, '12.sh'), 'utf8')).toContain('#SBATCH --qos=long\n#SBATCH --clusters=alpha\n');
-  });
-
-  it.each([
-    [{}, { slurm: alpha }],
-    [{ slurm: { extra: ['-M beta'] } }, { slurm: alpha }],
-  ])('of which the parent asks for %j is refused', async (parent, child) => {
-    const refused = submit([run('a', { parents: ['start'], ...child })], [run('start', parent)]);
+it('refuses a job of another cluster, about which nobody would ask', async () => {
+  for (const flag of ['--clusters=alpha', '-M beta']) {
+    const refused = submit([run('a', { slurm: { extra: [flag] } })]);
     await expect(refused).rejects.toThrow(ConfigError);
-    await expect(refused).rejects.toThrow(/a waits for jobs on .* and asks for alpha/);
-  });
+    await expect(refused).rejects.toThrow(`found '${flag}'`);
+  }
+  expect(queue()).toEqual([]);
 });
