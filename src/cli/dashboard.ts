@@ -1,6 +1,6 @@
 /** `editrl dashboard`: serves a page that shows runs while they train, until it is told to stop. */
 import { must } from '../core/errors.js';
-import { newToken } from '../launch/servers/token.js';
+import { randomBytes } from 'node:crypto';
 import { requireToken } from '../http/guard.js';
 import { searchFolders } from '../run/find.js';
 import { DEFAULT_PORT, startDashboard } from '../web/server.js';
@@ -34,7 +34,7 @@ export const dashboardVerb: Action = {
     const port = must(wholeNumber(args, 'port', 0, 65_535), '--port');
     const named = tokenOf(args);
     if (named !== null) requireToken('127.0.0.1', named);
-    const token = named ?? newToken();
+    const token = named ?? randomBytes(32).toString('hex');
     const folders = searchFolders(text(args, 'exp-dir'));
     const dashboard = await startDashboard({
       port,

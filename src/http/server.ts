@@ -1,28 +1,22 @@
 /**
  * The HTTP server under gateway, reward server, rule judge and dashboard: a table of routes behind a guard, with limits on what it holds, stopped
  * within a time limit. It uses node:http alone, because all of this (bytes counted while they arrive over all requests, refusals that reach a client
- * that is still sending, connections that somebody else accepted) lies below Fastify and Hono, and six paths need no router.
+ * that is still sending) lies below Fastify and Hono, and six paths need no router.
  */
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
-import type { Socket } from 'node:net';
-import type { Clock } from '../core/clock.js';
-import { sleep, systemClock } from '../core/clock.js';
-import { HeldBytes, readBody } from './body.js';
-import { callerOf } from './caller.js';
-import { Connections } from './connections.js';
+import type { AddressInfo, Socket } from 'node:net';
+import { sleep, systemClock, type Clock } from '../core/clock.js';
+import { EndpointError } from '../core/errors.js';
 import { Guard } from './guard.js';
-import { listen } from './listen.js';
 import { Counts } from './prometheus.js';
+import { HeldBytes, json, readBody, send, type Reply } from './held.js';
 import { Refusal } from './refusal.js';
-import { json, send, type Reply } from './reply.js';
 
 /** One request, as a handler sees it. */
 export interface Call {
   readonly server: HttpServer;
   readonly request: IncomingMessage;
   readonly response: ServerResponse;
-  /** Who asks; see `callerOf`. */
-  readonly caller: string;
   /** The decoded rest of the path after a route that ends with a slash. */
   readonly rest: string;
   /** The part of the path between the server's prefix and the route; null if the path has no prefix. */
@@ -49,7 +43,7 @@ export interface Route {
 export interface HttpLimits {
   /** Bytes of one body. */
   readonly bodyBytes: number;
-  /** Bytes of all bodies that are held at once, arriving ones included; half of them may be on their way from one caller, and one body may have a quarter. */
+  /** Bytes of all bodies that are held at once, arriving ones included; one body may have a quarter. */
   readonly heldBytes: number;
   /** Connections of clients with the token, or of all clients if none is required; see `Connections`. */
   readonly connections: number;
@@ -83,6 +77,17 @@ export interface HttpServerOptions {
   /** Called with unexpected errors of handlers. */
   readonly onDefect: (error: unknown) => void;
 }
+
+const ANOTHER_PORT = 'Choose another --port (0 takes a free one).';
+const ANOTHER_HOST = 'Choose another --host, such as 127.0.0.1.';
+
+/** What is wrong with an address, and what to do, by the error's code. */
+const REASONS: Readonly<Record<string, readonly [found: string, next: string]>> = {
+  EADDRINUSE: ['another program uses this port', ANOTHER_PORT],
+  EACCES: ['this user may not use this port', ANOTHER_PORT],
+  EADDRNOTAVAIL: ['this machine does not have this address', ANOTHER_HOST],
+  ENOTFOUND: ['this host name has no address', ANOTHER_HOST],
+};
 
 /** Clients keep connections between iterations; a server that closes them first makes every reuse a race. */
 const keepAliveTimeoutMs = 600_000;
@@ -132,17 +137,24 @@ export class HttpServer {
     return this.#underWay.size;
   }
 
-  /** Returns `http://HOST:PORT`; port 0 takes a free one. Raises EndpointError where the address is taken or not ours. */
+  /** Returns `http://HOST:PORT`; port 0 takes a free one. Raises EndpointError if the address is taken or not this machine's. */
   async listen(port: number): Promise<string> {
     const { name, host } = this.options;
-    const taken = await listen(this.node, name, port, host);
-    return `http://${host.includes(':') ? `[${host}]` : host}:${taken}`;
-  }
-
-  /** Serves a connection that somebody else has accepted and not read from. */
-  serveConnection(socket: Socket): void {
-    this.node.emit('connection', socket);
-    socket.resume();
+    await new Promise<void>((resolve, reject) => {
+      this.node.once('error', reject).listen(port, host, () => {
+        this.node.off('error', reject);
+        resolve();
+      });
+    }).catch((cause: unknown) => {
+      const code = (cause as NodeJS.ErrnoException).code ?? String(cause);
+      const [found, next] = REASONS[code] ?? ['the address cannot be used', `${ANOTHER_PORT} ${ANOTHER_HOST}`];
+      throw new EndpointError(`${name} cannot listen here: ${found} (${code})`, {
+        where: `${host}:${port}`,
+        next,
+        cause,
+      });
+    });
+    return `http://${host.includes(':') ? `[${host}]` : host}:${(this.node.address() as AddressInfo).port}`;
   }
 
   /** Refuses further requests, waits until those under way have ended or their time is over, then closes. */
@@ -166,8 +178,7 @@ export class HttpServer {
 
   async #serve(request: IncomingMessage, response: ServerResponse): Promise<void> {
     const gone = this.#follow(request.socket, response);
-    const caller = callerOf(request.socket);
-    const hold = this.held.hold(caller);
+    const hold = this.held.hold();
     const found = this.#find(request.url ?? '/');
     let reply: Reply | null;
     try {
@@ -192,18 +203,8 @@ export class HttpServer {
       const { bodyBytes, bodyWindowMs: windowMs } = this.options.limits;
       const { most } = this.held;
       const bytes = Math.min(bodyBytes, most);
-      reply = await handler({
-        server: this,
-        request,
-        response,
-        caller,
-        rest,
-        scope,
-        query,
-        trusted,
-        gone,
-        read: () => readBody(request, { bytes, most, windowMs }, hold),
-      });
+      const read = (): Promise<Buffer> => readBody(request, { bytes, most, windowMs }, hold);
+      reply = await handler({ server: this, request, response, rest, scope, query, trusted, gone, read });
     } catch (error) {
       reply = this.#refusal(error);
     } finally {
@@ -311,5 +312,89 @@ function decoded(text: string): string {
     return decodeURIComponent(text);
   } catch {
     return '';
+  }
+}
+
+/**
+ * Strangers have this share of places beside the others, and replies that stay open, such as event streams, this share of all. It has to be larger than
+ * the number of connections that can be accepted before the first request of one of them is read.
+ */
+const SHARE = 1 / 4;
+
+/**
+ * Which connections a server keeps. A connection belongs to a stranger until a request with the token comes over it. Strangers have a small share and a
+ * short life, and the newest of them gets in, so however many come, a client with the token reaches the server.
+ */
+class Connections {
+  /** In the order in which they came, with the timer of each one's end. */
+  readonly #strangers = new Map<Socket, NodeJS.Timeout>();
+  /** With the number of requests under way, the longest idle first. */
+  readonly #known = new Map<Socket, number>();
+  /** Streams, the oldest first. */
+  readonly #streams = new Set<Socket>();
+  readonly #share: number;
+
+  /**
+   * @param limit connections of clients with the token.
+   * @param strangerMs the life of a connection over which no request with the token comes.
+   */
+  constructor(
+    private readonly limit: number,
+    private readonly strangerMs: number,
+  ) {
+    this.#share = Math.max(1, Math.floor(limit * SHARE));
+  }
+
+  /** A new connection. */
+  open(socket: Socket): void {
+    const timer = setTimeout(() => socket.destroy(), this.strangerMs).unref();
+    this.#strangers.set(socket, timer);
+    socket.once('close', () => this.#forget(socket));
+    const [oldest] = this.#strangers.keys();
+    if (this.#strangers.size > this.#share) this.#drop(oldest);
+  }
+
+  /** A request with the token came over it. Returns false if there is no place for it because requests are under way over all others. */
+  trust(socket: Socket): boolean {
+    const timer = this.#strangers.get(socket);
+    if (timer === undefined) return true;
+    if (this.#known.size >= this.limit) {
+      const idle = [...this.#known].find(([, requests]) => requests === 0);
+      if (idle === undefined) return false;
+      this.#drop(idle[0]);
+    }
+    clearTimeout(timer);
+    this.#strangers.delete(socket);
+    this.#known.set(socket, 0);
+    return true;
+  }
+
+  /** A request that is under way; call the returned function when it has ended. */
+  begin(socket: Socket): () => void {
+    const count = (by: number): void => {
+      const requests = this.#known.get(socket);
+      // The latest goes last.
+      if (this.#known.delete(socket)) this.#known.set(socket, (requests ?? 0) + by);
+    };
+    count(1);
+    return () => count(-1);
+  }
+
+  /** Its reply stays open, until the returned function is called. The oldest stream gives way to one too many. */
+  stream(socket: Socket): () => void {
+    this.#streams.add(socket);
+    const [oldest] = this.#streams;
+    if (this.#streams.size > this.#share) this.#drop(oldest);
+    return () => void this.#streams.delete(socket);
+  }
+
+  #drop(socket: Socket): void {
+    this.#forget(socket);
+    socket.destroy();
+  }
+
+  #forget(socket: Socket): void {
+    clearTimeout(this.#strangers.get(socket));
+    for (const kept of [this.#strangers, this.#known, this.#streams]) kept.delete(socket);
   }
 }

@@ -2,7 +2,7 @@
 import { EditrlError } from '../core/errors.js';
 import { parseJson } from '../http/json.js';
 import { Refusal } from '../http/refusal.js';
-import { json, type Reply } from '../http/reply.js';
+import { json, type Reply } from '../http/held.js';
 import { HttpServer, type Handler, type HttpLimits, type Route } from '../http/server.js';
 import { performAction, actOnSweep } from './actions.js';
 import { chosenRuns, comparisonOf, groupsOf, reportFileOf } from './comparison.js';

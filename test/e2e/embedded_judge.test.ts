@@ -31,7 +31,7 @@ function train(name: string): Live {
 function judgesOf(command: Live): number[] {
   return childrenOf(command.pid).filter((pid) => {
     try {
-      return readFileSync(`/proc/${pid}/cmdline`, 'utf8').includes('embedded_judge_main.js');
+      return readFileSync(`/proc/${pid}/cmdline`, 'utf8').includes('main.js\0judge\0');
     } catch {
       return false; // It has ended meanwhile.
     }
@@ -84,8 +84,8 @@ function variableOf(pid: number, name: string): string | undefined {
   return variables.find((variable) => variable.startsWith(`${name}=`))?.slice(name.length + 1);
 }
 
-/** The address that the command holds for its judge: the only one on which it listens (Linux). */
-function originOf({ pid }: Live): string {
+/** The only address on which a process listens (Linux). */
+function originOf(pid: number): string {
   const fds = `/proc/${pid}/fd`;
   const links = readdirSync(fds).map((fd) => {
     try {
@@ -125,7 +125,7 @@ describe('a judge of runs', () => {
       expect(readFileSync(`/proc/${pid}/cmdline`, 'utf8')).not.toContain(token);
       if (pid !== judge) expect(variableOf(pid, 'EDITRL_SERVER_TOKEN')).toBeUndefined();
     }
-    const origin = originOf(live);
+    const origin = originOf(judge);
     const known = { authorization: `Bearer ${token}` };
     const chats = async (): Promise<{ requests: number; in_flight: number }> =>
       (await fetch(`${origin}/stats`, { headers: known })).json() as Promise<{ requests: number; in_flight: number }>;

@@ -6,7 +6,7 @@ import type { Devices, Placement } from '../machine/devices.js';
 import { deviceIndices } from '../machine/placement.js';
 import { RunFailed } from '../processes/failure.js';
 import { freePort, supervise, workerEnvironment, type Worker } from '../processes/supervise.js';
-import type { ServerUser } from '../servers/upkeep.js';
+import type { ServerUser } from '../servers/managed.js';
 import {
   packError,
   PEER_LOST,

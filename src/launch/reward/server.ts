@@ -10,7 +10,7 @@ import type { RunResolver } from '../../models/reference.js';
 import { Judges, noStore, termServices } from '../../scoring/judges.js';
 import { EmbeddedJudges } from '../servers/embedded_judge.js';
 import { rewardDigest } from '../../run/exams.js';
-import type { ServerUser } from '../servers/upkeep.js';
+import type { ServerUser } from '../servers/managed.js';
 
 export interface ServedRewardOptions {
   readonly resolveRun: RunResolver;

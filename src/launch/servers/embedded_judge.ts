@@ -4,32 +4,36 @@ import type { Clock } from '../../core/clock.js';
 import type { JudgeAddress } from '../../rewards/judge/endpoints.js';
 import type { RewardSettings } from '../../rewards/schema/reward.js';
 import { Guardian } from '../processes/guardian.js';
-import { ManagedServer, SharedServers, type ServerSpecification } from './managed.js';
-import type { ServerReporter, ServerUser } from './upkeep.js';
+import {
+  ManagedServer,
+  SharedServers,
+  TOKEN_VARIABLE,
+  urlOfJson,
+  type ServerReporter,
+  type ServerSpecification,
+  type ServerUser,
+} from './managed.js';
 
 export interface EmbeddedJudgesOptions {
   readonly say: ServerReporter;
   /** Guards the judges; default: a guardian of their own. */
   readonly guardian?: Guardian;
-  /** The module of its process; default: this program's own. */
+  /** The command line's file; this program's own by default. */
   readonly program?: string;
   readonly clock?: Clock;
 }
 
-/**
- * This process holds its address: a run whose judge is killed loses only the requests under way, and no other user of the machine can take the
- * address meanwhile and give scores.
- */
 function specification(program: string, model: string): ServerSpecification {
   return {
     name: 'the embedded judge',
     where: 'reward.endpoint',
     next: 'Look whether memory runs out, or name another reward.endpoint (`editrl judge` serves the same judge by hand); then run the same command again.',
-    address: { kind: 'handed_over' },
-    command: () => [process.execPath, program, model],
+    reached: { kind: 'printed', urlIn: urlOfJson },
+    command: (port) => [
+      ...[process.execPath, program, 'judge', '--model', model, '--port', String(port)],
+      ...['--token-env', TOKEN_VARIABLE, '--json', '--exit-with-parent'],
+    ],
     startTimeoutS: 30,
-    // It has no state to save.
-    endBy: 'SIGKILL',
     lastWords: 5,
   };
 }
@@ -52,13 +56,13 @@ export class EmbeddedJudges {
     user?: ServerUser,
   ): Promise<JudgeAddress> {
     if (endpoint !== 'embedded') return { endpoint, token: null };
-    const { program = fileURLToPath(new URL('./embedded_judge_main.js', import.meta.url)), ...options } = this.options;
+    const { program = fileURLToPath(new URL('../../cli/main.js', import.meta.url)), ...options } = this.options;
     const judge = await this.#judges.use(
       model,
       (onLost) => ManagedServer.start(specification(program, model), { ...options, guardian: this.#guardian, onLost }),
       user,
     );
-    return { endpoint: `${judge.url}/v1`, token: judge.token };
+    return { endpoint: judge.url, token: judge.token };
   }
 
   async close(): Promise<void> {

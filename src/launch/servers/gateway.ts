@@ -9,9 +9,15 @@ import { dialectOf } from '../../rewards/judge/dialect.js';
 import type { Endpoint, JudgeAddress } from '../../rewards/judge/endpoints.js';
 import type { RewardSettings } from '../../rewards/schema/reward.js';
 import type { Guardian } from '../processes/guardian.js';
-import { ManagedServer, SharedServers, type ServerSpecification } from './managed.js';
-import { TOKEN_VARIABLE } from './token.js';
-import type { ServerReporter, ServerUser } from './upkeep.js';
+import {
+  ManagedServer,
+  SharedServers,
+  TOKEN_VARIABLE,
+  urlOfJson,
+  type ServerReporter,
+  type ServerSpecification,
+  type ServerUser,
+} from './managed.js';
 
 /** What a run says about its judges. */
 export interface JudgedRun {
@@ -89,7 +95,7 @@ export class SharedGateways {
       name: 'the gateway in front of the judges',
       where: 'reward.endpoint',
       next: ADVICE,
-      address: { kind: 'printed', urlIn },
+      reached: { kind: 'printed', urlIn: urlOfJson },
       command: (port) => [
         ...[process.execPath, program, 'gateway'],
         ...urls.flatMap((url) => ['--upstream', url]),
@@ -99,7 +105,6 @@ export class SharedGateways {
         ...['--json', '--exit-with-parent'],
       ],
       startTimeoutS: 60,
-      endBy: 'SIGTERM',
       lastWords: 5,
       log: join(baseExpDir, 'gateway.log'),
       onLine: (line) => {
@@ -107,11 +112,6 @@ export class SharedGateways {
       },
     };
   }
-}
-
-/** The line of `editrl gateway --json`. */
-function urlIn(line: string): string | null {
-  return line.startsWith('{"url":') ? (JSON.parse(line) as { url: string }).url : null;
 }
 
 /**

@@ -2,25 +2,46 @@
  * A server that this program starts in its own process and keeps up. If it ends, it is restarted at the same address, unless its users have lost what
  * they had there; it dies with this process, and requires a token from its callers. Its specification says what sets it apart from other servers.
  */
+import { randomBytes } from 'node:crypto';
 import { createWriteStream, mkdirSync, type WriteStream } from 'node:fs';
 import { dirname } from 'node:path';
 import { systemClock, type Clock } from '../../core/clock.js';
-import { ConfigError, EndpointError } from '../../core/errors.js';
+import { ConfigError, EndpointError, ServerEndedError } from '../../core/errors.js';
 import { endMarked, GuardedChild, type ChildExit } from '../processes/child.js';
-import { exitReason } from '../processes/failure.js';
+import { exitReason, GO_ON } from '../processes/failure.js';
 import type { Guardian } from '../processes/guardian.js';
 import { MASTER_ADDRESS } from '../processes/supervise.js';
-import { HeldListener, type FromServer } from './held_listener.js';
-import { newToken, TOKEN_VARIABLE } from './token.js';
-import { Upkeep, type ServerReporter, type ServerUser } from './upkeep.js';
+
+/**
+ * The environment variable with the token of a server that this program starts. It listens on a loopback address, which every user of the machine can
+ * reach: only the server and the runs that use it know its token. Only its user can read its environment, but anybody its arguments.
+ */
+export const TOKEN_VARIABLE = 'EDITRL_SERVER_TOKEN';
 
 /** Milliseconds that a server may take to end after it was asked to, besides what its processes have. */
 const LONGEST_END_MS = 30_000;
+/** Milliseconds before the first restart; doubled for each further one. */
+const FIRST_PAUSE_MS = 250;
+/** Maximum number of failed restarts in a row before it is given up. */
+const MOST_RESTARTS = 5;
+/** Milliseconds after which a restart counts as successful: a later end is counted from 1 again. */
+const STEADY_MS = 60_000;
+
+/** A user of a server, who has to be informed about it. */
+export interface ServerUser {
+  /** Called with one line: the server ended and is being restarted. */
+  readonly notice: (line: string) => void;
+  /** Called when it was given up; nobody will answer at its address. */
+  readonly lost: (error: EndpointError) => void;
+  /** Aborted when the user is done with it. */
+  readonly over: AbortSignal;
+}
+
+/** Receives lines about servers that belong to no run; `heard` means that users were told the same. */
+export type ServerReporter = (line: string, heard: boolean) => void;
 
 /** Where a server listens, and how to tell that it is up. */
-export type ServerAddress =
-  /** This process holds the address and hands over connections to the server, which speaks `FromServer`. */
-  | { readonly kind: 'handed_over' }
+export type Reached =
   /** It chooses its port at first and prints a line with its URL; a restart tells it to listen there again. */
   | { readonly kind: 'printed'; readonly urlIn: (line: string) => string | null }
   /** It listens on a given port, and is up when `ask` returns. */
@@ -30,6 +51,11 @@ export type ServerAddress =
       readonly ask: (url: string, token: string, over: AbortSignal) => Promise<void>;
     };
 
+/** The line of this program's own servers with `--json`. */
+export function urlOfJson(line: string): string | null {
+  return line.startsWith('{"url":') ? (JSON.parse(line) as { url: string }).url : null;
+}
+
 export interface ServerSpecification {
   /** Its name, such as `the embedded judge`. */
   readonly name: string;
@@ -37,7 +63,7 @@ export interface ServerSpecification {
   readonly where: string;
   /** What a person can do if it does not start or stay up. */
   readonly next: string;
-  readonly address: ServerAddress;
+  readonly reached: Reached;
   /** The program and its arguments, given the port to listen on: 0 for any. */
   readonly command: (port: number) => readonly string[];
   /** Its environment besides this process's, given the token that its callers send; default: `TOKEN_VARIABLE`. */
@@ -48,8 +74,6 @@ export interface ServerSpecification {
   readonly startTimeoutS: number;
   /** Whether what its users have there ends with it, so that it is not started again; default: no. */
   readonly endsItsUsers?: boolean;
-  /** How it is asked to end. */
-  readonly endBy: 'SIGTERM' | 'SIGKILL';
   /** Seconds that processes it started have to end after it. */
   readonly graceS?: number;
   /** How many of its last lines are reported with its end. */
@@ -72,10 +96,9 @@ export interface ManagedServerOptions {
 
 export class ManagedServer {
   /** The token its callers have to send, which stays the same over restarts. */
-  readonly token = newToken();
-  readonly #door: HeldListener | null;
+  readonly token = randomBytes(32).toString('hex');
+  readonly #users = new Set<ServerUser>();
   readonly #log: WriteStream | null;
-  readonly #upkeep: Upkeep;
   readonly #clock: Clock;
   readonly #closed = new AbortController();
   #child: GuardedChild | null = null;
@@ -84,29 +107,18 @@ export class ManagedServer {
   #starting: Promise<string | null> = Promise.resolve(null);
   #isUp: () => void = () => {};
   #url = '';
+  #upSince: number;
+  /** Deaths without a steady period between them. */
+  #deaths = 0;
+  #cancelRestart: () => void = () => {};
 
   private constructor(
     private readonly spec: ServerSpecification,
     private readonly options: ManagedServerOptions,
   ) {
-    const { name, where, next, address, endsItsUsers = false } = spec;
-    const { say, onLost, clock = systemClock, user } = options;
-    this.#clock = clock;
-    this.#door = address.kind === 'handed_over' ? new HeldListener() : null;
-    this.#upkeep = new Upkeep({
-      name,
-      where,
-      next,
-      endsItsUsers,
-      say,
-      clock,
-      restart: () => this.#launch().catch((error: unknown) => `could not be started: ${String(error)}`),
-      giveUp: () => {
-        this.#door?.close();
-        onLost?.();
-      },
-    });
-    if (user !== undefined) this.#upkeep.use(user);
+    this.#clock = options.clock ?? systemClock;
+    this.#upSince = this.#clock.now();
+    if (options.user !== undefined) this.use(options.user);
     this.#log = spec.log === undefined ? null : this.#openLog(spec.log);
   }
 
@@ -114,9 +126,8 @@ export class ManagedServer {
   static async start(spec: ServerSpecification, options: ManagedServerOptions): Promise<ManagedServer> {
     const server = new ManagedServer(spec, options);
     try {
-      const { address, name, where, next } = spec;
-      const port = address.kind === 'asked' ? address.port : await server.#door?.open(name);
-      if (port !== undefined) server.#url = `http://${MASTER_ADDRESS}:${port}`;
+      const { reached, name, where, next } = spec;
+      if (reached.kind === 'asked') server.#url = `http://${MASTER_ADDRESS}:${reached.port}`;
       const failed = await server.#launch();
       if (failed !== null) throw new EndpointError(`${name} did not start: it ${failed}`, { where, next });
       return server;
@@ -133,14 +144,15 @@ export class ManagedServer {
 
   /** Informs a user about the server until the user is done. */
   use(user: ServerUser): void {
-    this.#upkeep.use(user);
+    if (user.over.aborted) return;
+    this.#users.add(user);
+    user.over.addEventListener('abort', () => this.#users.delete(user), { once: true });
   }
 
   /** Ends it and everything that it started. */
   async close(): Promise<void> {
-    this.#upkeep.close();
     this.#closed.abort();
-    this.#door?.close();
+    this.#cancelRestart();
     await this.#starting.catch(() => null);
     await this.#endChild();
     await new Promise<void>((resolve) => (this.#log === null ? resolve() : this.#log.end(() => resolve())));
@@ -150,9 +162,8 @@ export class ManagedServer {
   async #endChild(): Promise<void> {
     const child = this.#child;
     if (child === null) return;
-    const { endBy, graceS = 0 } = this.spec;
-    child.signal(endBy);
-    const cancel = this.#clock.after(LONGEST_END_MS + 1000 * graceS, () => child.signal('SIGKILL'));
+    child.signal('SIGTERM');
+    const cancel = this.#clock.after(LONGEST_END_MS + 1000 * (this.spec.graceS ?? 0), () => child.signal('SIGKILL'));
     await this.#gone;
     cancel();
   }
@@ -161,8 +172,14 @@ export class ManagedServer {
   #openLog(file: string): WriteStream {
     mkdirSync(dirname(file), { recursive: true });
     return createWriteStream(file, { flags: 'a' }).on('error', (error) =>
-      this.#upkeep.tell(`the log of ${this.spec.name} cannot be written: ${error.message}`),
+      this.#tell(`the log of ${this.spec.name} cannot be written: ${error.message}`),
     );
+  }
+
+  /** Sends a line to its users, and to the listener for servers. */
+  #tell(line: string): void {
+    this.options.say(line, this.#users.size > 0);
+    for (const user of this.#users) user.notice(line);
   }
 
   /** Null once it is up, else how starting failed. */
@@ -193,7 +210,6 @@ export class ManagedServer {
     cancel();
     over.abort();
     if (how === null) {
-      this.#door?.serveWith(child);
       void ended.then((later) => this.#ended(later));
       return null;
     }
@@ -204,21 +220,20 @@ export class ManagedServer {
 
   async #spawn(mark: string): Promise<GuardedChild> {
     const { spec } = this;
-    const { guardian } = this.options;
     const environment = spec.environment ?? ((token: string) => ({ [TOKEN_VARIABLE]: token }));
     const options = {
       command: spec.command(Number(new URL(this.#url || 'http://localhost:0').port)),
       env: { ...process.env, ...environment(this.token) },
       mark,
-      ipc: this.#door !== null,
+      ipc: false,
       // Servers of that kind are this program's own commands, which end when their input does.
-      tied: spec.address.kind === 'printed',
+      tied: spec.reached.kind === 'printed',
       graceS: spec.graceS ?? 0,
       onLine: (line: string) => this.#hear(line),
-      onMessage: (message: unknown) => this.#receive(message as FromServer),
+      onMessage: () => {},
     };
     try {
-      return await GuardedChild.start(options, guardian);
+      return await GuardedChild.start(options, this.options.guardian);
     } catch (error) {
       if (!(error instanceof ConfigError) || spec.noProgram === undefined) throw error;
       throw new ConfigError(error.message, { ...spec.noProgram, cause: error });
@@ -227,10 +242,10 @@ export class ManagedServer {
 
   /** Null once it is up, else what it answered wrongly. */
   async #untilUp(over: AbortSignal): Promise<string | null> {
-    const { address } = this.spec;
-    if (address.kind !== 'asked') return new Promise((resolve) => (this.#isUp = () => resolve(null)));
+    const { reached } = this.spec;
+    if (reached.kind === 'printed') return new Promise((resolve) => (this.#isUp = () => resolve(null)));
     try {
-      await address.ask(this.#url, this.token, over);
+      await reached.ask(this.#url, this.token, over);
       return null;
     } catch (error) {
       if (!(error instanceof EndpointError)) throw error;
@@ -239,8 +254,8 @@ export class ManagedServer {
   }
 
   #hear(line: string): void {
-    const { address, onLine } = this.spec;
-    const url = address.kind === 'printed' ? address.urlIn(line) : null;
+    const { reached, onLine } = this.spec;
+    const url = reached.kind === 'printed' ? reached.urlIn(line) : null;
     if (url !== null) {
       this.#url = url;
       this.#isUp();
@@ -250,14 +265,41 @@ export class ManagedServer {
     onLine?.(line);
   }
 
-  #receive(message: FromServer): void {
-    if (message === 'up') this.#isUp();
-    else this.#door?.connectionTaken();
+  /** It has ended, or could not be restarted: `how`, such as `was ended by SIGKILL`. */
+  #ended(how: string): void {
+    const { name, endsItsUsers = false } = this.spec;
+    if (this.#closed.signal.aborted) return;
+    if (this.#clock.now() - this.#upSince >= STEADY_MS) this.#deaths = 0;
+    this.#deaths++;
+    if (endsItsUsers || this.#deaths > MOST_RESTARTS) {
+      this.#giveUp(how);
+      return;
+    }
+    const pauseMs = FIRST_PAUSE_MS * 2 ** (this.#deaths - 1);
+    this.#tell(`${name} ${how}; it is started again in ${pauseMs / 1000} s (${this.#deaths} of ${MOST_RESTARTS})`);
+    this.#cancelRestart = this.#clock.after(pauseMs, () => void this.#restart());
   }
 
-  #ended(how: string): void {
-    this.#door?.serverEnded();
-    this.#upkeep.ended(how);
+  async #restart(): Promise<void> {
+    // It is not counted as up until it is.
+    this.#upSince = Infinity;
+    const failed = await this.#launch().catch((error: unknown) => `could not be started: ${String(error)}`);
+    if (failed === null) this.#upSince = this.#clock.now();
+    else this.#ended(failed);
+  }
+
+  #giveUp(how: string): void {
+    const { name, where, next, endsItsUsers = false } = this.spec;
+    this.#closed.abort();
+    this.options.onLost?.();
+    const error = endsItsUsers
+      ? new ServerEndedError(`${name} that was started with the run ${how}`, { where, next: `${next}\n  ${GO_ON}` })
+      : new EndpointError(
+          `${name} does not stay up: it was started again ${MOST_RESTARTS} times, and the last time it ${how}`,
+          { where, next },
+        );
+    this.options.say(error.toText(), this.#users.size > 0);
+    for (const user of this.#users) user.lost(error);
   }
 
   /** Includes its last lines, unless it was ended from outside, which they have nothing to do with. */

@@ -11,9 +11,13 @@ import type { StartedTrainer } from '../../train/context.js';
 import { ORDER_VARIABLE, PCI_ORDER } from '../machine/devices.js';
 import type { Guardian } from '../processes/guardian.js';
 import { freePort } from '../processes/supervise.js';
-import { ManagedServer, type ServerSpecification } from './managed.js';
-import { TOKEN_VARIABLE } from './token.js';
-import type { ServerReporter, ServerUser } from './upkeep.js';
+import {
+  ManagedServer,
+  TOKEN_VARIABLE,
+  type ServerReporter,
+  type ServerSpecification,
+  type ServerUser,
+} from './managed.js';
 
 export const WHERE = 'policy.trainer.serve';
 export const HOW_TO_SERVE =
@@ -79,7 +83,7 @@ function specification(options: TrainingServerOptions, port: number): ServerSpec
     name: NAME,
     where: WHERE,
     next: `Its log is ${log}.`,
-    address: { kind: 'asked', port, ask: (url, token, over) => untilReady(url, token, { user, over, startTimeoutS }) },
+    reached: { kind: 'asked', port, ask: (url, token, over) => untilReady(url, token, { user, over, startTimeoutS }) },
     command: (at) => trainingServerCommand(options, at),
     environment: (token) => ({
       [TOKEN_VARIABLE]: token,
@@ -90,7 +94,6 @@ function specification(options: TrainingServerOptions, port: number): ServerSpec
     startTimeoutS,
     // A model that is trained is in its memory alone.
     endsItsUsers: true,
-    endBy: 'SIGTERM',
     graceS: GRACE_S,
     lastWords: 12,
     log,

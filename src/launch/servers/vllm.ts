@@ -13,9 +13,8 @@ import { holdsAdapter } from '../../policies/adapter_files.js';
 import { ORDER_VARIABLE, PCI_ORDER } from '../machine/devices.js';
 import type { Guardian } from '../processes/guardian.js';
 import { freePort, MASTER_ADDRESS } from '../processes/supervise.js';
-import { ManagedServer, type ServerSpecification } from './managed.js';
+import { ManagedServer, type ServerReporter, type ServerSpecification, type ServerUser } from './managed.js';
 import { GUARD, writeModules } from './vllm_python.js';
-import type { ServerReporter, ServerUser } from './upkeep.js';
 
 export const DEFAULT_COMMAND = ['vllm', 'serve'] as const;
 const WHERE = 'rollout.engine.serve';
@@ -52,12 +51,11 @@ function specification({ sampled, devices, model, log, user }: VllmServerOptions
     name: 'vLLM',
     where: WHERE,
     next: `Its log is ${log}.`,
-    address: { kind: 'asked', port, ask: (url, token, over) => untilReady(url, token, { user, over, startTimeoutS }) },
+    reached: { kind: 'asked', port, ask: (url, token, over) => untilReady(url, token, { user, over, startTimeoutS }) },
     command: (at) => vllmCommand(sampled, model, at),
     environment: (token) => vllmEnvironment({ sampled, devices, log }, token),
     noProgram: { where: `${WHERE}.command`, next: HOW_TO_INSTALL },
     startTimeoutS,
-    endBy: 'SIGTERM',
     // Time to free its GPU's memory before it is killed.
     graceS: 15,
     lastWords: 8,

@@ -19,7 +19,7 @@ import { Upstream, UpstreamWatch } from './upstream.js';
 import { createHash } from 'node:crypto';
 import { Semaphore } from '../../core/semaphore.js';
 import { badRequest, Refusal } from '../../http/refusal.js';
-import { json, metricsPage, type Reply } from '../../http/reply.js';
+import { json, metricsPage, type Reply } from '../../http/held.js';
 import { readChatModel, answerChat, whyNotReady, type ChatServices } from './chat.js';
 
 /** What the gateway uses besides its options; secrets are here, so that options can be shown. */

@@ -4,10 +4,10 @@
  */
 import { randomUUID } from 'node:crypto';
 import type { Server, ServerResponse } from 'node:http';
-import type { AddressInfo, Socket } from 'node:net';
+import type { AddressInfo } from 'node:net';
 import { sleep, systemClock } from '../../core/clock.js';
 import { Refusal } from '../../http/refusal.js';
-import { json, type Reply } from '../../http/reply.js';
+import { json, type Reply } from '../../http/held.js';
 import { HttpServer, type Call, type HttpLimits, type Route } from '../../http/server.js';
 import { JUDGE_MODEL } from '../../rewards/judge/endpoints.js';
 import { DEFAULT_GEOMETRY, type Geometry } from '../world/world.js';
@@ -235,12 +235,6 @@ function createJudge(
     onDefect,
   });
   return { server, load };
-}
-
-/** The rule judge, without faults, for connections on a loopback address that somebody else accepted and did not read from. */
-export function serveConnections(options: Pick<JudgeOptions, 'models' | 'token'>): (socket: Socket) => void {
-  const { server } = createJudge({ ...options, host: '127.0.0.1' }, () => undefined);
-  return (socket) => server.serveConnection(socket);
 }
 
 /** Starts the rule judge. Raises EndpointError when the address is taken or not on this machine, ConfigError when it needs a token and has none. */

@@ -3,13 +3,12 @@ import { existsSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { get } from 'node:http';
 import { join } from 'node:path';
 import { vi } from 'vitest';
-import type { ServerAddress, ServerSpecification } from '../../../src/launch/servers/managed.js';
+import { urlOfJson, type Reached, type ServerSpecification } from '../../../src/launch/servers/managed.js';
 import { freePort } from '../../../src/launch/processes/supervise.js';
 
 /**
- * Answers with its pid, and at `/told` with the token and the arguments that it was given; `/die` kills it. It serves connections that it is
- * handed, or listens on the port that is its argument. Where the file `broken` lies beside it, it does not start; where `mute` does, it
- * never comes up; where `greedy` does, it dies of a connection; where `deaf` does, it does not end when it is asked to.
+ * Answers with its pid, and at `/told` with the token and the arguments that it was given; `/die` kills it. It listens on the port behind `--port`. If the
+ * file `broken` lies beside it, it does not start; with `mute` it never comes up; with `deaf` it does not end when it is asked to.
  */
 const text = `import { appendFileSync, existsSync } from 'node:fs';
 import { createServer } from 'node:http';
@@ -26,20 +25,13 @@ const server = createServer((request, response) => {
   else if (request.url === '/told') response.end(JSON.stringify([process.env.EDITRL_SERVER_TOKEN, process.argv]));
   else response.end(String(process.pid));
 });
-process.on('disconnect', () => process.exit(0));
-process.on('message', (_message, socket) => {
-  if (beside('greedy')) process.kill(process.pid, 'SIGKILL');
-  if (socket !== undefined) server.emit('connection', socket), socket.resume();
-  process.send('taken');
-});
 setInterval(() => undefined, 1000);
-if (!beside('mute')) {
-  if (process.send !== undefined) process.send('up');
-  else server.listen(Number(process.argv[2]), '127.0.0.1', () => console.log('listening on ' + server.address().port));
-}
+const port = Number(process.argv[process.argv.indexOf('--port') + 1]);
+const up = () => console.log(JSON.stringify({ url: 'http://127.0.0.1:' + server.address().port }));
+if (!beside('mute')) server.listen(port, '127.0.0.1', up);
 `;
 
-const MANNERS = ['broken', 'mute', 'greedy', 'deaf'] as const;
+const MANNERS = ['broken', 'mute', 'deaf'] as const;
 type Manner = (typeof MANNERS)[number];
 
 export class KeptProgram {
@@ -51,16 +43,15 @@ export class KeptProgram {
   }
 
   /** What starts it, with an address of some kind. */
-  async specification(kind: ServerAddress['kind']): Promise<ServerSpecification> {
-    const address = await addresses[kind]();
+  async specification(kind: Reached['kind']): Promise<ServerSpecification> {
+    const reached = await ways[kind]();
     return {
       name: 'the judge',
       where: 'reward.endpoint',
       next: 'Look at it.',
-      address,
-      command: (port) => [process.execPath, this.path, ...(kind === 'handed_over' ? [] : [String(port)])],
+      reached,
+      command: (port) => [process.execPath, this.path, '--port', String(port)],
       startTimeoutS: 30,
-      endBy: 'SIGTERM',
       lastWords: 5,
       log: join(this.dir, 'logs/server.log'),
     };
@@ -87,13 +78,8 @@ export class KeptProgram {
   }
 }
 
-const addresses: { readonly [K in ServerAddress['kind']]: () => Promise<ServerAddress> } = {
-  handed_over: () => Promise.resolve({ kind: 'handed_over' }),
-  printed: () =>
-    Promise.resolve({
-      kind: 'printed',
-      urlIn: (line) => (/^listening on (\d+)$/.test(line) ? `http://127.0.0.1:${line.slice(13)}` : null),
-    }),
+const ways: { readonly [K in Reached['kind']]: () => Promise<Reached> } = {
+  printed: () => Promise.resolve({ kind: 'printed', urlIn: urlOfJson }),
   asked: async () => ({
     kind: 'asked',
     port: await freePort(),
@@ -114,6 +100,14 @@ export function ask(url: string): Promise<string> {
       response.once('end', () => resolve(body)).once('error', reject);
     }).once('error', reject);
   });
+}
+
+/** Resolves once the address answers. */
+export async function answer(url: string): Promise<string> {
+  for (;;) {
+    const found = await ask(url).catch(() => null);
+    if (found !== null) return found;
+  }
 }
 
 export async function until(holds: () => boolean): Promise<void> {

@@ -1,12 +1,11 @@
-/** What every server keeps that is started with runs, however it is reached; and what handing connections over adds to it. */
-import { createServer } from 'node:net';
+/** What every server keeps that is started with runs, however it is reached. */
 import { afterAll, afterEach, describe, expect, it } from 'vitest';
 import { ConfigError, EndpointError } from '../../../src/core/errors.js';
 import { Guardian } from '../../../src/launch/processes/guardian.js';
-import { ManagedServer, type ServerAddress } from '../../../src/launch/servers/managed.js';
-import { ManualClock, settle } from '../../core/manual_clock.js';
+import { ManagedServer, type Reached } from '../../../src/launch/servers/managed.js';
+import { ManualClock } from '../../core/manual_clock.js';
 import { testFolders } from '../../support/folder.js';
-import { ask, KeptProgram, until } from './kept_program.js';
+import { answer, ask, KeptProgram, until } from './kept_program.js';
 
 const folder = testFolders('managed-server');
 const guardian = new Guardian();
@@ -16,7 +15,7 @@ afterEach(async () => {
   for (const server of closing.splice(0)) await server.close();
 });
 
-function prepare(kind: ServerAddress['kind']) {
+function prepare(kind: Reached['kind']) {
   const program = new KeptProgram(folder());
   const clock = new ManualClock();
   const said: string[] = [];
@@ -37,23 +36,7 @@ function isRunning(pid: number): boolean {
   }
 }
 
-/** Resolves once the address answers again. */
-async function answer(url: string): Promise<string> {
-  for (;;) {
-    const found = await ask(url).catch(() => null);
-    if (found !== null) return found;
-  }
-}
-
-/** Whether somebody else can listen on a port of this machine. */
-function canBeTaken(port: number): Promise<boolean> {
-  return new Promise((resolve) => {
-    const server = createServer();
-    server.once('error', () => resolve(false)).listen(port, '127.0.0.1', () => server.close(() => resolve(true)));
-  });
-}
-
-describe.each(['handed_over', 'printed', 'asked'] as const)('a server whose address is %s', (kind) => {
+describe.each(['printed', 'asked'] as const)('a server whose address is %s', (kind) => {
   it('is up when its start returns, and answers again at its address once it was killed', async () => {
     const { program, clock, said, start } = prepare(kind);
     const { url } = await start();
@@ -139,30 +122,19 @@ describe.each(['handed_over', 'printed', 'asked'] as const)('a server whose addr
   });
 });
 
-describe('a server that is handed its connections', () => {
-  it('keeps those who ask while it is started again, and nobody else can take its address', async () => {
-    const { program, clock, said, start } = prepare('handed_over');
-    const { url } = await start();
+it('counts its deaths from one again once it was up for a minute', async () => {
+  const { clock, said, start } = prepare('printed');
+  const { url } = await start();
+  const die = async (passedMs: number): Promise<string | undefined> => {
+    const before = said.length;
+    await clock.pass(passedMs);
+    await answer(url);
     await expect(ask(`${url}/die`)).rejects.toThrow();
-    await until(() => said.length === 1);
-    const answers = [1, 2, 3].map(() => ask(url));
-    await settle();
-    expect(await canBeTaken(Number(new URL(url).port))).toBe(false);
-    await clock.pass(250);
-    const [first, ...others] = await Promise.all(answers);
-    expect(first).toBe(String(program.pids[1]));
-    expect(others).toEqual([first, first]);
-  });
-
-  it('takes along the connection that it was being given, and no other', async () => {
-    const { program, clock, said, start } = prepare('handed_over');
-    const { url } = await start();
-    program.spoil('greedy');
-    const [given, waiting] = [ask(url), ask(url)].map((asked) => asked.catch((error: Error) => error));
-    await until(() => said.length === 1);
-    expect(await given).toBeInstanceOf(Error);
-    program.mend();
-    await clock.pass(250);
-    expect(await waiting).toBe(String(program.pids[1]));
-  });
+    await until(() => said.length > before);
+    return /\((\d) of 5\)/.exec(said.at(-1) ?? '')?.[1];
+  };
+  expect([await die(0), await die(250), await die(500)]).toEqual(['1', '2', '3']);
+  await clock.pass(1000);
+  await answer(url);
+  expect(await die(60_000)).toBe('1');
 });

@@ -1,5 +1,5 @@
-/** Reading a request's body: bounded in size, in time, and together with all others, and all replies, that are held or still on their way. */
-import type { IncomingMessage } from 'node:http';
+/** What a server holds: bodies, bounded in size, in time and together; and replies, until their clients have read them or are gone. */
+import type { IncomingMessage, ServerResponse } from 'node:http';
 import { Refusal } from './refusal.js';
 
 /** The cost of each piece of a body besides its bytes: clients choose how small their pieces are. */
@@ -11,8 +11,6 @@ const leastBytes = 1_000_000;
 /** Counts the bytes of all bodies, from their arrival to their release, and of all replies until they are read. */
 export class HeldBytes {
   #held = 0;
-  /** Bytes under way from each caller and to it. */
-  readonly #moving = new Map<string, number>();
 
   constructor(readonly limit: number) {}
 
@@ -26,54 +24,30 @@ export class HeldBytes {
   }
 
   /** Room for one body that grows as it arrives, or one reply. */
-  hold(caller: string): Hold {
+  hold(): Hold {
     let own = 0;
-    let moving = 0;
-    const move = (bytes: number): void => {
-      moving += bytes;
-      const all = this.#movingOf(caller) + bytes;
-      if (all === 0) this.#moving.delete(caller);
-      else this.#moving.set(caller, all);
-    };
     return {
       take: (bytes) => {
-        // Half may be on its way from one caller, so that nobody who leaves it there shuts out the bodies of others.
-        if (!fits(own, bytes, this.limit - this.#held) || !fits(own, bytes, this.limit / 2 - this.#movingOf(caller))) {
+        // A body is never larger than the room that it leaves: there is room for small ones, however many large ones arrive.
+        if (own + bytes > this.limit - this.#held - bytes) {
           throw new Refusal('busy', 'Other requests and unread replies fill the memory that is set aside for them.', {
             retryAfterS: 1,
           });
         }
         own += bytes;
         this.#held += bytes;
-        move(bytes);
       },
-      arrived: () => move(-moving),
       release: () => {
-        move(-moving);
         this.#held -= own;
         own = 0;
       },
     };
   }
-
-  #movingOf(caller: string): number {
-    return this.#moving.get(caller) ?? 0;
-  }
-}
-
-/**
- * Whether this many bytes may be added to a body. A body is never larger than the room that it leaves, so that there is room for small ones however
- * many large ones arrive.
- */
-function fits(own: number, bytes: number, free: number): boolean {
-  return own + bytes <= free - bytes;
 }
 
 export interface Hold {
   /** Raises Refusal if there is no room for this many more. */
   take(bytes: number): void;
-  /** It is no longer on its way, and held all the same. */
-  arrived(): void;
   release(): void;
 }
 
@@ -124,7 +98,6 @@ export function readBody(
     };
     const end = (): void => {
       settle();
-      hold.arrived();
       resolve(pieces.length === 1 ? pieces[0] : Buffer.concat(pieces, size));
     };
     const brokeOff = (): void => fail(new Refusal('bad_request', 'The body broke off.'));
@@ -148,4 +121,92 @@ export function readBody(
       request.on('data', take).on('end', end).on('error', brokeOff).on('close', brokeOff);
     }
   });
+}
+
+export interface Reply {
+  readonly status: number;
+  /** The content type. */
+  readonly type: string;
+  readonly body: string | Buffer;
+  readonly headers?: Readonly<Record<string, string>>;
+}
+
+export function json(status: number, body: unknown, headers: Readonly<Record<string, string>> = {}): Reply {
+  return { status, type: 'application/json', body: JSON.stringify(body), headers };
+}
+
+/** A page of metrics in Prometheus' text format. */
+export function metricsPage(text: string): Reply {
+  return { status: 200, type: 'text/plain; version=0.0.4; charset=utf-8', body: text };
+}
+
+/** How long, and how much of, the rest of a refused body is taken and thrown away, so that its sender comes to read the reply. */
+const lingerMs = 2_000;
+const lingerBytes = 10_000_000;
+/** How long a client may leave its reply unread. */
+const unreadMs = 60_000;
+
+/**
+ * Counts the reply as held until its client has read it or is gone; one that there is no room for becomes a refusal.
+ * @param last whether the connection is closed behind the reply.
+ */
+export function send(
+  request: IncomingMessage,
+  response: ServerResponse,
+  wanted: Reply,
+  last: boolean,
+  held: HeldBytes,
+): void {
+  const { socket } = request;
+  if (response.destroyed || response.headersSent || socket.destroyed) return;
+  const rest = !request.complete;
+  const hold = held.hold();
+  const reply = fitting(wanted, hold, held.most);
+  let drop: NodeJS.Timeout | undefined;
+  const done = (): void => {
+    clearTimeout(drop);
+    hold.release();
+    response.off('close', done);
+    socket.off('close', done);
+  };
+  response.once('close', done);
+  // A reply that waits behind another one on its connection does not hear of the connection's end.
+  socket.once('close', done);
+  response.writeHead(reply.status, {
+    ...reply.headers,
+    'content-type': reply.type,
+    'content-length': Buffer.byteLength(reply.body),
+    ...(rest || last ? { connection: 'close' } : {}),
+  });
+  if (rest) {
+    // Ending at once would reset the connection under a client that is still sending, and the reply would be lost.
+    response.write(reply.body);
+    const end = (): void => {
+      clearTimeout(timer);
+      response.end();
+    };
+    const timer = setTimeout(end, lingerMs);
+    let left = lingerBytes;
+    request.on('data', (piece: Buffer) => {
+      left -= piece.length;
+      if (left < 0) end();
+    });
+    request.once('end', end).once('error', end).once('close', end).resume();
+  } else {
+    response.end(reply.body);
+  }
+  if (response.writableLength === 0) done();
+  else drop = setTimeout(() => socket.destroy(), unreadMs);
+}
+
+/** The reply, or a refusal if there is no room to hold it; a reply larger than anything that can be held counts as `most`. */
+function fitting(reply: Reply, hold: Hold, most: number): Reply {
+  try {
+    hold.take(Math.min(Buffer.byteLength(reply.body), most));
+    return reply;
+  } catch (error) {
+    // Refusals are small, and whoever waits has to hear of them.
+    if (error instanceof Refusal) return json(error.status, error.body(), error.headers);
+    throw error;
+  }
 }
