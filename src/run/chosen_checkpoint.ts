@@ -6,6 +6,7 @@ import { existsSync } from 'node:fs';
 import { CheckpointError, UsageError } from '../core/errors.js';
 import { getPath } from '../schema/paths.js';
 import { latestWhole, listCheckpoints, requireWhole, type WholeCheckpoint } from './checkpoints.js';
+import { heldOutMeans } from './metric_names.js';
 import { readMetrics, type Metrics, type MetricsLine } from './metrics.js';
 import type { RunPaths } from './paths.js';
 import { readRecord, type PlainObject } from './record.js';
@@ -84,9 +85,9 @@ export function usualMeasure(settings: PlainObject, lines: readonly MetricsLine[
   const said = getPath(settings, 'checkpoint.keep_best');
   if (typeof said === 'string') return bestMeasure(said);
   const names = lines.flatMap(({ metrics }) => Object.keys(metrics));
-  const measured = names.map((name) => /^validation\/sampled\/measure\/([^/]+)\/mean$/.exec(name)?.[1]);
-  const first = measured.find((name) => name !== undefined);
-  if (first !== undefined) return bestMeasure(first);
+  const measured = heldOutMeans(names).filter(({ set, manner }) => set === null && manner === 'sampled');
+  const first = measured.find(({ by }) => by !== null)?.by;
+  if (typeof first === 'string') return bestMeasure(first);
   const isScored = bestMeasure('reward').metrics.some((name) => names.includes(name));
   return bestMeasure(isScored && !isSupervised(settings) ? 'reward' : 'loss');
 }

@@ -11,7 +11,7 @@ import type { MeasureTerm } from '../rewards/score/settings.js';
 import type { RunPaths } from '../run/paths.js';
 import { outcomeOf } from '../run/status.js';
 import type { ReadSettings } from '../schema/mark.js';
-import { whereMeasured } from '../run/report/measures.js';
+import { measuredBy } from '../run/report/measures.js';
 import { resultCaption, tabulate, type ResultCell } from '../run/report/results.js';
 import type { CurveGroup } from './curves.js';
 import { sweepActionsOf, type Sweep } from './actions.js';
@@ -189,8 +189,9 @@ function findExperiments(index: RunsIndex): FoundExperiment[] {
 /** The last held-out number of a run, by the first measure if there is one. */
 function heldOutSoFar(index: RunsIndex, run: IndexedRun, [term]: readonly MeasureTerm[]): number | null {
   if (term === undefined) return heldOutOf(run)?.after ?? null;
-  const found = whereMeasured(term, run.heldOut?.measures ?? [], settingsOf(index, run));
-  const last = [found?.sampled, found?.greedy].map((one) => one?.after ?? one?.before ?? null);
+  const last = measuredBy(term, run.heldOut?.numbers ?? [], settingsOf(index, run)).map(
+    ({ before, after }) => after ?? before,
+  );
   return last.find((one) => one !== null)?.mean ?? null;
 }
 

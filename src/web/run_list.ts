@@ -2,6 +2,7 @@
 import { nearest } from '../core/nearest.js';
 import { badRequest } from '../http/refusal.js';
 import { showScale } from '../run/report/numbers.js';
+import { headlineNumber } from '../run/report/read.js';
 import type { ShownState } from '../run/status.js';
 import type { IndexedRun, RunsIndex } from './runs_index.js';
 import type { WireHeldOut, WireKey, WireRun, WireRuns } from './wire.js';
@@ -108,15 +109,14 @@ function sorted(runs: readonly IndexedRun[], read: Column, descending: boolean):
 export function heldOutOf({ heldOut, evaluations }: IndexedRun): WireHeldOut | null {
   if (heldOut?.metric === undefined || heldOut.metric === null) return null;
   const { metric, scale, before, after, iterations } = heldOut;
-  const estimates =
-    { 'validation/sampled/mean': heldOut.sampled, 'validation/greedy/mean': heldOut.greedy }[metric] ?? null;
+  const number = headlineNumber(heldOut);
   return {
     metric,
     label: scale?.label ?? null,
     scale: scale === null ? null : showScale(scale),
     before: after === null ? null : finite(before),
     after: finite(after ?? before),
-    stderr: finite((estimates?.after ?? estimates?.before)?.stderr ?? null),
+    stderr: finite((number?.after ?? number?.before)?.stderr ?? null),
     iteration: iterations.after ?? iterations.before ?? 0,
     series: evaluations,
   };

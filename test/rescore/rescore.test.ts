@@ -20,7 +20,7 @@ import { Exchanges } from '../../src/run/exchanges.js';
 import { RunPaths } from '../../src/run/paths.js';
 import { ImageEditTask } from '../../src/recipes/image_edit_tokens/task.js';
 import { recordEpisodes } from '../../src/train/batch.js';
-import { promptScores, readRescoredMeasures, whereMeasured } from '../../src/run/report/measures.js';
+import { measuredBy, promptScores, readRescoredMeasures } from '../../src/run/report/measures.js';
 import { summariseHeldOut } from '../../src/run/report/read.js';
 import { getPath } from '../../src/schema/paths.js';
 import { measureRecords } from '../../src/rescore/measure.js';
@@ -463,9 +463,8 @@ describe('measuring a run from its records', () => {
     const mean = values.reduce((sum, value) => sum + value, 0) / all;
     expect(found.lines[0].metrics['validation/sampled/measure/image_similarity/mean']).toBeCloseTo(mean, 12);
     const evaluated = [{ iteration: 2, metrics: { 'validation/sampled/mean': 1 } }];
-    const [measure] = summariseHeldOut(evaluated, { rescored: [found] }).measures;
-    expect(whereMeasured(term, [measure], read)).toBe(measure);
-    expect(measure.sampled.before?.mean).toBeCloseTo(mean, 12);
+    const { numbers } = summariseHeldOut(evaluated, { rescored: [found] });
+    expect(measuredBy(term, numbers, read)[0].before?.mean).toBeCloseTo(mean, 12);
     expect(promptScores(paths, found).size).toBeGreaterThan(0);
   });
 

@@ -85,8 +85,9 @@ const runReport = z.looseObject({
       scale: z.looseObject({ label: z.string(), most: z.number().nullable() }).nullable(),
       before: number.nullable(),
       after: number.nullable(),
-      sampled: beforeAfter,
-      greedy: beforeAfter,
+      numbers: z.array(
+        beforeAfter.extend({ by: z.string().nullable(), manner: z.string(), set: z.string().nullable() }),
+      ),
     })
     .describe('held-out results before training and at the last evaluation'),
 });

@@ -2,6 +2,7 @@
 import { EditrlError } from '../../core/errors.js';
 import { MetricsTail, NON_FINITE, speedOf, type MetricsLine } from '../../run/metrics.js';
 import { secondsLeft } from '../../run/progress.js';
+import { heldOutMeans } from '../../run/metric_names.js';
 import { activeAlarms } from '../../run/report/alarms.js';
 import { showLoss, showSpeed, UNSCORED } from '../../run/report/numbers.js';
 import { readState, type RunState } from '../../run/state.js';
@@ -247,11 +248,10 @@ const HELD_OUT: readonly HeldOutNumber[] = [
 
 /** The further measures of held-out answers, from `validation.measure`. */
 function measuresAmong(names: ReadonlySet<string>): HeldOutNumber[] {
-  return [...names].flatMap((metric): HeldOutNumber[] => {
-    const [, manner, term] = /^validation\/(sampled|greedy)\/measure\/([^/]+)\/mean$/.exec(metric) ?? [];
-    if (manner === undefined || term === undefined) return [];
-    const label = manner === 'sampled' ? term : `${term} greedy`;
-    return [{ label, metric, error: metric.replace(/mean$/, 'stderr'), show: showReward }];
+  return heldOutMeans(names).flatMap(({ set, manner, by }): HeldOutNumber[] => {
+    if (set !== null || by === null) return [];
+    const [label, prefix] = [manner === 'sampled' ? by : `${by} greedy`, `validation/${manner}/measure/${by}`];
+    return [{ label, metric: `${prefix}/mean`, error: `${prefix}/stderr`, show: showReward }];
   });
 }
 

@@ -4,10 +4,10 @@ import { EditrlError, must } from '../../core/errors.js';
 import { isTrainable, rewardForms } from '../../config/recipes.js';
 import { rewardOf } from '../../recipes/settings.js';
 import { termName } from '../../rewards/score/choice.js';
-import { whereMeasured } from '../../run/report/measures.js';
+import { measuredBy } from '../../run/report/measures.js';
 import { RunPaths } from '../../run/paths.js';
 import { readRecord } from '../../run/record.js';
-import { isMeasuredLast, readRun } from '../../run/report/read.js';
+import { readRun } from '../../run/report/read.js';
 import { getPath } from '../../schema/paths.js';
 import { EmbeddedJudges } from '../servers/embedded_judge.js';
 import { runResolver } from '../models/resolve.js';
@@ -52,8 +52,9 @@ async function measureCell(
   const read = (path: string): unknown => getPath(recorded, path);
   const { heldout } = readRun(paths);
   for (const term of recordedReward.measure ?? []) {
-    const found = whereMeasured(term, heldout.measures, read);
-    if (found !== undefined && isMeasuredLast(found, heldout.iterations.after !== null)) continue;
+    const found = measuredBy(term, heldout.numbers, read);
+    const isSingle = heldout.iterations.after === null;
+    if (found.some(({ before, after }) => (isSingle ? before : after) !== null)) continue;
     say(`${settings.run_name}: scoring its held-out answers by ${termName(term)}, from its records`);
     const [{ measureRecords }, { openRecipeOf }] = await Promise.all([
       import('../../rescore/measure.js'),

@@ -8,11 +8,12 @@ import type { ReadSettings } from '../../schema/mark.js';
 import { getPath } from '../../schema/paths.js';
 import { readMetrics, type MetricsLine } from '../metrics.js';
 import type { RunPaths } from '../paths.js';
+import { MANNERS, type Manner } from '../metric_names.js';
 import { readRecord } from '../record.js';
 import { recordedSettings } from '../recorded_config.js';
 import { showChange, showHeldOut, showLoss, showScale, showSpeed, signedEstimate } from './numbers.js';
 import { pairedByPrompt, promptScores } from './measures.js';
-import { readRun, type HeldOutChange, type RunReport } from './read.js';
+import { heldOutNumber, readRun, type HeldOutNumber, type RunReport } from './read.js';
 import type { PairedDifference } from './results.js';
 
 export interface ComparedRun {
@@ -149,9 +150,10 @@ interface FoundMeasure {
 
 function measuresOf({ report }: ComparedRun, read: ReadSettings): FoundMeasure[] {
   const own = readMeasure(read('validation.measure')).map((term) => measureScale(term, read));
-  const found = report.heldout.measures.flatMap((where): FoundMeasure[] => {
-    const identity = where.identity ?? own.find(({ label }) => label === where.name)?.identity;
-    return identity === undefined ? [] : [{ label: where.name, identity, where }];
+  const found = report.heldout.numbers.flatMap(({ by, identity: again, set }): FoundMeasure[] => {
+    const identity = again ?? own.find(({ label }) => label === by)?.identity;
+    if (by === null || set !== null || identity === undefined) return [];
+    return [{ label: by, identity, where: { name: by, identity: again } }];
   });
   return found.filter(({ identity }, at) => found.findIndex((one) => one.identity === identity) === at);
 }
@@ -194,29 +196,24 @@ export function comparisonRows({ runs, paired }: Comparison): { readonly label: 
   const manners = paired.filter(
     ({ by, manner }, at) => paired.findIndex((one) => one.by === by && one.manner === manner) === at,
   );
-  const measures = [...new Set(runs.flatMap(({ report }) => report.heldout.measures.map(({ name }) => name)))];
-  const heldOutPair = (
-    label: string,
-    of: (report: RunReport) => HeldOutChange | undefined,
-  ): ReturnType<typeof row>[] => [
-    row(`held-out before, ${label}`, (report) => estimate(of(report)?.before ?? null)),
-    row(`held-out after, ${label}`, (report) => estimate(of(report)?.after ?? null)),
-    row(`held-out change, ${label}`, (report) => {
-      const found = of(report);
-      return found === undefined ? null : showChange(found);
-    }),
-  ];
+  const measures = [...new Set(runs.flatMap(({ report }) => report.heldout.numbers.flatMap(({ by }) => by ?? [])))];
+  const heldOutPair = (by: string | null, manner: Manner): ReturnType<typeof row>[] => {
+    const label = by === null ? manner : `${by}, ${manner}`;
+    const of = ({ heldout }: RunReport): HeldOutNumber | undefined => heldOutNumber(heldout, manner, by);
+    return [
+      row(`held-out before, ${label}`, (report) => estimate(of(report)?.before ?? null)),
+      row(`held-out after, ${label}`, (report) => estimate(of(report)?.after ?? null)),
+      row(`held-out change, ${label}`, (report) => {
+        const found = of(report);
+        return found === undefined ? null : showChange(found);
+      }),
+    ];
+  };
   const rows = [
     row('state', ({ state }) => state),
     row('iteration', ({ iteration, num_iterations }) => `${iteration}/${num_iterations}`),
     row('held-out number', ({ heldout }) => (heldout.scale === null ? null : showScale(heldout.scale))),
-    ...heldOutPair('sampled', ({ heldout }) => heldout.sampled),
-    ...heldOutPair('greedy', ({ heldout }) => heldout.greedy),
-    ...measures.flatMap((name) =>
-      (['sampled', 'greedy'] as const).flatMap((manner) =>
-        heldOutPair(`${name}, ${manner}`, ({ heldout }) => heldout.measures.find((one) => one.name === name)?.[manner]),
-      ),
-    ),
+    ...[null, ...measures].flatMap((by) => MANNERS.flatMap((manner) => heldOutPair(by, manner))),
     row('held-out loss before', ({ heldout }) => loss(heldout.loss.before)),
     row('held-out loss after', ({ heldout }) => loss(heldout.loss.after)),
     ...manners.map(({ by, manner }) => {

@@ -7,6 +7,7 @@ import type { ReadSettings } from '../../schema/mark.js';
 import { getPath } from '../../schema/paths.js';
 import { readMetrics, type Metrics } from '../metrics.js';
 import type { RunPaths } from '../paths.js';
+import { heldOutMeans } from '../metric_names.js';
 import { readRecord } from '../record.js';
 import { pairedByPrompt, promptScores, type PromptScore } from './measures.js';
 import { showLoss, showScale, signedEstimate, signedLoss } from './numbers.js';
@@ -50,13 +51,20 @@ export function readEvaluation(
   const scales = scalesOf((path) => getPath(record.settings, path));
   const otherRecord = base === null ? null : readRecord(base.paths);
   const other = otherRecord === null ? null : scalesOf((path) => getPath(otherRecord.settings, path));
-  const measures = [null, ...measuresIn(metrics)];
+  const means = heldOutMeans(Object.keys(metrics));
+  const sets = [null, ...new Set(means.flatMap(({ set }) => set ?? []))];
+  const measures = [null, ...new Set(means.flatMap(({ by }) => by ?? []))];
   const numbers = measures.flatMap((by) => {
     const measure = by === null ? null : { name: by, identity: null };
     const own = promptScores(paths, measure, iteration);
     const isCompared = base !== null && (other === null || !differ(scales, other, by));
     const others = isCompared ? promptScores(base.paths, measure, base.iteration) : null;
-    return numbersBy(by, metrics, own, others);
+    // A single set is all of them.
+    return (sets.length > 2 ? sets : [null]).flatMap((set) =>
+      means
+        .filter((one) => one.by === by && one.set === set)
+        .map(({ manner }) => evaluatedNumber({ by, manner, set }, metrics, own, others)),
+    );
   });
   const { reward } = scales;
   const scale = reward === null ? null : { label: reward.label, most: reward.most };
@@ -95,51 +103,27 @@ export function evaluatedAt(paths: RunPaths, iteration: number): Metrics | null 
   return found.length === 0 ? null : Object.fromEntries(found);
 }
 
-function measuresIn(metrics: Metrics): string[] {
-  const names = Object.keys(metrics).flatMap(
-    (name) => /^validation\/[^/]+\/measure\/([^/]+)\/mean$/.exec(name)?.[1] ?? [],
-  );
-  return [...new Set(names)];
-}
-
-function numbersBy(
-  by: string | null,
+function evaluatedNumber(
+  of: Pick<EvaluatedNumber, 'by' | 'manner' | 'set'>,
   metrics: Metrics,
   own: ReadonlyMap<string, PromptScore>,
   others: ReadonlyMap<string, PromptScore> | null,
-): EvaluatedNumber[] {
-  const scores = [...own.values()];
-  const named = (form: RegExp): string[] => [
-    ...new Set(Object.keys(metrics).flatMap((name) => form.exec(name)?.[1] ?? [])),
-  ];
-  const manners = named(/^validation\/([^/]+)\/mean$/);
-  const sets = manners.length === 0 ? [] : named(new RegExp(`^validation/(.+)/${manners[0]}/mean$`));
-  const prefix = (manner: string, set: string | null): string =>
-    [`validation`, ...(set === null ? [] : [set]), manner, ...(by === null ? [] : ['measure', by])].join('/');
-  return [null, ...(sets.length > 1 ? sets : [])].flatMap((set) =>
-    manners.flatMap((manner): EvaluatedNumber[] => {
-      const name = prefix(manner, set);
-      const mean = metrics[`${name}/mean`];
-      if (mean === undefined) return [];
-      const n = scores.filter((one) => one.sampling === manner && (set === null || one.set === set)).length;
-      const pairs = others === null ? [] : pairedByPrompt(others, own, manner, set ?? undefined);
-      const difference = meanDifference(pairs);
-      const stderr = metrics[`${name}/stderr`] ?? NaN;
-      const unscored = metrics[`${name}/unscored`] ?? 0;
-      return [
-        {
-          by,
-          manner,
-          set,
-          mean,
-          stderr: Number.isNaN(stderr) ? null : stderr,
-          n,
-          unscored,
-          ...(difference === null ? {} : { difference }),
-        },
-      ];
-    }),
+): EvaluatedNumber {
+  const { by, manner, set } = of;
+  const name = ['validation', ...(set === null ? [] : [set]), manner, ...(by === null ? [] : ['measure', by])].join(
+    '/',
   );
+  const scored = [...own.values()].filter((one) => one.sampling === manner && (set === null || one.set === set));
+  const difference = meanDifference(others === null ? [] : pairedByPrompt(others, own, manner, set ?? undefined));
+  const stderr = metrics[`${name}/stderr`] ?? NaN;
+  return {
+    ...of,
+    mean: metrics[`${name}/mean`],
+    stderr: Number.isNaN(stderr) ? null : stderr,
+    n: scored.length,
+    unscored: metrics[`${name}/unscored`] ?? 0,
+    ...(difference === null ? {} : { difference }),
+  };
 }
 
 const COUNTS: readonly Column[] = [

@@ -52,15 +52,15 @@ export function readRescoredMeasures(paths: RunPaths): RescoredMeasure[] {
   });
 }
 
-/** Where a run has values of a measure: in its own evaluations (null), or in a rescoring with this identity; undefined if it has none. */
-export function whereMeasured<Found extends { readonly name: string; readonly identity: string | null }>(
+/** A run's numbers by a measure, from its own evaluations or from a rescoring with the same identity. */
+export function measuredBy<Found extends { readonly by: string | null; readonly identity: string | null }>(
   term: MeasureTerm,
-  measures: readonly Found[],
+  numbers: readonly Found[],
   read: ReadSettings,
-): Found | undefined {
+): Found[] {
   const { label, identity } = measureScale(term, read);
   const own = readMeasure(read('validation.measure')).some((one) => measureScale(one, read).identity === identity);
-  return measures.find((one) => one.name === label && (one.identity === identity || (own && one.identity === null)));
+  return numbers.filter((one) => one.by === label && (one.identity === identity || (own && one.identity === null)));
 }
 
 /** The score of a held-out answer. */
@@ -150,10 +150,11 @@ export type PromptChanges = (
 
 /** Compares the evaluations at two iterations prompt by prompt, from their records. Raises RunError, when asked, for records that cannot be read. */
 export function promptChangesBetween(paths: RunPaths, from: number, to: number): PromptChanges {
-  const known = new Map<unknown, readonly ReturnType<typeof promptScores>[]>();
+  const known = new Map<string, readonly ReturnType<typeof promptScores>[]>();
   return (measure, manner, set) => {
-    const ends = known.get(measure) ?? [from, to].map((iteration) => promptScores(paths, measure, iteration));
-    known.set(measure, ends);
+    const key = JSON.stringify(measure);
+    const ends = known.get(key) ?? [from, to].map((iteration) => promptScores(paths, measure, iteration));
+    known.set(key, ends);
     const difference = meanDifference(pairedByPrompt(ends[0], ends[1], manner, set));
     return difference === null || difference.n < 2 ? null : difference;
   };

@@ -1,7 +1,7 @@
 /** Formats numbers for reports, on a terminal and on a page alike. */
 import { showEstimate, type Estimate } from '../../core/estimate.js';
 import type { Speed } from '../metrics.js';
-import type { BeforeAfter, HeldOut, HeldOutChange, HeldOutScale } from './read.js';
+import type { BeforeAfter, HeldOut, HeldOutNumber, HeldOutScale } from './read.js';
 
 /** What stands for a held-out mean, NaN, where no answer got a score. */
 export const UNSCORED = '– (unscored)';
@@ -59,40 +59,29 @@ export interface HeldOutRow {
 
 /** Rows for the measurements that have a number. */
 export function heldOutRows({
-  sampled,
-  greedy,
-  sets,
+  numbers,
   parts,
   loss,
   scale,
-  measures,
-}: Pick<HeldOut, 'sampled' | 'greedy' | 'sets' | 'parts' | 'loss' | 'scale' | 'measures'>): HeldOutRow[] {
-  const reward = (label: string, values: HeldOutChange, of_set = false): HeldOutRow =>
-    rowOf(label, of_set, values, { show: showHeldOut, change: () => showChange(values) ?? '' });
-  const named = scale === null || scale.most === null ? 'reward' : `reward ${showScale(scale)}`;
-  return [
-    reward(`${named}, sampled`, sampled),
-    reward(`${named}, greedy`, greedy),
-    ...measures.flatMap((measure) => [
-      reward(`measure ${measure.name}, sampled`, measure.sampled),
-      reward(`measure ${measure.name}, greedy`, measure.greedy),
-    ]),
-    ...Object.entries(sets).flatMap(([set, values]) => [
-      reward(`${set}, sampled`, values.sampled, true),
-      reward(`${set}, greedy`, values.greedy, true),
-    ]),
-    ...Object.entries(parts).map(([part, values]) =>
-      rowOf(part, false, values, {
-        show: (mean) => showEstimate({ mean, stderr: null }),
-        change: (a, b) => signed(b - a),
-      }),
-    ),
-    rowOf('loss, lower is better', false, loss, { show: showLoss, change: (a, b) => signedLoss(b - a) }),
-  ].filter(({ before, after }) => before !== null || after !== null);
+}: Pick<HeldOut, 'numbers' | 'parts' | 'loss' | 'scale'>): HeldOutRow[] {
+  const reward = scale === null || scale.most === null ? 'reward' : `reward ${showScale(scale)}`;
+  const rows = numbers.map((number) => {
+    const { by, manner, set } = number;
+    const label = `${set ?? (by === null ? reward : `measure ${by}`)}, ${manner}`;
+    return rowOf(label, set !== null, number, { show: showHeldOut, change: () => showChange(number) ?? '' });
+  });
+  const partRows = Object.entries(parts).map(([part, values]) =>
+    rowOf(part, false, values, {
+      show: (mean) => showEstimate({ mean, stderr: null }),
+      change: (a, b) => signed(b - a),
+    }),
+  );
+  const lossRow = rowOf('loss, lower is better', false, loss, { show: showLoss, change: (a, b) => signedLoss(b - a) });
+  return [...rows, ...partRows, lossRow].filter(({ before, after }) => before !== null || after !== null);
 }
 
 /** The difference prompt by prompt with its error, or that of the means where only these are known; null for a single evaluation. */
-export function showChange({ before, after, change }: HeldOutChange): string | null {
+export function showChange({ before, after, change }: HeldOutNumber): string | null {
   if (change !== undefined) return signedEstimate(change);
   return before === null || after === null ? null : signed(after.mean - before.mean);
 }

@@ -7,6 +7,7 @@ import { getPath } from '../../schema/paths.js';
 import type { Estimate, MeanDifference } from '../../core/estimate.js';
 import { average, standardError } from '../../core/statistics.js';
 import { readMetrics, speedOver, type Metrics, type MetricsLine, type Speed } from '../metrics.js';
+import { heldOutMeans, MANNERS, parseMetric, type Manner } from '../metric_names.js';
 import type { RunPaths } from '../paths.js';
 import { changedSettings, readRecord, type ChangedSetting, type RunRecord } from '../record.js';
 import { readState, type BestCheckpoint, type RunStateName } from '../state.js';
@@ -23,21 +24,19 @@ export interface BeforeAfter<T> {
 }
 
 /** A held-out mean at the first and at the last evaluation. */
-export interface HeldOutChange extends BeforeAfter<Estimate> {
-  /** From the first to the last, prompt by prompt; absent without records of single prompts. */
-  readonly change?: MeanDifference;
-}
-
-/** What a term of `validation.measure` says of the held-out answers, with its name. */
-export interface MeasuredHeldOut {
-  readonly name: string;
+export interface HeldOutNumber extends BeforeAfter<Estimate> {
+  /** The term of `validation.measure`; null for the reward. */
+  readonly by: string | null;
   /**
-   * Null if it was measured during the evaluation, as the run's settings say; else the scale that its records were scored by afterwards
+   * Null if the last evaluation measured it, as the run's settings say; else the scale that its records were scored by afterwards
    * (`measureScale`).
    */
   readonly identity: string | null;
-  readonly sampled: HeldOutChange;
-  readonly greedy: HeldOutChange;
+  readonly manner: Manner;
+  /** The validation source; null for all of them together. */
+  readonly set: string | null;
+  /** From the first to the last, prompt by prompt; absent without records of single prompts. */
+  readonly change?: MeanDifference;
 }
 
 /** What a held-out number means: the reward's name and highest value, or a loss. */
@@ -54,14 +53,11 @@ export interface HeldOut extends BeforeAfter<number> {
   /** What that metric means; null if there is none, or if the run's settings do not say. */
   readonly scale: HeldOutScale | null;
   readonly iterations: BeforeAfter<number>;
-  readonly sampled: HeldOutChange;
-  readonly greedy: HeldOutChange;
+  /** Of all sources by the reward, then by each measure, then of each source by the reward. */
+  readonly numbers: readonly HeldOutNumber[];
   readonly loss: BeforeAfter<number>;
   /** Means of the parts of the reward, `<term>/<part>`, sampled the same way as `metric`. */
   readonly parts: Readonly<Record<string, BeforeAfter<number>>>;
-  readonly measures: readonly MeasuredHeldOut[];
-  /** The same for each validation source by its name. */
-  readonly sets: Readonly<Record<string, { sampled: HeldOutChange; greedy: HeldOutChange }>>;
 }
 
 export interface RunReport {
@@ -104,8 +100,9 @@ export const TIME_SHARES = ['rollout', 'render', 'judge', 'exchange', 'reference
 export const TIME_PARTS = ['total', ...TIME_SHARES] as const;
 export type TimePart = (typeof TIME_PARTS)[number];
 
-/** The metrics that the held-out number may be, besides greedy answers. */
-export const SAMPLED = 'validation/sampled/mean';
+/** The metrics that the held-out number may be. */
+const SAMPLED = 'validation/sampled/mean';
+const GREEDY = 'validation/greedy/mean';
 export const LOSS = 'validation/loss';
 
 const LAST_ITERATIONS = 10;
@@ -165,26 +162,13 @@ function withChanges(paths: RunPaths, found: HeldOut): HeldOut {
   const { before, after } = found.iterations;
   if (before === null || after === null) return found;
   const changes = promptChangesBetween(paths, before, after);
-  const changed = (values: HeldOutChange, ...of: Parameters<typeof changes>): HeldOutChange => {
-    const change = values.before === null || values.after === null ? null : changes(...of);
-    return change === null ? values : { ...values, change };
-  };
-  return {
-    ...found,
-    sampled: changed(found.sampled, null, 'sampled'),
-    greedy: changed(found.greedy, null, 'greedy'),
-    measures: found.measures.map((measure) => ({
-      ...measure,
-      sampled: changed(measure.sampled, measure, 'sampled'),
-      greedy: changed(measure.greedy, measure, 'greedy'),
-    })),
-    sets: Object.fromEntries(
-      Object.entries(found.sets).map(([set, { sampled, greedy }]) => [
-        set,
-        { sampled: changed(sampled, null, 'sampled', set), greedy: changed(greedy, null, 'greedy', set) },
-      ]),
-    ),
-  };
+  const numbers = found.numbers.map((number) => {
+    const { by, identity, manner, set } = number;
+    if (number.before === null || number.after === null) return number;
+    const change = changes(by === null ? null : { name: by, identity }, manner, set ?? undefined);
+    return change === null ? number : { ...number, change };
+  });
+  return { ...found, numbers };
 }
 
 type Both = <T>(read: (metrics: Metrics) => T | null) => BeforeAfter<T>;
@@ -208,37 +192,30 @@ export function summariseHeldOut(lines: readonly MetricsLine[], { read, rescored
   const last = evaluated.length > 1 ? evaluated.at(-1) : undefined;
   const both = firstAndLast(first, last);
   const names = evaluated.flatMap((line) => Object.keys(line.metrics));
-  const metric = [SAMPLED, 'validation/greedy/mean', LOSS].find((name) => names.includes(name));
-  const sets = [
-    ...new Set(names.flatMap((name) => /^validation\/([^/]+)\/(?:sampled|greedy)\/mean$/.exec(name)?.[1] ?? [])),
-  ];
+  const metric = [SAMPLED, GREEDY, LOSS].find((name) => names.includes(name));
+  const own = heldOutMeans(names)
+    .filter(({ set, by }) => set === null || by === null)
+    .map(({ set, manner, by }): HeldOutNumber => {
+      const prefix = ['validation', ...(set === null ? [] : [set]), manner, ...(by === null ? [] : ['measure', by])];
+      return { by, identity: null, manner, set, ...both((metrics) => estimate(metrics, prefix.join('/'))) };
+    });
+  const again = rescored.flatMap(({ name: by, identity, lines: scored }) => {
+    const at = (iteration: number | undefined): MetricsLine | undefined =>
+      scored.find((line) => line.iteration === iteration);
+    const ends = firstAndLast(at(first?.iteration), at(last?.iteration));
+    return MANNERS.map((manner): HeldOutNumber => {
+      const values = ends((metrics) => estimate(metrics, `validation/${manner}/measure/${by}`));
+      return { by, identity, manner, set: null, ...values };
+    });
+  });
   return {
     ...both((metrics) => (metric === undefined ? null : (metrics[metric] ?? null))),
     metric: metric ?? null,
     scale: metric === undefined ? null : scaleOf(metric, read),
     iterations: { before: first?.iteration ?? null, after: last?.iteration ?? null },
-    sampled: both((metrics) => estimate(metrics, 'validation/sampled')),
-    greedy: both((metrics) => estimate(metrics, 'validation/greedy')),
     loss: both((metrics) => metrics['validation/loss'] ?? null),
     parts: metric === undefined ? {} : heldOutParts(metric, names, both),
-    measures: mergeMeasures(
-      measureNames(names).map((name) => measuredHeldOut(name, null, both)),
-      rescored.map(({ name, identity, lines: again }) => {
-        const at = (iteration: number | undefined): MetricsLine | undefined =>
-          again.find((line) => line.iteration === iteration);
-        return measuredHeldOut(name, identity, firstAndLast(at(first?.iteration), at(last?.iteration)));
-      }),
-      { read, ended: last !== undefined },
-    ),
-    sets: Object.fromEntries(
-      sets.map((set) => [
-        set,
-        {
-          sampled: both((metrics) => estimate(metrics, `validation/${set}/sampled`)),
-          greedy: both((metrics) => estimate(metrics, `validation/${set}/greedy`)),
-        },
-      ]),
-    ),
+    numbers: sorted(merged(own, again, { read, ended: last !== undefined })),
   };
 }
 
@@ -255,53 +232,53 @@ function scaleOf(metric: string, read: ReadSettings | undefined): HeldOutScale |
   return found === null ? null : { label: found.label, most: found.most };
 }
 
-/** `validation/<manner>/measure/<term>/mean`, over all sets together. */
-const MEASURE = /^validation\/(?:sampled|greedy)\/measure\/([^/]+)\/mean$/;
-
-function measureNames(names: readonly string[]): string[] {
-  return [...new Set(names.flatMap((name) => MEASURE.exec(name)?.[1] ?? []))];
-}
-
-function measuredHeldOut(name: string, identity: string | null, both: Both): MeasuredHeldOut {
-  return {
-    name,
-    identity,
-    sampled: both((metrics) => estimate(metrics, `validation/sampled/measure/${name}`)),
-    greedy: both((metrics) => estimate(metrics, `validation/greedy/measure/${name}`)),
-  };
-}
-
 /**
- * One entry for each measure. A run that was given a measure midway has the last evaluation by it and, from its records, the first: these are the
- * same measure if the run's settings name it with the same fields. `ended`: whether there is more than one evaluation.
+ * A run that was given a measure midway has the last evaluation by it and, from its records, the first: these are the same measure if the run's
+ * settings name it with the same fields. `ended`: whether there is more than one evaluation.
  */
-function mergeMeasures(
-  own: readonly MeasuredHeldOut[],
-  rescored: readonly MeasuredHeldOut[],
+function merged(
+  own: readonly HeldOutNumber[],
+  again: readonly HeldOutNumber[],
   { read, ended }: { readonly read: ReadSettings | undefined; readonly ended: boolean },
-): MeasuredHeldOut[] {
+): HeldOutNumber[] {
   const scales =
     read === undefined ? [] : readMeasure(read('validation.measure')).map((term) => measureScale(term, read));
-  const identityOf = ({ name }: MeasuredHeldOut): string | undefined =>
-    scales.find(({ label }) => label === name)?.identity;
-  const both = own.map((one): MeasuredHeldOut => {
-    const again = rescored.find(({ identity }) => identity === identityOf(one));
-    if (again === undefined) return one;
-    const fill = (manner: 'sampled' | 'greedy'): BeforeAfter<Estimate> => ({
-      before: one[manner].before ?? again[manner].before,
-      after: one[manner].after ?? again[manner].after,
-    });
+  const isSame = (one: HeldOutNumber, other: HeldOutNumber): boolean =>
+    one.by !== null &&
+    one.manner === other.manner &&
+    other.identity === scales.find(({ label }) => label === one.by)?.identity;
+  const filled = own.map((one): HeldOutNumber => {
+    const other = again.find((each) => isSame(one, each));
+    if (other === undefined) return one;
     // Where to find the scores of the last evaluation.
-    const identity = isMeasuredLast(one, ended) ? null : again.identity;
-    return { name: one.name, identity, sampled: fill('sampled'), greedy: fill('greedy') };
+    const identity = (ended ? one.after : one.before) === null ? other.identity : null;
+    return { ...one, identity, before: one.before ?? other.before, after: one.after ?? other.after };
   });
-  const taken = new Set(own.map(identityOf));
-  return [...both, ...rescored.filter(({ identity }) => !taken.has(identity ?? undefined))];
+  const others = again.filter((each) => !own.some((one) => isSame(one, each)));
+  return [...filled, ...others].filter(({ before, after }) => before !== null || after !== null);
 }
 
-/** Whether the last evaluation has a value. `ended`: whether it is another evaluation than the first. */
-export function isMeasuredLast({ sampled, greedy }: MeasuredHeldOut, ended: boolean): boolean {
-  return [sampled, greedy].some(({ before, after }) => (ended ? after : before) !== null);
+function sorted(numbers: readonly HeldOutNumber[]): HeldOutNumber[] {
+  const rank = ({ by, set }: HeldOutNumber): number => (set !== null ? 2 : by !== null ? 1 : 0);
+  const place = ({ by, set, identity }: HeldOutNumber): number =>
+    numbers.findIndex((one) => one.by === by && one.set === set && one.identity === identity);
+  const manner = (one: HeldOutNumber): number => MANNERS.indexOf(one.manner);
+  return [...numbers].sort((a, b) => rank(a) - rank(b) || place(a) - place(b) || manner(a) - manner(b));
+}
+
+/** A number over all sources; undefined if there is none. */
+export function heldOutNumber(
+  { numbers }: Pick<HeldOut, 'numbers'>,
+  manner: Manner,
+  by: string | null = null,
+): HeldOutNumber | undefined {
+  return numbers.find((one) => one.manner === manner && one.by === by && one.set === null);
+}
+
+/** The number that the headline shows, with its error; undefined for a loss. */
+export function headlineNumber(heldout: HeldOut): HeldOutNumber | undefined {
+  const found = parseMetric(heldout.metric ?? '');
+  return found === null ? undefined : heldOutNumber(heldout, found.manner);
 }
 
 function heldOutParts(metric: string, names: readonly string[], both: Both): HeldOut['parts'] {

@@ -5,9 +5,10 @@ import { termName } from '../../rewards/score/choice.js';
 import { highestValueOf, measureScale, rewardScale } from '../../rewards/score/identity.js';
 import { measureTerms, type MeasureTerm } from '../../rewards/score/settings.js';
 import type { ReadSettings } from '../../schema/mark.js';
-import { pairedByPrompt, whereMeasured, type promptScores } from './measures.js';
+import { pairedByPrompt, measuredBy, type promptScores } from './measures.js';
+import { parseMetric, type Manner } from '../metric_names.js';
 import { showScale, signedEstimate } from './numbers.js';
-import type { BeforeAfter, HeldOutChange, HeldOutScale, MeasuredHeldOut, RunReport } from './read.js';
+import { heldOutNumber, type BeforeAfter, type HeldOutNumber, type HeldOutScale, type RunReport } from './read.js';
 
 /** The axis that is averaged over. */
 const SEED_AXIS = 'seed';
@@ -97,7 +98,7 @@ interface Column {
   readonly manner: string | null;
   readonly of: (run: ResultRun) => BeforeAfter<number> | null;
   /** The same number of greedy answers; null if there is none. */
-  readonly greedyOf: (run: ResultRun) => HeldOutChange | null;
+  readonly greedyOf: (run: ResultRun) => HeldOutNumber | null;
   /** Why the cells' numbers do not measure the same thing; null if they do. */
   readonly incomparable: string | null;
   /** The measure to read a run's per-prompt scores by; null for the reward. */
@@ -202,7 +203,7 @@ function measureIdentity(term: MeasureTerm): string {
 function rewardColumn(finished: readonly ResultRun[], runs: readonly ResultRun[]): Column[] {
   const metric = METRICS.find(({ name }) => finished.some((run) => run.report?.heldout.metric === name));
   if (metric === undefined) return [];
-  const manner = /^validation\/(sampled|greedy)\/mean$/.exec(metric.name)?.[1] ?? null;
+  const manner = parseMetric(metric.name)?.manner ?? null;
   const having = finished.find((run) => run.report?.heldout.metric === metric.name);
   return [
     {
@@ -211,7 +212,7 @@ function rewardColumn(finished: readonly ResultRun[], runs: readonly ResultRun[]
       lessIsBetter: metric.lessIsBetter,
       manner,
       of: ({ report }) => (report === null || report.heldout.metric !== metric.name ? null : report.heldout),
-      greedyOf: ({ report }) => report?.heldout.greedy ?? null,
+      greedyOf: ({ report }) => (report === null ? null : (heldOutNumber(report.heldout, 'greedy') ?? null)),
       incomparable: metric.lessIsBetter ? null : whyRewardsDiffer(runs),
       measureOf: () => null,
     },
@@ -220,13 +221,11 @@ function rewardColumn(finished: readonly ResultRun[], runs: readonly ResultRun[]
 
 /** The column of a measure, sampled if any run has it so. */
 function measureColumn(term: MeasureTerm, finished: readonly ResultRun[], runs: readonly ResultRun[]): Column {
-  const found = ({ report, settings }: ResultRun): MeasuredHeldOut | undefined =>
-    report === null || settings === null ? undefined : whereMeasured(term, report.heldout.measures, settings);
-  const sampled = finished.some((run) => {
-    const { before, after } = found(run)?.sampled ?? { before: null, after: null };
-    return before !== null || after !== null;
-  });
-  const manner = sampled ? 'sampled' : 'greedy';
+  const found = ({ report, settings }: ResultRun, wanted: Manner): HeldOutNumber | null => {
+    const numbers = report === null || settings === null ? [] : measuredBy(term, report.heldout.numbers, settings);
+    return numbers.find((one) => one.manner === wanted) ?? null;
+  };
+  const manner = finished.some((run) => found(run, 'sampled') !== null) ? 'sampled' : 'greedy';
   const label = termName(term);
   return {
     metric: `validation/${manner}/measure/${label}/mean`,
@@ -234,17 +233,20 @@ function measureColumn(term: MeasureTerm, finished: readonly ResultRun[], runs: 
     lessIsBetter: false,
     manner,
     of: (run) => {
-      const { before, after } = found(run)?.[manner] ?? { before: null, after: null };
-      return before === null && after === null ? null : { before: before?.mean ?? null, after: after?.mean ?? null };
+      const number = found(run, manner);
+      return number === null ? null : { before: number.before?.mean ?? null, after: number.after?.mean ?? null };
     },
-    greedyOf: (run) => found(run)?.greedy ?? null,
+    greedyOf: (run) => found(run, 'greedy'),
     incomparable: whyJudgesDiffer(term, runs),
-    measureOf: (run) => found(run) ?? null,
+    measureOf: (run) => {
+      const number = found(run, manner);
+      return number === null ? null : { name: number.by ?? '', identity: number.identity };
+    },
   };
 }
 
 /** Whether a number became worse by more than noise usually gives. */
-function fell(change: HeldOutChange | null): boolean {
+function fell(change: HeldOutNumber | null): boolean {
   const [before, after] = [change?.before ?? null, change?.after ?? null];
   if (change === null || before === null || after === null) return false;
   const stderr = before.stderr === null || after.stderr === null ? null : Math.hypot(before.stderr, after.stderr);

@@ -10,7 +10,7 @@ import { showBest } from '../chosen_checkpoint.js';
 import { showSpent } from '../spending.js';
 import { examLines } from './exam.js';
 import { heldOutRows, showChange, showHeldOut, showLoss, showScale, showSpeed, signedLoss } from './numbers.js';
-import { LOSS, SAMPLED, type RunReport } from './read.js';
+import { headlineNumber, LOSS, type RunReport } from './read.js';
 
 /** The lines of the report without a final newline, at most `width` columns wide if they can be broken. */
 export function formatReport(report: RunReport, width = Infinity): string {
@@ -59,15 +59,15 @@ function heldOutTable({ heldout }: RunReport, width: number): string[] {
 
 /** What the run learned, in a line. */
 function headline({ heldout }: RunReport, width: number): string[] {
-  const { metric, scale, before, after, sampled, greedy, iterations } = heldout;
+  const { metric, scale, before, after, iterations } = heldout;
   if (metric === null || before === null) return [];
   const isLoss = metric === LOSS;
   const show = isLoss ? showLoss : (mean: number): string => showHeldOut({ mean, stderr: null });
   const name = `held-out ${scale === null ? 'reward' : showScale(scale)}`;
   if (after === null) return wrap(`${name}: ${show(before)} at iteration ${iterations.before}`, width);
-  const found = metric === SAMPLED ? sampled : greedy;
-  const change = isLoss ? signedLoss(after - before) : (showChange(found) ?? '');
-  const over = isLoss || found.change === undefined ? '' : ` over ${found.change.n} prompts`;
+  const found = headlineNumber(heldout);
+  const change = found === undefined ? signedLoss(after - before) : (showChange(found) ?? '');
+  const over = found?.change === undefined ? '' : ` over ${found.change.n} prompts`;
   // There is no change where one of both has no number.
   const told = Number.isNaN(after - before) ? '' : ` (${change}${over})`;
   return wrap(`${name}: ${show(before)} → ${show(after)}${told}`, width);

@@ -203,7 +203,7 @@ interface Metric {
 
 /** Entries of `results`: over all held-out data together, and for each set where there are several. */
 function modelIndexResults({ record, report }: CardContent, task: string): object[] {
-  const { sampled, greedy, measures, loss, sets, scale } = report.heldout;
+  const { numbers, loss, scale } = report.heldout;
   const reward = scale === null || scale.most === null ? 'reward' : `reward ${showScale(scale)}`;
   const [all, ...more] = heldOutPaths(record);
   if (all === undefined) return [];
@@ -214,25 +214,19 @@ function modelIndexResults({ record, report }: CardContent, task: string): objec
   };
   const mean = (value: number | null): Estimate | null => (value === null ? null : { mean: value, stderr: null });
   const { before, after } = loss;
-  const perSet = Object.entries(sets);
+  const shown = (ofSet: string | null): (Metric | null)[] =>
+    numbers.flatMap((number) => {
+      const { by, manner, set } = number;
+      const name = by === null ? reward : `measure ${by}`;
+      return set === ofSet ? [metricOf(by ?? 'reward', `${name}, ${manner}`, number)] : [];
+    });
+  const sets = [...new Set(numbers.flatMap(({ set }) => set ?? []))];
   return [
     ...entry([all, ...more].join(' + '), [
-      metricOf('reward', `${reward}, sampled`, sampled),
-      metricOf('reward', `${reward}, greedy`, greedy),
-      ...measures.flatMap(({ name, sampled: bySampling, greedy: byMost }) => [
-        metricOf(name, `measure ${name}, sampled`, bySampling),
-        metricOf(name, `measure ${name}, greedy`, byMost),
-      ]),
+      ...shown(null),
       metricOf('loss', 'loss, lower is better', { before: mean(before), after: mean(after) }),
     ]),
-    ...(perSet.length < 2
-      ? []
-      : perSet.flatMap(([set, values]) =>
-          entry(set, [
-            metricOf('reward', `${reward}, sampled`, values.sampled),
-            metricOf('reward', `${reward}, greedy`, values.greedy),
-          ]),
-        )),
+    ...(sets.length < 2 ? [] : sets.flatMap((set) => entry(set, shown(set)))),
   ];
 }
 

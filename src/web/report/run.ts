@@ -14,7 +14,7 @@ import {
   signedEstimate,
   signedLoss,
 } from '../../run/report/numbers.js';
-import type { RunReport } from '../../run/report/read.js';
+import { headlineNumber, type RunReport } from '../../run/report/read.js';
 import { showSpent } from '../../run/spending.js';
 import type { WireBlock, WireContent, WireFact, WireReport } from '../wire.js';
 import { reportCurves } from '../curves.js';
@@ -64,8 +64,7 @@ function facts(report: RunReport, record: RunRecord | null): WireFact[] {
   const isLoss = metric === 'validation/loss';
   const shown = (value: number | null): string =>
     value === null ? NONE : isLoss ? showLoss(value) : showHeldOut({ mean: value, stderr: null });
-  const estimates = metric === 'validation/greedy/mean' ? heldout.greedy : heldout.sampled;
-  const change = estimates.change;
+  const change = headlineNumber(heldout)?.change;
   const more =
     before === null || after === null
       ? 'not evaluated twice yet'

@@ -12,7 +12,7 @@ import { RunPaths } from '../../../src/run/paths.js';
 import { renderChart, type Panel, type Point, type Series } from '../../../src/run/report/chart.js';
 import { writeContactSheet } from '../../../src/run/report/contact_sheet.js';
 import { curvePanels, writeCurve } from '../../../src/run/report/curve.js';
-import { summariseHeldOut, readRun } from '../../../src/run/report/read.js';
+import { heldOutNumber, readRun, summariseHeldOut, type HeldOut } from '../../../src/run/report/read.js';
 import { formatReport } from '../../../src/run/report/text.js';
 
 const base = mkdtempSync(join(tmpdir(), 'editrl-report-'));
@@ -88,7 +88,11 @@ describe('a report', () => {
         after: 6,
         metric: 'validation/sampled/mean',
         iterations: { before: 0, after: 20 },
-        greedy: { before: { mean: 5, stderr: 0.2 }, after: { mean: 6, stderr: 0.2 } },
+        numbers: [
+          { manner: 'sampled', set: null },
+          { manner: 'greedy', set: null, before: { mean: 5, stderr: 0.2 }, after: { mean: 6, stderr: 0.2 } },
+          { manner: 'sampled', set: 's' },
+        ],
         parts: { 'form/order': { before: 0.5, after: 1 }, 'form/words': { before: 1, after: 1 } },
       },
       seconds_per_iteration: {
@@ -133,7 +137,7 @@ describe('a report', () => {
       'validation/sampled/stderr': NaN,
     });
     const one = makeRun('one', (i) => evaluated(0.25 + i / 4), 1);
-    expect(readRun(one).heldout.sampled.after).toEqual({ mean: 0.5, stderr: null });
+    expect(heldOutNumber(readRun(one).heldout, 'sampled')?.after).toEqual({ mean: 0.5, stderr: null });
     expect(formatReport(readRun(one))).toMatch(/reward, sampled +0\.250 +0\.500 +\+0\.250\n/);
     const none = formatReport(readRun(makeRun('none', () => evaluated(NaN), 1)));
     expect(none).toMatch(/reward, sampled +– \(unscored\) +– \(unscored\) +–\n/);
@@ -170,17 +174,17 @@ describe('a report', () => {
     lines(20, [...scores('s', [5, 6, 7]), ...scores('t', [3, 5]), ['s/greedy/0', 6], ['s/greedy/1', 8]]);
     const report = readRun(paths, readMetrics(paths));
     // By hand: 2, 1, 3 and with them 2, 4, whose squares about 2.4 sum up to 5.2; greedy answers of one prompt have no error.
-    expect(report.heldout.sampled.change).toEqual({
+    expect(heldOutNumber(report.heldout, 'sampled')?.change).toEqual({
       mean: 2.4,
       stderr: expect.closeTo(Math.sqrt(5.2 / 20), 12) as number,
       n: 5,
     });
-    expect(report.heldout.sets['s'].sampled.change).toEqual({
+    expect(report.heldout.numbers.find(({ set }) => set === 's')?.change).toEqual({
       mean: 2,
       stderr: expect.closeTo(1 / Math.sqrt(3), 12) as number,
       n: 3,
     });
-    expect(report.heldout.greedy.change).toBeUndefined();
+    expect(heldOutNumber(report.heldout, 'greedy')?.change).toBeUndefined();
     expect(formatReport(report)).toMatch(/reward, sampled .* \+2\.400 ± 0\.510\n/);
     expect(formatReport(report)).toMatch(/reward, greedy .* \+1\.000\n/);
     expect(formatReport(report).split('\n').at(-1)).toBe(
@@ -191,9 +195,9 @@ describe('a report', () => {
       paths,
       readMetrics(paths).filter(({ iteration }) => iteration <= 10),
     );
-    expect(half.heldout.sampled.change).toMatchObject({ mean: 5, n: 3 });
+    expect(heldOutNumber(half.heldout, 'sampled')?.change).toMatchObject({ mean: 5, n: 3 });
     rmSync(paths.heldOutEpisodes(0));
-    expect(readRun(paths).heldout.sampled.change).toBeUndefined();
+    expect(heldOutNumber(readRun(paths).heldout, 'sampled')?.change).toBeUndefined();
   });
 
   it('lists hack alarms with their iterations', () => {
@@ -246,20 +250,21 @@ describe('a run that was given a measure on its way', () => {
       read,
       rescored: again,
     });
-    expect(late.measures).toMatchObject([
-      { name: 'jpeg_size', identity: null, sampled: { before: { mean: 0.5 }, after: { mean: 4.5 } } },
+    const measures = ({ numbers }: HeldOut) => numbers.filter(({ by }) => by !== null);
+    expect(measures(late)).toMatchObject([
+      { by: 'jpeg_size', identity: null, manner: 'sampled', before: { mean: 0.5 }, after: { mean: 4.5 } },
     ]);
     // Evaluated by it at first and no more, its last scores are those from the records.
     const early = summariseHeldOut([line(0, 'mean', measured), line(2, 'mean')], { read, rescored: again });
-    expect(early.measures).toMatchObject([
-      { identity: rescored.identity, sampled: { before: { mean: 0.5 }, after: { mean: 2.5 } } },
+    expect(measures(early)).toMatchObject([
+      { identity: rescored.identity, before: { mean: 0.5 }, after: { mean: 2.5 } },
     ]);
     // Under other fields it is another measure.
     const other = summariseHeldOut([line(0, 'mean', measured), line(2, 'mean', measured)], {
       read,
       rescored: [{ ...again[0], identity: 'another' }],
     });
-    expect(other.measures.map(({ identity }) => identity)).toEqual([null, 'another']);
+    expect(measures(other).map(({ identity }) => identity)).toEqual([null, 'another']);
   });
 });
 

@@ -1,6 +1,8 @@
 import { describe, expect, it } from 'vitest';
 import { measureTerms } from '../../../src/rewards/score/settings.js';
-import type { RunReport } from '../../../src/run/report/read.js';
+import type { Estimate } from '../../../src/core/estimate.js';
+import { MANNERS, type Manner } from '../../../src/run/metric_names.js';
+import type { HeldOut, HeldOutNumber, RunReport } from '../../../src/run/report/read.js';
 import {
   baselineOf,
   resultCaption,
@@ -11,8 +13,13 @@ import {
   type ResultRun,
 } from '../../../src/run/report/results.js';
 
+function number(by: string | null, manner: Manner, before: Estimate | null, after: Estimate): HeldOutNumber {
+  return { by, identity: null, manner, set: null, before, after };
+}
+
 function report(before: number | null, after: number | null, more: Partial<RunReport['heldout']> = {}): RunReport {
-  const heldout = { metric: 'validation/sampled/mean', before, after, iterations: { before: 0, after: 60 }, ...more };
+  const iterations = { before: 0, after: 60 };
+  const heldout = { metric: 'validation/sampled/mean', before, after, iterations, numbers: [], ...more };
   return { iteration: 60, heldout } as unknown as RunReport;
 }
 
@@ -67,7 +74,7 @@ describe('the result table', () => {
 
   it('flags a best cell by sampled answers whose greedy ones became worse', () => {
     const greedy = (before: number, after: number, stderr: number | null) => ({
-      greedy: { before: { mean: before, stderr }, after: { mean: after, stderr } },
+      numbers: [number(null, 'greedy', { mean: before, stderr }, { mean: after, stderr })],
     });
     const best = { ...run({ kl: '0' }, 9), report: report(4, 9, greedy(4, 1, 0.5)) };
     const fell = tabulate('table', [best, run({ kl: '1' }, 5)], null);
@@ -161,19 +168,12 @@ describe('cells that were trained on other rewards', () => {
     const all: Record<string, unknown> = { 'reward.mode': mode, 'reward.terms': [], 'reward.model': 'judge', ...more };
     return (path) => all[path];
   };
-  const measures = (name: string, after: number): object => ({
-    measures: [
-      {
-        name,
-        identity: null,
-        sampled: { before: { mean: 3, stderr: null }, after: { mean: after, stderr: null } },
-        greedy: { before: null, after: null },
-      },
-    ],
+  const measures = (name: string, after: number): Pick<HeldOut, 'numbers'> => ({
+    numbers: [number(name, 'sampled', { mean: 3, stderr: null }, { mean: after, stderr: null })],
   });
   const cell = (reward: string, mode: string, after: number, measured: number | null, more = {}): ResultRun => ({
     ...run({ reward }, after),
-    report: report(4, after, measured === null ? { measures: [] } : measures('viescore', measured)),
+    report: report(4, after, measured === null ? {} : measures('viescore', measured)),
     settings: settingsOf(mode, { 'validation.measure': [{ name: 'viescore' }], ...more }),
   });
   const close = cell('close', 'image_similarity', 0.094, 5);
@@ -230,14 +230,12 @@ describe('cells that were trained on other rewards', () => {
   it('have no difference by a further measure that asks another judge of each, and the reason is said', () => {
     const both = measureTerms.parse([{ name: 'jpeg_size' }, { name: 'viescore' }]);
     const measured = (one: ResultRun, value: number): ResultRun => {
-      const named = ['jpeg_size', 'viescore'].flatMap(
-        (name) => (measures(name, value) as { measures: object[] }).measures,
-      );
+      const named = ['jpeg_size', 'viescore'].flatMap((name) => measures(name, value).numbers);
       const recorded = { 'validation.measure': [{ name: 'jpeg_size' }, { name: 'viescore' }] };
       const model = one === close ? 'judge' : 'another';
       return {
         ...one,
-        report: report(4, 0, { measures: named } as never),
+        report: report(4, 0, { numbers: named }),
         settings: settingsOf('viescore', { ...recorded, 'reward.model': model }),
       };
     };
@@ -251,9 +249,9 @@ describe('cells that were trained on other rewards', () => {
 
   it('are compared by sampled answers where a measure was named on the way', () => {
     const late = [close, overlap].map((one, i): ResultRun => {
-      const half = { before: null, after: { mean: 5 + i, stderr: null } };
-      const late = [{ name: 'viescore', identity: null, sampled: half, greedy: half }];
-      return { ...one, report: report(4, 0, { measures: late }) };
+      const after = { mean: 5 + i, stderr: null };
+      const numbers = MANNERS.map((manner) => number('viescore', manner, null, after));
+      return { ...one, report: report(4, 0, { numbers }) };
     });
     const results = tabulate('x', late, null, measureTerms.parse([{ name: 'viescore' }]));
     expect(results.metric).toBe('validation/sampled/measure/viescore/mean');

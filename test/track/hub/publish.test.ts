@@ -110,7 +110,7 @@ describe('a published checkpoint', () => {
     expect(JSON.parse(String(files.get('editrl_run.json')))).toMatchObject({
       ...{ run_name: 'run', iteration: 5, format: 'merged', hash: 'h', versions: { editrl: '0.1.0' } },
       settings: { seed: 3, launch: { processes: 1 } },
-      heldout: { sampled: { after: { mean: 4.5, stderr: 0.125 } } },
+      heldout: { numbers: [{ manner: 'sampled', after: { mean: 4.5, stderr: 0.125 } }] },
     });
     expect(String(files.get('editrl_run.json'))).not.toContain('hidden');
   });

@@ -1,0 +1,34 @@
+/** The names of held-out metrics. Pure, so that the page can read them too. */
+
+export const MANNERS = ['sampled', 'greedy'] as const;
+/** How answers were sampled. */
+export type Manner = (typeof MANNERS)[number];
+
+/** A statistic over held-out answers. */
+export interface HeldOutMetric {
+  /** The held-out set, whose name may contain slashes; null for all sets together. */
+  readonly set: string | null;
+  readonly manner: Manner;
+  /** The measure; null for the reward. */
+  readonly by: string | null;
+  /** `mean`, `stderr`, `unscored`. */
+  readonly statistic: string;
+}
+
+const HELD_OUT = /^validation\/(?:(.+)\/)?(sampled|greedy)\/(?:measure\/([^/]+)\/)?([^/]+)$/;
+
+/** Parses `validation/[<set>/]<manner>/[measure/<measure>/]<statistic>`; null for any other name. */
+export function parseMetric(name: string): HeldOutMetric | null {
+  const found = HELD_OUT.exec(name);
+  if (found === null) return null;
+  const [, set = null, manner, by = null, statistic] = found;
+  return { set, manner: manner as Manner, by, statistic: statistic ?? '' };
+}
+
+/** What the held-out means among some names are of, in their order. */
+export function heldOutMeans(names: Iterable<string>): HeldOutMetric[] {
+  return [...new Set(names)].flatMap((name) => {
+    const found = parseMetric(name);
+    return found?.statistic === 'mean' ? [found] : [];
+  });
+}
