@@ -71,7 +71,7 @@ describe(`SIGKILL at random moments (seed ${seed})`, () => {
       started += await killSomewhere(killed, killed.startTraining(RL, ...more), kill);
     }
     // The orphans that were looked for could have been there.
-    expect(started).toBeGreaterThan(KILLS * 2 - 1);
+    expect(started).toBeGreaterThanOrEqual(KILLS);
     const last = await killed.train(RL, ...more);
     expect(last).toMatchObject({ code: 0, err: '' });
 

@@ -5,11 +5,7 @@ import { describe, expect, it } from 'vitest';
 import { measure, sizes, type Sampling } from '../../scripts/bench/gpu_check_parts.js';
 import { fedPerStep } from '../../src/recipes/shared/tokens/settings.js';
 import type { EngineError } from '../../src/core/errors.js';
-import type { ProcessGroup } from '../../src/group/process_group.js';
-import { openTokenPolicy } from '../../src/recipes/shared/tokens/policy.js';
-import { plainFormat } from '../../scripts/bench/lessons.js';
 import { testFolder } from '../support/folder.js';
-import { smallSettings } from './text_answers/small.js';
 
 type Settings = Parameters<typeof fedPerStep>[0];
 const GIB = 2 ** 30;
@@ -77,11 +73,6 @@ describe('what a decoding step is fed', () => {
     expect(of({ validation: { prompts: 90 } }, 4)).toBe(23);
     expect(of({ algorithm: { type: 'sft' }, validation: { prompts: 5 } })).toBe(5);
   });
-
-  it('is nothing where nothing is sampled, or something else samples', () => {
-    expect(fedBy({ rollout: { engine: { type: 'vllm' } } })).toBeNull();
-    expect(fedBy({ algorithm: { type: 'sft' } })).toBeNull();
-  });
 });
 
 /** What is said where so much is fed on CUDA. */
@@ -107,23 +98,6 @@ describe('sampling on a device', () => {
     expect(textOf({ ...fed, weights: 0, caches: MOST_FED + 1 })).toContain(
       'sampling on cuda: found 8.0 GiB of key and value caches of 64 answers, which are copied to the device at every token; allowed: 8.0 GiB together',
     );
-  });
-
-  it('is refused on CUDA when the policy opens', () => {
-    const open = (provider: string, more: object): unknown =>
-      openTokenPolicy(
-        smallSettings({
-          policy: { model_context_size: 4096, engine: { provider, threads: 1 } },
-          rollout: { generations_per_sample: 4, max_response_tokens: 4000, ...more },
-        }),
-        plainFormat(512),
-        { group: { size: 2, rank: 0 } as ProcessGroup, resolveRun: () => '' },
-        { constrained: false, separateVocabularies: false },
-      );
-    const many = { episodes_per_iteration: 2 ** 17 };
-    expect(() => open('cuda', many)).toThrow(/^sampling on cuda: found \d\d\.\d GiB of key and value caches of 65536 /);
-    expect(() => open('cuda', { ...many, chunk_groups: 8 })).not.toThrow();
-    for (const provider of ['cpu', 'webgpu']) expect(() => open(provider, many)).not.toThrow();
   });
 
   it('is allowed up to it, and where it lies there', () => {

@@ -6,12 +6,7 @@ import { encodeSafetensors } from '../../src/core/safetensors.js';
 import { PICTURE_WORDS_FILE, PictureWords, wordsIn } from '../../src/environments/picture_words.js';
 import { openTokenizer } from '../../src/models/tokenizer/open.js';
 import { initDecoder } from '../../src/nets/decoder/config.js';
-import {
-  openModelEnhancer,
-  openRunEnhancer,
-  type EnhancedPrompt,
-  type Enhancer,
-} from '../../src/recipes/prompt_enhance/enhancer.js';
+import { openRunEnhancer, type EnhancedPrompt, type Enhancer } from '../../src/recipes/prompt_enhance/enhancer.js';
 import { textReader } from '../../src/rewards/terms/clip/model.js';
 import { smallConfig } from '../engines/vllm/small_base.js';
 import { FIXTURES } from '../models/python_fixtures.js';
@@ -61,17 +56,6 @@ describe('a rewrite', () => {
     const { enhanced_prompt, stripped } = await enhanced(`${CHAT}<think>\n`, 'a cat');
     expect(enhanced_prompt).toBe('');
     expect(stripped).toEqual([expect.stringMatching(/./) as string]);
-  });
-
-  it('is that for a model as it is as well', async () => {
-    const options = { resolveRun: () => '', seed: 0, sampling: { maxTokens: 8 } };
-    const enhancer = await openModelEnhancer(modelOf(`${CHAT}<think>\n`), options);
-    const [{ enhanced_prompt, stripped }] = await enhancer.enhance(['a cat'], 0);
-    await enhancer.dispose();
-    expect({ enhanced_prompt, stripped }).toEqual({
-      enhanced_prompt: '',
-      stripped: [expect.stringMatching(/./) as string],
-    });
   });
 
   it('is said to be longer than the image model reads, and a prompt longer than CLIP reads', async () => {

@@ -29,21 +29,6 @@ describe('a rule', () => {
     expect(even({})).toEqual([]);
   });
 
-  it('reads no field that the settings do not have', () => {
-    const misspelt: Rule<Settings> = ({ policy }) =>
-      // @ts-expect-error: no variant has such a field
-      problemUnless(policy?.widht === undefined, 'policy', 'has a width');
-    expect(misspelt({})).toEqual([]);
-  });
-
-  it('does not fit settings whose section has none of its fields', () => {
-    const other: Rule<{ policy: { colour: string } }> = ({ policy }) =>
-      problemUnless(policy?.colour !== '', 'policy', 'is grey');
-    // @ts-expect-error: this policy has no colour
-    const rules: Rule<Settings>[] = [other];
-    expect(rules).toHaveLength(1);
-  });
-
   it('takes a section for intact in which nothing is invalid', () => {
     const whole: PartialSettings<Settings>['policy'] = { kind: 'b', depth: 1 };
     expect([

@@ -12,21 +12,6 @@ function problems(settings: object): string[] {
 }
 
 describe('a sampler elsewhere', () => {
-  it('is one server, which runs or is started', () => {
-    expect(problems(good)).toEqual([]);
-    expect(problems({ ...good, rollout: { engine: null }, policy: { lora: null } })).toEqual([]);
-    const engines = { none: { ...engine, base_url: null }, both: { ...engine, serve: {} } };
-    expect(problems({ ...good, rollout: { engine: engines.none } })[0]).toContain('found neither base_url nor serve');
-    expect(problems({ ...good, rollout: { engine: engines.both } })[0]).toContain('found both base_url and serve');
-    expect(problems({ ...good, rollout: { engine: { ...engines.none, serve: {} } } })).toEqual([]);
-  });
-
-  it('has an adapter of a rank that is served, or all weights', () => {
-    expect(problems({ ...good, policy: { lora: null } })).toEqual([]);
-    expect(problems({ ...good, policy: { lora: { rank: 512 } } })).toEqual([]);
-    expect(problems({ ...good, policy: { lora: { rank: 513 } } })[0]).toContain('found 513; allowed with');
-  });
-
   it('has the model that training starts from', () => {
     const from = (policy: object): string[] => problems({ ...good, policy: { lora: null, ...policy } });
     expect(from({ model: null, init: {} })).toEqual([
@@ -55,25 +40,6 @@ describe('a sampler elsewhere', () => {
     ]);
     expect(ahead({ ahead: 1, refill: null })).toEqual([]);
     expect(ahead({ ahead: 0, refill: { rounds: 1 } })).toEqual([]);
-  });
-
-  it('has GPUs of its own', () => {
-    const serve = { ...engine, base_url: null, serve: { devices: [0, 2] } };
-    const on = (devices: readonly number[] | null) =>
-      problems({ ...good, rollout: { engine: serve }, launch: { devices } });
-    expect(on([2, 3])).toEqual([
-      expect.stringContaining('rollout.engine.serve.devices: found 2, which the run itself uses'),
-    ]);
-    expect(on([1])).toEqual([]);
-    expect(on(null)).toEqual([]);
-  });
-
-  it('is at an address of HTTP without a password', () => {
-    const at = (base_url: string): boolean => samplingEngine.safeParse({ type: 'vllm', base_url }).success;
-    expect(['http://a:1', 'https://b/v1', 'ftp://c', 'd:8000', 'http://me:secret@e'].map(at)).toEqual([
-      ...[true, true],
-      ...[false, false, false],
-    ]);
   });
 
   it('is told to others with what it has to serve', () => {

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { decoderActivations, decoderParameters, type ModelShape } from '../../src/recipes/shared/memory.js';
+import { type ModelShape } from '../../src/recipes/shared/memory.js';
 import type { z } from 'zod';
 import { enginesOf, withEngines, recipes } from '../../src/recipes/settings.js';
 import type { TrainedRecipe } from '../../src/recipes/recipe.js';
@@ -73,19 +73,6 @@ describe('the engines of a run', () => {
 describe('a run of image_edit_tokens', () => {
   const recipe: TrainedRecipe = recipes.image_edit_tokens;
 
-  it('takes an optimizer step for every minibatch of every inner epoch', () => {
-    const steps = (algorithm: object): number => recipe.stepsPerIteration(settingsWith({ algorithm }));
-    expect(steps({ type: 'grpo', inner_epochs: 3, minibatches: 4 })).toBe(12);
-    expect(steps({ type: 'sft' })).toBe(1);
-  });
-
-  it('has as many micro-batches as its step has', () => {
-    const count = (algorithm: object): number => recipe.microBatches(settingsWith({ algorithm }));
-    expect(count({ type: 'grpo' })).toBe(128 / 8);
-    expect(count({ type: 'grpo', minibatches: 4 })).toBe(128 / 8 / 4);
-    expect(count({ type: 'sft', sft: { batch_size: 32 } })).toBe(4);
-  });
-
   describe('needs memory', () => {
     const shape: ModelShape = {
       hidden_size: 64,
@@ -133,52 +120,6 @@ describe('a run of image_edit_tokens', () => {
       expect(once - half).toBeCloseTo(4 * (0.5 * parameters - 1.15 * 64 * 512), 3);
     });
 
-    it.each(['webgpu', 'cuda'])('for frozen weights as for one copy on %s, where nothing is packed', (provider) => {
-      const adapted = (engine: object, rollout: object): number =>
-        bytes({ policy: { ...policy, lora: { rank: 4 }, engine }, rollout });
-      const once = adapted({ provider: 'cpu' }, {});
-      for (const packed_weights of ['none', 'all']) {
-        expect(adapted({ provider }, { packed_weights })).toBe(once);
-      }
-      expect(adapted({ provider: 'cpu' }, { packed_weights: 'all' })).toBeGreaterThan(once);
-      expect(adapted({ provider, dtype: 'float16' }, {})).toBeLessThan(once);
-    });
-
-    it('for weights that train as for a further copy, where they are packed to sample with', () => {
-      const rollout = { packed_weights: 'all' };
-      expect(bytes({ rollout }) - bytes({})).toBeCloseTo(4 * 1.2 * parameters, 3);
-      const supervised = { algorithm: { type: 'sft' } };
-      expect(bytes({ ...supervised, rollout })).toBe(bytes(supervised));
-    });
-
-    it('for a known vocabulary, shared tables and narrow keys as they are', () => {
-      const smollm2: ModelShape = {
-        hidden_size: 576,
-        intermediate_size: 1536,
-        num_hidden_layers: 30,
-        num_attention_heads: 9,
-        num_key_value_heads: 3,
-        head_dim: 64,
-        tie_word_embeddings: true,
-        vocab_size: 49_152,
-      };
-      // All but the weights of its 61 norms.
-      expect(decoderParameters(smollm2)).toBe(134_515_008 - 61 * 576);
-      const large = { ...smollm2, vocab_size: 2 * 49_152 };
-      // Its logits take no more: they are computed piece by piece.
-      const batch = {
-        prompts: 2,
-        answersPerPrompt: 8,
-        promptTokens: 43,
-        answerTokens: 64,
-        gradientCheckpointing: false,
-      };
-      expect(decoderActivations(large, batch)).toBe(decoderActivations(smollm2, batch));
-      expect(decoderActivations({ ...smollm2, vocab_size: 100 }, batch)).toBeLessThan(
-        decoderActivations(smollm2, batch),
-      );
-    });
-
     it('for what answers of one prompt share once, and for layers that are computed again one at a time', () => {
       const context = { model_context_size: 300 };
       const bytesOf = (optimizer: object, rollout: object = {}): number =>
@@ -210,10 +151,6 @@ describe('a run of image_edit_tokens', () => {
       // Keys and values of prompts twice, of answers half as much again while they grow, and a row of logits.
       const perGroup = 2 * 2 * 64 * (2 * 200 + 1.5 * 4 * 100) + 4 * 512;
       expect(sampled({}) - sampled({ chunk_groups: 2 })).toBeCloseTo(4 * (16 - 2) * perGroup, 3);
-    });
-
-    it('that is unknown for a policy of unknown shape', () => {
-      expect(recipe.memory(settingsWith({}), () => null)).toBeNull();
     });
   });
 });

@@ -160,10 +160,8 @@ export function recipeContract(name: string, given: Given, depth: Depth = 'run')
         readFileSync(join(place.run(run), 'episodes/000001.jsonl'), 'utf8'),
       );
       expect(two).toBe(one);
-      const { workers } = JSON.parse(readFileSync(join(place.run('two'), 'workers.json'), 'utf8')) as {
-        workers: unknown[];
-      };
-      expect(workers).toHaveLength(2);
+      const started = JSON.parse(readFileSync(join(place.run('two'), 'workers.json'), 'utf8')) as { pids: unknown[] };
+      expect(started.pids).toHaveLength(2);
     });
 
     it.runIf(isWhole)('is scored again from its records, and by another reward', async () => {

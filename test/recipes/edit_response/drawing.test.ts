@@ -1,15 +1,7 @@
 import { describe, expect, it } from 'vitest';
 import type { WeightsOf } from '../../../src/policies/policy.js';
 import type { HiddenStates, StatesRequest } from '../../../src/policies/tokens/hidden_states.js';
-import { RandomStream } from '../../../src/core/random.js';
-import type { RenderIdentity } from '../../../src/environments/render_server.js';
-import type { ServedPictures } from '../../../src/environments/served.js';
-import {
-  keepsStart,
-  StatesReader,
-  RenderDrawing,
-  type WantedEdit,
-} from '../../../src/recipes/edit_response/drawing.js';
+import { keepsStart, StatesReader } from '../../../src/recipes/edit_response/drawing.js';
 import { smallSettings } from './small.js';
 
 /** A policy that notes what it is asked to read, by the first token of a prompt. */
@@ -76,38 +68,5 @@ describe('what a policy makes of edits', () => {
     [{ model_type: 'qwen', guidance_scale: null }, false],
   ])('needs the weights of the start with %j: %j', (environment, expected) => {
     expect(keepsStart(environmentOf(environment))).toBe(expected);
-  });
-});
-
-describe('pictures of a render server from records', () => {
-  it('of before the run was guided are looked for and not found, as after any other change', async () => {
-    const environment = { max_pixels: 1024, states_dtype: 'float32', guidance_scale: 4 } as const;
-    const asked: (string | undefined)[] = [];
-    const images: ServedPictures<RenderIdentity> = {
-      generate: (requests) => {
-        asked.push(...requests.map(({ blankDigest }) => blankDigest));
-        return Promise.resolve(
-          requests.map(() => ({ kind: 'unavailable', reason: 'empty', detail: 'its picture is not stored any more' })),
-        );
-      },
-      close: () => Promise.resolve(),
-    };
-    const drawing = new RenderDrawing(environment, { images, reader: null });
-    const edit = (answer: object): WantedEdit => ({
-      key: '1/0/0',
-      source: { width: 16, height: 16, data: new Uint8Array(16 * 16 * 3) },
-      further: [],
-      words: '',
-      read: reading(1),
-      blank: null,
-      random: new RandomStream(1, 'edit'),
-      answer: answer as WantedEdit['answer'],
-    });
-    const drawn = await drawing.draw(
-      [edit({ statesDigest: 'a' }), edit({ statesDigest: 'b', blankDigest: 'c' })],
-      'current',
-    );
-    expect(asked).toEqual([undefined, 'c']);
-    expect(drawn.map(({ picture }) => picture.kind)).toEqual(['unavailable', 'unavailable']);
   });
 });

@@ -3,32 +3,6 @@ import { editResponse } from '../../../src/recipes/edit_response/settings.js';
 import { problemsOf, smallSettings } from './small.js';
 
 describe('settings of edit_response', () => {
-  it('are whole with few words', () => {
-    expect(problemsOf({})).toEqual([]);
-    const { environment, policy, reward } = smallSettings();
-    expect(environment).toMatchObject({ told: 'response', same_latent: true, max_pixels: null });
-    expect(policy.train).toEqual({ mm_vision: false, mm_mlp: true, mm_llm: true });
-    expect(editResponse.reward(smallSettings())).toEqual({ ...reward, measure: [] });
-  });
-
-  it('draw as the family does by default: Qwen-Image-Edit as its pipeline, a small editor without guidance', () => {
-    const served = { type: 'render_server', base_url: 'http://127.0.0.1:1', served_model: 'm' };
-    const of = (environment: object) => smallSettings({ environment }).environment;
-    expect(of({ num_steps: undefined })).toMatchObject({ num_steps: 20, guidance_scale: null });
-    expect(of({ num_steps: undefined, model_type: 'qwen' })).toMatchObject({ num_steps: 50, guidance_scale: 4 });
-    expect(of({ ...served, model: undefined, num_steps: undefined })).toMatchObject({
-      num_inference_steps: 50,
-      guidance_scale: 4,
-    });
-    expect(of({ model_type: 'qwen', guidance_scale: null })).toMatchObject({ guidance_scale: null });
-  });
-
-  it('need nothing that draws to learn from labels, and then nothing is scored', () => {
-    const labelled = { algorithm: { type: 'sft' }, environment: null };
-    expect(problemsOf(labelled)).toEqual([]);
-    expect(editResponse.reward(smallSettings(labelled))).toBeNull();
-  });
-
   it.each([
     [{ environment: null }, /^environment: found null with algorithm\.type 'grpo'; allowed: \{type: 'model'/],
     [

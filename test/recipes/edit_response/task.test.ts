@@ -13,7 +13,7 @@ import { StatesReader, OwnDrawing, type ResponseAnswer } from '../../../src/reci
 import { checkSources, longestEdit } from '../../../src/recipes/edit_response/open.js';
 import { ResponseTask } from '../../../src/recipes/edit_response/task.js';
 import type { OwnEditor } from '../../../src/schema/editor.js';
-import { openPicturedTask, pictureStart } from '../../../src/recipes/shared/images/pictured.js';
+import { openPicturedTask } from '../../../src/recipes/shared/images/pictured.js';
 import { startingSeeingModel } from '../../../src/recipes/shared/images/vision.js';
 import type { TextPrompt } from '../../../src/recipes/shared/words/task.js';
 import { picturedData } from '../../../src/tiny/world/pictured.js';
@@ -142,21 +142,6 @@ describe('the task of edit_response', () => {
     expect(await longestEdit(pictured, tight)).toEqual({ edit: most + 3, blank: shown + 2 });
   });
 
-  it('begins at the picture, or at the name that the template writes before it', () => {
-    const seeing = { tokens: { vision_start_token_id: 5 } } as Parameters<typeof pictureStart>[1];
-    expect(pictureStart([1, 2, 7, 8, 5, 6], seeing)).toBe(4);
-    expect(pictureStart([1, 2, 7, 8, 5, 6], seeing, [7, 8])).toBe(2);
-    expect(pictureStart([1, 2, 9, 8, 5, 6], seeing, [7, 8])).toBe(4);
-    expect(pictureStart([5, 6], seeing, [7, 8])).toBe(0);
-  });
-
-  it('gives each answer a noise of its own where it is told to', async () => {
-    const { task } = await open({ environment: { same_latent: false } });
-    const prompt = await task.prompt(0);
-    const [[first, again]] = await task.render([ask(prompt, answer(9), answer(9))], 'current');
-    expect(first.item.edited!.data).not.toEqual(again.item.edited!.data);
-  });
-
   it('gives the same picture whatever else is drawn with it, and however long the others are', async () => {
     const { task } = await open();
     const [one, other] = [await task.prompt(0), await task.prompt(1)];
@@ -242,14 +227,6 @@ describe('the task of edit_response', () => {
     expect(items).toHaveLength(read);
     expect(() => pictured.words.reread({ ...record, tokens: undefined } as never)).toThrow(/has no tokens/);
     expect(() => task.reread({ ...record, latents: undefined } as never)).toThrow(/has no latents/);
-  });
-
-  it('compares with the edited picture where there is one', async () => {
-    const { task } = await open();
-    expect((await task.labels(await task.prompt(0))).truth).toBeNull();
-    const { truth, expected } = await task.labels(await task.validation[0].prompt(0));
-    expect(truth).toMatchObject({ width: 32, height: 32 });
-    expect(expected).toMatch(/ (goes away|becomes|appears at) ?/);
   });
 
   it('refuses a picture of odd sides, or fits it where it may', async () => {
@@ -343,14 +320,6 @@ describe('the task of edit_response', () => {
       expect(again.item.edited!.data).toEqual(alone.item.edited!.data);
     });
 
-    it('counts the tokens of all pictures of its longest edit', async () => {
-      list('one.png', ['one.png', 'wide.png', 'tall.png'], 'tall.png');
-      const settings = smallSettings({ ...base, ...several, policy: { model_context_size: 96 } });
-      const pictured = await openPicturedTask(settings, () => '');
-      const { ids } = (await pictured.words.promptOf(pictured.words.data.train[0], 1)).tokens;
-      expect(await longestEdit(pictured, settings)).toEqual({ edit: ids.length + 8, blank: 54 });
-    });
-
     const named = { endpoint: 'http://127.0.0.1:1', model: 'm' };
     it.each<readonly [string, Parameters<typeof smallSettings>[0], FlowTransformerConfig, RegExp | null]>([
       ['what draws is shown one', { reward: named }, drawingConfig, /; the model of environment\.model is shown one$/],
@@ -376,21 +345,6 @@ describe('the task of edit_response', () => {
       list('one.png', ['tall.png']);
       const { pictured: plainly } = await open({ ...several, ...changes }, null, draws);
       checkSources(plainly, settings, drawing);
-    });
-
-    it('is refused where a chat says no names of pictures', async () => {
-      list(['one.png', 'wide.png']);
-      const { pictured, settings, drawing } = await open({ ...several, reward: named }, null, joining);
-      const chat = { ...settings, prompt: { ...settings.prompt, chat: true } };
-      const by = (name: readonly number[], picture_names: boolean) => () =>
-        checkSources(
-          { ...pictured, pictureName: name },
-          { ...chat, environment: { ...(chat.environment as OwnEditor), picture_names } },
-          drawing,
-        );
-      expect(by([], true)).toThrow(/told without names, as plain Qwen-Image-Edit is told its one picture$/);
-      expect(by([7], false)).toThrow(/told without names/);
-      by([7], true)();
     });
   });
 });

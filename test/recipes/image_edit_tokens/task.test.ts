@@ -1,15 +1,11 @@
-import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { CheckpointError, ConfigError, DataError } from '../../../src/core/errors.js';
-import { encodeSafetensors } from '../../../src/core/safetensors.js';
+import { DataError } from '../../../src/core/errors.js';
 import { openDatalist } from '../../../src/data/datalist.js';
-import { Emu3Format, jointVocabularyJson } from '../../../src/policies/tokens/emu3.js';
-import { startingModel } from '../../../src/recipes/shared/tokens/policy.js';
-import { ImageEditTask, withThought } from '../../../src/recipes/image_edit_tokens/task.js';
-import { loadPolicy } from '../../../src/policies/tokens/load.js';
-import { modelFolder } from '../../../src/models/reference.js';
+import { jointVocabularyJson } from '../../../src/policies/tokens/emu3.js';
+import { ImageEditTask } from '../../../src/recipes/image_edit_tokens/task.js';
 import { makeSmallWorld, smallSettings, type SmallWorld } from './small_world.js';
 
 const root = mkdtempSync(join(tmpdir(), 'task-'));
@@ -24,8 +20,6 @@ afterAll(async () => {
   rmSync(root, { recursive: true });
 });
 
-const start = () => startingModel(smallSettings(world), new Emu3Format(task.space), () => '');
-
 const answer = (ids: readonly number[]) => ({
   ids: Int32Array.from(ids),
   logProbs: new Float32Array(ids.length),
@@ -33,14 +27,6 @@ const answer = (ids: readonly number[]) => ({
 });
 
 describe('the image edit task', () => {
-  it('draws training samples in an endless order that the seed decides', () => {
-    const ids = (of: ImageEditTask): string[] => Array.from({ length: 24 }, (_, i) => of.trainingSample(i).id);
-    const found = ids(task);
-    expect(new Set(found.slice(0, 12)).size).toBe(12);
-    expect(ids(ImageEditTask.open(smallSettings(world), () => ''))).toEqual(found);
-    expect(found.slice(12)).not.toEqual(found.slice(0, 12));
-  });
-
   it('renders every answer in its place, those without an image too', async () => {
     const prompt = await task.prompt(0);
     const whole = (code: number): number[] =>
@@ -65,35 +51,6 @@ describe('the image edit task', () => {
     expect(await task.labels(prompt)).toEqual({ truth: item.truth });
     expect(item.truth).toMatchObject({ width: 30, height: 30 });
     expect(task.validation[0].name).toBe('s');
-  });
-
-  it('gives held-out sets names that differ', () => {
-    const namesOf = (...datasets: string[]): string[] => {
-      const validation = datasets.map((name) => ({ path: join(root, 'tiny', name, 'list/tokenized_datalist.json') }));
-      const data = { ...world.config['data'], validation };
-      return ImageEditTask.open(smallSettings(world, { data }), () => '').validation.map(({ name }) => name);
-    };
-    expect(namesOf('s/validation', 'c/validation')).toEqual(['s', 'c']);
-    // Sets that would share a name take the names of their own folders.
-    expect(namesOf('s/validation', 'c/validation', 's/truth')).toEqual(['validation', 'c', 'truth']);
-    const twice = (): string[] => namesOf('s/validation', 'c/validation', 's/validation');
-    expect(twice).toThrow(ConfigError);
-    expect(twice).toThrow(/2 held-out sets that are called 'validation': .*s.validation.*, .*s.validation/);
-  });
-
-  it('remarks on a list whose prefix is gone', () => {
-    const remarksOf = ({ data }: ImageEditTask): unknown => data.sources.map(({ remark }) => remark);
-    expect(remarksOf(task)).toEqual([null, null]);
-    const list = join(root, 'tiny', 's', 'validation', 'list', 'moved.json');
-    const { path_list } = JSON.parse(readFileSync(list.replace('moved', 'tokenized_datalist'), 'utf8')) as object & {
-      path_list: string[];
-    };
-    writeFileSync(list, JSON.stringify({ prefix: '/gone', path_list }));
-    const data = { ...world.config['data'], train: [{ path: list }], validation: [{ path: list }] };
-    const moved = ImageEditTask.open(smallSettings(world, { data }), () => '');
-    const said = expect.stringContaining(`looked for in ${join(root, 'tiny', 's', 'validation')}`) as unknown;
-    expect(remarksOf(moved)).toEqual([said, said]);
-    expect(moved.trainingSample(0).instruction).toBeTypeOf('string');
   });
 
   it('takes recorded answers back', async () => {
@@ -135,11 +92,6 @@ describe('the image edit task', () => {
     expect(await spelt({ chat_words: false })).toBe((await spelt({})).replace('USER: ', '').replace('ASSISTANT: ', ''));
   });
 
-  it('starts from random weights that the seed decides', () => {
-    expect(start().weights).toEqual(start().weights);
-    expect(task.thinks).toBe(false);
-  });
-
   it("refuses a dataset in another image tokenizer's codes", () => {
     const list = openDatalist(smallSettings(world, {}).data.train[0].path);
     const opened = (tokenizer: string): ImageEditTask => {
@@ -158,56 +110,5 @@ describe('the image edit task', () => {
     writeFileSync(join(other, 'tokenizer.json'), jointVocabularyJson([], 7));
     const settings = smallSettings(world, { policy: { tokenizer: other } });
     expect(() => ImageEditTask.open(settings, () => '')).toThrow(/16 codes, the policy's vocabulary 7/);
-  });
-});
-
-describe('models on disk', () => {
-  const folder = join(root, 'policy');
-  const write = (drop: string | null, config: object = {}): void => {
-    const { weights, config: whole } = start();
-    mkdirSync(folder, { recursive: true });
-    const kept = new Map([...weights].filter(([name]) => name !== drop));
-    writeFileSync(join(folder, 'config.json'), JSON.stringify({ ...whole, ...config }));
-    writeFileSync(join(folder, 'policy.safetensors'), encodeSafetensors(kept));
-  };
-
-  it('come back as they were written', () => {
-    write(null);
-    const { weights, config } = start();
-    const loaded = loadPolicy(folder, new Emu3Format(task.space));
-    expect(loaded.config).toEqual(config);
-    for (const [name, { data }] of weights) expect(loaded.weights.get(name)!.data).toEqual(data);
-  });
-
-  it('are refused with the name of what is missing or does not fit', () => {
-    write('lm_head.weight');
-    expect(() => loadPolicy(folder, new Emu3Format(task.space))).toThrow(/lm_head.weight/);
-    write(null, { intermediate_size: 25 });
-    expect(() => loadPolicy(folder, new Emu3Format(task.space))).toThrow(/gate_proj.weight has shape/);
-    write(null, { vocab_size: 9 });
-    expect(() => loadPolicy(folder, new Emu3Format(task.space))).toThrow(/the model has 9 tokens/);
-    writeFileSync(join(folder, 'config.json'), '{');
-    expect(() => loadPolicy(folder, new Emu3Format(task.space))).toThrow(CheckpointError);
-  });
-
-  it('are found by folder, or where runs and models of the Hub are known', () => {
-    expect(modelFolder(root, () => 'unused')).toBe(root);
-    const found = (reference: object) => JSON.stringify(reference);
-    expect(modelFolder({ run: 'a', config: 'a.jsonnet' }, found)).toBe('{"run":"a","config":"a.jsonnet"}');
-    expect(modelFolder({ hub: 'a/b', revision: 'main' }, found)).toBe('{"hub":"a/b","revision":"main"}');
-    expect(() => modelFolder(join(root, 'nowhere'), () => '')).toThrow(CheckpointError);
-    expect(() => ImageEditTask.open(smallSettings(world, { data: { train: [{ path: '/no' }] } }), () => '')).toThrow(
-      DataError,
-    );
-  });
-});
-
-describe('what a contact sheet says', () => {
-  it.each([
-    ['the blue square goes away <|end thinking|>', 'remove it (the blue square goes away)'],
-    ['<|end thinking|>', 'remove it'],
-    ['', 'remove it'],
-  ])('shows %j as %j', (text, shown) => {
-    expect(withThought('remove it', text)).toBe(shown);
   });
 });

@@ -27,10 +27,6 @@ function trained(iteration: number, settings: TrainedTokensSettings): string {
 }
 
 describe('the tokens that are trained', () => {
-  it('are all where nothing is said', () => {
-    for (const iteration of [1, 2, 30]) expect(trained(iteration, settingsOf({}))).toBe('text and vision');
-  });
-
   it.each<[string, Partial<Exclude<TrainTokens, 'all'>>, string[]]>([
     ['text, then vision alone', { tokens: 'text' }, ['text', 'text', 'vision', 'text', 'text', 'vision']],
     [

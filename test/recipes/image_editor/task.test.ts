@@ -81,13 +81,6 @@ describe('the task of image_editor', () => {
     );
   });
 
-  it('tells the instruction alone where that is asked for', async () => {
-    const task = await open({ reader: { told: 'instruction' } });
-    const { flow, instruction, response } = await task.prompt(0);
-    expect(flow.textTokens).toBe(18 + instruction.split(' ').length);
-    expect(response).toBeNull();
-  });
-
   it('draws from its records what was judged', async () => {
     const task = await open();
     const prompt = await task.prompt(1);

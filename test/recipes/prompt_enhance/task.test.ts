@@ -89,20 +89,6 @@ describe('answers as prompts of an image model', () => {
     expect(painter.closed).toBe(1);
   });
 
-  it('are painted without what the policy thought before', async () => {
-    const painter = new Painter();
-    const task = await open(painter, { policy: { thinking: { open: 'red', close: 'means' } } });
-    const prompt = await task.prompt(0);
-    const answers = await Promise.all(
-      ['red cross means blue square', 'blue square'].map((text) => answerOf(task, text)),
-    );
-    const [[thought, plain]] = await task.render([{ prompt, answers, keys }]);
-    expect(painter.asked.map(({ prompt: asked }) => asked)).toEqual(['blue square', 'blue square']);
-    expect(thought.record).toMatchObject({ answer: 'blue square', stripped: ['cross'], thought: 'cross' });
-    expect(plain.record).toMatchObject({ answer: 'blue square', stripped: [] });
-    expect(smallSettings().policy.thinking).toEqual({ open: '<think>', close: '</think>' });
-  });
-
   it('begin with one noise for a prompt, or each with its own', async () => {
     const seeds = async (changes: Sections): Promise<number[]> => {
       const painter = new Painter();
@@ -163,19 +149,6 @@ describe('answers as prompts of an image model', () => {
       expect.objectContaining({ message: missing, where: `${path}:2` }),
     );
     await expect(task.validation[0].prompt(1)).rejects.toThrow(missing);
-  });
-
-  it('say how much the image model left unread', async () => {
-    const painter = new Painter();
-    const made = painter.generate.bind(painter);
-    painter.generate = async (requests) =>
-      (await made(requests)).map((one, i) => (i === 0 ? { ...one, unread: 3 } : one));
-    const task = await open(painter);
-    const prompt = await task.prompt(0);
-    const answers = await Promise.all(['a red cross', 'a blue square'].map((text) => answerOf(task, text)));
-    const [[long, short]] = await task.render([{ prompt, answers, keys }]);
-    expect(long.record).toMatchObject({ unread: 3 });
-    expect(short.record).not.toHaveProperty('unread');
   });
 
   it('without a picture say why, and an empty one is painted as it is', async () => {

@@ -25,15 +25,6 @@ describe('what a row asks', () => {
     });
   });
 
-  it('is bare words where there is no chat', () => {
-    expect(question({ prompt: 'How many?' }, { prompt: { chat: false } })).toEqual({
-      asked: 'How many?',
-      instruction: 'How many?',
-    });
-    const one = question({ prompt: [turn('user', 'How many?')] }, { prompt: { chat: false } });
-    expect(one.asked).toBe('How many?');
-  });
-
   it('is a conversation whose last words are the instruction, parts of text among them', () => {
     const turns = [
       turn('user', 'Hi'),
@@ -66,22 +57,12 @@ describe('what a row asks', () => {
     expect(question({ q: 'Why?', input: null }, { prompt: { template: '{q} {input}' } }).instruction).toBe('Why? ');
   });
 
-  it('does not read placeholders in what a column says', () => {
-    expect(question({ a: '{b} $& $1', b: 'no' }, { prompt: { template: '{a}' } }).instruction).toBe('{b} $& $1');
-  });
-
   it.each([
     ['a number', 42, '42'],
     ['true', true, 'true'],
     ['a turn', [turn('assistant', 'So.')], 'So.'],
   ])('takes %s as a label', (_, expected, words) => {
     expect(question({ prompt: 'p', expected }, { columns: { expected: 'expected' } }).expected).toBe(words);
-  });
-
-  it('has no label where its column holds null', () => {
-    expect(question({ prompt: 'p', expected: null }, { columns: { expected: 'expected' } })).not.toHaveProperty(
-      'expected',
-    );
   });
 
   it('comes after the system message and the examples', () => {
@@ -92,15 +73,6 @@ describe('what a row asks', () => {
       turn('assistant', 'Yes.'),
       turn('user', 'Two?'),
     ]);
-  });
-
-  it('keeps its own system message before the examples', () => {
-    const prompt = { examples: [{ prompt: 'One?', answer: 'Yes.' }] };
-    const own = [turn('system', 'Be long.'), turn('user', 'Two?')];
-    const roles = (question({ prompt: own }, { prompt }).asked as { role: string; content: string }[]).map(
-      ({ role, content }) => `${role} ${content}`,
-    );
-    expect(roles).toEqual(['system Be long.', 'user One?', 'assistant Yes.', 'user Two?']);
   });
 });
 
@@ -192,12 +164,6 @@ describe('numbers', () => {
     expect(() => question({ prompt: 'a', label: value }, { columns })).toThrow(/column 'label'/);
     expect(() => question({ n: value }, { prompt: { template: 'Is it {n}?' } })).toThrow(/column 'n'/);
     expect(() => question({ n: { price: [value] } }, { prompt: { template: 'Is it {n}?' } })).toThrow(DataError);
-  });
-
-  it('of nested columns are found by dotted names', () => {
-    const row = { prompt: 'a', reward_model: { ground_truth: 5 } };
-    expect(question(row, { columns: { expected: 'reward_model.ground_truth' } }).expected).toBe('5');
-    expect(question(row, { prompt: { template: 'Is it {reward_model.ground_truth}?' } }).instruction).toBe('Is it 5?');
   });
 });
 

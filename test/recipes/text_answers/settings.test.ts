@@ -1,6 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { recipeOf } from '../../../src/recipes/settings.js';
-import { problemsOf, smallSettings } from './small.js';
+import { problemsOf } from './small.js';
 
 describe('rewards of answers in words', () => {
   it('look at no image', () => {
@@ -17,12 +16,6 @@ describe('rewards of answers in words', () => {
     expect(problemsOf({ reward: { mode: null, terms } })).toEqual([
       expect.stringMatching(/^reward\.terms: 'clip' looks at an image/),
     ]);
-  });
-
-  it('have to be named, score what was cut off, and may be of any kind that reads words', () => {
-    expect(problemsOf({ reward: { mode: null } })).toEqual([expect.stringMatching(/^reward\.mode: found null/)]);
-    expect(problemsOf({ reward: { mode: 'format_accuracy' } })).toEqual([]);
-    expect(smallSettings().reward.zero_if_unfinished).toBe(false);
   });
 });
 
@@ -71,14 +64,5 @@ describe('a model from random weights', () => {
     ]);
     expect(problemsOf({ data: { tiny: null }, policy: { tokenizer: 'folder' } })).toEqual([]);
     expect(problemsOf({ data: { tiny: null }, policy: { init: null, model: 'folder' } })).toEqual([]);
-  });
-
-  it('is missing where there is no other', () => {
-    const missing = (policy: object) => {
-      const settings = smallSettings({ policy: policy });
-      return recipeOf(settings).missing(settings);
-    };
-    expect(missing({})).toEqual([]);
-    expect(missing({ init: null })).toEqual([expect.stringContaining('policy.model is null')]);
   });
 });

@@ -1,15 +1,12 @@
-import { cpSync, existsSync, mkdirSync, writeFileSync } from 'node:fs';
+import { cpSync, mkdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
-import { CheckpointError, DataError } from '../../../src/core/errors.js';
+import { DataError } from '../../../src/core/errors.js';
 import type { RecordedEpisode } from '../../../src/run/episodes.js';
-import { END } from '../../../src/recipes/shared/words/vocabulary.js';
-import { wordData } from '../../../src/tiny/world/words.js';
 import { wordLabels } from '../../../src/recipes/shared/words/training.js';
 import type { TextPrompt, WordsTask } from '../../../src/recipes/shared/words/task.js';
 import type { TextAnswersSettings } from '../../../src/recipes/text_answers/settings.js';
 import { openTextTask } from '../../../src/recipes/text_answers/task.js';
-import { drawCaption } from '../../../src/tiny/world/words.js';
 import { FIXTURES, readFixture, type Chats } from '../../models/python_fixtures.js';
 import { testFolders } from '../../support/folder.js';
 import { smallSettings } from './small.js';
@@ -94,12 +91,6 @@ describe('a prompt', () => {
     expect(task.validation[0]).toMatchObject({ name: 'sums', length: 3 });
   });
 
-  it('knows the template\u2019s own names', async () => {
-    const model = modelOf('{{ messages[0].content }} {{ mood }}');
-    const task = await open({ rows: sums, model, prompt: { variables: { mood: 'glad' } } });
-    expect(asked(task, await task.prompt(0))).toMatch(/^What is \d \+ \d\? glad$/);
-  });
-
   it('is bare words without chat, with what the tokenizer puts around them', async () => {
     const task = await open({ rows: sums, model: modelOf(null), prompt: { chat: false } });
     const prompt = await task.validation[0].prompt(0);
@@ -107,31 +98,10 @@ describe('a prompt', () => {
     expect(prompt).not.toHaveProperty('expected');
     expect(await task.labels(prompt)).toEqual({ truth: null });
   });
-
-  it('comes in an endless order that the seed decides, from all datasets', async () => {
-    const order = async (seed: number): Promise<string[]> => {
-      const task = await open({ rows: sums });
-      const again = await openTextTask({ ...task.settings, seed }, () => '');
-      return Promise.all(Array.from({ length: 12 }, async (_, i) => (await again.prompt(i)).id));
-    };
-    expect(await order(1)).toEqual(await order(1));
-    expect(await order(1)).not.toEqual(await order(2));
-    expect(new Set((await order(1)).slice(0, 3)).size).toBe(3);
-  });
-
-  it('needs a template for chat', async () => {
-    const opening = open({ rows: sums, model: modelOf(null) });
-    await expect(opening).rejects.toThrow(DataError);
-    await expect(opening).rejects.toThrow('the model has no chat template');
-  });
 });
 
 describe('prompts are looked at before the first is asked', () => {
   const long = { prompt: `What is ${'1 + '.repeat(40)}1?`, answer: '41' };
-
-  it('and pass where each leaves room', async () => {
-    await expect((await open({ rows: sums, ...labels })).checkPrompts()).resolves.toBeUndefined();
-  });
 
   it('and are counted where the context is too small, held-out ones that are asked among them', async () => {
     const task = await open({
@@ -161,28 +131,6 @@ describe('prompts are looked at before the first is asked', () => {
       openTextTask({ ...task.settings, policy: { ...task.settings.policy, model_context_size } }, () => '');
     await expect((await within(longest + 1)).checkPrompts()).resolves.toBeUndefined();
     await expect((await within(longest)).checkPrompts()).rejects.toThrow(/of 6 prompts are too long/);
-  });
-
-  it('and the row is named that the template refuses', async () => {
-    const model = modelOf(
-      "{% for m in messages %}{% if '2' in m.content %}{{ raise_exception('No twos') }}{% endif %}{{ m.content }}{% endfor %}",
-    );
-    const checking = (await open({ rows: sums, model, ...labels })).checkPrompts();
-    await expect(checking).rejects.toThrow(/^the chat template fails.*: No twos \(.*chat_template\.jinja\)$/);
-    await expect(checking).rejects.toMatchObject({ where: expect.stringMatching(/train\.jsonl:2$/) as string });
-  });
-
-  it('and the row is named that asks nothing', async () => {
-    const checking = (await open({ rows: [sums[0], { question: 'x' }], ...labels })).checkPrompts();
-    await expect(checking).rejects.toThrow("the row has no column 'prompt'");
-    await expect(checking).rejects.toMatchObject({ where: expect.stringMatching(/train\.jsonl:2$/) as string });
-  });
-
-  it('and the row is named that has no token', async () => {
-    const bare = { model: modelOf(null), prompt: { chat: false } };
-    const task = await open({ rows: [sums[0], { prompt: '', answer: 'x' }], ...bare, ...labels });
-    await expect(task.checkPrompts()).rejects.toThrow('the prompt is empty');
-    await expect(task.validation[0].prompt(1)).rejects.toThrow('the prompt is empty');
   });
 
   it('and the row is named that lacks a label which the reward compares with', async () => {
@@ -255,15 +203,6 @@ describe('an answer', () => {
     expect(whole.record).toMatchObject({ text, answer: '4' });
   });
 
-  it('is none where the template has opened thoughts that never close', async () => {
-    const model = modelOf('{{ messages[0].content }}<think>\n');
-    const task = await open({ rows: sums, model, policy: { ...thinking, assistant_prefill: 'Well, ' } });
-    const answers = [answer(await idsOf(task, 'four'), false), answer(await idsOf(task, 'two twos</think>4'), false)];
-    const [[cut, whole]] = await task.render([{ prompt: await task.prompt(0), answers, keys: ['a', 'b'] }]);
-    expect([cut.item.answer, whole.item.answer]).toEqual(['', '4']);
-    expect(cut.record).toMatchObject({ text: 'Well, four', answer: '' });
-  });
-
   it('is taken back from its record', async () => {
     const task = await open({ rows: sums, ...labels, policy: thinking });
     const prompt = await task.prompt(0);
@@ -312,58 +251,5 @@ describe('labels', () => {
     await expect(wordLabels(long, { size: 1, prompts: 0 }).batch(1)).rejects.toThrow(
       /prompt and labelled answer have \d+ tokens: model_context_size is 64/,
     );
-  });
-});
-
-describe('the tiny world', () => {
-  it('is made where it is missing, and brings its words', async () => {
-    const dir = newFolder();
-    const path = (split: string) => ({ path: join(dir, 'tiny/words', `${split}.jsonl`) });
-    const counts = { labelled: 2, train: 4, validation: 3 };
-    const settings = smallSettings({
-      prompt: { chat: false, template: 'Plainly {prompt} means' },
-      data: {
-        dir,
-        train: [path('train')],
-        validation: [path('validation')],
-        tiny: { counts },
-        columns: { expected: 'expected' },
-      },
-    });
-    const said: string[] = [];
-    const make = () => wordData.make(settings, null, (line) => said.push(line));
-    await make();
-    await make();
-    expect(said).toEqual([`making the tiny world's captions in ${join(dir, 'tiny')}`]);
-    expect(existsSync(path('train').path)).toBe(true);
-    const task = await openTextTask(settings, () => '');
-    const { seed } = settings.data.tiny!;
-    const drawn = drawCaption(seed, 'validation', 2);
-    const prompt = await task.validation[0].prompt(2);
-    expect(prompt).toMatchObject({ instruction: `Plainly ${drawn.prompt} means`, expected: drawn.expected });
-    expect(asked(task, prompt)).toBe(prompt.instruction);
-    expect([...task.format.ends]).toEqual([task.words.tokenizer.id(END)]);
-    await expect(task.checkPrompts()).resolves.toBeUndefined();
-    const begun = await openTextTask(
-      { ...settings, policy: { ...settings.policy, assistant_prefill: 'That is' } },
-      () => '',
-    );
-    expect(begun.textOf(answer(await idsOf(begun, drawn.expected), false))).toBe(`That is ${drawn.expected}`);
-    const chatting = openTextTask({ ...settings, prompt: { ...settings.prompt, chat: true } }, () => '');
-    await expect(chatting).rejects.toThrow('the words of the tiny world have no chat template');
-  });
-
-  it('is not made for rows that are brought along', async () => {
-    await expect(
-      wordData.make(smallSettings({ policy: { init: null, model: 'm' }, data: { tiny: null } }), null, () => {
-        throw new Error('nothing to say');
-      }),
-    ).resolves.toBeUndefined();
-  });
-});
-
-describe('a folder without a tokenizer', () => {
-  it('is refused', async () => {
-    await expect(open({ rows: sums, model: newFolder() })).rejects.toThrow(CheckpointError);
   });
 });

@@ -50,11 +50,6 @@ describe('captioned pictures', () => {
     expect(task.predictsSample).toBe(true);
   });
 
-  it('of another size are brought to that of the settings', async () => {
-    const task = await open([{ file_name: '0.png', text: 'wide' }], 40);
-    expect((await (await task.prompt(0)).wanted()).length).toBe(16 * 48);
-  });
-
   it.each([
     [{ file_name: '0.png', text: ' ' }, /no picture with a caption/],
     [{ text: 'a cat' }, /no picture with a caption/],

@@ -1,14 +1,7 @@
 import { describe, expect, it } from 'vitest';
-import { problemsOf, smallSettings } from './small.js';
+import { problemsOf } from './small.js';
 
 describe('settings of video_actions', () => {
-  it('are whole with few words', () => {
-    expect(problemsOf({})).toEqual([]);
-    const { data, policy } = smallSettings();
-    expect(data.frames).toEqual({ min: 4, max: 8, interval: 2, as: 'video' });
-    expect(policy.train).toEqual({ mm_vision: false, mm_mlp: true, mm_llm: true });
-  });
-
   it('of a policy at a training server show frames as images, and leave what is adapted to the server', () => {
     const served = (frames: object, policy: object = {}): string[] =>
       problemsOf({

@@ -1,4 +1,4 @@
-import { copyFileSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { readFileSync, writeFileSync } from 'node:fs';
 import { availableParallelism } from 'node:os';
 import { join } from 'node:path';
 import { beforeAll, describe, expect, it } from 'vitest';
@@ -99,12 +99,6 @@ describe.skipIf(!hasFfmpeg)('the task of video_actions (skipped without ffmpeg)'
     expect(await stills.sourcePng?.()).toEqual(await clip.sourcePng?.());
   });
 
-  it('opens a clip once, so that what is made of it is kept', async () => {
-    const { task } = await open();
-    const [one, again] = [await task.validation[0].prompt(1), await task.validation[0].prompt(1)];
-    expect(one.tokens.pictures?.[0]).toBe(again.tokens.pictures?.[0]);
-  });
-
   it('opens a clip once that is asked for twice at once', async () => {
     const { task } = await open();
     const [one, again] = await Promise.all([task.validation[0].prompt(1), task.validation[0].prompt(1)]);
@@ -127,33 +121,6 @@ describe.skipIf(!hasFfmpeg)('the task of video_actions (skipped without ffmpeg)'
     expect(pictures[2]).not.toBe(pictures[0]);
   });
 
-  it('keeps the clips of one list apart that is used with two folders of files', async () => {
-    const [sample] = listOf('train');
-    const list = join(dir, 'shared.json');
-    writeFileSync(list, JSON.stringify([{ ...sample, video: 'clip.mp4' }]));
-    const media = ['one', 'other'].map((name) => join(dir, name));
-    for (const [i, folder] of media.entries()) {
-      mkdirSync(folder, { recursive: true });
-      copyFileSync(join(clips('train')[0].path, String(listOf('train')[i].video)), join(folder, 'clip.mp4'));
-    }
-    const train = media.map((folder) => ({ path: list, media: folder }));
-    const { task } = await open({ data: { dir, tiny, train, validation: clips('validation') } });
-    const prompts = await Promise.all(task.data.sources.slice(0, 2).map((source) => task.promptOf(source, 0)));
-    const pixels = prompts.map(({ tokens: { pictures = [] } }) => pictures[0].frames.map(({ data }) => data));
-    expect(pixels[0]).not.toEqual(pixels[1]);
-  });
-
-  it('shows a person no frame that only fills up a step', async () => {
-    const list = join(dir, 'odd.json');
-    const whole = { ...listOf('train')[0], meta: { min_frames: 3, max_frames: 3 } };
-    writeFileSync(list, JSON.stringify([whole]));
-    const train = [{ path: list, media: clips('train')[0].path }];
-    const { task } = await open({ data: { dir, tiny, train, validation: clips('validation') } });
-    const { tokens, sourcePng } = await task.prompt(0);
-    expect(tokens.pictures?.[0].frames).toHaveLength(4);
-    expect(decodePlainPng((await sourcePng?.()) ?? new Uint8Array())?.width).toBe(3 * 34 - 2);
-  });
-
   it('opens no further clip of a batch of which one cannot be shown', async () => {
     const list = join(dir, 'batch.json');
     const [whole] = listOf('train');
@@ -168,38 +135,10 @@ describe.skipIf(!hasFfmpeg)('the task of video_actions (skipped without ffmpeg)'
     expect(await task.promptOf(source, 60)).toMatchObject({ expected: expect.any(String) as string });
   });
 
-  it('refuses labels that name no action where the reward compares with these, before anything is trained', async () => {
-    const list = join(dir, 'labels.json');
-    const [whole] = listOf('train');
-    const [human] = whole['conversations'] as unknown[];
-    const bad = { ...whole, conversations: [human, { from: 'gpt', value: '<answer> red </answer>' }] };
-    writeFileSync(list, JSON.stringify([whole, bad]));
-    const train = [{ path: list, media: clips('train')[0].path }];
-    const { task } = await open({ data: { dir, tiny, train, validation: clips('validation') } });
-    await expect(task.checkPrompts()).rejects.toMatchObject({
-      where: `${list}:sample 2`,
-      message: expect.stringContaining('names no action; allowed: <answer>(1)') as string,
-    });
-  });
-
   it('refuses prompts that leave no room with their clips, before anything is trained', async () => {
     const { policy } = settings();
     const { task } = await open({ policy: { ...policy, model_context_size: 40 } });
     await expect(task.checkPrompts()).rejects.toThrow(/prompts are too long: .* model_context_size is 40/);
-  });
-
-  it('refuses such prompts where a clip has more frames than are counted, too', async () => {
-    const own = join(dir, 'uncounted');
-    const meta = { frame_cnts: [4, 4], min_frames: 4, max_frames: 6, dynamic_sample: true };
-    writeFileSync(`${own}.json`, JSON.stringify([{ ...listOf('train')[1], meta }]));
-    const train = [{ path: `${own}.json`, media: clips('train')[0].path }];
-    const data = { dir, tiny, train, validation: [], frames: { interval: 0.01 } };
-    const { task } = await open({ data });
-    // Four frames of the first segment and six of the second, two to a step of 16 tokens.
-    const { ids } = (await task.prompt(0)).tokens;
-    const { policy } = settings();
-    const { task: tight } = await open({ data, policy: { ...policy, model_context_size: ids.length } });
-    await expect(tight.checkPrompts()).rejects.toThrow(`of ${ids.length} tokens`);
   });
 
   it('names the sample whose clip has fewer frames than are asked for', async () => {

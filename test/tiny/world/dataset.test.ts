@@ -1,5 +1,4 @@
 import {
-  cpSync,
   existsSync,
   mkdirSync,
   mkdtempSync,
@@ -131,10 +130,6 @@ describe('the tiny datasets', () => {
     }
   });
 
-  it('are encoded in batches', () => {
-    expect(Math.max(...tokenizer.batches)).toBe(256);
-  });
-
   it('are recognised when finished; other options or another tokenizer have a folder of their own', async () => {
     expect(imageData.find(root, {})).toBeNull();
     expect(editData(new MeanColours('another')).find(root, { sizes })).toBeNull();
@@ -162,43 +157,6 @@ describe('the tiny datasets', () => {
       openImageDataset(pathIn(imageData.find(root, { count: 3 }), root, tinyDatalist(root, 'images', 'train'))).length,
     ).toBe(3);
     for (const folder of [other, imageData.find(root, { count: 3 })]) rmSync(folder ?? '', { recursive: true });
-  });
-
-  it('of a root that holds them itself are used where they are', async () => {
-    const old = join(root, '..', 'tiny-old');
-    cpSync(editData(new MeanColours('mean-colours')).find(root, { sizes }) ?? '', old, { recursive: true });
-    const made = JSON.parse(readFileSync(join(old, 'made.json'), 'utf8')) as { made_from: unknown };
-    writeFileSync(join(old, 'dataset.json'), JSON.stringify({ format: 2, images: null, edits: made.made_from }));
-    expect(editData(new MeanColours('mean-colours')).find(old, { sizes })).toBe(old);
-    const list = tinyDatalist(old, 's', 'train');
-    expect(pathIn(old, old, list)).toBe(list);
-    await editData(tokenizer).makeIn(old, { sizes });
-    expect(readdirSync(old).sort()).toEqual(['c', 'dataset.json', 'made.json', 's']);
-    const small = { train: 2, prompts: 2, validation: 2, truth: 2 };
-    await editData(new MeanColours('another')).makeIn(old, { sizes: small });
-    expect(openEditDataset(list).length).toBe(40);
-    expect(
-      openEditDataset(pathIn(editData(new MeanColours('another')).find(old, { sizes: small }), old, list)).length,
-    ).toBe(2);
-  });
-
-  it('that a root once held itself are not taken for those that a link leads to', async () => {
-    const old = join(root, '..', 'tiny-linked');
-    const entry = (
-      JSON.parse(
-        readFileSync(join(editData(new MeanColours('mean-colours')).find(root, { sizes }) ?? '', 'made.json'), 'utf8'),
-      ) as {
-        made_from: unknown;
-      }
-    ).made_from;
-    mkdirSync(old);
-    writeFileSync(join(old, 'dataset.json'), JSON.stringify({ format: 2, images: null, edits: entry }));
-    await editData(new MeanColours('another')).makeIn(old, {
-      sizes: { train: 2, prompts: 2, validation: 2, truth: 2 },
-    });
-    expect(existsSync(join(old, 's'))).toBe(true);
-    expect(editData(new MeanColours('mean-colours')).find(old, { sizes })).toBeNull();
-    expect(openEditDataset(tinyDatalist(old, 's', 'train')).tokenizer).toBe('another');
   });
 
   it('are found below the root alone', () => {

@@ -17,12 +17,6 @@ describe('drawing', () => {
     }
   });
 
-  it('gives equal pixels for equal scenes', () => {
-    const image = drawScene(example(4).source);
-    expect(image).toMatchObject({ width: 32, height: 32 });
-    expect(drawScene(example(4).source)).toEqual(image);
-  });
-
   it('refuses grids whose cells have no names or no pixels', () => {
     for (const wrong of [{ columns: 27 }, { rows: 2 }, { cell: 4 }, { columns: 4.5 }]) {
       expect(() => checkGeometry({ ...DEFAULT_GEOMETRY, ...wrong })).toThrow(/not possible/);
