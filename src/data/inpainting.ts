@@ -5,7 +5,6 @@ import { DataError } from '../core/errors.js';
 import { type RgbImage, decodeImage } from '../core/image.js';
 import { decodePlainPng } from '../core/png.js';
 import { type Window, resizeLinearWindow } from '../core/resize.js';
-import type { StyleCrop } from '../schema/data.js';
 import { type PictureSize, headerSize, sameSize, sizeText } from './pictures.js';
 import {
   type InpaintSample,
@@ -22,6 +21,20 @@ export interface Mask {
   readonly height: number;
   readonly data: Uint8Array;
 }
+
+/**
+ * What of a ref shows its style: the largest rectangle without a masked pixel, a rectangle by its shares of the sides, the box around what is masked, or the
+ * whole.
+ */
+export type StyleCrop =
+  | { readonly kind: 'outside_mask' | 'mask' | 'whole' }
+  | {
+      readonly kind: 'box';
+      readonly left: number;
+      readonly top: number;
+      readonly width: number;
+      readonly height: number;
+    };
 
 /** Three pictures of one size. */
 export interface Triplet {
@@ -149,41 +162,31 @@ export function binaryMask({ width, height, data }: RgbImage, where: string): Ma
   });
 }
 
-interface Box {
-  readonly left: number;
-  readonly top: number;
-  readonly width: number;
-  readonly height: number;
-}
+type Box = Window;
 
-type RuleOf<K extends StyleCrop['kind']> = Extract<StyleCrop, { readonly kind: K }>;
-
-type BoxRule<K extends StyleCrop['kind']> = (rule: RuleOf<K>, mask: Mask, ref: PictureSize, where: string) => Box;
-
-const BOXES: { readonly [K in StyleCrop['kind']]: BoxRule<K> } = {
-  whole: (_rule, _mask, { width, height }) => ({ left: 0, top: 0, width, height }),
-  box: (rule, _mask, ref) => {
+/** The rectangle of a ref that a rule means; it may reach beyond the ref. Raises DataError as `styleCrop`. */
+function boxFor(rule: StyleCrop, mask: Mask, ref: PictureSize, where: string): Box {
+  if (rule.kind === 'whole') return { left: 0, top: 0, width: ref.width, height: ref.height };
+  if (rule.kind === 'box') {
     const [left, width] = along(ref.width, rule.left, rule.width);
     const [top, height] = along(ref.height, rule.top, rule.height);
     return { left, top, width, height };
-  },
-  outside_mask: (_rule, mask, ref, where) => {
-    if (!sameSize(mask, ref)) throw otherSize(mask, ref, where);
-    const found = largestOutside(mask);
-    if (found !== null) return found;
-    throw new DataError('the mask covers the whole picture, and leaves nothing to crop the style from', {
-      where,
-      next: "Choose another data.style_crop, such as {kind: 'box', …} or {kind: 'whole'}.",
-    });
-  },
-  mask: (_rule, mask, ref, where) => {
+  }
+  if (rule.kind === 'mask') {
     const { left, top, width, height } = boxOf(mask);
     // Cut again at the box's place, a ref that is the cut already would be all black.
     if (ref.width === width && ref.height === height) return { left: 0, top: 0, width, height };
     if (left >= ref.width || top >= ref.height) throw otherSize(mask, ref, where);
     return { left, top, width: Math.max(1, width - 1), height: Math.max(1, height - 1) };
-  },
-};
+  }
+  if (!sameSize(mask, ref)) throw otherSize(mask, ref, where);
+  const found = largestOutside(mask);
+  if (found !== null) return found;
+  throw new DataError('the mask covers the whole picture, and leaves nothing to crop the style from', {
+    where,
+    next: "Choose another data.style_crop, such as {kind: 'box', …} or {kind: 'whole'}.",
+  });
+}
 
 function otherSize(mask: Mask, ref: PictureSize, where: string): DataError {
   const { left, top } = boxOf(mask);
@@ -218,7 +221,7 @@ function along(side: number, start: number, share: number): readonly [first: num
  * mask that covers everything, and for a mask that tells nothing of a ref of another size.
  */
 export function styleCrop(ref: RgbImage, mask: Mask, rule: StyleCrop, where: string): RgbImage {
-  const box = (BOXES[rule.kind] as BoxRule<StyleCrop['kind']>)(rule, mask, ref, where);
+  const box = boxFor(rule, mask, ref, where);
   const data = new Uint8Array(box.width * box.height * 3);
   const seen = Math.min(box.width, ref.width - box.left);
   for (let y = 0; y < Math.min(box.height, ref.height - box.top); y++) {

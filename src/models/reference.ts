@@ -1,7 +1,21 @@
 /** From a model reference to the folder that it names. */
 import { existsSync } from 'node:fs';
 import { CheckpointError } from '../core/errors.js';
-import type { HubReference, ModelReference, RunReference } from '../schema/model.js';
+
+/** A model of the Hub at a branch, a tag or a commit. */
+export interface HubReference {
+  readonly hub: string;
+  readonly revision: string;
+}
+
+/** The model of a run, and the config that makes it. */
+export interface RunReference {
+  readonly run: string;
+  readonly config: string;
+}
+
+/** How a config names a model: a folder, or one of these. */
+export type ModelReference = string | HubReference | RunReference;
 
 /**
  * Finds the folder of a reference that is not a path: a finished run's model, or a cached Hub model. The caller, who knows the run directories and

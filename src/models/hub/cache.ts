@@ -6,7 +6,7 @@ import { existsSync, readFileSync, realpathSync } from 'node:fs';
 import { homedir } from 'node:os';
 import { join, sep } from 'node:path';
 import { CheckpointError } from '../../core/errors.js';
-import type { HubReference } from '../../schema/model.js';
+import type { HubReference } from '../reference.js';
 import { readJson } from '../files.js';
 import { type Need, missingFiles } from './needed.js';
 

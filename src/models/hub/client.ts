@@ -2,13 +2,12 @@
  * Queries to the Hub. `@huggingface/hub` knows the Hub's interface (addresses, pages of long lists); how the Hub is reached, what is retried and what
  * errors mean is decided here, in the one `fetch` that the library is given.
  */
-import { datasetInfo, listFiles, listModels, modelInfo } from '@huggingface/hub';
-import { EnvHttpProxyAgent, Response, fetch as undiciFetch } from 'undici';
+import { datasetInfo, listFiles, modelInfo } from '@huggingface/hub';
+import { EnvHttpProxyAgent, Headers as UndiciHeaders, Response, fetch as undiciFetch, type RequestInit } from 'undici';
 import { ConfigError, type EditrlError, EndpointError } from '../../core/errors.js';
-import { nearest } from '../../core/nearest.js';
 import { type RetryPolicy, TransientError, retry } from '../../core/retry.js';
-import { type StatusTable, byStatus, retryAfterMs } from '../../http/meaning.js';
-import type { HubReference } from '../../schema/model.js';
+import { retryAfterMs } from '../../http/meaning.js';
+import type { HubReference } from '../reference.js';
 import { DATASETS, type HubEnvironment, isCommit, nameOf } from './cache.js';
 
 /** A file of a repository. */
@@ -30,13 +29,10 @@ export interface HubRetryPolicy extends RetryPolicy {
 export const HUB_RETRIES: RetryPolicy = { retries: 5, backoffBaseMs: 1000, backoffCapMs: Infinity };
 const usual: HubRetryPolicy = { ...HUB_RETRIES, silenceMs: 30_000, connectMs: 10_000 };
 
-/** The number of an owner's models among which a misspelt one is looked for. */
-const MOST_NAMES = 200;
-
 /** How a file's digest is written. */
 const digests = { git: /^[0-9a-f]{40}$/, sha256: /^[0-9a-f]{64}$/ } as const;
 
-type Headers = Readonly<Record<string, string>>;
+type Headers = NonNullable<RequestInit['headers']>;
 
 export class HubClient {
   readonly #agent: EnvHttpProxyAgent;
@@ -115,9 +111,11 @@ export class HubClient {
     }
   }
 
-  /** The library's `fetch`. The library would refuse tokens of servers other than Hugging Face's: `#send` sends these. */
+  /** The library's `fetch`. The library would refuse tokens of servers other than Hugging Face's: `hubFetch` sends these. */
   #request(reference: HubReference) {
-    return this.#asking((address, headers) => this.persevere(reference, () => this.#read(reference, address, headers)));
+    return libraryFetch(this.environment, (address, { headers = {} }) =>
+      this.persevere(reference, () => this.#read(reference, address, headers)),
+    );
   }
 
   /** A reply whose whole body has arrived, so that a broken one is requested again. */
@@ -140,63 +138,40 @@ export class HubClient {
     });
   }
 
-  #asking(ask: (address: string, headers: Headers) => Promise<Response>) {
-    const fetching = (address: string | URL, init: { headers?: Headers } = {}): Promise<Response> =>
-      ask(String(address), init.headers ?? {});
-    return { hubUrl: this.environment.endpoint, fetch: fetching as unknown as typeof fetch };
-  }
-
-  #send(address: string, headers: Headers): Promise<Response> {
-    const { token, endpoint } = this.environment;
-    // The server says where a list continues.
-    const own = token !== null && new URL(address).origin === new URL(endpoint).origin;
-    return undiciFetch(address, {
-      headers: { ...headers, ...(own ? { authorization: `Bearer ${token}` } : {}) },
-      dispatcher: this.#agent,
-      signal: this.signal,
-    });
-  }
-
   /** One request. Raises TransientError for failures that are worth a retry, and the matching error for any other unsuccessful reply. */
   async #ask(reference: HubReference, address: string, headers: Headers): Promise<Response> {
     let response: Response;
     try {
-      response = await this.#send(address, headers);
+      response = await hubFetch(this.environment, address, { headers, dispatcher: this.#agent, signal: this.signal });
     } catch (cause) {
       this.signal.throwIfAborted();
       throw transientErrorOf(cause) ?? this.#away(reference, new TransientError(codeOf(cause), null, cause));
     }
-    const meaning = byStatus(HUB_STATUSES, response.status);
-    if (meaning === 'taken') return response;
+    if (response.ok) return response;
     const said = (await response.text().catch(() => '')).slice(0, 200);
-    if (meaning === 'transient') {
-      throw new TransientError(
-        `it answers ${response.status}`,
-        retryAfterMs((name) => response.headers.get(name)),
-      );
-    }
-    throw await this.#refusal(reference, response, said);
+    const passing = transientStatus(response);
+    if (passing !== null) throw passing;
+    throw this.#refusal(reference, response, said);
   }
 
-  async #refusal(reference: HubReference, response: Response, said: string): Promise<EditrlError> {
+  #refusal(reference: HubReference, response: Response, said: string): EditrlError {
     const { status, headers } = response;
     const { token, endpoint } = this.environment;
     const [kind, detail] = [headers.get('x-error-code'), headers.get('x-error-message') ?? said];
     const where = `${endpoint}/${reference.hub}`;
     if (kind === 'GatedRepo') {
-      const ask = `Accept its conditions on its page, ${where}`;
-      return new EndpointError(
-        `the ${kindOf(reference)} ${reference.hub} is gated, and ${token === null ? 'no token was sent' : 'the account of the token may not read it'}`,
-        {
-          where,
-          next:
-            token === null
-              ? `${ask}, and set HF_TOKEN to a token of that account.`
-              : `${ask}; a token of fine-grained rights has to name it, too.`,
-        },
-      );
+      const found = token === null ? 'no token was sent' : 'the account of the token may not read it';
+      return new EndpointError(`the ${kindOf(reference.hub)} ${reference.hub} is gated, and ${found}`, {
+        where,
+        next: `Accept its conditions on its page, ${where}, and set HF_TOKEN to a token of that account. A token of fine-grained rights has to name it, too.`,
+      });
     }
-    if (kind === 'RevisionNotFound') return this.#noRevision(reference);
+    if (kind === 'RevisionNotFound') {
+      return new ConfigError(`the ${kindOf(reference.hub)} ${reference.hub} has no revision '${reference.revision}'`, {
+        where,
+        next: 'Name a branch, a tag, or a whole commit hash.',
+      });
+    }
     if (status === 401 && token !== null && kind !== 'RepoNotFound') {
       return new EndpointError(`the Hub does not take the token (${detail})`, {
         where,
@@ -207,56 +182,12 @@ export class HubClient {
     return new EndpointError(`the Hub refuses ${reference.hub}: ${status} ${detail}`, { where });
   }
 
-  async #noModel(reference: HubReference): Promise<EditrlError> {
-    const [owner, name] = reference.hub.split('/');
-    const names: string[] = [];
-    const kind = kindOf(reference);
-    // A hint is not worth a second try.
-    const search = {
-      ...this.#asking((address, headers) => this.#send(address, headers)),
-      search: { owner },
-      limit: MOST_NAMES,
-    };
-    await hint(async () => {
-      for await (const model of listModels(search)) names.push(model.name);
-    });
-    const close = nearest(
-      name,
-      names.map((full) => full.slice(owner.length + 1)),
-    );
-    const known = close === null ? 'Check the name' : `Did you mean ${owner}/${close}?`;
-    const { token } = this.environment;
-    const hidden =
-      token === null
-        ? `a private ${kind} needs HF_TOKEN`
-        : `a private ${kind} needs a token of an account that may read it`;
-    return new ConfigError(`there is no ${kind} ${reference.hub} on the Hub, or it is private`, {
-      where: this.environment.endpoint,
-      next: close === null ? `${known}; ${hidden}.` : `${known} Otherwise: ${hidden}.`,
-    });
-  }
-
-  async #noRevision(reference: HubReference): Promise<EditrlError> {
-    const { hub, revision } = reference;
-    let names: string[] = [];
-    await hint(async () => {
-      const response = await this.#send(
-        `${this.environment.endpoint}/api/${hub.startsWith(DATASETS) ? hub : `models/${hub}`}/refs`,
-        {},
-      );
-      const { branches = [], tags = [] } = (await response.json()) as Readonly<
-        Record<string, { readonly name: string }[]>
-      >;
-      names = [...branches, ...tags].map(({ name }) => name);
-    });
-    const close = nearest(revision, names);
-    const known =
-      names.length === 0
-        ? 'Name a branch, a tag, or a whole commit hash.'
-        : `There are: ${names.slice(0, 8).join(', ')}; or a whole commit hash.`;
-    return new ConfigError(`the ${kindOf(reference)} ${hub} has no revision '${revision}'`, {
-      where: `${this.environment.endpoint}/${hub}`,
-      next: close === null ? known : `Did you mean '${close}'?`,
+  #noModel({ hub }: HubReference): EditrlError {
+    const { token, endpoint } = this.environment;
+    const needs = token === null ? 'HF_TOKEN' : 'a token of an account that may read it';
+    return new ConfigError(`there is no ${kindOf(hub)} ${hub} on the Hub, or it is private`, {
+      where: endpoint,
+      next: `Check the name. A private ${kindOf(hub)} needs ${needs}.`,
     });
   }
 
@@ -270,26 +201,38 @@ export class HubClient {
   }
 }
 
-function kindOf({ hub }: HubReference): 'dataset' | 'model' {
+function kindOf(hub: string): 'dataset' | 'model' {
   return hub.startsWith(DATASETS) ? 'dataset' : 'model';
 }
 
-/** Queries that only improve a message may fail: the message is then shown without their answer. */
-async function hint(ask: () => Promise<void>): Promise<void> {
-  try {
-    await ask();
-  } catch {
-    // The error that the message is about is the one to show.
-  }
+/** What a reply means that a retry may get past; null for any other reply. */
+export function transientStatus({ status, headers }: Response): TransientError | null {
+  if (status !== 429 && status < 500) return null;
+  const waitMs = retryAfterMs((name) => headers.get(name));
+  return new TransientError(`it answers ${status}`, waitMs);
 }
 
-/** The meaning of the status of a reply of the Hub. */
-export const HUB_STATUSES: StatusTable<'taken' | 'transient' | 'refused'> = {
-  '2xx': 'taken',
-  429: 'transient',
-  '5xx': 'transient',
-  rest: 'refused',
-};
+/** One request. The token is sent to the Hub only, not to other servers that it names: those of its files, and of pages of long lists. */
+export function hubFetch(
+  { token, endpoint }: HubEnvironment,
+  address: string,
+  { headers, ...init }: RequestInit,
+): Promise<Response> {
+  const own = token !== null && new URL(address).origin === new URL(endpoint).origin;
+  const all = new UndiciHeaders(headers ?? {});
+  all.delete('authorization');
+  if (own) all.set('authorization', `Bearer ${token}`);
+  return undiciFetch(address, { ...init, headers: all });
+}
+
+/** The options by which the library sends requests through a function. */
+export function libraryFetch(
+  { endpoint }: HubEnvironment,
+  send: (address: string, init: RequestInit) => Promise<Response>,
+) {
+  const fetching = (address: string | URL, init: RequestInit = {}): Promise<Response> => send(String(address), init);
+  return { hubUrl: endpoint, fetch: fetching as unknown as typeof fetch };
+}
 
 /** The part of a network failure that a retry may get past; null if retrying would fail the same way. */
 export function transientErrorOf(cause: unknown): TransientError | null {

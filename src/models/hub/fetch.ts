@@ -10,7 +10,7 @@ import { CheckpointError, EndpointError, InUseError, RunError, must } from '../.
 import { writeFileAtomic } from '../../core/files.js';
 import { type FileLock, ownerStatus, realLockWorld, takeLock } from '../../core/lock.js';
 import { TransientError } from '../../core/retry.js';
-import type { HubReference } from '../../schema/model.js';
+import type { HubReference } from '../reference.js';
 import { cachedModel, isCommit, knownCommit, nameOf, repositoryFolder, snapshotFolder } from './cache.js';
 import type { HubClient, RepositoryFile } from './client.js';
 import { type Need, descriptionFiles, weightFiles } from './needed.js';

@@ -4,11 +4,10 @@
  */
 import { commit, createBranch, createRepo, listFiles, type CommitOperation } from '@huggingface/hub';
 import { pathToFileURL } from 'node:url';
-import { EnvHttpProxyAgent, fetch as undiciFetch, type Response } from 'undici';
+import { EnvHttpProxyAgent, type RequestInit, type Response } from 'undici';
 import { ConfigError, EditrlError, EndpointError } from '../../core/errors.js';
-import { TransientError, retry, type RetryPolicy } from '../../core/retry.js';
-import { byStatus, retryAfterMs } from '../../http/meaning.js';
-import { HUB_RETRIES, HUB_STATUSES, codeOf, transientErrorOf } from './client.js';
+import { retry, type RetryPolicy } from '../../core/retry.js';
+import { codeOf, HUB_RETRIES, hubFetch, libraryFetch, transientErrorOf, transientStatus } from './client.js';
 import type { HubEnvironment } from './cache.js';
 
 /** A file to publish: its path in the repository, and its path on this machine. */
@@ -152,31 +151,19 @@ export class HubWriter {
   }
 
   #asking() {
-    const fetching = (address: string | URL, init?: RequestInit): Promise<Response> =>
-      this.#fetch(String(address), init ?? {});
-    return { hubUrl: this.environment.endpoint, fetch: fetching as unknown as typeof fetch };
+    return libraryFetch(this.environment, (address, init) => this.#fetch(address, init));
   }
 
-  /** One request, retried while the failure may pass. The token is sent to the Hub only, not to the servers where it stores files. */
-  async #fetch(address: string, init: RequestInit): Promise<Response> {
-    const { endpoint, token } = this.environment;
-    const headers = new Headers(init.headers);
-    headers.delete('authorization');
-    if (new URL(address).origin === new URL(endpoint).origin) headers.set('authorization', `Bearer ${token ?? ''}`);
+  /** One request, retried while the failure may pass. */
+  #fetch(address: string, init: RequestInit): Promise<Response> {
     const attempt = async (isLast: boolean): Promise<Response> => {
-      const response = await undiciFetch(address, {
-        ...(init as object),
-        headers: Object.fromEntries(headers),
-        dispatcher: this.#agent,
-        signal: this.signal,
-      });
+      const sent = { ...init, dispatcher: this.#agent, signal: this.signal };
+      const response = await hubFetch(this.environment, address, sent);
+      const passing = transientStatus(response);
       // The library makes an error of the last one.
-      if (isLast || byStatus(HUB_STATUSES, response.status) !== 'transient') return response;
+      if (isLast || passing === null) return response;
       await response.body?.cancel();
-      throw new TransientError(
-        `it answers ${response.status}`,
-        retryAfterMs((name) => response.headers.get(name)),
-      );
+      throw passing;
     };
     return retry(attempt, { policy: this.policy, signal: this.signal, transientErrorOf });
   }

@@ -102,19 +102,8 @@ export class StubHub {
 
   #hub(asked: Asked, url: URL, response: ServerResponse, fault: Fault | null): void {
     const pathname = url.pathname.replace(/^\/api\/datasets\//, '/api/models/datasets/');
-    if (pathname === '/api/models') {
-      const author = url.searchParams.get('author');
-      const names = Object.keys(this.models).filter((name) => name.startsWith(`${author}/`));
-      json(
-        response,
-        names.map((id) => ({ _id: id, id, private: false, gated: false, lastModified: '2026-01-01T00:00:00Z' })),
-      );
-      return;
-    }
     const cached = /^\/api\/resolve-cache\/models\/((?:datasets\/)?[^/]+\/[^/]+)\/([^/]+)\/(.+)$/.exec(pathname);
-    const api = /^\/api\/models\/((?:datasets\/)?[^/]+\/[^/]+)\/(revision|tree|refs|paths-info)(?:\/([^/]+))?$/.exec(
-      pathname,
-    );
+    const api = /^\/api\/models\/((?:datasets\/)?[^/]+\/[^/]+)\/(revision|tree)(?:\/([^/]+))?$/.exec(pathname);
     const file = /^\/((?:datasets\/)?[^/]+\/[^/]+)\/resolve\/([^/]+)\/(.+)$/.exec(pathname);
     const [, name = '', second = '', third = ''] = (cached ?? api ?? file ?? []).map((part) =>
       decodeURIComponent(part),
@@ -125,10 +114,6 @@ export class StubHub {
     }
     if (model === undefined || (model.private === true && asked.token === null)) {
       return refuse(response, asked.token === null ? 401 : 404, 'RepoNotFound', 'Repository not found');
-    }
-    if (api !== null && second === 'refs') {
-      const refs = Object.entries(model.refs).map(([ref, targetCommit]) => ({ name: ref, ref, targetCommit }));
-      return json(response, { branches: refs, tags: [], converts: [] });
     }
     const revision = api === null ? second : third;
     const commit = model.refs[revision] ?? revision;
