@@ -15,6 +15,9 @@ interface Part {
   readonly allOf?: readonly Part[];
 }
 
+/** Its elements have the fields of `reward.terms[]` but the weight, so the page has these once. */
+const MEASURES = 'validation.measure[]';
+
 /** The description of a key, with the recipes that share it. */
 interface Key {
   readonly description: string;
@@ -27,6 +30,7 @@ interface Key {
 function keysOf(root: Part & { readonly $defs: Readonly<Record<string, Part>> }): Map<string, Key[]> {
   const found = new Map<string, Key[]>();
   const visit = (part: Part, path: string, recipe: string, seen: readonly string[]): void => {
+    if (path === MEASURES) return;
     if (part.$ref !== undefined) {
       const name = part.$ref.replace('#/$defs/', '');
       // A recursive type is not visited again: a nested value of the same type adds no keys.
@@ -79,7 +83,7 @@ export function keysPage(): string {
     '# Every key',
     '',
     'This page is written by `npm run build && node dist/scripts/keys.js` from the schema; `editrl config schema` prints the same for editors, and `editrl config explain KEY` for',
-    'one key. `[]` is an element of a list, `*` a name of your own. A `result` key decides what is learned and may not change when a run is resumed; an `operation` key may.',
+    'one key. `[]` is an element of a list, `*` a name of your own; an element of `validation.measure` is one of `reward.terms` without its weight. A `result` key decides what is learned and may not change when a run is resumed; an `operation` key may.',
   ];
   let section = '';
   for (const key of [...keys.keys()].sort()) {

@@ -1,64 +1,37 @@
 /** editrl config show|check|diff|explain|schema: what a config evaluates to, whether it is valid, and what it may contain. */
+import { existsSync, statSync } from 'node:fs';
+import { extname } from 'node:path';
 import { experimentSchema } from '../config/experiment/schema.js';
 import { jsonSchema } from '../config/json_schema.js';
 import { originsOf, type LoadedConfig } from '../config/load.js';
 import { cannotRunYet } from '../config/models.js';
 import { listSettings } from '../config/validate.js';
-import { EditrlError } from '../core/errors.js';
+import { EditrlError, must, UsageError } from '../core/errors.js';
 import type { JudgeAddress } from '../rewards/judge/endpoints.js';
 import type { RewardSettings } from '../rewards/schema/reward.js';
-import { diffAction } from './config_diff.js';
-import { explainAction } from './config_explain.js';
-import { formatTable, printError, printJson, printLine, printWarnings, styled } from './output.js';
-import { configOf, configOptions, flag, text, texts, type Arguments, type Verb } from './verb.js';
+import { formatTable, printError, printJson, printLine, printWarnings, styled, outputWidth } from './output.js';
+import {
+  configOf,
+  configOptions,
+  flag,
+  text,
+  texts,
+  overlayOption,
+  setOption,
+  expDirOption,
+  type Arguments,
+  type Verb,
+  type Action,
+} from './verb.js';
+import { explain, type Explanation } from '../config/explain.js';
+import { wrap } from '../core/terminal.js';
+import { allRecipes } from '../config/recipes.js';
+import { settingsDifferences, type Difference, type Side } from '../config/hash.js';
+import { findRun } from '../run/find.js';
+import { readRecord } from '../run/record.js';
+import { recordedSettings } from '../run/recorded_config.js';
 
 const jsonOption = { type: 'boolean', default: false, describe: 'print one JSON document, for machines' } as const;
-
-export const configVerb: Verb = {
-  actions: {
-    show: {
-      summary: 'print the settings that a config evaluates to',
-      positionals: '<config>',
-      build: (yargs) =>
-        configOptions(yargs)
-          .option('json', { ...jsonOption, describe: 'settings, hashes and warnings as one JSON document' })
-          .option('list', { type: 'boolean', default: false, describe: 'one key a line, with its effect at resume' })
-          .option('origin', { type: 'boolean', default: false, describe: 'one key a line, with what set it' })
-          .example('$0 config show configs/sft_s__rl_s.jsonnet --with configs/lib/tiny.libsonnet', 'all settings')
-          .example('$0 config show configs/sft_s.jsonnet --set optimizer.learning_rate=1e-5 --list', 'as a list'),
-      run: show,
-    },
-    check: {
-      summary: 'report all that is wrong with configs (exit code 2), or in the way of their runs on this machine (1)',
-      positionals: '<config..>',
-      build: (yargs) =>
-        configOptions(yargs)
-          .option('json', jsonOption)
-          .option('deep', {
-            type: 'boolean',
-            default: false,
-            describe: 'ask the judges, the reward servers and the Hub, too, as a run would',
-          })
-          .example('$0 config check configs/sft_*.jsonnet --with configs/lib/tiny.libsonnet', 'the whole family')
-          .example('$0 config check configs/sft_s__rl_s.jsonnet --deep', 'whether its judge can be asked'),
-      run: check,
-    },
-    diff: diffAction,
-    explain: explainAction,
-    schema: {
-      summary: 'print the JSON Schema of all settings, or of an experiment file',
-      positionals: '',
-      build: (yargs) =>
-        yargs
-          .option('json', { ...jsonOption, describe: 'accepted for uniformity: the schema is JSON in any case' })
-          .option('experiment', { type: 'boolean', default: false, describe: 'what may stand in an experiment file' })
-          .option('task', { type: 'string', requiresArg: true, describe: 'only the settings of this recipe' })
-          .example('$0 config schema > editrl.schema.json', 'for editors')
-          .example('$0 config schema --experiment', 'axes, designs, zip, exclude, overrides and the rest'),
-      run: schema,
-    },
-  },
-};
 
 async function show(args: Arguments): Promise<number> {
   const config = await configOf(args);
@@ -209,3 +182,201 @@ function printRemarks(config: LoadedConfig): void {
 function printNote(text: string): void {
   printError(`${styled('note', 'dim', process.stderr)}: ${text}`);
 }
+
+export const explainAction: Action & { readonly summary: string } = {
+  summary: 'say what a key, or each key of a section, means: its type, its default, and what a config sets it to',
+  positionals: '<key> [config]',
+  build: (yargs) =>
+    yargs
+      .positional('key', {
+        type: 'string',
+        demandOption: true,
+        describe: 'a key such as algorithm.kl_coeff, or a section',
+      })
+      .positional('config', { type: 'string', default: '', describe: 'also say what this config has, and what set it' })
+      .option('with', overlayOption)
+      .option('set', setOption)
+      .option('json', { type: 'boolean', default: false, describe: 'print one JSON document, for machines' })
+      .example('$0 config explain kl_coeff', 'a key, also without its section')
+      .example('$0 config explain rollout configs/sft_s__rl_s.jsonnet', 'a section, and what a config sets in it'),
+  run: async (args) => {
+    const found = explain(text(args, 'key'));
+    const values = text(args, 'config') === '' ? [] : await valuesOf(args, found[0].key);
+    if (flag(args, 'json')) {
+      printJson({ explanations: found, ...(text(args, 'config') === '' ? {} : { values }) });
+      return 0;
+    }
+    found.forEach((one, index) => printExplanation(one, index > 0));
+    for (const { key, value, set_by } of values) printLine(`\n${key} = ${JSON.stringify(value)}\n  set by: ${set_by}`);
+    if (text(args, 'config') !== '' && values.length === 0) printLine(`\n${text(args, 'config')} has no such key.`);
+    return 0;
+  },
+};
+
+interface Value {
+  readonly key: string;
+  readonly value: unknown;
+  readonly set_by: string;
+}
+
+/** The values of a config at a key and below it. */
+async function valuesOf(args: Arguments, key: string): Promise<readonly Value[]> {
+  const config = await configOf(args);
+  printWarnings(config.warnings);
+  const pattern = new RegExp(`^${key.split('[]').map(escaped).join('\\.\\d+')}(?:\\.|$)`);
+  const settings = listSettings(config.settings).filter((setting) => pattern.test(setting.key));
+  const origins = await originsOf(
+    config,
+    settings.map((setting) => setting.key),
+  );
+  return settings.map((setting, index) => ({ key: setting.key, value: setting.value, set_by: origins[index] }));
+}
+
+function escaped(part: string): string {
+  return part.replaceAll('.', '\\.');
+}
+
+const EFFECTS = {
+  result: 'result: it decides what is learned, and a resumed run refuses to change it',
+  operation: 'operation: it may change at any resume',
+} as const;
+
+function printExplanation(
+  { key, meaning, type, effect, recipes, where, below, ...rest }: Explanation,
+  again: boolean,
+): void {
+  const everywhere = recipes.length === allRecipes().length;
+  if (again) printLine();
+  printLine(`${styled(key, 'bold')}${where === '' ? '' : ` (${where})`}`);
+  if (meaning !== '') printLine(indented(meaning));
+  if (below.length > 0) {
+    const rows = below.map((child) => [child, meaningOf(child)]);
+    printLine(formatTable([{ title: 'key' }, { title: 'meaning', wraps: true }], rows));
+  } else {
+    printLine(indented(`type: ${type}`));
+    printLine(indented(`default: ${rest.default ?? 'none; it has to be given'}`));
+  }
+  if (effect !== null) printLine(indented(EFFECTS[effect]));
+  if (!everywhere) printLine(indented(`recipes: ${recipes.join(', ')}`));
+}
+
+/** The meaning of a section's key; the first one if recipes or variants differ. */
+function meaningOf(key: string): string {
+  const [first, ...others] = new Set(explain(key).map(({ meaning }) => meaning));
+  return others.length === 0 ? first : `${first} (One of ${others.length + 1} meanings: config explain ${key}.)`;
+}
+
+function indented(line: string): string {
+  return wrap(line, Math.max(20, outputWidth() - 2))
+    .map((part) => `  ${part}`)
+    .join('\n');
+}
+
+const SIDES = ['a', 'b'] as const;
+
+export const diffAction: Action & { readonly summary: string } = {
+  summary: 'print what two configs, two runs, or a run and a config differ in; exit code 0 whether they do or not',
+  positionals: '<a> <b>',
+  build: (yargs) =>
+    yargs
+      .positional('a', { type: 'string', demandOption: true, describe: 'a config, a run_name, or the folder of a run' })
+      .positional('b', { type: 'string', demandOption: true, describe: 'another one' })
+      .option('with', { ...overlayOption, describe: 'merge this Jsonnet file over the configs; may be repeated' })
+      .option('set', setOption)
+      .option('exp-dir', expDirOption)
+      .option('json', { type: 'boolean', default: false, describe: 'print one JSON document, for machines' })
+      .example('$0 config diff sft_s__rl_s low_kl', 'two runs, by the settings that they recorded')
+      .example(
+        '$0 config diff sft_s__rl_s configs/sft_s__rl_s.jsonnet --with configs/lib/tiny.libsonnet',
+        'what has changed in a config since its run was started',
+      ),
+  run: async (args) => {
+    const names = SIDES.map((side) => text(args, side));
+    if (!names.some(isConfig) && [...texts(args, 'with'), ...texts(args, 'set')].length > 0) {
+      throw new UsageError('found --with or --set with two runs, whose settings are recorded', {
+        next: 'Leave them out, or name a config in place of a run.',
+      });
+    }
+    const [a, b] = [await sideOf(args, names[0]), await sideOf(args, names[1])];
+    const differences = settingsDifferences(a, b);
+    if (flag(args, 'json')) printJson({ a: names[0], b: names[1], differences });
+    else if (differences.length === 0) printLine(`${names[0]} and ${names[1]} have the same settings.`);
+    else printLine(table(names, differences));
+    return 0;
+  },
+};
+
+/** A config is an existing file, or a name with a config's extension even if no such file exists; any other name is a run. */
+function isConfig(name: string): boolean {
+  return ['.jsonnet', '.libsonnet', '.json'].includes(extname(name)) || (existsSync(name) && statSync(name).isFile());
+}
+
+async function sideOf(args: Arguments, name: string): Promise<Side> {
+  if (isConfig(name)) {
+    const { settings, warnings } = await configOf({ ...args, 'exp-dir': undefined }, name);
+    printWarnings(warnings);
+    return { settings };
+  }
+  const paths = findRun(name, text(args, 'exp-dir'));
+  const record = must(readRecord(paths), `the record of ${paths.dir}`);
+  return {
+    settings: recordedSettings(record.settings),
+    ...(record.texts === undefined ? {} : { texts: record.texts }),
+  };
+}
+
+function table(names: readonly string[], differences: readonly Difference[]): string {
+  const columns = ['key', ...names, 'effect'].map((title) => ({ title }));
+  const rows = differences.map((difference) => [
+    difference.key,
+    ...SIDES.map((side) => (side in difference ? JSON.stringify(difference[side]) : null)),
+    difference.effect,
+  ]);
+  return formatTable(columns, rows);
+}
+
+export const configVerb: Verb = {
+  actions: {
+    show: {
+      summary: 'print the settings that a config evaluates to',
+      positionals: '<config>',
+      build: (yargs) =>
+        configOptions(yargs)
+          .option('json', { ...jsonOption, describe: 'settings, hashes and warnings as one JSON document' })
+          .option('list', { type: 'boolean', default: false, describe: 'one key a line, with its effect at resume' })
+          .option('origin', { type: 'boolean', default: false, describe: 'one key a line, with what set it' })
+          .example('$0 config show configs/sft_s__rl_s.jsonnet --with configs/lib/tiny.libsonnet', 'all settings')
+          .example('$0 config show configs/sft_s.jsonnet --set optimizer.learning_rate=1e-5 --list', 'as a list'),
+      run: show,
+    },
+    check: {
+      summary: 'report all that is wrong with configs (exit code 2), or in the way of their runs on this machine (1)',
+      positionals: '<config..>',
+      build: (yargs) =>
+        configOptions(yargs)
+          .option('json', jsonOption)
+          .option('deep', {
+            type: 'boolean',
+            default: false,
+            describe: 'ask the judges, the reward servers and the Hub, too, as a run would',
+          })
+          .example('$0 config check configs/sft_*.jsonnet --with configs/lib/tiny.libsonnet', 'the whole family')
+          .example('$0 config check configs/sft_s__rl_s.jsonnet --deep', 'whether its judge can be asked'),
+      run: check,
+    },
+    diff: diffAction,
+    explain: explainAction,
+    schema: {
+      summary: 'print the JSON Schema of all settings, or of an experiment file',
+      positionals: '',
+      build: (yargs) =>
+        yargs
+          .option('json', { ...jsonOption, describe: 'accepted for uniformity: the schema is JSON in any case' })
+          .option('experiment', { type: 'boolean', default: false, describe: 'what may stand in an experiment file' })
+          .option('task', { type: 'string', requiresArg: true, describe: 'only the settings of this recipe' })
+          .example('$0 config schema > editrl.schema.json', 'for editors')
+          .example('$0 config schema --experiment', 'axes, designs, zip, exclude, overrides and the rest'),
+      run: schema,
+    },
+  },
+};

@@ -1,135 +1,31 @@
-/** editrl data: makes the tiny world's data, packs the user's own pictures, checks datasets, and writes records for other programs. */
-import { join } from 'node:path';
-import { EditrlError, must, UsageError } from '../core/errors.js';
+/** editrl data: packs the user's own pictures, makes lists of benchmarks, and checks datasets. */
+import { join, resolve } from 'node:path';
+import { existsSync } from 'node:fs';
+import { EditrlError, UsageError, CheckpointError, RunError } from '../core/errors.js';
 import {
-  type DatasetReport,
-  type DatasetUse,
-  TEXT_COLUMNS,
-  type TextColumns,
   checkDataset,
   findDatalists,
   openCompared,
+  TEXT_COLUMNS,
+  type DatasetReport,
+  type DatasetUse,
+  type TextColumns,
 } from '../data/check.js';
 import { describeOverlap, findOverlap, type ComparedSet, type Overlap } from '../data/overlap.js';
 import { PICTURED_COLUMNS, type PicturedColumns } from '../data/pictured_edits.js';
-import {
-  DEFAULT_TINY_EDITS,
-  DEFAULT_TINY_IMAGES,
-  editData,
-  imageData,
-  type ImageTokenizerLike,
-} from '../tiny/world/dataset.js';
 import { largeActions } from '../rewards/terms/format_accuracy.js';
 import { targetOf } from '../rewards/terms/ocr/similarity.js';
-import { FFMPEG_ADVICE, hasFfmpeg } from '../data/video/ffmpeg.js';
-import { tinyClips, tinySigns } from '../tiny/world/settings.js';
-import { clipData } from '../tiny/world/clips.js';
-import { signData, signWorld } from '../tiny/world/sign_scenes.js';
-import { benchAction } from './data_bench.js';
-import { packAction } from './data_pack.js';
 import { printError, printJson, printLine, styled } from './output.js';
-import { flag, numberOption, text, texts, wholeNumber, type Action, type Arguments, type Verb } from './verb.js';
-
-/** The number that configs/lib/tiny.libsonnet asks for, so that a tiny run finds its data already made. */
-const LABELLED_EDITS = 800;
-
-/** Opens a trained image tokenizer by its path. Raises CheckpointError. */
-export type TokenizerOpener = (path: string) => Promise<ImageTokenizerLike>;
-
-/** Reads a whole-number flag that has a default. */
-function count(args: Arguments, name: string, least: number): number {
-  return must(wholeNumber(args, name, least), `--${name}`);
-}
-
-function makeTiny(openTokenizer: TokenizerOpener | null): Action & { readonly summary: string } {
-  return {
-    summary: "write the tiny world's images, edits, signs and clips",
-    positionals: '',
-    build: (yargs) => {
-      const { sizes } = DEFAULT_TINY_EDITS;
-      const { counts } = tinySigns.parse({});
-      const { counts: clips } = tinyClips.parse({});
-      return yargs
-        .option('root', { type: 'string', describe: 'folder to write to (default: tiny below APP__DATA_DIR or data)' })
-        .option('seed', { ...numberOption, default: DEFAULT_TINY_EDITS.seed, describe: 'seed of all scenes' })
-        .option('images', { ...numberOption, default: DEFAULT_TINY_IMAGES.count, describe: 'images for the tokenizer' })
-        .option('train', { ...numberOption, default: LABELLED_EDITS, describe: 'labelled edits per set' })
-        .option('prompts', { ...numberOption, default: sizes.prompts, describe: 'edits without an answer per set' })
-        .option('validation', { ...numberOption, default: sizes.validation, describe: 'held-out edits per set' })
-        .option('truth', { ...numberOption, default: sizes.truth, describe: "edits with the answer's pixels per set" })
-        .option('signs-labelled', {
-          ...numberOption,
-          default: counts.labelled,
-          describe: 'signs for supervised training',
-        })
-        .option('signs-train', { ...numberOption, default: counts.train, describe: 'signs to learn from rewards on' })
-        .option('signs-validation', { ...numberOption, default: counts.validation, describe: 'held-out signs' })
-        .option('clips-labelled', {
-          ...numberOption,
-          default: clips.labelled,
-          describe: 'clips for supervised training',
-        })
-        .option('clips-train', { ...numberOption, default: clips.train, describe: 'clips to learn from rewards on' })
-        .option('clips-validation', { ...numberOption, default: clips.validation, describe: 'held-out clips' })
-        .option('tokenizer', {
-          type: 'string',
-          describe: 'trained image tokenizer; without one no edits are written, but the images that train it',
-        })
-        .option('json', { type: 'boolean', default: false, describe: 'print one JSON document, for machines' })
-        .example('$0 data make-tiny', 'images for the tokenizer, signs and clips, below data/tiny');
-    },
-    run: async (args) => {
-      const given = text(args, 'root');
-      const root = given === '' ? join(process.env['APP__DATA_DIR'] ?? 'data', 'tiny') : given;
-      const seed = count(args, 'seed', 0);
-      const tokenizerPath = text(args, 'tokenizer');
-      if (tokenizerPath !== '' && openTokenizer === null) {
-        throw new UsageError('this build opens no image tokenizer from a path', {
-          next: 'Leave out --tokenizer: a tiny run trains its tokenizer and writes the edits itself.',
-        });
-      }
-      await imageData.makeIn(root, { seed, count: count(args, 'images', 1) });
-      const counts = {
-        labelled: count(args, 'signs-labelled', 1),
-        train: count(args, 'signs-train', 1),
-        validation: count(args, 'signs-validation', 1),
-      };
-      await signData.makeIn(root, signWorld(tinySigns.parse({ seed, counts })));
-      const clips = hasFfmpeg();
-      if (clips) {
-        await clipData.makeIn(root, {
-          seed,
-          sizes: {
-            described: 0,
-            labelled: count(args, 'clips-labelled', 1),
-            train: count(args, 'clips-train', 1),
-            validation: count(args, 'clips-validation', 1),
-          },
-          lists: 1,
-        });
-      }
-      const sizes = {
-        train: count(args, 'train', 1),
-        prompts: count(args, 'prompts', 1),
-        validation: count(args, 'validation', 1),
-        truth: count(args, 'truth', 1),
-      };
-      const withEdits = tokenizerPath !== '' && openTokenizer !== null;
-      if (withEdits) await editData(await openTokenizer(tokenizerPath)).makeIn(root, { seed, sizes });
-      if (flag(args, 'json')) {
-        printJson({ root, images: true, edits: withEdits, signs: true, clips });
-      } else {
-        const made = ['images', ...(withEdits ? ['edits'] : []), 'signs', ...(clips ? ['clips'] : [])];
-        printLine(`${root}: ${made.slice(0, -1).join(', ')} and ${made.at(-1)} are there.`);
-        if (!clips) printLine(`  Clips are not: they are written by ffmpeg. ${FFMPEG_ADVICE}`);
-        if (!withEdits) {
-          printLine('  The edits follow when a tiny run has trained the tokenizer that they are coded with.');
-        }
-      }
-      return 0;
-    },
-  };
-}
+import { flag, numberOption, text, texts, wholeNumber, expDirOption, type Action, type Verb } from './verb.js';
+import { mostImagePixels } from '../core/image.js';
+import { packDataset, type PackReport, type PictureCodes } from '../data/pack.js';
+import type { PictureSize } from '../data/pictures.js';
+import { CONFIG_FILE, readConfig } from '../models/files.js';
+import { emu3VisionTypes } from '../nets/emu3_vision/config.js';
+import { findRun } from '../run/find.js';
+import { parentCheckpoint } from '../run/parents.js';
+import { readState } from '../run/state.js';
+import { writeBenchmark } from '../data/benchmarks.js';
 
 const SAMPLES: Record<DatasetReport['kind'], string> = {
   edits: 'edits',
@@ -297,17 +193,169 @@ const check: Action & { readonly summary: string } = {
   },
 };
 
-/** The verb, with the opener of image tokenizers if there is one. */
-export function makeDataVerb(openTokenizer: TokenizerOpener | null): Verb {
+/** Lines between two progress messages. */
+const PROGRESS_EVERY = 1000;
+
+const packAction: Action & { readonly summary: string } = {
+  summary: 'make a dataset of your own pictures',
+  positionals: '<instructions>',
+  build: (yargs) =>
+    yargs
+      .positional('instructions', {
+        type: 'string',
+        demandOption: true,
+        describe:
+          'JSON lines with source (a picture, looked for from the folder of this file) and instruction; optional: edited (a picture), rationale, split',
+      })
+      .option('out', { type: 'string', demandOption: true, requiresArg: true, describe: 'the folder to make' })
+      .option('tokenizer', {
+        type: 'string',
+        requiresArg: true,
+        describe:
+          'run or folder of an image tokenizer, in whose codes edits are written; without one the pictures alone, to train one',
+      })
+      .option('size', {
+        type: 'string',
+        requiresArg: true,
+        describe:
+          "scale and crop pictures to this side, or WIDTHxHEIGHT: multiples of the tokenizer's patch; without it they stay as they are, or are scaled as the tokenizer's own processor does",
+      })
+      .option('exp-dir', expDirOption)
+      .option('json', { type: 'boolean', default: false, describe: 'print one JSON document, for machines' })
+      .example('$0 data pack own/edits.jsonl --out data/own_pictures --size 48', 'pictures, for an image tokenizer')
+      .example('$0 data pack own/edits.jsonl --out data/own --size 48 --tokenizer own_vq', 'edits in its codes'),
+  run: async (args) => {
+    const size = sizeOf(text(args, 'size'));
+    const tokenizer = text(args, 'tokenizer');
+    const codes = tokenizer === '' ? null : await openCodes(tokenizerFolder(tokenizer, text(args, 'exp-dir')));
+    const json = flag(args, 'json');
+    let said = 0;
+    try {
+      const report = await packDataset({
+        instructions: text(args, 'instructions'),
+        out: text(args, 'out'),
+        size,
+        codes,
+        onProgress: (done, total) => {
+          if (json || done - said < PROGRESS_EVERY || done === total) return;
+          printLine(`${done} of ${total} edits`);
+          said = done;
+        },
+      });
+      if (json) printJson(report);
+      else printPacked(report);
+      return 0;
+    } finally {
+      await codes?.dispose();
+    }
+  },
+};
+
+/** Reads `48` or `48x32`; null if nothing is given. Raises UsageError for anything else. */
+function sizeOf(given: string): PictureSize | null {
+  if (given === '') return null;
+  const [, width, height = width] = /^([1-9]\d{0,4})(?:x([1-9]\d{0,4}))?$/.exec(given) ?? [];
+  if ((width as string | undefined) === undefined) {
+    throw new UsageError(`--size: found ${given}; allowed: pixels, as 48, or WIDTHxHEIGHT, as 64x48`);
+  }
+  const size = { width: Number(width), height: Number(height) };
+  if (size.width * size.height <= mostImagePixels) return size;
+  throw new UsageError(`--size: found ${given}; allowed: at most ${mostImagePixels / 1e6} million pixels`);
+}
+
+/** The folder of an image tokenizer, given by its path or by the finished run that trained it. */
+function tokenizerFolder(given: string, expDir: string): string {
+  if (existsSync(join(given, CONFIG_FILE))) return given;
+  const paths = findRun(given, expDir);
+  const state = readState(paths)?.state ?? 'queued';
+  if (state !== 'finished') {
+    throw new RunError(`the image tokenizer is ${state}: its codes would still change`, {
+      where: paths.dir,
+      next: `Finish it first (editrl resume ${paths.runName}), or name the folder of one of its checkpoints.`,
+    });
+  }
+  return parentCheckpoint(paths.baseExpDir, paths.runName, []).dir;
+}
+
+/** Opens an image tokenizer; the code that computes is loaded only here. Raises CheckpointError if the folder holds another kind of model. */
+async function openCodes(folder: string): Promise<PictureCodes & { dispose(): Promise<void> }> {
+  const { codebook_size, patch, model_type } = readConfig<Readonly<Record<string, unknown>>>(folder);
+  const isOwn = typeof codebook_size === 'number' && typeof patch === 'number';
+  if (!isOwn && !emu3VisionTypes.includes(String(model_type))) {
+    throw new CheckpointError('the model is no image tokenizer', {
+      where: folder,
+      next: 'Name a run of the task image_tokenizer, such as one like configs/tiny_vq.jsonnet, or the folder of BAAI/Emu3-VisionTokenizer.',
+    });
+  }
+  const { loadVisionTokenizer } = await import('../environments/vision_tokens.js');
+  const { jointVocabularyJson, THINKING_WORDS } = await import('../policies/tokens/emu3.js');
+  const tokenizer = loadVisionTokenizer(folder, { provider: 'cpu' });
   return {
-    actions: { 'make-tiny': makeTiny(openTokenizer), pack: packAction, bench: benchAction, check },
+    id: tokenizer.id,
+    patch: tokenizer.config.patch,
+    sizing: tokenizer.sizing,
+    encode: (images) => tokenizer.encode(images),
+    vocabulary: (words) => jointVocabularyJson([...THINKING_WORDS, ...words], tokenizer.config.codebook_size),
+    dispose: () => tokenizer.dispose(),
   };
 }
 
-/** Opens the model folder of an image tokenizer, such as a checkpoint of `tiny_vq`; loaded only when it is asked for. */
-const openTokenizer: TokenizerOpener = async (path) => {
-  const { loadVisionTokenizer } = await import('../environments/vision_tokens.js');
-  return loadVisionTokenizer(path, { provider: 'cpu' });
+function printPacked({ out, kind, splits, words, was_there }: PackReport): void {
+  printLine(was_there ? `${out}: the same dataset was there already.` : `${out}:`);
+  for (const { list, samples, labelled } of splits) {
+    printLine(`  ${list}: ${samples} ${kind}${kind === 'edits' ? `, ${labelled} labelled` : ''}`);
+  }
+  if (words !== null) printLine(`  ${join(out, 'tokenizer.json')}: the vocabulary, with ${words} words of these edits`);
+}
+
+const benchAction: Action & { readonly summary: string } = {
+  summary: 'make lists of edits of GEdit-Bench or ImgEdit',
+  positionals: '<lists..>',
+  build: (yargs) =>
+    yargs
+      .positional('lists', {
+        type: 'string',
+        array: true,
+        demandOption: true,
+        describe: "GEdit-Bench's parquet files, or ImgEdit's basic_edit.json or UGE_edit.json",
+      })
+      .option('pictures', {
+        type: 'string',
+        requiresArg: true,
+        describe: "the folder that the pictures of ImgEdit's list are named below",
+      })
+      .option('language', {
+        choices: ['en', 'cn', 'all'] as const,
+        default: 'en',
+        describe: "which of GEdit-Bench's instructions are taken",
+      })
+      .option('out', { type: 'string', demandOption: true, requiresArg: true, describe: 'the folder to make' })
+      .option('json', { type: 'boolean', default: false, describe: 'print one JSON document, for machines' })
+      .example('$0 data bench GEdit-Bench/data/*.parquet --out gedit', 'then: editrl evaluate RUN --data gedit')
+      .example('$0 data bench basic_edit.json --pictures Benchmark/singleturn --out imgedit', 'a list for each type'),
+  run: async (args) => {
+    const lists = texts(args, 'lists');
+    const other = lists.find((list) => !/\.(parquet|json)$/.test(list));
+    if (other !== undefined) {
+      throw new UsageError(`found ${other}; allowed: .parquet files of GEdit-Bench, or a .json list of ImgEdit`);
+    }
+    const language = text(args, 'language');
+    const pictures = text(args, 'pictures');
+    const out = text(args, 'out');
+    const types = await writeBenchmark({
+      lists,
+      pictures: pictures === '' ? null : pictures,
+      language: language === 'all' ? null : language,
+      out,
+    });
+    if (flag(args, 'json')) printJson({ out: resolve(out), types });
+    else {
+      const counts = Object.entries(types).map(([type, count]) => `${type} ${count}`);
+      const total = Object.values(types).reduce((sum, count) => sum + count, 0);
+      printLine(`${out}: ${total} edits (${counts.join(', ')})`);
+    }
+    return 0;
+  },
 };
 
-export const dataVerb: Verb = makeDataVerb(openTokenizer);
+export const dataVerb: Verb = { actions: { pack: packAction, bench: benchAction, check } };

@@ -61,7 +61,7 @@ export const verbs: Readonly<Record<string, Entry>> = {
   },
   config: { summary: 'show, check or describe settings', load: async () => (await import('./config.js')).configVerb },
   data: {
-    summary: "make the tiny world's data, pack or check your own, list benchmarks, or write records for pandas",
+    summary: 'pack or check your own data, or make lists of benchmarks',
     load: async () => (await import('./data.js')).dataVerb,
   },
   mcp: {

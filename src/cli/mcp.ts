@@ -1,10 +1,26 @@
 /** `editrl mcp`: offers this program's verbs to an agent as tools, over standard input and output. */
 import { once } from 'node:events';
 import { serveStdio, StdioServerTransport } from '@modelcontextprotocol/server/stdio';
-import { mcpServer, protocolStream } from './mcp/server.js';
-import { StartedCommands } from './mcp/started.js';
+import { readFileSync } from 'node:fs';
+import { join, resolve } from 'node:path';
+import { Writable } from 'node:stream';
+import { McpServer, type CallToolResult } from '@modelcontextprotocol/server';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { z } from 'zod';
 import { printError } from './output.js';
-import type { Action } from './verb.js';
+import { changesOf, configOf, texts, type Action, type Arguments } from './verb.js';
+import { EditrlError, RunError } from '../core/errors.js';
+import { projectRoot } from '../core/files.js';
+import { startCommand } from '../web/actions.js';
+import { RunPaths } from '../run/paths.js';
+import { readRecord } from '../run/record.js';
+import { readRun } from '../run/report/read.js';
+import { readExperimentReport } from '../run/report/experiment.js';
+import { checkConfigs, schemaOf } from './config.js';
+import { comparisonDocument, comparisonOf } from './compare.js';
+import { planOf } from './plan.js';
+import { documentOf, experimentDocument, reportedOf } from './report.js';
+import { statusesOf } from './status.js';
 
 export const mcpVerb: Action = {
   positionals: '',
@@ -18,3 +34,275 @@ export const mcpVerb: Action = {
     return 0;
   },
 };
+
+const INSTRUCTIONS = [
+  'editrl trains image-editing and vision-language policies by reinforcement learning, from Jsonnet configs.',
+  'Check a config (config_check) and look at an experiment (plan) before starting it (run, sweep); what was started goes on by itself: watch it with status.',
+  'Keep a change only where a report of an experiment over several seeds says that its paired difference from the baseline is larger than two standard errors.',
+].join(' ');
+
+/** A server whose tools are those of `TOOLS`. */
+export function mcpServer(started: StartedCommands): McpServer {
+  const { version } = JSON.parse(readFileSync(join(projectRoot(), 'package.json'), 'utf8')) as { version: string };
+  const server = new McpServer({ name: 'editrl', version }, { instructions: INSTRUCTIONS });
+  for (const [name, tool] of Object.entries(TOOLS)) {
+    const { description, input: inputSchema, starts } = tool;
+    const annotations = { readOnlyHint: !starts, destructiveHint: false, openWorldHint: false };
+    server.registerTool(name, { description, inputSchema, annotations }, (args) => answer(tool, args, started));
+  }
+  return server;
+}
+
+/** A tool's result, also as text for clients that do not read structured content; or the error message that the command line would print. */
+async function answer(
+  tool: Tool,
+  args: Readonly<Record<string, unknown>>,
+  started: StartedCommands,
+): Promise<CallToolResult> {
+  try {
+    const document = JSON.parse(JSON.stringify(await tool.call(args, started))) as Record<string, unknown>;
+    return { content: [{ type: 'text', text: JSON.stringify(document) }], structuredContent: document };
+  } catch (error) {
+    if (!(error instanceof EditrlError)) throw error;
+    return { content: [{ type: 'text', text: error.toText() }], isError: true };
+  }
+}
+
+/** A stream to the original standard output; from now on anything else that is written to standard output goes to standard error. */
+export function protocolStream(
+  stdout: Pick<NodeJS.WriteStream, 'write'> = process.stdout,
+  stderr: Pick<NodeJS.WriteStream, 'write'> = process.stderr,
+): Writable {
+  const write = stdout.write.bind(stdout) as (chunk: unknown, done: () => void) => boolean;
+  stdout.write = stderr.write.bind(stderr);
+  return new Writable({ write: (chunk, _encoding, done) => void write(chunk, done) });
+}
+
+/** A command that was started here. */
+export interface StartedCommand {
+  /** The run_name or the experiment. */
+  readonly name: string;
+  readonly command: string;
+  /** How it ended, with the end of what it printed; null while it goes on. */
+  readonly ended: string | null;
+}
+
+/** The longest wait for a command to be under way or to refuse. */
+const LONGEST_START_MS = 20_000;
+const LOOK_EVERY_MS = 100;
+
+export class StartedCommands {
+  readonly #all: { name: string; command: string; ended: string | null }[] = [];
+
+  /** @param program the words that start this program's command line. */
+  constructor(
+    private readonly program: readonly string[],
+    private readonly longestStartMs = LONGEST_START_MS,
+  ) {}
+
+  get all(): readonly StartedCommand[] {
+    return this.#all.map((one) => ({ ...one }));
+  }
+
+  /**
+   * Starts a command, and returns when `isUnderWay` is true, when the command has ended, or after the longest wait. Raises RunError, with the end of
+   * its output, if it has failed by then.
+   */
+  async start(name: string, args: readonly string[], isUnderWay: () => boolean): Promise<StartedCommand> {
+    const started: { name: string; command: string; ended: string | null } = {
+      name,
+      command: ['editrl', ...args].join(' '),
+      ended: null,
+    };
+    let failed = false;
+    this.#all.push(started);
+    startCommand(this.program, args, 'it has ended', (level, text) => {
+      failed = level === 'error';
+      started.ended = text;
+    });
+    const until = performance.now() + this.longestStartMs;
+    while (started.ended === null && !isUnderWay() && performance.now() < until) await sleep(LOOK_EVERY_MS);
+    if (failed) throw new RunError(started.ended ?? 'it failed');
+    return { ...started };
+  }
+}
+
+export interface Tool {
+  readonly description: string;
+  readonly input: z.ZodObject;
+  /** Whether the tool starts something; all others only read. */
+  readonly starts: boolean;
+  /** `args`: the arguments by the names of the verb's flags. Raises what the verb raises. */
+  readonly call: (args: Arguments, started: StartedCommands) => Promise<object>;
+}
+
+const expDir = z
+  .string()
+  .optional()
+  .describe('the folder that runs lie in (default: APP__BASE_EXP_DIR, else runs and runs/tiny)');
+const changes = {
+  with: z.array(z.string()).optional().describe('Jsonnet files to merge over the config, in order'),
+  set: z.array(z.string()).optional().describe('single keys, as a.b=value: JSON, or else a string; applied last'),
+};
+const runDir = z.string().optional().describe("the folder to write runs to: another base_exp_dir than the config's");
+const experimentFile = z.string().describe('a Jsonnet file with a base and axes, or a config');
+const only = z.string().optional().describe('only cells with this in their name; * and ? match the whole name');
+
+export const TOOLS: Readonly<Record<string, Tool>> = {
+  plan: {
+    description:
+      'What an experiment would run, what of it is done, and what is in the way (obstacles). Starts nothing.',
+    input: z.strictObject({ experiment: experimentFile, ...changes, only, 'exp-dir': runDir }),
+    starts: false,
+    call: async (args) => {
+      const { plan, warnings } = await planOf(args);
+      return { ...plan, warnings: [...warnings, ...plan.warnings] };
+    },
+  },
+  run: {
+    description:
+      'Starts training what a config describes, after the runs that it starts from, in a process of its own that goes on without this server; or goes on with it. Watch it by its name with status.',
+    input: z.strictObject({ config: z.string().describe('a Jsonnet file'), ...changes, 'exp-dir': runDir }),
+    starts: true,
+    call: async (args, started) => {
+      const { settings } = await configOf(args);
+      const paths = RunPaths.of(settings);
+      const before = attempts(paths);
+      const command = ['run', String(args['config']), ...flagsOf(args)];
+      const one = await started.start(settings.run_name, command, () => attempts(paths) > before);
+      return { ...one, exp_dir: resolve(paths.baseExpDir) };
+    },
+  },
+  sweep: {
+    description:
+      'Starts running a matrix to its result table in a process of its own that goes on without this server; or goes on with it. Watch it by its name with status and report.',
+    input: z.strictObject({
+      experiment: experimentFile,
+      ...changes,
+      only,
+      'exp-dir': runDir,
+      'max-parallel': z.int().min(1).optional().describe('most runs at once'),
+      failed: z.boolean().optional().describe('only cells that failed or were interrupted'),
+      retries: z.int().min(0).optional().describe('how often a run that failed is started again'),
+    }),
+    starts: true,
+    call: async (args, started) => {
+      const [{ loadExperiment }, { liveSweeps }] = await Promise.all([
+        import('../config/experiment/load.js'),
+        import('../launch/sweep/lock.js'),
+      ]);
+      const file = String(args['experiment']);
+      const { name, cells } = await loadExperiment({ file, ...changesOf(args) });
+      const { base_exp_dir: folder } = cells[0].config.settings;
+      const isSwept = (): boolean => liveSweeps([folder]).some(({ experiment }) => experiment === name);
+      const one = await started.start(name, ['sweep', file, ...flagsOf(args)], isSwept);
+      return { ...one, exp_dir: resolve(folder) };
+    },
+  },
+  status: {
+    description:
+      'What runs are doing: all, or those that are named. An experiment stands for its runs that have begun. `started` lists the commands of this server, with their ends.',
+    input: z.strictObject({
+      runs: z.array(z.string()).optional().describe('run_names, folders of runs, or experiments; all runs by default'),
+      'exp-dir': expDir,
+    }),
+    starts: false,
+    call: async (args, { all }) => {
+      const asked = texts(args, 'runs');
+      const here = new Set(all.map(({ name }) => name));
+      const others = asked.filter((name) => !here.has(name));
+      const read = await Promise.all([
+        ...(asked.length > 0 && others.length === 0 ? [] : [statusesOf({ ...args, runs: others })]),
+        ...asked.filter((name) => here.has(name)).map((name) => statusesOrNone({ ...args, runs: [name] })),
+      ]);
+      return {
+        runs: read.flatMap(({ runs }) => runs),
+        problems: [...new Set(read.flatMap(({ problems }) => problems))],
+        started: asked.length === 0 ? all : all.filter(({ name }) => asked.includes(name)),
+      };
+    },
+  },
+  report: {
+    description:
+      'What a run learned (held-out results before and after), or the result table of an experiment: cells over seeds, best first, with paired differences from its baseline (difference: mean, stderr, n).',
+    input: z.strictObject({
+      run: z
+        .string()
+        .describe('a run_name, the folder of a run, the name of an experiment that was swept, or its file'),
+      ...changes,
+      'exp-dir': expDir,
+    }),
+    starts: false,
+    call: async (args) => {
+      const found = await reportedOf(args);
+      if (found.kind === 'run') return { run: documentOf(readRun(found.paths)) };
+      return { experiment: experimentDocument(readExperimentReport(found.baseExpDir, found.record)) };
+    },
+  },
+  compare: {
+    description:
+      'Runs side by side: held-out results, the difference prompt by prompt, and what their settings differ in.',
+    input: z.strictObject({
+      runs: z.array(z.string()).describe('two or more runs; all are compared with the first'),
+      'exp-dir': expDir,
+    }),
+    starts: false,
+    call: async (args) => comparisonDocument(comparisonOf(args)),
+  },
+  config_check: {
+    description: 'All that is wrong with configs, and what is in the way of their runs on this machine.',
+    input: z.strictObject({
+      config: z.array(z.string()).min(1).describe('Jsonnet files'),
+      ...changes,
+      deep: z.boolean().optional().describe('ask the judges, the reward servers and the Hub, too, as a run would'),
+    }),
+    starts: false,
+    call: async (args) => {
+      const { configs } = await checkConfigs(args, () => {});
+      return { configs };
+    },
+  },
+  config_schema: {
+    description:
+      'What may stand in a config: the JSON Schema of a recipe (task), of all of them (long), of an experiment file, or the meaning of one key.',
+    input: z.strictObject({
+      task: z.string().optional().describe('only the settings of this recipe'),
+      key: z.string().optional().describe('explain this key, such as kl_coeff or rollout, instead'),
+      experiment: z.boolean().optional().describe('what may stand in an experiment file'),
+    }),
+    starts: false,
+    call: async (args) => {
+      if (typeof args['key'] !== 'string') return { schema: schemaOf(args) };
+      const { explain } = await import('../config/explain.js');
+      return { explanations: explain(args['key']) };
+    },
+  },
+};
+
+/** The arguments that are positional in a command. */
+const POSITIONALS: readonly string[] = ['config', 'experiment'];
+
+/** The flags of a command, as a person would write them. */
+function flagsOf(args: Arguments): string[] {
+  return Object.entries(args).flatMap(([name, value]) => {
+    if (value === undefined || value === false || POSITIONALS.includes(name)) return [];
+    if (value === true) return [`--${name}`];
+    return (Array.isArray(value) ? value : [value]).map((one) => `--${name}=${String(one)}`);
+  });
+}
+
+function attempts(paths: RunPaths): number {
+  return readRecord(paths)?.attempts.length ?? 0;
+}
+
+/** Statuses of runs that were started here; empty as long as they have no folder. */
+async function statusesOrNone(
+  args: Arguments,
+): Promise<Pick<Awaited<ReturnType<typeof statusesOf>>, 'runs' | 'problems'>> {
+  try {
+    return await statusesOf(args);
+  } catch (error) {
+    if (!(error instanceof RunError)) throw error;
+    return { runs: [], problems: [] };
+  }
+}

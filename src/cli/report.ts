@@ -11,8 +11,7 @@ import { readExperimentReport, type ExperimentReport } from '../run/report/exper
 import { findReported, type Found } from '../run/find.js';
 import { readRun } from '../run/report/read.js';
 import { formatReport } from '../run/report/text.js';
-import { outputWidth, printError, printJson, printLine } from './output.js';
-import { formatResults } from './results.js';
+import { outputWidth, printError, printJson, printLine, formatTable, styled } from './output.js';
 import {
   changesOf,
   expDirOption,
@@ -24,6 +23,9 @@ import {
   type Action,
   type Arguments,
 } from './verb.js';
+import { resultCaption, resultRows, type Results } from '../run/report/results.js';
+
+import { wrap } from '../core/terminal.js';
 
 /** Prints the tables, or one JSON document with `--json`; with `--html` it writes a page instead. For a single run it also redraws the curve. */
 export const reportVerb: Action = {
@@ -145,4 +147,15 @@ async function drawCurve(paths: RunPaths, lines: readonly MetricsLine[]): Promis
     if (!(error instanceof RunError)) throw error;
     printError(`warning: the curve was not drawn anew: ${error.toText()}`);
   }
+}
+
+/** A caption that explains the numbers, and the table, best first. */
+export function formatResults(results: Results): string {
+  const { titles, rows, leftColumns } = resultRows(results);
+  const columns = titles.map((title, index) => ({
+    title,
+    align: index < leftColumns ? ('left' as const) : ('right' as const),
+  }));
+  const caption = wrap(`${styled(results.experiment, 'bold')}: ${resultCaption(results)}`, outputWidth()).join('\n');
+  return `${caption}\n\n${formatTable(columns, rows)}`;
 }

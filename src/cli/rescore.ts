@@ -21,7 +21,7 @@ import { recordedConfig } from '../run/recorded_config.js';
 import { measureRecords } from '../rescore/measure.js';
 import { rescore, type RescoreRequest } from '../rescore/rescore.js';
 import type { RescoreSummary } from '../rescore/rescore_summary.js';
-import { getPath } from '../schema/paths.js';
+import { getPath } from '../schema/walk.js';
 import type { RunSettings } from '../schema/run.js';
 import { formatTable, printError, printJson, printLine } from './output.js';
 import {

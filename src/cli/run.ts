@@ -1,5 +1,5 @@
 /** `editrl run CONFIG`: trains a config's run, after the runs that it starts from. */
-import { growable, optimizerSteps } from '../config/growth.js';
+import { growable, optimizerSteps } from '../config/hash.js';
 import type { LoadedConfig } from '../config/load.js';
 import { UsageError } from '../core/errors.js';
 import { tooFewFiles } from '../core/process.js';
@@ -7,7 +7,7 @@ import { noView, openView, type View } from '../launch/live/view.js';
 import { Launcher } from '../launch/launcher.js';
 import { isTrainable } from '../config/recipes.js';
 import { recipeOf } from '../recipes/settings.js';
-import { getPath } from '../schema/paths.js';
+import { getPath } from '../schema/walk.js';
 import type { RunSettings } from '../schema/run.js';
 import { describeJob } from '../launch/slurm/queue.js';
 import { submitRun } from '../launch/slurm/submit.js';

@@ -19,7 +19,7 @@ import { SweepReporter } from '../launch/sweep/reporter.js';
 import { encodeLine } from '../run/journal.js';
 import type { PreflightCheckOptions } from '../launch/preflight/preflight.js';
 import { formatTable, printJson, printLine, printWarnings } from './output.js';
-import { formatResults } from './results.js';
+import { formatResults } from './report.js';
 import { abortOnSignals, INTERRUPTED } from './signals.js';
 import { changesOf, experimentOptions, flag, numberOption, text, wholeNumber, type Action } from './verb.js';
 

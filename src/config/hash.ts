@@ -1,14 +1,13 @@
 /** What makes two runs the same experiment: the fields marked `result`, in a canonical form. */
 import { isAbsolute, relative } from 'node:path';
 import type { z } from 'zod';
+import { readFileSync } from 'node:fs';
 import { sha256 } from '../core/image.js';
-import { isTrainable, recipeOf } from './recipes.js';
+import { isTrainable, recipeOf, rewardForms } from './recipes.js';
 import type { RunReference } from '../schema/model.js';
-import { getPath } from '../schema/paths.js';
-import type { RunSettings } from '../schema/run.js';
-import { isObject, leaves, markOf, type Leaf } from '../schema/walk.js';
-import { growable } from './growth.js';
-import { countedText, describeText, fileDigest, type FileKind, type TextDigests } from './texts.js';
+import { getPath, isObject, leaves, markOf, type Leaf } from '../schema/walk.js';
+import type { RunSettings, TrainedSettings } from '../schema/run.js';
+import type { Mark } from '../schema/mark.js';
 
 /** JSON with sorted keys: equal values give equal text. */
 export function canonicalJson(value: unknown): string {
@@ -153,4 +152,117 @@ export function belowFolder<T>(folder: unknown, path: T): T | string {
   if (typeof folder !== 'string' || typeof path !== 'string' || isAbsolute(path) !== isAbsolute(folder)) return path;
   const below = relative(folder, path);
   return below.startsWith('..') ? path : below;
+}
+
+export type FileKind = NonNullable<Mark['file']>;
+
+/** Digests of files by the dotted paths of the settings that name them; null for one that could not be read. */
+export type TextDigests = Readonly<Record<string, string | null>>;
+
+/** SHA-256 of a file's content, in hexadecimal; null if it cannot be read, which the code that needs the file reports. */
+export function fileDigest(kind: FileKind, file: string): string | null {
+  return kind === 'text' ? textDigest(file) : rewardForms().moduleDigest(file);
+}
+
+/** Digest of the text without surrounding white space. */
+function textDigest(file: string): string | null {
+  try {
+    return sha256(Buffer.from(readFileSync(file, 'utf8').trim()));
+  } catch {
+    return null;
+  }
+}
+
+/** The digests of all files that settings name, as they are now. */
+export function textDigests(settings: RunSettings): TextDigests {
+  return Object.fromEntries(
+    leaves(recipeOf(settings).schema, settings).flatMap(({ path, value, mark }) =>
+      mark.file !== undefined && typeof value === 'string' ? [[path, fileDigest(mark.file, value)]] : [],
+    ),
+  );
+}
+
+/** Identifies a file by its digest, or by its path if there is none. */
+export function countedText(file: unknown, digest: string | null): unknown {
+  if (typeof file !== 'string') return file;
+  return digest === null ? { unread: file } : { sha256: digest };
+}
+
+/** Describes a file for people. */
+export function describeText(kind: FileKind, file: unknown, digest: string | null): unknown {
+  if (typeof file !== 'string') return file;
+  return `${file} (${digest === null ? 'not readable' : `${kind} ${digest.slice(0, 12)}`})`;
+}
+
+/** Optimizer steps of a whole run. */
+export function optimizerSteps(settings: TrainedSettings): number {
+  return settings.num_iterations * recipeOf(settings).stepsPerIteration(settings);
+}
+
+/** Whether raising num_iterations leaves the results of earlier iterations unchanged. */
+export function growable(settings: RunSettings): boolean {
+  // It is unknown what another trainer does with the number, but every resume passes it the same one.
+  if (!isTrainable(settings)) return true;
+  // Exhaustive on purpose: a new schedule has to say whether it depends on the number of iterations.
+  const { schedule, decay_steps } = settings.optimizer;
+  const independent: Record<TrainedSettings['optimizer']['schedule'], boolean> = {
+    constant: true,
+    linear: decay_steps !== null,
+    cosine: decay_steps !== null,
+  };
+  return independent[schedule];
+}
+
+/** Settings, with the digests of the text files that they name if these are not the current ones. */
+export interface Side {
+  readonly settings: RunSettings;
+  readonly texts?: TextDigests;
+}
+
+export interface Difference {
+  /** Dotted path. */
+  readonly key: string;
+  /** Absent if that side has no such key. */
+  readonly a?: unknown;
+  readonly b?: unknown;
+  /** Whether it decides the result: whether a resume would refuse it in either direction. */
+  readonly effect: 'result' | 'operation';
+}
+
+/** Every key whose values differ or that only one side has, sorted. A text file is compared by content. */
+export function settingsDifferences(a: Side, b: Side): Difference[] {
+  const [left, right] = [valuesOf(a), valuesOf(b)];
+  const deciding = new Set([...changesOf(a, b), ...changesOf(b, a)]);
+  return [...new Set([...left.keys(), ...right.keys()])].sort().flatMap((key) => {
+    const [was, is] = [left.get(key), right.get(key)];
+    if (was !== undefined && is !== undefined && canonicalJson(was.value) === canonicalJson(is.value)) return [];
+    return [
+      {
+        key,
+        ...(was === undefined ? {} : { a: was.value }),
+        ...(is === undefined ? {} : { b: is.value }),
+        // A key that only one side has gets its effect from that side's schema: null counts like absence, so comparing would miss it.
+        effect: (was === undefined || is === undefined ? (was ?? is)?.effect === 'result' : deciding.has(key))
+          ? 'result'
+          : 'operation',
+      },
+    ];
+  });
+}
+
+/** The keys that would be reported for a run with the settings of one side, resumed with those of the other. */
+function changesOf({ settings, texts = textDigests(settings) }: Side, to: Side): string[] {
+  return diffSettings(settings, to.settings, texts).map(({ key }) => key);
+}
+
+function valuesOf({
+  settings,
+  texts = textDigests(settings),
+}: Side): ReadonlyMap<string, { value: unknown; effect: Difference['effect'] }> {
+  return new Map(
+    leaves(recipeOf(settings).schema, settings).map(({ path, value, effect, mark }) => [
+      path,
+      { value: mark.file !== undefined ? describeText(mark.file, value, texts[path] ?? null) : value, effect },
+    ]),
+  );
 }

@@ -6,13 +6,18 @@ import { openAiBaseUrl } from '../http/base_url.js';
 import type { Problem } from '../schema/rules.js';
 import type { RunReference } from '../schema/model.js';
 import type { RunSettings } from '../schema/run.js';
-import { hasPath } from '../schema/paths.js';
-import { isObject } from '../schema/walk.js';
+import { hasPath, isObject } from '../schema/walk.js';
 import { isFlat } from './earl/keys.js';
-import { translateFlat } from './earl/translate.js';
-import type { FlatWords } from './earl/words.js';
+import { translateFlat, type FlatWords } from './earl/translate.js';
 import { resultHash } from './hash.js';
-import { dropForeignKeys, hasForeignKeys, overlayOf, withoutReach } from './inherit.js';
+import {
+  dropForeignKeys,
+  hasForeignKeys,
+  overlayOf,
+  withoutReach,
+  placeModules,
+  placeReferences,
+} from './references.js';
 import {
   displayPath,
   evaluateSnippet,
@@ -23,14 +28,11 @@ import {
   type Evaluation,
 } from './jsonnet.js';
 import { modelsOf } from './models.js';
-import { placeModules } from './module_files.js';
 import { placesOf, type Layer, type Origin } from './origin.js';
 import { tracedError } from './problems.js';
 import { rewardForms } from './recipes.js';
-import { placeReferences } from './references.js';
 import { applyChanges, parseSet, reachingParents } from './sets.js';
-import { validate } from './validate.js';
-import { warningsOf } from './warnings.js';
+import { validate, warningsOf } from './validate.js';
 
 export interface LoadRequest {
   /** The config. */
@@ -123,7 +125,7 @@ export function settle(request: LoadRequest, evaluation: Evaluation): LoadedConf
   const validated = validate(form.value);
   const found = [...placed.problems, ...('problems' in validated ? validated.problems : [])];
   const problems = [...form.problems, ...(words?.problems(found) ?? found)];
-  if (problems.length > 0 || !('settings' in validated)) throw tracedError(problems, origin, form.value['task']);
+  if (problems.length > 0 || !('settings' in validated)) throw tracedError(problems, origin);
   const { settings } = validated;
   return Object.freeze({
     settings: deepFreeze(settings),
@@ -260,7 +262,7 @@ function rootObject(evaluation: Evaluation, origin: Origin): Record<string, unkn
   const kind = Array.isArray(evaluation.value)
     ? 'a list'
     : `the ${typeof evaluation.value} ${JSON.stringify(evaluation.value)}`;
-  throw tracedError([{ key: 'the file', message: `evaluates to ${kind}; allowed: an object` }], origin, undefined);
+  throw tracedError([{ key: 'the file', message: `evaluates to ${kind}; allowed: an object` }], origin);
 }
 
 /** Normalises spellings that mean the same: an endpoint without a path or with /v1, a mode with * or x, no mode beside terms, one measure or a list. */

@@ -1,9 +1,8 @@
 /** The models that settings name, and hence the runs that others start from. */
 import { ConfigError } from '../core/errors.js';
 import type { HubReference, ModelReference, RunReference } from '../schema/model.js';
-import { getPath } from '../schema/paths.js';
+import { getPath, isObject } from '../schema/walk.js';
 import type { RunSettings } from '../schema/run.js';
-import { isObject } from '../schema/walk.js';
 import { isTrainable, recipeNamed, recipeOf, rewardForms, type NamedModel } from './recipes.js';
 
 /** The keys of settings at which terms are listed with their own fields. */

@@ -79,15 +79,6 @@ export function replacementOf(key: string, { layers, sources }: Composed): Repla
   return null;
 }
 
-/** The layer in whose files a key is written, outermost first; null if none of them has it. */
-export function layerOf(key: string, { layers, sources }: Composed): Layer | null {
-  const texts = new Texts(sources);
-  const found = [...layers].reverse().find(({ file, prefix }) => {
-    return writtenAt(texts.fieldsOf(resolve(file)), [...prefix, ...key.split('.')], prefix.length).length > 0;
-  });
-  return found ?? null;
-}
-
 /** Whether `--set` gives the value of a key, or of something that contains it. */
 export function isSet(key: string, sets: readonly string[]): boolean {
   return sets.some((text) => {

@@ -4,23 +4,21 @@ import { z } from 'zod';
 import { canonicalKeyOf, flatKeys } from './earl/keys.js';
 import { displayPath, withoutContents } from './jsonnet.js';
 import { nearest } from '../core/nearest.js';
-import { isSet, layerOf, placesOf, replacementOf, type Composed, type Origin } from './origin.js';
-import { insteadOf, laterValues } from './later.js';
+import { isSet, placesOf, replacementOf, type Composed, type Origin } from './origin.js';
 import type { Problem } from '../schema/rules.js';
-import { allRecipes, recipeNamed } from './recipes.js';
-import { getPath } from '../schema/paths.js';
-import { fieldsOf, isObject, knownPaths, markOf, schemaAt, unwrap } from '../schema/walk.js';
+import { getPath, fieldsOf, isObject, knownPaths, markOf, schemaAt, unwrap } from '../schema/walk.js';
 
 type Path = readonly (string | number)[];
 
-/** One error with all problems, each with the place that gave the value, and with their common cause if there is one. */
-export function tracedError(problems: readonly Problem[], origin: Origin, task: unknown): ConfigError {
+/** One error with all problems, each with the place that gave the value. */
+export function tracedError(problems: readonly Problem[], origin: Origin): ConfigError {
   const keys = problems.map(({ key }) => key);
   const error = configError(explained(problems, origin), origin, placesOf(keys, origin));
-  const cause = overlayOfAnother(problems, origin, task);
   const message = withoutContents(error.message, origin.sources);
-  const next = cause ?? error.next;
-  return new ConfigError(message, { where: displayPath(origin.file), ...(next === undefined ? {} : { next }) });
+  return new ConfigError(message, {
+    where: displayPath(origin.file),
+    ...(error.next === undefined ? {} : { next: error.next }),
+  });
 }
 
 /** Problems with what is missing, which name the file that replaces a section instead of merging into it. */
@@ -35,25 +33,6 @@ export function explained(problems: readonly Problem[], origin: Composed): Probl
       message: `${problem.message}; ${where} replaces all of ${section}: write \`${name}+:\` there to merge into it`,
     };
   });
-}
-
-/** Advice if unknown keys are those of an overlay for another recipe; null if they are not. */
-function overlayOfAnother(problems: readonly Problem[], origin: Origin, task: unknown): string | null {
-  const own = recipeNamed(task);
-  const unknown = problems.filter(({ message }) => /^(?:unknown key|a key of)/.test(message)).map(({ key }) => key);
-  const [, ...overlays] = origin.layers;
-  if (own === undefined || unknown.length === 0) return null;
-  for (const layer of overlays) {
-    const keys = unknown.filter((key) => layerOf(key, origin) === layer);
-    if (keys.length === 0) continue;
-    const others = allRecipes().filter(
-      ({ name, schema }) => name !== own.name && keys.every((key) => schemaAt(schema, key.split('.'), null) !== null),
-    );
-    if (others.length === 0) continue;
-    const names = others.map(({ name }) => name).join(' or ');
-    return `The overlay ${displayPath(layer.file)} is for ${names}, and the config is for ${own.name}: leave the overlay out, or name one for ${own.name}.`;
-  }
-  return null;
 }
 
 /** One error with all problems; `places` say what set each value, '' if unknown. */
@@ -98,11 +77,10 @@ function problemsOfIssue(issue: z.core.$ZodIssue, schema: z.ZodType, root: unkno
       return meant.flatMap((inner) => problemsOfIssue({ ...inner, path: [...path, ...inner.path] }, schema, root));
     }
   }
-  const later = laterValue(path, found, schema, root);
   return [
     {
       key: dottedPath(path),
-      message: later ?? `${describeFound(found)}; ${describeAllowed(issue, path, schema, root)}`,
+      message: `${describeFound(found)}; ${describeAllowed(issue, path, schema, root)}`,
     },
   ];
 }
@@ -159,15 +137,6 @@ function unionFields(schema: z.ZodType): Record<string, z.ZodType> {
     {},
     ...(bare.options as z.ZodType[]).map((option) => fieldsOf(option, undefined) ?? {}),
   ) as Record<string, z.ZodType>;
-}
-
-/** A value of the design that this version cannot do. */
-function laterValue(path: Path, found: unknown, schema: z.ZodType, root: unknown): string | null {
-  const key = dottedPath(path);
-  if (typeof found !== 'string' || !(laterValues[key] ?? []).includes(found)) return null;
-  const instead = insteadOf[`${key} ${found}`];
-  const available = availableAt(path, schema, root).join(', ');
-  return `'${found}' is not available in this version; available: ${available}${instead === undefined ? '' : ` (${instead})`}`;
 }
 
 /** The names allowed at a path: an enumeration's values, or a discriminator's variants. */

@@ -1,6 +1,6 @@
 /**
  * What a config needs of recipes and rewards, which are in rooms above: the table of recipes registers itself here when it is imported, so every
- * program that reads settings imports `recipes/settings.ts` first.
+ * program that reads settings imports that table first.
  */
 import type { PipelineType } from '@huggingface/hub';
 import type { z } from 'zod';
@@ -96,7 +96,7 @@ export function registerRecipes(table: Registered): void {
 }
 
 function table(): Registered {
-  if (registered === null) throw new InternalError('settings were read before recipes/settings.ts was imported');
+  if (registered === null) throw new InternalError('settings were read before the table of recipes was imported');
   return registered;
 }
 

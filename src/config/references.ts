@@ -1,12 +1,12 @@
 /** Finds the configs of the runs that a run starts from. */
-import { existsSync } from 'node:fs';
-import { dirname, relative, resolve } from 'node:path';
+import { existsSync, statSync } from 'node:fs';
+import { dirname, relative, resolve, isAbsolute } from 'node:path';
 import type { Problem } from '../schema/rules.js';
-import { getPath, setPath } from '../schema/paths.js';
-import { isObject } from '../schema/walk.js';
-import { displayPath } from './jsonnet.js';
+import { getPath, setPath, isObject } from '../schema/walk.js';
+import { displayPath, importOf } from './jsonnet.js';
 import { readJsonnet } from './jsonnet_text.js';
-import { modelKeys } from './models.js';
+import { modelKeys, TERM_LISTS } from './models.js';
+import { recipeNamed } from './recipes.js';
 
 /** A reference to the config that makes another run, in settings that are not validated yet. */
 export interface FoundReference {
@@ -89,4 +89,95 @@ function find(
     if (targets.length > 0) return targets;
   }
   return [];
+}
+
+/** The field by which an overlay opts out of reaching parents. */
+const REACHES = 'reaches_parents';
+
+/** The Jsonnet expression of an overlay for a run itself, or for one that it starts from. */
+export function overlayOf(path: string, parent: boolean): string {
+  const refused = `${path}: ${REACHES}: found `;
+  const noObject = `${path}: found an overlay that evaluates to `;
+  return `(local overlay = ${importOf(path)};
+  local says = if std.isObject(overlay) && std.objectHasAll(overlay, '${REACHES}') then overlay.${REACHES} else true;
+  if !std.isObject(overlay) then error ${JSON.stringify(noObject)} + std.type(overlay) + '; allowed: an object, which is merged over the config'
+  else if !std.isBoolean(says) then error ${JSON.stringify(refused)} + std.manifestJsonMinified(says) + '; allowed: true or false'
+  else ${parent ? 'if says then overlay else {}' : 'overlay'})`;
+}
+
+/** Merged over the last overlay, because the field is not a setting. */
+export const withoutReach = `{ ${REACHES}:: null }`;
+
+type Path = readonly (string | number)[];
+
+/** The keys that the recipe of a config does not have. */
+function foreignKeys(value: Readonly<Record<string, unknown>>): Path[] {
+  const parsed = recipeNamed(value['task'])?.schema.safeParse(value);
+  const issues = parsed === undefined || parsed.success ? [] : parsed.error.issues;
+  return issues.flatMap((issue) =>
+    issue.code === 'unrecognized_keys' ? issue.keys.map((key) => [...(issue.path as Path), key]) : [],
+  );
+}
+
+/** Whether a parent's config holds keys that its recipe does not have. */
+export function hasForeignKeys(value: unknown): value is Record<string, unknown> {
+  return isObject(value) && foreignKeys(value).length > 0;
+}
+
+/**
+ * Removes keys from a parent's config that its recipe does not have and that came from overlays or axes; those in `own`, what its file evaluates to
+ * without these, are the author's and stay. `value` is changed.
+ */
+export function dropForeignKeys(value: Record<string, unknown>, own: unknown): void {
+  for (const path of foreignKeys(value)) {
+    if (getPath(own, path) !== undefined) continue;
+    const holder = getPath(value, path.slice(0, -1));
+    if (isObject(holder)) Reflect.deleteProperty(holder, path[path.length - 1]);
+  }
+}
+
+/**
+ * Makes every term's `module` an absolute path, so that workers and later resumes find it from any folder. A relative path is resolved beside the
+ * config (the first of `folders`), or else beside the only other file involved that has it: Jsonnet does not tell which file gave it. `value` is not
+ * changed.
+ */
+export function placeModules(
+  value: Record<string, unknown>,
+  folders: readonly string[],
+): { readonly value: Record<string, unknown>; readonly problems: readonly Problem[] } {
+  const problems: Problem[] = [];
+  const placed = (term: unknown, key: string): unknown => {
+    if (!isObject(term) || typeof term['module'] !== 'string' || term['module'] === '') return term;
+    const found = findModule(term['module'], folders);
+    if (found.length === 1) return { ...term, module: found[0] };
+    problems.push({ key: `${key}.module`, message: misplaced(term['module'], found, folders) });
+    return term;
+  };
+  const changed = { ...value };
+  for (const list of TERM_LISTS) {
+    const terms = getPath(value, list);
+    if (!Array.isArray(terms)) continue;
+    const [section, field] = list.split('.');
+    const moved = terms.map((term, index) => placed(term, `${list}.${index}`));
+    changed[section] = { ...(value[section] as object), [field]: moved };
+  }
+  return { value: changed, problems };
+}
+
+function findModule(module: string, folders: readonly string[]): string[] {
+  if (isAbsolute(module)) return isFile(module) ? [module] : [];
+  const places = [...new Set(folders.map((folder) => resolve(folder, module)))];
+  return places.length > 0 && isFile(places[0]) ? [places[0]] : places.filter(isFile);
+}
+
+function isFile(path: string): boolean {
+  return statSync(path, { throwIfNoEntry: false })?.isFile() === true;
+}
+
+function misplaced(module: string, found: readonly string[], folders: readonly string[]): string {
+  const form = 'allowed: an ES module (.js or .mjs), relative to the config that names it';
+  if (found.length > 1) return `found '${module}', which may be any of ${found.map(displayPath).join(', ')}; ${form}`;
+  if (isAbsolute(module)) return `found '${module}', where there is no file; ${form}`;
+  const looked = [...new Set(folders)].map((folder) => displayPath(resolve(folder))).join(', ');
+  return `found '${module}', but there is no such file (looked in ${looked}); ${form}`;
 }

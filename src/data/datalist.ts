@@ -53,7 +53,7 @@ export function missingFileAdvice(path: string): string {
     return "The tiny world's data is not whole: remove its folder (edits-…, images-…, words-…, signs-…, captioned-… or clips-…), and the next run makes it again.";
   }
   return path.includes('tiny')
-    ? "Make the tiny world's data with `editrl data make-tiny`, then run the same command again."
+    ? "A run makes the tiny world's data before it trains: start one with an overlay such as configs/lib/tiny.libsonnet."
     : 'Check the path (APP__DATA_DIR is the folder that the configs build it from) and that the dataset is on this machine.';
 }
 

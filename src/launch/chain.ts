@@ -1,6 +1,6 @@
 /** The configs of the runs that a run starts from. */
 import { existsSync } from 'node:fs';
-import { growable } from '../config/growth.js';
+import { growable } from '../config/hash.js';
 import { loadReferenced, referencedFile, type LoadedConfig } from '../config/load.js';
 import type { RunReference } from '../schema/model.js';
 import { dependencies } from '../config/models.js';

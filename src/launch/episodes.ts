@@ -1,7 +1,7 @@
 /** How many answers an iteration samples, and how often a run is evaluated, from the settings alone. */
 import { isSupervised } from '../recipes/shared/rules/training.js';
 import type { RunSettings } from '../schema/run.js';
-import { getPath } from '../schema/paths.js';
+import { getPath } from '../schema/walk.js';
 import type { RolloutSettings } from '../schema/training.js';
 
 type Planned = Pick<RolloutSettings, 'episodes_per_iteration' | 'refill'>;

@@ -21,8 +21,7 @@ import { recordedConfig } from '../run/recorded_config.js';
 import { liveLock } from '../run/status.js';
 import { hubReference, runReference } from '../schema/model.js';
 import type { TrainedSettings } from '../schema/run.js';
-import { getPath } from '../schema/paths.js';
-import { isObject } from '../schema/walk.js';
+import { getPath, isObject } from '../schema/walk.js';
 import { runResolver } from './models/resolve.js';
 
 /** What an evaluation changes of the settings. */

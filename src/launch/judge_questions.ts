@@ -3,7 +3,7 @@ import { countRows } from '../data/rows.js';
 import { isSupervised } from '../recipes/shared/rules/training.js';
 import { rewardOf } from '../recipes/settings.js';
 import { decidingTerms, measuredTerms, questionsOf, recordedTerms } from '../rewards/score/choice.js';
-import { getPath } from '../schema/paths.js';
+import { getPath } from '../schema/walk.js';
 import type { RunSettings } from '../schema/run.js';
 import type { RolloutSettings, ValidationSettings } from '../schema/training.js';
 import { evaluationsLeft, mostEpisodes } from './episodes.js';

@@ -4,7 +4,7 @@ import type { GrpoSettings, WordsSftSettings } from '../schema/algorithm.js';
 import type { RunSettings } from '../schema/run.js';
 import type { TinkerSettings } from '../schema/trainer.js';
 import type { RolloutSettings, ValidationSettings } from '../schema/training.js';
-import { getPath } from '../schema/paths.js';
+import { getPath } from '../schema/walk.js';
 import { mostEpisodes } from './episodes.js';
 
 /** What the recipes whose policy a server can train have in common. */

@@ -13,7 +13,7 @@ import {
 import { moduleDigest } from '../rewards/terms/module/digest.js';
 import type { HubReference, RunReference, EngineSettings } from '../schema/model.js';
 import type { RunSettings, TrainedSettings } from '../schema/run.js';
-import { isObject } from '../schema/walk.js';
+import { isObject, getPath, setPath } from '../schema/walk.js';
 import { editResponse } from './edit_response/settings.js';
 import { imageEditor } from './image_editor/settings.js';
 import { imageTextEncoder, imageAutoencoder, imageTokenizer, textToImage } from './pretraining/settings.js';
@@ -24,7 +24,6 @@ import { promptEnhance } from './prompt_enhance/settings.js';
 import { textAnswers } from './text_answers/settings.js';
 import { videoActions } from './video_actions/settings.js';
 import type { Recipe, TrainedRecipe } from './recipe.js';
-import { getPath, setPath } from '../schema/paths.js';
 
 /** By the name in a config's `task`. To add a recipe, add a folder beside this file, one line here and one in open.ts. */
 export const recipes = {

@@ -1,8 +1,7 @@
 /** Claiming a run: creating it, resuming it from its last whole checkpoint, or finding that it is finished. */
 import { mkdirSync, readdirSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
-import type { SettingChange } from '../config/hash.js';
-import type { TextDigests } from '../config/texts.js';
+import type { SettingChange, TextDigests } from '../config/hash.js';
 import { CheckpointError, ConfigError, DataError, must } from '../core/errors.js';
 import { diskError } from '../core/files.js';
 import {

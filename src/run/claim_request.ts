@@ -1,12 +1,11 @@
 /** Turns a loaded config into a request to claim its run. */
 import { resolve } from 'node:path';
-import { diffSettings, type SettingChange } from '../config/hash.js';
+import { diffSettings, textDigests, type SettingChange } from '../config/hash.js';
 import type { LoadedConfig } from '../config/load.js';
 import { dependencies } from '../config/models.js';
 import { nearest } from '../core/nearest.js';
 import { isTrainable } from '../config/recipes.js';
 import type { RunSettings } from '../schema/run.js';
-import { textDigests } from '../config/texts.js';
 import { listSettings } from '../config/validate.js';
 import { ConfigError } from '../core/errors.js';
 import type { ClaimRequest } from './claim.js';

@@ -2,8 +2,7 @@
 import { existsSync, readdirSync } from 'node:fs';
 import { join } from 'node:path';
 import { z } from 'zod';
-import { canonicalJson } from '../config/hash.js';
-import { countedText, fileDigest } from '../config/texts.js';
+import { canonicalJson, countedText, fileDigest } from '../config/hash.js';
 import { DataError } from '../core/errors.js';
 import { writeFileAtomic } from '../core/files.js';
 import { decodeImage, encodePng, sha256, type RgbImage } from '../core/image.js';

@@ -6,7 +6,7 @@ import { RunError } from '../core/errors.js';
 import { writeFileAtomic } from '../core/files.js';
 import { nearest } from '../core/nearest.js';
 import type { ReadSettings } from '../schema/mark.js';
-import { getPath } from '../schema/paths.js';
+import { getPath } from '../schema/walk.js';
 import { checkRunName, isRunName, RunPaths } from './paths.js';
 import { readRecord } from './record.js';
 import { readJson } from './state.js';

@@ -1,10 +1,9 @@
 /** `run.json`: what a run is made from and every attempt at it. */
 import { isDeepStrictEqual } from 'node:util';
-import type { SettingChange } from '../config/hash.js';
-import type { TextDigests } from '../config/texts.js';
+import type { SettingChange, TextDigests } from '../config/hash.js';
 import { RunError } from '../core/errors.js';
 import { writeFileAtomic } from '../core/files.js';
-import { getPath, setPath } from '../schema/paths.js';
+import { getPath, setPath } from '../schema/walk.js';
 import type { RunPaths } from './paths.js';
 import { readJson } from './state.js';
 

@@ -2,29 +2,42 @@
 import { z } from 'zod';
 import { operation, positive, positiveInteger, section } from './mark.js';
 
-interface Limits {
-  readonly fall: number | null;
-  readonly rise: number | null;
-  readonly in: 'a share of its first value' | 'a share of what it first lacked to 1' | 'its own unit';
+/** Limits of one statistic; null means none. */
+export interface AlarmLimits {
+  /** The largest fall and the largest rise from the first iterations. */
+  readonly max_fall: number | null;
+  readonly max_rise: number | null;
+  /** The largest value. */
+  readonly max: number | null;
 }
 
-function statistic(description: string, limits: Limits) {
-  return section(
-    description,
-    z
-      .strictObject({
-        max_fall: operation(
-          `Alarm when it falls by more than this, as ${limits.in}; null means never.`,
-          positive.nullable().default(limits.fall),
-        ),
-        max_rise: operation(
-          `Alarm when it rises by more than this, as ${limits.in}; null means never.`,
-          positive.nullable().default(limits.rise),
-        ),
-      })
-      .prefault({}),
-  );
-}
+const limits = (fall: number | null, rise: number | null): AlarmLimits => ({
+  max_fall: fall,
+  max_rise: rise,
+  max: null,
+});
+const atMost = (max: number): AlarmLimits => ({ max_fall: null, max_rise: null, max });
+
+/** The limits of each alarm unless settings give others; `train/hack_alarms.ts` has the units of changes. */
+const DEFAULTS = {
+  edge_density: limits(0.4, 1),
+  colour_entropy: limits(0.4, null),
+  dark_fraction: limits(null, 0.25),
+  source_similarity: limits(2, 0.8),
+  repeat_rate: limits(null, 0.2),
+  answer_length: limits(0.5, 1),
+  repeated_words: limits(null, 0.15),
+  prompt_copy: limits(null, 0.4),
+  at_token_limit: limits(null, 0.25),
+  second_gap: limits(null, 0.25),
+  no_picture: atMost(0.5),
+  unscored: atMost(0.2),
+  at_limit: atMost(0.1),
+} as const satisfies Readonly<Record<string, AlarmLimits>>;
+export type AlarmName = keyof typeof DEFAULTS;
+export const alarmNames = Object.keys(DEFAULTS) as readonly AlarmName[];
+
+const limit = positive.nullable().optional();
 
 export const alarms = section(
   "Warnings that the reward is being exploited: an iteration's statistics against those of the run's first iterations. They change nothing that the run does; null means none.",
@@ -34,84 +47,20 @@ export const alarms = section(
         'Means over the last this many measured iterations are compared with means over the first this many.',
         positiveInteger.default(5),
       ),
-      edge_density: statistic(
-        'Share of pixels on an edge: falls when backgrounds die out, rises with grid artifacts.',
-        {
-          fall: 0.4,
-          rise: 1,
-          in: 'a share of its first value',
-        },
-      ),
-      colour_entropy: statistic('Bits of the colour histogram: falls when pictures become plain.', {
-        fall: 0.4,
-        rise: null,
-        in: 'a share of its first value',
-      }),
-      dark_fraction: statistic('Share of dark pixels.', { fall: null, rise: 0.25, in: 'its own unit' }),
-      source_similarity: statistic('Likeness to the source image, from 0 to 1, which a copy has.', {
-        fall: 2,
-        rise: 0.8,
-        in: 'a share of what it first lacked to 1',
-      }),
-      repeat_rate: statistic('Share of artifacts that were also made for another prompt.', {
-        fall: null,
-        rise: 0.2,
-        in: 'its own unit',
-      }),
-      answer_length: statistic('Mean length of answers, in tokens.', {
-        fall: 0.5,
-        rise: 1,
-        in: 'a share of its first value',
-      }),
-      repeated_words: statistic('Share of rows of three words that stand in the same answer before.', {
-        fall: null,
-        rise: 0.15,
-        in: 'its own unit',
-      }),
-      prompt_copy: statistic("Share of an answer's rows of three words that stand in its prompt.", {
-        fall: null,
-        rise: 0.4,
-        in: 'its own unit',
-      }),
-      at_token_limit: statistic('Share of answers in words that did not end by themselves.', {
-        fall: null,
-        rise: 0.25,
-        in: 'its own unit',
-      }),
-      second_gap: statistic(
-        'How much higher the reward is than a term of reward.also_compute, both on the scale from 0 to 1: it rises where the reward rises and the second measure does not.',
-        { fall: null, rise: 0.25, in: 'its own unit' },
-      ),
-      no_picture: section(
-        'Share of answers that no picture could be read from, where one is asked for.',
+      limits: operation(
+        `Other limits than the usual ones, by alarm: max_fall and max_rise from the first iterations, max for the value itself; null means no limit. docs/rewards.md has the alarms with their units. Alarms: ${alarmNames.join(', ')}.`,
         z
-          .strictObject({
-            max: operation('Alarm when it is above this; null means never.', positive.nullable().default(0.5)),
-          })
-          .prefault({}),
-      ),
-      unscored: section(
-        'Share of what was judged that has no score: nothing is learnt from it.',
-        z
-          .strictObject({
-            max: operation(
-              'Alarm when the mean of the last over_iterations is above this; null means never.',
-              positive.nullable().default(0.2),
-            ),
-          })
-          .prefault({}),
-      ),
-      at_limit: section(
-        'Share of the scores at a limit of their scale, where a reward tells no differences any more; of the term with the largest.',
-        z
-          .strictObject({
-            max: operation('Alarm when it is above this; null means never.', positive.nullable().default(0.1)),
-          })
-          .prefault({}),
+          .partialRecord(z.enum(alarmNames), z.strictObject({ max_fall: limit, max_rise: limit, max: limit }))
+          .default({}),
+        { allowed: `{ALARM: {max_fall, max_rise, max}}, with alarms of ${alarmNames.join(', ')}` },
       ),
     })
     .nullable()
     .prefault({}),
 );
 export type AlarmSettings = NonNullable<z.output<typeof alarms>>;
-export type AlarmName = Exclude<keyof AlarmSettings, 'over_iterations'>;
+
+/** The limits of an alarm, with its usual ones where `given` (`track.alarms.limits.NAME`) has none. */
+export function alarmLimitsOf(name: AlarmName, given: unknown): AlarmLimits {
+  return { ...DEFAULTS[name], ...(given as Partial<AlarmLimits> | undefined) };
+}

@@ -3,7 +3,7 @@ import { z } from 'zod';
 import { askedServers, imagesRequest, sizeText, type ImagesServerSettings, type PictureSize } from './images_api.js';
 import { operation, positiveInteger, result, section } from './mark.js';
 import { frozenEngine, neededModel, optionalModel } from './model.js';
-import { thinkingTags } from './thinking.js';
+import { thinkingTags } from './token_policy.js';
 
 /** Which part of the policy's reading is given to the model that draws. */
 export const editorReads = result(

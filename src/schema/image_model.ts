@@ -1,7 +1,7 @@
 /** Models that make pictures from a policy's prompts. */
 import { z } from 'zod';
 import { imagesApi } from './images_api.js';
-import { positive, positiveInteger, result, section } from './mark.js';
+import { positive, positiveInteger, result, section, count } from './mark.js';
 import { frozenEngine, neededModel, optionalModel } from './model.js';
 
 const ownModel = z.strictObject({
@@ -43,3 +43,19 @@ export type OwnImageModel = z.output<typeof ownModel>;
 /** The fields of any kind. */
 export const imageEnvironment = section('The frozen image model.', z.discriminatedUnion('type', [ownModel, imagesApi]));
 export type ImageEnvironment = z.output<typeof imageEnvironment>;
+
+export const flowInitDescription =
+  "A flow transformer from random weights: its architecture in the words of diffusers' FluxTransformer2DModel.";
+
+/** Fields that every recipe has in common. */
+export const flowInitFields = {
+  num_layers: result('Joint blocks, over the tokens of picture and text.', positiveInteger),
+  num_single_layers: result('Single-stream blocks behind them.', count.default(0)),
+  attention_head_dim: result('Width of one head.', positiveInteger),
+  num_attention_heads: result('Heads of a block.', positiveInteger),
+  patch: result('Side of the square of latents that one token stands for.', positiveInteger),
+  prediction: result(
+    'What its last layer gives: the velocity, or the clean latents that it leads to.',
+    z.enum(['velocity', 'sample']).default('velocity'),
+  ),
+};

@@ -2,7 +2,6 @@
 import { z } from 'zod';
 import { positiveInteger, result, section } from './mark.js';
 import { decoderEngine, decoderInit, lora, optionalModel, trainedParts, visionInit } from './model.js';
-import { thinkingTags, type ThinkingTags } from './thinking.js';
 import { trainerAnywhere, trainerHere } from './trainer.js';
 
 /** The decoder: where it starts, and which parts are trained. */
@@ -133,3 +132,7 @@ export const textPrompt = section(
     .prefault({}),
 );
 export type PromptSettings = z.output<typeof textPrompt> | z.output<typeof seeingPrompt>;
+
+/** The tags around it; null if thoughts are not distinguished. */
+export const thinkingTags = z.strictObject({ open: words, close: words }).nullable();
+export type ThinkingTags = z.output<typeof thinkingTags>;

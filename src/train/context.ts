@@ -2,7 +2,7 @@
 import type { GrpoSettings } from '../schema/algorithm.js';
 import { chunkOf, type JudgedRollout, type OptimizerSettings, type ValidationSettings } from '../schema/training.js';
 import type { TrackSettings } from '../schema/track.js';
-import { getPath } from '../schema/paths.js';
+import { getPath } from '../schema/walk.js';
 import type { TrainedSettings } from '../schema/run.js';
 import { belowFolder } from '../config/hash.js';
 import { must } from '../core/errors.js';

@@ -5,7 +5,7 @@
  */
 import { hackMetrics, limitMetrics, sameScoreMetrics, secondGapMetrics, unscoredMetrics } from './hack_statistics.js';
 import type { TrainBatch } from './batch.js';
-import type { AlarmName, AlarmSettings } from '../schema/alarms.js';
+import { alarmLimitsOf, alarmNames, type AlarmName, type AlarmSettings } from '../schema/alarms.js';
 import type { Answer } from '../policies/policy.js';
 import type { Metrics, MetricsLine } from '../run/metrics.js';
 import { type Prompt } from '../scoring/task.js';
@@ -43,7 +43,7 @@ interface AlarmKind {
   readonly label: string;
   /** What limits are relative to: the first value, its distance to 1, or nothing (they are in the statistic's own unit). */
   readonly relativeTo: 'value' | 'rest' | 'unit';
-  /** What it means to be above a fixed limit, and what to do; absent where limits are relative alone. */
+  /** What it means to be above `max`, and what to do. */
   readonly above?: string;
 }
 
@@ -106,8 +106,7 @@ export class HackAlarms {
     history: readonly MetricsLine[],
     private readonly warn: (message: string) => void,
   ) {
-    const names = Object.keys(alarmKinds) as AlarmName[];
-    this.#series = new Map(names.map((name) => [name, { first: [], last: [], raised: false }]));
+    this.#series = new Map(alarmNames.map((name) => [name, { first: [], last: [], raised: false }]));
     for (const { iteration, metrics } of history) {
       if (iteration === 0) continue;
       this.#each((name, series) => this.#take(name, series, metrics));
@@ -173,23 +172,21 @@ export class HackAlarms {
   /** The crossed threshold, in words; null if none was. While there are not yet more values than are compared, the last values are the first ones. */
   #crossing(name: AlarmName, { first, last }: Series): string | null {
     if (first.length === 0) return null;
-    const { label, relativeTo, above = '' } = alarmKinds[name];
+    const { label, relativeTo, above = 'look at the answers' } = alarmKinds[name];
     const [before, now] = [average(first), average(last)];
-    const limits = this.settings[name];
-    if ('max' in limits) {
-      if (limits.max === null || now <= limits.max) return null;
-      return `${label} is ${now.toFixed(3)} (track.alarms.${name}.max is ${limits.max}): ${above}`;
+    const { max_fall, max_rise, max } = alarmLimitsOf(name, this.settings.limits[name]);
+    if (max !== null && now > max) {
+      return `${label} is ${now.toFixed(3)} (track.alarms.limits.${name}.max is ${max}): ${above}`;
     }
     const base = { value: Math.abs(before), rest: Math.abs(1 - before), unit: 1 }[relativeTo];
     if (base < SMALLEST_BASE) return null;
     const change = (now - before) / base;
-    const { max_fall, max_rise } = limits;
     const side = change < 0 ? 'max_fall' : 'max_rise';
     const limit = change < 0 ? max_fall : max_rise;
     if (limit === null || Math.abs(change) <= limit) return null;
     return (
       `${label} ${change < 0 ? 'fell' : 'rose'} from ${before.toFixed(3)} at first to ${now.toFixed(3)}, by ${shownChange(change, relativeTo)} ` +
-      `(track.alarms.${name}.${side} is ${limit}); look at the answers: the reward may be exploited`
+      `(track.alarms.limits.${name}.${side} is ${limit}); look at the answers: the reward may be exploited`
     );
   }
 }

@@ -1,5 +1,5 @@
 /** The learning-rate schedule of a run, from its settings. */
-import { optimizerSteps } from '../config/growth.js';
+import { optimizerSteps } from '../config/hash.js';
 import type { TrainedSettings } from '../schema/run.js';
 import type { ScheduleOptions } from '../engines/onnx/optimizer.js';
 

@@ -8,7 +8,7 @@ import { secondsLeft } from '../run/progress.js';
 import type { RunPaths } from '../run/paths.js';
 import type { RunRecord } from '../run/record.js';
 import { alarmLimits, alarmsIn, watchedMetric } from '../run/report/alarms.js';
-import { leavesOf } from '../schema/paths.js';
+import { leavesOf } from '../schema/walk.js';
 import { actionsOf } from './actions.js';
 import { wireRun } from './run_list.js';
 import { recordOf, type IndexedRun, type RunsIndex } from './runs_index.js';

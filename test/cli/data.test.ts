@@ -2,15 +2,10 @@ import { mkdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, describe, expect, it, vi } from 'vitest';
 import { main } from '../../src/cli/main.js';
-import { loadConfig } from '../../src/config/load.js';
 import { encodeSafetensors } from '../../src/core/safetensors.js';
 import { openEditDataset } from '../../src/data/edits.js';
-import { openSelfBench } from '../../src/data/self_bench.js';
 import { initImageTokenizer, type ImageTokenizerConfig } from '../../src/nets/image_tokenizer.js';
 import { saveCheckpoint } from '../../src/run/checkpoints.js';
-import { tinySigns } from '../../src/tiny/world/settings.js';
-import { getPath } from '../../src/schema/paths.js';
-import { signData, signWorld } from '../../src/tiny/world/sign_scenes.js';
 import { writeBench } from '../data/bench.js';
 import { jsonLines, plain, writeFiles } from '../data/pictures.js';
 import { hasFfmpeg, writeOddVideo } from '../data/video/odd_files.js';
@@ -35,29 +30,6 @@ function own(): { folder: string; args: string[] } {
   writeFiles(folder, { 'a.png': plain(24, 16, [9, 9, 9]), 'edits.jsonl': jsonLines([line]) });
   return { folder, args: ['data', 'pack', join(folder, 'edits.jsonl'), '--out', join(folder, 'out')] };
 }
-
-describe('editrl data make-tiny', () => {
-  it('writes images, signs and clips (these with ffmpeg), as a tiny run would make them', async () => {
-    const root = folders();
-    const few = ['--images', '2', '--signs-labelled', '3', '--signs-train', '2', '--signs-validation', '1'];
-    const clips = ['--clips-labelled', '1', '--clips-train', '2', '--clips-validation', '1'];
-    const written = capture();
-    expect(await main(['data', 'make-tiny', '--root', root, '--seed', '5', ...few, ...clips])).toBe(0);
-    expect(written.out).toContain(`${root}: images${hasFfmpeg ? ', signs and clips' : ' and signs'} are there.\n`);
-    const world = signWorld(tinySigns.parse({ seed: 5, counts: { labelled: 3, train: 2, validation: 1 } }));
-    const made = signData.find(root, world);
-    expect(openSelfBench(join(made!, 'signs/labelled')).length).toBe(3);
-    expect(await main(['data', 'check', root, '--quoted'])).toBe(0);
-    expect(written.error).toBe('');
-  });
-
-  it('has the sizes that a tiny run asks for', async () => {
-    const overlays = ['configs/lib/ip_adapter_tiny.libsonnet'];
-    const { settings } = await loadConfig({ file: 'configs/ip_adapter.jsonnet', overlays, env: {} });
-    const asked = getPath(settings, 'data.tiny');
-    expect(asked).toEqual(tinySigns.parse({}));
-  });
-});
 
 describe('editrl data pack', () => {
   it('packs pictures, says where they are, and says so again', async () => {

@@ -2,10 +2,9 @@ import { mkdirSync, writeFileSync } from 'node:fs';
 import { dirname, join, relative } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { loadExperiment } from '../../src/config/experiment/load.js';
-import { diffSettings } from '../../src/config/hash.js';
+import { diffSettings, textDigests } from '../../src/config/hash.js';
 import { loadConfig, type LoadedConfig } from '../../src/config/load.js';
-import { placeModules } from '../../src/config/module_files.js';
-import { textDigests } from '../../src/config/texts.js';
+import { placeModules } from '../../src/config/references.js';
 import { rewardOf } from '../../src/recipes/settings.js';
 import { testFolders } from '../support/folder.js';
 

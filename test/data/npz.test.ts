@@ -174,7 +174,7 @@ describe('datasets of edits', () => {
       code: 'data',
       where: expect.stringContaining('tokenized_datalist.json') as string,
     });
-    expect(missing.next).toContain('editrl data make-tiny');
+    expect(missing.next).toContain('makes the tiny world');
     expect(problem(() => openEditDataset(join(root, 'none.json'))).next).toContain('APP__DATA_DIR');
     expect(problem(() => openEditDataset(dataset('text', '{"path_list": [')))).toMatchObject({ code: 'data' });
     expect(problem(() => openEditDataset(dataset('other', { paths: [] }))).message).toContain('path_list');

@@ -138,7 +138,7 @@ describe.skipIf(noBrowser !== null)('the dashboard in a browser', () => {
     await page.getByRole('link', { name: 'made_alarm', exact: true }).click();
     const banner = page.getByRole('region', { name: 'Hack alarms' });
     await expect.poll(() => banner.textContent()).toContain('repeat_rate since iteration 12');
-    expect(await banner.textContent()).toContain('track.alarms.repeat_rate: max_rise 0.2');
+    expect(await banner.textContent()).toContain('track.alarms.limits.repeat_rate: max_rise 0.2');
     const marked = page.getByRole('img', { name: /hack\/repeat_rate .*alarm from iteration 12 to 20/ });
     await marked.waitFor();
     await banner.getByRole('link', { name: 'its curve' }).click();

@@ -14,7 +14,7 @@ import { claimRun } from '../../src/run/claim.js';
 import { claimRequest } from '../../src/run/claim_request.js';
 import { RunPaths } from '../../src/run/paths.js';
 import type { RunRecord } from '../../src/run/record.js';
-import { getPath } from '../../src/schema/paths.js';
+import { getPath } from '../../src/schema/walk.js';
 import { loadEvaluated } from '../config/evaluated.js';
 import { testFolder } from '../support/folder.js';
 

@@ -22,7 +22,7 @@ import { ImageEditTask } from '../../src/recipes/image_edit_tokens/task.js';
 import { recordEpisodes } from '../../src/train/batch.js';
 import { measuredBy, promptScores, readRescoredMeasures } from '../../src/run/report/measures.js';
 import { summariseHeldOut } from '../../src/run/report/read.js';
-import { getPath } from '../../src/schema/paths.js';
+import { getPath } from '../../src/schema/walk.js';
 import { measureRecords } from '../../src/rescore/measure.js';
 import { rescore, type RescoreRequest } from '../../src/rescore/rescore.js';
 import type { RescoredEpisode } from '../../src/rescore/rescore_summary.js';

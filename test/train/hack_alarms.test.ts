@@ -47,7 +47,7 @@ describe('an alarm', () => {
     // first: 0.3; the last two: 0.25, 0.25, 0.15, 0.1, 0.1
     expect(raised).toEqual([5, 6, 7]);
     expect(said).toEqual([
-      'iteration 5: hack alarm: edge density fell from 0.300 at first to 0.150, by 50% (track.alarms.edge_density.max_fall is 0.4); look at the answers: the reward may be exploited',
+      'iteration 5: hack alarm: edge density fell from 0.300 at first to 0.150, by 50% (track.alarms.limits.edge_density.max_fall is 0.4); look at the answers: the reward may be exploited',
     ]);
   });
 
@@ -69,21 +69,21 @@ describe('an alarm', () => {
     const { raised, said } = watch('hack/at_limit', [0.1, 0.1, 0.2, 0.2, 0, 0]);
     expect(raised).toEqual([3, 4]);
     expect(said).toEqual([
-      "iteration 3: hack alarm: the share of scores at a limit of their scale is 0.150 (track.alarms.at_limit.max is 0.1): the reward does not tell these answers apart; choose another scale, such as 'half' of term clip",
+      "iteration 3: hack alarm: the share of scores at a limit of their scale is 0.150 (track.alarms.limits.at_limit.max is 0.1): the reward does not tell these answers apart; choose another scale, such as 'half' of term clip",
     ]);
     expect(watch('hack/at_limit', [0.5]).raised).toEqual([1]);
-    expect(watch('hack/at_limit', [0.5], { at_limit: { max: 0.6 } }).raised).toEqual([]);
-    expect(watch('hack/at_limit', [1], { at_limit: { max: null } }).raised).toEqual([]);
+    expect(watch('hack/at_limit', [0.5], { limits: { at_limit: { max: 0.6 } } }).raised).toEqual([]);
+    expect(watch('hack/at_limit', [1], { limits: { at_limit: { max: null } } }).raised).toEqual([]);
   });
 
   it('stands while over a fifth of the answers has no score, from the first iteration on', () => {
     const { raised, said } = watch('hack/unscored', [0.1, 0.2, 0.3, 1, 1, 0, 0]);
     expect(raised).toEqual([3, 4, 5, 6]);
     expect(said).toEqual([
-      'iteration 3: hack alarm: the share of answers without a score is 0.250 (track.alarms.unscored.max is 0.2): nothing is learnt from them; look at why (reward/unscored/…), and at what the judge says of them',
+      'iteration 3: hack alarm: the share of answers without a score is 0.250 (track.alarms.limits.unscored.max is 0.2): nothing is learnt from them; look at why (reward/unscored/…), and at what the judge says of them',
     ]);
     expect(watch('hack/unscored', [1]).raised).toEqual([1]);
-    expect(watch('hack/unscored', [1], { unscored: { max: null } }).raised).toEqual([]);
+    expect(watch('hack/unscored', [1], { limits: { unscored: { max: null } } }).raised).toEqual([]);
   });
 
   it('stands while a judge gives every answer the same scores, and is said once', () => {
@@ -125,7 +125,9 @@ describe('an alarm', () => {
 
   it('never stands where its limit is null', () => {
     expect(watch('hack/dark_fraction', [0.9, 0.9, 0, 0]).raised).toEqual([]);
-    expect(watch('hack/edge_density', [1, 1, 0, 0], { edge_density: { max_fall: null } }).raised).toEqual([]);
+    expect(watch('hack/edge_density', [1, 1, 0, 0], { limits: { edge_density: { max_fall: null } } }).raised).toEqual(
+      [],
+    );
   });
 
   it('waits for enough values, counting only iterations that measured it', () => {

@@ -4,12 +4,10 @@
  */
 import { existsSync } from 'node:fs';
 import type { Problem } from '../../schema/rules.js';
-import { getPath, hasPath, setPath } from '../../schema/paths.js';
-import { isObject } from '../../schema/walk.js';
+import { getPath, hasPath, setPath, isObject } from '../../schema/walk.js';
 import { canonicalKeyOf, earlKeys, flatKeys, isFlatKey, SERVED_MEMORY, type FlatKey, type FlatName } from './keys.js';
 import { nearest } from '../../core/nearest.js';
 import { flatRecipe, rewardForms } from '../recipes.js';
-import { FlatWords, isWithin } from './words.js';
 import { applyChanges, type Change } from '../sets.js';
 
 /** Settings that EARL's program fixes in code rather than in a file. */
@@ -89,8 +87,9 @@ class Translator {
     const { run_name: name, assistant_prefill: prefill } = this.#all('run_name', 'assistant_prefill');
     this.#put('run_name', 'run_name', isNone(name) ? this.source.stem : name);
     this.#put('policy.assistant_prefill', 'assistant_prefill', prefill === null ? '' : prefill);
-    for (const [path, content] of Object.entries({ task: flatRecipe().name, ...implied }))
+    for (const [path, content] of Object.entries({ task: flatRecipe().name, ...implied })) {
       this.#put(path, null, structuredClone(content));
+    }
     this.#problems.push(...applyChanges(this.#value, this.#canonicalChanges));
     this.#dataDir();
     this.#servedMemory();
@@ -356,4 +355,43 @@ function namedModel(value: unknown, revision: unknown): unknown {
   const isHub = /^[\w.-]+\/[\w.-]+$/.test(value) && !value.startsWith('.') && !existsSync(value);
   if (!isHub) return value;
   return revision === null ? { hub: value } : { hub: value, revision };
+}
+
+/** Maps canonical keys back to the flat keys that they were translated from. */
+export class FlatWords {
+  constructor(
+    private readonly names: ReadonlyMap<string, string>,
+    /** Canonical paths that stay empty, which has been reported. */
+    private readonly missing: readonly string[],
+    /** Changes from `--set`: a value at a canonical path that one of them gives keeps that path's name. */
+    private readonly changes: readonly Change[],
+  ) {}
+
+  /** Problems with canonical keys, without those that only repeat that something is missing. */
+  problems(found: readonly Problem[]): Problem[] {
+    return found
+      .filter(
+        ({ key, message }) => !(message.startsWith('missing') && this.missing.some((path) => isWithin(path, key))),
+      )
+      .map(({ key, message }) => ({ key: this.key(key), message: this.text(message) }));
+  }
+
+  /** Rewords a sentence that names canonical keys. */
+  text(sentence: string): string {
+    return sentence.replace(/(?<![\w.])\w+(?:\.\w+)+/g, (path) => this.names.get(path) ?? path);
+  }
+
+  /** The flat key that gave the value at a canonical path, or else the path itself. */
+  key(path: string): string {
+    if (this.changes.some((change) => isWithin(path, change.path))) return path;
+    const parts = path.split('.');
+    const upTo = parts.map((_, depth) => parts.slice(0, parts.length - depth).join('.'));
+    const known = upTo.find((above) => this.names.has(above));
+    return known === undefined ? path : (this.names.get(known) ?? path);
+  }
+}
+
+/** Whether a dotted path equals another one or is inside it. */
+export function isWithin(path: string, outer: string): boolean {
+  return path === outer || path.startsWith(`${outer}.`);
 }

@@ -2,11 +2,10 @@
 import { ConfigError } from '../../core/errors.js';
 import { LimitError } from '../interpreter.js';
 import { evaluateSnippet, type Environment } from '../jsonnet.js';
-import { getPath } from '../../schema/paths.js';
-import { isObject } from '../../schema/walk.js';
+import { getPath, isObject } from '../../schema/walk.js';
 import type { AxisValues } from './design.js';
 import type { Description } from './schema.js';
-import { cellsSnippet, type CellOrder } from './snippet.js';
+import { cellsSnippet, type CellOrder } from './matrix.js';
 
 /** Maximum number of pairs of values shown in an error. */
 const SHOWN = 5;

@@ -1,12 +1,11 @@
 /** Loads an experiment file: its cells and the runs that they start from, as frozen settings with names, hashes and parents. */
-import { resolve } from 'node:path';
+import { resolve, dirname } from 'node:path';
 import { ConfigError, UsageError } from '../../core/errors.js';
 import { rewardForms, type Measure } from '../recipes.js';
-import { getPath } from '../../schema/paths.js';
-import { growable } from '../growth.js';
+import { getPath } from '../../schema/walk.js';
+import { growable } from '../hash.js';
 import { displayPath, type Environment } from '../jsonnet.js';
 import { parseSet } from '../sets.js';
-import { importedBase } from './base_file.js';
 import { checkClashes } from './clashes.js';
 import { matches, type AxisValues } from './design.js';
 import { evaluateMatrix } from './matrix.js';
@@ -217,4 +216,14 @@ function withDifferences(cells: readonly Cell[], baseline: AxisValues | null, se
     const base = bases.get(keyOf(cell.axes)) ?? first;
     return base === undefined ? cell : { ...cell, differs: settler.differences(cell.config.settings, base) };
   });
+}
+
+/** A field `base` (quoted or not) whose value begins with an import; comments are removed first. */
+const COMMENTS = /\/\*[\s\S]*?\*\/|(?:^|\s)(?:\/\/|#).*$/gm;
+const BASE = /(?:^|[\s{,;])(['"]?)base\1\s*:\s*\(?\s*import\s*@?(['"])(.+?)\2/;
+
+/** Its absolute path, from an experiment's file and text; null if the text imports none in this way. */
+export function importedBase(file: string, text: string): string | null {
+  const found = BASE.exec(text.replace(COMMENTS, ''));
+  return found === null ? null : resolve(dirname(file), found[3]);
 }

@@ -1,21 +1,18 @@
 /** Turns what Jsonnet evaluates into an experiment's validated runs: named, hashed, with the runs that they start from. */
 import { ConfigError } from '../../core/errors.js';
-import { dropForeignKeys, hasForeignKeys } from '../inherit.js';
+import { dropForeignKeys, hasForeignKeys, placeReferences } from '../references.js';
 import { displayPath, evaluateSnippet, importOf, withoutContents, type Environment } from '../jsonnet.js';
 import { explained } from '../problems.js';
 import type { Problem } from '../../schema/rules.js';
 import { recipeNamed } from '../recipes.js';
-import { getPath, hasPath, setPath } from '../../schema/paths.js';
-import { isObject, schemaAt } from '../../schema/walk.js';
-import { canonicalForm, foldersOf, type CanonicalForm, type LoadedConfig } from '../load.js';
+import { getPath, hasPath, setPath, isObject, schemaAt } from '../../schema/walk.js';
+import { canonicalForm, foldersOf, layersOf, type CanonicalForm, type LoadedConfig } from '../load.js';
 import { placesOf, type Layer } from '../origin.js';
-import { placeReferences } from '../references.js';
 import { reachingParents } from '../sets.js';
-import { checkName, nameWith, type AxisValues } from './design.js';
-import { cellLayers, parentLayers } from './layers.js';
+import { checkName, nameWith, matches, type AxisValues } from './design.js';
 import type { Description } from './schema.js';
 import { Settler } from './settle.js';
-import { parentsSnippet } from './snippet.js';
+import { parentsSnippet } from './matrix.js';
 
 /** One run of an experiment. */
 export interface Cell {
@@ -274,4 +271,40 @@ export class Runs {
       next: `Write the path of the config that makes ${String(getPath(settings, `${key}.run`))}, relative to the file that names it.`,
     });
   }
+}
+
+/** The layers of a cell. A config is an experiment with one cell and a null description. */
+export function cellLayers(
+  file: string,
+  overlays: readonly string[],
+  description: Description | null,
+  axes: AxisValues,
+): Layer[] {
+  const [own, ...over] = layersOf({ file, overlays });
+  if (description === null) return [own, ...over];
+  const { base, overrides } = description;
+  const { [base === true ? '' : base]: baseValue, ...others } = axes;
+  return [
+    base === true ? { name: null, file, prefix: ['base'] } : axisLayer(file, base, baseValue),
+    ...over,
+    ...axisLayers(file, others),
+    ...overrides.flatMap(({ cell }, index) =>
+      matches(axes, cell) ? [{ name: `overrides[${index}]`, file, prefix: ['overrides', 'set'] }] : [],
+    ),
+  ];
+}
+
+/** The layers of a run that cells start from, which only some axes reach. */
+export function parentLayers(experiment: string, file: string, overlays: readonly string[], axes: AxisValues): Layer[] {
+  return [...layersOf({ file, overlays }), ...axisLayers(experiment, axes)];
+}
+
+function axisLayers(file: string, axes: AxisValues): Layer[] {
+  return Object.entries(axes)
+    .sort(([a], [b]) => (a < b ? -1 : 1))
+    .map(([axis, value]) => axisLayer(file, axis, value));
+}
+
+function axisLayer(file: string, axis: string, value: string): Layer {
+  return { name: `axis ${axis} '${value}'`, file, prefix: ['axes', axis, value] };
 }

@@ -6,8 +6,7 @@ import { recipeNamed, recipeOf } from '../recipes.js';
 import type { RunSettings } from '../../schema/run.js';
 import type { Leaf } from '../../schema/walk.js';
 import { deepFreeze } from '../load.js';
-import { brokenRules, validate } from '../validate.js';
-import { warningsOf } from '../warnings.js';
+import { brokenRules, validate, warningsOf } from '../validate.js';
 
 /** One valid section of settings, shared by all cells that have it. */
 interface Section {

@@ -6,7 +6,7 @@ import { recipeOf } from '../../recipes/settings.js';
 import { RunPaths } from '../../run/paths.js';
 import { rewardScale } from '../../rewards/score/identity.js';
 import { readState } from '../../run/state.js';
-import { getPath } from '../../schema/paths.js';
+import { getPath } from '../../schema/walk.js';
 import type { RunSettings } from '../../schema/run.js';
 import type { Phase } from '../sweep/schedule.js';
 

@@ -7,7 +7,7 @@ import { isTrainable } from '../../config/recipes.js';
 import { recipeOf } from '../../recipes/settings.js';
 import { RunPaths } from '../../run/paths.js';
 import { readRecord } from '../../run/record.js';
-import { getPath } from '../../schema/paths.js';
+import { getPath } from '../../schema/walk.js';
 import type { RunSettings } from '../../schema/run.js';
 
 /** The models that a run needs, at the commits it began with. A run that begins `anew` takes what the Hub has now. */

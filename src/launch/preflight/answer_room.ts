@@ -9,7 +9,7 @@ import { recipeOf } from '../../recipes/settings.js';
 import { RunPaths } from '../../run/paths.js';
 import { readState } from '../../run/state.js';
 import type { ModelReference } from '../../schema/model.js';
-import { getPath } from '../../schema/paths.js';
+import { getPath } from '../../schema/walk.js';
 import type { TrainedSettings } from '../../schema/run.js';
 import { describeRoom, leavesNoRoom, type PromptRoom, type RoomLimits } from '../../scoring/prompt_room.js';
 import { computeOnce, type Obstacle } from './obstacle.js';

@@ -11,7 +11,7 @@ import { promptsOf } from '../../run/report/measures.js';
 import { readRun, type RunReport } from '../../run/report/read.js';
 import { resultsMarkdown, tabulate, type Results } from '../../run/report/results.js';
 import type { ReadSettings } from '../../schema/mark.js';
-import { getPath } from '../../schema/paths.js';
+import { getPath } from '../../schema/walk.js';
 import { detectDevices, DeviceSlots, type Devices } from '../machine/devices.js';
 import { machineMemory } from '../machine/memory.js';
 import { readMeasure } from '../../rewards/score/identity.js';

@@ -8,7 +8,7 @@ import { measuredBy } from '../../run/report/measures.js';
 import { RunPaths } from '../../run/paths.js';
 import { readRecord } from '../../run/record.js';
 import { readRun } from '../../run/report/read.js';
-import { getPath } from '../../schema/paths.js';
+import { getPath } from '../../schema/walk.js';
 import { EmbeddedJudges } from '../servers/embedded_judge.js';
 import { runResolver } from '../models/resolve.js';
 import type { SweepRun } from './plan.js';

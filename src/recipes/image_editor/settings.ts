@@ -9,7 +9,7 @@ import { flowMatchingAlgorithm } from '../../schema/algorithm.js';
 import { picturedData } from '../../schema/seen_data.js';
 import { editorReads } from '../../schema/editor.js';
 import { idleWhere, positiveInteger, result, section } from '../../schema/mark.js';
-import { flowInitDescription, flowInitFields } from '../../schema/flow_init.js';
+import { flowInitDescription, flowInitFields } from '../../schema/image_model.js';
 import { engine, neededModel, optionalModel } from '../../schema/model.js';
 import { taskField, trainedFields } from '../../schema/run.js';
 import { seeingFields, seeingPrompt } from '../../schema/token_policy.js';

@@ -4,7 +4,7 @@ import { reward } from '../../rewards/schema/reward.js';
 import { withMeasure } from '../../rewards/score/settings.js';
 import { flowAlgorithm } from '../../schema/algorithm.js';
 import { inpaintData } from '../../schema/data.js';
-import { flowInitDescription, flowInitFields } from '../../schema/flow_init.js';
+import { flowInitDescription, flowInitFields } from '../../schema/image_model.js';
 import { idleWhere, positive, positiveInteger, result, section } from '../../schema/mark.js';
 import { flowEngine, lora, optionalModel, type ModelReference } from '../../schema/model.js';
 import { taskField, trainedFields } from '../../schema/run.js';

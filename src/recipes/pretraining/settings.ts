@@ -23,7 +23,7 @@ import {
   type Problem,
 } from '../../schema/rules.js';
 import { sharedRules, wholeBatches } from '../shared/rules/training.js';
-import { flowInitDescription, flowInitFields } from '../../schema/flow_init.js';
+import { flowInitDescription, flowInitFields } from '../../schema/image_model.js';
 import { flowValidation } from '../../schema/training.js';
 import { ASSUMED_REDUCTION, flowMatchingLearner, flowPartNeeds, freshFlowShape } from '../shared/flow/settings.js';
 

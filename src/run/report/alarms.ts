@@ -1,4 +1,5 @@
 /** Hack alarms in a run's metrics: `alarm/<name>` is 1 in every iteration in which an alarm is active. */
+import { alarmLimitsOf, alarmNames } from '../../schema/alarms.js';
 import type { ReadSettings } from '../../schema/mark.js';
 import type { Metrics, MetricsLine } from '../metrics.js';
 
@@ -67,11 +68,10 @@ function spansOf(name: string, columns: MetricColumns): AlarmSpan[] {
   return spans;
 }
 
-/** The limits of an alarm as the settings have them: `max_fall 0.4, max_rise 1`; null if the settings have none. */
+/** The limits of an alarm: `max_fall 0.4, max_rise 1`; null for one without limits, such as that of the KL. */
 export function alarmLimits(name: string, read: ReadSettings): string | null {
-  const limits = ['max', 'max_fall', 'max_rise'].flatMap((side) => {
-    const limit = read(`track.alarms.${name}.${side}`);
-    return typeof limit === 'number' ? [`${side} ${limit}`] : [];
-  });
-  return limits.length === 0 ? null : limits.join(', ');
+  const known = alarmNames.find((one) => one === name);
+  if (known === undefined) return null;
+  const limits = Object.entries(alarmLimitsOf(known, read(`track.alarms.limits.${name}`)));
+  return limits.flatMap(([side, limit]) => (limit === null ? [] : [`${side} ${limit}`])).join(', ');
 }

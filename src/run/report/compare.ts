@@ -1,11 +1,11 @@
 /** Compares runs: what they learned, by how much they differ on the same prompts, and which settings differ. */
-import { settingsDifferences, type Difference, type Side } from '../../config/diff.js';
+import { settingsDifferences, type Difference, type Side } from '../../config/hash.js';
 import { EditrlError, must, printable } from '../../core/errors.js';
 import { meanDifference, type Estimate } from '../../core/estimate.js';
 import { formatTable, textWidth, wrap, type Column } from '../../core/terminal.js';
 import { measureScale, readMeasure, rewardScale } from '../../rewards/score/identity.js';
 import type { ReadSettings } from '../../schema/mark.js';
-import { getPath } from '../../schema/paths.js';
+import { getPath } from '../../schema/walk.js';
 import { readMetrics, type MetricsLine } from '../metrics.js';
 import type { RunPaths } from '../paths.js';
 import { MANNERS, type Manner } from '../metric_names.js';

@@ -4,7 +4,7 @@ import { meanDifference, showEstimate, type Estimate, type MeanDifference } from
 import { formatTable, type Column } from '../../core/terminal.js';
 import { measureScale, readMeasure, rewardScale, type Scale } from '../../rewards/score/identity.js';
 import type { ReadSettings } from '../../schema/mark.js';
-import { getPath } from '../../schema/paths.js';
+import { getPath } from '../../schema/walk.js';
 import { readMetrics, type Metrics } from '../metrics.js';
 import type { RunPaths } from '../paths.js';
 import { heldOutMeans } from '../metric_names.js';

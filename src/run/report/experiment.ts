@@ -2,7 +2,7 @@
 import { EditrlError } from '../../core/errors.js';
 import { readMeasure } from '../../rewards/score/identity.js';
 import type { ReadSettings } from '../../schema/mark.js';
-import { getPath } from '../../schema/paths.js';
+import { getPath } from '../../schema/walk.js';
 import { type ExperimentRecord, type RecordedRun } from '../find.js';
 import { readMetrics, type MetricsLine } from '../metrics.js';
 import { RunPaths } from '../paths.js';

@@ -3,7 +3,7 @@ import { existsSync } from 'node:fs';
 import { RunError } from '../../core/errors.js';
 import { measureScale, readMeasure, rewardScale } from '../../rewards/score/identity.js';
 import type { ReadSettings } from '../../schema/mark.js';
-import { getPath } from '../../schema/paths.js';
+import { getPath } from '../../schema/walk.js';
 import type { Estimate, MeanDifference } from '../../core/estimate.js';
 import { average, standardError } from '../../core/statistics.js';
 import { readMetrics, speedOver, type Metrics, type MetricsLine, type Speed } from '../metrics.js';

@@ -23,7 +23,7 @@ import { readMetrics } from '../../run/metrics.js';
 import type { RunPaths } from '../../run/paths.js';
 import { heldOutRows, showScale } from '../../run/report/numbers.js';
 import { readRun, type BeforeAfter, type RunReport } from '../../run/report/read.js';
-import { getPath } from '../../schema/paths.js';
+import { getPath } from '../../schema/walk.js';
 import { redactorOfRun, shownSettings, withoutPassword } from '../shared.js';
 import { CARD_FILE, originOf, type Origin } from './origin.js';
 

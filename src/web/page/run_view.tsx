@@ -130,7 +130,7 @@ function Alarms({ page: { alarms, run } }: { readonly page: WireRunPage }): JSX.
 function inWords({ name, metric, value, span, limits }: WireAlarm): string {
   const since = span === null ? '' : ` since iteration ${span[0]}`;
   const first = value === null ? '' : `, where ${metric} was ${showNumber(value)}`;
-  return `${name}${since}${first}${limits === null ? '' : `; track.alarms.${name}: ${limits}`}`;
+  return `${name}${since}${first}${limits === null ? '' : `; track.alarms.limits.${name}: ${limits}`}`;
 }
 
 function spanInWords(span: WireAlarm['span']): string {

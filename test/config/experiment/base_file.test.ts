@@ -1,5 +1,5 @@
 import { expect, it } from 'vitest';
-import { importedBase } from '../../../src/config/experiment/base_file.js';
+import { importedBase } from '../../../src/config/experiment/load.js';
 
 it.each([
   ["{ name: 'x', base: import '../configs/a.jsonnet', axes: {} }", '/e/configs/a.jsonnet'],

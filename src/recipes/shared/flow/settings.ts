@@ -1,7 +1,7 @@
 /** What recipes with a flow transformer share: its shape, the models it needs around it, and its memory if it only draws. */
 import type { z } from 'zod';
 import type { HeldDtype } from '../../../core/safetensors.js';
-import type { flowInitFields } from '../../../schema/flow_init.js';
+import type { flowInitFields } from '../../../schema/image_model.js';
 import type { ModelReference } from '../../../schema/model.js';
 import type { TrainedSettings } from '../../../schema/run.js';
 import {

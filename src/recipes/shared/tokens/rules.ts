@@ -15,9 +15,8 @@ import type { SamplingEngine } from '../../../schema/sampler.js';
 import type { SeeingSettings, TextPolicySettings } from '../../../schema/token_policy.js';
 import type { TrainerSettings, ServeTrainerSettings, TinkerSettings } from '../../../schema/trainer.js';
 import type { RolloutSettings } from '../../../schema/training.js';
-import { getPath } from '../../../schema/paths.js';
+import { getPath, isObject } from '../../../schema/walk.js';
 import type { RunSettings, TrainedSettings } from '../../../schema/run.js';
-import { isObject } from '../../../schema/walk.js';
 
 interface Start {
   readonly model: ModelReference | null;

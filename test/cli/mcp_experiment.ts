@@ -1,10 +1,10 @@
 /** An experiment of three cells with metrics, episodes and judgements. */
 import { writeFileSync } from 'node:fs';
-import { writeEpisodes, writeHeldOutEpisodes } from '../../../src/run/episodes.js';
-import { writeExperiment } from '../../../src/run/find.js';
-import { encodeLine } from '../../../src/run/journal.js';
-import type { RunPaths } from '../../../src/run/paths.js';
-import type { RunFolder } from '../run_directory.js';
+import { writeEpisodes, writeHeldOutEpisodes } from '../../src/run/episodes.js';
+import { writeExperiment } from '../../src/run/find.js';
+import { encodeLine } from '../../src/run/journal.js';
+import type { RunPaths } from '../../src/run/paths.js';
+import type { RunFolder } from './run_directory.js';
 
 export const judgement = (key: string, more: object = {}) => ({
   key,
