@@ -1,6 +1,6 @@
 /** Opens what recipes with a token decoder as policy share: the policy itself, and its training by GRPO or SFT. */
 import { refuseFed } from '../memory.js';
-import { DataError, InternalError } from '../../../core/errors.js';
+import { DataError } from '../../../core/errors.js';
 import { sessionOptions } from '../../../engines/onnx/session.js';
 import { modelFolder, type RunResolver } from '../../../models/reference.js';
 import type { TokenAnswer, TokenRequest, TokenPrompt } from '../../../policies/tokens/batch.js';
@@ -48,15 +48,6 @@ export interface TokenForms {
   readonly keepsStart?: boolean;
 }
 
-/** Opens the policy where it is trained. Raises what reading its model and reaching its trainer raises. */
-type OpenTrainer = <P extends TokenPrompt>(
-  settings: TokenTrainingSettings,
-  format: TokenFormat<P>,
-  context: TrainingContext,
-  forms: TokenForms,
-  start?: PolicyStart<P>,
-) => Promise<LanguagePolicy<P>>;
-
 /** What a policy starts from, where it is more than the decoder that the settings name. */
 export interface PolicyStart<P extends TokenPrompt = TokenPrompt> {
   /** Opened by whoever has no server for it. */
@@ -65,23 +56,21 @@ export interface PolicyStart<P extends TokenPrompt = TokenPrompt> {
   readonly sight?: Sight;
 }
 
-const trainers: { readonly [K in TrainerSettings['type']]: OpenTrainer } = {
-  onnx: async (settings, format, context, forms, start) => {
-    const policy = openTokenPolicy(settings, format, context, forms, start?.model?.());
-    const sampled = remoteSampling(settings);
-    if (sampled !== null) policy.sampleRemotely(await openRemoteSampler(settings, context, sampled, policy));
-    return policy;
-  },
-  tinker: (settings, format, context, _forms, start) => {
-    const { trainer } = settings.policy;
-    if (trainer.type !== 'tinker') throw new InternalError(`the trainer ${trainer.type} was opened as another one`);
-    return openServedPolicy(settings, trainer, format, start?.sight ?? null, context);
-  },
-};
-
-/** The policy that training starts from, opened by the trainer in the settings. */
-export const openTrainedPolicy: OpenTrainer = (settings, ...rest) =>
-  trainers[settings.policy.trainer.type](settings, ...rest);
+/** The policy that training starts from, opened by the trainer in the settings. Raises what reading its model and reaching its trainer raises. */
+export async function openTrainedPolicy<P extends TokenPrompt>(
+  settings: TokenTrainingSettings,
+  format: TokenFormat<P>,
+  context: TrainingContext,
+  forms: TokenForms,
+  start?: PolicyStart<P>,
+): Promise<LanguagePolicy<P>> {
+  const { trainer } = settings.policy;
+  if (trainer.type === 'tinker') return openServedPolicy(settings, trainer, format, start?.sight ?? null, context);
+  const policy = openTokenPolicy(settings, format, context, forms, start?.model?.());
+  const sampled = remoteSampling(settings);
+  if (sampled !== null) policy.sampleRemotely(await openRemoteSampler(settings, context, sampled, policy));
+  return policy;
+}
 
 /** The policy that this process trains: from the referenced model, or with random weights. Raises EngineError as `refuseFed` does. */
 export function openTokenPolicy<P extends TokenPrompt>(

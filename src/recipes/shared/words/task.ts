@@ -204,19 +204,10 @@ export class WordsTask<
         const wrong = reward?.kind.wrongLabel?.(expected ?? '', reward.fields) ?? null;
         if (wrong !== null) throw wrongLabel(wrong, source.place(index));
         const label = learnt ? (expected ?? '') : '';
-        // A token represents at least one byte, except for those that a tokenizer adds around a text.
-        const seen = this.sight?.mostTokens(source, index) ?? 0;
-        const most = Buffer.byteLength(text) + Buffer.byteLength(label) + MOST_AROUND + seen;
-        if (text.trim() !== '' && most < policy.model_context_size) continue;
-        const said = await this.#encode(text, addSpecial, source.place(index));
-        // The last token of an answer is written, but never read.
-        const answer = learnt ? (await this.labelIds(label)).subarray(0, -1) : [];
-        // Pictures are opened only if they might not fit.
-        if (said.length + seen + answer.length < policy.model_context_size) continue;
-        const ids = [...((await this.sight?.show(source, index, said))?.ids ?? said), ...answer];
-        if (this.#leavesRoom(ids)) continue;
+        const over = await this.#beyond(source, index, { text, addSpecial }, policy.model_context_size - 1, label);
+        if (over === null) continue;
         tooLong += 1;
-        first ??= { place: source.place(index), tokens: ids.length };
+        first ??= { place: source.place(index), tokens: over.prompt + over.answer };
       }
     }
     if (first === null) return;
@@ -247,18 +238,36 @@ export class WordsTask<
       const left: number[] = [];
       for (let i = 0; i < looked; i++) {
         const index = Math.floor((i * length) / looked);
-        const { text, addSpecial } = await this.#textOf(source, index);
-        const seen = this.sight?.mostTokens(source, index) ?? 0;
-        if (text.trim() !== '' && Buffer.byteLength(text) + MOST_AROUND + seen + answer <= context) continue;
-        const said = await this.#encode(text, addSpecial, source.place(index));
-        if (said.length + seen + answer <= context) continue;
-        const ids = (await this.sight?.show(source, index, said))?.ids ?? said;
-        if (ids.length + answer > context) left.push(Math.max(0, context - ids.length));
+        const over = await this.#beyond(source, index, await this.#textOf(source, index), context, answer);
+        if (over !== null) left.push(Math.max(0, context - over.prompt));
       }
       const ends = left.length === 0 ? { least: 0, most: 0 } : { least: Math.min(...left), most: Math.max(...left) };
       rooms.push({ name: source.name, looked, short: left.length, ...ends });
     }
     return rooms;
+  }
+
+  /**
+   * The tokens of a row's prompt and of its answer, a label or a number of tokens, if together they exceed `limit`; null if they fit. Opens pictures
+   * only if they might not fit.
+   */
+  async #beyond(
+    source: Source,
+    index: number,
+    { text, addSpecial }: { readonly text: string; readonly addSpecial: boolean },
+    limit: number,
+    label: string | number,
+  ): Promise<{ readonly prompt: number; readonly answer: number } | null> {
+    const seen = this.sight?.mostTokens(source, index) ?? 0;
+    // A token represents at least one byte, except for those that a tokenizer adds around a text.
+    const bytes = typeof label === 'number' ? label : Buffer.byteLength(label);
+    if (text.trim() !== '' && Buffer.byteLength(text) + bytes + MOST_AROUND + seen <= limit) return null;
+    const said = await this.#encode(text, addSpecial, source.place(index));
+    // The last token of a label is written, but never read.
+    const answer = typeof label === 'number' ? label : label === '' ? 0 : (await this.labelIds(label)).length - 1;
+    if (said.length + seen + answer <= limit) return null;
+    const prompt = ((await this.sight?.show(source, index, said))?.ids ?? said).length;
+    return prompt + answer > limit ? { prompt, answer } : null;
   }
 
   get roomLimits(): RoomLimits {
