@@ -1,7 +1,7 @@
 /** The command `scripts/vllm_modules`. */
 import { parseArgs } from 'node:util';
 import { EditrlError } from '../src/core/errors.js';
-import { writeModules } from '../src/launch/servers/vllm_python.js';
+import { writeModules } from '../src/launch/servers/vllm.js';
 
 const HELP = `scripts/vllm_modules FOLDER
 

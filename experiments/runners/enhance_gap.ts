@@ -11,7 +11,7 @@ import { must, UsageError } from '../../src/core/errors.js';
 import type { Row } from '../../src/data/rows.js';
 import type { RgbImage } from '../../src/core/image.js';
 import { average, standardError } from '../../src/core/statistics.js';
-import { runResolver } from '../../src/launch/models/resolve.js';
+import { runResolver } from '../../src/launch/models/wanted.js';
 import { modelFolder } from '../../src/models/reference.js';
 import { openImages } from '../../src/recipes/prompt_enhance/open.js';
 import type { PromptEnhanceSettings } from '../../src/recipes/prompt_enhance/settings.js';

@@ -1,6 +1,6 @@
 /** `editrl cell FILE INDEX`: runs one task of a Slurm job array. It is not listed, since only `editrl sweep` and `editrl run` submit it. */
 import { setTimeout as delay } from 'node:timers/promises';
-import { ChainProgress } from '../launch/live/progress.js';
+import { ChainProgress } from '../launch/live/watch.js';
 import { noView, openView } from '../launch/live/view.js';
 import { Launcher } from '../launch/launcher.js';
 import { readCell, slurmPlacement, waitForStaleLock } from '../launch/slurm/cell.js';

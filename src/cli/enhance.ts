@@ -133,7 +133,7 @@ async function openEnhancer(args: Arguments): Promise<Enhancer> {
   ];
   const [{ openModelEnhancer, openRunEnhancer }, { runResolver }] = await Promise.all([
     import('../recipes/prompt_enhance/enhancer.js'),
-    import('../launch/models/resolve.js'),
+    import('../launch/models/wanted.js'),
   ]);
   const options: Omit<EnhancerOptions, 'resolveRun'> = {
     seed: wholeNumber(args, 'seed', 0) ?? 0,

@@ -76,7 +76,7 @@ export const judgeExam: Action & { readonly summary: string } = {
     ] = await Promise.all([
       import('../launch/reward/exam.js'),
       import('../run/exams.js'),
-      import('../launch/models/resolve.js'),
+      import('../launch/models/wanted.js'),
       import('../rewards/exam/pairs.js'),
       import('../tiny/judge/exam_cases.js'),
       import('../tiny/judge/words_exam.js'),

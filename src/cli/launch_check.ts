@@ -7,31 +7,34 @@ import { availableParallelism } from 'node:os';
 import { performance } from 'node:perf_hooks';
 import type { LoadedConfig } from '../config/load.js';
 import { InternalError, RunError } from '../core/errors.js';
-import { type ProbedProvider, probeProvider, type ProviderChoice } from '../engines/onnx/provider.js';
-import { deviceKind, processesOf, runDevices, whyFewerProcesses } from '../launch/machine/device_kind.js';
+import { probeProvider, type ProbedProvider, type ProviderChoice } from '../engines/onnx/provider.js';
 import {
   detectDevices,
-  type Devices,
+  deviceKind,
   gibibytes,
+  processesOf,
+  requireFree,
+  runDevices,
+  wholeMachinePlacement,
+  whyFewerProcesses,
+  type Devices,
   type Gpu,
   type Placement,
-  requireFree,
-  wholeMachinePlacement,
 } from '../launch/machine/devices.js';
 import { RunFailed } from '../launch/processes/failure.js';
 import { Guardian } from '../launch/processes/guardian.js';
 import { availableMemory } from '../launch/machine/memory.js';
 import { freePort, rankEnvironment, supervise } from '../launch/processes/supervise.js';
 import { openProcessGroup, type ProcessGroup } from '../group/process_group.js';
-import { runResolver } from '../launch/models/resolve.js';
-import { withTrainingServer } from '../launch/servers/lent_server.js';
+import { runResolver } from '../launch/models/wanted.js';
+import { withTrainingServer } from '../launch/servers/training_server.js';
 import { enginesOf } from '../recipes/settings.js';
 import { probeFor } from '../recipes/open.js';
 import { isTrainable } from '../config/recipes.js';
 import type { LaunchSettings } from '../schema/launch.js';
 import type { RunSettings } from '../schema/run.js';
 import { formatTable, printError, printJson, printLine } from './output.js';
-import { type Action, configOf, configOptions, flag, text } from './verb.js';
+import { configOf, configOptions, flag, text, type Action } from './verb.js';
 
 /** What one rank found out about itself. */
 export interface RankReport {

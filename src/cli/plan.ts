@@ -3,15 +3,14 @@ import { loadExperiment } from '../config/experiment/load.js';
 import { detectDevices, gibibytes } from '../launch/machine/devices.js';
 import { unfinished } from '../launch/preflight/preflight.js';
 import { planExperiment, type ExperimentPlan, type PlannedRun } from '../launch/plan.js';
-import { matcherOf, requireChosen } from '../launch/sweep/plan.js';
-import { fewerAtOnce } from '../launch/sweep/room.js';
+import { fewerAtOnce, matcherOf, requireChosen } from '../launch/sweep/plan.js';
 import { printable } from '../core/errors.js';
 import { wrap } from '../core/terminal.js';
 import { showServedTokens } from '../launch/served_tokens.js';
 import { shortName } from '../launch/live/screen.js';
 import { formatDuration } from '../run/progress.js';
 import { formatTable, outputWidth, printJson, printLine, printWarnings, printWrapped, styled } from './output.js';
-import { changesOf, experimentOptions, text, flag, type Action, type Arguments } from './verb.js';
+import { changesOf, experimentOptions, flag, text, type Action, type Arguments } from './verb.js';
 
 export const planVerb: Action = {
   positionals: '<experiment>',

@@ -1,7 +1,7 @@
 /** editrl reward-server: loads rewards and scores the requests that it receives until it is told to stop. */
 import { renameSync, writeFileSync } from 'node:fs';
 import { ConfigError, EndpointError, must, UsageError } from '../core/errors.js';
-import { runResolver } from '../launch/models/resolve.js';
+import { runResolver } from '../launch/models/wanted.js';
 import { openServedReward } from '../launch/reward/server.js';
 import { requireToken } from '../http/guard.js';
 import type { RewardSettings } from '../rewards/schema/reward.js';

@@ -32,7 +32,7 @@ export const scoreVerb: Action = {
     }
     const [{ rowsToScore, termsOf, tryTerm }, { EmbeddedJudges }] = await Promise.all([
       import('../launch/reward/trial.js'),
-      import('../launch/servers/embedded_judge.js'),
+      import('../launch/servers/gateway.js'),
     ]);
     const rows = chosenRows(await rowsToScore(settings, count), count);
     const judges = new EmbeddedJudges({ say: printError });

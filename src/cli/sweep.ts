@@ -13,7 +13,7 @@ import {
   type SweepOutcome,
 } from '../launch/sweep/experiment.js';
 import { PlainView, openView, type View } from '../launch/live/view.js';
-import { submitSweep, usesSlurm } from '../launch/sweep/slurm.js';
+import { submitSweep, usesSlurm } from '../launch/slurm/submit.js';
 import type { Runner } from '../launch/sweep/sweep.js';
 import { SweepReporter } from '../launch/sweep/reporter.js';
 import { encodeLine } from '../run/journal.js';
@@ -67,7 +67,7 @@ export const sweepVerb: Action = {
     if (usesSlurm(experiment) && !flag(args, 'dry-run')) return submit(experiment, choice, limits, json);
     const prepared = prepareSweep(experiment, choice, limits);
     if (flag(args, 'dry-run')) {
-      const { makeReady } = await import('../launch/preflight/ready.js');
+      const { makeReady } = await import('../launch/preflight/preflight.js');
       const warn = (warning: string): void => shown.say(`warning: ${warning}`);
       await makeReady(configsOf(prepared), { ...preflightOptionsOf(prepared), models: null, warn });
       return dryRun(prepared, json, shown);

@@ -5,8 +5,17 @@
  */
 import { deserialize, serialize } from 'node:v8';
 import { InternalError } from '../core/errors.js';
-import { accept, connect, ProcessGroupError, type Rendezvous } from './rendezvous.js';
-import { bytesOf, Disconnected, totalBytes, type FrameKind, type Wire } from './wire.js';
+import {
+  accept,
+  bytesOf,
+  connect,
+  Disconnected,
+  ProcessGroupError,
+  totalBytes,
+  type FrameKind,
+  type Rendezvous,
+  type Wire,
+} from './rendezvous.js';
 
 export { ProcessGroupError };
 

@@ -8,7 +8,7 @@ import { Agent, EnvHttpProxyAgent, Pool, type Dispatcher } from 'undici';
 import { ConfigError, InternalError } from '../core/errors.js';
 import { isLoopback } from './guard.js';
 import { exchangeWhole, type HttpRequest, type WholeReply } from './request.js';
-import { redactor, type Redact } from './redact.js';
+import { redactor, type Redact } from './key.js';
 
 export interface HttpPool {
   readonly fetch: (url: string | URL | Request, init?: RequestInit) => Promise<TextResponse>;

@@ -22,7 +22,7 @@ import { liveLock } from '../run/status.js';
 import { hubReference, runReference } from '../schema/model.js';
 import type { TrainedSettings } from '../schema/run.js';
 import { getPath, isObject } from '../schema/walk.js';
-import { runResolver } from './models/resolve.js';
+import { runResolver } from './models/wanted.js';
 
 /** What an evaluation changes of the settings. */
 export interface EvaluationChanges {

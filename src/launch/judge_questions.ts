@@ -6,7 +6,10 @@ import { decidingTerms, measuredTerms, questionsOf, recordedTerms } from '../rew
 import { getPath } from '../schema/walk.js';
 import type { RunSettings } from '../schema/run.js';
 import type { RolloutSettings, ValidationSettings } from '../schema/training.js';
-import { evaluationsLeft, mostEpisodes } from './episodes.js';
+import { ConfigError } from '../core/errors.js';
+import { storedCalls } from '../run/exchanges.js';
+import { RunPaths } from '../run/paths.js';
+import { readState } from '../run/state.js';
 
 export interface JudgeQuestions {
   /** Most questions of an iteration. */
@@ -50,4 +53,60 @@ function heldOutPrompts(settings: RunSettings, prompts: number): number {
   const sets = (getPath(settings, 'data.validation') ?? []) as readonly { readonly path: string }[];
   if (sets.length === 0) return prompts;
   return sets.reduce((sum, { path }) => sum + (countRows(path, prompts) ?? prompts), 0);
+}
+
+type Planned = Pick<RolloutSettings, 'episodes_per_iteration' | 'refill'>;
+
+/** The most: every group of the first round, and of every further one, lacks spread. */
+export function mostEpisodes({ episodes_per_iteration: episodes, refill }: Planned): number {
+  return episodes * (1 + (refill?.rounds ?? 0));
+}
+
+/** The fewest and the most where groups are refilled; null for a run whose iterations all sample the same number. */
+export function episodeRange(settings: RunSettings): { readonly from: number; readonly to: number } | null {
+  const rollout = getPath(settings, 'rollout') as Planned | undefined;
+  if (rollout === undefined || (rollout.refill ?? null) === null) return null;
+  if (isSupervised((path) => getPath(settings, path))) return null;
+  return { from: rollout.episodes_per_iteration, to: mostEpisodes(rollout) };
+}
+
+/** How many held-out evaluations are left after `done` of all iterations: before the first, after every so many (null: none between), after the last. */
+export function evaluationsLeft(
+  { num_iterations: last }: Pick<RunSettings, 'num_iterations'>,
+  every: number | null,
+  done: number,
+): number {
+  if (done >= last) return 0;
+  const between = every === null ? 0 : Math.floor((last - 1) / every) - Math.floor(done / every);
+  return (done === 0 ? 1 : 0) + between + 1;
+}
+
+/**
+ * Raises ConfigError where the requests so far and the forecast of those that are left come to more than `most`: such a run would pause half way. Answers
+ * that are stored for what comes next are not asked for again. `startsOver`: its folder will be moved away.
+ */
+export function checkJudgeCalls(settings: RunSettings, most: number, startsOver: boolean): void {
+  const paths = RunPaths.of(settings);
+  const done = startsOver ? 0 : (readState(paths)?.iteration ?? 0);
+  const questions = judgeQuestions(settings, done);
+  if (questions === null) return;
+  // The evaluation before the first iteration is among what is left of a run that has not come to that.
+  const from = done === 0 ? 0 : done + 1;
+  const { requests, known } = startsOver ? { requests: 0, known: 0 } : storedCalls(paths.judgements, from);
+  const left = Math.max(0, questions.forecast - known);
+  if (left === 0 || requests + left <= most) return;
+  const iterations = settings.num_iterations - done;
+  const before = requests === 0 ? '' : ` after ${shown(requests)} requests so far`;
+  throw new ConfigError(
+    `${settings.run_name} has about ${shown(left)} questions to ask judges in the ${shown(iterations)} iterations left${before}, and may send ${shown(most)} requests in all`,
+    {
+      where: 'reward.max_judge_calls',
+      next: `Set reward.max_judge_calls to at least ${shown(requests + left)} (replies that have to be asked for again count, too) or to null, or lower num_iterations.`,
+    },
+  );
+}
+
+/** As `12,000`. */
+function shown(count: number): string {
+  return count.toLocaleString('en-US');
 }

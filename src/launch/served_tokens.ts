@@ -5,7 +5,7 @@ import type { RunSettings } from '../schema/run.js';
 import type { TinkerSettings } from '../schema/trainer.js';
 import type { RolloutSettings, ValidationSettings } from '../schema/training.js';
 import { getPath } from '../schema/walk.js';
-import { mostEpisodes } from './episodes.js';
+import { mostEpisodes } from './judge_questions.js';
 
 /** What the recipes whose policy a server can train have in common. */
 interface Served {

@@ -3,7 +3,7 @@ import { execFile } from 'node:child_process';
 import { existsSync } from 'node:fs';
 import { promisify } from 'node:util';
 import { RunError } from '../core/errors.js';
-import { redactor, type Redact } from '../http/redact.js';
+import { redactor, type Redact } from '../http/key.js';
 import type { RunPaths } from '../run/paths.js';
 
 /** Receives messages about tracking; those that a person should act on are warnings. */

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { episodeRange } from '../../src/launch/episodes.js';
+import { episodeRange } from '../../src/launch/judge_questions.js';
 import type { RunSettings } from '../../src/schema/run.js';
 
 const settings = (type: string, refill: object | null): RunSettings =>

@@ -6,7 +6,7 @@ import { loadConfig, type LoadedConfig } from '../../src/config/load.js';
 import { CheckpointError, ConfigError } from '../../src/core/errors.js';
 import { PlainView } from '../../src/launch/live/view.js';
 import { Launcher } from '../../src/launch/launcher.js';
-import { runResolver } from '../../src/launch/models/resolve.js';
+import { runResolver } from '../../src/launch/models/wanted.js';
 import { saveCheckpoint } from '../../src/run/checkpoints.js';
 import { RunPaths } from '../../src/run/paths.js';
 

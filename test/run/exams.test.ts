@@ -3,7 +3,7 @@ import { join } from 'node:path';
 import { beforeEach, describe, expect, it } from 'vitest';
 import { loadConfig, type LoadedConfig } from '../../src/config/load.js';
 import { must } from '../../src/core/errors.js';
-import { examWarnings } from '../../src/launch/preflight/exam_warnings.js';
+import { examWarnings } from '../../src/launch/preflight/preflight.js';
 import { rewardOf } from '../../src/recipes/settings.js';
 import type { RewardSettings } from '../../src/rewards/schema/reward.js';
 import { answeringModel, EXAM_FILE, examDigest, examFolder, examsOf, readExam } from '../../src/run/exams.js';

@@ -7,75 +7,32 @@ import { EndpointError, ServerEndedError } from '../../core/errors.js';
 import { ffmpegVersion } from '../../data/video/ffmpeg.js';
 import { isTrainable } from '../../config/recipes.js';
 import { recipeOf } from '../../recipes/settings.js';
-import { claimRun, type RunHandle } from '../../run/claim.js';
+import { claimRun } from '../../run/claim.js';
 import { claimRequest, type AttemptContext } from '../../run/claim_request.js';
-import type { RunLog } from '../../run/logs.js';
 import { RunPaths } from '../../run/paths.js';
 import { isDone, readState, RUN_STATES } from '../../run/state.js';
 import type { RunSettings } from '../../schema/run.js';
-import type { View } from '../live/view.js';
-import { deviceKind, runDevices, processesOf, whyFewerProcesses } from '../machine/device_kind.js';
 import {
   checkCores,
+  deviceKind,
+  processesOf,
   requireFree,
+  runDevices,
   wholeMachinePlacement,
+  whyFewerProcesses,
   type DeviceKind,
   type Devices,
   type Placement,
 } from '../machine/devices.js';
 import { checkPlacement, placeParts, type PlacedParts } from '../machine/placement.js';
-import type { HubModels } from '../models/hub.js';
-import { endLeftoverWorkers, recordWorkers } from '../ownership/leftover.js';
-import { Ownership, STOPPED } from '../ownership/owner.js';
+import { endLeftoverWorkers, Ownership, recordWorkers, STOPPED } from '../ownership/owner.js';
 import { isRetryable, messageOf, reasonOf, RunFailed } from '../processes/failure.js';
-import type { Guardian } from '../processes/guardian.js';
-import type { Started } from '../processes/supervise.js';
-import type { RunServerPool } from '../servers/run_server_pool.js';
-import type { RunTrackings } from '../trackings.js';
 import type { RunKind } from '../worker/protocol.js';
 import { trainNatively } from './native.js';
+import type { Attempt, AttemptServices } from './attempt.js';
 
 /** Where one run is placed, and signals for only that run. */
 export type RunPlacement = Placement & { readonly stop?: AbortSignal; readonly kill?: AbortSignal };
-
-/** What all attempts of one launcher share. */
-export interface AttemptServices {
-  readonly guardian: Guardian;
-  readonly servers: RunServerPool;
-  readonly trackings: RunTrackings;
-  readonly hub: HubModels;
-  readonly view: View;
-  /** The command line, for the run's record. */
-  readonly command: readonly string[];
-  /** Asks every run to checkpoint and end. */
-  readonly stop: AbortSignal;
-  /** Ends every run at once. */
-  readonly kill?: AbortSignal;
-  readonly devices: () => Devices;
-  readonly say: (line: string) => void;
-  /** Called with each line that a run's own worker printed or its log got from this process. */
-  readonly onWorkerLine: (run: string, line: string) => void;
-  /** Called when an attempt has claimed a run. */
-  readonly onClaimed: (settings: RunSettings) => void;
-}
-
-/** One attempt at a claimed run. */
-export interface Attempt {
-  readonly config: LoadedConfig;
-  readonly handle: RunHandle;
-  /** Rank 0's log, for this process's own messages. */
-  readonly log: RunLog;
-  readonly placement: Placement;
-  /** Number of processes from `launch.processes`, with `auto` resolved. */
-  readonly processes: number;
-  /** Which GPU computes each part; null if the settings do not say. */
-  readonly placed: PlacedParts | null;
-  /** Asks this run to checkpoint and end. */
-  readonly stop: AbortSignal;
-  /** Ends this run at once. */
-  readonly kill: AbortSignal;
-  readonly onStarted: (started: Started) => void;
-}
 
 type Place = Pick<Attempt, 'placement' | 'processes' | 'placed'>;
 

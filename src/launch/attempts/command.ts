@@ -16,7 +16,7 @@ import { notedWandbId } from '../../track/wandb/environment.js';
 import type { View } from '../live/view.js';
 import { freePort, rankEnvironment, supervise, type RankCommand } from '../processes/supervise.js';
 import type { RunKind } from '../worker/protocol.js';
-import type { Attempt, AttemptServices } from './attempts.js';
+import type { Attempt, AttemptServices } from './attempt.js';
 import { TrainerMetrics } from './metrics_file.js';
 
 const FOLLOW_EVERY_MS = 200;

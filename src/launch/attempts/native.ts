@@ -1,8 +1,7 @@
 /** One attempt with this program's own workers. */
 import { randomUUID } from 'node:crypto';
 import { fileURLToPath } from 'node:url';
-import { serverDevices } from '../machine/device_kind.js';
-import type { Devices, Placement } from '../machine/devices.js';
+import { serverDevices, type Devices, type Placement } from '../machine/devices.js';
 import { deviceIndices } from '../machine/placement.js';
 import { RunFailed } from '../processes/failure.js';
 import { freePort, supervise, workerEnvironment, type Worker } from '../processes/supervise.js';
@@ -16,7 +15,7 @@ import {
   type RunKind,
   type ToWorker,
 } from '../worker/protocol.js';
-import type { Attempt, AttemptServices } from './attempts.js';
+import type { Attempt, AttemptServices } from './attempt.js';
 
 /** Starts the workers and their servers, and returns how they ended. Raises the most informative error of a failure. */
 export async function trainNatively(

@@ -3,9 +3,8 @@ import { createLogUpdate } from 'log-update';
 import { painter, plainPaint, type Paint } from '../../core/terminal.js';
 import { printable } from '../../core/errors.js';
 import { formatDuration } from '../../run/progress.js';
-import type { LiveProgress } from './progress.js';
+import { RunWatcher, type HeldOutCurve, type LiveProgress, type LiveSnapshot, type RunningRow } from './watch.js';
 import { countsLine, renderScreen, runLine, shortName, timeLine } from './screen.js';
-import { RunWatcher, type HeldOutCurve, type LiveSnapshot, type RunningRow } from './watch.js';
 
 /** Shows what happens. */
 export interface View {

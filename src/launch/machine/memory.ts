@@ -22,8 +22,7 @@ import { exportedGraphs } from '../../rewards/terms/clip/files.js';
 import type { ModelReference } from '../../schema/model.js';
 import { EditrlError } from '../../core/errors.js';
 import type { RunSettings, TrainedSettings } from '../../schema/run.js';
-import { deviceKind, processesOf, runDevices } from './device_kind.js';
-import { gibibytes, type DeviceKind, type Devices, type Gpu } from './devices.js';
+import { deviceKind, gibibytes, processesOf, runDevices, type DeviceKind, type Devices, type Gpu } from './devices.js';
 import { autoencoderShape, flowShape, imageTokenizerShape, pipelineShape } from './frozen_shapes.js';
 import { placedParts, placeParts, type PlacedPart, type PlacedParts } from './placement.js';
 

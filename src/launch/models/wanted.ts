@@ -1,14 +1,24 @@
 /** The Hub's models that runs need, as far as this machine's files tell. */
 import { hubModels, type NamedHubModel } from '../../config/models.js';
-import { type HubEnvironment, cachedModel, hubBaseOf, hubEnvironment, nameOf } from '../../models/hub/cache.js';
+import {
+  cachedFolder,
+  cachedModel,
+  hubBaseOf,
+  hubEnvironment,
+  nameOf,
+  type HubEnvironment,
+} from '../../models/hub/cache.js';
 import { notThere, type WantedModel } from '../../models/hub/fetch.js';
-import { hubKey } from '../../models/reference.js';
+import { hubKey, type RunResolver } from '../../models/reference.js';
 import { isTrainable } from '../../config/recipes.js';
 import { recipeOf } from '../../recipes/settings.js';
 import { RunPaths } from '../../run/paths.js';
-import { readRecord } from '../../run/record.js';
-import { getPath } from '../../schema/walk.js';
+import { readRecord, type RunRecord } from '../../run/record.js';
+import { getPath, isObject } from '../../schema/walk.js';
 import type { RunSettings } from '../../schema/run.js';
+import type { WholeCheckpoint } from '../../run/checkpoints.js';
+import { parentCheckpoint } from '../../run/parents.js';
+import { readState } from '../../run/state.js';
 
 /** The models that a run needs, at the commits it began with. A run that begins `anew` takes what the Hub has now. */
 export function wantedModels(settings: RunSettings, anew = false): WantedModel[] {
@@ -59,4 +69,34 @@ export function checkOffline(wanted: WantedModel, environment: HubEnvironment): 
   const { reference, need, pinned } = wanted;
   if (!environment.offline || cachedModel(reference, need, pinned, environment) !== null) return;
   throw notThere(wanted, environment.cacheDir);
+}
+
+/** The run that a reward term takes its model from, if it is not finished. */
+export function unfinishedRun(term: object, baseExpDir: string): string | null {
+  const model = 'model' in term ? term.model : null;
+  if (!isObject(model) || typeof model['run'] !== 'string') return null;
+  return readState(new RunPaths(baseExpDir, model['run']))?.state === 'finished' ? null : model['run'];
+}
+
+/** What a run's record says about the models it began with. */
+export type RecordedModels = Partial<Pick<RunRecord, 'parents' | 'models'>>;
+
+/**
+ * Finds the checkpoint of a finished run that is used, and the snapshot of a Hub model: those pinned in the record, else the newest whole checkpoint,
+ * and the revision as last queried. `onUsed` is called for every use of a run. `environment` says where the cache is; outside of a run's workers,
+ * that is their environment.
+ */
+export function runResolver(
+  baseExpDir: string,
+  recorded: () => RecordedModels = () => ({}),
+  onUsed: (run: string, checkpoint: WholeCheckpoint) => void = () => {},
+  environment: HubEnvironment = hubEnvironment(),
+): RunResolver {
+  return (reference) => {
+    const { parents = [], models = {} } = recorded();
+    if ('hub' in reference) return cachedFolder(reference, models[hubKey(reference)] ?? null, environment);
+    const whole = parentCheckpoint(baseExpDir, reference.run, parents);
+    onUsed(reference.run, whole);
+    return whole.dir;
+  };
 }

@@ -2,11 +2,17 @@
  * This process as the owner of a run, or of an experiment that it sweeps: from its lock to its end, over all attempts. It watches for the file that asks
  * for the end, because one process may own several runs, and a signal would end them all.
  */
-import { EditrlError } from '../../core/errors.js';
-import { acquireLock, type RunLock } from '../../run/lock.js';
+import { writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { EditrlError, RunError } from '../../core/errors.js';
+import { acquireLock, homeOf, realLockWorld, seesProcessesOf, type ProcessHome, type RunLock } from '../../run/lock.js';
 import type { RunPaths } from '../../run/paths.js';
-import { readState, writeState, type RunStateName } from '../../run/state.js';
+import { readJson, readState, writeState, type RunStateName } from '../../run/state.js';
 import { clearStopRequest, KILLED, readStopRequest } from '../../run/stop_request.js';
+import { diskError } from '../../core/files.js';
+import { endGroup, endMarked } from '../processes/child.js';
+import { markedProcesses } from '../processes/guardian.js';
+import type { Started } from '../processes/supervise.js';
 
 /** Milliseconds between checks for the file that asks for the end. */
 const STOP_LOOK_MS = 200;
@@ -75,5 +81,57 @@ export class Ownership {
     const asked = readStopRequest(this.paths);
     if (asked !== null) this.#stop.abort();
     if (asked === 'now') this.#kill.abort(KILLED);
+  }
+}
+
+const LEFTOVER_GRACE_S = 2;
+
+/** `workers.json`: what an attempt has started, for the process that takes the run over. */
+interface WorkersFile extends ProcessHome {
+  readonly mark: string;
+  readonly pids: readonly number[];
+}
+
+function workersFile(paths: RunPaths): string {
+  return join(paths.dir, 'workers.json');
+}
+
+/** Records what an attempt has started; only the owner of the run may call it. Raises RunError when the disk refuses. */
+export function recordWorkers(paths: RunPaths, { mark, workers }: Started): void {
+  const content: WorkersFile = {
+    ...homeOf(realLockWorld()),
+    mark,
+    pids: workers.map(({ pid }) => pid),
+  };
+  const path = workersFile(paths);
+  try {
+    // Not synced: when the machine goes down, so do the workers.
+    writeFileSync(path, `${JSON.stringify(content)}\n`);
+  } catch (cause) {
+    throw diskError(path, cause);
+  }
+}
+
+/**
+ * Ends what an earlier attempt left running on this machine; the owner calls it before it starts anything. Anybody who can write to the folder can write
+ * that file: only processes that have the attempt's mark in their environment are ended, with their groups.
+ */
+export async function endLeftoverWorkers(paths: RunPaths): Promise<void> {
+  const left = readWorkers(paths);
+  if (left === null || !seesProcessesOf(left, realLockWorld())) return;
+  const marked = markedProcesses(left.mark);
+  const groups = left.pids.filter((pid) => marked.includes(pid));
+  await Promise.all([...groups.map((pid) => endGroup(pid, LEFTOVER_GRACE_S)), endMarked(left.mark, LEFTOVER_GRACE_S)]);
+}
+
+/** Null if nothing was recorded, or if the launcher died while writing. */
+function readWorkers(paths: RunPaths): WorkersFile | null {
+  try {
+    const value = readJson(workersFile(paths)) as Partial<WorkersFile> | null;
+    if (value === null || typeof value.mark !== 'string' || !Array.isArray(value.pids)) return null;
+    return value as WorkersFile;
+  } catch (error) {
+    if (error instanceof RunError) return null;
+    throw error;
   }
 }

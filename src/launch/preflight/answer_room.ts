@@ -13,7 +13,7 @@ import { getPath } from '../../schema/walk.js';
 import type { TrainedSettings } from '../../schema/run.js';
 import { describeRoom, leavesNoRoom, type PromptRoom, type RoomLimits } from '../../scoring/prompt_room.js';
 import { computeOnce, type Obstacle } from './obstacle.js';
-import { runResolver } from '../models/resolve.js';
+import { runResolver } from '../models/wanted.js';
 
 /** What prevents some runs, and warnings about them. */
 export interface AnswerRoomResult {

@@ -1,5 +1,5 @@
 /** The checks of a run on this machine before anything starts. They write nothing and use no network. */
-import { type ShapeOf, refuseFed } from '../../recipes/shared/memory.js';
+import { refuseFed, type ShapeOf } from '../../recipes/shared/memory.js';
 import { accessSync, constants, statSync } from 'node:fs';
 import { delimiter, join, resolve } from 'node:path';
 import type { LoadedConfig } from '../../config/load.js';
@@ -18,15 +18,23 @@ import type { HubReference, ModelReference } from '../../schema/model.js';
 import { getPath, isObject } from '../../schema/walk.js';
 import type { RunSettings, TrainedSettings } from '../../schema/run.js';
 import { isTiny } from '../../tiny/world/door.js';
-import { deviceKind, learnersProvider, processesOf, runDevices } from '../machine/device_kind.js';
-import { checkCores, gibibytes, wholeMachinePlacement, type Devices } from '../machine/devices.js';
+import {
+  checkCores,
+  deviceKind,
+  gibibytes,
+  learnersProvider,
+  processesOf,
+  runDevices,
+  wholeMachinePlacement,
+  type Devices,
+} from '../machine/devices.js';
 import { checkFolder, type FreeSpace } from '../machine/disk.js';
 import type { memoryOf } from '../machine/memory.js';
 import { checkPlacement, placeParts } from '../machine/placement.js';
 import { checkOffline, hubEnvironmentOf, wantedModels } from '../models/wanted.js';
 import { HOW_TO_SERVE, serverPrograms } from '../servers/training_server.js';
 import { checkServable, DEFAULT_COMMAND, HOW_TO_INSTALL } from '../servers/vllm.js';
-import { checkJudgeCalls } from './judge_calls.js';
+import { checkJudgeCalls } from '../judge_questions.js';
 import { checkNeed } from './needs.js';
 
 /** One check: its name, by which several runs share it, and a function that raises what is wrong. */

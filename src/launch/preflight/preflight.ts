@@ -3,10 +3,10 @@
  * trained. Writes nothing and uses no network.
  */
 import { loadingOnce, type LoadedConfig, type loadReferenced } from '../../config/load.js';
-import { ConfigError, DataError, EditrlError } from '../../core/errors.js';
+import { ConfigError, DataError, EditrlError, printable } from '../../core/errors.js';
 import { checkChanges } from '../../run/claim.js';
 import { isTrainable } from '../../config/recipes.js';
-import { recipeOf } from '../../recipes/settings.js';
+import { recipeOf, rewardOf } from '../../recipes/settings.js';
 import { changedFrom } from '../../run/claim_request.js';
 import { RunPaths } from '../../run/paths.js';
 import { readRecord } from '../../run/record.js';
@@ -19,6 +19,11 @@ import type { AskJudge, RewardTrials } from '../reward/trial.js';
 import { checksFor, takesMemoryHere } from './checks.js';
 import { remarkOn } from './needs.js';
 import { lazy, type Obstacle } from './obstacle.js';
+import { examsOf } from '../../run/exams.js';
+import { summaryOf } from '../../run/report/exam.js';
+import { openView } from '../live/view.js';
+import { HubModels } from '../models/hub.js';
+import { AnswerRoomChecks } from './answer_room.js';
 
 /** Maximum number of problems reported at once. */
 const MOST_SHOWN = 12;
@@ -215,4 +220,61 @@ function checkClaim(config: LoadedConfig): void {
   const record = readRecord(RunPaths.of(settings));
   const changes = record === null ? [] : changedFrom(record, config);
   if (changes.length > 0) checkChanges(settings.run_name, changes, config.allowChanges, record?.attempts);
+}
+
+/** One sentence for each reward whose latest exam found a fault, or that GRPO would learn little from it. */
+export function examWarnings(runs: readonly LoadedConfig[]): string[] {
+  const found = new Set<string>();
+  for (const { settings } of runs) {
+    const reward = rewardOf(settings);
+    const exam = reward === null ? undefined : examsOf(settings.base_exp_dir, reward).at(-1);
+    if (reward === null || exam === undefined) continue;
+    const { teaches, faults, sentences, folder } = summaryOf(exam);
+    if ((teaches === 'yes' || teaches === 'unknown') && faults.length === 0) continue;
+    found.add(`the exam of the judge '${exam.record.reward.model}' says: ${sentences.join(' ')} (${folder})`);
+  }
+  return [...found];
+}
+
+export interface ReadyOptions extends PreflightCheckOptions {
+  /** What fetches models; null for a rehearsal, which fetches nothing. */
+  readonly models: Pick<HubModels, 'obstacles' | 'fetch'> | null;
+  /** Results of earlier checks of prompts, which are not repeated. */
+  readonly rooms?: AnswerRoomChecks;
+  /** Receives each warning as one sentence. */
+  readonly warn: (warning: string) => void;
+}
+
+/**
+ * Looks for what prevents runs, fetches the models that they need, checks the prompts by these models, and warns of memory that may be too little.
+ * Raises what prevents a run, before any weights are fetched unless only the models tell.
+ */
+export async function makeReady(
+  runs: readonly LoadedConfig[],
+  { models, rooms = new AnswerRoomChecks(), warn, ...looking }: ReadyOptions,
+): Promise<void> {
+  throwObstacles(await findObstacles(runs, looking));
+  const left = unfinished(runs, looking.anew);
+  if (models !== null) {
+    throwObstacles(await models.obstacles(left, looking.anew));
+    // The shapes of models of the Hub are known by now, and with them memory and disk space.
+    throwObstacles(fileObstacles(runs, looking));
+    await models.fetch(left, looking.anew);
+  }
+  const room = await rooms.of(left);
+  throwObstacles(room.obstacles);
+  const warnings = [...room.warnings, ...modelWarnings(left), ...memoryWarnings(runs, looking), ...examWarnings(runs)];
+  for (const warning of warnings) warn(warning);
+}
+
+/** The same before jobs are submitted: compute nodes may have no network, but share the cache. Warnings are left to the workers' logs. */
+export async function makeReadyToSubmit(runs: readonly LoadedConfig[], looks: PreflightCheckOptions): Promise<void> {
+  const view = openView(process.stderr);
+  const models = new HubModels({ say: (line) => view.say(printable(line)), busy: (what) => view.busy(what) });
+  try {
+    await makeReady(runs, { ...looks, models, warn: () => {} });
+  } finally {
+    view.end();
+    await models.close();
+  }
 }

@@ -3,8 +3,7 @@
  * before it scores anything, but only once and without waiting.
  */
 import type { LoadedConfig } from '../../config/load.js';
-import type { EditrlError } from '../../core/errors.js';
-import { EndpointError } from '../../core/errors.js';
+import { EndpointError, type EditrlError } from '../../core/errors.js';
 import { trainerServeOf } from '../../recipes/shared/tokens/rules.js';
 import { isTrainable } from '../../config/recipes.js';
 import { recipeOf, rewardOf } from '../../recipes/settings.js';
@@ -17,10 +16,9 @@ import type { PictureServer } from '../../schema/editor.js';
 import type { RunSettings } from '../../schema/run.js';
 import { judgeKey, Judges, requestsOf, termServices } from '../../scoring/judges.js';
 import { checkVllm } from '../../train/remote_sampler.js';
-import { checkImagesServer } from '../../train/remote_pictures.js';
-import { checkRenderServer } from '../../train/remote_pictures.js';
-import { failureOf, computeOnce, type Obstacle } from './obstacle.js';
-import { runResolver, unfinishedRun } from '../models/resolve.js';
+import { checkImagesServer, checkRenderServer } from '../../train/remote_pictures.js';
+import { computeOnce, failureOf, type Obstacle } from './obstacle.js';
+import { runResolver, unfinishedRun } from '../models/wanted.js';
 import { urlsToShare } from '../servers/gateway.js';
 
 export interface ServerCheckResult {

@@ -7,10 +7,8 @@ import { createServer, type AddressInfo } from 'node:net';
 import { setTimeout as delay } from 'node:timers/promises';
 import { endMarked, GuardedChild, type ChildExit } from './child.js';
 import { devicesOfRank, ORDER_VARIABLE, PCI_ORDER, type Placement } from '../machine/devices.js';
-import { exitReason, RunFailed, type EndReason } from './failure.js';
+import { exitReason, MemoryKills, MemoryMessages, RunFailed, type EndReason } from './failure.js';
 import type { Guardian } from './guardian.js';
-import { MemoryKills } from './memory_kills.js';
-import { MemoryMessages } from './out_of_memory.js';
 
 /** The address at which the ranks of a run meet: they are all on this machine. */
 export const MASTER_ADDRESS = '127.0.0.1';

@@ -8,7 +8,7 @@ import type { JudgementStore } from '../../rewards/score/types.js';
 import type { ServedReward } from '../../rewards/server/scorer.js';
 import type { RunResolver } from '../../models/reference.js';
 import { Judges, noStore, termServices } from '../../scoring/judges.js';
-import { EmbeddedJudges } from '../servers/embedded_judge.js';
+import { EmbeddedJudges } from '../servers/gateway.js';
 import { rewardDigest } from '../../run/exams.js';
 import type { ServerUser } from '../servers/managed.js';
 

@@ -19,7 +19,7 @@ import { Judges, noStore, termServices } from '../../scoring/judges.js';
 import { cachedModel } from '../../models/hub/cache.js';
 import type { HubReference } from '../../schema/model.js';
 import { failureOf, computeOnce, type Obstacle } from '../preflight/obstacle.js';
-import { runResolver, unfinishedRun } from '../models/resolve.js';
+import { runResolver, unfinishedRun } from '../models/wanted.js';
 
 /** Rows of each dataset that are tried before a run. */
 const ROWS = 3;

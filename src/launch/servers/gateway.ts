@@ -8,7 +8,7 @@ import { fileURLToPath } from 'node:url';
 import { dialectOf } from '../../rewards/judge/dialect.js';
 import type { Endpoint, JudgeAddress } from '../../rewards/judge/endpoints.js';
 import type { RewardSettings } from '../../rewards/schema/reward.js';
-import type { Guardian } from '../processes/guardian.js';
+import { Guardian } from '../processes/guardian.js';
 import {
   ManagedServer,
   SharedServers,
@@ -18,6 +18,7 @@ import {
   type ServerSpecification,
   type ServerUser,
 } from './managed.js';
+import type { Clock } from '../../core/clock.js';
 
 /** What a run says about its judges. */
 export interface JudgedRun {
@@ -128,4 +129,61 @@ export function urlsToShare(endpoint: Endpoint, severalRuns: boolean): readonly 
 function modelFlags({ model, model_alias: alias }: JudgedRun['reward']): readonly string[] {
   if (alias === false) return [];
   return ['--model', model, '--model-alias', ...(alias === true ? [] : alias)];
+}
+
+export interface EmbeddedJudgesOptions {
+  readonly say: ServerReporter;
+  /** Guards the judges; default: a guardian of their own. */
+  readonly guardian?: Guardian;
+  /** The command line's file; this program's own by default. */
+  readonly program?: string;
+  readonly clock?: Clock;
+}
+
+function specification(program: string, model: string): ServerSpecification {
+  return {
+    name: 'the embedded judge',
+    where: 'reward.endpoint',
+    next: 'Look whether memory runs out, or name another reward.endpoint (`editrl judge` serves the same judge by hand); then run the same command again.',
+    reached: { kind: 'printed', urlIn: urlOfJson },
+    command: (port) => [
+      ...[process.execPath, program, 'judge', '--model', model, '--port', String(port)],
+      ...['--token-env', TOKEN_VARIABLE, '--json', '--exit-with-parent'],
+    ],
+    startTimeoutS: 30,
+    lastWords: 5,
+  };
+}
+
+/** Embedded judges: each is started when first needed, one for each model name. */
+export class EmbeddedJudges {
+  readonly #judges = new SharedServers();
+  readonly #guardian: Guardian;
+
+  constructor(private readonly options: EmbeddedJudgesOptions) {
+    this.#guardian = options.guardian ?? new Guardian();
+  }
+
+  /**
+   * The address of a reward's judge; the user of an embedded one is informed about it. One that could not be kept up is started again at another
+   * address. Raises EndpointError when the embedded judge does not start.
+   */
+  async addressOf(
+    { endpoint, model }: Pick<RewardSettings, 'endpoint' | 'model'>,
+    user?: ServerUser,
+  ): Promise<JudgeAddress> {
+    if (endpoint !== 'embedded') return { endpoint, token: null };
+    const { program = fileURLToPath(new URL('../../cli/main.js', import.meta.url)), ...options } = this.options;
+    const judge = await this.#judges.use(
+      model,
+      (onLost) => ManagedServer.start(specification(program, model), { ...options, guardian: this.#guardian, onLost }),
+      user,
+    );
+    return { endpoint: judge.url, token: judge.token };
+  }
+
+  async close(): Promise<void> {
+    await this.#judges.close();
+    if (this.options.guardian === undefined) this.#guardian.close();
+  }
 }

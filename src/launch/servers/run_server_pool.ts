@@ -10,14 +10,12 @@ import { asksJudge } from '../../rewards/score/choice.js';
 import { RunPaths } from '../../run/paths.js';
 import { readRecord } from '../../run/record.js';
 import type { RunSettings } from '../../schema/run.js';
-import { EmbeddedJudges } from './embedded_judge.js';
+import { EmbeddedJudges, SharedGateways } from './gateway.js';
 import type { Guardian } from '../processes/guardian.js';
-import { runResolver } from '../models/resolve.js';
-import { SharedGateways } from './gateway.js';
+import { hubEnvironmentOf, runResolver } from '../models/wanted.js';
 import type { ManagedServer, ServerReporter, ServerUser } from './managed.js';
 import { startTrainingServer, type StartedServer } from './training_server.js';
 import { checkServable, startVllm } from './vllm.js';
-import { hubEnvironmentOf } from '../models/wanted.js';
 import type { RunServers } from '../worker/protocol.js';
 
 export interface ServersOptions {

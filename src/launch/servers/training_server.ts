@@ -1,5 +1,7 @@
 /** A training server of the Tinker API that is started with a run and ended with it, with all that it started. What it saves is in the run's folder. */
 import { join, resolve } from 'node:path';
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
 import { Deadline, systemClock } from '../../core/clock.js';
 import { must } from '../../core/errors.js';
 import { projectRoot } from '../../core/files.js';
@@ -8,8 +10,8 @@ import { createHttpPool } from '../../http/pool.js';
 import { holdServerFolder } from '../../run/training_server_lock.js';
 import type { ServeTrainerSettings, TinkerSettings } from '../../schema/trainer.js';
 import type { StartedTrainer } from '../../train/context.js';
-import { ORDER_VARIABLE, PCI_ORDER } from '../machine/devices.js';
-import type { Guardian } from '../processes/guardian.js';
+import { ORDER_VARIABLE, PCI_ORDER, serverDevices, type Devices, type Placement } from '../machine/devices.js';
+import { Guardian } from '../processes/guardian.js';
 import { freePort } from '../processes/supervise.js';
 import {
   ManagedServer,
@@ -18,6 +20,8 @@ import {
   type ServerSpecification,
   type ServerUser,
 } from './managed.js';
+import { trainerServerOf } from '../../recipes/shared/tokens/rules.js';
+import type { RunSettings } from '../../schema/run.js';
 
 export const WHERE = 'policy.trainer.serve';
 export const HOW_TO_SERVE =
@@ -194,4 +198,53 @@ export function skyrlScript(): string {
 
 function serveOf({ serve }: TinkerSettings): ServeTrainerSettings {
   return must(serve, WHERE);
+}
+
+export interface LendOptions {
+  readonly devices: Devices;
+  readonly placement: Pick<Placement, 'devices'>;
+  readonly stop: AbortSignal;
+  readonly onNote: (note: string) => void;
+}
+
+/**
+ * Works with the server that the settings say to start; null where they say none. Its log stays where the work fails. Raises what starting it raises,
+ * and what the work does.
+ */
+export async function withTrainingServer<T>(
+  settings: RunSettings,
+  { devices, placement, stop, onNote }: LendOptions,
+  work: (started: StartedTrainer | null) => Promise<T>,
+): Promise<T> {
+  const trainer = trainerServerOf(settings);
+  if (trainer === null || trainer.serve === null || settings.launch.command !== null) return work(null);
+  const guardian = new Guardian();
+  const folder = mkdtempSync(join(tmpdir(), 'editrl-training-server-'));
+  const lost = new AbortController();
+  try {
+    const { address, close } = await startTrainingServer({
+      trainer,
+      devices: serverDevices(settings, devices, placement.devices),
+      folder: join(folder, 'saved'),
+      log: join(folder, 'training_server.log'),
+      guardian,
+      user: { notice: onNote, lost: (error) => lost.abort(error), over: stop },
+      say: () => undefined,
+    });
+    let result: T;
+    try {
+      const ended = new Promise<never>((_resolve, reject) => {
+        const rejectNow = (): void => reject(lost.signal.reason as Error);
+        if (lost.signal.aborted) rejectNow();
+        else lost.signal.addEventListener('abort', rejectNow, { once: true });
+      });
+      result = await Promise.race([work(address), ended]);
+    } finally {
+      await close();
+    }
+    rmSync(folder, { recursive: true, force: true });
+    return result;
+  } finally {
+    guardian.close();
+  }
 }

@@ -3,7 +3,7 @@ import { mkdirSync, rmSync, symlinkSync } from 'node:fs';
 import { dirname, join, resolve } from 'node:path';
 import type { LoadedConfig } from '../../config/load.js';
 import { checkRunnable, dependencies } from '../../config/models.js';
-import { ConfigError, EditrlError, must, RunError } from '../../core/errors.js';
+import { ConfigError, EditrlError, must, RunError, UsageError } from '../../core/errors.js';
 import { diskError, writeFileAtomic } from '../../core/files.js';
 import { isTrainable } from '../../config/recipes.js';
 import { rewardOf } from '../../recipes/settings.js';
@@ -12,7 +12,7 @@ import { setAside } from '../../run/remove.js';
 import { readState, writeState } from '../../run/state.js';
 import type { SlurmSettings } from '../../schema/launch.js';
 import { chainOf } from '../chain.js';
-import { makeReadyToSubmit } from '../preflight/ready.js';
+import { makeReadyToSubmit } from '../preflight/preflight.js';
 import type { RunFolderState } from '../sweep/schedule.js';
 import { inspect, setAsideOutdated } from '../sweep/run_folders.js';
 import { arrayScript, farewellScript, judgeScript, literalPath } from './batch_script.js';
@@ -29,6 +29,9 @@ import {
   type SlurmJob,
   type Submission,
 } from './queue.js';
+import type { Experiment } from '../../config/experiment/load.js';
+import { writeExperiment } from '../../run/find.js';
+import { chooseCells, recordOf, type SweepChoice, type SweepLimits } from '../sweep/experiment.js';
 
 export interface SubmitOptions {
   /** Runs `cell FILE INDEX` on a node: `[node, …/main.js]`; the paths have to be the same on every node. */
@@ -375,4 +378,56 @@ export async function submitRun(
     aside,
     ...(await submitCells(runs.slice(-1), runs.slice(0, -1), { program, name: config.settings.run_name })),
   };
+}
+
+/** Whether Slurm places the runs. Raises ConfigError when it places only some of them, or is asked for something it cannot do. */
+export function usesSlurm(experiment: Experiment): boolean {
+  const runs = [...experiment.cells, ...experiment.parents];
+  const onSlurm = runs.filter(({ config }) => config.settings.launch.backend === 'slurm');
+  if (onSlurm.length === 0) return false;
+  const where = `${experiment.file}: launch.backend`;
+  const other = runs.find(({ config }) => config.settings.launch.backend !== 'slurm');
+  if (other !== undefined) {
+    throw new ConfigError(`all runs of a sweep have one backend; found slurm and, in ${other.run_name}, local`, {
+      where,
+      next: 'Set launch.backend in an overlay that reaches the parents too.',
+    });
+  }
+  if (experiment.options.stop_early !== null) {
+    throw new ConfigError('stop_early lets runs wait for each other, which jobs of Slurm do not; found it with slurm', {
+      where,
+      next: 'Set stop_early to null, or launch.backend to local.',
+    });
+  }
+  return true;
+}
+
+/** Submits the chosen cells and the runs that they start from; see `submitCells` for what it raises. */
+export async function submitSweep(
+  experiment: Experiment,
+  choice: SweepChoice,
+  limits: SweepLimits,
+  program: readonly string[],
+): Promise<Submitted> {
+  const asked = Object.entries({
+    '--retries': limits.retries > 0,
+    '--fail-fast': limits.failFast,
+  }).flatMap(([name, given]) => (given ? [name] : []));
+  if (asked.length > 0) {
+    throw new UsageError(`${asked.join(', ')}: found with launch.backend slurm; allowed: with local`, {
+      next: 'Leave it out: no process watches jobs on Slurm. Give the same command again to submit the runs that failed.',
+    });
+  }
+  const cells = chooseCells(experiment, choice);
+  const needed = new Set(cells.flatMap(({ parents }) => parents));
+  const parents = experiment.parents.filter(({ run_name }) => needed.has(run_name));
+  const configs = [...parents, ...cells].map(({ config }) => config);
+  await makeReadyToSubmit(configs, { claimed: [] });
+  const { base_exp_dir } = must(experiment.cells[0], 'the first cell').config.settings;
+  writeExperiment(base_exp_dir, recordOf(experiment));
+  return submitCells(cells, experiment.parents, {
+    program,
+    name: experiment.name,
+    maxParallel: limits.maxParallel,
+  });
 }

@@ -17,9 +17,20 @@ import { machineMemory } from '../machine/memory.js';
 import { readMeasure } from '../../rewards/score/identity.js';
 import { ownExperiment } from './lock.js';
 import { measureFinished } from './measure.js';
-import { matcherOf, planJobs, requireChosen, type PlannedJob, type SizedJob, type SweepRun } from './plan.js';
-import { fewerAtOnce, roomFor, sizeJobs, tooManyAtOnce, type TightMemory } from './room.js';
-import type { RunFolderState, Phase, Schedule } from './schedule.js';
+import {
+  fewerAtOnce,
+  matcherOf,
+  planJobs,
+  requireChosen,
+  roomFor,
+  sizeJobs,
+  tooManyAtOnce,
+  type PlannedJob,
+  type SizedJob,
+  type SweepRun,
+  type TightMemory,
+} from './plan.js';
+import type { Phase, RunFolderState, Schedule } from './schedule.js';
 import { openSchedule, runSweep, type Runner, type SweepView } from './sweep.js';
 import { inspect, runFolders } from './run_folders.js';
 

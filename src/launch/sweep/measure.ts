@@ -9,8 +9,8 @@ import { RunPaths } from '../../run/paths.js';
 import { readRecord } from '../../run/record.js';
 import { readRun } from '../../run/report/read.js';
 import { getPath } from '../../schema/walk.js';
-import { EmbeddedJudges } from '../servers/embedded_judge.js';
-import { runResolver } from '../models/resolve.js';
+import { EmbeddedJudges } from '../servers/gateway.js';
+import { runResolver } from '../models/wanted.js';
 import type { SweepRun } from './plan.js';
 import { inspect } from './run_folders.js';
 

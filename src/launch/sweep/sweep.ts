@@ -3,9 +3,8 @@ import type { LoadedConfig } from '../../config/load.js';
 import { EditrlError, InternalError, JudgeLimitError, must } from '../../core/errors.js';
 import type { DeviceKind, Placement } from '../machine/devices.js';
 import { RunFailed } from '../processes/failure.js';
-import type { Halving } from './halving.js';
+import { Schedule, type AttemptEnd, type Halving, type Notice, type RunFolderState } from './schedule.js';
 import type { PlannedJob, SizedJob } from './plan.js';
-import { Schedule, type AttemptEnd, type RunFolderState, type Notice } from './schedule.js';
 
 /** Interval between checks of runs that other processes hold. */
 const LOOK_AGAIN_MS = 500;

@@ -15,7 +15,7 @@ import { RunPaths } from '../../run/paths.js';
 import type { RunSettings, TrainedSettings } from '../../schema/run.js';
 import type { ProcessGroup } from '../../group/process_group.js';
 import type { TrainingContext } from '../../train/context.js';
-import type { RecordedModels } from '../models/resolve.js';
+import type { RecordedModels } from '../models/wanted.js';
 import { packError, unpackError, type FromWorker, type RunKind, type RunServers, type ToWorker } from './protocol.js';
 
 const HEARTBEAT_EVERY_MS = 1000;
@@ -130,7 +130,7 @@ class Worker {
       import('../../rewards/judge/sender_thread.js'),
       import('../../recipes/open.js'),
       import('../../run/metrics.js'),
-      import('../models/resolve.js'),
+      import('../models/wanted.js'),
     ]);
     const resolveRun = runResolver(settings.base_exp_dir, () => handle.record, pinParents(handle, log));
     // Pinned before anything is made from them, and before the other ranks look.
@@ -186,7 +186,7 @@ class Worker {
         import('../../train/worker.js'),
         import('../../rewards/judge/sender_thread.js'),
         import('../../recipes/open.js'),
-        import('../models/resolve.js'),
+        import('../models/wanted.js'),
       ]);
     const paths = RunPaths.of(settings);
     const log = openRunLog({ paths, attempt: run.attempt, rank: this.#rank, terminal: null });

@@ -21,7 +21,7 @@ import type { JudgeAddress } from '../../rewards/judge/endpoints.js';
 import type { LentRun } from '../../run/claim.js';
 import type { ServerAddress, StartedTrainer } from '../../train/context.js';
 import type { PlacedPart } from '../machine/placement.js';
-import { memoryAdvice } from '../processes/out_of_memory.js';
+import { memoryAdvice } from '../processes/failure.js';
 
 /** How a run ended that did not fail. */
 export type RunKind = 'finished' | 'already_finished' | 'interrupted';

@@ -10,7 +10,7 @@ import type { IncomingHttpHeaders } from 'node:http';
 import { byStatus, type StatusTable } from '../../http/meaning.js';
 import { causeOf } from '../../http/request.js';
 import { excerpt } from '../judge/parse.js';
-import { redactBytes, type Redact } from '../../http/redact.js';
+import { redactBytes, type Redact } from '../../http/key.js';
 import type { RequestEnd } from '../../balance/member.js';
 import { setImmediate } from 'node:timers/promises';
 import { chatSchema, imagesOf, parseChat } from '../judge/chat_messages.js';

@@ -5,7 +5,7 @@ import { stringify } from 'yaml';
 import { EditrlError, must, printable } from '../../core/errors.js';
 import type { Estimate } from '../../core/estimate.js';
 import { shellQuote } from '../../core/process.js';
-import type { Redact } from '../../http/redact.js';
+import type { Redact } from '../../http/key.js';
 import { CONFIG_FILE, readJson } from '../../models/files.js';
 import { hasOwnSettings } from '../../nets/flow/config.js';
 import { ADAPTER_CONFIG_FILE, descriptionOf } from '../../policies/adapter_files.js';

@@ -9,7 +9,7 @@ import { systemClock, type Clock } from '../../core/clock.js';
 import { EndpointError, printable } from '../../core/errors.js';
 import { LONGEST_WAIT_MS, retry, TransientError, type Jitter, type RetryPolicy } from '../../core/retry.js';
 import { byStatus, retryAfterMs, type StatusTable } from '../../http/meaning.js';
-import { redactor, type Redact } from '../../http/redact.js';
+import { redactor, type Redact } from '../../http/key.js';
 
 /** Pauses and timeout of a client's attempts. It never gives up; only the signal ends it. */
 export interface WandbRetryPolicy extends Omit<RetryPolicy, 'retries'> {

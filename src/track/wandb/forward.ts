@@ -2,7 +2,7 @@
 import { sleep, systemClock, type Clock } from '../../core/clock.js';
 import { EndpointError } from '../../core/errors.js';
 import { FollowedLog, scanLines } from '../../core/log.js';
-import type { Redact } from '../../http/redact.js';
+import type { Redact } from '../../http/key.js';
 import { listEpisodeFiles } from '../../run/episodes.js';
 import type { RunPaths } from '../../run/paths.js';
 import type { RunRecord } from '../../run/record.js';

@@ -1,9 +1,8 @@
 import { appendFileSync, mkdirSync, writeFileSync } from 'node:fs';
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
-import { runInProgress, type LiveProgress, type RunInProgress } from '../../../src/launch/live/progress.js';
+import { runInProgress, RunWatcher, type LiveProgress, type RunInProgress } from '../../../src/launch/live/watch.js';
 import { runLine } from '../../../src/launch/live/screen.js';
-import { LiveView, PlainView, openView } from '../../../src/launch/live/view.js';
-import { RunWatcher } from '../../../src/launch/live/watch.js';
+import { LiveView, openView, PlainView } from '../../../src/launch/live/view.js';
 import { SweepReporter } from '../../../src/launch/sweep/reporter.js';
 import { Schedule } from '../../../src/launch/sweep/schedule.js';
 import { encodeLine } from '../../../src/run/journal.js';

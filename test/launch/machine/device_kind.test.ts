@@ -2,12 +2,12 @@ import { describe, expect, it } from 'vitest';
 import type { RunSettings } from '../../../src/schema/run.js';
 import {
   deviceKind,
-  runDevices,
+  processCount,
   processesOf,
+  runDevices,
   serverDevices,
   whyFewerProcesses,
-} from '../../../src/launch/machine/device_kind.js';
-import { processCount } from '../../../src/launch/machine/devices.js';
+} from '../../../src/launch/machine/devices.js';
 
 const gpus = [{ index: 0, uuid: 'GPU-0', name: 'one', memoryBytes: null, usedBytes: null }];
 

@@ -5,9 +5,14 @@ import { loadConfig } from '../../../src/config/load.js';
 import { cannotRunYet } from '../../../src/config/models.js';
 import { loadVisionTokenizer } from '../../../src/environments/vision_tokens.js';
 import { HubModels } from '../../../src/launch/models/hub.js';
-import { checkOffline, hubEnvironmentOf, missingModels, wantedModels } from '../../../src/launch/models/wanted.js';
+import {
+  checkOffline,
+  hubEnvironmentOf,
+  missingModels,
+  runResolver,
+  wantedModels,
+} from '../../../src/launch/models/wanted.js';
 import { shapesOf } from '../../../src/launch/machine/memory.js';
-import { runResolver } from '../../../src/launch/models/resolve.js';
 import { modelFolder } from '../../../src/models/reference.js';
 import { RunPaths } from '../../../src/run/paths.js';
 import { testFolders } from '../../support/folder.js';

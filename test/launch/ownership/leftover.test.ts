@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { GuardedChild } from '../../../src/launch/processes/child.js';
 import { isGroupAlive, Guardian } from '../../../src/launch/processes/guardian.js';
-import { endLeftoverWorkers, recordWorkers } from '../../../src/launch/ownership/leftover.js';
+import { endLeftoverWorkers, recordWorkers } from '../../../src/launch/ownership/owner.js';
 import { RunPaths } from '../../../src/run/paths.js';
 
 let dir: string;

@@ -7,8 +7,8 @@ import type { LoadedConfig } from '../../../src/config/load.js';
 import { noView } from '../../../src/launch/live/view.js';
 import { Launcher } from '../../../src/launch/launcher.js';
 import { AnswerRoomChecks } from '../../../src/launch/preflight/answer_room.js';
-import { makeReady } from '../../../src/launch/preflight/ready.js';
-import { submitSweep } from '../../../src/launch/sweep/slurm.js';
+import { makeReady } from '../../../src/launch/preflight/preflight.js';
+import { submitSweep } from '../../../src/launch/slurm/submit.js';
 import { testFolders } from '../../support/folder.js';
 import { fileOf, runOf } from './prompted_run.js';
 

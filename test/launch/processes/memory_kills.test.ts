@@ -2,7 +2,7 @@ import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { MemoryKills } from '../../../src/launch/processes/memory_kills.js';
+import { MemoryKills } from '../../../src/launch/processes/failure.js';
 
 let dir: string;
 beforeEach(() => {

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { memoryAdvice, MemoryMessages, outOfMemoryIn } from '../../../src/launch/processes/out_of_memory.js';
+import { memoryAdvice, MemoryMessages, outOfMemoryIn } from '../../../src/launch/processes/failure.js';
 import { EngineError } from '../../../src/core/errors.js';
 import { packError, unpackError } from '../../../src/launch/worker/protocol.js';
 

@@ -1,6 +1,6 @@
 import { afterEach, describe, expect, it } from 'vitest';
 import { EndpointError } from '../../../src/core/errors.js';
-import { EmbeddedJudges } from '../../../src/launch/servers/embedded_judge.js';
+import { EmbeddedJudges } from '../../../src/launch/servers/gateway.js';
 import { ManualClock } from '../../core/manual_clock.js';
 import { testFolders } from '../../support/folder.js';
 import { answer, ask, KeptProgram, until } from './kept_program.js';

@@ -1,5 +1,5 @@
 import { expect, it } from 'vitest';
-import { rank } from '../../../src/launch/sweep/halving.js';
+import { rank } from '../../../src/launch/sweep/schedule.js';
 
 it.each([
   // In float64 20 x 0.55 is 11.000000000000002, and 100 x 0.07 is 7.000000000000001.

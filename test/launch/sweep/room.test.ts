@@ -1,7 +1,13 @@
 import { describe, expect, it } from 'vitest';
 import { mainMemoryOf } from '../../../src/launch/machine/memory.js';
-import type { SizedJob } from '../../../src/launch/sweep/plan.js';
-import { fewerAtOnce, roomFor, sizeJobs, tooManyAtOnce, type Room } from '../../../src/launch/sweep/room.js';
+import {
+  fewerAtOnce,
+  roomFor,
+  sizeJobs,
+  tooManyAtOnce,
+  type Room,
+  type SizedJob,
+} from '../../../src/launch/sweep/plan.js';
 import { smallSettings } from '../../recipes/text_answers/small.js';
 import { fakeJob, FakeWorld } from './fakes.js';
 

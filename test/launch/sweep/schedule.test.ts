@@ -1,6 +1,12 @@
 import { describe, expect, it } from 'vitest';
-import { rank, type Halving } from '../../../src/launch/sweep/halving.js';
-import { Schedule, type RunFolderState, type Job, type Notice } from '../../../src/launch/sweep/schedule.js';
+import {
+  rank,
+  Schedule,
+  type Halving,
+  type Job,
+  type Notice,
+  type RunFolderState,
+} from '../../../src/launch/sweep/schedule.js';
 
 function job(name: string, parents: readonly string[] = [], more: Partial<Job> = {}): Job {
   return { name, kind: 'cell', parents, processes: 1, numIterations: 100, ...more };

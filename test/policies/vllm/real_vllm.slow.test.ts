@@ -12,7 +12,7 @@ import type { DecoderConfig } from '../../../src/nets/decoder/config.js';
 import { EVERY_FRAME } from '../../../src/policies/tokens/vllm/pictures.js';
 import type { TokenAnswer, TokenPrompt } from '../../../src/policies/tokens/batch.js';
 import { RULES_PROCESSOR } from '../../../src/policies/tokens/vllm/sampler.js';
-import { writeModules } from '../../../src/launch/servers/vllm_python.js';
+import { writeModules } from '../../../src/launch/servers/vllm.js';
 import type { TokenPolicy } from '../../../src/policies/tokens/policy.js';
 import { EXACT, hasVllm, LEFT_OUT, ON_CPU, VLLM } from '../../engines/vllm/real_vllm.js';
 import { smallConfig, writeLlama } from '../../engines/vllm/small_base.js';

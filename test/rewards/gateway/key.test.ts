@@ -2,9 +2,15 @@
 import { afterEach, describe, expect, it } from 'vitest';
 import { encodePng } from '../../../src/core/image.js';
 import { startGateway } from '../../../src/rewards/gateway/server.js';
-import { redactBytes, redactor } from '../../../src/http/redact.js';
-import type { Behaviour } from '../judge/stub_judge.js';
-import { numberedImage, openAiError, scoresText, startStubJudge, stubModel } from '../judge/stub_judge.js';
+import { redactBytes, redactor } from '../../../src/http/key.js';
+import {
+  numberedImage,
+  openAiError,
+  scoresText,
+  startStubJudge,
+  stubModel,
+  type Behaviour,
+} from '../judge/stub_judge.js';
 
 const key = 'sk-test/4f9c0d2b+7a61==';
 const told = `Invalid token passed: Bearer ${key}`;
