@@ -4,7 +4,7 @@ import { must } from '../core/errors.js';
 import { average, spreadOf } from '../core/statistics.js';
 import type { MetricsLine } from '../run/metrics.js';
 import type { RunPaths } from '../run/paths.js';
-import { alarmsIn, readAlarms, type AlarmSpan } from '../run/report/alarms.js';
+import { alarmsIn, columnsOf, type MetricColumns } from '../run/report/alarms.js';
 import { errorMetricOf, isSmoothed, panelsOf, SERIES_COLOURS } from './panels.js';
 import { sampleLines, type Columns, type MetricsSeries, type SeriesCache } from './series.js';
 import type { WireCurve, WireCurves } from './wire.js';
@@ -33,16 +33,10 @@ export interface CurveGroup {
 
 /** The curves of one run. Raises RunError when the metrics cannot be read. */
 export async function curvesOf(cache: SeriesCache, paths: RunPaths, request: CurvesRequest): Promise<WireCurves> {
-  const [read] = await readColumns(cache, [paths]);
-  const { columns, sampled } = read;
-  return {
-    ...summaryOf([read]),
-    curves: request.metrics.map((metric) => ({
-      metric,
-      ...condense(rawCurve(metric, columns, request), request.points),
-    })),
-    alarms: sampled ? [] : alarmMarks(alarmsIn(columns)),
-  };
+  const read = await readColumns(cache, [paths]);
+  const [{ columns, sampled }] = read;
+  const curves = request.metrics.map((metric) => runCurve(columns, metric, request));
+  return { ...summaryOf(read), curves, alarms: sampled ? [] : alarmMarks(columns) };
 }
 
 /** The curves of several runs or cells, each with its colour. Raises RunError when the metrics cannot be read. */
@@ -52,14 +46,20 @@ export async function groupCurvesOf(
   request: CurvesRequest,
 ): Promise<WireCurves> {
   const groups = all.slice(0, SERIES_COLOURS);
-  const read = await readColumns(
-    cache,
-    groups.flatMap(({ runs }) => runs),
-  );
-  let taken = 0;
-  const columns = groups.map(({ runs }) => read.slice(taken, (taken += runs.length)).map((one) => one.columns));
+  const runs = groups.flatMap((group) => group.runs);
+  const read = await readColumns(cache, runs);
+  const columns = groups.map((group) => group.runs.map((paths) => read[runs.indexOf(paths)].columns));
+  return { ...summaryOf(read), ...groupCurves(all, columns, request) };
+}
+
+/** Curves of groups of runs, of which those without a colour are only counted. */
+function groupCurves(
+  all: readonly { readonly label: string; readonly runs: readonly unknown[] }[],
+  columns: readonly (readonly MetricColumns[])[],
+  request: CurvesRequest,
+): Pick<WireCurves, 'curves' | 'groups' | 'more_groups' | 'over_seeds'> {
+  const groups = all.slice(0, SERIES_COLOURS);
   return {
-    ...summaryOf(read),
     curves: request.metrics.flatMap((metric) =>
       groups.map(({ label }, at) => {
         const curves = columns[at].map((one) => rawCurve(metric, one, request));
@@ -70,6 +70,10 @@ export async function groupCurvesOf(
     more_groups: all.length - groups.length,
     over_seeds: groups.some(({ runs }) => runs.length > 1),
   };
+}
+
+function runCurve(columns: MetricColumns, metric: string, request: CurvesRequest): WireCurve {
+  return { metric, ...condense(rawCurve(metric, columns, request), request.points) };
 }
 
 interface ReadColumns {
@@ -117,7 +121,7 @@ function summaryOf(read: readonly ReadColumns[]): Pick<WireCurves, 'metrics' | '
   };
 }
 
-function rawCurve(metric: string, columns: Columns, { from, to }: Pick<CurvesRequest, 'from' | 'to'>): Curve {
+function rawCurve(metric: string, columns: MetricColumns, { from, to }: Pick<CurvesRequest, 'from' | 'to'>): Curve {
   const errors = errorMetricOf(metric);
   return finiteCurve(columns.iterations, columns.column(metric), errors === null ? [] : columns.column(errors), [
     from,
@@ -140,45 +144,22 @@ const DIGITS = 6;
 /** The curves of every metric that has a chart, and of `leading`. */
 export function reportCurves(all: readonly Group[], leading: string | null): WireCurves {
   const groups = all.slice(0, SERIES_COLOURS);
-  const lines = groups.flatMap(({ runs }) => runs.flat());
-  const names = new Set<string>();
-  for (const { metrics } of lines) for (const name in metrics) names.add(name);
-  const known = [...names].sort();
+  const columns = groups.map(({ runs }) => runs.map(columnsOf));
+  const known = [...new Set(columns.flat().flatMap(({ names }) => names))].sort();
   const shown = panelsOf(known).flatMap(({ metrics }) => metrics);
   const metrics = known.filter((metric) => metric === leading || shown.includes(metric));
-  const common = { metrics, lines: lines.length, sampled: false, wrong_lines: 0 };
-  const curves = metrics.flatMap((metric) =>
-    groups.map(({ label, runs }): WireCurve => {
-      const of = (some: readonly MetricsLine[]): Curve => curveOf(some, metric);
-      if (groups.length === 1 && runs.length === 1) return { metric, ...rounded(condense(of(runs[0]), MOST_POINTS)) };
-      return { metric, group: label, ...groupCurve(runs.map(of), metric, MOST_POINTS) };
-    }),
-  );
-  if (groups.length === 1 && groups[0].runs.length === 1) {
-    return { ...common, curves, alarms: alarmMarks(readAlarms(groups[0].runs[0])) };
-  }
-  return {
-    ...common,
-    curves,
-    groups: groups.map(({ label }) => label),
-    more_groups: all.length - groups.length,
-    over_seeds: groups.some(({ runs }) => runs.length > 1),
-  };
+  const request = { metrics, points: MOST_POINTS, from: 0, to: Infinity };
+  const lines = groups.flatMap(({ runs }) => runs.flat()).length;
+  const common = { metrics, lines, sampled: false, wrong_lines: 0 };
+  if (columns.length !== 1 || columns[0].length !== 1) return { ...common, ...groupCurves(all, columns, request) };
+  const [[only]] = columns;
+  const curves = metrics.map((metric) => ({ metric, ...rounded(runCurve(only, metric, request)) }));
+  return { ...common, curves, alarms: alarmMarks(only) };
 }
 
 /** What charts mark of alarms. */
-export function alarmMarks(spans: readonly AlarmSpan[]): NonNullable<WireCurves['alarms']> {
-  return spans.map(({ metric, from, to }) => ({ metric, span: [from, to] }));
-}
-
-function curveOf(lines: readonly MetricsLine[], metric: string): Curve {
-  const column = (name: string): number[] => lines.map(({ metrics }) => (metrics[name] as number | undefined) ?? NaN);
-  const errors = errorMetricOf(metric);
-  return finiteCurve(
-    lines.map(({ iteration }) => iteration),
-    column(metric),
-    errors === null ? [] : column(errors),
-  );
+function alarmMarks(columns: MetricColumns): NonNullable<WireCurves['alarms']> {
+  return alarmsIn(columns).map(({ metric, from, to }) => ({ metric, span: [from, to] }));
 }
 
 /**

@@ -1,6 +1,5 @@
 /** Recorded episodes for people: filtered, or of one prompt over iterations. Records of another version are shown as far as they are understood. */
 import { statSync } from 'node:fs';
-import { LRUCache } from 'lru-cache';
 import { RunError } from '../core/errors.js';
 import { scanLines } from '../core/log.js';
 import { readPlain } from '../core/plain_file.js';
@@ -181,65 +180,30 @@ function finite(value: unknown): number | null {
 }
 
 const SLICE_MS = 15;
-/** Number of files whose samples are cached. */
-const REMEMBERED_FILES = 20_000;
 /** Only this many iterations of a prompt are shown, the latest. */
 const MOST_ITERATIONS = 60;
 
-/** Which files contain which samples; a file with the same time and size has not changed. */
-export class PromptIndex {
-  readonly #samples = new LRUCache<string, ReadonlySet<string>>({ max: REMEMBERED_FILES });
-
-  /** The episodes of a prompt over all iterations; stops early if the client goes away. */
-  async promptOf(paths: RunPaths, sample: string, instruction: string, gone: AbortSignal): Promise<WirePrompt> {
-    const slices = new Slices(SLICE_MS);
-    const having: EpisodeFile[] = [];
-    for (const file of listEpisodeFiles(paths)) {
-      if (this.#samplesOf(file.path).has(sample)) having.push(file);
-      if (slices.over) await slices.next();
-      if (gone.aborted) break;
-    }
-    const latest = having.sort((a, b) => a.iteration - b.iteration).slice(-MOST_ITERATIONS);
-    const mark = `"sample":${JSON.stringify(sample)}`;
-    const iterations = latest.map((file) => ({
-      iteration: file.iteration,
-      held_out: file.heldOut,
-      episodes: readEpisodeFile(file.path, (line) => line.includes(mark)).episodes.filter(
-        (episode) => episode.sample === sample && episode.instruction === instruction,
-      ),
-    }));
-    return {
-      judged: isJudged(paths),
-      sample,
-      instruction,
-      iterations: iterations.filter(({ episodes }) => episodes.length > 0),
-    };
+/** The episodes of a prompt over all iterations; stops early if the client goes away. */
+export async function promptOf(
+  paths: RunPaths,
+  sample: string,
+  instruction: string,
+  gone: AbortSignal,
+): Promise<WirePrompt> {
+  const slices = new Slices(SLICE_MS);
+  const mark = `"sample":${JSON.stringify(sample)}`;
+  const iterations: WirePrompt['iterations'][number][] = [];
+  const files = listEpisodeFiles(paths)
+    .sort((a, b) => a.iteration - b.iteration)
+    .reverse();
+  for (const { path, iteration, heldOut: held_out } of files) {
+    const { episodes } = readEpisodeFile(path, (line) => line.includes(mark));
+    const own = episodes.filter((episode) => episode.sample === sample && episode.instruction === instruction);
+    if (own.length > 0) iterations.unshift({ iteration, held_out, episodes: own });
+    if (iterations.length === MOST_ITERATIONS || gone.aborted) break;
+    if (slices.over) await slices.next();
   }
-
-  #samplesOf(path: string): ReadonlySet<string> {
-    const found = statSync(path, { throwIfNoEntry: false });
-    const key = `${path} ${found?.ino} ${found?.size} ${found?.mtimeMs}`;
-    const known = this.#samples.get(key);
-    if (known !== undefined) return known;
-    const samples = new Set<string>();
-    scanLines(path, (line) => {
-      for (const [, text] of line.matchAll(/"sample":("(?:[^"\\]|\\.)*")/g)) {
-        const sample = text === undefined ? null : sampleOf(text);
-        if (sample !== null) samples.add(sample);
-      }
-    });
-    this.#samples.set(key, samples);
-    return samples;
-  }
-}
-
-/** Null for an invalid quoted text: a line that was written differently is left out, as elsewhere. */
-function sampleOf(quoted: string): string | null {
-  try {
-    return JSON.parse(quoted) as string;
-  } catch {
-    return null;
-  }
+  return { judged: isJudged(paths), sample, instruction, iterations };
 }
 
 /** A whole number from a query. Raises Refusal 400. */

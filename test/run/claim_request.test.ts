@@ -85,24 +85,6 @@ it('lets a run that has learned nothing become another one, and says so to a pla
   expect(() => claimRun(claimRequest(typed, context))).toThrow('algorithm.clip_range: 0.2 -> 2');
 });
 
-it('continues a run that was recorded without the fields of a falling learning rate', async () => {
-  const config = await loadConfig({
-    file: 'configs/sft_s__rl_s.jsonnet',
-    overlays: ['configs/lib/tiny.libsonnet'],
-    sets: [`base_exp_dir=${JSON.stringify(base)}`, 'run_name=without'],
-  });
-  const request = claimRequest(config, { command: ['editrl'], versions: {} });
-  const started = claimRun(request);
-  started.release();
-  const { optimizer, ...others } = started.record.settings as { optimizer: Record<string, unknown> };
-  const { decay_steps, min_learning_rate_ratio, ...known } = optimizer;
-  expect([decay_steps, min_learning_rate_ratio]).toEqual([null, 0]);
-  writeFileSync(started.paths.record, JSON.stringify({ ...started.record, settings: { ...others, optimizer: known } }));
-  const resumed = claimRun(request);
-  resumed.release();
-  expect(resumed).toMatchObject({ kind: 'resumed', notes: [] });
-});
-
 describe('a run without its config file', () => {
   const overlays = ['configs/lib/tiny.libsonnet'];
   const make = async (name: string): Promise<{ paths: RunPaths; record: RunRecord; config: LoadedConfig }> => {

@@ -68,16 +68,6 @@ describe('exams beside runs', () => {
     );
   });
 
-  it('of the embedded judge are not shown for a server that answers by the name in the settings', async () => {
-    const embedded = rewardIn(await config('reward.model=some-vlm'));
-    expect(answeringModel(embedded)).toBe('editrl-rule-judge');
-    writeExam(embedded, 'a');
-    expect(examsOf(runs, embedded)).toHaveLength(1);
-    expect(examsOf(runs, rewardIn(await config('reward.model=another')))).toHaveLength(1);
-    const served = rewardIn(await config('reward.model=some-vlm', 'reward.endpoint=http://127.0.0.1:1/v1'));
-    expect(examsOf(runs, served)).toEqual([]);
-  });
-
   it('belong to the model that answered, by any name that a run allows it', async () => {
     const at = 'reward.endpoint=http://127.0.0.1:1/v1';
     const reward = rewardIn(await config('reward.model=proxied', 'reward.model_alias=true', at));

@@ -1,13 +1,4 @@
-import {
-  existsSync,
-  mkdirSync,
-  mkdtempSync,
-  readdirSync,
-  readFileSync,
-  rmSync,
-  statSync,
-  writeFileSync,
-} from 'node:fs';
+import { existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeEach, describe, expect, it } from 'vitest';
@@ -99,20 +90,6 @@ describe('numbers that are not finite', () => {
 });
 
 describe('going back to an iteration', () => {
-  it('makes nothing where there is nothing', () => {
-    rewindTo(paths, 3);
-    expect(readdirSync(paths.dir)).toEqual([]);
-  });
-
-  it('does not write a file again of which nothing is dropped', () => {
-    writeFileSync(paths.metrics, '{"iteration":3}\n');
-    const before = statSync(paths.metrics).ino;
-    rewindTo(paths, 3);
-    expect(statSync(paths.metrics).ino).toBe(before);
-    rewindTo(paths, 2);
-    expect(readFileSync(paths.metrics, 'utf8')).toBe('');
-  });
-
   it('names the line that is of no iteration, and drops none', () => {
     const lines = '{"iteration":1}\n{"iteration":"2"}\n{"iteration":3}\n';
     writeFileSync(paths.metrics, lines);

@@ -91,16 +91,6 @@ describe('a parent', () => {
     expect(parentCheckpoint(base, 'parent', []).iteration).toBe(12);
   });
 
-  it('stays at the iteration that an earlier version noted, and is pinned from there on', () => {
-    const made = claimChild();
-    writeRecord(child, { ...made.record, parents: [{ run: 'parent', hash: 'hash of parent', iteration: 7 }] });
-    train('parent', 12);
-    const again = claimChild();
-    expect(again).toMatchObject({ kind: 'resumed', notes: [] });
-    expect(use(again)).toBe(7);
-    expect(pins()).toMatchObject([{ iteration: 7, manifest: manifestDigest(parent.checkpoint(7)) }]);
-  });
-
   it('is missed when the pinned checkpoint is gone, and taken as it is on request', () => {
     use(claimChild());
     train('parent', 12);

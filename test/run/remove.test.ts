@@ -5,7 +5,7 @@ import { beforeEach, describe, expect, it } from 'vitest';
 import { listCheckpoints, manifestDigest, saveCheckpoint } from '../../src/run/checkpoints.js';
 import { acquireLock, realLockWorld } from '../../src/run/lock.js';
 import { RunPaths } from '../../src/run/paths.js';
-import { bytesFreed, findSetAside, removeRuns, runsToKeep, setAside, throwIfAnyKept } from '../../src/run/remove.js';
+import { bytesFreed, findSetAside, removeRuns, runsToKeep, setAside } from '../../src/run/remove.js';
 import { writeState } from '../../src/run/state.js';
 import { recordWaiting, waitingRuns } from '../../src/run/waiting.js';
 import { testFolders } from '../support/folder.js';
@@ -44,14 +44,6 @@ describe('runsToKeep', () => {
     expect(whyKept(start, rl, new RunPaths(base, 'rl_2'))).toEqual([]);
   });
 
-  it('names the first of many that start from it', () => {
-    const start = run('start');
-    for (let i = 10; i < 20; i++) run(`rl_${i}`, [{ run: 'start' }]);
-    expect(whyKept(start)).toEqual([
-      'start: rl_10, rl_11, rl_12, rl_13, rl_14, rl_15, rl_16, rl_17 and 2 more start from it',
-    ]);
-  });
-
   it('keeps one that a process holds, and takes one whose process is gone', () => {
     const paths = run('held');
     const lock = acquireLock(paths);
@@ -81,14 +73,6 @@ describe('runsToKeep', () => {
       'finished: Slurm 7 is under way and may start from it',
       'failed: Slurm 7 is about to run it',
     ]);
-  });
-
-  it('says of each run why it stays', () => {
-    const kept = runsToKeep([run('a'), run('b')], { underWay: [{ what: 'the sweep kl', run: null }] });
-    expect(() => throwIfAnyKept(kept)).toThrow(
-      'nothing was removed: a stays: the sweep kl is under way and may start from it\n  b stays: the sweep kl',
-    );
-    expect(() => throwIfAnyKept([])).not.toThrow();
   });
 });
 

@@ -6,7 +6,7 @@ import { alarms as alarmsSchema, type AlarmSettings } from '../../src/schema/ala
 import type { RgbImage } from '../../src/core/image.js';
 import type { JudgeItem, Outcome } from '../../src/rewards/score/types.js';
 import type { MetricsLine } from '../../src/run/metrics.js';
-import { readAlarms } from '../../src/run/report/alarms.js';
+import { alarmsIn, columnsOf } from '../../src/run/report/alarms.js';
 import { HackAlarms } from '../../src/train/hack_alarms.js';
 import {
   artifactMetrics,
@@ -157,7 +157,7 @@ describe('an alarm', () => {
     said = [];
     new HackAlarms(settings(), lines, (message) => said.push(message)).observe(7, { 'hack/edge_density': 1 });
     expect(said).toEqual([]);
-    expect(readAlarms(lines)).toEqual([
+    expect(alarmsIn(columnsOf(lines))).toEqual([
       { name: 'edge_density', from: 4, to: 6, standing: true, metric: 'hack/edge_density', value: 0 },
     ]);
   });
@@ -179,7 +179,7 @@ describe('the alarm of the KL', () => {
     const lines: MetricsLine[] = [1, 2, 3, 4].map((iteration) => ({ iteration, metrics: { 'policy/kl': 0.1 } }));
     const jump = { 'policy/kl': 2 };
     const found = new HackAlarms(settings(), lines, () => undefined).observe(5, jump);
-    expect(readAlarms([...lines, { iteration: 5, metrics: { ...jump, ...found } }])).toEqual([
+    expect(alarmsIn(columnsOf([...lines, { iteration: 5, metrics: { ...jump, ...found } }]))).toEqual([
       { name: 'kl', from: 5, to: 5, standing: true, metric: 'policy/kl', value: 2 },
     ]);
   });
@@ -191,12 +191,12 @@ describe('a report', () => {
       iteration,
       metrics: { 'hack/a': iteration, ...Object.fromEntries(names.map((name) => [`alarm/${name}`, 1] as const)) },
     });
-    expect(readAlarms([line(1), line(2, 'a'), line(3, 'a', 'b'), line(4), line(5, 'a')])).toEqual([
+    expect(alarmsIn(columnsOf([line(1), line(2, 'a'), line(3, 'a', 'b'), line(4), line(5, 'a')]))).toEqual([
       { name: 'a', from: 2, to: 3, standing: false, metric: 'hack/a', value: 2 },
       { name: 'b', from: 3, to: 3, standing: false, metric: 'hack/b', value: null },
       { name: 'a', from: 5, to: 5, standing: true, metric: 'hack/a', value: 5 },
     ]);
-    expect(readAlarms([line(1)])).toEqual([]);
+    expect(alarmsIn(columnsOf([line(1)]))).toEqual([]);
   });
 });
 
@@ -295,7 +295,9 @@ describe('an iteration of GRPO', () => {
     try {
       const metrics = await training.step(1);
       expect(metrics).toMatchObject({ 'reward/mean': NaN, 'hack/unscored': 1, 'alarm/unscored': 1 });
-      expect(readAlarms([{ iteration: 1, metrics }])).toMatchObject([{ name: 'unscored', standing: true, value: 1 }]);
+      expect(alarmsIn(columnsOf([{ iteration: 1, metrics }]))).toMatchObject([
+        { name: 'unscored', standing: true, value: 1 },
+      ]);
     } finally {
       await training.dispose();
     }

@@ -135,15 +135,3 @@ describe('curves', () => {
     expect(readFileSync(one.metrics, 'utf8')).toHaveLength(lines(0, 200).length);
   });
 });
-
-it('keeps the series that is asked for, however large it is, and lets the others go', async () => {
-  const place = folder();
-  const [one, two] = ['one', 'two'].map((name) => join(place, name));
-  for (const path of [one, two]) writeFileSync(path, lines(0, 50));
-  const cache = new SeriesCache(1);
-  const first = cache.get(one);
-  await first.read(LONG);
-  for (let i = 0; i < 3; i++) expect(cache.get(one)).toBe(first);
-  await cache.get(two).read(LONG);
-  expect(cache.get(one)).not.toBe(first);
-});

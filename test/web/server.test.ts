@@ -24,11 +24,9 @@ import { startDashboard, type Dashboard } from '../../src/web/server.js';
 import type {
   WireComparison,
   WireCurves,
-  WireEpisodes,
   WireEvent,
   WireLog,
   WireMatrix,
-  WirePrompt,
   WireRunPage,
   WireRuns,
 } from '../../src/web/wire.js';
@@ -201,29 +199,6 @@ describe('the list and the page of a run', () => {
     expect((await page('ended')).seconds_left).toBeNull();
     expect((await page('goes_on')).seconds_left).toBe(60);
   });
-
-  it('know whether a judge was asked', async () => {
-    const dir = folder();
-    const [judged, silent, empty] = ['judged', 'silent', 'empty'].map((name) => made(dir, name));
-    for (const paths of [judged, silent, empty]) {
-      await writeMadeEpisodes(paths, { iteration: 5, prompts: 1, answers: 2, withImages: false });
-    }
-    rmSync(silent.judgements);
-    writeFileSync(empty.judgements, '');
-    const { ask } = await serve(dir);
-    for (const [name, asked] of [
-      ['judged', true],
-      ['silent', false],
-      ['empty', false],
-    ] as const) {
-      const found = (await (await ask(`/api/episodes?run=0/${name}`)).json()) as WireEpisodes;
-      expect(found.judged).toBe(asked);
-      const query = new URLSearchParams({ run: `0/${name}`, sample: found.episodes[0].sample });
-      query.set('instruction', found.episodes[0].instruction);
-      const prompt = (await (await ask(`/api/prompt?${query.toString()}`)).json()) as WirePrompt;
-      expect(prompt.judged).toBe(asked);
-    }
-  });
 });
 
 describe('hack alarms', () => {
@@ -354,25 +329,6 @@ describe('a comparison', () => {
     expect(reply.status).toBe(404);
     expect(await errorOf(reply)).toBe("There is no run '0/gone' here any more.");
   });
-
-  it('of the cells of an experiment has the spread over their seeds', async () => {
-    const dir = folder();
-    for (const seed of [1, 2, 3]) {
-      for (const kl of ['0', '1']) {
-        writeRun(dir, { ...run, name: `grid__kl-${kl}__seed-${seed}`, iteration: 10, seed });
-      }
-    }
-    const { ask } = await serve(dir);
-    const found = (await (
-      await ask('/api/curves?experiment=0/grid&metric=validation/greedy/mean')
-    ).json()) as WireCurves;
-    expect(found).toMatchObject({ groups: ['kl 0', 'kl 1'], over_seeds: true, more_groups: 0 });
-    expect(found.curves.map(({ iterations }) => iterations)).toEqual([
-      [0, 10],
-      [0, 10],
-    ]);
-    expect((await ask('/api/curves?experiment=0/none')).status).toBe(404);
-  });
 });
 
 describe('pictures', () => {
@@ -486,27 +442,6 @@ describe('actions', () => {
       text: `editrl resume run --exp-dir ${dir}\nended with exit code 1:\nno checkpoint \\u001b[31m here`,
     });
     expect(called(elsewhere)).toEqual([['resume', 'run', '--exp-dir', dir]]);
-  });
-
-  it('tell how a command ended whose output is gone', async () => {
-    const [dir, elsewhere, temporary] = [folder(), folder(), folder()];
-    made(dir);
-    vi.stubEnv('TMPDIR', temporary);
-    const empty = `import { readdirSync, rmSync } from 'node:fs';
-      for (const name of readdirSync(${JSON.stringify(temporary)})) rmSync(${JSON.stringify(temporary)} + '/' + name, { recursive: true });
-      process.exit(3);`;
-    const { ask } = await serve(dir, program(elsewhere, empty));
-    const stream = ask('/api/events');
-    const notices = stream.then((reply) =>
-      events<WireEvent>(reply, (all) => all.some(({ kind }) => kind === 'notice')),
-    );
-    await stream;
-    expect((await act(ask, { run: '0/run', action: 'resume' })).status).toBe(200);
-    const notice = (await notices).find(({ kind }) => kind === 'notice');
-    expect(notice).toMatchObject({ level: 'error' });
-    expect((notice as { text: string }).text).toMatch(
-      /ended with exit code 3:\n\(what it printed cannot be read: ENOENT/,
-    );
   });
 
   it('stop a sweep, where there is one', async () => {

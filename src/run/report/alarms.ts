@@ -35,17 +35,19 @@ export function activeAlarms(metrics: Readonly<Record<string, unknown>>): string
   return Object.keys(metrics).flatMap((key) => (key.startsWith(PREFIX) ? [key.slice(PREFIX.length)] : []));
 }
 
-/** The crossings in the lines of trained iterations, in the order in which they were raised; those of one iteration by name. */
-export function readAlarms(lines: readonly MetricsLine[]): AlarmSpan[] {
-  const names = new Set(lines.flatMap(({ metrics }) => activeAlarms(metrics)));
-  return alarmsIn({
-    names: [...names].map((name) => PREFIX + name),
+/** The metrics of some lines as columns; NaN where a line has no such metric. */
+export function columnsOf(lines: readonly MetricsLine[]): MetricColumns {
+  const names = new Set<string>();
+  // Lists of entries would take most of the time of reading a long run.
+  for (const { metrics } of lines) for (const name in metrics) names.add(name);
+  return {
+    names: [...names],
     iterations: lines.map(({ iteration }) => iteration),
     column: (metric) => lines.map(({ metrics }) => (metrics as Partial<Metrics>)[metric] ?? NaN),
-  });
+  };
 }
 
-/** Like `readAlarms`, for columns, which may contain a line for iteration 0. */
+/** The crossings in columns, in the order in which they were raised; those of one iteration by name. */
 export function alarmsIn(columns: MetricColumns): AlarmSpan[] {
   const alarms = columns.names.filter((name) => name.startsWith(PREFIX));
   const spans = alarms.flatMap((alarm) => spansOf(alarm.slice(PREFIX.length), columns));

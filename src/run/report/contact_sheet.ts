@@ -1,5 +1,5 @@
 /** The contact sheet: what the policy was asked, what it produced, what was expected, and the score. */
-import { existsSync, readdirSync, rmSync } from 'node:fs';
+import { existsSync, readdirSync } from 'node:fs';
 import { join } from 'node:path';
 import sharp, { type OutputInfo, type OverlayOptions } from 'sharp';
 import { must } from '../../core/errors.js';
@@ -245,9 +245,6 @@ function cut(text: string): string {
   return `${characters.slice(0, half).join('')} … ${characters.slice(-half).join('')}`;
 }
 
-/** How many are kept, spread over the run. */
-const MOST = 9;
-
 export interface SavedSheet {
   readonly iteration: number;
   readonly path: string;
@@ -262,12 +259,9 @@ export async function saveContactSheet(
   const path = sheetPath(paths, iteration);
   await writeContactSheet(path, rows, `${paths.runName}, iteration ${iteration}: held-out answers, ${manner}`);
   writeFileAtomic(paths.contactSheet, must(readPlain(path), path));
-  const kept = contactSheets(paths);
-  const stay = new Set(thinOut(kept.map((sheet) => sheet.iteration)));
-  for (const sheet of kept) if (!stay.has(sheet.iteration)) rmSync(sheet.path, { force: true });
 }
 
-/** The sheets that are kept, oldest first. */
+/** The sheets of a run's evaluations, oldest first. */
 export function contactSheets(paths: RunPaths): SavedSheet[] {
   if (!existsSync(paths.contactSheetsDir)) return [];
   return readdirSync(paths.contactSheetsDir)
@@ -276,22 +270,6 @@ export function contactSheets(paths: RunPaths): SavedSheet[] {
       return iteration === null ? [] : [{ iteration, path: join(paths.contactSheetsDir, name) }];
     })
     .sort((a, b) => a.iteration - b.iteration);
-}
-
-/**
- * Which of a run's iterations stay: the first, the last, and in between those a gap apart, which doubles until few enough are left. `iterations`
- * ascend.
- */
-export function thinOut(iterations: readonly number[], most = MOST): number[] {
-  const [first, last] = [iterations[0], iterations[iterations.length - 1]];
-  for (let gap = 0; ; gap = gap === 0 ? smallestGap(iterations) : 2 * gap) {
-    const stay: number[] = [];
-    for (const iteration of iterations) {
-      const previous = stay.at(-1) ?? -Infinity;
-      if (iteration === first || iteration === last || iteration - previous >= gap) stay.push(iteration);
-    }
-    if (stay.length <= most) return stay;
-  }
 }
 
 /** The first, the middle and the last; fewer if there are fewer. */
@@ -303,10 +281,6 @@ export function startMiddleEnd(sheets: readonly SavedSheet[]): SavedSheet[] {
     Math.abs(sheet.iteration - middle) < Math.abs(best.iteration - middle) ? sheet : best,
   );
   return [...new Set([first, nearest, last])];
-}
-
-function smallestGap(iterations: readonly number[]): number {
-  return iterations.slice(1).reduce((least, iteration, at) => Math.min(least, iteration - iterations[at]), Infinity);
 }
 
 function sheetPath(paths: RunPaths, iteration: number): string {

@@ -13,7 +13,7 @@ import { changedSettings, readRecord, type ChangedSetting, type RunRecord } from
 import { readState, type BestCheckpoint, type RunStateName } from '../state.js';
 import { keptBest } from '../chosen_checkpoint.js';
 import { readSpent, type SpendingTotals } from '../spending.js';
-import { readAlarms, type AlarmSpan } from './alarms.js';
+import { alarmsIn, columnsOf, type AlarmSpan } from './alarms.js';
 import { examOf, type ExamSummary } from './exam.js';
 import { promptChangesBetween, readRescoredMeasures, type RescoredMeasure } from './measures.js';
 import { heldOutAnswers, type HeldOutAnswer } from './answers.js';
@@ -148,7 +148,7 @@ function summarise(
     unscored: sumByPrefix(lines, 'reward/unscored/'),
     exam: examOf(paths, settings),
     spent: readSpent(paths),
-    alarms: readAlarms(trained),
+    alarms: alarmsIn(columnsOf(trained)),
     non_finite: lines.reduce((sum, line) => sum + (line.metrics['metrics/non_finite'] ?? 0), 0),
     in_training: Object.values(data).reduce((sum, { in_training: found = 0 }) => sum + found, 0),
     changed_settings: changedSettings(record),

@@ -10,7 +10,6 @@ export interface Step {
   readonly pictures?: Readonly<Record<string, Pictures>>;
   /** Tables of texts, row by row, the first being the head; cells are Markdown. */
   readonly tables?: Readonly<Record<string, readonly (readonly string[])[]>>;
-  readonly session?: Session;
 }
 
 /** PNG files, and the size of the first. */
@@ -20,28 +19,15 @@ export interface Pictures {
   readonly pngs: readonly Uint8Array[];
 }
 
-/** What the page of hyperparameters shows of a run: what it began with, or how it ended. */
-export type Session =
-  | { readonly group: string; readonly hparams: Readonly<Record<string, number | string | boolean>> }
-  | { readonly succeeded: boolean };
-
 /** Field numbers of the messages. */
 const EVENT = { wallTime: 1, step: 2, fileVersion: 3, summary: 5, sessionLog: 7 } as const;
 const VALUE = { tag: 1, simpleValue: 2, tensor: 8, metadata: 9 } as const;
 const METADATA = { pluginData: 1 } as const;
-const PLUGIN_DATA = { name: 1, content: 2 } as const;
+const PLUGIN_DATA = { name: 1 } as const;
 const TENSOR = { dtype: 1, shape: 2, strings: 8 } as const;
 const SHAPE = { dim: 2 } as const;
 const DIM = { size: 1 } as const;
-const DTYPE = { float: 1, string: 7 } as const;
-/** Field numbers of the plugin `hparams`. */
-const HPARAMS = { start: 3, end: 4 } as const;
-const START = { hparams: 1, group: 4, at: 5 } as const;
-const END = { status: 1, at: 2 } as const;
-const STATUS = { success: 1, failure: 2 } as const;
-const ENTRY = { key: 1, value: 2 } as const;
-/** google.protobuf.Value. */
-const ANY = { number: 2, text: 3, flag: 4 } as const;
+const STRING_TYPE = 7;
 const SUMMARY = { value: 1 } as const;
 const SESSION = { status: 1, start: 1 } as const;
 
@@ -71,7 +57,7 @@ export async function eventEncoder(): Promise<EventEncoder> {
   return {
     version: (at) =>
       framed(event(at, 0).tag(EVENT.fileVersion, WireType.LengthDelimited).string('brain.Event:2').finish()),
-    step: ({ at, step, scalars = {}, pictures = {}, tables = {}, session }) => {
+    step: ({ at, step, scalars = {}, pictures = {}, tables = {} }) => {
       const writer = event(at, step).tag(EVENT.summary, WireType.LengthDelimited).fork();
       const value = (name: string): BinaryWriter =>
         nested(writer, SUMMARY.value).tag(VALUE.tag, WireType.LengthDelimited).string(name);
@@ -85,10 +71,6 @@ export async function eventEncoder(): Promise<EventEncoder> {
       for (const [name, rows] of Object.entries(tables)) {
         const cells = rows.flat().map((cell) => Buffer.from(cell, 'utf8'));
         tensor(value(name), [rows.length, rows[0]?.length ?? 0], cells, 'text').join();
-      }
-      if (session !== undefined) {
-        const tag = 'group' in session ? '_hparams_/session_start_info' : '_hparams_/session_end_info';
-        tensor(value(tag), [0], null, 'hparams', sessionInfo(session, at)).join();
       }
       return framed(writer.join().finish());
     },
@@ -109,48 +91,23 @@ function nested(writer: BinaryWriter, field: number): BinaryWriter {
   return writer.tag(field, WireType.LengthDelimited).fork();
 }
 
-/** Writes a tensor of texts, and the plugin that shows it; no texts make an empty one of numbers, for what is in the plugin's content. */
+/** Writes a tensor of texts, and the plugin that shows it. */
 function tensor(
   writer: BinaryWriter,
   shape: readonly number[],
-  strings: readonly Uint8Array[] | null,
+  strings: readonly Uint8Array[],
   plugin: string,
-  content?: Uint8Array,
 ): BinaryWriter {
-  nested(writer, VALUE.tensor)
-    .tag(TENSOR.dtype, WireType.Varint)
-    .int32(strings === null ? DTYPE.float : DTYPE.string);
+  nested(writer, VALUE.tensor).tag(TENSOR.dtype, WireType.Varint).int32(STRING_TYPE);
   nested(writer, TENSOR.shape);
   for (const size of shape) nested(writer, SHAPE.dim).tag(DIM.size, WireType.Varint).int64(size).join();
   writer.join();
-  for (const text of strings ?? []) writer.tag(TENSOR.strings, WireType.LengthDelimited).bytes(text);
+  for (const text of strings) writer.tag(TENSOR.strings, WireType.LengthDelimited).bytes(text);
   writer.join();
   nested(nested(writer, VALUE.metadata), METADATA.pluginData)
     .tag(PLUGIN_DATA.name, WireType.LengthDelimited)
     .string(plugin);
-  if (content !== undefined) writer.tag(PLUGIN_DATA.content, WireType.LengthDelimited).bytes(content);
   return writer.join().join();
-}
-
-function sessionInfo(session: Session, at: number): Uint8Array {
-  const writer = new BinaryWriter();
-  if (!('group' in session)) {
-    nested(writer, HPARAMS.end)
-      .tag(END.status, WireType.Varint)
-      .int32(session.succeeded ? STATUS.success : STATUS.failure);
-    return writer.tag(END.at, WireType.Bit64).double(at).join().finish();
-  }
-  nested(writer, HPARAMS.start);
-  for (const [name, value] of Object.entries(session.hparams)) {
-    nested(writer, START.hparams).tag(ENTRY.key, WireType.LengthDelimited).string(name);
-    nested(writer, ENTRY.value);
-    if (typeof value === 'number') writer.tag(ANY.number, WireType.Bit64).double(value);
-    else if (typeof value === 'string') writer.tag(ANY.text, WireType.LengthDelimited).string(value);
-    else writer.tag(ANY.flag, WireType.Varint).bool(value);
-    writer.join().join();
-  }
-  writer.tag(START.group, WireType.LengthDelimited).string(session.group);
-  return writer.tag(START.at, WireType.Bit64).double(at).join().finish();
 }
 
 /** The format has single precision; larger values become infinite. */

@@ -8,9 +8,9 @@ import { RunError } from '../../core/errors.js';
 import { diskError, writeFileAtomic } from '../../core/files.js';
 import type { RunPaths } from '../../run/paths.js';
 import type { RunRecord } from '../../run/record.js';
-import { readJson, readState } from '../../run/state.js';
+import { readJson } from '../../run/state.js';
 import { markSchema, RowFollower } from '../rows.js';
-import { redactorOfRun, requireRun, shownSettings } from '../shared.js';
+import { requireRun } from '../shared.js';
 import { episodeTable, PICTURES, pictureOf, shownEpisodes, type Cell } from '../shown_episodes.js';
 import { eventEncoder, type EventEncoder, type Pictures, type Step } from './events.js';
 
@@ -24,16 +24,12 @@ const cursor = z.object({
   file: z.string().regex(/^events\.out\.tfevents\.[\w.-]+$/),
   bytes: z.int().min(0),
   rows: z.array(markSchema),
-  /** Whether it says that the run ended well; absent until it says how. */
-  succeeded: z.boolean().optional(),
 });
 type Cursor = z.output<typeof cursor>;
 
 export interface TensorboardOptions {
   readonly paths: RunPaths;
   readonly record: RunRecord;
-  /** The variables whose secrets are kept from the file; those of this process by default. */
-  readonly env?: NodeJS.ProcessEnv | undefined;
   /** Aborted when the run has ended: what is in its files by then is still written. */
   readonly ending: AbortSignal;
   readonly clock?: Clock | undefined;
@@ -47,7 +43,7 @@ export async function writeTensorboard(options: TensorboardOptions): Promise<num
   const known = readCursor(paths);
   const state: Cursor = known ?? createEventFile(options, encoder);
   const follower = new RowFollower(paths.metrics, state.rows, () => record.attempts);
-  let { bytes, succeeded } = state;
+  let { bytes } = state;
   const file = join(paths.tensorboardDir, state.file);
   // Cuts what a crash left after the last recorded row; that row is written again.
   if (statSync(file).size > bytes) truncateSync(file, bytes);
@@ -59,15 +55,7 @@ export async function writeTensorboard(options: TensorboardOptions): Promise<num
       const rows = follower.next();
       const [first] = rows;
       if (first === undefined) {
-        if (last) {
-          const ended = sessionSuccess(paths);
-          if (ended !== null && ended !== succeeded) {
-            const at = follower.marks.at(-1)?.at ?? Date.parse(record.created_at) / 1000;
-            bytes += append(file, encoder.step({ at, step: 0, session: { succeeded: ended } }));
-            writeCursor(paths, { ...state, bytes, rows: [...follower.marks], succeeded: ended });
-          }
-          return follower.confirmed;
-        }
+        if (last) return follower.confirmed;
         await sleep(clock, everyMs, ending);
         continue;
       }
@@ -77,18 +65,11 @@ export async function writeTensorboard(options: TensorboardOptions): Promise<num
       );
       bytes += append(file, Buffer.concat([...restart, ...events]));
       follower.confirm(rows[rows.length - 1]);
-      succeeded = undefined;
-      writeCursor(paths, { ...state, bytes, rows: [...follower.marks], succeeded });
+      writeCursor(paths, { ...state, bytes, rows: [...follower.marks] });
     }
   } finally {
     follower.close();
   }
-}
-
-/** Whether the run ended well; null if it goes on. */
-function sessionSuccess(paths: RunPaths): boolean | null {
-  const state = readState(paths)?.state;
-  return state === 'finished' ? true : state === 'failed' ? false : null;
 }
 
 /** The pictures of an iteration's episodes, and their words as a table. */
@@ -119,19 +100,9 @@ function markdown(cell: Cell): string {
     .replaceAll('<', '&lt;');
 }
 
-/** All settings by their paths, as the page of hyperparameters compares them. */
-function hparamsOf(settings: unknown, path: readonly string[] = []): [string, number | string | boolean][] {
-  if (typeof settings === 'number' || typeof settings === 'string' || typeof settings === 'boolean') {
-    return [[path.join('.'), settings]];
-  }
-  if (typeof settings !== 'object' || settings === null) return [];
-  return Object.entries(settings).flatMap(([key, value]) => hparamsOf(value, [...path, key]));
-}
-
 /** Starts an event file. */
-function createEventFile({ paths, record, env = process.env }: TensorboardOptions, encoder: EventEncoder): Cursor {
-  const { created_at, settings } = record;
-  const at = Math.floor(Date.parse(created_at) / 1000);
+function createEventFile({ paths, record }: TensorboardOptions, encoder: EventEncoder): Cursor {
+  const at = Math.floor(Date.parse(record.created_at) / 1000);
   const file = `events.out.tfevents.${at}.${hostname().replaceAll(/[^\w.-]/g, '_')}`;
   const path = join(paths.tensorboardDir, file);
   try {
@@ -140,10 +111,7 @@ function createEventFile({ paths, record, env = process.env }: TensorboardOption
   } catch (cause) {
     throw diskError(path, cause);
   }
-  const shown = shownSettings(settings, redactorOfRun(settings, env));
-  const session = { group: paths.runName, hparams: Object.fromEntries(hparamsOf(shown)) };
-  const beginning = Buffer.concat([encoder.version(at), encoder.step({ at, step: 0, session })]);
-  return { format: 1, file, bytes: append(path, beginning), rows: [] };
+  return { format: 1, file, bytes: append(path, encoder.version(at)), rows: [] };
 }
 
 function append(path: string, bytes: Uint8Array): number {

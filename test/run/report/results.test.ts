@@ -128,12 +128,6 @@ describe('the result table', () => {
     ]);
   });
 
-  it('says nothing of spreads and baselines where there are none', () => {
-    const { titles, rows } = resultRows(tabulate('table', [run({ kl: '0' }, 5), run({ kl: '1' }, 6)], null));
-    expect(titles).toEqual(['kl', 'before', 'after']);
-    expect(rows[0]).toEqual(['1', '4.000', '6.000']);
-  });
-
   it('puts the least loss first', () => {
     const losses = ['0.5', '0.3'].map((value) => ({
       ...run({ value }, 1),
@@ -149,17 +143,6 @@ describe('the result table', () => {
     expect(tabulate('table', [single], null).cells[0]).toMatchObject({ before: null, after: { mean: 6 } });
     const untrained = { ...run({ a: '1' }, 1), report: report(6, null, { iterations: { before: 0, after: null } }) };
     expect(tabulate('table', [untrained], null).cells[0]).toMatchObject({ before: { mean: 6 }, after: null });
-  });
-
-  it('is a Markdown document', () => {
-    const text = resultsMarkdown(tabulate('table', runs, { reward: 'viescore' }));
-    expect(text).toContain('# table\n');
-    expect(text).toContain('| reward | runs | before | after | against the baseline |\n| --- | ---: |');
-    expect(text).toContain('| ground | 2 of 3 | 4.000 ± 0.000 | 6.700 ± 1.697 | +0.700 ± 0.200 (2) |');
-  });
-
-  it('of nothing evaluated says so', () => {
-    expect(resultsMarkdown(tabulate('table', [run({ a: '1' }, null, 'failed')], null))).toContain('No finished run');
   });
 });
 

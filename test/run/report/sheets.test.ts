@@ -6,24 +6,9 @@ import {
   contactSheets,
   saveContactSheet,
   startMiddleEnd,
-  thinOut,
   writeContactSheet,
 } from '../../../src/run/report/contact_sheet.js';
 import { testFolder } from '../../support/folder.js';
-
-it('keeps the first and the last, and the others at even distances', () => {
-  const stay: number[] = [];
-  for (let iteration = 0; iteration <= 1000; iteration += 25) {
-    stay.push(iteration);
-    const kept = thinOut(stay);
-    expect(kept.length).toBeLessThanOrEqual(9);
-    stay.splice(0, stay.length, ...kept);
-    expect([stay[0], stay.at(-1)]).toEqual([0, iteration]);
-  }
-  expect(stay).toEqual(expect.arrayContaining([0, 200, 400, 600, 800, 1000]));
-  expect(thinOut([0, 1, 2], 9)).toEqual([0, 1, 2]);
-  expect(thinOut([])).toEqual([]);
-});
 
 it('finds the start, the middle and the end', () => {
   const sheets = [0, 10, 40, 50].map((iteration) => ({ iteration, path: String(iteration) }));

@@ -40,8 +40,8 @@ function events(run: FakeRun): Event[] {
     });
     at += length + 16;
   }
-  // Before the rows stand the version and what the run began with.
-  return found.slice(2);
+  // The version comes before the rows.
+  return found.slice(1);
 }
 
 /** The steps in their order; a restart as `from STEP`. */

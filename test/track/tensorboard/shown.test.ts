@@ -1,4 +1,4 @@
-/** Pictures, texts and hyperparameters in the event file, read by the numbers of the messages' fields. */
+/** Pictures and texts in the event file, read by the numbers of the messages' fields. */
 import { readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { BinaryReader, WireType } from '@bufbuild/protobuf/wire';
@@ -41,16 +41,9 @@ function textsOf(message: Message, number: number): string[] {
   return (message.get(number) ?? []).map(String);
 }
 
-function doubleOf(value: Field | undefined): number {
-  const bits = Buffer.alloc(8);
-  bits.writeBigUInt64LE(value as bigint);
-  return bits.readDoubleLE();
-}
-
 interface Value {
   readonly step: number;
   readonly plugin: string;
-  readonly content: Message;
   readonly shape: readonly number[];
   readonly strings: readonly Buffer[];
 }
@@ -69,7 +62,6 @@ function tensorsOf(run: FakeRun): Record<string, Value> {
       found[textsOf(value, 1)[0]] = {
         step: Number(event.get(2)?.[0] ?? 0),
         plugin: textsOf(plugin, 1)[0],
-        content: within(plugin, 2),
         shape: (within(value, 8, 2).get(2) ?? []).map((size) => Number(fieldsOf(size as Buffer).get(1)?.[0])),
         strings: (within(value, 8).get(8) ?? []) as Buffer[],
       };
@@ -79,8 +71,8 @@ function tensorsOf(run: FakeRun): Record<string, Value> {
   return found;
 }
 
-async function write(run: FakeRun, env: NodeJS.ProcessEnv = {}): Promise<void> {
-  await writeTensorboard({ paths: run.paths, record: run.record, env, ending: AbortSignal.abort(), everyMs: 5 });
+async function write(run: FakeRun): Promise<void> {
+  await writeTensorboard({ paths: run.paths, record: run.record, ending: AbortSignal.abort(), everyMs: 5 });
 }
 
 const scored = { kind: 'scored', value: 0.5, normalised: 0.5, parts: {} };
@@ -110,42 +102,4 @@ it('has the pictures of episodes as they are, and their words as a table', async
   ]);
   expect(validation).toMatchObject({ step: 2, shape: [2, 9] });
   expect(validation.strings.map(String).slice(9)).toEqual(['2', 'a', 'greedy', 'q', 'yes', 'no', 'scored', '0.5', '']);
-});
-
-it('has all settings as hyperparameters, without secrets, and how the run ended', async () => {
-  const settings = { rate: 1e-7, deep: { list: ['a'], on: true, none: null }, word: 'my judge_secret' };
-  const run = new FakeRun(folder(), 'run', { ...settings, launch: { env: { X: 'hidden' } } });
-  run.iterations(1, 2);
-  await write(run, { JUDGE_KEY: 'judge_secret' });
-  const start = within(tensorsOf(run)['_hparams_/session_start_info'].content, 3);
-  const entries = (start.get(1) ?? []).map((one) => {
-    const entry = fieldsOf(one as Buffer);
-    const value = within(entry, 2);
-    const [flag] = value.get(4) ?? [];
-    const read = value.has(2) ? doubleOf(value.get(2)?.[0]) : flag === undefined ? textsOf(value, 3)[0] : flag === 1n;
-    return [textsOf(entry, 1)[0], read];
-  });
-  expect(Object.fromEntries(entries)).toEqual({
-    ...{ rate: 1e-7, 'deep.list.0': 'a', 'deep.on': true, word: 'my [key]' },
-    ...{ run_name: 'run', seed: 3, task: 'text_answers' },
-  });
-  expect([textsOf(start, 4), doubleOf(start.get(5)?.[0])]).toEqual([['run'], 1767225600]);
-  expect(tensorsOf(run)).not.toHaveProperty('_hparams_/session_end_info');
-  const ended = (): [status: number, at: number] => {
-    const end = within(tensorsOf(run)['_hparams_/session_end_info'].content, 4);
-    return [Number(end.get(1)?.[0]), doubleOf(end.get(2)?.[0])];
-  };
-  run.state('failed', 2);
-  await write(run);
-  expect(ended()).toEqual([2, 1767225601]);
-  run.iteration(3);
-  run.state('finished', 3);
-  await write(run);
-  expect(ended()).toEqual([1, 1767225601.5]);
-  // It is said once.
-  const size = (): number =>
-    readFileSync(join(run.paths.tensorboardDir, readdirSync(run.paths.tensorboardDir)[0])).length;
-  const before = size();
-  await write(run);
-  expect(size()).toBe(before);
 });

@@ -131,22 +131,6 @@ describe('W&B', () => {
     expect(said).toContain(`W&B: ${stub.url}/team/edits/runs/mine`);
   });
 
-  it('sends everything to the run that is named later', async () => {
-    const run = new FakeRun(folder());
-    run.iterations(0, 1);
-    await forward(run);
-    noteWandbId(run.paths, 'mine');
-    run.iteration(2);
-    await forward(run);
-    noteWandbId(run.paths, 'run');
-    run.iteration(3);
-    await forward(run);
-    expect([iterations('run'), iterations('mine')]).toEqual([
-      [0, 1, 2, 3],
-      [0, 1, 2],
-    ]);
-  });
-
   it('loses no row and doubles none where every third request fails and the server is away for a while', async () => {
     const run = new FakeRun(folder());
     let random = 7;
@@ -193,24 +177,6 @@ describe('W&B', () => {
     expect(sent.reduce((sum, count) => sum + count, 0)).toBe(7);
   });
 
-  it('has what a run did again after a crash, in its place', async () => {
-    stub.mayChange = true;
-    const run = new FakeRun(folder());
-    run.iterations(1, 13);
-    const tracking = follow(run);
-    await until(() => iterations().length === 13);
-    run.goOnFrom(10);
-    run.iteration(11, { 'policy/loss': 0.25 });
-    await tracking.end();
-    await forward(run);
-    run.iterations(12, 15);
-    run.replace(15, { 'validation/sampled/mean': 6 });
-    await forward(run);
-    expect(iterations()).toEqual([1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15]);
-    expect(stub.history('run').at(10)).toMatchObject({ 'policy/loss': 0.25 });
-    expect(stub.history('run').at(14)).toMatchObject({ 'validation/sampled/mean': 6 });
-  });
-
   it('sends a row that is larger than a request of rows by itself', async () => {
     const run = new FakeRun(folder());
     run.iteration(0);
@@ -240,34 +206,6 @@ describe('W&B', () => {
     await tracking.end();
     await forward(run);
     expect(ahead).toEqual([]);
-  });
-
-  it('sends all of a run again that the server has lost', async () => {
-    const run = new FakeRun(folder());
-    run.iterations(0, 1);
-    await forward(run);
-    stub.runs.clear();
-    await forward(run);
-    expect(stub.history('run').map(({ iteration, _step }) => [iteration, _step])).toEqual([
-      [0, 0],
-      [1, 1],
-    ]);
-  });
-
-  it('leaves a run as it is that was made under its name before', async () => {
-    const first = new FakeRun(folder(), 'run', { seed: 1 });
-    first.iterations(0, 2);
-    await forward(first);
-    const second = new FakeRun(folder(), 'run', { seed: 2 });
-    second.iterations(0, 1);
-    const record = { ...second.record, created_at: '2026-02-02T00:00:00.000Z' };
-    await forward(second, { record });
-    expect([iterations('run'), iterations('run-2')]).toEqual([
-      [0, 1, 2],
-      [0, 1],
-    ]);
-    expect(stub.run('run').config).toMatchObject({ seed: { value: 1 } });
-    expect(stub.run('run-2').config).toMatchObject({ seed: { value: 2 } });
   });
 
   it('keeps the config and summary that were set on the page of the run', async () => {
@@ -305,13 +243,6 @@ describe('W&B', () => {
     ]);
     await forward(run);
     expect(iterations()).toEqual([1, 2, 3]);
-  });
-
-  it('says where a key is looked for where there is none', async () => {
-    const run = new FakeRun(folder());
-    await forward(run, { env: { WANDB_BASE_URL: stub.url, HOME: folder() } });
-    expect(said[0]).toContain('W&B wants a key, and there is none');
-    expect(said[0]).toContain(`add 'machine ${new URL(stub.url).host} login user password KEY' to ~/.netrc`);
   });
 
   it('takes the key of ~/.netrc', async () => {
@@ -467,17 +398,6 @@ describe('W&B', () => {
     expect(Number(line['system.proc.memory.rssMB'])).toBeGreaterThan(10);
   });
 
-  it('keeps what secrets may be out of the config', async () => {
-    const run = new FakeRun(folder(), 'run', {
-      launch: { env: { HF_TOKEN: 'hf_secret' }, processes: 1 },
-      reward: { endpoint: ['https://me:hidden@judge.example/v1'] },
-    });
-    await forward(run);
-    const text = JSON.stringify(stub.run('run').config);
-    expect(text).not.toMatch(/hf_secret|hidden/);
-    expect(text).toContain('https://judge.example/v1');
-  });
-
   it('tells a Stop on the page once, and not one that an earlier attempt has followed', async () => {
     const run = new FakeRun(folder());
     stub.stopped = true;
@@ -521,14 +441,5 @@ describe('W&B', () => {
     await forward(new FakeRun(folder()), { env: { ...stub.env, ...env } });
     expect(said).toHaveLength(1);
     expect(said[0]).toContain(message);
-  });
-
-  it('lets one process forward a run', async () => {
-    const run = new FakeRun(folder());
-    const tracking = follow(run);
-    await until(() => stub.runs.size > 0);
-    await forward(run);
-    expect(said.at(-1)).toContain(`process ${process.pid} on`);
-    await tracking.end();
   });
 });

@@ -1,4 +1,3 @@
-import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { pathToFileURL } from 'node:url';
 import axe from 'axe-core';
@@ -115,22 +114,6 @@ describe.skipIf(noBrowser !== null)(
       expect(contrast(ink, back)).toBeGreaterThan(4.5);
     });
 
-    it('draws its charts anew in the colours of what they are shown on', async () => {
-      const page = await open({ colorScheme: 'dark' });
-      /** How bright the writing at the axes is, from 0 to 255. */
-      const brightest = (): Promise<number> =>
-        page.evaluate(`(() => {
-          const canvas = document.querySelector('.chart canvas');
-          const { data } = canvas.getContext('2d').getImageData(0, 0, 40, canvas.height);
-          let most = 0;
-          for (let at = 0; at < data.length; at += 4) if (data[at + 3] > 200) most = Math.max(most, data[at]);
-          return most;
-        })()`);
-      expect(await brightest()).toBeGreaterThan(140);
-      await page.emulateMedia({ media: 'print', colorScheme: 'dark' });
-      await expect.poll(brightest).toBeLessThan(140);
-    });
-
     it.each([
       ['light', 'report'],
       ['dark', 'report'],
@@ -185,24 +168,6 @@ describe.skipIf(noBrowser !== null)(
       await expect.poll(() => charts.first().getAttribute('aria-label')).toContain('at iteration 10,');
       await page.getByRole('button', { name: 'all iterations' }).last().press('Enter');
       await expect.poll(() => charts.first().getAttribute('aria-label')).toContain('at iteration 1,');
-    });
-
-    it('says what a terminal says where scripts are not allowed', async () => {
-      const page = await browser.newPage({ javaScriptEnabled: false });
-      await page.goto(pathToFileURL(file).href);
-      const said = await page.locator('noscript').innerText();
-      for (const words of ['recipe', 'before', 'after', 'With JavaScript']) expect(said).toContain(words);
-    });
-
-    it('prints what is folded away', async () => {
-      const page = await open({ viewport: { width: 1280, height: 800 } });
-      const row = page.locator('details td').first();
-      expect(await row.isVisible()).toBe(false);
-      await page.emulateMedia({ media: 'print' });
-      expect((await row.boundingBox())?.height ?? 0).toBeGreaterThan(5);
-      const pdf = await page.pdf();
-      writeFileSync(join(testFolder('earl-print'), 'table.pdf'), pdf);
-      expect(pdf.subarray(0, 4).toString()).toBe('%PDF');
     });
   },
 );
