@@ -63,17 +63,6 @@ describe('a wrong config', () => {
     expectMessage(ended, 2, /train_20250224\/list\/tokenized_datalist\.json: there is no list of samples here/);
     expect(ended.err).toMatch(/^editrl: nothing was started: 2 things are in the way\n/);
   });
-
-  it('of the full size without a judge says which variable names one', async () => {
-    const ended = await place.call(['run', configFile(RL)], { APP__REWARD_FUNCTION_API_BASE: '' });
-    expectMessage(ended, 2, /APP__REWARD_FUNCTION_API_BASE/);
-  });
-
-  it('shows a stack trace where that is asked for', async () => {
-    const ended = await runConfig(configFile(RL), '--set', 'seed=many', '--debug');
-    expect(ended).toMatchObject({ code: 2 });
-    expect(ended.err).toMatch(/\n\s+at /);
-  });
 });
 
 describe('a dataset', () => {
@@ -90,13 +79,6 @@ describe('a dataset', () => {
 
     files.forEach((file, i) => writeFileSync(file, contents[i]));
     expect(await runConfig(configFile(RL), ...more)).toMatchObject({ code: 0, err: '' });
-  });
-
-  it('that is not there is named', async () => {
-    const file = writeConfig('elsewhere', `(import '${join(process.cwd(), configFile(RL))}')`);
-    const set = 'data.train=[{"path": "nowhere/list.json"}]';
-    const ended = await runConfig(file, '--set', set, '--set', 'run_name=nowhere');
-    expectMessage(ended, 1, /nowhere\/list\.json/);
   });
 });
 

@@ -5,7 +5,6 @@ import axe from 'axe-core';
 import type { Browser, BrowserContext, Page } from 'playwright-core';
 import { afterAll, afterEach, beforeAll, describe, expect, inject, it } from 'vitest';
 import { writeMadeEpisodes, writeRun } from '../web/made_runs.js';
-import { ownExperiment } from '../../src/launch/sweep/lock.js';
 import { noBrowser, openBrowser } from '../support/browser.js';
 import { Place, RL, START, until, type Live } from './editrl.js';
 
@@ -79,16 +78,6 @@ describe.skipIf(noBrowser !== null)('the dashboard in a browser', () => {
     await expect.poll(() => row('broken').textContent()).toContain('unreadable');
     await expect.poll(() => row('made_failed').textContent()).toContain('failed');
     await expect.poll(() => row('made_early').textContent()).toContain('7/9stopped early');
-  });
-
-  it('goes where the address says from its first moment: a change of it before the page was painted is not missed', async () => {
-    context = await browser.newContext();
-    page = await context.newPage();
-    await page.addInitScript(`
-      window.requestAnimationFrame = (callback) => setTimeout(() => callback(performance.now()), 500);
-      addEventListener('DOMContentLoaded', () => (location.hash = '#/experiments'));`);
-    await page.goto(at.address);
-    await page.getByRole('heading', { name: 'Experiments', exact: true }).waitFor({ timeout: 5_000 });
   });
 
   it('keeps what is typed on while the list is filtered by what was typed before', async () => {
@@ -201,17 +190,6 @@ describe.skipIf(noBrowser !== null)('the dashboard in a browser', () => {
     await ticked.getByRole('link', { name: 'compare' }).click();
     await page.getByRole('heading', { name: '2 runs side by side' }).waitFor();
     expect(await page.locator('.compared').textContent()).toMatch(/kl-1e-4__seed-1.*kl-1e-4__seed-2/);
-  });
-
-  it('adds a column for a setting, which stays in the address', async () => {
-    await open();
-    await row(RL).waitFor();
-    await page.getByLabel('add a column').fill('algorithm.kl_coeff');
-    await page.keyboard.press('Enter');
-    await page.getByRole('button', { name: 'algorithm.kl_coeff' }).first().waitFor();
-    await page.reload();
-    await page.getByRole('button', { name: 'algorithm.kl_coeff' }).first().click();
-    await expect.poll(() => page.locator('th[aria-sort]').textContent()).toContain('algorithm.kl_coeff');
   });
 
   it('follows a run that is being trained, and stops, resumes and starts it again', async () => {
@@ -347,22 +325,6 @@ describe.skipIf(noBrowser !== null)('the dashboard in a browser', () => {
       .first()
       .click();
     await page.getByRole('heading', { name: /seed-2/ }).waitFor();
-  });
-
-  it('asks whether a sweep is to be stopped, while there is one', async () => {
-    await open('#/experiment/0/grid');
-    await page.locator('table.matrix').waitFor();
-    expect(await page.getByRole('button', { name: 'stop' }).count()).toBe(0);
-    const owned = ownExperiment(place.runs, 'grid');
-    try {
-      await page.reload();
-      await page.getByRole('button', { name: 'stop' }).click();
-      await expect.poll(() => page.getByRole('dialog').textContent()).toContain('editrl stop grid --exp-dir');
-      await page.getByRole('dialog').getByRole('button', { name: 'cancel' }).click();
-      await expect.poll(() => page.getByRole('dialog').count()).toBe(0);
-    } finally {
-      owned.release();
-    }
   });
 
   it('asks for the token where it has none or a wrong one, and goes on with the right one', async () => {

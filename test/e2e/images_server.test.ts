@@ -78,23 +78,6 @@ describe('a run whose pictures a server makes', () => {
       place.checkpointFile('whole', 4, 'policy.safetensors'),
     );
   });
-
-  it('is scored again from its stored pictures, without a server', async () => {
-    await started();
-    const scored = await place.call(['rescore', 'whole', '--json']);
-    expect(scored).toMatchObject({ code: 0, err: '' });
-    expect(stub.requests).toEqual([]);
-  });
-
-  it('does not begin where the server has no such model', async () => {
-    await started({ model: 'another' });
-    const checked = await place.call(['config', 'check', ...CONFIG, '--deep'], { APP__IMAGES: stub.url });
-    expect(checked.out + checked.err).toContain("it serves another, and no model 'stub-image'");
-    const refused = await start('refused').ended;
-    expect(refused.code).toBe(3);
-    expect(refused.err).toContain("HTTP 404 The model 'stub-image' does not exist");
-    expect(place.metrics('refused')).toEqual([]);
-  });
 });
 
 describe('editrl enhance', () => {

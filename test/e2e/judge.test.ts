@@ -73,13 +73,6 @@ describe('a judge that', () => {
     expect(place.state('down')).toMatchObject({ state: 'interrupted' });
   });
 
-  it('serves another model is told apart from one that is down', async () => {
-    judge = await startStubJudge(scoreByPictures);
-    const ended = await place.train(RL, ...settings('other', judge.url), '--set', 'reward.model=another');
-    expect(ended.code).toBe(3);
-    expect(ended.err).toContain(`it does not serve 'another'; it serves: '${stubModel}'`);
-  });
-
   it('goes away ends the run after a checkpoint, and nothing is lost', async () => {
     judge = await startStubJudge(scoreByPictures);
     const live = place.startTraining(

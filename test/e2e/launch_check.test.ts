@@ -52,16 +52,4 @@ describe('editrl launch-check', () => {
     const { code, err } = await place.call(['launch-check', 'configs/sft_s__rl_s.jsonnet', ...cuda], CPU);
     expect([code, err]).toEqual([1, expect.stringMatching(/provider cuda: onnxruntime-node lacks/)]);
   });
-
-  it('has nobody to meet alone', async () => {
-    const { code, out } = await place.call(['launch-check', CONFIG, '--set', 'launch.processes=1'], CPU);
-    expect([code, out]).toEqual([0, expect.stringContaining('One process, so no ranks met: launch.processes is 1')]);
-  });
-
-  it('names the rank that failed', async () => {
-    const env = '--set=launch.env.NODE_OPTIONS="--require=/nowhere/at/all.cjs"';
-    const { code, err } = await place.call(['launch-check', CONFIG, env], CPU);
-    expect(code).toBe(1);
-    expect(err).toMatch(/rank [01] of 2 ended with exit code 1/);
-  });
 });

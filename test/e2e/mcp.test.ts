@@ -80,24 +80,3 @@ it('starts a run that outlives the server, and another server watches it by its 
   await expect.poll(seen, { timeout: 60_000 }).toMatchObject({ runs: [{ state: 'finished' }], started: [] });
   expect(await call(second, 'report', { run: 'own' })).toMatchObject({ run: { state: 'finished', iteration: 1 } });
 });
-
-it('plans and starts a sweep, and reports cells over seeds with their paired difference', async () => {
-  const client = await connect();
-  const experiment = 'test/e2e/sweep.jsonnet';
-  const plan = await call<{ cells: object[] }>(client, 'plan', { experiment, only: '*seed-1' });
-  expect(plan.cells).toHaveLength(3);
-  const nothing = await client.callTool({ name: 'sweep', arguments: { experiment, only: '*seed-9' } });
-  expect(nothing.isError).toBe(true);
-  expect(JSON.stringify(nothing.content)).toContain('seed-9');
-  const started = await call(client, 'sweep', { experiment, only: '*seed-1', 'max-parallel': 2 });
-  expect(started).toMatchObject({ name: 'small_sweep', exp_dir: place.runs });
-  const seen = (): Promise<Status> => call(client, 'status', { runs: ['small_sweep'] });
-  const ended = { name: 'small_sweep', ended: 'it has ended' };
-  await expect.poll(seen, { timeout: 60_000 }).toMatchObject({ started: [{}, ended] });
-  expect((await seen()).runs.map(({ state }) => state)).toEqual(['finished', 'finished', 'finished']);
-  const report = await call<{ experiment: { results: { cells: object[] } } }>(client, 'report', { run: 'small_sweep' });
-  expect(report.experiment.results.cells[0]).toMatchObject({
-    axes: { score: 'high' },
-    difference: { mean: 2, stderr: null, n: 1 },
-  });
-});

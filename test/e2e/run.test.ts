@@ -1,7 +1,7 @@
 import { existsSync, readdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, inject, it } from 'vitest';
-import { configFile, Place, RL, SMALL, START, type Ended } from './editrl.js';
+import { Place, RL, START, type Ended } from './editrl.js';
 
 describe('editrl run, from nothing', () => {
   const first = inject('firstRun');
@@ -109,11 +109,6 @@ describe('editrl run, again', () => {
     expect(JSON.parse(longer.out)).toMatchObject({ iteration: 8, state: 'finished' });
     expect(place.metrics(RL).map(({ iteration }) => iteration)).toEqual([0, 1, 2, 3, 4, 5, 6, 7, 8]);
     expect(place.log(RL)).toContain('num_iterations: 6 -> 8');
-  });
-
-  it('checks a config of the family without running it', async () => {
-    const checked = await place.call(['config', 'check', configFile(RL), ...SMALL]);
-    expect(checked).toMatchObject({ code: 0 });
   });
 });
 

@@ -1,5 +1,4 @@
-import { readFileSync, writeFileSync } from 'node:fs';
-import { join } from 'node:path';
+import { readFileSync } from 'node:fs';
 import { afterAll, beforeAll, describe, expect, inject, it } from 'vitest';
 import { childrenOf, isRunning, Place, START, until, type Live } from './editrl.js';
 
@@ -79,32 +78,6 @@ describe('a worker without memory', () => {
     );
     expect(err).toContain(advice);
     expect(await place.train(START, ...long('starved'))).toMatchObject({ code: 0, err: '' });
-  });
-
-  it('of another trainer is told with its rank, its signal and what to do, in a sweep too', async () => {
-    const greedy =
-      'if (process.env.RANK === "1") { const all = []; for (;;) all.push(new Array(1e4).fill(1.5)); } setTimeout(() => {}, 60_000);';
-    const file = join(place.dir, 'greedy.json');
-    const launch = { processes: 2, command: [process.execPath, '--max-old-space-size=32', '-e', greedy] };
-    const run = { run_name: 'greedy', base_exp_dir: place.runs, task: 'external', num_iterations: 1, launch };
-    writeFileSync(file, JSON.stringify(run));
-    const { code, err } = await place.call(['run', file]);
-    expect(code).toBe(1);
-    expect(err).toMatch(/^editrl: greedy: rank 1 of 2 was ended by SIGABRT: the heap of Node's V8 was full \(/);
-    expect(err).toContain(advice);
-    expect(place.state('greedy')?.reason).toContain("the heap of Node's V8 was full");
-
-    const experiment = join(place.dir, 'greedy_sweep.json');
-    writeFileSync(
-      experiment,
-      JSON.stringify({ name: 'greedy_sweep', base: run, axes: { seed: { '1': { seed: 1 } } } }),
-    );
-    const swept = await place.call(['sweep', experiment]);
-    expect(swept.code).toBe(1);
-    expect(swept.out).toMatch(
-      /FAILED {3}greedy_sweep__seed-1 after .*: rank 1 of 2 was ended by SIGABRT: the heap of Node's V8 was full/,
-    );
-    expect(swept.out).toContain(advice);
   });
 });
 

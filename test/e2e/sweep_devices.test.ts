@@ -1,7 +1,7 @@
 import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { delimiter, join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, inject, it } from 'vitest';
-import { configFile, Place, SMALL, START } from './editrl.js';
+import { Place } from './editrl.js';
 
 /** Shows a process the device file of a GPU. */
 const DEVICE_FILE = `
@@ -64,22 +64,5 @@ describe('on a machine with a GPU', () => {
     expect(out).toMatch(/start {4}mixed__on-cpu_a \(CPU, /);
     const seen = (name: string): string => readFileSync(join(place.dir, `mixed__on-${name}.gpu`), 'utf8').trim();
     expect([seen('gpu'), seen('cpu_a'), seen('cpu_b')]).toEqual(['0', '', '']);
-  });
-
-  it('a run on the CPU does not mind that somebody has the GPU', async () => {
-    const taken = machine(place, 'taken', 'GPU-a, 4711, python3');
-    const more = ['--set', 'run_name=beside', '--set', 'num_iterations=13'];
-    const trained = await place.call(['run', configFile(START), ...SMALL, ...more], taken);
-    expect(trained).toMatchObject({ code: 0, err: '' });
-    expect(JSON.parse(readFileSync(join(place.run('beside'), 'run.json'), 'utf8'))).toMatchObject({
-      attempts: [{ devices: [] }],
-    });
-    const foreign = join(place.dir, 'foreign.json');
-    const wants = { run_name: 'wants', base_exp_dir: place.runs, task: 'external', num_iterations: 1 };
-    writeFileSync(foreign, JSON.stringify({ ...wants, launch: { command: ['true'] } }));
-    const refused = await place.call(['run', foreign], taken);
-    expect(refused.code).toBe(1);
-    expect(refused.err).toContain('GPU 0 (NVIDIA H200) is taken by process 4711 (python3)');
-    expect(await place.call(['run', foreign, '--set', 'launch.devices=[]'], taken)).toMatchObject({ code: 0, err: '' });
   });
 });

@@ -59,22 +59,4 @@ describe('image_edit_tokens at a training server', () => {
       'hack alarm: the share of answers without a picture is 1.000 (track.alarms.limits.no_picture.max is 0.5)',
     );
   });
-
-  it('is looked at by launch-check', async () => {
-    const ended = await place.call(['launch-check', 'configs/sft_s.jsonnet', ...OVERLAYS, ...served('checked')]);
-    expect(ended).toMatchObject({ code: 0, err: '', out: expect.stringContaining('passed its probe') as string });
-  });
-
-  it('refuses what only a sampler here can keep to', async () => {
-    const ended = await place.call([
-      'run',
-      'configs/sft_s.jsonnet',
-      ...OVERLAYS,
-      ...served('refused', 'policy.emu3_use_logit_processor=true', 'policy.separate_language_and_vision_vocabs=true'),
-    ]);
-    expect(ended.code).toBe(2);
-    for (const key of ['emu3_use_logit_processor', 'separate_language_and_vision_vocabs']) {
-      expect(ended.err).toContain(`policy.${key}: found true with policy.trainer 'tinker'`);
-    }
-  });
 });

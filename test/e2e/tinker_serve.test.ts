@@ -181,12 +181,6 @@ describe('a server that does not start', () => {
     expect(existsSync(place.run('absent'))).toBe(false);
     for (const { pid } of program.starts) expect(isRunning(pid)).toBe(false);
   });
-
-  it('is told apart from a server that runs', async () => {
-    const both = await place.call([...args('both'), ...['--set', 'policy.trainer.base_url=http://127.0.0.1:9']]);
-    expect(both.code).toBe(2);
-    expect(both.err).toContain('policy.trainer: found both base_url (http://127.0.0.1:9) and serve; allowed: base_url');
-  });
 });
 
 describe('launch-check', () => {});

@@ -3,8 +3,7 @@ import { copyFileSync, existsSync, mkdirSync, readdirSync, readFileSync } from '
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { StubProgram } from '../engines/vllm/program.js';
-import { StubVllm } from '../engines/vllm/stub_vllm.js';
-import { childrenOf, isRunning, Place, until, type Ended, type Live } from './editrl.js';
+import { isRunning, Place, type Ended, type Live } from './editrl.js';
 import { expectFollowed, killWithin, storedAnswers } from './sampled_runs.js';
 
 const INIT = {
@@ -110,16 +109,6 @@ describe('a run whose answers vLLM samples', () => {
     expect(kept).toBeLessThan(storedOf('whole'));
   });
 
-  it('is stopped while the server loads, and ends it', async () => {
-    const live = sampled('loading', { serve: { command: ['bash', '-c', 'exec sleep 600'] } });
-    await until('the server is started', () => existsSync(join(place.run('loading'), 'logs/attempt_001/vllm.log')));
-    const started = childrenOf(live.pid);
-    live.kill('SIGINT');
-    expect(await live.ended).toMatchObject({ code: 130 });
-    expect(place.state('loading')).toMatchObject({ state: 'interrupted', reason: 'stopped on request' });
-    expect(started.filter(isRunning)).toEqual([]);
-  });
-
   it('on two processes samples the same, and rank 0 keeps the answers of both', async () => {
     const two = await sampled('two', serving(), 'launch.processes=2', 'num_iterations=1').ended;
     expect(two).toMatchObject({ code: 0, err: '' });
@@ -148,43 +137,6 @@ describe('a run that trains all weights', () => {
     expect(await place.call(['resume', 'all_killed'])).toMatchObject({ code: 0, err: announced() });
     const weights = (name: string): Buffer => place.checkpointFile(name, ITERATIONS, 'policy.safetensors');
     expect(weights('all_killed').equals(weights('all'))).toBe(true);
-  });
-});
-
-describe('a server that runs already', () => {
-  it('is used, and looked at before', async () => {
-    const stub = await StubVllm.start({ base: model, apiKey: 'the-key-of-it' });
-    const key = { VLLM_API_KEY: 'the-key-of-it' };
-    try {
-      const sets = (...more: readonly string[]): string[] =>
-        [
-          ...settings,
-          ...more,
-          `policy.model=${model}`,
-          'policy.lora={"rank": 2}',
-          `rollout.engine={"type": "vllm", "base_url": "${stub.url}/v1"}`,
-          'num_iterations=1',
-          'rollout.temperature=0.8',
-        ].flatMap((set) => ['--set', set]);
-      const config = 'configs/text_plain.jsonnet';
-      expect(await place.call(['config', 'check', config, '--deep', ...sets()], key)).toMatchObject({ code: 0 });
-      const locked = await place.call(['config', 'check', config, '--deep', ...sets()]);
-      expect(locked.err + locked.out).toContain('rollout.engine.api_key_env');
-      const tight = await place.call(
-        ['config', 'check', config, '--deep', ...sets('policy.model_context_size=9000')],
-        key,
-      );
-      expect(tight.err + tight.out).toContain('--max-model-len 9000');
-      const used = await place.call(['run', config, ...sets('run_name=used')], key);
-      expect(used).toMatchObject({ code: 0, err: '' });
-      // Raw log-probabilities at another temperature than 1 are none of the policy's.
-      expect(used.out).toContain('computed here instead');
-      expect(place.metrics('used')[1]).not.toHaveProperty(['policy/importance_mean']);
-      expect(stub.adapters.size).toBe(0);
-      expect(readFileSync(join(place.run('used'), 'run.json'), 'utf8')).not.toContain('the-key-of-it');
-    } finally {
-      await stub.close();
-    }
   });
 });
 

@@ -62,17 +62,6 @@ describe('what a decoding step is fed', () => {
     const connector = { lora: null, train: { mm_vision: false, mm_mlp: true, mm_llm: false } };
     expect(fedBy({ policy: connector })!.weights).toBe(whole.weights);
   });
-
-  it('is that of the answers which one process decodes together', () => {
-    const many = { episodes_per_iteration: 16 * answers };
-    const of = (changes: Changes, processes = 1) => fedBy(changes, processes)!.answers;
-    expect(of({ rollout: many })).toBe(16 * answers);
-    expect(of({ rollout: many }, 4)).toBe(4 * answers);
-    expect(of({ rollout: { ...many, chunk_groups: 2 } }, 4)).toBe(2 * answers);
-    expect(of({ validation: { prompts: 90 } })).toBe(90);
-    expect(of({ validation: { prompts: 90 } }, 4)).toBe(23);
-    expect(of({ algorithm: { type: 'sft' }, validation: { prompts: 5 } })).toBe(5);
-  });
 });
 
 /** What is said where so much is fed on CUDA. */

@@ -41,15 +41,4 @@ describe('a policy that sees', () => {
     const served = "where a server trains, which holds the weights; allowed: 'float32'";
     expect(problems(half(null, 'tinker'))).toEqual(refused(served));
   });
-
-  it('has windows of whole tokens', () => {
-    const init = (window_size: number | null): object => ({
-      policy: { init: { vision: { patch_size: 4, spatial_merge_size: 2, window_size } } },
-    });
-    expect(problems(init(7))).toEqual([
-      'policy.init.vision.window_size: found 7; allowed: at least patch_size x spatial_merge_size (8), or null',
-    ]);
-    expect(problems(init(8))).toEqual([]);
-    expect(problems(init(null))).toEqual([]);
-  });
 });

@@ -213,44 +213,4 @@ describe('the settings of ip_adapter', () => {
       advice: expect.stringMatching(/^lower optimizer\.per_device_batch_size, or launch\.processes/) as string,
     });
   });
-
-  it('tell that adapters take less memory and less disk', () => {
-    const flux = { kind: 'flow', width: 3072, heads: 24, layers: 19, singleLayers: 38 } as const;
-    const shape = {
-      ...flux,
-      textWidth: 4096,
-      patch: 16,
-      imagePrompt: { tokens: 4, width: 768 },
-      conditionDropout: null,
-    };
-    const needs = (policy: Sections): { memory: number; parameters: number } => {
-      const settings = settingsOf({
-        policy: { init: null, model: 'folder', parts: { text_encoder: 'words' }, ...policy },
-        data: { tiny: null },
-        optimizer: { per_device_batch_size: 1 },
-      });
-      const recipe = recipeOf(settings);
-      return { memory: recipe.memory(settings, () => shape)!, parameters: recipe.parameters(settings, () => shape)! };
-    };
-    const [all, adapter, lora] = [{ train: 'all' }, { train: 'adapter' }, { train: 'lora', lora: {} }].map(needs);
-    // FLUX.1 has 11.9e9 parameters, modulation included; XLabs' IP-Adapter of 19 blocks 0.5e9.
-    expect(all.parameters / 11.9e9).toBeCloseTo(1, 0);
-    expect(adapter.parameters / 0.5e9).toBeCloseTo(1, 0);
-    expect(lora.parameters).toBe(16 * (19 * 50 + 38 * 21) * 3072);
-    expect(adapter.memory).toBeLessThan(0.45 * all.memory);
-    expect(lora.memory).toBeLessThan(adapter.memory);
-    // Each weight once at least.
-    expect(lora.memory).toBeGreaterThan(4 * 11.9e9);
-    // Held in float16, what is frozen takes half, and the widest matrix is there in float32 besides: six vectors of modulation.
-    const half = { engine: { dtype: 'float16' } };
-    const widened = 1.15 * 4 * 6 * 3072 ** 2;
-    const imagePrompt = adapter.parameters;
-    const model = all.parameters - imagePrompt;
-    const [ofAdapter, ofLora] = [
-      { train: 'adapter', ...half },
-      { train: 'lora', lora: {}, ...half },
-    ].map(needs);
-    expect(adapter.memory - ofAdapter.memory).toBeCloseTo(2 * model - widened, 3);
-    expect(lora.memory - ofLora.memory).toBeCloseTo(2 * (model + imagePrompt) - widened, 3);
-  });
 });
