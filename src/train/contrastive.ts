@@ -5,8 +5,7 @@ import { join } from 'node:path';
 import { LRUCache } from 'lru-cache';
 import { captionedPixels, type CaptionedPicture } from '../data/captioned.js';
 import type { SampleSource } from '../data/types.js';
-import { Graph, type Value } from '../graph/ir.js';
-import { toOnnx } from '../graph/onnx.js';
+import { Graph } from '../graph/ir.js';
 import { CONFIG_FILE, TOKENIZER_FILE } from '../models/files.js';
 import { clipInputs, embedPictures, embedTexts, initClip } from '../nets/clip/clip.js';
 import { CLIP_EPS, clipConfigJson, type ClipConfig } from '../nets/clip/config.js';
@@ -79,11 +78,6 @@ export function clipNetwork(
     kept.set(sample.path, found, { size: found.byteLength });
     return found;
   };
-  /** One of the two towers by itself, for one sample, with its weights. */
-  const half = (output: string, build: (inputs: ReturnType<typeof clipInputs>) => Value): Uint8Array => {
-    const alone = new Graph(output);
-    return toOnnx(alone, new Map([[output, build(clipInputs(alone, config, 1))]]), { standalone: weights }).bytes;
-  };
 
   return {
     loss,
@@ -115,7 +109,7 @@ export function clipNetwork(
       'validation/matched_cosine': meanOf(batches, ({ matched }) => matched),
     }),
     flatLossName: 'loss',
-    // A folder that the reward `clip` can read like any Hugging Face export: both towers as ONNX, one sample per run.
+    // With the weights a folder that the reward `clip` reads.
     files: () => {
       const preprocessor = {
         image_processor_type: 'CLIPImageProcessor',
@@ -134,8 +128,6 @@ export function clipNetwork(
         [CONFIG_FILE]: clipConfigJson(config),
         'preprocessor_config.json': `${JSON.stringify(preprocessor, null, 2)}\n`,
         [TOKENIZER_FILE]: tokenizerJson,
-        'text_model.onnx': half('text_embeds', (inputs) => embedTexts(config, inputs.ids)),
-        'vision_model.onnx': half('image_embeds', (inputs) => embedPictures(config, inputs.pixels)),
       };
     },
   };

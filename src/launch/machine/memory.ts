@@ -18,7 +18,6 @@ import { recipeOf, rewardOf } from '../../recipes/settings.js';
 import { chosenTerms } from '../../rewards/score/choice.js';
 import { embedderTypes, pictureTowerTypes } from '../../nets/clip/config.js';
 import { embedderBytes, pictureTowerBytes } from '../../models/networks/clip.js';
-import { exportedGraphs } from '../../rewards/terms/clip/files.js';
 import type { ModelReference } from '../../schema/model.js';
 import { EditrlError } from '../../core/errors.js';
 import type { RunSettings, TrainedSettings } from '../../schema/run.js';
@@ -223,7 +222,7 @@ function shapeOfFolder(folder: string): ModelShape | null {
     const type = String(config.model_type);
     if (emu3VisionTypes.includes(type) && type !== WHOLE) return imageTokenizerShape(readEmu3Vision(config, folder));
     if (pictureTowerTypes.includes(type)) return { kind: 'graphs', bytes: pictureTowerBytes(folder) };
-    if (embedderTypes.includes(type) && exportedGraphs(folder) === null) {
+    if (embedderTypes.includes(type)) {
       return { kind: 'graphs', bytes: embedderBytes(folder), visionBytes: pictureTowerBytes(folder) };
     }
     const graphs = graphFiles(folder, config.model_type);
@@ -240,8 +239,6 @@ function shapeOfFolder(folder: string): ModelShape | null {
 /** The graphs of a frozen model of this type; null for a model stored in another way. */
 function graphFiles(folder: string, type: unknown): readonly string[] | null {
   switch (type) {
-    case 'clip':
-      return [...new Set(Object.values(exportedGraphs(folder) ?? {}))];
     case 'flow_text_encoder':
       return [join(folder, 'model.onnx')];
     default:

@@ -20,8 +20,6 @@ const WEIGHTS = 'model.safetensors';
 const GRAPHS = {
   flow_text_encoder: ['model.onnx'],
 } as const;
-/** A CLIP's graphs, as its exports have them: halves, else one graph of both. */
-const CLIP_GRAPHS = [['onnx/text_model.onnx', 'onnx/vision_model.onnx'], ['onnx/model.onnx']];
 const exportedConfig = z.object({
   model_type: z.enum(Object.keys(GRAPHS) as (keyof typeof GRAPHS)[]),
   inputs: z.array(z.object({ tokenizer: z.string() })).default([]),
@@ -80,8 +78,7 @@ export function missingFiles(folder: string, need: Need): string[] {
 }
 
 /**
- * An adapter's weights, else those of a pipeline's parts, else the graphs of an exported part, else the weights in one file, else the files that the index names, else the graphs of a
- * CLIP.
+ * An adapter's weights, else those of a pipeline's parts, else the graphs of an exported part, else the weights in one file, else the files that the index names.
  */
 function weightsIn(folder: string, has: (file: string) => boolean): string[] {
   if (has(ADAPTER_CONFIG)) return [ADAPTER_WEIGHTS];
@@ -93,9 +90,6 @@ function weightsIn(folder: string, has: (file: string) => boolean): string[] {
   const exported = exportedFiles(folder);
   if (exported !== null) return exported;
   const [whole, index] = [WEIGHT_FILES.find(has), INDEX_FILES.find(has)];
-  if (whole === undefined && index === undefined) {
-    return (typeOf(folder) === 'clip' ? CLIP_GRAPHS.find((graphs) => graphs.every(has)) : undefined) ?? [WEIGHTS];
-  }
   if (whole !== undefined || index === undefined) return [whole ?? WEIGHTS];
   return [...new Set(Object.values(readIndex(join(folder, index))))].sort();
 }

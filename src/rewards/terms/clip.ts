@@ -58,7 +58,7 @@ export const clip = termKind({
     "CLIP similarity (or SigLIP's) of the image to the user's own prompt (never to a rewritten one), by `scale`.",
   fields: {
     model: result(
-      'A CLIP or a SigLIP in the Hugging Face layout: config.json, preprocessor_config.json, tokenizer.json, and weights as safetensors. Of a CLIP an export to ONNX does as well: onnx/model.onnx, or text_model.onnx with vision_model.onnx; it counts where both are there.',
+      'A CLIP or a SigLIP in the Hugging Face layout: config.json, preprocessor_config.json, tokenizer.json, and weights as safetensors.',
       modelReference.default({ hub: 'openai/clip-vit-base-patch32', revision: 'main' }),
       { allowed: 'a local path, {hub, revision} or {run, config}' },
     ),

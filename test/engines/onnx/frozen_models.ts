@@ -1,5 +1,5 @@
 /** Small models that nothing trains, each with what it makes of the same things on a provider. */
-import { cpSync, rmSync } from 'node:fs';
+import { cpSync } from 'node:fs';
 import { join } from 'node:path';
 import { toPlanes } from '../../../src/core/planes.js';
 import { RandomStream } from '../../../src/core/random.js';
@@ -65,7 +65,6 @@ const editing: Made = async (provider) => {
 
 const comparing: Made = async (provider, folder) => {
   cpSync(tinyClip, folder, { recursive: true });
-  rmSync(join(folder, 'onnx'), { recursive: true });
   const model = await EmbeddingModel.open(folder, { provider, threads: 1 });
   const pictures = (['bands', 'noise'] as const).map((kind) => drawPicture({ width: 40, height: 32, kind }));
   const made: number[] = [];

@@ -6,17 +6,12 @@ import { testFolders } from '../../support/folder.js';
 
 const newFolder = testFolders('hub-needed');
 
-it('of a CLIP are its weights, else the graphs of its export', () => {
+it('of a CLIP are its weights, never pickles', () => {
   const folder = newFolder();
   writeFileSync(join(folder, 'config.json'), JSON.stringify({ model_type: 'clip' }));
-  const [halves, whole] = [['onnx/text_model.onnx', 'onnx/vision_model.onnx'], ['onnx/model.onnx']];
-  const others = ['config.json', 'onnx/model_quantized.onnx', 'pytorch_model.bin'];
-  expect(weightFiles(folder, ['model.safetensors', ...halves, ...others], 'a/model')).toEqual(['model.safetensors']);
-  expect(weightFiles(folder, [...whole, ...halves, ...others], 'a/model')).toEqual(halves);
-  expect(weightFiles(folder, [...whole, ...others], 'a/model')).toEqual(whole);
+  const others = ['config.json', 'onnx/model.onnx', 'pytorch_model.bin'];
+  expect(weightFiles(folder, ['model.safetensors', ...others], 'a/model')).toEqual(['model.safetensors']);
   expect(() => weightFiles(folder, others, 'a/model')).toThrow('no model.safetensors; found pytorch_model.bin');
-  writeFileSync(join(folder, 'config.json'), JSON.stringify({ model_type: 'siglip' }));
-  expect(() => weightFiles(folder, [...halves, ...others], 'a/model')).toThrow('no model.safetensors');
 });
 
 it('of a pipeline are those of its parts', () => {

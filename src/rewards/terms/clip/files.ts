@@ -1,32 +1,16 @@
 /** The JSON files of a model's folder. */
 import { existsSync } from 'node:fs';
-import { join } from 'node:path';
 import { z } from 'zod';
 import { ConfigError } from '../../../core/errors.js';
 import { readTextFile } from '../../../core/text.js';
 
-const AGAIN = 'Export the model again, or copy this file from its Hub repository.';
+const AGAIN = 'Copy this file from the Hub repository of the model.';
 
 /** The first existing file of a list. Raises ConfigError that names `what` when none exists. */
 export function firstFile(files: readonly string[], what: string, folder: string): string {
   const file = files.find((candidate) => existsSync(candidate));
   if (file === undefined) throw new ConfigError(`there is no ${what}`, { where: folder, next: AGAIN });
   return file;
-}
-
-const FOLDERS = ['onnx', '.'];
-
-/**
- * The graphs of an export: the halves where both are there, since one graph of both computes each half in vain; else the one graph. Null where
- * neither is there.
- */
-export function exportedGraphs(folder: string): Readonly<Record<'text' | 'vision', string>> | null {
-  for (const inner of FOLDERS) {
-    const [text, vision] = ['text_model.onnx', 'vision_model.onnx'].map((name) => join(folder, inner, name));
-    if (existsSync(text) && existsSync(vision)) return { text, vision };
-  }
-  const whole = FOLDERS.map((inner) => join(folder, inner, 'model.onnx')).find((file) => existsSync(file));
-  return whole === undefined ? null : { text: whole, vision: whole };
 }
 
 /** Raises ConfigError where the file cannot be read, is no JSON or has another form. */

@@ -1,15 +1,14 @@
-/** A model that compares texts with pictures, from a folder in the layout of Hugging Face: CLIP or SigLIP with their weights, or CLIP as an export to ONNX. */
+/** A model that compares texts with pictures, from a folder in the layout of Hugging Face: CLIP or SigLIP with their weights. */
 import { join } from 'node:path';
 import { LRUCache } from 'lru-cache';
-import { z } from 'zod';
 import { CheckpointError, ConfigError, InternalError } from '../../../core/errors.js';
 import type { RgbImage } from '../../../core/image.js';
 import type { ModelFileOptions } from '../../../engines/onnx/model_file.js';
 import { CONFIG_FILE } from '../../../models/files.js';
 import { checkEmbedder, describeEmbedder } from '../../../models/networks/clip.js';
-import { type EmbedderConfig, UNTOLD_END } from '../../../nets/clip/config.js';
-import { exportedGraphs, firstFile, readJson } from './files.js';
-import { ComputedHalves, ExportedHalves, type Halves, type Pixels } from './halves.js';
+import { UNTOLD_END } from '../../../nets/clip/config.js';
+import { firstFile } from './files.js';
+import { Halves } from './halves.js';
 import { PaddedTokenizer } from './tokenizer.js';
 import { preprocess, type Preprocessing, readPreprocessing, requireSide } from './preprocess.js';
 import { ClipTokenizer, type TextReader } from './tokenizer.js';
@@ -17,28 +16,13 @@ import { ClipTokenizer, type TextReader } from './tokenizer.js';
 /** Prompts whose embeddings are kept: 4096 of 512 numbers take 8 MB. */
 const MOST_KEPT_PROMPTS = 4096;
 
-/** Of an export, the rest of config.json is in the graphs already. */
-const exportConfig = z.object({
-  model_type: z.literal(
-    'clip',
-    'this folder holds another kind of model; an export to ONNX is read of a CLIP alone, whose config.json says "clip"',
-  ),
-  text_config: z
-    .object({ max_position_embeddings: z.int().min(3).default(77) })
-    .default({ max_position_embeddings: 77 }),
-});
-
 /**
  * What turns texts into tokens, of a model's folder, limited to the length that the model reads. Raises ConfigError or CheckpointError when a file
  * is missing or of another kind.
  */
 export function textReader(folder: string): TextReader {
-  const file = firstFile([join(folder, CONFIG_FILE)], CONFIG_FILE, folder);
-  if (exportedGraphs(folder) === null) return readerOf(folder, describeEmbedder(folder));
-  return ClipTokenizer.read(folder, readJson(file, exportConfig).text_config.max_position_embeddings);
-}
-
-function readerOf(folder: string, config: EmbedderConfig): TextReader {
+  firstFile([join(folder, CONFIG_FILE)], CONFIG_FILE, folder);
+  const config = describeEmbedder(folder);
   const { max_position_embeddings: positions, vocab_size: rows } = config.text;
   if (config.family === 'siglip') return requireRows(PaddedTokenizer.read(folder, positions), rows, folder);
   const tokenizer = ClipTokenizer.read(folder, positions);
@@ -64,20 +48,19 @@ function requireRows(reader: TextReader, rows: number, folder: string): TextRead
 interface Described {
   readonly reader: TextReader;
   readonly steps: Preprocessing;
-  readonly graphs: ReturnType<typeof exportedGraphs>;
 }
 
 /** Looks at what describes a model, whose weights may be elsewhere. Raises as `EmbeddingModel.open` does for it. */
 export function describeEmbeddingModel(folder: string): Described {
-  const found = { reader: textReader(folder), steps: readPreprocessing(folder), graphs: exportedGraphs(folder) };
-  if (found.graphs === null) requireSide(found.steps, describeEmbedder(folder), folder);
+  const found = { reader: textReader(folder), steps: readPreprocessing(folder) };
+  requireSide(found.steps, describeEmbedder(folder), folder);
   return found;
 }
 
 /** Looks at all that `EmbeddingModel.open` would open, without opening graphs or reading weights. Raises as that does. */
 export function checkEmbeddingModel(folder: string): Described {
   const found = describeEmbeddingModel(folder);
-  if (found.graphs === null) checkEmbedder(folder);
+  checkEmbedder(folder);
   return found;
 }
 
@@ -92,15 +75,12 @@ export class EmbeddingModel {
   ) {}
 
   /**
-   * Opens the model and runs it once. An export to ONNX is used where the folder has one. Raises ConfigError or CheckpointError for a folder that
+   * Opens the model and runs it once. Raises ConfigError or CheckpointError for a folder that
    * lacks a file or whose files do not fit together, EngineError where onnxruntime cannot run one of them.
    */
   static async open(folder: string, options: ModelFileOptions = {}): Promise<EmbeddingModel> {
-    const { reader, steps, graphs } = checkEmbeddingModel(folder);
-    const halves =
-      graphs === null
-        ? await ComputedHalves.open(folder, reader.context, options)
-        : await ExportedHalves.open(graphs, { text: await reader.encode(''), pixels: black(steps) }, options);
+    const { reader, steps } = checkEmbeddingModel(folder);
+    const halves = await Halves.open(folder, reader.context, options);
     try {
       const model = new EmbeddingModel(folder, reader, steps, halves);
       await model.#tryOut();
@@ -151,7 +131,7 @@ export class EmbeddingModel {
         `the model does not run on ${width}x${height} pixels and ${this.reader.context} tokens, as its folder says: ${cause instanceof Error ? cause.message : String(cause)}`,
         {
           where: this.folder,
-          next: 'Take all files from one model: config.json, preprocessor_config.json, tokenizer.json and the weights or graphs.',
+          next: 'Take all files from one model: config.json, preprocessor_config.json, tokenizer.json and the weights.',
           cause,
         },
       );
@@ -159,13 +139,9 @@ export class EmbeddingModel {
     if (sizes[0] === sizes[1]) return;
     throw new ConfigError(`texts become ${sizes[0]} numbers, images ${sizes[1]}: these are not halves of one model`, {
       where: this.folder,
-      next: 'Take text_model.onnx and vision_model.onnx from one export.',
+      next: 'Take all weights from one model.',
     });
   }
-}
-
-function black({ crop: { width, height } }: Preprocessing): Pixels {
-  return { data: new Float32Array(3 * width * height), width, height };
 }
 
 /** The cosine of the angle between two vectors of the same length; NaN where one has no length or holds a NaN. */
