@@ -27,9 +27,24 @@ export async function encodePng(image: RgbImage): Promise<Uint8Array> {
     .toBuffer();
 }
 
-/** Encodes as PNG for a request, where time counts for more than bytes; the same pixels always give the same bytes. */
-export async function encodePngToSend(image: RgbImage): Promise<Uint8Array> {
-  return image.width * image.height <= FEW_PIXELS ? encodePlainPng(image) : encodeSentPng(image);
+const ids = new WeakMap<RgbImage, string>();
+
+/** Names a picture: SHA-256 over its size and pixels, in hexadecimal. Equal for exact repeats and for nothing else. Computed once per image. */
+export function pictureId(image: RgbImage): string {
+  const { width, height, data } = image;
+  const id = ids.get(image) ?? createHash('sha256').update(`${width}x${height}:`).update(data).digest('hex');
+  ids.set(image, id);
+  return id;
+}
+
+const sent = new WeakMap<RgbImage, Promise<Uint8Array>>();
+
+/** A picture as PNG for requests, where time counts for more than bytes. Encoded once per image; the same pixels always give the same bytes. */
+export function pngToSend(image: RgbImage): Promise<Uint8Array> {
+  const isSmall = image.width * image.height <= FEW_PIXELS;
+  const png = sent.get(image) ?? (isSmall ? Promise.resolve(encodePlainPng(image)) : encodeSentPng(image));
+  sent.set(image, png);
+  return png;
 }
 
 /** The image enlarged by a whole factor: every pixel becomes a square of its own colour. */

@@ -83,15 +83,24 @@ export async function rescore(request: RescoreRequest): Promise<RescoreSummary> 
     return judge;
   };
   const { task, noTask } = await openTask(request);
+  const made = termServices(reward, connection, request.resolveRun, { store: () => connection.store() });
   const services: TermServices = {
-    ...termServices(reward, connection, request.resolveRun),
+    ...made,
     judge: (model = reward.model) => recordedJudge(model, request.judge === null ? null : connection.take(model)),
-    store: () => connection.store(),
-    records: {
-      offline,
-      judge: recordedJudge,
-      reply: (key, requestHash, isUsable) => replies.find(key, requestHash, isUsable),
+    ownJudge: (options) => {
+      const server = offline ? null : made.ownJudge(options);
+      // Recorded answers may be enough: the server is contacted only when it is first needed.
+      let found: Promise<void> | null = null;
+      const asked: Judge | null = server && {
+        ask: async (...question) => {
+          await (found ??= server.untilReady?.({ maxWaitS: 0 }) ?? Promise.resolve());
+          return server.ask(...question);
+        },
+      };
+      const judge = recordedJudge(options.model, asked);
+      return { ask: (...question) => judge.ask(...question), close: async () => server?.close() };
     },
+    records: { offline, reply: (key, requestHash, isUsable) => replies.find(key, requestHash, isUsable) },
   };
   const scored = await createReward(reward, services, request.native);
   try {

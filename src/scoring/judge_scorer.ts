@@ -6,7 +6,6 @@ import { rewardName } from '../rewards/score/choice.js';
 import { createReward, type CombinedReward } from '../rewards/score/combined.js';
 import type { JudgeAddress } from '../rewards/judge/endpoints.js';
 import type { WaitOptions } from '../rewards/judge/readiness.js';
-import type { OpenSender } from '../rewards/judge/sender.js';
 import {
   judgementForm,
   type JudgeCalls,
@@ -45,8 +44,6 @@ export interface ScorerServices {
   /** The folder of the checkpoint to go on from; null at the beginning. */
   readonly checkpoint: string | null;
   readonly stop: AbortSignal;
-  /** From where judges are asked. */
-  readonly openSender: OpenSender;
   /** The device of the reward's own models; the CPU if absent. */
   readonly rewardSession?: ModelFileOptions;
 }
@@ -68,11 +65,9 @@ export async function openScorer(
   let store: Exchanges<Judgement> | null = null;
   let asked: JudgementStore | null = null;
   const limits = judgeLimits(reward, services.group.size);
-  const made = termServices(reward, judges, services.resolveRun);
-  const scored = await createReward(reward, {
-    ...made,
-    judge: (model) => {
-      if (address !== null) return made.judge(model);
+  const made = termServices(reward, judges, services.resolveRun, {
+    judge: (model = reward.model) => {
+      if (address !== null) return judges.take(model);
       throw new ConfigError(`the reward '${rewardName(reward)}' asks a judge, but none is configured`, {
         where: 'reward.endpoint',
         next: 'Export APP__REWARD_FUNCTION_API_BASE=http://HOST:4877, or set reward.endpoint.',
@@ -80,10 +75,10 @@ export async function openScorer(
     },
     store: () => must(asked, "the run's judgements"),
     limits,
-    openSender: services.openSender,
     onNote: (note) => services.log.logger.warn(note),
     ...(services.rewardSession === undefined ? {} : { session: services.rewardSession }),
   });
+  const scored = await createReward(reward, made);
   try {
     const ready = await readyJudges(scored, judges, address, { reward, sources }, services);
     const path = (services.handle?.paths ?? RunPaths.of(settings)).judgements;
@@ -99,7 +94,6 @@ export async function openScorer(
       ...requestsOf(reward, sources),
       concurrency: limits.concurrency,
       policy: limits,
-      openSender: services.openSender,
     });
     const watch = watchExam(scored, settings, services, calls);
     return scorerOf({ scored, judges, endpoints: ready.endpoints, store, calls, watch }, settings, services);

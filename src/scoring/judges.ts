@@ -5,13 +5,19 @@ import type { CombinedReward } from '../rewards/score/combined.js';
 import type { Judge } from '../rewards/judge/judge.js';
 import type { CanaryResult } from '../rewards/judge/client.js';
 import { JudgeClient, type JudgeClientOptions } from '../rewards/judge/client.js';
-import type { JudgeAddress } from '../rewards/judge/endpoints.js';
-import { waitUntilReady, type ReadinessOptions, type WaitOptions } from '../rewards/judge/readiness.js';
-import { JudgeImages } from '../rewards/judge/images.js';
+import { allowBySetting, resolveEndpoints, type JudgeAddress } from '../rewards/judge/endpoints.js';
+import { imagesOfEdit } from '../rewards/judge/judge.js';
+import { keyFor } from '../http/key.js';
+import {
+  waitUntilReady,
+  type JudgeNames,
+  type ReadinessOptions,
+  type WaitOptions,
+} from '../rewards/judge/readiness.js';
 import { loadPrompts } from '../rewards/judge/prompts.js';
 import { longestReply, shownToJudge } from '../rewards/score/choice.js';
 import type { JudgementStore } from '../rewards/score/types.js';
-import type { ServerLimits, TermServices } from '../rewards/terms/term.js';
+import type { OwnJudge, OwnJudgeOptions, ServerLimits, TermServices } from '../rewards/terms/term.js';
 import { modelFolder, type RunResolver } from '../models/reference.js';
 import type { ModelReference } from '../schema/model.js';
 
@@ -39,14 +45,63 @@ export function termServices(
   reward: RewardSettings,
   judges: Pick<Judges, 'take'>,
   resolveRun: RunResolver,
+  more: Partial<TermServices> = {},
 ): TermServices {
-  return {
+  const services: TermServices = {
     judge: (model = reward.model) => judges.take(model),
-    images: new JudgeImages(),
+    ownJudge: (options) => openOwnJudge(options, services),
     prompts: loadPrompts(reward),
     modelFolder: (reference) => modelFolder(reference as ModelReference, resolveRun),
+    store: () => noStore,
     limits: judgeLimits(reward),
     leaveOut: reward.leave_out,
+    ...more,
+  };
+  return services;
+}
+
+/** The judge at an address of a term's own; its judgements are stored with the run's others. */
+export function openOwnJudge(
+  { term, endpoint, model, alias, keyVariable, replyTokens }: OwnJudgeOptions,
+  { limits, store: kept, leaveOut = [] }: TermServices,
+): OwnJudge {
+  const [url] = resolveEndpoints(endpoint);
+  const apiKey = keyFor(url, keyVariable, process.env);
+  const key = apiKey === undefined ? {} : { apiKey };
+  const store: JudgementStore = {
+    find: (...asked) => kept().find(...asked),
+    put: (judgement) => kept().put(judgement),
+    get calls() {
+      return kept().calls;
+    },
+  };
+  const limited = limits === undefined ? {} : { concurrency: limits.concurrency, policy: limits };
+  const client = new JudgeClient({ endpoints: [url], model, store, alias, leaveOut, ...key, ...limited });
+  const names: JudgeNames = {
+    judge: `the judge of ${term}`,
+    endpoint: `endpoint of the term ${term}`,
+    model: `model of the term ${term}`,
+    allow: allowBySetting(`model_alias of the term ${term}`),
+    key: keyVariable,
+    start: 'Check the address and the network, or start the server, then run the same command again.',
+  };
+  return {
+    ask: (...asked) => client.ask(...asked),
+    untilReady: async (options) => {
+      const shown = imagesOfEdit(options.sources ?? 1);
+      const ready = await waitUntilReady(url, model, {
+        ...options,
+        ...key,
+        alias,
+        leaveOut,
+        replyTokens,
+        names,
+        shown,
+      });
+      client.learnContext(ready.context);
+    },
+    canary: (signal) => client.canary(signal),
+    close: () => client.close(),
   };
 }
 

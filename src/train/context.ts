@@ -15,7 +15,6 @@ import type { Answer } from '../policies/policy.js';
 import type { RewardSettings } from '../rewards/schema/reward.js';
 import { highestValueOf, rewardScale } from '../rewards/score/identity.js';
 import type { JudgeAddress } from '../rewards/judge/endpoints.js';
-import type { OpenSender } from '../rewards/judge/sender.js';
 import type { RunHandle } from '../run/claim.js';
 import { writeHeldOutEpisodes } from '../run/episodes.js';
 import type { RunLog } from '../run/logs.js';
@@ -57,8 +56,6 @@ export interface TrainingContext {
   readonly stop: AbortSignal;
   /** Counts what a training server is asked; absent or null where nobody counts. */
   readonly spending?: Spending | null;
-  /** Where judge requests are sent from. */
-  readonly openSender: OpenSender;
   /** Where the reward's own models run; default: the CPU. */
   readonly rewardSession?: ModelFileOptions;
   /** The folder of the checkpoint to continue from. */

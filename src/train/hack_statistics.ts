@@ -1,5 +1,6 @@
 /** Statistics of a policy's outputs that hack alarms watch: of pictures, words and scores. */
-import { imageDigest, imageStatistics, repeatRate, sourceSimilarity } from '../rewards/score/image_statistics.js';
+import { pictureId } from '../core/image.js';
+import { imageStatistics, repeatRate, sourceSimilarity } from '../rewards/score/image_statistics.js';
 import type { Answer, Group } from '../policies/policy.js';
 import { summariseUnscored } from '../rewards/score/iteration.js';
 import type { JudgeItem, Outcome } from '../rewards/score/types.js';
@@ -25,7 +26,7 @@ export function measureArtifact({ edited, source }: Pick<JudgeItem, 'edited' | '
   return {
     ...imageStatistics(edited),
     sourceSimilarity: source === null ? null : sourceSimilarity(edited, source),
-    digest: imageDigest(edited),
+    digest: pictureId(edited),
   };
 }
 

@@ -2,7 +2,7 @@ import { crc32, deflateSync } from 'node:zlib';
 import sharp from 'sharp';
 import { describe, expect, it } from 'vitest';
 import { RandomStream } from '../../src/core/random.js';
-import { decodeImage, encodePng, encodePngToSend, enlargeImage, shrinkImage } from '../../src/core/image.js';
+import { decodeImage, encodePng, pngToSend, enlargeImage, shrinkImage } from '../../src/core/image.js';
 
 function chunk(type: string, body: Uint8Array): Buffer {
   const tagged = Buffer.concat([Buffer.from(type, 'latin1'), body]);
@@ -26,7 +26,7 @@ function bomb(width: number, height: number, rows = 64): Buffer {
 
 const picture = { width: 3, height: 2, data: Uint8Array.from({ length: 18 }, (_, i) => i * 14) };
 
-describe('encodePngToSend', () => {
+describe('pngToSend', () => {
   it.each([
     [3, 2],
     [80, 60],
@@ -38,12 +38,12 @@ describe('encodePngToSend', () => {
       const data = Uint8Array.from({ length: width * height * 3 }, (_, i) =>
         i % 7 === 0 ? random.integer(256) : i % 251,
       );
-      const sent = await encodePngToSend({ width, height, data });
+      const sent = await pngToSend({ width, height, data });
       expect(await decodeImage(sent, 'here')).toEqual({ width, height, data });
       const { data: raw, info } = await sharp(sent).removeAlpha().raw().toBuffer({ resolveWithObject: true });
       expect(info).toMatchObject({ width, height, channels: 3 });
       expect(new Uint8Array(raw)).toEqual(data);
-      expect(await encodePngToSend({ width, height, data })).toEqual(sent);
+      expect(await pngToSend({ width, height, data })).toEqual(sent);
     },
   );
 });

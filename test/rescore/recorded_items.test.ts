@@ -150,12 +150,6 @@ describe('pictures that were given beside the edited one', () => {
       'its further pictures have to be read again, but the data is not what it was when the run was made',
     );
   });
-
-  it('are none where none is recorded', async () => {
-    const found = await given({});
-    expect((await found(null)).item).toMatchObject({ source: grey(4), edited: grey(7) });
-    expect((await found(having(grey(5)))).missing).toMatch(/the data is not what it was when the run was made$/);
-  });
 });
 
 describe('words that answer to a picture', () => {

@@ -1,3 +1,4 @@
+import { testServices } from '../rewards/terms/term_services.js';
 import { cpSync, existsSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -9,8 +10,6 @@ import { encodeSafetensors, readSafetensors } from '../../src/core/safetensors.j
 import { hashPrompt, hashRequest } from '../../src/rewards/judge/chat_request.js';
 import { createReward } from '../../src/rewards/score/combined.js';
 import type { Judge } from '../../src/rewards/judge/judge.js';
-import { JudgeImages } from '../../src/rewards/judge/images.js';
-import { builtInPrompts } from '../../src/rewards/judge/prompts.js';
 import { scoreChunk } from '../../src/rewards/score/iteration.js';
 import { judgementForm, type Judgement } from '../../src/rewards/score/types.js';
 import { measureScale } from '../../src/rewards/score/identity.js';
@@ -27,14 +26,7 @@ import { measureRecords } from '../../src/rescore/measure.js';
 import { rescore, type RescoreRequest } from '../../src/rescore/rescore.js';
 import type { RescoredEpisode } from '../../src/rescore/rescore_summary.js';
 import { byPicture, place, rewardOf, type ScoreTerm } from '../rewards/server/served.js';
-import {
-  choosy,
-  openAiError,
-  startStubJudge,
-  scoresText,
-  stubModel,
-  type StubJudge,
-} from '../rewards/judge/stub_judge.js';
+import { openAiError, startStubJudge, scoresText, stubModel, type StubJudge } from '../rewards/judge/stub_judge.js';
 import { makeSmallWorld, smallSettings, type SmallWorld } from '../recipes/image_edit_tokens/small_world.js';
 import { smallTraining } from '../train/small_training.js';
 
@@ -84,12 +76,7 @@ beforeAll(async () => {
   settings = withImages(smallSettings(world, { reward: { endpoint: 'http://127.0.0.1:9/v1', model: stubModel } }));
   paths = new RunPaths(join(root, 'runs'), settings.run_name);
   const store = new Exchanges(paths.judgements, judgementForm, { isOwner: true, from: null });
-  const reward = await createReward(settings.reward, {
-    judge: () => recordingJudge(store, stubModel),
-    images: new JudgeImages(),
-    prompts: builtInPrompts,
-    modelFolder: () => '',
-  });
+  const reward = await createReward(settings.reward, testServices(recordingJudge(store, stubModel)));
   const made = smallTraining(
     settings,
     {
@@ -179,11 +166,6 @@ describe('scoring a run again by the same reward', () => {
     expect(JSON.parse(readFileSync(paths.rescored('again').summary, 'utf8'))).toEqual(summary);
   });
 
-  it('leaves the episodes of training out where it is asked to', async () => {
-    const summary = await rescore(request({ heldOutOnly: true, name: 'held_out' }));
-    expect(summary.rows.map(({ set }) => set)).toEqual(['s/sampled', 's/greedy']);
-  });
-
   it('does without the data where images were kept, and says of the rest why not', async () => {
     const gone = { ...settings, environment: { ...settings.environment, model: join(root, 'nowhere') } };
     const summary = await rescore(request({ ...opening(gone), name: 'gone' }));
@@ -234,14 +216,6 @@ describe('scoring a run again by another reward', () => {
     expect(summary).toMatchObject({ reward: '1 viescore', recorded_reward: 'viescore', differ: 0 });
     expect(summary.judgements.missing).toBe(0);
     expect(summary.rows[0].rescored_mean).toBeCloseTo((summary.rows[0].recorded_mean ?? NaN) / 10, 9);
-  });
-
-  it('says what no one was asked', async () => {
-    const summary = await rescore(request({ reward: changed({ model: 'another' }), name: 'model' }));
-    const { zero_by_rule } = summary.rescored;
-    expect(summary.not_rescored).toEqual({ 'the judge was not asked this': 32 - zero_by_rule });
-    expect(summary).toMatchObject({ rescored: { scored: 0, unscored: 0 } });
-    expect(summary.correlation).toBeNull();
   });
 
   it('says what the data lack', async () => {
@@ -326,23 +300,6 @@ describe('scoring a run again by another reward', () => {
       for (const name of readdirSync(paths.rescoredDir).filter((one) => one.startsWith('measure-viescore'))) {
         rmSync(join(paths.rescoredDir, name));
       }
-    }
-  });
-
-  it('asks the judge without the fields that the config leaves out, by the name that it answers by', async () => {
-    const judge = await startStubJudge(choosy(['seed'], scoresText(4, 9), 'deployment-7'));
-    try {
-      writeFileSync(join(root, 'pq.txt'), 'How good does this look now?');
-      const prompts = { ...settings.reward.prompts, viescore_pq: join(root, 'pq.txt') };
-      const reward = changed({ prompts, model_alias: ['deployment-7'], leave_out: ['seed'] });
-      const summary = await rescore(
-        request({ reward, name: 'choosy', judge: async () => ({ endpoint: judge.url, token: null }) }),
-      );
-      expect(summary.judgements.asked).toBeGreaterThan(0);
-      expect(summary.rescored.unscored).toBe(0);
-      expect(judge.requests.filter(({ body }) => 'seed' in body)).toEqual([]);
-    } finally {
-      await judge.close();
     }
   });
 

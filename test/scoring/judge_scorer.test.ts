@@ -8,14 +8,12 @@ import { claimRun, type RunHandle } from '../../src/run/claim.js';
 import { storedCalls } from '../../src/run/exchanges.js';
 import { RunPaths } from '../../src/run/paths.js';
 import { openRunLog, type RunLog } from '../../src/run/logs.js';
-import { openLocalSender } from '../../src/rewards/judge/sender.js';
 import { openScorer } from '../../src/scoring/judge_scorer.js';
 import { soloGroup, type ProcessGroup } from '../../src/group/process_group.js';
 import { tinyExam } from '../../src/tiny/judge/exam_cases.js';
 import { JUDGE_MODEL, startJudge } from '../../src/tiny/judge/server.js';
 import { pictureOf, wholeItem } from '../rewards/terms/term_contract.js';
 import {
-  choosy,
   openAiError,
   scoresText,
   startStubJudge,
@@ -59,7 +57,7 @@ function open(
   const stop = new AbortController().signal;
   return openScorer(
     settings,
-    { group, handle, log, resolveRun: () => '', checkpoint: null, stop, openSender: openLocalSender },
+    { group, handle, log, resolveRun: () => '', checkpoint: null, stop },
     endpoint === null ? null : { endpoint, token: null },
     sources,
   );
@@ -78,12 +76,6 @@ describe('a scorer', () => {
     const outcomes = await scorer.settle(items, await scorer.begin(items));
     expect(outcomes.map(({ kind }) => kind)).toEqual(['scored', 'scored']);
     expect(outcomes[1]).toMatchObject({ value: 1 });
-    await scorer.close();
-  });
-
-  it('waits for no judge that no term asks, though one is configured', async () => {
-    const scorer = await open({ mode: 'jpeg_size', max_wait_s: 0 }, 'http://127.0.0.1:1/v1');
-    expect((await scorer.begin([wholeItem()]))[0].kind).toBe('scored');
     await scorer.close();
   });
 
@@ -126,27 +118,6 @@ describe('a scorer', () => {
     await scorer.close();
   });
 
-  it('asks without the fields that the config leaves out, and allows the name that it answers by', async () => {
-    const stub = await startStubJudge(choosy(['temperature', 'response_format'], scoresText(8, 6), 'deployment-7'));
-    closing.push(stub.close);
-    const asking = { mode: 'viescore', model: stubModel, max_wait_s: 0, model_alias: ['deployment-7'] };
-    await expect(open(asking, stub.url)).rejects.toMatchObject({
-      next: expect.stringContaining("reward.leave_out: ['temperature']") as string,
-    });
-    const leave_out = ['temperature', 'response_format'];
-    await expect(open({ ...asking, leave_out, model_alias: false }, stub.url)).rejects.toThrow(
-      'set reward.model_alias: ["deployment-7"]',
-    );
-    const refused = stub.requests.length;
-    const scorer = await open({ ...asking, leave_out }, stub.url);
-    expect(await scorer.begin([wholeItem()])).toMatchObject([{ kind: 'scored' }]);
-    await scorer.close();
-    expect(stub.requests.length - refused).toBe(3);
-    for (const { body } of stub.requests.slice(refused)) {
-      for (const field of leave_out) expect(body).not.toHaveProperty(field);
-    }
-  });
-
   it('waits for the server that a term has of its own, and not for the run\u2019s judge that nobody asks', async () => {
     const stub = await judge();
     const own = { name: 'align_quality', weight: 1, model: stubModel, endpoint: stub.url };
@@ -179,35 +150,6 @@ describe('a scorer', () => {
     const settling = scorer.settle(items, outcomes);
     await expect(settling).rejects.toThrow(EndpointError);
     await expect(settling).rejects.toThrow(found);
-    await scorer.close();
-  });
-
-  it('asks a term\u2019s own judge as often, and so much at once in each process, as the reward says', async () => {
-    let fails = false;
-    const stub = await startStubJudge(async () => {
-      await new Promise((resolve) => setTimeout(resolve, 20));
-      return fails ? openAiError(503, 'x') : scoresText(8, 6);
-    });
-    closing.push(stub.close);
-    const own = { name: 'align_quality', weight: 1, model: stubModel, endpoint: stub.url };
-    const twoProcesses: ProcessGroup = { ...soloGroup(), size: 2 };
-    const reward = { mode: null, terms: [own], concurrency: 5, max_attempts: 2 };
-    const scorer = await open(reward, null, { group: twoProcesses });
-    await scorer.begin(Array.from({ length: 20 }, (_, i) => wholeItem({ key: `1/1/${i}` })));
-    expect(stub.peak()).toBe(2);
-    const before = stub.requests.length;
-    fails = true;
-    await scorer.begin([wholeItem()]);
-    expect(stub.requests.length - before).toBe(2);
-    await scorer.close();
-  });
-
-  it('asks the model that a term names, and waits for that one', async () => {
-    const stub = await judge();
-    const terms = [{ name: 'align_quality', weight: 1, model: stubModel }];
-    const scorer = await open({ mode: null, terms, model: 'another' }, stub.url);
-    expect(await scorer.begin([wholeItem()])).toMatchObject([{ kind: 'scored', value: 0.7 }]);
-    expect(new Set(stub.requests.map(({ body }) => body['model']))).toEqual(new Set([stubModel]));
     await scorer.close();
   });
 

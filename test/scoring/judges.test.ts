@@ -1,5 +1,5 @@
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
-import { MemoryJudgementStore } from '../../src/rewards/judge/memory_store.js';
+import { MemoryJudgementStore } from '../rewards/judge/memory_store.js';
 import { twoScores } from '../../src/rewards/judge/prompts.js';
 import { Judges } from '../../src/scoring/judges.js';
 import { scoresText, startStubJudge, stubModel, type StubJudge } from '../rewards/judge/stub_judge.js';
@@ -40,11 +40,6 @@ async function keysSent(token: string | null): Promise<Set<string | undefined>> 
 }
 
 describe('the key of a judge', () => {
-  it("is the environment's for one that somebody else runs", async () => {
-    vi.stubEnv('OPENAI_API_KEY', 'sk-of-the-user');
-    expect(await keysSent(null)).toEqual(new Set(['Bearer sk-of-the-user']));
-  });
-
   it('is its token for one that this program has started, which is not sent the key of others', async () => {
     vi.stubEnv('OPENAI_API_KEY', 'sk-of-the-user');
     expect(await keysSent('its-own-token')).toEqual(new Set(['Bearer its-own-token']));

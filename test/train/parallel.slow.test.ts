@@ -10,7 +10,6 @@ import { MetricsJournal, readMetrics, type Metrics } from '../../src/run/metrics
 import { RunPaths } from '../../src/run/paths.js';
 import type { LoopEnd } from '../../src/train/loop.js';
 import { JUDGE_MODEL, startJudge, type RunningJudge } from '../../src/tiny/judge/server.js';
-import { openLocalSender } from '../../src/rewards/judge/sender.js';
 import { recipeOpening } from '../../src/recipes/open.js';
 import { trainRun } from '../../src/train/worker.js';
 import { testFolder } from '../support/folder.js';
@@ -50,7 +49,6 @@ describe('a run on two ranks', () => {
         resolveRun: () => '',
         judge: { endpoint: judge.url, token: null },
         stop: stop.signal,
-        openSender: openLocalSender,
       };
       const logOf = (attempt: number) =>
         openRunLog({ paths: paths(settings.run_name), attempt, rank: group.rank, terminal: null });

@@ -129,10 +129,10 @@ function openTerm(
       rows.flatMap((row) => row.answers.map((answer) => itemOf(row, answer))),
     );
   }
-  return kind.create('wait_s' in fields ? { ...fields, wait_s: 0 } : fields, {
-    ...termServices(reward, judges, runResolver(base_exp_dir)),
-    store: () => noStore,
-  });
+  return kind.create(
+    'wait_s' in fields ? { ...fields, wait_s: 0 } : fields,
+    termServices(reward, judges, runResolver(base_exp_dir)),
+  );
 }
 
 /** Prepares the judges that a term asks; false if they must not be asked. */

@@ -121,13 +121,11 @@ class Worker {
   ): Promise<RunKind> {
     const [
       { evaluateRun, trainRun },
-      { openThreadSender: openSender },
       { openRecipeOf, recipeOpening },
       { MetricsJournal, readMetrics },
       { runResolver },
     ] = await Promise.all([
       import('../../train/worker.js'),
-      import('../../rewards/judge/sender_thread.js'),
       import('../../recipes/open.js'),
       import('../../run/metrics.js'),
       import('../models/wanted.js'),
@@ -149,7 +147,7 @@ class Worker {
     });
     const journal = new MetricsJournal(handle.paths);
     const stop = this.#stop.signal;
-    const services = { handle, log, journal, resolveRun, ...servers, stop, openSender, ...rewardPlace(places) };
+    const services = { handle, log, journal, resolveRun, ...servers, stop, ...rewardPlace(places) };
     const recipe = recipeOpening(settings);
     const end =
       evaluation === undefined
@@ -181,19 +179,17 @@ class Worker {
     const settings = withThreads(config.settings, threads, places);
     const { group, told } = await this.#meet(null, servedWithin(settings));
     if (told === null) return 'interrupted';
-    const [{ evaluateRun, trainRun }, { openThreadSender: openSender }, { recipeOpening }, { runResolver }] =
-      await Promise.all([
-        import('../../train/worker.js'),
-        import('../../rewards/judge/sender_thread.js'),
-        import('../../recipes/open.js'),
-        import('../models/wanted.js'),
-      ]);
+    const [{ evaluateRun, trainRun }, { recipeOpening }, { runResolver }] = await Promise.all([
+      import('../../train/worker.js'),
+      import('../../recipes/open.js'),
+      import('../models/wanted.js'),
+    ]);
     const paths = RunPaths.of(settings);
     const log = openRunLog({ paths, attempt: run.attempt, rank: this.#rank, terminal: null });
     try {
       const resolveRun = runResolver(settings.base_exp_dir, () => told);
       const { servers } = told;
-      const services = { group, handle: null, log, resolveRun, ...servers, stop: this.#stop.signal, openSender };
+      const services = { group, handle: null, log, resolveRun, ...servers, stop: this.#stop.signal };
       const recipe = recipeOpening(settings);
       const { evaluation } = config;
       const { kind } =

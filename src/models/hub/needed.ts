@@ -102,8 +102,3 @@ function exportedFiles(folder: string): string[] | null {
     ? [...data.inputs.map(({ tokenizer }) => `${tokenizer}/tokenizer.json`), ...GRAPHS[data.model_type]]
     : null;
 }
-
-/** The `model_type` of a folder's config.json; null without one. */
-function typeOf(folder: string): unknown {
-  return existsSync(join(folder, CONFIG_FILE)) ? readConfig<{ model_type?: unknown }>(folder).model_type : null;
-}

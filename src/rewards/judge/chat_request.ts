@@ -63,7 +63,7 @@ export async function toChatRequest(
 export function hashRequest(query: JudgeQuery, model: string, form: RequestForm = vllmForm): string {
   const messages = query.messages.map(({ role, parts }) => ({
     role,
-    parts: parts.map((part) => (typeof part === 'string' ? { text: part } : { png: part.digest })),
+    parts: parts.map((part) => (typeof part === 'string' ? { text: part } : { png: part.id })),
   }));
   const { format, topLogprobs, maxCompletionTokens } = query;
   const sent = keptFields(sampling(query, 0), form);

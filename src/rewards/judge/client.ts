@@ -1,7 +1,7 @@
 /** The judge behind an OpenAI-compatible server: replays what is stored, asks for the rest, stores before it hands out. */
 import { checkedKey, noKey } from '../../http/key.js';
-import { firstRequest, hashPrompt, hashRequest, type Variation } from './chat_request.js';
-import type { Clock } from '../../core/clock.js';
+import { firstRequest, hashPrompt, hashRequest, toChatRequest, type Variation } from './chat_request.js';
+import { Deadline, systemClock, type Clock } from '../../core/clock.js';
 import {
   checkModel,
   isAlive,
@@ -10,15 +10,14 @@ import {
   type Remedy,
   type Reply,
   addTokens,
+  cancelledReply,
 } from './completion.js';
 import { imagesShown, type Judge, type JudgeQuery } from './judge.js';
 import { excerpt } from './parse.js';
 import { canaryQuery } from './readiness.js';
 import pLimit, { type LimitFunction } from 'p-limit';
-import { LocalSender, type OpenSender, type Sender } from './sender.js';
 import { dialectOf, type LeavableField, type RequestForm } from './dialect.js';
-import type { TransportPolicy } from './transport.js';
-import { defaultTransportPolicy, longestExchangeMs } from './transport.js';
+import { defaultTransportPolicy, longestExchangeMs, Transport, type Sent, type TransportPolicy } from './transport.js';
 import type { Judgement, JudgementStore, ScoreOptions, Tokens, UnscoredReason } from '../score/types.js';
 
 export interface JudgeClientOptions {
@@ -46,16 +45,19 @@ export interface JudgeClientOptions {
   /** Further requests for a question whose reply gave no scores. */
   readonly maxAskAgain?: number;
   readonly policy?: Partial<TransportPolicy>;
-  /** Where requests are made; from this thread by default. */
-  readonly openSender?: OpenSender;
-  /** Clock of the default sender. */
   readonly clock?: Clock;
-  /** Uniform in [0, 1), for backoff jitter only; of the default sender. */
+  /** Uniform in [0, 1), for backoff jitter only. */
   readonly random?: () => number;
 }
 
 /** Whether a judge answers at all; `detail` says why not. */
 export type CanaryResult = { readonly ok: true } | { readonly ok: false; readonly detail: string };
+
+interface SharedQuestion {
+  readonly signal: AbortSignal | undefined;
+  readonly askAgain: boolean;
+  readonly answer: Promise<Judgement>;
+}
 
 interface Answer {
   readonly text: string;
@@ -80,7 +82,8 @@ const replyShare = 0.5;
 
 export class JudgeClient implements Judge {
   readonly model: string;
-  readonly #sender: Sender;
+  readonly #transport: Transport;
+  readonly #clock: Clock;
   readonly #form: RequestForm;
   readonly #alias: ModelAlias;
   readonly #shown: number;
@@ -89,6 +92,12 @@ export class JudgeClient implements Judge {
    * neither, and no more, since the images of all questions at once would keep the first one waiting.
    */
   readonly #ahead: LimitFunction;
+  /** Requests under way. */
+  readonly #slots: LimitFunction;
+  /** Compressing waits in a queue that the whole process shares with its look-ups of names: it must not fill it. */
+  readonly #encoding = pLimit(8);
+  /** Terms that ask the same question about an item at the same time share its answer. */
+  readonly #underWay = new Map<string, SharedQuestion>();
   readonly #store: JudgementStore;
   readonly #queryTimeoutMs: number;
   readonly #maxAskAgain: number;
@@ -100,6 +109,7 @@ export class JudgeClient implements Judge {
     this.model = options.model;
     this.#store = options.store;
     this.#ahead = pLimit(2 * concurrency);
+    this.#slots = pLimit(concurrency);
     const policy = { ...defaultTransportPolicy, ...options.policy };
     this.#maxAskAgain = options.maxAskAgain ?? 2;
     this.#queryTimeoutMs = options.queryTimeoutMs ?? longestExchangeMs(policy, policy.maxAttempts + this.#maxAskAgain);
@@ -107,31 +117,49 @@ export class JudgeClient implements Judge {
     this.#context = options.context ?? Infinity;
     this.#alias = options.alias ?? false;
     this.#shown = options.shown ?? imagesShown.edit;
-    const { clock, random } = options;
-    const open: OpenSender = options.openSender ?? ((asked) => new LocalSender(asked, { clock, random }));
-    this.#sender = open({
+    this.#clock = options.clock ?? systemClock;
+    this.#transport = new Transport({
       endpoints: options.endpoints,
-      model: this.model,
-      form: this.#form,
       apiKey: checkedKey(options.apiKey, 'the API key of the judge') ?? noKey,
-      concurrency,
+      // One more than there are slots, for a look at a judge that keeps all of them waiting.
+      connections: concurrency + 1,
       policy,
+      clock: this.#clock,
+      random: options.random ?? Math.random,
     });
   }
 
   async ask(query: JudgeQuery, signal?: AbortSignal, options: ScoreOptions = {}): Promise<Judgement> {
-    return this.#ahead(async () => {
+    return this.#ahead(() => {
       const requestHash = hashRequest(query, this.model, this.#form);
-      const stored = this.#store.find(query.key, requestHash);
-      if (stored !== undefined && (stored.problem === null || options.askAgain !== true)) return stored;
-      const { calls } = this.#store;
-      if (calls?.begin() === false) return notAsked(query.key, requestHash, this.model);
-      const judgement = await this.#exchange(query, requestHash, signal);
-      // Being called off is no answer of the judge's, so it is not replayed either.
-      if (judgement.problem !== 'aborted') this.#store.put(judgement);
-      calls?.end(judgement.attempts);
-      return judgement;
+      const askAgain = options.askAgain === true;
+      const name = `${query.key} ${requestHash}`;
+      const same = this.#underWay.get(name);
+      if (same?.signal === signal && same?.askAgain === askAgain) return same.answer;
+      const answer = this.#answer(query, requestHash, askAgain, signal);
+      const asked: SharedQuestion = { signal, askAgain, answer };
+      this.#underWay.set(name, asked);
+      return answer.finally(() => {
+        if (this.#underWay.get(name) === asked) this.#underWay.delete(name);
+      });
     });
+  }
+
+  async #answer(
+    query: JudgeQuery,
+    requestHash: string,
+    askAgain: boolean,
+    signal: AbortSignal | undefined,
+  ): Promise<Judgement> {
+    const stored = this.#store.find(query.key, requestHash);
+    if (stored !== undefined && (stored.problem === null || !askAgain)) return stored;
+    const { calls } = this.#store;
+    if (calls?.begin() === false) return notAsked(query.key, requestHash, this.model);
+    const judgement = await this.#exchange(query, requestHash, signal);
+    // A question that was called off has no answer, so it is not replayed either.
+    if (judgement.problem !== 'aborted') this.#store.put(judgement);
+    calls?.end(judgement.attempts);
+    return judgement;
   }
 
   /** Sets the tokens of the model's context, where a listing says them. */
@@ -141,7 +169,9 @@ export class JudgeClient implements Judge {
 
   /** One small question of the kind that it is asked, outside the queue, without retries: does the judge answer at all, if only with thoughts? */
   async canary(signal?: AbortSignal): Promise<CanaryResult> {
-    const reply = await this.#sender.probe(canaryQuery(this.#shown), this.#queryTimeoutMs, signal);
+    const deadline = new Deadline(this.#clock, this.#queryTimeoutMs, signal);
+    const request = await toChatRequest(canaryQuery(this.#shown), this.model, this.#form);
+    const reply = await this.#transport.probe(request, deadline).finally(() => deadline.dispose());
     const checked = checkModel(reply, this.model, this.#alias);
     if (isAlive(checked)) return { ok: true };
     return { ok: false, detail: `${checked.problem}: ${checked.detail}` };
@@ -149,7 +179,7 @@ export class JudgeClient implements Judge {
 
   /** Closes the connections; nothing may be asked afterwards. */
   close(): Promise<void> {
-    return this.#sender.close();
+    return this.#transport.close();
   }
 
   async #exchange(query: JudgeQuery, requestHash: string, signal?: AbortSignal): Promise<Judgement> {
@@ -158,8 +188,7 @@ export class JudgeClient implements Judge {
     let tokens: Tokens | null = null;
     let variation: Variation = firstRequest;
     for (let again = 0; ; again++) {
-      const sending = { variation, withinMs: this.#queryTimeoutMs - tookMs };
-      const sent = await this.#sender.send(query, sending, signal);
+      const sent = await this.#send(query, variation, this.#queryTimeoutMs - tookMs, signal);
       attempts += sent.attempts;
       tokens = addTokens(tokens, sent.tokens);
       tookMs += sent.tookMs;
@@ -176,6 +205,33 @@ export class JudgeClient implements Judge {
       const told = { ...question, text, problem, scores, attempts, latencyMs, ...counted };
       return problem === null ? told : { ...told, detail };
     }
+  }
+
+  /** One request for a query, with its retries, in a slot. `tookMs` and `withinMs` count from there. */
+  async #send(
+    query: JudgeQuery,
+    variation: Variation,
+    withinMs: number,
+    signal?: AbortSignal,
+  ): Promise<Sent & { readonly tookMs: number; readonly over: boolean }> {
+    const cancelled = { reply: cancelledReply, attempts: 0, tokens: null, tookMs: 0, over: true };
+    if (signal?.aborted === true) return cancelled;
+    // A slot waits for no picture.
+    const request = await this.#encoding(() => toChatRequest(query, this.model, this.#form, variation));
+    return this.#slots(async () => {
+      const started = this.#clock.now();
+      const deadline = new Deadline(this.#clock, withinMs, signal);
+      try {
+        if (deadline.over) return cancelled;
+        const sent = await this.#transport.send(request, deadline);
+        const tookMs = this.#clock.now() - started;
+        const reply = signal?.aborted === true ? cancelledReply : sent.reply;
+        // Nothing more is asked when its time is over or it was called off.
+        return { ...sent, reply, tookMs, over: deadline.over };
+      } finally {
+        deadline.dispose();
+      }
+    });
   }
 
   /** How a question is asked again: with more room where that mends it, else as another sample. */

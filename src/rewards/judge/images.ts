@@ -1,9 +1,7 @@
 /** Images on their way to a judge: always PNG, since lossy coding leaves artifacts that the judge would hold against the policy. */
-import { LRUCache } from 'lru-cache';
-import { createXXHash128 } from 'hash-wasm';
 import { DataError } from '../../core/errors.js';
 import type { RgbImage } from '../../core/image.js';
-import { encodePngToSend, enlargeImage, shrinkImage } from '../../core/image.js';
+import { enlargeImage, pictureId, pngToSend, shrinkImage } from '../../core/image.js';
 
 /** Vision encoders with 14-pixel patches merged two by two take no smaller side. */
 export const minSide = 28;
@@ -17,21 +15,12 @@ interface Size {
   readonly height: number;
 }
 
-/** A picture and the size in which it is shown, as plain data that another thread can take; `digest` names both. */
-export interface ShownPicture {
-  readonly digest: string;
-  readonly image: RgbImage;
-  readonly size: Size;
-}
-
-/** An image as queries refer to it: named by its pixels, encoded when a request is really sent. */
+/** An image as queries refer to it: encoded when a request is sent. */
 export interface JudgeImage {
-  /** A hash (XXH3, 128 bits) over the size, the pixels, and the size in which they are shown where that is another. */
-  readonly digest: string;
-  /** `data:image/png;base64,...`; encoded once, however many queries send it. */
+  /** The id of the picture (`pictureId`), and the size in which it is shown if that is another. */
+  readonly id: string;
+  /** `data:image/png;base64,...`; the picture is encoded once, however many queries send it. */
   dataUrl(): Promise<string>;
-  /** What it is made from. */
-  readonly picture: ShownPicture;
 }
 
 /** Whether a judge can be shown an image of this shape, in whatever size. */
@@ -40,21 +29,15 @@ export function isShowable({ width, height }: RgbImage): boolean {
   return short >= 1 && Math.max(width, height) < maxAspectRatio * short;
 }
 
-/** What keeps an image from being shown, for messages; null where nothing does. */
+/** What keeps an image from being shown, for messages; null if nothing does. */
 export function whyUnshowable(image: RgbImage): string | null {
   if (isShowable(image)) return null;
   return `the image is ${image.width}x${image.height} pixels; a judge takes no shape as long as ${maxAspectRatio}:1`;
 }
 
 /**
- * Names pictures and guards nothing, so it need not withstand an attacker; hash-wasm has it at a fifth of the cost of Node's hashes,
- * which would be a third of what a call costs.
- */
-const hasher = await createXXHash128();
-
-/**
- * The size in which an image is shown: its own where both sides are from 28 to 1024 pixels. A smaller one is enlarged by the least whole
- * factor, each pixel to a square of its own colour, so that nothing is drawn that was not there; a larger one is shrunk in
+ * The size in which an image is shown: its own if both sides are from 28 to 1024 pixels. A smaller one is enlarged by the least whole
+ * factor, each pixel to a square of its own color, so that nothing is drawn that was not there. A larger one is shrunk in
  * proportion, but no further than to 28 pixels on its short side.
  */
 function shownSize({ width, height }: Size): Size {
@@ -68,79 +51,46 @@ function shownSize({ width, height }: Size): Size {
   return { width: scaled(width), height: scaled(height) };
 }
 
-/**
- * Prepares images and keeps the encodings that were used last, since the prompts of one group share their source. An image that was
- * handed over is not written again. Nothing is hashed before it is asked for: hashing an iteration's images at once would keep the
- * first question waiting for the last.
- */
-export class JudgeImages {
-  readonly #encoded: LRUCache<string, Promise<string>>;
-  readonly #hashed = new WeakMap<RgbImage, string>();
+class ShownImage implements JudgeImage {
+  readonly #size: Size;
+  #png: Promise<Uint8Array> | null = null;
 
-  /** @param capacity how many encodings are kept. */
-  constructor(capacity = 64) {
-    this.#encoded = new LRUCache({ max: capacity });
+  constructor(private readonly image: RgbImage) {
+    this.#size = shownSize(image);
   }
 
-  /** Raises DataError, naming `what`, for a shape that no judge takes (`isShowable` tells before). */
-  prepare(image: RgbImage, what: string): JudgeImage {
-    const problem = whyUnshowable(image);
-    if (problem !== null) {
-      throw new DataError(problem, { where: what, next: 'Crop or pad the images of this dataset or environment.' });
-    }
-    return this.#shown(image, shownSize(image));
+  /** Hashed only when it is asked for: hashing an iteration's images at once would keep the first question waiting for the last. */
+  get id(): string {
+    const { width, height } = this.#size;
+    const isAsIs = width === this.image.width && height === this.image.height;
+    return isAsIs ? pictureId(this.image) : `${pictureId(this.image)}@${width}x${height}`;
   }
 
-  /** A picture that was prepared in another thread; it is not hashed again. */
-  adopt({ digest, image, size }: ShownPicture): JudgeImage {
-    return this.#shown(image, size, digest);
+  async dataUrl(): Promise<string> {
+    const png = await (this.#png ??= this.#encode());
+    return `data:image/png;base64,${Buffer.from(png.buffer, png.byteOffset, png.length).toString('base64')}`;
   }
 
-  /** A group's items name the same source, and hashing it again would cost more than asking about it. */
-  #contentOf(image: RgbImage): string {
-    const known = this.#hashed.get(image);
-    if (known !== undefined) return known;
-    const content = hasher.init().update(`${image.width}x${image.height}:`).update(image.data).digest('hex');
-    this.#hashed.set(image, content);
-    return content;
-  }
-
-  #digestOf(image: RgbImage, size: Size): string {
-    const content = this.#contentOf(image);
-    const asIs = size.width === image.width && size.height === image.height;
-    return asIs ? content : `${content}@${size.width}x${size.height}`;
-  }
-
-  #shown(image: RgbImage, size: Size, known?: string): JudgeImage {
-    const digest = (): string => known ?? this.#digestOf(image, size);
-    let url: Promise<string> | null = null;
-    return {
-      get digest() {
-        return digest();
-      },
-      dataUrl: () => (url ??= this.#encode(digest(), image, size)),
-      get picture() {
-        return { digest: digest(), image, size };
-      },
-    };
-  }
-
-  #encode(digest: string, image: RgbImage, size: Size): Promise<string> {
-    const kept = this.#encoded.get(digest);
-    if (kept !== undefined) return kept;
-    const url = encodeAt(image, size);
-    this.#encoded.set(digest, url);
-    return url;
+  async #encode(): Promise<Uint8Array> {
+    const { image } = this;
+    const { width, height } = this.#size;
+    if (width > image.width) return pngToSend(enlargeImage(image, width / image.width));
+    return pngToSend(
+      width === image.width && height === image.height ? image : await shrinkImage(image, width, height),
+    );
   }
 }
 
-async function encodeAt(image: RgbImage, size: Size): Promise<string> {
-  const png = await encodePngToSend(await fit(image, size));
-  return `data:image/png;base64,${Buffer.from(png.buffer, png.byteOffset, png.length).toString('base64')}`;
-}
+/** A group's questions share their source, and those about an edit the edit. */
+const shown = new WeakMap<RgbImage, ShownImage>();
 
-async function fit(image: RgbImage, size: Size): Promise<RgbImage> {
-  if (size.width > image.width) return enlargeImage(image, size.width / image.width);
-  const asIs = size.width === image.width && size.height === image.height;
-  return asIs ? image : shrinkImage(image, size.width, size.height);
+/** An image as a judge is shown it. Raises DataError, naming `what`, for a shape that no judge takes (`isShowable` tells before). */
+export function judgeImage(image: RgbImage, what: string): JudgeImage {
+  const problem = whyUnshowable(image);
+  if (problem !== null) {
+    throw new DataError(problem, { where: what, next: 'Crop or pad the images of this dataset or environment.' });
+  }
+  const made = shown.get(image) ?? new ShownImage(image);
+  shown.set(image, made);
+  return made;
 }

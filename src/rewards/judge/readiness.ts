@@ -1,7 +1,7 @@
 /** Waiting until a judge can really judge: a server that lists its model may still be loading it, or take one image only. */
 import { untilReady, type ReadinessResult as LookAtEvery } from '../../balance/remote.js';
 import { EndpointError, printable } from '../../core/errors.js';
-import { checkedKey, needsKey, noKey } from '../../http/key.js';
+import { checkedKey, noKey } from '../../http/key.js';
 import { type Clock, Deadline, systemClock } from '../../core/clock.js';
 import { toChatRequest } from './chat_request.js';
 import {
@@ -21,7 +21,7 @@ import { imagesShown, type JudgeMessage, type JudgeQuery } from './judge.js';
 import { excerpt } from './parse.js';
 import { createClient } from './transport.js';
 import type { RgbImage } from '../../core/image.js';
-import { JudgeImages } from './images.js';
+import { judgeImage } from './images.js';
 import { twoScores } from './prompts.js';
 
 /** How long a judge is waited for, and who is told. */
@@ -40,8 +40,6 @@ export interface WaitOptions {
 
 export interface ReadinessOptions extends WaitOptions {
   readonly apiKey?: string;
-  /** `completion` where it is absent. */
-  readonly probe?: Probe;
   /** The run's judge where it is absent. */
   readonly names?: JudgeNames;
   /** How many images its largest question has, and so the small request; those of an edit of one picture where it is absent. */
@@ -52,17 +50,6 @@ export interface ReadinessOptions extends WaitOptions {
   readonly leaveOut?: readonly LeavableField[];
   /** Tokens of its longest reply, which its context has to hold; not compared where it is absent. */
   readonly replyTokens?: number;
-}
-
-/**
- * What a look asks for. `completion`: the listing, and a small request, with as many images as it is to see at once, which shows that the judge judges. `listing`: nothing
- * that costs money while the listing shows both the model and that the key is right, else the small request, too.
- */
-export type Probe = 'completion' | 'listing';
-
-/** `listing` for servers elsewhere that want a key: these charge for what they are asked. */
-export function probeFor(url: string): Probe {
-  return needsKey(url) ? 'listing' : 'completion';
 }
 
 /** What a judge and its settings are called in messages. */
@@ -130,11 +117,11 @@ export async function waitUntilReady(
   model: string,
   options: ReadinessOptions,
 ): Promise<ReadyJudge> {
-  const { clock = systemClock, signal, probe, names, alias, shown, leaveOut, replyTokens } = options;
+  const { clock = systemClock, signal, names, alias, shown, leaveOut, replyTokens } = options;
   const apiKey = checkedKey(options.apiKey, 'the API key of the judge') ?? noKey;
   const pool = createHttpPool({ connections: 2, secret: apiKey });
   try {
-    const context = { clock, pool, apiKey, signal, probe, names, alias, shown, leaveOut, replyTokens };
+    const context = { clock, pool, apiKey, signal, names, alias, shown, leaveOut, replyTokens };
     const { judge, notes } = await untilReady(() => checkAllJudges(endpoint, model, context), {
       clock,
       maxWaitMs: options.maxWaitS * 1000,
@@ -151,7 +138,6 @@ export async function waitUntilReady(
 }
 
 export interface JudgeCheckContext {
-  readonly probe?: Probe | undefined;
   readonly names?: JudgeNames | undefined;
   readonly alias?: ModelAlias | undefined;
   readonly shown?: number | undefined;
@@ -209,11 +195,10 @@ function checkAddress({ endpoint }: JudgeNames): string {
 }
 
 /**
- * Whether one judge can be asked: it lists the model and completes a small request, or as much of it as the probe wants. Never
- * rejects.
+ * Whether one judge can be asked: it lists the model and completes a small request. Never rejects.
  */
 export async function checkJudge(url: string, model: string, context: JudgeCheckContext): Promise<JudgeCheck> {
-  const { pool, apiKey = noKey, names = runsJudge, probe = 'completion', alias = false } = context;
+  const { pool, apiKey = noKey, names = runsJudge, alias = false } = context;
   const many = context.shown ?? imagesShown.edit;
   const client = createClient(url, apiKey, pool);
   const deadline = new Deadline(context.clock, context.timeoutMs ?? lookTimeoutMs, context.signal);
@@ -257,23 +242,10 @@ export async function checkJudge(url: string, model: string, context: JudgeCheck
     );
     const short = withoutRoom(listed, context.replyTokens);
     if (short !== null) return short;
-    switch (probe) {
-      case 'completion':
-        if (listed.state === 'ready') return withEarlierNotes(`it lists '${model}', but`, await completes(listed));
-        // What it does not list it may serve all the same, where the config expects other names.
-        if (listed.models === undefined || alias === false) return listed;
-        return withEarlierNotes(`${listed.found}, and`, await completes(listed));
-      case 'listing': {
-        if (listed.state === 'not_yet') return listed;
-        if (listed.state === 'ready' && (await refusesWrongKeys(url, pool, deadline))) return listed;
-        const completed = await completes(listed);
-        if (listed.state === 'ready') return withEarlierNotes(`it lists '${model}', but`, completed);
-        // Not every server lists what it serves; what a listing told is the better reason where there was one.
-        if (completed.state === 'ready' || completed.found === listed.found) return completed;
-        const wrong = withEarlierNotes(`${listed.found}, and`, completed);
-        return wrong.state === 'wrong' && listed.models !== undefined ? { ...wrong, next: listed.next } : wrong;
-      }
-    }
+    if (listed.state === 'ready') return withEarlierNotes(`it lists '${model}', but`, await completes(listed));
+    // What it does not list it may serve all the same, if the config expects other names.
+    if (listed.models === undefined || alias === false) return listed;
+    return withEarlierNotes(`${listed.found}, and`, await completes(listed));
   } catch (error) {
     // What no reader of replies foresaw: a listing that is odd enough, or a defect of this program.
     const found = `looking at it failed: ${error instanceof Error ? `${error.name}: ${error.message}` : String(error)}`;
@@ -304,16 +276,6 @@ const unlisted = { state: 'ready', maxModelLen: null, models: [] } as const;
 /** What was found, after what was found before; a judge that is ready needs no words. */
 function withEarlierNotes(before: string, look: JudgeCheck): JudgeCheck {
   return look.state === 'ready' ? look : { ...look, found: `${before} ${look.found}` };
-}
-
-/** Whether its listing is only for those with a key: one that anybody gets says nothing about the key at hand. */
-async function refusesWrongKeys(url: string, pool: JudgeCheckContext['pool'], deadline: Deadline): Promise<boolean> {
-  try {
-    await createClient(url, noKey, pool).get('/models', { signal: deadline.signal });
-    return false;
-  } catch (error) {
-    return !deadline.over && readError(error, Date.now()).cause === 'key';
-  }
 }
 
 function readListing(listing: unknown, model: string, names: JudgeNames): JudgeCheck {
@@ -419,8 +381,7 @@ const question: Omit<JudgeQuery, 'messages'> = {
 };
 
 function looking(shown: number): JudgeQuery {
-  const images = new JudgeImages(shown);
-  const pictures = Array.from({ length: shown }, (_, i) => images.prepare(plain((96 + 64 * i) % 256), 'canary'));
+  const pictures = Array.from({ length: shown }, (_, i) => judgeImage(plain((96 + 64 * i) % 256), 'canary'));
   const words = countInWords(shown);
   const text = `This is a check of the connection. ${words[0].toUpperCase()}${words.slice(1)} images follow. Answer with one short sentence.`;
   return asking(`${text}\nInstruction: leave the image as it is`, ...pictures);

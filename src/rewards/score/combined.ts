@@ -1,9 +1,7 @@
 /** The reward that a config describes: one term on its native scale, or a weighted sum of terms. */
 import { ConfigError, DataError, must } from '../../core/errors.js';
 import { chosenTerms, decidingTerms, measuredTerms, rewardName, type ChosenTerm } from './choice.js';
-import type { Judge } from '../judge/judge.js';
 import type { CanaryResult } from '../judge/client.js';
-import { sharedQuestions } from '../judge/shared_questions.js';
 import type { WaitOptions } from '../judge/readiness.js';
 import type { RewardChoice } from './settings.js';
 import { missingInput, type Term, type TermKind, type TermServices } from '../terms/term.js';
@@ -54,18 +52,6 @@ export async function createReward(
 ): Promise<CombinedReward> {
   const deciding = decidingTerms(settings);
   const chosen = chosenTerms(settings);
-  const judges = new Map<string | undefined, Judge>();
-  const shared: TermServices = {
-    ...services,
-    judge: (model) => {
-      const known = judges.get(model);
-      if (known !== undefined) return known;
-      const judge = services.judge(model);
-      // Telling questions apart means hashing their images: a single term has nobody to share answers with.
-      judges.set(model, chosen.length > 1 ? sharedQuestions(judge) : judge);
-      return must(judges.get(model), 'a judge that was just made');
-    },
-  };
   const asked: Asked[] = [];
   const close = async (): Promise<void> => {
     await Promise.all(asked.map(({ term }) => term.close()));
@@ -73,7 +59,7 @@ export async function createReward(
   try {
     for (const one of chosen) {
       refuseConflict(one);
-      asked.push({ ...one, term: await one.kind.create(one.fields, shared) });
+      asked.push({ ...one, term: await one.kind.create(one.fields, services) });
     }
   } catch (error) {
     await close();

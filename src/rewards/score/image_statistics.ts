@@ -2,7 +2,6 @@
  * Cheap statistics of a policy's pictures that reveal an exploited reward: backgrounds disappear (edge density and colour entropy fall), pictures go
  * dark, the source is copied or ignored, one picture answers everything. Pure functions of pixels.
  */
-import { createHash } from 'node:crypto';
 import type { RgbImage } from '../../core/image.js';
 
 export interface ImageStatistics {
@@ -153,11 +152,6 @@ export function editAgreement(edited: RgbImage, source: RgbImage, truth: RgbImag
 function nearestOf(image: RgbImage, width: number, height: number): (x: number, y: number) => number {
   return (x, y) =>
     3 * (image.width * Math.floor(((y + 0.5) * image.height) / height) + Math.floor(((x + 0.5) * image.width) / width));
-}
-
-/** SHA-256 over size and pixels, in hexadecimal: equal for exact repeats and for nothing else. */
-export function imageDigest({ width, height, data }: RgbImage): string {
-  return createHash('sha256').update(`${width}x${height}:`).update(data).digest('hex');
 }
 
 /** An artifact as `repeatRate` sees it. */

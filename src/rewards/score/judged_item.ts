@@ -1,8 +1,7 @@
 /** What every judged reward does before and after it asks: rules that need no judge, and combining several answers into one outcome. */
 import { DataError } from '../../core/errors.js';
 import type { RgbImage } from '../../core/image.js';
-import type { JudgeImage, JudgeImages } from '../judge/images.js';
-import { isShowable, whyUnshowable } from '../judge/images.js';
+import { isShowable, judgeImage, whyUnshowable, type JudgeImage } from '../judge/images.js';
 import { excerpt } from '../judge/parse.js';
 import type { JudgeItem, Judgement, Outcome, ScoreParts } from './types.js';
 
@@ -22,7 +21,7 @@ export interface JudgedItem {
  * and leaves the item unscored. Images that are only small are enlarged. `truthFor` names the reward that looks at the labelled result; null
  * where it does not. Raises DataError for an item that lacks an image it needs.
  */
-export function prepareItem(item: JudgeItem, truthFor: string | null, images: JudgeImages): JudgedItem | Outcome {
+export function prepareItem(item: JudgeItem, truthFor: string | null): JudgedItem | Outcome {
   if (truthFor !== null && item.truth === null) {
     throw new DataError(`reward '${truthFor}' compares with the labelled result, but this prompt has none`, {
       where: item.key,
@@ -43,7 +42,7 @@ export function prepareItem(item: JudgeItem, truthFor: string | null, images: Ju
   if (problem !== null) {
     return { kind: 'unscored', reason: 'bad_request', detail: `${item.key}, ${problem}`, parts: {} };
   }
-  const prepare = (image: RgbImage, what: string): JudgeImage => images.prepare(image, `${item.key}, ${what}`);
+  const prepare = (image: RgbImage, what: string): JudgeImage => judgeImage(image, `${item.key}, ${what}`);
   return {
     key: item.key,
     instruction: item.instruction,

@@ -3,19 +3,16 @@
  * asked for, and how good it is, with two integers from 0 to 10. The value is their weighted mean.
  */
 import { z } from 'zod';
-import { ConfigError } from '../../core/errors.js';
 import { nonNegative, operation, result } from '../../schema/mark.js';
-import { imagesOfEdit, type Judge, type JudgeQuery } from '../judge/judge.js';
-import type { CanaryResult } from '../judge/client.js';
+import { type JudgeQuery } from '../judge/judge.js';
 import type { ModelAlias } from '../judge/completion.js';
 import type { JudgeImage } from '../judge/images.js';
-import { allowBySetting, modelAliasSchema } from '../judge/endpoints.js';
+import { modelAliasSchema } from '../judge/endpoints.js';
 import { maxScore } from '../judge/parse.js';
 import { alignPrompts, alignReplyTokens, twoScoreQuery, withInstruction } from '../judge/prompts.js';
-import type { WaitOptions } from '../judge/readiness.js';
-import type { Term, TermServices } from './term.js';
+import type { Term } from './term.js';
 import { termKind } from './term.js';
-import type { JudgeItem, JudgementStore, Outcome, ScoreOptions } from '../score/types.js';
+import type { JudgeItem, Outcome, ScoreOptions } from '../score/types.js';
 
 const defaultKeyVariable = 'OPENAI_API_KEY';
 
@@ -23,95 +20,6 @@ const defaultKeyVariable = 'OPENAI_API_KEY';
 function alignQuery(item: JudgeItem, images: readonly JudgeImage[]): JudgeQuery {
   const text = images.length > 2 ? alignPrompts.joined : images.length === 1 ? alignPrompts.made : alignPrompts.edited;
   return twoScoreQuery(`${item.key}/align_quality`, withInstruction(text, item.instruction), images, alignReplyTokens);
-}
-
-interface OwnJudge extends Judge {
-  readonly untilReady: (options: WaitOptions) => Promise<void>;
-  readonly canary: (signal?: AbortSignal) => Promise<CanaryResult>;
-  close(): Promise<void>;
-}
-
-const namesInMessages = {
-  judge: 'the judge of align_quality',
-  endpoint: 'endpoint of the term align_quality',
-  model: 'model of the term align_quality',
-  allow: allowBySetting('model_alias of the term align_quality'),
-  start: 'Check the address and the network, or start the server; then run the same command again.',
-};
-
-/** The judge at the term's own address; its judgements are stored with the run's others. */
-async function openOwnJudge(
-  endpoint: string,
-  keyVariable: string,
-  model: string,
-  alias: ModelAlias,
-  services: TermServices,
-): Promise<OwnJudge> {
-  const [{ JudgeClient }, { resolveEndpoints }, { keyFor }, { MemoryJudgementStore }, { probeFor, waitUntilReady }] =
-    await Promise.all([
-      import('../judge/client.js'),
-      import('../judge/endpoints.js'),
-      import('../../http/key.js'),
-      import('../judge/memory_store.js'),
-      import('../judge/readiness.js'),
-    ]);
-  const [url] = resolveEndpoints(endpoint);
-  const apiKey = keyFor(url, keyVariable, process.env);
-  const memory = new MemoryJudgementStore();
-  const kept = services.store ?? ((): JudgementStore => memory);
-  const store: JudgementStore = {
-    find: (key, hash) => kept().find(key, hash),
-    put: (judgement) => kept().put(judgement),
-    get calls() {
-      return kept().calls;
-    },
-  };
-  const key = apiKey === undefined ? {} : { apiKey };
-  const { limits, openSender, leaveOut = [] } = services;
-  const client = new JudgeClient({
-    endpoints: [url],
-    model,
-    store,
-    ...key,
-    alias,
-    leaveOut,
-    ...(limits === undefined ? {} : { concurrency: limits.concurrency, policy: limits }),
-    ...(openSender === undefined ? {} : { openSender }),
-  });
-  const names = { ...namesInMessages, key: keyVariable };
-  return {
-    ask: (query, signal, options) => client.ask(query, signal, options),
-    untilReady: async (options) => {
-      const shown = imagesOfEdit(options.sources ?? 1);
-      const asked = { alias, leaveOut, replyTokens: alignReplyTokens, probe: probeFor(url), names, shown };
-      client.learnContext((await waitUntilReady(url, model, { ...options, ...key, ...asked })).context);
-    },
-    canary: (signal) => client.canary(signal),
-    close: () => client.close(),
-  };
-}
-
-/** The judge at the term's own address, after any recorded answers; null if it must not be asked at all, and nothing of it is opened. */
-async function ownJudgeOf(
-  endpoint: string,
-  keyVariable: string,
-  model: string,
-  alias: ModelAlias,
-  services: TermServices,
-): Promise<{ readonly judge: Judge; readonly server: OwnJudge | null }> {
-  const { records } = services;
-  if (records?.offline === true) return { judge: records.judge(model, null), server: null };
-  const server = await openOwnJudge(endpoint, keyVariable, model, alias, services);
-  if (records === undefined) return { judge: server, server };
-  // Recorded answers may be enough: the server is contacted only when it is first needed.
-  let found: Promise<void> | null = null;
-  const asked: Judge = {
-    ask: async (query, signal, options) => {
-      await (found ??= server.untilReady({ maxWaitS: 0 }));
-      return server.ask(query, signal, options);
-    },
-  };
-  return { judge: records.judge(model, asked), server };
 }
 
 interface AlignSettings {
@@ -190,19 +98,22 @@ export const alignQuality = termKind({
   conflict: conflictOf,
   async create(settings, services): Promise<Term> {
     const { alignment_weight: alignmentWeight, quality_weight: qualityWeight, model, endpoint } = settings;
-    const problem = conflictOf(settings);
-    if (problem !== null) {
-      throw new ConfigError(problem.message, { where: `reward.terms, align_quality.${problem.field}` });
-    }
-    const [{ isShowable, whyUnshowable }, { unscoredOutcome }] = await Promise.all([
+    const [{ isShowable, judgeImage, whyUnshowable }, { unscoredOutcome }] = await Promise.all([
       import('../judge/images.js'),
       import('../score/judged_item.js'),
     ]);
-    const { images } = services;
-    const { judge, server } =
+    const own =
       endpoint === null || model === null
-        ? { judge: services.judge(model ?? undefined), server: null }
-        : await ownJudgeOf(endpoint, settings.api_key_env, model, settings.model_alias, services);
+        ? null
+        : services.ownJudge({
+            term: 'align_quality',
+            endpoint,
+            model,
+            alias: settings.model_alias,
+            keyVariable: settings.api_key_env,
+            replyTokens: alignReplyTokens,
+          });
+    const judge = own ?? services.judge(model ?? undefined);
 
     async function score(item: JudgeItem, signal?: AbortSignal, options?: ScoreOptions): Promise<Outcome> {
       if (item.edited === null || !isShowable(item.edited)) {
@@ -213,8 +124,8 @@ export const alignQuality = termKind({
       if (shape !== undefined) {
         return { kind: 'unscored', reason: 'bad_request', detail: `${item.key}, source image: ${shape}`, parts: {} };
       }
-      const sources = given.map((image) => images.prepare(image, `${item.key}, source image`));
-      const shown = [...sources, images.prepare(item.edited, `${item.key}, edited image`)];
+      const sources = given.map((image) => judgeImage(image, `${item.key}, source image`));
+      const shown = [...sources, judgeImage(item.edited, `${item.key}, edited image`)];
       const judgement = await judge.ask(alignQuery(item, shown), signal, options);
       const unscored = unscoredOutcome([judgement], {});
       if (unscored !== null) return unscored;
@@ -232,8 +143,9 @@ export const alignQuality = termKind({
     return {
       name: 'align_quality',
       score,
-      ...(server === null ? {} : { untilReady: server.untilReady, canary: server.canary }),
-      close: async () => server?.close(),
+      ...(own?.untilReady === undefined ? {} : { untilReady: own.untilReady }),
+      ...(own?.canary === undefined ? {} : { canary: own.canary }),
+      close: async () => own?.close(),
     };
   },
 });

@@ -31,13 +31,13 @@ export interface JudgedScore {
  */
 export function judgedTerm(
   { name, questions, value, valuePart }: JudgedScore,
-  { judge: judgeOf, images, prompts }: TermServices,
+  { judge: judgeOf, prompts }: TermServices,
 ): Term {
   const judge = judgeOf();
   const truthFor = questions.some(({ needsTruth }) => needsTruth) ? name : null;
 
   async function score(item: JudgeItem, signal?: AbortSignal, options?: ScoreOptions): Promise<Outcome> {
-    const prepared = prepareItem(item, truthFor, images);
+    const prepared = prepareItem(item, truthFor);
     if ('kind' in prepared) return prepared;
     const answers = await Promise.all(
       questions.map(async (question) => {

@@ -44,7 +44,7 @@ export const logitExpectation = termKind({
     const judge: Judge = services.judge(model ?? undefined);
 
     async function score(item: JudgeItem, signal?: AbortSignal, options?: ScoreOptions): Promise<Outcome> {
-      const prepared = prepareItem(item, null, services.images);
+      const prepared = prepareItem(item, null);
       if ('kind' in prepared) return prepared;
       const judgement = await judge.ask(digitQuery(prepared), signal, options);
       const unscored = unscoredOutcome([judgement], {});

@@ -51,7 +51,7 @@ export const pairwise = termKind({
   questions: ({ rounds }, answers) =>
     answers === 1 ? ORDERS : roundsOf(answers, rounds) * Math.floor(answers / 2) * ORDERS,
   async create({ model, criteria, rounds, against }, services): Promise<Term> {
-    const [{ prepareItem }, { whyUnshowable }, { compareAlone }, { compareGroup }] = await Promise.all([
+    const [{ prepareItem }, { judgeImage, whyUnshowable }, { compareAlone }, { compareGroup }] = await Promise.all([
       import('../score/judged_item.js'),
       import('../judge/images.js'),
       import('./pairwise/meeting.js'),
@@ -61,7 +61,7 @@ export const pairwise = termKind({
       criteria === null ? null : readWording(criteria, 'the file of criteria', 'reward.terms, pairwise.criteria');
     const text = pairPrompt(wording);
     const judge = services.judge(model ?? undefined);
-    const { images, prompts } = services;
+    const { prompts } = services;
     const ask: Ask = (question, { instruction, source, first, second }, signal, options) => {
       const words = withInstruction(text, instruction);
       const query = twoScoreQuery(question, words, [source, first, second], prompts.replyTokens.viescore);
@@ -70,12 +70,12 @@ export const pairwise = termKind({
     const byGroup = new WeakMap<AnswerGroup, Promise<ReadonlyMap<string, Outcome>>>();
 
     async function score(item: JudgeItem, signal?: AbortSignal, options?: ScoreOptions): Promise<Outcome> {
-      const prepared = prepareItem(item, null, images);
+      const prepared = prepareItem(item, null);
       if ('kind' in prepared) return prepared;
       const group = options?.group;
       if (group !== undefined) {
         if (group.answers.length + group.ruledOut < 2) return withoutRivals(item);
-        const compared = byGroup.get(group) ?? compareGroup(group, { rounds, images, ask }, signal, options);
+        const compared = byGroup.get(group) ?? compareGroup(group, { rounds, ask }, signal, options);
         byGroup.set(group, compared);
         const found = (await compared).get(item.key);
         return found ?? { kind: 'unscored', reason: 'aborted', detail: `${item.key} is not in its group`, parts: {} };
@@ -96,7 +96,7 @@ export const pairwise = termKind({
           parts: {},
         };
       }
-      return compareAlone(prepared, images.prepare(rival, `${item.key}, ${against} image`), ask, signal, options);
+      return compareAlone(prepared, judgeImage(rival, `${item.key}, ${against} image`), ask, signal, options);
     }
 
     return { name: 'pairwise', score, close: async () => {} };

@@ -88,7 +88,7 @@ export const remote = termKind({
       itemTimeoutMs: settings.item_timeout_s * 1000,
       ...(token === undefined ? {} : { token }),
       ...(limits === undefined ? {} : { maxAttempts: limits.maxAttempts }),
-      ...(store === undefined ? {} : { store }),
+      store,
       ...(records === undefined ? {} : { records }),
     });
     if (offline) return pool;

@@ -6,11 +6,10 @@ import type { ModelFileOptions } from '../../engines/onnx/model_file.js';
 import type { z } from 'zod';
 import type { Judge } from '../judge/judge.js';
 import type { CanaryResult } from '../judge/client.js';
+import type { ModelAlias } from '../judge/completion.js';
 import type { LeavableField } from '../judge/dialect.js';
-import type { JudgeImages } from '../judge/images.js';
 import type { PromptSet } from '../judge/prompts.js';
 import type { WaitOptions } from '../judge/readiness.js';
-import type { OpenSender } from '../judge/sender.js';
 import type { JudgeItem, Judgement, JudgementStore, Reward } from '../score/types.js';
 
 /** Limits for a term's own server, as if it were the only one. */
@@ -29,28 +28,42 @@ export interface ServerLimits {
 export interface TermRecords {
   /** Nobody is asked: what is not recorded is unscored, no server is waited for, and no key is needed. */
   readonly offline: boolean;
-  /** A judge that answers from the records, and asks this one (null where nobody is asked) for what is not there. */
-  judge(model: string, asked: Judge | null): Judge;
   /** A reward server's reply, where one that can be used is recorded. */
   reply(key: string, requestHash: string, isUsable: (judgement: Judgement) => boolean): Judgement | undefined;
+}
+
+/** A judge of a term's own. */
+export interface OwnJudgeOptions {
+  /** The term's name, for messages. */
+  readonly term: string;
+  readonly endpoint: string;
+  readonly model: string;
+  readonly alias: ModelAlias;
+  /** The environment variable with its key. */
+  readonly keyVariable: string;
+  /** Tokens of its longest reply. */
+  readonly replyTokens: number;
+}
+
+export interface OwnJudge extends Judge, Pick<Term, 'untilReady' | 'canary'> {
+  close(): Promise<void>;
 }
 
 /** The parts of its run that a term may use. */
 export interface TermServices {
   /** The judge at `reward.endpoint`; a term that names another model asks for it by name. Raises ConfigError where the run has no judge. */
   readonly judge: (model?: string) => Judge;
-  readonly images: JudgeImages;
   readonly prompts: PromptSet;
   /** The folder that a `{run}` or `{hub}` reference stands for; a local path is itself. Raises ConfigError where there is none. */
   readonly modelFolder: (reference: unknown) => string;
-  /** Where results from remote servers are stored for a resumed run; called only while scoring. Absent if nothing is stored. */
-  readonly store?: () => JudgementStore;
+  /** A judge at an address of the term's own. Raises ConfigError for a missing key. */
+  readonly ownJudge: (options: OwnJudgeOptions) => OwnJudge;
+  /** Where answers of remote servers are stored for a resumed run; called only while scoring. */
+  readonly store: () => JudgementStore;
   /** Fields that requests to the terms' own judges leave out; default: none. */
   readonly leaveOut?: readonly LeavableField[];
   /** Limits for the terms' own servers; default: those of their clients. */
   readonly limits?: ServerLimits;
-  /** Where requests to the terms' own judges are sent from; default: this thread. */
-  readonly openSender?: OpenSender;
   /** Where the terms' own models run; default: the CPU. */
   readonly session?: ModelFileOptions;
   /** Receives notes about what is scored. */

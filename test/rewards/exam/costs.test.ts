@@ -11,7 +11,6 @@ function judgement(changes: Partial<Judgement>): Judgement {
 
 const counted = (prompt: number, completion: number, latencyMs = 100): Judgement =>
   judgement({ tokens: { prompt, completion }, latencyMs });
-const NEVER_ASKED = judgement({ attempts: 0, latencyMs: 0, problem: 'timeout' });
 
 function rows(costs: ExamCosts, count: number): string[][] {
   return examCostRows({ costs, judgements: { count } } as ExamRecord);
@@ -39,23 +38,6 @@ describe('the costs of an exam', () => {
       ['seconds', '0.100 to 0.100', 'of a question: median, and 95% take no longer'],
     ]);
     expect(costSentence(costs)).toBe('A question takes 0.100 s (95% within 0.100 s); the server reports no tokens.');
-  });
-
-  it('are those of the questions that are counted, which is said', () => {
-    const costs = costsOf([counted(400, 40), judgement({})]);
-    expect(costs.tokens).toEqual({ prompt: 400, completion: 40, questions: 1 });
-    expect(rows(costs, 2)[0][2]).toBe(
-      'of a question and its reply, mean, of the 1 questions whose replies report them',
-    );
-  });
-
-  it('leave out what was never asked', () => {
-    const costs = costsOf([counted(400, 40, 2000), NEVER_ASKED]);
-    expect(costs).toEqual({
-      tokens: { prompt: 400, completion: 40, questions: 1 },
-      seconds: { median: 2, p95: 2 },
-    });
-    expect(costsOf([NEVER_ASKED])).toEqual({ tokens: null, seconds: null });
   });
 
   it('are no rows of a record that lacks them', () => {

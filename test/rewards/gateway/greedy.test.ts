@@ -4,7 +4,7 @@ import { afterEach, describe, expect, it } from 'vitest';
 import { startGateway, type RunningGateway } from '../../../src/rewards/gateway/server.js';
 import type { GatewayOptionsInput } from '../../../src/rewards/gateway/options.js';
 import type { Behave, Behaviour, StubJudge } from '../judge/stub_judge.js';
-import { completion, openAiError, scoresText, startStubJudge, stubModel } from '../judge/stub_judge.js';
+import { openAiError, scoresText, startStubJudge, stubModel } from '../judge/stub_judge.js';
 
 const opened: (() => Promise<void>)[] = [];
 afterEach(async () => {
@@ -104,31 +104,6 @@ describe('unfit requests', () => {
     expect([...innocent]).toEqual([200]);
     expect((await health(running)).upstreams.map(({ state }) => state)).toEqual(stubs.map(() => 'ready'));
   });
-
-  it('are seen by two judges at most', async () => {
-    const stubs = await Promise.all([1, 2, 3].map(() => judge(unfitOr(scoresText(7, 8)))));
-    const running = await gateway(stubs);
-    const before = stubs.reduce((sum, { requests }) => sum + requests.length, 0);
-    expect((await ask(running, 'unfit')).status).toBe(500);
-    expect(stubs.reduce((sum, { requests }) => sum + requests.length, 0)).toBe(before + 2);
-  });
-
-  it('do not hide a judge that is dead and answers 500 to everything', async () => {
-    let dead = false;
-    const stub = await startStubJudge(() => (dead ? openAiError(500, 'EngineDeadError') : scoresText(7, 8)));
-    opened.push(stub.close);
-    const running = await gateway([stub], { maxConcurrency: 2 });
-    dead = true;
-    // Many at once, so that there is never room for a look that does not take its turn.
-    let found = false;
-    const askers = Array.from({ length: 8 }, async (_, asker) => {
-      for (let i = 0; !found && i < 500; i++) found ||= (await ask(running, `fit ${asker} ${i}`)).status === 503;
-    });
-    await Promise.all(askers);
-    expect([found, (await health(running)).upstreams[0].state]).toEqual([true, 'open']);
-    dead = false;
-    await until(async () => (await health(running)).status === 'ready');
-  });
 });
 
 describe('turns', () => {
@@ -161,10 +136,6 @@ describe('turns', () => {
     return 40 / all;
   }
 
-  it('are shared by runs, however many requests one of them has waiting', async () => {
-    expect(await shareBeside(() => ({ run: 'attacker' }))).toBeGreaterThan(0.35);
-  });
-
   it('are no more for one who comes from many addresses of this machine', async () => {
     const many = (request: number) => ({ run: 'attacker', from: `127.0.1.${(request % 30) + 1}` });
     expect(await shareBeside(many)).toBeGreaterThan(0.35);
@@ -194,41 +165,7 @@ describe('turns', () => {
   });
 });
 
-describe('a gateway that is stopped', () => {
-  it('answers what waits, and lets what is under way end', async () => {
-    let release = (): void => undefined;
-    const held = new Promise<void>((resolve) => (release = resolve));
-    const stub = await judge(async () => {
-      await held;
-      return scoresText(7, 8);
-    });
-    const running = await gateway([stub], { maxConcurrency: 1 });
-    const asked = Array.from({ length: 5 }, () => ask(running, 'x'));
-    await until(async () => (await health(running)).waiting === 4);
-    const drained = running.drain();
-    const first = await Promise.any(asked);
-    expect([first.status, first.headers['retry-after']]).toEqual([503, '5']);
-    release();
-    expect((await Promise.all(asked)).map(({ status }) => status).sort()).toEqual([200, 503, 503, 503, 503]);
-    await drained;
-  });
-});
-
 describe('a reply', () => {
-  const deterministic = { temperature: 0, seed: 1 };
-  const thought = completion(null, 'length') as { choices: { message: Record<string, unknown> }[] };
-  thought.choices[0].message['reasoning_content'] = 'Let me look at the image.';
-
-  it('of a judge that thinks passes whole, and is no failure', async () => {
-    const stub = await judge(() => ({ kind: 'json', body: thought }));
-    const running = await gateway([stub], { breakerFailures: 2 });
-    for (let i = 0; i < 4; i++) {
-      const reply = await ask(running, 'x', { more: deterministic });
-      expect([reply.status, JSON.parse(reply.body)]).toEqual([200, thought]);
-    }
-    expect((await health(running)).upstreams[0].state).toBe('ready');
-  });
-
   it('keeps what a caller can use of its headers, and nothing else', async () => {
     const headers = {
       'x-request-id': 'req_7',

@@ -1,11 +1,11 @@
+import { testServices } from '../terms/term_services.js';
 import { afterEach, describe, expect, it } from 'vitest';
 import { RandomStream } from '../../../src/core/random.js';
 import { createReward } from '../../../src/rewards/score/combined.js';
 import type { JudgeClientOptions } from '../../../src/rewards/judge/client.js';
 import { JudgeClient } from '../../../src/rewards/judge/client.js';
-import { JudgeImages } from '../../../src/rewards/judge/images.js';
-import { MemoryJudgementStore } from '../../../src/rewards/judge/memory_store.js';
-import { builtInPrompts } from '../../../src/rewards/judge/prompts.js';
+import { judgeImage } from '../../../src/rewards/judge/images.js';
+import { MemoryJudgementStore } from './memory_store.js';
 import { scoreChunk } from '../../../src/rewards/score/iteration.js';
 import { rewardSettingsSchema } from '../../../src/rewards/score/settings.js';
 import type { JudgeItem, Judgement, Reward, UnscoredReason } from '../../../src/rewards/score/types.js';
@@ -55,12 +55,7 @@ function connect(stub: StubJudge, options: Partial<JudgeClientOptions> = {}) {
 
 /** The reward of some settings over a client, made when it is first asked. */
 function rewardOver(client: JudgeClient, settings: object = {}): Reward {
-  const made = createReward(rewardSettingsSchema.parse(settings), {
-    judge: () => client,
-    images: new JudgeImages(),
-    prompts: builtInPrompts,
-    modelFolder: String,
-  });
+  const made = createReward(rewardSettingsSchema.parse(settings), testServices(client));
   return { name: 'under test', score: async (...asked) => (await made).score(...asked) };
 }
 
@@ -126,6 +121,16 @@ describe('requests', () => {
     for (const [i, outcome] of outcomes.entries()) expectNamed(outcome.parts, i);
   });
 
+  it('that are the same and come at the same time are one', async () => {
+    const stub = await serve(() => scoresText(7, 8));
+    const { client } = connect(stub);
+    const reward = rewardOver(client, { mode: 'viescore', also_compute: ['sqrt(viescore_pqxground_score)'] });
+    const outcome = await reward.score(item(1, { truth: numberedImage(3) }));
+    expect(outcome.parts).toHaveProperty('viescore/overall');
+    const aboutQuality = stub.requests.filter((request) => JSON.stringify(request).includes('technical quality'));
+    expect(aboutQuality).toHaveLength(1);
+  });
+
   it('are encoded while others are under way, as many again as are, and no more', async () => {
     let answer = (): void => undefined;
     const held = new Promise<void>((resolve) => (answer = resolve));
@@ -136,14 +141,14 @@ describe('requests', () => {
     const { client } = connect(stub, { concurrency: 4 });
     let encoded = 0;
     const ask = (number: number): Promise<Judgement> => {
-      const image = new JudgeImages().prepare(numberedImage(number), 'a picture');
+      const image = judgeImage(numberedImage(number), 'a picture');
       const dataUrl = (): Promise<string> => {
         encoded++;
         return image.dataUrl();
       };
       return client.ask({
         key: `0/${number}/0/question`,
-        messages: [{ role: 'user', parts: [{ ...image, dataUrl }] }],
+        messages: [{ role: 'user', parts: [{ id: image.id, dataUrl }] }],
         format: null,
         temperature: 0,
         maxCompletionTokens: 10,
@@ -152,31 +157,11 @@ describe('requests', () => {
     };
     const asked = Array.from({ length: 20 }, (_, i) => ask(i));
     await expect.poll(() => stub.requests.length).toBe(4);
-    // The four under way ask for their images once more, for the request itself.
-    await expect.poll(() => encoded).toBe(12);
+    await expect.poll(() => encoded).toBe(8);
     await new Promise((resolve) => setTimeout(resolve, 50));
-    expect([encoded, stub.requests.length]).toEqual([12, 4]);
+    expect([encoded, stub.requests.length]).toEqual([8, 4]);
     answer();
     expect((await Promise.all(asked)).every(({ problem }) => problem === null)).toBe(true);
-  });
-
-  it('go round several endpoints', async () => {
-    const first = await serve(() => scoresText(7, 8));
-    const second = await serve(() => scoresText(7, 8));
-    const { client } = connect(first, { endpoints: [first.url, second.url] });
-    await scoreChunk(rewardOver(client), [item(1), item(2)]);
-    expect([first.requests.length, second.requests.length]).toEqual([2, 2]);
-  });
-
-  it('go to another endpoint with their next attempt, however many are under way', async () => {
-    const [dead, alive] = [await serve(() => ({ kind: 'reset' })), await serve(() => scoresText(7, 8))];
-    const policy = { maxAttempts: 2, breakerLimit: 1000 };
-    const { client } = connect(alive, { endpoints: [dead.url, alive.url], policy, concurrency: 16 });
-    const outcomes = await scoreChunk(
-      rewardOver(client),
-      Array.from({ length: 40 }, (_, i) => item(i)),
-    );
-    expect(new Set(outcomes.map(({ kind }) => kind))).toEqual(new Set(['scored']));
   });
 });
 
@@ -339,30 +324,6 @@ describe('a judge that fails', () => {
     ]);
   });
 
-  it('is asked the same again where the transport failed', async () => {
-    const stub = await serve(({ asked }) => (asked < 2 ? openAiError(500, 'x') : scoresText(7, 8)));
-    await rewardOver(connect(stub).client).score(item(5));
-    expect(new Set(stub.requests.map(({ body }) => body.seed))).toEqual(new Set([42]));
-  });
-
-  it('gets as long a pause as it asks for, but never a very long one', async () => {
-    const stub = await serve(({ kind, asked }) => {
-      if (asked > 0 || kind === 'pq') return scoresText(7, 8);
-      return openAiError(429, 'x', { 'retry-after': '12' });
-    });
-    const { client, clock } = connect(stub, { random: () => 0 });
-    await rewardOver(client).score(item(5));
-    // Less by the time that passes between the reply and the pause.
-    expect(clock.waits.some((wait) => wait > 11_000 && wait <= 12_000)).toBe(true);
-    const endless = await serve(({ kind, asked }) =>
-      asked > 0 || kind === 'pq' ? scoresText(7, 8) : openAiError(429, 'x', { 'retry-after': '86400' }),
-    );
-    const second = connect(endless, { random: () => 0 });
-    await rewardOver(second.client).score(item(5));
-    expect(second.clock.waits.some((wait) => wait > 29_000 && wait <= 30_000)).toBe(true);
-    expect(Math.max(...second.clock.waits)).toBeLessThan(86_400_000);
-  });
-
   it('gets no more time than a question may take in all', async () => {
     const stub = await serve(() => openAiError(503, 'x', { 'retry-after': '30' }));
     const { client, store } = connect(stub, { queryTimeoutMs: 59_000 });
@@ -385,26 +346,6 @@ describe('a judge that fails', () => {
     expect(store.all().map(({ attempts }) => attempts)).toEqual([12, 12]);
     // With two further requests after replies without scores; a pause may be 30 s and 16 s of jitter.
     expect(Math.max(...clock.waits)).toBe(14 * 2_000_000 + 13 * 46_000);
-  });
-
-  it('is left alone after many failures in a row, until it passes its canary', async () => {
-    let down = true;
-    const stub = await serve((request) => (down ? openAiError(503, 'x') : naming(request)));
-    const { client } = connect(stub, {
-      concurrency: 1,
-      policy: { breakerLimit: 3, maxAttempts: 1, breakerPauseMs: 1e9 },
-    });
-    const reward = rewardOver(client);
-    await scoreChunk(reward, [item(1), item(2), item(3), item(4)]);
-    expect(stub.requests).toHaveLength(3);
-    expect(await client.canary()).toMatchObject({ ok: false });
-    down = false;
-    expect(await reward.score(item(5))).toMatchObject({
-      kind: 'unscored',
-      detail: expect.stringContaining('not asked') as string,
-    });
-    expect(await client.canary()).toEqual({ ok: true });
-    expect((await reward.score(item(6))).kind).toBe('scored');
   });
 });
 

@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest';
 import { DataError } from '../../../src/core/errors.js';
 import { decodeImage } from '../../../src/core/image.js';
-import { isShowable, JudgeImages, type JudgeImage } from '../../../src/rewards/judge/images.js';
+import { isShowable, judgeImage, type JudgeImage } from '../../../src/rewards/judge/images.js';
 
 function plain(width: number, height: number, level = 90) {
   return { width, height, data: new Uint8Array(width * height * 3).fill(level) };
@@ -30,7 +30,7 @@ describe('images for a judge', () => {
     [28, 5599, '28x5599'],
     [1, 199, '28x5572'],
   ])('%sx%s are shown as %s', async (width, height, shown) => {
-    expect(await sizeOf(new JudgeImages().prepare(plain(width, height), 'test'))).toBe(shown);
+    expect(await sizeOf(judgeImage(plain(width, height), 'test'))).toBe(shown);
   });
 
   it.each([
@@ -42,24 +42,22 @@ describe('images for a judge', () => {
     [0, 5],
   ])('%sx%s are not shown', (width, height) => {
     expect(isShowable(plain(width, height))).toBe(false);
-    expect(() => new JudgeImages().prepare(plain(width, height), 'the source')).toThrow(DataError);
-    expect(() => new JudgeImages().prepare(plain(width, height), 'the source')).toThrow(`${width}x${height}`);
+    expect(() => judgeImage(plain(width, height), 'the source')).toThrow(DataError);
+    expect(() => judgeImage(plain(width, height), 'the source')).toThrow(`${width}x${height}`);
   });
 
   it('are named by their pixels and by the size in which they are shown', () => {
-    const images = new JudgeImages();
     const digest = (width: number, height: number, level = 90): string =>
-      images.prepare(plain(width, height, level), '').digest;
+      judgeImage(plain(width, height, level), '').id;
     expect(digest(64, 64)).toBe(digest(64, 64));
-    expect(digest(64, 64)).toMatch(/^[0-9a-f]{32}$/);
+    expect(digest(64, 64)).toMatch(/^[0-9a-f]{64}$/);
     const all = [digest(64, 64), digest(64, 64, 91), digest(32, 128), digest(8, 8), digest(2000, 2000)];
     expect(new Set(all).size).toBe(5);
   });
 
   it('are encoded once, however often they are sent', async () => {
-    const images = new JudgeImages();
-    const first = images.prepare(plain(64, 64), '').dataUrl();
-    const second = images.prepare(plain(64, 64), '').dataUrl();
+    const first = judgeImage(plain(64, 64), '').dataUrl();
+    const second = judgeImage(plain(64, 64), '').dataUrl();
     expect(await first).toBe(await second);
   });
 });

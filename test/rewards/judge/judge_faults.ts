@@ -9,8 +9,8 @@ import { RandomStream } from '../../../src/core/random.js';
 import type { RgbImage } from '../../../src/core/image.js';
 import type { Clock } from '../../../src/core/clock.js';
 import { JudgeClient } from '../../../src/rewards/judge/client.js';
-import { JudgeImages } from '../../../src/rewards/judge/images.js';
-import { MemoryJudgementStore } from '../../../src/rewards/judge/memory_store.js';
+import { judgeImage } from '../../../src/rewards/judge/images.js';
+import { MemoryJudgementStore } from './memory_store.js';
 import { scoreChunk, settleOutcomes } from '../../../src/rewards/score/iteration.js';
 import type { TransportPolicy } from '../../../src/rewards/judge/transport.js';
 import type { Judgement, JudgeItem, Outcome } from '../../../src/rewards/score/types.js';
@@ -91,10 +91,9 @@ export function trialItem(seed: number, episode: number): JudgeItem {
 
 /** The judge's answers about an item without faults, by question. */
 export async function trueAnswers(item: JudgeItem): Promise<Readonly<Record<string, Answer>>> {
-  const images = new JudgeImages(4);
   const url = (image: RgbImage | null): Promise<string> => {
     if (image === null) throw new InternalError('an item of a trial has all its images');
-    return images.prepare(image, item.key).dataUrl();
+    return judgeImage(image, item.key).dataUrl();
   };
   const [source, edited, truth] = await Promise.all([url(item.source), url(item.edited), url(item.truth)]);
   const { instruction } = item;

@@ -1,14 +1,12 @@
 /** What the judge client changes in a question before it asks again, what it takes for an answer, and what it keeps to itself. */
 import { afterEach, describe, expect, it } from 'vitest';
 import { ConfigError } from '../../../src/core/errors.js';
-import { keyFor } from '../../../src/http/key.js';
-import { hashRequest } from '../../../src/rewards/judge/chat_request.js';
 import { parseExpectedDigit } from '../../../src/rewards/judge/first_token.js';
 import type { JudgeQuery } from '../../../src/rewards/judge/judge.js';
 import type { JudgeClientOptions } from '../../../src/rewards/judge/client.js';
 import { JudgeClient } from '../../../src/rewards/judge/client.js';
-import { JudgeImages } from '../../../src/rewards/judge/images.js';
-import { MemoryJudgementStore } from '../../../src/rewards/judge/memory_store.js';
+import { judgeImage } from '../../../src/rewards/judge/images.js';
+import { MemoryJudgementStore } from './memory_store.js';
 import { parseScores } from '../../../src/rewards/judge/parse.js';
 import { waitUntilReady } from '../../../src/rewards/judge/readiness.js';
 import type { Behave, Behaviour, StubJudge } from './stub_judge.js';
@@ -49,10 +47,8 @@ function connect(stub: StubJudge, options: Partial<JudgeClientOptions> = {}) {
   return { client, store };
 }
 
-const images = new JudgeImages();
-
 function query(side = 64, changes: Partial<JudgeQuery> = {}): JudgeQuery {
-  const shown = [1, 2].map((number) => images.prepare(numberedImage(number, side), 'test'));
+  const shown = [1, 2].map((number) => judgeImage(numberedImage(number, side), 'test'));
   return {
     key: '0/1/0/test',
     messages: [{ role: 'user', parts: ['Grade this.', ...shown] }],
@@ -182,12 +178,6 @@ describe('an answer from another model', () => {
     body: { ...(completion('{"score": [7, 8]}', 'stop') as object), model },
   });
 
-  it('shows its name with control characters spelled out', async () => {
-    const judgement = await connect(await serve(() => from('x\u001b[2J\u001b]0;owned\u0007'))).client.ask(query());
-    expect(judgement.detail).toContain(String.raw`"x\u001b[2J\u001b]0;owned\u0007"`);
-    expect(judgement.detail).not.toMatch(/[\u0000-\u001f]/);
-  });
-
   it.each(['another-judge', 'stub-judge-mini', 'stub-judg', 'stub-judge-2'])('%s is none', async (model) => {
     const judgement = await connect(await serve(() => from(model))).client.ask(query());
     expect(judgement).toMatchObject({ problem: 'server_error', scores: [] });
@@ -208,11 +198,6 @@ describe('an answer from another model', () => {
     7,
   ])('%j is the same one', async (model) => {
     expect(await connect(await serve(() => from(model))).client.ask(query())).toMatchObject({ scores: [7, 8] });
-  });
-
-  it('is found before a run starts', async () => {
-    const stub = await serve(() => from('another-judge'));
-    await expect(waitUntilReady(stub.url, stubModel, { maxWaitS: 0 })).rejects.toThrow(/another-judge/);
   });
 });
 
@@ -253,14 +238,6 @@ describe('log-probabilities', () => {
     expect(stub.requests).toHaveLength(1);
   });
 
-  it('are not asked for otherwise', async () => {
-    const stub = await serve(() => scoresText(7, 8));
-    await connect(stub).client.ask(query());
-    expect(stub.requests[0].body).not.toHaveProperty('logprobs');
-    expect(stub.requests[0].body).not.toHaveProperty('top_logprobs');
-    expect(hashRequest(digit, stubModel)).not.toBe(hashRequest({ ...digit, topLogprobs: 5 }, stubModel));
-  });
-
   it.each<readonly [string, unknown]>([
     ['ignores them', null],
     ['sends none', { content: [] }],
@@ -268,12 +245,6 @@ describe('log-probabilities', () => {
     const judgement = await connect(await serve(() => answering(logprobs))).client.ask(digit);
     expect(judgement).toMatchObject({ problem: 'bad_request', attempts: 1 });
     expect(judgement.detail).toMatch(/no log-probabilities.*vLLM/);
-  });
-
-  it('that are no numbers are the server\u2019s failure', async () => {
-    const logprobs = { content: [{ token: '5', top_logprobs: [{ token: '5', logprob: null }] }] };
-    const judgement = await connect(await serve(() => answering(logprobs))).client.ask(digit);
-    expect(judgement).toMatchObject({ problem: 'server_error', text: '[["5",null]]' });
   });
 
   it('without a digit are not asked for again: another seed brings the same', async () => {
@@ -309,13 +280,6 @@ describe('a judge that thinks', () => {
     expect(stub.requests.map(({ body }) => body.max_completion_tokens)).toEqual([400, 1600, 1600, 1600]);
   });
 
-  it('and answers with nothing else is asked again, and has no score', async () => {
-    const stub = await serve(() => thinking({ content: null, reasoning: 'I would give {"score": [7, 8]}' }, 'stop'));
-    const judgement = await connect(stub).client.ask(query());
-    expect(judgement).toMatchObject({ problem: 'empty', scores: [], attempts: 3 });
-    expect(judgement.detail).toContain('answered with no content, only thoughts');
-  });
-
   it('under a grammar that passes its whole answer off as thoughts is told how to leave the format out', async () => {
     const stub = await serve(() => thinking({ content: null, reasoning_content: '{"score": [1, 1]}' }, 'stop'));
     const format = { name: 'two', schema: { type: 'object' } };
@@ -328,12 +292,6 @@ describe('a judge that thinks', () => {
     const silent = await serve(() => thinking({ content: '' }, 'length'));
     await waitUntilReady(silent.url, stubModel, { maxWaitS: 0 });
     expect(silent.requests).toHaveLength(1);
-  });
-
-  it('is checked for its name, too', async () => {
-    const body = { ...(completion(null, 'length') as object), model: 'another-judge' };
-    const stub = await serve(() => ({ kind: 'json', body }));
-    await expect(waitUntilReady(stub.url, stubModel, { maxWaitS: 0 })).rejects.toThrow(/another-judge/);
   });
 });
 
@@ -397,16 +355,6 @@ describe('the API key', () => {
     expect(ready).not.toContain('4f9c0d');
   });
 
-  it('does not garble answers where it is a placeholder', async () => {
-    const { client } = connect(await serve(() => scoresText(7, 8)), { apiKey: 'score' });
-    expect(await client.ask(query())).toMatchObject({ scores: [7, 8] });
-  });
-
-  it('is sent without the line break that a file ends with', async () => {
-    const stub = await serve(() => scoresText(7, 8));
-    expect(await connect(stub, { apiKey: `${key}\n` }).client.ask(query())).toMatchObject({ scores: [7, 8] });
-  });
-
   it.each(['sk-test 4f9c', 'sk-test\n4f9c', 'sk-t\u00e9st4f9c', 'sk-test\u20004f9c'])(
     'that no header can carry is a config error that does not show it',
     async (bad) => {
@@ -422,22 +370,4 @@ describe('the API key', () => {
       await expect(waitUntilReady(stub.url, stubModel, { maxWaitS: 0, apiKey: bad })).rejects.toThrow(ConfigError);
     },
   );
-
-  it('has to be there for a server on the net', () => {
-    const environment = { OTHER_KEY: key, EMPTY_KEY: ' ' };
-    expect(keyFor('https://api.openai.com/v1', 'OTHER_KEY', environment)).toBe(key);
-    for (const variable of ['OPENAI_API_KEY', 'EMPTY_KEY']) {
-      const read = (): unknown => keyFor('https://api.openai.com/v1', variable, environment);
-      expect(read).toThrow(ConfigError);
-      expect(read).toThrow(`api.openai.com needs an API key, but ${variable} is not set`);
-    }
-    for (const local of [
-      'http://gpu7:4877/v1',
-      'https://localhost/v1',
-      'https://127.0.0.1:8443/v1',
-      'https://[::1]/v1',
-    ]) {
-      expect(keyFor(local, 'OPENAI_API_KEY', environment)).toBeUndefined();
-    }
-  });
 });

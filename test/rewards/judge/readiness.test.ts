@@ -3,10 +3,8 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, describe, expect, it } from 'vitest';
 import { ConfigError, EndpointError } from '../../../src/core/errors.js';
-import { JudgeClient } from '../../../src/rewards/judge/client.js';
 import type { Endpoint } from '../../../src/rewards/judge/endpoints.js';
 import { resolveEndpoints } from '../../../src/rewards/judge/endpoints.js';
-import { MemoryJudgementStore } from '../../../src/rewards/judge/memory_store.js';
 import { waitUntilReady } from '../../../src/rewards/judge/readiness.js';
 import type { Behave, StubOptions } from './stub_judge.js';
 import { fastClock, openAiError, startStubJudge, stubModel } from './stub_judge.js';
@@ -115,24 +113,6 @@ describe('waitUntilReady', () => {
     expect(limited.requests.at(-1)).toMatchObject({ images: { length: 9 } });
   });
 
-  it('asks one that is shown words alone for a completion without images', async () => {
-    const stub = await serve(({ images }) =>
-      images.length > 0 ? openAiError(400, 'this model takes no images') : { kind: 'text', text: 'ready' },
-    );
-    const ready = await waitUntilReady(stub.url, stubModel, { maxWaitS: 0, shown: 0 });
-    expect(ready.endpoints).toEqual([stub.url]);
-    expect(stub.requests.map(({ images }) => images.length)).toEqual([0]);
-    expect((await failure(stub.url)).message).toContain('this model takes no images');
-    const client = new JudgeClient({
-      endpoints: ready.endpoints,
-      model: stubModel,
-      store: new MemoryJudgementStore(),
-      shown: 0,
-    });
-    closing.push(() => client.close());
-    expect(await client.canary()).toEqual({ ok: true });
-  });
-
   it('waits while a judge is starting', async () => {
     let looks = 0;
     const stub = await serve(() => (++looks < 3 ? openAiError(503, 'loading') : { kind: 'text', text: 'ready' }));
@@ -151,13 +131,6 @@ describe('waitUntilReady', () => {
     expect(error.toText()).toContain(stub.url);
     expect(error.message).toContain('ECONNREFUSED');
     expect(error.next).toContain('Start the judge');
-  });
-
-  it('gives up on a judge that accepts and stays silent', async () => {
-    const stub = await serve(() => ({ kind: 'stall' }));
-    const error = await failure(stub.url);
-    expect(error.message).toContain('did not complete a small request in time');
-    expect(error.next).toMatch(/engine does not answer: wake it/);
   });
 
   it.each<readonly [string, Behave, StubOptions, RegExp]>([
@@ -214,11 +187,6 @@ describe('waitUntilReady', () => {
     const ready = await waitUntilReady(stub.url, stubModel, { maxWaitS: 1e9, clock: fastClock(100) });
     expect(ready.endpoints).toEqual([stub.url]);
     expect(looks).toBe(3);
-  });
-
-  it('waits for a node file to appear, and says so in the end', async () => {
-    const error = await failure({ node_file: '/nowhere/node.txt', port: 4877 }, 12);
-    expect(error.toText()).toContain('/nowhere/node.txt');
   });
 
   it('needs every judge of a list', async () => {

@@ -2,9 +2,9 @@
 import { afterEach, describe, expect, it } from 'vitest';
 import { EndpointError } from '../../../src/core/errors.js';
 import { JudgeClient, type JudgeClientOptions } from '../../../src/rewards/judge/client.js';
-import { JudgeImages } from '../../../src/rewards/judge/images.js';
+import { judgeImage } from '../../../src/rewards/judge/images.js';
 import type { JudgeQuery } from '../../../src/rewards/judge/judge.js';
-import { MemoryJudgementStore } from '../../../src/rewards/judge/memory_store.js';
+import { MemoryJudgementStore } from './memory_store.js';
 import { parseScores } from '../../../src/rewards/judge/parse.js';
 import { twoScores } from '../../../src/rewards/judge/prompts.js';
 import { waitUntilReady, type ReadinessOptions } from '../../../src/rewards/judge/readiness.js';
@@ -13,10 +13,9 @@ import { behaviourOf, completed, type Sent, type ServerKind } from './server_kin
 import { fastClock, numberedImage, startStubJudge, type StubRequest } from './stub_judge.js';
 
 const key = 'sk-right-5e8a21c7';
-const images = new JudgeImages();
 
 function question(name = 'test'): JudgeQuery {
-  const shown = [1, 2].map((number) => images.prepare(numberedImage(number, 64), 'test'));
+  const shown = [1, 2].map((number) => judgeImage(numberedImage(number, 64), 'test'));
   return {
     key: `0/1/0/${name}`,
     messages: [{ role: 'user', parts: ['Grade this.', ...shown] }],

@@ -1,9 +1,9 @@
 /** The tokens of judgements: from what servers say of each reply to what is recorded of a question. */
 import { afterEach, describe, expect, it } from 'vitest';
 import { JudgeClient } from '../../../src/rewards/judge/client.js';
-import { JudgeImages } from '../../../src/rewards/judge/images.js';
+import { judgeImage } from '../../../src/rewards/judge/images.js';
 import type { JudgeQuery } from '../../../src/rewards/judge/judge.js';
-import { MemoryJudgementStore } from '../../../src/rewards/judge/memory_store.js';
+import { MemoryJudgementStore } from './memory_store.js';
 import type { Judgement } from '../../../src/rewards/score/types.js';
 import {
   completion,
@@ -33,11 +33,7 @@ function query(number = 1): JudgeQuery {
     messages: [
       {
         role: 'user',
-        parts: [
-          'How good?',
-          new JudgeImages().prepare(numberedImage(number), 'a'),
-          new JudgeImages().prepare(numberedImage(9), 'b'),
-        ],
+        parts: ['How good?', judgeImage(numberedImage(number), 'a'), judgeImage(numberedImage(9), 'b')],
       },
     ],
     format: null,

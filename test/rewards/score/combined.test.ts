@@ -1,10 +1,9 @@
 import { describe, expect, it } from 'vitest';
 import { ConfigError, DataError } from '../../../src/core/errors.js';
-import { shownToJudge } from '../../../src/rewards/score/choice.js';
 import { createReward } from '../../../src/rewards/score/combined.js';
 import { scoreChunk, summariseUnscored } from '../../../src/rewards/score/iteration.js';
 import { measureTerms, rewardSettingsSchema } from '../../../src/rewards/score/settings.js';
-import type { TermKind, TermServices } from '../../../src/rewards/terms/term.js';
+import type { TermKind } from '../../../src/rewards/terms/term.js';
 import { termKinds } from '../../../src/rewards/terms/table.js';
 import type { JudgeItem, Outcome } from '../../../src/rewards/score/types.js';
 import { pictureOf, termContract, wholeItem } from '../terms/term_contract.js';
@@ -54,13 +53,6 @@ describe('a reward of answers that are compared', () => {
     expect(outcomes[0]).toMatchObject({ value: expect.closeTo(0.75, 12) as number });
   });
 
-  it('shows its judge three images, and any other two', () => {
-    const shown = (settings: object) => shownToJudge(rewardSettingsSchema.parse(settings));
-    expect(shown({ mode: 'pairwise' })).toBe(3);
-    expect(shown({ mode: 'viescore', also_compute: ['pairwise'] })).toBe(3);
-    expect(shown({ mode: 'viescore' })).toBe(2);
-  });
-
   it('says whether any of its terms compares', async () => {
     expect((await made({ mode: 'jpeg_size' })).compares).toBe(false);
     expect((await made({ mode: 'pairwise' })).compares).toBe(true);
@@ -79,24 +71,6 @@ describe('a reward of answers that are compared', () => {
         { name: 'jpeg_size', weight: 0.5 },
       ],
     });
-  });
-});
-
-describe('a mode', () => {
-  it.each(['jpeg_size', 'image_similarity', 'format_accuracy'])(
-    'may be the cheap term %s, without a judge',
-    async (mode) => {
-      const reward = await createReward(rewardSettingsSchema.parse({ mode }), testServices());
-      const outcome = await reward.score(wholeItem());
-      expect(outcome.kind).toBe('scored');
-      expect(outcome).not.toHaveProperty('terms');
-      expect(Object.keys(outcome.parts).every((part) => part.startsWith(`${mode}/`))).toBe(true);
-    },
-  );
-
-  it('is on its own scale', async () => {
-    const mode = await score({ mode: 'jpeg_size' });
-    expect(mode).toMatchObject({ kind: 'scored', value: 1 - mode.parts['jpeg_size/kb'] / 500 });
   });
 });
 
@@ -137,20 +111,6 @@ describe('terms', () => {
     ]);
   });
 
-  it('share what they ask: a question is asked once', async () => {
-    const settings = terms(
-      { name: 'viescore', weight: 0.4 },
-      { name: 'ground_score', weight: 0.3 },
-      { name: 'sqrt(viescore_pqxground_score)', weight: 0.3 },
-    );
-    const outcome = await score({ ...settings, also_compute: ['viescore'] });
-    expect(outcome.asked).toEqual(['viescore_sc', 'viescore_pq', 'ground_score']);
-    expect(outcome).toMatchObject({
-      kind: 'scored',
-      value: 0.4 * (Math.sqrt(20) / 10) + 0.3 * 0.7 + 0.3 * (Math.sqrt(35) / 10),
-    });
-  });
-
   it('are recorded with their value where they are made of no parts', async () => {
     const outcome = await score(
       { mode: 'jpeg_size', also_compute: ['word_overlap'] },
@@ -158,14 +118,6 @@ describe('terms', () => {
     );
     const value = 1 - outcome.parts['jpeg_size/kb'] / 500;
     expect(outcome).toMatchObject({ kind: 'scored', value, parts: { 'word_overlap/value': 0.5 } });
-  });
-
-  it('share no answer between items, nor once it was given', async () => {
-    const judge = tableJudge();
-    const reward = await createReward(rewardSettingsSchema.parse({}), testServices(judge));
-    await Promise.all([reward.score(wholeItem({ key: 'a' })), reward.score(wholeItem({ key: 'b' }))]);
-    await reward.score(wholeItem({ key: 'a' }));
-    expect(judge.asked).toHaveLength(6);
   });
 
   it('are asked at the same time', async () => {
@@ -250,31 +202,8 @@ describe('what is only recorded', () => {
 });
 
 describe('making a reward', () => {
-  const services = (judge: TermServices['judge']): TermServices => ({ ...testServices(), judge });
-
   it('raises where a term cannot be made, for a judge that is not there', async () => {
     await expect(createReward(rewardSettingsSchema.parse({}), testServices())).rejects.toThrow(ConfigError);
-  });
-
-  it('refuses fields that contradict each other', async () => {
-    const settings = rewardSettingsSchema.parse(
-      terms({ name: 'format_accuracy', weight: 1, format_weight: 0.5, accuracy_weight: 0.6 }),
-    );
-    await expect(createReward(settings, testServices())).rejects.toThrow(/1\.1.*allowed: two weights that sum to 1/);
-  });
-
-  it('takes one judge for each model, however many terms ask it', async () => {
-    const models: (string | undefined)[] = [];
-    const settings = terms({ name: 'viescore', weight: 0.5 }, { name: 'ground_score', weight: 0.5 });
-    const reward = await createReward(
-      rewardSettingsSchema.parse(settings),
-      services((model) => {
-        models.push(model);
-        return tableJudge();
-      }),
-    );
-    expect(models).toEqual([undefined]);
-    await reward.close();
   });
 });
 

@@ -1,9 +1,9 @@
+import { pictureId } from '../../../src/core/image.js';
 import { describe, expect, it } from 'vitest';
 import type { RgbImage } from '../../../src/core/image.js';
 import {
   DARK_LUMA,
   EDGE_HEIGHT,
-  imageDigest,
   imageStatistics,
   repeatRate,
   sourceSimilarity,
@@ -108,9 +108,9 @@ describe('source similarity', () => {
 
 describe('repeats', () => {
   it('are found by size and pixels alone', () => {
-    expect(imageDigest(flat(1))).toBe(imageDigest(flat(1)));
-    expect(imageDigest(flat(1))).not.toBe(imageDigest(flat(2)));
-    expect(imageDigest(draw(2, 8, () => grey(1)))).not.toBe(imageDigest(draw(8, 2, () => grey(1))));
+    expect(pictureId(flat(1))).toBe(pictureId(flat(1)));
+    expect(pictureId(flat(1))).not.toBe(pictureId(flat(2)));
+    expect(pictureId(draw(2, 8, () => grey(1)))).not.toBe(pictureId(draw(8, 2, () => grey(1))));
   });
 
   it('count only where prompts differ', () => {

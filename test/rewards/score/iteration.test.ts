@@ -222,11 +222,6 @@ describe('settleOutcomes', () => {
     expect(await settle(outcomes)).toEqual({ result: outcomes, events: [], asked: [] });
   });
 
-  it('does not take answers that are zero by rule for judged ones', async () => {
-    const outcomes = items.map((_, i) => (i < 2 ? unscored('connection') : i < 4 ? scored(i) : zero));
-    expect((await settle(outcomes)).events).toEqual(['waiting 0 found connection', 'recovered 0']);
-  });
-
   it('waits for a judge that is down, looks every minute, and asks again for what is unscored', async () => {
     const { result, events, asked } = await settle(withFailures('connection', 4), { canaryFrom: 3 });
     expect(result).toEqual(allScored);
@@ -256,14 +251,6 @@ describe('settleOutcomes', () => {
     expect(events).toEqual(['waiting 0 found unparsable', 'alarm 5']);
   });
 
-  it('takes a judge that is down before answers that were unusable', async () => {
-    const { events } = await settle(withFailures('unparsable', 6), {
-      canaryFrom: 1,
-      again: () => unscored('unparsable'),
-    });
-    expect(events).toEqual(['waiting 0 found unparsable', 'waiting 60 connection: refused', 'alarm 6']);
-  });
-
   it('gives up after the longest wait, with exit code 3 and what to do', async () => {
     const { result, events } = await settle(withFailures('connection', 4), { canaryFrom: Infinity, maxWaitS: 150 });
     expect(result).toBeInstanceOf(EndpointError);
@@ -289,15 +276,6 @@ describe('settleOutcomes', () => {
     expect(await settle(outcomes)).toEqual({ result: outcomes, events: ['alarm 9'], asked: [] });
     const few = items.map((_, i) => (i < 2 ? unscored('own_code') : zero));
     expect(await settle(few)).toEqual({ result: few, events: ['alarm 2'], asked: [] });
-  });
-
-  it("waits for a judge that is down beside the reward's own code", async () => {
-    const outcomes = items.map((_, i) => unscored(i < 5 ? 'own_code' : 'connection'));
-    const { result, events } = await settle(outcomes, {
-      again: (key) => (key < 5 ? unscored('own_code') : scored(key)),
-    });
-    expect(result).toEqual(withFailures('own_code', 5));
-    expect(events).toEqual(['waiting 0 found own_code', 'alarm 5']);
   });
 
   it('stops waiting when it is called off', async () => {

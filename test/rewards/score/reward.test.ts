@@ -70,32 +70,6 @@ describe('modes', () => {
       asked: ['viescore_pq', 'ground_score'],
     });
   });
-
-  it('their combination records semantic consistency where VIEScore is computed besides, asking each question once', async () => {
-    const outcome = await score({ mode: 'sqrt(viescore_pqxground_score)', also_compute: ['viescore'] });
-    expect(outcome).toMatchObject({
-      value: Math.sqrt(5 * 7),
-      parts: { 'viescore/semantic_consistency': 4, 'viescore/perceptual_quality': 5, 'ground_score/overall': 7 },
-    });
-    expect([...outcome.asked].sort()).toEqual(['ground_score', 'viescore_pq', 'viescore_sc']);
-  });
-
-  it('a zero in one part is a zero', async () => {
-    const texts = { ...replies, viescore_sc: '{"score": [0, 10]}' };
-    expect(await score({}, {}, texts)).toMatchObject({ kind: 'scored', value: 0, normalised: 0 });
-  });
-
-  it('further scores are recorded besides, and do not decide', async () => {
-    const both = await score({ also_compute: ['ground_score', 'viescore'] });
-    expect(both).toMatchObject({ kind: 'scored', value: Math.sqrt(20), parts: { 'ground_score/overall': 7 } });
-    expect(both.asked).toEqual(['viescore_sc', 'viescore_pq', 'ground_score']);
-    const without = { viescore_sc: replies.viescore_sc, viescore_pq: replies.viescore_pq };
-    expect(await score({ also_compute: ['ground_score'] }, {}, without)).toMatchObject({ kind: 'scored' });
-    expect(await score({ also_compute: ['ground_score'] }, { truth: null })).toMatchObject({
-      kind: 'scored',
-      asked: ['viescore_sc', 'viescore_pq'],
-    });
-  });
 });
 
 describe('outcomes without a number', () => {
@@ -141,15 +115,6 @@ describe('outcomes without a number', () => {
       await expect(score({ mode }, { truth: null, edited: null })).rejects.toThrow(/labelled result/);
     }
     expect(await score({}, { truth: null })).toMatchObject({ kind: 'scored' });
-  });
-
-  it('what cannot be shown of the data set leaves the item unscored', async () => {
-    const unscored = { kind: 'unscored', reason: 'bad_request', asked: [] };
-    expect(await score({}, { source: strip })).toMatchObject(unscored);
-    expect(await score({ mode: 'ground_score' }, { truth: strip })).toMatchObject(unscored);
-    expect(await score({}, { source: numberedImage(1, 27), edited: numberedImage(2, 27) })).toMatchObject({
-      kind: 'scored',
-    });
   });
 });
 
@@ -212,9 +177,5 @@ describe('prompts', () => {
     const load = (): unknown => promptsOf({ [kind]: file('bad.txt', content) });
     expect(load).toThrow(ConfigError);
     expect(load).toThrow(message);
-  });
-
-  it('a file that is not there is a config error', () => {
-    expect(() => promptsOf({ viescore_sc: join(folder, 'missing.txt') })).toThrow(/cannot read the prompt file/);
   });
 });

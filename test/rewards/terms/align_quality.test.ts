@@ -1,10 +1,9 @@
+import { judgeImage } from '../../../src/rewards/judge/images.js';
 import { afterEach, describe, expect, it } from 'vitest';
 import { z } from 'zod';
-import { ConfigError, EndpointError } from '../../../src/core/errors.js';
-import { MemoryJudgementStore } from '../../../src/rewards/judge/memory_store.js';
+import { MemoryJudgementStore } from '../judge/memory_store.js';
 import { alignQuality } from '../../../src/rewards/terms/align_quality.js';
 import type { TermServices } from '../../../src/rewards/terms/term.js';
-import { startPaidApi } from '../judge/paid_api.js';
 import { choosy, fastClock, openAiError, scoresText, startStubJudge, stubModel } from '../judge/stub_judge.js';
 import { pictureOf, termContract, wholeItem } from './term_contract.js';
 import { replyingJudge, testServices } from './term_services.js';
@@ -56,10 +55,9 @@ describe('align_quality', () => {
     const { term, judge } = await make();
     await term.score(wholeItem());
     await term.score(wholeItem({ source: null }));
-    const images = testServices().images;
-    const [source, edited] = [pictureOf(1), pictureOf(2)].map((picture) => images.prepare(picture, '').digest);
+    const [source, edited] = [pictureOf(1), pictureOf(2)].map((picture) => judgeImage(picture, '').id);
     const shown = judge.asked.map(({ messages: [{ parts }] }) =>
-      parts.flatMap((part) => (typeof part === 'string' ? [] : [part.digest])),
+      parts.flatMap((part) => (typeof part === 'string' ? [] : [part.id])),
     );
     expect(shown).toEqual([[source, edited], [edited]]);
     const texts = judge.asked.map(({ messages: [{ parts }] }) => parts[0]);
@@ -71,9 +69,8 @@ describe('align_quality', () => {
     const { term, judge } = await make();
     await term.score(wholeItem({ beside: [pictureOf(3), pictureOf(4)] }));
     const [{ parts }] = judge.asked[0].messages;
-    const images = testServices().images;
-    expect(parts.slice(1).map((part) => typeof part !== 'string' && part.digest)).toEqual(
-      [1, 3, 4, 2].map((seed) => images.prepare(pictureOf(seed), '').digest),
+    expect(parts.slice(1).map((part) => typeof part !== 'string' && part.id)).toEqual(
+      [1, 3, 4, 2].map((seed) => judgeImage(pictureOf(seed), '').id),
     );
     expect(parts[0]).toMatch(/the last one is the edited image.*picture 1, picture 2 and so on/);
     expect(parts[0]).toMatch(/\nRequest: write "STOP" on the red sign$/);
@@ -97,20 +94,6 @@ describe('align_quality', () => {
     expect(judge.asked).toEqual([]);
   });
 
-  it.each<readonly [object, RegExp]>([
-    [{ alignment_weight: 0.7 }, /found 0\.5 with alignment_weight 0\.7; allowed: two weights that add up to 1/],
-    [{ endpoint: 'http://127.0.0.1:1/v1' }, /needs the model/],
-    [{ api_key_env: 'OTHER_KEY' }, /'OTHER_KEY' is for an endpoint of its own/],
-    [{ endpoint: 'ftp://host', model: 'm' }, /not the address of a judge/],
-    [
-      { endpoint: 'https://api.openai.com', model: 'gpt-4o', api_key_env: 'EDITRL_TEST_NO_SUCH_KEY' },
-      /EDITRL_TEST_NO_SUCH_KEY is not set/,
-    ],
-  ])('refuses %j', async (settings, message) => {
-    await expect(make(settings)).rejects.toThrow(ConfigError);
-    await expect(make(settings)).rejects.toThrow(message);
-  });
-
   it('says so when the config is loaded, where it can', () => {
     const fieldOf = (settings: object): string | undefined => alignQuality.conflict?.(schema.parse(settings))?.field;
     expect(fieldOf({})).toBeUndefined();
@@ -119,10 +102,6 @@ describe('align_quality', () => {
     expect(fieldOf({ api_key_env: 'OTHER_KEY' })).toBe('api_key_env');
     expect(alignQuality.ownJudge?.(schema.parse({ endpoint: 'http://gpu7:4877', model: 'm' }))).toBe(true);
     expect(alignQuality.ownJudge?.(schema.parse({ model: 'm' }))).toBe(false);
-  });
-
-  it('takes the name of a variable, not a key', () => {
-    expect(schema.safeParse({ api_key_env: 'sk-test-1234' }).success).toBe(false);
   });
 
   it('asks the model that it names, else the reward\u2019s', async () => {
@@ -145,7 +124,7 @@ describe('align_quality at an address of its own', () => {
     closing.push(stub.close);
     const store = new MemoryJudgementStore();
     const settings = schema.parse({ endpoint: stub.url.replace('/v1', ''), model: stubModel, api_key_env: variable });
-    const term = await alignQuality.create(settings, { ...testServices(), store: () => store });
+    const term = await alignQuality.create(settings, testServices(undefined, { store: () => store }));
     closing.push(() => term.close());
     const outcome = await term.score(wholeItem());
     expect(outcome).toMatchObject({ kind: 'scored', value: 7.5 });
@@ -171,41 +150,11 @@ describe('align_quality at an address of its own', () => {
     expect(looks).toBe(3);
   });
 
-  it.each<readonly [string, object, string, RegExp, string]>([
-    [
-      'address',
-      { endpoint: 'http://127.0.0.1:9' },
-      'sk-test-4f9c0d',
-      /ECONNREFUSED/,
-      'Check the address and the network',
-    ],
-    ['key', {}, 'sk-test-wrong1', /401.*Incorrect API key/, `Export ${variable} with a key that the server takes`],
-    [
-      'model',
-      { model: 'gpt-typo' },
-      'sk-test-4f9c0d',
-      /does not serve 'gpt-typo'; it serves: 'stub-judge'/,
-      'Set model of the term align_quality to',
-    ],
-  ])('says what is wrong with the %s before anything is scored', async (_what, settings, key, message, next) => {
-    process.env[variable] = key;
-    const api = await startPaidApi({ key: 'sk-test-4f9c0d' });
-    closing.push(api.close);
-    const error = await waited({ endpoint: api.url, api_key_env: variable, ...settings }, 10);
-    expect(error).toBeInstanceOf(EndpointError);
-    const { message: text, where, next: advice, exitCode } = error as EndpointError;
-    expect(text).toMatch(/^the judge of align_quality is not ready: /);
-    expect(text).toMatch(message);
-    expect(text).not.toContain(key);
-    expect([where, advice]).toEqual([expect.stringContaining('http://127.0.0.1:'), expect.stringContaining(next)]);
-    expect(exitCode).toBe(3);
-  });
-
   it('is asked without the fields that the config leaves out, by the name that it answers by', async () => {
     const stub = await startStubJudge(choosy(['temperature'], scoresText(9, 6), 'deployment-7'));
     closing.push(stub.close);
     const settings = schema.parse({ endpoint: stub.url, model: stubModel, model_alias: ['deployment-7'] });
-    const services: TermServices = { ...testServices(), leaveOut: ['temperature'] };
+    const services: TermServices = testServices(undefined, { leaveOut: ['temperature'] });
     const term = await alignQuality.create(settings, services);
     closing.push(() => term.close());
     await term.untilReady?.({ maxWaitS: 0 });
@@ -222,9 +171,5 @@ describe('align_quality at an address of its own', () => {
     closing.push(() => other.close());
     await expect(other.untilReady?.({ maxWaitS: 0 })).rejects.toThrow('set model_alias of the term align_quality');
     expect(alignQuality.conflict?.(schema.parse({ model_alias: true }))?.field).toBe('model_alias');
-  });
-
-  it('is waited for by nobody where it is the run\u2019s judge', async () => {
-    expect((await make()).term.untilReady).toBeUndefined();
   });
 });

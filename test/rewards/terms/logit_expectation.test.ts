@@ -1,3 +1,4 @@
+import { judgeImage } from '../../../src/rewards/judge/images.js';
 import { describe, expect, it } from 'vitest';
 import { logitExpectation } from '../../../src/rewards/terms/logit_expectation.js';
 import { pictureOf, termContract, wholeItem } from './term_contract.js';
@@ -37,9 +38,8 @@ describe('logit_expectation', () => {
       temperature: 0,
     });
     const [{ parts }] = query.messages;
-    const images = testServices().images;
-    const digests = [pictureOf(1), pictureOf(2)].map((picture) => images.prepare(picture, '').digest);
-    expect(parts.slice(1).map((part) => (typeof part === 'string' ? part : part.digest))).toEqual(digests);
+    const digests = [pictureOf(1), pictureOf(2)].map((picture) => judgeImage(picture, '').id);
+    expect(parts.slice(1).map((part) => (typeof part === 'string' ? part : part.id))).toEqual(digests);
     expect(parts[0]).toMatch(/\nInstruction: write "STOP" on the red sign$/);
   });
 
@@ -62,11 +62,6 @@ describe('logit_expectation', () => {
     expect(await (await make(reply)).term.score(wholeItem())).toMatchObject({ kind: 'unscored', reason, parts: {} });
   });
 
-  it('asks the model that it names, else the reward\u2019s', async () => {
-    expect((await make()).models).toEqual([undefined]);
-    expect((await make(worked, { model: 'other' })).models).toEqual(['other']);
-  });
-
   it.each([
     ['no image', null],
     ['an absurd shape', pictureOf(1, 10_000, 1)],
@@ -74,11 +69,5 @@ describe('logit_expectation', () => {
     const { term, judge } = await make();
     expect(await term.score(wholeItem({ edited }))).toEqual({ kind: 'zero_by_rule', reason: 'undecodable', parts: {} });
     expect(judge.asked).toEqual([]);
-  });
-
-  it('is unscored where the source cannot be shown', async () => {
-    const outcome = await (await make()).term.score(wholeItem({ source: pictureOf(1, 1, 300) }));
-    expect(outcome).toMatchObject({ kind: 'unscored', reason: 'bad_request' });
-    expect(outcome).toHaveProperty('detail', expect.stringMatching(/source image.*1x300/));
   });
 });

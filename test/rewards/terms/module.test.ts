@@ -88,15 +88,6 @@ describe('a reward module', () => {
     expect(await term.score(wholeItem())).toMatchObject({ normalised: 0.5 });
   });
 
-  it('cannot change what other terms see', async () => {
-    const item = wholeItem();
-    const term = await open(
-      moduleOf('export default (item) => { item.edited.data.fill(0); item.instruction = ""; return 1; };'),
-    );
-    await term.score(item);
-    expect(item).toEqual(wholeItem());
-  });
-
   it('leaves an item unscored, with the reason, where it throws or gives nonsense', async () => {
     const term = await open(
       moduleOf(`const given = { throws: () => { throw new TypeError('no such thing'); }, rejects: () => Promise.reject('why'),
@@ -282,21 +273,9 @@ describe('a reward module in a process of its own', () => {
       });
     }
   });
-
-  it('is named if its create never ends', async () => {
-    const endless = moduleOf('export default { create() { for (;;) {} } };', 'mine.mjs', { start_s: 0.3 });
-    await expect(openModuleApart(endless, items)).rejects.toThrow('its create() does not end within 0.3 s (start_s)');
-  });
 });
 
 describe('a file that is no reward module', () => {
-  it.each(Object.entries(bad))('is named when it is opened: %s', async (_what, [text, found]) => {
-    const settings = moduleOf(text, 'mine.mjs', { settings: { at: 5 } });
-    const [message, whole] = await said(() => importModule(settings));
-    expect(message).toMatch(found);
-    expect(whole).toContain(settings.module);
-  });
-
   it.each(['throwing at import', 'a number', 'settings that it refuses'])(
     'is named before anything starts, in the same words: %s',
     async (what) => {
@@ -309,13 +288,6 @@ describe('a file that is no reward module', () => {
     const settings = moduleOf('export default {\n  score( { }\n};');
     const [message] = await said(() => checkModule(settings));
     expect(message).toMatch(/SyntaxError: .* \(.*mine\.mjs:\d\)$/);
-  });
-
-  it('is found where there is none', async () => {
-    const settings = settingsOf(join(newFolder(), 'gone.js'));
-    for (const [message] of [await said(() => checkModule(settings)), await said(() => importModule(settings))]) {
-      expect(message).toMatch('cannot be read (ENOENT)');
-    }
   });
 
   it.each(['await new Promise(() => setInterval(() => {}, 1000));', 'while (true) {}', 'for (;;) await null;'])(
@@ -351,10 +323,6 @@ describe('a file that is no reward module', () => {
     for (const work of [() => checkModule(settings), () => open(settings), () => openModuleApart(settings, [])]) {
       expect((await said(work))[0]).toContain(`it replaces ${name}, which the whole process uses`);
     }
-  });
-
-  it('may add to built-in objects', () => {
-    expect(() => checkModule(moduleOf('Array.prototype.own = () => 1; export default () => 1;'))).not.toThrow();
   });
 
   it('is named if its import ends the process', async () => {

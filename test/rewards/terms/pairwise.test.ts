@@ -1,8 +1,8 @@
+import { judgeImage } from '../../../src/rewards/judge/images.js';
 import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { z } from 'zod';
-import { DataError } from '../../../src/core/errors.js';
 import type { JudgeQuery } from '../../../src/rewards/judge/judge.js';
 import { scoreChunk } from '../../../src/rewards/score/iteration.js';
 import type { AnswerGroup, JudgeItem, Outcome } from '../../../src/rewards/score/types.js';
@@ -12,18 +12,17 @@ import { pictureOf, termContract, wholeItem } from './term_contract.js';
 import { replyingJudge, testServices } from './term_services.js';
 
 const folder = testFolder('pairwise');
-const { images } = testServices();
 
 /** Answers of a group; the picture of the answer `g` is that of the seed `seeds[g]`. */
 const groupOf = (seeds: readonly (number | null)[], key = '3/1'): JudgeItem[] =>
   seeds.map((seed, g) => wholeItem({ key: `${key}/${g}`, edited: seed === null ? null : pictureOf(seed) }));
 
 const qualities = new Map<string, number>();
-for (let seed = 0; seed < 40; seed++) qualities.set(images.prepare(pictureOf(seed), '').digest, seed);
+for (let seed = 0; seed < 40; seed++) qualities.set(judgeImage(pictureOf(seed), '').id, seed);
 
 /** The seeds of the two pictures that are compared. */
 const seedsOf = ({ messages }: JudgeQuery): number[] =>
-  messages[0].parts.slice(2).map((part) => (typeof part === 'string' ? NaN : (qualities.get(part.digest) ?? NaN)));
+  messages[0].parts.slice(2).map((part) => (typeof part === 'string' ? NaN : (qualities.get(part.id) ?? NaN)));
 
 /** A judge that finds the picture of the higher seed better, unless it is told otherwise. */
 function make(
@@ -80,8 +79,8 @@ describe('pairwise', () => {
     const query = judge.asked.find(({ key }) => key === '3/1/1/pairwise_0');
     const [text, ...shown] = query?.messages[0].parts ?? [];
     expect(text).toMatch(/\nInstruction: write "STOP" on the red sign$/);
-    expect(shown.map((part) => (typeof part === 'string' ? part : part.digest))).toEqual(
-      [1, 12, 11].map((seed) => images.prepare(pictureOf(seed), '').digest),
+    expect(shown.map((part) => (typeof part === 'string' ? part : part.id))).toEqual(
+      [1, 12, 11].map((seed) => judgeImage(pictureOf(seed), '').id),
     );
     expect(query).toMatchObject({ temperature: 0, format: { name: 'two_scores' } });
   });
@@ -115,14 +114,6 @@ describe('pairwise', () => {
     expect(outcomes[1].parts).toMatchObject({ 'pairwise/contradicted': 1, 'pairwise/first_shown_wins': 1 });
   });
 
-  it('counts a tie in one order as half of it', async () => {
-    const { term } = make({}, (first, second) => (first > second ? '{"score": [9, 2]}' : '{"score": [5, 5]}'));
-    const [worse, better] = await scoreChunk(await term, groupOf([11, 12]));
-    expect(valueOf(better)).toBeGreaterThan(0.5);
-    expect(valueOf(worse)).toBeLessThan(0.5);
-    expect(better.parts).toMatchObject({ 'pairwise/contradicted': 0, 'pairwise/first_shown_wins': 0.75 });
-  });
-
   it('leaves an answer unscored that no meeting decided, and never counts such a meeting', async () => {
     const { term } = make({}, (first, second) =>
       first === 13 || second === 13
@@ -151,15 +142,6 @@ describe('pairwise', () => {
     expect(await asked('3/1')).not.toEqual(await asked('3/2'));
   });
 
-  it('compares groups apart, and once however many of their answers are scored', async () => {
-    const { judge, term } = make();
-    const groups = [...groupOf([11, 12], '3/1'), ...groupOf([13, 14], '3/2')];
-    const values = (await scoreChunk(await term, groups)).map(valueOf);
-    expect(judge.asked).toHaveLength(4);
-    expect(values[1]).toBeCloseTo(values[3], 12);
-    expect(values[1]).toBeGreaterThan(0.5);
-  });
-
   it('puts an answer that stands alone beside the source, or the label', async () => {
     const { judge, term } = make();
     const better = await (await term).score(wholeItem({ key: 'validation/0/s/sampled/4' }));
@@ -181,13 +163,6 @@ describe('pairwise', () => {
     const copy = make();
     expect(await (await copy.term).score(wholeItem({ edited: pictureOf(1) }))).toMatchObject({ value: 0.5 });
     expect(copy.judge.asked).toEqual([]);
-  });
-
-  it('raises for a prompt without the label that it compares with', async () => {
-    const { term } = make({ against: 'label' });
-    const score = (await term).score(wholeItem({ truth: null }));
-    await expect(score).rejects.toThrow(DataError);
-    await expect(score).rejects.toThrow(/compares with the labelled result, but this prompt has none/);
   });
 
   it('is unscored where all others of its group are lost', async () => {

@@ -2,7 +2,7 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { z } from 'zod';
 import { JudgeClient } from '../../../src/rewards/judge/client.js';
-import { MemoryJudgementStore } from '../../../src/rewards/judge/memory_store.js';
+import { MemoryJudgementStore } from '../judge/memory_store.js';
 import { alignQuality } from '../../../src/rewards/terms/align_quality.js';
 import { logitExpectation } from '../../../src/rewards/terms/logit_expectation.js';
 import { pairwise } from '../../../src/rewards/terms/pairwise.js';
@@ -63,20 +63,6 @@ describe('the rule judge', () => {
     expect(ofRight).toBeGreaterThan(ofCopy);
     // A copy and a grey picture are worth 0 alike.
     expect(ofCopy).toBeCloseTo(ofBlank, 12);
-  });
-
-  it('finds neither of two equals better, whichever is shown first', async () => {
-    const term = await pairwise.create(z.strictObject(pairwise.fields).parse({}), testServices(client));
-    const copies = await scoreChunk(term, [item(blank(128), '1/1/0'), item(sourceOf(plan), '1/1/1')]);
-    expect(copies[0].parts).toMatchObject({ 'pairwise/contradicted': 0, 'pairwise/first_shown_wins': 0.5 });
-  });
-
-  it('says that it cannot judge an image that was made from words', async () => {
-    const settings = z.strictObject(alignQuality.fields).parse({});
-    const term = await alignQuality.create(settings, testServices(client));
-    const outcome = await term.score({ ...item(truthOf(plan), '0/0/2'), source: null });
-    expect(outcome).toMatchObject({ kind: 'unscored', reason: 'bad_request' });
-    expect(outcome).toHaveProperty('detail', expect.stringContaining('no captions'));
   });
 
   it('answers align_quality on signs, with their source and without', async () => {

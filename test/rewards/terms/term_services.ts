@@ -1,7 +1,8 @@
 /** What terms are given in tests: a judge without a server, and nothing else that is real. */
 import { ConfigError } from '../../../src/core/errors.js';
 import type { Judge, JudgeQuery } from '../../../src/rewards/judge/judge.js';
-import { JudgeImages } from '../../../src/rewards/judge/images.js';
+import { openOwnJudge } from '../../../src/scoring/judges.js';
+import { MemoryJudgementStore } from '../judge/memory_store.js';
 import { builtInPrompts } from '../../../src/rewards/judge/prompts.js';
 import type { TermServices } from '../../../src/rewards/terms/term.js';
 import type { Judgement } from '../../../src/rewards/score/types.js';
@@ -41,18 +42,22 @@ export function replyingJudge(reply: Reply): Judge & { readonly asked: JudgeQuer
   };
 }
 
-/** Services with a judge, if one is given; a model is a local folder. */
-export function testServices(judge?: Judge): TermServices {
-  return {
+/** Services with a judge, if one is given; a model is a local folder, and answers are stored in memory. */
+export function testServices(judge?: Judge, more: Partial<TermServices> = {}): TermServices {
+  const store = new MemoryJudgementStore();
+  const services: TermServices = {
     judge: () => {
       if (judge !== undefined) return judge;
       throw new ConfigError('this test has no judge');
     },
-    images: new JudgeImages(),
+    ownJudge: (options) => openOwnJudge(options, services),
     prompts: builtInPrompts,
     modelFolder: (reference) => {
       if (typeof reference === 'string') return reference;
       throw new ConfigError(`no folder for ${JSON.stringify(reference)}`);
     },
+    store: () => store,
+    ...more,
   };
+  return services;
 }

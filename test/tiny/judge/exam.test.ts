@@ -3,7 +3,7 @@ import { z } from 'zod';
 import { examine, type ExamOptions } from '../../../src/rewards/exam/examine.js';
 import { marksOf } from '../../../src/rewards/exam/findings.js';
 import { JudgeClient } from '../../../src/rewards/judge/client.js';
-import { MemoryJudgementStore } from '../../../src/rewards/judge/memory_store.js';
+import { MemoryJudgementStore } from '../../rewards/judge/memory_store.js';
 import { pairwise } from '../../../src/rewards/terms/pairwise.js';
 import { biasNames, readBiases, type Biases } from '../../../src/tiny/judge/biases.js';
 import { tinyExam } from '../../../src/tiny/judge/exam_cases.js';

@@ -22,7 +22,7 @@ import pLimit, { type LimitFunction } from 'p-limit';
 import { type ReplyItem, type HealthReply, fromWire, replyItemSchema, type ProtocolName } from '../wire.js';
 import type { Term, TermRecords } from '../../terms/term.js';
 import type { JudgeItem, Judgement, JudgementStore, Outcome, ScoreOptions } from '../../score/types.js';
-import { ItemEncoder, hashItem, protocolOf, type Protocol } from './protocol.js';
+import { hashItem, protocolOf, type Protocol } from './protocol.js';
 import { byStatus, retryAfterMs, type StatusTable } from '../../../http/meaning.js';
 import { causeOf } from '../../../http/request.js';
 import { excerpt } from '../../judge/parse.js';
@@ -82,7 +82,6 @@ export class RewardPool implements Term {
   readonly #http: HttpPool;
   readonly #remote: Remote<RewardServer, Asked, Attempt>;
   readonly #slots: LimitFunction;
-  readonly #encoder = new ItemEncoder();
   readonly #protocol: Protocol;
   readonly #headers: Readonly<Record<string, string>>;
   readonly #clock: Clock;
@@ -192,7 +191,7 @@ export class RewardPool implements Term {
     const deadline = new Deadline(this.#clock, this.#itemTimeoutMs, signal);
     try {
       const { body, read } = this.#protocol;
-      const request = { headers: this.#headers, body: await body(this.#encoder, item), key: item.key, read };
+      const request = { headers: this.#headers, body: await body(item), key: item.key, read };
       const { reply, attempts, spared } = await this.#remote.ask(request, deadline);
       const found = reply ?? (spared ? allFailed : late);
       if (isAborted(signal)) return calledOff;

@@ -15,9 +15,7 @@ import {
 import { weightedSum } from '../../score/weighted.js';
 import type { JudgeItem, Outcome } from '../../score/types.js';
 
-import { createHash, type Hash } from 'node:crypto';
-import { LRUCache } from 'lru-cache';
-import { type RgbImage, encodePngToSend } from '../../../core/image.js';
+import { pictureId, pngToSend, sha256, type RgbImage } from '../../../core/image.js';
 import type { UnscoredReason } from '../../score/types.js';
 
 /**
@@ -62,7 +60,7 @@ export interface Protocol {
   /** The outcome of an item that such a server is never asked about; null for all others. */
   readonly known: (item: JudgeItem) => Outcome | null;
   /** The body of a request that scores this item alone. */
-  readonly body: (encoder: ItemEncoder, item: JudgeItem) => Promise<string>;
+  readonly body: (item: JudgeItem) => Promise<string>;
   /** What a reply with a status of success means. */
   readonly read: (text: string, url: string, key: string) => Attempt;
   /** Rejects when there is no connection, or when the signal aborts. */
@@ -87,7 +85,7 @@ const wrongReply = (url: string, why: string): Attempt => ({
 
 const ownProtocol: Protocol = {
   known: () => null,
-  body: (encoder, item) => encoder.body(item),
+  body: bodyOf,
   read(text, url, key) {
     const reply = replySchema.safeParse(parseJson(text));
     if (!reply.success) return wrongReply(url, `this is no reply of a reward server: ${excerpt(text)}`);
@@ -126,8 +124,8 @@ const missingFields = z.object({ detail: z.array(z.object({ loc: z.array(z.union
 function calligrapher(weights: Weights | null): Protocol {
   return {
     known: ({ edited }) => (edited === null ? { kind: 'zero_by_rule', reason: 'undecodable', parts: {} } : null),
-    async body(encoder, { instruction, edited, mask = null }) {
-      const [image, masked] = await Promise.all([encoder.image(edited), encoder.image(mask)]);
+    async body({ instruction, edited, mask = null }) {
+      const [image, masked] = await Promise.all([edited, mask].map(base64Png));
       return JSON.stringify({ image, prompt: instruction, ...(masked === null ? {} : { mask: masked }) });
     },
     read(text, url, key) {
@@ -182,66 +180,34 @@ function outcomeOf(score: number): Outcome {
   return { kind: 'unscored', reason: 'out_of_range', detail: `${score}; allowed: a number from 0 to 1`, parts: {} };
 }
 
-/** Number of cached encodings, by content: the prompts of one group share their source. */
-const kept = 64;
-
-/** Encodes items as requests. */
-export class ItemEncoder {
-  readonly #images = new LRUCache<string, Promise<string>>({ max: kept });
-
-  /** The body of a request that scores this item alone. */
-  async body(item: JudgeItem): Promise<string> {
-    const [source, image, truth, mask] = await Promise.all([
-      this.image(item.source),
-      this.image(item.edited),
-      this.image(item.truth),
-      this.image(item.mask ?? null),
-    ]);
-    const request: RequestItem = {
-      key: item.key,
-      instruction: item.instruction,
-      image,
-      source,
-      truth,
-      ...(mask === null ? {} : { mask }),
-      ...(item.answer === undefined ? {} : { answer: item.answer }),
-      ...(item.expected === undefined ? {} : { expected: item.expected }),
-      finished: item.finished,
-    };
-    return JSON.stringify({ items: [request] });
-  }
-
-  /** A picture as base64 of its PNG. */
-  image(image: RgbImage | null): Promise<string> | null {
-    if (image === null) return null;
-    const digest = digestOf(image);
-    const known = this.#images.get(digest);
-    if (known !== undefined) return known;
-    const encoded = encode(image);
-    this.#images.set(digest, encoded);
-    return encoded;
-  }
+/** The body of a request to this program's server. */
+async function bodyOf(item: JudgeItem): Promise<string> {
+  const { key, instruction, answer, expected, finished } = item;
+  const pictures = [item.source, item.edited, item.truth, item.mask ?? null];
+  const [source, image, truth, mask] = await Promise.all(pictures.map(base64Png));
+  const request: RequestItem = {
+    key,
+    instruction,
+    image,
+    source,
+    truth,
+    ...(mask === null ? {} : { mask }),
+    ...(answer === undefined ? {} : { answer }),
+    ...(expected === undefined ? {} : { expected }),
+    finished,
+  };
+  return JSON.stringify({ items: [request] });
 }
 
-async function encode(image: RgbImage): Promise<string> {
-  const png = await encodePngToSend(image);
-  return Buffer.from(png.buffer, png.byteOffset, png.length).toString('base64');
-}
-
-function digestOf(image: RgbImage): string {
-  return addImage(createHash('sha256'), image).digest('hex');
-}
-
-function addImage(hash: Hash, image: RgbImage | null): Hash {
-  if (image === null) return hash.update('none;');
-  return hash.update(`${image.width}x${image.height}:`).update(image.data);
+/** A picture as base64 of its PNG. */
+async function base64Png(image: RgbImage | null): Promise<string | null> {
+  return image === null ? null : Buffer.from(await pngToSend(image)).toString('base64');
 }
 
 /** SHA-256 over everything that a server receives about an item, except its key. */
 export function hashItem(item: JudgeItem): string {
-  const hash = createHash('sha256');
   const { instruction, answer = null, expected = null, finished } = item;
-  hash.update(JSON.stringify({ instruction, answer, expected, finished }));
-  for (const image of [item.source, item.edited, item.truth, item.mask ?? null]) addImage(hash, image);
-  return hash.digest('hex');
+  const pictures = [item.source, item.edited, item.truth, item.mask ?? null];
+  const ids = pictures.map((image) => (image === null ? null : pictureId(image)));
+  return sha256(JSON.stringify({ instruction, answer, expected, finished, ids }));
 }

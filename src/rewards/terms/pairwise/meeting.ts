@@ -1,6 +1,6 @@
 /** Two edits of one picture before the judge, in both orders. */
 import { must } from '../../../core/errors.js';
-import type { JudgeImage, JudgeImages } from '../../judge/images.js';
+import type { JudgeImage } from '../../judge/images.js';
 import { unscoredOutcome, type JudgedItem, prepareItem } from '../../score/judged_item.js';
 import { FIRST_SHOWN, playTournament, type Rounds } from './tournament.js';
 import type { Judgement, Outcome, ScoreOptions, ScoreParts, AnswerGroup } from '../../score/types.js';
@@ -89,7 +89,7 @@ export async function compareAlone(
   signal?: AbortSignal,
   options?: ScoreOptions,
 ): Promise<Outcome> {
-  if (rival.digest === item.edited.digest) {
+  if (rival.id === item.edited.id) {
     return { kind: 'scored', value: 0.5, normalised: 0.5, parts: { 'pairwise/win_rate': 0.5 } };
   }
   const meeting = await meet(
@@ -118,7 +118,6 @@ export function undecided(met: readonly Meeting[]): Outcome {
 
 export interface Comparing {
   readonly rounds: Rounds;
-  readonly images: JudgeImages;
   readonly ask: Ask;
 }
 
@@ -131,14 +130,14 @@ const lastOf = (key: string): string => key.slice(key.lastIndexOf('/') + 1);
  */
 export async function compareGroup(
   { answers, ruledOut }: AnswerGroup,
-  { rounds, images, ask }: Comparing,
+  { rounds, ask }: Comparing,
   signal?: AbortSignal,
   options?: ScoreOptions,
 ): Promise<ReadonlyMap<string, Outcome>> {
-  const prepared = answers.map((answer) => prepareItem(answer, null, images));
+  const prepared = answers.map((answer) => prepareItem(answer, null));
   const shown = prepared.filter((one): one is JudgedItem => !('kind' in one));
   const beaten = ruledOut + prepared.filter((one) => 'kind' in one && one.kind === 'zero_by_rule').length;
-  const players = [...grouped(shown, ({ edited }) => edited.digest).values()];
+  const players = [...grouped(shown, ({ edited }) => edited.id).values()];
   const play = ([first, second]: readonly [number, number]): Promise<Meeting> => {
     const [[one], [other]] = [players[first], players[second]];
     const contestant = (own: JudgedItem, rival: JudgedItem) => ({

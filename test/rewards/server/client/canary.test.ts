@@ -67,17 +67,4 @@ describe('the canary of a pool', () => {
     expect(await (await fetch(`${url}/health?judge`)).json()).toEqual({ status: 'ok' });
     expect(asked).toBe(2);
   });
-
-  it('puts one question for all who ask at the same time', async () => {
-    let asked = 0;
-    const canary = async () => {
-      asked++;
-      await new Promise((resolve) => setTimeout(resolve, 300));
-      return { ok: true } as const;
-    };
-    const { url } = await here.start({ ...reward(), canary }, { token });
-    const pool = await readyPool([url]);
-    expect(await Promise.all([pool.canary(), pool.canary(), pool.canary()])).toEqual(Array(3).fill({ ok: true }));
-    expect(asked).toBe(1);
-  });
 });

@@ -2,7 +2,7 @@ import { afterAll, afterEach, describe, expect, it } from 'vitest';
 import type { RequestListener } from 'node:http';
 import type { RgbImage } from '../../../../src/core/image.js';
 import type { Clock } from '../../../../src/core/clock.js';
-import { MemoryJudgementStore } from '../../../../src/rewards/judge/memory_store.js';
+import { MemoryJudgementStore } from '../../judge/memory_store.js';
 import { RewardPool, type RewardPoolOptions } from '../../../../src/rewards/server/client/pool.js';
 import { remote } from '../../../../src/rewards/terms/remote.js';
 import type { JudgeItem, Outcome } from '../../../../src/rewards/score/types.js';
@@ -105,31 +105,6 @@ describe('a pool of reward servers', () => {
     expect(outcome.kind === 'scored' && outcome.value).toBeCloseTo(0.45 * seen + 0.1 * seen, 12);
   });
 
-  it.each(['least_loaded', 'round_robin'] as const)('shares the work (%s)', async (routing) => {
-    const counts = [0, 0, 0];
-    const servers = await Promise.all(
-      counts.map((_, k) =>
-        here.start(
-          rewardOf({
-            seen: {
-              weight: 1,
-              score: (item) => {
-                counts[k]++;
-                return byPicture('seen')(item);
-              },
-            },
-          }),
-        ),
-      ),
-    );
-    const pool = poolOf(
-      servers.map(({ url }) => url),
-      { routing },
-    );
-    expectOwnScores(await Promise.all(items.slice(0, 90).map((item) => pool.score(item))));
-    for (const count of counts) expect(count).toBeGreaterThanOrEqual(20);
-  });
-
   it('loses and mixes up nothing when one of two servers dies midway', async () => {
     const answered = { healthy: 0, dying: 0 };
     const healthy = await here.start(
@@ -163,29 +138,6 @@ describe('a pool of reward servers', () => {
     expect(answered.dying).toBeGreaterThanOrEqual(60);
     expect(answered.healthy).toBeGreaterThanOrEqual(440);
     expectOwnScores(outcomes);
-  });
-
-  it('leaves a server alone that keeps failing, and asks it again later', async () => {
-    let broken = true;
-    let asked = 0;
-    const url = await stub((_request, reply) => {
-      asked++;
-      if (broken) reply.writeHead(503).end();
-      else reply.end(aReply({}));
-    });
-    const clock = pausesPass();
-    const pool = poolOf([url], { clock, ...endless, maxAttempts: 3 });
-    // An item counts once, however often it was asked about.
-    for (const item of items.slice(0, 3)) {
-      expect(await pool.score(item)).toMatchObject({ kind: 'unscored', reason: 'server_error' });
-    }
-    expect(asked).toBe(9);
-    expect(await pool.score(items[3])).toMatchObject({ kind: 'unscored', reason: 'connection' });
-    expect(asked).toBe(9);
-    broken = false;
-    clock.ms += 11_000;
-    expect((await pool.score(items[0])).kind).toBe('scored');
-    expect((await pool.score(items[0])).kind).toBe('scored');
   });
 
   it('takes no server from other items for those that it cannot score, unless it cannot score any', async () => {
@@ -227,33 +179,6 @@ describe('a pool of reward servers', () => {
     const pool = poolOf([url], { concurrency: 8 });
     expectOwnScores(await Promise.all(items.slice(0, 8).map((item) => pool.score(item))));
     expect(most).toBeLessThanOrEqual(3);
-  });
-
-  it('is as patient as it has to be with a server that has too much to do, which is no failure of it', async () => {
-    let asked = 0;
-    const url = await stub((_request, reply) => {
-      if (++asked > 10) reply.end(aReply({}));
-      else reply.writeHead(429, asked === 1 ? {} : { 'retry-after': '2' }).end();
-    });
-    const clock = pausesPass();
-    const pool = poolOf([url], { clock, ...endless, maxAttempts: 3 });
-    expect((await pool.score(items[0])).kind).toBe('scored');
-    expect(asked).toBe(11);
-    // A second where it does not say how long, two where it says so; jitter comes on top.
-    expect(clock.ms).toBeGreaterThanOrEqual(1_000 + 9 * 2_000);
-    expect(clock.ms).toBeLessThan(1_000 + 9 * 2_000 + 1_000);
-  });
-
-  it('does not wait as long as a server asks that asks for an hour', async () => {
-    let asked = 0;
-    const url = await stub((_request, reply) => {
-      if (++asked > 1) reply.end(aReply({}));
-      else reply.writeHead(429, { 'retry-after': '3600' }).end();
-    });
-    const clock = pausesPass();
-    expect((await poolOf([url], { clock, ...endless }).score(items[0])).kind).toBe('scored');
-    expect(clock.ms).toBeGreaterThanOrEqual(30_000);
-    expect(clock.ms).toBeLessThan(31_000);
   });
 
   it('is unscored, never a number, when nobody answers', async () => {
@@ -347,12 +272,6 @@ describe('readiness', () => {
     ];
     await expect(poolOf([a.url, b.url]).ready(0)).rejects.toThrow('with different settings: 1 seen');
     await expect(poolOf([a.url], { weights: { x: 1 } }).ready(0)).rejects.toThrow("no term 'x'; they hold: seen");
-  });
-
-  it('refuses addresses that are none', () => {
-    for (const url of ['', 'localhost:4900', 'ftp://x', 'http://user:pass@host:1']) {
-      expect(() => new RewardPool({ servers: [url] })).toThrow('is not the address of a reward server');
-    }
   });
 });
 

@@ -72,21 +72,6 @@ describe('the pool of threads', () => {
     await engine.close();
   });
 
-  it('tries again where a replacement does not start', async () => {
-    const threads = [fake(async () => lines, true), null, fake(async () => lines)];
-    const engine = await openTesseract({
-      ...english,
-      start: async () => {
-        const thread = threads.shift() ?? null;
-        if (thread === null) throw new EngineError('no memory');
-        return thread;
-      },
-    });
-    await expect(engine.read(drawSign('FAILS'))).rejects.toThrow('no memory');
-    expect(await engine.read(drawSign('WORKS'))).toEqual({ lines });
-    await engine.close();
-  });
-
   it('leaves nothing running where its threads cannot be prepared', async () => {
     writeFileSync(join(folder, 'bad.traineddata.gz'), gzipSync('this is no language'));
     const started = openTesseract({ language: 'bad', languageData: folder, workers: 2 });

@@ -1,4 +1,4 @@
-import type { Judgement, JudgementStore } from '../score/types.js';
+import type { Judgement, JudgementStore } from '../../../src/rewards/score/types.js';
 
 /** Judgements kept in memory only, for work that is not a run (tests, probes, one-off scoring). */
 export class MemoryJudgementStore implements JudgementStore {
