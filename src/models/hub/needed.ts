@@ -6,7 +6,7 @@ import { existsSync } from 'node:fs';
 import { join } from 'node:path';
 import { z } from 'zod';
 import { CheckpointError } from '../../core/errors.js';
-import { CONFIG_FILE, INDEX_FILES, PIPELINE_FILE, readConfig, readIndex, readJson, WEIGHT_FILES } from '../files.js';
+import { CONFIG_FILE, INDEX_FILES, PIPELINE_FILE, readIndex, readJson, WEIGHT_FILES } from '../files.js';
 import { isPipeline, PART_FOLDERS, readPipeline, weightedParts } from '../pipeline.js';
 
 /** Which part of a model is read: all of it, or only its tokenizer. */
