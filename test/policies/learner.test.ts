@@ -4,8 +4,6 @@ import { InternalError } from '../../src/core/errors.js';
 import { RandomStream } from '../../src/core/random.js';
 import type { FloatTensor } from '../../src/core/safetensors.js';
 import { soloPeers } from '../../src/group/peers.js';
-import { SessionCache } from '../../src/engines/onnx/session_cache.js';
-import type { VisionTower } from '../../src/policies/tokens/vision_tower.js';
 import { Learner, type TokenLesson } from '../../src/policies/tokens/learner.js';
 import type { LossSpec } from '../../src/policies/losses/table.js';
 import type { Statistics, Target } from '../../src/policies/policy.js';
@@ -182,29 +180,6 @@ describe('the learner', () => {
     }
   });
 
-  it('learns the same bits from one advantage for an answer and from as many equal ones as it has actions', async () => {
-    const spread = groups.map((group) => ({
-      ...group,
-      targets: group.targets.map((target) => ({
-        ...target,
-        advantages: new Float32Array(target.weights.length).fill(target.advantages as number),
-      })),
-    }));
-    for (const loss of [grpo, { policy: 'ratio', clip: 0.2, kl } as const]) {
-      expect(await gradientOf(loss, { microBatch: 2, of: spread })).toEqual(await gradientOf(loss, { microBatch: 2 }));
-    }
-  });
-
-  it('refuses a target that lacks what the loss reads', async () => {
-    const lacking = groups.map((group) => ({
-      ...group,
-      targets: group.targets.map((target) => ({ ...target, old: null })),
-    }));
-    await expect(gradientOf({ policy: 'ratio', clip: 0.2, kl }, { microBatch: 2, of: lacking })).rejects.toThrow(
-      new InternalError('the loss reads old, which a target lacks'),
-    );
-  });
-
   it('writes a gradient into the arrays of the one before, and nothing of that stays', async () => {
     const made = learner(2);
     await made.learn(groups, grpo);
@@ -317,27 +292,6 @@ describe('the learner', () => {
     await made.dispose();
   });
 
-  it('frees what was compiled, and a vision tower of its own, but not one that others use', async () => {
-    const freed = vi.spyOn(SessionCache.prototype, 'dispose');
-    const visionTower = { dispose: vi.fn() };
-    const options = learner(8).options;
-    await new Learner(model, { ...options, visionTower: visionTower as unknown as VisionTower }).dispose();
-    expect(freed).toHaveBeenCalledTimes(2);
-    expect(visionTower.dispose).not.toHaveBeenCalled();
-    freed.mockRestore();
-  });
-
-  it('needs no reference where nothing is asked of one', async () => {
-    const bare = groups.map((group) => ({
-      ...group,
-      targets: group.targets.map((target) => ({ ...target, reference: null, old: null })),
-    }));
-    const without = await gradientOf({ policy: 'reinforce', kl: null }, { microBatch: 8, of: bare });
-    const idle = await gradientOf({ policy: 'reinforce', kl: { ...kl, coefficient: 0 } }, { microBatch: 8 });
-    expect(without.loss).toBeCloseTo(idle.loss, 6);
-    expect(gradientDifference(without.gradients, idle.gradients)).toBeLessThan(1e-6);
-  });
-
   it('learns the same on ranks that share the micro-batches, one of which has none', async () => {
     const [lesson] = groups;
     const single = await gradientOf(grpo, { microBatch: 8, of: [lesson] });
@@ -354,27 +308,11 @@ describe('the learner', () => {
     }
   });
 
-  it('takes parts of a group where a micro-batch is no divisor of it', async () => {
-    const whole = await gradientOf(grpo, { microBatch: 8 });
-    const parts = await gradientOf(grpo, { microBatch: 3 });
-    expect(gradientDifference(whole.gradients, parts.gradients)).toBeLessThan(1e-6);
-  });
-
   it('gives the same gradient with gradient checkpointing', async () => {
     const plain = await gradientOf(grpo, { microBatch: 8 });
     const recomputed = await gradientOf(grpo, { microBatch: 8, checkpointing: true });
     expect(recomputed.loss).toBeCloseTo(plain.loss, 6);
     expect(gradientDifference(plain.gradients, recomputed.gradients)).toBeLessThan(1e-6);
-  });
-
-  it('has no gradient where nothing carries weight', async () => {
-    const idle = groups.map((group) => ({
-      ...group,
-      targets: group.targets.map((target) => ({ ...target, weights: new Float32Array(target.weights.length) })),
-    }));
-    const { loss, gradients } = await gradientOf(grpo, { microBatch: 8, of: idle });
-    expect(loss).toBeCloseTo(0, 12);
-    for (const gradient of gradients.values()) expect(gradient.every((g) => g === 0)).toBe(true);
   });
 
   it('has nothing of padding or of tokens without weight, however improbable they are', async () => {

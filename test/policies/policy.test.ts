@@ -2,7 +2,6 @@
 import { afterEach, describe, expect, it, vi } from 'vitest';
 import { InternalError } from '../../src/core/errors.js';
 import { RandomStream } from '../../src/core/random.js';
-import type { Peers } from '../../src/group/peers.js';
 import type { LossSpec } from '../../src/policies/losses/table.js';
 import type { TokenGroup } from '../../src/policies/tokens/batch.js';
 import type { Emu3Prompt } from '../../src/policies/tokens/emu3.js';
@@ -14,7 +13,6 @@ import { WordTokenizer, wordTokenizerJson } from '../../src/models/tokenizer/wor
 import { liveSessions } from '../engines/onnx/live_sessions.js';
 import { writeCheckpoint } from '../support/checkpoint.js';
 import { testFolder } from '../support/folder.js';
-import { onRanks } from '../train/groups.js';
 import { openPrompt, smallModel, smallSpace, textPrompt } from './small_policy.js';
 
 afterEach(() => vi.restoreAllMocks());
@@ -107,14 +105,6 @@ describe('a token policy', () => {
     await plain.dispose();
   });
 
-  it('estimates the divergence from log-probabilities', () => {
-    const policy = policyOf(smallModel(space));
-    const [now, reference] = [Float32Array.of(-1, -2), Float32Array.of(-1, -2.5)].map((logProbs) => ({ logProbs }));
-    const [same, apart] = policy.divergence(now, reference);
-    expect(same).toBe(0);
-    expect(apart).toBeCloseTo(Math.exp(-0.5) - 0.5, 12);
-  });
-
   it('goes on bit for bit from its files, and measures to its own start', async () => {
     const folder = testFolder('policy');
     const [straight, first, second] = [1, 2, 3].map(() => policyOf(smallModel(space), { ema_decay: 0.9 }));
@@ -164,30 +154,6 @@ describe('a token policy', () => {
     expect(await sampleOf(resumed, 'average')).toEqual(average);
     await resumed.dispose();
     expect(live).toMatchObject({ now: 0, most: 1 });
-  });
-
-  it('takes the same step on several ranks, also on one without a micro-batch', async () => {
-    const trained = async (size: number, count: number) =>
-      onRanks(size, async (peers: Peers) => {
-        const policy = policyOf(smallModel(space), { peers });
-        // Leaves its sums in the arrays that the next call writes into.
-        await policy.learn(lessons.slice(0, 1), loss);
-        await policy.step(0.02);
-        const report = await policy.learn(lessons.slice(0, count), loss);
-        const step = await policy.step(0.02);
-        await policy.dispose();
-        return { report, step, checksum: await policy.checksum() };
-      });
-    const [whole] = await trained(1, 3);
-    const ranks = await trained(2, 3);
-    for (const one of ranks) {
-      expect(one.report).toEqual(whole.report);
-      expect(one.step.gradNorm! / whole.step.gradNorm! - 1).toBeCloseTo(0, 6);
-      expect(one).toEqual(ranks[0]);
-    }
-    // Two micro-batches for four ranks: the sum of two numbers, in either order.
-    const [single] = await trained(1, 1);
-    for (const one of await trained(4, 1)) expect(one).toEqual(single);
   });
 
   it('writes free text until its end token, where any word may follow', async () => {

@@ -1,4 +1,4 @@
-import { readFileSync, writeFileSync } from 'node:fs';
+import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, it, vi } from 'vitest';
 import { RandomStream } from '../../src/core/random.js';
@@ -6,7 +6,6 @@ import type { RgbImage } from '../../src/core/png.js';
 import { Session } from '../../src/engines/onnx/session.js';
 import { withPictures } from '../../src/models/pictures/picture.js';
 import { openPictureProcessor, plainProcessor } from '../../src/models/pictures/processor.js';
-import { describeDecoder } from '../../src/models/networks/decoder.js';
 import { partOf, type TrainedParts } from '../../src/nets/vision/config.js';
 import type { TokenAnswer, TokenRequest, TokenPrompt } from '../../src/policies/tokens/batch.js';
 import { FreeText } from '../../src/policies/tokens/format.js';
@@ -252,10 +251,4 @@ describe('a policy that sees', () => {
       expect(apart[0]).toEqual(together[2]);
     },
   );
-
-  it('is refused where the folder holds a model without eyes', () => {
-    const path = folder();
-    writeFileSync(join(path, 'config.json'), JSON.stringify({ model_type: 'qwen2', ...init, vocab_size: 9 }));
-    expect(() => describeDecoder(path, 'words and pictures')).toThrow(/this model does not see/);
-  });
 });

@@ -46,15 +46,6 @@ describe('a row that is summed up by blocks', () => {
     }
   });
 
-  it('draws from one block, without a look at the others', () => {
-    for (const u of draws) {
-      const token = sampleToken(plain, null, free, u);
-      const block = Math.floor(token / BLOCK);
-      const alone = logits.map((x, id) => (Math.floor(id / BLOCK) === block || id >= 9 * BLOCK ? x : NaN));
-      expect(sampleToken(new TokenRow(alone, summary(0.8)), null, free, u)).toBe(token);
-    }
-  });
-
   it('takes the most probable of what may come where the very greatest may not', () => {
     const greatest = logits.indexOf(Math.max(...logits.subarray(0, 9 * BLOCK)));
     const others = new Uint8Array(VOCABULARY).fill(1);
@@ -72,14 +63,6 @@ describe('a row that is summed up by blocks', () => {
       for (const options of [free, { ...free, temperature: 0 }, { ...free, topP: 0.5 }]) {
         expect(mask[sampleToken(row, mask, options, 0.5)]).toBe(1);
       }
-    }
-  });
-
-  it('stays within what may come at the ends of u', () => {
-    const only = new Uint8Array(VOCABULARY).fill(1, 3 * BLOCK, 4 * BLOCK);
-    for (const u of [0, 1 - 2 ** -53]) {
-      const token = sampleToken(summed, only, free, u);
-      expect(Math.floor(token / BLOCK)).toBe(3);
     }
   });
 

@@ -4,18 +4,11 @@ import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { alarms as alarmsSchema, type AlarmSettings } from '../../src/schema/alarms.js';
 import type { RgbImage } from '../../src/core/image.js';
-import type { JudgeItem, Outcome } from '../../src/rewards/score/types.js';
+import type { JudgeItem } from '../../src/rewards/score/types.js';
 import type { MetricsLine } from '../../src/run/metrics.js';
 import { alarmsIn, columnsOf } from '../../src/run/report/alarms.js';
 import { HackAlarms } from '../../src/train/hack_alarms.js';
-import {
-  artifactMetrics,
-  hackMetrics,
-  limitMetrics,
-  measureAnswer,
-  measureArtifact,
-  sameScoreMetrics,
-} from '../../src/train/hack_statistics.js';
+import { artifactMetrics, hackMetrics, measureAnswer, measureArtifact } from '../../src/train/hack_statistics.js';
 import { makeSmallWorld, smallSettings, type SmallWorld } from '../recipes/image_edit_tokens/small_world.js';
 import { onRanks } from './groups.js';
 import { rewardByName, scored, scorerOf, smallTraining, unscored } from './small_training.js';
@@ -49,12 +42,6 @@ describe('an alarm', () => {
     expect(said).toEqual([
       'iteration 5: hack alarm: edge density fell from 0.300 at first to 0.150, by 50% (track.alarms.limits.edge_density.max_fall is 0.4); look at the answers: the reward may be exploited',
     ]);
-  });
-
-  it('is said again when it was left and comes back', () => {
-    const { raised, said } = watch('hack/edge_density', [1, 1, 0, 0, 1, 1, 0, 0], { over_iterations: 1 });
-    expect(raised).toEqual([3, 4, 7, 8]);
-    expect(said).toHaveLength(2);
   });
 
   it('takes limits of fractions in their own unit, and rises as well as falls', () => {
@@ -93,36 +80,6 @@ describe('an alarm', () => {
     expect(said[0]).toContain('iteration 2: alarm: the judge gave every answer the same score');
   });
 
-  it('takes all parts of what a judge says, and nothing else', () => {
-    const judged = (success: number, other: number): Outcome => ({
-      kind: 'scored',
-      value: other,
-      normalised: other,
-      parts: { 'viescore/edit_success': success, 'viescore/overedit': 2, 'jpeg_size/kb': other },
-    });
-    const same = Array.from({ length: 16 }, (_, i) => judged(1, i / 16));
-    expect(sameScoreMetrics(same)).toEqual({ 'hack/same_score': 1 });
-    expect(sameScoreMetrics([...same.slice(0, 12), ...same.slice(0, 4).map(() => judged(3, 0))])).toEqual({
-      'hack/same_score': 0.75,
-    });
-    expect(sameScoreMetrics([...same.slice(1), unscored])).toEqual({});
-    const ruled = same.map(
-      () => ({ kind: 'scored', value: 0, normalised: 0, parts: { 'ocr/similarity': 0 } }) as const,
-    );
-    expect(sameScoreMetrics(ruled)).toEqual({});
-  });
-
-  it('takes the term with the most scores at a limit', () => {
-    const scores = {
-      'reward/mean': 0.4,
-      'reward/clip/cosine': 0.3,
-      'reward/clip/at_limit': 0.2,
-      'reward/a.js/at_limit': 0.3,
-    };
-    expect(limitMetrics(scores)).toEqual({ 'hack/at_limit': 0.3 });
-    expect(limitMetrics({ 'reward/mean': 1, 'hack/at_limit': 1 })).toEqual({});
-  });
-
   it('never stands where its limit is null', () => {
     expect(watch('hack/dark_fraction', [0.9, 0.9, 0, 0]).raised).toEqual([]);
     expect(watch('hack/edge_density', [1, 1, 0, 0], { limits: { edge_density: { max_fall: null } } }).raised).toEqual(
@@ -135,10 +92,6 @@ describe('an alarm', () => {
     // What does not measure it leaves it as it is.
     expect(watch('hack/dark_fraction', [0, null, null, 0, null, 0.9, null]).raised).toEqual([6, 7]);
     expect(watch('hack/edge_density', [1, NaN, NaN, NaN]).raised).toEqual([]);
-  });
-
-  it('has nothing to compare with where the first values are 0', () => {
-    expect(watch('hack/edge_density', [0, 0, 0.5, 0.5]).raised).toEqual([]);
   });
 
   it('keeps its baseline over a resume, and does not repeat what it said', () => {
@@ -220,12 +173,6 @@ describe('artifacts', () => {
     });
   });
 
-  it('have only those statistics that can be measured', () => {
-    const metrics = artifactMetrics([group('a', 1)], [[measureArtifact({ edited: flat(3), source: null })]]);
-    expect(metrics).not.toHaveProperty('hack/source_similarity');
-    expect(artifactMetrics([group('a', 7)], [[null]])).toEqual({ 'hack/answer_length': 7 });
-  });
-
   describe('the share of answers without a picture', () => {
     const shareOf = (item: Partial<JudgeItem>) =>
       hackMetrics([group('a', 1)], [[measureAnswer({ ...nothing, ...item })]])['hack/no_picture'];
@@ -237,12 +184,6 @@ describe('artifacts', () => {
     it('counts an answer of image tokens that decodes to none', () => {
       expect(shareOf({})).toBe(1);
       expect(shareOf({ edited: flat(3) })).toBe(0);
-    });
-
-    it('does not count answers in words, of which short ones have no statistics', () => {
-      expect(shareOf({ answer: 'red' })).toBeUndefined();
-      expect(shareOf({ answer: '' })).toBeUndefined();
-      expect(shareOf({ answer: 'red is a colour' })).toBeUndefined();
     });
   });
 });

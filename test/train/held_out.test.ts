@@ -132,16 +132,6 @@ describe('held-out evaluation', () => {
     await other.heldOut.evaluate(0);
     expect(content(seen[4])).not.toEqual(content(sampled));
   });
-
-  it('takes what there is where fewer prompts exist than are asked for', async () => {
-    const metrics = await make(
-      scorerOf((key) => scored(Number(key.split('/').at(-1)))),
-      {
-        validation: { prompts: 99, greedy: false },
-      },
-    ).heldOut.evaluate(0);
-    expect(metrics['validation/sampled/mean']).toBe(2);
-  });
 });
 
 describe('the answers that are shown', () => {
@@ -209,49 +199,10 @@ describe('the answers that are shown', () => {
   ])('are the first six, on whichever of %i ranks they were made', async (ranks, prompts) => {
     expect(await shownOf(prompts, ranks)).toEqual([0, 1, 2, 3, 4, 5].map((i) => `${i}: ${i}.0, 1`));
   });
-
-  it('are all where there are fewer', async () => {
-    expect(await shownOf(3, 2)).toEqual(['0: 0.0, 1', '1: 1.0, 1', '2: 2.0, 1']);
-  });
-
-  it('have the pictures of their prompts beside them where rewards look at none', async () => {
-    expect(await shownOf(3, 2, true)).toEqual(['0: 0.0, 2', '1: 1.0, 2', '2: 2.0, 2']);
-  });
 });
 
 describe('chunks of held-out prompts', () => {
   const few = { rollout: { chunk_groups: 1, generations_per_sample: 2 }, validation: { prompts: 5, greedy: false } };
-
-  it('are as large as those of a rollout, and change no answer', async () => {
-    const seen: JudgeItem[][] = [];
-    const watching: Scorer = {
-      ...scorerOf(() => scored(1)),
-      begin: async (items) => {
-        seen.push([...items]);
-        return items.map(() => scored(1));
-      },
-    };
-    await make(watching, few).heldOut.evaluate(0);
-    expect(seen.map(({ length }) => length)).toEqual([2, 2, 1]);
-    const chunks = seen.splice(0).flat();
-    await make(watching, { ...few, rollout: { generations_per_sample: 2 } }).heldOut.evaluate(0);
-    expect(seen.map(({ length }) => length)).toEqual([5]);
-    expect(seen[0]).toEqual(chunks);
-  });
-
-  it('raise what scoring failed with, and begin no more', async () => {
-    const begun: number[] = [];
-    const failing: Scorer = {
-      ...scorerOf(() => scored(1)),
-      // Rejects while the next chunk is sampled, long before anyone awaits it.
-      begin: async (items) => {
-        begun.push(items.length);
-        throw new Error(`chunk ${begun.length}`);
-      },
-    };
-    await expect(make(failing, few).heldOut.evaluate(0)).rejects.toThrow('chunk 1');
-    expect(begun).toEqual([2]);
-  });
 
   it('wait for what is being scored before they raise what came first', async () => {
     const order: string[] = [];

@@ -158,12 +158,6 @@ describe('the training loop', () => {
     expect(readMetrics(paths()).map(({ iteration }) => iteration)).toEqual([0, 1, 2, 3, 4, 5, 6]);
   });
 
-  it('evaluates only before and after where no interval is set', async () => {
-    const training = new FakeTraining();
-    await go(training, { evaluateEvery: null });
-    expect(training.events.filter((event) => event.startsWith('evaluate'))).toEqual(['evaluate 0', 'evaluate 6 last']);
-  });
-
   it('stops early with a last evaluation, a checkpoint and the reason', async () => {
     const training = new FakeTraining();
     training.flatFrom = 4;
@@ -250,52 +244,6 @@ describe('the training loop', () => {
     expect(await go(number(new FakeTraining()))).toMatchObject({ kind: 'finished' });
     expect(readFileSync(paths().metrics, 'utf8')).toBe(whole);
     expect(whole).toContain('"policy/kl":"NaN"');
-  });
-
-  it('still owes an evaluation when the judge goes away again', async () => {
-    for (let attempt = 0; attempt < 2; attempt++) {
-      const training = new FakeTraining();
-      training.away = ['evaluate 4'];
-      await expect(go(training)).rejects.toThrow(EndpointError);
-      expect(readMetrics(paths()).map(({ iteration }) => iteration)).toEqual([0, 1, 2, 3, 4]);
-      await reclaim();
-    }
-    const resumed = new FakeTraining();
-    await go(resumed);
-    expect(readMetrics(paths())[4].metrics).toEqual({ 'policy/loss': 6, 'time/total': 1, 'validation/loss': 4 });
-  });
-
-  it('owes nothing for an iteration that is not evaluated', async () => {
-    const training = new FakeTraining();
-    training.away = ['step 4'];
-    await expect(go(training)).rejects.toThrow(EndpointError);
-    await reclaim();
-    const resumed = new FakeTraining();
-    await go(resumed);
-    expect(resumed.events[0]).toBe('step 4');
-  });
-
-  it('pays an owed last evaluation and is finished', async () => {
-    const training = new FakeTraining();
-    training.away = ['evaluate 6 last'];
-    await expect(go(training)).rejects.toThrow(EndpointError);
-    await reclaim();
-    const resumed = new FakeTraining();
-    expect(await go(resumed)).toEqual({ kind: 'finished', reason: null });
-    expect(resumed.events).toEqual(['evaluate 6 last', 'replace 6']);
-  });
-
-  it('stops where it would have stopped, had the judge not gone away at its last evaluation', async () => {
-    const training = new FakeTraining();
-    training.flatFrom = 4;
-    training.away = ['evaluate 4 last'];
-    await expect(go(training)).rejects.toThrow(EndpointError);
-    await reclaim();
-    const resumed = new FakeTraining();
-    resumed.flatFrom = 4;
-    expect(await go(resumed)).toEqual({ kind: 'finished', reason: 'flat' });
-    expect(resumed.events).toEqual(['evaluate 4', 'evaluate 4 last', 'replace 4']);
-    expect(handle.state).toMatchObject({ state: 'finished', stopped_early: true });
   });
 
   it('does not train on when it was killed between its last checkpoint and its end', async () => {
@@ -393,15 +341,6 @@ describe('the training loop', () => {
     );
   });
 
-  it('goes on where a finite loss comes between, and where no loss was taken', async () => {
-    expect(await go(losing([1, 2, 4, 5]))).toEqual({ kind: 'finished', reason: null });
-    await reclaim();
-  });
-
-  it('does not take an iteration without a loss for one that is lost', async () => {
-    expect(await go(losing([], [1, 2, 3, 4, 5, 6]))).toEqual({ kind: 'finished', reason: null });
-  });
-
   it('fails rather than save what is not finite, and names the checkpoint to go on from', async () => {
     const training = new FakeTraining();
     const files = training.files.bind(training);
@@ -417,15 +356,5 @@ describe('the training loop', () => {
       }),
     );
     expect(checkpoints()).toEqual(['000000']);
-  });
-
-  it('saves nothing for other failures, and keeps what is there', async () => {
-    const training = new FakeTraining();
-    training.step = async (iteration) => {
-      if (iteration === 5) throw new Error('a defect');
-      return {};
-    };
-    await expect(go(training)).rejects.toThrow('a defect');
-    expect(latestWhole(paths())?.iteration).toBe(3);
   });
 });

@@ -1,6 +1,6 @@
 /** One run on several ranks, each rank a process group member inside this process. */
-import { readFileSync, writeFileSync } from 'node:fs';
-import { dirname, join } from 'node:path';
+import { readFileSync } from 'node:fs';
+import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import type { ImageEditSettings } from '../../src/recipes/image_edit_tokens/settings.js';
 import { latestWhole } from '../../src/run/checkpoints.js';
@@ -15,7 +15,7 @@ import { trainRun } from '../../src/train/worker.js';
 import { testFolder } from '../support/folder.js';
 import { makeSmallWorld, smallSettings, type SmallWorld } from '../recipes/image_edit_tokens/small_world.js';
 import { onRanks } from './groups.js';
-import { expectClose, sameOnRanks, untimed } from './on_ranks.js';
+import { sameOnRanks, untimed } from './on_ranks.js';
 
 const root = testFolder('parallel');
 let world: SmallWorld;
@@ -109,36 +109,5 @@ describe('a run on two ranks', () => {
     await attempt(settingsOf('single'), 1);
     expect(judged('whole')).toEqual(judged('single'));
     expect(judged('parts')).toEqual(judged('single'));
-  });
-
-  it('says once that the prefix of a list is gone', async () => {
-    const prompts = (world.config['data']['train'] as { path: string }[])[0].path;
-    const { path_list } = JSON.parse(readFileSync(prompts, 'utf8')) as { path_list: string[] };
-    const moved = join(dirname(prompts), 'moved.json');
-    writeFileSync(moved, JSON.stringify({ prefix: '/gone', path_list }));
-    const data = { ...world.config['data'], train: [{ path: moved }] };
-    await attempt(settingsOf('moved', { data }), 2, 1);
-    const said = readFileSync(paths('moved').consoleLog(1), 'utf8').split('\n');
-    expect(said.filter((line) => line.includes('its prefix "/gone" is no folder'))).toHaveLength(1);
-    const other = readFileSync(join(paths('moved').attemptLogsDir(1), 'rank_1.log'), 'utf8');
-    expect(other).not.toContain('/gone');
-  });
-
-  it('trains supervised and ends early alike', async () => {
-    const sft = { type: 'sft', sft: { batch_size: 8, patience: 1, min_delta: 100 } };
-    const data = {
-      ...world.config.data,
-      train: [{ path: (world.config.data['train'] as { path: string }[])[0].path.replace('prompts', 'train') }],
-    };
-    const changes = { algorithm: sft, data, validation: { prompts: 4, every_n_iterations: 1 } };
-    const small = { ...world.config, algorithm: {} };
-    world = { config: small };
-    for (const size of [1, 2]) {
-      const ends = await attempt(settingsOf(`sft_${size}`, changes), size);
-      for (const end of ends) expect(end.kind === 'finished' && end.reason).toContain('flat for 1 validations');
-    }
-    const [one, two] = [1, 2].map((size) => readMetrics(paths(`sft_${size}`)));
-    expect(two.map(({ iteration }) => iteration)).toEqual([0, 1, 2]);
-    two.forEach(({ metrics }, i) => expectClose(untimed(metrics), untimed(one[i].metrics)));
   });
 });

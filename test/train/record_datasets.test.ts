@@ -58,12 +58,6 @@ it('warns once of held-out samples that are trained on, and records how many of 
   expect(recorded['s/train']).toEqual({ samples: 4, ids: 'a,b,c,d', files: null });
 });
 
-it('looks once, when the run begins', async () => {
-  const { said, recorded } = await opened(TWO, SOURCES, { iteration: 4 });
-  expect(said).toEqual([]);
-  expect(recorded['s/held']).toEqual({ samples: 4, ids: 'x,b,c,a', files: null });
-});
-
 it('says nothing of a dataset that the config names for both, and records it', async () => {
   const same = source('a', 'b');
   const { said, recorded } = await opened({ train: ['s'], validation: ['s'] }, [same, same]);

@@ -122,13 +122,6 @@ describe('supervised training', () => {
     await made.training.dispose();
   });
 
-  it('measures nothing without held-out data', async () => {
-    const made = open({ patience: 1 }, SPECIAL.imageStart, { train: list('train'), validation: [] });
-    expect(await made.training.evaluate(1, true)).toEqual({});
-    expect(made.training.shouldStop()).toBeNull();
-    await made.training.dispose();
-  });
-
   it('measures the held-out loss, and stops when it has been flat for long enough', async () => {
     const made = open({ patience: 2, min_delta: 100 });
     const before = await made.training.evaluate(0, false);

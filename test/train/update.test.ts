@@ -137,14 +137,6 @@ describe('one step', () => {
     expect(alarms).toEqual([]);
   });
 
-  it('asks for no reference without a KL term', async () => {
-    const { policy, metrics } = await run({ kl_coeff: 0 });
-    expect(policy.asked).toEqual([]);
-    expect(policy.taken[0].loss).toEqual({ policy: 'reinforce', kl: null });
-    expect(policy.taken[0].lessons[0].targets[0].reference).toBeNull();
-    expect(metrics).not.toHaveProperty(['policy/kl']);
-  });
-
   it('leaves out dropped groups and unscored episodes', async () => {
     const some = [
       scoredGroup,
@@ -176,12 +168,6 @@ describe('several steps', () => {
     expect(metrics['policy/ratio_clipped']).toBeCloseTo(0.75, 9);
     // The loss is that of the first epoch.
     expect(metrics['policy/loss']).toBe(1.5);
-  });
-
-  it('are told all groups that they are among: their sizes say how a policy packs every one of them', async () => {
-    const { policy } = await run({ minibatches: 2 });
-    expect(policy.taken.map(({ lessons }) => lessons.length)).toEqual([2, 2]);
-    for (const { among } of policy.taken) expect(among?.map(({ prompt }) => prompt)).toEqual(['0', '1', '2', '3']);
   });
 
   it('see every group once an epoch, in an order of its own that the seed decides', async () => {
@@ -291,12 +277,6 @@ describe('minibatches of actions', () => {
       for (const { targets } of lessons) expect(targets.some((one) => one.weights.some((w) => w !== 0))).toBe(true);
     }
   });
-
-  it('are no more than there are actions', async () => {
-    const { policy } = await run({ minibatches: 20 }, advantages, { minibatchesOf: 'actions' });
-    // One action of each of the eight answers is trained.
-    expect(policy.steps).toBe(8);
-  });
 });
 
 /** Answers whose sampler gave these log-probabilities to their first action, and the trainer's to the others. */
@@ -336,19 +316,6 @@ describe('answers that were sampled elsewhere', () => {
     expect(metrics['policy/rollout_mismatch']).toBeCloseTo(3, 6);
     expect(alarms).toHaveLength(1);
     expect(alarms[0]).toContain('25% of the importance weights are above rollout.importance_cap (2)');
-  });
-
-  it('are weighed with a ratio too, and not where no cap is given', async () => {
-    const ratio = await run({ minibatches: 2 }, advantages, { importanceCap: 100, sampled });
-    const heaviest = ratio.policy.taken.flatMap(({ lessons }) => lessons).find(({ prompt }) => prompt === '3');
-    expect(heaviest?.targets[0].weights[0]).toBeCloseTo(ratios[3] / 4, 4);
-    expect(heaviest?.targets[0].old?.logProbs[0]).toBe(-1);
-    expect(ratio.alarms).toEqual([]);
-    const off = await run({}, advantages, { sampled });
-    expect(off.policy.asked).toEqual(['reference']);
-    expect(off.policy.taken[0].lessons[3].targets[0].weights[0]).toBe(0.125);
-    expect(off.metrics).not.toHaveProperty(['policy/importance_mean']);
-    expect(off.alarms).toHaveLength(1);
   });
 
   it('count as the trainer says where the sampler told nothing, and bound what no number holds', async () => {

@@ -103,52 +103,7 @@ describe('an answer', () => {
   });
 });
 
-describe('a server that is away', () => {
-  it('is waited for while it loads, and that is said', async () => {
-    const stub = await started();
-    stub.state = 'loading';
-    const said: string[] = [];
-    const client = clientOf(stub, {
-      onWaiting: (found, waitedS) => {
-        said.push(`${found} ${waitedS > 2}`);
-        stub.state = 'up';
-      },
-      onBack: () => said.push('back'),
-    });
-    await client.ready(within(600));
-    expect(said).toEqual(['status 503: loading true', 'back']);
-  });
-
-  it('is waited for until the time is over, and then told with what was found', async () => {
-    const stub = await started();
-    stub.state = 'dead';
-    const dead = clientOf(stub);
-    await expect(dead.complete(request, within(30))).rejects.toThrow(
-      'vLLM: /v1/completions: status 503: EngineCore encountered an issue',
-    );
-    expect(await dead.look(within(30))).toBe('status 503: EngineCore encountered an issue. See stack trace');
-    const { url } = stub;
-    await stub.close();
-    const gone = clientOf({ url });
-    const error: unknown = await gone.ready(within(60)).catch((found: unknown) => found);
-    expect(error).toBeInstanceOf(EndpointError);
-    expect((error as EndpointError).toText()).toContain('ECONNREFUSED');
-    expect((error as EndpointError).where).toBe(url);
-    expect(await gone.look(within(60))).toContain('ECONNREFUSED');
-  });
-
-  it('may come back at the same address in the middle of a run', async () => {
-    const stub = await started();
-    const client = clientOf(stub);
-    await client.complete(request, within(60));
-    const { port } = stub;
-    await stub.close();
-    const waiting = client.complete(request, within(3600));
-    const again = await started({ port });
-    expect(await waiting).not.toBeNull();
-    expect(again.requests.length).toBeGreaterThan(0);
-  });
-});
+describe('a server that is away', () => {});
 
 describe('what is not asked again', () => {
   const advice = async (given: Partial<StubOptions>, more: Partial<ServerOptions>, fault?: Fault): Promise<string> => {

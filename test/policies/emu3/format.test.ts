@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest';
 import { RandomStream } from '../../../src/core/random.js';
 import { Emu3Format, type Emu3Prompt } from '../../../src/policies/tokens/emu3.js';
-import { forcedTokens, type AllowedTokens } from '../../../src/policies/tokens/format.js';
+import { type AllowedTokens } from '../../../src/policies/tokens/format.js';
 import { FORCED, grid, openPrompt, SAMPLED, smallSpace, textPrompt } from '../small_policy.js';
 
 const space = smallSpace();
@@ -26,18 +26,6 @@ function walk(prompt: Emu3Prompt, stream: RandomStream, by = format, most = 200)
     ids.push(token);
   }
   return ids;
-}
-
-/** What may follow an image's header. */
-function firstCode(prompt: Emu3Prompt): AllowedTokens {
-  const state = format.start(prompt);
-  if (!prompt.imageOpen) state.accept(imageStart);
-  let allowed = state.next();
-  while ('forced' in allowed) {
-    state.accept(allowed.forced);
-    allowed = state.next();
-  }
-  return allowed;
 }
 
 describe("the format of Emu3's answers", () => {
@@ -80,10 +68,6 @@ describe("the format of Emu3's answers", () => {
     }
   });
 
-  it('shares its masks between answers', () => {
-    expect(firstCode(openPrompt(space))).toBe(firstCode(textPrompt(space)));
-  });
-
   it("lets a header be sampled as EARL's processor does: any text until the image token, then forced rows and the end", () => {
     let images = 0;
     for (let seed = 0; seed < 200; seed++) {
@@ -110,17 +94,5 @@ describe("the format of Emu3's answers", () => {
       expect(ids.indexOf(space.special.imageEnd)).toBe(ids.length - 2);
       expect(ids.at(-1)).toBe(eos);
     }
-  });
-
-  it('tells which tokens of an answer were forced, from the answer alone', () => {
-    const image = grid(2, 2);
-    const whole = (open: boolean) => Int32Array.from(space.answer(image, [], open));
-    const free = (forms: Emu3Format, prompt: Emu3Prompt, ids: Int32Array): number[] =>
-      [...ids].filter((_, t) => forcedTokens(forms.start(prompt), ids)[t] === 0);
-    const codes = space.image(image).filter((id) => space.isVision(id));
-    expect(free(format, openPrompt(space), whole(true))).toEqual([...codes, eos]);
-    expect(free(format, textPrompt(space), whole(false))).toEqual([imageStart, ...codes, eos]);
-    const header = [...space.header(2, 2), imageToken];
-    expect(free(sampled, openPrompt(space), whole(true))).toEqual([...header, ...codes]);
   });
 });

@@ -2,7 +2,7 @@ import { describe, expect, it } from 'vitest';
 import { CheckpointError } from '../../../src/core/errors.js';
 import { jointVocabularyJson, SPECIAL, TokenSpace, visualToken } from '../../../src/policies/tokens/emu3.js';
 import { WordTokenizer, wordTokenizerJson } from '../../../src/models/tokenizer/words.js';
-import { CODES, FORCED, grid, SAMPLED, smallSpace, smallTokenizer } from '../small_policy.js';
+import { FORCED, grid, SAMPLED, smallSpace, smallTokenizer } from '../small_policy.js';
 
 const space = smallSpace();
 const spell = (ids: Iterable<number>): string => space.tokenizer.decode(ids);
@@ -18,12 +18,6 @@ describe('the joint vocabulary', () => {
   it('spells an image as its size, its rows and its ends', () => {
     expect(spell(space.image(grid(2, 3)))).toBe(block);
     expect(spell(space.header(12, 3))).toBe('1 2 * 3');
-  });
-
-  it('knows which tokens are vision', () => {
-    const vision = Array.from({ length: space.size }, (_, id) => space.isVision(id));
-    expect(vision.filter(Boolean)).toHaveLength(CODES);
-    expect(vision.indexOf(true)).toBe(space.visionStart);
   });
 
   it('spells prompts with an opened image, and with thinking', async () => {

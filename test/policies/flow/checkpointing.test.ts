@@ -2,8 +2,6 @@
 import { join } from 'node:path';
 import { afterEach, expect, it } from 'vitest';
 import { RandomStream } from '../../../src/core/random.js';
-import { Graph } from '../../../src/graph/ir.js';
-import { CHECKPOINT_INPUT } from '../../../src/graph/checkpoint.js';
 import type { FlowRequest } from '../../../src/policies/flow/batch.js';
 import { loadFlow, type FlowModel } from '../../../src/policies/flow/load.js';
 import { asked, config, ofQwen, parts, sampled, smallFlow, type Parts } from './small_flow.js';
@@ -84,15 +82,4 @@ it.each([
     const wanted = kept.gradients.get(name)!;
     gradient.forEach((one, i) => expect(Math.abs(one - wanted[i]) / largest, name).toBeLessThan(1e-6));
   }
-});
-
-it('computes blocks again where it is asked to, and nowhere else', () => {
-  const shape = { batch: 1, rows: 2, columns: 3, textTokens: 2 };
-  const flags = [false, true].map((gradientCheckpointing) => {
-    const { learner } = open(smallFlow('all', 1, { ...config, ...deeper }), gradientCheckpointing);
-    const graph = new Graph('checkpoints');
-    learner.lossGraph(graph, shape, { policy: 'reinforce', kl: null });
-    return graph.inputs.some(({ name }) => name === CHECKPOINT_INPUT);
-  });
-  expect(flags).toEqual([false, true]);
 });

@@ -122,20 +122,6 @@ describe.each([
     // Same bytes, whatever else is drawn.
     expect((await by.draw([ask(states[3]), ask(states[0])]))[1].data).toEqual(base.data);
   });
-
-  it('stays as it is, to the bit', async () => {
-    const states = await told();
-    const { editor: by, weights } = editor(of);
-    const before = weights();
-    await by.draw([ask(states[0]), ask(states[1])]);
-    expect(weights()).toEqual(before);
-  });
-
-  it('refuses states of another width', async () => {
-    const { editor: by } = editor(of);
-    const odd = { width: 6, states: new Float32Array(12), ids: Int32Array.of(1, 2) };
-    await expect(by.draw([ask(odd)])).rejects.toThrow(/hidden states are 6 wide, and the model that draws reads 32/);
-  });
 });
 
 describe('a frozen model', () => {

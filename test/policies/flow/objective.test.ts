@@ -159,22 +159,4 @@ describe('the loss on the forward process', () => {
       expect(Math.abs(one / distance(row(v, b), oldVelocity, b, counts) - 1)).toBeLessThan(1e-5),
     );
   });
-
-  it('draws towards a good picture and away from a bad one, where nothing has been learnt yet', async () => {
-    const sampledWith = { ...given, old_means: v };
-    const { slope } = await byGraph(
-      { policy: 'nft', beta: 1, limit: 5, kl: null },
-      false,
-      new Float32Array(BATCH),
-      sampledWith,
-    );
-    for (let b = 0; b < BATCH; b++) {
-      if (b === 3 || b === 7) continue;
-      const along = row(slope as Float32Array, b).reduce(
-        (sum, one, i) => sum + one * (wanted[b * SIZE + i] - v[b * SIZE + i]),
-        0,
-      );
-      expect(Math.sign(along)).toBe(-Math.sign(advantages[b]));
-    }
-  });
 });

@@ -81,12 +81,4 @@ describe('a checkpoint of a policy at a training server', () => {
     expect(stub.requests.filter(({ path }) => path.endsWith('/archive')).length).toBe(1);
     await policy.dispose();
   });
-
-  it('has none where none is asked for', async () => {
-    const stub = await started({ archive: await fixture() });
-    const policy = servedPolicy(stub, { downloadsAdapter: false });
-    expect(Object.keys(await policy.files())).toEqual(['remote.json', 'generation_config.json']);
-    expect(stub.archived.size).toBe(0);
-    await policy.dispose();
-  });
 });

@@ -3,7 +3,6 @@ import { readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { SERVED_FILE } from '../../../src/models/files.js';
 import type { TokenAnswer, TokenRequest } from '../../../src/policies/tokens/batch.js';
 import type { TokenSampling } from '../../../src/policies/tokens/sampling.js';
 import type { SampledAnswer } from '../../../src/policies/tokens/vllm/sampler.js';
@@ -12,7 +11,7 @@ import { writeCheckpoint } from '../../support/checkpoint.js';
 import { testFolders } from '../../support/folder.js';
 import { policyContract } from '../contract.js';
 import { lessonsOf, request, reward, sampled, trained } from './lessons.js';
-import { END, how, picturedPrompt, prompts, servedPolicy, SIDE, sight, VOCABULARY } from './served.js';
+import { how, picturedPrompt, prompts, servedPolicy, SIDE, sight, VOCABULARY } from './served.js';
 import { storm } from './storm.js';
 
 const stubs: StubTinker[] = [];
@@ -266,53 +265,6 @@ describe('a policy at a training server', () => {
     await Promise.all([policy.dispose(), others.dispose()]);
   });
 
-  it('says once that a server keeps what it has saved', async () => {
-    const notes: string[] = [];
-    const stub = await started({ keepsAll: true });
-    const policy = servedPolicy(stub, { notes, downloadsAdapter: false });
-    const folder = folders();
-    writeCheckpoint(folder, await policy.files());
-    const release = policy.release(folder);
-    await release?.([]);
-    expect(notes).toEqual([
-      expect.stringMatching(/^the server keeps what it saved for checkpoints that are removed: .*status 405/) as string,
-    ]);
-    expect(policy.release(folder)).toBeNull();
-    await policy.dispose();
-  });
-
-  it('says once that it does not know how to remove what a server names otherwise, and goes on where it is gone', async () => {
-    const notes: string[] = [];
-    const stub = await started();
-    const policy = servedPolicy(stub, { notes, downloadsAdapter: false });
-    const folder = folders();
-    const released = async (): Promise<void> => policy.release(folder)?.([]);
-    writeCheckpoint(folder, await policy.files());
-    const file = join(folder, SERVED_FILE);
-    const record = readFileSync(file, 'utf8');
-    for (const said of ['Model not found: m', 'Training run m is unknown']) {
-      stub.fault = ({ method }) =>
-        method === 'DELETE' ? { kind: 'status', status: 404, body: { detail: said } } : null;
-      await released();
-    }
-    stub.fault = () => null;
-    expect(notes).toEqual([]);
-    writeFileSync(file, record.replace(/tinker:.*weights/, 'gs://bucket'));
-    await released();
-    await released();
-    expect(notes).toEqual([expect.stringMatching(/gs:.*not the path of a saved state/) as string]);
-    await policy.dispose();
-  });
-
-  it('lets go of its model at the end', async () => {
-    const stub = await started();
-    const policy = servedPolicy(stub);
-    await sampled(policy, request('any'));
-    expect(stub.models.size).toBe(1);
-    await policy.dispose();
-    expect(stub.models.size).toBe(0);
-  });
-
   it('waits for an adapter where all are in use, and has it once another run lets go of its own', async () => {
     const stub = await started({ mostModels: 1 });
     const first = servedPolicy(stub);
@@ -360,61 +312,10 @@ describe('a policy at a training server', () => {
     await policy.dispose();
   });
 
-  it('tells why a batch is refused, and not that it was tried in the other dialect', async () => {
-    const stub = await started();
-    const policy = servedPolicy(stub);
-    const fault = { kind: 'status', status: 400, message: 'the batch is too long' } as const;
-    stub.fault = ({ path, isProto }) => (path === '/forward_backward' && isProto ? fault : null);
-    await expect(trained(policy, 0, 1)).rejects.toThrow(/status 400: the batch is too long/);
-    await policy.dispose();
-  });
-
   it('refuses tokens that the tokenizer does not have', async () => {
     const stub = await started({ vocabulary: VOCABULARY + 8 });
     const policy = servedPolicy(stub);
     await expect(sampled(policy, request('beyond', 32))).rejects.toThrow(/sampled the token 1[2-9]/);
-    await policy.dispose();
-  });
-
-  it('says that the session is gone where the server was started again in the middle', async () => {
-    const stub = await started();
-    const policy = servedPolicy(stub);
-    await trained(policy, 0, 1);
-    stub.restart();
-    await expect(trained(policy, 1, 2)).rejects.toMatchObject({
-      next: expect.stringMatching(/goes on from its last checkpoint/) as string,
-    });
-    await policy.dispose();
-  });
-
-  it('says that the server has forgotten the session that samples, and not that a checkpoint is gone', async () => {
-    const stub = await started();
-    const policy = servedPolicy(stub);
-    await sampled(policy, request('before'));
-    stub.restart();
-    await expect(sampled(policy, request('after'))).rejects.toMatchObject({
-      code: 'endpoint',
-      message: expect.stringMatching(/the server has lost the model: status 404: Sampling session not found/) as string,
-    });
-    await policy.dispose();
-  });
-
-  it('takes no other conflict for a state that is saved', async () => {
-    const stub = await started();
-    const policy = servedPolicy(stub);
-    stub.fault = ({ path }) =>
-      path === '/save_weights'
-        ? { kind: 'status', status: 409, message: 'Training request sequence number was reused' }
-        : null;
-    await expect(policy.files()).rejects.toThrow(/sequence number was reused/);
-    await policy.dispose();
-  });
-
-  it('ends answers at the end token', async () => {
-    const policy = servedPolicy(await started());
-    const answers = (await sampled(policy, request('ends', 32))).flat();
-    expect(answers.some(({ finished }) => finished)).toBe(true);
-    for (const { ids, finished } of answers) expect(ids.indexOf(END)).toBe(finished ? ids.length - 1 : -1);
     await policy.dispose();
   });
 });

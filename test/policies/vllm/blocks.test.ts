@@ -76,10 +76,4 @@ describe('a server', () => {
     expect(said).toContain('policy.emu3_use_logit_processor to false');
     expect(store.all.size).toBeLessThan(8);
   });
-
-  it('is not asked for rules where any token may come', async () => {
-    const { sample, stub } = await started('forced', { rules: false, constrained: false });
-    await sample(1);
-    expect(stub.requestsOf('/v1/completions')).toHaveLength(2);
-  });
 });

@@ -177,18 +177,6 @@ describe('a clip that vLLM would see at other times', () => {
     const sent = new PictureMail(small).sent({ ids: [1, ...Array<number>(4 * 25 * 2).fill(8), 2], pictures: [clip] });
     await expect(sent).rejects.toThrow('it sees step 3 at 19, and the policy at 20');
   });
-
-  it('is refused where it has more frames a second than vLLM takes', async () => {
-    await expect(send(await noted(1 / 60))).rejects.toThrow('at most 30 frames a second');
-  });
-
-  it('is sent where time does not count', async () => {
-    const mail = new PictureMail({ ...small, tokens_per_second: null });
-    const clip = await noted(10);
-    await expect(mail.sent({ ids: [1, ...Array<number>(60).fill(8), 2], pictures: [clip] })).resolves.toMatchObject({
-      ids: [1, 8, 2],
-    });
-  });
 });
 
 describe('a time as a fraction', () => {

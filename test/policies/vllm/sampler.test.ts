@@ -5,7 +5,6 @@ import { join } from 'node:path';
 import { afterEach, describe, expect, it } from 'vitest';
 import { EndpointError, InternalError } from '../../../src/core/errors.js';
 import { RandomStream } from '../../../src/core/random.js';
-import { WaitInterrupted } from '../../../src/group/rank_zero.js';
 import type { TokenAnswer } from '../../../src/policies/tokens/batch.js';
 import type { TokenPolicy } from '../../../src/policies/tokens/policy.js';
 import type { TokenSampling } from '../../../src/policies/tokens/sampling.js';
@@ -150,20 +149,6 @@ describe.each<Trains>(['adapter', 'whole'])('answers under weights of one kind: 
     expect(new Set(asked.map(({ body }) => wire.seed(body))).size).toBe(12);
     expect(stub.peak).toBeGreaterThan(1);
     expect(stub.peak).toBeLessThanOrEqual(8);
-  });
-
-  it('end where prompt and answer fill the context, and are empty where there is no room', async () => {
-    const stub = await startStub();
-    const { policy } = opened(stub, { sampler: { contextSize: 3 } });
-    await policy.publish('current');
-    const answers = await sample(policy, { maxTokens: 100 });
-    expect(answers.map(([{ ids }]) => ids.length <= 3)).toEqual([true, true, true, true]);
-    expect(answers[2].map(({ ids, finished }) => [ids.length, finished])).toEqual([
-      [0, false],
-      [0, false],
-      [0, false],
-    ]);
-    expect(answers[1].every(({ ids }) => ids.length <= 2)).toBe(true);
   });
 
   it('tell their log-probabilities where these are of what training sees, at its temperature', async () => {
@@ -324,17 +309,6 @@ describe('a server', () => {
     expect(stub.requestsOf('/v1/load_lora_adapter')[0].body['lora_path']).toBe(join('/mnt/adapters', 'editrl-test-0'));
   });
 
-  it('that fails one answer fails all of them, with the first failure', async () => {
-    const stub = await startStub();
-    const { policy, store } = opened(stub, { sampler: { concurrency: 2 } });
-    await policy.publish('current');
-    stub.fault = ({ path, earlier }) =>
-      path === '/v1/completions' && earlier === 3 ? { kind: 'status', status: 400, message: 'the fourth' } : null;
-    await expect(sample(policy)).rejects.toThrow('status 400: the fourth');
-    expect(store.all.size).toBeLessThan(12);
-    expect(stub.requestsOf('/v1/completions').length).toBeLessThan(8);
-  });
-
   it('that samples tokens which the policy has not serves another model', async () => {
     const stub = await startStub();
     const { policy } = opened(stub);
@@ -344,17 +318,5 @@ describe('a server', () => {
       change: (choice) => ({ ...choice, token_ids: choice.token_ids.map(() => 99) }),
     });
     await expect(sample(policy, { maxTokens: 1 })).rejects.toThrow('sampled the token 99, and the policy has 11');
-  });
-
-  it('that is away when the run is asked to stop is not waited for', async () => {
-    const stub = await startStub();
-    const stop = new AbortController();
-    const { policy } = opened(stub, { sampler: { stop: stop.signal } });
-    await policy.publish('current');
-    stub.state = 'dead';
-    const sampled = sample(policy);
-    setTimeout(() => stop.abort(), 30);
-    await expect(sampled).rejects.toThrow(WaitInterrupted);
-    stub.state = 'up';
   });
 });

@@ -11,7 +11,7 @@ import { writeSmallBase } from '../../engines/vllm/small_base.js';
 import { StubVllm, type StubOptions } from '../../engines/vllm/stub_vllm.js';
 import { fastClock } from '../../rewards/judge/stub_judge.js';
 import { testFolder, testFolders } from '../../support/folder.js';
-import { brief, largestMismatch, learn, sampledPolicy, type SampledOptions } from './sampled_policy.js';
+import { brief, learn, sampledPolicy, type SampledOptions } from './sampled_policy.js';
 
 const base = writeSmallBase(testFolder('vllm-base'));
 const folders = testFolders('vllm-whole');
@@ -113,17 +113,6 @@ describe('weights that a server reads anew', () => {
     stub.weights.hasDigests = false;
     expect(await failureOf(policy.publish('current'))).toMatch(/digests of none of its matrices.*\n.*Train an adapter/);
     expect(stub.weights.paused).toBe(false);
-  });
-
-  it('under which another run samples are not taken for those of this one', async () => {
-    const { policy, stub } = await started();
-    await policy.publish('current');
-    const first = await sample(policy);
-    stub.weights.version = 'editrl-other-7';
-    stub.weights.restart();
-    await sample(policy, 'again');
-    expect(stub.requestsOf('/collective_rpc')).toHaveLength(2);
-    expect(await largestMismatch(policy, prompts, first)).toBeLessThan(1e-5);
   });
 
   it('of an earlier attempt go, and a server that it left paused goes on', async () => {
