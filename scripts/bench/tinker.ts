@@ -11,7 +11,7 @@ import { Deadline, systemClock } from '../../src/core/clock.js';
 import { InternalError } from '../../src/core/errors.js';
 import { TinkerConnection } from '../../src/engines/tinker/connection.js';
 import { TinkerSession, type Dialect } from '../../src/engines/tinker/session.js';
-import { bytesOf, type Datum } from '../../src/engines/tinker/wire/data.js';
+import { bytesOf, type Datum } from '../../src/engines/tinker/wire.js';
 import { PromptChunks } from '../../src/policies/tokens/tinker/prompts.js';
 
 const TOKENS = 1000;

@@ -11,7 +11,7 @@ import type { Answer, Policy, SampleRequest, Group } from '../policies/policy.js
 import type { Outcome } from '../rewards/score/types.js';
 import { ScoringInProgress, type Scorer } from '../scoring/scorer.js';
 import type { Prompt, Rendered, Task } from '../scoring/task.js';
-import type { Stopwatch } from './stopwatch.js';
+import type { Stopwatch } from './grpo_metrics.js';
 import type { RgbImage } from '../core/image.js';
 import type { SamplePlace } from '../data/sampler.js';
 import { placeRecord, storeImage, storePng, writeEpisodes } from '../run/episodes.js';

@@ -12,11 +12,10 @@ import { AdvantageRule, type GroupAdvantages } from './advantages.js';
 import { SampledAhead } from './ahead.js';
 import { collectRounds, gatherEpisodes, type Collected, type Collector, type TrainBatch } from './batch.js';
 import { requireCapabilities } from './capabilities.js';
-import { episodeMetrics, outcomeMetrics } from './grpo_metrics.js';
+import { episodeMetrics, outcomeMetrics, Stopwatch } from './grpo_metrics.js';
 import type { HeldOut } from './held_out.js';
 import type { Training } from './loop.js';
 import { Draws, refilling, TaughtGroups } from './refill.js';
-import { Stopwatch } from './stopwatch.js';
 import { readTrainerState, trainerFile } from './trainer_state.js';
 import { lossOf, update, type UpdateOptions } from './update.js';
 

@@ -14,8 +14,7 @@ import type { ContactSheetRow } from '../run/report/contact_sheet.js';
 import { showOutcome, summariseOutcomes } from '../scoring/outcomes.js';
 import type { Prompt, PromptSource } from '../scoring/task.js';
 import { collect, type Collector, episodeLine } from './batch.js';
-import { isCutByContext } from './grpo_metrics.js';
-import { Stopwatch } from './stopwatch.js';
+import { isCutByContext, Stopwatch } from './grpo_metrics.js';
 
 export interface HeldOutDeps<P extends Prompt, A extends Answer, H> extends Collector<P, A, H> {
   readonly validation: Pick<ValidationSettings, 'prompts' | 'seed'> & Pick<RewardSettings, 'measure'>;

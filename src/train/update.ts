@@ -8,9 +8,10 @@ import { ruleOf, type LossSpec } from '../policies/losses/table.js';
 import type { Answer, Group, LearnReport, TrainGroup, Policy, Statistics, WeightsOf } from '../policies/policy.js';
 import type { GroupAdvantages } from './advantages.js';
 import { withAnswerRatios, type AnswerRatio } from './answer_ratio.js';
-import { logProbMismatch, UpdateTotals } from './grpo_metrics.js';
+import { logProbMismatch, UpdateTotals, type Stopwatch } from './grpo_metrics.js';
 import { ImportanceWeights, lacksLogProbs } from './importance.js';
-import type { Stopwatch } from './stopwatch.js';
+import { optimizerSteps } from '../config/hash.js';
+import type { TrainedSettings } from '../schema/run.js';
 
 export interface UpdateOptions<P, A extends Answer> {
   readonly policy: Policy<P, A, never>;
@@ -282,4 +283,18 @@ export function actionWeights(
     answers: all.filter((own) => own > 0).length,
   };
   return trained.map((group) => group.map((own) => (own === 0 ? 0 : rules[aggregation](own, minibatch, iteration))));
+}
+
+/** What `learningRateAt` needs besides the number of the optimizer step. */
+export function scheduleOf(settings: TrainedSettings): ScheduleOptions {
+  const { optimizer, algorithm } = settings;
+  const { schedule, learning_rate: learningRate, decay_steps, min_learning_rate_ratio } = optimizer;
+  const warmup = { learningRate, warmupSteps: algorithm.warmup_steps };
+  if (schedule === 'constant') return { ...warmup, schedule };
+  return {
+    ...warmup,
+    schedule,
+    totalSteps: decay_steps ?? optimizerSteps(settings),
+    floor: learningRate * min_learning_rate_ratio,
+  };
 }

@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import { learningRateAt, type ScheduleOptions } from '../../src/engines/onnx/optimizer.js';
-import { scheduleOf } from '../../src/train/schedule.js';
+import { scheduleOf } from '../../src/train/update.js';
 import { loadTrained } from '../config/trained.js';
 
 const overlays = ['configs/lib/tiny.libsonnet'];

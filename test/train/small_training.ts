@@ -20,7 +20,7 @@ import type { GroupAdvantages } from '../../src/train/advantages.js';
 import { hackObserver, type HackAlarms } from '../../src/train/hack_alarms.js';
 import { GrpoTraining, type GrpoDeps } from '../../src/train/grpo.js';
 import { HeldOut, type HeldOutDeps } from '../../src/train/held_out.js';
-import { scheduleOf } from '../../src/train/schedule.js';
+import { scheduleOf } from '../../src/train/update.js';
 
 type Deps = GrpoDeps<EditPrompt, TokenAnswer, TokenSampling>;
 

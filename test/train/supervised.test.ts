@@ -13,7 +13,7 @@ import { editLabels, labelledAnswer } from '../../src/recipes/image_edit_tokens/
 import { openPolicy } from '../../src/recipes/image_edit_tokens/open.js';
 import { soloGroup } from '../../src/group/process_group.js';
 import { soloPeers } from '../../src/group/peers.js';
-import { scheduleOf } from '../../src/train/schedule.js';
+import { scheduleOf } from '../../src/train/update.js';
 import { SupervisedTraining } from '../../src/train/supervised.js';
 import { tinyDatalist } from '../../src/tiny/world/dataset.js';
 import { makeSmallWorld, smallSettings, type SmallWorld } from '../recipes/image_edit_tokens/small_world.js';

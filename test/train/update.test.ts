@@ -2,7 +2,7 @@
 import { describe, expect, it } from 'vitest';
 import type { LossSpec } from '../../src/policies/losses/table.js';
 import type { Answer, LearnReport, TrainGroup, Policy, Statistics } from '../../src/policies/policy.js';
-import { Stopwatch } from '../../src/train/stopwatch.js';
+import { Stopwatch } from '../../src/train/grpo_metrics.js';
 import { update, type UpdateOptions } from '../../src/train/update.js';
 
 interface Taken {

@@ -3,8 +3,7 @@ import { z } from 'zod';
 import { type Deadline, sleep } from '../../core/clock.js';
 import { EditrlError, InternalError } from '../../core/errors.js';
 import type { PiecewiseBody } from '../../http/request.js';
-import type { Reply, TinkerConnection } from './connection.js';
-import { AnswerError, LengthError, TinkerError } from './errors.js';
+import { type Reply, type TinkerConnection, TinkerError } from './connection.js';
 import {
   bytesOf,
   checkData,
@@ -14,9 +13,15 @@ import {
   type Pass,
   type PassResult,
   type SampleResult,
-} from './wire/data.js';
-import { parseForm, passFromJson, sampleFromJson, passFromProto, sampleFromProto } from './wire/read.js';
-import { inputJson, toJson, toProto } from './wire/write.js';
+  parseForm,
+  passFromJson,
+  sampleFromJson,
+  passFromProto,
+  sampleFromProto,
+  inputJson,
+  toJson,
+  toProto,
+} from './wire.js';
 
 /** The losses that every server has. */
 export type Loss = 'cross_entropy' | 'importance_sampling';
@@ -321,22 +326,21 @@ export class TinkerSession {
     );
   }
 
-  /** The log-probabilities of each datum's targets. Raises AnswerError if they do not match the datums. */
+  /** The log-probabilities of each datum's targets. Raises TinkerError if they do not match the datums. */
   #logProbsOf(data: readonly Datum[], { outputs }: PassResult): Float32Array[] {
-    const where = this.options.connection.url;
-    const details = { where, next: 'Look for the reason in the log of the server.' };
-    const refuse = (index: number | null, value: number | null, problem: string): never => {
-      throw new AnswerError('logprobs', index, value, `the training server: ${problem}`, details);
+    const { connection } = this.options;
+    const refuse = (problem: string): never => {
+      throw connection.error(problem, 'Look for the reason in the log of the server.');
     };
-    if (outputs.length !== data.length) refuse(null, null, `${outputs.length} results for ${data.length} datums`);
+    if (outputs.length !== data.length) refuse(`${outputs.length} results for ${data.length} datums`);
     return data.map(({ lossInputs }, i) => {
       const { length } = lossInputs['target_tokens'];
       const found = outputs[i]['logprobs'] ?? new Float64Array(0);
       if (found.length !== length) {
-        throw new LengthError('logprobs', found.length, length, `the training server: datum ${i}`, details);
+        refuse(`datum ${i} has ${length} tokens, and its result ${found.length} log-probabilities`);
       }
       const at = found.findIndex((one) => !Number.isFinite(one));
-      if (at >= 0) refuse(at, found[at], `the log-probability of token ${at} of datum ${i} is not finite`);
+      if (at >= 0) refuse(`the log-probability of token ${at} of datum ${i} is not finite`);
       return Float32Array.from(found);
     });
   }

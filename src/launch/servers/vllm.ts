@@ -3,7 +3,7 @@ import { existsSync } from 'node:fs';
 import { delimiter, dirname, join } from 'node:path';
 import { Deadline, systemClock } from '../../core/clock.js';
 import { CheckpointError, must } from '../../core/errors.js';
-import { VllmClient } from '../../engines/vllm/client.js';
+import { VllmClient, RULES_ARGUMENT } from '../../engines/vllm/client.js';
 import type { RemoteSampling } from '../../policies/tokens/vllm/remote_sampling.js';
 import { SERVED_RANKS } from '../../recipes/shared/tokens/rules.js';
 import type { PixelLimits } from '../../models/pictures/processor.js';
@@ -15,7 +15,6 @@ import type { Guardian } from '../processes/guardian.js';
 import { freePort, MASTER_ADDRESS } from '../processes/supervise.js';
 import { ManagedServer, type ServerReporter, type ServerSpecification, type ServerUser } from './managed.js';
 import { writeFileAtomic } from '../../core/files.js';
-import { RULES_ARGUMENT } from '../../engines/vllm/wire.js';
 
 export const DEFAULT_COMMAND = ['vllm', 'serve'] as const;
 const WHERE = 'rollout.engine.serve';

@@ -9,12 +9,11 @@ import type { HiddenStates } from '../tokens/hidden_states.js';
 import type { LoadedFlowTransformer } from '../../models/networks/flow.js';
 import { openFlowModel, requireUnconditional } from './load.js';
 import { flowModelTypes, type FlowModelTypeName } from './model_types.js';
-import { unpack, pack, patchOf } from './packing.js';
+import { unpack, pack, patchOf, type FlowCondition } from './batch.js';
 import { takesGuidance, takesPooled } from './rows.js';
 import { FlowSampler } from './sampler.js';
 import { CheckpointError, InternalError } from '../../core/errors.js';
 import { takesSeveral, velocityWidth, type FlowTransformerConfig } from '../../nets/flow/config.js';
-import type { FlowCondition } from './batch.js';
 
 export interface EditorOptions {
   /** Decides the spacing of its noise levels. */

@@ -8,8 +8,7 @@ import type { PictureCodec } from '../../environments/picture_codec.js';
 import type { EncodedPrompt, PromptEncoder } from '../../environments/picture_words.js';
 import { mostTokens, pooledWidth, velocityWidth } from '../../nets/flow/config.js';
 import type { LoadedFlowTransformer } from '../../models/networks/flow.js';
-import type { FlowRequest } from './batch.js';
-import { patchOf, unpack } from './packing.js';
+import { type FlowRequest, patchOf, unpack } from './batch.js';
 import { takesGuidance } from './rows.js';
 import { FlowSampler, type FlowSampling } from './sampler.js';
 

@@ -32,3 +32,13 @@ export const ratio: LossRule<RatioLoss> = {
     return clipped < whole ? { gain: clipped, slope: 0 } : { gain: whole, slope: whole };
   },
 };
+
+export interface ReinforceLoss extends WithKl {
+  readonly policy: 'reinforce';
+}
+
+export const reinforce: LossRule<ReinforceLoss> = {
+  reads: ['advantages'],
+  gain: (_spec, logProbs, input) => mul(input('advantages'), logProbs),
+  at: (_spec, logProb, input) => ({ gain: input('advantages') * logProb, slope: input('advantages') }),
+};

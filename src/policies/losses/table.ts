@@ -5,8 +5,7 @@ import { cispo, type CispoLoss } from './cispo.js';
 import { likelihood, type LikelihoodLoss } from './likelihood.js';
 import type { LossRule } from './loss.js';
 import { nft, type NftLoss } from './nft.js';
-import { ratio, type RatioLoss } from './ratio.js';
-import { reinforce, type ReinforceLoss } from './reinforce.js';
+import { ratio, type RatioLoss, reinforce, type ReinforceLoss } from './ratio.js';
 
 /** A loss as plain data that can be sent to a trainer in another process. Weights, advantages, old and reference values come with the batch. */
 export type LossSpec = LikelihoodLoss | ReinforceLoss | RatioLoss | CispoLoss | NftLoss;

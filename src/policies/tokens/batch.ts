@@ -3,6 +3,7 @@ import { InternalError, must } from '../../core/errors.js';
 import type { Picture } from '../../models/pictures/picture.js';
 import type { BatchShape, TokenRows } from '../../nets/decoder/inputs.js';
 import type { Answer, Group } from '../policy.js';
+import { createHash } from 'node:crypto';
 
 /** Added to the scores of padding: as good as minus infinity, but finite. */
 export const PADDING = -1e9;
@@ -22,6 +23,8 @@ export interface TokenRequest<P extends TokenPrompt = TokenPrompt> {
 export interface TokenAnswer extends Answer {
   /** Includes the end token if it was reached. */
   readonly ids: Int32Array;
+  /** Names the weights that sampled it, if a training server did. */
+  readonly sampledBy?: string;
 }
 
 /** A prompt with some of its answers; the unit of packing. */
@@ -197,4 +200,26 @@ export function rowsFor(pieces: readonly TokenGroup[], count: number): TokenRows
     prompts: most(pieces.map(({ prompt }) => prompt.tokens.ids.length - 1)),
     answers: most(pieces.map(({ answers }) => answers.reduce((sum, { ids }) => sum + ids.length, 0))),
   };
+}
+
+export class PictureDigests {
+  readonly #known = new WeakMap<Picture, string>();
+
+  /** SHA-256 of all that the policy sees of a prompt's pictures; null if there are none. */
+  of({ pictures = [] }: Pick<TokenPrompt, 'pictures'>): string | null {
+    if (pictures.length === 0) return null;
+    const hash = createHash('sha256');
+    for (const picture of pictures) {
+      const known = this.#known.get(picture) ?? digestOfPicture(picture);
+      this.#known.set(picture, known);
+      hash.update(known);
+    }
+    return hash.digest('hex');
+  }
+}
+
+function digestOfPicture({ kind, frames, grid, secondsPerStep }: Picture): string {
+  const hash = createHash('sha256').update(JSON.stringify([kind, grid, secondsPerStep, frames.length]));
+  for (const { width, height, data } of frames) hash.update(`${width}x${height} `).update(data);
+  return hash.digest('hex');
 }

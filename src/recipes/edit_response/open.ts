@@ -2,7 +2,7 @@
 import type { LongestStates } from '../../environments/render_server.js';
 import type { RunResolver } from '../../models/reference.js';
 import { imagesServer, type EditorSettings } from '../../schema/editor.js';
-import type { TrainingContext } from '../../train/context.js';
+import type { TrainingContext, OpenRecipe } from '../../train/context.js';
 import { requireCapabilities } from '../../train/capabilities.js';
 import {
   openImagesServer,
@@ -11,7 +11,6 @@ import {
   openStoredRenders,
 } from '../../train/remote_pictures.js';
 import type { Training } from '../../train/loop.js';
-import type { OpenRecipe } from '../../train/opener.js';
 import {
   openPicturedTask,
   samplePictured,

@@ -16,9 +16,8 @@ import {
 } from '../../policies/flow/load.js';
 import { FlowPolicy } from '../../policies/flow/policy.js';
 import type { NoisedPictures, FlowSampling } from '../../policies/flow/sampler.js';
-import { recordDatasets, type TrainingContext } from '../../train/context.js';
+import { recordDatasets, type TrainingContext, type OpenRecipe } from '../../train/context.js';
 import type { Training } from '../../train/loop.js';
-import type { OpenRecipe } from '../../train/opener.js';
 import { flowLabels } from '../shared/flow/answers.js';
 import { openCodec, openTextEncoder } from '../shared/flow/parts.js';
 import { openTraining } from '../shared/training.js';

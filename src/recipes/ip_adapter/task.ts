@@ -10,8 +10,15 @@ import { openSelfBench, type InpaintSample } from '../../data/self_bench.js';
 import type { SampleSource } from '../../data/types.js';
 import type { PictureCodec } from '../../environments/picture_codec.js';
 import { freshFlux, type FlowTransformerConfig } from '../../nets/flow/config.js';
-import type { FlowAnswer, FlowRequest, FlowCondition } from '../../policies/flow/batch.js';
-import { concatChannels, pack, unpack, unshuffle } from '../../policies/flow/packing.js';
+import {
+  type FlowAnswer,
+  type FlowRequest,
+  type FlowCondition,
+  concatChannels,
+  pack,
+  unpack,
+  unshuffle,
+} from '../../policies/flow/batch.js';
 import { sampledSets, type SampledSet, type SampleRow } from '../../scoring/sample_rows.js';
 import type { RecordedEpisode } from '../../run/episodes.js';
 import type { Answers, Prompt, PromptSource, Rendered, Task } from '../../scoring/task.js';

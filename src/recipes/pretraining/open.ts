@@ -6,10 +6,9 @@ import { sessionOptions } from '../../engines/onnx/session.js';
 import type { WordsSftSettings } from '../../schema/algorithm.js';
 import type { EngineSettings } from '../../schema/model.js';
 import type { TrainedSettings } from '../../schema/run.js';
-import { recordDatasets, type TrainingContext } from '../../train/context.js';
-import type { OpenRecipe } from '../../train/opener.js';
+import { recordDatasets, type TrainingContext, type OpenRecipe } from '../../train/context.js';
 import { Pretraining, type Network } from '../../train/pretraining.js';
-import { scheduleOf } from '../../train/schedule.js';
+import { scheduleOf } from '../../train/update.js';
 import type { TinyData, TinyDataset } from '../../tiny/world/door.js';
 import { comparedInpaint, openSelfBench } from '../../data/self_bench.js';
 import { autoencoderNetwork } from '../../train/image_autoencoder.js';
@@ -42,7 +41,7 @@ import { flowLabels, type LabelledPictures, type PicturePrompt } from '../shared
 import { openCodec, openTextEncoder } from '../shared/flow/parts.js';
 import { openSupervised } from '../shared/training.js';
 import { LRUCache } from 'lru-cache';
-import { pack } from '../../policies/flow/packing.js';
+import { pack } from '../../policies/flow/batch.js';
 
 type WholeBatchSettings<T> = TrainedSettings &
   TinyData<T> & {

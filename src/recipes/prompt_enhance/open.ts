@@ -10,10 +10,9 @@ import { openFlowModel, requireUnconditional } from '../../policies/flow/load.js
 import { flowModelTypes } from '../../policies/flow/model_types.js';
 import { pipelineSchedule, requireFamily } from '../../policies/flow/pipeline.js';
 import type { OwnImageModel } from '../../schema/image_model.js';
-import type { TrainingContext } from '../../train/context.js';
+import type { TrainingContext, OpenRecipe } from '../../train/context.js';
 import { openImagesServer, openStoredPictures } from '../../train/remote_pictures.js';
 import type { Training } from '../../train/loop.js';
-import type { OpenRecipe } from '../../train/opener.js';
 import { openCodec, openTextEncoder, textEncoderIn } from '../shared/flow/parts.js';
 import { openWordsTraining } from '../shared/words/training.js';
 import { wordData } from '../../tiny/world/words.js';

@@ -17,7 +17,7 @@ import {
 import type { Collector } from '../../train/batch.js';
 import type { HeldOut } from '../../train/held_out.js';
 import type { Training } from '../../train/loop.js';
-import { scheduleOf } from '../../train/schedule.js';
+import { scheduleOf } from '../../train/update.js';
 import { SupervisedTraining, type LabelledAnswer, type SupervisedDeps } from '../../train/supervised.js';
 
 /** What supervised training learns from, and what its held-out loss is computed on. */

@@ -1,7 +1,6 @@
 /** Opens `text_answers`: a language model that answers in words. */
-import type { TrainingContext } from '../../train/context.js';
+import type { TrainingContext, OpenRecipe } from '../../train/context.js';
 import type { Training } from '../../train/loop.js';
-import type { OpenRecipe } from '../../train/opener.js';
 import { openWordsTraining } from '../shared/words/training.js';
 import { wordData } from '../../tiny/world/words.js';
 import type { TextAnswersSettings } from './settings.js';

@@ -1,7 +1,6 @@
 /** Opens `video_actions`: a vision-language model that answers questions about videos in words. */
-import type { TrainingContext } from '../../train/context.js';
+import type { TrainingContext, OpenRecipe } from '../../train/context.js';
 import type { Training } from '../../train/loop.js';
-import type { OpenRecipe } from '../../train/opener.js';
 import { startingSeeingModel } from '../shared/images/vision.js';
 import { openWordsTraining } from '../shared/words/training.js';
 import { clipData } from '../../tiny/world/clips.js';

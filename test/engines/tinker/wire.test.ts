@@ -1,10 +1,16 @@
 /** Bytes by hand against the schema: what is written, and what is read. */
 import { BinaryWriter, WireType } from '@bufbuild/protobuf/wire';
 import { describe, expect, it } from 'vitest';
-import { replyError } from '../../../src/engines/tinker/errors.js';
-import { checkData, UnreadableReply, type Datum } from '../../../src/engines/tinker/wire/data.js';
-import { passFromProto, sampleFromProto } from '../../../src/engines/tinker/wire/read.js';
-import { toJson, toProto } from '../../../src/engines/tinker/wire/write.js';
+import { replyError } from '../../../src/engines/tinker/connection.js';
+import {
+  checkData,
+  UnreadableReply,
+  type Datum,
+  passFromProto,
+  sampleFromProto,
+  toJson,
+  toProto,
+} from '../../../src/engines/tinker/wire.js';
 
 const datum: Datum = {
   input: [{ type: 'text', tokens: Int32Array.of(5, 6) }],

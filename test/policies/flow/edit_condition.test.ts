@@ -2,7 +2,7 @@ import { describe, expect, it } from 'vitest';
 import { editCondition, sourceInputOf } from '../../../src/policies/flow/editor.js';
 import { pixelCodec } from '../../../src/environments/picture_codec.js';
 import { microBatches, modelFeeds } from '../../../src/policies/flow/rows.js';
-import { pack } from '../../../src/policies/flow/packing.js';
+import { pack } from '../../../src/policies/flow/batch.js';
 import type { Planes } from '../../../src/core/planes.js';
 import type { QwenImageConfig } from '../../../src/nets/flow/config.js';
 import { config } from './small_flow.js';

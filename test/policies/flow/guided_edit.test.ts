@@ -5,7 +5,7 @@ import type { Planes } from '../../../src/core/planes.js';
 import type { RandomStream } from '../../../src/core/random.js';
 import { readSafetensors, readSafetensorsIndex } from '../../../src/core/safetensors.js';
 import { FlowEditor, type Edit } from '../../../src/policies/flow/editor.js';
-import { pack } from '../../../src/policies/flow/packing.js';
+import { pack } from '../../../src/policies/flow/batch.js';
 import type { HiddenStates } from '../../../src/policies/tokens/hidden_states.js';
 
 const editors: FlowEditor[] = [];

@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import type { Planes } from '../../../src/core/planes.js';
-import { concatChannels, pack, unpack, unshuffle } from '../../../src/policies/flow/packing.js';
+import { concatChannels, pack, unpack, unshuffle } from '../../../src/policies/flow/batch.js';
 
 const numbered = (channels: number, height: number, width: number): Planes => ({
   channels,

@@ -11,7 +11,7 @@ import { PipelineTextEncoder } from '../../../src/environments/pipeline_text.js'
 import { partFolder, readPipeline } from '../../../src/models/pipeline.js';
 import { openFlowTransformer } from '../../../src/models/networks/flow.js';
 import { flowCondition } from '../../../src/policies/flow/image_model.js';
-import { pack, unpack } from '../../../src/policies/flow/packing.js';
+import { pack, unpack } from '../../../src/policies/flow/batch.js';
 import { checkPipeline, pipelineSchedule } from '../../../src/policies/flow/pipeline.js';
 import { FlowSampler } from '../../../src/policies/flow/sampler.js';
 import { openTextEncoder } from '../../../src/recipes/shared/flow/parts.js';

@@ -5,7 +5,7 @@ import { validate } from '../../../src/config/validate.js';
 import { toImage } from '../../../src/core/planes.js';
 import { pixelCodec } from '../../../src/environments/picture_codec.js';
 import { sourceInputOf } from '../../../src/policies/flow/editor.js';
-import { unpack } from '../../../src/policies/flow/packing.js';
+import { unpack } from '../../../src/policies/flow/batch.js';
 import { Reader } from '../../../src/policies/tokens/hidden_states.js';
 import type { ImageEditorSettings } from '../../../src/recipes/image_editor/settings.js';
 import { EditorTask } from '../../../src/recipes/image_editor/task.js';

@@ -5,7 +5,7 @@ import type { Planes } from '../../../src/core/planes.js';
 import { encodePlainPng } from '../../../src/core/png.js';
 import { validate } from '../../../src/config/validate.js';
 import { readFlowConfig, type FluxConfig } from '../../../src/nets/flow/config.js';
-import { pack } from '../../../src/policies/flow/packing.js';
+import { pack } from '../../../src/policies/flow/batch.js';
 import { microBatches, modelFeeds } from '../../../src/policies/flow/rows.js';
 import { shownAs, type Conditions } from '../../../src/recipes/ip_adapter/conditions.js';
 import type { IpAdapterSettings } from '../../../src/recipes/ip_adapter/settings.js';

@@ -7,7 +7,7 @@ import { join } from 'node:path';
 import type { Deadline } from '../../../core/clock.js';
 import { CheckpointError, EndpointError, InternalError, must } from '../../../core/errors.js';
 import { Replay, type ReplayOptions } from '../../../group/replay.js';
-import { TinkerError } from '../../../engines/tinker/errors.js';
+import { TinkerError } from '../../../engines/tinker/connection.js';
 import { GENERATION_FILE, SERVED_FILE, type CheckpointFiles } from '../../../models/files.js';
 import type { OptimizerSettings } from '../../../schema/training.js';
 import { linearLoss } from '../../losses/linear.js';
@@ -24,12 +24,11 @@ import type {
   Target,
   WeightsOf,
 } from '../../policy.js';
-import type { TokenAnswer, TokenRequest, TokenGroup, TokenPrompt } from '../batch.js';
+import { type TokenAnswer, type TokenRequest, type TokenGroup, type TokenPrompt, PictureDigests } from '../batch.js';
 import type { TokenFormat } from '../format.js';
 import { estimatedDivergence, type LanguagePolicy } from '../language_policy.js';
 import type { TokenSampling } from '../sampling.js';
 import type { SampledAnswer } from '../vllm/sampler.js';
-import { PictureDigests } from '../picture_digest.js';
 import type { Sequence } from './prompts.js';
 import type { GradientSequence, PromptRequest, Sampled, TinkerService } from './served.js';
 import { readFileSync } from 'node:fs';
@@ -76,8 +75,6 @@ export class TinkerPolicy<P extends TokenPrompt = TokenPrompt> implements Langua
   #published: string | null = null;
   /** Lineages of what answers were sampled with, the last one last. */
   #sampledFrom: readonly string[] = [];
-  /** The lineage that sampled an answer, by its tokens. */
-  readonly #sampledBy = new WeakMap<Int32Array, string>();
   /** Log-probabilities under the weights of one lineage, by the tokens of the answer. */
   #known = { lineage: '', of: new WeakMap<Int32Array, Float32Array>() };
   #saved: { readonly lineage: string; readonly path: string } | null = null;
@@ -115,13 +112,13 @@ export class TinkerPolicy<P extends TokenPrompt = TokenPrompt> implements Langua
     return this.#replay.all(
       prompts.map(({ tokens: { ids, pictures = [] } }, p) => async (over: AbortSignal) => {
         const maxTokens = Math.min(how.maxTokens, this.options.contextSize - ids.length);
-        if (maxTokens < 1) return Array.from({ length: count }, () => this.#answerOf(NOTHING, this.#publishedNow));
+        if (maxTokens < 1) return Array.from({ length: count }, () => answerOf(NOTHING, this.#publishedNow));
         const stop = [...this.options.format.ends].sort((x, y) => x - y);
         const seed = random(p, 0).uint32();
         const ask = { prompt: ids, pictures, count, maxTokens, temperature: how.temperature, seed, stop };
         const keys = key === undefined ? null : Array.from({ length: count }, (_, g) => key(p, g));
         const { found, lineage } = await this.#answers(ask, keys, over);
-        return found.map((one) => this.#answerOf(one, lineage));
+        return found.map((one) => answerOf(one, lineage));
       }),
     );
   }
@@ -291,8 +288,8 @@ export class TinkerPolicy<P extends TokenPrompt = TokenPrompt> implements Langua
   ): Promise<{ readonly at: readonly Float32Array[]; readonly pushes: readonly Float32Array[] }> {
     // Then the derivative is the same everywhere; what the sampler told is of the same weights, and spares a pass.
     const answers = lessons.flatMap((lesson) => lesson.answers);
-    const isTold = ({ ids, logProbs }: TokenAnswer): boolean =>
-      this.#sampledBy.get(ids) === this.#lineage && !logProbs.some(Number.isNaN);
+    const isTold = ({ sampledBy, logProbs }: TokenAnswer): boolean =>
+      sampledBy === this.#lineage && !logProbs.some(Number.isNaN);
     const isKnown = loss.policy === 'reinforce' && loss.kl === null && answers.every(isTold);
     const at = isKnown
       ? answers.map(({ logProbs }) => logProbs)
@@ -346,16 +343,6 @@ export class TinkerPolicy<P extends TokenPrompt = TokenPrompt> implements Langua
     return this.#published;
   }
 
-  #answerOf({ ids, logProbs, finished }: Sampled, lineage: string): TokenAnswer {
-    const answer: TokenAnswer = {
-      ids: Int32Array.from(ids),
-      logProbs: logProbs === null ? new Float32Array(ids.length).fill(NaN) : Float32Array.from(logProbs),
-      finished,
-    };
-    this.#sampledBy.set(answer.ids, lineage);
-    return answer;
-  }
-
   #check(found: readonly Sampled[], { count, maxTokens }: PromptRequest): void {
     const { service, format } = this.options;
     const refuse = (problem: string, next: string): never => {
@@ -377,6 +364,15 @@ export class TinkerPolicy<P extends TokenPrompt = TokenPrompt> implements Langua
 
 const SERVER_LOG = 'Look for the reason in the log of the server, and check its version.';
 const NOTHING: Sampled = { ids: [], logProbs: [], finished: false };
+
+function answerOf({ ids, logProbs, finished }: Sampled, sampledBy: string): TokenAnswer {
+  return {
+    ids: Int32Array.from(ids),
+    logProbs: logProbs === null ? new Float32Array(ids.length).fill(NaN) : Float32Array.from(logProbs),
+    finished,
+    sampledBy,
+  };
+}
 
 function sequencesOf({ prompt, answers }: TokenGroup): Sequence[] {
   const { ids, pictures = [] } = prompt.tokens;

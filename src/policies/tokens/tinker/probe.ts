@@ -170,14 +170,10 @@ class Probe {
     ];
   }
 
-  /** A fresh adapter in the place of the one before. */
-  #begin(): Promise<void> {
-    return this.options.asked((within) => this.options.session.begin(null, within));
-  }
+  /** Replaces the adapter by a fresh one. */
+  readonly #begin = (): Promise<void> => this.options.asked((within) => this.options.session.begin(null, within));
 
-  #publish(): Promise<void> {
-    return this.options.asked((within) => this.options.session.publish(within));
-  }
+  readonly #publish = (): Promise<void> => this.options.asked((within) => this.options.session.publish(within));
 
   /** Samples with the weights that were published last. */
   async #draw(
@@ -201,7 +197,7 @@ class Probe {
     return (await allOrAbort(prompts.map((ids, p) => () => one(ids, p)))).flat();
   }
 
-  /** Per sequence, the log-probability of every token but the first. Raises AnswerError if a number is missing or not finite. */
+  /** Per sequence, the log-probability of every token but the first. Raises TinkerError if a number is missing or not finite. */
   async #logProbs(sequences: readonly Sequence[]): Promise<Float32Array[]> {
     const { session, asked } = this.options;
     const data = await this.#chunks.data(sequences, (one) => ({ weights: ones(one) }));

@@ -4,7 +4,7 @@
  */
 import { encodePng } from '../../../core/image.js';
 import { InternalError, must } from '../../../core/errors.js';
-import type { Chunk, Datum } from '../../../engines/tinker/wire/data.js';
+import type { Chunk, Datum } from '../../../engines/tinker/wire.js';
 import { tokensOf, type Picture } from '../../../models/pictures/picture.js';
 import type { MarkedPictureTokens } from '../../../nets/vision/config.js';
 import type { PictureProcessor } from '../../../models/pictures/processor.js';

@@ -4,11 +4,10 @@
  */
 import { DataError, EndpointError, must } from '../../../core/errors.js';
 import { encodePng } from '../../../core/image.js';
-import type { ContentPart } from '../../../engines/vllm/wire.js';
+import type { ContentPart } from '../../../engines/vllm/client.js';
 import { tokensOf, type Picture } from '../../../models/pictures/picture.js';
 import type { VisionConfig } from '../../../nets/vision/config.js';
-import type { TokenPrompt } from '../batch.js';
-import { PictureDigests } from '../picture_digest.js';
+import { type TokenPrompt, PictureDigests } from '../batch.js';
 
 /** What has to be known of a model to send it pictures. */
 export type Eyes = Pick<

@@ -5,8 +5,7 @@ import type { Deadline } from '../../../core/clock.js';
 import { diskError } from '../../../core/files.js';
 import type { CheckpointContent, CheckpointFiles } from '../../../models/files.js';
 import { EndpointError } from '../../../core/errors.js';
-import { SHARE_FOLDER, type VllmClient, type VllmReply } from '../../../engines/vllm/client.js';
-import { messageOf } from '../../../engines/vllm/wire.js';
+import { SHARE_FOLDER, type VllmClient, type VllmReply, messageOf } from '../../../engines/vllm/client.js';
 import { createHash } from 'node:crypto';
 
 /** How a request names the weights. */

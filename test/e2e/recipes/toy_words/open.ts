@@ -5,11 +5,10 @@ import { initPolicy } from '../../../../src/policies/tokens/load.js';
 import { heldOutSampling, samplingOf, type TokenSampling } from '../../../../src/policies/tokens/sampling.js';
 import { TokenPolicy } from '../../../../src/policies/tokens/policy.js';
 import { openScorer } from '../../../../src/scoring/judge_scorer.js';
-import { openGrpo, openHeldOut, type TrainingContext } from '../../../../src/train/context.js';
+import { openGrpo, openHeldOut, type TrainingContext, type OpenRecipe } from '../../../../src/train/context.js';
 import type { Collector } from '../../../../src/train/batch.js';
 import type { Training } from '../../../../src/train/loop.js';
-import type { OpenRecipe } from '../../../../src/train/opener.js';
-import { scheduleOf } from '../../../../src/train/schedule.js';
+import { scheduleOf } from '../../../../src/train/update.js';
 import type { ToyWordsSettings } from './settings.js';
 import { ToyWordsTask, type Question } from './task.js';
 
