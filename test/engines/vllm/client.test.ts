@@ -102,8 +102,6 @@ describe('an answer', () => {
   });
 });
 
-describe('a server that is away', () => {});
-
 describe('what is not asked again', () => {
   const advice = async (given: Partial<StubOptions>, more: Partial<ServerOptions>, fault?: Fault): Promise<string> => {
     const stub = await started(given);

@@ -75,5 +75,3 @@ describe('pictures beside the one to edit', () => {
     expect(() => editCondition(told(3), [source, tall], sourceInput, besides)).toThrow('2 pictures for a model of one');
   });
 });
-
-describe('what a model that edits is conditioned on', () => {});
