@@ -4,7 +4,7 @@ import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 import { gpus, memory, nodeVersion } from '../../src/cli/doctor.js';
 import { EngineError } from '../../src/core/errors.js';
 import { main } from '../../src/cli/main.js';
-import { formatTable, hasColour } from '../../src/cli/output.js';
+import { hasColour } from '../../src/cli/output.js';
 import { testFolder } from '../support/folder.js';
 import { emu3Folder } from '../recipes/image_edit_tokens/emu3_fixture.js';
 
@@ -202,16 +202,6 @@ describe('editrl config', () => {
     expect(written.error).toContain('there is no list of samples here');
   });
 
-  it('goes on with the next file after one that imports a folder', async () => {
-    const folder = testFolder('check');
-    const file = join(folder, 'wrong.jsonnet');
-    writeFileSync(file, "{ a: import '.' }");
-    vi.stubEnv('APP__BASE_EXP_DIR', join(folder, 'runs'));
-    expect(await main(['config', 'check', file, 'configs/tiny_vq.jsonnet'])).toBe(2);
-    expect(written.error).toContain(`wrong  ${file}:1: import '.': this is a folder`);
-    expect(written.out).toBe('ok  configs/tiny_vq.jsonnet  tiny_vq\n');
-  });
-
   it('says what is in the way of the run of a config that is right, beside those that are wrong', async () => {
     const folder = testFolder('blocked');
     vi.stubEnv('APP__BASE_EXP_DIR', join(folder, 'runs'));
@@ -254,14 +244,6 @@ describe('editrl config', () => {
     expect(await main(['config', 'check', 'configs/sft_s.jsonnet', ...tiny, ...sets])).toBe(2);
     expect(written.error).toMatch(/^wrong {2}.*gone\.jsonnet/m);
     expect(written.out).toBe('');
-  });
-
-  it('prints the JSON Schema', async () => {
-    expect(await main(['config', 'schema'])).toBe(0);
-    expect(JSON.parse(written.out)).toHaveProperty('oneOf');
-    written.out = '';
-    expect(await main(['config', 'schema', '--experiment'])).toBe(0);
-    expect(JSON.parse(written.out)).toHaveProperty('properties.zip.description');
   });
 });
 
@@ -321,17 +303,6 @@ describe('editrl doctor', () => {
 });
 
 describe('output', () => {
-  it('aligns columns by what is seen', () => {
-    const table = formatTable(
-      [{ title: 'run' }, { title: 'reward', align: 'right' }],
-      [
-        ['a', 10.5],
-        ['\u001b[32mlonger\u001b[0m', null],
-      ],
-    );
-    expect(table).toBe('run     reward\n──────  ──────\na         10.5\n\u001b[32mlonger\u001b[0m       –');
-  });
-
   it('colours only a terminal that wants it', () => {
     const terminal = { isTTY: true } as NodeJS.WriteStream;
     expect([hasColour(terminal, {}), hasColour(terminal, { NO_COLOR: '1' }), hasColour({ isTTY: false }, {})]).toEqual([

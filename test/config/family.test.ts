@@ -164,35 +164,6 @@ describe('the shipped family', () => {
     expect(small.reward).toMatchObject({ timeout_s: 120, max_reply_tokens: { viescore: 400, ground_score: 700 } });
   });
 
-  it('sft_s__rl_c at laptop size', async () => {
-    expect(essence(await load('sft_s__rl_c', 'tiny'))).toMatchInlineSnapshot(`
-      {
-        "algorithm": "grpo kl 0.0003",
-        "base_exp_dir": "runs/tiny",
-        "environment": {
-          "config": "tiny_vq.jsonnet",
-          "run": "tiny_vq",
-        },
-        "init": null,
-        "judge": "viescore by editrl-rule-judge at "embedded"",
-        "model": {
-          "config": "sft_s.jsonnet",
-          "run": "sft_s",
-        },
-        "optimizer": "0.0004 x 80, micro-batch 64",
-        "prefill": "<|image start|>",
-        "rollout": "256/8 to 28",
-        "train": [
-          "balanced data/tiny/c/prompts",
-        ],
-        "validation": [
-          "data/tiny/s/validation",
-          "data/tiny/c/validation",
-        ],
-      }
-    `);
-  });
-
   it('sft_sc2stage at laptop size', async () => {
     expect(essence(await load('sft_sc2stage', 'tiny'))).toMatchInlineSnapshot(`
       {

@@ -328,26 +328,22 @@ describe('the schema', () => {
     const resolved = (found: Section): Section =>
       found.$ref === undefined ? found : schema.$defs[found.$ref.replace('#/$defs/', '')];
     const optimizer = resolved(schema.oneOf[0].properties['optimizer']);
-    expect(resolved(optimizer.properties['learning_rate'])).toMatchInlineSnapshot(`
-      {
-        "description": "Peak learning rate.",
-        "effect": "result",
-        "exclusiveMinimum": 0,
-        "type": "number",
-      }
-    `);
-    expect(schema.oneOf[0].required).toMatchInlineSnapshot(`
-      [
-        "run_name",
-        "num_iterations",
-        "optimizer",
-        "task",
-        "algorithm",
-        "policy",
-        "data",
-        "environment",
-      ]
-    `);
+    expect(resolved(optimizer.properties['learning_rate'])).toEqual({
+      description: 'Peak learning rate.',
+      effect: 'result',
+      exclusiveMinimum: 0,
+      type: 'number',
+    });
+    expect(schema.oneOf[0].required).toEqual([
+      'run_name',
+      'num_iterations',
+      'optimizer',
+      'task',
+      'algorithm',
+      'policy',
+      'data',
+      'environment',
+    ]);
   });
 });
 
