@@ -6,7 +6,6 @@ import { planExperiment, type ExperimentPlan, type PlannedRun } from '../launch/
 import { fewerAtOnce, matcherOf, requireChosen } from '../launch/sweep/plan.js';
 import { printable } from '../core/errors.js';
 import { wrap } from '../core/terminal.js';
-import { showServedTokens } from '../launch/served_tokens.js';
 import { shortName } from '../launch/live/screen.js';
 import { formatDuration } from '../run/progress.js';
 import { formatTable, outputWidth, printJson, printLine, printWarnings, printWrapped, styled } from './output.js';
@@ -92,16 +91,12 @@ function table(title: string, runs: readonly PlannedRun[], experiment: string): 
   const from = (run: PlannedRun): string => run.parents.map((name) => shortName(experiment, name)).join(', ');
   const shared = runs.length > 1 && runs.every((run) => from(run) === from(runs[0])) ? from(runs[0]) : '';
   const below = (row: number): string[] => {
-    const { differs, placement, episodes, served } = runs[row];
+    const { differs, placement } = runs[row];
     const own = from(runs[row]);
     const differences = differencesOf(differs);
     const all = [
       ...(own === '' || own === shared ? [] : [`starts from ${own}`]),
       ...(placement === null ? [] : [placement]),
-      ...(episodes === null
-        ? []
-        : [`from ${episodes.from} to ${episodes.to} answers in an iteration (rollout.refill)`]),
-      ...(served === null ? [] : [showServedTokens(served)]),
       ...(differences === '' ? [] : [`differs in ${differences}`]),
     ].join('; ');
     return all === '' ? [] : [styled(all, 'dim')];

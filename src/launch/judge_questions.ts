@@ -62,14 +62,6 @@ export function mostEpisodes({ episodes_per_iteration: episodes, refill }: Plann
   return episodes * (1 + (refill?.rounds ?? 0));
 }
 
-/** The fewest and the most where groups are refilled; null for a run whose iterations all sample the same number. */
-export function episodeRange(settings: RunSettings): { readonly from: number; readonly to: number } | null {
-  const rollout = getPath(settings, 'rollout') as Planned | undefined;
-  if (rollout === undefined || (rollout.refill ?? null) === null) return null;
-  if (isSupervised((path) => getPath(settings, path))) return null;
-  return { from: rollout.episodes_per_iteration, to: mostEpisodes(rollout) };
-}
-
 /** How many held-out evaluations are left after `done` of all iterations: before the first, after every so many (null: none between), after the last. */
 export function evaluationsLeft(
   { num_iterations: last }: Pick<RunSettings, 'num_iterations'>,

@@ -11,8 +11,7 @@ import { describeParts } from './machine/placement.js';
 import { findObstacles } from './preflight/preflight.js';
 import { planJobs, roomFor, sizeJobs, type TightMemory } from './sweep/plan.js';
 import { refusedChanges, runFolders } from './sweep/run_folders.js';
-import { episodeRange, judgeQuestions, type JudgeQuestions } from './judge_questions.js';
-import { servedTokens, type ServedTokens } from './served_tokens.js';
+import { judgeQuestions, type JudgeQuestions } from './judge_questions.js';
 import { missingModels } from './models/wanted.js';
 
 export interface PlannedRun {
@@ -35,10 +34,6 @@ export interface PlannedRun {
   /** What to do if it does not fit; null if it fits. */
   readonly memory_advice: string | null;
   readonly differs: Readonly<Record<string, unknown>>;
-  /** Answers of an iteration, the fewest and the most, where groups without spread are refilled; else null. */
-  readonly episodes: { readonly from: number; readonly to: number } | null;
-  /** What it asks of its training server; null if this program trains it. */
-  readonly served: ServedTokens | null;
   /** What it asks its judges; null if it asks none. */
   readonly judge_questions: JudgeQuestions | null;
   /** Estimated seconds left, from finished runs of the same kind; 0 when done, null if there are none. */
@@ -87,8 +82,6 @@ export async function planExperiment(
       placement: placed === null ? null : (placed.note ?? describeParts(placed.devices)),
       memory_advice: verdict?.advice ?? null,
       differs: cell.differs,
-      episodes: episodeRange(settings),
-      served: servedTokens(settings),
       judge_questions: judgeQuestions(settings, done),
       seconds_left: state === 'finished' ? 0 : seconds,
     };

@@ -23,6 +23,7 @@ import { examsOf } from '../../run/exams.js';
 import { summaryOf } from '../../run/report/exam.js';
 import { openView } from '../live/view.js';
 import { HubModels } from '../models/hub.js';
+import { wantedModels } from '../models/wanted.js';
 import { AnswerRoomChecks } from './answer_room.js';
 
 /** Maximum number of problems reported at once. */
@@ -258,7 +259,7 @@ export async function makeReady(
   if (models !== null) {
     throwObstacles(await models.obstacles(left, looking.anew));
     // The shapes of models of the Hub are known by now, and with them memory and disk space.
-    throwObstacles(fileObstacles(runs, looking));
+    if (left.some(({ settings }) => wantedModels(settings).length > 0)) throwObstacles(fileObstacles(runs, looking));
     await models.fetch(left, looking.anew);
   }
   const room = await rooms.of(left);
