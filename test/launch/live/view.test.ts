@@ -109,18 +109,6 @@ describe('without a terminal', () => {
     expect(out).toContain('held-out – (unscored) -> 0.24\n');
   });
 
-  it('says each evaluation of several between two looks', () => {
-    const one = new WatchedRun('mine');
-    let out = '';
-    const view = new PlainView((text) => (out += text));
-    view.begin(one.progress);
-    vi.advanceTimersByTime(1000);
-    one.measure(0, { 'validation/sampled/mean': 3, 'validation/greedy/mean': 2 });
-    one.measure(3, { 'validation/sampled/mean': 4, 'validation/greedy/mean': 5 });
-    vi.advanceTimersByTime(2000);
-    expect(out).toBe('mine  held-out at 0: 3.00, greedy 2.00\nmine  held-out at 3: 4.00, greedy 5.00\n');
-  });
-
   it.each([
     ['a new run', null],
     ['one that never came beyond its start', 0],

@@ -108,10 +108,6 @@ describe('slots on GPUs', () => {
     expect(slots.tryAcquire(3, 'gpu')?.devices).toEqual([0, 1, 3]);
   });
 
-  it('are only those that are allowed', () => {
-    expect(new DeviceSlots(four, [3, 1]).tryAcquire(2, 'gpu')?.devices).toEqual([1, 3]);
-  });
-
   it('refuse GPUs that do not exist, and more processes than GPUs', () => {
     expect(textOf(() => new DeviceSlots(four, [1, 4, 7]))).toBe(
       'launch.devices: there is no GPU 4, 7; usable here: 0 (NVIDIA H200), 1 (NVIDIA H200), 2 (NVIDIA H200), 3 (NVIDIA H200)\n  Name GPUs that exist, or null for all of them.',

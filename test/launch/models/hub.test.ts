@@ -1,9 +1,7 @@
-import { cpSync, existsSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { cpSync, existsSync, mkdirSync, readdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, describe, expect, it, onTestFinished, vi } from 'vitest';
 import { loadConfig } from '../../../src/config/load.js';
-import { cannotRunYet } from '../../../src/config/models.js';
-import { loadVisionTokenizer } from '../../../src/environments/vision_tokens.js';
 import { HubModels } from '../../../src/launch/models/hub.js';
 import {
   checkOffline,
@@ -13,11 +11,9 @@ import {
   wantedModels,
 } from '../../../src/launch/models/wanted.js';
 import { shapesOf } from '../../../src/launch/machine/memory.js';
-import { modelFolder } from '../../../src/models/reference.js';
 import { RunPaths } from '../../../src/run/paths.js';
 import { testFolders } from '../../support/folder.js';
 import { StubHub } from '../../models/hub/stub.js';
-import { emu3Folder, expectedOfEmu3, gridOf } from '../../recipes/image_edit_tokens/emu3_fixture.js';
 
 const newFolder = testFolders('hub-models');
 const [BASE, ADAPTER] = ['a'.repeat(40), 'b'.repeat(40)];
@@ -194,45 +190,6 @@ describe('the models of the Hub that a run needs', () => {
       'some/words': ['README.md', 'clip', 'clip/tokenizer.json', 'config.json', 'model.onnx', 'onnx__MatMul_1'],
       'some/looks': ['config.json', 'model.safetensors', 'preprocessor_config.json'],
     });
-  });
-
-  it('may be an image tokenizer as ONNX', async () => {
-    const { stub, folder, models } = await place();
-    const files = ['config.json', 'encoder.onnx', 'decoder.onnx'];
-    const commit = 'd'.repeat(40);
-    stub.models['some/vision'] = {
-      refs: { main: commit },
-      commits: {
-        [commit]: {
-          ...Object.fromEntries(files.map((file) => [file, readFileSync(join(emu3Folder('vision'), file))])),
-          'model.safetensors': 'v'.repeat(300),
-        },
-      },
-    };
-    const own = emu3Folder('model');
-    const reference = { hub: 'some/vision', revision: 'main' };
-    const sets = { 'policy.model': own, 'policy.tokenizer': own, 'environment.model': reference };
-    const config = await loadConfig({
-      file: 'configs/sft_s__rl_s.jsonnet',
-      overlays: [],
-      sets: Object.entries(sets).map(([key, value]) => `${key}=${JSON.stringify(value)}`),
-      env: {
-        APP__BASE_EXP_DIR: join(folder, 'runs'),
-        APP__DATA_DIR: folder,
-        APP__REWARD_FUNCTION_API_BASE: 'http://x',
-      },
-    });
-    expect(cannotRunYet(config.settings)).toEqual([]);
-    expect(missingModels(config.settings)).toEqual(['some/vision']);
-    expect(await models.commitsOf(config)).toEqual({ 'some/vision@main': commit });
-    expect(missingModels(config.settings)).toEqual([]);
-    const found = modelFolder(reference, runResolver(join(folder, 'runs')));
-    expect(files.map((file) => existsSync(join(found, file)))).toEqual([true, true, true]);
-    expect(existsSync(join(found, 'model.safetensors'))).toBe(false);
-    const tokenizer = loadVisionTokenizer(found, { provider: 'cpu', threads: 1 });
-    const { height, width, pixels, codes } = expectedOfEmu3.encoded;
-    expect(await tokenizer.encode([{ height, width, data: Uint8Array.from(pixels) }])).toEqual([gridOf(codes)]);
-    await tokenizer.dispose();
   });
 
   it('that cannot be had are told once, of the first run that needs them', async () => {

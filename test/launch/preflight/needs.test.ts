@@ -284,11 +284,6 @@ describe('what text_answers needs', () => {
     expect(others).toEqual([]);
   });
 
-  it('is what its template names', () => {
-    const [rows] = needsOf({ data, prompt: { template: '{question} of {n}' }, policy: { init: null, model: 'm' } });
-    expect(rows).toMatchObject({ columns: ['question', 'n'] });
-  });
-
   it('is no model that is a run, nor the words of one', () => {
     const needs = needsOf({
       data,
@@ -338,12 +333,6 @@ describe('a flow transformer', () => {
     const frozen = (folder: string) => () => checkNeed({ kind: 'frozen_flow', folder, guidance: null });
     expect(frozen(join(FLOWS, 'qwen_image'))).not.toThrow();
     expect(frozen('/nowhere')).not.toThrow();
-  });
-
-  it('that is not there is another matter', () => {
-    expect(() =>
-      checkNeed({ kind: 'flow_model', folder: '/nowhere', trains: 'all', lora: null, begun: null, guidance: null }),
-    ).not.toThrow();
   });
 });
 

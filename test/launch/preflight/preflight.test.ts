@@ -270,46 +270,6 @@ describe('what is in the way of runs', () => {
     expect(texts(await new Preflight(load).of(second))[0]).not.toContain('there is no list of samples');
   });
 
-  it('is looked for where the runs of each config lie', async () => {
-    const folder = newFolder();
-    const runs = await chain(folder);
-    const [, start, last] = runs;
-    const preflight = new Preflight(loaderOf(runs));
-    expect(await preflight.of(last)).toEqual([]);
-    const moved = { ...last, settings: { ...last.settings, base_exp_dir: folder } };
-    expect(texts(await preflight.of(moved))).toEqual([
-      expect.stringMatching(/^sft_s__rl_s: base_exp_dir: sft_s__rl_s looks for the run tiny_vq in /),
-      expect.stringMatching(/sft_s__rl_s looks for the run sft_s in /),
-    ]);
-    begun({ ...start, resultHash: 'another', settings: { ...start.settings, seed: 7 } });
-    expect(texts(await preflight.of(last))).toEqual([
-      expect.stringMatching(/^sft_s: run 'sft_s' was started with other/),
-    ]);
-  });
-
-  it('evaluates what several configs start from once', async () => {
-    const runs = await chain(newFolder());
-    const [, start, last] = runs;
-    const asked: string[] = [];
-    const given = loaderOf(runs);
-    const load = loadingOnce(async (parent, reference) => {
-      asked.push(`${reference.run} of ${parent.settings.run_name}`);
-      return given(parent, reference);
-    });
-    await chainOf(last, new Set(), load);
-    const seen = await chainOf(start, new Set(), load);
-    expect(seen.map(({ config }) => config.settings.run_name)).toEqual(['tiny_vq', 'sft_s']);
-    // Other overlays or another place make other runs.
-    await chainOf({ ...start, overlays: [] }, new Set(), load);
-    await chainOf({ ...start, sets: ['base_exp_dir=elsewhere'] }, new Set(), load);
-    expect(asked).toEqual([
-      'tiny_vq of sft_s__rl_s',
-      'sft_s of sft_s__rl_s',
-      'tiny_vq of sft_s', // without overlays
-      'tiny_vq of sft_s', // elsewhere
-    ]);
-  });
-
   it('is memory that there is not, for certain; what may be too much is a warning', async () => {
     const folder = newFolder();
     const devices = (): { gpus: []; cpus: number } => ({ gpus: [], cpus: 2 });

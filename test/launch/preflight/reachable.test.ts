@@ -9,7 +9,6 @@ import { ServerChecks, type ServerCheckResult } from '../../../src/launch/prefli
 import { claimRun } from '../../../src/run/claim.js';
 import { claimRequest } from '../../../src/run/claim_request.js';
 import { loadEvaluated } from '../../config/evaluated.js';
-import { startPaidApi } from '../../rewards/judge/paid_api.js';
 import { place, readsAndJudges } from '../../rewards/server/served.js';
 import { startStubJudge, stubModel, type StubJudge } from '../../rewards/judge/stub_judge.js';
 import { testFolders } from '../../support/folder.js';
@@ -82,25 +81,6 @@ describe('what of the servers of runs is in the way', () => {
     expect(texts(await servers.of([run]))).toEqual(found);
   });
 
-  it('is a judge that serves another model', async () => {
-    const run = await runOf([`reward.endpoint=${(await judge('another')).url}`]);
-    expect(texts(await new ServerChecks().of([run]))).toEqual([
-      expect.stringMatching(/does not serve 'stub-judge'; it serves: 'another'\n {2}Set reward\.model to a model that/),
-    ]);
-  });
-
-  it('is a judge that refuses the key of the environment', async () => {
-    const api = await startPaidApi({ key: 'right' });
-    closing.push(api.close);
-    const run = await runOf([`reward.endpoint=${api.url}`]);
-    vi.stubEnv('OPENAI_API_KEY', 'wrong');
-    expect(texts(await new ServerChecks().of([run]))[0]).toContain(
-      'Export OPENAI_API_KEY with a key that the server takes.',
-    );
-    vi.stubEnv('OPENAI_API_KEY', 'right');
-    expect(await new ServerChecks().of([run])).toEqual(nothing);
-  });
-
   it('is none of several judges being ready; others that are not are noted, for a gateway leaves them out', async () => {
     const [up, other, down] = [(await judge()).url, (await judge('another')).url, await downUrl()];
     const some = await new ServerChecks().of([await runOf([`reward.endpoint=${JSON.stringify([up, other, down])}`])]);
@@ -127,18 +107,6 @@ describe('what of the servers of runs is in the way', () => {
     ]);
     writeFileSync(file, '127.0.0.1\n');
     expect(texts(await new ServerChecks().of([run]))[0]).toContain('the judge is not ready');
-  });
-
-  it('is no judge of a run that asks none', async () => {
-    const url = await downUrl();
-    expect(await new ServerChecks().of([await runOf(['reward.mode=jpeg_size', `reward.endpoint=${url}`])])).toEqual(
-      nothing,
-    );
-    // A supervised run without a judge reports losses alone; with one it waits for it, too.
-    const supervised = async (endpoint: string): Promise<ServerCheckResult> =>
-      new ServerChecks().of([await runOf([`reward.endpoint=${endpoint}`], 'configs/sft_s.jsonnet')]);
-    expect(await supervised('')).toEqual(nothing);
-    expect(texts(await supervised(url))).toEqual([expect.stringContaining('sft_s: ')]);
   });
 
   it('is a reward server that is away, without waiting for it, or a term that cannot be made here', async () => {

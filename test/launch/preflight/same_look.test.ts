@@ -44,30 +44,6 @@ async function saidByBoth(config: LoadedConfig): Promise<string[]> {
 }
 
 describe('config check and run', () => {
-  it("both refuse EARL's file for its data", async () => {
-    const found = await saidByBoth(await load('test/config/fixtures/earl_flat.jsonnet', []));
-    expect(found.filter((text) => text.includes('there is no list of samples here')).length).toBeGreaterThan(0);
-  });
-
-  it('both refuse an image model that is missing, beside a policy that names no model', async () => {
-    const found = await saidByBoth(
-      await load('configs/prompt_enhance.jsonnet', ['policy.model=null', 'environment.model=/nowhere/model']),
-    );
-    expect(found).toEqual([
-      expect.stringContaining('policy.model is null: set it to'),
-      expect.stringContaining('/nowhere/model: there is no such model folder'),
-    ]);
-  });
-
-  it('both refuse a term whose model is computed otherwise than here', async () => {
-    const model = newFolder();
-    cpSync('test/rewards/terms/clip/fixtures/tiny_siglip', model, { recursive: true });
-    writeFileSync(join(model, 'config.json'), JSON.stringify({ model_type: 'siglip2' }));
-    const terms = ['reward.mode=null', `reward.terms=${JSON.stringify([{ name: 'clip', weight: 1, model }])}`];
-    const found = await saidByBoth(await load('configs/prompt_enhance.jsonnet', terms));
-    expect(found).toEqual([expect.stringContaining('model_type is "siglip2"; covered: clip, siglip')]);
-  });
-
   it("both look at what describes a term's model of the Hub, before its weights are fetched", async () => {
     const cache = newFolder();
     const commit = 'a'.repeat(40);

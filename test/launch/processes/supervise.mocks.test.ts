@@ -145,13 +145,6 @@ describe('ranks that are ended because of another one', () => {
     expect(children[0].signals).toContain('SIGKILL');
     expect(watched.outcome).toMatchObject({ message: 'no such program' });
   });
-
-  it('are not waited for when there is only one', async () => {
-    const watched = await start(1);
-    children[0].end({ code: 3 });
-    await pass(0);
-    expect(watched.outcome).toMatchObject({ reason: 'rank 0 ended with exit code 3' });
-  });
 });
 
 describe('the rank that is told of', () => {
@@ -215,12 +208,6 @@ describe('what a rank is started with', () => {
     for (const child of children) child.end();
     await pass(0);
     expect(removed).toHaveBeenCalledWith('abort', expect.any(Function));
-  });
-
-  it('is no folder and no channel unless they are asked for', async () => {
-    await start(1);
-    expect(children[0].options).toMatchObject({ ipc: false, graceS: 5 });
-    expect(children[0].options).not.toHaveProperty('cwd');
   });
 });
 
@@ -291,14 +278,6 @@ describe('a stop', () => {
     expect(watched.outcome).toMatchObject({ kind: 'stopped', exits: [{ signal: 'SIGKILL' }] });
   });
 
-  it('leaves no limit behind that it did not need', async () => {
-    const watched = await start(1, { stop: AbortSignal.abort(), stopWithinS: 700 });
-    children[0].end();
-    await pass(0);
-    expect(watched.outcome).toMatchObject({ kind: 'stopped' });
-    expect(vi.getTimerCount()).toBe(0);
-  });
-
   it('that was asked for before the start is followed at once', async () => {
     await start(1, { stop: AbortSignal.abort() });
     expect(children[0].signals).toEqual(['SIGTERM']);
@@ -313,15 +292,6 @@ describe('a stop', () => {
     children[1].end({ code: 130 });
     await pass(5);
     expect(watched.outcome).toMatchObject({ reason: 'rank 0 of 2 ended with exit code 3' });
-  });
-
-  it('that is to end everything at once kills, and waits for nobody', async () => {
-    const kill = new AbortController();
-    const watched = await start(2, { kill: kill.signal });
-    kill.abort();
-    await pass(0);
-    expect(children.map(({ signals }) => signals)).toEqual([['SIGKILL'], ['SIGKILL']]);
-    expect(watched.outcome).toMatchObject({ kind: 'stopped' });
   });
 });
 
@@ -345,15 +315,6 @@ describe('silence', () => {
       reason: 'rank 0 of 2 hung: no sign of life for 60 s (launch.heartbeat_timeout_s)',
       signal: null,
     });
-  });
-
-  it('is over when it has lasted as long as it may, and the only rank is ended at once', async () => {
-    // A number that does not change is no sign of life.
-    await start(1, { heartbeatTimeoutS: 60, progress: () => 5 });
-    await pass(60.5);
-    expect(children[0].signals).toEqual([]);
-    await pass(0.5);
-    expect(children[0].signals).toEqual(['SIGTERM', 'SIGCONT']);
   });
 
   it('is not that of a rank which has ended, nor of one which is being ended', async () => {

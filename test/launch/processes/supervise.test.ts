@@ -108,13 +108,6 @@ async function until(what: string, holds: () => boolean): Promise<void> {
 }
 
 describe('ranks', () => {
-  it('are told who they are, as torchrun would', async () => {
-    const show = 'echo $RANK $LOCAL_RANK $WORLD_SIZE $LOCAL_WORLD_SIZE $MASTER_ADDR $MASTER_PORT $OMP_NUM_THREADS';
-    const { lines, end } = start([show, show]);
-    expect(await end).toMatchObject({ kind: 'done' });
-    expect([...lines].sort()).toEqual(['0: 0 0 2 2 127.0.0.1 4242 1', '1: 1 1 2 2 127.0.0.1 4242 1']);
-  });
-
   it('need a program that exists', async () => {
     const none = { rank: 0, command: ['/no/such/program'], env: {} };
     const { end } = start([], { ranks: [none] });
@@ -134,18 +127,6 @@ describe('a rank that ends badly', () => {
     expect(left()).toEqual([]);
   });
 
-  it('is told with the signal that ended it', async () => {
-    const error = await failure(start(['sleep 60', 'kill -s SEGV $$']));
-    expect(error).toMatchObject({ rank: 1, workerExitCode: null, signal: 'SIGSEGV' });
-    expect(error.reason).toBe('rank 1 of 2 was ended by SIGSEGV');
-  });
-
-  it('is the one that was killed, not the one that followed it', async () => {
-    const follower = 'while kill -0 $(cat peer); do :; done 2>/dev/null; exit 1';
-    const error = await failure(start([follower, 'echo $$ > peer; sleep 0.1; kill -s KILL $$'], { cwd: dir }));
-    expect(error).toMatchObject({ rank: 1, signal: 'SIGKILL' });
-  });
-
   it('is said to have had no memory when it says so, with what to do', async () => {
     const said = await failure(start(['echo torch.OutOfMemoryError: CUDA out of memory.; exit 1']));
     expect(said.reason).toBe(
@@ -156,16 +137,6 @@ describe('a rank that ends badly', () => {
     const inner = await failure(start(['exit 137']));
     expect(inner.reason).toBe('rank 0 ended with exit code 137 (a process that it ran was ended by SIGKILL)');
     expect(inner.advice).toBeNull();
-  });
-
-  it('is the one without memory, not the one that was killed because of it', async () => {
-    const follower = 'while kill -0 $(cat starved); do :; done 2>/dev/null; kill -s ABRT $$';
-    const starved = 'echo $$ > starved; sleep 0.1; echo MemoryError; exit 1';
-    const error = await failure(start([follower, starved], { cwd: dir }));
-    expect(error).toMatchObject({
-      rank: 1,
-      reason: 'rank 1 of 2 ended with exit code 1: it ran out of memory (MemoryError)',
-    });
   });
 
   it('takes along what it started, also what ignores SIGTERM or left its group', async () => {
@@ -231,14 +202,6 @@ describe('a silent rank', () => {
     expect(error.reason).toMatch(/^rank \d of 2 hung: no sign of life for 0.4 s/);
     expect(watched.lines).toEqual(['1: ending']);
     expect(left()).toEqual([]);
-  });
-
-  it('lives while it prints, or while something else of it grows', async () => {
-    let size = 0;
-    const print = 'for i in 1 2 3 4 5 6 7 8; do echo $i; sleep 0.2; done';
-    expect(await start([print], { heartbeatTimeoutS: 1 }).end).toMatchObject({ kind: 'done' });
-    const quiet = start(['sleep 1.6'], { heartbeatTimeoutS: 1, progress: () => size++ });
-    expect(await quiet.end).toMatchObject({ kind: 'done' });
   });
 });
 

@@ -158,13 +158,6 @@ describe('a reward that is tried before a run', () => {
     expect(messages[7]).toMatch(/term_7: TypeError: no such thing \(.*term_7\.mjs:1\)/);
   });
 
-  it('is refused where only some answers are scored wrongly', async () => {
-    const messages = await found([await runOf(["export default ({ answer }) => (answer === '' ? undefined : 0.5);"])]);
-    expect(messages).toEqual([
-      expect.stringMatching(/rows\.jsonl:1, an empty answer: term_0 gave undefined; .*first of 2 of 6/),
-    ]);
-  });
-
   it('cannot harm whoever tries it: a loop without an end, a process that is ended', async () => {
     const loop = await runOf(['export default () => { for (;;) {} };']);
     const { reward } = loop.settings as unknown as { reward: { terms: { timeout_s: number }[] } };

@@ -1,8 +1,7 @@
 import { existsSync, readFileSync } from 'node:fs';
-import { createServer } from 'node:net';
 import { join } from 'node:path';
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
-import { ConfigError, EndpointError, RunError, ServerEndedError } from '../../../src/core/errors.js';
+import { EndpointError, RunError, ServerEndedError } from '../../../src/core/errors.js';
 import { isRetryable } from '../../../src/launch/processes/failure.js';
 import { Guardian } from '../../../src/launch/processes/guardian.js';
 import {
@@ -178,22 +177,6 @@ describe('a training server of the run', () => {
     expect(existsSync(join(folder, 'saved/lock.json'))).toBe(false);
   });
 
-  it('that finds its port taken says so', async () => {
-    program.spoil('slow');
-    const { start } = prepare();
-    const before = program.starts.length;
-    const starting = start().catch((found: unknown) => found);
-    await until(() => program.starts.length > before);
-    const { args } = latest();
-    const other = createServer((socket) => socket.destroy());
-    await new Promise<void>((resolve) =>
-      other.listen(Number(args[args.indexOf('--port') + 1]), '127.0.0.1', () => resolve()),
-    );
-    program.mend();
-    expect(String(await starting)).toContain('EADDRINUSE');
-    await new Promise((resolve) => other.close(resolve));
-  });
-
   it('that starts for too long, or whose run ends meanwhile, is ended', async () => {
     program.spoil('slow');
     await expect(prepare({ start_timeout_s: 0.5 }).start()).rejects.toThrow('was not up within 0.5 s');
@@ -206,17 +189,6 @@ describe('a training server of the run', () => {
     other.over.abort();
     await expect(starting).rejects.toThrow('was ended while it started');
     expect([pid, latest().pid].some(isRunning)).toBe(false);
-  });
-
-  it('that is not there is named once, with what is needed', async () => {
-    const error = await prepare({ command: ['no-such-server'] })
-      .start()
-      .catch((found: unknown) => found);
-    expect(error).toBeInstanceOf(ConfigError);
-    expect((error as ConfigError).toText()).toContain(
-      "policy.trainer.serve.command: 'no-such-server' cannot be started",
-    );
-    expect((error as ConfigError).toText()).toContain('policy.trainer.base_url');
   });
 });
 
