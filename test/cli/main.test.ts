@@ -229,7 +229,7 @@ describe('editrl config', () => {
     vi.stubEnv('APP__BASE_EXP_DIR', join(folder, 'runs'));
     const file = 'configs/sft_s.jsonnet';
     // Nobody listens at port 9, which was given to discarding.
-    const sets = ['--set', `environment.model=${emu3Folder('vision')}`, '--set', 'reward.endpoint=http://127.0.0.1:9'];
+    const sets = ['--set', `environment.model=${emu3Folder('model')}`, '--set', 'reward.endpoint=http://127.0.0.1:9'];
     const request = ['config', 'check', file, ...tiny, ...sets];
     expect(await main(request)).toBe(0);
     expect(await main([...request, '--deep'])).toBe(1);
