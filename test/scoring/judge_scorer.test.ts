@@ -175,7 +175,7 @@ describe('a scorer', () => {
     });
     const log = () => readFileSync(new RunPaths(root, `run_${runs - 1}`).consoleLog(1), 'utf8');
     const watched = await open(reward, changed.url);
-    await vi.waitFor(() => expect(log()).toContain('answers otherwise than at its exam of'), 30_000);
+    await vi.waitFor(() => expect(log()).toContain('answers differently than at its exam of'), 30_000);
     await watched.close();
     for (const other of [
       { ...reward, recheck_every_min: null },
