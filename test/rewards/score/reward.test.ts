@@ -99,16 +99,6 @@ describe('outcomes without a number', () => {
     expect(await score({ mode }, { edited: strip })).toEqual(zero);
   });
 
-  it.each(judgedModes)('%s: what did not stop is zero without a question, where that is the rule', async (mode) => {
-    expect(await score({ mode }, { finished: false })).toEqual({
-      kind: 'zero_by_rule',
-      reason: 'unfinished',
-      parts: {},
-      asked: [],
-    });
-    expect(await score({ mode, zero_if_unfinished: false }, { finished: false })).toMatchObject({ kind: 'scored' });
-  });
-
   it('a missing labelled result is the data set\u2019s fault, and only where it is needed', async () => {
     for (const mode of ['ground_score', 'sqrt(viescore_pqxground_score)']) {
       await expect(score({ mode }, { truth: null })).rejects.toThrow(DataError);
@@ -153,18 +143,6 @@ describe('prompts', () => {
       ['Quality?'],
       ['Use <score>.', 'Was it remove the star?'],
     ]);
-  });
-
-  it('allow replies of the length that the settings give', async () => {
-    const lengths = async (given: object): Promise<unknown> => {
-      const judge = tableJudge();
-      const settings = rewardSettingsSchema.parse({ also_compute: ['ground_score'], ...given });
-      const reward = await createReward(settings, { ...testServices(judge), prompts: loadPrompts(settings) });
-      await reward.score(item);
-      return judge.asked.map(({ maxCompletionTokens }) => maxCompletionTokens);
-    };
-    expect(await lengths({})).toEqual([400, 400, 700]);
-    expect(await lengths({ max_reply_tokens: { viescore: 1400, ground_score: 1300 } })).toEqual([1400, 1400, 1300]);
   });
 
   it.each<readonly [string, keyof PromptFiles, string, RegExp]>([

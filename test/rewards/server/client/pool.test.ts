@@ -229,15 +229,6 @@ describe('a pool of reward servers', () => {
     expect(asked).toBe(1);
   });
 
-  it('gives each request and each item their time', async () => {
-    const silent = await stub(() => undefined);
-    const good = await here.start(one);
-    const both = poolOf([silent, good.url], { routing: 'round_robin', attemptTimeoutMs: 100 });
-    expect((await both.score(items[0])).kind).toBe('scored');
-    const alone = poolOf([silent], { attemptTimeoutMs: 60_000, itemTimeoutMs: 100 });
-    expect(await alone.score(items[0])).toMatchObject({ kind: 'unscored', reason: 'timeout' });
-  });
-
   it('never shows its token', async () => {
     const token = 'a-token-of-the-test';
     const echo = await stub((request, reply) => reply.writeHead(500).end(`you sent ${request.headers.authorization}`));
@@ -289,17 +280,6 @@ describe('records', () => {
     expect(store.all().map(({ key }) => key)).toContain('1/7/remote');
     // Another picture under the same key is another question.
     expect((await resumed.score({ ...items[0], edited: numbered(77) })).kind).toBe('unscored');
-  });
-
-  it('replays a failure too, unless it is asked to ask again', async () => {
-    const store = new MemoryJudgementStore();
-    const down = poolOf(['http://127.0.0.1:9'], { store: () => store, maxAttempts: 1 });
-    expect((await down.score(items[0])).kind).toBe('unscored');
-    const { url } = await here.start(one);
-    const up = poolOf([url], { store: () => store });
-    expect(await up.score(items[0])).toMatchObject({ kind: 'unscored', reason: 'connection' });
-    expectOwnScores([await up.score(items[0], undefined, { askAgain: true })]);
-    expectOwnScores([await up.score(items[0])]);
   });
 });
 

@@ -3,7 +3,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { BinaryWriter } from '@bufbuild/protobuf/wire';
 import { afterAll, beforeEach, describe, expect, it } from 'vitest';
-import { ConfigError, EngineError } from '../../../../src/core/errors.js';
+import { ConfigError } from '../../../../src/core/errors.js';
 import {
   findBoxes,
   inReadingOrder,
@@ -13,7 +13,6 @@ import {
 } from '../../../../src/rewards/terms/ocr/paddle/boxes.js';
 import {
   decodeCtc,
-  openPaddle,
   charactersOf,
   findPaddleFiles,
   onnxMetadata,
@@ -218,12 +217,6 @@ describe('the folder of an export', () => {
     write(...names);
     expect(() => findPaddleFiles(folder)).toThrow(ConfigError);
     expect(() => findPaddleFiles(folder)).toThrow(problem);
-  });
-
-  it('says that a folder or a model is not what it should be', async () => {
-    await expect(openPaddle({ folder: join(folder, 'nowhere'), workers: 1 })).rejects.toThrow(ConfigError);
-    write('det.onnx', 'rec.onnx', 'dict.txt');
-    await expect(openPaddle({ folder, workers: 1 })).rejects.toThrow(EngineError);
   });
 
   it('fits a dictionary to the classes of the recogniser', () => {
