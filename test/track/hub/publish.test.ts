@@ -68,45 +68,10 @@ describe('a published checkpoint', () => {
     for (const [name, bytes] of files) writeFileSync(join(out, name), bytes);
     const [published, trained] = [openDecoder(out).weights, openModel(checkpoint).weights];
     for (const [name, { data }] of trained) expect(published.get(name)?.data).toEqual(data);
-    expect(String(files.get('README.md'))).toMatchInlineSnapshot(`
-      "---
-      library_name: transformers
-      pipeline_tag: text-generation
-      tags:
-        - editrl
-        - text_answers
-        - reinforcement-learning
-        - grpo
-      ---
-
-      # run
-
-      Iteration 5 of 500 of a run of editrl: recipe \`text_answers\`, algorithm \`grpo\`.
-      All its settings are in \`editrl_run.json\`.
-
-      ## Training
-
-      - Started from the run \`start\`.
-      - Licence: none is given, because no card of the model that the run started from states one; set \`license\` above before you publish the model.
-
-      ## Held-out results
-
-      | | before (iteration 0) | last (iteration 5) | change |
-      | --- | --- | --- | --- |
-      | reward, sampled | 3.000 ± 0.250 | 4.500 ± 0.125 | +1.500 |
-
-      ## Use
-
-      \`\`\`python
-      from transformers import AutoModelForCausalLM, AutoTokenizer
-
-      model = AutoModelForCausalLM.from_pretrained("me/edits", revision="ckpt_000005")
-      tokenizer = AutoTokenizer.from_pretrained("me/edits", revision="ckpt_000005")
-      \`\`\`
-
-      In editrl, a config of the recipe \`text_answers\` names it at \`policy.model\`: \`{ hub: 'me/edits', revision: 'ckpt_000005' }\`.
-      "
-    `);
+    const card = String(files.get('README.md'));
+    expect(card).toContain('- Started from the run `start`.');
+    expect(card).toContain('| reward, sampled | 3.000 ± 0.250 | 4.500 ± 0.125 | +1.500 |');
+    expect(card).toContain('AutoModelForCausalLM.from_pretrained("me/edits", revision="ckpt_000005")');
     expect(JSON.parse(String(files.get('editrl_run.json')))).toMatchObject({
       ...{ run_name: 'run', iteration: 5, format: 'merged', hash: 'h', versions: { editrl: '0.1.0' } },
       settings: { seed: 3, launch: { processes: 1 } },
