@@ -1,7 +1,8 @@
 import { chmodSync, existsSync, mkdirSync, readdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, describe, expect, it, vi } from 'vitest';
-import { loadConfig, loadingOnce, type LoadedConfig } from '../../../src/config/load.js';
+import type { loadingOnce } from '../../../src/config/load.js';
+import { loadConfig, type LoadedConfig } from '../../../src/config/load.js';
 import { chainOf } from '../../../src/launch/chain.js';
 import {
   changedRuns,
