@@ -63,8 +63,8 @@ export class ExamWatch {
       drifted = found.drifted;
       const how = `the scores of ${found.scored} answers differ by ${found.moved.toFixed(2)} of 1, of which its noise explains ${found.explained.toFixed(2)}; ${found.most}`;
       if (!drifted) info(`the judge '${reward.model}' answers as at its exam again`);
-      else
-        warn(`the judge '${reward.model}' answers differently than at its exam of ${made_at}: ${how} (${exam.folder})`);
+      const otherwise = `the judge '${reward.model}' answers differently than at its exam of ${made_at}`;
+      if (drifted) warn(`${otherwise}: ${how} (${exam.folder})`);
     }
   }
 
