@@ -152,12 +152,8 @@ describe('a checkpoint', () => {
     const graph = new Graph('closure');
     const x = graph.input('x', [3]);
     const y = checkpoint('closure', [x], () => g.exp(x));
-    expect(() => gradients(g.sumAll(y), [x])).toThrowErrorMatchingInlineSnapshot(
-      `[GraphError: checkpoint closure: the second pass uses %x: float32[3], which the first did not capture]`,
-    );
-    expect(() => checkpoint('none', [], () => x)).toThrowErrorMatchingInlineSnapshot(
-      `[GraphError: checkpoint none needs at least one input]`,
-    );
+    expect(() => gradients(g.sumAll(y), [x])).toThrow(/second pass uses %x/);
+    expect(() => checkpoint('none', [], () => x)).toThrow(/at least one input/);
   });
 });
 

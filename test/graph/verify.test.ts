@@ -52,8 +52,8 @@ describe('the verifier', () => {
   it('quotes the value', () => {
     const parts = sound();
     corrupt(parts.sum, { shape: [3, 2] });
-    expect(() => verifyGraph(parts.graph, parts.outputs)).toThrowErrorMatchingInlineSnapshot(
-      `[InternalError: internal: graph sound: %3: float32[3, 2] should be float32[2, 3] by the rule of Add]`,
+    expect(() => verifyGraph(parts.graph, parts.outputs)).toThrow(
+      /%3: float32\[3, 2\] should be float32\[2, 3\] by the rule of Add/,
     );
   });
 });

@@ -134,25 +134,17 @@ describe('AdamW', () => {
     );
     state.set('exp_avg_sq.b', { shape: [4], data: new Float32Array(4) });
     expect(() => adam.restore(state, 9)).toThrow(CheckpointError);
-    expect(() => adam.restore(state, 9)).toThrowErrorMatchingInlineSnapshot(
-      `[CheckpointError: optimizer tensor exp_avg_sq.b has shape [4], needed is [5]]`,
-    );
+    expect(() => adam.restore(state, 9)).toThrow(/exp_avg_sq\.b has shape \[4\]/);
     state.delete('exp_avg_sq.b');
-    expect(() => adam.restore(state, 9)).toThrowErrorMatchingInlineSnapshot(
-      `[CheckpointError: optimizer tensor exp_avg_sq.b is missing, needed is [5]]`,
-    );
+    expect(() => adam.restore(state, 9)).toThrow(/exp_avg_sq\.b is missing/);
     expect(encodeSafetensors(adam.state())).toEqual(before);
     expect(adam.steps).toBe(1);
   });
 
   it('takes gradients of its own parameters alone', () => {
     const adam = optimizer(fixture.defaults);
-    expect(() => adam.step(new Map([['z', new Float32Array(1)]]), 1)).toThrowErrorMatchingInlineSnapshot(
-      `[InternalError: internal: the optimizer got a gradient of 1 elements for z]`,
-    );
-    expect(() => adam.step(new Map([['b', new Float32Array(4)]]), 1)).toThrowErrorMatchingInlineSnapshot(
-      `[InternalError: internal: the optimizer got a gradient of 4 elements for b]`,
-    );
+    expect(() => adam.step(new Map([['z', new Float32Array(1)]]), 1)).toThrow(/1 elements for z/);
+    expect(() => adam.step(new Map([['b', new Float32Array(4)]]), 1)).toThrow(/4 elements for b/);
     expect(adam.steps).toBe(0);
   });
 });

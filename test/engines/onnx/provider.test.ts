@@ -53,9 +53,7 @@ describe('the provider', () => {
     expect(error).toBeInstanceOf(EngineError);
     expect(error?.message).toContain('lacks libonnxruntime_providers_cuda.so and libonnxruntime_providers_shared.so');
     expect(error?.next).toContain('--onnxruntime-node-install=cuda12');
-    await expect(resolveProvider('cuda', machine('darwin'))).rejects.toThrowErrorMatchingInlineSnapshot(
-      `[EngineError: provider cuda: onnxruntime-node has no CUDA provider for darwin]`,
-    );
+    await expect(resolveProvider('cuda', machine('darwin'))).rejects.toThrow(/no CUDA provider for darwin/);
   });
 
   it('is described for this machine', async () => {

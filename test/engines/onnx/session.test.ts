@@ -143,16 +143,10 @@ describe('a session', () => {
   it('says what is missing or does not fit', () =>
     withSession(product(), async (session) => {
       const weights = new Map([['w', { data: new Float32Array(4) }]]);
-      await expect(session.run({}, weights)).rejects.toThrowErrorMatchingInlineSnapshot(
-        `[InternalError: internal: nothing is fed to x: float32[2, 2]]`,
-      );
+      await expect(session.run({}, weights)).rejects.toThrow(/nothing is fed to x/);
       await expect(session.run({ x: new Float32Array(4) })).rejects.toThrow(InternalError);
-      await expect(session.run({ x: new Float32Array(3) }, weights)).rejects.toThrowErrorMatchingInlineSnapshot(
-        `[InternalError: internal: x takes float32[2, 2], got Float32Array of 3]`,
-      );
-      await expect(session.run({ x: new BigInt64Array(4) }, weights)).rejects.toThrowErrorMatchingInlineSnapshot(
-        `[InternalError: internal: x takes float32[2, 2], got BigInt64Array of 4]`,
-      );
+      await expect(session.run({ x: new Float32Array(3) }, weights)).rejects.toThrow(/got Float32Array of 3/);
+      await expect(session.run({ x: new BigInt64Array(4) }, weights)).rejects.toThrow(/got BigInt64Array of 4/);
     }));
 
   it('raises EngineError for a provider that is not there', async () => {
