@@ -1,6 +1,6 @@
 /** What a decoder's graphs are given: the sizes of a batch, and the inputs of each graph. */
 import type { Graph, Value } from '../../graph/ir.js';
-import type { PictureShape } from '../vision/encoder.js';
+import type { PictureShape } from '../vision/layout.js';
 import { type DecoderConfig, windowOf } from './config.js';
 import { headsOf, type TokenPlaces } from './heads.js';
 

@@ -374,3 +374,6 @@ export function flowConfigJson(config: FlowTransformerConfig): string {
   };
   return `${JSON.stringify(json, null, 2)}\n`;
 }
+
+/** Positions of Stable Diffusion 3, [1, size^2, width]: they are stored with the weights, and never trained. */
+export const POSITION_TABLE = 'pos_embed.pos_embed';

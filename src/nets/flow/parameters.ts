@@ -4,6 +4,7 @@ import type { FloatTensor } from '../../core/safetensors.js';
 import { type Shape, sizeOf } from '../../graph/ir.js';
 import { type Adapter, adapterOf, type LoraSettings } from '../lora.js';
 import {
+  POSITION_TABLE,
   checkFlowConfig,
   type FlowArchitecture,
   type FlowTransformerConfig,
@@ -89,9 +90,6 @@ export const flowNames: Readonly<Record<FlowArchitecture, FlowNames>> = {
     text: { ...ofText, modulation: 'txt_mod.1', up: 'txt_mlp.net.0.proj', down: 'txt_mlp.net.2' },
   },
 };
-
-/** Positions of Stable Diffusion 3, [1, size^2, width]: they are stored with the weights, and never trained. */
-export const POSITION_TABLE = 'pos_embed.pos_embed';
 
 export const TIME = 'time_text_embed.timestep_embedder';
 export const GUIDANCE = 'time_text_embed.guidance_embedder';

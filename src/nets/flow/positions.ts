@@ -2,8 +2,7 @@
 import { GraphError } from '../../core/errors.js';
 import { add, gather, mul, reshape, rotary } from '../../graph/build.js';
 import type { Graph, Value } from '../../graph/ir.js';
-import { innerWidth, type Sd3Config, type TurnedConfig } from './config.js';
-import { POSITION_TABLE } from './parameters.js';
+import { innerWidth, POSITION_TABLE, type Sd3Config, type TurnedConfig } from './config.js';
 
 /** Height and width of a picture in tokens. */
 export interface PictureGrid {

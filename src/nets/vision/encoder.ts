@@ -22,7 +22,7 @@ import type { DecoderConfig } from '../decoder/config.js';
 import { type BlockWrapper, geluExact, layerNorm, linear, quickGelu, rmsNorm, swiglu } from '../layers.js';
 import type { Adapter } from '../lora.js';
 import { layersOf, MERGER, type VisionConfig, VISUAL } from './config.js';
-import { type FrameShape, patchWidth } from './layout.js';
+import { type FrameShape, patchWidth, type PictureShape } from './layout.js';
 
 /** Epsilon of every norm in the encoder. */
 const EPS = 1e-6;
@@ -157,14 +157,6 @@ export function merge(config: VisionConfig, rows: Value, adapter?: Adapter): Val
     return linear(geluExact(hidden), `${MERGER}mlp.2`, out_width, true, adapter);
   });
 }
-
-/**
- * Where a graph starts for the pictures of each prompt. The steps before are frozen, and computed once for each picture: `tokens` are finished,
- * `features` go through the connector, pixels through encoder and connector.
- */
-export type PictureShape =
-  | { readonly from: 'tokens' | 'features'; readonly tokens: number }
-  | { readonly from: 'pixels'; readonly frames: FrameShape };
 
 /** Rows of tokens that the pictures of one prompt take. */
 export function tokenRows(shape: PictureShape, { spatial_merge_size: side }: VisionConfig): number {

@@ -33,6 +33,14 @@ export interface FrameShape {
   readonly slots: number;
 }
 
+/**
+ * Where a graph starts for the pictures of each prompt. The steps before are frozen, and computed once for each picture: `tokens` are finished,
+ * `features` go through the connector, pixels through encoder and connector.
+ */
+export type PictureShape =
+  | { readonly from: 'tokens' | 'features'; readonly tokens: number }
+  | { readonly from: 'pixels'; readonly frames: FrameShape };
+
 /** The squares (tokens) of one time step, window after window; squares are counted row after row. */
 export function windowsOf(
   { rows, columns }: PatchGrid,

@@ -40,7 +40,7 @@ import {
 } from '../adapter_files.js';
 import { takesGuidance } from './rows.js';
 import type { Weights } from '../../models/files.js';
-import { POSITION_TABLE } from '../../nets/flow/parameters.js';
+import { POSITION_TABLE } from '../../nets/flow/config.js';
 
 /** Which parts of a model to train. */
 export interface FlowTraining {

@@ -11,7 +11,8 @@ import { KEPT_BYTES, type Picture, tokensOf, writePatches } from '../../models/p
 import { hasVision, type SeeingConfig } from '../../nets/decoder/config.js';
 import { type BatchShape, type PromptShape, rowsOf } from '../../nets/decoder/inputs.js';
 import { partOf } from '../../nets/vision/config.js';
-import { encode, encoderInputs, merge, type PictureShape, tokenRows } from '../../nets/vision/encoder.js';
+import { encode, encoderInputs, merge, tokenRows } from '../../nets/vision/encoder.js';
+import type { PictureShape } from '../../nets/vision/layout.js';
 import {
   AngleTables,
   frameShape,

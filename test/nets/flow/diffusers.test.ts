@@ -9,7 +9,7 @@ import { mul, sumAll } from '../../../src/graph/build.js';
 import { gradients } from '../../../src/graph/differentiate.js';
 import { Graph, type Value } from '../../../src/graph/ir.js';
 import { checkFlowTransformer, openFlowTransformer } from '../../../src/models/networks/flow.js';
-import { POSITION_TABLE } from '../../../src/nets/flow/parameters.js';
+import { POSITION_TABLE } from '../../../src/nets/flow/config.js';
 import { flowInputs, velocity } from '../../../src/nets/flow/transformer.js';
 
 const fixtures = fileURLToPath(new URL('./fixtures', import.meta.url));

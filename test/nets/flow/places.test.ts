@@ -5,7 +5,7 @@ import { must } from '../../../src/core/errors.js';
 import { readSafetensors, readSafetensorsIndex } from '../../../src/core/safetensors.js';
 import { Graph } from '../../../src/graph/ir.js';
 import { openFlowTransformer } from '../../../src/models/networks/flow.js';
-import { POSITION_TABLE } from '../../../src/nets/flow/parameters.js';
+import { POSITION_TABLE } from '../../../src/nets/flow/config.js';
 import {
   flowInputs,
   flowLinearLayers,

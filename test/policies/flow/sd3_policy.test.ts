@@ -4,7 +4,7 @@ import { afterEach, expect, it } from 'vitest';
 import { must } from '../../../src/core/errors.js';
 import { RandomStream } from '../../../src/core/random.js';
 import type { CheckpointFiles } from '../../../src/models/files.js';
-import { POSITION_TABLE } from '../../../src/nets/flow/parameters.js';
+import { POSITION_TABLE } from '../../../src/nets/flow/config.js';
 import type { FlowRequest } from '../../../src/policies/flow/batch.js';
 import { checkFlowModel, loadFlow, openFlowModel, type FlowTraining } from '../../../src/policies/flow/load.js';
 import { FlowPolicy } from '../../../src/policies/flow/policy.js';
