@@ -3,7 +3,7 @@ import tseslint from 'typescript-eslint';
 
 /** A folder of src/recipes is a recipe. */
 const recipe = `/^(${readdirSync('src/recipes', { withFileTypes: true })
-  .filter((entry) => entry.isDirectory())
+  .filter((entry) => entry.isDirectory() && entry.name !== 'shared')
   .map(({ name }) => name)
   .join('|')})$/`;
 const task = "MemberExpression[property.name='task']";
@@ -28,7 +28,7 @@ export default tseslint.config(
   {
     files: ['src/**'],
     // Networks see no settings of a run, and one of their parts is called as a recipe is.
-    ignores: ['src/recipes/**', 'src/nets/**'],
+    ignores: ['src/recipes/**', 'src/compute/nets/**'],
     rules: {
       'no-restricted-syntax': [
         'error',
@@ -46,13 +46,13 @@ export default tseslint.config(
   },
   {
     // Readers of runs: what lies in a run's folder may be a pipe, a device or a bomb.
-    files: ['src/{run,web,track,rescore}/**'],
+    files: ['src/{run,web,train/rescore}/**'],
     ignores: [
       // These open files to write them, or read what is no run's: /proc, the user's own settings, what this process wrote.
       'src/run/{journal,logs,checkpoints}.ts',
       'src/web/{actions,page_files}.ts',
-      'src/track/system.ts',
-      'src/track/wandb/environment.ts',
+      'src/run/track/system.ts',
+      'src/run/track/wandb/environment.ts',
     ],
     rules: {
       'no-restricted-imports': [

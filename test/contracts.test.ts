@@ -52,7 +52,7 @@ describe('a recipe that learns from rewards', () => {
 
 it('every client of another machine keeps the contract of remotes', () => {
   const makes = /new (Awaited)?Remote[<(]|\bpictureRemote\(/;
-  const shared = ['src/balance/remote.ts', 'src/environments/served.ts'];
+  const shared = ['src/core/remote/remote.ts', 'src/train/environments/served.ts'];
   const clients = sources.filter((file) => makes.test(textOf(file)) && !shared.includes(file));
   expect(clients.length).toBeGreaterThan(3);
   const specified = importsOf('test/remotes/contract.test.ts');
@@ -60,9 +60,9 @@ it('every client of another machine keeps the contract of remotes', () => {
 });
 
 it('every tracker that passes rows on keeps the contract of trackers', () => {
-  const readsRows = (file: string): boolean => importsOf(file).includes('src/track/rows.ts');
+  const readsRows = (file: string): boolean => importsOf(file).includes('src/run/track/rows.ts');
   const trackers = new Set(
-    sources.filter((file) => /^src\/track\/\w+\//.test(file) && readsRows(file)).map((file) => dirname(file)),
+    sources.filter((file) => /^src\/run\/track\/\w+\//.test(file) && readsRows(file)).map((file) => dirname(file)),
   );
   expect(trackers.size).toBeGreaterThan(1);
   const kept = new Set([...keeping('trackerContract')].map((file) => dirname(file)));

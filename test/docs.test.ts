@@ -2,7 +2,11 @@ import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import { dirname, join, relative } from 'node:path';
 import { describe, expect, it } from 'vitest';
 
-const PAGES = ['README.md', 'CONTRIBUTING.md', ...pagesOf('docs'), ...pagesOf('experiments/results')];
+const ROOMS = readdirSync('src').map((room) => join('src', room, 'README.md'));
+const PAGES = [
+  ...['README.md', 'CONTRIBUTING.md', 'AGENTS.md', 'SECURITY.md', ...ROOMS],
+  ...['docs', 'docs/dev', 'experiments/results'].flatMap(pagesOf),
+];
 
 function pagesOf(folder: string): string[] {
   return readdirSync(folder)

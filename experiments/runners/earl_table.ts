@@ -129,7 +129,7 @@ async function sweepOf(
       .map(([recipe, again]) => `    ${write(recipe, again)},\n`)
       .join('');
   const file = join(BASE_EXP_DIR, `${name}.jsonnet`);
-  const text = `local on_both = import '../../experiments/on_both.libsonnet';
+  const text = `local on_both = import '../on_both.libsonnet';
 {
   name: '${name}',
   base: 'recipe',

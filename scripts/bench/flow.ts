@@ -2,13 +2,13 @@
 import { mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs';
 import { availableParallelism, cpus, tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { Session } from '../../src/engines/onnx/session.js';
-import type { TensorData } from '../../src/engines/onnx/tensors.js';
-import { gradients } from '../../src/graph/differentiate.js';
-import { Graph, sizeOf, type Value, type ValueType } from '../../src/graph/ir.js';
-import type { FluxConfig } from '../../src/nets/flow/config.js';
-import { flowInputs, initFlowTransformer, velocity, type FlowShape } from '../../src/nets/flow/transformer.js';
-import { meanSquaredError } from '../../src/nets/losses.js';
+import { Session } from '../../src/compute/onnx/session.js';
+import type { TensorData } from '../../src/compute/onnx/tensors.js';
+import { gradients } from '../../src/compute/graph/differentiate.js';
+import { Graph, sizeOf, type Value, type ValueType } from '../../src/compute/graph/ir.js';
+import type { FluxConfig } from '../../src/compute/nets/flow/config.js';
+import { flowInputs, initFlowTransformer, velocity, type FlowShape } from '../../src/compute/nets/flow/transformer.js';
+import { meanSquaredError } from '../../src/compute/nets/losses.js';
 import { besideProducts } from './products.js';
 
 const config: FluxConfig = {

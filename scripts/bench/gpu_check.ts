@@ -6,8 +6,8 @@ import { basename, join } from 'node:path';
 import { createInterface } from 'node:readline';
 import { fileURLToPath } from 'node:url';
 import { EditrlError } from '../../src/core/errors.js';
-import { describeRuntime } from '../../src/engines/onnx/provider.js';
-import type { Provider } from '../../src/engines/onnx/session.js';
+import { describeRuntime } from '../../src/compute/onnx/provider.js';
+import type { Provider } from '../../src/compute/onnx/session.js';
 import { detectDevices } from '../../src/launch/machine/devices.js';
 import {
   sizes,

@@ -1,5 +1,5 @@
 /** What `scripts/gpu_check` found, as a page. */
-import type { Provider } from '../../src/engines/onnx/session.js';
+import type { Provider } from '../../src/compute/onnx/session.js';
 import { MISMATCH_ALARM } from '../../src/recipes/shared/tokens/policy.js';
 import { sizes, type Learning, type ProductSpeed, type Sampling, type Size } from './gpu_check_parts.js';
 

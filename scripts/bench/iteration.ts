@@ -1,13 +1,13 @@
 /** How the time of a GRPO iteration is spent at the tiny size, and how much slower the training graph is than its matrix products alone. */
 import { availableParallelism, cpus } from 'node:os';
-import { Graph } from '../../src/graph/ir.js';
-import { initDecoder, type DecoderConfig } from '../../src/nets/decoder/config.js';
-import type { BatchShape } from '../../src/nets/decoder/inputs.js';
-import { soloPeers } from '../../src/group/peers.js';
-import { Emu3Format, jointVocabularyJson, TokenSpace } from '../../src/policies/tokens/emu3.js';
-import { Learner } from '../../src/policies/tokens/learner.js';
+import { Graph } from '../../src/compute/graph/ir.js';
+import { initDecoder, type DecoderConfig } from '../../src/compute/nets/decoder/config.js';
+import type { BatchShape } from '../../src/compute/nets/decoder/inputs.js';
+import { soloPeers } from '../../src/core/group/peers.js';
+import { Emu3Format, jointVocabularyJson, TokenSpace } from '../../src/train/policies/tokens/emu3.js';
+import { Learner } from '../../src/train/policies/tokens/learner.js';
 import { WordTokenizer } from '../../src/models/tokenizer/words.js';
-import type { LossSpec } from '../../src/policies/losses/table.js';
+import type { LossSpec } from '../../src/train/policies/losses/table.js';
 import { besideProducts } from './products.js';
 import { median, shortRun } from './short_run.js';
 

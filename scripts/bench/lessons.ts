@@ -1,7 +1,7 @@
 /** What several benches learn: a format without rules, and random answers to random prompts. */
 import type { RandomStream } from '../../src/core/random.js';
-import { unrestricted, type TokenFormat } from '../../src/policies/tokens/format.js';
-import type { TokenLesson } from '../../src/policies/tokens/learner.js';
+import { unrestricted, type TokenFormat } from '../../src/models/tokenizer/format.js';
+import type { TokenLesson } from '../../src/train/policies/tokens/learner.js';
 
 /** A format of so many tokens that allows all of them; these end an answer. */
 export function plainFormat(size: number, ends: readonly number[] = [2]): TokenFormat {

@@ -2,10 +2,10 @@
  * How much slower a training graph is than its matrix products alone: the same products on operands of the same shapes, all in a second
  * session of the same process, in turns with the graph; and the sum of the products as separate runs, which includes the start of each run.
  */
-import { Session } from '../../src/engines/onnx/session.js';
-import type { TensorData } from '../../src/engines/onnx/tensors.js';
-import { apply, slice, reshape } from '../../src/graph/build.js';
-import { Graph, sizeOf, topological, type NodeOrigin, type Value, type ValueType } from '../../src/graph/ir.js';
+import { Session } from '../../src/compute/onnx/session.js';
+import type { TensorData } from '../../src/compute/onnx/tensors.js';
+import { apply, slice, reshape } from '../../src/compute/graph/build.js';
+import { Graph, sizeOf, topological, type NodeOrigin, type Value, type ValueType } from '../../src/compute/graph/ir.js';
 import type { Weights } from '../../src/models/files.js';
 import { median } from './short_run.js';
 

@@ -9,10 +9,10 @@ import { setTimeout } from 'node:timers/promises';
 import { createInterface } from 'node:readline';
 import { Deadline, systemClock } from '../../src/core/clock.js';
 import { InternalError } from '../../src/core/errors.js';
-import { TinkerConnection } from '../../src/engines/tinker/connection.js';
-import { TinkerSession, type Dialect } from '../../src/engines/tinker/session.js';
-import { bytesOf, type Datum } from '../../src/engines/tinker/wire.js';
-import { PromptChunks } from '../../src/policies/tokens/tinker/prompts.js';
+import { TinkerConnection } from '../../src/train/policies/tinker/connection.js';
+import { TinkerSession, type Dialect } from '../../src/train/policies/tinker/session.js';
+import { bytesOf, type Datum } from '../../src/train/policies/tinker/wire.js';
+import { PromptChunks } from '../../src/train/policies/tinker/prompts.js';
 
 const TOKENS = 1000;
 const ANSWER = 200;

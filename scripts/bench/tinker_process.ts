@@ -2,7 +2,7 @@
 import { createServer, type IncomingMessage } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { setTimeout } from 'node:timers/promises';
-import { Message } from '../../src/engines/tinker/wire.js';
+import { Message } from '../../src/train/policies/tinker/wire.js';
 
 const [, , dialect, tokens] = process.argv;
 const length = Number(tokens);

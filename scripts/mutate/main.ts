@@ -15,7 +15,7 @@ const tests = given.filter((file) => /^test\/.+\.test\.ts$/.test(file));
 const wrong = given.find((file) => (!sources.includes(file) && !tests.includes(file)) || !existsSync(file));
 if (sources.length === 0 || wrong !== undefined) {
   const found = wrong === undefined ? 'no source' : `'${wrong}'`;
-  const next = 'npm run mutate -- src/core/log.ts src/run/lock.ts';
+  const next = 'npm run mutate -- src/core/log.ts src/run/claim/lock.ts';
   console.error(
     new UsageError(`found ${found}; allowed: files of src/, and tests of test/, by their paths`, { next }).toText(),
   );

@@ -2,9 +2,9 @@
 import { UsageError } from '../core/errors.js';
 import { compareRuns, formatComparison, type Comparison } from '../run/report/compare.js';
 import { findReported } from '../run/find.js';
-import { outputWidth, printJson, printLine } from './output.js';
+import { outputWidth, printJson, printLine } from './shared/output.js';
 import { documentOf, htmlOption, writePage } from './report.js';
-import { expDirOption, flag, text, texts, type Action, type Arguments } from './verb.js';
+import { expDirOption, flag, text, texts, type Action, type Arguments } from './shared/verb.js';
 
 export const compareVerb: Action = {
   positionals: '<runs..>',

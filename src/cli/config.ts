@@ -9,7 +9,7 @@ import { listSettings } from '../config/validate.js';
 import { EditrlError, must, UsageError } from '../core/errors.js';
 import type { JudgeAddress } from '../rewards/judge/endpoints.js';
 import type { RewardSettings } from '../rewards/schema/reward.js';
-import { formatTable, printError, printJson, printLine, printWarnings, styled, outputWidth } from './output.js';
+import { formatTable, printError, printJson, printLine, printWarnings, styled, outputWidth } from './shared/output.js';
 import {
   configOf,
   configOptions,
@@ -22,7 +22,7 @@ import {
   type Arguments,
   type Verb,
   type Action,
-} from './verb.js';
+} from './shared/verb.js';
 import { explain, type Explanation } from '../config/explain.js';
 import { wrap } from '../core/terminal.js';
 import { allRecipes } from '../config/recipes.js';

@@ -1,12 +1,12 @@
 /** `editrl dashboard`: serves a page that shows runs while they train, until it is told to stop. */
 import { must } from '../core/errors.js';
 import { randomBytes } from 'node:crypto';
-import { requireToken } from '../http/guard.js';
+import { requireToken } from '../core/http/guard.js';
 import { searchFolders } from '../run/find.js';
 import { DEFAULT_PORT, startDashboard } from '../web/server.js';
-import { printError, printLine } from './output.js';
-import { onReasonToStop, tokenOf } from './serving.js';
-import { expDirOption, flag, numberOption, text, wholeNumber, type Action } from './verb.js';
+import { printError, printLine } from './shared/output.js';
+import { onReasonToStop, tokenOf } from './serve/serving.js';
+import { expDirOption, flag, numberOption, text, wholeNumber, type Action } from './shared/verb.js';
 
 export const dashboardVerb: Action = {
   positionals: '',

@@ -15,15 +15,15 @@ import { describeOverlap, findOverlap, type ComparedSet, type Overlap } from '..
 import { PICTURED_COLUMNS, type PicturedColumns } from '../data/pictured_edits.js';
 import { largeActions } from '../rewards/terms/format_accuracy.js';
 import { targetOf } from '../rewards/terms/ocr/similarity.js';
-import { printError, printJson, printLine, styled } from './output.js';
-import { flag, numberOption, text, texts, wholeNumber, expDirOption, type Action, type Verb } from './verb.js';
-import { mostImagePixels } from '../core/image.js';
+import { printError, printJson, printLine, styled } from './shared/output.js';
+import { flag, numberOption, text, texts, wholeNumber, expDirOption, type Action, type Verb } from './shared/verb.js';
+import { mostImagePixels } from '../core/images/image.js';
 import { packDataset, type PackReport, type PictureCodes } from '../data/pack.js';
 import type { PictureSize } from '../data/pictures.js';
 import { CONFIG_FILE, readConfig } from '../models/files.js';
-import { emu3VisionTypes } from '../nets/emu3_vision/config.js';
+import { emu3VisionTypes } from '../compute/nets/emu3_vision/config.js';
 import { findRun } from '../run/find.js';
-import { parentCheckpoint } from '../run/parents.js';
+import { parentCheckpoint } from '../run/claim/parents.js';
 import { readState } from '../run/state.js';
 import { writeBenchmark } from '../data/benchmarks.js';
 
@@ -287,8 +287,8 @@ async function openCodes(folder: string): Promise<PictureCodes & { dispose(): Pr
       next: 'Name a run of the task image_tokenizer, such as one like configs/tiny_vq.jsonnet, or the folder of BAAI/Emu3-VisionTokenizer.',
     });
   }
-  const { loadVisionTokenizer } = await import('../environments/vision_tokens.js');
-  const { jointVocabularyJson, THINKING_WORDS } = await import('../policies/tokens/emu3.js');
+  const { loadVisionTokenizer } = await import('../train/environments/vision_tokens.js');
+  const { jointVocabularyJson, THINKING_WORDS } = await import('../train/policies/tokens/emu3.js');
   const tokenizer = loadVisionTokenizer(folder, { provider: 'cpu' });
   return {
     id: tokenizer.id,

@@ -5,11 +5,11 @@ import { promisify } from 'node:util';
 import { wrap } from '../core/terminal.js';
 import { FFMPEG_ADVICE } from '../data/video/ffmpeg.js';
 import { EditrlError, EngineError } from '../core/errors.js';
-import { refuseIdleGpu } from '../engines/onnx/cuda.js';
+import { refuseIdleGpu } from '../compute/onnx/cuda.js';
 import { detectDevices, gibibytes, type Devices } from '../launch/machine/devices.js';
 import { availableMemory } from '../launch/machine/memory.js';
-import { outputWidth, printJson, printLine, printWrapped, styled } from './output.js';
-import { flag, type Verb } from './verb.js';
+import { outputWidth, printJson, printLine, printWrapped, styled } from './shared/output.js';
+import { flag, type Verb } from './shared/verb.js';
 
 export interface Finding {
   readonly name: string;
@@ -134,7 +134,7 @@ async function jsonnetBinding(): Promise<Finding> {
 async function onnxRuntime(): Promise<Finding> {
   const name = 'onnxruntime';
   try {
-    const { describeRuntime } = await import('../engines/onnx/provider.js');
+    const { describeRuntime } = await import('../compute/onnx/provider.js');
     const { version, available, missing } = await describeRuntime();
     const lacking = Object.entries(missing).map(([provider, why]) => `no ${provider}: ${why}`);
     return { name, state: 'ok', detail: [`${version}, ${available.join(', ')}`, ...lacking].join('; '), next: null };

@@ -3,7 +3,7 @@ import { existsSync, readFileSync } from 'node:fs';
 import { dirname } from 'node:path';
 import { DataError, UsageError } from '../core/errors.js';
 import type { EnhancedPrompt, Enhancer, EnhancerOptions } from '../recipes/prompt_enhance/enhancer.js';
-import { printError, printJson, printLine, styled } from './output.js';
+import { printError, printJson, printLine, styled } from './shared/output.js';
 import {
   expDirOption,
   flag,
@@ -15,7 +15,7 @@ import {
   trustOption,
   type Action,
   type Arguments,
-} from './verb.js';
+} from './shared/verb.js';
 
 /** Prompts that are rewritten together. */
 const BATCH = 16;

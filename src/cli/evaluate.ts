@@ -9,8 +9,8 @@ import { findRun } from '../run/find.js';
 import { encodeLine } from '../run/journal.js';
 import { evaluatedAt, evaluationTable, readEvaluation, type EvaluationReport } from '../run/report/evaluation.js';
 import { readState } from '../run/state.js';
-import { outputWidth, printError, printJson, printLine, printSentence, printWarnings } from './output.js';
-import { abortOnSignals, INTERRUPTED } from './signals.js';
+import { outputWidth, printError, printJson, printLine, printSentence, printWarnings } from './shared/output.js';
+import { abortOnSignals, INTERRUPTED } from './shared/signals.js';
 import {
   changesOf,
   expDirOption,
@@ -22,7 +22,7 @@ import {
   trustOption,
   type Action,
   type Arguments,
-} from './verb.js';
+} from './shared/verb.js';
 
 export const evaluateVerb: Action = {
   positionals: '<what>',

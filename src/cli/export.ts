@@ -6,10 +6,10 @@ import { diskError, stagingFolder, sweepStaging } from '../core/files.js';
 import type { WholeCheckpoint } from '../run/checkpoints.js';
 import { chosenCheckpoint, namedCheckpoint } from '../run/chosen_checkpoint.js';
 import { findRun } from '../run/find.js';
-import type { ExportedDtype, ExportedFormat } from '../policies/tokens/export.js';
+import type { ExportedDtype, ExportedFormat } from '../models/adapters/export.js';
 import type { RunPaths } from '../run/paths.js';
-import { printError, printJson, printLine } from './output.js';
-import { expDirOption, flag, text, type Action, type Arguments } from './verb.js';
+import { printError, printJson, printLine } from './shared/output.js';
+import { expDirOption, flag, text, type Action, type Arguments } from './shared/verb.js';
 
 const STAGING = '.exporting-';
 
@@ -68,9 +68,9 @@ export const exportVerb: Action = {
       throw new UsageError('neither --out nor --hub is given', { next: 'Name a folder, or a repository of the Hub.' });
     }
     const [{ holdsAdapter }, exporting, { writeCard }] = await Promise.all([
-      import('../policies/adapter_files.js'),
-      import('../policies/tokens/export.js'),
-      import('../track/card/card.js'),
+      import('../models/adapters/files.js'),
+      import('../models/adapters/export.js'),
+      import('../run/track/card/card.js'),
     ]);
     const format = (text(args, 'format') ||
       (holdsAdapter(checkpoint.dir)
@@ -116,7 +116,7 @@ async function publish(args: Arguments, paths: RunPaths, checkpoint: WholeCheckp
     throw new UsageError('found --out and --hub', { next: 'Export twice: into a folder, and to the Hub.' });
   }
   const [{ MAIN, publishCheckpoint }, { hubEnvironment }] = await Promise.all([
-    import('../track/hub/publish.js'),
+    import('../run/track/hub/publish.js'),
     import('../models/hub/cache.js'),
   ]);
   const { iteration, dir } = checkpoint;

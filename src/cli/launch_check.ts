@@ -7,7 +7,7 @@ import { availableParallelism } from 'node:os';
 import { performance } from 'node:perf_hooks';
 import type { LoadedConfig } from '../config/load.js';
 import { InternalError, RunError } from '../core/errors.js';
-import { probeProvider, type ProbedProvider, type ProviderChoice } from '../engines/onnx/provider.js';
+import { probeProvider, type ProbedProvider, type ProviderChoice } from '../compute/onnx/provider.js';
 import {
   detectDevices,
   deviceKind,
@@ -25,16 +25,16 @@ import { RunFailed } from '../launch/processes/failure.js';
 import { Guardian } from '../launch/processes/guardian.js';
 import { availableMemory } from '../launch/machine/memory.js';
 import { freePort, rankEnvironment, supervise } from '../launch/processes/supervise.js';
-import { openProcessGroup, type ProcessGroup } from '../group/process_group.js';
+import { openProcessGroup, type ProcessGroup } from '../core/group/process_group.js';
 import { runResolver } from '../launch/models/wanted.js';
 import { withTrainingServer } from '../launch/servers/training_server.js';
 import { enginesOf } from '../recipes/settings.js';
 import { probeFor } from '../recipes/open.js';
 import { isTrainable } from '../config/recipes.js';
-import type { LaunchSettings } from '../schema/launch.js';
-import type { RunSettings } from '../schema/run.js';
-import { formatTable, printError, printJson, printLine } from './output.js';
-import { configOf, configOptions, flag, text, type Action } from './verb.js';
+import type { LaunchSettings } from '../config/schema/launch.js';
+import type { RunSettings } from '../config/schema/run.js';
+import { formatTable, printError, printJson, printLine } from './shared/output.js';
+import { configOf, configOptions, flag, text, type Action } from './shared/verb.js';
 
 /** What one rank found out about itself. */
 export interface RankReport {

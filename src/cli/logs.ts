@@ -3,8 +3,8 @@ import { printable } from '../core/errors.js';
 import { findRun } from '../run/find.js';
 import { followLog, readLog, type LogChoice } from '../run/logs.js';
 import { readStatus } from '../run/status.js';
-import { printError } from './output.js';
-import { expDirOption, flag, numberOption, text, wholeNumber, type Action } from './verb.js';
+import { printError } from './shared/output.js';
+import { expDirOption, flag, numberOption, text, wholeNumber, type Action } from './shared/verb.js';
 
 /** The number of lines that a followed log begins with. */
 const FOLLOWED_LINES = 20;

@@ -7,9 +7,9 @@ import { startInterpreter } from '../config/interpreter.js';
 import { addressSpaceAdvice, openFilesAdvice, saysTooManyFiles } from '../core/process.js';
 import { EditrlError, UsageError } from '../core/errors.js';
 import { nearest } from '../core/nearest.js';
-import { outputWidth, printError } from './output.js';
-import { outliveReaders } from './signals.js';
-import type { Action, Actions, Verb } from './verb.js';
+import { outputWidth, printError } from './shared/output.js';
+import { outliveReaders } from './shared/signals.js';
+import type { Action, Actions, Verb } from './shared/verb.js';
 
 interface Entry {
   readonly summary: string;
@@ -25,7 +25,7 @@ export const verbs: Readonly<Record<string, Entry>> = {
   cell: {
     summary: 'one task of a Slurm job array',
     hidden: true,
-    load: async () => (await import('./cell.js')).cellVerb,
+    load: async () => (await import('./shared/cell.js')).cellVerb,
   },
   plan: { summary: 'what an experiment would run', load: async () => (await import('./plan.js')).planVerb },
   resume: { summary: 'continue or fork a run', load: async () => (await import('./resume.js')).resumeVerb },
@@ -70,16 +70,19 @@ export const verbs: Readonly<Record<string, Entry>> = {
   },
   gateway: {
     summary: 'serve several judges as one',
-    load: async () => (await import('./gateway.js')).gatewayVerb,
+    load: async () => (await import('./serve/gateway.js')).gatewayVerb,
   },
   enhance: {
     summary: 'rewrite prompts with a trained run, or with a model as it is',
     load: async () => (await import('./enhance.js')).enhanceVerb,
   },
-  judge: { summary: "serve the tiny world's rule judge", load: async () => (await import('./judge.js')).judgeVerb },
+  judge: {
+    summary: "serve the tiny world's rule judge",
+    load: async () => (await import('./serve/judge.js')).judgeVerb,
+  },
   'reward-server': {
     summary: 'hold rewards and score what is sent',
-    load: async () => (await import('./reward_server.js')).rewardServerVerb,
+    load: async () => (await import('./serve/reward_server.js')).rewardServerVerb,
   },
   'launch-check': {
     summary: "start a run's processes and let them meet",

@@ -8,8 +8,16 @@ import { printable } from '../core/errors.js';
 import { wrap } from '../core/terminal.js';
 import { shortName } from '../launch/live/screen.js';
 import { formatDuration } from '../run/progress.js';
-import { formatTable, outputWidth, printJson, printLine, printWarnings, printWrapped, styled } from './output.js';
-import { changesOf, experimentOptions, flag, text, type Action, type Arguments } from './verb.js';
+import {
+  formatTable,
+  outputWidth,
+  printJson,
+  printLine,
+  printWarnings,
+  printWrapped,
+  styled,
+} from './shared/output.js';
+import { changesOf, experimentOptions, flag, text, type Action, type Arguments } from './shared/verb.js';
 
 export const planVerb: Action = {
   positionals: '<experiment>',

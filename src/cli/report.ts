@@ -11,7 +11,7 @@ import { readExperimentReport, type ExperimentReport } from '../run/report/exper
 import { findReported, type Found } from '../run/find.js';
 import { readRun } from '../run/report/read.js';
 import { formatReport } from '../run/report/text.js';
-import { outputWidth, printError, printJson, printLine, formatTable, styled } from './output.js';
+import { outputWidth, printError, printJson, printLine, formatTable, styled } from './shared/output.js';
 import {
   changesOf,
   expDirOption,
@@ -22,7 +22,7 @@ import {
   texts,
   type Action,
   type Arguments,
-} from './verb.js';
+} from './shared/verb.js';
 import { resultCaption, resultRows, type Results } from '../run/report/results.js';
 
 import { wrap } from '../core/terminal.js';

@@ -4,7 +4,7 @@ import { canonicalJson } from '../config/hash.js';
 import { loadConfig } from '../config/load.js';
 import { parseSet } from '../config/sets.js';
 import { must, RunError, UsageError } from '../core/errors.js';
-import { sha256 } from '../core/image.js';
+import { sha256 } from '../core/images/image.js';
 import { EmbeddedJudges } from '../launch/servers/gateway.js';
 import { runResolver } from '../launch/models/wanted.js';
 import { openRecipeOf } from '../recipes/open.js';
@@ -18,12 +18,12 @@ import { checkRunName, type RunPaths } from '../run/paths.js';
 import { RESCORED_MEASURE } from '../run/report/measures.js';
 import { readRecord, type RunRecord } from '../run/record.js';
 import { recordedConfig } from '../run/recorded_config.js';
-import { measureRecords } from '../rescore/measure.js';
-import { rescore, type RescoreRequest } from '../rescore/rescore.js';
-import type { RescoreSummary } from '../rescore/rescore_summary.js';
-import { getPath } from '../schema/walk.js';
-import type { RunSettings } from '../schema/run.js';
-import { formatTable, printError, printJson, printLine } from './output.js';
+import { measureRecords } from '../train/rescore/measure.js';
+import { rescore, type RescoreRequest } from '../train/rescore/rescore.js';
+import type { RescoreSummary } from '../train/rescore/rescore_summary.js';
+import { getPath } from '../core/schema/walk.js';
+import type { RunSettings } from '../config/schema/run.js';
+import { formatTable, printError, printJson, printLine } from './shared/output.js';
 import {
   expDirOption,
   flag,
@@ -34,7 +34,7 @@ import {
   trustOption,
   type Action,
   type Arguments,
-} from './verb.js';
+} from './shared/verb.js';
 
 export const rescoreVerb: Action = {
   positionals: '<run>',

@@ -3,16 +3,16 @@ import type { LoadedConfig } from '../config/load.js';
 import { isSet } from '../config/origin.js';
 import { dependencies } from '../config/models.js';
 import { must, printable, UsageError } from '../core/errors.js';
-import { checkChanges } from '../run/claim.js';
-import { changesSince } from '../run/claim_request.js';
+import { checkChanges } from '../run/claim/claim.js';
+import { changesSince } from '../run/claim/claim_request.js';
 import { noView, openView } from '../launch/live/view.js';
 import { formatChangedSettings, readRecord, settingsAt, type ChangedSetting, type RunRecord } from '../run/record.js';
 import { findRun } from '../run/find.js';
-import { forkRun } from '../run/fork.js';
-import { withMovedPins } from '../run/parents.js';
+import { forkRun } from '../run/claim/fork.js';
+import { withMovedPins } from '../run/claim/parents.js';
 import { checkRunName, type RunPaths } from '../run/paths.js';
 import { namedPrograms, recordedConfig, type RecordedRequest } from '../run/recorded_config.js';
-import { printError, printLine } from './output.js';
+import { printError, printLine } from './shared/output.js';
 import { allowedChanges, trainOrSubmit } from './run.js';
 import {
   expDirOption,
@@ -25,7 +25,7 @@ import {
   wholeNumber,
   type Action,
   type Arguments,
-} from './verb.js';
+} from './shared/verb.js';
 
 export const resumeVerb: Action = {
   positionals: '<run>',

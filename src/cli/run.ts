@@ -7,17 +7,17 @@ import { noView, openView, type View } from '../launch/live/view.js';
 import { Launcher } from '../launch/launcher.js';
 import { isTrainable } from '../config/recipes.js';
 import { recipeOf } from '../recipes/settings.js';
-import { getPath } from '../schema/walk.js';
-import type { RunSettings } from '../schema/run.js';
+import { getPath } from '../core/schema/walk.js';
+import type { RunSettings } from '../config/schema/run.js';
 import { describeJob } from '../launch/slurm/queue.js';
 import { submitRun } from '../launch/slurm/submit.js';
 import { listCheckpoints } from '../run/checkpoints.js';
 import { RunPaths } from '../run/paths.js';
 import { readRecord } from '../run/record.js';
 import { readState, STOPPED_BY_SWEEP, type RunState } from '../run/state.js';
-import { KILLED } from '../run/stop_request.js';
-import { outputWidth, printError, printJson, printLine, printSentence, printWarnings } from './output.js';
-import { abortOnSignals, INTERRUPTED } from './signals.js';
+import { KILLED } from '../run/claim/stop_request.js';
+import { outputWidth, printError, printJson, printLine, printSentence, printWarnings } from './shared/output.js';
+import { abortOnSignals, INTERRUPTED } from './shared/signals.js';
 import {
   configOf,
   configOptions,
@@ -28,7 +28,7 @@ import {
   trainingOptions,
   type Action,
   type Arguments,
-} from './verb.js';
+} from './shared/verb.js';
 
 export const runVerb: Action = {
   positionals: '<config>',

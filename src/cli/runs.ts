@@ -13,8 +13,8 @@ import {
   throwIfAnyKept,
   type KeptRun,
 } from '../run/remove.js';
-import { printJson, printLine } from './output.js';
-import { expDirOption, flag, text, texts, type Arguments, type Verb } from './verb.js';
+import { printJson, printLine } from './shared/output.js';
+import { expDirOption, flag, text, texts, type Arguments, type Verb } from './shared/verb.js';
 
 const options = {
   'dry-run': { type: 'boolean', default: false, describe: 'say what would go, and remove nothing' },

@@ -5,9 +5,9 @@ import type { AskJudge, TrialRow, TermTrial } from '../launch/reward/trial.js';
 import { isTrainable } from '../config/recipes.js';
 import { rewardOf } from '../recipes/settings.js';
 import type { Outcome } from '../rewards/score/types.js';
-import type { SampledSet, SampleRow } from '../scoring/sample_rows.js';
-import { formatTable, printError, printJson, printLine, printSentence } from './output.js';
-import { configOf, configOptions, flag, numberOption, text, wholeNumber, type Action } from './verb.js';
+import type { SampledSet, SampleRow } from '../train/scoring/sample_rows.js';
+import { formatTable, printError, printJson, printLine, printSentence } from './shared/output.js';
+import { configOf, configOptions, flag, numberOption, text, wholeNumber, type Action } from './shared/verb.js';
 
 export const scoreVerb: Action = {
   positionals: '<config>',

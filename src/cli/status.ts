@@ -1,14 +1,14 @@
 /** `editrl status [RUN…]`: shows what runs are doing. */
 import { printable } from '../core/errors.js';
-import { formatAge } from '../run/lock.js';
+import { formatAge } from '../run/claim/lock.js';
 import { findReported, findRun, listExperiments, listRuns, searchFolders } from '../run/find.js';
 import { isRunName } from '../run/paths.js';
 import { readStatuses } from '../launch/slurm/status.js';
 import { showBest } from '../run/chosen_checkpoint.js';
 import { showSpent } from '../run/spending.js';
 import type { RunStatus, ShownState } from '../run/status.js';
-import { formatTable, printError, printJson, printLine, styled, type Cell, type Style } from './output.js';
-import { expDirOption, flag, text, texts, type Action, type Arguments } from './verb.js';
+import { formatTable, printError, printJson, printLine, styled, type Cell, type Style } from './shared/output.js';
+import { expDirOption, flag, text, texts, type Action, type Arguments } from './shared/verb.js';
 
 const STYLES: Readonly<Record<ShownState, Style | null>> = {
   queued: 'dim',

@@ -7,9 +7,9 @@ import { liveSweeps, type LiveSweep } from '../launch/sweep/lock.js';
 import { findRun, listRuns, searchFolders } from '../run/find.js';
 import { liveLock, mayBeHeld } from '../run/status.js';
 import type { RunPaths } from '../run/paths.js';
-import { printError, printJson, printLine } from './output.js';
-import { INTERRUPTED } from './signals.js';
-import { expDirOption, flag, text, texts, type Action } from './verb.js';
+import { printError, printJson, printLine } from './shared/output.js';
+import { INTERRUPTED } from './shared/signals.js';
+import { expDirOption, flag, text, texts, type Action } from './shared/verb.js';
 
 export const stopVerb: Action = {
   positionals: '[runs..]',

@@ -18,10 +18,10 @@ import type { Runner } from '../launch/sweep/sweep.js';
 import { SweepReporter } from '../launch/sweep/reporter.js';
 import { encodeLine } from '../run/journal.js';
 import type { PreflightCheckOptions } from '../launch/preflight/preflight.js';
-import { formatTable, printJson, printLine, printWarnings } from './output.js';
+import { formatTable, printJson, printLine, printWarnings } from './shared/output.js';
 import { formatResults } from './report.js';
-import { abortOnSignals, INTERRUPTED } from './signals.js';
-import { changesOf, experimentOptions, flag, numberOption, text, wholeNumber, type Action } from './verb.js';
+import { abortOnSignals, INTERRUPTED } from './shared/signals.js';
+import { changesOf, experimentOptions, flag, numberOption, text, wholeNumber, type Action } from './shared/verb.js';
 
 export const sweepVerb: Action = {
   positionals: '<experiment>',

@@ -2,9 +2,9 @@
 import { EditrlError, UsageError } from '../core/errors.js';
 import { findRun } from '../run/find.js';
 import type { RunPaths } from '../run/paths.js';
-import { syncRun, type SyncResult } from '../track/tracking.js';
-import { printError, printJson, printLine } from './output.js';
-import { expDirOption, flag, text, texts, type Action } from './verb.js';
+import { syncRun, type SyncResult } from '../run/track/tracking.js';
+import { printError, printJson, printLine } from './shared/output.js';
+import { expDirOption, flag, text, texts, type Action } from './shared/verb.js';
 
 export const syncVerb: Action = {
   positionals: '<runs..>',

@@ -2,9 +2,9 @@
 import { z } from 'zod';
 import { UsageError } from '../core/errors.js';
 import { nearest } from '../core/nearest.js';
-import type { Effect } from '../schema/mark.js';
+import type { Effect } from '../core/schema/mark.js';
 import { allRecipes } from './recipes.js';
-import { fieldsOf, knownPaths, markOf, unwrap } from '../schema/walk.js';
+import { fieldsOf, knownPaths, markOf, unwrap } from '../core/schema/walk.js';
 
 /** A field as defined by some recipes. */
 export interface Explanation {

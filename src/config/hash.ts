@@ -2,12 +2,12 @@
 import { isAbsolute, relative } from 'node:path';
 import type { z } from 'zod';
 import { readFileSync } from 'node:fs';
-import { sha256 } from '../core/image.js';
+import { sha256 } from '../core/images/image.js';
 import { isTrainable, recipeOf, rewardForms } from './recipes.js';
-import type { RunReference } from '../schema/model.js';
-import { getPath, isObject, leaves, markOf, type Leaf } from '../schema/walk.js';
-import type { RunSettings, TrainedSettings } from '../schema/run.js';
-import type { Mark } from '../schema/mark.js';
+import type { RunReference } from './schema/model.js';
+import { getPath, isObject, leaves, markOf, type Leaf } from '../core/schema/walk.js';
+import type { RunSettings, TrainedSettings } from './schema/run.js';
+import type { Mark } from '../core/schema/mark.js';
 
 /** JSON with sorted keys: equal values give equal text. */
 export function canonicalJson(value: unknown): string {

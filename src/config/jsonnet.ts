@@ -4,7 +4,7 @@ import { basename, dirname, isAbsolute, join, resolve } from 'node:path';
 import { ConfigError, EditrlError } from '../core/errors.js';
 import { readPlain } from '../core/plain_file.js';
 import { textOf } from '../core/text.js';
-import { sha256 } from '../core/image.js';
+import { sha256 } from '../core/images/image.js';
 import { evaluateJsonnet, limitsOf, JsonnetError } from './interpreter.js';
 import { readJsonnet, type ImportToken } from './jsonnet_text.js';
 import { nearest } from '../core/nearest.js';

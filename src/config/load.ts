@@ -2,11 +2,11 @@
 import { existsSync } from 'node:fs';
 import { dirname, resolve } from 'node:path';
 import { ConfigError } from '../core/errors.js';
-import { openAiBaseUrl } from '../http/base_url.js';
-import type { Problem } from '../schema/rules.js';
-import type { RunReference } from '../schema/model.js';
-import type { RunSettings } from '../schema/run.js';
-import { hasPath, isObject } from '../schema/walk.js';
+import { openAiBaseUrl } from '../core/http/base_url.js';
+import type { Problem } from './schema/rules.js';
+import type { RunReference } from './schema/model.js';
+import type { RunSettings } from './schema/run.js';
+import { hasPath, isObject } from '../core/schema/walk.js';
 import { isFlat } from './earl/keys.js';
 import { translateFlat, type FlatWords } from './earl/translate.js';
 import { resultHash } from './hash.js';

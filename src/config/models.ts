@@ -1,8 +1,8 @@
 /** The models that settings name, and hence the runs that others start from. */
 import { ConfigError } from '../core/errors.js';
-import type { HubReference, ModelReference, RunReference } from '../schema/model.js';
-import { getPath, isObject } from '../schema/walk.js';
-import type { RunSettings } from '../schema/run.js';
+import type { HubReference, ModelReference, RunReference } from './schema/model.js';
+import { getPath, isObject } from '../core/schema/walk.js';
+import type { RunSettings } from './schema/run.js';
 import { isTrainable, recipeNamed, recipeOf, rewardForms, type NamedModel } from './recipes.js';
 
 /** The keys of settings at which terms are listed with their own fields. */

@@ -5,8 +5,8 @@ import { canonicalKeyOf, flatKeys } from './earl/keys.js';
 import { displayPath, withoutContents } from './jsonnet.js';
 import { nearest } from '../core/nearest.js';
 import { isSet, placesOf, replacementOf, type Composed, type Origin } from './origin.js';
-import type { Problem } from '../schema/rules.js';
-import { getPath, fieldsOf, isObject, knownPaths, markOf, schemaAt, unwrap } from '../schema/walk.js';
+import type { Problem } from './schema/rules.js';
+import { getPath, fieldsOf, isObject, knownPaths, markOf, schemaAt, unwrap } from '../core/schema/walk.js';
 
 type Path = readonly (string | number)[];
 

@@ -5,10 +5,10 @@
 import type { PipelineType } from '@huggingface/hub';
 import type { z } from 'zod';
 import { InternalError } from '../core/errors.js';
-import type { ReadSettings } from '../schema/mark.js';
-import type { HubReference, RunReference } from '../schema/model.js';
-import type { PartialSettings, Problem } from '../schema/rules.js';
-import type { RunSettings, TrainedSettings } from '../schema/run.js';
+import type { ReadSettings } from '../core/schema/mark.js';
+import type { HubReference, RunReference } from './schema/model.js';
+import type { PartialSettings, Problem } from './schema/rules.js';
+import type { RunSettings, TrainedSettings } from './schema/run.js';
 
 interface CommonRecipe<S extends RunSettings> {
   /** The value of a config's `task`. */

@@ -1,8 +1,8 @@
 /** Finds the configs of the runs that a run starts from. */
 import { existsSync, statSync } from 'node:fs';
 import { dirname, relative, resolve, isAbsolute } from 'node:path';
-import type { Problem } from '../schema/rules.js';
-import { getPath, setPath, isObject } from '../schema/walk.js';
+import type { Problem } from './schema/rules.js';
+import { getPath, setPath, isObject } from '../core/schema/walk.js';
 import { displayPath, importOf } from './jsonnet.js';
 import { readJsonnet } from './jsonnet_text.js';
 import { modelKeys, TERM_LISTS } from './models.js';

@@ -1,7 +1,7 @@
 /** `--set a.b=value`: changes to the value of a config. */
 import { UsageError } from '../core/errors.js';
-import type { Problem } from '../schema/rules.js';
-import { getPath, setPath } from '../schema/walk.js';
+import type { Problem } from './schema/rules.js';
+import { getPath, setPath } from '../core/schema/walk.js';
 
 /** One parsed `--set`. */
 export interface Change {

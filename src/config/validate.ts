@@ -1,9 +1,9 @@
 /** Validation: the schema first, then combinations of settings, so that all problems of a config are reported at once. */
 import type { z } from 'zod';
-import { markInvalid, problem, type PartialSettings, type Problem } from '../schema/rules.js';
+import { markInvalid, problem, type PartialSettings, type Problem } from './schema/rules.js';
 import { allRecipes, recipeNamed, recipeOf, isTrainable } from './recipes.js';
-import { getPath, fieldsOf, isObject, leaves } from '../schema/walk.js';
-import type { RunSettings, TrainedSettings } from '../schema/run.js';
+import { getPath, fieldsOf, isObject, leaves } from '../core/schema/walk.js';
+import type { RunSettings, TrainedSettings } from './schema/run.js';
 import { nearest } from '../core/nearest.js';
 import { problemsOf } from './problems.js';
 import { growable, optimizerSteps } from './hash.js';

@@ -7,7 +7,7 @@ import { existsSync, mkdirSync, readdirSync, renameSync, rmSync, statSync, write
 import { dirname, extname, join, relative, resolve } from 'node:path';
 import { z } from 'zod';
 import { DataError, EditrlError, UsageError } from '../core/errors.js';
-import { imageFormat, sha256 } from '../core/image.js';
+import { imageFormat, sha256 } from '../core/images/image.js';
 import { diskError, stagingFolder, sweepStaging } from '../core/files.js';
 import { parseJson, textOf } from '../core/text.js';
 import { readWhole } from './large_texts.js';

@@ -5,7 +5,7 @@
 import { statSync } from 'node:fs';
 import { dirname, resolve } from 'node:path';
 import { DataError } from '../core/errors.js';
-import { decodeImage, sha256, type RgbImage } from '../core/image.js';
+import { decodeImage, sha256, type RgbImage } from '../core/images/image.js';
 import type { ListDigest } from './datalist.js';
 import { pixelDigest, type ComparedSample } from './overlap.js';
 import { pictureBytes } from './pictures.js';

@@ -4,7 +4,7 @@ import { availableParallelism } from 'node:os';
 import { basename, extname, join } from 'node:path';
 import pLimit from 'p-limit';
 import { DataError, type EditrlError } from '../core/errors.js';
-import { decodeImage } from '../core/image.js';
+import { decodeImage } from '../core/images/image.js';
 import { inBrief } from '../core/text.js';
 import { comparedCaption, openCaptioned } from './captioned.js';
 import {

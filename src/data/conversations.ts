@@ -8,7 +8,7 @@ import { closeSync, existsSync, fstatSync, openSync, readSync, statSync } from '
 import { basename, dirname, extname, join, resolve } from 'node:path';
 import { z } from 'zod';
 import { DataError } from '../core/errors.js';
-import { sha256 } from '../core/image.js';
+import { sha256 } from '../core/images/image.js';
 import { parseJson, textOf } from '../core/text.js';
 import { missingFileAdvice, type ListDigest } from './datalist.js';
 import { beginningOf, jsonLine, linesOf, readWhole } from './large_texts.js';

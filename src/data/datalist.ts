@@ -8,7 +8,7 @@ import { existsSync, readFileSync, statSync } from 'node:fs';
 import { basename, dirname, isAbsolute, join, resolve } from 'node:path';
 import { z } from 'zod';
 import { DataError } from '../core/errors.js';
-import { sha256 } from '../core/image.js';
+import { sha256 } from '../core/images/image.js';
 import { parseJson, readTextFile, refuseLfsPointer } from '../core/text.js';
 
 export const DATALIST_NAME = 'tokenized_datalist.json';

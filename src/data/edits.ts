@@ -4,7 +4,7 @@
  */
 import { extname } from 'node:path';
 import { DataError } from '../core/errors.js';
-import { type RgbImage, decodeImage, sha256 } from '../core/image.js';
+import { type RgbImage, decodeImage, sha256 } from '../core/images/image.js';
 import { openDatalist, readListedFile } from './datalist.js';
 import { decodeEditSample } from './npz.js';
 import { type ComparedSample, pixelDigest } from './overlap.js';

@@ -2,9 +2,9 @@
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { DataError } from '../core/errors.js';
-import { type RgbImage, decodeImage } from '../core/image.js';
-import { decodePlainPng } from '../core/png.js';
-import { type Window, resizeLinearWindow } from '../core/resize.js';
+import { type RgbImage, decodeImage } from '../core/images/image.js';
+import { decodePlainPng } from '../core/images/png.js';
+import { type Window, resizeLinearWindow } from '../core/images/resize.js';
 import { type PictureSize, headerSize, sameSize, sizeText } from './pictures.js';
 import {
   type InpaintSample,

@@ -1,6 +1,6 @@
 /** Finds held-out samples that stand in the training data, too: the same words and, where a sample shows a picture, the same pixels. */
 import { setImmediate } from 'node:timers/promises';
-import { decodeImage, sha256 } from '../core/image.js';
+import { decodeImage, sha256 } from '../core/images/image.js';
 
 /** A sample, as far as it tells whether it is the same as another. */
 export interface ComparedSample {

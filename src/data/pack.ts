@@ -15,7 +15,7 @@ import { basename, dirname, join, resolve } from 'node:path';
 import { z } from 'zod';
 import { DataError } from '../core/errors.js';
 import { diskError, stagingFolder, sweepStaging, syncDirectory, writeFileAtomic } from '../core/files.js';
-import { encodePng, sha256, type RgbImage } from '../core/image.js';
+import { encodePng, sha256, type RgbImage } from '../core/images/image.js';
 import { DATALIST_NAME } from './datalist.js';
 import { readInstructions, type EditLine } from './instructions.js';
 import { encodeEditSample } from './npz.js';

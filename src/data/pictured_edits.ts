@@ -5,7 +5,7 @@
 import { closeSync, existsSync, openSync, readSync, statSync } from 'node:fs';
 import { basename, dirname, extname, isAbsolute, resolve } from 'node:path';
 import { DataError } from '../core/errors.js';
-import { sha256 } from '../core/image.js';
+import { sha256 } from '../core/images/image.js';
 import { inBrief } from '../core/text.js';
 import { pixelDigest } from './overlap.js';
 import { type PictureSize, headerSize, pictureBytes } from './pictures.js';

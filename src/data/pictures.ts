@@ -1,8 +1,8 @@
 /** A person's own pictures: their bytes, their sizes, and as a dataset takes them, upright and of one size. */
 import { closeSync, openSync, readFileSync, readSync } from 'node:fs';
 import { DataError } from '../core/errors.js';
-import { coverImage, decodeImage, type RgbImage } from '../core/image.js';
-import { pngSize } from '../core/png.js';
+import { coverImage, decodeImage, type RgbImage } from '../core/images/image.js';
+import { pngSize } from '../core/images/png.js';
 
 export interface PictureSize {
   readonly width: number;

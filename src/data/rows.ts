@@ -2,7 +2,7 @@
 import { closeSync, existsSync, openSync, readSync, readdirSync, statSync } from 'node:fs';
 import { basename, extname, join, resolve } from 'node:path';
 import { DataError } from '../core/errors.js';
-import { sha256 } from '../core/image.js';
+import { sha256 } from '../core/images/image.js';
 import { MEBIBYTE } from '../core/plain_file.js';
 import { inBrief, textOf } from '../core/text.js';
 import { DATALIST_NAME, type ListDigest, missingFileAdvice, openDatalist } from './datalist.js';

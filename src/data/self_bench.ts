@@ -13,7 +13,7 @@
 import { existsSync, readdirSync, readFileSync, statSync } from 'node:fs';
 import { basename, dirname, join, resolve } from 'node:path';
 import { DataError } from '../core/errors.js';
-import { sha256 } from '../core/image.js';
+import { sha256 } from '../core/images/image.js';
 import { readTextFile } from '../core/text.js';
 import { missingFileAdvice, type ListDigest } from './datalist.js';
 import { pixelDigest, type ComparedSample } from './overlap.js';

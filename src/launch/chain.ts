@@ -2,7 +2,7 @@
 import { existsSync } from 'node:fs';
 import { growable } from '../config/hash.js';
 import { loadReferenced, referencedFile, type LoadedConfig } from '../config/load.js';
-import type { RunReference } from '../schema/model.js';
+import type { RunReference } from '../config/schema/model.js';
 import { dependencies } from '../config/models.js';
 import { ConfigError, RunError } from '../core/errors.js';
 import { RunPaths } from '../run/paths.js';

@@ -1,17 +1,17 @@
 /** What this program reads, computes and refuses, from the tables that decide it: shown by `editrl doctor` and docs/coverage.md. */
 import { WEIGHT_DTYPES } from '../core/safetensors.js';
-import { visionTokenizerTypes } from '../environments/vision_tokens.js';
+import { visionTokenizerTypes } from '../train/environments/vision_tokens.js';
 import { pipelineClasses } from '../models/pipeline.js';
-import { activations, modelTypes } from '../nets/decoder/architectures.js';
-import { flowClasses } from '../nets/flow/config.js';
-import { seeingTypes } from '../nets/vision/config.js';
-import { flowModelTypes } from '../policies/flow/model_types.js';
-import { PEFT_VERSION } from '../policies/peft_defaults.js';
-import { refusedKeys } from '../policies/peft_config.js';
-import { exportedDtypes } from '../policies/tokens/export.js';
-import { decoderEngine } from '../schema/model.js';
-import { samplingEngine } from '../schema/sampler.js';
-import { trainerTypes } from '../schema/trainer.js';
+import { activations, modelTypes } from '../compute/nets/decoder/architectures.js';
+import { flowClasses } from '../compute/nets/flow/config.js';
+import { seeingTypes } from '../compute/nets/vision/config.js';
+import { flowModelTypes } from '../train/policies/flow/model_types.js';
+import { PEFT_VERSION } from '../models/adapters/peft_defaults.js';
+import { refusedKeys } from '../models/adapters/peft_config.js';
+import { exportedDtypes } from '../models/adapters/export.js';
+import { decoderEngine } from '../config/schema/model.js';
+import { samplingEngine } from '../config/schema/sampler.js';
+import { trainerTypes } from '../config/schema/trainer.js';
 
 export interface CoverageRow {
   readonly what: string;

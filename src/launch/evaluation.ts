@@ -5,7 +5,7 @@ import { canonicalJson, resultHash } from '../config/hash.js';
 import { deepFreeze, loadConfig, type EvaluatedWeights, type LoadedConfig } from '../config/load.js';
 import { parseSet } from '../config/sets.js';
 import { CheckpointError, RunError, UsageError } from '../core/errors.js';
-import { sha256 } from '../core/image.js';
+import { sha256 } from '../core/images/image.js';
 import { stagingFolder, sweepStaging } from '../core/files.js';
 import { hubKey, type RunResolver } from '../models/reference.js';
 import { isTrainable } from '../config/recipes.js';
@@ -13,15 +13,15 @@ import { recipeOf } from '../recipes/settings.js';
 import { listCheckpoints, manifestDigest, requireWhole } from '../run/checkpoints.js';
 import { chosenCheckpoint, parseRunSpec, type CheckpointChoice } from '../run/chosen_checkpoint.js';
 import { findRun } from '../run/find.js';
-import { linkFolder } from '../run/fork.js';
+import { linkFolder } from '../run/claim/fork.js';
 import { iterationName, RunPaths } from '../run/paths.js';
 import { readRecord } from '../run/record.js';
 import { differ, scalesOf } from '../run/report/evaluation.js';
 import { recordedConfig } from '../run/recorded_config.js';
 import { liveLock } from '../run/status.js';
-import { hubReference, runReference } from '../schema/model.js';
-import type { TrainedSettings } from '../schema/run.js';
-import { getPath, isObject } from '../schema/walk.js';
+import { hubReference, runReference } from '../config/schema/model.js';
+import type { TrainedSettings } from '../config/schema/run.js';
+import { getPath, isObject } from '../core/schema/walk.js';
 import { runResolver } from './models/wanted.js';
 
 /** What an evaluation changes of the settings. */

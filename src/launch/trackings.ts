@@ -2,10 +2,10 @@
 import { EditrlError } from '../core/errors.js';
 import { RunPaths } from '../run/paths.js';
 import { readRecord } from '../run/record.js';
-import type { RunSettings } from '../schema/run.js';
-import { RunTracking } from '../track/tracking.js';
-import type { Say } from '../track/shared.js';
-import { noteWandbId, wandbIdOfEnvironment } from '../track/wandb/environment.js';
+import type { RunSettings } from '../config/schema/run.js';
+import { RunTracking } from '../run/track/tracking.js';
+import type { Say } from '../run/track/shared.js';
+import { noteWandbId, wandbIdOfEnvironment } from '../run/track/wandb/environment.js';
 
 export interface TrackingsOptions {
   /** Receives lines after their run has ended. */

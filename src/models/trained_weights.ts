@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import { requireFinite } from '../core/finite.js';
 import { readSafetensors, safetensorsPieces } from '../core/safetensors.js';
 import { POLICY_FILE, readWeights, tensorsOf, type CheckpointFiles, type Weights } from './files.js';
-import { AdamW, clipFactor, gradientNorm, type AdamWOptions } from '../engines/onnx/optimizer.js';
+import { AdamW, clipFactor, gradientNorm, type AdamWOptions } from '../compute/onnx/optimizer.js';
 
 const OPTIMIZER_FILE = 'optimizer.safetensors';
 /** The moving averages of the weights, under the weights' names, where such are kept. */

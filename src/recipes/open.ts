@@ -1,7 +1,7 @@
 /** Every recipe that this program trains, as its workers need it. To add a recipe, add one line here and one in settings.ts. */
 import { must, InternalError } from '../core/errors.js';
-import { resolveProvider } from '../engines/onnx/provider.js';
-import type { TrainedSettings, RunSettings } from '../schema/run.js';
+import { resolveProvider } from '../compute/onnx/provider.js';
+import type { TrainedSettings, RunSettings } from '../config/schema/run.js';
 import type { OpenRecipe } from '../train/context.js';
 import type { OpenedRecipe } from '../train/worker.js';
 import { editResponse } from './edit_response/open.js';
@@ -14,10 +14,10 @@ import { promptEnhance } from './prompt_enhance/open.js';
 import { textAnswers } from './text_answers/open.js';
 import { videoActions } from './video_actions/open.js';
 import type { RunResolver } from '../models/reference.js';
-import type { TokenPrompt } from '../policies/tokens/batch.js';
-import { FreeText, type TokenFormat } from '../policies/tokens/format.js';
-import type { TrainerSettings } from '../schema/trainer.js';
-import { checkServer, type ServerProbe } from '../train/served_trainer.js';
+import type { TokenPrompt } from '../models/tokenizer/format.js';
+import { FreeText, type TokenFormat } from '../models/tokenizer/format.js';
+import type { TrainerSettings } from '../config/schema/trainer.js';
+import { checkServer, type ServerProbe } from '../train/remote/served_trainer.js';
 import { openWords, type WordsOf } from './shared/words/vocabulary.js';
 import { isTrainable } from '../config/recipes.js';
 

@@ -6,15 +6,15 @@
 import type { DataSizes, FedPerStep, ModelShape, ShapeOf } from './shared/memory.js';
 import type { z } from 'zod';
 import type { ForeignRecipe, TrainableRecipe } from '../config/recipes.js';
-import type { TrainedParts } from '../nets/vision/config.js';
+import type { TrainedParts } from '../compute/nets/vision/config.js';
 import { measuredReward, type RewardSettings } from '../rewards/schema/reward.js';
-import type { PictureServer } from '../schema/editor.js';
-import type { lora, ModelReference } from '../schema/model.js';
-import type { TrainedSettings } from '../schema/run.js';
+import type { PictureServer } from '../config/schema/editor.js';
+import type { lora, ModelReference } from '../config/schema/model.js';
+import type { TrainedSettings } from '../config/schema/run.js';
 import type { ProgressColumn } from '../run/progress.js';
 import type { Message } from '../models/chat/template.js';
-import type { RemoteSampling } from '../policies/tokens/vllm/remote_sampling.js';
-import type { Rule } from '../schema/rules.js';
+import type { RemoteSampling } from '../train/policies/vllm/remote_sampling.js';
+import type { Rule } from '../config/schema/rules.js';
 
 /** A run that this program's workers train. */
 export interface TrainedRecipe<S extends TrainedSettings = TrainedSettings> extends TrainableRecipe<S> {

@@ -11,9 +11,9 @@ import {
   type MeasureTerm,
 } from '../rewards/score/settings.js';
 import { moduleDigest } from '../rewards/terms/module/digest.js';
-import type { HubReference, RunReference, EngineSettings } from '../schema/model.js';
-import type { RunSettings, TrainedSettings } from '../schema/run.js';
-import { isObject, getPath, setPath } from '../schema/walk.js';
+import type { HubReference, RunReference, EngineSettings } from '../config/schema/model.js';
+import type { RunSettings, TrainedSettings } from '../config/schema/run.js';
+import { isObject, getPath, setPath } from '../core/schema/walk.js';
 import { editResponse } from './edit_response/settings.js';
 import { imageEditor } from './image_editor/settings.js';
 import { imageTextEncoder, imageAutoencoder, imageTokenizer, textToImage } from './pretraining/settings.js';

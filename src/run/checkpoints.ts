@@ -22,7 +22,7 @@ import { diskError, makeFolder, syncDirectory } from '../core/files.js';
 import { notFiniteIn } from '../core/finite.js';
 import { readPlainText, requirePlain } from '../core/plain_file.js';
 import type { CheckpointContent, CheckpointFiles } from '../models/files.js';
-import { pinnedByOthers } from './pins.js';
+import { pinnedByOthers } from './claim/pins.js';
 import { iterationName, parseIterationName, type RunPaths } from './paths.js';
 import { readJson } from './state.js';
 

@@ -4,7 +4,7 @@
  */
 import { existsSync } from 'node:fs';
 import { CheckpointError, UsageError } from '../core/errors.js';
-import { getPath } from '../schema/walk.js';
+import { getPath } from '../core/schema/walk.js';
 import { latestWhole, listCheckpoints, requireWhole, type WholeCheckpoint } from './checkpoints.js';
 import { heldOutMeans } from './metric_names.js';
 import { readMetrics, type Metrics, type MetricsLine } from './metrics.js';

@@ -3,7 +3,7 @@ import { existsSync, readdirSync, renameSync, rmSync, statSync, writeFileSync } 
 import { z } from 'zod';
 import { RunError } from '../core/errors.js';
 import { diskError, makeFolder, writeFileAtomic } from '../core/files.js';
-import { encodePng, sha256, type RgbImage } from '../core/image.js';
+import { encodePng, sha256, type RgbImage } from '../core/images/image.js';
 import type { Outcome } from '../rewards/score/types.js';
 import { encodeLine, readLines } from './journal.js';
 import { parseIterationName, type RunPaths } from './paths.js';

@@ -5,7 +5,7 @@ import { z } from 'zod';
 import { canonicalJson, countedText, fileDigest } from '../config/hash.js';
 import { DataError } from '../core/errors.js';
 import { writeFileAtomic } from '../core/files.js';
-import { decodeImage, encodePng, sha256, type RgbImage } from '../core/image.js';
+import { decodeImage, encodePng, sha256, type RgbImage } from '../core/images/image.js';
 import { readPlainText } from '../core/plain_file.js';
 import { average } from '../core/statistics.js';
 import type { ExamCase, ExamSet } from '../rewards/exam/cases.js';
@@ -17,7 +17,7 @@ import { isModel, JUDGE_MODEL } from '../rewards/judge/endpoints.js';
 import { loadPrompts, type PromptSet } from '../rewards/judge/prompts.js';
 import { reward as rewardSchema, type RewardSettings } from '../rewards/schema/reward.js';
 import { decidingTerms } from '../rewards/score/choice.js';
-import { leaves } from '../schema/walk.js';
+import { leaves } from '../core/schema/walk.js';
 
 /** What was found of a case; null where it has no score. */
 export interface ExamCaseRecord {

@@ -3,7 +3,7 @@
  * resumes. Each line has a `key`, whose first number is the iteration, and the `request_hash` of what was asked.
  */
 import { basename } from 'node:path';
-import { REPLY_QUERY, type ExchangeStore, type LineForm, type RemoteExchange } from '../balance/exchange.js';
+import { REPLY_QUERY, type ExchangeStore, type LineForm, type RemoteExchange } from '../core/remote/exchange.js';
 import { must } from '../core/errors.js';
 import { LogReader, scanLines } from '../core/log.js';
 import { Journal, parseLine } from './journal.js';

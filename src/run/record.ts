@@ -3,7 +3,7 @@ import { isDeepStrictEqual } from 'node:util';
 import type { SettingChange, TextDigests } from '../config/hash.js';
 import { RunError } from '../core/errors.js';
 import { writeFileAtomic } from '../core/files.js';
-import { getPath, setPath } from '../schema/walk.js';
+import { getPath, setPath } from '../core/schema/walk.js';
 import type { RunPaths } from './paths.js';
 import { readJson } from './state.js';
 

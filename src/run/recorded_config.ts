@@ -10,9 +10,9 @@ import { parseSet } from '../config/sets.js';
 import { validate } from '../config/validate.js';
 import { RunError, UsageError } from '../core/errors.js';
 import { shellQuote } from '../core/process.js';
-import { getPath, setPath } from '../schema/walk.js';
-import type { Problem } from '../schema/rules.js';
-import type { RunSettings } from '../schema/run.js';
+import { getPath, setPath } from '../core/schema/walk.js';
+import type { Problem } from '../config/schema/rules.js';
+import type { RunSettings } from '../config/schema/run.js';
 import type { RunPaths } from './paths.js';
 import type { PlainObject, RunRecord } from './record.js';
 

@@ -5,7 +5,7 @@ import { EditrlError, RunError } from '../core/errors.js';
 import { diskError, renameAside, stagingFolder } from '../core/files.js';
 import { manifestDigest } from './checkpoints.js';
 import { firstFew, listRuns } from './find.js';
-import { acquireLock, lockProblem, readLock, realLockWorld, type LockWorld } from './lock.js';
+import { acquireLock, lockProblem, readLock, realLockWorld, type LockWorld } from './claim/lock.js';
 import { RunPaths } from './paths.js';
 import { readRecord, type RecordedParent } from './record.js';
 import { readState } from './state.js';

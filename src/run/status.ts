@@ -12,7 +12,7 @@ import {
   STALE_AFTER_S,
   type HeldBy,
   type LockWorld,
-} from './lock.js';
+} from './claim/lock.js';
 import type { RunPaths } from './paths.js';
 import { activeAlarms } from './report/alarms.js';
 import { readRecord, type RunRecord } from './record.js';

@@ -1,9 +1,9 @@
 /** Advantages: how much better an episode did than those it is compared with. Pure functions. */
-import type { AdvantageSettings, GrpoSettings } from '../schema/algorithm.js';
+import type { AdvantageSettings, GrpoSettings } from '../config/schema/algorithm.js';
 import { must } from '../core/errors.js';
 import { average, deviation } from '../core/statistics.js';
 import type { Outcome } from '../rewards/score/types.js';
-import { rewardOf } from '../scoring/outcomes.js';
+import { rewardOf } from './scoring/outcomes.js';
 
 export interface AdvantageOptions extends Pick<AdvantageSettings, 'scope' | 'scale' | 'eps' | 'clip'> {
   /** Multiplies the result (`reward_scale`). */

@@ -1,5 +1,5 @@
 /** Samples and scores the answers of the next iteration while one trains, with the weights that this one started with. */
-import type { Policy } from '../policies/policy.js';
+import type { Policy } from './policies/policy.js';
 import { Stopwatch } from './grpo_metrics.js';
 
 export interface AheadOptions<Drawn, Made> {

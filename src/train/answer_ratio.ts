@@ -7,7 +7,7 @@
  * that of a loss that is linear in log-probabilities: what `reinforce` computes with the advantages given here. No graph has to join the actions of
  * an answer, and a remote trainer needs no such loss. Pure functions.
  */
-import type { Advantages, TrainGroup, Statistics, Target } from '../policies/policy.js';
+import type { Advantages, TrainGroup, Statistics, Target } from './policies/policy.js';
 
 export interface AnswerRatio {
   readonly surrogate: 'ppo' | 'cispo';

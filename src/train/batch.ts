@@ -3,16 +3,16 @@
  * samples answers to its share of the prompts chunk by chunk; a finished chunk is rendered and judged while the next one is sampled.
  */
 import { must } from '../core/errors.js';
-import { measureAnswer, type AnswerStatistics } from './hack_statistics.js';
+import { measureAnswer, type AnswerStatistics } from './observers/hack_statistics.js';
 import type { RandomStream } from '../core/random.js';
-import { shareOf } from '../group/peers.js';
-import type { ProcessGroup } from '../group/process_group.js';
-import type { Answer, Policy, SampleRequest, Group } from '../policies/policy.js';
+import { shareOf } from '../core/group/peers.js';
+import type { ProcessGroup } from '../core/group/process_group.js';
+import type { Answer, Policy, SampleRequest, Group } from './policies/policy.js';
 import type { Outcome } from '../rewards/score/types.js';
-import { ScoringInProgress, type Scorer } from '../scoring/scorer.js';
-import type { Prompt, Rendered, Task } from '../scoring/task.js';
+import { ScoringInProgress, type Scorer } from './scoring/scorer.js';
+import type { Prompt, Rendered, Task } from './scoring/task.js';
 import type { Stopwatch } from './grpo_metrics.js';
-import type { RgbImage } from '../core/image.js';
+import type { RgbImage } from '../core/images/image.js';
 import type { SamplePlace } from '../data/sampler.js';
 import { placeRecord, storeImage, storePng, writeEpisodes } from '../run/episodes.js';
 import type { RunPaths } from '../run/paths.js';

@@ -1,7 +1,7 @@
 /** Refuses a run when it opens if its policy cannot do what the settings require. Only this module looks at a policy's capabilities. */
 import { ConfigError } from '../core/errors.js';
-import type { LossName, LossSpec } from '../policies/losses/table.js';
-import type { Capabilities } from '../policies/policy.js';
+import type { LossName, LossSpec } from './policies/losses/table.js';
+import type { Capabilities } from './policies/policy.js';
 
 /** What a run needs from its policy. */
 export interface PolicyRequirements {

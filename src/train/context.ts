@@ -1,36 +1,41 @@
 /** What recipes build trainings from: the services of a run, and the parts that depend only on settings. */
-import type { GrpoSettings } from '../schema/algorithm.js';
-import { chunkOf, type JudgedRollout, type OptimizerSettings, type ValidationSettings } from '../schema/training.js';
-import type { TrackSettings } from '../schema/track.js';
-import { getPath } from '../schema/walk.js';
-import type { TrainedSettings } from '../schema/run.js';
+import type { GrpoSettings } from '../config/schema/algorithm.js';
+import {
+  chunkOf,
+  type JudgedRollout,
+  type OptimizerSettings,
+  type ValidationSettings,
+} from '../config/schema/training.js';
+import type { TrackSettings } from '../config/schema/track.js';
+import { getPath } from '../core/schema/walk.js';
+import type { TrainedSettings } from '../config/schema/run.js';
 import { belowFolder } from '../config/hash.js';
 import { must } from '../core/errors.js';
 import { describeOverlap, findOverlap, type ComparedSample, type ComparedSet } from '../data/overlap.js';
 import type { SampleSource } from '../data/types.js';
-import type { ModelFileOptions } from '../engines/onnx/model_file.js';
-import type { ProcessGroup } from '../group/process_group.js';
+import type { ModelFileOptions } from '../compute/onnx/model_file.js';
+import type { ProcessGroup } from '../core/group/process_group.js';
 import type { RunResolver } from '../models/reference.js';
-import type { Answer } from '../policies/policy.js';
+import type { Answer } from './policies/policy.js';
 import type { RewardSettings } from '../rewards/schema/reward.js';
 import { highestValueOf, rewardScale } from '../rewards/score/identity.js';
 import type { JudgeAddress } from '../rewards/judge/endpoints.js';
-import type { RunHandle } from '../run/claim.js';
+import type { RunHandle } from '../run/claim/claim.js';
 import { writeHeldOutEpisodes } from '../run/episodes.js';
 import type { RunLog } from '../run/logs.js';
 import { readMetrics } from '../run/metrics.js';
 import type { Spending } from '../run/spending.js';
 import { saveContactSheet } from '../run/report/contact_sheet.js';
-import type { ScoredRun } from '../scoring/judge_scorer.js';
-import type { Prompt, Task } from '../scoring/task.js';
+import type { ScoredRun } from './scoring/judge_scorer.js';
+import type { Prompt, Task } from './scoring/task.js';
 import { type Collector, recordEpisodes } from './batch.js';
 import { GrpoTraining, type GrpoDeps } from './grpo.js';
-import { HackAlarms, hackObserver } from './hack_alarms.js';
+import { HackAlarms, hackObserver } from './observers/hack_alarms.js';
 import { HeldOut } from './held_out.js';
-import type { TokenPrompt } from '../policies/tokens/batch.js';
-import type { TokenFormat } from '../policies/tokens/format.js';
-import type { PromptRoom } from '../scoring/prompt_room.js';
-import type { SampledSet } from '../scoring/sample_rows.js';
+import type { TokenPrompt } from '../models/tokenizer/format.js';
+import type { TokenFormat } from '../models/tokenizer/format.js';
+import type { PromptRoom } from './scoring/prompt_room.js';
+import type { SampledSet } from './scoring/sample_rows.js';
 import type { Training } from './loop.js';
 
 /** Address of a server that this program started, and the credentials it expects. */

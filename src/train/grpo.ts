@@ -1,13 +1,13 @@
 /** GRPO (Shao et al., 2024), for every policy and task: draw -> rollout -> advantage -> update, and observers of each iteration. */
 import { RandomStream } from '../core/random.js';
-import { compileSeconds, runtimeSeconds } from '../engines/onnx/session.js';
+import { compileSeconds, runtimeSeconds } from '../compute/onnx/session.js';
 import type { CheckpointFiles } from '../models/files.js';
-import type { Answer, ReleaseCheckpoint } from '../policies/policy.js';
+import type { Answer, ReleaseCheckpoint } from './policies/policy.js';
 import type { RewardSettings } from '../rewards/schema/reward.js';
 import type { Metrics } from '../run/metrics.js';
-import type { GrpoSettings } from '../schema/algorithm.js';
-import type { JudgedRollout } from '../schema/training.js';
-import { promptKey, type Prompt } from '../scoring/task.js';
+import type { GrpoSettings } from '../config/schema/algorithm.js';
+import type { JudgedRollout } from '../config/schema/training.js';
+import { promptKey, type Prompt } from './scoring/task.js';
 import { AdvantageRule, type GroupAdvantages } from './advantages.js';
 import { SampledAhead } from './ahead.js';
 import { collectRounds, gatherEpisodes, type Collected, type Collector, type TrainBatch } from './batch.js';

@@ -1,9 +1,9 @@
 /** Metrics of a GRPO iteration: outcomes, answers and the update. */
 import { average } from '../core/statistics.js';
-import type { GrpoSettings } from '../schema/algorithm.js';
-import type { Answer, Group, LearnReport, TrainGroup, Policy, Statistics } from '../policies/policy.js';
+import type { GrpoSettings } from '../config/schema/algorithm.js';
+import type { Answer, Group, LearnReport, TrainGroup, Policy, Statistics } from './policies/policy.js';
 import type { Outcome } from '../rewards/score/types.js';
-import { rewardOf, scoreParts } from '../scoring/outcomes.js';
+import { rewardOf, scoreParts } from './scoring/outcomes.js';
 import { answerRatioOf } from './answer_ratio.js';
 import { lacksLogProbs } from './importance.js';
 import type { GroupAdvantages } from './advantages.js';

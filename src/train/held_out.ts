@@ -1,18 +1,18 @@
 /** Held-out evaluation: always the same prompts with the same random numbers, under each of the sampling settings, per dataset and together. */
-import type { ValidationSettings } from '../schema/training.js';
+import type { ValidationSettings } from '../config/schema/training.js';
 import { DataError } from '../core/errors.js';
-import { decodeImage, type RgbImage } from '../core/image.js';
+import { decodeImage, type RgbImage } from '../core/images/image.js';
 import { RandomStream } from '../core/random.js';
 import { average } from '../core/statistics.js';
-import type { Answer } from '../policies/policy.js';
+import type { Answer } from './policies/policy.js';
 import type { RewardSettings } from '../rewards/schema/reward.js';
 import { measuredTerms } from '../rewards/score/choice.js';
 import type { Outcome } from '../rewards/score/types.js';
 import { heldOutKey } from '../run/episodes.js';
 import type { Metrics } from '../run/metrics.js';
 import type { ContactSheetRow } from '../run/report/contact_sheet.js';
-import { showOutcome, summariseOutcomes } from '../scoring/outcomes.js';
-import type { Prompt, PromptSource } from '../scoring/task.js';
+import { showOutcome, summariseOutcomes } from './scoring/outcomes.js';
+import type { Prompt, PromptSource } from './scoring/task.js';
 import { collect, type Collector, episodeLine } from './batch.js';
 import { isCutByContext, Stopwatch } from './grpo_metrics.js';
 

@@ -3,7 +3,7 @@
  * weights, min(exp(log p_trainer - log p_sampler), cap) (Ionides, "Truncated importance sampling", 2008): the gradient is an expectation under the
  * sampler's distribution, and its variance stays bounded.
  */
-import type { Answer, Group, Statistics } from '../policies/policy.js';
+import type { Answer, Group, Statistics } from './policies/policy.js';
 
 /** Keeps exp finite. */
 const LARGEST_EXPONENT = 20;

@@ -1,14 +1,14 @@
 /** The loop that every kind of training shares: step, evaluate, record, checkpoint; stop when asked to. */
 import { EndpointError, InternalError, RunError } from '../core/errors.js';
-import type { CheckpointSettings } from '../schema/training.js';
+import type { CheckpointSettings } from '../config/schema/training.js';
 import type { CheckpointFiles } from '../models/files.js';
-import type { ReleaseCheckpoint } from '../policies/policy.js';
+import type { ReleaseCheckpoint } from './policies/policy.js';
 import type { Metrics } from '../run/metrics.js';
 import type { Spending } from '../run/spending.js';
 import type { ProgressColumn } from '../run/progress.js';
 import { followerRecorder, RunRecorder, type Recorder, type LoopRecords } from './recorder.js';
-import { WaitInterrupted } from '../group/rank_zero.js';
-import { soloGroup, type ProcessGroup } from '../group/process_group.js';
+import { WaitInterrupted } from '../core/group/rank_zero.js';
+import { soloGroup, type ProcessGroup } from '../core/group/process_group.js';
 
 /** The part of the loop that depends on the kind of training. An iteration's effects depend only on the settings and its number. */
 export interface Training {

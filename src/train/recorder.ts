@@ -1,14 +1,14 @@
 /** What the loop writes into the run directory: rank 0 records, the other ranks do not. */
-import type { CheckpointSettings } from '../schema/training.js';
+import type { CheckpointSettings } from '../config/schema/training.js';
 import type { CheckpointFiles } from '../models/files.js';
 import { CheckpointError, RunError, type ErrorDetails } from '../core/errors.js';
-import type { ReleaseCheckpoint } from '../policies/policy.js';
+import type { ReleaseCheckpoint } from './policies/policy.js';
 import { bestMeasure, bestOf, evaluatedValues, valueOf, type BestMeasure } from '../run/chosen_checkpoint.js';
 import { applyRetention, latestWhole, listCheckpoints, saveCheckpoint } from '../run/checkpoints.js';
-import type { RunHandle } from '../run/claim.js';
+import type { RunHandle } from '../run/claim/claim.js';
 import { FILES_ONLY, type RunLog } from '../run/logs.js';
 import { NON_FINITE, readMetrics, type Metrics, type MetricsJournal } from '../run/metrics.js';
-import { checkpointsOfForks } from '../run/pins.js';
+import { checkpointsOfForks } from '../run/claim/pins.js';
 import { Progress } from '../run/progress.js';
 import type { ProgressColumn } from '../run/progress.js';
 import type { BestCheckpoint, RunState } from '../run/state.js';

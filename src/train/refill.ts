@@ -2,11 +2,11 @@
  * Groups that teach: those without spread are replaced by groups of further prompts, a bounded number of times (dynamic sampling: DAPO, arXiv
  * 2503.14476, which goes on until a batch is full). What was replaced stays recorded and carries no loss.
  */
-import type { ProcessGroup } from '../group/process_group.js';
+import type { ProcessGroup } from '../core/group/process_group.js';
 import type { Outcome } from '../rewards/score/types.js';
 import type { GroupAdvantages, Spread } from './advantages.js';
 import type { SamplePlace } from '../data/sampler.js';
-import type { Prompt, Task } from '../scoring/task.js';
+import type { Prompt, Task } from './scoring/task.js';
 
 /** Whether a group teaches nothing. */
 export const isLacking = ({ dropped, zeroSpread }: Spread): boolean => dropped || zeroSpread;

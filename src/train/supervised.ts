@@ -1,11 +1,11 @@
 /** Supervised fine-tuning on labelled answers, for every policy that can take a likelihood: the warm start of reinforcement learning. */
-import type { WordsSftSettings } from '../schema/algorithm.js';
-import { learningRateAt, type ScheduleOptions } from '../engines/onnx/optimizer.js';
+import type { WordsSftSettings } from '../config/schema/algorithm.js';
+import { learningRateAt, type ScheduleOptions } from '../compute/onnx/optimizer.js';
 import type { CheckpointFiles } from '../models/files.js';
-import type { LossSpec } from '../policies/losses/table.js';
-import type { Answer, TrainGroup, Policy, ReleaseCheckpoint } from '../policies/policy.js';
+import type { LossSpec } from './policies/losses/table.js';
+import type { Answer, TrainGroup, Policy, ReleaseCheckpoint } from './policies/policy.js';
 import type { Metrics } from '../run/metrics.js';
-import type { Prompt } from '../scoring/task.js';
+import type { Prompt } from './scoring/task.js';
 import { requireCapabilities } from './capabilities.js';
 import { EarlyStopping, readTrainerState, trainerFile } from './trainer_state.js';
 import type { HeldOut } from './held_out.js';

@@ -1,17 +1,17 @@
 /** Applies an iteration's episodes: from advantages to optimizer steps. */
-import type { GrpoSettings } from '../schema/algorithm.js';
+import type { GrpoSettings } from '../config/schema/algorithm.js';
 import { must } from '../core/errors.js';
 import { RandomStream } from '../core/random.js';
-import { learningRateAt, type ScheduleOptions } from '../engines/onnx/optimizer.js';
-import { shareOf } from '../group/peers.js';
-import { ruleOf, type LossSpec } from '../policies/losses/table.js';
-import type { Answer, Group, LearnReport, TrainGroup, Policy, Statistics, WeightsOf } from '../policies/policy.js';
+import { learningRateAt, type ScheduleOptions } from '../compute/onnx/optimizer.js';
+import { shareOf } from '../core/group/peers.js';
+import { ruleOf, type LossSpec } from './policies/losses/table.js';
+import type { Answer, Group, LearnReport, TrainGroup, Policy, Statistics, WeightsOf } from './policies/policy.js';
 import type { GroupAdvantages } from './advantages.js';
 import { withAnswerRatios, type AnswerRatio } from './answer_ratio.js';
 import { logProbMismatch, UpdateTotals, type Stopwatch } from './grpo_metrics.js';
 import { ImportanceWeights, lacksLogProbs } from './importance.js';
 import { optimizerSteps } from '../config/hash.js';
-import type { TrainedSettings } from '../schema/run.js';
+import type { TrainedSettings } from '../config/schema/run.js';
 
 export interface UpdateOptions<P, A extends Answer> {
   readonly policy: Policy<P, A, never>;

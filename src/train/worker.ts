@@ -1,9 +1,9 @@
 /** Trains a run from its opened recipe to its end, or evaluates weights once. */
 import type { EvaluatedWeights } from '../config/load.js';
-import type { CheckpointSettings, ValidationSettings } from '../schema/training.js';
-import { WaitInterrupted } from '../group/rank_zero.js';
-import { soloGroup, type ProcessGroup } from '../group/process_group.js';
-import type { RunHandle } from '../run/claim.js';
+import type { CheckpointSettings, ValidationSettings } from '../config/schema/training.js';
+import { WaitInterrupted } from '../core/group/rank_zero.js';
+import { soloGroup, type ProcessGroup } from '../core/group/process_group.js';
+import type { RunHandle } from '../run/claim/claim.js';
 import { Spending } from '../run/spending.js';
 import type { MetricsJournal } from '../run/metrics.js';
 import type { TrainingContext } from './context.js';

@@ -8,7 +8,7 @@ import { tmpdir } from 'node:os';
 import { join, resolve } from 'node:path';
 import { printable } from '../core/errors.js';
 import { shellQuote } from '../core/process.js';
-import { badRequest, Refusal } from '../http/refusal.js';
+import { badRequest, Refusal } from '../core/http/refusal.js';
 import type { RunRecord } from '../run/record.js';
 import { namedPrograms } from '../run/recorded_config.js';
 import type { ShownState } from '../run/status.js';

@@ -1,7 +1,7 @@
 /** Streams of server-sent events. A reader that does not keep up is disconnected: it opens another stream and requests everything again. */
 import type { ServerResponse } from 'node:http';
 import { EditrlError, printable } from '../core/errors.js';
-import type { Call } from '../http/server.js';
+import type { Call } from '../core/http/server.js';
 import { followLog, type LogChoice } from '../run/logs.js';
 import type { RunPaths } from '../run/paths.js';
 import { GUARD_HEADERS } from './page_files.js';

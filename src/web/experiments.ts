@@ -3,14 +3,14 @@
  * such record.
  */
 import { existsSync } from 'node:fs';
-import { Refusal } from '../http/refusal.js';
+import { Refusal } from '../core/http/refusal.js';
 import { liveSweeps } from '../launch/sweep/lock.js';
 import { listExperiments as listRecorded } from '../run/find.js';
 import { readMeasure } from '../rewards/score/identity.js';
 import type { MeasureTerm } from '../rewards/score/settings.js';
 import type { RunPaths } from '../run/paths.js';
 import { outcomeOf } from '../run/status.js';
-import type { ReadSettings } from '../schema/mark.js';
+import type { ReadSettings } from '../core/schema/mark.js';
 import { measuredBy } from '../run/report/measures.js';
 import { resultCaption, tabulate, type ResultCell } from '../run/report/results.js';
 import type { CurveGroup } from './curves.js';

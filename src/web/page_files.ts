@@ -6,7 +6,7 @@ import { existsSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { RunError } from '../core/errors.js';
 import { projectRoot } from '../core/files.js';
-import type { Route } from '../http/server.js';
+import type { Route } from '../core/http/server.js';
 
 /** Headers of every response: nothing from other origins, nothing inline, no frames, no guessing of types. */
 export const GUARD_HEADERS: Readonly<Record<string, string>> = {

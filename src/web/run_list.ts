@@ -1,6 +1,6 @@
 /** Lists of runs: filtered and sorted by any column or setting. */
 import { nearest } from '../core/nearest.js';
-import { badRequest } from '../http/refusal.js';
+import { badRequest } from '../core/http/refusal.js';
 import { showScale } from '../run/report/numbers.js';
 import { headlineNumber } from '../run/report/read.js';
 import type { ShownState } from '../run/status.js';

@@ -1,14 +1,14 @@
 /** The content of a run's page besides its curves, episodes and logs. */
 import { existsSync } from 'node:fs';
 import { EditrlError } from '../core/errors.js';
-import { Refusal } from '../http/refusal.js';
+import { Refusal } from '../core/http/refusal.js';
 import { showBest } from '../run/chosen_checkpoint.js';
 import { listCheckpoints } from '../run/checkpoints.js';
 import { secondsLeft } from '../run/progress.js';
 import type { RunPaths } from '../run/paths.js';
 import type { RunRecord } from '../run/record.js';
 import { alarmLimits, alarmsIn, watchedMetric } from '../run/report/alarms.js';
-import { leavesOf } from '../schema/walk.js';
+import { leavesOf } from '../core/schema/walk.js';
 import { actionsOf } from './actions.js';
 import { wireRun } from './run_list.js';
 import { recordOf, type IndexedRun, type RunsIndex } from './runs_index.js';

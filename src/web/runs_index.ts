@@ -13,7 +13,7 @@ import { readRecord, type RunRecord } from '../run/record.js';
 import { readRescoredMeasures } from '../run/report/measures.js';
 import { summariseHeldOut, type HeldOut } from '../run/report/read.js';
 import { readStatus, type RunStatus, type ShownState } from '../run/status.js';
-import { getPath, leavesOf } from '../schema/walk.js';
+import { getPath, leavesOf } from '../core/schema/walk.js';
 import { evaluatedLines, Slices } from './series.js';
 import { SettingsTable, type SettingsRow } from './settings_table.js';
 

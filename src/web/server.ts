@@ -1,9 +1,9 @@
 /** The dashboard: a page and its data, only on loopback. Everything but the empty page needs the token. */
 import { EditrlError } from '../core/errors.js';
-import { parseJson } from '../http/json.js';
-import { Refusal } from '../http/refusal.js';
-import { json, type Reply } from '../http/held.js';
-import { HttpServer, type Handler, type HttpLimits, type Route } from '../http/server.js';
+import { parseJson } from '../core/http/json.js';
+import { Refusal } from '../core/http/refusal.js';
+import { json, type Reply } from '../core/http/held.js';
+import { HttpServer, type Handler, type HttpLimits, type Route } from '../core/http/server.js';
 import { performAction, actOnSweep } from './actions.js';
 import { chosenRuns, comparisonOf, groupsOf, reportFileOf } from './comparison.js';
 import { curvesOf, groupCurvesOf } from './curves.js';

@@ -1,5 +1,5 @@
 /** The attacks of `npm run attack --`. */
-import { encodePng } from '../../src/core/image.js';
+import { encodePng } from '../../src/core/images/image.js';
 import { attackedModel, large, swift, thinking, unfit, type Asks } from './process.js';
 import { addressOf, chatBody, counted, open, post, pour, replyOf, statusOf } from './wire.js';
 import { cpuSecondsOf } from './helpers.js';

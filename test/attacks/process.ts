@@ -7,7 +7,7 @@ import type { AddressInfo } from 'node:net';
 import { createInterface } from 'node:readline';
 import { z } from 'zod';
 import { InternalError } from '../../src/core/errors.js';
-import { encodePng } from '../../src/core/image.js';
+import { encodePng } from '../../src/core/images/image.js';
 
 export const attackedModel = 'attacked-judge';
 const ruleJudgeModel = 'editrl-rule-judge';

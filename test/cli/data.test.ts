@@ -4,7 +4,7 @@ import { afterEach, describe, expect, it, vi } from 'vitest';
 import { main } from '../../src/cli/main.js';
 import { encodeSafetensors } from '../../src/core/safetensors.js';
 import { openEditDataset } from '../../src/data/edits.js';
-import { initImageTokenizer, type ImageTokenizerConfig } from '../../src/nets/image_tokenizer.js';
+import { initImageTokenizer, type ImageTokenizerConfig } from '../../src/compute/nets/image_tokenizer.js';
 import { saveCheckpoint } from '../../src/run/checkpoints.js';
 import { writeBench } from '../data/bench.js';
 import { jsonLines, plain, writeFiles } from '../data/pictures.js';

@@ -3,13 +3,13 @@ import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import yargs from 'yargs';
 import { verbs } from '../../src/cli/main.js';
-import { changesOf } from '../../src/cli/verb.js';
-import type { Action } from '../../src/cli/verb.js';
+import { changesOf } from '../../src/cli/shared/verb.js';
+import type { Action } from '../../src/cli/shared/verb.js';
 import { loadExperiment } from '../../src/config/experiment/load.js';
 import { loadConfig } from '../../src/config/load.js';
 
 const filesIn = (folder: string, ending: string): string[] =>
-  readdirSync(folder)
+  readdirSync(folder, { recursive: true, encoding: 'utf8' })
     .filter((name) => name.endsWith(ending))
     .map((name) => join(folder, name));
 

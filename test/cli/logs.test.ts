@@ -3,7 +3,7 @@ import { hostname } from 'node:os';
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 import { main } from '../../src/cli/main.js';
 import { followLog, type LogChoice } from '../../src/run/logs.js';
-import { processStart } from '../../src/run/lock.js';
+import { processStart } from '../../src/run/claim/lock.js';
 import type { RunPaths } from '../../src/run/paths.js';
 import { capture, RunFolder } from './run_directory.js';
 

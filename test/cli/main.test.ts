@@ -4,7 +4,7 @@ import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 import { gpus, memory, nodeVersion } from '../../src/cli/doctor.js';
 import { EngineError } from '../../src/core/errors.js';
 import { main } from '../../src/cli/main.js';
-import { hasColour } from '../../src/cli/output.js';
+import { hasColour } from '../../src/cli/shared/output.js';
 import { testFolder } from '../support/folder.js';
 import { emu3Folder } from '../recipes/image_edit_tokens/emu3_fixture.js';
 

@@ -1,7 +1,7 @@
 import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, beforeEach, expect, it, vi } from 'vitest';
-import { encodePng, sha256 } from '../../src/core/image.js';
+import { encodePng, sha256 } from '../../src/core/images/image.js';
 import { main } from '../../src/cli/main.js';
 import type { RunPaths } from '../../src/run/paths.js';
 import { makeSmallWorld, smallSettings } from '../recipes/image_edit_tokens/small_world.js';

@@ -5,16 +5,16 @@ import { afterAll, afterEach, beforeAll, beforeEach, expect, it, vi } from 'vite
 import { main } from '../../src/cli/main.js';
 import { loadConfig } from '../../src/config/load.js';
 import { saveCheckpoint } from '../../src/run/checkpoints.js';
-import { claimRun } from '../../src/run/claim.js';
+import { claimRun } from '../../src/run/claim/claim.js';
 import { resultHash } from '../../src/config/hash.js';
 import { must } from '../../src/core/errors.js';
-import { forkRun } from '../../src/run/fork.js';
+import { forkRun } from '../../src/run/claim/fork.js';
 import { RunPaths } from '../../src/run/paths.js';
 import { readRecord } from '../../src/run/record.js';
 import { recordedSettings } from '../../src/run/recorded_config.js';
 import { readRun } from '../../src/run/report/read.js';
 import { formatReport } from '../../src/run/report/text.js';
-import { claimRequest } from '../../src/run/claim_request.js';
+import { claimRequest } from '../../src/run/claim/claim_request.js';
 import { capture } from './run_directory.js';
 
 const base = mkdtempSync(join(tmpdir(), 'editrl-resume-'));

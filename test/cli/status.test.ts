@@ -2,7 +2,7 @@ import { writeFileSync } from 'node:fs';
 import { hostname } from 'node:os';
 import { afterEach, beforeEach, expect, it, vi } from 'vitest';
 import { main } from '../../src/cli/main.js';
-import { processStart } from '../../src/run/lock.js';
+import { processStart } from '../../src/run/claim/lock.js';
 import { capture, RunFolder } from './run_directory.js';
 
 let folder: RunFolder;

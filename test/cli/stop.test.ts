@@ -7,9 +7,9 @@ import { afterEach, beforeEach, expect, it, vi } from 'vitest';
 import { main } from '../../src/cli/main.js';
 import { submissionsDir, writeSubmission } from '../../src/launch/slurm/queue.js';
 import { stopRun } from '../../src/launch/ownership/stop.js';
-import { processStart, realLockWorld } from '../../src/run/lock.js';
+import { processStart, realLockWorld } from '../../src/run/claim/lock.js';
 import { RunPaths } from '../../src/run/paths.js';
-import { readStopRequest } from '../../src/run/stop_request.js';
+import { readStopRequest } from '../../src/run/claim/stop_request.js';
 import { capture, RunFolder } from './run_directory.js';
 
 let folder: RunFolder;

@@ -3,7 +3,7 @@ import { describe, expect, it } from 'vitest';
 import { loadReferenced } from '../../src/config/load.js';
 import { cannotRunYet, dependencies } from '../../src/config/models.js';
 import { isTrainable } from '../../src/config/recipes.js';
-import type { RunSettings, TrainedSettings } from '../../src/schema/run.js';
+import type { RunSettings, TrainedSettings } from '../../src/config/schema/run.js';
 import { loadEvaluated } from './evaluated.js';
 import { env, family, load, loadsAtBothSizes, quick, tiny } from './family_cases.js';
 import { editSettings, loadTrained } from './trained.js';

@@ -1,7 +1,7 @@
 /** The configs of EARL's family, and what each of them must do. */
 import { expect, it } from 'vitest';
 import { cannotRunYet } from '../../src/config/models.js';
-import type { RunSettings } from '../../src/schema/run.js';
+import type { RunSettings } from '../../src/config/schema/run.js';
 import { loadEvaluated } from './evaluated.js';
 import { editSettings } from './trained.js';
 

@@ -4,7 +4,7 @@ import { describe, expect, it } from 'vitest';
 import { loadExperiment } from '../../src/config/experiment/load.js';
 import { loadConfig, loadReferenced, type LoadedConfig } from '../../src/config/load.js';
 import { diffSettings } from '../../src/config/hash.js';
-import { getPath } from '../../src/schema/walk.js';
+import { getPath } from '../../src/core/schema/walk.js';
 import { testFolders } from '../support/folder.js';
 
 const newFolder = testFolders('inherit');

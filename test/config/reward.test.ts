@@ -5,7 +5,7 @@ import { diffSettings } from '../../src/config/hash.js';
 import { jsonSchema } from '../../src/config/json_schema.js';
 import { cannotRunYet, dependencies, hubModels } from '../../src/config/models.js';
 import { imageEditTokens, type ImageEditSettings } from '../../src/recipes/image_edit_tokens/settings.js';
-import { knownPaths, leaves } from '../../src/schema/walk.js';
+import { knownPaths, leaves } from '../../src/core/schema/walk.js';
 import { validate } from '../../src/config/validate.js';
 import { EditrlError } from '../../src/core/errors.js';
 import { fieldsWithoutDefault } from '../../src/rewards/score/choice.js';

@@ -8,7 +8,7 @@ import { externalVariables, importClosure } from '../../src/config/jsonnet.js';
 import { parseSet } from '../../src/config/sets.js';
 import { nearest } from '../../src/core/nearest.js';
 import { recipes } from '../../src/recipes/settings.js';
-import { fieldsOf, markOf, unwrap } from '../../src/schema/walk.js';
+import { fieldsOf, markOf, unwrap } from '../../src/core/schema/walk.js';
 import { testFolders } from '../support/folder.js';
 import { loadEvaluated } from './evaluated.js';
 import { loadTrained } from './trained.js';

@@ -2,7 +2,7 @@
 import type { LoadRequest, LoadedConfig } from '../../src/config/load.js';
 import type { ImageEditSettings } from '../../src/recipes/image_edit_tokens/settings.js';
 import { isTrainable } from '../../src/config/recipes.js';
-import type { RunSettings, TrainedSettings } from '../../src/schema/run.js';
+import type { RunSettings, TrainedSettings } from '../../src/config/schema/run.js';
 import { loadEvaluated } from './evaluated.js';
 
 type OnDatasets = TrainedSettings & Required<Pick<TrainedSettings, 'data'>>;

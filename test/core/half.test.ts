@@ -10,8 +10,8 @@ import {
   requireHalves,
   writable,
 } from '../../src/core/half.js';
-import { AdamW } from '../../src/engines/onnx/optimizer.js';
-import { mergeLayer } from '../../src/policies/adapter_files.js';
+import { AdamW } from '../../src/compute/onnx/optimizer.js';
+import { mergeLayer } from '../../src/models/adapters/files.js';
 
 const floatOf = (bits: number): number => new Float32Array(Uint32Array.of(bits).buffer)[0];
 

@@ -1,7 +1,7 @@
 /** That a lock has one holder at a time, for every order of the steps of those who claim it. */
 import { afterEach, describe, expect, it, vi } from 'vitest';
 import { RunError } from '../../src/core/errors.js';
-import { acquireLock, type LockWorld } from '../../src/run/lock.js';
+import { acquireLock, type LockWorld } from '../../src/run/claim/lock.js';
 import { RunPaths } from '../../src/run/paths.js';
 import { explore, SteppedDisk, type Program, type World } from './stepped_claims.js';
 

@@ -2,7 +2,7 @@ import { expect, it } from 'vitest';
 import { RunError } from '../../src/core/errors.js';
 import { diskError } from '../../src/core/files.js';
 import { limitIn, mostOpenFiles, openFilesAdvice, saysTooManyFiles, tooFewFiles } from '../../src/core/process.js';
-import { causeOf } from '../../src/http/request.js';
+import { causeOf } from '../../src/core/http/request.js';
 import { packError } from '../../src/launch/worker/protocol.js';
 
 const emfile = (): Error => Object.assign(new Error('EMFILE: too many open files, open x'), { code: 'EMFILE' });

@@ -1,6 +1,6 @@
 /** Inpainting samples for tests: small pictures in a folder with its list. */
-import type { RgbImage } from '../../src/core/image.js';
-import { encodePlainPng } from '../../src/core/png.js';
+import type { RgbImage } from '../../src/core/images/image.js';
+import { encodePlainPng } from '../../src/core/images/png.js';
 import { plain, writeFiles } from './pictures.js';
 
 const WIDTH = 6;

@@ -1,7 +1,7 @@
 /** What is found wrong with samples before a run, without decoding their pictures. */
 import { describe, expect, it } from 'vitest';
 import sharp from 'sharp';
-import { encodePlainPng } from '../../src/core/png.js';
+import { encodePlainPng } from '../../src/core/images/png.js';
 import { lookAtSamples } from '../../src/data/inpainting.js';
 import { readSelfBench, wholeList } from '../../src/data/self_bench.js';
 import { testFolders } from '../support/folder.js';

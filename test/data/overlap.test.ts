@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { encodePng, shrinkImage, type RgbImage } from '../../src/core/image.js';
+import { encodePng, shrinkImage, type RgbImage } from '../../src/core/images/image.js';
 import {
   describeOverlap,
   findOverlap,

@@ -3,7 +3,7 @@ import { hostname } from 'node:os';
 import { join } from 'node:path';
 import sharp from 'sharp';
 import { describe, expect, it } from 'vitest';
-import { decodeImage, type RgbImage } from '../../src/core/image.js';
+import { decodeImage, type RgbImage } from '../../src/core/images/image.js';
 import { checkDataset } from '../../src/data/check.js';
 import { openEditDataset, openImageDataset, readImages } from '../../src/data/edits.js';
 import { packDataset, type PackRequest, type PictureCodes } from '../../src/data/pack.js';

@@ -2,7 +2,7 @@
 import { mkdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
-import { encodePlainPng } from '../../src/core/png.js';
+import { encodePlainPng } from '../../src/core/images/png.js';
 import { shownSizes } from '../../src/data/pictured_edits.js';
 import { testFolder } from '../support/folder.js';
 

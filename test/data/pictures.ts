@@ -1,7 +1,7 @@
 /** Pictures for tests, of one colour each, and files of edits. */
 import { mkdirSync, writeFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
-import { encodePlainPng } from '../../src/core/png.js';
+import { encodePlainPng } from '../../src/core/images/png.js';
 
 export type Colour = readonly [number, number, number];
 

@@ -3,8 +3,8 @@ import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
 import { RandomStream } from '../../src/core/random.js';
-import type { RescoreSummary } from '../../src/rescore/rescore_summary.js';
-import { StubRender, type RenderFault } from '../environments/render_server/stub_render.js';
+import type { RescoreSummary } from '../../src/train/rescore/rescore_summary.js';
+import { StubRender, type RenderFault } from '../train/environments/render_server/stub_render.js';
 import { Place, until, type Ended, type Live } from './editrl.js';
 
 const renderFaults: readonly RenderFault[] = [

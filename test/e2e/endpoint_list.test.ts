@@ -2,7 +2,7 @@
 import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, inject, it } from 'vitest';
-import type { JudgeStats } from '../../src/tiny/judge/server.js';
+import type { JudgeStats } from '../../src/rewards/rule_judge/server.js';
 import { childrenOf, configFile, isRunning, Place, RL, ROOT, SMALL, sleep, until, type Live } from './editrl.js';
 
 interface Judge {

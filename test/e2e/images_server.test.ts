@@ -3,7 +3,7 @@ import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import { RandomStream } from '../../src/core/random.js';
-import { StubImages, type Fault, type StubOptions } from '../environments/images_api/stub_images.js';
+import { StubImages, type Fault, type StubOptions } from '../train/environments/images_api/stub_images.js';
 import { Place, until, type Ended, type Live } from './editrl.js';
 
 const CONFIG = ['configs/prompt_enhance.jsonnet', '--with', 'test/e2e/recipes/enhance_served.libsonnet'];

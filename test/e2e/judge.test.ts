@@ -4,8 +4,8 @@ import { afterAll, afterEach, beforeAll, describe, expect, inject, it } from 'vi
 import { startStubJudge, stubModel, type Behave, type StubJudge } from '../rewards/judge/stub_judge.js';
 import { Place, RL, until, type Ended } from './editrl.js';
 import { isCanary, scoreByPictures } from './scorer.js';
-import { startJudge } from '../../src/tiny/judge/server.js';
-import { Faults, readFaultSpec } from '../tiny/judge/faults.js';
+import { startJudge } from '../../src/rewards/rule_judge/server.js';
+import { Faults, readFaultSpec } from '../rewards/rule_judge/faults.js';
 
 let place: Place;
 let judge: StubJudge | null = null;

@@ -1,7 +1,7 @@
 import { existsSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { JUDGE_MODEL, startJudge, type RunningJudge } from '../../src/tiny/judge/server.js';
+import { JUDGE_MODEL, startJudge, type RunningJudge } from '../../src/rewards/rule_judge/server.js';
 import { Place, until } from './editrl.js';
 
 const CASES = 21;

@@ -1,5 +1,5 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { describeRuntime } from '../../src/engines/onnx/provider.js';
+import { describeRuntime } from '../../src/compute/onnx/provider.js';
 import { Place } from './editrl.js';
 
 const hasCuda = (await describeRuntime()).available.includes('cuda');

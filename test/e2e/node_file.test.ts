@@ -1,7 +1,7 @@
 import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, describe, expect, inject, it } from 'vitest';
-import { startJudge, type RunningJudge } from '../../src/tiny/judge/server.js';
+import { startJudge, type RunningJudge } from '../../src/rewards/rule_judge/server.js';
 import { Place, RL, until } from './editrl.js';
 
 let judge: RunningJudge | null = null;

@@ -2,7 +2,7 @@ import { createHash } from 'node:crypto';
 import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, inject, it } from 'vitest';
-import type { RescoreSummary } from '../../src/rescore/rescore_summary.js';
+import type { RescoreSummary } from '../../src/train/rescore/rescore_summary.js';
 import { Place, RL } from './editrl.js';
 
 let place: Place;

@@ -2,7 +2,7 @@
 import { existsSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { expect } from 'vitest';
-import type { StubProgram } from '../engines/vllm/program.js';
+import type { StubProgram } from '../train/policies/vllm/program.js';
 import { childrenOf, isRunning, until, type Live, type Place } from './editrl.js';
 
 /** How many answers a run has stored. */

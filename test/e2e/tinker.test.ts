@@ -2,7 +2,7 @@
 import { readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { StubTinker } from '../engines/tinker/stub_tinker.js';
+import { StubTinker } from '../train/policies/tinker/stub_tinker.js';
 import { Place, until } from './editrl.js';
 
 const CONFIG = 'configs/text_plain.jsonnet';

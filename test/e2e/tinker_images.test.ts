@@ -1,6 +1,6 @@
 /** image_edit_tokens at a training server, as commands: image tokens are ids like any other there, and nothing holds the sampler to whole pictures. */
 import { afterAll, beforeAll, describe, expect, inject, it } from 'vitest';
-import { StubTinker } from '../engines/tinker/stub_tinker.js';
+import { StubTinker } from '../train/policies/tinker/stub_tinker.js';
 import { Place, RL } from './editrl.js';
 
 let place: Place;

@@ -6,8 +6,8 @@ import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, beforeAll, expect, it } from 'vitest';
 import { RandomStream } from '../../src/core/random.js';
-import type { State } from '../engines/tinker/bigrams.js';
-import { StubTinker, type StubRequest } from '../engines/tinker/stub_tinker.js';
+import type { State } from '../train/policies/tinker/bigrams.js';
+import { StubTinker, type StubRequest } from '../train/policies/tinker/stub_tinker.js';
 import { Place, type Live } from './editrl.js';
 
 const SMALL = ['configs/lib/text_tiny.libsonnet', 'test/e2e/recipes/text_small.libsonnet'];

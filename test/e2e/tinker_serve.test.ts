@@ -2,7 +2,7 @@
 import { existsSync, mkdirSync, readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { TinkerProgram } from '../engines/tinker/program.js';
+import { TinkerProgram } from '../train/policies/tinker/program.js';
 import { childrenOf, isRunning, Place, until, type Ended } from './editrl.js';
 
 const CONFIG = 'configs/text_plain.jsonnet';

@@ -3,7 +3,7 @@ import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { hasFfmpeg } from '../data/video/odd_files.js';
-import { StubTinker } from '../engines/tinker/stub_tinker.js';
+import { StubTinker } from '../train/policies/tinker/stub_tinker.js';
 import { Place, type Ended } from './editrl.js';
 
 const SMALL = ['configs/lib/video_tiny.libsonnet', 'test/e2e/recipes/video_small.libsonnet'];

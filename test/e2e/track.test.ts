@@ -1,5 +1,5 @@
 import { afterAll, beforeAll, describe, expect, inject, it } from 'vitest';
-import { KEY, StubWandb } from '../track/wandb/stub.js';
+import { KEY, StubWandb } from '../run/track/wandb/stub.js';
 import { configFile, Place, RL, SMALL, type Ended } from './editrl.js';
 
 describe('tracking', () => {

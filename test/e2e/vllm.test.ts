@@ -2,7 +2,7 @@
 import { copyFileSync, existsSync, mkdirSync, readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { StubProgram } from '../engines/vllm/program.js';
+import { StubProgram } from '../train/policies/vllm/program.js';
 import { isRunning, Place, type Ended, type Live } from './editrl.js';
 import { expectFollowed, killWithin, storedAnswers } from './sampled_runs.js';
 

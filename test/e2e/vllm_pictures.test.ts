@@ -5,7 +5,7 @@
 import { mkdirSync, readdirSync } from 'node:fs';
 import { join } from 'node:path';
 import { expect, it, onTestFinished } from 'vitest';
-import { StubProgram } from '../engines/vllm/program.js';
+import { StubProgram } from '../train/policies/vllm/program.js';
 import { expectFollowed, storedAnswers } from './sampled_runs.js';
 import { edits, SeeingPlace } from './seeing_runs.js';
 

@@ -3,7 +3,7 @@ import { readdirSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { hasFfmpeg } from '../data/video/odd_files.js';
-import { EXACT, hasVllm, LEFT_OUT, ON_CPU, VLLM } from '../engines/vllm/real_vllm.js';
+import { EXACT, hasVllm, LEFT_OUT, ON_CPU, VLLM } from '../train/policies/vllm/real_vllm.js';
 import { expectFollowed } from './sampled_runs.js';
 import { clips, edits, SeeingPlace, type Seeing } from './seeing_runs.js';
 

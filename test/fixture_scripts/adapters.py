@@ -1,4 +1,4 @@
-"""Makes the fixtures of test/policies/adapters: adapters that peft saved over models of test/nets/decoder, and what it computes with them.
+"""Makes the fixtures of test/train/policies/adapters: adapters that peft saved over models of test/compute/nets/decoder, and what it computes with them.
 
     python -m venv /tmp/torch && /tmp/torch/bin/pip install torch transformers peft
     /tmp/torch/bin/python test/fixture_scripts/adapters.py

@@ -1,4 +1,4 @@
-"""Makes the fixtures of test/nets/autoencoder: small autoencoders of random weights as diffusers saves them, and what it computes with them.
+"""Makes the fixtures of test/compute/nets/autoencoder: small autoencoders of random weights as diffusers saves them, and what it computes with them.
 
     python -m venv /tmp/diffusers && /tmp/diffusers/bin/pip install torch diffusers safetensors
     /tmp/diffusers/bin/python test/fixture_scripts/autoencoder.py

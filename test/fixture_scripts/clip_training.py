@@ -1,4 +1,4 @@
-"""Makes the fixtures of test/nets/clip: a small CLIP of random weights as transformers has it, what it embeds, and the gradients of its loss.
+"""Makes the fixtures of test/compute/nets/clip: a small CLIP of random weights as transformers has it, what it embeds, and the gradients of its loss.
 
     python -m venv /tmp/clip && /tmp/clip/bin/pip install torch transformers safetensors
     /tmp/clip/bin/python test/fixture_scripts/clip_training.py

@@ -1,4 +1,4 @@
-"""Makes the fixtures of test/nets/decoder: small decoders of random weights as transformers saves them, and what it computes with them.
+"""Makes the fixtures of test/compute/nets/decoder: small decoders of random weights as transformers saves them, and what it computes with them.
 
     python -m venv /tmp/torch && /tmp/torch/bin/pip install torch transformers
     /tmp/torch/bin/python test/fixture_scripts/decoders.py [NAME ...]

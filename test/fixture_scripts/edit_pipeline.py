@@ -1,4 +1,4 @@
-"""Makes the fixtures of test/policies/flow/guided_edit.test.ts: small edit transformers of random weights, and what diffusers' pipelines draw with them.
+"""Makes the fixtures of test/train/policies/flow/guided_edit.test.ts: small edit transformers of random weights, and what diffusers' pipelines draw with them.
 
     python -m venv /tmp/diffusers && /tmp/diffusers/bin/pip install torch diffusers transformers pillow safetensors
     /tmp/diffusers/bin/python test/fixture_scripts/edit_pipeline.py [guided_edit] [several_edit]

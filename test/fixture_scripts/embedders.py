@@ -3,7 +3,7 @@
     python -m venv /tmp/clip && /tmp/clip/bin/pip install torch numpy pillow transformers tokenizers safetensors onnx
     /tmp/clip/bin/python test/fixture_scripts/embedders.py
 
-test/nets/clip/fixtures/<name>: config.json and model.safetensors as they are on the Hub; expected.safetensors holds ids, pixels and both embeddings,
+test/compute/nets/clip/fixtures/<name>: config.json and model.safetensors as they are on the Hub; expected.safetensors holds ids, pixels and both embeddings,
 computed in float64 from the weights as stored. test/rewards/terms/clip/fixtures: the weights of tiny_clip, whose graphs clip.py exports, and tiny_siglip
 with its tokenizer, its preprocessor and its cosines. Run clip.py first: what it makes is read.
 """

@@ -3,7 +3,7 @@
     python -m venv /tmp/emu3 && /tmp/emu3/bin/pip install torch numpy "pillow<13" transformers safetensors
     /tmp/emu3/bin/python test/fixture_scripts/emu3_vision.py
 
-test/nets/emu3_vision/fixtures/<name>: config.json, model.safetensors and preprocessor_config.json as they are on the Hub; `published` has BAAI's names
+test/compute/nets/emu3_vision/fixtures/<name>: config.json, model.safetensors and preprocessor_config.json as they are on the Hub; `published` has BAAI's names
 and shapes, `transformers` those of Emu3VQVAE. processed.json holds sizes of pictures with what transformers' processor makes of them, whose rules are
 BAAI's but for the pictures that are refused. expected.safetensors holds pixels with the vectors and codes that become of them, and codes with their
 pictures, computed in float64 from the weights as stored.

@@ -1,4 +1,4 @@
-"""Makes the fixtures of test/nets/flow: small flow transformers of random weights as diffusers saves them, and what it computes with them.
+"""Makes the fixtures of test/compute/nets/flow: small flow transformers of random weights as diffusers saves them, and what it computes with them.
 
     python -m venv /tmp/diffusers && /tmp/diffusers/bin/pip install torch diffusers safetensors
     /tmp/diffusers/bin/python test/fixture_scripts/flow.py [NAME ...]

@@ -1,4 +1,4 @@
-"""Makes the fixture of test/policies/flow: LoRA that peft saved over a model of test/nets/flow, and what diffusers computes with it.
+"""Makes the fixture of test/train/policies/flow: LoRA that peft saved over a model of test/compute/nets/flow, and what diffusers computes with it.
 
     python -m venv /tmp/torch && /tmp/torch/bin/pip install torch diffusers peft
     /tmp/torch/bin/python test/fixture_scripts/flow_lora.py

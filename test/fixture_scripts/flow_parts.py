@@ -1,4 +1,4 @@
-"""Makes the fixtures of test/environments/flow_parts: small text encoders of random weights, exported by scripts/export_flow_parts.
+"""Makes the fixtures of test/train/environments/flow_parts: small text encoders of random weights, exported by scripts/export_flow_parts.
 
     python -m venv /tmp/torch && /tmp/torch/bin/pip install torch transformers onnx onnxscript onnxruntime
     /tmp/torch/bin/python test/fixture_scripts/flow_parts.py

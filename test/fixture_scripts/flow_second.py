@@ -1,4 +1,4 @@
-"""Makes expected_second.safetensors and, for models that take them, expected_several.safetensors beside the models of test/nets/flow: diffusers'
+"""Makes expected_second.safetensors and, for models that take them, expected_several.safetensors beside the models of test/compute/nets/flow: diffusers'
 output when the tokens of a second picture follow, and of two further ones of other sizes.
 
     python -m venv /tmp/diffusers && /tmp/diffusers/bin/pip install torch diffusers safetensors

@@ -1,4 +1,4 @@
-"""Makes the fixtures of test/graph and test/engines/onnx with PyTorch, an implementation that shares nothing with ours.
+"""Makes the fixtures of test/compute/graph and test/compute/onnx with PyTorch, an implementation that shares nothing with ours.
 
     python -m venv /tmp/torch && /tmp/torch/bin/pip install torch numpy
     /tmp/torch/bin/python test/fixture_scripts/graph_gradients.py

@@ -1,4 +1,4 @@
-"""Makes the fixtures of test/policies/other_adapters: adapters of every kind that peft saved over small models, loaded or refused here.
+"""Makes the fixtures of test/train/policies/other_adapters: adapters of every kind that peft saved over small models, loaded or refused here.
 
     python -m venv /tmp/torch && /tmp/torch/bin/pip install torch transformers diffusers peft
     /tmp/torch/bin/python test/fixture_scripts/other_adapters.py

@@ -1,9 +1,9 @@
-"""Writes src/policies/peft_defaults.ts: each key of the adapter_config.json of a LoRA adapter, and its default in peft.
+"""Writes src/models/adapters/peft_defaults.ts: each key of the adapter_config.json of a LoRA adapter, and its default in peft.
 
     python -m venv /tmp/torch && /tmp/torch/bin/pip install torch peft
     /tmp/torch/bin/python test/fixture_scripts/peft_defaults.py
 
-If a later version of peft adds a key, the code does not compile until src/policies/peft_config.ts handles the key.
+If a later version of peft adds a key, the code does not compile until src/models/adapters/peft_config.ts handles the key.
 """
 
 import json
@@ -11,7 +11,7 @@ from pathlib import Path
 
 import peft
 
-TARGET = Path(__file__).resolve().parents[2] / "src/policies/peft_defaults.ts"
+TARGET = Path(__file__).resolve().parents[2] / "src/models/adapters/peft_defaults.ts"
 
 
 def literal(value: object) -> str:

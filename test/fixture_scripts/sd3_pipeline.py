@@ -1,4 +1,4 @@
-"""Makes test/policies/flow/fixtures/sd3 and flux: small pipelines of random weights as diffusers saves them, and what they compute.
+"""Makes test/train/policies/flow/fixtures/sd3 and flux: small pipelines of random weights as diffusers saves them, and what they compute.
 
     python -m venv /tmp/diffusers && /tmp/diffusers/bin/pip install torch diffusers transformers sentencepiece protobuf
     /tmp/diffusers/bin/python test/fixture_scripts/sd3_pipeline.py

@@ -1,7 +1,7 @@
 /** Draws frames that can be told apart into video files, and changes bytes of an .mp4. */
 import { spawnSync } from 'node:child_process';
 import { readFileSync, writeFileSync } from 'node:fs';
-import type { RgbImage } from '../../src/core/image.js';
+import type { RgbImage } from '../../src/core/images/image.js';
 
 /** The grey level of a frame. */
 export const grey = (frame: number): number => 16 + 7 * frame;

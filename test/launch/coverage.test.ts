@@ -3,8 +3,8 @@ import { join } from 'node:path';
 import { format } from 'prettier';
 import { expect, it } from 'vitest';
 import { coverage, coveragePage } from '../../src/launch/coverage.js';
-import { readArchitecture } from '../../src/nets/decoder/architectures.js';
-import { peftDefaults } from '../../src/policies/peft_defaults.js';
+import { readArchitecture } from '../../src/compute/nets/decoder/architectures.js';
+import { peftDefaults } from '../../src/models/adapters/peft_defaults.js';
 import { testFolders } from '../support/folder.js';
 
 const newFolder = testFolders('coverage');

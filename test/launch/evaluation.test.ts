@@ -10,11 +10,11 @@ import {
 } from '../../src/launch/evaluation.js';
 import { parseRunSpec } from '../../src/run/chosen_checkpoint.js';
 import { saveCheckpoint } from '../../src/run/checkpoints.js';
-import { claimRun } from '../../src/run/claim.js';
-import { claimRequest } from '../../src/run/claim_request.js';
+import { claimRun } from '../../src/run/claim/claim.js';
+import { claimRequest } from '../../src/run/claim/claim_request.js';
 import { RunPaths } from '../../src/run/paths.js';
 import type { RunRecord } from '../../src/run/record.js';
-import { getPath } from '../../src/schema/walk.js';
+import { getPath } from '../../src/core/schema/walk.js';
 import { loadEvaluated } from '../config/evaluated.js';
 import { testFolder } from '../support/folder.js';
 

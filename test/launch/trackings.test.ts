@@ -1,10 +1,10 @@
 import { afterEach, describe, expect, it, vi } from 'vitest';
 import { loadConfig } from '../../src/config/load.js';
 import { RunTrackings } from '../../src/launch/trackings.js';
-import type { RunSettings } from '../../src/schema/run.js';
-import { notedWandbId } from '../../src/track/wandb/environment.js';
+import type { RunSettings } from '../../src/config/schema/run.js';
+import { notedWandbId } from '../../src/run/track/wandb/environment.js';
 import { testFolders } from '../support/folder.js';
-import { FakeRun } from '../track/run_directory.js';
+import { FakeRun } from '../run/track/run_directory.js';
 
 const folder = testFolders('trackings');
 afterEach(() => vi.unstubAllEnvs());

@@ -3,16 +3,16 @@ import { existsSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { beforeAll, describe, expect, it } from 'vitest';
 import { RandomStream } from '../../src/core/random.js';
-import { Session } from '../../src/engines/onnx/session.js';
-import { Graph } from '../../src/graph/ir.js';
+import { Session } from '../../src/compute/onnx/session.js';
+import { Graph } from '../../src/compute/graph/ir.js';
 import type { Message } from '../../src/models/chat/template.js';
 import { openTokenizer } from '../../src/models/tokenizer/open.js';
 import { openChatTemplate } from '../../src/models/tokenizer/texts.js';
-import { sequenceLogits } from '../../src/nets/decoder/decoder.js';
-import { sequenceInputs } from '../../src/nets/decoder/inputs.js';
+import { sequenceLogits } from '../../src/compute/nets/decoder/decoder.js';
+import { sequenceInputs } from '../../src/compute/nets/decoder/inputs.js';
 import { openDecoder } from '../../src/models/networks/decoder.js';
-import { FreeText } from '../../src/policies/tokens/format.js';
-import { Sampler } from '../../src/policies/tokens/rollout.js';
+import { FreeText } from '../../src/models/tokenizer/format.js';
+import { Sampler } from '../../src/train/policies/tokens/rollout.js';
 
 /** As `.ci/run` and a person who follows the README make it. */
 const folder = process.env['EDITRL_SMOLLM2'] ?? 'data/smollm2';

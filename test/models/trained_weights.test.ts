@@ -3,8 +3,8 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, describe, expect, it } from 'vitest';
 import { encodeSafetensors, readSafetensors } from '../../src/core/safetensors.js';
-import type { OptimizerSettings } from '../../src/schema/training.js';
-import { learningRateAt } from '../../src/engines/onnx/optimizer.js';
+import type { OptimizerSettings } from '../../src/config/schema/training.js';
+import { learningRateAt } from '../../src/compute/onnx/optimizer.js';
 import type { CheckpointFiles } from '../../src/models/files.js';
 import { TrainedWeights } from '../../src/models/trained_weights.js';
 

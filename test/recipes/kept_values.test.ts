@@ -1,14 +1,14 @@
 /** The values that estimates count for the backward pass, beside those that training graphs keep. */
 import { describe, expect, it } from 'vitest';
-import { Graph, topological, type Value } from '../../src/graph/ir.js';
-import { computedTwice, type BlockWrapper } from '../../src/nets/layers.js';
-import { withAdapter, type DecoderConfig } from '../../src/nets/decoder/config.js';
-import { sequenceHead } from '../../src/nets/decoder/decoder.js';
-import { sequenceInputs } from '../../src/nets/decoder/inputs.js';
-import { isAdapters } from '../../src/nets/lora.js';
-import { tokenDistribution } from '../../src/nets/token_distribution.js';
-import { sumAll } from '../../src/graph/build.js';
-import { trainingOutputs } from '../../src/policies/backward.js';
+import { Graph, topological, type Value } from '../../src/compute/graph/ir.js';
+import { computedTwice, type BlockWrapper } from '../../src/compute/nets/layers.js';
+import { withAdapter, type DecoderConfig } from '../../src/compute/nets/decoder/config.js';
+import { sequenceHead } from '../../src/compute/nets/decoder/decoder.js';
+import { sequenceInputs } from '../../src/compute/nets/decoder/inputs.js';
+import { isAdapters } from '../../src/compute/nets/lora.js';
+import { tokenDistribution } from '../../src/compute/nets/token_distribution.js';
+import { sumAll } from '../../src/compute/graph/build.js';
+import { trainingOutputs } from '../../src/train/policies/backward.js';
 import { decoderActivations } from '../../src/recipes/shared/memory.js';
 
 const config = {

@@ -8,7 +8,7 @@ import {
   problemUnless,
   type PartialSettings,
   type Rule,
-} from '../../src/schema/rules.js';
+} from '../../src/config/schema/rules.js';
 
 type Settings = { policy: { kind: 'a'; width: number; heads: number | null } | { kind: 'b'; depth: number } | null };
 

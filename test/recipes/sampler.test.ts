@@ -2,7 +2,7 @@
 import { describe, expect, it } from 'vitest';
 import { imageEditTokens } from '../../src/recipes/image_edit_tokens/settings.js';
 import { remoteSampling, samplerRules } from '../../src/recipes/shared/tokens/rules.js';
-import { samplingEngine } from '../../src/schema/sampler.js';
+import { samplingEngine } from '../../src/config/schema/sampler.js';
 
 const engine = { type: 'vllm', base_url: 'http://host:8000', serve: null };
 const good = { rollout: { engine }, policy: { lora: { rank: 16 } }, launch: { devices: null } };

@@ -1,10 +1,10 @@
 import { describe, expect, it } from 'vitest';
 import { seeingAdapterParameters, seeingParameters, visionActivations } from '../../src/recipes/shared/memory.js';
 import { openDecoder } from '../../src/models/networks/decoder.js';
-import { partOf, type TrainedParts } from '../../src/nets/vision/config.js';
-import { withAdapter, decoderAdapter } from '../../src/nets/decoder/config.js';
+import { partOf, type TrainedParts } from '../../src/compute/nets/vision/config.js';
+import { withAdapter, decoderAdapter } from '../../src/compute/nets/decoder/config.js';
 import { seeingPart } from '../../src/recipes/shared/tokens/settings.js';
-import { families, folderOf } from '../nets/vision/fixture.js';
+import { families, folderOf } from '../compute/nets/vision/fixture.js';
 import { smallSettings } from './video_actions/small.js';
 
 const parts = ['mm_vision', 'mm_mlp', 'mm_llm'] as const;

@@ -1,7 +1,7 @@
 /** Which settings of a training server that is started with a run can work. */
 import { describe, expect, it } from 'vitest';
 import { servedTrainerRules } from '../../src/recipes/shared/tokens/rules.js';
-import { trainerAnywhere } from '../../src/schema/trainer.js';
+import { trainerAnywhere } from '../../src/config/schema/trainer.js';
 
 function settings(serve: object | null, more: object = {}, devices: number[] | null = null) {
   const trainer = trainerAnywhere.parse({ type: 'tinker', base_model: 'base', serve, ...more });

@@ -4,9 +4,9 @@ import type { z } from 'zod';
 import { enginesOf, withEngines, recipes } from '../../src/recipes/settings.js';
 import type { TrainedRecipe } from '../../src/recipes/recipe.js';
 import { isTrainable, recipeNamed, recipeOf } from '../../src/config/recipes.js';
-import { decoderEngine, engine } from '../../src/schema/model.js';
-import type { RunSettings, TrainedSettings } from '../../src/schema/run.js';
-import { schemaAt } from '../../src/schema/walk.js';
+import { decoderEngine, engine } from '../../src/config/schema/model.js';
+import type { RunSettings, TrainedSettings } from '../../src/config/schema/run.js';
+import { schemaAt } from '../../src/core/schema/walk.js';
 import { validate } from '../../src/config/validate.js';
 import { loadTrained } from '../config/trained.js';
 

@@ -1,11 +1,11 @@
 import { appendFileSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
-import type { LineForm, RemoteExchange } from '../../src/balance/exchange.js';
-import { answerForm } from '../../src/policies/tokens/vllm/sampler.js';
+import type { LineForm, RemoteExchange } from '../../src/core/remote/exchange.js';
+import { answerForm } from '../../src/train/policies/vllm/sampler.js';
 import { judgementForm, type Judgement } from '../../src/rewards/score/types.js';
 import { Exchanges, storedCalls } from '../../src/run/exchanges.js';
-import { pictureForm } from '../../src/train/remote_pictures.js';
+import { pictureForm } from '../../src/train/remote/remote_pictures.js';
 import { testFolder } from '../support/folder.js';
 
 const key = '5/12/3/viescore_sc';

@@ -1,6 +1,6 @@
 /** Locks that other processes left behind. */
 import { mkdirSync, utimesSync, writeFileSync } from 'node:fs';
-import type { LockOwner } from '../../src/run/lock.js';
+import type { LockOwner } from '../../src/run/claim/lock.js';
 import type { RunPaths } from '../../src/run/paths.js';
 
 /** A lock as process 42 of this host leaves it, but for what `of` says; its last heartbeat was `ageS` seconds ago. */

@@ -3,11 +3,11 @@ import { hostname } from 'node:os';
 import { join } from 'node:path';
 import { beforeEach, describe, expect, it } from 'vitest';
 import { listCheckpoints, manifestDigest, saveCheckpoint } from '../../src/run/checkpoints.js';
-import { acquireLock, realLockWorld } from '../../src/run/lock.js';
+import { acquireLock, realLockWorld } from '../../src/run/claim/lock.js';
 import { RunPaths } from '../../src/run/paths.js';
 import { bytesFreed, findSetAside, removeRuns, runsToKeep, setAside } from '../../src/run/remove.js';
 import { writeState } from '../../src/run/state.js';
-import { recordWaiting, waitingRuns } from '../../src/run/waiting.js';
+import { recordWaiting, waitingRuns } from '../../src/run/claim/waiting.js';
 import { testFolders } from '../support/folder.js';
 
 const folders = testFolders('remove');

@@ -2,7 +2,7 @@ import { existsSync, readFileSync, writeFileSync } from 'node:fs';
 import { mkdirSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
-import { acquireLock } from '../../src/run/lock.js';
+import { acquireLock } from '../../src/run/claim/lock.js';
 import { RunPaths } from '../../src/run/paths.js';
 import { setAside } from '../../src/run/remove.js';
 import { testFolders } from '../support/folder.js';

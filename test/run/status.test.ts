@@ -2,7 +2,7 @@ import { appendFileSync, mkdirSync, mkdtempSync, readFileSync, rmSync, utimesSyn
 import { tmpdir, uptime } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeEach, describe, expect, it } from 'vitest';
-import { realLockWorld, type LockWorld } from '../../src/run/lock.js';
+import { realLockWorld, type LockWorld } from '../../src/run/claim/lock.js';
 import { RunPaths } from '../../src/run/paths.js';
 import type { RunStateName } from '../../src/run/state.js';
 import { readStatus } from '../../src/run/status.js';

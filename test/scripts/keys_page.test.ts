@@ -4,7 +4,7 @@ import { format } from 'prettier';
 import { expect, it } from 'vitest';
 import { keysPage } from '../../scripts/keys_page.js';
 import { recipes } from '../../src/recipes/settings.js';
-import { knownPaths } from '../../src/schema/walk.js';
+import { knownPaths } from '../../src/core/schema/walk.js';
 
 it('docs/keys.md is what the schema says: npm run build && node dist/scripts/keys.js', async () => {
   const page = join(import.meta.dirname, '../../docs/keys.md');

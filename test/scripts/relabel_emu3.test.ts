@@ -5,7 +5,7 @@ import { relabelEmu3 } from '../../scripts/relabel_emu3.js';
 import { openDecoder } from '../../src/models/networks/decoder.js';
 import { testFolders } from '../support/folder.js';
 
-const FIXTURES = join(import.meta.dirname, '../nets/decoder/fixtures');
+const FIXTURES = join(import.meta.dirname, '../compute/nets/decoder/fixtures');
 const folders = testFolders('relabel');
 
 describe('a decoder of Emu3', () => {

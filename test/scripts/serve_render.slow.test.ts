@@ -4,10 +4,10 @@ import { join } from 'node:path';
 import { createInterface } from 'node:readline';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { Deadline, systemClock } from '../../src/core/clock.js';
-import { decodeImage, encodePng, type RgbImage } from '../../src/core/image.js';
+import { decodeImage, encodePng, type RgbImage } from '../../src/core/images/image.js';
 import { RandomStream } from '../../src/core/random.js';
 import { storedSafetensors, type StoredTensor } from '../../src/core/safetensors.js';
-import { RenderClient } from '../../src/environments/render_server.js';
+import { RenderClient } from '../../src/train/environments/render_server.js';
 import { loadConfig } from '../../src/config/load.js';
 import { testFolder } from '../support/folder.js';
 

@@ -1,7 +1,7 @@
 /**
  * The file system of a test that replaces `node:fs`: it notes what is changed and in which order, and can let the process die in
  * between. Use in a `*.mocks.test.ts`:
- * `vi.mock('node:fs', async (original) => (await import('../support/recording_disk.js')).recording(await original()))`.
+ * `vi.mock('node:fs', async (original) => (await import('./recording_disk.js')).recording(await original()))`.
  */
 import { relative } from 'node:path';
 import type * as fs from 'node:fs';

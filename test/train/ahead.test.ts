@@ -5,8 +5,8 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { EndpointError } from '../../src/core/errors.js';
-import type { Emu3Prompt } from '../../src/policies/tokens/emu3.js';
-import type { LanguagePolicy } from '../../src/policies/tokens/language_policy.js';
+import type { Emu3Prompt } from '../../src/train/policies/tokens/emu3.js';
+import type { LanguagePolicy } from '../../src/train/policies/tokens/language_policy.js';
 import { makeSmallWorld, smallSettings, type SmallWorld } from '../recipes/image_edit_tokens/small_world.js';
 import { rewardByName, scored, scorerOf, smallTraining, type SmallTraining } from './small_training.js';
 

@@ -1,7 +1,7 @@
 /** Ratios of whole answers against the objective as GSPO writes it, differentiated by differences in float64. */
 import { describe, expect, it } from 'vitest';
 import { RandomStream } from '../../src/core/random.js';
-import type { TrainGroup } from '../../src/policies/policy.js';
+import type { TrainGroup } from '../../src/train/policies/policy.js';
 import { answerRatioOf, withAnswerRatios, type AnswerRatio } from '../../src/train/answer_ratio.js';
 
 const random = new RandomStream('answer ratio', 1);

@@ -1,5 +1,5 @@
 import { expect, it } from 'vitest';
-import type { Capabilities } from '../../src/policies/policy.js';
+import type { Capabilities } from '../../src/train/policies/policy.js';
 import { requireCapabilities, type PolicyRequirements } from '../../src/train/capabilities.js';
 
 const kl = { coefficient: 0.1, estimator: 'k3' } as const;

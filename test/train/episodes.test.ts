@@ -1,11 +1,11 @@
 import { existsSync } from 'node:fs';
 import { describe, expect, it } from 'vitest';
-import type { Answer } from '../../src/policies/policy.js';
+import type { Answer } from '../../src/train/policies/policy.js';
 import type { Outcome } from '../../src/rewards/score/types.js';
 import { readEpisodes } from '../../src/run/episodes.js';
 import { RunPaths } from '../../src/run/paths.js';
 import { gatherEpisodes, recordEpisodes, type TrainBatch } from '../../src/train/batch.js';
-import type { Prompt } from '../../src/scoring/task.js';
+import type { Prompt } from '../../src/train/scoring/task.js';
 import { testFolders } from '../support/folder.js';
 import { onRanks } from './groups.js';
 

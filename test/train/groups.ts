@@ -1,5 +1,10 @@
 /** Process groups inside one process, over loopback. */
-import { openProcessGroup, soloGroup, type OpenOptions, type ProcessGroup } from '../../src/group/process_group.js';
+import {
+  openProcessGroup,
+  soloGroup,
+  type OpenOptions,
+  type ProcessGroup,
+} from '../../src/core/group/process_group.js';
 import { freePort } from '../../src/launch/processes/supervise.js';
 
 export function rankEnv(rank: number, size: number, port: number, token = 'secret'): NodeJS.ProcessEnv {

@@ -4,10 +4,10 @@ import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import type { Outcome } from '../../src/rewards/score/types.js';
 import { perTermAdvantages } from '../../src/train/advantages.js';
-import { soloGroup } from '../../src/group/process_group.js';
+import { soloGroup } from '../../src/core/group/process_group.js';
 import { type EditPrompt } from '../../src/recipes/image_edit_tokens/task.js';
-import type { TokenAnswer } from '../../src/policies/tokens/batch.js';
-import type { Scorer } from '../../src/scoring/scorer.js';
+import type { TokenAnswer } from '../../src/train/policies/tokens/batch.js';
+import type { Scorer } from '../../src/train/scoring/scorer.js';
 import { makeSmallWorld, smallSettings, type SmallWorld } from '../recipes/image_edit_tokens/small_world.js';
 import {
   rewardByName,

@@ -1,5 +1,5 @@
 import { expect, it } from 'vitest';
-import type { Answer } from '../../src/policies/policy.js';
+import type { Answer } from '../../src/train/policies/policy.js';
 import { episodeMetrics, UpdateTotals } from '../../src/train/grpo_metrics.js';
 
 const unclipped = { clip_range: null, clip_range_high: null, surrogate: 'ppo', ratio: 'token' } as const;

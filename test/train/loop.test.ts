@@ -4,12 +4,12 @@ import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { CheckpointError, EndpointError } from '../../src/core/errors.js';
 import { latestWhole } from '../../src/run/checkpoints.js';
-import { claimRun, type RunHandle } from '../../src/run/claim.js';
+import { claimRun, type RunHandle } from '../../src/run/claim/claim.js';
 import { openRunLog, type RunLog } from '../../src/run/logs.js';
 import { MetricsJournal, readMetrics, type Metrics } from '../../src/run/metrics.js';
 import { RunPaths } from '../../src/run/paths.js';
 import { readState } from '../../src/run/state.js';
-import { WaitInterrupted } from '../../src/group/rank_zero.js';
+import { WaitInterrupted } from '../../src/core/group/rank_zero.js';
 import { runLoop, type LoopEnd, type LoopOptions, type Training } from '../../src/train/loop.js';
 
 /** Counts, and writes down what it is asked to do. Its state is what a checkpoint of it holds. */

@@ -1,11 +1,11 @@
 /** What an iteration on several ranks, each a process group member inside this process, must have in common with one on a single rank. */
 import { beforeAll, describe, expect, it } from 'vitest';
-import type { LossSpec } from '../../src/policies/losses/table.js';
-import type { Statistics } from '../../src/policies/policy.js';
-import { Learner, type TokenLesson } from '../../src/policies/tokens/learner.js';
+import type { LossSpec } from '../../src/train/policies/losses/table.js';
+import type { Statistics } from '../../src/train/policies/policy.js';
+import { Learner, type TokenLesson } from '../../src/train/policies/tokens/learner.js';
 import type { Metrics } from '../../src/run/metrics.js';
-import { sessionOptions } from '../../src/engines/onnx/session.js';
-import type { ProcessGroup } from '../../src/group/process_group.js';
+import { sessionOptions } from '../../src/compute/onnx/session.js';
+import type { ProcessGroup } from '../../src/core/group/process_group.js';
 import { testFolder } from '../support/folder.js';
 import { makeSmallWorld, smallSettings, type SmallWorld } from '../recipes/image_edit_tokens/small_world.js';
 import { onRanks } from './groups.js';

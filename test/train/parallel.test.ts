@@ -1,7 +1,7 @@
 /** One iteration on several ranks. */
 import { describe, expect, it } from 'vitest';
 import { InternalError } from '../../src/core/errors.js';
-import { shareOf } from '../../src/group/peers.js';
+import { shareOf } from '../../src/core/group/peers.js';
 import { onRanks } from './groups.js';
 import { sameOnRanks } from './on_ranks.js';
 

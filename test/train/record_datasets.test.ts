@@ -1,5 +1,5 @@
 import { expect, it } from 'vitest';
-import type { RunHandle } from '../../src/run/claim.js';
+import type { RunHandle } from '../../src/run/claim/claim.js';
 import type { RunLog } from '../../src/run/logs.js';
 import type { RecordedData } from '../../src/run/record.js';
 import { recordDatasets } from '../../src/train/context.js';

@@ -1,7 +1,7 @@
 import { existsSync } from 'node:fs';
 import { afterEach, expect, it } from 'vitest';
-import { claimRun, type RunHandle } from '../../src/run/claim.js';
-import { realLockWorld } from '../../src/run/lock.js';
+import { claimRun, type RunHandle } from '../../src/run/claim/claim.js';
+import { realLockWorld } from '../../src/run/claim/lock.js';
 import { openRunLog, type RunLog } from '../../src/run/logs.js';
 import { MetricsJournal, readMetrics } from '../../src/run/metrics.js';
 import { RunRecorder } from '../../src/train/recorder.js';

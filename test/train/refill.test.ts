@@ -1,14 +1,14 @@
 /** Groups without spread, and the further prompts that replace them. */
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import type { ProcessGroup } from '../../src/group/process_group.js';
+import type { ProcessGroup } from '../../src/core/group/process_group.js';
 import type { Outcome } from '../../src/rewards/score/types.js';
 import { saveCheckpoint } from '../../src/run/checkpoints.js';
 import type { Metrics } from '../../src/run/metrics.js';
 import { RunPaths } from '../../src/run/paths.js';
-import { promptKey } from '../../src/scoring/task.js';
+import { promptKey } from '../../src/train/scoring/task.js';
 import { AdvantageRule, type Spread } from '../../src/train/advantages.js';
 import { refilling, TaughtGroups } from '../../src/train/refill.js';
-import type { AdvantageSettings } from '../../src/schema/algorithm.js';
+import type { AdvantageSettings } from '../../src/config/schema/algorithm.js';
 import { makeSmallWorld, smallSettings, type SmallWorld } from '../recipes/image_edit_tokens/small_world.js';
 import { testFolder, testFolders } from '../support/folder.js';
 import { onRanks } from './groups.js';

@@ -1,15 +1,15 @@
 import { existsSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { afterEach, describe, expect, it, vi } from 'vitest';
-import { encodePng, sha256 } from '../../src/core/image.js';
+import { encodePng, sha256 } from '../../src/core/images/image.js';
 import { RandomStream } from '../../src/core/random.js';
-import type { MadePicture, PictureRequest } from '../../src/environments/image_model.js';
-import type { ImagesRequest } from '../../src/environments/images_api.js';
-import type { ServerImages } from '../../src/environments/served.js';
-import { soloGroup, type ProcessGroup } from '../../src/group/process_group.js';
+import type { MadePicture, PictureRequest } from '../../src/train/environments/image_model.js';
+import type { ImagesRequest } from '../../src/train/environments/images_api.js';
+import type { ServerImages } from '../../src/train/environments/served.js';
+import { soloGroup, type ProcessGroup } from '../../src/core/group/process_group.js';
 import { RunPaths } from '../../src/run/paths.js';
 import { Exchanges } from '../../src/run/exchanges.js';
-import { imagesApi } from '../../src/schema/images_api.js';
-import { openImagesServer, openStoredPictures } from '../../src/train/remote_pictures.js';
+import { imagesApi } from '../../src/config/schema/images_api.js';
+import { openImagesServer, openStoredPictures } from '../../src/train/remote/remote_pictures.js';
 import {
   bomb,
   digestIn,
@@ -18,7 +18,7 @@ import {
   StubImages,
   type Fault,
   type StubOptions,
-} from '../environments/images_api/stub_images.js';
+} from './environments/images_api/stub_images.js';
 import { fastClock } from '../rewards/judge/stub_judge.js';
 import { testFolders } from '../support/folder.js';
 import { onRanks } from './groups.js';

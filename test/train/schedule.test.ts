@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { learningRateAt, type ScheduleOptions } from '../../src/engines/onnx/optimizer.js';
+import { learningRateAt, type ScheduleOptions } from '../../src/compute/onnx/optimizer.js';
 import { scheduleOf } from '../../src/train/update.js';
 import { loadTrained } from '../config/trained.js';
 

@@ -1,7 +1,7 @@
 /** Steps on an iteration's episodes, of a policy that only writes down what it is asked. */
 import { describe, expect, it } from 'vitest';
-import type { LossSpec } from '../../src/policies/losses/table.js';
-import type { Answer, LearnReport, TrainGroup, Policy, Statistics } from '../../src/policies/policy.js';
+import type { LossSpec } from '../../src/train/policies/losses/table.js';
+import type { Answer, LearnReport, TrainGroup, Policy, Statistics } from '../../src/train/policies/policy.js';
 import { Stopwatch } from '../../src/train/grpo_metrics.js';
 import { update, type UpdateOptions } from '../../src/train/update.js';
 

@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest';
-import { alarms as alarmsSchema } from '../../src/schema/alarms.js';
-import { HackAlarms } from '../../src/train/hack_alarms.js';
-import { secondGapMetrics, wordMetrics, measureWords } from '../../src/train/hack_statistics.js';
+import { alarms as alarmsSchema } from '../../src/config/schema/alarms.js';
+import { HackAlarms } from '../../src/train/observers/hack_alarms.js';
+import { secondGapMetrics, wordMetrics, measureWords } from '../../src/train/observers/hack_statistics.js';
 
 const PROMPT = 'a crimson orb above a cobalt tile';
 

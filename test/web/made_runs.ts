@@ -1,7 +1,7 @@
 /** Made-up run directories that look like those of trainings, for benchmarks and tests of code that shows runs. */
 import { appendFileSync, mkdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { encodePng, sha256, type RgbImage } from '../../src/core/image.js';
+import { encodePng, sha256, type RgbImage } from '../../src/core/images/image.js';
 import { RandomStream } from '../../src/core/random.js';
 import { encodeLine } from '../../src/run/journal.js';
 import { RunPaths } from '../../src/run/paths.js';

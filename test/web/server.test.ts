@@ -13,7 +13,7 @@ import { hostname } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, describe, expect, it, vi } from 'vitest';
 import { writeMadeEpisodes, writeRun } from './made_runs.js';
-import { processStart } from '../../src/run/lock.js';
+import { processStart } from '../../src/run/claim/lock.js';
 import { readMetrics } from '../../src/run/metrics.js';
 import { compareRead } from '../../src/run/report/compare.js';
 import { readRun } from '../../src/run/report/read.js';
@@ -30,7 +30,7 @@ import type {
   WireRunPage,
   WireRuns,
 } from '../../src/web/wire.js';
-import { rawStatus, until } from '../http/client.js';
+import { rawStatus, until } from '../core/http/client.js';
 import { testFolders } from '../support/folder.js';
 import { loadTrained } from '../config/trained.js';
 

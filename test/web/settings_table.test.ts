@@ -1,5 +1,5 @@
 import { expect, it } from 'vitest';
-import { leavesOf } from '../../src/schema/walk.js';
+import { leavesOf } from '../../src/core/schema/walk.js';
 import { SettingsTable } from '../../src/web/settings_table.js';
 
 it('lists the leaves of settings by their paths; a list is one', () => {

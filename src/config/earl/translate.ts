@@ -3,8 +3,8 @@
  * overlays, in the axes of an experiment and in `--set` take precedence.
  */
 import { existsSync } from 'node:fs';
-import type { Problem } from '../../schema/rules.js';
-import { getPath, hasPath, setPath, isObject } from '../../schema/walk.js';
+import type { Problem } from '../schema/rules.js';
+import { getPath, hasPath, setPath, isObject } from '../../core/schema/walk.js';
 import { canonicalKeyOf, earlKeys, flatKeys, isFlatKey, SERVED_MEMORY, type FlatKey, type FlatName } from './keys.js';
 import { nearest } from '../../core/nearest.js';
 import { flatRecipe, rewardForms } from '../recipes.js';

@@ -2,7 +2,7 @@
 import { ConfigError } from '../../core/errors.js';
 import { LimitError } from '../interpreter.js';
 import { evaluateSnippet, type Environment } from '../jsonnet.js';
-import { getPath, isObject } from '../../schema/walk.js';
+import { getPath, isObject } from '../../core/schema/walk.js';
 import type { AxisValues } from './design.js';
 import type { Description } from './schema.js';
 import { cellsSnippet, type CellOrder } from './matrix.js';

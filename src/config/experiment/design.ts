@@ -1,8 +1,8 @@
 /** Which cells a matrix has, and their names. Pure: it sees names, not settings. */
 import { ConfigError } from '../../core/errors.js';
-import { sha256 } from '../../core/image.js';
+import { sha256 } from '../../core/images/image.js';
 import { nearest } from '../../core/nearest.js';
-import { runNamePattern } from '../../schema/model.js';
+import { runNamePattern } from '../schema/model.js';
 import type { Description } from './schema.js';
 
 /** The value of each axis, by axis. */

@@ -2,7 +2,7 @@
 import { resolve, dirname } from 'node:path';
 import { ConfigError, UsageError } from '../../core/errors.js';
 import { rewardForms, type Measure } from '../recipes.js';
-import { getPath } from '../../schema/walk.js';
+import { getPath } from '../../core/schema/walk.js';
 import { growable } from '../hash.js';
 import { displayPath, type Environment } from '../jsonnet.js';
 import { parseSet } from '../sets.js';

@@ -5,7 +5,7 @@ import { ConfigError } from '../../core/errors.js';
 import { displayPath, evaluateSnippet, fileStem, importOf, type Environment } from '../jsonnet.js';
 import { problemsOf } from '../problems.js';
 import { rewardForms } from '../recipes.js';
-import { isObject } from '../../schema/walk.js';
+import { isObject } from '../../core/schema/walk.js';
 import { checkNamePart, designCells, matches, type AxisValues, type NamedCell } from './design.js';
 import { descriptionSchema, type Description } from './schema.js';
 import { overlayOf, withoutReach } from '../references.js';

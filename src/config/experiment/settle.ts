@@ -1,10 +1,10 @@
 /** Turns evaluated cells into frozen settings with their hashes. Cells share most sections, so each is parsed once. */
 import type { z } from 'zod';
 import { hashOfSections, resultText, sectionLeaves } from '../hash.js';
-import type { Problem } from '../../schema/rules.js';
+import type { Problem } from '../schema/rules.js';
 import { recipeNamed, recipeOf } from '../recipes.js';
-import type { RunSettings } from '../../schema/run.js';
-import type { Leaf } from '../../schema/walk.js';
+import type { RunSettings } from '../schema/run.js';
+import type { Leaf } from '../../core/schema/walk.js';
 import { deepFreeze } from '../load.js';
 import { brokenRules, validate, warningsOf } from '../validate.js';
 

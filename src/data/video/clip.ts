@@ -3,7 +3,7 @@ import { closeSync, fstatSync, openSync, readSync, statSync } from 'node:fs';
 import { resolve } from 'node:path';
 import { z } from 'zod';
 import { DataError } from '../../core/errors.js';
-import { type RgbImage, mostImagePixels } from '../../core/image.js';
+import { type RgbImage, mostImagePixels } from '../../core/images/image.js';
 import { type Program, type ProgramResult, callNow, runProgram } from './ffmpeg.js';
 import { type Sampling, type Timeline, sampledFrames } from './sampling.js';
 

@@ -8,7 +8,7 @@ import { availableParallelism } from 'node:os';
 import { join } from 'node:path';
 import pLimit from 'p-limit';
 import { DataError, EngineError, InternalError } from '../../core/errors.js';
-import type { RgbImage } from '../../core/image.js';
+import type { RgbImage } from '../../core/images/image.js';
 
 export type Program = 'ffmpeg' | 'ffprobe';
 

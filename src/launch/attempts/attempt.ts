@@ -1,8 +1,8 @@
 /** One attempt at a claimed run, and what all attempts of one launcher share. */
 import type { LoadedConfig } from '../../config/load.js';
-import type { RunHandle } from '../../run/claim.js';
+import type { RunHandle } from '../../run/claim/claim.js';
 import type { RunLog } from '../../run/logs.js';
-import type { RunSettings } from '../../schema/run.js';
+import type { RunSettings } from '../../config/schema/run.js';
 import type { View } from '../live/view.js';
 import type { Devices, Placement } from '../machine/devices.js';
 import type { PlacedParts } from '../machine/placement.js';

@@ -7,11 +7,11 @@ import { EndpointError, ServerEndedError } from '../../core/errors.js';
 import { ffmpegVersion } from '../../data/video/ffmpeg.js';
 import { isTrainable } from '../../config/recipes.js';
 import { recipeOf } from '../../recipes/settings.js';
-import { claimRun } from '../../run/claim.js';
-import { claimRequest, type AttemptContext } from '../../run/claim_request.js';
+import { claimRun } from '../../run/claim/claim.js';
+import { claimRequest, type AttemptContext } from '../../run/claim/claim_request.js';
 import { RunPaths } from '../../run/paths.js';
 import { isDone, readState, RUN_STATES } from '../../run/state.js';
-import type { RunSettings } from '../../schema/run.js';
+import type { RunSettings } from '../../config/schema/run.js';
 import {
   checkCores,
   deviceKind,

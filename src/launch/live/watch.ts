@@ -12,8 +12,8 @@ import { isTrainable } from '../../config/recipes.js';
 import { recipeOf } from '../../recipes/settings.js';
 import { RunPaths } from '../../run/paths.js';
 import { rewardScale } from '../../rewards/score/identity.js';
-import { getPath } from '../../schema/walk.js';
-import type { RunSettings } from '../../schema/run.js';
+import { getPath } from '../../core/schema/walk.js';
+import type { RunSettings } from '../../config/schema/run.js';
 
 const showReward = (value: number): string => (Number.isNaN(value) ? UNSCORED : value.toFixed(2));
 

@@ -2,13 +2,13 @@
 import { spawnSync } from 'node:child_process';
 import { availableParallelism } from 'node:os';
 import type { Environment } from '../../config/jsonnet.js';
-import type { LaunchSettings } from '../../schema/launch.js';
-import { autoProvider, hasGpu, nvidiaFile, thisMachine, type Machine } from '../../engines/onnx/cuda.js';
+import type { LaunchSettings } from '../../config/schema/launch.js';
+import { autoProvider, hasGpu, nvidiaFile, thisMachine, type Machine } from '../../compute/onnx/cuda.js';
 import { ConfigError, InternalError, RunError } from '../../core/errors.js';
 import { enginesOf, recipeOf } from '../../recipes/settings.js';
 import { isTrainable } from '../../config/recipes.js';
-import type { RunSettings, TrainedSettings } from '../../schema/run.js';
-import type { ServeSettings } from '../../schema/sampler.js';
+import type { RunSettings, TrainedSettings } from '../../config/schema/run.js';
+import type { ServeSettings } from '../../config/schema/sampler.js';
 import { trainerServeOf } from '../../recipes/shared/tokens/rules.js';
 
 export interface Gpu {

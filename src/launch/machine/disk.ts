@@ -5,7 +5,7 @@ import { requireWritable } from '../../core/files.js';
 import { checkpointBytes, type ShapeOf } from '../../recipes/shared/memory.js';
 import { isTrainable } from '../../config/recipes.js';
 import { recipeOf } from '../../recipes/settings.js';
-import type { RunSettings, TrainedSettings } from '../../schema/run.js';
+import type { RunSettings, TrainedSettings } from '../../config/schema/run.js';
 import { gibibytes } from './devices.js';
 
 /** Reserve for everything but checkpoints, which is not estimated: with less than this a disk counts as full. */

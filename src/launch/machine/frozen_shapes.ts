@@ -1,13 +1,13 @@
 /** The shapes of frozen models that are on this machine, for estimates of memory. */
-import { PipelineTextEncoder } from '../../environments/pipeline_text.js';
-import { sizeOf, type Shape } from '../../graph/ir.js';
+import { PipelineTextEncoder } from '../../train/environments/pipeline_text.js';
+import { sizeOf, type Shape } from '../../compute/graph/ir.js';
 import { partFolder, type Pipeline } from '../../models/pipeline.js';
 import { describeAutoencoder, frozenParameters, type FrozenAutoencoder } from '../../models/networks/autoencoder.js';
-import { patchOf, type Emu3VisionConfig } from '../../nets/emu3_vision/config.js';
-import { emu3VisionParameters } from '../../nets/emu3_vision/tokenizer.js';
-import { innerWidth, singleLayers, velocityWidth, type FlowTransformerConfig } from '../../nets/flow/config.js';
-import { describeFlowModel } from '../../policies/flow/load.js';
-import { takesGuidance } from '../../policies/flow/rows.js';
+import { patchOf, type Emu3VisionConfig } from '../../compute/nets/emu3_vision/config.js';
+import { emu3VisionParameters } from '../../compute/nets/emu3_vision/tokenizer.js';
+import { innerWidth, singleLayers, velocityWidth, type FlowTransformerConfig } from '../../compute/nets/flow/config.js';
+import { describeFlowModel } from '../../train/policies/flow/load.js';
+import { takesGuidance } from '../../train/policies/flow/rows.js';
 import {
   FLOAT,
   flowModelParameters,

@@ -1,6 +1,6 @@
 /** Which GPU computes which part of a run: its policy, its image model, its reward. */
 import { ConfigError } from '../../core/errors.js';
-import type { LaunchSettings } from '../../schema/launch.js';
+import type { LaunchSettings } from '../../config/schema/launch.js';
 import type { Gpu } from './devices.js';
 
 export const placedParts = ['policy', 'image', 'reward'] as const;

@@ -14,10 +14,10 @@ import { isTrainable } from '../../config/recipes.js';
 import { recipeOf } from '../../recipes/settings.js';
 import { RunPaths } from '../../run/paths.js';
 import { readRecord, type RunRecord } from '../../run/record.js';
-import { getPath, isObject } from '../../schema/walk.js';
-import type { RunSettings } from '../../schema/run.js';
+import { getPath, isObject } from '../../core/schema/walk.js';
+import type { RunSettings } from '../../config/schema/run.js';
 import type { WholeCheckpoint } from '../../run/checkpoints.js';
-import { parentCheckpoint } from '../../run/parents.js';
+import { parentCheckpoint } from '../../run/claim/parents.js';
 import { readState } from '../../run/state.js';
 
 /** The models that a run needs, at the commits it began with. A run that begins `anew` takes what the Hub has now. */

@@ -5,10 +5,17 @@
 import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { EditrlError, RunError } from '../../core/errors.js';
-import { acquireLock, homeOf, realLockWorld, seesProcessesOf, type ProcessHome, type RunLock } from '../../run/lock.js';
+import {
+  acquireLock,
+  homeOf,
+  realLockWorld,
+  seesProcessesOf,
+  type ProcessHome,
+  type RunLock,
+} from '../../run/claim/lock.js';
 import type { RunPaths } from '../../run/paths.js';
 import { readJson, readState, writeState, type RunStateName } from '../../run/state.js';
-import { clearStopRequest, KILLED, readStopRequest } from '../../run/stop_request.js';
+import { clearStopRequest, KILLED, readStopRequest } from '../../run/claim/stop_request.js';
 import { diskError } from '../../core/files.js';
 import { endGroup, endMarked } from '../processes/child.js';
 import { markedProcesses } from '../processes/guardian.js';

@@ -1,11 +1,18 @@
 /** Stops a run, or a sweep, from another process: asks its owner by a file, and waits until it has ended. */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { InUseError } from '../../core/errors.js';
-import { acquireLock, readLock, realLockWorld, type HeldBy, type LockWorld, type RunLock } from '../../run/lock.js';
+import {
+  acquireLock,
+  readLock,
+  realLockWorld,
+  type HeldBy,
+  type LockWorld,
+  type RunLock,
+} from '../../run/claim/lock.js';
 import type { RunPaths } from '../../run/paths.js';
 import { readState, writeState } from '../../run/state.js';
 import { liveLock, readStatus, type RunStatus } from '../../run/status.js';
-import { KILLED, requestStop } from '../../run/stop_request.js';
+import { KILLED, requestStop } from '../../run/claim/stop_request.js';
 
 const POLL_MS = 100;
 const PROGRESS_EVERY_MS = 5_000;

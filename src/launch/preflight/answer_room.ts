@@ -8,10 +8,10 @@ import { isTrainable } from '../../config/recipes.js';
 import { recipeOf } from '../../recipes/settings.js';
 import { RunPaths } from '../../run/paths.js';
 import { readState } from '../../run/state.js';
-import type { ModelReference } from '../../schema/model.js';
-import { getPath } from '../../schema/walk.js';
-import type { TrainedSettings } from '../../schema/run.js';
-import { describeRoom, leavesNoRoom, type PromptRoom, type RoomLimits } from '../../scoring/prompt_room.js';
+import type { ModelReference } from '../../config/schema/model.js';
+import { getPath } from '../../core/schema/walk.js';
+import type { TrainedSettings } from '../../config/schema/run.js';
+import { describeRoom, leavesNoRoom, type PromptRoom, type RoomLimits } from '../../train/scoring/prompt_room.js';
 import { computeOnce, type Obstacle } from './obstacle.js';
 import { runResolver } from '../models/wanted.js';
 

@@ -7,17 +7,17 @@ import { cannotRunYet, dependencies } from '../../config/models.js';
 import { ConfigError, RunError } from '../../core/errors.js';
 import { cachedModel, cachedSnapshot } from '../../models/hub/cache.js';
 import { hubKey, modelFolder } from '../../models/reference.js';
-import { refuseIdleGpu } from '../../engines/onnx/cuda.js';
+import { refuseIdleGpu } from '../../compute/onnx/cuda.js';
 import { enginesOf, recipeOf, rewardOf } from '../../recipes/settings.js';
 import { trainerServerOf } from '../../recipes/shared/tokens/rules.js';
 import { isTrainable } from '../../config/recipes.js';
 import { decidingTerms, recordedTerms } from '../../rewards/score/choice.js';
 import { describeEmbeddingModel } from '../../rewards/terms/clip/model.js';
 import { checkModule } from '../../rewards/terms/module/trial.js';
-import type { HubReference, ModelReference } from '../../schema/model.js';
-import { getPath, isObject } from '../../schema/walk.js';
-import type { RunSettings, TrainedSettings } from '../../schema/run.js';
-import { isTiny } from '../../tiny/world/door.js';
+import type { HubReference, ModelReference } from '../../config/schema/model.js';
+import { getPath, isObject } from '../../core/schema/walk.js';
+import type { RunSettings, TrainedSettings } from '../../config/schema/run.js';
+import { isTiny } from '../../data/tiny/door.js';
 import {
   checkCores,
   deviceKind,

@@ -4,10 +4,10 @@
  */
 import { loadingOnce, type LoadedConfig, type loadReferenced } from '../../config/load.js';
 import { ConfigError, DataError, EditrlError, printable } from '../../core/errors.js';
-import { checkChanges } from '../../run/claim.js';
+import { checkChanges } from '../../run/claim/claim.js';
 import { isTrainable } from '../../config/recipes.js';
 import { recipeOf, rewardOf } from '../../recipes/settings.js';
-import { changedFrom } from '../../run/claim_request.js';
+import { changedFrom } from '../../run/claim/claim_request.js';
 import { RunPaths } from '../../run/paths.js';
 import { readRecord } from '../../run/record.js';
 import { isDone, readState } from '../../run/state.js';

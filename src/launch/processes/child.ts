@@ -5,7 +5,7 @@ import type { Socket } from 'node:net';
 import type { Readable } from 'node:stream';
 import { setTimeout as delay } from 'node:timers/promises';
 import { ConfigError } from '../../core/errors.js';
-import { processStart } from '../../run/lock.js';
+import { processStart } from '../../run/claim/lock.js';
 import { isGroupAlive, LAUNCH_VARIABLE, markedProcesses, signalGroup, type Guardian } from './guardian.js';
 
 /** How many of a child's last lines are kept. */

@@ -8,7 +8,7 @@ import { spawn, type ChildProcessByStdio } from 'node:child_process';
 import { randomUUID } from 'node:crypto';
 import { readdirSync, readFileSync } from 'node:fs';
 import type { Writable } from 'node:stream';
-import { processStart } from '../../run/lock.js';
+import { processStart } from '../../run/claim/lock.js';
 
 /** Environment variable of everything an attempt starts: `<pid of the launcher>:<its start time>:<random>.<number>`. */
 export const LAUNCH_VARIABLE = 'EDITRL_LAUNCH';

@@ -7,7 +7,7 @@ import type { JudgeAddress } from '../../rewards/judge/endpoints.js';
 import type { JudgementStore } from '../../rewards/score/types.js';
 import type { ServedReward } from '../../rewards/server/scorer.js';
 import type { RunResolver } from '../../models/reference.js';
-import { Judges, noStore, termServices } from '../../scoring/judges.js';
+import { Judges, noStore, termServices } from '../../train/scoring/judges.js';
 import { EmbeddedJudges } from '../servers/gateway.js';
 import { rewardDigest } from '../../run/exams.js';
 import type { ServerUser } from '../servers/managed.js';

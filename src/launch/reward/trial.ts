@@ -12,12 +12,12 @@ import type { RewardSettings } from '../../rewards/schema/reward.js';
 import { decidingTerms, recordedTerms, SHOWN_ALL, showsOne, type ChosenTerm } from '../../rewards/score/choice.js';
 import type { JudgeItem, Outcome } from '../../rewards/score/types.js';
 import { missingInput, type Term } from '../../rewards/terms/term.js';
-import type { RunSettings, TrainedSettings } from '../../schema/run.js';
-import { isObject } from '../../schema/walk.js';
-import type { SampleAnswer, SampledSet, SampleRow } from '../../scoring/sample_rows.js';
-import { Judges, noStore, termServices } from '../../scoring/judges.js';
+import type { RunSettings, TrainedSettings } from '../../config/schema/run.js';
+import { isObject } from '../../core/schema/walk.js';
+import type { SampleAnswer, SampledSet, SampleRow } from '../../train/scoring/sample_rows.js';
+import { Judges, noStore, termServices } from '../../train/scoring/judges.js';
 import { cachedModel } from '../../models/hub/cache.js';
-import type { HubReference } from '../../schema/model.js';
+import type { HubReference } from '../../config/schema/model.js';
 import { failureOf, computeOnce, type Obstacle } from '../preflight/obstacle.js';
 import { runResolver, unfinishedRun } from '../models/wanted.js';
 

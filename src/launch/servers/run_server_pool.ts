@@ -9,7 +9,7 @@ import type { JudgeAddress } from '../../rewards/judge/endpoints.js';
 import { asksJudge } from '../../rewards/score/choice.js';
 import { RunPaths } from '../../run/paths.js';
 import { readRecord } from '../../run/record.js';
-import type { RunSettings } from '../../schema/run.js';
+import type { RunSettings } from '../../config/schema/run.js';
 import { EmbeddedJudges, SharedGateways } from './gateway.js';
 import type { Guardian } from '../processes/guardian.js';
 import { hubEnvironmentOf, runResolver } from '../models/wanted.js';

@@ -5,10 +5,10 @@ import { tmpdir } from 'node:os';
 import { Deadline, systemClock } from '../../core/clock.js';
 import { must } from '../../core/errors.js';
 import { projectRoot } from '../../core/files.js';
-import { TinkerConnection } from '../../engines/tinker/connection.js';
-import { createHttpPool } from '../../http/pool.js';
-import { holdServerFolder } from '../../run/training_server_lock.js';
-import type { ServeTrainerSettings, TinkerSettings } from '../../schema/trainer.js';
+import { TinkerConnection } from '../../train/policies/tinker/connection.js';
+import { createHttpPool } from '../../core/http/pool.js';
+import { holdServerFolder } from '../../run/claim/training_server_lock.js';
+import type { ServeTrainerSettings, TinkerSettings } from '../../config/schema/trainer.js';
 import type { StartedTrainer } from '../../train/context.js';
 import { ORDER_VARIABLE, PCI_ORDER, serverDevices, type Devices, type Placement } from '../machine/devices.js';
 import { Guardian } from '../processes/guardian.js';
@@ -21,7 +21,7 @@ import {
   type ServerUser,
 } from './managed.js';
 import { trainerServerOf } from '../../recipes/shared/tokens/rules.js';
-import type { RunSettings } from '../../schema/run.js';
+import type { RunSettings } from '../../config/schema/run.js';
 
 export const WHERE = 'policy.trainer.serve';
 export const HOW_TO_SERVE =

@@ -1,9 +1,9 @@
 /** What a task of a job array starts with: its cell, the devices from Slurm, and a lock that an earlier attempt may have left. */
 import { readFileSync } from 'node:fs';
 import type { LoadedConfig } from '../../config/load.js';
-import type { LaunchSettings } from '../../schema/launch.js';
+import type { LaunchSettings } from '../../config/schema/launch.js';
 import { RunError, UsageError } from '../../core/errors.js';
-import { lockProblem, readLock, STALE_AFTER_S, type LockWorld } from '../../run/lock.js';
+import { lockProblem, readLock, STALE_AFTER_S, type LockWorld } from '../../run/claim/lock.js';
 import type { RunPaths } from '../../run/paths.js';
 
 /** Reads one line of a file of cells. Raises RunError when it does not exist, UsageError for an invalid index. */

@@ -1,6 +1,6 @@
 /** Plans Slurm jobs for runs: which runs share a job array, the resources of each, and its dependencies. Submits nothing. */
 import type { LoadedConfig } from '../../config/load.js';
-import type { LaunchSettings, SlurmSettings } from '../../schema/launch.js';
+import type { LaunchSettings, SlurmSettings } from '../../config/schema/launch.js';
 import { ConfigError, InternalError } from '../../core/errors.js';
 
 /** A run to submit: a cell of a matrix, or a run that cells start from. */

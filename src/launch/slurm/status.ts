@@ -5,7 +5,7 @@ import { RunPaths } from '../../run/paths.js';
 import type { FolderActivity } from '../../run/remove.js';
 import { readState } from '../../run/state.js';
 import { liveLock, readStatus, type RunStatus } from '../../run/status.js';
-import { waitingRuns } from '../../run/waiting.js';
+import { waitingRuns } from '../../run/claim/waiting.js';
 import { liveSweeps } from '../sweep/lock.js';
 import {
   describeJob,

@@ -10,7 +10,7 @@ import { rewardOf } from '../../recipes/settings.js';
 import { RunPaths } from '../../run/paths.js';
 import { setAside } from '../../run/remove.js';
 import { readState, writeState } from '../../run/state.js';
-import type { SlurmSettings } from '../../schema/launch.js';
+import type { SlurmSettings } from '../../config/schema/launch.js';
 import { chainOf } from '../chain.js';
 import { makeReadyToSubmit } from '../preflight/preflight.js';
 import type { RunFolderState } from '../sweep/schedule.js';

@@ -1,7 +1,7 @@
 /** Allows one scheduler at a time for an experiment: two would assign the same devices twice. */
 import { existsSync, readdirSync } from 'node:fs';
 import { RunError } from '../../core/errors.js';
-import { lockProblem, readLock, realLockWorld } from '../../run/lock.js';
+import { lockProblem, readLock, realLockWorld } from '../../run/claim/lock.js';
 import { isRunName, RunPaths } from '../../run/paths.js';
 import { mayBeHeld } from '../../run/status.js';
 import { Ownership } from '../ownership/owner.js';

@@ -8,7 +8,7 @@ import { measuredBy } from '../../run/report/measures.js';
 import { RunPaths } from '../../run/paths.js';
 import { readRecord } from '../../run/record.js';
 import { readRun } from '../../run/report/read.js';
-import { getPath } from '../../schema/walk.js';
+import { getPath } from '../../core/schema/walk.js';
 import { EmbeddedJudges } from '../servers/gateway.js';
 import { runResolver } from '../models/wanted.js';
 import type { SweepRun } from './plan.js';
@@ -57,7 +57,7 @@ async function measureCell(
     if (found.some(({ before, after }) => (isSingle ? before : after) !== null)) continue;
     say(`${settings.run_name}: scoring its held-out answers by ${termName(term)}, from its records`);
     const [{ measureRecords }, { openRecipeOf }] = await Promise.all([
-      import('../../rescore/measure.js'),
+      import('../../train/rescore/measure.js'),
       import('../../recipes/open.js'),
     ]);
     const resolveRun = runResolver(settings.base_exp_dir, () => readRecord(paths) ?? {});

@@ -4,7 +4,7 @@ import { InternalError, UsageError } from '../../core/errors.js';
 import { deviceKind, gibibytes, processesOf, type DeviceKind, type Devices } from '../machine/devices.js';
 import { refusePlacedParts } from '../machine/placement.js';
 import type { Job, RunFolderState } from './schedule.js';
-import type { RunSettings } from '../../schema/run.js';
+import type { RunSettings } from '../../config/schema/run.js';
 import { mainMemoryOf } from '../machine/memory.js';
 import { takesMemoryHere } from '../preflight/checks.js';
 

@@ -2,8 +2,8 @@
 import type { SettingChange } from '../../config/hash.js';
 import type { LoadedConfig } from '../../config/load.js';
 import { RunError } from '../../core/errors.js';
-import { changedFrom } from '../../run/claim_request.js';
-import { acquireLock, lockProblem, readLock, realLockWorld } from '../../run/lock.js';
+import { changedFrom } from '../../run/claim/claim_request.js';
+import { acquireLock, lockProblem, readLock, realLockWorld } from '../../run/claim/lock.js';
 import { readMetrics } from '../../run/metrics.js';
 import { RunPaths } from '../../run/paths.js';
 import { formatChanges, readRecord, type RunRecord } from '../../run/record.js';

@@ -3,17 +3,17 @@
  * process group. The launcher owns the run: it has claimed it and records failures. Modules needed only later are loaded later, so that the first log line comes soon.
  */
 import { InternalError } from '../../core/errors.js';
-import { autoProvider } from '../../engines/onnx/cuda.js';
+import { autoProvider } from '../../compute/onnx/cuda.js';
 import { withEngines, recipeOf } from '../../recipes/settings.js';
 import { trainerServeOf } from '../../recipes/shared/tokens/rules.js';
 import { isTrainable } from '../../config/recipes.js';
 import type { WholeCheckpoint } from '../../run/checkpoints.js';
-import { RunHandle } from '../../run/claim.js';
+import { RunHandle } from '../../run/claim/claim.js';
 import type { PlainObject } from '../../run/record.js';
 import { openRunLog, type RunLog } from '../../run/logs.js';
 import { RunPaths } from '../../run/paths.js';
-import type { RunSettings, TrainedSettings } from '../../schema/run.js';
-import type { ProcessGroup } from '../../group/process_group.js';
+import type { RunSettings, TrainedSettings } from '../../config/schema/run.js';
+import type { ProcessGroup } from '../../core/group/process_group.js';
 import type { TrainingContext } from '../../train/context.js';
 import type { RecordedModels } from '../models/wanted.js';
 import { packError, unpackError, type FromWorker, type RunKind, type RunServers, type ToWorker } from './protocol.js';
@@ -211,7 +211,7 @@ class Worker {
     known: LeaderFacts | null,
     servedWithinS = 0,
   ): Promise<{ group: ProcessGroup; told: LeaderFacts | null }> {
-    const { openProcessGroup } = await import('../../group/process_group.js');
+    const { openProcessGroup } = await import('../../core/group/process_group.js');
     const group = await openProcessGroup(process.env, { timeoutMs: MEETING_MS + 1000 * servedWithinS });
     return { group, told: await group.broadcast(known) };
   }

@@ -18,7 +18,7 @@ import {
 } from '../../core/errors.js';
 import { openFilesAdvice, saysTooManyFiles } from '../../core/process.js';
 import type { JudgeAddress } from '../../rewards/judge/endpoints.js';
-import type { LentRun } from '../../run/claim.js';
+import type { LentRun } from '../../run/claim/claim.js';
 import type { ServerAddress, StartedTrainer } from '../../train/context.js';
 import type { PlacedPart } from '../machine/placement.js';
 import { memoryAdvice } from '../processes/failure.js';

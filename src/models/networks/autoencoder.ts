@@ -2,22 +2,22 @@
 import { join } from 'node:path';
 import { CheckpointError, must } from '../../core/errors.js';
 import type { FloatTensor } from '../../core/safetensors.js';
-import { Graph, type Shape, type Value } from '../../graph/ir.js';
+import { Graph, type Shape, type Value } from '../../compute/graph/ir.js';
 import { CONFIG_FILE, readConfig, readWeights, refuseUnread, tensorFiles, type Weights } from '../files.js';
-import { autoencoderParameters, decodeLatents, encodePictures } from '../../nets/autoencoder/autoencoder.js';
+import { autoencoderParameters, decodeLatents, encodePictures } from '../../compute/nets/autoencoder/autoencoder.js';
 import {
   AUTOENCODER_CLASS,
   readAutoencoderConfig,
   reduction,
   type AutoencoderConfig,
-} from '../../nets/autoencoder/config.js';
+} from '../../compute/nets/autoencoder/config.js';
 import {
   decodeQwenImage,
   encodeQwenImage,
   QWEN_IMAGE_CLASS,
   readQwenImage,
   type QwenImageConfig,
-} from '../../nets/autoencoder/qwen_image.js';
+} from '../../compute/nets/autoencoder/qwen_image.js';
 
 export interface FrozenAutoencoder {
   /** Of latents. */

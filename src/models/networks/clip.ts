@@ -1,7 +1,7 @@
 /** Opens a model that compares texts with pictures from its folder, in the layout of Hugging Face's transformers: config.json and safetensors. */
 import { join } from 'node:path';
 import { CheckpointError } from '../../core/errors.js';
-import { Graph, sizeOf, type Value } from '../../graph/ir.js';
+import { Graph, sizeOf, type Value } from '../../compute/graph/ir.js';
 import {
   checkWeights,
   CONFIG_FILE,
@@ -17,8 +17,8 @@ import {
   type PictureTowerConfig,
   readEmbedder,
   readPictureTower,
-} from '../../nets/clip/config.js';
-import { embedPictures, embedSiglipPictures, embedSiglipTexts, embedTexts } from '../../nets/clip/clip.js';
+} from '../../compute/nets/clip/config.js';
+import { embedPictures, embedSiglipPictures, embedSiglipTexts, embedTexts } from '../../compute/nets/clip/clip.js';
 
 /** The graph of a half for one text or one picture, its output, and the frozen weights that it reads. */
 export interface OpenedHalf {

@@ -14,10 +14,10 @@ import {
   type TensorFiles,
   type Weights,
 } from '../files.js';
-import { readArchitecture, type Architecture, type ReadPart } from '../../nets/decoder/architectures.js';
-import type { ModuleNames } from '../../nets/lora.js';
-import { VISUAL } from '../../nets/vision/config.js';
-import { checkDecoderConfig, decoderParameters, type DecoderConfig } from '../../nets/decoder/config.js';
+import { readArchitecture, type Architecture, type ReadPart } from '../../compute/nets/decoder/architectures.js';
+import type { ModuleNames } from '../../compute/nets/lora.js';
+import { VISUAL } from '../../compute/nets/vision/config.js';
+import { checkDecoderConfig, decoderParameters, type DecoderConfig } from '../../compute/nets/decoder/config.js';
 
 export interface LoadedDecoder extends Architecture {
   readonly weights: Weights;

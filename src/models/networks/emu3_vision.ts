@@ -1,10 +1,10 @@
 /** Opens Emu3's vision tokenizer from its folder: BAAI's, or what transformers saves of it, alone or within an Emu3. */
 import { join } from 'node:path';
 import { CheckpointError } from '../../core/errors.js';
-import type { Shape } from '../../graph/ir.js';
+import type { Shape } from '../../compute/graph/ir.js';
 import { checkWeights, CONFIG_FILE, readWeights, tensorFiles, type TensorFiles, type Weights } from '../files.js';
-import { readEmu3Vision, WHOLE, type Emu3VisionConfig } from '../../nets/emu3_vision/config.js';
-import { emu3VisionParameters } from '../../nets/emu3_vision/tokenizer.js';
+import { readEmu3Vision, WHOLE, type Emu3VisionConfig } from '../../compute/nets/emu3_vision/config.js';
+import { emu3VisionParameters } from '../../compute/nets/emu3_vision/tokenizer.js';
 
 /** How many batches a norm has counted in training, which no result depends on. */
 const WITHOUT_EFFECT = /\.num_batches_tracked$/;

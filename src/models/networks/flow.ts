@@ -11,8 +11,8 @@ import {
   type TensorFiles,
   type Weights,
 } from '../files.js';
-import { readFlowConfig, type FlowTransformerConfig } from '../../nets/flow/config.js';
-import { flowParameters } from '../../nets/flow/parameters.js';
+import { readFlowConfig, type FlowTransformerConfig } from '../../compute/nets/flow/config.js';
+import { flowParameters } from '../../compute/nets/flow/parameters.js';
 
 export interface LoadedFlowTransformer {
   readonly config: FlowTransformerConfig;

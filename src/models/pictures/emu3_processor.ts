@@ -3,8 +3,8 @@ import { existsSync } from 'node:fs';
 import { join } from 'node:path';
 import { z } from 'zod';
 import { CheckpointError, DataError } from '../../core/errors.js';
-import type { RgbImage } from '../../core/png.js';
-import { resizeCubic } from '../../core/resize.js';
+import type { RgbImage } from '../../core/images/png.js';
+import { resizeCubic } from '../../core/images/resize.js';
 import { readJson } from '../files.js';
 import { NESTED_PROCESSOR_FILE, PROCESSOR_FILE, type PixelLimits, smartSize, unknownStep } from './processor.js';
 

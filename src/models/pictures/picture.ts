@@ -1,8 +1,8 @@
 /** Pictures and clips in the form that the vision encoders of Qwen2-VL and Qwen2.5-VL read. */
 import { DataError } from '../../core/errors.js';
-import type { RgbImage } from '../../core/png.js';
-import type { MarkedPictureTokens, PatchSizes, PictureTokens } from '../../nets/vision/config.js';
-import { type PatchGrid, type PlacedPicture, patchPlace, patchWidth } from '../../nets/vision/layout.js';
+import type { RgbImage } from '../../core/images/png.js';
+import type { MarkedPictureTokens, PatchSizes, PictureTokens } from '../../compute/nets/vision/config.js';
+import { type PatchGrid, type PlacedPicture, patchPlace, patchWidth } from '../../compute/nets/vision/layout.js';
 
 /** The values of bytes 0 to 255 of a channel: (byte / 255 - mean) / std. */
 export interface ColourScale {

@@ -6,9 +6,9 @@ import { isDeepStrictEqual } from 'node:util';
 import pLimit from 'p-limit';
 import { z } from 'zod';
 import { CheckpointError, DataError } from '../../core/errors.js';
-import type { RgbImage } from '../../core/png.js';
-import { resizeCubic } from '../../core/resize.js';
-import type { PatchSizes } from '../../nets/vision/config.js';
+import type { RgbImage } from '../../core/images/png.js';
+import { resizeCubic } from '../../core/images/resize.js';
+import type { PatchSizes } from '../../compute/nets/vision/config.js';
 import { readJson } from '../files.js';
 import type { ColourScale, Picture } from './picture.js';
 

@@ -1,15 +1,15 @@
 /** Draws the pictures that responses describe: a model of this process, or a server. */
 import { LRUCache } from 'lru-cache';
 import { DataError, InternalError, RunError } from '../../core/errors.js';
-import { encodePng, sha256, type RgbImage } from '../../core/image.js';
+import { encodePng, sha256, type RgbImage } from '../../core/images/image.js';
 import type { RandomStream } from '../../core/random.js';
-import { resizeCubic } from '../../core/resize.js';
-import { SEEDS, type MadePicture } from '../../environments/image_model.js';
+import { resizeCubic } from '../../core/images/resize.js';
+import { SEEDS, type MadePicture } from '../../train/environments/image_model.js';
 import { KEPT_BYTES } from '../../models/pictures/picture.js';
 import { smartSize } from '../../models/pictures/processor.js';
-import type { WeightsOf } from '../../policies/policy.js';
-import type { TokenAnswer } from '../../policies/tokens/batch.js';
-import type { HiddenStates, StatesRequest } from '../../policies/tokens/hidden_states.js';
+import type { WeightsOf } from '../../train/policies/policy.js';
+import type { TokenAnswer } from '../../train/policies/tokens/batch.js';
+import type { HiddenStates, StatesRequest } from '../../train/policies/tokens/hidden_states.js';
 import type { RecordedEpisode } from '../../run/episodes.js';
 import {
   SERVED_SIDE,
@@ -17,20 +17,20 @@ import {
   type OwnEditor,
   type RenderEditor,
   type TextPromptEditor,
-} from '../../schema/editor.js';
+} from '../../config/schema/editor.js';
 import type { OnePicture } from '../shared/images/pictured.js';
-import type { Planes } from '../../core/planes.js';
-import { sessionOptions } from '../../engines/onnx/session.js';
-import type { PictureCodec } from '../../environments/picture_codec.js';
+import type { Planes } from '../../core/images/planes.js';
+import { sessionOptions } from '../../compute/onnx/session.js';
+import type { PictureCodec } from '../../train/environments/picture_codec.js';
 import { modelFolder, type RunResolver } from '../../models/reference.js';
-import { FlowEditor, type Edit } from '../../policies/flow/editor.js';
+import { FlowEditor, type Edit } from '../../train/policies/flow/editor.js';
 import { openCodec } from '../shared/flow/parts.js';
 import { asRecorded, recordedLatents } from '../shared/flow/answers.js';
 import { toStoredBytes, type StoredTensor } from '../../core/safetensors.js';
-import { STATES_DTYPES, type RenderRequest, type RenderIdentity } from '../../environments/render_server.js';
-import type { ServedPictures } from '../../environments/served.js';
-import type { ImagesRequest } from '../../environments/images_api.js';
-import { pictureSize, sizeText } from '../../schema/images_api.js';
+import { STATES_DTYPES, type RenderRequest, type RenderIdentity } from '../../train/environments/render_server.js';
+import type { ServedPictures } from '../../train/environments/served.js';
+import type { ImagesRequest } from '../../train/environments/images_api.js';
+import { pictureSize, sizeText } from '../../config/schema/images_api.js';
 
 /** A policy's answer here; one from a record includes what identifies its picture. */
 export interface ResponseAnswer extends TokenAnswer, RecordedDrawing {}

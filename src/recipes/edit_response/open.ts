@@ -1,7 +1,7 @@
 /** Opens `edit_response`: a vision-language model writes words, whose hidden states tell a frozen model how to edit a picture. */
-import type { LongestStates } from '../../environments/render_server.js';
+import type { LongestStates } from '../../train/environments/render_server.js';
 import type { RunResolver } from '../../models/reference.js';
-import { imagesServer, type EditorSettings } from '../../schema/editor.js';
+import { imagesServer, type EditorSettings } from '../../config/schema/editor.js';
 import type { TrainingContext, OpenRecipe } from '../../train/context.js';
 import { requireCapabilities } from '../../train/capabilities.js';
 import {
@@ -9,7 +9,7 @@ import {
   openStoredPictures,
   openRenderServer,
   openStoredRenders,
-} from '../../train/remote_pictures.js';
+} from '../../train/remote/remote_pictures.js';
 import type { Training } from '../../train/loop.js';
 import {
   openPicturedTask,
@@ -22,11 +22,11 @@ import {
 } from '../shared/images/pictured.js';
 import { startingSeeingModel } from '../shared/images/vision.js';
 import { openWordsTraining } from '../shared/words/training.js';
-import { picturedData } from '../../tiny/world/pictured.js';
+import { picturedData } from '../../data/tiny/pictured.js';
 import { keepsStart, StatesReader, OwnDrawing, RenderDrawing, TextPromptDrawing, type Drawing } from './drawing.js';
 import type { EditResponseSettings } from './settings.js';
 import { ResponseTask } from './task.js';
-import { imageSize } from '../../core/image.js';
+import { imageSize } from '../../core/images/image.js';
 import { sourcesOf } from '../../data/pictured_edits.js';
 import { chosenTerms, SHOWN_ALL, showsOne } from '../../rewards/score/choice.js';
 import { measuredReward } from '../../rewards/schema/reward.js';

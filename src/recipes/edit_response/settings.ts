@@ -5,18 +5,18 @@
 import { z } from 'zod';
 import { measuredReward, wordsReward } from '../../rewards/schema/reward.js';
 import { withMeasure } from '../../rewards/score/settings.js';
-import { wordsAlgorithm } from '../../schema/algorithm.js';
-import { picturedData } from '../../schema/seen_data.js';
-import { editorEnvironment, imagesServer, type PictureServer } from '../../schema/editor.js';
-import { idleWhere } from '../../schema/mark.js';
-import { taskField, trainedFields } from '../../schema/run.js';
-import { seeingPolicy, seeingPrompt } from '../../schema/token_policy.js';
-import { rollout, validation } from '../../schema/training.js';
+import { wordsAlgorithm } from '../../config/schema/algorithm.js';
+import { picturedData } from '../../config/schema/seen_data.js';
+import { editorEnvironment, imagesServer, type PictureServer } from '../../config/schema/editor.js';
+import { idleWhere } from '../../core/schema/mark.js';
+import { taskField, trainedFields } from '../../config/schema/run.js';
+import { seeingPolicy, seeingPrompt } from '../../config/schema/token_policy.js';
+import { rollout, validation } from '../../config/schema/training.js';
 import { frozenFlowPart } from '../shared/flow/settings.js';
 import { FLOAT, flowDrawn, type DataSizes, type ShapeOf } from '../shared/memory.js';
 import { datasets, preset } from '../recipe.js';
 import { rewardRules } from '../shared/rules/reward.js';
-import { problem, problemUnless, type PartialSettings, type Problem } from '../../schema/rules.js';
+import { problem, problemUnless, type PartialSettings, type Problem } from '../../config/schema/rules.js';
 import { sharedRules, tokenGroupRules, wholeBatches, isSupervised } from '../shared/rules/training.js';
 import { ownWords, picturedColumns, seeingWordsPart, turnsNeedChat } from '../shared/words/settings.js';
 

@@ -1,17 +1,17 @@
 /** The task of `edit_response`: a text task over pictures, and the edited picture for each response. */
-import type { RgbImage } from '../../core/image.js';
+import type { RgbImage } from '../../core/images/image.js';
 import { RandomStream } from '../../core/random.js';
 import type { TrainingOrder } from '../../data/datasets.js';
 import { sourcesOf } from '../../data/pictured_edits.js';
 import type { SamplePlace } from '../../data/sampler.js';
-import { judgedPicture } from '../../environments/image_model.js';
-import type { WeightsOf } from '../../policies/policy.js';
-import type { TokenAnswer } from '../../policies/tokens/batch.js';
-import type { StatesRequest } from '../../policies/tokens/hidden_states.js';
+import { judgedPicture } from '../../train/environments/image_model.js';
+import type { WeightsOf } from '../../train/policies/policy.js';
+import type { TokenAnswer } from '../../train/policies/tokens/batch.js';
+import type { StatesRequest } from '../../train/policies/tokens/hidden_states.js';
 import type { JudgeItem } from '../../rewards/score/types.js';
 import type { RecordedEpisode } from '../../run/episodes.js';
-import type { EditorSettings } from '../../schema/editor.js';
-import type { Answers, PromptSource, Rendered, Task } from '../../scoring/task.js';
+import type { EditorSettings } from '../../config/schema/editor.js';
+import type { Answers, PromptSource, Rendered, Task } from '../../train/scoring/task.js';
 import {
   editOf,
   mostPictures,

@@ -1,10 +1,10 @@
 /** The recipe `external`: whatever the program in `launch.command` trains. */
 import { z } from 'zod';
-import { externalLaunch } from '../../schema/launch.js';
-import { result } from '../../schema/mark.js';
-import { runFields, taskField } from '../../schema/run.js';
+import { externalLaunch } from '../../config/schema/launch.js';
+import { result } from '../../core/schema/mark.js';
+import { runFields, taskField } from '../../config/schema/run.js';
 import type { ForeignRecipe } from '../../config/recipes.js';
-import { problemUnless } from '../../schema/rules.js';
+import { problemUnless } from '../../config/schema/rules.js';
 
 const schema = z.strictObject({
   ...runFields,

@@ -1,14 +1,14 @@
 /** Labeled edits for supervised training, and which tokens of an answer carry the loss: EARL's cycles of text and vision, and tokens that were forced. */
-import type { SftSettings, TrainTokens } from '../../schema/algorithm.js';
+import type { SftSettings, TrainTokens } from '../../config/schema/algorithm.js';
 import { DataError } from '../../core/errors.js';
 import type { EditSample } from '../../data/types.js';
-import type { TokenAnswer, TokenRequest } from '../../policies/tokens/batch.js';
-import { SPECIAL, type Emu3Format, type Emu3Prompt } from '../../policies/tokens/emu3.js';
+import type { TokenAnswer, TokenRequest } from '../../train/policies/tokens/batch.js';
+import { SPECIAL, type Emu3Format, type Emu3Prompt } from '../../train/policies/tokens/emu3.js';
 import type { LabelledAnswer } from '../../train/supervised.js';
 import { labelsOf, type Labels } from '../shared/training.js';
 import type { EditPrompt, ImageEditTask } from './task.js';
 import type { ImageEditSettings } from './settings.js';
-import { forcedTokens } from '../../policies/tokens/format.js';
+import { forcedTokens } from '../../models/tokenizer/format.js';
 
 /** The labels of a task's edits. */
 export function editLabels(

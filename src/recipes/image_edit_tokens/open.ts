@@ -1,20 +1,20 @@
 /** Opens `image_edit_tokens`: an autoregressive policy of text and vision tokens, trained by SFT or by GRPO against a judge (EARL). */
 import type { ImageEditSettings } from './settings.js';
 import { comparedEdit, openEditDataset } from '../../data/edits.js';
-import { Emu3Format, type Emu3Prompt } from '../../policies/tokens/emu3.js';
-import type { TokenPolicy } from '../../policies/tokens/policy.js';
+import { Emu3Format, type Emu3Prompt } from '../../train/policies/tokens/emu3.js';
+import type { TokenPolicy } from '../../train/policies/tokens/policy.js';
 import { recordDatasets, type TrainingContext, type OpenRecipe } from '../../train/context.js';
 import type { Training } from '../../train/loop.js';
 import { openTokenPolicy, openTokenTraining, openTrainedPolicy, type TokenForms } from '../shared/tokens/policy.js';
 import { editLabels, trainedTokens } from './labels.js';
 import { unknownWords, type Instructions } from '../shared/words/vocabulary.js';
 import { ImageEditTask, spaceOf } from './task.js';
-import { decodeImage } from '../../core/image.js';
+import { decodeImage } from '../../core/images/image.js';
 import type { EditSample } from '../../data/types.js';
-import { loadVisionTokenizer } from '../../environments/vision_tokens.js';
+import { loadVisionTokenizer } from '../../train/environments/vision_tokens.js';
 import { modelFolder, type RunResolver } from '../../models/reference.js';
-import { sampledSets, type SampledSet, type SampleRow } from '../../scoring/sample_rows.js';
-import { editData, type ImageTokenizerLike } from '../../tiny/world/dataset.js';
+import { sampledSets, type SampledSet, type SampleRow } from '../../train/scoring/sample_rows.js';
+import { editData, type ImageTokenizerLike } from '../../data/tiny/dataset.js';
 
 async function open(settings: ImageEditSettings, context: TrainingContext): Promise<Training> {
   const task = ImageEditTask.open(settings, context.resolveRun);

@@ -1,22 +1,22 @@
 /** The task of `image_edit_tokens`: connects edit datasets, the joint vocabulary and the vision-token decoder (EARL). */
-import { editData } from '../../tiny/world/dataset.js';
+import { editData } from '../../data/tiny/dataset.js';
 import type { ImageEditSettings } from './settings.js';
 import { DataError, RunError } from '../../core/errors.js';
-import { decodeImage, encodePng, type RgbImage } from '../../core/image.js';
+import { decodeImage, encodePng, type RgbImage } from '../../core/images/image.js';
 import { Datasets, type TrainingOrder } from '../../data/datasets.js';
 import { openEditDataset } from '../../data/edits.js';
 import type { SamplePlace } from '../../data/sampler.js';
 import type { CodeGrid, EditSample, SampleSource } from '../../data/types.js';
-import { sessionOptions } from '../../engines/onnx/session.js';
-import { loadVisionTokenizer } from '../../environments/vision_tokens.js';
-import type { VisionTokenizer } from '../../environments/vision_tokenizer.js';
+import { sessionOptions } from '../../compute/onnx/session.js';
+import { loadVisionTokenizer } from '../../train/environments/vision_tokens.js';
+import type { VisionTokenizer } from '../../train/environments/vision_tokenizer.js';
 import { modelFolder, type RunResolver } from '../../models/reference.js';
-import type { TokenAnswer, TokenRequest } from '../../policies/tokens/batch.js';
-import { type Emu3Prompt, THINKING, TokenSpace } from '../../policies/tokens/emu3.js';
+import type { TokenAnswer, TokenRequest } from '../../train/policies/tokens/batch.js';
+import { type Emu3Prompt, THINKING, TokenSpace } from '../../train/policies/tokens/emu3.js';
 import { openTokenizer } from '../../models/tokenizer/open.js';
 import type { Tokenizer } from '../../models/tokenizer/tokenizer.js';
 import type { RecordedEpisode } from '../../run/episodes.js';
-import type { Answers, Prompt, PromptSource, Rendered, Task } from '../../scoring/task.js';
+import type { Answers, Prompt, PromptSource, Rendered, Task } from '../../train/scoring/task.js';
 
 /** A prompt of the task, ready for the policy. */
 export interface EditPrompt extends Prompt, TokenRequest<Emu3Prompt> {

@@ -1,23 +1,23 @@
 /** Opens `image_editor`. */
 import { samplePictured, openPicturedTask } from '../shared/images/pictured.js';
-import { sessionOptions } from '../../engines/onnx/session.js';
-import type { PictureCodec } from '../../environments/picture_codec.js';
+import { sessionOptions } from '../../compute/onnx/session.js';
+import type { PictureCodec } from '../../train/environments/picture_codec.js';
 import { modelFolder, type RunResolver } from '../../models/reference.js';
-import { freshFlux, type FluxConfig } from '../../nets/flow/config.js';
-import { sourceInputOf } from '../../policies/flow/editor.js';
-import { initFlow } from '../../policies/flow/load.js';
+import { freshFlux, type FluxConfig } from '../../compute/nets/flow/config.js';
+import { sourceInputOf } from '../../train/policies/flow/editor.js';
+import { initFlow } from '../../train/policies/flow/load.js';
 import { comparedQuestion } from '../shared/words/task.js';
-import { flowModelTypes } from '../../policies/flow/model_types.js';
-import { FlowPolicy } from '../../policies/flow/policy.js';
-import type { FlowSampling } from '../../policies/flow/sampler.js';
-import { Reader } from '../../policies/tokens/hidden_states.js';
-import { loadPolicy } from '../../policies/tokens/load.js';
+import { flowModelTypes } from '../../train/policies/flow/model_types.js';
+import { FlowPolicy } from '../../train/policies/flow/policy.js';
+import type { FlowSampling } from '../../train/policies/flow/sampler.js';
+import { Reader } from '../../train/policies/tokens/hidden_states.js';
+import { loadPolicy } from '../../train/policies/tokens/load.js';
 import { recordDatasets, type TrainingContext, type OpenRecipe } from '../../train/context.js';
 import type { Training } from '../../train/loop.js';
 import { flowLabels } from '../shared/flow/answers.js';
 import { openCodec } from '../shared/flow/parts.js';
 import { openEvaluation, openSupervised } from '../shared/training.js';
-import { picturedData } from '../../tiny/world/pictured.js';
+import { picturedData } from '../../data/tiny/pictured.js';
 import { NOTHING_TRAINS, type ImageEditorSettings } from './settings.js';
 import { EditorTask } from './task.js';
 

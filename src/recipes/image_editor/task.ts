@@ -1,15 +1,15 @@
 /** Labelled edits as inputs of a flow model: the hidden states that tell it what to do, the picture before the edit, and the wanted picture. */
 import { LRUCache } from 'lru-cache';
 import { DataError } from '../../core/errors.js';
-import type { RgbImage } from '../../core/image.js';
-import type { Planes } from '../../core/planes.js';
-import type { PictureCodec } from '../../environments/picture_codec.js';
-import type { FlowTransformerConfig } from '../../nets/flow/config.js';
-import { type FlowAnswer, pack, unpack } from '../../policies/flow/batch.js';
-import { editCondition, type SourceInput } from '../../policies/flow/editor.js';
-import type { Reader } from '../../policies/tokens/hidden_states.js';
+import type { RgbImage } from '../../core/images/image.js';
+import type { Planes } from '../../core/images/planes.js';
+import type { PictureCodec } from '../../train/environments/picture_codec.js';
+import type { FlowTransformerConfig } from '../../compute/nets/flow/config.js';
+import { type FlowAnswer, pack, unpack } from '../../train/policies/flow/batch.js';
+import { editCondition, type SourceInput } from '../../train/policies/flow/editor.js';
+import type { Reader } from '../../train/policies/tokens/hidden_states.js';
 import type { RecordedEpisode } from '../../run/episodes.js';
-import type { Answers, PromptSource, Rendered, Task } from '../../scoring/task.js';
+import type { Answers, PromptSource, Rendered, Task } from '../../train/scoring/task.js';
 import type { NamedSource, TrainingOrder } from '../../data/datasets.js';
 import type { SamplePlace } from '../../data/sampler.js';
 import { asRecorded, recordedLatents, type LabelledPictures, type PicturePrompt } from '../shared/flow/answers.js';

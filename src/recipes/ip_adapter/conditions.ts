@@ -1,13 +1,13 @@
 /** Encodes a prompt and a style image for the flow model. */
 import { CheckpointError, DataError, must } from '../../core/errors.js';
-import type { RgbImage } from '../../core/image.js';
-import type { FlowImageEncoder } from '../../environments/flow_parts.js';
-import type { PromptEncoder } from '../../environments/picture_words.js';
-import type { PictureCodec } from '../../environments/picture_codec.js';
-import { pooledWidth, takesSecond, velocityWidth, type FlowTransformerConfig } from '../../nets/flow/config.js';
-import { type FlowCondition, patchOf } from '../../policies/flow/batch.js';
+import type { RgbImage } from '../../core/images/image.js';
+import type { FlowImageEncoder } from '../../train/environments/flow_parts.js';
+import type { PromptEncoder } from '../../train/environments/picture_words.js';
+import type { PictureCodec } from '../../train/environments/picture_codec.js';
+import { pooledWidth, takesSecond, velocityWidth, type FlowTransformerConfig } from '../../compute/nets/flow/config.js';
+import { type FlowCondition, patchOf } from '../../train/policies/flow/batch.js';
 import { letterWidth, styleWidth, LETTERS, STYLE_SIDE } from './settings.js';
-import { toUnit } from '../../core/planes.js';
+import { toUnit } from '../../core/images/planes.js';
 import { targetOf } from '../../rewards/terms/ocr/similarity.js';
 
 export interface Conditions {

@@ -1,27 +1,27 @@
 /** Opens `ip_adapter`: a flow-matching image model that paints into masked pictures. */
 import { ConfigError, DataError, InternalError } from '../../core/errors.js';
-import { sessionOptions } from '../../engines/onnx/session.js';
-import { FlowImageEncoder } from '../../environments/flow_parts.js';
-import type { PictureCodec } from '../../environments/picture_codec.js';
+import { sessionOptions } from '../../compute/onnx/session.js';
+import { FlowImageEncoder } from '../../train/environments/flow_parts.js';
+import type { PictureCodec } from '../../train/environments/picture_codec.js';
 import { modelFolder, type RunResolver } from '../../models/reference.js';
-import type { FlowTransformerConfig, IpAdapterConfig } from '../../nets/flow/config.js';
+import type { FlowTransformerConfig, IpAdapterConfig } from '../../compute/nets/flow/config.js';
 import { comparedInpaint } from '../../data/self_bench.js';
-import { flowModelTypes } from '../../policies/flow/model_types.js';
+import { flowModelTypes } from '../../train/policies/flow/model_types.js';
 import {
   describeFlowModel,
   loadFlow,
   requireUnconditional,
   initFlow,
   type FlowModel,
-} from '../../policies/flow/load.js';
-import { FlowPolicy } from '../../policies/flow/policy.js';
-import type { NoisedPictures, FlowSampling } from '../../policies/flow/sampler.js';
+} from '../../train/policies/flow/load.js';
+import { FlowPolicy } from '../../train/policies/flow/policy.js';
+import type { NoisedPictures, FlowSampling } from '../../train/policies/flow/sampler.js';
 import { recordDatasets, type TrainingContext, type OpenRecipe } from '../../train/context.js';
 import type { Training } from '../../train/loop.js';
 import { flowLabels } from '../shared/flow/answers.js';
 import { openCodec, openTextEncoder } from '../shared/flow/parts.js';
 import { openTraining } from '../shared/training.js';
-import { signData } from '../../tiny/world/sign_scenes.js';
+import { signData } from '../../data/tiny/sign_scenes.js';
 import { ExportedConditions, tinyConditions, type Conditions } from './conditions.js';
 import { COPIED_HALVES, dropoutSeen, type IpAdapterSettings } from './settings.js';
 import { initConfig, InpaintTask, sampleInpaints } from './task.js';

@@ -2,13 +2,13 @@
 import { z } from 'zod';
 import { reward } from '../../rewards/schema/reward.js';
 import { withMeasure } from '../../rewards/score/settings.js';
-import { flowAlgorithm } from '../../schema/algorithm.js';
-import { inpaintData } from '../../schema/data.js';
-import { flowInitDescription, flowInitFields } from '../../schema/image_model.js';
-import { idleWhere, positive, positiveInteger, result, section } from '../../schema/mark.js';
-import { flowEngine, lora, optionalModel, type ModelReference } from '../../schema/model.js';
-import { taskField, trainedFields } from '../../schema/run.js';
-import { flowRollout, flowValidation, noisySteps } from '../../schema/training.js';
+import { flowAlgorithm } from '../../config/schema/algorithm.js';
+import { inpaintData } from '../../config/schema/data.js';
+import { flowInitDescription, flowInitFields } from '../../config/schema/image_model.js';
+import { idleWhere, positive, positiveInteger, result, section } from '../../core/schema/mark.js';
+import { flowEngine, lora, optionalModel, type ModelReference } from '../../config/schema/model.js';
+import { taskField, trainedFields } from '../../config/schema/run.js';
+import { flowRollout, flowValidation, noisySteps } from '../../config/schema/training.js';
 import { isSupervised, groupRules, sharedRules } from '../shared/rules/training.js';
 import { startRules } from '../shared/tokens/rules.js';
 import {
@@ -19,7 +19,7 @@ import {
   type PartialSettings,
   type Problem,
   type Rule,
-} from '../../schema/rules.js';
+} from '../../config/schema/rules.js';
 import { readsQuotedText } from '../../rewards/score/choice.js';
 import { flowPartNeeds, freshFlowShape, guidanceNeeds } from '../shared/flow/settings.js';
 import {

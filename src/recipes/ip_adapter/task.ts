@@ -1,15 +1,15 @@
 /** The task of `ip_adapter`: inpainting samples, their conditions for the flow model, and its latents as pictures. */
 import { LRUCache } from 'lru-cache';
 import { belowFolder } from '../../config/hash.js';
-import { encodePng, type RgbImage } from '../../core/image.js';
-import type { Planes } from '../../core/planes.js';
+import { encodePng, type RgbImage } from '../../core/images/image.js';
+import type { Planes } from '../../core/images/planes.js';
 import { type Mask, type Triplet, readTriplet, requireWhole, styleCrop } from '../../data/inpainting.js';
 import { Datasets, type TrainingOrder } from '../../data/datasets.js';
 import type { SamplePlace } from '../../data/sampler.js';
 import { openSelfBench, type InpaintSample } from '../../data/self_bench.js';
 import type { SampleSource } from '../../data/types.js';
-import type { PictureCodec } from '../../environments/picture_codec.js';
-import { freshFlux, type FlowTransformerConfig } from '../../nets/flow/config.js';
+import type { PictureCodec } from '../../train/environments/picture_codec.js';
+import { freshFlux, type FlowTransformerConfig } from '../../compute/nets/flow/config.js';
 import {
   type FlowAnswer,
   type FlowRequest,
@@ -18,12 +18,12 @@ import {
   pack,
   unpack,
   unshuffle,
-} from '../../policies/flow/batch.js';
-import { sampledSets, type SampledSet, type SampleRow } from '../../scoring/sample_rows.js';
+} from '../../train/policies/flow/batch.js';
+import { sampledSets, type SampledSet, type SampleRow } from '../../train/scoring/sample_rows.js';
 import type { RecordedEpisode } from '../../run/episodes.js';
-import type { Answers, Prompt, PromptSource, Rendered, Task } from '../../scoring/task.js';
+import type { Answers, Prompt, PromptSource, Rendered, Task } from '../../train/scoring/task.js';
 import { asRecorded, recordedLatents } from '../shared/flow/answers.js';
-import { signData } from '../../tiny/world/sign_scenes.js';
+import { signData } from '../../data/tiny/sign_scenes.js';
 import { shownAs, type Conditions } from './conditions.js';
 import { letterWidth, styleWidth, type IpAdapterSettings } from './settings.js';
 

@@ -2,17 +2,17 @@
 import { Datasets } from '../../data/datasets.js';
 import type { ComparedSample } from '../../data/overlap.js';
 import type { SampleSource } from '../../data/types.js';
-import { sessionOptions } from '../../engines/onnx/session.js';
-import type { WordsSftSettings } from '../../schema/algorithm.js';
-import type { EngineSettings } from '../../schema/model.js';
-import type { TrainedSettings } from '../../schema/run.js';
+import { sessionOptions } from '../../compute/onnx/session.js';
+import type { WordsSftSettings } from '../../config/schema/algorithm.js';
+import type { EngineSettings } from '../../config/schema/model.js';
+import type { TrainedSettings } from '../../config/schema/run.js';
 import { recordDatasets, type TrainingContext, type OpenRecipe } from '../../train/context.js';
-import { Pretraining, type Network } from '../../train/pretraining.js';
+import { Pretraining, type Network } from '../../train/pretraining/pretraining.js';
 import { scheduleOf } from '../../train/update.js';
-import type { TinyData, TinyDataset } from '../../tiny/world/door.js';
+import type { TinyData, TinyDataset } from '../../data/tiny/door.js';
 import { comparedInpaint, openSelfBench } from '../../data/self_bench.js';
-import { autoencoderNetwork } from '../../train/image_autoencoder.js';
-import { signData } from '../../tiny/world/sign_scenes.js';
+import { autoencoderNetwork } from '../../train/pretraining/image_autoencoder.js';
+import { signData } from '../../data/tiny/sign_scenes.js';
 import type {
   ImageAutoencoderSettings,
   ImageTokenizerSettings,
@@ -20,28 +20,33 @@ import type {
   TextToImageSettings,
 } from './settings.js';
 import { openImageDataset, readImages } from '../../data/edits.js';
-import { sha256, coverImage } from '../../core/image.js';
-import { toPatches } from '../../environments/trained_vision_tokens.js';
-import { jointVocabularyJson, THINKING_WORDS } from '../../policies/tokens/emu3.js';
-import { tinyVocabulary } from '../../tiny/world/edits.js';
-import { tokenizerNetwork } from '../../train/image_tokenizer.js';
-import { imageData } from '../../tiny/world/dataset.js';
+import { sha256, coverImage } from '../../core/images/image.js';
+import { toPatches } from '../../train/environments/trained_vision_tokens.js';
+import { jointVocabularyJson, THINKING_WORDS } from '../../train/policies/tokens/emu3.js';
+import { tinyVocabulary } from '../../data/tiny/edits.js';
+import { tokenizerNetwork } from '../../train/pretraining/image_tokenizer.js';
+import { imageData } from '../../data/tiny/dataset.js';
 import { comparedCaption, openCaptioned, captionedPixels, type CaptionedPicture } from '../../data/captioned.js';
-import { clipNetwork } from '../../train/contrastive.js';
-import { captionedData } from '../../tiny/world/captioned.js';
-import type { PictureCodec } from '../../environments/picture_codec.js';
-import { PICTURE_WORDS_FILE, PictureWords, wordsIn, type PromptEncoder } from '../../environments/picture_words.js';
+import { clipNetwork } from '../../train/pretraining/contrastive.js';
+import { captionedData } from '../../data/tiny/captioned.js';
+import type { PictureCodec } from '../../train/environments/picture_codec.js';
+import {
+  PICTURE_WORDS_FILE,
+  PictureWords,
+  wordsIn,
+  type PromptEncoder,
+} from '../../train/environments/picture_words.js';
 import type { RunResolver } from '../../models/reference.js';
-import { freshFlux, type FluxConfig } from '../../nets/flow/config.js';
-import { initFlow } from '../../policies/flow/load.js';
-import { requireFit, flowCondition, latentSize } from '../../policies/flow/image_model.js';
-import { FlowPolicy } from '../../policies/flow/policy.js';
+import { freshFlux, type FluxConfig } from '../../compute/nets/flow/config.js';
+import { initFlow } from '../../train/policies/flow/load.js';
+import { requireFit, flowCondition, latentSize } from '../../train/policies/flow/image_model.js';
+import { FlowPolicy } from '../../train/policies/flow/policy.js';
 import type { Training } from '../../train/loop.js';
 import { flowLabels, type LabelledPictures, type PicturePrompt } from '../shared/flow/answers.js';
 import { openCodec, openTextEncoder } from '../shared/flow/parts.js';
 import { openSupervised } from '../shared/training.js';
 import { LRUCache } from 'lru-cache';
-import { pack } from '../../policies/flow/batch.js';
+import { pack } from '../../train/policies/flow/batch.js';
 
 type WholeBatchSettings<T> = TrainedSettings &
   TinyData<T> & {

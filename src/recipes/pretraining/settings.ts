@@ -6,11 +6,11 @@ import {
   flowMatchingAlgorithm,
   tokenizerAlgorithm,
   type WordsSftSettings,
-} from '../../schema/algorithm.js';
-import { benchPictures, imageData, captionedData } from '../../schema/data.js';
-import { section, positiveInteger, result } from '../../schema/mark.js';
-import { autoencoderInit, engine, imageTokenizerInit, clipInit, optionalModel } from '../../schema/model.js';
-import { taskField, trainedFields, type TrainedSettings } from '../../schema/run.js';
+} from '../../config/schema/algorithm.js';
+import { benchPictures, imageData, captionedData } from '../../config/schema/data.js';
+import { section, positiveInteger, result } from '../../core/schema/mark.js';
+import { autoencoderInit, engine, imageTokenizerInit, clipInit, optionalModel } from '../../config/schema/model.js';
+import { taskField, trainedFields, type TrainedSettings } from '../../config/schema/run.js';
 import { trainingBytes, FLOAT, type FlowModelShape, type ModelShape } from '../shared/memory.js';
 import { captionedPictures, datasets, preset, type Part, type TrainedRecipe } from '../recipe.js';
 import {
@@ -21,10 +21,10 @@ import {
   type Rule,
   type PartialSettings,
   type Problem,
-} from '../../schema/rules.js';
+} from '../../config/schema/rules.js';
 import { sharedRules, wholeBatches } from '../shared/rules/training.js';
-import { flowInitDescription, flowInitFields } from '../../schema/image_model.js';
-import { flowValidation } from '../../schema/training.js';
+import { flowInitDescription, flowInitFields } from '../../config/schema/image_model.js';
+import { flowValidation } from '../../config/schema/training.js';
 import { ASSUMED_REDUCTION, flowMatchingLearner, flowPartNeeds, freshFlowShape } from '../shared/flow/settings.js';
 
 /** The settings of a network that learns from whole batches by its loss alone. */

@@ -1,16 +1,16 @@
 /** Opens prompt rewriting outside of a run: with a policy that `prompt_enhance` has trained, or with any language model as it is. */
 import { DataError, UsageError, CheckpointError, ConfigError } from '../../core/errors.js';
 import { RandomStream } from '../../core/random.js';
-import { resolveProvider } from '../../engines/onnx/provider.js';
-import { sessionOptions } from '../../engines/onnx/session.js';
+import { resolveProvider } from '../../compute/onnx/provider.js';
+import { sessionOptions } from '../../compute/onnx/session.js';
 import { promptText } from '../../models/chat/template.js';
 import { modelFolder, type RunResolver } from '../../models/reference.js';
-import { FreeText } from '../../policies/tokens/format.js';
-import { loadPolicy } from '../../policies/tokens/load.js';
-import { samplingOf, type TokenSampling } from '../../policies/tokens/sampling.js';
-import { Sampler } from '../../policies/tokens/rollout.js';
-import type { ModelReference } from '../../schema/model.js';
-import type { RunSettings } from '../../schema/run.js';
+import { FreeText } from '../../models/tokenizer/format.js';
+import { loadPolicy } from '../../train/policies/tokens/load.js';
+import { samplingOf, type TokenSampling } from '../../train/policies/tokens/sampling.js';
+import { Sampler } from '../../train/policies/tokens/rollout.js';
+import type { ModelReference } from '../../config/schema/model.js';
+import type { RunSettings } from '../../config/schema/run.js';
 import { rewriteOf } from './rewrite.js';
 import { defaultEnhancing, promptEnhance, type PromptEnhanceSettings } from './settings.js';
 import { opensThought, splitThought } from '../shared/words/task.js';

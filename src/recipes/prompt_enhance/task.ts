@@ -1,17 +1,17 @@
 /** The task of `prompt_enhance`: the prompts and answers of a text task, and a picture of every answer. */
 import { DataError } from '../../core/errors.js';
-import type { RgbImage } from '../../core/image.js';
+import type { RgbImage } from '../../core/images/image.js';
 import { RandomStream } from '../../core/random.js';
 import type { TrainingOrder } from '../../data/datasets.js';
 import type { Row } from '../../data/rows.js';
 import type { SamplePlace } from '../../data/sampler.js';
-import { judgedPicture, SEEDS, type ImageModel } from '../../environments/image_model.js';
-import type { TokenAnswer } from '../../policies/tokens/batch.js';
+import { judgedPicture, SEEDS, type ImageModel } from '../../train/environments/image_model.js';
+import type { TokenAnswer } from '../../train/policies/tokens/batch.js';
 import type { RecordedEpisode } from '../../run/episodes.js';
-import type { Answers, PromptSource, Rendered, Task } from '../../scoring/task.js';
+import type { Answers, PromptSource, Rendered, Task } from '../../train/scoring/task.js';
 import type { QuestionSource, TextPrompt, WordsTask } from '../shared/words/task.js';
-import { wordAnswers, type SampledSet } from '../../scoring/sample_rows.js';
-import { pictureSize } from '../../schema/images_api.js';
+import { wordAnswers, type SampledSet } from '../../train/scoring/sample_rows.js';
+import { pictureSize } from '../../config/schema/images_api.js';
 import { questionOf, sampleRowsOf } from '../text_answers/task.js';
 import { rewriteOf } from './rewrite.js';
 import type { PromptEnhanceSettings } from './settings.js';

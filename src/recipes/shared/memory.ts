@@ -4,8 +4,8 @@ import type { HeldDtype } from '../../core/safetensors.js';
 import type { ShownList } from '../../data/pictured_edits.js';
 import type { PictureSize } from '../../data/pictures.js';
 import { KEPT_BYTES } from '../../models/pictures/picture.js';
-import type { TrainedParts, VisionConfig } from '../../nets/vision/config.js';
-import type { DecoderInit, ModelReference } from '../../schema/model.js';
+import type { TrainedParts, VisionConfig } from '../../compute/nets/vision/config.js';
+import type { DecoderInit, ModelReference } from '../../config/schema/model.js';
 
 /** What decides a model's memory, and what it can be used for. */
 export type ModelShape = DecoderShape | FlowModelShape | AutoencoderShape | ImageTokenizerShape | GraphsShape;

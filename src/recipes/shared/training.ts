@@ -1,12 +1,12 @@
 /** Opens the training of any policy, from labels or from rewards, with its scorer and its held-out evaluation. */
 import { InternalError } from '../../core/errors.js';
-import type { Answer, Policy } from '../../policies/policy.js';
+import type { Answer, Policy } from '../../train/policies/policy.js';
 import { measuredReward } from '../../rewards/schema/reward.js';
 import { asksJudge } from '../../rewards/score/choice.js';
-import type { GrpoSettings, WordsSftSettings } from '../../schema/algorithm.js';
-import type { TrainedSettings } from '../../schema/run.js';
-import { openScorer } from '../../scoring/judge_scorer.js';
-import type { Prompt, Task } from '../../scoring/task.js';
+import type { GrpoSettings, WordsSftSettings } from '../../config/schema/algorithm.js';
+import type { TrainedSettings } from '../../config/schema/run.js';
+import { openScorer } from '../../train/scoring/judge_scorer.js';
+import type { Prompt, Task } from '../../train/scoring/task.js';
 import {
   openGrpo,
   openHeldOut,

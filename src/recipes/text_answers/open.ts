@@ -2,7 +2,7 @@
 import type { TrainingContext, OpenRecipe } from '../../train/context.js';
 import type { Training } from '../../train/loop.js';
 import { openWordsTraining } from '../shared/words/training.js';
-import { wordData } from '../../tiny/world/words.js';
+import { wordData } from '../../data/tiny/words.js';
 import type { TextAnswersSettings } from './settings.js';
 import { openTextTask, sampleWords } from './task.js';
 

@@ -2,15 +2,15 @@
 import { z } from 'zod';
 import { wordsReward } from '../../rewards/schema/reward.js';
 import { withMeasure } from '../../rewards/score/settings.js';
-import { wordsAlgorithm } from '../../schema/algorithm.js';
-import { rowData } from '../../schema/data.js';
-import { idleWhere } from '../../schema/mark.js';
-import { taskField, trainedFields } from '../../schema/run.js';
-import { textPolicyWith, textPrompt } from '../../schema/token_policy.js';
-import { rollout, validation } from '../../schema/training.js';
+import { wordsAlgorithm } from '../../config/schema/algorithm.js';
+import { rowData } from '../../config/schema/data.js';
+import { idleWhere } from '../../core/schema/mark.js';
+import { taskField, trainedFields } from '../../config/schema/run.js';
+import { textPolicyWith, textPrompt } from '../../config/schema/token_policy.js';
+import { rollout, validation } from '../../config/schema/training.js';
 import { datasets, preset, type Part } from '../recipe.js';
 import { noImages, rewardRules, thoughtsOnce } from '../shared/rules/reward.js';
-import { problem, type PartialSettings, type Problem } from '../../schema/rules.js';
+import { problem, type PartialSettings, type Problem } from '../../config/schema/rules.js';
 import { tokenGroupRules, sharedRules, wholeBatches, isSupervised } from '../shared/rules/training.js';
 import { ownWords, textPart, turnsNeedChat } from '../shared/words/settings.js';
 

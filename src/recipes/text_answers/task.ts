@@ -12,11 +12,11 @@ import {
   valueAt,
 } from '../../data/rows.js';
 import type { RunResolver } from '../../models/reference.js';
-import { captionVocabulary, wordData } from '../../tiny/world/words.js';
+import { captionVocabulary, wordData } from '../../data/tiny/words.js';
 import { openWords, type AnswerTokenizer } from '../shared/words/vocabulary.js';
 import { WordsTask, type QuestionSource, type Question } from '../shared/words/task.js';
 import { PLACEHOLDER, type TextSettings } from './settings.js';
-import { sampledSets, wordAnswers, type SampledSet, type SampleRow } from '../../scoring/sample_rows.js';
+import { sampledSets, wordAnswers, type SampledSet, type SampleRow } from '../../train/scoring/sample_rows.js';
 import { z } from 'zod';
 import { DataError } from '../../core/errors.js';
 import { inBrief } from '../../core/text.js';

@@ -3,7 +3,7 @@ import type { TrainingContext, OpenRecipe } from '../../train/context.js';
 import type { Training } from '../../train/loop.js';
 import { startingSeeingModel } from '../shared/images/vision.js';
 import { openWordsTraining } from '../shared/words/training.js';
-import { clipData } from '../../tiny/world/clips.js';
+import { clipData } from '../../data/tiny/clips.js';
 import type { VideoActionsSettings } from './settings.js';
 import { openVideoTask, sampleQuestions } from './task.js';
 

@@ -11,8 +11,8 @@ import {
 } from '../../data/conversations.js';
 import { Datasets } from '../../data/datasets.js';
 import type { RunResolver } from '../../models/reference.js';
-import { clipData, clipVocabulary } from '../../tiny/world/clips.js';
-import { sampledSets, wordAnswers, type SampledSet, type SampleRow } from '../../scoring/sample_rows.js';
+import { clipData, clipVocabulary } from '../../data/tiny/clips.js';
+import { sampledSets, wordAnswers, type SampledSet, type SampleRow } from '../../train/scoring/sample_rows.js';
 import { openVisionInputs, type VisionInputs } from '../shared/images/vision.js';
 import { openWords, seenWords, bareWords, type AnswerTokenizer } from '../shared/words/vocabulary.js';
 import {
@@ -26,10 +26,10 @@ import type { VideoActionsSettings } from './settings.js';
 import { DataError } from '../../core/errors.js';
 import { availableParallelism } from 'node:os';
 import { LRUCache } from 'lru-cache';
-import { encodePng, shrinkImage, type RgbImage } from '../../core/image.js';
+import { encodePng, shrinkImage, type RgbImage } from '../../core/images/image.js';
 import { readFitted } from '../../data/pictures.js';
 import { KEPT_BYTES, type Picture, withPictures, withStills } from '../../models/pictures/picture.js';
-import type { MarkedPictureTokens } from '../../nets/vision/config.js';
+import type { MarkedPictureTokens } from '../../compute/nets/vision/config.js';
 import type { PictureProcessor } from '../../models/pictures/processor.js';
 
 /** The task, and how its policy sees. */

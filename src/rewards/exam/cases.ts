@@ -1,5 +1,5 @@
 /** What a judge is examined on: edits, or answers in words, of which it is known how good they are. */
-import type { RgbImage } from '../../core/image.js';
+import type { RgbImage } from '../../core/images/image.js';
 import { must } from '../../core/errors.js';
 import type { AnswerGroup, JudgeItem } from '../score/types.js';
 import { played, slightlyChanged, trickNames, tricks, type Made, type TrickName } from './tricks.js';

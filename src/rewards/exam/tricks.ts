@@ -1,6 +1,6 @@
 /** Changes that make no answer better: what a judge must not be moved by. */
 import sharp, { type Sharp } from 'sharp';
-import { decodeImage, enlargeImage, type RgbImage } from '../../core/image.js';
+import { decodeImage, enlargeImage, type RgbImage } from '../../core/images/image.js';
 import { RandomStream, type KeyWord } from '../../core/random.js';
 
 /** Levels of 255 that are added to every channel. */

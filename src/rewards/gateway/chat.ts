@@ -1,20 +1,20 @@
 /** Answers one chat request: from an upstream, or from another upstream if that fails. */
 import { type Clock, Deadline } from '../../core/clock.js';
-import { sha256 } from '../../core/image.js';
-import type { HttpPool } from '../../http/pool.js';
-import { Refusal, badRequest } from '../../http/refusal.js';
+import { sha256 } from '../../core/images/image.js';
+import type { HttpPool } from '../../core/http/pool.js';
+import { Refusal, badRequest } from '../../core/http/refusal.js';
 import type { Dispatcher, Lease, Turn } from './dispatcher.js';
 import type { GatewayMetrics } from './metrics.js';
 import type { Upstream } from './upstream.js';
 import type { IncomingHttpHeaders } from 'node:http';
-import { byStatus, type StatusTable } from '../../http/meaning.js';
-import { causeOf } from '../../http/request.js';
+import { byStatus, type StatusTable } from '../../core/http/meaning.js';
+import { causeOf } from '../../core/http/request.js';
 import { excerpt } from '../judge/parse.js';
-import { redactBytes, type Redact } from '../../http/key.js';
-import type { RequestEnd } from '../../balance/member.js';
+import { redactBytes, type Redact } from '../../core/http/key.js';
+import type { RequestEnd } from '../../core/remote/member.js';
 import { setImmediate } from 'node:timers/promises';
 import { chatSchema, imagesOf, parseChat } from '../judge/chat_messages.js';
-import { dataUrlContent, isBase64, pixelCount } from '../../core/image_text.js';
+import { dataUrlContent, isBase64, pixelCount } from '../../core/images/image_text.js';
 
 export interface ChatServices {
   readonly clock: Clock;

@@ -1,8 +1,8 @@
 /** Decides who is asked next, and where: runs take turns in front of upstreams with limited room. */
 import { must } from '../../core/errors.js';
 import { sleep, type Clock } from '../../core/clock.js';
-import { Members, type RequestEnd, type Routing } from '../../balance/member.js';
-import { RunQueue } from '../../balance/run_queue.js';
+import { Members, type RequestEnd, type Routing } from '../../core/remote/member.js';
+import { RunQueue } from '../../core/remote/run_queue.js';
 import type { GatewayOptions } from './options.js';
 import type { Upstream } from './upstream.js';
 

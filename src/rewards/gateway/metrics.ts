@@ -1,6 +1,6 @@
 /** What the gateway counts, and how it shows it. */
 import type { Dispatcher } from './dispatcher.js';
-import { Counts, family, head, Histogram, type Sample } from '../../http/prometheus.js';
+import { Counts, family, head, Histogram, type Sample } from '../../core/http/prometheus.js';
 import type { Upstream, UpstreamState } from './upstream.js';
 
 const latencyBounds = [0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 40, 80, 160];

@@ -4,22 +4,22 @@
  */
 import { ConfigError } from '../../core/errors.js';
 import { tooFewFiles } from '../../core/process.js';
-import { requireToken, bearerToken } from '../../http/guard.js';
-import { checkedKey } from '../../http/key.js';
+import { requireToken, bearerToken } from '../../core/http/guard.js';
+import { checkedKey } from '../../core/http/key.js';
 import { type Clock, allowManyListeners, systemClock } from '../../core/clock.js';
 import { leavableFields } from '../judge/dialect.js';
 import { resolveEndpoints } from '../judge/endpoints.js';
-import { createHttpPool } from '../../http/pool.js';
+import { createHttpPool } from '../../core/http/pool.js';
 import { checkJudge, type JudgeNames, type JudgeCheck, type JudgeCheckContext } from '../judge/readiness.js';
 import { Dispatcher } from './dispatcher.js';
-import { HttpServer, type Call, type Route } from '../../http/server.js';
+import { HttpServer, type Call, type Route } from '../../core/http/server.js';
 import { GatewayMetrics } from './metrics.js';
 import { gatewayOptionsSchema, type GatewayOptions, type GatewayOptionsInput, runNamePattern } from './options.js';
 import { Upstream, UpstreamWatch } from './upstream.js';
 import { createHash } from 'node:crypto';
 import { Semaphore } from '../../core/semaphore.js';
-import { badRequest, Refusal } from '../../http/refusal.js';
-import { json, metricsPage, type Reply } from '../../http/held.js';
+import { badRequest, Refusal } from '../../core/http/refusal.js';
+import { json, metricsPage, type Reply } from '../../core/http/held.js';
 import { readChatModel, answerChat, whyNotReady, type ChatServices } from './chat.js';
 
 /** What the gateway uses besides its options; secrets are here, so that options can be shown. */

@@ -1,6 +1,6 @@
 /** One judge behind the gateway: whether it may be asked, and how much. */
 import { type Clock, sleep } from '../../core/clock.js';
-import { Member } from '../../balance/member.js';
+import { Member } from '../../core/remote/member.js';
 import type { JudgeCheck } from '../judge/readiness.js';
 
 /**

@@ -1,7 +1,7 @@
 /** Chat requests as those read them who answer them: the gateway and the rule judge. */
 import { z } from 'zod';
-import { parseJson } from '../../http/json.js';
-import { badRequest } from '../../http/refusal.js';
+import { parseJson } from '../../core/http/json.js';
+import { badRequest } from '../../core/http/refusal.js';
 
 const partSchema = z.discriminatedUnion(
   'type',

@@ -3,7 +3,7 @@ import type {
   ChatCompletionCreateParamsNonStreaming,
   ChatCompletionMessageParam,
 } from 'openai/resources/chat/completions';
-import { sha256 } from '../../core/image.js';
+import { sha256 } from '../../core/images/image.js';
 import type { JudgeMessage, JudgeQuery } from './judge.js';
 import { keptFields, vllmForm, type RequestForm } from './dialect.js';
 

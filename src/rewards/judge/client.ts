@@ -1,5 +1,5 @@
 /** The judge behind an OpenAI-compatible server: replays what is stored, asks for the rest, stores before it hands out. */
-import { checkedKey, noKey } from '../../http/key.js';
+import { checkedKey, noKey } from '../../core/http/key.js';
 import { firstRequest, hashPrompt, hashRequest, toChatRequest, type Variation } from './chat_request.js';
 import { Deadline, systemClock, type Clock } from '../../core/clock.js';
 import {

@@ -2,7 +2,7 @@
 import { readFileSync } from 'node:fs';
 import { z } from 'zod';
 import { ConfigError, EndpointError } from '../../core/errors.js';
-import { openAiBaseUrl } from '../../http/base_url.js';
+import { openAiBaseUrl } from '../../core/http/base_url.js';
 
 /** The name by which the rule judge of the tiny world answers, which the endpoint 'embedded' starts. */
 export const JUDGE_MODEL = 'editrl-rule-judge';

@@ -1,7 +1,7 @@
 /** Images on their way to a judge: always PNG, since lossy coding leaves artifacts that the judge would hold against the policy. */
 import { DataError } from '../../core/errors.js';
-import type { RgbImage } from '../../core/image.js';
-import { enlargeImage, pictureId, pngToSend, shrinkImage } from '../../core/image.js';
+import type { RgbImage } from '../../core/images/image.js';
+import { enlargeImage, pictureId, pngToSend, shrinkImage } from '../../core/images/image.js';
 
 /** Vision encoders with 14-pixel patches merged two by two take no smaller side. */
 export const minSide = 28;

@@ -1,7 +1,7 @@
 /** Waiting until a judge can really judge: a server that lists its model may still be loading it, or take one image only. */
-import { untilReady, type ReadinessResult as LookAtEvery } from '../../balance/remote.js';
+import { untilReady, type ReadinessResult as LookAtEvery } from '../../core/remote/remote.js';
 import { EndpointError, printable } from '../../core/errors.js';
-import { checkedKey, noKey } from '../../http/key.js';
+import { checkedKey, noKey } from '../../core/http/key.js';
 import { type Clock, Deadline, systemClock } from '../../core/clock.js';
 import { toChatRequest } from './chat_request.js';
 import {
@@ -15,12 +15,12 @@ import {
   type Reply,
 } from './completion.js';
 import { allowBySetting, resolveEndpoints, type AllowAlias, type Endpoint } from './endpoints.js';
-import { createHttpPool } from '../../http/pool.js';
+import { createHttpPool } from '../../core/http/pool.js';
 import { dialectOf, type LeavableField } from './dialect.js';
 import { imagesShown, type JudgeMessage, type JudgeQuery } from './judge.js';
 import { excerpt } from './parse.js';
 import { createClient } from './transport.js';
-import type { RgbImage } from '../../core/image.js';
+import type { RgbImage } from '../../core/images/image.js';
 import { judgeImage } from './images.js';
 import { twoScores } from './prompts.js';
 

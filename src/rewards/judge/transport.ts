@@ -3,14 +3,14 @@
  * every query has its own deadline; the client's would not cover a stall after the headers.
  */
 import OpenAI from 'openai';
-import { type AskPolicy, type AttemptResult, Remote, attemptResult } from '../../balance/remote.js';
-import { Member } from '../../balance/member.js';
+import { type AskPolicy, type AttemptResult, Remote, attemptResult } from '../../core/remote/remote.js';
+import { Member } from '../../core/remote/member.js';
 import type { ChatRequest } from './chat_request.js';
 import { type Clock, type Deadline, longestTimer } from '../../core/clock.js';
 import { type Reply, readCompletion, readError, addTokens, tokensOf } from './completion.js';
 import type { Tokens } from '../score/types.js';
-import type { HttpPool, TextResponse } from '../../http/pool.js';
-import { createHttpPool } from '../../http/pool.js';
+import type { HttpPool, TextResponse } from '../../core/http/pool.js';
+import { createHttpPool } from '../../core/http/pool.js';
 
 export interface TransportPolicy extends AskPolicy {
   /** Questions in a row that a judge fails, after which that judge is left alone, and for how long. */

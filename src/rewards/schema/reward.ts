@@ -1,6 +1,6 @@
 /** What scores an edit, and where the judge is. */
 import { z } from 'zod';
-import { nonNegative, operation, positive, positiveInteger, result, section } from '../../schema/mark.js';
+import { nonNegative, operation, positive, positiveInteger, result, section } from '../../core/schema/mark.js';
 import { endpointSchema, modelAliasSchema } from '../judge/endpoints.js';
 import { rewardFields, type MeasureTerm } from '../score/settings.js';
 

@@ -3,8 +3,8 @@
  * version, so that a field missing in a record has its default.
  */
 import { z } from 'zod';
-import type { ReadSettings } from '../../schema/mark.js';
-import { isObject, markOf } from '../../schema/walk.js';
+import type { ReadSettings } from '../../core/schema/mark.js';
+import { isObject, markOf } from '../../core/schema/walk.js';
 import { termKinds, type TermName } from '../terms/table.js';
 import type { TermKind } from '../terms/term.js';
 import { asksRunsJudge, ownFields, termName } from './choice.js';

@@ -2,7 +2,7 @@
  * Cheap statistics of a policy's pictures that reveal an exploited reward: backgrounds disappear (edge density and colour entropy fall), pictures go
  * dark, the source is copied or ignored, one picture answers everything. Pure functions of pixels.
  */
-import type { RgbImage } from '../../core/image.js';
+import type { RgbImage } from '../../core/images/image.js';
 
 export interface ImageStatistics {
   /**

@@ -1,6 +1,6 @@
 /** What every judged reward does before and after it asks: rules that need no judge, and combining several answers into one outcome. */
 import { DataError } from '../../core/errors.js';
-import type { RgbImage } from '../../core/image.js';
+import type { RgbImage } from '../../core/images/image.js';
 import { isShowable, judgeImage, whyUnshowable, type JudgeImage } from '../judge/images.js';
 import { excerpt } from '../judge/parse.js';
 import type { JudgeItem, Judgement, Outcome, ScoreParts } from './types.js';

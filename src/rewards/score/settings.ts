@@ -1,7 +1,7 @@
 /** What a config says about how episodes are scored. Import-light: the config assembles its schema from this. */
 import { z } from 'zod';
-import { operation, positive, positiveInteger, result, section } from '../../schema/mark.js';
-import { isObject } from '../../schema/walk.js';
+import { operation, positive, positiveInteger, result, section } from '../../core/schema/mark.js';
+import { isObject } from '../../core/schema/walk.js';
 import { leavableFields } from '../judge/dialect.js';
 import { defaultReplyTokens } from '../judge/prompts.js';
 import type { TermKind } from '../terms/term.js';

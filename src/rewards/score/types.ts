@@ -1,6 +1,6 @@
 /** The contract between the training loop and every reward: what is judged, and the result. */
-import { lineForm, type ExchangeStore, type RemoteExchange } from '../../balance/exchange.js';
-import type { RgbImage } from '../../core/image.js';
+import { lineForm, type ExchangeStore, type RemoteExchange } from '../../core/remote/exchange.js';
+import type { RgbImage } from '../../core/images/image.js';
 
 /** One finished answer as a reward sees it. Rewards know no policy: only pixels and words. */
 export interface JudgeItem {

@@ -1,7 +1,7 @@
 /** Parses a request into items: JSON or multipart/form-data, and nothing that could run code. */
 import type { z } from 'zod';
-import { parseJson } from '../../http/json.js';
-import { Refusal } from '../../http/refusal.js';
+import { parseJson } from '../../core/http/json.js';
+import { Refusal } from '../../core/http/refusal.js';
 import { requestFields, requestItemSchema, type RequestItem } from './wire.js';
 
 export interface ScoreRequest {

@@ -9,9 +9,9 @@ import type { CanaryResult } from '../judge/client.js';
 import type { JudgeItem, Outcome, UnscoredReason } from '../score/types.js';
 
 import { toWire, type ReplyItem, type RequestItem } from './wire.js';
-import { type RgbImage, decodeImage } from '../../core/image.js';
-import { base64Bytes, dataUrlContent, pixelCount } from '../../core/image_text.js';
-import type { HttpLimits } from '../../http/server.js';
+import { type RgbImage, decodeImage } from '../../core/images/image.js';
+import { base64Bytes, dataUrlContent, pixelCount } from '../../core/images/image_text.js';
+import type { HttpLimits } from '../../core/http/server.js';
 
 export interface ServerLimits extends HttpLimits {
   /** Items of one request. */

@@ -4,15 +4,15 @@
  */
 import { type Clock, systemClock } from '../../core/clock.js';
 import { Semaphore } from '../../core/semaphore.js';
-import { badRequest, Refusal } from '../../http/refusal.js';
-import { json, metricsPage, type Reply } from '../../http/held.js';
-import { HttpServer, type Call } from '../../http/server.js';
+import { badRequest, Refusal } from '../../core/http/refusal.js';
+import { json, metricsPage, type Reply } from '../../core/http/held.js';
+import { HttpServer, type Call } from '../../core/http/server.js';
 import type { CanaryResult } from '../judge/client.js';
 import { parseScoreRequest, type ScoreRequest } from './request.js';
 import { ItemScorer, type ServedReward } from './scorer.js';
 import type { HealthReply, ReplyItem } from './wire.js';
 import type { CombinedOutcome } from '../score/combined.js';
-import { Counts, family, head, Histogram, type Sample } from '../../http/prometheus.js';
+import { Counts, family, head, Histogram, type Sample } from '../../core/http/prometheus.js';
 import { type ServerLimits, defaultLimits } from './scorer.js';
 
 export interface RewardServerOptions {

@@ -3,7 +3,7 @@
  * asked for, and how good it is, with two integers from 0 to 10. The value is their weighted mean.
  */
 import { z } from 'zod';
-import { nonNegative, operation, result } from '../../schema/mark.js';
+import { nonNegative, operation, result } from '../../core/schema/mark.js';
 import { type JudgeQuery } from '../judge/judge.js';
 import type { ModelAlias } from '../judge/completion.js';
 import type { JudgeImage } from '../judge/images.js';

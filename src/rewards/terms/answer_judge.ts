@@ -1,6 +1,6 @@
 /** A judge's grade for an answer in words, from 0 to 10: the judge sees the question, the answer, and the labelled answer if there is one. */
 import { z } from 'zod';
-import { positiveInteger, result } from '../../schema/mark.js';
+import { positiveInteger, result } from '../../core/schema/mark.js';
 import type { JudgeQuery, ReplyFormat } from '../judge/judge.js';
 import { maxScore, parseScores } from '../judge/parse.js';
 import { plainText, readWording } from '../judge/prompts.js';

@@ -1,7 +1,7 @@
 /** How well an image fits the user's own prompt, by CLIP or SigLIP. */
 import { z } from 'zod';
 import { EngineError } from '../../core/errors.js';
-import { result } from '../../schema/mark.js';
+import { result } from '../../core/schema/mark.js';
 import pLimit from 'p-limit';
 import { termKind } from './term.js';
 import type { JudgeItem, Outcome, UnscoredReason } from '../score/types.js';

@@ -4,7 +4,7 @@
  */
 import { z } from 'zod';
 import { DataError } from '../../core/errors.js';
-import { nonNegative, result } from '../../schema/mark.js';
+import { nonNegative, result } from '../../core/schema/mark.js';
 import { termKind } from './term.js';
 import type { JudgeItem, Outcome } from '../score/types.js';
 

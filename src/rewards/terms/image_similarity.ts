@@ -1,7 +1,7 @@
 /** How alike an edit is to its source, or to the labelled result, pixel by pixel. A cheap baseline. */
 import { z } from 'zod';
 import { DataError } from '../../core/errors.js';
-import { result } from '../../schema/mark.js';
+import { result } from '../../core/schema/mark.js';
 import { editAgreement, sourceSimilarity } from '../score/image_statistics.js';
 import { termKind } from './term.js';
 import type { Outcome } from '../score/types.js';

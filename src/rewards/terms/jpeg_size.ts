@@ -3,7 +3,7 @@
  * 2023), which flow_grpo scales by 500 kB; raised by 1, so that the worst is 0. A cheap baseline that rises when detail dies out: for tests of a training loop, not for pictures.
  */
 import { z } from 'zod';
-import { positive, result } from '../../schema/mark.js';
+import { positive, result } from '../../core/schema/mark.js';
 import { termKind } from './term.js';
 import type { Outcome } from '../score/types.js';
 

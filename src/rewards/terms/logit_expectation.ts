@@ -4,7 +4,7 @@
  * grades than digits. It needs a server that gives log-probabilities.
  */
 import { z } from 'zod';
-import { result } from '../../schema/mark.js';
+import { result } from '../../core/schema/mark.js';
 import { parseExpectedDigit, topLogprobs } from '../judge/first_token.js';
 import type { Judge, JudgeQuery } from '../judge/judge.js';
 import type { JudgedItem } from '../score/judged_item.js';

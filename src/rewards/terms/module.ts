@@ -1,7 +1,7 @@
 /** A reward of the user's own, from a JavaScript file. How such a file is written: docs/reward_modules.md. */
 import { extname } from 'node:path';
 import { z } from 'zod';
-import { operation, positive, positiveInteger, result } from '../../schema/mark.js';
+import { operation, positive, positiveInteger, result } from '../../core/schema/mark.js';
 import { moduleName } from './module/types.js';
 import { termKind } from './term.js';
 

@@ -1,6 +1,6 @@
 /** How well the text in an image agrees with the text that its instruction quotes. The formulae are in ../ocr/similarity.ts. */
 import { z } from 'zod';
-import { operation, positiveInteger, result } from '../../schema/mark.js';
+import { operation, positiveInteger, result } from '../../core/schema/mark.js';
 import type { OcrSettings } from './ocr/engine.js';
 import { type TermServices, termKind } from './term.js';
 

@@ -5,7 +5,7 @@
  */
 import { z } from 'zod';
 import { DataError } from '../../core/errors.js';
-import { result } from '../../schema/mark.js';
+import { result } from '../../core/schema/mark.js';
 import { pairPrompt, readWording, twoScoreQuery, withInstruction } from '../judge/prompts.js';
 import type { AnswerGroup, JudgeItem, Outcome, ScoreOptions } from '../score/types.js';
 import type { Ask } from './pairwise/meeting.js';

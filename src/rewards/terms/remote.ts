@@ -1,8 +1,8 @@
 /** A reward that reward servers give: heavy terms live outside the trainer, several runs share them. */
 import { z } from 'zod';
-import { routings } from '../../balance/member.js';
+import { routings } from '../../core/remote/member.js';
 import { ConfigError } from '../../core/errors.js';
-import { nonNegative, operation, positive, positiveInteger, result } from '../../schema/mark.js';
+import { nonNegative, operation, positive, positiveInteger, result } from '../../core/schema/mark.js';
 import { CALLIGRAPHER_TERMS, protocols } from '../server/wire.js';
 import { termKind } from './term.js';
 

@@ -2,7 +2,7 @@
  * A term: one reward among those that a config weighs, in one file of `terms/` and one line of its table. The file holds the term's
  * schema and what makes it; it imports nothing heavy at its top, because the config reads the schema.
  */
-import type { ModelFileOptions } from '../../engines/onnx/model_file.js';
+import type { ModelFileOptions } from '../../compute/onnx/model_file.js';
 import type { z } from 'zod';
 import type { Judge } from '../judge/judge.js';
 import type { CanaryResult } from '../judge/client.js';

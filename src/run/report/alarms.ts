@@ -1,6 +1,6 @@
 /** Hack alarms in a run's metrics: `alarm/<name>` is 1 in every iteration in which an alarm is active. */
-import { alarmLimitsOf, alarmNames } from '../../schema/alarms.js';
-import type { ReadSettings } from '../../schema/mark.js';
+import { alarmLimitsOf, alarmNames } from '../../config/schema/alarms.js';
+import type { ReadSettings } from '../../core/schema/mark.js';
 import type { Metrics, MetricsLine } from '../metrics.js';
 
 const PREFIX = 'alarm/';

@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import sharp, { type OutputInfo, type OverlayOptions } from 'sharp';
 import { must } from '../../core/errors.js';
 import { writeFileAtomic } from '../../core/files.js';
-import type { RgbImage } from '../../core/image.js';
+import type { RgbImage } from '../../core/images/image.js';
 import { readPlain } from '../../core/plain_file.js';
 import { iterationName, parseIterationName, type RunPaths } from '../paths.js';
 import { drawSheet, escapeMarkup, FONT, INK, loadFont, MUTED } from './svg.js';

@@ -2,7 +2,7 @@
 import { smooth } from '../../core/curves.js';
 import { writeFileAtomic } from '../../core/files.js';
 import { rewardScale } from '../../rewards/score/identity.js';
-import { getPath } from '../../schema/walk.js';
+import { getPath } from '../../core/schema/walk.js';
 import type { MetricsLine } from '../metrics.js';
 import type { RunPaths } from '../paths.js';
 import { readRecord } from '../record.js';

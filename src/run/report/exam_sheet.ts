@@ -1,6 +1,6 @@
 /** Some cases of an exam with what the judge said of each edit, as a picture. */
 import sharp, { type OverlayOptions } from 'sharp';
-import type { RgbImage } from '../../core/image.js';
+import type { RgbImage } from '../../core/images/image.js';
 import type { ExamCase } from '../../rewards/exam/cases.js';
 import type { ExamCaseRecord } from '../exams.js';
 import { fitted } from './contact_sheet.js';

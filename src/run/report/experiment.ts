@@ -1,8 +1,8 @@
 /** An experiment as its run directories describe it: what became of each run, and the result table. Needs neither its file nor a lock. */
 import { EditrlError } from '../../core/errors.js';
 import { readMeasure } from '../../rewards/score/identity.js';
-import type { ReadSettings } from '../../schema/mark.js';
-import { getPath } from '../../schema/walk.js';
+import type { ReadSettings } from '../../core/schema/mark.js';
+import { getPath } from '../../core/schema/walk.js';
 import { type ExperimentRecord, type RecordedRun } from '../find.js';
 import { readMetrics, type MetricsLine } from '../metrics.js';
 import { RunPaths } from '../paths.js';

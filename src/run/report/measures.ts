@@ -6,7 +6,7 @@ import { EditrlError, RunError } from '../../core/errors.js';
 import { meanDifference, type MeanDifference } from '../../core/estimate.js';
 import { measureScale, readMeasure } from '../../rewards/score/identity.js';
 import type { MeasureTerm } from '../../rewards/score/settings.js';
-import type { ReadSettings } from '../../schema/mark.js';
+import type { ReadSettings } from '../../core/schema/mark.js';
 import { listEpisodeFiles, parseHeldOutKey } from '../episodes.js';
 import { readLines } from '../journal.js';
 import { metricsOfLine, type MetricsLine } from '../metrics.js';

@@ -2,8 +2,8 @@
 import { existsSync } from 'node:fs';
 import { RunError } from '../../core/errors.js';
 import { measureScale, readMeasure, rewardScale } from '../../rewards/score/identity.js';
-import type { ReadSettings } from '../../schema/mark.js';
-import { getPath } from '../../schema/walk.js';
+import type { ReadSettings } from '../../core/schema/mark.js';
+import { getPath } from '../../core/schema/walk.js';
 import type { Estimate, MeanDifference } from '../../core/estimate.js';
 import { average, standardError } from '../../core/statistics.js';
 import { readMetrics, speedOver, type Metrics, type MetricsLine, type Speed } from '../metrics.js';

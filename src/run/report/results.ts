@@ -4,7 +4,7 @@ import { spreadOf, type Spread } from '../../core/statistics.js';
 import { termName } from '../../rewards/score/choice.js';
 import { highestValueOf, measureScale, rewardScale } from '../../rewards/score/identity.js';
 import { measureTerms, type MeasureTerm } from '../../rewards/score/settings.js';
-import type { ReadSettings } from '../../schema/mark.js';
+import type { ReadSettings } from '../../core/schema/mark.js';
 import { pairedByPrompt, measuredBy, type promptScores } from './measures.js';
 import { parseMetric, type Manner } from '../metric_names.js';
 import { showScale, signedEstimate } from './numbers.js';

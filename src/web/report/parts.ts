@@ -6,7 +6,7 @@ import type { AlarmSpan } from '../../run/report/alarms.js';
 import type { HeldOutAnswer } from '../../run/report/answers.js';
 import { TIME_SHARES, type RunReport } from '../../run/report/read.js';
 import { contactSheets, startMiddleEnd } from '../../run/report/contact_sheet.js';
-import { leavesOf } from '../../schema/walk.js';
+import { leavesOf } from '../../core/schema/walk.js';
 import type { WireBlock, WireContent, WireReport, WireTable, WireText } from '../wire.js';
 
 /** Shown in place of a missing value. */

@@ -2,7 +2,7 @@ import { resolve } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { loadExperiment } from '../../../src/config/experiment/load.js';
 import { loadConfig, loadReferenced } from '../../../src/config/load.js';
-import { getPath } from '../../../src/schema/walk.js';
+import { getPath } from '../../../src/core/schema/walk.js';
 import { allCellsDiffer } from './large.js';
 import { experimentLoader, experimentWriter } from './loader.js';
 

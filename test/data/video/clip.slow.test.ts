@@ -2,7 +2,7 @@ import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, it, vi } from 'vitest';
 import { DataError, EngineError } from '../../../src/core/errors.js';
-import type { RgbImage } from '../../../src/core/image.js';
+import type { RgbImage } from '../../../src/core/images/image.js';
 import { readClip, readClipNow } from '../../../src/data/video/clip.js';
 import { writeMp4s } from '../../../src/data/video/ffmpeg.js';
 import type { Sampling } from '../../../src/data/video/sampling.js';

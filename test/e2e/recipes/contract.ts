@@ -2,7 +2,7 @@
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
-import type { RescoreSummary } from '../../../src/rescore/rescore_summary.js';
+import type { RescoreSummary } from '../../../src/train/rescore/rescore_summary.js';
 import type { EvaluationReport } from '../../../src/run/report/evaluation.js';
 import type { RunReport } from '../../../src/run/report/read.js';
 import type { RunStatus } from '../../../src/run/status.js';

@@ -3,7 +3,7 @@ import { loadConfig, type LoadedConfig } from '../../../src/config/load.js';
 import { rankCommands, startsItsOwnRanks, wandbRunId } from '../../../src/launch/attempts/command.js';
 import { RunPaths } from '../../../src/run/paths.js';
 import type { RunRecord } from '../../../src/run/record.js';
-import { noteWandbId } from '../../../src/track/wandb/environment.js';
+import { noteWandbId } from '../../../src/run/track/wandb/environment.js';
 import { testFolders } from '../../support/folder.js';
 
 const folder = testFolders('command');

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import type { RunSettings } from '../../../src/schema/run.js';
+import type { RunSettings } from '../../../src/config/schema/run.js';
 import {
   deviceKind,
   processCount,

@@ -3,7 +3,7 @@ import { availableParallelism, tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 import { ConfigError, EditrlError, InternalError, RunError } from '../../../src/core/errors.js';
-import type { Machine } from '../../../src/engines/onnx/cuda.js';
+import type { Machine } from '../../../src/compute/onnx/cuda.js';
 import {
   detectDevices,
   DeviceSlots,

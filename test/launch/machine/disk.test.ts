@@ -4,9 +4,9 @@ import type { LoadedConfig } from '../../../src/config/load.js';
 import { checkFolder, checkpointSpace } from '../../../src/launch/machine/disk.js';
 import { shapesOf } from '../../../src/launch/machine/memory.js';
 import { fileObstacles } from '../../../src/launch/preflight/preflight.js';
-import { claimRun } from '../../../src/run/claim.js';
-import { claimRequest } from '../../../src/run/claim_request.js';
-import type { RunSettings } from '../../../src/schema/run.js';
+import { claimRun } from '../../../src/run/claim/claim.js';
+import { claimRequest } from '../../../src/run/claim/claim_request.js';
+import type { RunSettings } from '../../../src/config/schema/run.js';
 import { loadEvaluated } from '../../config/evaluated.js';
 import { testFolders } from '../../support/folder.js';
 

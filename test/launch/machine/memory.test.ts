@@ -184,7 +184,7 @@ describe('the shape of a model', () => {
     expect(shapeOf({ hub: 'a/b', revision: 'main' })).toBeNull();
   });
   it('are known of a flow transformer, its IP-Adapter included', () => {
-    const flows = fileURLToPath(new URL('../../nets/flow/fixtures', import.meta.url));
+    const flows = fileURLToPath(new URL('../../compute/nets/flow/fixtures', import.meta.url));
     const shapeOf = shapesOf(new Map());
     const sizes = { kind: 'flow', width: 16, heads: 2, layers: 2, textWidth: 10 };
     expect(shapeOf(join(flows, 'flux_ip_adapter'))).toEqual({
@@ -206,7 +206,7 @@ describe('the shape of a model', () => {
 
   it('are known of Stable Diffusion 3, with its second attention and its table of positions', () => {
     const shapeOf = shapesOf(new Map());
-    const flows = fileURLToPath(new URL('../../nets/flow/fixtures', import.meta.url));
+    const flows = fileURLToPath(new URL('../../compute/nets/flow/fixtures', import.meta.url));
     expect(shapeOf(join(flows, 'sd3_medium'))).toMatchObject({
       layers: 3,
       singleLayers: 0,
@@ -214,7 +214,7 @@ describe('the shape of a model', () => {
       places: 49 * 16,
     });
     // A whole pipeline: the numbers of all files, and once more those of the largest text encoder, while it is opened.
-    const folder = fileURLToPath(new URL('../../policies/flow/fixtures/sd3', import.meta.url));
+    const folder = fileURLToPath(new URL('../../train/policies/flow/fixtures/sd3', import.meta.url));
     const numbersOf = (file: string): number => {
       const { entries } = readSafetensorsIndex(join(folder, file));
       return [...entries.values()].reduce((sum, { shape }) => sum + shape.reduce((size, n) => size * n, 1), 0);

@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest';
 import { checkPlacement, describeParts, placeParts, deviceIndices } from '../../../src/launch/machine/placement.js';
 import { placedVerdict } from '../../../src/launch/machine/memory.js';
-import { launch } from '../../../src/schema/launch.js';
+import { launch } from '../../../src/config/schema/launch.js';
 
 const gpus = (...indices: number[]) =>
   indices.map((index) => ({ index, name: `card ${index}`, uuid: `GPU-${index}`, memoryBytes: 100, usedBytes: 0 }));

@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest';
 import { AnswerRoomChecks } from '../../../src/launch/preflight/answer_room.js';
-import { claimRun } from '../../../src/run/claim.js';
-import { claimRequest } from '../../../src/run/claim_request.js';
+import { claimRun } from '../../../src/run/claim/claim.js';
+import { claimRequest } from '../../../src/run/claim/claim_request.js';
 import { testFolders } from '../../support/folder.js';
 import { runOf as runIn, type Limits } from './prompted_run.js';
 

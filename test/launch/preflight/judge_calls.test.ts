@@ -1,8 +1,8 @@
 import { describe, expect, it } from 'vitest';
 import type { LoadedConfig } from '../../../src/config/load.js';
 import { fileObstacles } from '../../../src/launch/preflight/preflight.js';
-import { claimRun } from '../../../src/run/claim.js';
-import { claimRequest } from '../../../src/run/claim_request.js';
+import { claimRun } from '../../../src/run/claim/claim.js';
+import { claimRequest } from '../../../src/run/claim/claim_request.js';
 import { judgementForm } from '../../../src/rewards/score/types.js';
 import { Exchanges } from '../../../src/run/exchanges.js';
 import { loadEvaluated } from '../../config/evaluated.js';

@@ -14,7 +14,7 @@ import { testFolders } from '../../support/folder.js';
 
 const newFolder = testFolders('needs');
 afterEach(() => vi.unstubAllEnvs());
-const DECODERS = join(import.meta.dirname, '../../nets/decoder/fixtures');
+const DECODERS = join(import.meta.dirname, '../../compute/nets/decoder/fixtures');
 
 /** A copy of a small model as transformers saved it, changed; `mistral` lies in several files. */
 function modelOf(kind: string, change: (folder: string) => void = () => {}): string {
@@ -184,7 +184,7 @@ describe('a model', () => {
 
 /** Writes an adapter that peft saved over a base of the form of `llama`. */
 function adapterOver(base: string, folder: string): void {
-  cpSync(join(import.meta.dirname, '../../policies/adapters/rslora'), folder, { recursive: true });
+  cpSync(join(import.meta.dirname, '../../train/policies/adapters/rslora'), folder, { recursive: true });
   const path = join(folder, 'adapter_config.json');
   const config = JSON.parse(readFileSync(path, 'utf8')) as object;
   writeFileSync(path, JSON.stringify({ ...config, base_model_name_or_path: base }));
@@ -309,7 +309,7 @@ describe('inpainting samples', () => {
 });
 
 describe('a flow transformer', () => {
-  const FLOWS = join(import.meta.dirname, '../../nets/flow/fixtures');
+  const FLOWS = join(import.meta.dirname, '../../compute/nets/flow/fixtures');
   const look = (name: string, trains: 'all' | 'adapter', change: (folder: string) => void = () => {}) => {
     const folder = newFolder();
     cpSync(join(FLOWS, name), folder, { recursive: true });

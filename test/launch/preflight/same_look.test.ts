@@ -6,8 +6,8 @@ import { loadConfig, type LoadedConfig } from '../../../src/config/load.js';
 import { noView } from '../../../src/launch/live/view.js';
 import { Preflight } from '../../../src/launch/preflight/preflight.js';
 import { Launcher } from '../../../src/launch/launcher.js';
-import { claimRun } from '../../../src/run/claim.js';
-import { claimRequest } from '../../../src/run/claim_request.js';
+import { claimRun } from '../../../src/run/claim/claim.js';
+import { claimRequest } from '../../../src/run/claim/claim_request.js';
 import { saveCheckpoint } from '../../../src/run/checkpoints.js';
 import { testFolders } from '../../support/folder.js';
 

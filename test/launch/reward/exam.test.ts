@@ -7,8 +7,13 @@ import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { runExam, type ExamRequest } from '../../../src/launch/reward/exam.js';
 import { rewardFromFlags } from '../../../src/launch/reward/flags.js';
 import { EXAM_FILE } from '../../../src/run/exams.js';
-import { tinyExam } from '../../../src/tiny/judge/exam_cases.js';
-import { JUDGE_MODEL, startJudge, type JudgeOptions, type RunningJudge } from '../../../src/tiny/judge/server.js';
+import { tinyExam } from '../../../src/rewards/rule_judge/exam_cases.js';
+import {
+  JUDGE_MODEL,
+  startJudge,
+  type JudgeOptions,
+  type RunningJudge,
+} from '../../../src/rewards/rule_judge/server.js';
 import { testFolders } from '../../support/folder.js';
 
 const newFolder = testFolders('run-exam');

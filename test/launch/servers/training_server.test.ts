@@ -11,9 +11,9 @@ import {
   trainingServerCommand,
   type StartedServer,
 } from '../../../src/launch/servers/training_server.js';
-import { withServerEnded } from '../../../src/run/training_server_lock.js';
-import { trainerAnywhere, type TinkerSettings } from '../../../src/schema/trainer.js';
-import { TinkerProgram } from '../../engines/tinker/program.js';
+import { withServerEnded } from '../../../src/run/claim/training_server_lock.js';
+import { trainerAnywhere, type TinkerSettings } from '../../../src/config/schema/trainer.js';
+import { TinkerProgram } from '../../train/policies/tinker/program.js';
 import { testFolder, testFolders } from '../../support/folder.js';
 import { until } from './kept_program.js';
 

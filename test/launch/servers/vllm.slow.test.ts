@@ -5,10 +5,10 @@ import { CheckpointError, ConfigError, EndpointError } from '../../../src/core/e
 import { Guardian } from '../../../src/launch/processes/guardian.js';
 import type { ManagedServer } from '../../../src/launch/servers/managed.js';
 import { checkServable, startVllm, vllmCommand } from '../../../src/launch/servers/vllm.js';
-import type { RemoteSampling } from '../../../src/policies/tokens/vllm/remote_sampling.js';
-import { samplingEngine } from '../../../src/schema/sampler.js';
-import { StubProgram } from '../../engines/vllm/program.js';
-import { writeSmallBase } from '../../engines/vllm/small_base.js';
+import type { RemoteSampling } from '../../../src/train/policies/vllm/remote_sampling.js';
+import { samplingEngine } from '../../../src/config/schema/sampler.js';
+import { StubProgram } from '../../train/policies/vllm/program.js';
+import { writeSmallBase } from '../../train/policies/vllm/small_base.js';
 import { testFolder, testFolders } from '../../support/folder.js';
 import { until } from './kept_program.js';
 

@@ -3,7 +3,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { readCell, slurmPlacement, waitForStaleLock } from '../../../src/launch/slurm/cell.js';
-import { acquireLock, type LockWorld } from '../../../src/run/lock.js';
+import { acquireLock, type LockWorld } from '../../../src/run/claim/lock.js';
 import { RunPaths } from '../../../src/run/paths.js';
 import { externalRun } from './support.js';
 

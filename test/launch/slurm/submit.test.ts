@@ -5,8 +5,8 @@ import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 import { ConfigError } from '../../../src/core/errors.js';
 import type { SlurmRun } from '../../../src/launch/slurm/jobs.js';
 import { submitCells, type Submitted } from '../../../src/launch/slurm/submit.js';
-import { claimRun } from '../../../src/run/claim.js';
-import { claimRequest } from '../../../src/run/claim_request.js';
+import { claimRun } from '../../../src/run/claim/claim.js';
+import { claimRequest } from '../../../src/run/claim/claim_request.js';
 import { externalRun, type Asked } from './support.js';
 
 let base: string;

@@ -4,7 +4,7 @@ import { afterEach, describe, expect, it, vi } from 'vitest';
 import { PlainView } from '../../../src/launch/live/view.js';
 import { Launcher } from '../../../src/launch/launcher.js';
 import { folderActivity } from '../../../src/launch/slurm/status.js';
-import { acquireLock } from '../../../src/run/lock.js';
+import { acquireLock } from '../../../src/run/claim/lock.js';
 import { RunPaths } from '../../../src/run/paths.js';
 import { loadEvaluated } from '../../config/evaluated.js';
 import { testFolder } from '../../support/folder.js';

@@ -9,7 +9,7 @@ import { measureFinished } from '../../../src/launch/sweep/measure.js';
 import { RunPaths } from '../../../src/run/paths.js';
 import { measureScale, readMeasure } from '../../../src/rewards/score/identity.js';
 import { writeState } from '../../../src/run/state.js';
-import { getPath } from '../../../src/schema/walk.js';
+import { getPath } from '../../../src/core/schema/walk.js';
 import { FakeRunner, FakeView } from './fakes.js';
 
 const configs = resolve(import.meta.dirname, '../../../configs');

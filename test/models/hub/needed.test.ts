@@ -15,7 +15,7 @@ it('of a CLIP are its weights, never pickles', () => {
 });
 
 it('of a pipeline are those of its parts', () => {
-  const whole = join(import.meta.dirname, '..', '..', 'policies', 'flow', 'fixtures', 'sd3');
+  const whole = join(import.meta.dirname, '../../train/policies/flow/fixtures/sd3');
   const own = readdirSync(whole, { recursive: true, withFileTypes: true })
     .filter((entry) => entry.isFile())
     .map((entry) => join(entry.parentPath, entry.name).slice(whole.length + 1))

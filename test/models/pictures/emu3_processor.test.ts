@@ -3,12 +3,12 @@ import { cpSync, readFileSync, renameSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { CheckpointError, DataError } from '../../../src/core/errors.js';
-import type { RgbImage } from '../../../src/core/image.js';
+import type { RgbImage } from '../../../src/core/images/image.js';
 import { fitPicture, fromNetwork, readEmu3Processor, toNetwork } from '../../../src/models/pictures/emu3_processor.js';
 import { testFolders } from '../../support/folder.js';
 
 const newFolder = testFolders('emu3-processor');
-const fixtures = join(import.meta.dirname, '../../nets/emu3_vision/fixtures');
+const fixtures = join(import.meta.dirname, '../../compute/nets/emu3_vision/fixtures');
 const FILE = 'preprocessor_config.json';
 
 interface Processed {

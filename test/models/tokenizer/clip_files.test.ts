@@ -7,7 +7,7 @@ import { testFolders } from '../../support/folder.js';
 
 // One vocabulary in both forms: the second is what transformers made of the first. test/fixture_scripts/sd3_pipeline.py writes them.
 const [files, made] = ['tokenizer', 'tokenizer_2'].map((name) =>
-  join(import.meta.dirname, '..', '..', 'policies', 'flow', 'fixtures', 'sd3', name),
+  join(import.meta.dirname, '../../train/policies/flow/fixtures/sd3', name),
 );
 const emptyFolder = testFolders('clip-files');
 

@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
-import type { WeightsOf } from '../../../src/policies/policy.js';
-import type { HiddenStates, StatesRequest } from '../../../src/policies/tokens/hidden_states.js';
+import type { WeightsOf } from '../../../src/train/policies/policy.js';
+import type { HiddenStates, StatesRequest } from '../../../src/train/policies/tokens/hidden_states.js';
 import { keepsStart, StatesReader } from '../../../src/recipes/edit_response/drawing.js';
 import { smallSettings } from './small.js';
 

@@ -4,10 +4,10 @@ import { join } from 'node:path';
 import { expect, it } from 'vitest';
 import { must } from '../../../src/core/errors.js';
 import { safetensorsPieces } from '../../../src/core/safetensors.js';
-import { flowConfigJson, type FluxConfig } from '../../../src/nets/flow/config.js';
+import { flowConfigJson, type FluxConfig } from '../../../src/compute/nets/flow/config.js';
 import { OwnDrawing } from '../../../src/recipes/edit_response/drawing.js';
-import type { OwnEditor } from '../../../src/schema/editor.js';
-import { config, smallFlow } from '../../policies/flow/small_flow.js';
+import type { OwnEditor } from '../../../src/config/schema/editor.js';
+import { config, smallFlow } from '../../train/policies/flow/small_flow.js';
 import { testFolders } from '../../support/folder.js';
 
 const newFolder = testFolders('own-drawing');

@@ -1,7 +1,7 @@
 /** Settings of edit_response on a few edits of the tiny world: the least that a whole task needs. */
 import type { EditResponseSettings } from '../../../src/recipes/edit_response/settings.js';
-import type { FluxConfig, QwenImageConfig } from '../../../src/nets/flow/config.js';
-import { config as flow, ofQwen } from '../../policies/flow/small_flow.js';
+import type { FluxConfig, QwenImageConfig } from '../../../src/compute/nets/flow/config.js';
+import { config as flow, ofQwen } from '../../train/policies/flow/small_flow.js';
 import { smallConfig } from '../small_config.js';
 
 const init = {

@@ -1,8 +1,8 @@
 import { describe, expect, it } from 'vitest';
-import { decodeImage, type RgbImage } from '../../../src/core/image.js';
+import { decodeImage, type RgbImage } from '../../../src/core/images/image.js';
 import { RandomStream } from '../../../src/core/random.js';
-import type { ImagesRequest } from '../../../src/environments/images_api.js';
-import type { NamedRequest } from '../../../src/environments/served.js';
+import type { ImagesRequest } from '../../../src/train/environments/images_api.js';
+import type { NamedRequest } from '../../../src/train/environments/served.js';
 import { TextPromptDrawing } from '../../../src/recipes/edit_response/drawing.js';
 
 const plain = (width: number, height: number): RgbImage => ({

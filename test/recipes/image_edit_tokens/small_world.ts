@@ -4,11 +4,11 @@ import { join } from 'node:path';
 import { validate } from '../../../src/config/validate.js';
 import type { ImageEditSettings } from '../../../src/recipes/image_edit_tokens/settings.js';
 import { encodeSafetensors } from '../../../src/core/safetensors.js';
-import { TrainedVisionTokenizer } from '../../../src/environments/trained_vision_tokens.js';
-import { CODEBOOK, initImageTokenizer, type ImageTokenizerConfig } from '../../../src/nets/image_tokenizer.js';
-import { jointVocabularyJson, SPECIAL } from '../../../src/policies/tokens/emu3.js';
-import { editData, tinyDatalist } from '../../../src/tiny/world/dataset.js';
-import { tinyVocabulary } from '../../../src/tiny/world/edits.js';
+import { TrainedVisionTokenizer } from '../../../src/train/environments/trained_vision_tokens.js';
+import { CODEBOOK, initImageTokenizer, type ImageTokenizerConfig } from '../../../src/compute/nets/image_tokenizer.js';
+import { jointVocabularyJson, SPECIAL } from '../../../src/train/policies/tokens/emu3.js';
+import { editData, tinyDatalist } from '../../../src/data/tiny/dataset.js';
+import { tinyVocabulary } from '../../../src/data/tiny/edits.js';
 import { editSettings } from '../../config/trained.js';
 
 /** Judges take no images smaller than 28 pixels. */

@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { DataError } from '../../../src/core/errors.js';
 import { openDatalist } from '../../../src/data/datalist.js';
-import { jointVocabularyJson } from '../../../src/policies/tokens/emu3.js';
+import { jointVocabularyJson } from '../../../src/train/policies/tokens/emu3.js';
 import { ImageEditTask } from '../../../src/recipes/image_edit_tokens/task.js';
 import { makeSmallWorld, smallSettings, type SmallWorld } from './small_world.js';
 

@@ -1,8 +1,8 @@
 import { describe, expect, it } from 'vitest';
-import { Emu3Format } from '../../../src/policies/tokens/emu3.js';
+import { Emu3Format } from '../../../src/train/policies/tokens/emu3.js';
 import { trainedTokens, type TrainedTokensSettings } from '../../../src/recipes/image_edit_tokens/labels.js';
-import { algorithm as schema, type TrainTokens } from '../../../src/schema/algorithm.js';
-import { grid, openPrompt, SAMPLED, smallSpace } from '../../policies/small_policy.js';
+import { algorithm as schema, type TrainTokens } from '../../../src/config/schema/algorithm.js';
+import { grid, openPrompt, SAMPLED, smallSpace } from '../../train/policies/small_policy.js';
 
 const space = smallSpace(SAMPLED);
 const format = new Emu3Format(space);

@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest';
 import { loadConfig } from '../../../src/config/load.js';
 import { recipeOf } from '../../../src/recipes/settings.js';
-import type { TrainedSettings } from '../../../src/schema/run.js';
+import type { TrainedSettings } from '../../../src/config/schema/run.js';
 
 const load = async (...sets: readonly string[]): Promise<TrainedSettings> =>
   (await loadConfig({ file: 'configs/tiny_clip.jsonnet', sets, env: {} })).settings as TrainedSettings;

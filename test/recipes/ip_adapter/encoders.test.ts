@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import type { RgbImage } from '../../../src/core/image.js';
+import type { RgbImage } from '../../../src/core/images/image.js';
 import { encodeLetters, encodeStyle } from '../../../src/recipes/ip_adapter/conditions.js';
 import { letterWidth, styleWidth } from '../../../src/recipes/ip_adapter/settings.js';
 

@@ -1,10 +1,10 @@
 import { expect, it } from 'vitest';
 import { halvesIn } from '../../../src/core/half.js';
 import { safetensorsPieces } from '../../../src/core/safetensors.js';
-import { pixelCodec } from '../../../src/environments/picture_codec.js';
-import { flowConfigJson } from '../../../src/nets/flow/config.js';
-import { trainedPart } from '../../../src/policies/flow/load.js';
-import { flowRollout, flowValidation } from '../../../src/schema/training.js';
+import { pixelCodec } from '../../../src/train/environments/picture_codec.js';
+import { flowConfigJson } from '../../../src/compute/nets/flow/config.js';
+import { trainedPart } from '../../../src/train/policies/flow/load.js';
+import { flowRollout, flowValidation } from '../../../src/config/schema/training.js';
 import {
   mismatchAlarmOf,
   requireHeldOnce,
@@ -14,7 +14,7 @@ import {
 } from '../../../src/recipes/ip_adapter/open.js';
 import { tinyConditions } from '../../../src/recipes/ip_adapter/conditions.js';
 import type { IpAdapterSettings } from '../../../src/recipes/ip_adapter/settings.js';
-import { config, smallFlow } from '../../policies/flow/small_flow.js';
+import { config, smallFlow } from '../../train/policies/flow/small_flow.js';
 import { writeCheckpoint } from '../../support/checkpoint.js';
 import { testFolders } from '../../support/folder.js';
 import { smallConfig } from '../small_config.js';

@@ -1,12 +1,12 @@
 /** What a sample of 512 x 512 pixels becomes for models of real size. */
 import { describe, expect, it } from 'vitest';
-import type { PictureCodec } from '../../../src/environments/picture_codec.js';
-import type { Planes } from '../../../src/core/planes.js';
-import { encodePlainPng } from '../../../src/core/png.js';
+import type { PictureCodec } from '../../../src/train/environments/picture_codec.js';
+import type { Planes } from '../../../src/core/images/planes.js';
+import { encodePlainPng } from '../../../src/core/images/png.js';
 import { validate } from '../../../src/config/validate.js';
-import { readFlowConfig, type FluxConfig } from '../../../src/nets/flow/config.js';
-import { pack } from '../../../src/policies/flow/batch.js';
-import { microBatches, modelFeeds } from '../../../src/policies/flow/rows.js';
+import { readFlowConfig, type FluxConfig } from '../../../src/compute/nets/flow/config.js';
+import { pack } from '../../../src/train/policies/flow/batch.js';
+import { microBatches, modelFeeds } from '../../../src/train/policies/flow/rows.js';
 import { shownAs, type Conditions } from '../../../src/recipes/ip_adapter/conditions.js';
 import type { IpAdapterSettings } from '../../../src/recipes/ip_adapter/settings.js';
 import { InpaintTask, paintedLatents } from '../../../src/recipes/ip_adapter/task.js';

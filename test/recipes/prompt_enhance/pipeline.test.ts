@@ -4,22 +4,22 @@ import { join } from 'node:path';
 import { expect, it, vi } from 'vitest';
 import { floatsToHalves, HalfTensor, halvesToFloats } from '../../../src/core/half.js';
 import { readSafetensors, safetensorsPieces } from '../../../src/core/safetensors.js';
-import type { ImageModel } from '../../../src/environments/image_model.js';
-import { AutoencoderCodec } from '../../../src/environments/picture_codec.js';
-import type { PromptEncoder } from '../../../src/environments/picture_words.js';
-import { PipelineTextEncoder } from '../../../src/environments/pipeline_text.js';
+import type { ImageModel } from '../../../src/train/environments/image_model.js';
+import { AutoencoderCodec } from '../../../src/train/environments/picture_codec.js';
+import type { PromptEncoder } from '../../../src/train/environments/picture_words.js';
+import { PipelineTextEncoder } from '../../../src/train/environments/pipeline_text.js';
 import { checkNeed } from '../../../src/launch/preflight/needs.js';
 import { readPipeline } from '../../../src/models/pipeline.js';
 import { openFlowTransformer } from '../../../src/models/networks/flow.js';
-import { FlowImageModel } from '../../../src/policies/flow/image_model.js';
-import { shiftedTwice } from '../../../src/policies/flow/model_types.js';
+import { FlowImageModel } from '../../../src/train/policies/flow/image_model.js';
+import { shiftedTwice } from '../../../src/train/policies/flow/model_types.js';
 import { openImages } from '../../../src/recipes/prompt_enhance/open.js';
-import type { OwnImageModel } from '../../../src/schema/image_model.js';
+import type { OwnImageModel } from '../../../src/config/schema/image_model.js';
 import { recipeOf } from '../../../src/recipes/settings.js';
 import { testFolders } from '../../support/folder.js';
 import { smallSettings } from './small.js';
 
-const folder = join(import.meta.dirname, '..', '..', 'policies', 'flow', 'fixtures', 'sd3');
+const folder = join(import.meta.dirname, '../../train/policies/flow/fixtures/sd3');
 const environment = {
   type: 'model',
   model: folder,

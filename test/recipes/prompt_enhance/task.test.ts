@@ -1,8 +1,8 @@
 import { mkdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
-import type { ImageModel, MadePicture, PictureRequest } from '../../../src/environments/image_model.js';
-import type { TokenAnswer } from '../../../src/policies/tokens/batch.js';
+import type { ImageModel, MadePicture, PictureRequest } from '../../../src/train/environments/image_model.js';
+import type { TokenAnswer } from '../../../src/train/policies/tokens/batch.js';
 import { END } from '../../../src/recipes/shared/words/vocabulary.js';
 import { openTextTask } from '../../../src/recipes/text_answers/task.js';
 import { checkPrompts, EnhanceTask } from '../../../src/recipes/prompt_enhance/task.js';

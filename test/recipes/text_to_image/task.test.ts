@@ -3,12 +3,12 @@ import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { loadConfig } from '../../../src/config/load.js';
 import { DataError } from '../../../src/core/errors.js';
-import { encodePlainPng } from '../../../src/core/png.js';
-import { toUnit } from '../../../src/core/planes.js';
+import { encodePlainPng } from '../../../src/core/images/png.js';
+import { toUnit } from '../../../src/core/images/planes.js';
 import { Datasets } from '../../../src/data/datasets.js';
 import { openCaptioned } from '../../../src/data/captioned.js';
-import { pixelCodec } from '../../../src/environments/picture_codec.js';
-import { PictureWords } from '../../../src/environments/picture_words.js';
+import { pixelCodec } from '../../../src/train/environments/picture_codec.js';
+import { PictureWords } from '../../../src/train/environments/picture_words.js';
 import { CaptionedTask } from '../../../src/recipes/pretraining/open.js';
 import { testFolders } from '../../support/folder.js';
 

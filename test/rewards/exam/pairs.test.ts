@@ -1,7 +1,7 @@
 import { mkdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
-import { encodePlainPng } from '../../../src/core/png.js';
+import { encodePlainPng } from '../../../src/core/images/png.js';
 import { itemsOf } from '../../../src/rewards/exam/cases.js';
 import { openPairs } from '../../../src/rewards/exam/pairs.js';
 import { testFolders } from '../../support/folder.js';

@@ -1,10 +1,10 @@
 /** The gateway as a running server, asked by clients that mean it ill, with its limits lowered so that little is sent. */
 import OpenAI from 'openai';
 import { afterEach, describe, expect, it } from 'vitest';
-import { encodePng } from '../../../src/core/image.js';
+import { encodePng } from '../../../src/core/images/image.js';
 import type { GatewayOptionsInput } from '../../../src/rewards/gateway/options.js';
 import { startGateway, type RunningGateway } from '../../../src/rewards/gateway/server.js';
-import { dial, rawStatus, until } from '../../http/client.js';
+import { dial, rawStatus, until } from '../../core/http/client.js';
 import {
   numberedImage,
   scoresText,

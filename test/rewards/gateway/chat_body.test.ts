@@ -1,6 +1,6 @@
 import sharp from 'sharp';
 import { describe, expect, it } from 'vitest';
-import { encodePng } from '../../../src/core/image.js';
+import { encodePng } from '../../../src/core/images/image.js';
 import { readChatModel } from '../../../src/rewards/gateway/chat.js';
 import { numberedImage } from '../judge/stub_judge.js';
 

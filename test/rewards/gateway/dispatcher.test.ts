@@ -1,7 +1,7 @@
 import { setMaxListeners } from 'node:events';
 import { describe, expect, it } from 'vitest';
 import { Dispatcher, type DispatcherOptions, type Lease, type Turn } from '../../../src/rewards/gateway/dispatcher.js';
-import type { HealthSign } from '../../../src/balance/member.js';
+import type { HealthSign } from '../../../src/core/remote/member.js';
 import { Upstream } from '../../../src/rewards/gateway/upstream.js';
 import { ManualClock, settle } from '../../core/manual_clock.js';
 

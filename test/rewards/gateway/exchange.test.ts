@@ -2,7 +2,7 @@
 import { createServer, type Server, type Socket } from 'node:net';
 import type { AddressInfo } from 'node:net';
 import { afterEach, expect, it } from 'vitest';
-import { createHttpPool } from '../../../src/http/pool.js';
+import { createHttpPool } from '../../../src/core/http/pool.js';
 import { exchange, meaningOf } from '../../../src/rewards/gateway/chat.js';
 
 const closing: (() => Promise<unknown>)[] = [];

@@ -3,7 +3,7 @@ import { afterEach, describe, expect, it, vi } from 'vitest';
 import type { GatewayServices, RunningGateway } from '../../../src/rewards/gateway/server.js';
 import { startGateway } from '../../../src/rewards/gateway/server.js';
 import type { GatewayOptionsInput } from '../../../src/rewards/gateway/options.js';
-import { encodePng } from '../../../src/core/image.js';
+import { encodePng } from '../../../src/core/images/image.js';
 import { waitUntilReady } from '../../../src/rewards/judge/readiness.js';
 import type { Behave, StubJudge } from '../judge/stub_judge.js';
 import { choosy, numberedImage, openAiError, scoresText, startStubJudge, stubModel } from '../judge/stub_judge.js';

@@ -1,8 +1,8 @@
 /** The upstreams' key, in front of upstreams that quote it: it is in nothing that the gateway logs, replies or counts. */
 import { afterEach, describe, expect, it } from 'vitest';
-import { encodePng } from '../../../src/core/image.js';
+import { encodePng } from '../../../src/core/images/image.js';
 import { startGateway } from '../../../src/rewards/gateway/server.js';
-import { redactBytes, redactor } from '../../../src/http/key.js';
+import { redactBytes, redactor } from '../../../src/core/http/key.js';
 import {
   numberedImage,
   openAiError,

@@ -4,7 +4,7 @@
  */
 import sharp from 'sharp';
 import { afterEach, describe, expect, it } from 'vitest';
-import { encodePng } from '../../../src/core/image.js';
+import { encodePng } from '../../../src/core/images/image.js';
 import { startGateway, type RunningGateway } from '../../../src/rewards/gateway/server.js';
 import type { GatewayOptionsInput } from '../../../src/rewards/gateway/options.js';
 import {

@@ -3,7 +3,7 @@ import { afterEach, expect, it } from 'vitest';
 import { startGateway } from '../../../src/rewards/gateway/server.js';
 import { Upstream, UpstreamWatch } from '../../../src/rewards/gateway/upstream.js';
 import { ManualClock, settle } from '../../core/manual_clock.js';
-import { until } from '../../http/client.js';
+import { until } from '../../core/http/client.js';
 import { openAiError, scoresText, startStubJudge, stubModel, type Behaviour } from '../judge/stub_judge.js';
 
 const opened: (() => Promise<void>)[] = [];

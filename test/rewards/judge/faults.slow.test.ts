@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { faultNames } from '../../tiny/judge/faults.js';
+import { faultNames } from '../rule_judge/faults.js';
 import { inAStorm } from './under_faults.js';
 
 describe('judgements while requests fail', () => {

@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest';
 import { parseScores, parseScoreTag } from '../../../src/rewards/judge/parse.js';
-import type { Answer } from '../../../src/tiny/judge/protocol.js';
-import { malformations } from '../../tiny/judge/malformations.js';
+import type { Answer } from '../../../src/rewards/rule_judge/protocol.js';
+import { malformations } from '../rule_judge/malformations.js';
 import { inAStorm, total, tryWith } from './under_faults.js';
 
 describe('judgements', () => {

@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import { DataError } from '../../../src/core/errors.js';
-import { decodeImage } from '../../../src/core/image.js';
+import { decodeImage } from '../../../src/core/images/image.js';
 import { isShowable, judgeImage, type JudgeImage } from '../../../src/rewards/judge/images.js';
 
 function plain(width: number, height: number, level = 90) {

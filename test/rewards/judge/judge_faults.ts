@@ -6,7 +6,7 @@
  */
 import { InternalError } from '../../../src/core/errors.js';
 import { RandomStream } from '../../../src/core/random.js';
-import type { RgbImage } from '../../../src/core/image.js';
+import type { RgbImage } from '../../../src/core/images/image.js';
 import type { Clock } from '../../../src/core/clock.js';
 import { JudgeClient } from '../../../src/rewards/judge/client.js';
 import { judgeImage } from '../../../src/rewards/judge/images.js';
@@ -14,8 +14,8 @@ import { MemoryJudgementStore } from './memory_store.js';
 import { scoreChunk, settleOutcomes } from '../../../src/rewards/score/iteration.js';
 import type { TransportPolicy } from '../../../src/rewards/judge/transport.js';
 import type { Judgement, JudgeItem, Outcome } from '../../../src/rewards/score/types.js';
-import { digestAnswer, type Answer } from '../../../src/tiny/judge/protocol.js';
-import { JUDGE_MODEL } from '../../../src/tiny/judge/server.js';
+import { digestAnswer, type Answer } from '../../../src/rewards/rule_judge/protocol.js';
+import { JUDGE_MODEL } from '../../../src/rewards/rule_judge/server.js';
 import { judgedReward, type JudgedMode } from './judge_scoring.js';
 
 export interface Trial {

@@ -1,6 +1,6 @@
 /** A judge that does as it is told, on a free loopback port: good replies, and every bad one that real servers give. */
 import type { IncomingMessage, ServerResponse } from 'node:http';
-import { decodeImage } from '../../../src/core/image.js';
+import { decodeImage } from '../../../src/core/images/image.js';
 import type { Clock } from '../../../src/core/clock.js';
 import { listening } from '../../support/stub_server.js';
 

@@ -1,7 +1,7 @@
 /** Judgements while a judge misbehaves, and what must be true of all of them. */
 import { afterEach, expect } from 'vitest';
-import { Faults, readFaultSpec } from '../../tiny/judge/faults.js';
-import { startJudge, type RunningJudge } from '../../../src/tiny/judge/server.js';
+import { Faults, readFaultSpec } from '../rule_judge/faults.js';
+import { startJudge, type RunningJudge } from '../../../src/rewards/rule_judge/server.js';
 import { judgeUnderFaults, type Tally, type Trial } from './judge_faults.js';
 
 let judge: RunningJudge | null = null;

@@ -1,6 +1,6 @@
-import { pictureId } from '../../../src/core/image.js';
+import { pictureId } from '../../../src/core/images/image.js';
 import { describe, expect, it } from 'vitest';
-import type { RgbImage } from '../../../src/core/image.js';
+import type { RgbImage } from '../../../src/core/images/image.js';
 import {
   DARK_LUMA,
   EDGE_HEIGHT,

@@ -3,7 +3,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, describe, expect, it } from 'vitest';
 import { ConfigError, DataError } from '../../../src/core/errors.js';
-import type { RgbImage } from '../../../src/core/image.js';
+import type { RgbImage } from '../../../src/core/images/image.js';
 import { createReward } from '../../../src/rewards/score/combined.js';
 import { builtInPrompts, loadPrompts, withInstruction, type PromptFiles } from '../../../src/rewards/judge/prompts.js';
 import { rewardSettingsSchema } from '../../../src/rewards/score/settings.js';

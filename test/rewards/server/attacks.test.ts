@@ -1,7 +1,7 @@
 /** The reward server as a running server, asked by clients that mean it ill. */
 import { afterEach, describe, expect, it } from 'vitest';
 import type { Outcome } from '../../../src/rewards/score/types.js';
-import { rawStatus, until } from '../../http/client.js';
+import { rawStatus, until } from '../../core/http/client.js';
 import { pictureOf } from '../terms/term_contract.js';
 import { base64Of, place, post, postJson, readsAndJudges, rewardOf } from './served.js';
 

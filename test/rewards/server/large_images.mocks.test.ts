@@ -3,7 +3,7 @@ import { availableParallelism } from 'node:os';
 import { afterEach, describe, expect, it, vi } from 'vitest';
 import * as images from '../../../src/rewards/server/scorer.js';
 import type { Outcome } from '../../../src/rewards/score/types.js';
-import { until } from '../../http/client.js';
+import { until } from '../../core/http/client.js';
 import { pictureOf } from '../terms/term_contract.js';
 import { base64Of, place, postJson, readsAndJudges, rewardOf } from './served.js';
 

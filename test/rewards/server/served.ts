@@ -1,6 +1,6 @@
 /** A reward server with terms that a test writes, and requests to it. */
-import { encodePng } from '../../../src/core/image.js';
-import type { RgbImage } from '../../../src/core/image.js';
+import { encodePng } from '../../../src/core/images/image.js';
+import type { RgbImage } from '../../../src/core/images/image.js';
 import { startRewardServer, type RunningRewardServer } from '../../../src/rewards/server/server.js';
 import { type ServerLimits } from '../../../src/rewards/server/scorer.js';
 import type { ServedReward } from '../../../src/rewards/server/scorer.js';

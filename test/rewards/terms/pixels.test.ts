@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import { DataError } from '../../../src/core/errors.js';
-import type { RgbImage } from '../../../src/core/image.js';
+import type { RgbImage } from '../../../src/core/images/image.js';
 import type { Outcome } from '../../../src/rewards/score/types.js';
 import { imageSimilarity } from '../../../src/rewards/terms/image_similarity.js';
 import { jpegSize } from '../../../src/rewards/terms/jpeg_size.js';

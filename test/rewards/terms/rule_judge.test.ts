@@ -8,10 +8,10 @@ import { logitExpectation } from '../../../src/rewards/terms/logit_expectation.j
 import { pairwise } from '../../../src/rewards/terms/pairwise.js';
 import { scoreChunk } from '../../../src/rewards/score/iteration.js';
 import type { JudgeItem } from '../../../src/rewards/score/types.js';
-import { instructionOf } from '../../../src/tiny/world/edits.js';
-import { JUDGE_MODEL, startJudge, type RunningJudge } from '../../../src/tiny/judge/server.js';
-import { DEFAULT_SIGN, drawSignScene, drawStyledSign } from '../../../src/tiny/world/sign_scenes.js';
-import { DEFAULT_GEOMETRY } from '../../../src/tiny/world/world.js';
+import { instructionOf } from '../../../src/data/tiny/edits.js';
+import { JUDGE_MODEL, startJudge, type RunningJudge } from '../../../src/rewards/rule_judge/server.js';
+import { DEFAULT_SIGN, drawSignScene, drawStyledSign } from '../../../src/data/tiny/sign_scenes.js';
+import { DEFAULT_GEOMETRY } from '../../../src/data/tiny/world.js';
 import { blank, example, sourceOf, truthOf } from '../../tiny/pictures.js';
 import { testServices } from './term_services.js';
 

@@ -1,6 +1,6 @@
 /** What every kind of term promises, whatever it measures. Each term's test runs this on a term that it makes. */
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import type { RgbImage } from '../../../src/core/image.js';
+import type { RgbImage } from '../../../src/core/images/image.js';
 import { RandomStream } from '../../../src/core/random.js';
 import type { Term } from '../../../src/rewards/terms/term.js';
 import type { JudgeItem, Outcome } from '../../../src/rewards/score/types.js';

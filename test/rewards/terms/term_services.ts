@@ -1,7 +1,7 @@
 /** What terms are given in tests: a judge without a server, and nothing else that is real. */
 import { ConfigError } from '../../../src/core/errors.js';
 import type { Judge, JudgeQuery } from '../../../src/rewards/judge/judge.js';
-import { openOwnJudge } from '../../../src/scoring/judges.js';
+import { openOwnJudge } from '../../../src/train/scoring/judges.js';
 import { MemoryJudgementStore } from '../judge/memory_store.js';
 import { builtInPrompts } from '../../../src/rewards/judge/prompts.js';
 import type { TermServices } from '../../../src/rewards/terms/term.js';

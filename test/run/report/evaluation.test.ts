@@ -4,7 +4,7 @@ import { average, standardError } from '../../../src/core/statistics.js';
 import { MetricsJournal } from '../../../src/run/metrics.js';
 import { RunPaths } from '../../../src/run/paths.js';
 import { evaluationTable, readEvaluation } from '../../../src/run/report/evaluation.js';
-import { summariseOutcomes } from '../../../src/scoring/outcomes.js';
+import { summariseOutcomes } from '../../../src/train/scoring/outcomes.js';
 import type { Outcome } from '../../../src/rewards/score/types.js';
 import { testFolder } from '../../support/folder.js';
 

@@ -1,8 +1,8 @@
 /** Run directories with what a training leaves, made without one. */
 import { mkdirSync, writeFileSync } from 'node:fs';
 import type { LoadedConfig } from '../../../src/config/load.js';
-import { claimRun } from '../../../src/run/claim.js';
-import { claimRequest } from '../../../src/run/claim_request.js';
+import { claimRun } from '../../../src/run/claim/claim.js';
+import { claimRequest } from '../../../src/run/claim/claim_request.js';
 import { MetricsJournal } from '../../../src/run/metrics.js';
 import type { RunPaths } from '../../../src/run/paths.js';
 import { saveContactSheet } from '../../../src/run/report/contact_sheet.js';

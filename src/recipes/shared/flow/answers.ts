@@ -1,10 +1,10 @@
 /** A flow policy's answers: labeled pictures for supervised training, and latents in an episode's record. */
 import { RandomStream } from '../../../core/random.js';
-import type { FlowAction, FlowAnswer, FlowRequest } from '../../../policies/flow/batch.js';
-import { unconditional } from '../../../policies/flow/rows.js';
-import { velocityGaussian } from '../../../policies/flow/steps.js';
-import type { FlowSftSettings } from '../../../schema/algorithm.js';
-import type { Prompt } from '../../../scoring/task.js';
+import type { FlowAction, FlowAnswer, FlowRequest } from '../../../train/policies/flow/batch.js';
+import { unconditional } from '../../../train/policies/flow/rows.js';
+import { velocityGaussian } from '../../../train/policies/flow/steps.js';
+import type { FlowSftSettings } from '../../../config/schema/algorithm.js';
+import type { Prompt } from '../../../train/scoring/task.js';
 import type { LabelledAnswer } from '../../../train/supervised.js';
 import { labelsOf, type Labels } from '../training.js';
 import { RunError } from '../../../core/errors.js';

@@ -1,14 +1,14 @@
 /** Opens the frozen models around a flow transformer. */
 import type { HeldDtype } from '../../../core/safetensors.js';
-import { FlowTextEncoder } from '../../../environments/flow_parts.js';
-import { PipelineTextEncoder } from '../../../environments/pipeline_text.js';
-import type { PromptEncoder } from '../../../environments/picture_words.js';
+import { FlowTextEncoder } from '../../../train/environments/flow_parts.js';
+import { PipelineTextEncoder } from '../../../train/environments/pipeline_text.js';
+import type { PromptEncoder } from '../../../train/environments/picture_words.js';
 import { isPipeline, readPipeline } from '../../../models/pipeline.js';
-import type { ModelFileOptions } from '../../../engines/onnx/model_file.js';
-import { sessionOptions } from '../../../engines/onnx/session.js';
-import { AutoencoderCodec, pixelCodec, type PictureCodec } from '../../../environments/picture_codec.js';
+import type { ModelFileOptions } from '../../../compute/onnx/model_file.js';
+import { sessionOptions } from '../../../compute/onnx/session.js';
+import { AutoencoderCodec, pixelCodec, type PictureCodec } from '../../../train/environments/picture_codec.js';
 import { modelFolder, type RunResolver } from '../../../models/reference.js';
-import type { EngineSettings, ModelReference } from '../../../schema/model.js';
+import type { EngineSettings, ModelReference } from '../../../config/schema/model.js';
 
 /**
  * Converts between pictures and latents; latents are the pixels if no autoencoder is named. Raises CheckpointError when the autoencoder cannot be

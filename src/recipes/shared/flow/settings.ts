@@ -1,9 +1,9 @@
 /** What recipes with a flow transformer share: its shape, the models it needs around it, and its memory if it only draws. */
 import type { z } from 'zod';
 import type { HeldDtype } from '../../../core/safetensors.js';
-import type { flowInitFields } from '../../../schema/image_model.js';
-import type { ModelReference } from '../../../schema/model.js';
-import type { TrainedSettings } from '../../../schema/run.js';
+import type { flowInitFields } from '../../../config/schema/image_model.js';
+import type { ModelReference } from '../../../config/schema/model.js';
+import type { TrainedSettings } from '../../../config/schema/run.js';
 import {
   flowActivations,
   flowModelParameters,

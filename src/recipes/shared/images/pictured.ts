@@ -1,7 +1,7 @@
 /** Opens what recipes share whose prompts are a picture with an instruction: datasets, words and the image processor. */
 import { LRUCache } from 'lru-cache';
 import { DataError } from '../../../core/errors.js';
-import { encodePng, type RgbImage } from '../../../core/image.js';
+import { encodePng, type RgbImage } from '../../../core/images/image.js';
 import { Datasets } from '../../../data/datasets.js';
 import {
   firstPicturedEdits,
@@ -14,15 +14,15 @@ import {
 import { readFitted } from '../../../data/pictures.js';
 import type { SampleSource } from '../../../data/types.js';
 import { KEPT_BYTES, withPictures } from '../../../models/pictures/picture.js';
-import type { PictureTokens } from '../../../nets/vision/config.js';
+import type { PictureTokens } from '../../../compute/nets/vision/config.js';
 import type { PictureProcessor } from '../../../models/pictures/processor.js';
 import type { RunResolver } from '../../../models/reference.js';
-import { sampledSets, type SampledSet, type SampleRow } from '../../../scoring/sample_rows.js';
-import type { ModelReference } from '../../../schema/model.js';
-import type { TinyPicturedSettings } from '../../../tiny/world/settings.js';
-import { picturedData, picturedVocabulary } from '../../../tiny/world/pictured.js';
-import { tinyVocabulary } from '../../../tiny/world/edits.js';
-import type { TokenPrompt } from '../../../policies/tokens/batch.js';
+import { sampledSets, type SampledSet, type SampleRow } from '../../../train/scoring/sample_rows.js';
+import type { ModelReference } from '../../../config/schema/model.js';
+import type { TinyPicturedSettings } from '../../../data/tiny/settings.js';
+import { picturedData, picturedVocabulary } from '../../../data/tiny/pictured.js';
+import { tinyVocabulary } from '../../../data/tiny/edits.js';
+import type { TokenPrompt } from '../../../models/tokenizer/format.js';
 import { openVisionInputs, type VisionInputs } from './vision.js';
 import { openWords, bareWords, seenWords } from '../words/vocabulary.js';
 import {
@@ -34,7 +34,7 @@ import {
   type TextPrompt,
   type WordsSettings,
 } from '../words/task.js';
-import type { SeeingSettings } from '../../../schema/token_policy.js';
+import type { SeeingSettings } from '../../../config/schema/token_policy.js';
 
 /** A dataset of edits with the task's questions. */
 export interface PicturedSource extends QuestionSource {

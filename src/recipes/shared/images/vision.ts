@@ -3,20 +3,20 @@ import { DataError, must } from '../../../core/errors.js';
 import { openPictureProcessor, plainProcessor, type PictureProcessor } from '../../../models/pictures/processor.js';
 import { modelFolder, type RunResolver } from '../../../models/reference.js';
 import type { Tokenizer } from '../../../models/tokenizer/tokenizer.js';
-import { describeModel } from '../../../policies/tokens/adapter.js';
-import type { TokenPrompt } from '../../../policies/tokens/batch.js';
-import type { TokenFormat } from '../../../policies/tokens/format.js';
+import { describeModel } from '../../../models/adapters/decoder.js';
+import type { TokenPrompt } from '../../../models/tokenizer/format.js';
+import type { TokenFormat } from '../../../models/tokenizer/format.js';
 import {
   initSeeingPolicy,
   loadPolicy,
   processorFolder,
   type NewVisionSettings,
-} from '../../../policies/tokens/load.js';
-import type { PolicyModel } from '../../../policies/tokens/model.js';
+} from '../../../train/policies/tokens/load.js';
+import type { PolicyModel } from '../../../models/adapters/policy_model.js';
 import { VISION } from '../words/vocabulary.js';
-import type { ModelReference } from '../../../schema/model.js';
-import type { TrainerSettings } from '../../../schema/trainer.js';
-import type { SeeingSettings } from '../../../schema/token_policy.js';
+import type { ModelReference } from '../../../config/schema/model.js';
+import type { TrainerSettings } from '../../../config/schema/trainer.js';
+import type { SeeingSettings } from '../../../config/schema/token_policy.js';
 
 /** Turns pictures into the inputs of a policy's model, and the tokens that represent them. */
 export interface VisionInputs {

@@ -10,10 +10,10 @@ import {
 import type { MeasureTerm, RewardChoice, TermSettings } from '../../../rewards/score/settings.js';
 import type { TermKind } from '../../../rewards/terms/term.js';
 import { termKinds, termNames, type TermName } from '../../../rewards/terms/table.js';
-import type { GrpoSettings, WordsSftSettings } from '../../../schema/algorithm.js';
-import type { TrainedSettings } from '../../../schema/run.js';
-import type { TextPolicySettings } from '../../../schema/token_policy.js';
-import { problem, problemUnless, type PartialSettings, type Problem, type Rule } from '../../../schema/rules.js';
+import type { GrpoSettings, WordsSftSettings } from '../../../config/schema/algorithm.js';
+import type { TrainedSettings } from '../../../config/schema/run.js';
+import type { TextPolicySettings } from '../../../config/schema/token_policy.js';
+import { problem, problemUnless, type PartialSettings, type Problem, type Rule } from '../../../config/schema/rules.js';
 
 /** The settings that rules about a reward read. */
 interface RewardedSettings {

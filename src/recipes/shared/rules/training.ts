@@ -1,11 +1,11 @@
 /** Rules about how a run learns, for the recipes that have these sections. */
-import type { GrpoSettings, VisionGrpoSettings, WordsSftSettings } from '../../../schema/algorithm.js';
-import type { ReadSettings } from '../../../schema/mark.js';
-import type { TrainedSettings } from '../../../schema/run.js';
+import type { GrpoSettings, VisionGrpoSettings, WordsSftSettings } from '../../../config/schema/algorithm.js';
+import type { ReadSettings } from '../../../core/schema/mark.js';
+import type { TrainedSettings } from '../../../config/schema/run.js';
 import { termName } from '../../../rewards/score/choice.js';
 import type { MeasureTerm } from '../../../rewards/score/settings.js';
 import type { RewardSettings } from '../../../rewards/schema/reward.js';
-import type { RolloutSettings } from '../../../schema/training.js';
+import type { RolloutSettings } from '../../../config/schema/training.js';
 import {
   whenSet,
   requireMultiple,
@@ -14,7 +14,7 @@ import {
   type PartialSettings,
   type Problem,
   type Rule,
-} from '../../../schema/rules.js';
+} from '../../../config/schema/rules.js';
 
 /** A supervised run learns only from labels: its sampled answers and their scores are only for people to look at. */
 export const isSupervised = (read: ReadSettings): boolean => read('algorithm.type') === 'sft';

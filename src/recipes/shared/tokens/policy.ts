@@ -1,30 +1,31 @@
 /** Opens what recipes with a token decoder as policy share: the policy itself, and its training by GRPO or SFT. */
 import { refuseFed } from '../memory.js';
 import { DataError } from '../../../core/errors.js';
-import { sessionOptions } from '../../../engines/onnx/session.js';
+import { sessionOptions } from '../../../compute/onnx/session.js';
 import { modelFolder, type RunResolver } from '../../../models/reference.js';
-import type { TokenAnswer, TokenRequest, TokenPrompt } from '../../../policies/tokens/batch.js';
-import type { TokenFormat } from '../../../policies/tokens/format.js';
-import { initPolicy, loadPolicy } from '../../../policies/tokens/load.js';
-import { heldOutSampling, samplingOf, type TokenSampling } from '../../../policies/tokens/sampling.js';
-import type { PolicyModel } from '../../../policies/tokens/model.js';
-import type { LanguagePolicy } from '../../../policies/tokens/language_policy.js';
-import type { Sight } from '../../../policies/tokens/tinker/prompts.js';
-import { TokenPolicy } from '../../../policies/tokens/policy.js';
+import type { TokenAnswer, TokenRequest } from '../../../train/policies/tokens/batch.js';
+import type { TokenPrompt } from '../../../models/tokenizer/format.js';
+import type { TokenFormat } from '../../../models/tokenizer/format.js';
+import { initPolicy, loadPolicy } from '../../../train/policies/tokens/load.js';
+import { heldOutSampling, samplingOf, type TokenSampling } from '../../../train/policies/tokens/sampling.js';
+import type { PolicyModel } from '../../../models/adapters/policy_model.js';
+import type { LanguagePolicy } from '../../../train/policies/tokens/language_policy.js';
+import type { Sight } from '../../../train/policies/tinker/prompts.js';
+import { TokenPolicy } from '../../../train/policies/tokens/policy.js';
 import type { RewardSettings } from '../../../rewards/schema/reward.js';
-import type { GrpoSettings, WordsSftSettings } from '../../../schema/algorithm.js';
-import type { TrainerSettings } from '../../../schema/trainer.js';
-import type { TrainedSettings } from '../../../schema/run.js';
-import type { RolloutSettings, ValidationSettings } from '../../../schema/training.js';
-import type { Prompt, Task } from '../../../scoring/task.js';
+import type { GrpoSettings, WordsSftSettings } from '../../../config/schema/algorithm.js';
+import type { TrainerSettings } from '../../../config/schema/trainer.js';
+import type { TrainedSettings } from '../../../config/schema/run.js';
+import type { RolloutSettings, ValidationSettings } from '../../../config/schema/training.js';
+import type { Prompt, Task } from '../../../train/scoring/task.js';
 import type { TrainingContext, GrpoParts } from '../../../train/context.js';
-import { openRemoteSampler } from '../../../train/remote_sampler.js';
-import { openServedPolicy } from '../../../train/served_trainer.js';
+import { openRemoteSampler } from '../../../train/remote/remote_sampler.js';
+import { openServedPolicy } from '../../../train/remote/served_trainer.js';
 import type { Training } from '../../../train/loop.js';
 import { fedPerStep, packedWeights } from './settings.js';
 import { openTraining, type Labels, type RewardAlgorithm, type SupervisedAlgorithm } from '../training.js';
 import { remoteSampling } from './rules.js';
-import type { DecoderSettings } from '../../../schema/token_policy.js';
+import type { DecoderSettings } from '../../../config/schema/token_policy.js';
 
 /** A difference between the log-probabilities of rollout and training graph above this raises an alarm. */
 export const MISMATCH_ALARM = 1e-3;

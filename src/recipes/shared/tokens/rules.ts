@@ -1,5 +1,5 @@
 /** Rules about a token policy: where it starts, its architecture, and the servers that sample or train it. */
-import type { ModelReference } from '../../../schema/model.js';
+import type { ModelReference } from '../../../config/schema/model.js';
 import {
   whenSet,
   validSection,
@@ -8,15 +8,15 @@ import {
   type PartialSettings,
   type Problem,
   type Rule,
-} from '../../../schema/rules.js';
-import type { LaunchSettings } from '../../../schema/launch.js';
-import type { RemoteSampling } from '../../../policies/tokens/vllm/remote_sampling.js';
-import type { SamplingEngine } from '../../../schema/sampler.js';
-import type { SeeingSettings, TextPolicySettings } from '../../../schema/token_policy.js';
-import type { TrainerSettings, ServeTrainerSettings, TinkerSettings } from '../../../schema/trainer.js';
-import type { RolloutSettings } from '../../../schema/training.js';
-import { getPath, isObject } from '../../../schema/walk.js';
-import type { RunSettings, TrainedSettings } from '../../../schema/run.js';
+} from '../../../config/schema/rules.js';
+import type { LaunchSettings } from '../../../config/schema/launch.js';
+import type { RemoteSampling } from '../../../train/policies/vllm/remote_sampling.js';
+import type { SamplingEngine } from '../../../config/schema/sampler.js';
+import type { SeeingSettings, TextPolicySettings } from '../../../config/schema/token_policy.js';
+import type { TrainerSettings, ServeTrainerSettings, TinkerSettings } from '../../../config/schema/trainer.js';
+import type { RolloutSettings } from '../../../config/schema/training.js';
+import { getPath, isObject } from '../../../core/schema/walk.js';
+import type { RunSettings, TrainedSettings } from '../../../config/schema/run.js';
 
 interface Start {
   readonly model: ModelReference | null;

@@ -1,10 +1,10 @@
 /** What recipes with a token decoder as policy share: what other modules need to know about it. */
-import type { FlowGrpoSettings, GrpoSettings, WordsSftSettings } from '../../../schema/algorithm.js';
-import type { ModelReference } from '../../../schema/model.js';
-import type { TrainedSettings } from '../../../schema/run.js';
-import type { DecoderSettings, SeeingSettings } from '../../../schema/token_policy.js';
-import type { TrainerSettings } from '../../../schema/trainer.js';
-import { chunkOf, type RolloutSettings } from '../../../schema/training.js';
+import type { FlowGrpoSettings, GrpoSettings, WordsSftSettings } from '../../../config/schema/algorithm.js';
+import type { ModelReference } from '../../../config/schema/model.js';
+import type { TrainedSettings } from '../../../config/schema/run.js';
+import type { DecoderSettings, SeeingSettings } from '../../../config/schema/token_policy.js';
+import type { TrainerSettings } from '../../../config/schema/trainer.js';
+import { chunkOf, type RolloutSettings } from '../../../config/schema/training.js';
 import {
   adapterParameters,
   cachedValues,

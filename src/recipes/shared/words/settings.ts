@@ -1,12 +1,12 @@
 /** What recipes share whose policy answers in words: its rules and needs. */
 import type { z } from 'zod';
-import type { ModelReference } from '../../../schema/model.js';
-import type { TrainedSettings } from '../../../schema/run.js';
-import type { picturedData } from '../../../schema/seen_data.js';
-import type { PromptSettings, SeeingSettings, TextPolicySettings } from '../../../schema/token_policy.js';
-import type { TrainerSettings } from '../../../schema/trainer.js';
+import type { ModelReference } from '../../../config/schema/model.js';
+import type { TrainedSettings } from '../../../config/schema/run.js';
+import type { picturedData } from '../../../config/schema/seen_data.js';
+import type { PromptSettings, SeeingSettings, TextPolicySettings } from '../../../config/schema/token_policy.js';
+import type { TrainerSettings } from '../../../config/schema/trainer.js';
 import { startMissing, type ExampleConversation, folderOf, type Part, type Need } from '../../recipe.js';
-import { problem, type PartialSettings, type Problem } from '../../../schema/rules.js';
+import { problem, type PartialSettings, type Problem } from '../../../config/schema/rules.js';
 import { servedTrainerRules } from '../tokens/rules.js';
 import { decoderPart, seeingPart, type SeeingRecipeSettings, type TokenRecipeSettings } from '../tokens/settings.js';
 import type { MessageContent } from '../../../models/chat/template.js';

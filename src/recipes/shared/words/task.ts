@@ -7,14 +7,14 @@ import type { Row } from '../../../data/rows.js';
 import type { SamplePlace } from '../../../data/sampler.js';
 import { type Message, promptText } from '../../../models/chat/template.js';
 import type { Picture } from '../../../models/pictures/picture.js';
-import type { TokenAnswer, TokenRequest } from '../../../policies/tokens/batch.js';
-import { FreeText } from '../../../policies/tokens/format.js';
+import type { TokenAnswer, TokenRequest } from '../../../train/policies/tokens/batch.js';
+import { FreeText } from '../../../models/tokenizer/format.js';
 import type { RewardSettings } from '../../../rewards/schema/reward.js';
 import { decidingTerms } from '../../../rewards/score/choice.js';
 import type { RecordedEpisode } from '../../../run/episodes.js';
-import type { RolloutSettings, ValidationSettings } from '../../../schema/training.js';
-import type { PromptRoom, RoomLimits } from '../../../scoring/prompt_room.js';
-import type { Answers, Prompt, PromptSource, Rendered, Task } from '../../../scoring/task.js';
+import type { RolloutSettings, ValidationSettings } from '../../../config/schema/training.js';
+import type { PromptRoom, RoomLimits } from '../../../train/scoring/prompt_room.js';
+import type { Answers, Prompt, PromptSource, Rendered, Task } from '../../../train/scoring/task.js';
 import type { AnswerTokenizer } from './vocabulary.js';
 
 /** The question of a sample. */

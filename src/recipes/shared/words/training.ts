@@ -1,10 +1,10 @@
 /** Opens the training of a policy that answers in words. */
 import { DataError } from '../../../core/errors.js';
-import type { TokenAnswer } from '../../../policies/tokens/batch.js';
-import type { LanguagePolicy } from '../../../policies/tokens/language_policy.js';
-import type { TrainedSettings } from '../../../schema/run.js';
-import { describeRoom } from '../../../scoring/prompt_room.js';
-import type { Task } from '../../../scoring/task.js';
+import type { TokenAnswer } from '../../../train/policies/tokens/batch.js';
+import type { LanguagePolicy } from '../../../train/policies/tokens/language_policy.js';
+import type { TrainedSettings } from '../../../config/schema/run.js';
+import { describeRoom } from '../../../train/scoring/prompt_room.js';
+import type { Task } from '../../../train/scoring/task.js';
 import { recordDatasets, type TrainingContext } from '../../../train/context.js';
 import type { Training } from '../../../train/loop.js';
 import type { LabelledAnswer } from '../../../train/supervised.js';

@@ -6,7 +6,7 @@ import { endTokens, openTokenizer } from '../../../models/tokenizer/open.js';
 import { openChatTemplate } from '../../../models/tokenizer/texts.js';
 import type { Tokenizer } from '../../../models/tokenizer/tokenizer.js';
 import { WordTokenizer, wordTokenizerJson } from '../../../models/tokenizer/words.js';
-import type { ModelReference } from '../../../schema/model.js';
+import type { ModelReference } from '../../../config/schema/model.js';
 import type { Part } from '../../../data/conversations.js';
 
 /** A tokenizer with the tokens that end an answer. */

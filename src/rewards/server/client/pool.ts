@@ -1,4 +1,4 @@
-import { REPLY_QUERY } from '../../../balance/exchange.js';
+import { REPLY_QUERY } from '../../../core/remote/exchange.js';
 /**
  * A pool of equal reward servers as one reward: items go to the server with the least to do, an item that one server fails goes to
  * the next, as does one that a server leaves unscored because its judge is away; and what nobody can score is unscored, never a number.
@@ -10,12 +10,12 @@ import {
   attemptResult,
   type ReplyMeaning,
   untilReady,
-} from '../../../balance/remote.js';
-import { Breaker, Member, type Routing } from '../../../balance/member.js';
+} from '../../../core/remote/remote.js';
+import { Breaker, Member, type Routing } from '../../../core/remote/member.js';
 import { ConfigError, EditrlError, EndpointError } from '../../../core/errors.js';
-import { checkedKey } from '../../../http/key.js';
+import { checkedKey } from '../../../core/http/key.js';
 import { type Clock, Deadline, systemClock } from '../../../core/clock.js';
-import { type HttpPool, createHttpPool, type TextResponse } from '../../../http/pool.js';
+import { type HttpPool, createHttpPool, type TextResponse } from '../../../core/http/pool.js';
 import type { CanaryResult } from '../../judge/client.js';
 import { isJudgeAbsent } from '../../score/iteration.js';
 import pLimit, { type LimitFunction } from 'p-limit';
@@ -23,8 +23,8 @@ import { type ReplyItem, type HealthReply, fromWire, replyItemSchema, type Proto
 import type { Term, TermRecords } from '../../terms/term.js';
 import type { JudgeItem, Judgement, JudgementStore, Outcome, ScoreOptions } from '../../score/types.js';
 import { hashItem, protocolOf, type Protocol } from './protocol.js';
-import { byStatus, retryAfterMs, type StatusTable } from '../../../http/meaning.js';
-import { causeOf } from '../../../http/request.js';
+import { byStatus, retryAfterMs, type StatusTable } from '../../../core/http/meaning.js';
+import { causeOf } from '../../../core/http/request.js';
 import { excerpt } from '../../judge/parse.js';
 import { weightedSum } from '../../score/weighted.js';
 import { type Attempt, parseJson, type Weights } from './protocol.js';

@@ -1,6 +1,6 @@
 /** The requests of each kind of reward server, and how its replies are read: a table with a line for each kind. */
 import { z } from 'zod';
-import type { HttpPool } from '../../../http/pool.js';
+import type { HttpPool } from '../../../core/http/pool.js';
 import { excerpt } from '../../judge/parse.js';
 import {
   CALLIGRAPHER_TERMS,
@@ -15,7 +15,7 @@ import {
 import { weightedSum } from '../../score/weighted.js';
 import type { JudgeItem, Outcome } from '../../score/types.js';
 
-import { pictureId, pngToSend, sha256, type RgbImage } from '../../../core/image.js';
+import { pictureId, pngToSend, sha256, type RgbImage } from '../../../core/images/image.js';
 import type { UnscoredReason } from '../../score/types.js';
 
 /**

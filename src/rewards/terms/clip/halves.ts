@@ -1,6 +1,6 @@
 /** The two halves of a model that compares texts with pictures, computed from the checkpoint's own weights. */
-import { FrozenGraph } from '../../../engines/onnx/frozen_graph.js';
-import { type ModelFileOptions } from '../../../engines/onnx/model_file.js';
+import { FrozenGraph } from '../../../compute/onnx/frozen_graph.js';
+import { type ModelFileOptions } from '../../../compute/onnx/model_file.js';
 import {
   openPictureHalf,
   openTextHalf,

@@ -2,11 +2,11 @@
 import { join } from 'node:path';
 import { LRUCache } from 'lru-cache';
 import { CheckpointError, ConfigError, InternalError } from '../../../core/errors.js';
-import type { RgbImage } from '../../../core/image.js';
-import type { ModelFileOptions } from '../../../engines/onnx/model_file.js';
+import type { RgbImage } from '../../../core/images/image.js';
+import type { ModelFileOptions } from '../../../compute/onnx/model_file.js';
 import { CONFIG_FILE } from '../../../models/files.js';
 import { checkEmbedder, describeEmbedder } from '../../../models/networks/clip.js';
-import { UNTOLD_END } from '../../../nets/clip/config.js';
+import { UNTOLD_END } from '../../../compute/nets/clip/config.js';
 import { firstFile } from './files.js';
 import { Halves } from './halves.js';
 import { PaddedTokenizer } from './tokenizer.js';

@@ -2,10 +2,10 @@
 import { join } from 'node:path';
 import { z } from 'zod';
 import { ConfigError } from '../../../core/errors.js';
-import type { RgbImage } from '../../../core/image.js';
-import { resizeWindow, type ResizeFilter } from '../../../core/resize.js';
+import type { RgbImage } from '../../../core/images/image.js';
+import { resizeWindow, type ResizeFilter } from '../../../core/images/resize.js';
 import { unknownStep } from '../../../models/pictures/processor.js';
-import { isObject } from '../../../schema/walk.js';
+import { isObject } from '../../../core/schema/walk.js';
 import { readJson, firstFile } from './files.js';
 
 interface Size {

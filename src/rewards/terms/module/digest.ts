@@ -4,7 +4,7 @@ import { dirname, relative } from 'node:path';
 import { fileURLToPath, pathToFileURL } from 'node:url';
 // The lexer that Vite and webpack find imports with. This build of it needs no asynchronous start, and settings are hashed without one.
 import { parse } from 'es-module-lexer/js';
-import { sha256 } from '../../../core/image.js';
+import { sha256 } from '../../../core/images/image.js';
 
 /**
  * SHA-256 over a module's file and the files that it reaches by relative imports, with their places relative to it. Packages, computed imports and

@@ -2,7 +2,7 @@
 import { type Clock, Deadline, systemClock } from '../../../core/clock.js';
 import { ConfigError } from '../../../core/errors.js';
 import { describeThrown, type Shape } from './exported.js';
-import { isObject } from '../../../schema/walk.js';
+import { isObject } from '../../../core/schema/walk.js';
 
 export interface ModuleFile {
   readonly module: string;

@@ -3,8 +3,8 @@ import { pathToFileURL } from 'node:url';
 import pLimit from 'p-limit';
 import { type Clock, Deadline, systemClock } from '../../../core/clock.js';
 import { DataError, must } from '../../../core/errors.js';
-import { encodePng } from '../../../core/image.js';
-import { isObject } from '../../../schema/walk.js';
+import { encodePng } from '../../../core/images/image.js';
+import { isObject } from '../../../core/schema/walk.js';
 import {
   unscoredReasons,
   type JudgeItem,

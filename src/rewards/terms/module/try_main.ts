@@ -1,7 +1,7 @@
 /** The process that tries a reward module: imports it, checks its settings and, if it is given items, scores them. */
 import { readFileSync, writeSync } from 'node:fs';
 import { deserialize, serialize } from 'node:v8';
-import type { RgbImage } from '../../../core/image.js';
+import type { RgbImage } from '../../../core/images/image.js';
 import type { JudgeItem } from '../../score/types.js';
 import { chosenExport, describeThrown, shapeOf } from './exported.js';
 import type { CallResult, FromTrial, ToTrial } from './trial.js';
@@ -52,7 +52,7 @@ function tell(said: FromTrial): void {
 }
 
 async function png(image: RgbImage): Promise<Uint8Array> {
-  return (await import('../../../core/image.js')).encodePng(image);
+  return (await import('../../../core/images/image.js')).encodePng(image);
 }
 
 async function resultOf(scorer: Scorer, item: JudgeItem): Promise<CallResult> {

@@ -1,6 +1,6 @@
 /** What a reward module exports and is given; docs/reward_modules.md shows the same to its author. */
 import { basename, extname } from 'node:path';
-import type { RgbImage } from '../../../core/image.js';
+import type { RgbImage } from '../../../core/images/image.js';
 import type { JudgeItem, UnscoredReason } from '../../score/types.js';
 
 /** The name of such a term among the others, in metrics and weights: that of its file, without the extension. */

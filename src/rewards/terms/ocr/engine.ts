@@ -1,5 +1,5 @@
 /** Reads text from images, independent of the program that does it. */
-import type { RgbImage } from '../../../core/image.js';
+import type { RgbImage } from '../../../core/images/image.js';
 import { allowManyListeners } from '../../../core/clock.js';
 
 /** One line of text as it was read. */

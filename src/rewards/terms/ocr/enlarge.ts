@@ -1,5 +1,5 @@
 /** Prepares images for text readers: large enough that a stroke is several pixels wide. */
-import type { RgbImage } from '../../../core/image.js';
+import type { RgbImage } from '../../../core/images/image.js';
 
 /** The long side that text on a small image is enlarged to, in pixels. */
 const wantedSide = 768;

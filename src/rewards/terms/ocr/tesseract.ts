@@ -1,6 +1,6 @@
 /** Tesseract (tesseract.js, WebAssembly) on a pool of threads. */
 import { EngineError, ConfigError } from '../../../core/errors.js';
-import type { RgbImage } from '../../../core/image.js';
+import type { RgbImage } from '../../../core/images/image.js';
 import { enlargedGrey } from './enlarge.js';
 import { type OcrEngine, type OcrReading, Turns } from './engine.js';
 import { TesseractThread } from './tesseract_thread.js';

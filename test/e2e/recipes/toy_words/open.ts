@@ -1,10 +1,10 @@
 /** Opens `toy_words`. */
-import { sessionOptions } from '../../../../src/engines/onnx/session.js';
-import type { TokenAnswer } from '../../../../src/policies/tokens/batch.js';
-import { initPolicy } from '../../../../src/policies/tokens/load.js';
-import { heldOutSampling, samplingOf, type TokenSampling } from '../../../../src/policies/tokens/sampling.js';
-import { TokenPolicy } from '../../../../src/policies/tokens/policy.js';
-import { openScorer } from '../../../../src/scoring/judge_scorer.js';
+import { sessionOptions } from '../../../../src/compute/onnx/session.js';
+import type { TokenAnswer } from '../../../../src/train/policies/tokens/batch.js';
+import { initPolicy } from '../../../../src/train/policies/tokens/load.js';
+import { heldOutSampling, samplingOf, type TokenSampling } from '../../../../src/train/policies/tokens/sampling.js';
+import { TokenPolicy } from '../../../../src/train/policies/tokens/policy.js';
+import { openScorer } from '../../../../src/train/scoring/judge_scorer.js';
 import { openGrpo, openHeldOut, type TrainingContext, type OpenRecipe } from '../../../../src/train/context.js';
 import type { Collector } from '../../../../src/train/batch.js';
 import type { Training } from '../../../../src/train/loop.js';

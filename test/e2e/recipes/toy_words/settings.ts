@@ -6,11 +6,11 @@ import { preset } from '../../../../src/recipes/recipe.js';
 import { rewardRules } from '../../../../src/recipes/shared/rules/reward.js';
 import { groupRules, sharedRules, wholeBatches } from '../../../../src/recipes/shared/rules/training.js';
 import { reward } from '../../../../src/rewards/schema/reward.js';
-import { grpo } from '../../../../src/schema/algorithm.js';
-import { positiveInteger, result, section } from '../../../../src/schema/mark.js';
-import { decoderInit, engine } from '../../../../src/schema/model.js';
-import { taskField, trainedFields } from '../../../../src/schema/run.js';
-import { rollout } from '../../../../src/schema/training.js';
+import { grpo } from '../../../../src/config/schema/algorithm.js';
+import { positiveInteger, result, section } from '../../../../src/core/schema/mark.js';
+import { decoderInit, engine } from '../../../../src/config/schema/model.js';
+import { taskField, trainedFields } from '../../../../src/config/schema/run.js';
+import { rollout } from '../../../../src/config/schema/training.js';
 
 const schema = z.strictObject({
   ...trainedFields,

@@ -3,11 +3,11 @@ import { RunError } from '../../../../src/core/errors.js';
 import { RandomStream } from '../../../../src/core/random.js';
 import type { TrainingOrder } from '../../../../src/data/datasets.js';
 import type { SamplePlace } from '../../../../src/data/sampler.js';
-import type { TokenAnswer, TokenRequest } from '../../../../src/policies/tokens/batch.js';
-import { FreeText } from '../../../../src/policies/tokens/format.js';
+import type { TokenAnswer, TokenRequest } from '../../../../src/train/policies/tokens/batch.js';
+import { FreeText } from '../../../../src/models/tokenizer/format.js';
 import { WordTokenizer, wordTokenizerJson } from '../../../../src/models/tokenizer/words.js';
 import type { RecordedEpisode } from '../../../../src/run/episodes.js';
-import type { Answers, Prompt, PromptSource, Rendered, Task } from '../../../../src/scoring/task.js';
+import type { Answers, Prompt, PromptSource, Rendered, Task } from '../../../../src/train/scoring/task.js';
 import type { ToyWordsSettings } from './settings.js';
 
 const END = '<|end|>';

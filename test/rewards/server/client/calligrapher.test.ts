@@ -1,6 +1,6 @@
 /** Reward servers of Calligrapher's training in a pool: a stub that speaks their protocol, failures included. */
 import { afterEach, describe, expect, it } from 'vitest';
-import { encodePng, decodeImage, type RgbImage } from '../../../../src/core/image.js';
+import { encodePng, decodeImage, type RgbImage } from '../../../../src/core/images/image.js';
 import { RewardPool } from '../../../../src/rewards/server/client/pool.js';
 import type { JudgeItem, Judgement } from '../../../../src/rewards/score/types.js';
 import { remote } from '../../../../src/rewards/terms/remote.js';

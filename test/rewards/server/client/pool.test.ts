@@ -1,6 +1,6 @@
 import { afterAll, afterEach, describe, expect, it } from 'vitest';
 import type { RequestListener } from 'node:http';
-import type { RgbImage } from '../../../../src/core/image.js';
+import type { RgbImage } from '../../../../src/core/images/image.js';
 import type { Clock } from '../../../../src/core/clock.js';
 import { MemoryJudgementStore } from '../../judge/memory_store.js';
 import { RewardPool, type RewardPoolOptions } from '../../../../src/rewards/server/client/pool.js';

@@ -2,7 +2,7 @@ import { Tokenizer as Native } from 'tokenizers';
 import { describe, expect, it } from 'vitest';
 import { clipTokenizerJson } from '../../../../src/rewards/terms/clip/byte_pairs.js';
 import { ClipTokenizer } from '../../../../src/rewards/terms/clip/tokenizer.js';
-import { captionVocabulary, drawCaption } from '../../../../src/tiny/world/words.js';
+import { captionVocabulary, drawCaption } from '../../../../src/data/tiny/words.js';
 
 const captions = Array.from({ length: 2000 }, (_, i) => drawCaption(1, 'train', i)).flatMap(({ prompt, expected }) => [
   prompt,

@@ -1,7 +1,7 @@
 /** The fixtures' pictures: the same arithmetic as in test/fixture_scripts/clip.py. */
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
-import type { RgbImage } from '../../../../src/core/image.js';
+import type { RgbImage } from '../../../../src/core/images/image.js';
 
 export const fixtures = join(import.meta.dirname, 'fixtures');
 export const tinyClip = join(fixtures, 'tiny_clip');

@@ -2,7 +2,7 @@ import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { ConfigError } from '../../../../src/core/errors.js';
-import { decodeImage, sha256, type RgbImage } from '../../../../src/core/image.js';
+import { decodeImage, sha256, type RgbImage } from '../../../../src/core/images/image.js';
 import {
   cropToModel,
   preprocess,

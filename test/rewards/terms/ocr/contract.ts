@@ -2,11 +2,11 @@
 import { setMaxListeners } from 'node:events';
 import { afterAll, beforeAll, expect, it } from 'vitest';
 import { EngineError } from '../../../../src/core/errors.js';
-import type { RgbImage } from '../../../../src/core/image.js';
+import type { RgbImage } from '../../../../src/core/images/image.js';
 import { RandomStream } from '../../../../src/core/random.js';
 import type { OcrEngine, OcrReading } from '../../../../src/rewards/terms/ocr/engine.js';
 import { joinLines, similarity, weightedConfidence } from '../../../../src/rewards/terms/ocr/similarity.js';
-import { drawSign } from '../../../../src/tiny/world/signs.js';
+import { drawSign } from '../../../../src/data/tiny/signs.js';
 
 function plain(width: number, height: number, level: number): RgbImage {
   return { width, height, data: new Uint8Array(width * height * 3).fill(level) };

@@ -4,7 +4,7 @@ import { BinaryWriter } from '@bufbuild/protobuf/wire';
 import { describe, expect, it } from 'vitest';
 import { openPaddle } from '../../../../src/rewards/terms/ocr/paddle/engine.js';
 import { openTesseract } from '../../../../src/rewards/terms/ocr/tesseract.js';
-import { drawSign } from '../../../../src/tiny/world/signs.js';
+import { drawSign } from '../../../../src/data/tiny/signs.js';
 import { joinLines, normaliseText, similarity } from '../../../../src/rewards/terms/ocr/similarity.js';
 import { testFolders } from '../../../support/folder.js';
 import { ocrEngineContract } from './contract.js';

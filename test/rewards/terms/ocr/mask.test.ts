@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import type { RgbImage } from '../../../../src/core/image.js';
+import type { RgbImage } from '../../../../src/core/images/image.js';
 import { readRegion } from '../../../../src/rewards/terms/ocr/enlarge.js';
 
 /** Gray pixels by value. */

@@ -2,7 +2,7 @@ import { testServices } from '../term_services.js';
 import { afterEach, describe, expect, it, vi } from 'vitest';
 import { z } from 'zod';
 import { DataError, EngineError } from '../../../../src/core/errors.js';
-import type { RgbImage } from '../../../../src/core/image.js';
+import type { RgbImage } from '../../../../src/core/images/image.js';
 import type { Judge } from '../../../../src/rewards/judge/judge.js';
 import type { OcrEngine, OcrLine } from '../../../../src/rewards/terms/ocr/engine.js';
 import { borrowEngine } from '../../../../src/rewards/terms/ocr/term.js';
@@ -10,7 +10,7 @@ import * as tesseract from '../../../../src/rewards/terms/ocr/tesseract.js';
 import type { TermServices } from '../../../../src/rewards/terms/term.js';
 import { ocr, ocrConfidence } from '../../../../src/rewards/terms/ocr.js';
 import type { JudgeItem, Judgement, UnscoredReason } from '../../../../src/rewards/score/types.js';
-import { drawSign } from '../../../../src/tiny/world/signs.js';
+import { drawSign } from '../../../../src/data/tiny/signs.js';
 import { termContract } from '../term_contract.js';
 
 function judgeThat(scores: readonly number[], problem: UnscoredReason | null = null): Judge {

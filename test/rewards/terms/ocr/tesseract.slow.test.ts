@@ -8,7 +8,7 @@ import { enlargement } from '../../../../src/rewards/terms/ocr/enlarge.js';
 import { loadLanguages, openTesseract, type ReadingThread } from '../../../../src/rewards/terms/ocr/tesseract.js';
 import { joinLines } from '../../../../src/rewards/terms/ocr/similarity.js';
 import { TesseractThread } from '../../../../src/rewards/terms/ocr/tesseract_thread.js';
-import { drawSign } from '../../../../src/tiny/world/signs.js';
+import { drawSign } from '../../../../src/data/tiny/signs.js';
 
 const english = { language: 'eng', languageData: null, workers: 1 };
 const folder = mkdtempSync(join(tmpdir(), 'editrl-ocr-'));

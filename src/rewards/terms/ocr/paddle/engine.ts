@@ -1,7 +1,7 @@
 /** PaddleOCR's two networks on onnxruntime: find the lines of text, then read each. */
 import { EngineError, ConfigError } from '../../../../core/errors.js';
-import type { RgbImage } from '../../../../core/image.js';
-import { type ModelTensor, ModelFile } from '../../../../engines/onnx/model_file.js';
+import type { RgbImage } from '../../../../core/images/image.js';
+import { type ModelTensor, ModelFile } from '../../../../compute/onnx/model_file.js';
 import { type OcrEngine, type OcrLine, type OcrReading, Turns } from '../engine.js';
 import { findBoxes, scaleBox, type Box, type Size } from './boxes.js';
 import { enlargement } from '../enlarge.js';

@@ -1,0 +1,168 @@
+/** editrl reward-server: loads rewards and scores the requests that it receives until it is told to stop. */
+import { renameSync, writeFileSync } from 'node:fs';
+import { ConfigError, EndpointError, must, UsageError } from '../../core/errors.js';
+import { runResolver } from '../../launch/models/wanted.js';
+import { openServedReward } from '../../launch/reward/server.js';
+import { requireToken } from '../../core/http/guard.js';
+import type { RewardSettings } from '../../rewards/schema/reward.js';
+import { decidingTerms } from '../../rewards/score/choice.js';
+import { startRewardServer } from '../../rewards/server/server.js';
+import { defaultLimits, type ServerLimits } from '../../rewards/server/scorer.js';
+import { defaultTokenVariable } from '../../rewards/server/wire.js';
+import { printError, printLine } from '../shared/output.js';
+import { rewardOfConfig, rewardOfFlags, type NamedReward } from './reward_settings.js';
+import { INTERRUPTED } from '../shared/signals.js';
+import { onReasonToStop, servingOptions, tokenOf } from './serving.js';
+import {
+  flag,
+  numberOption,
+  overlayOption,
+  setOption,
+  text,
+  wholeNumber,
+  type Arguments,
+  type Verb,
+} from '../shared/verb.js';
+
+const MIB = 1024 * 1024;
+
+interface LimitFlag {
+  readonly limit: keyof ServerLimits;
+  /** One unit of the flag, in units of the limit. */
+  readonly unit: number;
+  readonly describe: string;
+}
+
+/** One flag for each limit that users may want to change. */
+const limitFlags: Readonly<Record<string, LimitFlag>> = {
+  'max-body-mb': { limit: 'bodyBytes', unit: MIB, describe: 'megabytes of one request' },
+  'max-held-mb': { limit: 'heldBytes', unit: MIB, describe: 'megabytes of all requests that are held or still arrive' },
+  'max-decoded-mb': { limit: 'decodedBytes', unit: MIB, describe: 'megabytes of pixels that are decoded at once' },
+  'max-items': { limit: 'items', unit: 1, describe: 'items of one request' },
+  'max-pixels': { limit: 'pixels', unit: 1, describe: 'pixels of one image' },
+  'max-requests': { limit: 'requests', unit: 1, describe: 'requests under way at once; more are refused with 429' },
+  concurrency: { limit: 'concurrency', unit: 1, describe: 'items scored at once' },
+  'request-timeout-s': { limit: 'requestTimeoutMs', unit: 1000, describe: 'seconds in which a request has to arrive' },
+  'score-timeout-s': { limit: 'scoreTimeoutMs', unit: 1000, describe: 'seconds that scoring one item may take' },
+  'drain-timeout-s': { limit: 'drainTimeoutMs', unit: 1000, describe: 'seconds that requests may go on at the end' },
+};
+
+export const rewardServerVerb: Verb = {
+  positionals: '',
+  build: (yargs) => {
+    servingOptions(yargs, defaultTokenVariable)
+      .option('config', { type: 'string', describe: 'a Jsonnet file; its reward section says what is scored' })
+      .option('with', overlayOption)
+      .option('set', setOption)
+      .option('terms', {
+        type: 'string',
+        describe: 'instead of a config: terms by name, with weights where they differ, as a=0.6,b=0.4',
+      })
+      .option('ocr-weight', { ...numberOption, describe: 'with --terms: weight of the term that reads words' })
+      .option('vlm-weight', { ...numberOption, describe: 'with --terms: weight of the term that asks the judge' })
+      .option('endpoint', { type: 'string', default: '', describe: 'with --terms: address of the judge' })
+      .option('model', { type: 'string', default: '', describe: 'with --terms: the judge model' })
+      .option('port', { ...numberOption, default: 4900, describe: 'port to listen on; 0 takes a free one' })
+      .option('host', { type: 'string', default: '127.0.0.1', describe: 'address to listen on' });
+    for (const [name, { limit, unit, describe }] of Object.entries(limitFlags)) {
+      yargs.option(name, { ...numberOption, default: defaultLimits[limit] / unit, describe });
+    }
+    return yargs
+      .option('url-file', { type: 'string', describe: 'write the address into this file once the server is ready' })
+      .example(
+        '$0 reward-server --terms ocr_confidence,align_quality --ocr-weight 0.6 --vlm-weight 0.4 --endpoint http://127.0.0.1:4877',
+        'then POST {"prompt": "...", "image": "<base64>"} to http://127.0.0.1:4900/score',
+      )
+      .example('$0 reward-server --config configs/sft_s__rl_s.jsonnet --port 0', 'what the config would train on');
+  },
+  run: serve,
+};
+
+/** Raises ConfigError for a reward that needs to see a group. */
+function requireGrades(settings: RewardSettings): void {
+  const comparing = decidingTerms(settings).find(({ kind }) => kind.showsPairs === true);
+  if (comparing === undefined) return;
+  throw new ConfigError(
+    `found the term '${comparing.name}', which compares the answers of a group; allowed: terms that score an answer by itself, since a reward server is given one at a time`,
+    { where: 'the reward', next: "Weigh it in the run's own reward.terms instead." },
+  );
+}
+
+async function serve(args: Arguments): Promise<number> {
+  const port = must(wholeNumber(args, 'port', 0, 65_535), '--port');
+  const host = text(args, 'host');
+  const token = tokenOf(args, defaultTokenVariable);
+  // Checked before anything heavy is loaded: a server that may not listen there should fail at once.
+  requireToken(host, token);
+  const { settings, runs } = await readSettings(args);
+  requireGrades(settings);
+  const stop = new AbortController();
+  const stopped = new Promise<void>((resolve) => stop.signal.addEventListener('abort', () => resolve()));
+  onReasonToStop(args, () => {
+    // A second reason to stop ends the process, in case the first could not.
+    if (stop.signal.aborted) process.exit(INTERRUPTED);
+    stop.abort();
+  });
+  const reward = await openServedReward(settings, {
+    resolveRun: runResolver(runs),
+    onNote: printError,
+    onWaiting: (found, waitedS) => printError(`waiting for the judge (${Math.round(waitedS)} s): ${found}`),
+    signal: stop.signal,
+    judge: { notice: printError, lost: (error) => stop.abort(error), over: stop.signal },
+  }).catch((error: unknown) => {
+    throwIfJudgeLost(stop.signal);
+    throw error;
+  });
+  try {
+    const server = await startRewardServer({
+      host,
+      port,
+      token,
+      reward,
+      limits: readLimits(args),
+      onDefect: (error) => printError(error instanceof Error ? (error.stack ?? error.message) : String(error)),
+    });
+    if (text(args, 'url-file') !== '') writeWhole(text(args, 'url-file'), `${server.url}\n`);
+    const terms = reward.terms.map(({ name, weight }) => `${weight} ${name}`).join(' + ');
+    if (flag(args, 'json')) {
+      printLine(JSON.stringify({ url: server.url, reward: reward.digest, terms: reward.terms, pid: process.pid }));
+    } else {
+      printLine(`Scores ${terms} at ${server.url}/score. Stop it with Ctrl-C; what is under way is finished first.`);
+    }
+    await stopped;
+    await server.close();
+    throwIfJudgeLost(stop.signal);
+  } finally {
+    await reward.close();
+  }
+  return 0;
+}
+
+async function readSettings(args: Arguments): Promise<NamedReward> {
+  const [file, terms] = [text(args, 'config'), text(args, 'terms')];
+  if ((file === '') === (terms === '')) {
+    throw new UsageError(`found ${file === '' ? 'neither' : 'both'} of --config and --terms; allowed: one of them`, {
+      next: 'editrl reward-server --help shows an example of each.',
+    });
+  }
+  return terms === '' ? rewardOfConfig(args) : rewardOfFlags(args);
+}
+
+function readLimits(args: Arguments): Partial<ServerLimits> {
+  const entries = Object.entries(limitFlags).map(([name, { limit, unit }]) => [
+    limit,
+    unit * must(wholeNumber(args, name, 1), `--${name}`),
+  ]);
+  return Object.fromEntries(entries) as Partial<ServerLimits>;
+}
+
+/** Writes a file that appears complete to whoever waits for it. */
+function writeWhole(path: string, content: string): void {
+  writeFileSync(`${path}.part`, content);
+  renameSync(`${path}.part`, path);
+}
+
+/** A server without its judge cannot score: it ends, so that the other servers of its pool are asked instead. */
+function throwIfJudgeLost({ reason }: AbortSignal): void {
+  if (reason instanceof EndpointError) throw reason;
+}

@@ -1,0 +1,49 @@
+/** `editrl cell FILE INDEX`: runs one task of a Slurm job array. It is not listed, since only `editrl sweep` and `editrl run` submit it. */
+import { setTimeout as delay } from 'node:timers/promises';
+import { ChainProgress } from '../../launch/live/watch.js';
+import { noView, openView } from '../../launch/live/view.js';
+import { Launcher } from '../../launch/launcher.js';
+import { readCell, slurmPlacement, waitForStaleLock } from '../../launch/slurm/cell.js';
+import { realLockWorld } from '../../run/claim/lock.js';
+import { RunPaths } from '../../run/paths.js';
+import { printLine } from './output.js';
+import { INTERRUPTED } from './signals.js';
+import { text, type Action } from './verb.js';
+
+export const cellVerb: Action = {
+  positionals: '<file> <index>',
+  build: (yargs) =>
+    yargs
+      .positional('file', { type: 'string', demandOption: true, describe: 'the file of cells that was submitted' })
+      .positional('index', { type: 'string', demandOption: true, describe: 'the line, counted from 0' })
+      .option('json', { type: 'boolean', default: false, describe: 'print nothing but the outcome, as JSON' })
+      .example('$0 cell runs/.slurm/20260101T120000_77/cells_0.jsonl 3', 'the task 3 of that array, by hand'),
+  run: async (args) => {
+    const config = readCell(text(args, 'file'), text(args, 'index'));
+    const stop = new AbortController();
+    for (const signal of ['SIGINT', 'SIGTERM'] as const) process.on(signal, () => stop.abort());
+    const json = args['json'] === true;
+    const view = json ? noView : openView(process.stdout);
+    const launcher = new Launcher({
+      view,
+      command: process.argv.slice(2),
+      stop: stop.signal,
+    });
+    try {
+      const { run_name } = config.settings;
+      await waitForStaleLock(RunPaths.of(config.settings), realLockWorld(), {
+        sleep: (seconds) => delay(seconds * 1000),
+        say: printLine,
+      });
+      const steps = new ChainProgress([config]);
+      view.begin(steps);
+      steps.begin(config);
+      const placement = slurmPlacement(config.settings.launch, process.env);
+      const result = await launcher.runWithoutParents(config, placement).finally(() => view.end());
+      printLine(json ? JSON.stringify({ run_name, result: result.kind }) : `${run_name}: ${result.kind}`);
+      return result.kind === 'interrupted' ? INTERRUPTED : 0;
+    } finally {
+      await launcher.close();
+    }
+  },
+};

@@ -1,0 +1,73 @@
+/** CLIP's training loss: which texts and pictures of a batch belong together. */
+import { must } from '../../../core/errors.js';
+import {
+  add,
+  div,
+  exp,
+  gemm,
+  logSoftmax,
+  mul,
+  neg,
+  reduceSumSquare,
+  sqrt,
+  sub,
+  sumAll,
+  transpose,
+} from '../../graph/build.js';
+import type { Value } from '../../graph/ir.js';
+import { LOGIT_SCALE } from './clip.js';
+
+/** Scalars of a batch. */
+export interface ContrastiveLoss {
+  readonly loss: Value;
+  /** Cross-entropy of the right partner, in nats, both ways. */
+  readonly contrast: Value;
+  /** Mean cosine of matching pairs. */
+  readonly matched: Value;
+  /** Cosines [B, B], of pictures by texts. */
+  readonly cosines: Value;
+}
+
+/** The logarithm of what cosines are multiplied by, at most, as in CLIP. */
+const MOST_LOGIT_SCALE = Math.log(100);
+
+/**
+ * Limits the scale to its maximum; to be called after every step. The loss cannot do this: a clipped scale would have no gradient to lead it back.
+ */
+export function holdLogitScale(weights: ReadonlyMap<string, { readonly data: Float32Array }>): void {
+  const { data } = must(weights.get(LOGIT_SCALE), LOGIT_SCALE);
+  data[0] = Math.min(data[0], MOST_LOGIT_SCALE);
+}
+
+/**
+ * The mean of both cross-entropies over scale * cosines [B, B] (CLIP's loss), and (mean matched cosine - `held`)^2 besides where that is given.
+ * @param pictures [B, E]
+ * @param texts [B, E] of which the i-th belongs to the i-th picture
+ */
+export function contrastiveLoss(pictures: Value, texts: Value, held: number | null): ContrastiveLoss {
+  const { graph } = pictures;
+  const [batch] = pictures.shape as [number];
+  const scale = exp(graph.parameter(LOGIT_SCALE, []));
+  const cosines = gemm(directions(pictures), directions(texts), { transB: true });
+  const own = graph.constant(
+    Float32Array.from({ length: batch ** 2 }, (_, i) => (i % (batch + 1) === 0 ? 1 / batch : 0)),
+    [batch, batch],
+  );
+  const meanOfOwn = (values: Value): Value => sumAll(mul(values, own));
+  const logits = mul(cosines, scale);
+  const ofPictures = meanOfOwn(logSoftmax(logits));
+  const ofTexts = meanOfOwn(logSoftmax(transpose(logits, [1, 0])));
+  const contrast = mul(neg(add(ofPictures, ofTexts)), graph.scalar(0.5));
+  const matched = meanOfOwn(cosines);
+  if (held === null) return { loss: contrast, contrast, matched, cosines };
+  const apart = sub(matched, graph.scalar(held));
+  return { loss: add(contrast, mul(mul(apart, apart), graph.scalar(HELD_WEIGHT))), contrast, matched, cosines };
+}
+
+/** Large enough to keep the matched cosine at its target, although the contrast gains from larger ones. */
+const HELD_WEIGHT = 10;
+
+/** Rows of length 1. */
+function directions(rows: Value): Value {
+  return div(rows, sqrt(reduceSumSquare(rows, [1])));
+}

@@ -1,0 +1,379 @@
+/** The config of a flow-matching transformer, with the names of diffusers' `config.json`, and which of these transformers are supported. */
+import { z } from 'zod';
+import { CheckpointError, GraphError } from '../../../core/errors.js';
+
+/** An IP-Adapter (Ye et al., "IP-Adapter", 2023): a style image as further tokens that the image attends to, apart from the text. */
+export interface IpAdapterConfig {
+  /** Tokens that a style image becomes. */
+  readonly tokens: number;
+  /** Width of the style image's features. */
+  readonly image_embed_dim: number;
+  /** The factor of its attention. */
+  readonly scale: number;
+}
+
+interface Sizes {
+  /** Width of an image token that goes in, masks and other channels included. */
+  readonly in_channels: number;
+  readonly out_channels: number;
+  /** Blocks with weights of their own for text and image. */
+  readonly num_layers: number;
+  readonly attention_head_dim: number;
+  readonly num_attention_heads: number;
+  /** Width of a text token. */
+  readonly joint_attention_dim: number;
+  /** Null: none. */
+  readonly ip_adapter: IpAdapterConfig | null;
+  /**
+   * The output of the last layer: the velocity itself, or the clean sample x0 that it leads to. Diffusers does not know the latter: noise fills all
+   * dimensions and clean samples few, so a narrow model may find x0 easier to predict (Li and He, "Back to Basics", 2025, arXiv 2511.13720).
+   */
+  readonly prediction: 'velocity' | 'sample';
+  /**
+   * The share of training pictures that the model saw without words and style; null if unknown. diffusers has no such field. At 0, guidance
+   * has no effect that could be measured.
+   */
+  readonly condition_dropout: number | null;
+}
+
+/** Positions by rotation of queries and keys. */
+interface Turned {
+  /** Elements of a head that turn with each axis of a position, three numbers whose sum is attention_head_dim. */
+  readonly axes_dims_rope: readonly [number, number, number];
+}
+
+/** FLUX (Black Forest Labs, 2024). */
+export interface FluxConfig extends Sizes, Turned {
+  readonly architecture: 'flux';
+  /** Blocks after the joint ones, in which text and image share weights; may be 0. */
+  readonly num_single_layers: number;
+  /** Width of the text's summary; 0 if there is none and no layer for it, which diffusers does not know. */
+  readonly pooled_projection_dim: number;
+  /** Whether the guidance is one of its inputs. */
+  readonly guidance_embeds: boolean;
+}
+
+/** Qwen-Image (Alibaba, 2025). */
+export interface QwenImageConfig extends Sizes, Turned {
+  readonly architecture: 'qwen_image';
+  /** Side of the patch that one outgoing token stands for: it is patch_size^2 * out_channels wide. */
+  readonly patch_size: number;
+  /** Whether pictures that are looked at and not painted are modulated as at a noise level of 0, which is what they have: Qwen-Image-Edit-2511. */
+  readonly zero_cond_t: boolean;
+}
+
+/** Stable Diffusion 3 and 3.5 (Esser et al., 2024): joint blocks alone, whose positions are added to the image's tokens. */
+export interface Sd3Config extends Sizes {
+  readonly architecture: 'sd3';
+  /** Side of the patch that one token stands for, going in and out. Files have the channels of a latent as in_channels: here it is the width of a token. */
+  readonly patch_size: number;
+  readonly pooled_projection_dim: number;
+  /** Rows and columns of the table of positions, of which a picture has the middle. */
+  readonly pos_embed_max_size: number;
+  /** Side of the latents that it was trained on, which diffusers needs to begin a table of positions. */
+  readonly sample_size: number;
+  /** How queries and keys are normalised; null: not at all. */
+  readonly qk_norm: 'rms_norm' | null;
+  /** Blocks in which the image attends to itself once more. */
+  readonly dual_attention_layers: readonly number[];
+}
+
+/** The settings of a flow transformer with random weights. */
+export type FluxInit = Pick<
+  FluxConfig,
+  'num_layers' | 'num_single_layers' | 'attention_head_dim' | 'num_attention_heads' | 'prediction'
+>;
+
+/** FLUX with random weights and without guidance: a third of each head's rotation follows rows, a third columns, and the rest pictures. */
+export function freshFlux(
+  { num_layers, num_single_layers, attention_head_dim: depth, num_attention_heads, prediction }: FluxInit,
+  widths: Omit<FluxConfig, keyof FluxInit | 'architecture' | 'guidance_embeds' | 'axes_dims_rope'>,
+): FluxConfig {
+  const third = 2 * Math.floor(depth / 6);
+  return {
+    architecture: 'flux',
+    num_layers,
+    num_single_layers,
+    attention_head_dim: depth,
+    num_attention_heads,
+    prediction,
+    guidance_embeds: false,
+    axes_dims_rope: [depth - 2 * third, third, third],
+    ...widths,
+  };
+}
+
+/** The transformers whose queries and keys turn with their positions. */
+export type TurnedConfig = FluxConfig | QwenImageConfig;
+export type FlowTransformerConfig = TurnedConfig | Sd3Config;
+export type FlowArchitecture = FlowTransformerConfig['architecture'];
+
+/** The same transformer with another IP-Adapter. */
+export function withIpAdapter(config: FlowTransformerConfig, adapter: IpAdapterConfig): FlowTransformerConfig {
+  return { ...config, ip_adapter: adapter };
+}
+
+/** Width of the streams between the blocks. */
+export function innerWidth(config: FlowTransformerConfig): number {
+  return config.num_attention_heads * config.attention_head_dim;
+}
+
+/** Width of an outgoing token. */
+export function velocityWidth(config: FlowTransformerConfig): number {
+  return config.architecture === 'flux' ? config.out_channels : config.patch_size ** 2 * config.out_channels;
+}
+
+/** Width of the text's summary that it reads; 0 for none. */
+export function pooledWidth(config: FlowTransformerConfig): number {
+  return config.architecture === 'qwen_image' ? 0 : config.pooled_projection_dim;
+}
+
+/** How many single blocks follow the joint ones. */
+export function singleLayers(config: FlowTransformerConfig): number {
+  return config.architecture === 'flux' ? config.num_single_layers : 0;
+}
+
+/** Whether queries and keys are normalised, head by head. */
+export function normsHeads(config: FlowTransformerConfig): boolean {
+  return config.architecture !== 'sd3' || config.qk_norm !== null;
+}
+
+/** What a joint block has. */
+export interface JointForm {
+  /** Whether the text is carried on, or is there for its keys and values alone: it then has no further layers, and modulations of its own order. */
+  readonly text: 'whole' | 'keys';
+  /** Whether the image attends to itself once more. */
+  readonly dual: boolean;
+}
+
+export function jointForm(config: FlowTransformerConfig, index: number): JointForm {
+  if (config.architecture !== 'sd3') return { text: 'whole', dual: false };
+  return {
+    text: index === config.num_layers - 1 ? 'keys' : 'whole',
+    dual: config.dual_attention_layers.includes(index),
+  };
+}
+
+/** Tokens on a side of a picture, at most. */
+export function mostTokens(config: FlowTransformerConfig): number {
+  return config.architecture === 'sd3' ? config.pos_embed_max_size : Infinity;
+}
+
+/** Whether an IP-Adapter can go beside it. */
+export function takesStyle({ architecture }: FlowTransformerConfig): boolean {
+  return architecture !== 'sd3';
+}
+
+/** Whether a second picture can follow the first as further tokens: those of Stable Diffusion 3 have no positions for one. */
+export function takesSecond({ architecture }: FlowTransformerConfig): boolean {
+  return architecture !== 'sd3';
+}
+
+/** Whether more pictures than a second one can follow: Qwen-Image-Edit-2509 and -2511 were trained with up to three. */
+export function takesSeveral({ architecture }: FlowTransformerConfig): boolean {
+  return architecture === 'qwen_image';
+}
+
+const size = z.int().positive();
+const axis = z.int().nonnegative();
+/** The form in a config.json. */
+export const ipAdapterSchema = z.object({ tokens: size, image_embed_dim: size, scale: z.number() });
+/** What diffusers' classes do not know. */
+const own = {
+  ip_adapter: ipAdapterSchema.nullish().transform((adapter) => adapter ?? null),
+  prediction: z.enum(['velocity', 'sample']).default('velocity'),
+  condition_dropout: z
+    .number()
+    .nullish()
+    .transform((share) => share ?? null),
+};
+const sizes = {
+  in_channels: size.default(64),
+  attention_head_dim: size.default(128),
+  num_attention_heads: size.default(24),
+  axes_dims_rope: z.tuple([axis, axis, axis]).default([16, 56, 56]),
+  ...own,
+};
+const sd3Fields = {
+  sample_size: size.default(128),
+  patch_size: size.default(2),
+  in_channels: size.default(16),
+  out_channels: size.nullable().default(16),
+  num_layers: size.default(18),
+  attention_head_dim: size.default(64),
+  num_attention_heads: size.default(18),
+  joint_attention_dim: size.default(4096),
+  pooled_projection_dim: size.default(2048),
+  pos_embed_max_size: size.default(96),
+  dual_attention_layers: z.array(axis).default([]),
+  qk_norm: z.literal('rms_norm').nullable().default(null),
+};
+const no = z.literal(false, 'only false is covered').nullish();
+
+/** By `_class_name`: which values of its settings are supported, and how the rest is read. Defaults are those of diffusers' classes. */
+const classes = {
+  FluxTransformer2DModel: {
+    architecture: 'flux',
+    covered: z.looseObject({ patch_size: z.literal(1).nullish() }),
+    schema: z
+      .object({
+        ...sizes,
+        out_channels: size.nullish(),
+        num_layers: size.default(19),
+        num_single_layers: z.int().nonnegative().default(38),
+        joint_attention_dim: size.default(4096),
+        pooled_projection_dim: z.int().nonnegative().default(768),
+        guidance_embeds: z.boolean().default(false),
+      })
+      .transform(({ out_channels, ...rest }): FluxConfig => ({
+        architecture: 'flux',
+        ...rest,
+        out_channels: out_channels ?? rest.in_channels,
+      })),
+  },
+  QwenImageTransformer2DModel: {
+    architecture: 'qwen_image',
+    covered: z.looseObject({
+      guidance_embeds: no,
+      // Qwen-Image-Layered's.
+      use_additional_t_cond: no,
+      use_layer3d_rope: no,
+    }),
+    schema: z
+      .object({
+        ...sizes,
+        patch_size: size.default(2),
+        out_channels: size.nullable().default(16),
+        num_layers: size.default(60),
+        joint_attention_dim: size.default(3584),
+        zero_cond_t: z
+          .boolean()
+          .nullish()
+          .transform((zero) => zero ?? false),
+      })
+      .transform(({ out_channels, ...rest }): QwenImageConfig => ({
+        architecture: 'qwen_image',
+        ...rest,
+        out_channels: out_channels ?? rest.in_channels,
+      })),
+  },
+  SD3Transformer2DModel: {
+    architecture: 'sd3',
+    covered: z
+      .strictObject({
+        ...sd3Fields,
+        ...own,
+        _class_name: z.string(),
+        _diffusers_version: z.string().nullish(),
+        _name_or_path: z.string().nullish(),
+        ip_adapter: z.null().optional(),
+        caption_projection_dim: size.default(1152),
+      })
+      .refine(
+        ({ caption_projection_dim: text, num_attention_heads: heads, attention_head_dim: depth }) =>
+          text === heads * depth,
+        {
+          path: ['caption_projection_dim'],
+          message: 'text and image have to be of one width: num_attention_heads * attention_head_dim',
+        },
+      ),
+    schema: z.object({ ...sd3Fields, ...own }).transform(({ in_channels, out_channels, ...rest }): Sd3Config => ({
+      architecture: 'sd3',
+      ...rest,
+      in_channels: rest.patch_size ** 2 * in_channels,
+      out_channels: out_channels ?? in_channels,
+    })),
+  },
+} as const satisfies Record<
+  string,
+  { readonly architecture: FlowArchitecture; readonly covered: z.ZodType; readonly schema: z.ZodType }
+>;
+
+/** The classes of diffusers that can be read. */
+export const flowClasses: readonly string[] = Object.keys(classes);
+
+/**
+ * Reads a transformer's `config.json`. Raises CheckpointError, naming `where`, for a class that is not supported (the message lists the supported
+ * ones) and for settings that cannot be computed.
+ */
+export function readFlowConfig(json: unknown, where: string): FlowTransformerConfig {
+  const outer = z.looseObject({ _class_name: z.string() }).safeParse(json);
+  const name = outer.success ? outer.data._class_name : null;
+  if (name === null || !Object.hasOwn(classes, name)) {
+    const found = name === null ? 'it names no _class_name' : `_class_name '${name}' is not covered`;
+    throw new CheckpointError(`${found}; covered: ${flowClasses.join(', ')}`, {
+      where,
+      next: "Name a transformer's folder of one of these classes, as diffusers saves it.",
+    });
+  }
+  const { covered, schema } = classes[name as keyof typeof classes];
+  const parsed = schema.safeParse(outer.data);
+  const issue = covered.safeParse(outer.data).error?.issues[0] ?? parsed.error?.issues[0];
+  if (issue !== undefined || !parsed.success) {
+    const at = issue === undefined || issue.path.length === 0 ? '' : `${issue.path.join('.')}: `;
+    throw new CheckpointError(`${name}: ${at}${issue?.message ?? 'is not covered'}`, { where });
+  }
+  const config: FlowTransformerConfig = parsed.data;
+  const problem = problemOf(config);
+  if (problem !== null) throw new CheckpointError(problem, { where });
+  return config;
+}
+
+/** Raises GraphError where the sizes do not go together. */
+export function checkFlowConfig(config: FlowTransformerConfig): void {
+  const problem = problemOf(config);
+  if (problem !== null) throw new GraphError(problem);
+}
+
+function problemOf(config: FlowTransformerConfig): string | null {
+  if (config.architecture === 'sd3') return problemOfSd3(config);
+  const { axes_dims_rope: axes, attention_head_dim: depth } = config;
+  const odd = axes.find((turning) => turning % 2 !== 0);
+  if (odd !== undefined) return `axes_dims_rope holds ${odd}, and elements of a head turn in pairs`;
+  const sum = axes.reduce((total, turning) => total + turning, 0);
+  return sum === depth ? null : `axes_dims_rope sums to ${sum}, which must be attention_head_dim ${depth}`;
+}
+
+function problemOfSd3(config: Sd3Config): string | null {
+  const { ip_adapter, dual_attention_layers: dual, num_layers: layers } = config;
+  if (ip_adapter !== null && !takesStyle(config)) return 'an IP-Adapter beside Stable Diffusion 3 is not covered';
+  const beyond = dual.find((layer) => layer >= layers);
+  return beyond === undefined ? null : `dual_attention_layers holds ${beyond}, and num_layers is ${layers}`;
+}
+
+/** Whether a transformer's config.json has settings that diffusers' classes do not know and that change what is computed. */
+export function hasOwnSettings(json: Readonly<Record<string, unknown>>): boolean {
+  return [json['ip_adapter'], json['prediction']].some((value) => (value ?? null) !== null);
+}
+
+/** With in_channels as files have it. */
+function storedSizes(
+  config: FlowTransformerConfig,
+): FlowTransformerConfig & { readonly caption_projection_dim?: number } {
+  if (config.architecture !== 'sd3') return config;
+  return {
+    ...config,
+    in_channels: config.in_channels / config.patch_size ** 2,
+    caption_projection_dim: innerWidth(config),
+  };
+}
+
+/** The content of a checkpoint's config.json, which `readFlowConfig` reads back. */
+export function flowConfigJson(config: FlowTransformerConfig): string {
+  const { architecture, ip_adapter, prediction, condition_dropout, ...settings } = storedSizes(config);
+  const { zero_cond_t, ...known } = { zero_cond_t: false, ...settings };
+  const name = Object.entries(classes).find(([, entry]) => entry.architecture === architecture)?.[0];
+  const json = {
+    _class_name: name,
+    ...known,
+    // Releases of diffusers from before it do not know it.
+    ...(zero_cond_t ? { zero_cond_t } : {}),
+    ...(ip_adapter === null ? {} : { ip_adapter }),
+    ...(prediction === 'velocity' ? {} : { prediction }),
+    ...(condition_dropout === null ? {} : { condition_dropout }),
+  };
+  return `${JSON.stringify(json, null, 2)}\n`;
+}
+
+/** Positions of Stable Diffusion 3, [1, size^2, width]: they are stored with the weights, and never trained. */
+export const POSITION_TABLE = 'pos_embed.pos_embed';

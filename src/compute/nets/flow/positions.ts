@@ -1,0 +1,176 @@
+/** Positions of a sequence of text and image tokens: by rotation on three axes (frame, row, column), or as a table that is added (SD3). */
+import { GraphError } from '../../../core/errors.js';
+import { add, gather, mul, reshape, rotary } from '../../graph/build.js';
+import type { Graph, Value } from '../../graph/ir.js';
+import { innerWidth, POSITION_TABLE, type Sd3Config, type TurnedConfig } from './config.js';
+
+/** Height and width of a picture in tokens. */
+export interface PictureGrid {
+  readonly rows: number;
+  readonly columns: number;
+}
+
+/** A picture of rows x columns tokens, beside this many text tokens. */
+export interface FlowGrid extends PictureGrid {
+  readonly textTokens: number;
+  /** Whether a second picture of the same size follows; absent means none. */
+  readonly hasSecond?: boolean;
+  /** Pictures after the second, each of a size of its own; absent means none. */
+  readonly further?: readonly PictureGrid[];
+}
+
+/** The pictures of a sequence, in their order: the one that is painted, and those that are looked at. */
+export function picturesOf({ rows, columns, hasSecond = false, further = [] }: FlowGrid): readonly PictureGrid[] {
+  const own = { rows, columns };
+  return [own, ...(hasSecond ? [own] : []), ...further];
+}
+
+/** Tokens of the pictures that are looked at. */
+export function shownTokens(grid: FlowGrid): number {
+  const [, ...shown] = picturesOf(grid);
+  return shown.reduce((sum, { rows, columns }) => sum + rows * columns, 0);
+}
+
+type Position = readonly [frame: number, row: number, column: number];
+
+interface Places {
+  readonly text: (token: number, pictures: readonly PictureGrid[]) => Position;
+  /** `frame` counts pictures, of which this one has this size. */
+  readonly image: (frame: number, row: number, column: number, size: PictureGrid) => Position;
+}
+
+const half = (size: number): number => Math.floor(size / 2);
+
+const placesOf: Readonly<Record<TurnedConfig['architecture'], Places>> = {
+  flux: { text: () => [0, 0, 0], image: (frame, row, column) => [frame, row, column] },
+  // Images lie around the origin, text goes on along the diagonal beyond the furthest lower or right edge.
+  qwen_image: {
+    text: (token, pictures) => {
+      const place = Math.max(...pictures.map(({ rows, columns }) => Math.max(half(rows), half(columns)))) + token;
+      return [place, place, place];
+    },
+    image: (frame, row, column, { rows, columns }) => [
+      frame,
+      row - (rows - half(rows)),
+      column - (columns - half(columns)),
+    ],
+  },
+};
+
+const THETA = 10_000;
+
+/** Angles [tokens, depth / 2] of a sequence: element i of an axis of d elements turns by position * theta^(-2i/d). */
+export function rotaryAngles(config: TurnedConfig, grid: FlowGrid): number[][] {
+  const { text, image } = placesOf[config.architecture];
+  const pictures = picturesOf(grid);
+  const positions = [
+    ...Array.from({ length: grid.textTokens }, (_, token) => text(token, pictures)),
+    ...pictures.flatMap((size, frame) =>
+      Array.from({ length: size.rows * size.columns }, (_, i) =>
+        image(frame, Math.floor(i / size.columns), i % size.columns, size),
+      ),
+    ),
+  ];
+  return positions.map((position) =>
+    config.axes_dims_rope.flatMap((depth, axis) =>
+      Array.from({ length: depth / 2 }, (_, i) => position[axis] * THETA ** (-(2 * i) / depth)),
+    ),
+  );
+}
+
+/** Queries and keys [B, H, T, D] as attention compares them, of which the first stands at `first` of the sequence. */
+export interface Compared {
+  /** Scaled by 1/sqrt(depth). */
+  queries(x: Value, first: number): Value;
+  keys(x: Value, first: number): Value;
+}
+
+/** Of a model whose tokens hold their positions. */
+export function unturned(depth: number): Compared {
+  return { queries: (x) => mul(x, x.graph.scalar(1 / Math.sqrt(depth))), keys: (x) => x };
+}
+
+/** Turns queries and keys; queries are also scaled by 1/sqrt(depth), so that scores need no pass of their own. */
+export class FlowRotary implements Compared {
+  readonly #queries: readonly [Value, Value];
+  readonly #keys: readonly [Value, Value];
+  readonly #positions = new Map<string, Value>();
+
+  constructor(
+    private readonly graph: Graph,
+    config: TurnedConfig,
+    grid: FlowGrid,
+  ) {
+    const angles = rotaryAngles(config, grid);
+    const scale = 1 / Math.sqrt(config.attention_head_dim);
+    const table = (f: (angle: number) => number, factor: number): Value =>
+      graph.constant(
+        Float32Array.from(angles.flat(), (angle) => factor * f(angle)),
+        [angles.length, config.attention_head_dim / 2],
+      );
+    this.#queries = [table(Math.cos, scale), table(Math.sin, scale)];
+    this.#keys = [table(Math.cos, 1), table(Math.sin, 1)];
+  }
+
+  queries(x: Value, first: number): Value {
+    return rotary(x, ...this.#queries, this.#positionsOf(x, first), true);
+  }
+
+  keys(x: Value, first: number): Value {
+    return rotary(x, ...this.#keys, this.#positionsOf(x, first), true);
+  }
+
+  #positionsOf(x: Value, first: number): Value {
+    const [batch, , length] = x.shape as [number, number, number, number];
+    const key = `${first} to ${length}`;
+    const known = this.#positions.get(key);
+    if (known !== undefined) return known;
+    const data = BigInt64Array.from({ length: batch * length }, (_, i) => BigInt(first + (i % length)));
+    const made = this.graph.constant(data, [batch, length]);
+    this.#positions.set(key, made);
+    return made;
+  }
+}
+
+/**
+ * The table [size^2, W] of a fresh model, as diffusers begins it: a quarter each of sines and cosines of the column, then of the row. Places are
+ * counted in those of a picture of `sample_size`, by which it is as wide as the table.
+ */
+export function placesTable(config: Sd3Config): Float32Array {
+  const { pos_embed_max_size: size, sample_size, patch_size } = config;
+  const width = innerWidth(config);
+  const quarter = width / 4;
+  const scale = Math.floor(sample_size / patch_size) / size;
+  const table = new Float32Array(size ** 2 * width);
+  for (let at = 0; at < size ** 2; at++) {
+    [at % size, Math.floor(at / size)].forEach((place, axis) => {
+      for (let i = 0; i < quarter; i++) {
+        const angle = place * scale * THETA ** (-i / quarter);
+        const from = at * width + 2 * axis * quarter + i;
+        table[from] = Math.sin(angle);
+        table[from + quarter] = Math.cos(angle);
+      }
+    });
+  }
+  return table;
+}
+
+/** Tokens [B, N, W] of a picture of rows x columns, with their positions. Raises GraphError for a picture that is larger than the table. */
+export function addPlaces(
+  config: Sd3Config,
+  tokens: Value,
+  { rows, columns }: { readonly rows: number; readonly columns: number },
+): Value {
+  const { graph } = tokens;
+  const { pos_embed_max_size: size } = config;
+  const width = innerWidth(config);
+  if (Math.max(rows, columns) > size) {
+    throw new GraphError(`a picture of ${rows} x ${columns} tokens, and the model has positions for ${size} x ${size}`);
+  }
+  const table = reshape(graph.parameter(POSITION_TABLE, [1, size ** 2, width]), [size ** 2, width]);
+  const [top, left] = [Math.floor((size - rows) / 2), Math.floor((size - columns) / 2)];
+  const chosen = BigInt64Array.from({ length: rows * columns }, (_, n) =>
+    BigInt((top + Math.floor(n / columns)) * size + left + (n % columns)),
+  );
+  return add(tokens, reshape(gather(table, graph.constant(chosen, [chosen.length])), [1, rows * columns, width]));
+}

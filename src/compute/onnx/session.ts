@@ -1,0 +1,456 @@
+/**
+ * The only door to onnxruntime-node: compiles graphs to sessions and runs them. Buffers are plain typed arrays; a weight is
+ * wrapped without a copy, so that an optimizer may change it in place between runs.
+ */
+import { createHash } from 'node:crypto';
+import { readFileSync } from 'node:fs';
+import { availableParallelism } from 'node:os';
+import type * as Ort from 'onnxruntime-node';
+import { EngineError, InternalError, must } from '../../core/errors.js';
+import { HalfTensor } from '../../core/half.js';
+import { CHECKPOINT_INPUT } from '../graph/checkpoint.js';
+import { formatShape, type Graph, sameShape, sizeOf, type Value, type ValueType } from '../graph/ir.js';
+import { type HalfInput, type OnnxModel, outputName, packedFile, type RowsInput, toOnnx } from '../graph/onnx.js';
+import { leavesTensors, residentTensor, TensorCell, type TensorData } from './tensors.js';
+
+export type Provider = 'cpu' | 'webgpu' | 'cuda';
+
+/** What a run is fed, or writes into. */
+export type Fed = TensorData | TensorCell;
+
+export interface SessionOptions {
+  readonly provider?: Provider;
+  /** Index among the GPUs that this process sees; default: the first. Only for `cuda`. */
+  readonly device?: number;
+  /** Threads within an operator; default: one for each core that this process may use. */
+  readonly threads?: number;
+  /** Parameters that never change: on WebGPU they lie on the device, and are not fed from this process's memory. Default: none. */
+  readonly frozen?: ReadonlySet<string>;
+  /** Those of them that are fed as `HalfTensor`s; default: none. */
+  readonly halves?: ReadonlySet<string>;
+  /**
+   * Outputs that runs put into cells, and so leave on the device where it can keep them: what is there is lost, and may not be touched, once the session is
+   * disposed of. Default: none.
+   */
+  readonly leaves?: (output: string) => boolean;
+  /** Writes onnxruntime's per-operator profile to files with this prefix. */
+  readonly profilePrefix?: string;
+}
+
+/** A provider as onnxruntime is asked for it. */
+export function onDevice(provider: Provider, device = 0): Ort.InferenceSession.ExecutionProviderConfig {
+  return provider === 'cuda' && device > 0 ? { name: provider, deviceId: device } : provider;
+}
+
+let loaded: Promise<typeof Ort> | null = null;
+
+/** Loads the runtime once; raises EngineError with the remedy when the native library is not there. */
+export async function loadRuntime(): Promise<typeof Ort> {
+  loaded ??= import('onnxruntime-node');
+  try {
+    return await loaded;
+  } catch (cause) {
+    loaded = null;
+    throw new EngineError('onnxruntime-node cannot be loaded', {
+      next: 'Run `npm ci` again, then `editrl doctor`.',
+      cause,
+    });
+  }
+}
+
+/**
+ * Numbers below 1e-38 count as 0. The exponentials of masked scores are such numbers, and a processor takes a trap for each:
+ * a causal softmax is two to three times as fast without. The runtime sets this for its threads and for the one that makes the
+ * session, so that JavaScript there does the same from the first session on.
+ *
+ * A session's threads wait actively for its next operator, and stop when its run ends: else they would go on for a while and take the
+ * cores from the session that runs next, from JavaScript and from the thread that asks the judges. Waking them costs the next run
+ * 0.1 to 1 ms where it has several threads, which only the shortest runs feel: these want one thread (`rollout.threads`).
+ */
+const SESSION_SETTINGS = { session: { set_denormal_as_zero: '1', force_spinning_stop: '1' } } as const;
+
+/** Values of `checkpoint` that every run asks for. */
+const KEEP = Uint8Array.of(1);
+
+const ARRAY_TYPE = { float32: Float32Array, int64: BigInt64Array, bool: Uint8Array } as const;
+
+/** How long at least one of several overlapping works was under way; times in milliseconds. */
+export class BusyTime {
+  #underWay = 0;
+  #since = 0;
+  #total = 0;
+
+  begin(now: number): void {
+    if (this.#underWay++ === 0) this.#since = now;
+  }
+
+  end(now: number): void {
+    if (--this.#underWay === 0) this.#total += now - this.#since;
+  }
+
+  /** Time covered by work that has ended. Time shared with work still under way is added when that ends. */
+  get total(): number {
+    return this.#total;
+  }
+}
+
+const busy = new BusyTime();
+
+/** Seconds in which at least one run of a session was under way in this process; the difference of two readings is a share. */
+export function runtimeSeconds(): number {
+  return busy.total / 1000;
+}
+
+let allCompileSeconds = 0;
+
+/** Seconds that this process has spent on writing graphs as ONNX and having the runtime compile them, summed over all sessions. */
+export function compileSeconds(): number {
+  return allCompileSeconds;
+}
+
+/** A compiled graph. Runs may overlap; each has its own output buffers unless the caller gives some. */
+export class Session {
+  readonly #model: OnnxModel;
+  readonly #session: Ort.InferenceSession;
+  readonly #ort: typeof Ort;
+  /** Wrapped buffers, so that a weight fed at every run is wrapped once. */
+  readonly #wrapped = new WeakMap<TensorData | Uint16Array, Ort.Tensor>();
+  /** Rows of parameters as they were fed last, and the arrays that they lie in. */
+  readonly #rows = new Map<string, { readonly of: Float32Array; readonly rows: Float32Array }>();
+  /** Seconds spent in the runtime, summed over runs. */
+  seconds = 0;
+  runs = 0;
+
+  readonly #giveBack: () => Promise<void>;
+  /** Parameters that lie on the device. */
+  readonly #resident: ReadonlySet<string>;
+  /** Whether any output is left on the device: the runtime then gives all others in arrays of its own. */
+  readonly #leaves: boolean;
+
+  private constructor(
+    ort: typeof Ort,
+    model: OnnxModel,
+    session: Ort.InferenceSession,
+    { resident, leaves }: { readonly resident: ReadonlySet<string>; readonly leaves: boolean },
+    giveBack: () => Promise<void>,
+  ) {
+    this.#ort = ort;
+    this.#resident = resident;
+    this.#leaves = leaves;
+    this.#model = model;
+    this.#session = session;
+    this.#giveBack = giveBack;
+  }
+
+  /**
+   * Compiles what `outputs` depend on, or shares what `pool` has compiled of other sizes. Raises EngineError when the provider is missing
+   * or refuses the graph.
+   */
+  static async compile(
+    graph: Graph,
+    outputs: Readonly<Record<string, Value>>,
+    options: SessionOptions = {},
+    pool?: SessionPool,
+  ): Promise<Session> {
+    const ort = await loadRuntime();
+    const { frozen, anySize, owner } =
+      pool === undefined
+        ? { frozen: new Map() as WeightData, anySize: false, owner: new SessionPool() }
+        : { frozen: pool.frozen, anySize: true, owner: pool };
+    const start = performance.now();
+    const model = toOnnx(graph, new Map(Object.entries(outputs)), {
+      frozen: new Set(frozen.keys()),
+      anySize,
+      // Elsewhere they would be brought over besides the parameter itself.
+      feedsRows: (options.provider ?? 'cpu') === 'cpu',
+      // WebGPU's kernel takes vectors alone.
+      sharedNorms: (options.provider ?? 'cpu') !== 'cpu',
+      ...(options.halves === undefined ? {} : { halves: options.halves }),
+    });
+    const provider = options.provider ?? 'cpu';
+    const { leaves } = options;
+    const locations =
+      leaves === undefined || !leavesTensors(options) ? undefined : locationsOf(model.outputs.keys(), leaves);
+    const compile = (): Promise<Ort.InferenceSession> =>
+      ort.InferenceSession.create(model.bytes, {
+        executionProviders: [onDevice(provider, options.device)],
+        graphOptimizationLevel: 'all',
+        // Otherwise the second run would take one block for all of its tensors, in addition to what the first run took one by one.
+        enableMemPattern: false,
+        executionMode: 'sequential',
+        logSeverityLevel: 3,
+        extra: SESSION_SETTINGS,
+        externalData: [...model.packed.keys()].map((name) => ({
+          path: packedFile(name),
+          data: bytesOf(must(frozen.get(name), name).data),
+        })),
+        intraOpNumThreads: options.threads ?? allCores(),
+        ...(locations === undefined ? {} : { preferredOutputLocation: locations }),
+        ...(options.profilePrefix === undefined
+          ? {}
+          : { enableProfiling: true, profileFilePrefix: options.profilePrefix }),
+      });
+    try {
+      const key = keyOf(model.bytes);
+      const native = await owner.lend(key, compile);
+      allCompileSeconds += (performance.now() - start) / 1000;
+      const resident = provider === 'webgpu' ? (options.frozen ?? new Set<string>()) : new Set<string>();
+      return new Session(ort, model, native, { resident, leaves: locations !== undefined }, () => owner.giveBack(key));
+    } catch (cause) {
+      const detail = cause instanceof Error ? cause.message : String(cause);
+      throw new EngineError(`provider ${provider} cannot run graph ${graph.name}: ${detail}`, {
+        next:
+          provider === 'cpu'
+            ? 'Report this with the listing of the graph.'
+            : "Set policy.engine.provider to 'cpu', or run `editrl doctor`.",
+        cause,
+      });
+    }
+  }
+
+  get inputs(): ReadonlyMap<string, ValueType> {
+    return this.#model.inputs;
+  }
+
+  /** The parameters that runs are fed, whole or in parts. */
+  get parameters(): ReadonlySet<string> {
+    const { parameters, rows, halves } = this.#model;
+    return new Set([
+      ...parameters.keys(),
+      ...[...rows.values()].map(({ parameter }) => parameter.name),
+      ...[...halves.values()].map(({ parameter }) => parameter),
+    ]);
+  }
+
+  get outputs(): ReadonlyMap<string, ValueType> {
+    return this.#model.outputs;
+  }
+
+  /**
+   * Runs once. `feeds` holds every input (except that of checkpoints, which is fed here), `weights` every parameter. Outputs are written into `into`
+   * if it names them, else into new arrays; those in cells are not returned. Raises EngineError for half precision on a device without.
+   */
+  async run(
+    feeds: Readonly<Record<string, Fed>>,
+    weights: FedWeights = new Map(),
+    into: Readonly<Record<string, Fed>> = {},
+  ): Promise<Record<string, TensorData>> {
+    const tensors: Record<string, Ort.Tensor> = {};
+    for (const [name, type] of this.#model.inputs) {
+      tensors[name] = this.#tensor(name, type, feeds[name] ?? (name === CHECKPOINT_INPUT ? KEEP : undefined));
+    }
+    const isResident = (name: string): boolean => this.#resident.has(name);
+    for (const [name, type] of this.#model.parameters) {
+      const held = weights.get(name);
+      const fed = held instanceof TensorCell ? held : held?.data;
+      const tensor = this.#tensor(name, type, fed);
+      tensors[name] =
+        isResident(name) && fed instanceof Float32Array ? await residentTensor(this.#ort, tensor, fed) : tensor;
+    }
+    for (const [name, input] of this.#model.halves) {
+      const { tensor, halves } = this.#half(input, weights);
+      tensors[name] = isResident(input.parameter) ? await residentTensor(this.#ort, tensor, halves) : tensor;
+    }
+    for (const [name, input] of this.#model.rows) {
+      tensors[name] = this.#tensor(name, { dtype: 'float32', shape: input.shape }, this.#rowsOf(name, input, weights));
+    }
+    for (const [name, { type, data }] of this.#model.constants) tensors[name] = this.#tensor(name, type, data);
+    const fetches: Record<string, Ort.Tensor | null> = {};
+    for (const [name, type] of this.#model.outputs) {
+      const given = into[name];
+      fetches[outputName(name)] =
+        given === undefined || given instanceof TensorCell ? null : this.#tensor(name, type, given);
+    }
+    const start = performance.now();
+    busy.begin(start);
+    const results = await this.#session
+      .run(tensors, fetches)
+      .catch(explain)
+      .finally(() => busy.end(performance.now()));
+    this.seconds += (performance.now() - start) / 1000;
+    this.runs += 1;
+    const out: Record<string, TensorData> = {};
+    for (const name of this.#model.outputs.keys()) {
+      const given = into[name];
+      const result = results[outputName(name)];
+      if (given instanceof TensorCell) {
+        given.put(result);
+        continue;
+      }
+      const data = result.data as TensorData;
+      out[name] = given ?? data;
+      if (given !== undefined && this.#leaves) (given as Float32Array).set(data as Float32Array);
+    }
+    return out;
+  }
+
+  /** Frees what was compiled, where no other session of the pool uses it; no run may be under way. With profiling this also writes the profile. */
+  async dispose(): Promise<void> {
+    await this.#giveBack();
+  }
+
+  #rowsOf(name: string, { parameter, first, shape }: RowsInput, weights: FedWeights): Float32Array {
+    const held = must(weights.get(parameter.name), parameter.name);
+    if (held instanceof TensorCell) throw new InternalError(`rows of ${parameter.name} are read from a cell`);
+    const { data } = held;
+    const known = this.#rows.get(name);
+    if (known?.of === data) return known.rows;
+    // It is asked for as a whole, so that one of another size is told.
+    this.#tensor(parameter.name, parameter, data);
+    const start = first * sizeOf(shape.slice(1));
+    const rows = data.subarray(start, start + sizeOf(shape));
+    this.#rows.set(name, { of: data, rows });
+    return rows;
+  }
+
+  #half(
+    { parameter, shape }: HalfInput,
+    weights: FedWeights,
+  ): { readonly tensor: Ort.Tensor; readonly halves: Uint16Array } {
+    const held = weights.get(parameter);
+    if (!(held instanceof HalfTensor) || !sameShape(held.shape, shape)) {
+      throw new InternalError(`${parameter} takes float16${formatShape(shape)}, which it is not held in`);
+    }
+    const tensor = this.#wrapped.get(held.halves) ?? new this.#ort.Tensor('float16', held.halves, shape);
+    this.#wrapped.set(held.halves, tensor);
+    return { tensor, halves: held.halves };
+  }
+
+  #tensor(name: string, type: ValueType, fed: Fed | undefined): Ort.Tensor {
+    if (fed === undefined) {
+      throw new InternalError(`nothing is fed to ${name}: ${type.dtype}${formatShape(type.shape)}`);
+    }
+    const held = fed instanceof TensorCell ? fed.read(name, type) : { elements: fed };
+    if ('tensor' in held) return held.tensor;
+    const buffer = held.elements;
+    if (!(buffer instanceof ARRAY_TYPE[type.dtype]) || buffer.length !== sizeOf(type.shape)) {
+      throw new InternalError(
+        `${name} takes ${type.dtype}${formatShape(type.shape)}, got ${buffer.constructor.name} of ${buffer.length}`,
+      );
+    }
+    let tensor = this.#wrapped.get(buffer);
+    if (tensor === undefined || !sameShape(tensor.dims, type.shape)) {
+      tensor = new this.#ort.Tensor(type.dtype, buffer as Float32Array, type.shape);
+      this.#wrapped.set(buffer, tensor);
+    }
+    return tensor;
+  }
+}
+
+/** Where a session leaves each output. */
+function locationsOf(
+  outputs: Iterable<string>,
+  leaves: (output: string) => boolean,
+): Record<string, 'gpu-buffer' | 'cpu'> {
+  return Object.fromEntries([...outputs].map((name) => [outputName(name), leaves(name) ? 'gpu-buffer' : 'cpu']));
+}
+
+/** Some devices compute nothing with half precision, which shows when a graph first runs. Raises EngineError for these, else what it is given. */
+function explain(cause: unknown): never {
+  if (!(cause instanceof Error) || !cause.message.includes('requires f16')) throw cause;
+  throw new EngineError('this WebGPU device has no float16', { next: "Set policy.engine.dtype to 'float32'.", cause });
+}
+
+function bytesOf({ buffer, byteOffset, byteLength }: Float32Array): Uint8Array {
+  return new Uint8Array(buffer, byteOffset, byteLength);
+}
+
+/** Session options from a config's engine section; `threads` replaces the section's own value unless it is 0. */
+export function sessionOptions(
+  engine: { readonly provider: string; readonly threads: number; readonly device?: number },
+  threads = 0,
+): SessionOptions {
+  const provider = engine.provider === 'auto' ? 'cpu' : (engine.provider as 'cpu' | 'webgpu' | 'cuda');
+  const asked = threads === 0 ? engine.threads : threads;
+  const { device } = engine;
+  return { provider, ...(device === undefined ? {} : { device }), ...(asked === 0 ? {} : { threads: asked }) };
+}
+
+/** Linux says here whether two threads share a core. */
+const SMT = '/sys/devices/system/cpu/smt/active';
+
+let cores: number | null = null;
+
+/**
+ * The number of cores that this process may use; two hyperthreads count as one. Sessions are given this number because by default the runtime pins
+ * its threads to one core each, starting with the machine's first core: the threads of two processes would share the same cores while others are
+ * idle, and would use cores that the process was told to avoid.
+ */
+export function allCores(): number {
+  cores ??= hyperthreaded() ? Math.ceil(availableParallelism() / 2) : availableParallelism();
+  return cores;
+}
+
+function hyperthreaded(): boolean {
+  try {
+    return readFileSync(SMT, 'utf8').trim() === '1';
+  } catch {
+    // Another system, or a container that hides it: every processor counts.
+    return false;
+  }
+}
+
+/** Weights by name. */
+export type WeightData = ReadonlyMap<string, { readonly data: Float32Array }>;
+
+/** Weights by name, as runs are fed them: elements, or cells in which they lie. */
+export type FedWeights = ReadonlyMap<string, { readonly data: Float32Array } | TensorCell>;
+
+interface Compiled {
+  readonly native: Promise<Ort.InferenceSession>;
+  users: number;
+}
+
+/**
+ * Sessions of one pool leave their sizes open: graphs that differ only in sizes are compiled once, and the compiled session is freed with its last
+ * user. Products hold packed copies of frozen weights, which are made at compilation and shared in the same way; their results differ in the last
+ * bits from those with weights that are fed.
+ */
+export class SessionPool {
+  readonly #compiled = new Map<string, Compiled>();
+
+  /** `frozen`: weights that nothing changes between the first use of a session of the pool and the last. */
+  constructor(readonly frozen: WeightData = new Map()) {}
+
+  /** Lends what was compiled of a model, or compiles it. */
+  async lend(key: string, compile: () => Promise<Ort.InferenceSession>): Promise<Ort.InferenceSession> {
+    const entry = this.#compiled.get(key) ?? { native: compile(), users: 0 };
+    this.#compiled.set(key, entry);
+    entry.users += 1;
+    try {
+      return await entry.native;
+    } catch (error) {
+      // Others may have failed with it before and started over.
+      if (this.#compiled.get(key) === entry) this.#compiled.delete(key);
+      throw error;
+    }
+  }
+
+  async giveBack(key: string): Promise<void> {
+    const entry = must(this.#compiled.get(key), key);
+    entry.users -= 1;
+    if (entry.users > 0) return;
+    this.#compiled.delete(key);
+    const native = await entry.native;
+    if ('endProfiling' in native) (native as { endProfiling(): void }).endProfiling();
+    await native.release();
+  }
+}
+
+/** Whether a session computes on the CPU. */
+export function isOnCpu({ provider = 'cpu' }: { readonly provider?: string }): boolean {
+  return provider === 'cpu';
+}
+
+/**
+ * A pool for sessions with these options, each of which would otherwise hold the memory of its own largest run. None on an accelerator, where tensors
+ * that depend on sizes would be copied at every run.
+ */
+export function poolFor(options: { readonly provider?: string }, frozen?: WeightData): SessionPool | undefined {
+  return isOnCpu(options) ? new SessionPool(frozen) : undefined;
+}
+
+/** Tells models apart. */
+export function keyOf(model: Uint8Array): string {
+  return createHash('sha256').update(model).digest('base64');
+}

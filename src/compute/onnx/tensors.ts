@@ -1,0 +1,85 @@
+/** Tensors that stay on the device: those that one run gives and the next reads, and weights that every session of this process reads. */
+import type * as Ort from 'onnxruntime-node';
+import { InternalError } from '../../core/errors.js';
+import { formatShape, sameShape, type ValueType } from '../graph/ir.js';
+import { identityModel } from '../graph/onnx_messages.js';
+
+/** The elements of a tensor: float32, int64, or bool as bytes of 0 and 1. */
+export type TensorData = Float32Array | BigInt64Array | Uint8Array;
+
+/** Whether sessions with this provider can leave what they give on the device: onnxruntime-node has WebGPU's buffers as tensors, and CUDA's not. */
+export function leavesTensors({ provider = 'cpu' }: { readonly provider?: string }): boolean {
+  return provider === 'webgpu';
+}
+
+/**
+ * A place for a tensor: a run reads what lies there, or puts in its place what it gives. Whoever made it disposes of it, before the session that gave the
+ * tensor: a device's memory is the session's.
+ */
+export class TensorCell {
+  #tensor: Ort.Tensor | null = null;
+
+  /** @param start what is read before a run has given anything; null where that would be a mistake */
+  constructor(private readonly start: TensorData | null = null) {}
+
+  /** What lies there: elements of this process, or a tensor of this type. Raises InternalError for nothing, or for another type. */
+  read(name: string, { dtype, shape }: ValueType): { readonly elements: TensorData } | { readonly tensor: Ort.Tensor } {
+    const tensor = this.#tensor;
+    if (tensor === null) {
+      if (this.start === null) throw new InternalError(`${name} is read from a cell before anything is in it`);
+      return { elements: this.start };
+    }
+    if (tensor.type !== dtype || !sameShape(tensor.dims, shape)) {
+      const found = `${tensor.type}${formatShape(tensor.dims)}`;
+      throw new InternalError(`${name} takes ${dtype}${formatShape(shape)}, its cell has ${found}`);
+    }
+    return { tensor };
+  }
+
+  /** Takes a tensor over, and frees the one that lay there. */
+  put(tensor: Ort.Tensor): void {
+    this.dispose();
+    this.#tensor = tensor;
+  }
+
+  /** Frees what lies there. No run may be reading it. */
+  dispose(): void {
+    this.#tensor?.dispose();
+    this.#tensor = null;
+  }
+}
+
+type Held = Float32Array | Uint16Array;
+
+/** The copies by what they were made of. */
+const copies = new WeakMap<Held, Promise<Ort.Tensor>>();
+const uploads = new Map<string, Promise<Ort.InferenceSession>>();
+
+/**
+ * The copy of a tensor on WebGPU's device, which is made when it is first asked for: its elements may not change afterwards. It is what a session gives
+ * that passes the tensor on, since onnxruntime-node makes no tensor of a device otherwise. Raises what onnxruntime raises.
+ */
+export function residentTensor(ort: typeof Ort, tensor: Ort.Tensor, elements: Held): Promise<Ort.Tensor> {
+  const known = copies.get(elements);
+  if (known !== undefined) return known;
+  const copy = upload(ort, tensor);
+  copies.set(elements, copy);
+  copy.catch(() => copies.delete(elements));
+  return copy;
+}
+
+async function upload(ort: typeof Ort, tensor: Ort.Tensor): Promise<Ort.Tensor> {
+  const dtype = tensor.type === 'float16' ? 'float16' : 'float32';
+  const key = `${dtype} of rank ${tensor.dims.length}`;
+  const session =
+    uploads.get(key) ??
+    ort.InferenceSession.create(identityModel(dtype, tensor.dims.length), {
+      executionProviders: ['webgpu'],
+      preferredOutputLocation: 'gpu-buffer',
+      logSeverityLevel: 3,
+    });
+  uploads.set(key, session);
+  session.catch(() => uploads.delete(key));
+  const { y } = await (await session).run({ x: tensor });
+  return y;
+}

@@ -1,0 +1,66 @@
+/** Thresholds of hack alarms: how far the policy's outputs may move away from its first ones. */
+import { z } from 'zod';
+import { operation, positive, positiveInteger, section } from '../../core/schema/mark.js';
+
+/** Limits of one statistic; null means none. */
+export interface AlarmLimits {
+  /** The largest fall and the largest rise from the first iterations. */
+  readonly max_fall: number | null;
+  readonly max_rise: number | null;
+  /** The largest value. */
+  readonly max: number | null;
+}
+
+const limits = (fall: number | null, rise: number | null): AlarmLimits => ({
+  max_fall: fall,
+  max_rise: rise,
+  max: null,
+});
+const atMost = (max: number): AlarmLimits => ({ max_fall: null, max_rise: null, max });
+
+/** The limits of each alarm unless settings give others; `train/hack_alarms.ts` has the units of changes. */
+const DEFAULTS = {
+  edge_density: limits(0.4, 1),
+  colour_entropy: limits(0.4, null),
+  dark_fraction: limits(null, 0.25),
+  source_similarity: limits(2, 0.8),
+  repeat_rate: limits(null, 0.2),
+  answer_length: limits(0.5, 1),
+  repeated_words: limits(null, 0.15),
+  prompt_copy: limits(null, 0.4),
+  at_token_limit: limits(null, 0.25),
+  second_gap: limits(null, 0.25),
+  no_picture: atMost(0.5),
+  unscored: atMost(0.2),
+  at_limit: atMost(0.1),
+} as const satisfies Readonly<Record<string, AlarmLimits>>;
+export type AlarmName = keyof typeof DEFAULTS;
+export const alarmNames = Object.keys(DEFAULTS) as readonly AlarmName[];
+
+const limit = positive.nullable().optional();
+
+export const alarms = section(
+  "Warnings that the reward is being exploited: an iteration's statistics against those of the run's first iterations. They change nothing that the run does; null means none.",
+  z
+    .strictObject({
+      over_iterations: operation(
+        'Means over the last this many measured iterations are compared with means over the first this many.',
+        positiveInteger.default(5),
+      ),
+      limits: operation(
+        `Other limits than the usual ones, by alarm: max_fall and max_rise from the first iterations, max for the value itself; null means no limit. docs/rewards.md has the alarms with their units. Alarms: ${alarmNames.join(', ')}.`,
+        z
+          .partialRecord(z.enum(alarmNames), z.strictObject({ max_fall: limit, max_rise: limit, max: limit }))
+          .default({}),
+        { allowed: `{ALARM: {max_fall, max_rise, max}}, with alarms of ${alarmNames.join(', ')}` },
+      ),
+    })
+    .nullable()
+    .prefault({}),
+);
+export type AlarmSettings = NonNullable<z.output<typeof alarms>>;
+
+/** The limits of an alarm, with its usual ones where `given` (`track.alarms.limits.NAME`) has none. */
+export function alarmLimitsOf(name: AlarmName, given: unknown): AlarmLimits {
+  return { ...DEFAULTS[name], ...(given as Partial<AlarmLimits> | undefined) };
+}

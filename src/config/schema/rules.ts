@@ -1,0 +1,71 @@
+/** Combinations of settings that cannot work, although each value is valid by itself. */
+import { isObject } from '../../core/schema/walk.js';
+
+/** What is wrong with a config, in one line. */
+export interface Problem {
+  /** Dotted path of the key. */
+  readonly key: string;
+  readonly message: string;
+}
+
+type Whole = string | number | boolean | null | undefined | readonly unknown[];
+type Section<T> = Exclude<T, Whole>;
+type KeyOf<T> = T extends unknown ? keyof T : never;
+type ValueAt<T, K> = T extends unknown ? (K extends keyof T ? T[K] : never) : never;
+
+/**
+ * Settings without what is known to be invalid, at any depth; a list is there as a whole or not at all. Variants of a section are one section with the
+ * fields of all, because what says which one is meant may be invalid itself.
+ */
+export type PartialSettings<T> =
+  | Extract<T, Whole>
+  | ([Section<T>] extends [never]
+      ? never
+      : { readonly [K in KeyOf<Section<T>>]?: PartialSettings<ValueAt<Section<T>, K>> | undefined });
+
+/** One combination. A rule stays silent if one of its values is invalid by itself. */
+export type Rule<S> = (settings: PartialSettings<S>) => readonly Problem[];
+
+export function problem(key: string, message: string): Problem[] {
+  return [{ key, message }];
+}
+
+/** A problem of a key, unless the condition holds. */
+export function problemUnless(holds: boolean, key: string, message: string): Problem[] {
+  return holds ? [] : problem(key, message);
+}
+
+const LACKS = Symbol('something in the section is invalid');
+
+/** Marks a section in which something is invalid. */
+export function markInvalid(section: object): object {
+  return { ...section, [LACKS]: true };
+}
+
+/** A section in which everything is valid; else undefined. */
+export function validSection<P>(section: P): P | undefined {
+  return isObject(section) && LACKS in section ? undefined : section;
+}
+
+type Given<T extends readonly unknown[]> = { [K in keyof T]: NonNullable<T[K]> };
+
+/** What a rule says about values if all of them are there and none is null. */
+export function whenSet<const T extends readonly unknown[]>(
+  values: T,
+  rule: (...values: Given<T>) => readonly Problem[],
+): readonly Problem[] {
+  return values.every((value) => value !== undefined && value !== null) ? rule(...(values as Given<T>)) : [];
+}
+
+type NumberAt = readonly [key: string, value: number | null | undefined];
+
+/** `whole` must be a multiple of `part`. */
+export function requireMultiple([key, whole]: NumberAt, [partKey, part]: NumberAt, reason: string): readonly Problem[] {
+  return whenSet([whole, part], (dividend, divisor) =>
+    problemUnless(
+      dividend % divisor === 0,
+      key,
+      `found ${dividend}; allowed: a multiple of ${partKey} (${divisor}), ${reason}`,
+    ),
+  );
+}

@@ -1,0 +1,104 @@
+/**
+ * Answers that a run gets from another machine: each is stored before it is used, and found again under the same name for the same request. So a
+ * resumed run stays the same, although no server promises to give the same answer twice.
+ */
+import pLimit, { type LimitFunction } from 'p-limit';
+import type { RemoteExchange } from '../remote/exchange.js';
+import { type Clock, Deadline, allOrAbort, systemClock } from '../clock.js';
+import { EndpointError } from '../errors.js';
+import { WaitInterrupted } from './rank_zero.js';
+import type { ProcessGroup } from './process_group.js';
+
+export interface ReplayOptions<T extends RemoteExchange> {
+  readonly store: {
+    find(key: string, requestHash: string): T | undefined | Promise<T | undefined>;
+    put(exchange: T): void | Promise<void>;
+  };
+  /** Hands the lines that this rank has yet to store to rank 0; see `gatherLines`. */
+  readonly keep: () => Promise<void>;
+  /** Answers under way at once, on this rank. */
+  readonly concurrency: number;
+  /** How long one answer is waited for. */
+  readonly maxWaitMs: number;
+  readonly stop: AbortSignal;
+  /** Closes connections and files. */
+  readonly close: () => Promise<void>;
+  readonly clock?: Clock;
+}
+
+export class Replay<T extends RemoteExchange> {
+  readonly #slots: LimitFunction;
+
+  constructor(private readonly options: ReplayOptions<T>) {
+    this.#slots = pLimit(options.concurrency);
+  }
+
+  /** Called by every rank when an iteration's answers are there: they are then stored on rank 0. */
+  keep(): Promise<void> {
+    return this.options.keep();
+  }
+
+  close(): Promise<void> {
+    return this.options.close();
+  }
+
+  /** Gives the results in order; the first error calls the others off. Raises WaitInterrupted where the run is asked to stop meanwhile. */
+  all<R>(works: readonly ((over: AbortSignal) => Promise<R>)[]): Promise<R[]> {
+    const starts = works.map((work) => (over: AbortSignal) => this.#slots(() => work(over)));
+    return allOrAbort(starts, this.options.stop);
+  }
+
+  /**
+   * The answer to one request under each of several names, in their order. If an interrupted run has stored it under one of them, it is used for the
+   * others too; otherwise `ask` is called once. Raises what `ask` raises, and WaitInterrupted if the run is asked to stop meanwhile.
+   */
+  async answers(
+    keys: readonly string[],
+    requestHash: string,
+    ask: (within: Deadline) => Promise<Omit<T, keyof RemoteExchange>>,
+    over: AbortSignal,
+  ): Promise<Omit<T, keyof RemoteExchange>[]> {
+    const { store } = this.options;
+    const stored = await Promise.all(keys.map(async (key) => store.find(key, requestHash)));
+    const given = stored.find((one) => one !== undefined) ?? (await this.within(ask, over));
+    return Promise.all(
+      keys.map(async (key, i) => {
+        const own = stored[i];
+        if (own === undefined) await store.put({ ...given, key, requestHash } as T);
+        return own ?? given;
+      }),
+    );
+  }
+
+  /** Raises WaitInterrupted where the run is asked to stop meanwhile. */
+  within<R>(work: (deadline: Deadline) => Promise<R>, over = this.options.stop): Promise<R> {
+    return waitForRemote(this.options, work, over);
+  }
+}
+
+/**
+ * Does work that waits for another machine, within its time. Raises what the work raises, and WaitInterrupted if the run is asked to stop meanwhile.
+ */
+export async function waitForRemote<R>(
+  { stop, maxWaitMs, clock = systemClock }: Pick<ReplayOptions<never>, 'stop' | 'maxWaitMs' | 'clock'>,
+  work: (deadline: Deadline) => Promise<R>,
+  over = stop,
+): Promise<R> {
+  const deadline = new Deadline(clock, maxWaitMs, over);
+  try {
+    return await work(deadline);
+  } catch (error) {
+    throw stop.aborted && error instanceof EndpointError ? new WaitInterrupted() : error;
+  } finally {
+    deadline.dispose();
+  }
+}
+
+/** Hands what each rank has collected to rank 0, which stores it; every rank calls it. */
+export async function gatherLines<L>(
+  group: Pick<ProcessGroup, 'gather'>,
+  lines: { take(): L[]; put(line: L): void },
+): Promise<void> {
+  const all = await group.gather(lines.take());
+  for (const line of (all ?? []).flat()) lines.put(line);
+}

@@ -1,0 +1,195 @@
+/**
+ * A small `fetch` for the `openai` client on a pool of keep-alive connections. Node's own fetch spends more processor time on a small
+ * call than the call is worth (streams, web headers) and gives up on bodies that are idle for 300 s, whatever the client's time limit.
+ * Servers on other machines are reached through the proxies of the environment. The whole body is read before the promise resolves, so that an abort signal covers a server that stalls after its headers too.
+ */
+import type { IncomingHttpHeaders } from 'node:http';
+import { Agent, EnvHttpProxyAgent, Pool, type Dispatcher } from 'undici';
+import { ConfigError, InternalError } from '../errors.js';
+import { isLoopback } from './guard.js';
+import { exchangeWhole, type HttpRequest, type WholeReply } from './request.js';
+import { redactor, type Redact } from './key.js';
+
+export interface HttpPool {
+  readonly fetch: (url: string | URL | Request, init?: RequestInit) => Promise<TextResponse>;
+  /** A request whose reply is bytes: nothing is redacted in it. Rejects as `exchangeWhole`. */
+  readonly exchange: (url: string, request: HttpRequest) => Promise<WholeReply>;
+  /** A text of a server's without the secret. */
+  readonly redact: Redact;
+  /** Closes idle connections and refuses further requests; may be called again. */
+  close(): Promise<void>;
+}
+
+export interface HttpPoolOptions {
+  /** Connections per server; further requests wait for a free one. */
+  readonly connections: number;
+  readonly connectTimeoutMs?: number;
+  /** A key that must never come back: if a server quotes it in a reply, `[key]` is put in its place. Null if none is sent. */
+  readonly secret: string | null;
+  /** The longest reply that is read. */
+  readonly maxResponseBytes?: number;
+}
+
+/** A judge's reply is a few kilobytes; this limits what a wrong address may send. */
+const mostReplyBytes = 16 * 1024 * 1024;
+
+/**
+ * A reply with its whole text: as much of a `Response` as the `openai` client and the pool's other callers read. A real one brings streams and
+ * web headers, about a tenth of a small call's processor time.
+ */
+export class TextResponse {
+  readonly url = '';
+  readonly body = null;
+
+  constructor(
+    readonly status: number,
+    readonly headers: TextHeaders,
+    private readonly content: string,
+  ) {}
+
+  get ok(): boolean {
+    return this.status >= 200 && this.status < 300;
+  }
+
+  text(): Promise<string> {
+    return Promise.resolve(this.content);
+  }
+
+  /** Rejects with SyntaxError for a text that is no JSON. */
+  async json(): Promise<unknown> {
+    return JSON.parse(this.content) as unknown;
+  }
+
+  /** The same reply with another text. */
+  saying(content: string): TextResponse {
+    return new TextResponse(this.status, this.headers, content);
+  }
+}
+
+/** Headers of a reply, by names in lower case. */
+export class TextHeaders {
+  readonly #values = new Map<string, string>();
+
+  constructor(incoming: IncomingHttpHeaders, redact: Redact) {
+    for (const [name, value] of Object.entries(incoming)) {
+      if (value !== undefined) this.#values.set(name, redact(typeof value === 'string' ? value : value.join(', ')));
+    }
+  }
+
+  get(name: string): string | null {
+    return this.#values.get(name.toLowerCase()) ?? null;
+  }
+
+  entries(): MapIterator<[string, string]> {
+    return this.#values.entries();
+  }
+}
+
+export function createHttpPool({
+  connections,
+  connectTimeoutMs = 10_000,
+  secret,
+  maxResponseBytes = mostReplyBytes,
+}: HttpPoolOptions): HttpPool {
+  const connector = createConnector({
+    connections,
+    pipelining: 1,
+    keepAliveTimeout: 4_000,
+    // Deadlines are the caller's, by abort signal.
+    headersTimeout: 0,
+    bodyTimeout: 0,
+    connect: { timeout: connectTimeoutMs },
+    maxResponseSize: maxResponseBytes,
+  });
+  const redact = redactor(secret);
+  const decoder = new TextDecoder();
+  let closing: Promise<void> | null = null;
+  return {
+    exchange: (url, request) => exchangeWhole(connector.to(url), url, request),
+    redact,
+    async fetch(url, init = {}) {
+      if (url instanceof Request) throw new InternalError('the HTTP pool takes addresses, not Request objects');
+      const { body, method = 'GET', headers, signal } = init;
+      const sent = await toBody(body ?? null);
+      const reply = await exchangeWhole(connector.to(String(url)), String(url), {
+        method: method === 'POST' ? 'POST' : 'GET',
+        headers: { ...toHeaders(headers), ...sent.headers },
+        body: sent.body,
+        signal: signal ?? null,
+      });
+      const text = redact(decoder.decode(reply.body));
+      return new TextResponse(reply.status, new TextHeaders(reply.headers, redact), text);
+    },
+    close: () => (closing ??= connector.close()),
+  };
+}
+
+/** A text as it is, or a form with the files that it holds. */
+async function toBody(
+  body: NonNullable<RequestInit['body']> | null,
+): Promise<{ readonly body: string | Buffer | null; readonly headers: Record<string, string> }> {
+  if (body === null || typeof body === 'string') return { body, headers: {} };
+  if (!(body instanceof FormData)) throw new InternalError('the HTTP pool sends texts and forms only');
+  const form = new Response(body);
+  const bytes = Buffer.from(await form.arrayBuffer());
+  return { body: bytes, headers: { 'content-type': form.headers.get('content-type') ?? '' } };
+}
+
+/** An error of the platform for a header that cannot be sent quotes it whole, key included; this one does not. */
+function toHeaders(headers: RequestInit['headers']): Record<string, string> {
+  try {
+    return Object.fromEntries(headers instanceof Headers ? headers : new Headers(headers));
+  } catch {
+    throw new InternalError('a header of the request holds what HTTP does not carry');
+  }
+}
+
+interface Connector {
+  /** The dispatcher for requests to this address. */
+  readonly to: (url: string) => Dispatcher;
+  /** Closes idle connections and refuses further requests. */
+  readonly close: () => Promise<void>;
+}
+
+const SCHEMES: readonly string[] = ['http:', 'https:', 'socks5:', 'socks:'];
+
+/** Addresses of this machine never go through a proxy. Raises ConfigError if a variable is not the address of a proxy. */
+function createConnector(options: Agent.Options & { readonly connect: { readonly timeout: number } }): Connector {
+  const direct = new Agent(options);
+  const [httpProxy, httpsProxy] = ['HTTP_PROXY', 'HTTPS_PROXY'].map(proxyOf);
+  if (httpProxy === '' && httpsProxy === '') return { to: () => direct, close: () => direct.close() };
+  const proxied = new EnvHttpProxyAgent({
+    ...options,
+    httpProxy,
+    httpsProxy: httpsProxy === '' ? httpProxy : httpsProxy,
+    noProxy: variable('NO_PROXY').text,
+    // A proxy passes requests to http servers on as they are. Many tunnel to port 443 only.
+    proxyTunnel: false,
+    proxyTls: options.connect,
+    requestTls: options.connect,
+    // Without it, undici's own connections to a proxy would have none of the options.
+    factory: (origin, given) => new Pool(origin, { ...options, ...given }),
+  });
+  return {
+    to: (url) => (isLoopback(new URL(url).hostname) ? direct : proxied),
+    close: async () => {
+      await Promise.all([direct.close(), proxied.close()]);
+    },
+  };
+}
+
+/** The value of a variable, spelled in lower or upper case; empty if neither is set. */
+function variable(name: string): { readonly name: string; readonly text: string } {
+  const found = [name.toLowerCase(), name].find((spelled) => (process.env[spelled] ?? '') !== '') ?? name;
+  return { name: found, text: process.env[found] ?? '' };
+}
+
+/** The message does not quote the value, which may contain a password. */
+function proxyOf(given: string): string {
+  const { name, text } = variable(given);
+  if (text === '' || (URL.canParse(text) && SCHEMES.includes(new URL(text).protocol))) return text;
+  throw new ConfigError('this is not the address of a proxy; allowed: http://, https:// or socks5://, host and port', {
+    where: name,
+    next: `Write it like http://proxy.example:3128, or run: unset ${name}`,
+  });
+}

@@ -1,0 +1,4 @@
+/** The lowest room. */
+module.exports = {
+  below: [],
+};

@@ -1,0 +1,264 @@
+/** Equal servers: the state of each, and which one is asked. */
+import type { Clock } from '../clock.js';
+
+/**
+ * What the end of a request says about whether its server works: `unsure` if the request itself may be at fault, `nothing` if its caller cancelled
+ * it.
+ */
+export type HealthSign = 'works' | 'fails' | 'unsure' | 'nothing';
+
+/** What the end of a request tells of its server. */
+export interface RequestEnd {
+  readonly load: LoadSign;
+  readonly health: HealthSign;
+  /** Identifies the failed request, so that two failures of the same request count once; see `FailureRow`. */
+  readonly request?: unknown;
+  /** A description of the failure. */
+  readonly found?: string;
+}
+
+export interface MemberOptions {
+  /** Requests that may be under way, at most; see `AdaptiveLimit`. */
+  readonly cap: number;
+  /** Requests that fail in a row, after which it is left alone, and for how long. */
+  readonly failures: number;
+  readonly pauseMs: number;
+  /** Like `failures`, for requests that may be at fault themselves: it takes more of them to doubt a server that answers. */
+  readonly doubts: number;
+}
+
+/** One server among equals, as its callers see it. */
+export class Member {
+  readonly limit: AdaptiveLimit;
+  readonly breaker: Breaker;
+  /**
+   * Requests that the server itself answered with an error, and similar ones: they may be invalid, and no caller may block a server for others by
+   * invalid requests.
+   */
+  readonly #unsure: FailureRow;
+  #busyUntil = -Infinity;
+
+  constructor(
+    readonly url: string,
+    readonly clock: Clock,
+    { cap, failures, pauseMs, doubts }: MemberOptions,
+  ) {
+    this.limit = new AdaptiveLimit(clock, cap);
+    this.breaker = new Breaker(clock, failures, pauseMs);
+    this.#unsure = new FailureRow(doubts);
+  }
+
+  /** How long it still wants to be left alone, in milliseconds. */
+  get waitMs(): number {
+    return Math.max(0, this.#busyUntil - this.clock.now());
+  }
+
+  /** It asked to be left alone, having too much to do. */
+  busyFor(milliseconds: number): void {
+    this.#busyUntil = Math.max(this.#busyUntil, this.clock.now() + milliseconds);
+  }
+
+  /** Counts a request as under way. The returned function ends it, once. */
+  start(): (ending: RequestEnd) => void {
+    const end = this.limit.start();
+    this.breaker.asked();
+    let ended = false;
+    return (ending) => {
+      if (ended) return;
+      ended = true;
+      end(ending.load);
+      this.#told(ending);
+    };
+  }
+
+  /** It is known to work. */
+  protected works(): void {
+    this.breaker.succeeded();
+    this.#unsure.clear();
+  }
+
+  /** The number of failures in a row of requests that may be at fault themselves. A caller that can check the server does so instead. */
+  protected suspected(): void {
+    this.breaker.open();
+  }
+
+  /** It has just failed so often that it is left alone. */
+  protected opened?(found: string): void;
+
+  #told({ health, request, found = '' }: RequestEnd): void {
+    if (health === 'works') this.works();
+    if (health === 'fails' && this.breaker.failed(request)) this.opened?.(found);
+    if (health !== 'unsure' || !this.#unsure.add(request)) return;
+    this.#unsure.clear();
+    this.suspected();
+  }
+}
+
+export const routings = ['least_loaded', 'round_robin'] as const;
+/** How to choose among the available servers: the one with the smallest share of its limit in use, or each in turn. */
+export type Routing = (typeof routings)[number];
+
+/** Chooses among servers. */
+export class Members<M extends Member> {
+  #next = 0;
+
+  constructor(
+    readonly all: readonly M[],
+    readonly routing: Routing,
+  ) {}
+
+  /** The server to ask next; null if none is suitable. Ties are broken in turn. */
+  choose(willDo: (member: M) => boolean): M | null {
+    const { length } = this.all;
+    let best: number | null = null;
+    for (let step = 0; step < length; step++) {
+      const at = (this.#next + step) % length;
+      if (!willDo(this.all[at])) continue;
+      if (best === null || this.all[at].limit.load < this.all[best].limit.load) best = at;
+      if (this.routing === 'round_robin') break;
+    }
+    if (best === null) return null;
+    this.#next = (best + 1) % length;
+    return this.all[best];
+  }
+}
+
+/**
+ * Requests that failed in a row, with no success between them. The same request counts once, however often it is made, so that one request that no
+ * server can answer never makes a server look dead.
+ */
+export class FailureRow {
+  readonly #requests = new Set<unknown>();
+
+  constructor(readonly limit: number) {}
+
+  /** Up to the limit. */
+  get length(): number {
+    return this.#requests.size;
+  }
+
+  get isFull(): boolean {
+    return this.#requests.size >= this.limit;
+  }
+
+  /** @param request what names it: two that are the same must be given the same. Returns whether the row is full since now. */
+  add(request: unknown): boolean {
+    if (this.isFull) return false;
+    this.#requests.add(request);
+    return this.isFull;
+  }
+
+  clear(): void {
+    this.#requests.clear();
+  }
+}
+
+/**
+ * A circuit breaker: spares a server that has stopped answering, and spares its callers the wait. After a number of failures in a row it blocks until
+ * a pause is over; then one caller may try, and its success lets everyone through again.
+ */
+export class Breaker {
+  readonly #row: FailureRow;
+  #isOpen = false;
+  #closedUntil = -Infinity;
+
+  constructor(
+    readonly clock: Clock,
+    limit: number,
+    readonly pauseMs: number,
+  ) {
+    this.#row = new FailureRow(limit);
+  }
+
+  /** Failures in a row, up to the limit. */
+  get failures(): number {
+    return this.#row.length;
+  }
+
+  /** Whether the server is not to be asked now. */
+  get blocks(): boolean {
+    return this.#isOpen && this.clock.now() < this.#closedUntil;
+  }
+
+  /** Call when the server is asked: once the pause is over, the first caller starts another pause, so that it goes alone. */
+  asked(): void {
+    if (this.#isOpen && !this.blocks) this.open();
+  }
+
+  succeeded(): void {
+    this.#row.clear();
+    this.#isOpen = false;
+  }
+
+  /** Returns whether it blocks since now. */
+  failed(request: unknown): boolean {
+    const opens = this.#row.add(request);
+    if (opens) this.open();
+    return opens;
+  }
+
+  /** Blocks from now on. */
+  open(): void {
+    this.#isOpen = true;
+    this.#closedUntil = this.clock.now() + this.pauseMs;
+  }
+}
+
+/** What the end of a request says about how much load its server can take. */
+export type LoadSign = 'carried' | 'overloaded' | 'nothing';
+
+/**
+ * How many requests may be under way at one upstream: additive increase, multiplicative decrease (Chiu and Jain, 1989), under a hard
+ * cap. It starts at the cap, grows by one for every `limit` requests that went well, and is halved when the server says that it is
+ * overloaded: once for all requests that were under way at that time, since they all tell of the same overload.
+ */
+export class AdaptiveLimit {
+  #limit: number;
+  #inFlight = 0;
+  #decreasedAt = -Infinity;
+
+  constructor(
+    readonly clock: Clock,
+    readonly cap: number,
+  ) {
+    this.#limit = cap;
+  }
+
+  /** Requests that may be under way now; a whole number from 1 to the cap. */
+  get limit(): number {
+    return Math.floor(this.#limit);
+  }
+
+  get inFlight(): number {
+    return this.#inFlight;
+  }
+
+  get hasRoom(): boolean {
+    return this.#inFlight < this.limit;
+  }
+
+  /** The share of the limit that is in use. */
+  get load(): number {
+    return this.#inFlight / this.limit;
+  }
+
+  /** Takes a slot; the returned function gives it back, once. */
+  start(): (sign: LoadSign) => void {
+    const started = this.clock.now();
+    let ended = false;
+    this.#inFlight++;
+    return (sign) => {
+      if (ended) return;
+      ended = true;
+      this.#inFlight--;
+      this.#learn(sign, started);
+    };
+  }
+
+  #learn(sign: LoadSign, started: number): void {
+    if (sign === 'carried') this.#limit = Math.min(this.cap, this.#limit + 1 / this.#limit);
+    if (sign !== 'overloaded' || started < this.#decreasedAt) return;
+    this.#limit = Math.max(1, this.#limit / 2);
+    this.#decreasedAt = this.clock.now();
+  }
+}

@@ -1,0 +1,4 @@
+/** Packing tokenizes images with a network. */
+module.exports = {
+  below: ['compute', 'core'],
+};

@@ -1,0 +1,167 @@
+/** Settings of the tiny world's datasets. */
+import { z } from 'zod';
+import { count, operation, positiveInteger, result, section } from '../../core/schema/mark.js';
+
+const share = z.number().min(0).max(1);
+
+export const tiny = section(
+  'The embedded tiny world: where the datasets below it do not exist, they are made.',
+  z.strictObject({
+    folder: operation(
+      "The folder below data.dir that they lie in: one for each image tokenizer, since samples are written in a tokenizer's codes.",
+      z
+        .string()
+        .regex(/^[A-Za-z0-9][A-Za-z0-9._-]*$/, { error: 'a name of letters, digits, "._-", never a path' })
+        .default('tiny'),
+    ),
+    seed: result('Seed of the generator.', count.default(42)),
+    grid: result('Cells on a side of a scene.', z.int().min(2).default(4)),
+    cell: result('Side of a cell in pixels.', z.int().min(4).default(8)),
+    counts: section(
+      'Samples in each split.',
+      z
+        .strictObject({
+          images: result('Images for the tokenizer.', positiveInteger.default(1500)),
+          train: result('Labelled edits of each of S and C.', positiveInteger.default(400)),
+          prompts: result('Prompts without answers of each of S and C.', positiveInteger.default(4096)),
+          validation: result('Held-out labelled edits of each of S and C.', positiveInteger.default(320)),
+          truth: result(
+            'Labelled edits of each of S and C for rewards that need the answer.',
+            positiveInteger.default(512),
+          ),
+        })
+        .prefault({}),
+    ),
+  }),
+);
+export type TinyWorldSettings = z.output<typeof tiny>;
+
+export const tinyWords = section(
+  'The embedded tiny world in words: captions that name things oddly, to be said plainly. Where the datasets below it do not exist, they are made.',
+  z.strictObject({
+    folder: tiny.shape.folder,
+    seed: tiny.shape.seed,
+    counts: section(
+      'Captions in each split.',
+      z
+        .strictObject({
+          labelled: result('Captions for supervised training.', positiveInteger.default(256)),
+          train: result('Captions to learn from rewards on.', positiveInteger.default(4096)),
+          validation: result('Held-out captions.', positiveInteger.default(512)),
+        })
+        .prefault({}),
+    ),
+  }),
+);
+
+export type TinyWordSettings = z.output<typeof tinyWords>;
+
+export const tinyCaptioned = section(
+  'The embedded tiny world in pictures with captions: where the datasets below it do not exist, they are made.',
+  z.strictObject({
+    folder: tiny.shape.folder,
+    seed: tiny.shape.seed,
+    counts: section(
+      'Pictures in each split.',
+      z
+        .strictObject({
+          train: result('Pictures to learn from.', positiveInteger.default(4096)),
+          validation: result('Pictures with captions that occur in no other split.', positiveInteger.default(512)),
+        })
+        .prefault({}),
+    ),
+  }),
+);
+export type TinyCaptionedSettings = z.output<typeof tinyCaptioned>;
+
+/** The default letters leave out those that OCR of small print confuses with others, such as O and 0. */
+export const tinySigns = section(
+  'The embedded tiny world of signs with words: where the datasets below it do not exist, they are made.',
+  z.strictObject({
+    folder: tiny.shape.folder,
+    seed: tiny.shape.seed,
+    width: result('Width of a sign in pixels.', z.int().min(8).default(32)),
+    height: result(
+      'Height of a sign in pixels. Letters are half as high, and the lowest quarter is a strip that shows the colours.',
+      z.int().min(12).default(16),
+    ),
+    letters: result('Letters of a word.', positiveInteger.default(3)),
+    alphabet: result(
+      'The letters that words are made of.',
+      z
+        .string()
+        .regex(/^[A-Z0-9]+$/, { error: 'capital letters and digits' })
+        .refine((letters) => new Set(letters).size === letters.length, { error: 'each letter once' })
+        .default('ABCEFHKLMNPRSTUXY'),
+    ),
+    labelled_ink: result(
+      'Least and most strength of the ink on labelled signs, drawn evenly for each: they are worn, and what learns from them alone paints worn signs. 1 is the strength of a fresh sign, 0 paper.',
+      z
+        .tuple([share, share])
+        .refine(([least, most]) => least <= most, { error: 'the least strength first' })
+        .default([0.3, 0.9]),
+    ),
+    counts: section(
+      'Samples in each split.',
+      z
+        .strictObject({
+          labelled: result('Signs for the supervised warm-up.', positiveInteger.default(1024)),
+          train: result('Signs to learn from rewards on.', positiveInteger.default(4096)),
+          validation: result('Signs with words that occur in no other split.', positiveInteger.default(512)),
+        })
+        .prefault({}),
+    ),
+  }),
+);
+export type TinySignSettings = z.output<typeof tinySigns>;
+
+export const tinyClips = section(
+  'The embedded tiny world in motion: parts are attached, with the question which ones. Where the datasets below it do not exist, they are made (by ffmpeg).',
+  z.strictObject({
+    folder: tiny.shape.folder,
+    seed: tiny.shape.seed,
+    counts: section(
+      'Clips in each split.',
+      z
+        .strictObject({
+          described: result('Clips that are described in other words than an answer has.', count.default(0)),
+          labelled: result('Clips for supervised training.', positiveInteger.default(256)),
+          train: result('Clips to learn from rewards on.', positiveInteger.default(512)),
+          validation: result('Held-out clips.', positiveInteger.default(256)),
+        })
+        .prefault({}),
+    ),
+    lists: result(
+      'Questions about each clip that is described or learnt on from rewards, with their lists in orders of their own.',
+      positiveInteger.default(1),
+    ),
+  }),
+);
+export type TinyClipSettings = z.output<typeof tinyClips>;
+
+export const tinyPictured = section(
+  'The embedded tiny world in pictures before and after an edit, with words: where the datasets below it do not exist, they are made.',
+  z.strictObject({
+    folder: tiny.shape.folder,
+    seed: tiny.shape.seed,
+    grid: tiny.shape.grid,
+    cell: tiny.shape.cell,
+    set: result("Simple edits ('s': recolour, remove, add) or complex ones ('c').", z.enum(['s', 'c']).default('s')),
+    names: result(
+      "How instructions call colours and shapes: 'plain'ly, as responses do, or by 'odd' names (an azure disc) that whoever draws does not know.",
+      z.enum(['plain', 'odd']).default('plain'),
+    ),
+    counts: section(
+      'Edits in each split.',
+      z
+        .strictObject({
+          train: result('Labelled edits for the policy.', positiveInteger.default(96)),
+          prompts: result('Prompts without labels.', positiveInteger.default(4096)),
+          validation: result('Held-out labelled edits.', positiveInteger.default(320)),
+          truth: result('Labelled edits for the model that draws.', positiveInteger.default(4096)),
+        })
+        .prefault({}),
+    ),
+  }),
+);
+export type TinyPicturedSettings = z.output<typeof tinyPictured>;

@@ -1,0 +1,236 @@
+/**
+ * The tiny world's signs as inpainting data: a word in one colour on paper of another, above a strip that shows both colours.
+ *
+ *   <root>/signs-<hash>/signs/{labelled,train,validation}/   datasets in the layout of data/self_bench.ts
+ *
+ * The prompt gives the word of a sign, and the strip its colours: the mask covers everything above the strip, where the source is grey. The words of
+ * `validation` occur in no other split: the letters of a word alone decide its side, whatever seeds and sizes are chosen.
+ */
+import { mkdirSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { ConfigError, InternalError } from '../../core/errors.js';
+import { writeFileAtomic } from '../../core/files.js';
+import { sha256, type RgbImage } from '../../core/images/image.js';
+import { encodePlainPng } from '../../core/images/png.js';
+import { RandomStream } from '../../core/random.js';
+import { memberName, SELF_BENCH_NAME, SUMS_NAME, type Member } from '../self_bench.js';
+import type { TinySignSettings } from './settings.js';
+import { tinyDataset } from './door.js';
+import type { Rgb } from './draw.js';
+import { drawSign, wordSize, type Spacing } from './signs.js';
+
+/** Sizes in pixels. Everything on a sign scales with its height, so that a sign shows how it is to be read. */
+export interface SignGeometry {
+  readonly width: number;
+  readonly height: number;
+}
+
+/** The height of a letter in pixels: half of the sign's. */
+export function letterHeight({ height }: SignGeometry): number {
+  return Math.round(height / 2);
+}
+
+export const SIGN_SPLITS = ['labelled', 'train', 'validation'] as const;
+export type SignSplit = (typeof SIGN_SPLITS)[number];
+
+export interface SignWorld {
+  readonly seed: number;
+  readonly geometry: SignGeometry;
+  /** Letters of a word. */
+  readonly letters: number;
+  readonly alphabet: string;
+  /** Least and greatest strength of the ink on labelled signs, which are worn: 1 is fresh ink, 0 paper. Drawn uniformly for each sign. */
+  readonly labelledInk: readonly [number, number];
+  /** Signs in each split. */
+  readonly sizes: Readonly<Record<SignSplit, number>>;
+}
+
+/** The world that settings ask for. */
+export function signWorld(settings: TinySignSettings): SignWorld {
+  const { seed, width, height, letters, alphabet, labelled_ink: labelledInk, counts } = settings;
+  return { seed, geometry: { width, height }, letters, alphabet, labelledInk, sizes: counts };
+}
+
+/** The smallest signs that both tesseract and PaddleOCR read, with the letters that neither confuses. */
+export const DEFAULT_SIGN: SignGeometry = { width: 32, height: 16 };
+
+/** A letter looks the same at every position, so that a small model learns it once. */
+export const SPACING: Spacing = 'cells';
+
+/** The rows of the strip at the lower edge: half of them paper, the rest a bar of ink. */
+export function stripRows({ height }: SignGeometry): { readonly paper: number; readonly bar: number } {
+  const all = Math.max(2, Math.round(height / 4));
+  return { paper: Math.ceil(all / 2), bar: Math.floor(all / 2) };
+}
+
+/** The rows above the strip, which are masked and contain the word. */
+export function wordRows(geometry: SignGeometry): number {
+  const { paper, bar } = stripRows(geometry);
+  return geometry.height - paper - bar;
+}
+
+/** The rows in which a word is centred vertically: all but the bar. Text readers need paper above and below a word. */
+export function paperRows(geometry: SignGeometry): number {
+  return geometry.height - stripRows(geometry).bar;
+}
+
+/** The source's colour where the mask is white: it says nothing about the sign. */
+export const UNKNOWN: Rgb = [128, 128, 128];
+
+/** How a sign looks. */
+export interface SignStyle {
+  readonly ink: Rgb;
+  readonly paper: Rgb;
+}
+
+/** A sign with everything that a dataset stores about it. */
+export interface SignScene extends SignStyle {
+  readonly word: string;
+  readonly prompt: string;
+  readonly pictures: Readonly<Record<Member, RgbImage>>;
+}
+
+function filled(width: number, height: number, colour: (y: number) => Rgb): RgbImage {
+  const data = new Uint8Array(width * height * 3);
+  for (let y = 0; y < height; y++) {
+    for (let x = 0; x < width; x++) data.set(colour(y), (y * width + x) * 3);
+  }
+  return { width, height, data };
+}
+
+/** A sign that shows a word, or nothing for an empty one, in ink of some strength. Raises DataError as `drawSign`. */
+export function drawStyledSign(
+  word: string,
+  { ink: fresh, paper }: SignStyle,
+  geometry: SignGeometry,
+  strength = 1,
+): RgbImage {
+  const { width, height } = geometry;
+  const ink = fresh.map((value, c) => Math.round(paper[c] + (value - paper[c]) * strength)) as unknown as Rgb;
+  const rows = paperRows(geometry);
+  const sign = filled(width, height, (y) => (y < rows ? paper : fresh));
+  const size = letterHeight(geometry);
+  sign.data.set(drawSign(word, { size, ink, paper, width, height: rows, spacing: SPACING }).data);
+  return sign;
+}
+
+/** Paper and ink differ by at least this in luminance (of 255), which text readers need. */
+const LEAST_CONTRAST = 110;
+/** Both differ from UNKNOWN by at least this in a channel, so that they cannot be confused with it. */
+const LEAST_FROM_UNKNOWN = 32;
+
+/** ITU-R BT.601. */
+function luminance([red, green, blue]: Rgb): number {
+  return 0.299 * red + 0.587 * green + 0.114 * blue;
+}
+
+function drawStyle(random: RandomStream): SignStyle {
+  const colour = (): Rgb => [random.integer(256), random.integer(256), random.integer(256)];
+  const isKnown = (rgb: Rgb): boolean => rgb.some((value, i) => Math.abs(value - UNKNOWN[i]) >= LEAST_FROM_UNKNOWN);
+  for (let draw = 0; draw < MOST_DRAWS; draw++) {
+    const [ink, paper] = [colour(), colour()];
+    const clear = Math.abs(luminance(ink) - luminance(paper)) >= LEAST_CONTRAST;
+    if (clear && isKnown(ink) && isKnown(paper)) return { ink, paper };
+  }
+  throw new InternalError(`no colours of a sign after ${MOST_DRAWS} draws`);
+}
+
+/** The share of words that are held out, whatever seeds and sizes are chosen. */
+const HELD_OUT_SHARE = 0.25;
+const MOST_DRAWS = 10_000;
+
+/** Whether a word belongs to `validation`. */
+export function isHeldOut(word: string): boolean {
+  return new RandomStream('tiny', 'signs', word).uniform() < HELD_OUT_SHARE;
+}
+
+function drawWord(random: RandomStream, { letters, alphabet }: SignWorld, split: SignSplit): string {
+  for (let draw = 0; draw < MOST_DRAWS; draw++) {
+    const word = Array.from({ length: letters }, () => random.pick([...alphabet])).join('');
+    if (isHeldOut(word) === (split === 'validation')) return word;
+  }
+  throw new ConfigError(`no word for ${split}: ${letters} of the letters ${alphabet} make too few words`, {
+    where: 'data.tiny',
+    next: 'Take more letters for a word, or a larger alphabet.',
+  });
+}
+
+/** The prompt for a sign that says a word. */
+export function promptOf(word: string): string {
+  return `a sign that says "${word}"`;
+}
+
+/** The sign at an index of a split; a pure function of the seed, the split and the index. Raises ConfigError as `checkSigns` does. */
+export function drawSignScene(world: SignWorld, split: SignSplit, index: number): SignScene {
+  const { seed, geometry } = world;
+  const random = new RandomStream(seed, 'tiny', 'signs', split, index);
+  const word = drawWord(random, world, split);
+  const style = drawStyle(random);
+  const [least, most] = world.labelledInk;
+  const strength = split === 'labelled' ? least + (most - least) * random.uniform() : 1;
+  const ref = drawStyledSign(word, style, geometry, strength);
+  const rows = wordRows(geometry);
+  const { width, height } = geometry;
+  const mask = filled(width, height, (y) => (y < rows ? [255, 255, 255] : [0, 0, 0]));
+  const source = { ...ref, data: ref.data.map((value, at) => (mask.data[at] === 0 ? value : UNKNOWN[at % 3])) };
+  return { ...style, word, prompt: promptOf(word), pictures: { source, mask, ref } };
+}
+
+/** Raises ConfigError when the widest word does not fit on a sign. */
+export function checkSigns({ geometry, letters, alphabet }: Omit<SignWorld, 'seed' | 'sizes'>): void {
+  const { width } = geometry;
+  // The word has to end above the strip, with as much paper above it as below.
+  const rows = 2 * wordRows(geometry) - paperRows(geometry);
+  const cell = letterHeight(geometry);
+  const broad = [...alphabet].find((name) => wordSize(name, cell).width > cell);
+  if (broad !== undefined) {
+    throw new ConfigError(`'${broad}' is ${wordSize(broad, cell).width} pixels wide, and a letter has ${cell}`, {
+      where: 'data.tiny.alphabet',
+      next: 'Leave it out: every letter stands in a cell of its own.',
+    });
+  }
+  const words = [...alphabet].map((name) => name.repeat(letters));
+  const sizes = words.map((word) => wordSize(word, letterHeight(geometry), SPACING));
+  const [wide, high] = [Math.max(...sizes.map((size) => size.width)), Math.max(...sizes.map((size) => size.height))];
+  if (wide <= width && high <= rows) return;
+  const widest = words[sizes.findIndex((size) => size.width === wide)];
+  throw new ConfigError(`'${widest}' takes ${wide}x${high} pixels, and there are ${width}x${rows} for it`, {
+    where: 'data.tiny',
+    next: 'Choose larger or wider signs (width, height), fewer letters (letters), or an alphabet without the wide ones.',
+  });
+}
+
+/** The signs of each split. */
+export const signData = tinyDataset<TinySignSettings, SignWorld>({
+  things: 'signs',
+  name: 'signs',
+  optionsOf: signWorld,
+  entryOf: ({ seed, geometry, letters, alphabet, labelledInk, sizes }) => {
+    const { width, height } = geometry;
+    const { labelled, train, validation } = sizes;
+    const made = { seed, geometry: { width, height }, spacing: SPACING, letters, alphabet, labelledInk };
+    return { ...made, sizes: { labelled, train, validation } };
+  },
+  check: checkSigns,
+  write: async (folder, world) => {
+    for (const split of SIGN_SPLITS) writeSplit(join(folder, 'signs', split), world, split);
+  },
+});
+
+function writeSplit(folder: string, world: SignWorld, split: SignSplit): void {
+  mkdirSync(folder, { recursive: true });
+  const [lines, sums]: [string[], string[]] = [[], []];
+  for (let index = 0; index < world.sizes[split]; index++) {
+    const { prompt, pictures } = drawSignScene(world, split, index);
+    const number = String(index + 1);
+    lines.push(`${number} ${prompt}\n`);
+    for (const [member, picture] of Object.entries(pictures)) {
+      const name = memberName(number, member as Member);
+      const png = encodePlainPng(picture);
+      writeFileSync(join(folder, name), png);
+      sums.push(`${sha256(png)}  ${name}\n`);
+    }
+  }
+  writeFileAtomic(join(folder, SUMS_NAME), sums.join(''));
+  writeFileAtomic(join(folder, SELF_BENCH_NAME), lines.join(''));
+}

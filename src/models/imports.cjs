@@ -1,0 +1,4 @@
+/** Model folders are opened as networks of compute. */
+module.exports = {
+  below: ['data', 'compute', 'core'],
+};

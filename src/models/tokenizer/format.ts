@@ -1,0 +1,77 @@
+/** What a policy writes in: a vocabulary, and which of its tokens may come next in an answer. Image blocks (emu3/) and free text are two examples. */
+import type { Picture } from '../pictures/picture.js';
+import type { Tokenizer } from './tokenizer.js';
+
+export interface TokenPrompt {
+  /** Contains as many placeholders for each picture as it has tokens (models/pictures/placeholders.ts). */
+  readonly ids: readonly number[];
+  /** In the order of their placeholders; default: none. Only a model that sees takes any. */
+  readonly pictures?: readonly Picture[];
+}
+
+/** A token that must come, or a mask [vocabulary] of those that may; null if all may. Answers share masks. */
+export type AllowedTokens = { readonly forced: number } | { readonly mask: Uint8Array | null };
+
+/** Tracks the position in one answer. */
+export interface AnswerState {
+  next(): AllowedTokens;
+  accept(token: number): void;
+}
+
+/** The rules of one answer as data, for a server that keeps to them: the same that its `AnswerState` tells step by step. */
+export interface WrittenRules {
+  /** The ids of the vocabulary's second part: from the first to the one before the last number. Words are those before. */
+  readonly second: readonly [from: number, to: number];
+  /** The token that begins the block, which is then behind it; null if the answer begins inside. */
+  readonly opening: number | null;
+  /** Words that may not come before the block, and behind it. */
+  readonly before: readonly number[];
+  readonly after: readonly number[];
+  /** The block: a token that must come, or null for any of the second part, and how many times. */
+  readonly block: readonly (readonly [id: number | null, times: number])[];
+}
+
+export interface TokenFormat<P extends TokenPrompt = TokenPrompt> {
+  /** One more than the highest id that has a token. A model may have more rows than this. */
+  readonly size: number;
+  /** The ids that end an answer. */
+  readonly ends: ReadonlySet<number>;
+  /** The id at which the vocabulary's second part begins, such as that of images; null if there is only one part. */
+  readonly secondPart: number | null;
+  /** The tokenizer's files by name, which are stored with a checkpoint. */
+  readonly tokenizerFiles: Readonly<Record<string, string>>;
+  /** Begins an answer. */
+  start(prompt: P): AnswerState;
+  /** What `start` does, written down; absent where any token may follow any other. */
+  rules?(prompt: P): WrittenRules;
+}
+
+/** An answer in which any token may follow any other. */
+export const unrestricted: AnswerState = { next: () => ({ mask: null }), accept: () => {} };
+
+/** For each token of an answer, 1 if its format left no choice, else 0. `state` is the beginning of the answer. */
+export function forcedTokens(state: AnswerState, ids: Int32Array): Uint8Array {
+  return Uint8Array.from(ids, (id) => {
+    const forced = 'forced' in state.next();
+    state.accept(id);
+    return forced ? 1 : 0;
+  });
+}
+
+export class FreeText implements TokenFormat {
+  readonly size: number;
+  readonly secondPart = null;
+  readonly tokenizerFiles: Readonly<Record<string, string>>;
+
+  constructor(
+    { size, files }: Pick<Tokenizer, 'size' | 'files'>,
+    readonly ends: ReadonlySet<number>,
+  ) {
+    this.size = size;
+    this.tokenizerFiles = files;
+  }
+
+  start(): AnswerState {
+    return unrestricted;
+  }
+}

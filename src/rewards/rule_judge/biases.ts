@@ -1,0 +1,154 @@
+/** Biases that the rule judge has on request: ways in which real judges are wrong, at any strength. */
+import { createHash } from 'node:crypto';
+import { UsageError } from '../../core/errors.js';
+import type { RgbImage } from '../../core/images/image.js';
+import { RandomStream } from '../../core/random.js';
+import type { Answer, Question } from './protocol.js';
+import type { Look } from './compared.js';
+
+/** What a bias looks at. */
+export interface Seen {
+  readonly question: Pick<Question, 'kind' | 'instruction' | 'images' | 'graded'>;
+  /** The pictures of the question at their own size; the last one is judged. None where words are. */
+  readonly pictures: readonly RgbImage[];
+}
+
+interface Bias {
+  readonly description: string;
+  /** What it is about; absent: anything that is judged. */
+  readonly about?: 'pictures' | 'words';
+  /** The scores (0 to 10, before they are clamped) at a strength from 0 to 1. */
+  readonly scores: (scores: readonly number[], seen: Seen, strength: number) => readonly number[];
+}
+
+const MOST = 10;
+
+/** Numbers that follow from everything that was sent, so that a question asked twice gets the same answer. */
+function randomFor({ question: { kind, instruction, images, graded } }: Seen, name: string): RandomStream {
+  const hash = createHash('sha256').update(`${kind}\n${instruction}\n`);
+  for (const url of images) hash.update(`${url}\n`);
+  if (graded !== null) hash.update(graded.answer);
+  return new RandomStream('judge bias', name, hash.digest('hex'));
+}
+
+/** Moves scores towards a target by a share of the way. */
+const towards = (scores: readonly number[], target: number, share: number): number[] =>
+  scores.map((score) => score + (target - score) * share);
+
+/** Mean difference of two pictures in levels below which a copy is seen in one of them. */
+const SAME = 1;
+
+function isCopy({ pictures }: Seen): boolean {
+  const [source, edited] = pictures;
+  if (pictures.length < 2 || source.data.length !== edited.data.length) return false;
+  let sum = 0;
+  for (let i = 0; i < source.data.length; i++) sum += Math.abs(source.data[i] - edited.data[i]);
+  return sum / source.data.length < SAME;
+}
+
+/** From so many words on an answer is fully long. */
+const MANY_WORDS = 100;
+
+const biases = {
+  noise: {
+    description: 'normal noise on every score, its deviation as a share of the scale',
+    scores: (scores, seen, strength) => {
+      const random = randomFor(seen, 'noise');
+      return scores.map((score) => score + MOST * strength * random.normal());
+    },
+  },
+  copies: {
+    description: 'a copy of the source is taken for an edit',
+    about: 'pictures',
+    scores: (scores, seen, strength) => (isCopy(seen) ? towards(scores, MOST, strength) : scores),
+  },
+  length: {
+    description: 'long answers in words score higher',
+    about: 'words',
+    scores: (scores, { question }, strength) => {
+      const words = question.graded?.answer.split(/\s+/).length ?? 0;
+      return towards(scores, MOST, strength * Math.min(1, words / MANY_WORDS));
+    },
+  },
+} as const satisfies Readonly<Record<string, Bias>>;
+
+/** Share of questions whose answer holds no score, whenever they are asked. */
+const UNREADABLE = 'unreadable';
+const UNREADABLE_DESCRIPTION = 'share of questions that never get a score';
+
+export type BiasName = keyof typeof biases | typeof UNREADABLE;
+export const biasNames: readonly BiasName[] = [...(Object.keys(biases) as (keyof typeof biases)[]), UNREADABLE];
+
+/** Strengths from 0 to 1 by name; absent ones are 0. */
+export type Biases = Readonly<Partial<Record<BiasName, number>>>;
+
+/** Reads `copies=0.5,noise=0.2`. Raises UsageError. */
+export function readBiases(text: string): Biases {
+  const found: Partial<Record<BiasName, number>> = {};
+  for (const pair of text.split(',')) {
+    const [name, value, ...more] = pair.trim().split('=');
+    const known = biasNames.find((one) => one === name);
+    const strength = Number(value);
+    if (known === undefined || value === '' || more.length > 0 || !(strength >= 0 && strength <= 1)) {
+      throw new UsageError(
+        `found '${pair.trim()}'; allowed: name=strength with a strength from 0 to 1 and one of ${biasNames.join(', ')}`,
+        { where: '--bias', next: 'Write it like copies=0.5,noise=0.2.' },
+      );
+    }
+    found[known] = strength;
+  }
+  return found;
+}
+
+/** Whether the judge says nothing that holds a score. */
+export function isUnreadable(seen: Seen, strengths: Biases): boolean {
+  return randomFor(seen, UNREADABLE).uniform() < (strengths[UNREADABLE] ?? 0);
+}
+
+/** Scores as the biases leave them, before they are clamped. */
+function biased(scores: readonly number[], seen: Seen, strengths: Biases): readonly number[] {
+  let found = scores;
+  for (const [name, bias] of Object.entries<Bias>(biases)) {
+    const strength = strengths[name as BiasName] ?? 0;
+    const here = bias.about === undefined || bias.about === (seen.question.graded === null ? 'pictures' : 'words');
+    if (strength > 0 && here) found = bias.scores(found, seen, strength);
+  }
+  return found;
+}
+
+const clamped = (score: number): number => Math.min(MOST, Math.max(0, score));
+
+/** A biased answer; null where the judge says nothing that holds a score. */
+export function withBiases(answer: Answer, seen: Seen, strengths: Biases): Answer | null {
+  if (isUnreadable(seen, strengths)) return null;
+  const scores = biased(answer.scores, seen, strengths).map((score) => Math.round(clamped(score) * 100) / 100);
+  return { ...answer, scores };
+}
+
+/**
+ * How one of the edits of a question (counted from 0) looks to a biased judge, which sees in it what it sees in questions about that edit alone.
+ * Noise is drawn for each look.
+ */
+export function biasedLook(look: Look, { question, pictures }: Seen, edit: number, strengths: Biases): Look {
+  const about = (kind: Seen['question']['kind'], shown: readonly RgbImage[]): Seen => ({
+    question: { ...question, kind, images: [`edit ${edit}`, ...question.images] },
+    pictures: shown,
+  });
+  const [success, overedit] = biased([look.success, look.overedit], about('consistency', pictures), strengths);
+  const [naturalness, artifacts] = biased(
+    [look.naturalness, look.artifacts],
+    about('quality', pictures.slice(-1)),
+    strengths,
+  );
+  const [s, o, n, a] = [success, overedit, naturalness, artifacts].map(clamped);
+  return { success: s, overedit: o, naturalness: n, artifacts: a };
+}
+
+/** The names and their meanings, for --help. */
+export function biasHelp(): string {
+  const rows = [
+    ...Object.entries<Bias>(biases).map(([name, { description }]) => [name, description]),
+    [UNREADABLE, UNREADABLE_DESCRIPTION],
+  ];
+  return rows.map(([name, what]) => `  ${name.padEnd(20)} ${what}`).join('\n');
+}

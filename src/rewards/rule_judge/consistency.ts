@@ -1,0 +1,229 @@
+/** Semantic consistency: was the edit made, and nothing else? The two scores of VIEScore's first question. */
+import type { RgbImage } from '../../core/images/image.js';
+import { parseInstruction, planEdit, type Plan, type EditKind } from '../../data/tiny/edits.js';
+import {
+  cellName,
+  type Geometry,
+  sameContent,
+  type Scene,
+  cellsOnSide,
+  findObject,
+  type SceneObject,
+} from '../../data/tiny/world.js';
+import { readScene, sceneOf, type Reading, type SeenContent } from './read_scene.js';
+
+export interface ConsistencyScore {
+  /** 0 to 10: 10 if the instruction is carried out. */
+  readonly success: number;
+  /** 0 to 10: 10 if only what was asked for changed. */
+  readonly overedit: number;
+  readonly reasoning: string;
+}
+
+/** The cells that a plan's scores depend on, for anything that compares a picture with it. */
+export function cellsAbout(plan: Plan): ReadonlySet<number> {
+  return new Set(plan.changes.map(({ cell }) => cell));
+}
+
+/** The cells' names for a sentence. */
+export function namesOf(geometry: Geometry, cells: readonly number[]): string {
+  return cells.map((cell) => cellName(geometry, cell)).join(', ');
+}
+
+function describe(success: number, changed: string): string {
+  const done =
+    success === FULL ? 'The edit was made' : success > 0 ? 'The edit was made in part' : 'The edit was not made';
+  return changed === '' ? `${done}; nothing else changed.` : `${done}; cells that should not have changed: ${changed}.`;
+}
+
+/** Scores two readings under an instruction. An instruction that cannot be carried out on the source has success 0. */
+export function scoreConsistency(source: Reading, instruction: string, edited: Reading): ConsistencyScore {
+  const { geometry } = source;
+  const scene = sceneOf(source);
+  const edit = parseInstruction(instruction, geometry);
+  const plan = edit === null ? null : planEdit(scene, edit);
+  if (plan === null) {
+    const spared = compareOutsideEdit(scene, edited, new Set());
+    const why = edit === null ? 'The instruction is none that can be read' : 'The source does not allow the edit';
+    return { success: 0, overedit: markOverediting(spared, OVEREDIT_MARKS), reasoning: `${why}.` };
+  }
+  const spared = compareOutsideEdit(plan.expected, edited, cellsAbout(plan));
+  const success = scoreSuccess(plan, edited);
+  return {
+    success,
+    overedit: markOverediting(spared, OVEREDIT_MARKS),
+    reasoning: describe(success, namesOf(geometry, spared.changed)),
+  };
+}
+
+/** Scores an edited image beside its source. */
+export function judgeConsistency(
+  source: RgbImage,
+  instruction: string,
+  edited: RgbImage,
+  geometry: Geometry,
+): ConsistencyScore {
+  return scoreConsistency(readScene(source, geometry), instruction, readScene(edited, geometry));
+}
+
+export interface SparedComparison {
+  /** Cells that changed though they should not have, in cell order. */
+  readonly changed: readonly number[];
+  /** Whether there were objects to leave alone and none of them is left. */
+  readonly allLost: boolean;
+}
+
+/**
+ * Compares a reading with a scene outside the cells that an edit is about. Unreadable cells count as changed, even inside those cells: nobody asked
+ * for garbage.
+ */
+export function compareOutsideEdit(expected: Scene, seen: Reading, about: ReadonlySet<number>): SparedComparison {
+  const changed: number[] = [];
+  let objects = 0;
+  let kept = 0;
+  expected.cells.forEach((content, cell) => {
+    const there = seen.cells[cell].content;
+    const same = there !== 'unreadable' && sameContent(there, content);
+    if (!same && (there === 'unreadable' || !about.has(cell))) changed.push(cell);
+    if (content === null || about.has(cell)) return;
+    objects += 1;
+    if (same) kept += 1;
+  });
+  return { changed, allLost: objects > 0 && kept === 0 };
+}
+
+/** Marks by the number of wrongly changed cells; beyond the end of the list the last mark applies. */
+export type Marks = readonly number[];
+
+/** Marks for VIEScore's over-editing. */
+export const OVEREDIT_MARKS: Marks = [10, 6, 3, 1, 0];
+
+/** Marks a comparison, an integer 0 to 10. Losing every other object gives at most 1, however few there were. */
+export function markOverediting(spared: SparedComparison, marks: Marks): number {
+  const mark = marks[Math.min(spared.changed.length, marks.length - 1)];
+  return spared.allLost ? Math.min(1, mark) : mark;
+}
+
+export const FULL = 10;
+
+/** Partial credit by what was achieved; full marks are 10, nothing is 0. */
+const PARTIAL = {
+  /** Recolour: the asked colour on another shape. */
+  recolouredOtherShape: 3,
+  /** Recolour: the shape is kept in a colour that is neither the old nor the asked one. */
+  recolouredWrongly: 2,
+  /** Add: in the right cell, either colour or shape is right. */
+  addedHalfRight: 4,
+  /** Add: in the right cell, but neither colour nor shape is right. */
+  addedOther: 1,
+  /** Add: the right object, in another cell. */
+  addedElsewhere: 3,
+  /** Add beside: the right object, on the right side in the row or column, but not next to it. */
+  addedOnSide: 5,
+  /** Move: the object is at the target and also still where it was. */
+  movedByCopy: 5,
+  /** Move: the object is at the target; something else stands where it was. */
+  movedLeavingOther: 4,
+  /** Move: the object went to a wrong cell. */
+  movedElsewhere: 3,
+  /** Move: the object left and one with its colour or its shape arrived. */
+  movedHalfRight: 3,
+  /** Move: the object stayed and one with its colour or its shape appeared at the target. */
+  copiedHalfRight: 2,
+  /** Swap: one of the two arrived. */
+  swappedOne: 4,
+  /** Swap: both cells changed and each took on the other's colour, or each the other's shape. */
+  swappedHalf: 3,
+} as const;
+
+function is(seen: SeenContent, wanted: SceneObject): boolean {
+  return seen !== 'unreadable' && sameContent(seen, wanted);
+}
+
+/** Whether exactly one of colour and shape is right. */
+function isHalf(seen: SeenContent, wanted: SceneObject): boolean {
+  if (seen === 'unreadable' || seen === null) return false;
+  return (seen.colour === wanted.colour) !== (seen.shape === wanted.shape);
+}
+
+/** Cells where an object newly appeared: it is read there and the source has something else there. */
+function arrivals(plan: Plan, seen: Reading, object: SceneObject): number[] {
+  return seen.cells.flatMap(({ content }, cell) =>
+    is(content, object) && !sameContent(plan.source.cells[cell], object) ? [cell] : [],
+  );
+}
+
+function scoreAddition(
+  plan: Plan,
+  seen: Reading,
+  object: SceneObject,
+  target: number,
+  side: readonly number[],
+): number {
+  const there = seen.cells[target].content;
+  if (is(there, object)) return FULL;
+  const elsewhere = arrivals(plan, seen, object);
+  if (elsewhere.some((cell) => side.includes(cell))) return PARTIAL.addedOnSide;
+  if (isHalf(there, object)) return PARTIAL.addedHalfRight;
+  if (elsewhere.length > 0) return PARTIAL.addedElsewhere;
+  return there !== null && there !== 'unreadable' ? PARTIAL.addedOther : 0;
+}
+
+/** The share of an all-edit's changes that were made; below 10 until the last one is. */
+function scoreShare(plan: Plan, seen: Reading): number {
+  const done = plan.changes.filter(({ cell, to }) => {
+    const { content } = seen.cells[cell];
+    return content !== 'unreadable' && sameContent(content, to);
+  });
+  return Math.floor((FULL * done.length) / plan.changes.length);
+}
+
+const SUCCESS: { readonly [K in EditKind]: (plan: Plan<K>, seen: Reading) => number } = {
+  recolour: ({ edit, changes: [{ cell }] }, seen) => {
+    const there = seen.cells[cell].content;
+    if (there === 'unreadable' || there === null) return 0;
+    if (is(there, { ...edit.object, colour: edit.colour })) return FULL;
+    if (there.colour === edit.colour) return PARTIAL.recolouredOtherShape;
+    return there.shape === edit.object.shape && there.colour !== edit.object.colour ? PARTIAL.recolouredWrongly : 0;
+  },
+  remove: ({ changes: [{ cell }] }, seen) => (seen.cells[cell].content === null ? FULL : 0),
+  add: (plan, seen) => scoreAddition(plan, seen, plan.edit.object, plan.changes[0].cell, []),
+  add_beside: (plan, seen) => {
+    const anchor = findObject(plan.source, plan.edit.anchor);
+    const side = anchor === null ? [] : cellsOnSide(plan.source.geometry, anchor, plan.edit.relation);
+    return scoreAddition(plan, seen, plan.edit.object, plan.changes[0].cell, side);
+  },
+  move: (plan, seen) => {
+    const { object } = plan.edit;
+    const [from, to] = plan.changes.map(({ cell }) => seen.cells[cell].content);
+    const left = from === null;
+    if (is(to, object)) {
+      if (left) return FULL;
+      return is(from, object) ? PARTIAL.movedByCopy : PARTIAL.movedLeavingOther;
+    }
+    if (left && arrivals(plan, seen, object).length > 0) return PARTIAL.movedElsewhere;
+    if (isHalf(to, object)) {
+      if (left) return PARTIAL.movedHalfRight;
+      return is(from, object) ? PARTIAL.copiedHalfRight : 0;
+    }
+    return 0;
+  },
+  swap: (plan, seen) => {
+    const { object, other } = plan.edit;
+    const [here, there] = plan.changes.map(({ cell }) => seen.cells[cell].content);
+    const otherArrived = is(here, other);
+    const objectArrived = is(there, object);
+    if (otherArrived && objectArrived) return FULL;
+    if (otherArrived || objectArrived) return PARTIAL.swappedOne;
+    const bothChanged = !is(here, object) && !is(there, other);
+    return bothChanged && isHalf(here, other) && isHalf(there, object) ? PARTIAL.swappedHalf : 0;
+  },
+  remove_all: scoreShare,
+  recolour_all: scoreShare,
+};
+
+/** Scores what is seen against a plan, an integer 0 to 10; a picture equal to the source gets 0. */
+export function scoreSuccess<K extends EditKind>(plan: Plan<K>, seen: Reading): number {
+  const score: (plan: Plan<K>, seen: Reading) => number = SUCCESS[plan.edit.kind];
+  return score(plan, seen);
+}

@@ -1,0 +1,381 @@
+/** Claiming a run: creating it, resuming it from its last whole checkpoint, or finding that it is finished. */
+import { mkdirSync, readdirSync, rmSync } from 'node:fs';
+import { join } from 'node:path';
+import type { SettingChange, TextDigests } from '../../config/hash.js';
+import { CheckpointError, ConfigError, DataError, must } from '../../core/errors.js';
+import { diskError } from '../../core/files.js';
+import {
+  checkpointProblems,
+  cleanCheckpoints,
+  latestWhole,
+  listCheckpoints,
+  manifestDigest,
+  quarantine,
+  type WholeCheckpoint,
+} from '../checkpoints.js';
+import { Journal, rewindTo } from '../journal.js';
+import { acquireLock, lentLock, realLockWorld, type LockOwner, type LockWorld, type RunLock } from './lock.js';
+import { recordParents, withMovedPins } from './parents.js';
+import { RunPaths, writtenFolders } from '../paths.js';
+import { formatChanges, readRecord, writeRecord } from '../record.js';
+import type { ConfigSource, PlainObject, RecordedData, RunAttempt, RunRecord } from '../record.js';
+import { isDone, readState, writeState, type RunState } from '../state.js';
+
+export interface ClaimRequest {
+  readonly settings: PlainObject & {
+    readonly run_name: string;
+    readonly base_exp_dir: string;
+    readonly num_iterations: number;
+  };
+  /**
+   * Which of the settings that decide the result differ from those of the run's last start. A raised `num_iterations` is among them only if it may
+   * not grow. See `claimRequest`.
+   */
+  readonly compare: (before: PlainObject, record: RunRecord) => readonly SettingChange[];
+  /** Whether everything the run learns is in its own checkpoints, so that without one it can still become any run; default: no. */
+  readonly learnsInCheckpoints?: boolean;
+  /** Digests of the text files that the settings name. */
+  readonly texts?: TextDigests;
+  /** Hash over the settings that decide the result. */
+  readonly resultHash: string;
+  /** Hash over the config's own text and everything that it imports. */
+  readonly importHash: string;
+  /** The command line as it was given. */
+  readonly command: readonly string[];
+  readonly versions: Readonly<Record<string, string>>;
+  readonly devices?: readonly string[];
+  readonly parents?: readonly PlainObject[];
+  /** The commits of the Hub's models, by `owner/name@revision`; a resumed run keeps those it began with. */
+  readonly models?: Readonly<Record<string, string>>;
+  /** Where the settings were loaded from. */
+  readonly config?: ConfigSource;
+  /** The experiment it is started for. */
+  readonly experiment?: string;
+  /** Settings that decide the result and may differ this time, by their dotted paths; each of them has to differ. */
+  readonly allowChanges?: readonly string[];
+}
+
+export type ClaimKind = 'new' | 'resumed' | 'finished';
+
+/** A claimed run as plain JSON, for the process that works on it: it borrows the lock of the process that claimed the run. */
+export interface LentRun {
+  readonly kind: ClaimKind;
+  readonly record: RunRecord;
+  readonly attempt: number;
+  readonly checkpoint: WholeCheckpoint | null;
+  readonly state: RunState;
+  readonly owner: LockOwner;
+}
+
+/** A claimed run. A finished run must not be written to. */
+export class RunHandle {
+  constructor(
+    readonly kind: ClaimKind,
+    readonly paths: RunPaths,
+    private recorded: RunRecord,
+    /** Counts starts and resumes from 1; each attempt has its own logs. */
+    readonly attempt: number,
+    /** Where to continue; null when starting from scratch. */
+    readonly checkpoint: WholeCheckpoint | null,
+    /** What to tell the user: checkpoints skipped, lines repaired, `num_iterations` raised. */
+    readonly notes: readonly string[],
+    private current: RunState,
+    private readonly lock: RunLock,
+  ) {}
+
+  /** The run as its owner has lent it. Raises RunError when the lock is gone. */
+  static borrow(paths: RunPaths, { kind, record, attempt, checkpoint, state, owner }: LentRun): RunHandle {
+    return new RunHandle(kind, paths, record, attempt, checkpoint, [], state, lentLock(paths, owner));
+  }
+
+  lend(): LentRun {
+    const { kind, recorded: record, attempt, checkpoint, current: state, lock } = this;
+    return { kind, record, attempt, checkpoint, state, owner: lock.owner };
+  }
+
+  get record(): RunRecord {
+    return this.recorded;
+  }
+
+  get state(): RunState {
+    return this.current;
+  }
+
+  /** Replaces the given fields of `state.json` and refreshes both heartbeats. Raises RunError when the run was taken over. Only one process may write. */
+  setState(
+    change: Partial<Pick<RunState, 'state' | 'iteration' | 'reason' | 'stopped_early' | 'best_checkpoint'>>,
+  ): void {
+    this.lock.heartbeat();
+    this.current = writeState(this.paths, { ...this.current, ...change });
+  }
+
+  /** Raises RunError when another process has taken the run over: only that process may touch the folder then. */
+  requireOwned(): void {
+    this.lock.heartbeat();
+  }
+
+  /** Pins the checkpoint of a parent that is in use. Raises RunError when the run was taken over or the disk refuses. */
+  noteParent(run: string, { iteration, dir }: WholeCheckpoint): void {
+    const manifest = must(manifestDigest(dir), `the manifest of ${dir}`);
+    const { parents } = this.recorded;
+    const before = parents.find((parent) => parent['run'] === run);
+    if (before === undefined || (before['iteration'] === iteration && before['manifest'] === manifest)) return;
+    this.requireOwned();
+    const noted = parents.map((parent) => (parent === before ? { ...parent, iteration, manifest } : parent));
+    this.recorded = { ...this.recorded, parents: noted };
+    writeRecord(this.paths, this.recorded);
+  }
+
+  /**
+   * Records the datasets as they are opened. Raises DataError when a dataset is not what it was when the run began the training that its checkpoint
+   * holds, RunError when the run was taken over or the disk refuses.
+   */
+  noteData(opened: Readonly<Record<string, RecordedData>>): void {
+    const before = this.recorded.data ?? {};
+    for (const [path, now] of Object.entries(opened)) {
+      const was = Object.hasOwn(before, path) ? before[path] : null;
+      if (was === null || this.checkpoint === null) continue;
+      const otherFiles = was.files !== null && now.files !== null && was.files !== now.files;
+      if (was.ids === now.ids && !otherFiles) continue;
+      const how =
+        was.samples === now.samples
+          ? `of its ${now.samples} samples some are others`
+          : `it listed ${was.samples} samples then, and lists ${now.samples} now`;
+      throw new DataError(`the dataset is not the one that the run ${this.paths.runName} began with: ${how}`, {
+        where: path,
+        next: 'Bring it back as it was; or begin a run with this one: another run_name, or `editrl run … --fresh`.',
+      });
+    }
+    // What was found when the run began stays.
+    const kept = Object.entries(opened).map(([path, now]) => [path, { ...before[path], ...now }] as const);
+    const data = this.checkpoint === null ? opened : { ...before, ...Object.fromEntries(kept) };
+    if (JSON.stringify(data) === JSON.stringify(before)) return;
+    this.requireOwned();
+    this.recorded = { ...this.recorded, data };
+    writeRecord(this.paths, this.recorded);
+  }
+
+  /** Releases the run; may be called more than once. */
+  release(): void {
+    this.lock.release();
+  }
+}
+
+/**
+ * Claims `base_exp_dir/run_name`. `held`: its lock, if the caller has it, who releases it then; else it is taken here and released by the handle, at
+ * once for a finished run. Raises RunError when another process holds it or the disk refuses, ConfigError when settings that decide the result differ
+ * from those that the run was started with, CheckpointError when there are checkpoints but none is whole. On every error the run is left as it was.
+ */
+export function claimRun(request: ClaimRequest, world: LockWorld = realLockWorld(), held?: RunLock): RunHandle {
+  const paths = new RunPaths(request.settings.base_exp_dir, request.settings.run_name);
+  try {
+    mkdirSync(paths.dir, { recursive: true });
+  } catch (cause) {
+    throw diskError(paths.dir, cause);
+  }
+  const lock = held ?? acquireLock(paths, world);
+  try {
+    const before = readRecord(paths);
+    if (before === null) checkChanges(paths.runName, [], request.allowChanges);
+    const handle = before === null ? begin(request, paths, lock) : resume(request, paths, lock, before);
+    if (handle.kind === 'finished' && held === undefined) lock.release();
+    return handle;
+  } catch (error) {
+    if (held === undefined) lock.release();
+    throw error;
+  }
+}
+
+function begin(request: ClaimRequest, paths: RunPaths, lock: RunLock): RunHandle {
+  // A process that died before it wrote run.json may have left files; nothing ever used them.
+  if (listCheckpoints(paths).length > 0) {
+    throw new CheckpointError('there are checkpoints, but no run.json that says what they are of', {
+      where: paths.dir,
+      next: 'Restore run.json from a copy, move the folder away, or choose another run_name.',
+    });
+  }
+  cleanDirectory(paths);
+  rewindTo(paths, -1);
+  const record = makeRecord(request, lock, null, 0, []);
+  writeRecord(paths, record);
+  const state = enterRunning(request, paths, 0);
+  return new RunHandle('new', paths, record, 1, null, [], state, lock);
+}
+
+function resume(request: ClaimRequest, paths: RunPaths, lock: RunLock, before: RunRecord): RunHandle {
+  const notes: string[] = [];
+  const state = readState(paths);
+  const changes = request.compare(before.settings, before);
+  // A run that ended by its own rule continues if a setting of that rule was changed on request.
+  const goesOn =
+    !isDone(state, request.settings.num_iterations) || (state?.stopped_early === true && changes.length > 0);
+  // A finished run no longer needs its parents.
+  const runs = goesOn ? (request.parents ?? []).map((parent) => String(parent['run'])) : [];
+  const allowed = withMovedPins(changes, paths.baseExpDir, before.parents, runs);
+  const present = listCheckpoints(paths);
+  // A run that has learned nothing cannot be falsified by other settings.
+  const begins = goesOn && request.learnsInCheckpoints === true && present.length === 0;
+  checkSettings(request, before, allowed, begins, notes);
+  if (state !== null && !goesOn) {
+    return new RunHandle('finished', paths, before, before.attempts.length, null, notes, state, lock);
+  }
+  cleanDirectory(paths);
+  const checkpoint = latestWhole(paths);
+  if (checkpoint === null && present.length > 0) {
+    const newest = checkpointProblems(paths.checkpoint(present[present.length - 1]), present[present.length - 1]);
+    throw new CheckpointError(`none of the ${present.length} checkpoints is whole; the newest: ${newest.join('; ')}`, {
+      where: paths.checkpointsDir,
+      next: 'Restore a checkpoint from a copy. To start the run again from nothing, move the folder `checkpoints` away.',
+    });
+  }
+  for (const problem of checkpoint?.problems ?? []) notes.push(`checkpoint passed over: ${problem}`);
+  const from = checkpoint?.iteration ?? 0;
+  for (const later of present.filter((iteration) => checkpoint !== null && iteration > checkpoint.iteration)) {
+    notes.push(`checkpoint ${later} is kept as ${quarantine(paths, later)}; the run continues from iteration ${from}`);
+  }
+  rewindTo(paths, checkpoint === null ? -1 : from);
+  repairJudgements(paths, notes);
+  const record = makeRecord(request, lock, before, from, allowed);
+  writeRecord(paths, record);
+  const running = enterRunning(request, paths, from);
+  return new RunHandle('resumed', paths, record, record.attempts.length, checkpoint, notes, running, lock);
+}
+
+/**
+ * Raises ConfigError, listing every change, unless each change of a setting that decides the result is allowed, and each allowed key is a change or
+ * was allowed at an earlier attempt: repeating the same command is not a mistake.
+ */
+export function checkChanges(
+  runName: string,
+  changes: readonly SettingChange[],
+  allowChanges: readonly string[] = [],
+  earlier: readonly RunAttempt[] = [],
+): void {
+  const refused = changes.filter(({ key }) => !allowChanges.includes(key));
+  if (refused.length > 0) {
+    const lines = formatChanges(refused).map((line) => `    ${line}`);
+    const keys = changes.map(({ key }) => key).join(',');
+    throw new ConfigError(
+      [`run '${runName}' was started with other settings, and these decide its result:`, ...lines].join('\n'),
+      {
+        next: `Set them back to continue the run, or choose another run_name for these settings; \`editrl run … --fresh\` sets the old run aside and begins anew. To change them on the way all the same: --allow-changes ${keys}`,
+      },
+    );
+  }
+  const before = earlier.flatMap((attempt) => attempt.allowed_changes ?? []);
+  const idle = allowChanges.filter((allowed) => ![...changes, ...before].some(({ key }) => key === allowed));
+  if (idle.length > 0) {
+    const changed = changes.map(({ key }) => key).join(', ');
+    throw new ConfigError(
+      `--allow-changes names ${idle.join(', ')}, which run '${runName}' does not change${changed === '' ? '' : `; changed: ${changed}`}`,
+      {
+        where: '--allow-changes',
+        next: 'Name only settings that differ from those that the run was last started with.',
+      },
+    );
+  }
+}
+
+/** Raises ConfigError when a change that decides the result is not allowed, and notes the allowed ones. A run that `begins` may change anything. */
+function checkSettings(
+  request: ClaimRequest,
+  before: RunRecord,
+  changes: readonly SettingChange[],
+  begins: boolean,
+  notes: string[],
+): void {
+  const free = begins ? changes.map(({ key }) => key) : [];
+  checkChanges(before.run_name, changes, [...free, ...(request.allowChanges ?? [])], before.attempts);
+  const how = begins ? 'changed before the first checkpoint' : 'changed on request';
+  for (const line of formatChanges(changes, 'bare')) notes.push(`${how}: ${line}`);
+  const [old, wanted] = [Number(before.settings['num_iterations']), request.settings.num_iterations];
+  const listed = changes.some(({ key }) => key === 'num_iterations');
+  if (wanted !== old && !listed) notes.push(`num_iterations: ${old} -> ${wanted}`);
+}
+
+function makeRecord(
+  request: ClaimRequest,
+  lock: RunLock,
+  before: RunRecord | null,
+  from: number,
+  allowed: readonly SettingChange[],
+): RunRecord {
+  const now = new Date().toISOString();
+  const attempts = before?.attempts ?? [];
+  const config = request.config ?? before?.config;
+  const models = request.models ?? before?.models ?? {};
+  const experiment = request.experiment ?? before?.experiment;
+  return {
+    format: 1,
+    run_name: request.settings.run_name,
+    // If the settings are equal, the recorded hash stays: runs that start from this one have noted it.
+    hash: before !== null && allowed.length === 0 ? before.hash : request.resultHash,
+    import_hash: request.importHash,
+    settings: request.settings,
+    parents: recordParents(request.settings.base_exp_dir, request.parents ?? [], before?.parents, allowed),
+    ...(Object.keys(models).length === 0 ? {} : { models }),
+    ...(Object.keys(request.texts ?? {}).length === 0 ? {} : { texts: request.texts }),
+    ...(before?.data === undefined ? {} : { data: before.data }),
+    ...(config === undefined ? {} : { config }),
+    ...(experiment === undefined ? {} : { experiment }),
+    ...(before?.fork === undefined ? {} : { fork: before.fork }),
+    created_at: before?.created_at ?? now,
+    attempts: [
+      ...attempts,
+      {
+        attempt: attempts.length + 1,
+        started_at: now,
+        from_iteration: from,
+        command: request.command,
+        host: lock.owner.host,
+        pid: lock.owner.pid,
+        slurm_job_id: lock.owner.slurm_job_id,
+        devices: request.devices ?? [],
+        versions: request.versions,
+        import_hash: request.importHash,
+        ...(allowed.length === 0 ? {} : { allowed_changes: allowed }),
+      },
+    ],
+  };
+}
+
+function enterRunning(request: ClaimRequest, paths: RunPaths, iteration: number): RunState {
+  return writeState(paths, {
+    state: 'running',
+    iteration,
+    num_iterations: request.settings.num_iterations,
+    reason: null,
+    stopped_early: false,
+  });
+}
+
+function repairJudgements(paths: RunPaths, notes: string[]): void {
+  const journal = new Journal(paths.judgements);
+  journal.close();
+  if (journal.repairedBytes > 0) {
+    notes.push(`cut ${journal.repairedBytes} bytes of a torn last line off judgements.jsonl`);
+  }
+}
+
+/** Removes half-written files of an earlier owner. */
+function cleanDirectory(paths: RunPaths): void {
+  cleanCheckpoints(paths);
+  try {
+    for (const dir of writtenFolders(paths)) {
+      for (const name of listOrNothing(dir)) {
+        if (name.endsWith('.tmp')) rmSync(join(dir, name), { force: true });
+      }
+    }
+  } catch (cause) {
+    throw diskError(paths.dir, cause);
+  }
+}
+
+function listOrNothing(dir: string): string[] {
+  try {
+    return readdirSync(dir);
+  } catch (cause) {
+    if ((cause as NodeJS.ErrnoException).code === 'ENOENT') return [];
+    throw cause;
+  }
+}

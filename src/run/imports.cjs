@@ -1,0 +1,4 @@
+/** A run records its config and the outcomes of rewards. */
+module.exports = {
+  below: ['config', 'rewards', 'models', 'data', 'compute', 'core'],
+};

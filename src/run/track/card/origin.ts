@@ -1,0 +1,127 @@
+/** What a run started from, and the licence of that. */
+import { join } from 'node:path';
+import { parseDocument } from 'yaml';
+import { EditrlError } from '../../../core/errors.js';
+import { readPlain } from '../../../core/plain_file.js';
+import { cachedSnapshot, hubBaseOf, hubModelAt } from '../../../models/hub/cache.js';
+import { readJson } from '../../../models/files.js';
+import { hubKey } from '../../../models/reference.js';
+import { ADAPTER_CONFIG_FILE, holdsAdapter } from '../../../models/adapters/files.js';
+import { RunPaths } from '../../paths.js';
+import { readRecord, type RunRecord } from '../../record.js';
+import type { HubReference, ModelReference } from '../../../config/schema/model.js';
+
+/** The name of the card in every folder of a model. */
+export const CARD_FILE = 'README.md';
+
+/** A licence in the form that the Hub has it: its identifier, and the name and address of one that the Hub does not list. */
+export interface Licence {
+  readonly license: string | readonly string[];
+  readonly license_name?: string;
+  readonly license_link?: string;
+}
+
+export interface Origin {
+  /** The model that the run started from, as its settings or its adapter name it; null for random weights. */
+  readonly start: ModelReference | null;
+  /** The Hub's model at the end of the chain of runs and folders; null if there is none, or the chain breaks off. */
+  readonly hub: string | null;
+  /** The folder or the Hub's name that an adapter's file names as its base; null for whole weights. */
+  readonly adapterBase: string | null;
+  /** Whether `adapterBase` is a model of the Hub. */
+  readonly isAdapterOnHub: boolean;
+  /** The licence that the nearest card in the chain states; null if none does. */
+  readonly licence: Licence | null;
+}
+
+/** A link of the chain: a model of the Hub, where that is the end of it, and the licence on its card. */
+type ChainEnd = Pick<Origin, 'hub' | 'licence'>;
+const NOTHING: ChainEnd = { hub: null, licence: null };
+
+/** Follows a run's start through other runs and folders. Asks no server: the card of a model of the Hub is read in its cache. */
+export function originOf(paths: RunPaths, record: RunRecord, checkpoint: string): Origin {
+  const base = adapterBase(checkpoint);
+  const start = startOf(record) ?? base;
+  const onHub = hubBaseOf(checkpoint);
+  const chain = followStart(start, { paths, record, seen: new Set([paths.runName]) });
+  const below: ChainEnd =
+    onHub === null ? chain : { hub: onHub.hub, licence: chain.licence ?? cardOfHub(onHub, record) };
+  return { start, ...below, adapterBase: base, isAdapterOnHub: onHub !== null };
+}
+
+interface ChainLink {
+  readonly paths: RunPaths;
+  readonly record: RunRecord;
+  /** Names of the runs in the chain. */
+  readonly seen: ReadonlySet<string>;
+}
+
+function followStart(reference: ModelReference | null, { paths, record, seen }: ChainLink): ChainEnd {
+  if (reference === null) return NOTHING;
+  if (typeof reference === 'string') return originOfFolder(reference, record);
+  if ('hub' in reference) return { hub: reference.hub, licence: cardOfHub(reference, record) };
+  const { run } = reference;
+  if (seen.has(run)) return NOTHING;
+  const parent = new RunPaths(paths.baseExpDir, run);
+  const parentRecord = nullOnError(() => readRecord(parent));
+  if (parentRecord === null) return NOTHING;
+  return followStart(startOf(parentRecord), { paths: parent, record: parentRecord, seen: new Set([...seen, run]) });
+}
+
+function originOfFolder(folder: string, record: RunRecord): ChainEnd {
+  const named = nullOnError(() => hubBaseOf(folder)) ?? hubModelAt(folder);
+  const card = frontMatter(join(folder, CARD_FILE));
+  const stated = card['base_model'];
+  const hub = named?.hub ?? (typeof stated === 'string' && HUB_NAME.test(stated) ? stated : null);
+  return { hub, licence: licenceIn(card) ?? (named === null ? null : cardOfHub(named, record)) };
+}
+
+const HUB_NAME = /^[\w.-]+\/[\w.-]+$/;
+
+function startOf({ settings }: RunRecord): ModelReference | null {
+  const { model } = (settings['policy'] ?? {}) as { readonly model?: ModelReference | null };
+  return model ?? null;
+}
+
+function adapterBase(checkpoint: string): string | null {
+  if (!holdsAdapter(checkpoint)) return null;
+  const { base_model_name_or_path: base } = readJson(join(checkpoint, ADAPTER_CONFIG_FILE)) as Record<string, unknown>;
+  return typeof base === 'string' ? base : null;
+}
+
+function cardOfHub(reference: HubReference, { models }: RunRecord): Licence | null {
+  const folder = cachedSnapshot(reference, models?.[hubKey(reference)] ?? null);
+  return folder === null ? null : licenceIn(frontMatter(join(folder, CARD_FILE)));
+}
+
+/** The data at the head of somebody's card; empty for none, and for what is not YAML: the card is there for people, and nothing depends on it. */
+function frontMatter(file: string): Readonly<Record<string, unknown>> {
+  const text = nullOnError(() => readPlain(file))?.toString('utf8') ?? '';
+  const head = /^\uFEFF?---\r?\n([\s\S]*?)\r?\n---/.exec(text)?.[1];
+  if (head === undefined) return {};
+  const document = parseDocument(head);
+  const value: unknown = document.errors.length > 0 ? null : document.toJS();
+  return typeof value === 'object' && value !== null ? (value as Record<string, unknown>) : {};
+}
+
+function licenceIn(card: Readonly<Record<string, unknown>>): Licence | null {
+  const { license, license_name: name, license_link: link } = card;
+  const isStated =
+    typeof license === 'string' || (Array.isArray(license) && license.every((one) => typeof one === 'string'));
+  if (!isStated || license.length === 0) return null;
+  return {
+    license: license as Licence['license'],
+    ...(typeof name === 'string' ? { license_name: name } : {}),
+    ...(typeof link === 'string' ? { license_link: link } : {}),
+  };
+}
+
+/** What cannot be read ends the chain: an export does not depend on where its run came from. */
+function nullOnError<T>(read: () => T | null): T | null {
+  try {
+    return read();
+  } catch (error) {
+    if (error instanceof EditrlError) return null;
+    throw error;
+  }
+}

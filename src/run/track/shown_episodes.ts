@@ -1,0 +1,155 @@
+/** What is shown of a run's episodes elsewhere: some of each iteration that keeps images and of each held-out evaluation, as a table with pictures. */
+import { closeSync, existsSync, readSync } from 'node:fs';
+import { openPlain, readPlain } from '../../core/plain_file.js';
+import { printable } from '../../core/errors.js';
+import { withLog } from '../../core/log.js';
+import { parseHeldOutKey } from '../episodes.js';
+import { readLines } from '../journal.js';
+import type { RunPaths } from '../paths.js';
+
+/** Longer texts are cut: a table is for looking at, and the run directory has the whole text. */
+const LONGEST_TEXT = 2000;
+const LONGEST_CAPTION = 300;
+
+/** The kinds of pictures that an episode may have. */
+export const PICTURES = ['source', 'edited', 'truth'] as const;
+export type PictureKind = (typeof PICTURES)[number];
+
+export type Episode = Readonly<Record<string, unknown>>;
+
+/** Episodes of one kind of an iteration. */
+export interface ShownEpisodes {
+  readonly title: 'episodes' | 'validation';
+  readonly iteration: number;
+  /** At least one. */
+  readonly episodes: readonly Episode[];
+}
+
+/** A picture in `media/`. */
+export interface ShownPicture {
+  /** SHA-256 of its file. */
+  readonly digest: string;
+  readonly width: number;
+  readonly height: number;
+  /** Its PNG file; null if it is gone by now. */
+  readonly read: () => Uint8Array | null;
+}
+
+export type Cell = string | number | null | ShownPicture;
+
+/** Stands for a picture that an episode names, and that is not there. */
+export const GONE = 'the image is gone';
+
+/**
+ * What is shown of an iteration: its episodes if their images were kept, and its held-out evaluation; at most `most` of each. Raises RunError for an
+ * invalid file of episodes.
+ */
+export function shownEpisodes(paths: RunPaths, iteration: number, most: number): ShownEpisodes[] {
+  if (most === 0) return [];
+  const training = keepsPictures(paths.episodes(iteration)) ? spread(paths.episodes(iteration), most) : [];
+  const heldOut = spread(paths.heldOutEpisodes(iteration), most);
+  const all = [
+    { title: 'episodes', iteration, episodes: training },
+    { title: 'validation', iteration, episodes: heldOut },
+  ] as const;
+  return all.filter(({ episodes }) => episodes.length > 0);
+}
+
+/** Whether the first episode of a file names a picture: most iterations keep none, and their files are not read. */
+function keepsPictures(path: string): boolean {
+  const [first] = withLog(path, [], (log) => log.piece(0, 1));
+  return first !== undefined && PICTURES.some((kind) => first.text.includes(`"${kind}":`));
+}
+
+/** At most `most` episodes of a file, spread over it; none if there is no file. */
+function spread(path: string, most: number): Episode[] {
+  if (!existsSync(path)) return [];
+  const all = readLines(path);
+  const shown = Math.min(most, all.length);
+  return Array.from({ length: shown }, (_, i) => all[Math.floor((i * all.length) / shown)]);
+}
+
+/** Columns, and one row per episode. A column that no episode has something for is left out, where it is a part of rewards, a label or a picture. */
+export function episodeTable(
+  paths: RunPaths,
+  { iteration, episodes }: ShownEpisodes,
+): { readonly columns: readonly string[]; readonly rows: readonly (readonly Cell[])[] } {
+  const parts = [...new Set(episodes.flatMap((episode) => Object.keys(partsOf(episode))))];
+  const pictures = PICTURES.filter((kind) => episodes.some((episode) => typeof episode[kind] === 'string'));
+  const isLabelled = episodes.some(({ expected }) => typeof expected === 'string');
+  const columns: Readonly<Record<string, (episode: Episode) => Cell>> = {
+    iteration: () => iteration,
+    sample: ({ sample }) => words(sample),
+    sampling: ({ key }) => parseHeldOutKey(key)?.sampling ?? 'sampled',
+    instruction: ({ instruction }) => words(instruction),
+    answer: ({ answer, text }) => words(answer ?? text),
+    ...(isLabelled ? { expected: ({ expected }: Episode) => words(expected) } : {}),
+    outcome: (episode) => {
+      const { kind, reason } = outcomeOf(episode);
+      return kind === 'scored' ? 'scored' : `${words(kind)}: ${words(reason)}`;
+    },
+    reward: (episode) => {
+      const { kind, value } = outcomeOf(episode);
+      return number(kind === 'zero_by_rule' ? 0 : value);
+    },
+    advantage: ({ advantage }) => number(advantage),
+    ...Object.fromEntries(parts.map((part) => [part, (episode: Episode) => number(partsOf(episode)[part])])),
+    ...Object.fromEntries(
+      pictures.map((kind) => [
+        kind,
+        (episode: Episode) => (typeof episode[kind] === 'string' ? (pictureOf(paths, episode[kind]) ?? GONE) : null),
+      ]),
+    ),
+  };
+  return {
+    columns: Object.keys(columns),
+    rows: episodes.map((episode) => Object.values(columns).map((cell) => cell(episode))),
+  };
+}
+
+/** Null for anything that is not the name of a PNG that is there: nothing else may become a path. */
+export function pictureOf(paths: RunPaths, digest: unknown): ShownPicture | null {
+  if (typeof digest !== 'string' || !/^[0-9a-f]{64}$/.test(digest)) return null;
+  const path = paths.media(digest);
+  const size = sizeOfPng(path);
+  return size === null ? null : { digest, ...size, read: () => readPlain(path) };
+}
+
+/** The outcome and the instruction, for under a picture. */
+export function captionOf(episode: Episode): string {
+  const { kind, value } = outcomeOf(episode);
+  const score = kind === 'scored' && typeof value === 'number' ? value.toFixed(2) : words(kind);
+  return `${score}  ${words(episode['instruction']) ?? ''}`.slice(0, LONGEST_CAPTION);
+}
+
+/** The size in its header; null if it is gone or not a PNG. */
+function sizeOfPng(path: string): { readonly width: number; readonly height: number } | null {
+  const file = openPlain(path);
+  if (file === null) return null;
+  const header = Buffer.alloc(24);
+  try {
+    if (readSync(file, header, 0, 24, 0) < 24 || header.toString('latin1', 1, 4) !== 'PNG') return null;
+  } finally {
+    closeSync(file);
+  }
+  return { width: header.readUInt32BE(16), height: header.readUInt32BE(20) };
+}
+
+function outcomeOf({ outcome }: Episode): Readonly<Record<string, unknown>> {
+  return typeof outcome === 'object' && outcome !== null ? (outcome as Record<string, unknown>) : {};
+}
+
+function partsOf(episode: Episode): Readonly<Record<string, unknown>> {
+  const { parts } = outcomeOf(episode);
+  return typeof parts === 'object' && parts !== null ? (parts as Record<string, unknown>) : {};
+}
+
+function words(value: unknown): string | null {
+  if (value === undefined || value === null) return null;
+  const text = printable(typeof value === 'string' ? value : JSON.stringify(value));
+  return text.length > LONGEST_TEXT ? `${text.slice(0, LONGEST_TEXT)}…` : text;
+}
+
+function number(value: unknown): number | string | null {
+  return typeof value === 'number' || typeof value === 'string' ? value : null;
+}

@@ -1,0 +1,149 @@
+/** Reads W&B's settings from the environment variables of its own SDK, so that both share an account. */
+import { mkdirSync, readFileSync } from 'node:fs';
+import { homedir } from 'node:os';
+import { join } from 'node:path';
+import { ConfigError, RunError } from '../../../core/errors.js';
+import { writeFileAtomic } from '../../../core/files.js';
+import { readPlainText } from '../../../core/plain_file.js';
+import type { RunPaths } from '../../paths.js';
+
+/** `online` sends, `offline` leaves everything to `editrl sync`, `disabled` does nothing. */
+export type WandbMode = 'online' | 'offline' | 'disabled';
+
+export interface WandbEnvironment {
+  readonly mode: WandbMode;
+  /** The server's address, without a trailing slash. */
+  readonly baseUrl: string;
+  /** The team or user in WANDB_ENTITY; null if it is not set. */
+  readonly entity: string | null;
+  /** Null if there is none. It must not appear in any message. */
+  readonly key: string | null;
+}
+
+const MODES: Readonly<Record<string, WandbMode>> = {
+  online: 'online',
+  run: 'online',
+  offline: 'offline',
+  dryrun: 'offline',
+  disabled: 'disabled',
+};
+
+const CLOUD = 'https://api.wandb.ai';
+const OLDEST_KEY_LENGTH = 40;
+
+/** Reads WANDB_MODE, WANDB_BASE_URL, WANDB_ENTITY, WANDB_API_KEY, else the password in `~/.netrc`. Raises ConfigError for an invalid value. */
+export function wandbEnvironment(env: NodeJS.ProcessEnv = process.env): WandbEnvironment {
+  const named = env['WANDB_MODE']?.trim() || 'online';
+  const mode = Object.hasOwn(MODES, named) ? MODES[named] : undefined;
+  if (mode === undefined) {
+    throw new ConfigError(`found '${named}'; allowed: online, offline, disabled`, {
+      where: 'WANDB_MODE',
+      next: 'Unset it to send what the run measures to W&B.',
+    });
+  }
+  const baseUrl = checkedAddress(env['WANDB_BASE_URL']?.trim() || CLOUD);
+  const given = env['WANDB_API_KEY']?.trim() || null;
+  const found = given ?? keyOfNetrc(new URL(baseUrl).host, env);
+  return {
+    mode,
+    baseUrl,
+    entity: env['WANDB_ENTITY']?.trim() || null,
+    key: found === null ? null : checkedKey(found, given === null ? 'the netrc file' : 'WANDB_API_KEY'),
+  };
+}
+
+/** Address of the pages that a server shows to people. */
+export function pageAddress(baseUrl: string): string {
+  return baseUrl.replace('://api.wandb.', '://').replace('://api.', '://app.');
+}
+
+function checkedAddress(text: string): string {
+  const address = text.replace(/\/+$/, '');
+  const url = URL.canParse(address) ? new URL(address) : null;
+  const wrong =
+    url === null || !['http:', 'https:'].includes(url.protocol)
+      ? 'is no http address'
+      : /(^|\.)wandb\.ai$/.test(url.host) && address !== CLOUD
+        ? `is not where wandb.ai takes runs: that is ${CLOUD}`
+        : url.username !== '' || url.password !== ''
+          ? 'holds a name or a password, which go into WANDB_API_KEY'
+          : null;
+  if (wrong === null) return address;
+  throw new ConfigError(`the address ${wrong}`, {
+    where: 'WANDB_BASE_URL',
+    next: `Unset it for ${CLOUD}, or name a server of your own, such as http://localhost:8080.`,
+  });
+}
+
+/** Keys of self-hosted servers begin with a word and a dash; tokens with three parts are accepted as they are. */
+function checkedKey(key: string, where: string): string {
+  if (/^[\w-]+\.[\w-]+\.[\w-]+$/.test(key)) return key;
+  const bare = key.replace(/^[^-]*-/, '');
+  if (/^[\w-]+$/.test(bare) && bare.length >= OLDEST_KEY_LENGTH) return key;
+  throw new ConfigError(
+    `the W&B key has ${bare.length} characters; allowed: at least ${OLDEST_KEY_LENGTH} letters, digits, - or _`,
+    { where, next: 'Copy it again, whole, from the settings of your account.' },
+  );
+}
+
+/** The password of a host (with its port) in `$NETRC`, `~/.netrc` or `~/_netrc`; null if none of them has one. */
+function keyOfNetrc(host: string, env: NodeJS.ProcessEnv): string | null {
+  const home = env['HOME'] ?? homedir();
+  const files = env['NETRC'] === undefined ? [join(home, '.netrc'), join(home, '_netrc')] : [env['NETRC']];
+  for (const file of files) {
+    const password = passwordIn(readOrEmpty(file), host);
+    if (password !== null) return password;
+  }
+  return null;
+}
+
+function passwordIn(netrc: string, host: string): string | null {
+  const words = netrc.replaceAll(/^\s*#.*$/gm, '').split(/\s+/);
+  let machine: string | null = null;
+  for (const [at, word] of words.entries()) {
+    if (word === 'machine') machine = words[at + 1] ?? null;
+    else if (word === 'default') machine = null;
+    else if (word === 'password' && machine === host) return words[at + 1] ?? null;
+  }
+  return null;
+}
+
+/** A file that is missing, or belongs to another account, has no usable key; code that needs a key reports that there is none. */
+function readOrEmpty(path: string): string {
+  try {
+    return readFileSync(path, 'utf8');
+  } catch {
+    return '';
+  }
+}
+
+const VARIABLE = 'WANDB_RUN_ID';
+const MOST_NOTED_BYTES = 1024;
+/** W&B's rule for ids. */
+const ID = /^[^/\\#?%:\s]{1,128}$/;
+
+/** The id in WANDB_RUN_ID; null if it is not set. Raises ConfigError for an id that W&B does not accept. */
+export function wandbIdOfEnvironment(env: NodeJS.ProcessEnv): string | null {
+  const id = env[VARIABLE]?.trim() || null;
+  if (id === null || ID.test(id)) return id;
+  throw new ConfigError(`found '${id}'; allowed: 1 to 128 letters without blanks and / \\ # ? % :`, {
+    where: VARIABLE,
+    next: 'Unset it to have the run under its run_name.',
+  });
+}
+
+/** Stores the id for this and every later attempt. Raises RunError when the disk refuses. */
+export function noteWandbId(paths: RunPaths, id: string): void {
+  mkdirSync(paths.trackDir, { recursive: true });
+  writeFileAtomic(paths.wandbId, `${id}\n`);
+}
+
+/** The id stored for the run; null if there is none. Raises RunError for a file without a valid id. */
+export function notedWandbId(paths: RunPaths): string | null {
+  const id = readPlainText(paths.wandbId, MOST_NOTED_BYTES)?.trim() ?? null;
+  if (id === null || ID.test(id)) return id;
+  throw new RunError('no id of a run in W&B', {
+    where: paths.wandbId,
+    next: 'Remove the file to have the run under its run_name.',
+  });
+}

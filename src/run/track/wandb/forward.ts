@@ -1,0 +1,507 @@
+/** Forwards a run to W&B, from its settings and the environment to the last line: while it runs, and for `editrl sync` afterwards. */
+import { sleep, systemClock, type Clock } from '../../../core/clock.js';
+import { EndpointError } from '../../../core/errors.js';
+import { FollowedLog, scanLines } from '../../../core/log.js';
+import type { Redact } from '../../../core/http/key.js';
+import { listEpisodeFiles } from '../../episodes.js';
+import type { RunPaths } from '../../paths.js';
+import type { RunRecord } from '../../record.js';
+import { readState, type RunStateName } from '../../state.js';
+import type { WandbSettings } from '../../../config/schema/track.js';
+import { OutputFollower, RowFollower, type OutputLine, type OutputPlace, type Row } from '../rows.js';
+import { codeRevision, redactorOfRun, requireRun, shownSettings, type CodeRevision, type Say } from '../shared.js';
+import { extendedJson, GivenUpError, parseExtendedJson, WandbClient, type WandbRetryPolicy } from './client.js';
+import { notedWandbId, pageAddress, type WandbEnvironment } from './environment.js';
+import {
+  attachRun,
+  defaultEntity,
+  readWandbCursor,
+  writeWandbCursor,
+  type AttachedRun,
+  type WandbCursor,
+} from './server_run.js';
+import { mediaOf, Uploads, type Media, type MediaFile } from './uploads.js';
+
+export interface ForwardOptions {
+  readonly paths: RunPaths;
+  readonly record: RunRecord;
+  readonly settings: WandbSettings;
+  readonly environment: WandbEnvironment;
+  /** The variables whose secrets are kept from what is sent; those of this process by default. */
+  readonly env?: NodeJS.ProcessEnv | undefined;
+  /** Aborted when the run has ended: what is in its files by then is still sent. */
+  readonly ending: AbortSignal;
+  /** How long to wait after that for a server that does not answer. */
+  readonly finishMs: number;
+  /** Ends at once. */
+  readonly giveUp: AbortSignal;
+  readonly say: Say;
+  readonly onStop?: (() => void) | undefined;
+  readonly clock?: Clock | undefined;
+  readonly pace?: ForwardPace | undefined;
+  readonly retryPolicy?: WandbRetryPolicy | undefined;
+}
+
+/** What has been sent, and where to look at it. */
+export interface ForwardResult {
+  readonly rows: number;
+  readonly page: string;
+}
+
+/**
+ * Forwards a run until it has ended and everything is confirmed. Raises EndpointError when the server refuses or does not answer in the end: what was
+ * not sent stays in the run directory. Raises RunError when that cannot be read.
+ */
+export async function forwardToWandb(options: ForwardOptions): Promise<ForwardResult> {
+  const { paths, record, settings, environment, ending, finishMs, giveUp, say, clock = systemClock, onStop } = options;
+  const { baseUrl } = environment;
+  const over = new AbortController();
+  const client = new WandbClient({
+    baseUrl,
+    key: requireKey(environment),
+    signal: AbortSignal.any([giveUp, over.signal]),
+    clock,
+    retryPolicy: options.retryPolicy,
+    onAway: (found) =>
+      say(`W&B at ${baseUrl} does not answer (${found}): rows wait in the run directory and follow later`, 'warn'),
+  });
+  const stopWaiting = abortAfterSilence(finishMs, ending, client, over, clock);
+  let forwarder: WandbForwarder | null = null;
+  try {
+    const redact = redactorOfRun(record.settings, options.env ?? process.env, environment.key);
+    const code = await codeRevision();
+    const { cursor, taken } = await attachToServer(client, options, code, redact);
+    const page = `${pageAddress(baseUrl)}/${cursor.entity}/${cursor.project}/runs/${cursor.run}`;
+    say(`W&B: ${page}`, 'info');
+    if (taken !== null) {
+      say(`another writer's lines are in the W&B run ${taken}: this run has the id ${cursor.run}`, 'warn');
+    }
+    forwarder = new WandbForwarder({
+      paths,
+      client,
+      cursor,
+      record,
+      clock,
+      say,
+      episodes: settings.episodes,
+      files: [metadataFile(record, code, redact)],
+      redact,
+      pace: options.pace,
+      onStop,
+    });
+    await forwarder.follow(ending, () => exitCodeOf(paths));
+    return { rows: forwarder.rows, page };
+  } catch (error) {
+    if (!(error instanceof GivenUpError)) throw error;
+    const [sent, all] = [forwarder?.rows ?? 0, countRows(paths)];
+    throw new EndpointError(`W&B did not answer in the end: it has ${sent} of ${all} rows`, {
+      where: baseUrl,
+      next: `\`editrl sync ${paths.runName}\` sends the rest.`,
+    });
+  } finally {
+    stopWaiting();
+  }
+}
+
+/** W&B's exit code for a run's end; null for a run that goes on, or whose end is unknown. */
+const EXIT_CODES: Readonly<Record<RunStateName, number | null>> = {
+  queued: null,
+  running: null,
+  waiting: null,
+  finished: 0,
+  failed: 1,
+  interrupted: 130,
+};
+
+function exitCodeOf(paths: RunPaths): number | null {
+  const state = readState(paths);
+  return state === null ? null : EXIT_CODES[state.state];
+}
+
+function requireKey({ key, baseUrl }: WandbEnvironment): string {
+  if (key !== null) return key;
+  throw new EndpointError('W&B wants a key, and there is none', {
+    where: baseUrl,
+    next: `Set WANDB_API_KEY, or add 'machine ${new URL(baseUrl).host} login user password KEY' to ~/.netrc.`,
+  });
+}
+
+async function attachToServer(
+  client: WandbClient,
+  options: ForwardOptions,
+  code: CodeRevision | null,
+  redact: Redact,
+): Promise<AttachedRun> {
+  const { paths, record, settings, environment } = options;
+  const { baseUrl } = environment;
+  const before = readWandbCursor(paths);
+  const named = settings.entity ?? environment.entity;
+  const id = notedWandbId(paths) ?? paths.runName;
+  // A run sent to another destination starts over, and so does a run that was recreated.
+  const known =
+    before?.base_url === baseUrl &&
+    before.project === settings.project &&
+    before.asked === id &&
+    before.created_at === record.created_at &&
+    (named === null || before.entity === named)
+      ? before
+      : null;
+  const entity = named ?? known?.entity ?? (await defaultEntity(client));
+  const last = record.attempts.at(-1);
+  const described = {
+    id,
+    name: paths.runName,
+    project: settings.project,
+    entity,
+    group: settings.group ?? record.experiment ?? null,
+    jobType: settings.job_type ?? String(record.settings['task']),
+    tags: settings.tags,
+    notes: settings.notes,
+    settings: shownSettings(record.settings, redact),
+    code,
+    host: last?.host ?? '',
+    version: last?.versions['editrl'] ?? '0',
+  };
+  return attachRun(client, described, record, known, baseUrl);
+}
+
+/** Gives up once the run has ended and the server has accepted nothing for this long; the returned function cancels that. */
+function abortAfterSilence(
+  finishMs: number,
+  ending: AbortSignal,
+  client: WandbClient,
+  over: AbortController,
+  clock: Clock,
+): () => void {
+  let cancel = (): void => undefined;
+  const watch = (): void => {
+    const endedMs = clock.now();
+    const look = (): void => {
+      const silentMs = clock.now() - Math.max(endedMs, client.heardMs);
+      if (silentMs >= finishMs) over.abort();
+      else cancel = clock.after(Math.max(1, finishMs - silentMs), look);
+    };
+    look();
+  };
+  ending.addEventListener('abort', watch);
+  if (ending.aborted) watch();
+  return () => {
+    ending.removeEventListener('abort', watch);
+    cancel();
+  };
+}
+
+function countRows(paths: RunPaths): number {
+  let rows = 0;
+  scanLines(paths.metrics, () => rows++);
+  return rows;
+}
+
+export interface ForwardPace {
+  /** Minimum time between two requests while the run goes on. */
+  readonly everyMs: number;
+  /** After this time without a request, the server gets a sign of life. */
+  readonly heartbeatMs: number;
+}
+
+/** As in W&B's SDK; after some minutes of silence a server takes a run for dead. */
+export const defaultPace: ForwardPace = { everyMs: 15_000, heartbeatMs: 30_000 };
+
+/** A longer line is refused; the line numbers of the file stay the same. */
+const LONGEST_LINE = 10_383_360;
+/** A request may have some ten megabytes; what else is sent with rows takes less than the other half. */
+const MOST_ROW_BYTES = 5 * 1024 * 1024;
+/** After a request of this size there is probably more, so the next one follows without a pause. */
+const FULL_BYTES = 1024 * 1024;
+const LONGEST_OUTPUT_LINE = 4096;
+
+export interface ForwarderOptions {
+  readonly paths: RunPaths;
+  readonly client: WandbClient;
+  readonly cursor: WandbCursor;
+  readonly record: RunRecord;
+  /** How many episodes of an iteration are shown. */
+  readonly episodes: number;
+  /** Files that the page shows from the beginning. */
+  readonly files: readonly MediaFile[];
+  /** Takes secrets out of what the run printed. */
+  readonly redact: Redact;
+  readonly pace?: ForwardPace | undefined;
+  readonly clock?: Clock | undefined;
+  /** Called when somebody pressed Stop on the run's page. */
+  readonly onStop?: (() => void) | undefined;
+  readonly say: Say;
+}
+
+/** Lines for a remote file, starting at one of its lines. */
+interface Batch {
+  readonly offset: number;
+  readonly content: readonly string[];
+}
+
+/** What was sent: only a sign of life, everything there was, or as much as one request takes. */
+type SendResult = 'nothing' | 'all' | 'some';
+
+export class WandbForwarder {
+  readonly #rows: RowFollower;
+  readonly #output: OutputFollower;
+  readonly #events: FollowedLog;
+  readonly #uploads: Uploads;
+  readonly #pace: ForwardPace;
+  readonly #clock: Clock;
+  readonly #summary: Record<string, unknown>;
+  #cursor: WandbCursor;
+  #toldToStop: boolean | null = null;
+  #sentMs = -Infinity;
+
+  constructor(private readonly options: ForwarderOptions) {
+    const { paths, client, cursor, record, episodes, files, pace = defaultPace, clock = systemClock, say } = options;
+    this.#pace = pace;
+    this.#clock = clock;
+    this.#cursor = cursor;
+    this.#summary = parseExtendedJson(cursor.summary) ?? {};
+    this.#rows = new RowFollower(paths.metrics, cursor.rows, () => record.attempts);
+    this.#output = new OutputFollower(paths);
+    this.#events = new FollowedLog(paths.systemMetrics);
+    const target = { entity: cursor.entity, project: cursor.project, run: cursor.run };
+    this.#uploads = new Uploads(client, target, clock, say);
+    this.#uploads.addOfRun(files);
+    if (episodes === 0) return;
+    const missing = listEpisodeFiles(paths)
+      .map(({ iteration }) => iteration)
+      .filter((iteration) => iteration > cursor.media && iteration <= cursor.iteration);
+    for (const iteration of new Set(missing.sort((a, b) => a - b))) {
+      this.#uploads.add(iteration, this.#mediaOf(iteration));
+    }
+  }
+
+  /** How many rows the server has confirmed. */
+  get rows(): number {
+    return this.#rows.confirmed;
+  }
+
+  /**
+   * Forwards until `ending` is aborted and everything in the files by then is confirmed; then reports how the run ended, if that is known
+   * (`exitCode`). Raises WandbRefusedError, GivenUpError once the client's signal is aborted, and RunError.
+   */
+  async follow(ending: AbortSignal, exitCode: () => number | null): Promise<void> {
+    const complete = new AbortController();
+    const uploading = this.#uploads.run(complete.signal);
+    // It is awaited at the end; until then, this avoids an unhandled rejection.
+    uploading.catch(() => undefined);
+    try {
+      for (;;) {
+        requireRun(this.options.paths);
+        // Checked before reading: what was written before the end is still sent.
+        const last = ending.aborted;
+        const sent = await this.#send();
+        if (last && sent === 'nothing') break;
+        if (sent !== 'some') await sleep(this.#clock, this.#pace.everyMs, ending);
+      }
+      const { paths, redact } = this.options;
+      this.#uploads.addOfRun([outputFile(paths, redact)]);
+      complete.abort();
+      await uploading;
+      await this.#send();
+      await this.#end(exitCode());
+    } finally {
+      this.#uploads.stop();
+      this.#rows.close();
+      this.#output.close();
+      this.#events.close();
+    }
+  }
+
+  /** Sends one request with what there is, or a sign of life if one is due. */
+  async #send(): Promise<SendResult> {
+    const { output: outputAt, events: eventsAt } = this.#cursor;
+    const { rows, media, lines } = this.#nextRows();
+    const output = this.#output.next(outputAt);
+    const events = this.#nextEvents();
+    const { names, through } = this.#uploads.taken();
+    const summary = rows.length === 0 ? [] : [extendedJson(this.#summarise(rows, media))];
+    const pieces: Readonly<Record<string, Batch>> = {
+      'wandb-history.jsonl': { offset: rows.at(0)?.index ?? 0, content: lines },
+      'wandb-events.jsonl': { offset: eventsAt.lines, content: events.lines },
+      'output.log': {
+        offset: outputAt.lines,
+        content: output.lines.map((line) => outputLine(line, this.options.redact)),
+      },
+      'wandb-summary.json': { offset: 0, content: summary },
+    };
+    const files = Object.entries(pieces).filter(([, { content }]) => content.length > 0);
+    const nothing = files.length === 0 && names.length === 0;
+    if (!nothing || this.#clock.now() - this.#sentMs >= this.#pace.heartbeatMs) {
+      await this.#stream({
+        ...(files.length > 0 ? { files: Object.fromEntries(files) } : {}),
+        ...(names.length > 0 ? { uploaded: names } : {}),
+      });
+    }
+    const last = rows.at(-1);
+    if (last !== undefined) this.#rows.confirm(last);
+    this.#cursor = {
+      ...this.#cursor,
+      rows: [...this.#rows.marks],
+      events: { lines: eventsAt.lines + events.lines.length, bytes: events.bytes },
+      output: { lines: outputAt.lines + output.lines.length, ...output.place },
+      summary: summary.at(0) ?? this.#cursor.summary,
+      iteration: last?.iteration ?? this.#cursor.iteration,
+      media: Math.min(through ?? this.#cursor.media, last?.iteration ?? Infinity),
+    };
+    rows.forEach(({ iteration }, i) => this.#uploads.add(iteration, media[i]));
+    if (nothing) return 'nothing';
+    writeWandbCursor(this.options.paths, this.#cursor);
+    const bytes = files.reduce((sum, [, { content }]) => content.reduce((all, line) => all + line.length, sum), 0);
+    return bytes >= FULL_BYTES ? 'some' : 'all';
+  }
+
+  async #end(exitCode: number | null): Promise<void> {
+    if (exitCode === null) return;
+    await this.#stream({ complete: true, exitcode: exitCode });
+    this.#cursor = { ...this.#cursor, ended: exitCode };
+    writeWandbCursor(this.options.paths, this.#cursor);
+  }
+
+  async #stream(body: object): Promise<void> {
+    const { client, onStop } = this.options;
+    const { entity, project, run } = this.#cursor;
+    const segments = [entity, project, run].map(encodeURIComponent).join('/');
+    const { stopped } = await client.stream(`/files/${segments}/file_stream`, JSON.stringify(body));
+    this.#sentMs = this.#clock.now();
+    // If the first reply already says so, it is about an earlier attempt.
+    if (stopped && this.#toldToStop === false) onStop?.();
+    this.#toldToStop = stopped;
+  }
+
+  /** As many rows as one request takes. */
+  #nextRows(): { readonly rows: readonly Row[]; readonly media: readonly Media[]; readonly lines: readonly string[] } {
+    const rows: Row[] = [];
+    const media: Media[] = [];
+    const lines: string[] = [];
+    let bytes = 0;
+    for (const row of this.#rows.next()) {
+      const shown = this.#mediaOf(row.iteration);
+      const line = this.#historyLine(row, shown);
+      bytes += Buffer.byteLength(line);
+      if (rows.length > 0 && bytes > MOST_ROW_BYTES) break;
+      rows.push(row);
+      media.push(shown);
+      lines.push(line);
+    }
+    return { rows, media, lines };
+  }
+
+  #mediaOf(iteration: number): Media {
+    const { paths, episodes } = this.options;
+    return mediaOf(paths, iteration, episodes);
+  }
+
+  #historyLine({ iteration, metrics, mark }: Row, { values }: Media): string {
+    const always = {
+      iteration,
+      _step: iteration,
+      _timestamp: mark.at,
+      _runtime: mark.runtime,
+    };
+    const line = extendedJson({ ...metrics, ...values, ...always });
+    // A placeholder takes the place of a line that is too long, so that all that follow keep theirs.
+    return Buffer.byteLength(line) <= LONGEST_LINE
+      ? line
+      : extendedJson({ 'metrics/too_long': line.length, ...always });
+  }
+
+  /** The last value of each metric, updated with further rows. */
+  #summarise(rows: readonly Row[], media: readonly Media[]): Readonly<Record<string, unknown>> {
+    for (const [i, { iteration, metrics, mark }] of rows.entries()) {
+      Object.assign(this.#summary, metrics, media[i].values, {
+        iteration,
+        _step: iteration,
+        _timestamp: mark.at,
+        _runtime: mark.runtime,
+        _wandb: { runtime: Math.floor(mark.runtime) },
+      });
+    }
+    return this.#summary;
+  }
+
+  #nextEvents(): { readonly lines: readonly string[]; readonly bytes: number } {
+    const { bytes } = this.#cursor.events;
+    const placed = this.#events.look(bytes)?.log.piece(bytes) ?? [];
+    const began = Date.parse(this.options.record.created_at) / 1000;
+    return { lines: placed.flatMap(({ text }) => eventLine(text, began)), bytes: placed.at(-1)?.end ?? bytes };
+  }
+}
+
+/** A line of `system.jsonl`; none if a crash tore it, since the next line repeats it. */
+function eventLine(text: string, began: number): string[] {
+  const { at, ...load } = parseExtendedJson(text) ?? {};
+  if (typeof at !== 'number') return [];
+  const named = Object.fromEntries(Object.entries(load).map(([name, value]) => [`system.${name}`, value]));
+  return [extendedJson({ _wandb: true, _timestamp: at, _runtime: round(Math.max(0, at - began)), ...named })];
+}
+
+function round(seconds: number): number {
+  return Math.round(seconds * 1000) / 1000;
+}
+
+function outputLine({ time, level, text }: OutputLine, redact: Redact): string {
+  const prefix = level === 'error' ? 'ERROR ' : '';
+  const at = /^(\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2})\.(\d{3})Z$/.exec(time);
+  const dated = at === null ? '' : `${at[1]}.${at[2]}000 `;
+  return `${prefix}${dated}${redact(shownLine(level, text))}`.slice(0, LONGEST_OUTPUT_LINE);
+}
+
+/** The end of a longer output is uploaded; its stream has all of it. */
+const MOST_OUTPUT_LETTERS = 16 * 1024 * 1024;
+
+/** Where, when and with what the run was made. */
+export function metadataFile(record: RunRecord, code: CodeRevision | null, redact: Redact): MediaFile {
+  const { created_at, attempts } = record;
+  const last = attempts.at(-1);
+  const gpus = last?.devices.filter((device) => device.startsWith('gpu')).length ?? 0;
+  const metadata = {
+    program: 'editrl',
+    args: last?.command.map(redact) ?? [],
+    startedAt: created_at,
+    host: last?.host ?? '',
+    ...(code === null ? {} : { git: { ...(code.repository && { remote: code.repository }), commit: code.commit } }),
+    ...(gpus === 0 ? {} : { gpu_count: gpus }),
+    ...((last?.slurm_job_id ?? null) === null ? {} : { slurm: { job_id: last?.slurm_job_id } }),
+    versions: last?.versions ?? {},
+  };
+  return fileOf('wandb-metadata.json', () => `${JSON.stringify(metadata, null, 2)}\n`);
+}
+
+/** All that the run printed. */
+export function outputFile(paths: RunPaths, redact: Redact): MediaFile {
+  return fileOf('output.log', () => outputOf(paths, redact));
+}
+
+/** A line of output as W&B shows it, without its time. */
+export function shownLine(level: string, text: string): string {
+  return `${level === 'warn' ? 'warning: ' : ''}${text}`;
+}
+
+function outputOf(paths: RunPaths, redact: Redact): string {
+  const follower = new OutputFollower(paths);
+  let kept = '';
+  try {
+    for (let place: OutputPlace = { attempt: 1, bytes: 0 }; ;) {
+      const next = follower.next(place);
+      if (next.place.attempt === place.attempt && next.place.bytes === place.bytes) return kept;
+      place = next.place;
+      kept += next.lines.map(({ level, text }) => `${redact(shownLine(level, text))}\n`).join('');
+      if (kept.length > 2 * MOST_OUTPUT_LETTERS) kept = lastLines(kept);
+    }
+  } finally {
+    follower.close();
+  }
+}
+
+function lastLines(text: string): string {
+  return text.slice(text.indexOf('\n', text.length - MOST_OUTPUT_LETTERS) + 1);
+}
+
+function fileOf(name: string, text: () => string): MediaFile {
+  return { name, read: () => Buffer.from(text(), 'utf8') };
+}

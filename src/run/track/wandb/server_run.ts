@@ -1,0 +1,269 @@
+/** A run on a W&B server: finds or creates it, with what is already there, and notes in `track/wandb.json` how much the server has. */
+import { z } from 'zod';
+import { RunError } from '../../../core/errors.js';
+import { writeFileAtomic } from '../../../core/files.js';
+import type { RunPaths } from '../../paths.js';
+import type { RunRecord } from '../../record.js';
+import { readJson } from '../../state.js';
+import { markSchema } from '../rows.js';
+import { requireRun } from '../shared.js';
+import { extendedJson, parseExtendedJson, type WandbClient } from './client.js';
+
+/** A run's description on the server. */
+export interface RunDescription {
+  /** The id that it gets, unless another writer's lines are there. */
+  readonly id: string;
+  /** Its display name. */
+  readonly name: string;
+  readonly project: string;
+  readonly entity: string;
+  readonly group: string | null;
+  readonly jobType: string;
+  readonly tags: readonly string[];
+  readonly notes: string | null;
+  /** As other machines may see them. */
+  readonly settings: Readonly<Record<string, unknown>>;
+  /** The commit and repository of the code; null if it is not under version control. */
+  readonly code: { readonly commit: string; readonly repository: string | null } | null;
+  readonly host: string;
+  /** The version of this program. */
+  readonly version: string;
+}
+
+/** The config key that records which run directory a run's lines come from. */
+const IDENTITY = 'editrl';
+
+interface ServerRun {
+  readonly id: string | null;
+  readonly config: Readonly<Record<string, unknown>>;
+  readonly summary: Readonly<Record<string, unknown>>;
+  /** Whether it has any line of history, load or output. */
+  readonly hasLines: boolean;
+  /** The last row of its history; null if there is none, or the server does not give it. */
+  readonly lastRow: { readonly iteration: unknown; readonly step: unknown } | null;
+}
+
+const RESUME_QUERY = `query RunResumeStatus($project: String, $entity: String, $name: String!) {
+  model(name: $project, entityName: $entity) {
+    id name entity { id name }
+    bucket(name: $name, missingOk: true) {
+      id name summaryMetrics displayName logLineCount historyLineCount eventsLineCount
+      historyTail eventsTail config tags notes wandbConfig(keys: ["t"])
+    }
+  }
+}`;
+
+const UPSERT = `mutation UpsertBucket($id: String, $name: String, $project: String, $entity: String, $groupName: String,
+  $displayName: String, $notes: String, $commit: String, $config: JSONString, $host: String, $program: String,
+  $repo: String, $jobType: String, $tags: [String!]) {
+  upsertBucket(input: {id: $id, name: $name, modelName: $project, entityName: $entity, groupName: $groupName,
+    displayName: $displayName, notes: $notes, commit: $commit, config: $config, host: $host, jobProgram: $program,
+    jobRepo: $repo, jobType: $jobType, tags: $tags}) {
+    bucket { id name displayName description config project { id name entity { id name } } historyLineCount }
+    inserted
+  }
+}`;
+
+/** The team or user that the key's owner works in by default. Raises as the client does. */
+export async function defaultEntity(client: WandbClient): Promise<string> {
+  const { viewer } = await client.graphql('Viewer', 'query Viewer { viewer { id entity username } }', {});
+  return text(asObject(viewer)['entity']);
+}
+
+/** A run on the server, ready to be sent to. */
+export interface AttachedRun {
+  readonly cursor: WandbCursor;
+  /** The id that the run does not have, because another writer's lines are there; null if it has the id that was asked for. */
+  readonly taken: string | null;
+}
+
+/**
+ * Finds or creates the run, updates its description, and returns the cursor to continue with: `known` if the server has that run directory's lines,
+ * else one that sends all of them. A run with another writer's lines stays as it is, and this one gets the next free id. Raises as the client does.
+ */
+export async function attachRun(
+  client: WandbClient,
+  described: RunDescription,
+  { created_at }: Pick<RunRecord, 'created_at'>,
+  known: WandbCursor | null,
+  baseUrl: string,
+): Promise<AttachedRun> {
+  const { id: asked, project, entity, settings } = described;
+  const find = async (name: string): Promise<ServerRun | null> =>
+    parseServerRun(await client.graphql('RunResumeStatus', RESUME_QUERY, { name, project, entity }));
+  const first = known?.run ?? asked;
+  let run = first;
+  let found = await find(run);
+  for (let n = 2; found !== null && hasForeignLines(found, created_at); n++) {
+    run = `${asked.slice(0, MOST_OF_ID)}-${n}`;
+    found = await find(run);
+  }
+  const place = await upsert(client, { ...described, id: run }, found, {
+    ...wrapConfig(settings),
+    [IDENTITY]: { value: { created_at } },
+  });
+  const own = found !== null && creationOf(found) === created_at && known?.run === run ? known : null;
+  const cursor = {
+    ...(own ?? NOTHING_SENT),
+    ...place,
+    ...{ base_url: baseUrl, asked, run, created_at },
+    // The summary keeps what was set there.
+    summary: extendedJson({ ...found?.summary, ...(own === null ? {} : parseExtendedJson(own.summary)) }),
+    ended: null,
+  };
+  return { cursor, taken: run === first ? null : first };
+}
+
+/** Leaves room for a number within W&B's 128 letters. */
+const MOST_OF_ID = 120;
+
+const NOTHING_SENT = {
+  format: 1 as const,
+  rows: [],
+  events: { lines: 0, bytes: 0 },
+  output: { lines: 0, attempt: 1, bytes: 0 },
+  iteration: -1,
+  media: -1,
+};
+
+/** When the run directory was created that a run on the server was sent from; undefined if another program began it. */
+function creationOf({ config }: ServerRun): unknown {
+  return asObject(valueOf(config[IDENTITY]))['created_at'];
+}
+
+/** Whether lines are there that do not come from the run directory of this creation. The step of each of its own rows is the iteration. */
+function hasForeignLines(found: ServerRun, created_at: string): boolean {
+  const { hasLines, lastRow } = found;
+  if (creationOf(found) !== created_at) return hasLines;
+  return lastRow !== null && (lastRow.iteration === undefined || lastRow.iteration !== lastRow.step);
+}
+
+async function upsert(
+  client: WandbClient,
+  { id, name, project, entity, group, jobType, tags, notes, code, host, version }: RunDescription,
+  found: ServerRun | null,
+  config: Readonly<Record<string, unknown>>,
+): Promise<Pick<WandbCursor, 'entity' | 'project'>> {
+  // The entry `t`, which names the writing program, makes the server treat the run as begun.
+  const writer = { cli_version: version, t: { '5': version } };
+  const whole = { ...found?.config, ...config, _wandb: { value: writer } };
+  const { upsertBucket } = await client.graphql(
+    'UpsertBucket',
+    UPSERT,
+    {
+      id: found?.id ?? null,
+      name: id,
+      project,
+      entity,
+      groupName: group,
+      displayName: name,
+      notes,
+      commit: code?.commit ?? null,
+      config: extendedJson(whole),
+      host,
+      program: 'editrl',
+      repo: code?.repository ?? null,
+      jobType,
+      // Keeps the tags that somebody set on its page.
+      tags: tags.length === 0 && found !== null ? null : tags,
+    },
+    { racing: true },
+  );
+  const made = asObject(asObject(asObject(upsertBucket)['bucket'])['project']);
+  return { entity: text(asObject(made['entity'])['name']) || entity, project: text(made['name']) || project };
+}
+
+/** Null unless a run has begun there. */
+function parseServerRun(data: Readonly<Record<string, unknown>>): ServerRun | null {
+  const bucket = asObject(asObject(data['model'])['bucket']);
+  if (!('t' in asJsonObject(bucket['wandbConfig']))) return null;
+  const summary = asJsonObject(bucket['summaryMetrics']);
+  const last = asJsonObject(lastOf(bucket['historyTail']));
+  return {
+    id: text(bucket['id']) || null,
+    config: asJsonObject(bucket['config']),
+    summary,
+    hasLines: ['historyLineCount', 'eventsLineCount', 'logLineCount'].some((count) => Number(bucket[count]) > 0),
+    lastRow:
+      Object.keys(last).length === 0 ? null : { iteration: last['iteration'], step: last['_step'] ?? summary['_step'] },
+  };
+}
+
+/** W&B's form of a config: each top-level entry is `{value}`. */
+function wrapConfig(settings: Readonly<Record<string, unknown>>): Record<string, unknown> {
+  return Object.fromEntries(Object.entries(settings).map(([key, value]) => [key, { value }]));
+}
+
+function valueOf(entry: unknown): unknown {
+  return asObject(entry)['value'];
+}
+
+function asObject(value: unknown): Readonly<Record<string, unknown>> {
+  return typeof value === 'object' && value !== null && !Array.isArray(value) ? (value as Record<string, unknown>) : {};
+}
+
+/** JSON within JSON: a text that contains an object. */
+function asJsonObject(value: unknown): Readonly<Record<string, unknown>> {
+  return typeof value === 'string' ? (parseExtendedJson(value) ?? {}) : asObject(value);
+}
+
+/** The last of a list of lines, which arrives as a text. */
+function lastOf(tail: unknown): unknown {
+  try {
+    return typeof tail === 'string' ? (JSON.parse(tail) as unknown[]).at(-1) : undefined;
+  } catch {
+    return undefined;
+  }
+}
+
+function text(value: unknown): string {
+  return typeof value === 'string' ? value : '';
+}
+
+const cursor = z.object({
+  format: z.literal(1),
+  /** Where the run is on W&B. `entity` is the name as the server spells it. */
+  base_url: z.string(),
+  entity: z.string(),
+  project: z.string(),
+  /** The id that was asked for, and the id that the run has there: another one if somebody else writes to the first. */
+  asked: z.string(),
+  run: z.string(),
+  /** When the run directory was created: a run recreated under its name is a different one. */
+  created_at: z.string(),
+  /** Rows of `metrics.jsonl` that it has. */
+  rows: z.array(markSchema),
+  /** Lines of `track/system.jsonl`. */
+  events: z.object({ lines: z.int(), bytes: z.int() }),
+  /** Lines of output, and the position in an attempt's log that they reach. */
+  output: z.object({ lines: z.int(), attempt: z.int(), bytes: z.int() }),
+  /** The last value of each metric, in W&B's dialect of JSON, which allows numbers that are not finite. */
+  summary: z.string(),
+  /** The last iteration whose row it has; -1 before the first. */
+  iteration: z.int(),
+  /** The last iteration whose images and tables it has; -1 before the first. */
+  media: z.int(),
+  /** The exit code that W&B was given for the run; null while it is running. */
+  ended: z.int().nullable(),
+});
+
+export type WandbCursor = z.output<typeof cursor>;
+
+/** Null if nothing has been sent. Raises RunError for a file of another version. */
+export function readWandbCursor(paths: RunPaths): WandbCursor | null {
+  const value = readJson(paths.wandb);
+  if (value === null) return null;
+  const parsed = cursor.safeParse(value);
+  if (parsed.success) return parsed.data;
+  const [{ path, message }] = parsed.error.issues;
+  throw new RunError(`not what this version of editrl notes of W&B: ${path.join('.')}: ${message}`, {
+    where: paths.wandb,
+    next: 'Use the version that wrote it, or remove the file: the rows are then sent again, in their places.',
+  });
+}
+
+/** Raises RunError when the disk refuses, or when the run directory is gone, which must not be recreated. */
+export function writeWandbCursor(paths: RunPaths, value: WandbCursor): void {
+  requireRun(paths);
+  writeFileAtomic(paths.wandb, `${JSON.stringify(value)}\n`);
+}

@@ -1,0 +1,351 @@
+/** A client that asks one or several equal servers of the OpenAI images API for one picture at a time. */
+import OpenAI from 'openai';
+import type { AttemptResult } from '../../core/remote/remote.js';
+import type { OutageListener } from '../../core/remote/remote.js';
+import {
+  AwaitedMember,
+  type AwaitedRemote,
+  gotAnswer,
+  misconfigured,
+  noAnswer,
+  type ReplyOutcome,
+  requestFailed,
+} from '../../core/remote/remote.js';
+import { type Clock, type Deadline, systemClock } from '../../core/clock.js';
+import { encodePng, sha256 } from '../../core/images/image.js';
+import { base64Bytes } from '../../core/images/image_text.js';
+import { checkedKey, noKey } from '../../core/http/key.js';
+import { byStatus, retryAfterMs } from '../../core/http/meaning.js';
+import { createHttpPool, type HttpPool } from '../../core/http/pool.js';
+import { causeOf, isNotThere } from '../../core/http/request.js';
+import { refusedField } from '../../rewards/judge/dialect.js';
+import { resolveEndpoints } from '../../rewards/judge/endpoints.js';
+import { excerpt } from '../../rewards/judge/parse.js';
+import { createClient } from '../../rewards/judge/transport.js';
+import { type ImagesServerSettings, pictureSize, type PictureSize } from '../../config/schema/images_api.js';
+import {
+  blankPicture,
+  FIRST_ATTEMPTS,
+  mostReplyBytes,
+  PICTURE_STATUSES,
+  pictureIn,
+  pictureRemote,
+  type PictureReply,
+  type ServedPicture,
+} from './served.js';
+
+/** A request for a picture. */
+export interface ImagesRequest {
+  readonly prompt: string;
+  readonly seed: number;
+  /** The picture to edit, as a PNG file; absent if a picture is drawn from words alone. */
+  readonly source?: Uint8Array;
+  /** Its size, such as `512x512`, with at most as many pixels as the settings' size; default: that size. */
+  readonly size?: string;
+}
+
+/** The settings that decide the requests and what they mean. */
+export type ImagesClientSettings = Omit<ImagesServerSettings, 'max_wait_s' | 'api_key_env'>;
+
+export interface ImagesClientOptions extends OutageListener {
+  readonly settings: ImagesClientSettings;
+  readonly apiKey?: string | undefined;
+  /** Receives one-line notes about a server. */
+  readonly onNote?: (note: string) => void;
+  readonly clock?: Clock;
+  /** Uniform in [0, 1), for backoff jitter only. */
+  readonly random?: () => number;
+}
+
+/** Fields that a request can do without, because some hosted models refuse them. */
+const DISPENSABLE = ['response_format', 'seed'] as const;
+type Dispensable = (typeof DISPENSABLE)[number];
+
+/** A request that any working server can draw. */
+const PLAIN: ImagesRequest = { prompt: 'a red square', seed: 0 };
+
+class ImageMember extends AwaitedMember {
+  readonly client: OpenAI;
+  /** The dispensable fields that it has drawn with: an error that names one of them is about something else. */
+  readonly takes = new Set<Dispensable>();
+
+  constructor(url: string, pool: HttpPool, apiKey: string, ...rest: [Clock, { cap: number; alone: boolean }]) {
+    super(url, ...rest);
+    this.client = createClient(url, apiKey, pool);
+  }
+}
+
+export class ImagesClient {
+  readonly #http: HttpPool;
+  readonly #remote: AwaitedRemote<ImageMember, ImagesRequest, PictureReply>;
+  readonly #leftOut = new Set<Dispensable>();
+  #hasDrawn = false;
+
+  /** Raises ConfigError for an unusable address or key. */
+  constructor(private readonly options: ImagesClientOptions) {
+    const { settings, apiKey } = options;
+    const { concurrency, base_url, size } = settings;
+    const key = checkedKey(apiKey, 'the API key of the images server') ?? noKey;
+    this.#http = createHttpPool({
+      connections: concurrency + 1,
+      secret: key,
+      maxResponseBytes: mostReplyBytes(pictureSize(size)),
+    });
+    const urls = resolveEndpoints(base_url);
+    const member = { cap: concurrency, alone: urls.length === 1 };
+    this.#remote = pictureRemote({
+      ...options,
+      name: 'images server',
+      members: urls.map((url) => new ImageMember(url, this.#http, key, options.clock ?? systemClock, member)),
+      attempt: (one, asked, attempt) => this.#explained(one, asked, attempt),
+    });
+  }
+
+  /** Base URLs. */
+  get urls(): readonly string[] {
+    return this.#remote.urls;
+  }
+
+  /**
+   * Why the servers cannot be asked now, one sentence for each that cannot; a server that does not list its models is assumed to have the right one.
+   * Never rejects for what a server does.
+   */
+  async look(within: Deadline): Promise<readonly string[]> {
+    const found = await Promise.all(this.#remote.members.map((member) => this.#lookAt(member, within)));
+    return found.filter((one) => one !== null);
+  }
+
+  /**
+   * Waits until a server is there and has drawn one picture, which is thrown away, so that settings it refuses are reported before anything else is
+   * done. Raises EndpointError.
+   */
+  async ready(within: Deadline, work: 'draws' | 'edits' = 'draws'): Promise<void> {
+    const { size } = this.options.settings;
+    const first = work === 'edits' ? { ...PLAIN, source: await encodePng(blankPicture(pictureSize(size))) } : PLAIN;
+    const drawn = await this.#remote.answer(first, within, { maxAttempts: FIRST_ATTEMPTS });
+    if ('refused' in drawn) throw this.#remote.error(first, `it refuses '${PLAIN.prompt}': ${drawn.refused}`);
+  }
+
+  /** Call once it is known to have drawn with these settings: what it refuses from now on may be the prompt. */
+  hasDrawn(): void {
+    this.#hasDrawn = true;
+  }
+
+  /** Draws one picture. Raises EndpointError when no server gives one within the time or the attempts. */
+  draw(asked: ImagesRequest, within: Deadline): Promise<PictureReply> {
+    return this.#remote.answer(asked, within);
+  }
+
+  /** Closes the connections; the client must not be used afterwards. */
+  close(): Promise<void> {
+    return this.#http.close();
+  }
+
+  /**
+   * Asks once. When a server refuses without saying why, tries a harmless prompt: if it draws that, it refused the prompt; if not, it has come to
+   * refuse the settings (an account that is used up, for example), which says nothing about the prompt.
+   */
+  async #explained(member: ImageMember, asked: ImagesRequest, attempt: Deadline): Promise<ImagesAttempt> {
+    const tried = await this.#attempt(member, asked, attempt);
+    if (tried.unexplained !== true || tried.reply.kind !== 'wrong' || !this.#hasDrawn) return tried;
+    const { prompt, seed } = PLAIN;
+    const source = asked.source === undefined ? {} : { source: await encodePng(blankPicture(this.#sizeOf(asked))) };
+    const plain = await this.#attempt(member, { ...asked, prompt, seed, ...source }, attempt);
+    return plain.reply.kind === 'answered' ? gotAnswer({ refused: tried.reply.found }, 'refused') : plain;
+  }
+
+  /** Sends a request, and repeats it without the fields that the server refuses. */
+  async #attempt(member: ImageMember, asked: ImagesRequest, attempt: Deadline): Promise<ImagesAttempt> {
+    for (;;) {
+      const sent = DISPENSABLE.filter((field) => !this.#leftOut.has(field));
+      const tried = await this.#send(member, asked, attempt, sent);
+      const refused = sent.find((field) => field === tried.refusedField && !member.takes.has(field));
+      if (refused === undefined) return tried;
+      this.#leaveOut(refused);
+    }
+  }
+
+  async #send(
+    { client, takes }: ImageMember,
+    asked: ImagesRequest,
+    attempt: Deadline,
+    sent: readonly Dispensable[],
+  ): Promise<ImagesAttempt> {
+    try {
+      const body: unknown = await this.#request(client, asked, attempt.signal, sent);
+      const picture = await readPicture(body, this.#sizeOf(asked));
+      if (typeof picture !== 'string') {
+        this.#hasDrawn = true;
+        for (const field of sent) takes.add(field);
+      }
+      return meaningOf(picture);
+    } catch (error) {
+      return attempt.over
+        ? requestFailed(error, attempt, this.options.settings.timeout_s * 1000)
+        : meaningOf(error as Error);
+    }
+  }
+
+  #request(
+    client: OpenAI,
+    { prompt, seed, source, size = this.options.settings.size }: ImagesRequest,
+    signal: AbortSignal,
+    sent: readonly Dispensable[],
+  ): Promise<unknown> {
+    const { settings } = this.options;
+    const { served_model: model, negative_prompt, num_inference_steps, guidance_scale, extra } = settings;
+    const given = { negative_prompt, num_inference_steps, guidance_scale };
+    const fields = {
+      model,
+      prompt,
+      n: 1,
+      size: size as '1024x1024',
+      ...Object.fromEntries(Object.entries(given).filter(([, value]) => value !== null)),
+      ...(sent.includes('response_format') ? { response_format: 'b64_json' as const } : {}),
+      ...(sent.includes('seed') ? { seed } : {}),
+      ...extra,
+    };
+    if (source === undefined) return client.images.generate(fields, { signal });
+    const image = new File([source], 'source.png', { type: 'image/png' });
+    return client.images.edit({ ...fields, image }, { signal });
+  }
+
+  #sizeOf({ size = this.options.settings.size }: ImagesRequest): PictureSize {
+    return pictureSize(size);
+  }
+
+  /** Applies from now on; requests sent before may still contain the field. */
+  #leaveOut(field: Dispensable): void {
+    if (this.#leftOut.has(field)) return;
+    this.#leftOut.add(field);
+    this.options.onNote?.(
+      field === 'seed'
+        ? 'the images server takes no seed: the same prompt gives another picture each time it is asked'
+        : `the images server does not take ${field}: it is left out`,
+    );
+  }
+
+  async #lookAt({ client, url }: ImageMember, within: Deadline): Promise<string | null> {
+    const { served_model: model } = this.options.settings;
+    try {
+      const { data } = await client.models.list({ signal: within.signal });
+      const names = Array.isArray(data) ? data.map(({ id }) => id) : [];
+      if (names.length === 0 || names.includes(model)) return null;
+      return `${url}: it serves ${names.slice(0, 8).join(', ')}, and no model '${model}'`;
+    } catch (error) {
+      if (within.over) return `${url}: no answer in time`;
+      if (error instanceof OpenAI.NotFoundError) return null;
+      const { reply } = meaningOf(error as Error);
+      return reply.kind === 'answered' ? null : `${url}: ${reply.found}`;
+    }
+  }
+}
+
+export type ImagesAttempt = AttemptResult<ReplyOutcome<PictureReply>> & {
+  /** The request field that the server refuses, if it names one. */
+  readonly refusedField?: string;
+  /** It cannot do what this request asks for, and does not say whether the reason is the prompt or the settings of all requests. */
+  readonly unexplained?: true;
+};
+
+const STATUSES = { ...PICTURE_STATUSES, 409: 'failed' } as const;
+/** Statuses by which a server says that it cannot do what this request asks for. */
+const UNFIT: ReadonlySet<number> = new Set([400, 413, 422]);
+/** Statuses by which a server may refuse a prompt. */
+const REFUSING: ReadonlySet<number> = new Set([400, 403, 422]);
+/** Codes and types of errors by which servers refuse to draw a prompt; messages are not searched, because they may quote prompts and models. */
+const REFUSAL = /content[_ ]?(?:policy|filter|management)|moderation|safety|policy[_ ]violation|nsfw/i;
+
+/**
+ * @param result a picture; or a description of what came instead; or the client's error. Raises errors that are not about a request.
+ */
+export function meaningOf(result: ServedPicture | string | Error): ImagesAttempt {
+  if (result instanceof Error) return meaningOfError(result);
+  return typeof result === 'string' ? noAnswer('failed', result) : gotAnswer(result);
+}
+
+function meaningOfError(error: Error): ImagesAttempt {
+  if (error instanceof OpenAI.APIConnectionError) {
+    return noAnswer(isNotThere(error) ? 'away' : 'failed', causeOf(error));
+  }
+  if (error instanceof OpenAI.APIError) return meaningOfStatus(error as StatusError);
+  if (error instanceof SyntaxError) return noAnswer('failed', `it answered with broken JSON (${error.message})`);
+  throw error;
+}
+
+type StatusError = Pick<
+  InstanceType<typeof OpenAI.APIError<number | undefined, Headers | undefined>>,
+  'status' | 'headers' | 'code' | 'type' | 'param' | 'message'
+>;
+
+function meaningOfStatus(error: StatusError): ImagesAttempt {
+  const status = Number(error.status);
+  const found = excerpt(`HTTP ${error.message}`).slice(1, -1);
+  const kind = `${error.code ?? ''} ${error.type ?? ''}`;
+  const meaning = byStatus(STATUSES, status);
+  if (meaning !== 'refused') {
+    return noAnswer(
+      meaning,
+      found,
+      retryAfterMs((name) => error.headers?.get(name)),
+    );
+  }
+  if (REFUSING.has(status) && REFUSAL.test(kind)) return gotAnswer({ refused: found }, 'refused');
+  const param = typeof error.param === 'string' ? error.param : null;
+  const refused = refusedField({ status, param, words: `${kind} ${error.message}` });
+  return {
+    ...misconfigured(found, adviceFor(status)),
+    ...(refused === null ? {} : { refusedField: refused }),
+    ...(UNFIT.has(status) ? { unexplained: true } : {}),
+  };
+}
+
+function adviceFor(status: number): string {
+  if (status === 401 || status === 403) {
+    return 'Export the key that it asks for (environment.api_key_env names the variable).';
+  }
+  if (status === 404) return 'Check the address (environment.base_url) and the model (environment.served_model).';
+  return 'Check environment.served_model and environment.size, and the further fields that environment sends.';
+}
+
+/** The picture of a whole reply, or a description of what came instead. */
+export async function readPicture(body: unknown, size: PictureSize): Promise<ServedPicture | string> {
+  if (typeof body === 'string') return `it answered with text instead of a picture: ${excerpt(body)}`;
+  const data = field(body, 'data');
+  if (!Array.isArray(data)) return `it answered without data: ${excerpt(JSON.stringify(body) ?? 'nothing')}`;
+  if (data.length !== 1) {
+    return `it answered with ${data.length === 0 ? 'no picture' : `${data.length} pictures`}; one was asked for`;
+  }
+  const [entry] = data as readonly unknown[];
+  const text = field(entry, 'b64_json');
+  if (typeof text !== 'string' || text === '') {
+    return typeof field(entry, 'url') === 'string'
+      ? "it answered with a picture's address (url), and not with the picture (b64_json), which was asked for"
+      : 'it answered with no picture';
+  }
+  const bytes = base64Bytes(text);
+  if (bytes === null) return 'it answered with a picture that is no base64';
+  const picture = await pictureIn(bytes, size);
+  if (typeof picture === 'string') return picture;
+  const revised = field(entry, 'revised_prompt');
+  return { picture, revised: typeof revised === 'string' && revised !== '' ? revised : null };
+}
+
+function field(value: unknown, name: string): unknown {
+  return typeof value === 'object' && value !== null ? (value as Record<string, unknown>)[name] : undefined;
+}
+
+/** The settings that decide it, besides the request itself. */
+type Drawing = Pick<
+  ImagesServerSettings,
+  'served_model' | 'size' | 'negative_prompt' | 'num_inference_steps' | 'guidance_scale' | 'extra'
+>;
+
+/** SHA-256 of everything that decides a picture. */
+export function requestHashOf(drawing: Drawing, asked: ImagesRequest): string {
+  const { prompt, seed, source, size = drawing.size } = asked;
+  const { served_model, negative_prompt, num_inference_steps, guidance_scale, extra } = drawing;
+  const decides = [served_model, size, negative_prompt, num_inference_steps, guidance_scale, extra, prompt, seed];
+  if (source !== undefined) decides.push(sha256(source));
+  return sha256(JSON.stringify(decides));
+}

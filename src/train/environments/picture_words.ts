@@ -1,0 +1,99 @@
+/** Encodes prompts for an image model of the tiny world, without weights: each known word, and its position. */
+import { existsSync } from 'node:fs';
+import { join } from 'node:path';
+import { z } from 'zod';
+import { CheckpointError } from '../../core/errors.js';
+import { readTextFile } from '../../core/text.js';
+
+/** A prompt as an image model sees it. */
+export interface EncodedPrompt {
+  /** [T, width] */
+  readonly text: Float32Array;
+  /** [pooledWidth], if there is a summary. */
+  readonly pooled: Float32Array | null;
+  /** Number of tokens cut from its end. */
+  readonly unread: number;
+}
+
+/** Encodes prompts as the tokens of a flow transformer. */
+export interface PromptEncoder {
+  /** Width of a token. */
+  readonly width: number;
+  /** Width of the pooled summary; 0 if there is none. */
+  readonly pooledWidth: number;
+  encode(prompt: string): Promise<EncodedPrompt>;
+  /** What guidance is measured from; absent: from a text and a summary of zeros. */
+  blank?(): Promise<EncodedPrompt>;
+  /** How many tokens at the prompt's end `encode` cuts, by the tokenizer alone. */
+  unread(prompt: string): Promise<number>;
+  dispose(): Promise<void>;
+}
+
+export const PICTURE_WORDS_FILE = 'picture_words.json';
+
+const schema = z.object({ words: z.array(z.string().min(1)).min(1), length: z.int().positive() });
+type Known = z.output<typeof schema>;
+
+/** The words of a prompt, in lower case. */
+export function wordsIn(prompt: string): string[] {
+  return prompt.toLowerCase().match(/[\p{L}\p{N}]+/gu) ?? [];
+}
+
+export class PictureWords implements PromptEncoder {
+  readonly pooledWidth = 0;
+  readonly #ids: ReadonlyMap<string, number>;
+
+  /** `length`: how many words of a prompt are read. */
+  constructor(private readonly known: Known) {
+    this.#ids = new Map(known.words.map((word, id) => [word, id]));
+  }
+
+  /** The encoder of a model's folder; null if another kind of encoder reads its prompts. Raises CheckpointError for a file with another form. */
+  static in(folder: string): PictureWords | null {
+    const file = join(folder, PICTURE_WORDS_FILE);
+    if (!existsSync(file)) return null;
+    try {
+      return new PictureWords(schema.parse(JSON.parse(readTextFile(file, CheckpointError))));
+    } catch (cause) {
+      throw new CheckpointError('it does not say which words the model knows: {"words": […], "length": 16}', {
+        where: file,
+        next: 'Copy the model again, or train it again.',
+        cause,
+      });
+    }
+  }
+
+  /** One feature for each word, one for all other words and one for none; and the position in the prompt. */
+  get width(): number {
+    return this.known.words.length + 2 + this.known.length;
+  }
+
+  encode(prompt: string): Promise<EncodedPrompt> {
+    const { words, length } = this.known;
+    const [other, none] = [words.length, words.length + 1];
+    const said = wordsIn(prompt);
+    const text = new Float32Array(length * this.width);
+    for (let at = 0; at < length; at++) {
+      text[at * this.width + (at < said.length ? (this.#ids.get(said[at]) ?? other) : none)] = 1;
+      text[at * this.width + words.length + 2 + at] = 1;
+    }
+    return Promise.resolve({ text, pooled: null, unread: this.#over(said) });
+  }
+
+  unread(prompt: string): Promise<number> {
+    return Promise.resolve(this.#over(wordsIn(prompt)));
+  }
+
+  #over(said: readonly string[]): number {
+    return Math.max(0, said.length - this.known.length);
+  }
+
+  /** The file that lists the words. */
+  json(): string {
+    return `${JSON.stringify(this.known)}\n`;
+  }
+
+  dispose(): Promise<void> {
+    return Promise.resolve();
+  }
+}

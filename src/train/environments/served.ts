@@ -1,0 +1,174 @@
+/** Pictures from servers: what a server answers, how servers are asked, and answers that are stored and found again. */
+import type { AttemptResult } from '../../core/remote/remote.js';
+import type { RemoteExchange } from '../../core/remote/exchange.js';
+import type { OutageListener } from '../../core/remote/remote.js';
+import { type AwaitedMember, AwaitedRemote, type ReplyOutcome, RUN_AGAIN } from '../../core/remote/remote.js';
+import type { Clock, Deadline } from '../../core/clock.js';
+import { EditrlError, EndpointError } from '../../core/errors.js';
+import { decodeImage, type RgbImage } from '../../core/images/image.js';
+import { pixelCount } from '../../core/images/image_text.js';
+import { Replay, type ReplayOptions } from '../../core/group/replay.js';
+import type { StatusTable } from '../../core/http/meaning.js';
+import type { AskedServersSettings, PictureSize } from '../../config/schema/images_api.js';
+import type { ImageModel, MadePicture } from './image_model.js';
+
+/** A picture from a server. */
+export interface ServedPicture {
+  readonly picture: RgbImage;
+  /** The prompt that it says it has drawn instead of the given one; null if it does not say so. */
+  readonly revised: string | null;
+}
+
+/** A server's answer: a picture, or its refusal in its own words. */
+export type PictureReply = ServedPicture | { readonly refused: string };
+
+/**
+ * The picture in a file, or a description of what was there instead. Checks the size in the header first, so that a few kilobytes never become
+ * gigabytes of pixels.
+ */
+export async function pictureIn(bytes: Buffer, { width, height }: PictureSize): Promise<RgbImage | string> {
+  const pixels = await pixelCount(bytes.toString('base64'));
+  if (pixels !== null && pixels > width * height) {
+    return `it answered with a picture of ${pixels} pixels; ${width}x${height} were asked for`;
+  }
+  try {
+    const picture = await decodeImage(bytes, 'the picture', width * height);
+    if (picture.width === width && picture.height === height) return picture;
+    return `it answered with a picture of ${picture.width}x${picture.height} pixels; ${width}x${height} were asked for`;
+  } catch (error) {
+    if (!(error instanceof EditrlError)) throw error;
+    return `it answered with what is no picture: ${error.message}`;
+  }
+}
+
+/** The largest reply with a picture: one that does not compress, in base64, plus the surrounding JSON. */
+export function mostReplyBytes({ width, height }: PictureSize): number {
+  return 2 ** 20 + 6 * width * height;
+}
+
+/** A picture without content. */
+export function blankPicture({ width, height }: PictureSize): RgbImage {
+  return { width, height, data: new Uint8Array(3 * width * height).fill(128) };
+}
+
+/** Before anything was drawn, a server that fails this often is taken for the wrong one. */
+export const FIRST_ATTEMPTS = 5;
+
+/** What statuses without a picture mean for every picture server. */
+export const PICTURE_STATUSES: StatusTable<'busy' | 'away' | 'failed' | 'refused'> = {
+  408: 'failed',
+  429: 'busy',
+  502: 'away',
+  503: 'away',
+  504: 'away',
+  '5xx': 'failed',
+  rest: 'refused',
+};
+
+export interface PictureRemoteOptions<M extends AwaitedMember, Asked> extends OutageListener {
+  /** The server's name in messages. */
+  readonly name: string;
+  readonly members: readonly M[];
+  readonly settings: Pick<AskedServersSettings, 'timeout_s' | 'max_attempts'>;
+  readonly clock?: Clock | undefined;
+  /** Uniform in [0, 1), for back-off jitter only. */
+  readonly random?: (() => number) | undefined;
+  readonly attempt: (member: M, asked: Asked, within: Deadline) => Promise<AttemptResult<ReplyOutcome<PictureReply>>>;
+}
+
+export function pictureRemote<M extends AwaitedMember, Asked>(
+  options: PictureRemoteOptions<M, Asked>,
+): AwaitedRemote<M, Asked, PictureReply> {
+  const { name, settings } = options;
+  return new AwaitedRemote({
+    ...options,
+    policy: {
+      maxAttempts: settings.max_attempts,
+      attemptTimeoutMs: settings.timeout_s * 1000,
+      retryAfterCapMs: 60_000,
+    },
+    error: (found, { url: where, next = RUN_AGAIN }) =>
+      new EndpointError(`the ${name} gives no picture: ${found}`, { where, next }),
+  });
+}
+
+/** A request under the name of its episode: a remote picture is stored under that name and found again at a resume. */
+export type NamedRequest<Asked> = Asked & { readonly key: string };
+
+/** Pictures of requests, made by a server now or earlier. */
+export interface ServedPictures<Asked> extends Pick<ImageModel, 'keep' | 'close'> {
+  /** A picture for each request, in their order; raises as `ImageModel.generate` does. */
+  generate(requests: readonly NamedRequest<Asked>[]): Promise<MadePicture[]>;
+}
+
+/** A server's answer to one request, under the name of an episode. */
+export interface StoredPicture extends RemoteExchange {
+  /** Null if the server refused to draw it. */
+  readonly picture: RgbImage | null;
+  /** The words of its refusal, if it refused. */
+  readonly refused: string | null;
+  /** The prompt that it says it has drawn instead. */
+  readonly revised: string | null;
+}
+
+/** `find` also gives undefined if the picture's file is gone. */
+export type PictureStore = ReplayOptions<StoredPicture>['store'];
+
+export interface ServerImagesOptions<Asked> extends ReplayOptions<StoredPicture> {
+  readonly client: { draw(asked: Asked, within: Deadline): Promise<PictureReply> };
+  /** SHA-256 of everything that decides a picture. */
+  readonly hash: (asked: Asked) => string;
+}
+
+export class ServerImages<Asked extends object> implements ServedPictures<Asked> {
+  readonly #replay: Replay<StoredPicture>;
+
+  constructor(private readonly options: ServerImagesOptions<Asked>) {
+    this.#replay = new Replay(options);
+  }
+
+  /**
+   * Draws equal requests once. Raises EndpointError when a server stays away or fails too often, WaitInterrupted when the run is asked to stop meanwhile.
+   */
+  async generate(requests: readonly NamedRequest<Asked>[]): Promise<MadePicture[]> {
+    const { client, hash } = this.options;
+    const alike = new Map<string, number[]>();
+    for (const [i, request] of requests.entries()) {
+      const requestHash = hash(request);
+      const places = alike.get(requestHash);
+      if (places === undefined) alike.set(requestHash, [i]);
+      else places.push(i);
+    }
+    const groups = [...alike];
+    const given = await this.#replay.all(
+      groups.map(([requestHash, places]) => (over: AbortSignal) => {
+        const keys = places.map((i) => requests[i].key);
+        const draw = async (within: Deadline) => storable(await client.draw(requests[places[0]], within));
+        return this.#replay.answers(keys, requestHash, draw, over);
+      }),
+    );
+    const all = new Array<MadePicture>(requests.length);
+    for (const [g, [, places]] of groups.entries()) for (const [j, i] of places.entries()) all[i] = madeOf(given[g][j]);
+    return all;
+  }
+
+  keep(): Promise<void> {
+    return this.#replay.keep();
+  }
+
+  close(): Promise<void> {
+    return this.#replay.close();
+  }
+}
+
+type Given = Omit<StoredPicture, keyof RemoteExchange>;
+
+function storable(answered: PictureReply): Given {
+  const none = { picture: null, revised: null, refused: null };
+  return { ...none, ...answered };
+}
+
+function madeOf({ picture, refused }: Given): MadePicture {
+  if (picture !== null) return { kind: 'made', image: picture };
+  return { kind: 'unavailable', reason: 'refused', detail: refused ?? '' };
+}

@@ -1,0 +1,199 @@
+/** Statistics of a policy's outputs that hack alarms watch: of pictures, words and scores. */
+import { pictureId } from '../../core/images/image.js';
+import { imageStatistics, repeatRate, sourceSimilarity } from '../../rewards/score/image_statistics.js';
+import type { Answer, Group } from '../policies/policy.js';
+import { summariseUnscored } from '../../rewards/score/iteration.js';
+import type { JudgeItem, Outcome } from '../../rewards/score/types.js';
+import type { Metrics } from '../../run/metrics.js';
+import { promptKey, type Prompt } from '../scoring/task.js';
+import { termKinds } from '../../rewards/terms/table.js';
+import type { TermKind } from '../../rewards/terms/term.js';
+import { average } from '../../core/statistics.js';
+import { wordsOf } from '../../rewards/terms/word_overlap.js';
+/** Statistics of one artifact; see rewards/image_statistics.ts for the formulae. */
+export interface ArtifactStatistics {
+  readonly edgeDensity: number;
+  readonly colourEntropy: number;
+  readonly darkFraction: number;
+  /** Null if the artifact was made from words alone. */
+  readonly sourceSimilarity: number | null;
+  readonly digest: string;
+}
+
+/** Measures one artifact; null if the answer gave no image. */
+export function measureArtifact({ edited, source }: Pick<JudgeItem, 'edited' | 'source'>): ArtifactStatistics | null {
+  if (edited === null) return null;
+  return {
+    ...imageStatistics(edited),
+    sourceSimilarity: source === null ? null : sourceSimilarity(edited, source),
+    digest: pictureId(edited),
+  };
+}
+
+/** Metrics `hack/<statistic>`: means over the artifacts that have it; a statistic that no artifact has is left out. */
+export function artifactMetrics(
+  groups: readonly Group<Prompt, Pick<Answer, 'logProbs'>>[],
+  artifacts: readonly (readonly (ArtifactStatistics | null)[])[],
+): Record<string, number> {
+  const measured = artifacts.flat().filter((one) => one !== null);
+  const lengths = groups.flatMap(({ answers }) => answers.map(({ logProbs }) => logProbs.length));
+  const length = { 'hack/answer_length': average(lengths) };
+  if (measured.length === 0) return length;
+  const similarities = measured.flatMap((one) => (one.sourceSimilarity === null ? [] : [one.sourceSimilarity]));
+  // Two groups of the same prompt are not repeats of each other.
+  const named = groups.flatMap(({ prompt }, g) =>
+    artifacts[g].flatMap((one) => (one === null ? [] : [{ prompt: promptKey(prompt), digest: one.digest }])),
+  );
+  return {
+    'hack/edge_density': average(measured.map(({ edgeDensity }) => edgeDensity)),
+    'hack/colour_entropy': average(measured.map(({ colourEntropy }) => colourEntropy)),
+    'hack/dark_fraction': average(measured.map(({ darkFraction }) => darkFraction)),
+    ...(similarities.length === 0 ? {} : { 'hack/source_similarity': average(similarities) }),
+    'hack/repeat_rate': repeatRate(named),
+    ...length,
+  };
+}
+
+/** The statistics of one answer that hack alarms watch. */
+export interface AnswerStatistics {
+  readonly artifact: ArtifactStatistics | null;
+  readonly words: WordStatistics | null;
+  /** Whether the answer has words, however few: without a picture it is then not at fault. */
+  readonly inWords: boolean;
+}
+
+/** Measures one answer, its picture and its words. */
+export function measureAnswer(item: JudgeItem): AnswerStatistics {
+  return { artifact: measureArtifact(item), words: measureWords(item), inWords: item.answer !== undefined };
+}
+
+/** The metrics `hack/…` of an iteration. Axes of `measured`: [group, answer]. */
+export function hackMetrics(
+  groups: readonly Group<Prompt, Pick<Answer, 'logProbs' | 'finished'>>[],
+  measured: readonly (readonly AnswerStatistics[])[],
+): Record<string, number> {
+  const all = measured.flat();
+  const pictured = all.filter(({ inWords }) => !inWords);
+  const missing = pictured.filter(({ artifact }) => artifact === null).length;
+  return {
+    ...(pictured.length === 0 ? {} : { 'hack/no_picture': missing / pictured.length }),
+    ...artifactMetrics(
+      groups,
+      measured.map((one) => one.map(({ artifact }) => artifact)),
+    ),
+    ...wordMetrics(
+      groups,
+      measured.map((one) => one.map(({ words }) => words)),
+    ),
+  };
+}
+
+const LIMIT_PART = /^reward\/.*\/at_limit$/;
+
+/**
+ * `hack/at_limit`: the largest of the means `reward/<term>/at_limit`, over terms whose scale has limits. Left out if no term has any.
+ */
+export function limitMetrics(metrics: Metrics): Record<string, number> {
+  const shares = Object.entries(metrics).flatMap(([name, share]) => (LIMIT_PART.test(name) ? [share] : []));
+  return shares.length === 0 ? {} : { 'hack/at_limit': Math.max(...shares) };
+}
+
+/** `hack/unscored`: the share of what was judged that has no score, also where that is all of it and the reward has no mean. */
+export function unscoredMetrics(outcomes: readonly Outcome[]): Record<string, number> {
+  return { 'hack/unscored': summariseUnscored(outcomes).fraction };
+}
+
+/** Judged answers of an iteration whose scores say something about the judge. */
+const LEAST_JUDGED = 16;
+
+/** `hack/same_score`: the largest share of judged answers that have all parts of their scores alike. Left out if fewer than 16 were judged. */
+export function sameScoreMetrics(outcomes: readonly Outcome[]): Record<string, number> {
+  const counts = new Map<string, number>();
+  for (const { kind, parts } of outcomes) {
+    const judged = kind === 'scored' ? Object.entries(parts).filter(([part]) => isJudged(part)) : [];
+    if (judged.length === 0) continue;
+    const scores = JSON.stringify(judged.sort(([a], [b]) => (a < b ? -1 : 1)));
+    counts.set(scores, (counts.get(scores) ?? 0) + 1);
+  }
+  const answers = [...counts.values()].reduce((sum, count) => sum + count, 0);
+  return answers < LEAST_JUDGED ? {} : { 'hack/same_score': Math.max(...counts.values()) / answers };
+}
+
+/** Whether a score part is of a term that asks a judge. */
+function isJudged(part: string): boolean {
+  const kinds: Readonly<Partial<Record<string, TermKind>>> = termKinds;
+  return kinds[part.split('/', 1)[0]]?.needs.judge === true;
+}
+
+/** Length of the word sequences that count as repeated or copied: shorter ones recur in honest answers. */
+const ROW = 3;
+
+/** Statistics of one answer in words. */
+export interface WordStatistics {
+  /** Share of its three-word sequences that occur earlier in it, in [0, 1). */
+  readonly repeated: number;
+  /** Share of its three-word sequences that occur in the prompt, in [0, 1]. */
+  readonly copied: number;
+}
+
+/** Measures one answer; null if it has no words of its own, or fewer than three. */
+export function measureWords({
+  answer,
+  instruction,
+}: Pick<JudgeItem, 'answer' | 'instruction'>): WordStatistics | null {
+  const rows = rowsOf(answer ?? '');
+  if (rows.length === 0) return null;
+  const asked = new Set(rowsOf(instruction));
+  return {
+    repeated: 1 - new Set(rows).size / rows.length,
+    copied: rows.filter((row) => asked.has(row)).length / rows.length,
+  };
+}
+
+function rowsOf(text: string): string[] {
+  const words = wordsOf(text);
+  return words.slice(ROW - 1).map((_, i) => words.slice(i, i + ROW).join(' '));
+}
+
+/**
+ * Metrics `hack/repeated_words` and `hack/prompt_copy`, means over the measured answers, and `hack/at_token_limit`, the share of all answers that did
+ * not end by themselves; empty if no answer is in words.
+ */
+export function wordMetrics(
+  groups: readonly { readonly answers: readonly Pick<Answer, 'finished'>[] }[],
+  words: readonly (readonly (WordStatistics | null)[])[],
+): Record<string, number> {
+  const measured = words.flat().filter((one) => one !== null);
+  if (measured.length === 0) return {};
+  const answers = groups.flatMap((group) => group.answers);
+  return {
+    'hack/repeated_words': average(measured.map(({ repeated }) => repeated)),
+    'hack/prompt_copy': average(measured.map(({ copied }) => copied)),
+    'hack/at_token_limit': average(answers.map(({ finished }) => (finished ? 0 : 1))),
+  };
+}
+
+/** A reward's or a term's name and the highest value of its scale, whose lowest is 0. */
+export interface MeasuredScale {
+  readonly name: string;
+  readonly most: number;
+}
+
+/**
+ * Metric `hack/second_gap`: how much higher the training reward is than the terms recorded beside it, all on the scale from 0 to 1; the largest gap.
+ * It rises when the reward rises while a second measure stays or falls. Left out if either is missing.
+ *
+ * @param metrics an iteration's, with `reward/mean` and `reward/<term>/value` or `/overall`
+ */
+export function secondGapMetrics(
+  metrics: Metrics,
+  { most, besides }: { readonly most: number; readonly besides: readonly MeasuredScale[] },
+): Record<string, number> {
+  const reward = metrics['reward/mean'] as number | undefined;
+  const gaps = besides.flatMap((term) => {
+    const value = (metrics[`reward/${term.name}/value`] ?? metrics[`reward/${term.name}/overall`]) as
+      number | undefined;
+    return value === undefined || reward === undefined ? [] : [reward / most - value / term.most];
+  });
+  return gaps.length === 0 ? {} : { 'hack/second_gap': Math.max(...gaps) };
+}

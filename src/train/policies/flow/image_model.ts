@@ -1,0 +1,143 @@
+/** Makes pictures of prompts with a frozen flow model in this process. */
+import { CheckpointError, must } from '../../../core/errors.js';
+import { RandomStream } from '../../../core/random.js';
+import { overFrozen } from '../../../compute/onnx/frozen_graph.js';
+import type { SessionOptions } from '../../../compute/onnx/session.js';
+import type { ImageModel, MadePicture, PictureRequest } from '../../environments/image_model.js';
+import type { PictureCodec } from '../../environments/picture_codec.js';
+import type { EncodedPrompt, PromptEncoder } from '../../environments/picture_words.js';
+import { mostTokens, pooledWidth, velocityWidth } from '../../../compute/nets/flow/config.js';
+import type { LoadedFlowTransformer } from '../../../models/networks/flow.js';
+import { type FlowRequest, patchOf, unpack } from './batch.js';
+import { takesGuidance } from './rows.js';
+import { FlowSampler, type FlowSampling } from './sampler.js';
+
+/** How pictures are made. */
+export interface PictureMaking extends Pick<FlowSampling, 'sigmas' | 'guidance'> {
+  /** In pixels. */
+  readonly width: number;
+  readonly height: number;
+  /** Number of pictures that the model processes at once. */
+  readonly batch: number;
+}
+
+export interface FlowImageModelOptions {
+  readonly model: LoadedFlowTransformer;
+  readonly codec: PictureCodec;
+  readonly encoder: PromptEncoder;
+  readonly making: PictureMaking;
+  readonly session: SessionOptions;
+}
+
+export class FlowImageModel implements ImageModel {
+  readonly #sampler: FlowSampler;
+
+  /** Raises CheckpointError for a model that paints into pictures, or was made for another encoder, autoencoder or size. */
+  constructor(private readonly options: FlowImageModelOptions) {
+    const { model, making } = options;
+    requireFit(options);
+    const session = overFrozen(options.session, model.weights);
+    this.#sampler = new FlowSampler({ ...model, batch: making.batch, session });
+  }
+
+  async generate(requests: readonly PictureRequest[]): Promise<MadePicture[]> {
+    const { model, making, codec } = this.options;
+    // Equal requests give one picture: a policy that is sure repeats itself.
+    const keys = requests.map(({ prompt, seed }) => `${seed} ${prompt}`);
+    const first = new Map(keys.map((key, i) => [key, i] as const).reverse());
+    const asked = [...new Set(keys)].map((key) => requests[must(first.get(key), key)]);
+    const read = await Promise.all(asked.map(({ prompt }) => this.options.encoder.encode(prompt)));
+    const blank = await this.#blank();
+    const prompts = read.map((encoded) => this.#asked(encoded, blank));
+    const how: FlowSampling = { ...making, noiseLevel: 0, fraction: 1, window: null, sameLatent: false };
+    const random = (p: number): RandomStream => new RandomStream('picture', asked[p].seed);
+    const answers = await this.#sampler.sample({ prompts, answersPerPrompt: 1, how, random }, model.weights);
+    const size = latentSize(making, codec);
+    const patch = patchOf(model.config, codec);
+    const made = await codec.decode(answers.map(([{ latents }]) => unpack(latents, size, patch)));
+    const byKey = new Map(
+      [...new Set(keys)].map((key, i): [string, MadePicture] => {
+        const { unread } = read[i];
+        return [key, { kind: 'made', image: made[i], ...(unread === 0 ? {} : { unread }) }];
+      }),
+    );
+    return keys.map((key) => must(byKey.get(key), key));
+  }
+
+  async close(): Promise<void> {
+    const { codec, encoder } = this.options;
+    await Promise.all([this.#sampler.dispose(), codec.dispose(), encoder.dispose()]);
+  }
+
+  /** What guidance is measured from, where that is no text of zeros: a model that this program trained without words on some pictures learnt zeros. */
+  async #blank(): Promise<EncodedPrompt | null> {
+    const { model, encoder, making } = this.options;
+    const { config } = model;
+    if (making.guidance === null || takesGuidance(config) || config.condition_dropout !== null) return null;
+    return (await encoder.blank?.()) ?? null;
+  }
+
+  #asked(encoded: EncodedPrompt, blank: EncodedPrompt | null): FlowRequest {
+    const { model, codec, making } = this.options;
+    const flow = flowCondition(encoded, latentSize(making, codec), patchOf(model.config, codec));
+    return { flow: blank === null ? flow : { ...flow, without: { text: blank.text, pooled: blank.pooled } } };
+  }
+}
+
+/** The conditioning of a model without an inpainting context. */
+export function flowCondition(
+  { text, pooled }: Pick<EncodedPrompt, 'text' | 'pooled'>,
+  { width, height }: { readonly width: number; readonly height: number },
+  patch: number,
+): FlowRequest['flow'] {
+  return {
+    rows: height / patch,
+    columns: width / patch,
+    text,
+    pooled,
+    imageFeatures: null,
+    context: new Float32Array(0),
+  };
+}
+
+/** Size of a picture's latents. */
+export function latentSize(
+  { width, height }: Pick<PictureMaking, 'width' | 'height'>,
+  { channels, reduction }: Pick<PictureCodec, 'channels' | 'reduction'>,
+): { readonly channels: number; readonly width: number; readonly height: number } {
+  return { channels, width: width / reduction, height: height / reduction };
+}
+
+/** Raises CheckpointError when model, encoder, autoencoder and size do not match. */
+export function requireFit({
+  model: { config },
+  codec,
+  encoder,
+  making: { width, height },
+}: Pick<FlowImageModelOptions, 'codec' | 'encoder'> & {
+  readonly model: Pick<LoadedFlowTransformer, 'config'>;
+  readonly making: Pick<PictureMaking, 'width' | 'height'>;
+}): void {
+  const patch = patchOf(config, codec);
+  const side = patch * codec.reduction;
+  const pooled = pooledWidth(config);
+  const problem =
+    config.in_channels !== velocityWidth(config)
+      ? `the model takes ${config.in_channels} numbers for a token and gives ${velocityWidth(config)}: it paints into pictures, and here it is shown none`
+      : config.ip_adapter !== null
+        ? 'the model looks at a style image, and here it is shown none'
+        : config.joint_attention_dim !== encoder.width || pooled !== encoder.pooledWidth
+          ? `the model reads texts of width ${config.joint_attention_dim} and summaries of ${pooled}; its text encoder gives ${encoder.width} and ${encoder.pooledWidth}`
+          : !Number.isInteger(patch)
+            ? `the model gives ${velocityWidth(config)} numbers for a token, and latents have ${codec.channels} channels`
+            : width % side !== 0 || height % side !== 0
+              ? `a picture of ${width}x${height} pixels is no whole number of tokens of ${side} pixels`
+              : Math.max(width, height) > side * mostTokens(config)
+                ? `a picture of ${width}x${height} pixels, and the model has positions for ${mostTokens(config)} tokens of ${side} pixels on a side`
+                : null;
+  if (problem === null) return;
+  throw new CheckpointError(problem, {
+    where: 'model',
+    next: 'Name the text encoder and the autoencoder that the model was trained with, and a size in whole tokens.',
+  });
+}

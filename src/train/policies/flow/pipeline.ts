@@ -1,0 +1,89 @@
+/** A pipeline's noise levels, by its scheduler's file, and a look at all of its parts. */
+import { join } from 'node:path';
+import { z } from 'zod';
+import { CheckpointError, ConfigError } from '../../../core/errors.js';
+import { PipelineTextEncoder } from '../../environments/pipeline_text.js';
+import { PIPELINE_FILE, readJson } from '../../../models/files.js';
+import { partFolder, type Pipeline, type PipelineFamily } from '../../../models/pipeline.js';
+import { describeAutoencoder } from '../../../models/networks/autoencoder.js';
+import { checkFrozenFlow } from './load.js';
+import { shifted, shiftedEven, shiftedTwice, type FlowModelType } from './model_types.js';
+
+const SCHEDULER_FILE = join('scheduler', 'scheduler_config.json');
+
+const no = z.literal(false, 'only false is covered').nullish();
+const scheduler = z.strictObject({
+  _class_name: z.literal('FlowMatchEulerDiscreteScheduler'),
+  _diffusers_version: z.string().nullish(),
+  num_train_timesteps: z.literal(1000).default(1000),
+  shift: z.number().positive().default(1),
+  use_dynamic_shifting: z.boolean().default(false),
+  base_shift: z.number().nullable().default(0.5),
+  max_shift: z.number().nullable().default(1.15),
+  base_image_seq_len: z.int().nullable().default(256),
+  max_image_seq_len: z.int().nullable().default(4096),
+  shift_terminal: z.null('only null is covered').optional(),
+  time_shift_type: z.literal('exponential').nullish(),
+  invert_sigmas: no,
+  use_karras_sigmas: no,
+  use_exponential_sigmas: no,
+  use_beta_sigmas: no,
+  stochastic_sampling: no,
+});
+type Scheduler = z.output<typeof scheduler>;
+
+/** Whether levels may be shifted by the size of a picture, and how they are chosen where they are not. */
+const families: Readonly<
+  Record<PipelineFamily, { readonly dynamic: boolean; readonly fixed: (shift: number, steps: number) => number[] }>
+> = {
+  flux: { dynamic: true, fixed: shiftedEven },
+  sd3: { dynamic: false, fixed: shiftedTwice },
+};
+
+/** Raises CheckpointError for a scheduler of another class, and for settings that are not covered. */
+export function pipelineSchedule(pipeline: Pipeline): FlowModelType {
+  const where = join(pipeline.folder, SCHEDULER_FILE);
+  const parsed = scheduler.safeParse(readJson(where));
+  if (!parsed.success) {
+    const [issue] = parsed.error.issues;
+    throw new CheckpointError(`the scheduler: ${[...issue.path, issue.message].join(': ')}`, { where });
+  }
+  const { shift, use_dynamic_shifting: isDynamic } = parsed.data;
+  const { dynamic, fixed } = families[pipeline.form.family];
+  if (!isDynamic) return { sigmas: (steps) => fixed(shift, steps) };
+  if (!dynamic) {
+    throw new CheckpointError(`the scheduler: use_dynamic_shifting: only false is covered for a ${pipeline.name}`, {
+      where,
+    });
+  }
+  const spread = spreadOf(parsed.data, where);
+  return { sigmas: (steps, tokens) => shifted(spread, steps, tokens) };
+}
+
+function spreadOf(
+  { base_shift: low, max_shift: high, base_image_seq_len: few, max_image_seq_len: many }: Scheduler,
+  where: string,
+) {
+  if (low === null || high === null || few === null || many === null || few === many) {
+    throw new CheckpointError('the scheduler shifts by the size of a picture, and does not say how', { where });
+  }
+  return { from: [few, low], to: [many, high], terminal: null } as const;
+}
+
+/** Raises ConfigError where a pipeline is of another family than `model_type` says. */
+export function requireFamily({ name, folder, form }: Pipeline, said: string): void {
+  if (form.family === said) return;
+  throw new ConfigError(`environment.model_type is '${said}', and the model is a ${name}`, {
+    where: join(folder, PIPELINE_FILE),
+    next: `Set environment.model_type to '${form.family}'.`,
+  });
+}
+
+/** Looks at all of a pipeline that is used as a frozen model of the family `said`, without reading weights. Raises as opening it. */
+export function checkPipeline(pipeline: Pipeline, said: string, guidance: number | null): void {
+  requireFamily(pipeline, said);
+  checkFrozenFlow(partFolder(pipeline, 'transformer'), guidance);
+  void pipelineSchedule(pipeline);
+  void describeAutoencoder(partFolder(pipeline, 'vae'));
+  void new PipelineTextEncoder(pipeline);
+}

@@ -1,0 +1,228 @@
+/** Samples a flow policy's answers: pictures from noise, step by step, with the log-probabilities of the noisy steps. */
+import { RunError } from '../../../core/errors.js';
+import type { RandomStream } from '../../../core/random.js';
+import type { SessionOptions } from '../../../compute/onnx/session.js';
+import type { Weights } from '../../../models/files.js';
+import { velocityWidth } from '../../../compute/nets/flow/config.js';
+import { flowInputs, velocity } from '../../../compute/nets/flow/transformer.js';
+import type { SampleRequest } from '../policy.js';
+import { SessionCache } from '../../../compute/onnx/session_cache.js';
+import type { FlowAction, FlowAnswer, FlowRequest, FlowCondition, KeptPicture } from './batch.js';
+import { guidedNumbers, microBatches, modelFeeds, partOf, takesGuidance, unconditional, type FlowRow } from './rows.js';
+import type { FlowModel } from './load.js';
+import { gaussianOf, noisyRange, odeStep, sdeStep, type Gaussian, type NoisySteps, velocityGaussian } from './steps.js';
+import { noisySteps } from '../../../config/schema/training.js';
+
+/** How a flow policy samples. */
+export interface FlowSampling extends NoisySteps {
+  /** Noise levels from 1 down to 0, for a picture with this many tokens. */
+  readonly sigmas: (tokens: number) => readonly number[];
+  /** Scale of the guidance; null for none. */
+  readonly guidance: number | null;
+  /** Whether all answers to a prompt begin with the same noise. */
+  readonly sameLatent: boolean;
+  /** For a loss on the forward process: the actions are not steps of the solver, but noised pictures. Absent: they are. */
+  readonly noised?: NoisedPictures;
+}
+
+export interface FlowSamplerOptions extends Pick<FlowModel, 'config' | 'adapter'> {
+  /** Number of pictures that the model processes at once. */
+  readonly batch: number;
+  readonly session: SessionOptions;
+}
+
+/** An answer being sampled. */
+interface Begun {
+  readonly condition: FlowCondition;
+  readonly stream: RandomStream;
+  readonly noisy: readonly [number, number];
+  /** Its initial noise. */
+  readonly noise: Float32Array;
+  x: Float32Array;
+  readonly actions: FlowAction[];
+  readonly logProbs: number[];
+}
+
+export class FlowSampler {
+  readonly #sessions: SessionCache;
+
+  constructor(private readonly options: FlowSamplerOptions) {
+    this.#sessions = new SessionCache('velocity', options.session);
+  }
+
+  /** The model's output as it is, guided unless the model takes the scale as an input. */
+  async velocities(rows: readonly FlowRow[], guidance: number | null, weights: Weights): Promise<Float32Array[]> {
+    const { config } = this.options;
+    const asked = await this.#ask(rows, guidance, weights);
+    if (guidance === null || takesGuidance(config)) return asked;
+    const without = await this.unguided(rows, weights);
+    return asked.map((v, i) => guidedNumbers(v, without[i], guidance, config));
+  }
+
+  /** The model's output without words and style. */
+  unguided(rows: readonly FlowRow[], weights: Weights): Promise<Float32Array[]> {
+    return this.#ask(
+      rows.map((row) => ({ ...row, condition: unconditional(row.condition) })),
+      null,
+      weights,
+    );
+  }
+
+  /**
+   * Answers by prompt. All answers to one prompt have their noisy steps at the same places, which the first answer's stream draws. Raises RunError
+   * when a picture has numbers that are not finite, so that nobody mistakes it for a black one.
+   */
+  async sample(
+    { prompts, answersPerPrompt, how, random }: Omit<SampleRequest<FlowRequest, FlowSampling>, 'weights' | 'among'>,
+    weights: Weights,
+  ): Promise<FlowAnswer[][]> {
+    const begun = prompts.flatMap(({ flow }, p) => {
+      const tokens = flow.rows * flow.columns;
+      const size = tokens * velocityWidth(this.options.config);
+      const noise = (stream: RandomStream): Float32Array => Float32Array.from({ length: size }, () => stream.normal());
+      const first = random(p, 0);
+      const noisy = noisyRange(how.sigmas(tokens).length - 1, how, first.uniform());
+      const shared = how.sameLatent ? noise(first) : null;
+      return Array.from({ length: answersPerPrompt }, (_, g): Begun => {
+        const stream = random(p, g);
+        stream.uniform();
+        const own = noise(stream);
+        const x = shared ?? own;
+        return { condition: flow, stream, noisy, noise: x, x, actions: [], logProbs: [] };
+      });
+    });
+    for (const { at } of microBatches(begun, this.options.config, this.options.batch)) {
+      await this.#denoise(
+        at.map((i) => begun[i]),
+        how,
+        weights,
+      );
+    }
+    if (begun.some(({ x }) => !x.every(Number.isFinite))) {
+      throw new RunError('the model made pictures of numbers that are not finite (NaN): it has diverged', {
+        next: 'Go on from an earlier checkpoint with a lower optimizer.learning_rate, or with a smaller rollout.guidance_scale where one is set.',
+      });
+    }
+    const answers = begun.map(({ x, condition, stream, actions, logProbs }): FlowAnswer => {
+      if (how.noised === undefined) {
+        return { latents: x, actions, logProbs: Float32Array.from(logProbs), finished: true };
+      }
+      const sigmas = how.sigmas(condition.rows * condition.columns);
+      const drawn = noisedActions(x, levelsOf(sigmas, how.fraction, how.noised, stream), stream);
+      return { latents: x, actions: drawn, logProbs: new Float32Array(drawn.length).fill(NaN), finished: true };
+    });
+    return prompts.map((_, p) => answers.slice(p * answersPerPrompt, (p + 1) * answersPerPrompt));
+  }
+
+  async dispose(): Promise<void> {
+    await this.#sessions.dispose();
+  }
+
+  /** Denoises answers of one shape into pictures. */
+  async #denoise(batch: readonly Begun[], how: FlowSampling, weights: Weights): Promise<void> {
+    const [{ condition }] = batch;
+    const sigmas = how.sigmas(condition.rows * condition.columns);
+    for (let at = 0; at + 1 < sigmas.length; at++) {
+      const rows = batch.map(({ condition: own, x }) => ({ condition: own, sigma: sigmas[at], x }));
+      const velocities = await this.velocities(rows, how.guidance, weights);
+      batch.forEach((one, i) => advance(one, velocities[i], sigmas, at, how.noiseLevel));
+    }
+  }
+
+  async #ask(rows: readonly FlowRow[], guidance: number | null, weights: Weights): Promise<Float32Array[]> {
+    const { config, adapter, batch } = this.options;
+    const out = new Array<Float32Array>(rows.length);
+    for (const { shape, at } of microBatches(rows, config, batch)) {
+      const feeds = modelFeeds(
+        at.map((i) => rows[i]),
+        config,
+        shape,
+        guidance,
+      );
+      const found = await this.#sessions.use(
+        shape,
+        (graph) => ({ velocity: velocity(graph, config, shape, flowInputs(graph, config, shape), adapter) }),
+        async (session) => (await session.run(feeds, weights)).velocity as Float32Array,
+      );
+      at.forEach((i, b) => (out[i] = partOf(found, b, shape.batch)));
+    }
+    return out;
+  }
+}
+
+/** One step of one answer, in place. */
+function advance(one: Begun, v: Float32Array, sigmas: readonly number[], at: number, noiseLevel: number): void {
+  const isNoisy = at >= one.noisy[0] && at < one.noisy[1];
+  const step = isNoisy ? sdeStep(sigmas, at, noiseLevel) : odeStep(sigmas, at);
+  const { ofX, ofVelocity, deviation } = step;
+  const { x } = one;
+  const drawn = new Float32Array(x.length);
+  for (let i = 0; i < x.length; i++) {
+    const mean = ofX * x[i] + ofVelocity * v[i];
+    drawn[i] = deviation === 0 ? mean : mean + deviation * one.stream.normal();
+  }
+  const { kept } = one.condition;
+  one.x = kept === undefined ? drawn : blended(drawn, kept, one.noise, sigmas[at + 1]);
+  if (!isNoisy) return;
+  const gaussian = gaussianOf(step);
+  one.actions.push({ sigma: step.sigma, x, drawn, gaussian });
+  one.logProbs.push(logDensity(drawn, x, v, gaussian, kept));
+}
+
+/** What was drawn in the painted part, and elsewhere the kept part with the noise of this level. */
+function blended(
+  drawn: Float32Array,
+  { shown, painted }: KeptPicture,
+  noise: Float32Array,
+  level: number,
+): Float32Array {
+  return drawn.map((one, i) => (painted[i] === 1 ? one : (1 - level) * shown[i] + level * noise[i]));
+}
+
+/** Averaged over the elements; over the painted ones only, if a part is kept. */
+export function logDensity(
+  drawn: Float32Array,
+  x: Float32Array,
+  v: Float32Array,
+  gaussian: Gaussian,
+  kept?: KeptPicture,
+): number {
+  const { ofX, ofVelocity, precision, offset } = gaussian;
+  let [sum, count] = [0, 0];
+  for (let i = 0; i < drawn.length; i++) {
+    if (kept !== undefined && kept.painted[i] === 0) continue;
+    sum += (drawn[i] - ofX * x[i] - ofVelocity * v[i]) ** 2;
+    count += 1;
+  }
+  return offset - (precision * sum) / count;
+}
+
+export interface NoisedPictures {
+  /** Noise levels of one picture; null means all that its solver's first steps begin at. */
+  readonly levels: number | null;
+}
+
+/** Levels at which the first floor(steps * fraction) steps of a schedule begin: all in their order, or so many of them, drawn without replacement. */
+export function levelsOf(
+  sigmas: readonly number[],
+  fraction: number,
+  { levels }: NoisedPictures,
+  random: RandomStream,
+): number[] {
+  const all = sigmas.slice(0, noisySteps(sigmas.length - 1, fraction));
+  if (levels === null) return all;
+  return Array.from({ length: levels }, () => all.splice(random.integer(all.length), 1)[0]);
+}
+
+/** At each level t, with noise of its own: x_t = (1 - t) x0 + t eps and the velocity eps - x0. `picture` is x0 [N, C]. */
+export function noisedActions(picture: Float32Array, levels: readonly number[], random: RandomStream): FlowAction[] {
+  return levels.map((sigma) => {
+    const noise = picture.map(() => random.normal());
+    return {
+      sigma,
+      x: picture.map((one, i) => (1 - sigma) * one + sigma * noise[i]),
+      drawn: noise.map((eps, i) => eps - picture[i]),
+      gaussian: velocityGaussian,
+    };
+  });
+}

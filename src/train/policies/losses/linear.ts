@@ -1,0 +1,65 @@
+/**
+ * A loss and its derivatives by log-probabilities that somebody else computed. A trainer that builds no graph of ours is told these derivatives:
+ * at the weights that they were taken at, a loss that is linear in the log-probabilities has the same gradient.
+ */
+import { InternalError, must } from '../../../core/errors.js';
+import { KL_EXPONENT_LIMIT, type KlTerm } from '../../../compute/nets/losses.js';
+import type { Target } from '../policy.js';
+import type { LossInput } from './loss.js';
+import { ruleOf, type LossSpec } from './table.js';
+
+/** What one answer adds to the loss; arrays run over its actions. */
+export interface LinearLoss {
+  readonly loss: number;
+  /** Minus the derivative of the loss by each log-probability: what an action's log-probability is pushed up by. */
+  readonly push: Float32Array;
+  /** Actions whose KL term was too large to be taken as it is. */
+  readonly klClamped: number;
+}
+
+/** The KL estimators of `nets/losses.ts` at d = log p_ref - log p, with their derivatives by log p. */
+const klAt: Readonly<Record<KlTerm['estimator'], (d: number) => { readonly cost: number; readonly slope: number }>> = {
+  k2: (d) => ({ cost: (d * d) / 2, slope: -d }),
+  k3: (d) => {
+    const ratio = Math.exp(Math.min(d, KL_EXPONENT_LIMIT));
+    return { cost: ratio - d - 1, slope: 1 - (d < KL_EXPONENT_LIMIT ? ratio : 0) };
+  },
+};
+
+/** Raises InternalError where a target lacks what the loss reads, and for a loss that is no function of log-probabilities. */
+export function linearLoss(loss: LossSpec, logProbs: Float32Array, target: Target): LinearLoss {
+  const rule = ruleOf(loss);
+  const kl = loss.kl ?? null;
+  const push = new Float32Array(logProbs.length);
+  let [sum, klClamped] = [0, 0];
+  logProbs.forEach((logProb, t) => {
+    const weight = target.weights[t];
+    if (weight === 0) return;
+    const { gain, slope } = must(
+      rule.at?.(loss, logProb, (name) => inputOf[name](target, t)),
+      'derivatives of a loss',
+    );
+    const away = kl === null ? null : referenceOf(target, t) - logProb;
+    const term = kl === null || away === null ? NO_KL : klAt[kl.estimator](away);
+    const coefficient = kl?.coefficient ?? 0;
+    sum += weight * (coefficient * term.cost - gain);
+    push[t] = weight * (slope - coefficient * term.slope);
+    if (kl?.estimator === 'k3' && away !== null && away > KL_EXPONENT_LIMIT) klClamped += 1;
+  });
+  return { loss: sum, push, klClamped };
+}
+
+const NO_KL = { cost: 0, slope: 0 };
+
+const inputOf: Readonly<Record<LossInput, (target: Target, t: number) => number>> = {
+  advantages: ({ advantages }, t) => (typeof advantages === 'number' ? advantages : advantages[t]),
+  old: ({ old }, t) => {
+    if (old === null) throw new InternalError('the loss reads old, which a target lacks');
+    return old.logProbs[t];
+  },
+};
+
+function referenceOf({ reference }: Target, t: number): number {
+  if (reference === null) throw new InternalError('the loss reads reference, which a target lacks');
+  return reference.logProbs[t];
+}

@@ -1,0 +1,401 @@
+/**
+ * Asks a server that speaks the Tinker training API. Operations are submitted, and long polls wait for their results. A server that is away is waited
+ * for; a refusal is reported in one message that says what to do.
+ */
+import {
+  type AttemptResult,
+  gotAnswer,
+  AwaitedMember,
+  AwaitedRemote,
+  requestFailed,
+  noAnswer,
+  RUN_AGAIN,
+  type ReplyOutcome,
+  type ServerOptions,
+} from '../../../core/remote/remote.js';
+import { type Clock, Deadline, sleep, systemClock } from '../../../core/clock.js';
+import { CheckpointError, type EditrlError, EndpointError, type ErrorDetails } from '../../../core/errors.js';
+import { checkedKey } from '../../../core/http/key.js';
+import { byStatus, retryAfterMs, type StatusTable } from '../../../core/http/meaning.js';
+import { createHttpPool, type HttpPool } from '../../../core/http/pool.js';
+import type { PiecewiseBody } from '../../../core/http/request.js';
+import { UnreadableReply } from './wire.js';
+import { jsonOf } from '../vllm/client.js';
+
+/** A reply that is none of the server's being away. */
+export interface Reply {
+  readonly status: number;
+  readonly isProto: boolean;
+  /** Where the server redirects to; null if it does not redirect. */
+  readonly location: string | null;
+  readonly body: Buffer;
+}
+
+interface Sent {
+  /** Below `/api/v1`, or a whole address. */
+  readonly path: string;
+  /** JSON as a text, or the bytes of a message; null for a GET, and for a DELETE. */
+  readonly body: string | PiecewiseBody | null;
+  readonly isDelete?: boolean;
+  /** Whether no reply in time means that there is none yet. */
+  readonly isPoll?: boolean;
+}
+
+/** The meaning of statuses. A refusal is left to the caller to read. */
+const STATUSES: StatusTable<'away' | 'failed' | 'answered'> = {
+  402: 'away',
+  // A checkpoint that it is still making.
+  425: 'away',
+  429: 'away',
+  502: 'away',
+  503: 'away',
+  504: 'away',
+  '5xx': 'failed',
+  rest: 'answered',
+};
+
+/** A result is asked for again after so long without one. */
+const POLL_MS = 45_000;
+/** A poll that comes back at once without a result is not repeated sooner. */
+const PAUSE_MS = 50;
+/** Sampled answers and log-probabilities of a batch may be many. */
+const MOST_REPLY_BYTES = 1024 ** 3;
+/** A server that loses the same operation this often does not keep its promises. */
+const MOST_LOST = 3;
+
+export class TinkerConnection {
+  /** Without `/api/v1`. */
+  readonly url: string;
+  readonly clock: Clock;
+  readonly #http: HttpPool;
+  readonly #remote: AwaitedRemote<AwaitedMember, Sent, Reply>;
+  readonly #headers: Readonly<Record<string, string>>;
+
+  /** The address is with or without `/api/v1`. Raises ConfigError for a key that no header carries. */
+  constructor(private readonly options: ServerOptions) {
+    const { concurrency, timeoutMs, clock = systemClock } = options;
+    const key = checkedKey(options.apiKey, 'the API key of the training server');
+    this.url = options.url.replace(/\/+$/, '').replace(/\/api\/v1$/, '');
+    this.clock = clock;
+    this.#http = createHttpPool({ connections: concurrency, secret: key ?? null, maxResponseBytes: MOST_REPLY_BYTES });
+    this.#remote = new AwaitedRemote({
+      ...options,
+      members: [new AwaitedMember(this.url, clock, { cap: concurrency, alone: true })],
+      policy: { maxAttempts: 5, attemptTimeoutMs: timeoutMs, retryAfterCapMs: 60_000 },
+      attempt: (_member, sent, attempt) => this.#attempt(sent, attempt),
+      error: (found, { next = RUN_AGAIN }, { path }) => this.error(`${path}: ${found}`, next),
+      away: (found) => found,
+    });
+    this.#headers = key === undefined ? {} : { 'x-api-key': key };
+  }
+
+  /** A reply of any status that is no failure. Raises EndpointError where the server stays away, or fails again and again. */
+  send(path: string, body: string | PiecewiseBody | null, within: Deadline): Promise<Reply> {
+    return this.#remote.answer({ path, body }, within);
+  }
+
+  /** The bytes that a path leads to, by an address that it sends on to or names. Raises as `refused`. */
+  async download(path: string, within: Deadline): Promise<Buffer> {
+    const first = await this.send(path, null, within);
+    let to = first.location;
+    if (first.status === 200) ({ url: to } = this.json(path, first) as { url: string | null });
+    else if (first.status !== 302 && first.status !== 307) throw this.refused(path, first);
+    if (typeof to !== 'string' || !URL.canParse(to, this.url)) {
+      throw this.error(`${path}: a reply without an address to download from`, VERSION);
+    }
+    const second = await this.send(new URL(to, this.url).href, null, within);
+    if (second.status !== 200) throw this.refused(path, second);
+    return second.body;
+  }
+
+  /** Removes what is there; that it, or the model that it was of, is gone already is no failure. Raises as `refused`. */
+  async remove(path: string, within: Deadline): Promise<void> {
+    const reply = await this.#remote.answer({ path, body: null, isDelete: true }, within);
+    if (reply.status === 200 || reply.status === 204) return;
+    const refused = this.refused(path, reply);
+    const hasNoWay = refused instanceof TinkerError && refused.kind === 'other_version';
+    if (hasNoWay || (reply.status !== 404 && reply.status !== 410)) throw refused;
+  }
+
+  /** The JSON of a reply to a request that is answered at once. Raises as `refused`. */
+  async ask(path: string, body: object | null, within: Deadline): Promise<unknown> {
+    const reply = await this.send(path, body === null ? null : JSON.stringify(body), within);
+    if (reply.status !== 200) throw this.refused(path, reply);
+    return this.json(path, reply);
+  }
+
+  /**
+   * The result of an operation. `submitted`: the first reply to its submission, if that was read already. Raises EndpointError for a failure,
+   * CheckpointError if a checkpoint that it names is gone.
+   */
+  async run(path: string, body: string | PiecewiseBody, within: Deadline, submitted?: Reply): Promise<Reply> {
+    let first = submitted;
+    for (let times = 0; times < MOST_LOST; times++) {
+      const reply = first ?? (await this.send(path, body, within));
+      first = undefined;
+      if (reply.status !== 200) throw this.refused(path, reply);
+      const { request_id: id } = this.json(path, reply) as { request_id?: unknown };
+      if (typeof id !== 'string') throw this.error(`${path}: a reply without request_id`, VERSION);
+      const result = await this.#result(path, id, within);
+      // The server was restarted meanwhile and has forgotten the operation.
+      if (result !== null) return result;
+    }
+    throw this.error(`${path}: it was submitted ${MOST_LOST} times, and its result was lost each time`, RUN_AGAIN);
+  }
+
+  /** Raises EndpointError for anything that is not JSON. */
+  json(path: string, { body }: Reply): unknown {
+    try {
+      return JSON.parse(body.toString('utf8')) as unknown;
+    } catch {
+      throw this.error(`${path}: the reply is no JSON: ${body.toString('utf8', 0, 200)}`, VERSION);
+    }
+  }
+
+  /** Reads a reply. Raises EndpointError if it does not follow the protocol. */
+  understood<R>(path: string, read: () => R): R {
+    try {
+      return read();
+    } catch (error) {
+      if (error instanceof UnreadableReply) throw this.error(`${path}: ${error.message}`, VERSION);
+      throw error;
+    }
+  }
+
+  /** The error for a refusal; CheckpointError if a checkpoint that the request names is gone. */
+  refused(operation: string, { status, body }: Pick<Reply, 'status' | 'body'>): EditrlError {
+    const found = replyError({ operation, status, said: errorText(body.toString('utf8')) }, this.url);
+    if (found.kind !== 'checkpoint_gone') return found;
+    return new CheckpointError(`the training server: ${found.message}`, {
+      where: this.url,
+      next: found.next ?? RUN_AGAIN,
+    });
+  }
+
+  /** A heartbeat. Nobody waits for its answer: the next request that matters shows whether it got through. */
+  async beat(body: object, withinMs: number): Promise<void> {
+    const deadline = new Deadline(this.clock, withinMs);
+    await this.#remote
+      .look({ path: '/session_heartbeat', body: JSON.stringify(body) }, deadline)
+      .finally(() => deadline.dispose());
+  }
+
+  /** Tells that the server answers, and has to be waited for all the same. */
+  waits(found: string): void {
+    this.options.onWaiting?.(found, 0);
+  }
+
+  /** Tells that it is waited for no more. */
+  back(): void {
+    this.options.onBack?.();
+  }
+
+  error(message: string, next: string): EndpointError {
+    return new TinkerError('failed', `the training server: ${message}`, { where: this.url, next });
+  }
+
+  close(): Promise<void> {
+    return this.#http.close();
+  }
+
+  /** Null where the server knows nothing of the operation any more. */
+  async #result(path: string, id: string, within: Deadline): Promise<Reply | null> {
+    const sent: Sent = { path: '/retrieve_future', body: JSON.stringify({ request_id: id }), isPoll: true };
+    for (;;) {
+      const reply = await this.#remote.answer(sent, within, { attemptTimeoutMs: POLL_MS });
+      if (isForgotten(reply)) return null;
+      if (reply.status === 200 && reply.isProto) return reply;
+      if (reply.status !== 408) {
+        if (reply.status !== 200) throw this.refused(path, reply);
+        const told = this.json(path, reply) as { type?: unknown; error?: unknown } | null;
+        if (typeof told?.error === 'string') throw this.refused(path, { status: 200, body: Buffer.from(told.error) });
+        if (told?.type !== 'try_again') return reply;
+      }
+      await sleep(this.clock, PAUSE_MS, within.signal);
+    }
+  }
+
+  async #attempt(
+    { path, body, isPoll = false, isDelete = false }: Sent,
+    attempt: Deadline,
+  ): Promise<AttemptResult<ReplyOutcome<Reply>>> {
+    try {
+      const isBytes = typeof body === 'object';
+      const isElsewhere = URL.canParse(path) && new URL(path).origin !== new URL(this.url).origin;
+      const response = await this.#http.exchange(URL.canParse(path) ? path : `${this.url}/api/v1${path}`, {
+        method: isDelete ? 'DELETE' : body === null ? 'GET' : 'POST',
+        headers: {
+          // The key is this server's alone.
+          ...(isElsewhere ? {} : this.#headers),
+          'content-type': isBytes && body !== null ? 'application/x-protobuf' : 'application/json',
+        },
+        signal: attempt.signal,
+        body,
+      });
+      const { status, headers } = response;
+      const type = String(headers['content-type'] ?? '');
+      const reply = {
+        status,
+        isProto: type.startsWith('application/x-protobuf'),
+        location: headers.location ?? null,
+        body: TEXTS.test(type) ? redacted(response.body, this.#http) : response.body,
+      };
+      const meaning = byStatus(STATUSES, status);
+      if (meaning === 'answered') return gotAnswer(reply);
+      return noAnswer(
+        meaning,
+        `status ${status}: ${errorText(reply.body.toString('utf8'))}`,
+        retryAfterMs((name) => headers[name]),
+      );
+    } catch (error) {
+      if (isPoll && attempt.over && attempt.remainingMs() <= 0) {
+        return gotAnswer({ status: 408, isProto: false, location: null, body: Buffer.from('') });
+      }
+      return requestFailed(error, attempt, this.options.timeoutMs);
+    }
+  }
+}
+
+/** Whether a server knows nothing of a promise that it gave: it says so itself, or has been started again without what it had promised. */
+function isForgotten({ status, body }: Reply): boolean {
+  return status === 410 || (status === 404 && /\b(future|request)\b/i.test(errorText(body.toString('utf8'))));
+}
+
+/** Types of replies that may quote a key; others are bytes, which must stay as they are. */
+const TEXTS = /^$|^text\/|json/;
+
+function redacted(body: Buffer, { redact }: HttpPool): Buffer {
+  return Buffer.from(redact(body.toString('utf8')));
+}
+
+const VERSION = 'Check that a server of the Tinker training API runs there, and its version.';
+
+/** A reply that is no answer. */
+export interface FailedReply {
+  /** The path of the operation, without `/api/v1`. */
+  readonly operation: string;
+  readonly status: number;
+  readonly said: string;
+}
+
+interface Problem {
+  readonly is: (refused: FailedReply) => boolean;
+  readonly found: string;
+  readonly next: string;
+}
+
+const creates = ({ operation }: FailedReply): boolean => /^\/create_(model|sampling_session)$/.test(operation);
+
+/** What to do where a server makes other tokens of pictures. */
+export const PICTURE_SIZES =
+  'Let policy.tokenizer be the model that the server has, and policy.pixels lie within the sizes that its preprocessor_config.json allows (min_pixels and max_pixels), so that the server does not resize again.';
+
+/** The first one that applies is reported. */
+const PROBLEMS = {
+  wrong_key: {
+    is: ({ status }) => status === 401 || status === 403,
+    found: 'the server refuses the API key',
+    next: 'Export the key of this server (TINKER_API_KEY unless another variable is named), then run the same command again.',
+  },
+  no_adapter_left: {
+    is: ({ said }) => /maximum number of lora adapters/i.test(said),
+    found: 'the server has no room for another adapter',
+    next: 'End runs that use the server, wait until their sessions expire (5 minutes), or start it with a larger max_lora_adapters.',
+  },
+  refused_rank: {
+    is: (refused) => creates(refused) && /\brank\b/i.test(refused.said),
+    found: 'the server refuses the rank of the adapter',
+    next: 'Choose a rank that it allows, or start it with a larger max_lora_rank.',
+  },
+  wrong_base_model: {
+    is: (refused) => creates(refused) && /base.?model|unsupported model|not (a )?supported/i.test(refused.said),
+    found: 'the server does not serve this base model',
+    next: 'Name the model exactly as the server was started with (get_server_capabilities lists what it serves).',
+  },
+  other_version: {
+    is: ({ status, said }) =>
+      status === 405 || status === 415 || (status === 404 && /^(not found|page not found)?\.?$/i.test(said)),
+    found: 'the server speaks another version of the Tinker API',
+    next: 'Check the address (without /api/v1), and that the server is SkyRL 0.3 or later or another one with this route.',
+  },
+  session_expired: {
+    is: ({ status, said }) => status === 404 && /\bsession\b/i.test(said) && !/sampling/i.test(said),
+    found: 'the session has expired',
+    next: RUN_AGAIN,
+  },
+  picture_tokens: {
+    is: ({ status, said }) => status < 500 && /expected_tokens/i.test(said),
+    found: 'the server makes another number of tokens of a picture than this program',
+    next: PICTURE_SIZES,
+  },
+  no_pictures: {
+    is: ({ said }) =>
+      /\b(image|vision|multi-?modal)/i.test(said) &&
+      /not (be )?support|unsupported|not accept|text[- ]only|only \S*text/i.test(said),
+    found: 'the server does not carry pictures',
+    next: 'Train at a server that does (SkyRL in mode fsdp, with trainer and sampler on the same GPUs) with a model that sees, or set policy.trainer to {type: onnx}.',
+  },
+  checkpoint_taken: {
+    is: ({ status, said }) => status === 409 && /already exists/i.test(said),
+    found: 'there is a checkpoint with this name, with other weights',
+    next: 'Delete it, or give the run another name.',
+  },
+  checkpoint_gone: {
+    is: ({ status, said }) => (status === 404 || status === 410) && /checkpoint|weights/i.test(said),
+    found: 'the checkpoint is gone from the server',
+    next: 'Resume from another checkpoint, or check that the server was started with the same --checkpoints-base.',
+  },
+  model_gone: {
+    is: ({ status, said }) =>
+      (status === 404 || status === 410 || status === 400) && /(model|sampl).*not (found|loaded)|lost/i.test(said),
+    found: 'the server has lost the model',
+    next: RUN_AGAIN,
+  },
+  refused: {
+    is: () => true,
+    found: 'the server refuses the request',
+    next: 'Look for the reason in the log of the server.',
+  },
+} as const satisfies Readonly<Record<string, Problem>>;
+export type ProblemKind = keyof typeof PROBLEMS;
+
+/** A server that does not do what it is asked to. */
+export class TinkerError extends EndpointError {
+  constructor(
+    readonly kind: ProblemKind | 'failed',
+    message: string,
+    details: ErrorDetails,
+  ) {
+    super(message, details);
+  }
+}
+
+/** The error of a reply that is no answer. */
+export function replyError(refused: FailedReply, where: string): TinkerError {
+  const kinds = Object.keys(PROBLEMS) as ProblemKind[];
+  const kind = kinds.find((each) => PROBLEMS[each].is(refused)) ?? 'refused';
+  const { found, next } = PROBLEMS[kind];
+  const { operation, status, said } = refused;
+  // A failed operation is reported by a reply with status 200.
+  const told = status === 200 ? said : `status ${status}: ${said}`;
+  return new TinkerError(kind, `${operation}: ${found}: ${told}`, { where, next });
+}
+
+/** The text of a server's error: `{detail}` of the framework (a text or a list), `{error, message}`, or any text. */
+export function errorText(body: string): string {
+  const value = jsonOf(body) as Partial<Record<'detail' | 'message' | 'error', unknown>> | null | undefined;
+  const said = value?.detail ?? value?.message ?? value?.error;
+  return textOf(said, body).trim().slice(0, 500);
+}
+
+function textOf(said: unknown, body: string): string {
+  if (typeof said === 'string') return said;
+  if (Array.isArray(said)) return (said as unknown[]).map(issue).join('; ');
+  if (typeof said === 'object' && said !== null && 'message' in said) return String(said.message);
+  return body;
+}
+
+function issue(each: unknown): string {
+  const { loc, msg } = (each ?? {}) as { readonly loc?: unknown; readonly msg?: unknown };
+  return Array.isArray(loc) && typeof msg === 'string' ? `${loc.join('.')}: ${msg}` : JSON.stringify(each);
+}

@@ -1,0 +1,250 @@
+/**
+ * Looks at what a training server computes before a run trains there: positions of log-probabilities, ends of answers, one gradient step, and the
+ * reduction of losses. A server that computes something else would change what is learned without an error.
+ */
+import pLimit from 'p-limit';
+import { Deadline, allOrAbort } from '../../../core/clock.js';
+import { EditrlError } from '../../../core/errors.js';
+import type { TinkerConnection } from './connection.js';
+import type { TinkerSession } from './session.js';
+import type { TokenFormat } from '../../../models/tokenizer/format.js';
+import { PromptChunks, type Sequence } from './prompts.js';
+import { TIDY_MS, type Reduction } from './served.js';
+
+/** Gives each request its time. */
+export type WithDeadline = <R>(work: (within: Deadline) => Promise<R>) => Promise<R>;
+
+export interface ProbeOptions {
+  readonly connection: Pick<TinkerConnection, 'clock' | 'url'>;
+  /** One of its own, which is closed afterwards. */
+  readonly session: TinkerSession;
+  readonly concurrency: number;
+  readonly asked: WithDeadline;
+  readonly format: Pick<TokenFormat, 'size' | 'ends'>;
+  /** The reduction of the settings; null if they leave it open. */
+  readonly reduction: Reduction | null;
+  /** Whether the run samples while it trains. */
+  readonly samplesAhead: boolean;
+}
+
+/** A training server does not compute what a run would take it to compute. */
+export class ProbeError extends EditrlError {
+  readonly code = 'training_server';
+}
+
+/** An answer that the server sampled. */
+interface Drawn extends Sequence {
+  readonly logProbs: Float64Array | null;
+  readonly finished: boolean;
+}
+
+/** An answer with the advantage of each of its tokens. */
+type Lesson = Sequence & { readonly advantages: readonly number[] };
+
+/** Prompts, answers of each, tokens of an answer and of a prompt. */
+const [PROMPTS, ANSWERS, LENGTH, OPENING] = [4, 4, 16, 8];
+/** Mean difference of log-probabilities, in nats, within which two places compute the same. */
+const SAME = 0.1;
+/** Learning rates of consecutive steps: small enough for a large model, in the end large enough for a small one. */
+const RATES = [1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 3e-2, 0.1, 0.3, 1];
+const ADAM = { beta1: 0.9, beta2: 0.95, eps: 1e-8, weight_decay: 0, grad_clip_norm: 0 };
+/** Changes of a log-probability: that a step goes up, that it is enough, that a direction is decided. */
+const [RISEN, ENOUGH, DECIDED] = [0.05, 1, 0.2];
+
+/**
+ * Returns the reduction of the server. Raises ProbeError with everything that is wrong, and EndpointError if the server stays away, refuses or leaves out numbers. No
+ * gradient and no model is left: SkyRL gives the gradient of a run that was killed before its step to the next model in the same place.
+ */
+export async function probeServer(options: ProbeOptions): Promise<Reduction> {
+  const { session, connection } = options;
+  try {
+    return await new Probe(options).run();
+  } finally {
+    const brief = new Deadline(connection.clock, TIDY_MS);
+    await session.close(brief).finally(() => brief.dispose());
+  }
+}
+
+class Probe {
+  readonly #chunks = new PromptChunks(null);
+  readonly #slots;
+
+  constructor(private readonly options: ProbeOptions) {
+    this.#slots = pLimit(options.concurrency);
+  }
+
+  async run(): Promise<Reduction> {
+    const { format, reduction } = this.options;
+    const ends = [...format.ends];
+    await this.#begin();
+    await this.#step([{ prompt: [0], answer: Int32Array.of(0), advantages: [0] }], 0, 0);
+    await this.#publish();
+    const starts = spread(format, PROMPTS).map((id) => [id]);
+    const openings = await this.#draw(starts, 1, OPENING, ends);
+    const prompts = openings.map(({ prompt, answer }) => [...prompt, ...answer]);
+    const answers = await this.#draw(prompts, ANSWERS, LENGTH, ends);
+    const positions = await this.#compared(answers);
+    // The same prompts under the same seeds come to one of these soon.
+    const stop = [...new Set([...ends, ...answers.flatMap(({ answer }) => [...answer].slice(0, 2))])];
+    const early = await this.#draw(prompts, ANSWERS, LENGTH, stop);
+    const wrong = [...positions, ...wrongEnds(answers, ends).slice(0, 1), ...wrongEnds(early, stop).slice(0, 1)];
+    // What a step does is read from log-probabilities.
+    if (positions.length > 0) throw this.#error(wrong);
+
+    const [prompt] = prompts;
+    const tokens = [...new Set([...answers.flatMap(({ answer }) => [...answer.slice(0, 1)]), ...spread(format, 12)])];
+    const tried = tokens.map((id) => ({ prompt, answer: Int32Array.of(id) }));
+    const at = (await this.#logProbs(tried)).map((found) => found[prompt.length - 1]);
+    // The likeliest token that has room to rise.
+    const order = at.map((_, i) => i).sort((i, j) => at[j] - at[i]);
+    const best = order.find((i) => at[i] <= -ENOUGH) ?? order[order.length - 1];
+    const alone = tried[best];
+    const rise = await this.#push([{ ...alone, advantages: [1] }], at[best], ENOUGH);
+    if (rise < RISEN) {
+      throw this.#error([...wrong, `a token with a positive advantage changes by ${rise.toFixed(2)} nats`]);
+    }
+    if (this.options.samplesAhead) {
+      // The sampler still has the weights of before.
+      await this.#draw([prompt], 1, 1, ends);
+      const moved = at[best] + rise - (await this.#logProbs([alone]))[0][prompt.length - 1];
+      if (Math.abs(moved) > SAME) {
+        wrong.push('sampling with older weights changes the weights that train (rollout.ahead)');
+      }
+    }
+    await this.#publish();
+    wrong.push(...(await this.#compared(await this.#draw([prompt], 2 * ANSWERS, 4, ends), ' after a step')));
+
+    // A token of an answer of two weighs 1 if losses are summed, and a half if they are averaged: it takes more than 1 or 2 to outweigh one.
+    const pair = { prompt, answer: Int32Array.of(tokens[best], tokens[(best + 1) % tokens.length]) };
+    const rises = async (up: number): Promise<boolean | null> => {
+      await this.#begin();
+      const change = await this.#push(
+        [
+          { ...alone, advantages: [-1] },
+          { ...pair, advantages: [up, 0] },
+        ],
+        at[best],
+        DECIDED,
+      );
+      return Math.abs(change) < DECIDED ? null : change > 0;
+    };
+    const isSum = await rises(1.5);
+    const isBounded = (await rises(isSum === true ? 0.75 : 3)) === (isSum === false);
+    const found: Reduction = isSum === true ? 'sum' : 'mean_per_datum';
+    if (isSum === null || !isBounded) wrong.push('losses of tokens are neither summed nor averaged over each answer');
+    else if (reduction !== null && reduction !== found) {
+      wrong.push(`the reduction of losses is '${found}', and policy.trainer.reduction is '${reduction}'`);
+    }
+    if (wrong.length > 0) throw this.#error(wrong);
+    return found;
+  }
+
+  #error(wrong: readonly string[]): ProbeError {
+    return new ProbeError(`the training server computes something else than a run expects: ${wrong.join('; ')}`, {
+      where: this.options.connection.url,
+      next: 'Check its version, that it trains and samples with policy.trainer.base_model in one precision, that policy.tokenizer is the tokenizer of that model, and policy.trainer.reduction.',
+    });
+  }
+
+  /** What is wrong with log-probabilities of trainer and sampler. */
+  async #compared(answers: readonly Drawn[], when = ''): Promise<string[]> {
+    const written = answers.filter(({ answer }) => answer.length > 0);
+    const trained = await this.#logProbs(written);
+    const differences = [0, 1, -1].map((shift) => {
+      const all = written.flatMap(({ prompt, logProbs }, i) =>
+        Array.from(logProbs ?? [], (one, t) => Math.abs(one - trained[i][prompt.length - 1 + t + shift])),
+      );
+      const known = all.filter(Number.isFinite);
+      return { shift, difference: known.reduce((sum, one) => sum + one, 0) / known.length };
+    });
+    const short = written.find(({ answer, logProbs }) => logProbs !== null && logProbs.length !== answer.length);
+    if (short !== undefined) {
+      return [`the sampler gives ${short.logProbs!.length} log-probabilities for ${short.answer.length} tokens`];
+    }
+    const { shift, difference } = differences.find((one) => one.difference <= SAME) ?? differences[0];
+    if (shift !== 0) return [`log-probabilities are shifted by ${shift} between sampler and trainer`];
+    // A server that gives none with its samples cannot be compared.
+    if (!(difference > SAME)) return [];
+    return [
+      `log-probabilities of sampler and trainer differ by ${difference.toFixed(2)} nats${when}; allowed: ${SAME}`,
+    ];
+  }
+
+  /** Replaces the adapter by a fresh one. */
+  readonly #begin = (): Promise<void> => this.options.asked((within) => this.options.session.begin(null, within));
+
+  readonly #publish = (): Promise<void> => this.options.asked((within) => this.options.session.publish(within));
+
+  /** Samples with the weights that were published last. */
+  async #draw(
+    prompts: readonly (readonly number[])[],
+    count: number,
+    maxTokens: number,
+    stop: readonly number[],
+  ): Promise<Drawn[]> {
+    const { session, asked } = this.options;
+    const one = async (ids: readonly number[], p: number): Promise<Drawn[]> => {
+      const prompt = await this.#chunks.of({ ids });
+      const request = { prompt, count, maxTokens, temperature: 1, seed: 1000 * p, stop };
+      const { sequences } = await this.#slots(() => asked((within) => session.sample(request, within)));
+      return sequences.map(({ tokens, logProbs, stopped }) => ({
+        prompt: ids,
+        answer: tokens,
+        logProbs,
+        finished: stopped,
+      }));
+    };
+    return (await allOrAbort(prompts.map((ids, p) => () => one(ids, p)))).flat();
+  }
+
+  /** Per sequence, the log-probability of every token but the first. Raises TinkerError if a number is missing or not finite. */
+  async #logProbs(sequences: readonly Sequence[]): Promise<Float32Array[]> {
+    const { session, asked } = this.options;
+    const data = await this.#chunks.data(sequences, (one) => ({ weights: ones(one) }));
+    return asked((within) => session.train(data, 'cross_entropy', within, { forwardOnly: true }));
+  }
+
+  /** By how much steps that grow change the log-probability of the first token of the first lesson; they end with a change that is enough. */
+  async #push(lessons: readonly Lesson[], before: number, enough: number): Promise<number> {
+    let now = before;
+    for (const rate of RATES) {
+      await this.#step(lessons, now, rate);
+      now = (await this.#logProbs(lessons))[0][lessons[0].prompt.length - 1];
+      if (Math.abs(now - before) >= enough) break;
+    }
+    return now - before;
+  }
+
+  async #step(lessons: readonly Lesson[], first: number, learningRate: number): Promise<void> {
+    const { session, asked } = this.options;
+    const data = await this.#chunks.data(lessons, (one) => ({
+      advantages: Float32Array.from(one.advantages),
+      // All answers begin with the same token, and no other is pushed.
+      logprobs: Float32Array.from(one.advantages, (_, t) => (t === 0 ? first : 0)),
+      weights: ones(one),
+    }));
+    await asked((within) => session.train(data, 'importance_sampling', within));
+    await asked((within) => session.step({ ...ADAM, learning_rate: learningRate }, within));
+  }
+}
+
+/** What is wrong with the ends of answers that stop at `stop`. */
+function wrongEnds(answers: readonly Drawn[], stop: readonly number[]): string[] {
+  return answers.flatMap(({ answer, finished }) => {
+    const at = answer.findIndex((id) => stop.includes(id));
+    if (at >= 0 && at < answer.length - 1) return `an answer goes on after the token ${answer[at]}, which ends it`;
+    if (at >= 0) return finished ? [] : `an answer ends with the token ${answer[at]}, and does not say that it stopped`;
+    if (finished) return `an answer says that it stopped, and its last token is ${answer.at(-1) ?? 'none'}`;
+    return answer.length === LENGTH ? [] : `an answer ends after ${answer.length} of ${LENGTH} tokens without an end`;
+  });
+}
+
+/** Ids across the vocabulary that end no answer. */
+function spread({ size, ends }: ProbeOptions['format'], count: number): number[] {
+  const plain = (id: number): number => (ends.has(id) ? plain((id + 1) % size) : id);
+  return Array.from({ length: count }, (_, i) => plain(Math.floor(((i + 1) * size) / (count + 1))));
+}
+
+function ones({ answer }: Sequence): Float32Array {
+  return new Float32Array(answer.length).fill(1);
+}

@@ -1,0 +1,118 @@
+/**
+ * Prompts as chunks of the Tinker API: words as ids, and each image as a PNG in the size in which the policy sees it, so that the server's own
+ * processor only cuts it up.
+ */
+import { encodePng } from '../../../core/images/image.js';
+import { InternalError, must } from '../../../core/errors.js';
+import type { Chunk, Datum } from './wire.js';
+import { tokensOf, type Picture } from '../../../models/pictures/picture.js';
+import type { MarkedPictureTokens } from '../../../compute/nets/vision/config.js';
+import type { PictureProcessor } from '../../../models/pictures/processor.js';
+import type { TokenPrompt } from '../../../models/tokenizer/format.js';
+
+/** How a policy that a server trains sees. */
+export interface Sight {
+  readonly processor: PictureProcessor;
+  readonly tokens: MarkedPictureTokens;
+}
+
+/** A prompt with one answer to it. */
+export interface Sequence {
+  /** Contains as many placeholders for each picture as it has tokens. */
+  readonly prompt: readonly number[];
+  readonly pictures?: TokenPrompt['pictures'];
+  readonly answer: Int32Array;
+}
+
+export class PromptChunks {
+  readonly #files = new WeakMap<Picture, Promise<Uint8Array>>();
+
+  /** Null for a policy that does not see. */
+  constructor(private readonly sight: Sight | null) {}
+
+  /** Raises InternalError for a clip, which the API has no form for, and for ids that do not go with their pictures. */
+  async of({ ids, pictures = [] }: TokenPrompt): Promise<readonly Chunk[]> {
+    if (pictures.length === 0) return [{ type: 'text', tokens: Int32Array.from(ids) }];
+    const { tokens, processor } = must(this.sight, 'how a policy sees whose prompts have pictures');
+    const chunks: Chunk[] = [];
+    const waiting = pictures.values();
+    let from = 0;
+    for (let at = 0; at < ids.length;) {
+      if (ids[at] !== tokens.image_token_id) {
+        at += 1;
+        continue;
+      }
+      const picture = must(waiting.next().value, 'a picture');
+      if (picture.kind !== 'image') throw new InternalError('a clip for a server that takes images alone');
+      if (at > from) chunks.push({ type: 'text', tokens: Int32Array.from(ids.slice(from, at)) });
+      const expectedTokens = tokensOf(picture.grid, processor.settings.sizes);
+      chunks.push({ type: 'image', data: await this.#fileOf(picture), format: 'png', expectedTokens });
+      at += expectedTokens;
+      from = at;
+    }
+    if (waiting.next().done !== true) throw new InternalError('a prompt with more pictures than places for them');
+    if (from < ids.length) chunks.push({ type: 'text', tokens: Int32Array.from(ids.slice(from)) });
+    return chunks;
+  }
+
+  /** A prompt and its answer, in which nothing stands for a picture. */
+  async whole({ prompt: ids, pictures = [], answer }: Sequence): Promise<readonly Chunk[]> {
+    return [...(await this.of({ ids, pictures })), { type: 'text', tokens: answer }];
+  }
+
+  /** What `datumOf` makes of each sequence, with what the loss reads of its answer. */
+  data<S extends Sequence>(
+    sequences: readonly S[],
+    read: (sequence: S, index: number) => Readonly<Record<string, Float32Array>>,
+  ): Promise<Datum[]> {
+    return Promise.all(
+      sequences.map(async (one, i) => {
+        const { prompt: ids, pictures = [], answer } = one;
+        return datumOf(await this.of({ ids, pictures }), answer, read(one, i));
+      }),
+    );
+  }
+
+  /**
+   * How many tokens of a sampled answer come before one that stands for a picture. The trainer would look for that picture: servers refuse such a
+   * sequence, or take the prompt's pictures for those of other places.
+   */
+  wordsOf(answer: Int32Array): number {
+    if (this.sight === null) return answer.length;
+    const { image_token_id, video_token_id } = this.sight.tokens;
+    const at = answer.findIndex((id) => id === image_token_id || id === video_token_id);
+    return at < 0 ? answer.length : at;
+  }
+
+  #fileOf(picture: Picture): Promise<Uint8Array> {
+    const known = this.#files.get(picture) ?? encodePng(picture.frames[0]);
+    this.#files.set(picture, known);
+    return known;
+  }
+}
+
+/** What stands for a picture's tokens among targets. */
+const NO_TARGET = 0;
+
+/** The sequence without its last token, its targets, and what the loss reads of the answer's; 0 at the prompt's. Raises InternalError for a prompt that ends with a picture. */
+function datumOf(prompt: readonly Chunk[], answer: Int32Array, read: Readonly<Record<string, Float32Array>>): Datum {
+  const last = prompt.at(-1);
+  if (last?.type !== 'text') throw new InternalError('a prompt that does not end with words');
+  const words = new Int32Array(last.tokens.length + answer.length - 1);
+  words.set(last.tokens);
+  words.set(answer.subarray(0, -1), last.tokens.length);
+  const input: Chunk[] = [...prompt.slice(0, -1), { type: 'text', tokens: words }];
+  const targets = Int32Array.from([...input.flatMap(idsOf).slice(1), answer[answer.length - 1]]);
+  const padded = Object.entries(read).map(([name, values]) => {
+    const whole = new Float32Array(targets.length);
+    whole.set(values, targets.length - answer.length);
+    return [name, whole] as const;
+  });
+  return { input, lossInputs: { target_tokens: targets, ...Object.fromEntries(padded) } };
+}
+
+function idsOf(chunk: Chunk): number[] {
+  return chunk.type === 'text'
+    ? Array.from(chunk.tokens)
+    : Array.from({ length: chunk.expectedTokens }, () => NO_TARGET);
+}

@@ -1,0 +1,261 @@
+/** What a policy asks of a server that speaks the Tinker training API: sequences of tokens in, log-probabilities out. */
+import pLimit from 'p-limit';
+import { Deadline } from '../../../core/clock.js';
+import { InternalError, CheckpointError } from '../../../core/errors.js';
+import type { TinkerConnection } from './connection.js';
+import type { SampleRequest, TinkerSession } from './session.js';
+import type { CheckpointFiles } from '../../../models/files.js';
+import type { OptimizerSettings } from '../../../config/schema/training.js';
+import type { PromptChunks, Sequence } from './prompts.js';
+import { promisify } from 'node:util';
+import { gunzip } from 'node:zlib';
+import { unpackTar } from 'modern-tar';
+import { basename } from 'node:path/posix';
+import { tensorNamesIn } from '../../../core/safetensors.js';
+import { ADAPTER_CONFIG_FILE, ADAPTER_FILE, layersIn, loraConfigJson } from '../../../models/adapters/files.js';
+import { readPeftConfig } from '../../../models/adapters/peft_config.js';
+
+/** An answer of which each token is pushed: the gradient of -sum_t push_t log p_t, taken where log p is `at`. */
+export interface GradientSequence extends Sequence {
+  readonly push: Float32Array;
+  readonly at: Float32Array;
+}
+
+/** What is sampled, with the prompt as the policy has it. */
+export interface PromptRequest extends Omit<SampleRequest, 'prompt'>, Pick<Sequence, 'prompt' | 'pictures'> {}
+
+export interface Sampled {
+  readonly ids: readonly number[];
+  readonly logProbs: readonly number[] | null;
+  /** Whether it ended by itself. */
+  readonly finished: boolean;
+}
+
+/** What a server makes of the losses of tokens: their sum, or the mean over the datums of the weighted means over their tokens. */
+export type Reduction = 'sum' | 'mean_per_datum';
+
+export interface ServedOptions {
+  readonly connection: TinkerConnection;
+  readonly session: TinkerSession;
+  readonly reduction: Reduction;
+  readonly concurrency: number;
+  readonly chunks: PromptChunks;
+  /** By the name that the server has for it. */
+  readonly baseModel: string;
+  /** Called with what a person should know. */
+  readonly note: (text: string) => void;
+}
+
+const CUT =
+  'an answer had the token of a picture, which no trainer takes without the picture: it counts as unfinished from there on, as others like it will';
+
+/** What the end of a run may still take to tidy up. */
+export const TIDY_MS = 5000;
+
+/** Its methods raise EndpointError where the server stays away or refuses, CheckpointError where a saved state is gone. */
+export class TinkerService {
+  /** Whether a gradient waits for its step. */
+  #hasLearnt = false;
+  /** Whether an answer was cut. */
+  #hasCut = false;
+
+  constructor(private readonly options: ServedOptions) {}
+
+  get url(): string {
+    return this.options.connection.url;
+  }
+
+  /** Opens a model: a fresh adapter, or a saved state with its optimizer. Lets go of the one that was open. */
+  begin(from: string | null, within: Deadline): Promise<void> {
+    this.#hasLearnt = false;
+    return this.options.session.begin(from, within);
+  }
+
+  /** Per sequence, the log-probabilities of the answer's tokens under the weights being trained. */
+  logProbs(sequences: readonly Sequence[], within: Deadline): Promise<Float32Array[]> {
+    const { chunks } = this.options;
+    return ofWritten(sequences, async (written) => {
+      // Nothing is learnt: the loss is only named.
+      const data = await chunks.data(written, ({ answer }) => ({ weights: new Float32Array(answer.length).fill(1) }));
+      return this.options.session.train(data, 'cross_entropy', within, { forwardOnly: true });
+    });
+  }
+
+  /** Per sequence, those under the base model. */
+  baseLogProbs(sequences: readonly Sequence[], within: Deadline): Promise<Float32Array[]> {
+    const { session, connection, concurrency, chunks } = this.options;
+    const slots = pLimit(concurrency);
+    const one = async (sequence: Sequence): Promise<Float32Array> => {
+      const { prompt, answer } = sequence;
+      const request = { count: 1, maxTokens: 1, temperature: 1, seed: 0, stop: [], promptLogProbs: true };
+      const whole = await chunks.whole(sequence);
+      const { promptLogProbs } = await session.sampleBase({ ...request, prompt: whole }, within);
+      // Some servers leave out the first token, which has none: the end is what counts.
+      const all = Array.from(promptLogProbs ?? []).slice(-(prompt.length - 1 + answer.length));
+      // Nor has a picture any.
+      const own = all.slice(-answer.length);
+      if (all.length === prompt.length - 1 + answer.length && own.every(Number.isFinite)) return Float32Array.from(all);
+      throw connection.error(
+        `/asample: found ${all.length} log-probabilities of a prompt of ${prompt.length + answer.length} tokens`,
+        'The server does not tell log-probabilities of prompts: set algorithm.kl_coeff to 0.',
+      );
+    };
+    return ofWritten(sequences, (written) => Promise.all(written.map((sequence) => slots(() => one(sequence)))));
+  }
+
+  /** Adds to the gradient; gives what `logProbs` gives. */
+  learn(sequences: readonly GradientSequence[], within: Deadline): Promise<Float32Array[]> {
+    const { reduction, session, chunks } = this.options;
+    if (reduction === 'mean_per_datum' && this.#hasLearnt) {
+      throw new InternalError('a server that averages over all that a step learns is given it at once');
+    }
+    return ofWritten(sequences, async (written) => {
+      this.#hasLearnt = true;
+      const scaled = scales[reduction](written);
+      const data = await chunks.data(written, (one, i) => ({
+        advantages: one.push.map((push) => push * scaled[i]),
+        logprobs: one.at,
+        // Where tokens are averaged, these say over which.
+        weights: new Float32Array(one.answer.length).fill(1),
+      }));
+      return session.train(data, 'importance_sampling', within);
+    });
+  }
+
+  /** Takes an optimizer step; gives the norm of the gradient before clipping, null where the server does not tell. */
+  step(learningRate: number, optimizer: OptimizerSettings, within: Deadline): Promise<number | null> {
+    const { betas, eps, weight_decay, max_grad_norm } = optimizer;
+    this.#hasLearnt = false;
+    return this.options.session.step(
+      {
+        learning_rate: learningRate,
+        beta1: betas[0],
+        beta2: betas[1],
+        eps,
+        weight_decay,
+        grad_clip_norm: max_grad_norm ?? 0,
+      },
+      within,
+    );
+  }
+
+  /** From then on `sample` answers under these weights. */
+  publish(within: Deadline): Promise<void> {
+    return this.options.session.publish(within);
+  }
+
+  /** An answer that writes the token of a picture ends before it, unfinished. */
+  async sample(request: PromptRequest, within: Deadline): Promise<readonly Sampled[]> {
+    const { chunks, session, note } = this.options;
+    const { prompt: ids, pictures = [], ...how } = request;
+    const prompt = await chunks.of({ ids, pictures });
+    const { sequences } = await session.sample({ ...how, prompt }, within);
+    return sequences.map(({ tokens, logProbs, stopped }) => {
+      const words = chunks.wordsOf(tokens);
+      const isCut = words < tokens.length;
+      if (isCut && !this.#hasCut) note(CUT);
+      this.#hasCut ||= isCut;
+      return {
+        ids: Array.from(tokens.subarray(0, words)),
+        logProbs: logProbs === null ? null : Array.from(logProbs.subarray(0, words)),
+        finished: stopped && !isCut,
+      };
+    });
+  }
+
+  /** Keeps weights and optimizer under a name; gives the path to load them by. */
+  save(name: string, within: Deadline): Promise<string> {
+    return this.options.session.save(name, within);
+  }
+
+  /** Removes what `save` keeps under the path. */
+  remove(path: string, within: Deadline): Promise<void> {
+    return this.options.session.remove(path, within);
+  }
+
+  /**
+   * The files of the adapter, in PEFT's layout. Raises EndpointError where the server gives none, CheckpointError where what it gives is no adapter that
+   * can be read here.
+   */
+  async adapter(name: string, within: Deadline): Promise<CheckpointFiles> {
+    const { session, baseModel } = this.options;
+    return adapterFilesIn(await session.archive(name, within), baseModel, this.url);
+  }
+
+  async close(): Promise<void> {
+    const { connection, session } = this.options;
+    const brief = new Deadline(connection.clock, TIDY_MS);
+    try {
+      await session.close(brief);
+    } finally {
+      brief.dispose();
+      await connection.close();
+    }
+  }
+}
+
+/** What an answer's advantages are multiplied by, so that the gradient is that of the sum over tokens. */
+const scales: Readonly<Record<Reduction, (sequences: readonly Sequence[]) => number[]>> = {
+  sum: (sequences) => sequences.map(() => 1),
+  mean_per_datum: (sequences) => sequences.map(({ answer }) => answer.length * sequences.length),
+};
+
+/** What `work` finds of all targets, cut to those of the answers. One without a token is not sent. */
+async function ofWritten<S extends Sequence>(
+  sequences: readonly S[],
+  work: (written: readonly S[]) => Promise<readonly Float32Array[]>,
+): Promise<Float32Array[]> {
+  const written = sequences.filter(({ answer }) => answer.length > 0);
+  const found = written.length === 0 ? [] : await work(written);
+  let at = 0;
+  return sequences.map(({ prompt, answer }) =>
+    answer.length === 0 ? new Float32Array(0) : found[at++].slice(prompt.length - 1),
+  );
+}
+
+/** What every gzip file begins with. */
+const GZIP = Buffer.of(0x1f, 0x8b);
+const WHOLE_MODEL = /^model.*\.safetensors$/;
+
+/**
+ * Some servers leave out which layers are adapted: the tensors show it. Raises CheckpointError for an archive without an adapter, or with one that
+ * cannot be read here.
+ *
+ * @param base the model that it was trained over, by the name that others find it by.
+ * @param where whence it is, for messages.
+ */
+export async function adapterFilesIn(archive: Uint8Array, base: string, where: string): Promise<CheckpointFiles> {
+  const files = await unpacked(archive, where);
+  const [config, weights] = [ADAPTER_CONFIG_FILE, ADAPTER_FILE].map((name) => files.get(name));
+  if (config === undefined || weights === undefined) throw noAdapter([...files.keys()], where);
+  const layers = layersIn(tensorNamesIn(weights, `${where}: ${ADAPTER_FILE}`), `${where}: ${ADAPTER_FILE}`);
+  const found = Object(jsonIn(config, where)) as Readonly<Record<string, unknown>>;
+  const described = { ...found, base_model_name_or_path: base, target_modules: found['target_modules'] ?? layers };
+  const { lora } = readPeftConfig(described, `${where}: ${ADAPTER_CONFIG_FILE}`);
+  return { [ADAPTER_CONFIG_FILE]: loraConfigJson(lora, { base }, 'CAUSAL_LM'), [ADAPTER_FILE]: weights };
+}
+
+/** Its plain files by their names, whatever folder of the archive they lie in. */
+async function unpacked(archive: Uint8Array, where: string): Promise<Map<string, Uint8Array>> {
+  try {
+    const isZipped = GZIP.equals(archive.subarray(0, GZIP.length));
+    const entries = await unpackTar(isZipped ? await promisify(gunzip)(archive) : archive);
+    return new Map(entries.flatMap(({ header, data }) => (data === undefined ? [] : [[basename(header.name), data]])));
+  } catch (cause) {
+    throw new CheckpointError('what the server gives of the adapter is no archive that can be read', { where, cause });
+  }
+}
+
+function noAdapter(names: readonly string[], where: string): CheckpointError {
+  const isModel = names.some((name) => WHOLE_MODEL.test(name));
+  const given = isModel ? 'the whole model, with the adapter merged into it,' : names.join(', ');
+  return new CheckpointError(`the server gives ${given} in place of ${ADAPTER_FILE}`, { where });
+}
+
+function jsonIn(bytes: Uint8Array, where: string): unknown {
+  try {
+    return JSON.parse(Buffer.from(bytes).toString('utf8')) as unknown;
+  } catch (cause) {
+    throw new CheckpointError('holds no JSON', { where: `${where}: ${ADAPTER_CONFIG_FILE}`, cause });
+  }
+}

@@ -1,0 +1,392 @@
+/** A session at a server of the Tinker training API: one model that is trained, and the sampling sessions of its weights and of the base model. */
+import { z } from 'zod';
+import { type Deadline, sleep } from '../../../core/clock.js';
+import { EditrlError, InternalError } from '../../../core/errors.js';
+import type { PiecewiseBody } from '../../../core/http/request.js';
+import { type Reply, type TinkerConnection, TinkerError } from './connection.js';
+import {
+  bytesOf,
+  checkData,
+  checkPrompt,
+  type Chunk,
+  type Datum,
+  type Pass,
+  type PassResult,
+  type SampleResult,
+  parseForm,
+  passFromJson,
+  sampleFromJson,
+  passFromProto,
+  sampleFromProto,
+  inputJson,
+  toJson,
+  toProto,
+} from './wire.js';
+
+/** The losses that every server has. */
+export type Loss = 'cross_entropy' | 'importance_sampling';
+export type Dialect = 'auto' | 'proto' | 'json';
+
+export interface SessionOptions {
+  readonly connection: TinkerConnection;
+  readonly dialect: Dialect;
+  readonly baseModel: string;
+  readonly lora: { readonly rank: number; readonly seed: number };
+  /** Shown by the server to identify the owner of the session. */
+  readonly tags: readonly string[];
+  readonly version: string;
+  /** Called with the numbers of tokens read, written and trained on, after each operation. */
+  readonly count?: (kind: 'prefill' | 'sampled' | 'trained', tokens: number) => void;
+}
+
+export interface AdamParams {
+  readonly learning_rate: number;
+  readonly beta1: number;
+  readonly beta2: number;
+  readonly eps: number;
+  readonly weight_decay: number;
+  /** 0 for no limit. */
+  readonly grad_clip_norm: number;
+}
+
+export interface SampleRequest {
+  readonly prompt: readonly Chunk[];
+  readonly count: number;
+  readonly maxTokens: number;
+  readonly temperature: number;
+  readonly seed: number;
+  readonly stop: readonly number[];
+  readonly promptLogProbs?: boolean;
+}
+
+/** Servers let go of a session that was silent for five minutes. */
+const HEARTBEAT_MS = 10_000;
+/** Between two looks at whether a server has room for an adapter. */
+const [FIRST_PAUSE_MS, LONGEST_PAUSE_MS] = [500, 5000];
+/** Limits of one training request. A datum is never split. */
+const MOST_BYTES = 5_000_000;
+const MOST_DATUMS = 1024;
+/** Seeds that every server takes. */
+const SEEDS = 2 ** 30;
+/** A server that does not speak the dialect says one of these. */
+const OTHER_DIALECT: ReadonlySet<number> = new Set([400, 415, 422]);
+/** The error text of a server that does not accept JSON there. */
+const UNKNOWN_FORM = 415;
+
+const sessionReply = z.object({ session_id: z.string() });
+const modelReply = z.object({ model_id: z.string() });
+const samplingReply = z.object({ sampling_session_id: z.string() });
+const pathReply = z.object({ path: z.string().min(1) });
+const stepReply = z.object({ metrics: z.record(z.string(), z.number().nullable()).nullish() });
+
+/** A model that is trained, with the number of its next operation. */
+interface Model {
+  readonly id: string;
+  seqId: number;
+}
+
+/** Sampling of one version of the weights, with the number of its next request. */
+interface Sampling {
+  readonly id: string;
+  seqId: number;
+}
+
+export class TinkerSession {
+  #sessionId: string | null = null;
+  #models = 0;
+  #samplings = 0;
+  #model: Model | null = null;
+  #sampling: Sampling | null = null;
+  #base: Promise<Sampling> | null = null;
+  #dialect: Dialect;
+  #heartbeat: NodeJS.Timeout | null = null;
+
+  constructor(private readonly options: SessionOptions) {
+    this.#dialect = options.dialect;
+  }
+
+  /** Opens a model in place of the one that was open. Raises EndpointError, and CheckpointError if `from` is gone. */
+  async begin(from: string | null, within: Deadline): Promise<void> {
+    const { connection, baseModel, lora } = this.options;
+    const session_id = await this.#session(within);
+    await this.#unload(within);
+    // If the reply to the submission is lost, it is submitted again; an unused adapter then stays until the session ends.
+    const made = await this.#whenRoom(
+      () =>
+        this.#run(
+          '/create_model',
+          { session_id, model_seq_id: this.#models++, base_model: baseModel, lora_config: { ...lora } },
+          within,
+        ),
+      within,
+    );
+    const { model_id: id } = connection.understood('/create_model', () => parseForm(modelReply, made));
+    this.#model = { id, seqId: 1 };
+    if (from !== null) await this.#operate('/load_weights', { path: from, optimizer: true }, within);
+  }
+
+  /** Per datum, the log-probabilities of its targets; adds to the gradient unless `forwardOnly`. Raises EndpointError for results that are none. */
+  async train(
+    data: readonly Datum[],
+    loss: Loss,
+    within: Deadline,
+    { forwardOnly = false } = {},
+  ): Promise<Float32Array[]> {
+    const logProbs: Float32Array[] = [];
+    for (const part of chunks(data)) {
+      checkData(part);
+      const result = await this.#passed({ data: part, loss, forwardOnly }, within);
+      const read = part.reduce((sum, { lossInputs }) => sum + lossInputs['target_tokens'].length, 0);
+      this.options.count?.(forwardOnly ? 'prefill' : 'trained', read);
+      logProbs.push(...this.#logProbsOf(part, result));
+    }
+    return logProbs;
+  }
+
+  /** The norm of the gradient before clipping; null where the server does not tell. */
+  async step(adam: AdamParams, within: Deadline): Promise<number | null> {
+    const reply = await this.#operate('/optim_step', { adam_params: adam }, within);
+    const { metrics } = this.options.connection.understood('/optim_step', () => parseForm(stepReply, reply));
+    const found = Object.entries(metrics ?? {}).find(([name]) => /grad_norm/.test(name));
+    return found?.[1] ?? null;
+  }
+
+  /** Keeps weights and optimizer under the name; gives the path to load them by. A name stands for one state for good. */
+  async save(name: string, within: Deadline): Promise<string> {
+    return this.#saved('/save_weights', name, `tinker://${this.#trainedModel().id}/weights/${name}`, within);
+  }
+
+  /** The server's archive of the current weights, saved under the name. Raises EndpointError if the server gives none. */
+  async archive(name: string, within: Deadline): Promise<Uint8Array> {
+    const { connection } = this.options;
+    const model = this.#trainedModel();
+    const saved = await this.#saved('/save_weights_for_sampler', name, `tinker://${model.id}/${name}`, within);
+    // The rest of the path is the name that the server gives it: with the kind of checkpoint before it, or without.
+    const id = saved.replace(/^[a-z]+:\/\/[^/]+\//, '');
+    const archive = await connection.download(`/training_runs/${model.id}/checkpoints/${id}/archive`, within);
+    // Nobody samples from it. A server that keeps it has told so where a saved state was to be removed, or will.
+    await connection.remove(savedAt(model.id, 'sampler_weights', name), within).catch((error: unknown) => {
+      if (!(error instanceof EditrlError)) throw error;
+    });
+    return archive;
+  }
+
+  /** Removes what `save` keeps under the path. Raises EndpointError where the server has no way to. */
+  async remove(path: string, within: Deadline): Promise<void> {
+    const { connection } = this.options;
+    const [, model, name] = /^[a-z]+:\/\/([^/]+)\/weights\/([^/]+)$/.exec(path) ?? [];
+    if (model === undefined) {
+      throw new TinkerError('other_version', `the training server: ${path}: not the path of a saved state`, {
+        where: connection.url,
+        next: 'Remove it at the server.',
+      });
+    }
+    await connection.remove(savedAt(model, 'weights', name), within);
+  }
+
+  /** From then on `sample` is answered under the weights of now. */
+  async publish(within: Deadline): Promise<void> {
+    const path = '/save_weights_for_sampler';
+    const reply = await this.#operate(path, { sampling_session_seq_id: this.#samplings++ }, within);
+    const { sampling_session_id: id } = this.options.connection.understood(path, () => parseForm(samplingReply, reply));
+    this.#sampling = { id, seqId: 0 };
+  }
+
+  /** Under the weights that were published last. */
+  async sample(request: SampleRequest, within: Deadline): Promise<SampleResult> {
+    const sampling = this.#sampling;
+    if (sampling === null) throw new InternalError('nothing was published to sample with');
+    return this.#sampled(sampling, request, within);
+  }
+
+  /** Under the weights of the base model. */
+  async sampleBase(request: SampleRequest, within: Deadline): Promise<SampleResult> {
+    this.#base ??= this.#openBase(within).catch((error: unknown) => {
+      this.#base = null;
+      throw error;
+    });
+    return this.#sampled(await this.#base, request, within);
+  }
+
+  /** Lets go of the model. A server that is gone has done so. */
+  async close(within: Deadline): Promise<void> {
+    if (this.#heartbeat !== null) clearInterval(this.#heartbeat);
+    this.#heartbeat = null;
+    await this.#unload(within).catch((error: unknown) => {
+      if (!(error instanceof EditrlError)) throw error;
+    });
+  }
+
+  /** The path of what is saved under a name; `usual` if the reply with the path was lost. */
+  async #saved(path: string, name: string, usual: string, within: Deadline): Promise<string> {
+    const { connection } = this.options;
+    const model = this.#trainedModel();
+    const body = JSON.stringify({ model_id: model.id, seq_id: model.seqId++, path: name, overwrite: false });
+    const first = await connection.send(path, body, within);
+    // Names are not used twice: the reply to an earlier submission of this request was lost.
+    if (first.status === 409 && /already exists/i.test(first.body.toString('utf8'))) return usual;
+    const reply = connection.json(path, await connection.run(path, body, within, first));
+    return connection.understood(path, () => parseForm(pathReply, reply)).path;
+  }
+
+  /** Waits while the server's adapters are all in use: each run that ends makes room for another. */
+  async #whenRoom<R>(ask: () => Promise<R>, within: Deadline): Promise<R> {
+    const { connection } = this.options;
+    let pause = FIRST_PAUSE_MS;
+    for (;;) {
+      try {
+        const made = await ask();
+        if (pause > FIRST_PAUSE_MS) connection.back();
+        return made;
+      } catch (error) {
+        const isFull = error instanceof TinkerError && error.kind === 'no_adapter_left';
+        if (!isFull || within.remainingMs() <= pause) throw error;
+        if (pause === FIRST_PAUSE_MS) connection.waits('all its adapters are in use');
+        await sleep(connection.clock, pause, within.signal);
+        pause = Math.min(2 * pause, LONGEST_PAUSE_MS);
+      }
+    }
+  }
+
+  async #session(within: Deadline): Promise<string> {
+    const { connection, tags, version } = this.options;
+    if (this.#sessionId !== null) return this.#sessionId;
+    const path = '/create_session';
+    const reply = await connection.ask(path, { tags, user_metadata: {}, sdk_version: version }, within);
+    const { session_id: id } = connection.understood(path, () => parseForm(sessionReply, reply));
+    this.#sessionId = id;
+    // A lost heartbeat is made up for by the next; if the session is gone, the next operation reports it.
+    this.#heartbeat = setInterval(() => void this.#beat(id), HEARTBEAT_MS);
+    this.#heartbeat.unref();
+    return id;
+  }
+
+  async #beat(session_id: string): Promise<void> {
+    await this.options.connection.beat({ session_id }, HEARTBEAT_MS);
+  }
+
+  async #openBase(within: Deadline): Promise<Sampling> {
+    const { connection, baseModel } = this.options;
+    const path = '/create_sampling_session';
+    const body = {
+      session_id: await this.#session(within),
+      sampling_session_seq_id: this.#samplings++,
+      base_model: baseModel,
+    };
+    const reply = await connection.ask(path, body, within);
+    return { id: connection.understood(path, () => parseForm(samplingReply, reply)).sampling_session_id, seqId: 0 };
+  }
+
+  async #sampled(sampling: Sampling, request: SampleRequest, within: Deadline): Promise<SampleResult> {
+    const { connection } = this.options;
+    const { prompt, count, maxTokens, temperature, seed, stop, promptLogProbs = false } = request;
+    const path = '/asample';
+    const positions = checkPrompt(prompt, 'a prompt');
+    const body = {
+      sampling_session_id: sampling.id,
+      seq_id: sampling.seqId++,
+      prompt: inputJson(prompt),
+      num_samples: count,
+      sampling_params: { max_tokens: maxTokens, temperature, seed: seed % SEEDS, stop, top_k: -1, top_p: 1 },
+      ...(promptLogProbs ? { prompt_logprobs: true } : {}),
+    };
+    const reply = await connection.run(path, JSON.stringify(body), within);
+    const result = connection.understood(path, () =>
+      reply.isProto ? sampleFromProto(reply.body) : sampleFromJson(connection.json(path, reply)),
+    );
+    this.options.count?.('prefill', positions);
+    this.options.count?.(
+      'sampled',
+      result.sequences.reduce((sum, { tokens }) => sum + tokens.length, 0),
+    );
+    return result;
+  }
+
+  async #passed(request: Pick<Pass, 'data' | 'loss' | 'forwardOnly'>, within: Deadline): Promise<PassResult> {
+    const { connection } = this.options;
+    const model = this.#trainedModel();
+    const pass: Pass = { ...request, config: {}, modelId: model.id, seqId: model.seqId++ };
+    const written = (isProto: boolean): { readonly path: string; readonly body: string | PiecewiseBody } => {
+      if (isProto) return { path: '/forward_backward', body: toProto(pass) };
+      return { path: pass.forwardOnly ? '/forward' : '/forward_backward', body: toJson(pass) };
+    };
+    let sent = written(this.#dialect !== 'json');
+    let first = await connection.send(sent.path, sent.body, within);
+    if (this.#dialect === 'auto' && OTHER_DIALECT.has(first.status)) {
+      const other = written(false);
+      const second = await connection.send(other.path, other.body, within);
+      // If it refuses this form as well, it refused the first one for another reason.
+      if (second.status !== UNKNOWN_FORM) [sent, first] = [other, second];
+      if (second.status === 200) this.#dialect = 'json';
+    } else if (this.#dialect === 'auto' && first.status === 200) this.#dialect = 'proto';
+    const { path, body } = sent;
+    const reply = await connection.run(path, body, within, first);
+    return connection.understood(path, () =>
+      reply.isProto ? passFromProto(reply.body) : passFromJson(connection.json(path, reply)),
+    );
+  }
+
+  /** The log-probabilities of each datum's targets. Raises TinkerError if they do not match the datums. */
+  #logProbsOf(data: readonly Datum[], { outputs }: PassResult): Float32Array[] {
+    const { connection } = this.options;
+    const refuse = (problem: string): never => {
+      throw connection.error(problem, 'Look for the reason in the log of the server.');
+    };
+    if (outputs.length !== data.length) refuse(`${outputs.length} results for ${data.length} datums`);
+    return data.map(({ lossInputs }, i) => {
+      const { length } = lossInputs['target_tokens'];
+      const found = outputs[i]['logprobs'] ?? new Float64Array(0);
+      if (found.length !== length) {
+        refuse(`datum ${i} has ${length} tokens, and its result ${found.length} log-probabilities`);
+      }
+      const at = found.findIndex((one) => !Number.isFinite(one));
+      if (at >= 0) refuse(`the log-probability of token ${at} of datum ${i} is not finite`);
+      return Float32Array.from(found);
+    });
+  }
+
+  /** One operation of the trained model, which is numbered. */
+  #operate(path: string, fields: object, within: Deadline): Promise<unknown> {
+    const model = this.#trainedModel();
+    return this.#run(path, { model_id: model.id, seq_id: model.seqId++, ...fields }, within);
+  }
+
+  async #run(path: string, body: object, within: Deadline): Promise<unknown> {
+    const { connection } = this.options;
+    const reply: Reply = await connection.run(path, JSON.stringify(body), within);
+    return connection.json(path, reply);
+  }
+
+  #trainedModel(): Model {
+    if (this.#model === null) throw new InternalError('no model is open');
+    return this.#model;
+  }
+
+  async #unload(within: Deadline): Promise<void> {
+    const model = this.#model;
+    this.#model = null;
+    this.#sampling = null;
+    if (model !== null) await this.#run('/unload_model', { model_id: model.id }, within);
+  }
+}
+
+/** Where the server lists what it keeps. */
+function savedAt(model: string, kind: 'weights' | 'sampler_weights', name: string): string {
+  return `/training_runs/${model}/checkpoints/${kind}/${name}`;
+}
+
+/** Consecutive parts that a server takes in one request. */
+function chunks(data: readonly Datum[]): Datum[][] {
+  const parts: Datum[][] = [];
+  let bytes = Infinity;
+  for (const datum of data) {
+    const own = bytesOf(datum);
+    if (bytes + own > MOST_BYTES || parts[parts.length - 1].length >= MOST_DATUMS) {
+      parts.push([]);
+      bytes = 0;
+    }
+    parts[parts.length - 1].push(datum);
+    bytes += own;
+  }
+  return parts;
+}

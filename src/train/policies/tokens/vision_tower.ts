@@ -1,0 +1,263 @@
+/**
+ * The inputs that a decoder with a vision encoder needs: pictures, processed by the frozen parts, their positions, and the rotary angles of all
+ * columns.
+ */
+import { LRUCache } from 'lru-cache';
+import { InternalError, must } from '../../../core/errors.js';
+import { poolFor, type SessionOptions } from '../../../compute/onnx/session.js';
+import type { TensorData } from '../../../compute/onnx/tensors.js';
+import type { Graph, Value } from '../../../compute/graph/ir.js';
+import { KEPT_BYTES, type Picture, tokensOf, writePatches } from '../../../models/pictures/picture.js';
+import { hasVision, type SeeingConfig } from '../../../compute/nets/decoder/config.js';
+import { type BatchShape, type PromptShape, rowsOf } from '../../../compute/nets/decoder/inputs.js';
+import { partOf } from '../../../compute/nets/vision/config.js';
+import { encode, encoderInputs, merge, tokenRows } from '../../../compute/nets/vision/encoder.js';
+import type { PictureShape } from '../../../compute/nets/vision/layout.js';
+import {
+  AngleTables,
+  frameShape,
+  type FrameShape,
+  patchAngles,
+  patchRows,
+  patchWidth,
+  type Positions,
+  positionsOf,
+} from '../../../compute/nets/vision/layout.js';
+import { SessionCache } from '../../../compute/onnx/session_cache.js';
+import { PADDING, roundUp } from './batch.js';
+import type { TokenPrompt } from '../../../models/tokenizer/format.js';
+import { type PolicyModel, trainedWeights } from '../../../models/adapters/policy_model.js';
+
+type Feeds = Record<string, TensorData>;
+
+/** Opens a model's vision encoder; null for a model without one. */
+export function openVisionTower(model: PolicyModel, session: SessionOptions): VisionTower | null {
+  const { config } = model;
+  return hasVision(config) ? new VisionTower(model, config, session) : null;
+}
+
+export class VisionTower {
+  /** Where the graphs start: after all frozen parts. */
+  readonly from: PictureShape['from'];
+  readonly #encode: SessionCache;
+  /** Outputs of the frozen parts for recently used pictures; the keys are separate objects, so that the cache does not keep the pixels alive. */
+  readonly #made: LRUCache<object, Promise<Float32Array>>;
+  readonly #names = new WeakMap<Picture, object>();
+  readonly #positions = new WeakMap<TokenPrompt, Positions>();
+
+  constructor(
+    private readonly model: PolicyModel,
+    private readonly config: SeeingConfig,
+    session: SessionOptions,
+    keptBytes = KEPT_BYTES,
+  ) {
+    this.#made = new LRUCache({ maxSize: keptBytes });
+    const trained = new Set([...trainedWeights(model).keys()].map(partOf));
+    this.from = trained.has('mm_vision') ? 'pixels' : trained.has('mm_mlp') ? 'features' : 'tokens';
+    this.#encode = new SessionCache('pictures', session, poolFor(session));
+  }
+
+  /** A shape with room for the pictures of each of these prompts. */
+  shape(among: readonly TokenPrompt[]): PictureShape {
+    if (this.from === 'pixels') {
+      return { from: 'pixels', frames: frameShape(among.map(picturesOf), this.config.vision) };
+    }
+    const tokens = among.map((prompt) =>
+      picturesOf(prompt).reduce((sum, { grid }) => sum + tokensOf(grid, this.config.vision), 0),
+    );
+    return { from: this.from, tokens: roundUp(Math.max(...tokens)) };
+  }
+
+  /** For whole sequences, or only for prompts if the shape has no answers. `rowOf`: the row of each column of the prompts; default: the column itself. */
+  async feeds(
+    prompts: readonly TokenPrompt[],
+    shape: PromptShape & Partial<BatchShape>,
+    rowOf?: Int32Array,
+  ): Promise<Feeds> {
+    const pictures = must(shape.pictures, 'the shape of pictures');
+    const { answersPerPrompt = 0, answerColumns = 0 } = shape;
+    const rows = rowsOf({ ...shape, answersPerPrompt, answerColumns });
+    return {
+      ...(await this.#contents(prompts, shape.prompts, pictures)),
+      ...this.#places(prompts, rows.prompts + rows.answers, shape, pictures, (column) => rowOf?.[column] ?? column),
+      ...this.#angles(prompts, shape.prompts, shape.promptColumns, answerColumns),
+    };
+  }
+
+  /** For decoding: the angles of the answers' columns. */
+  stepFeeds(prompts: readonly TokenPrompt[], shape: BatchShape): Feeds {
+    return this.#angles(prompts, shape.prompts, 0, shape.answerColumns);
+  }
+
+  async dispose(): Promise<void> {
+    await this.#encode.dispose();
+  }
+
+  /** Number of values per picture token at the point where the graphs start. */
+  get #tokenWidth(): number {
+    const { vision, hidden_size } = this.config;
+    return this.from === 'tokens' ? hidden_size : vision.spatial_merge_size ** 2 * vision.width;
+  }
+
+  /** The graphs' inputs for the pictures themselves. */
+  async #contents(prompts: readonly TokenPrompt[], count: number, shape: PictureShape): Promise<Feeds> {
+    if (shape.from === 'pixels') {
+      const frames = { ...shape.frames, frames: count * shape.frames.frames };
+      return patchFeeds(prompts.map(picturesOf), frames, shape.frames.frames, this.config);
+    }
+    const width = this.#tokenWidth;
+    const out = new Float32Array(count * shape.tokens * width);
+    for (const [p, prompt] of prompts.entries()) {
+      let at = p * shape.tokens * width;
+      for (const picture of picturesOf(prompt)) {
+        const made = await this.#frozen(picture);
+        out.set(made, at);
+        at += made.length;
+      }
+    }
+    return { [shape.from === 'tokens' ? 'picture_tokens' : 'picture_features']: out };
+  }
+
+  /** A picture's rows in Hugging Face's order, as far as the frozen parts compute them. */
+  #frozen(picture: Picture): Promise<Float32Array> {
+    const name = this.#names.get(picture) ?? {};
+    this.#names.set(picture, name);
+    const known = this.#made.get(name);
+    if (known !== undefined) return known;
+    const made = this.#compute(picture);
+    made.catch(() => this.#made.delete(name));
+    const values = tokensOf(picture.grid, this.config.vision) * this.#tokenWidth;
+    this.#made.set(name, made, { size: values * Float32Array.BYTES_PER_ELEMENT });
+    return made;
+  }
+
+  async #compute(picture: Picture): Promise<Float32Array> {
+    const { vision, adapter } = this.config;
+    const frames = frameShape([[picture]], vision);
+    const build = (graph: Graph): Record<string, Value> => {
+      const rows = encode(vision, encoderInputs(graph, vision, frames), frames, adapter);
+      return { made: this.from === 'tokens' ? merge(vision, rows, adapter) : rows };
+    };
+    const feeds = patchFeeds([[picture]], frames, frames.frames, this.config);
+    const run = await this.#encode.use(frames, build, (session) => session.run(feeds, this.model.weights));
+    const made = run['made'] as Float32Array;
+    const rows = patchRows(picture, vision, frames, 0);
+    // After merging there is one row for each square of patches.
+    const perRow = this.from === 'tokens' ? vision.spatial_merge_size ** 2 : 1;
+    const width = made.length / ((frames.frames * frames.windows * frames.slots) / perRow);
+    const out = new Float32Array((rows.length / perRow) * width);
+    for (let i = 0; i < rows.length; i += perRow) {
+      const from = (rows[i] / perRow) * width;
+      out.set(made.subarray(from, from + width), (i / perRow) * width);
+    }
+    return out;
+  }
+
+  /** For each row, its index among words and pictures together, and for each picture token, its position. */
+  #places(
+    prompts: readonly TokenPrompt[],
+    rows: number,
+    { prompts: count, promptColumns }: PromptShape,
+    shape: PictureShape,
+    rowOf: (column: number) => number,
+  ): Feeds {
+    const { vision } = this.config;
+    const perPrompt = tokenRows(shape, vision);
+    const index = BigInt64Array.from({ length: rows }, (_, i) => BigInt(i));
+    const places = new BigInt64Array(count * perPrompt).fill(BigInt(rows));
+    prompts.forEach((prompt, p) => {
+      const { ids } = prompt;
+      const tokens = pictureRows(picturesOf(prompt), shape, this.config);
+      const first = (p + 1) * promptColumns - (ids.length - 1);
+      let next = 0;
+      ids.forEach((id, i) => {
+        if (id !== vision.image_token_id && id !== vision.video_token_id) return;
+        if (i === ids.length - 1) throw new InternalError('a prompt ends with a picture');
+        const token = p * perPrompt + tokens[next++];
+        const row = rowOf(first + i);
+        index[row] = BigInt(rows + token);
+        places[token] = BigInt(row);
+      });
+      if (next !== tokens.length) throw new InternalError(`${tokens.length} tokens of pictures in ${next} places`);
+    });
+    return { picture_index: index, picture_places: places };
+  }
+
+  /** Angles of the last `promptColumns` columns of prompts without their last token, then of the answers, which begin with that token. */
+  #angles(prompts: readonly TokenPrompt[], count: number, promptColumns: number, answerColumns: number): Feeds {
+    const { mrope_section } = this.config;
+    const columns = promptColumns + answerColumns;
+    const tables = new AngleTables(this.config, mrope_section, count * columns);
+    prompts.forEach((prompt, p) => {
+      const { axes, next } = this.#positionsOf(prompt);
+      const last = prompt.ids.length - 1;
+      for (let column = 0; column < columns; column++) {
+        const token = column - promptColumns + last;
+        if (token < 0) continue;
+        tables.set(p * columns + column, (axis) => (token <= last ? axes[axis][token] : next + token - last - 1));
+      }
+    });
+    return { rotary_cos: tables.cos, rotary_sin: tables.sin };
+  }
+
+  #positionsOf(prompt: TokenPrompt): Positions {
+    const known = this.#positions.get(prompt);
+    if (known !== undefined) return known;
+    const made = positionsOf(prompt.ids, picturesOf(prompt), this.config.vision);
+    this.#positions.set(prompt, made);
+    return made;
+  }
+}
+
+function picturesOf({ pictures = [] }: TokenPrompt): readonly Picture[] {
+  return pictures;
+}
+
+/** The rows of a prompt's picture tokens among all that a prompt has room for, in the order of their placeholders. */
+function pictureRows(pictures: readonly Picture[], shape: PictureShape, { vision }: SeeingConfig): Int32Array {
+  const perSquare = vision.spatial_merge_size ** 2;
+  if (shape.from !== 'pixels') {
+    const count = pictures.reduce((sum, { grid }) => sum + tokensOf(grid, vision), 0);
+    return Int32Array.from({ length: count }, (_, i) => i);
+  }
+  let frame = 0;
+  const out: number[] = [];
+  for (const picture of pictures) {
+    const rows = patchRows(picture, vision, shape.frames, frame);
+    for (let i = 0; i < rows.length; i += perSquare) out.push(rows[i] / perSquare);
+    frame += picture.grid.steps;
+  }
+  return Int32Array.from(out);
+}
+
+/** The encoder's inputs for lists of pictures, each of which has `perList` of the frames. */
+function patchFeeds(
+  lists: readonly (readonly Picture[])[],
+  shape: FrameShape,
+  perList: number,
+  { vision }: SeeingConfig,
+): Feeds {
+  const { frames, windows, slots } = shape;
+  const rows = frames * windows * slots;
+  const half = vision.width / vision.num_heads / 2;
+  const pixels = new Float32Array(rows * patchWidth(vision));
+  const padding = new Float32Array(rows).fill(PADDING);
+  const cos = new Float32Array(rows * half).fill(1);
+  const sin = new Float32Array(rows * half);
+  lists.forEach((pictures, list) => {
+    let frame = list * perList;
+    for (const picture of pictures) {
+      const places = patchRows(picture, vision, shape, frame);
+      writePatches(picture, vision, pixels, (patch) => places[patch]);
+      places.forEach((row, patch) => {
+        padding[row] = 0;
+        patchAngles(patch, picture.grid, vision).forEach((angle, i) => {
+          cos[row * half + i] = Math.cos(angle);
+          sin[row * half + i] = Math.sin(angle);
+        });
+      });
+      frame += picture.grid.steps;
+    }
+  });
+  return { pixels, patch_padding: padding, patch_cos: cos, patch_sin: sin };
+}

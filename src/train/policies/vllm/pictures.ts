@@ -1,0 +1,242 @@
+/**
+ * Pictures and clips of a prompt as vLLM is sent them. They are in the size in which the policy sees them, so that vLLM's own processor only cuts
+ * them up. It makes as many tokens of each as it finds right, which are compared with ours.
+ */
+import { DataError, EndpointError, must } from '../../../core/errors.js';
+import { encodePng } from '../../../core/images/image.js';
+import type { ContentPart } from './client.js';
+import { tokensOf, type Picture } from '../../../models/pictures/picture.js';
+import type { VisionConfig } from '../../../compute/nets/vision/config.js';
+import { PictureDigests } from '../tokens/batch.js';
+import type { TokenPrompt } from '../../../models/tokenizer/format.js';
+
+/** What has to be known of a model to send it pictures. */
+export type Eyes = Pick<
+  VisionConfig,
+  | 'image_token_id'
+  | 'video_token_id'
+  | 'patch_size'
+  | 'temporal_patch_size'
+  | 'spatial_merge_size'
+  | 'tokens_per_second'
+>;
+
+/** A prompt as it is sent. */
+export interface SentPrompt {
+  /** With one token for each picture. */
+  readonly ids: readonly number[];
+  readonly parts: readonly ContentPart[];
+}
+
+/** Flag by which vLLM takes every frame of a clip, instead of two a second. */
+export const EVERY_FRAME = '{"video": {"fps": 30}}';
+const MOST_FRAMES_PER_SECOND = 30;
+
+export class PictureMail {
+  readonly #parts = new WeakMap<Picture, Promise<ContentPart>>();
+  readonly #digests = new PictureDigests();
+
+  constructor(private readonly eyes: Eyes) {}
+
+  /** Raises DataError for a clip whose tokens vLLM would see at other times than the trainer. */
+  async sent({ ids, pictures = [] }: TokenPrompt): Promise<SentPrompt> {
+    const parts: ContentPart[] = [];
+    for (const picture of pictures) {
+      this.#requireTimes(picture);
+      const known = this.#parts.get(picture) ?? partOf(picture, this.eyes);
+      this.#parts.set(picture, known);
+      parts.push(await known);
+    }
+    return { ids: this.#collapsed(ids, pictures), parts };
+  }
+
+  /** SHA-256 of all that the policy sees of the pictures; null if there are none. */
+  digestOf(prompt: TokenPrompt): string | null {
+    return this.#digests.of(prompt);
+  }
+
+  /** Raises EndpointError, naming the picture, where the server read another prompt than the trainer. */
+  requireSame({ ids, pictures = [] }: TokenPrompt, found: readonly number[], url: string): void {
+    if (found.length === ids.length && found.every((id, i) => id === ids[i])) return;
+    const [ours, theirs] = [this.#runs(ids), this.#runs(found)];
+    const at = pictures.findIndex((_, i) => ours[i] !== theirs[i]);
+    const what =
+      at < 0
+        ? `vLLM read a prompt of ${found.length} tokens which is not the one of ${ids.length} that it was sent`
+        : `vLLM makes ${theirs[at] ?? 0} tokens of picture ${at + 1} of ${pictures.length}, ${describe(pictures[at])}, and the policy has ${ours[at]}`;
+    throw new EndpointError(what, {
+      where: url,
+      next: `Let it serve the model that policy.model names, with --mm-processor-kwargs '{"size": {"shortest_edge": LEAST, "longest_edge": MOST}}' of policy.pixels (min_pixels and max_pixels)${pictures.some(({ kind }) => kind === 'video') ? `, and with --media-io-kwargs '${EVERY_FRAME}'` : ''}.`,
+    });
+  }
+
+  /** The numbers of tokens of pictures that follow each other with others between them. */
+  #runs(ids: readonly number[]): number[] {
+    const runs: number[] = [];
+    ids.forEach((id, i) => {
+      if (!this.#stands(id)) return;
+      if (i > 0 && ids[i - 1] === id) runs[runs.length - 1] += 1;
+      else runs.push(1);
+    });
+    return runs;
+  }
+
+  #stands(id: number): boolean {
+    return id === this.eyes.image_token_id || id === this.eyes.video_token_id;
+  }
+
+  #collapsed(ids: readonly number[], pictures: readonly Picture[]): number[] {
+    const out: number[] = [];
+    let next = 0;
+    for (let i = 0; i < ids.length; i++) {
+      out.push(ids[i]);
+      if (this.#stands(ids[i])) i += tokensOf(must(pictures[next++], 'a picture').grid, this.eyes) - 1;
+    }
+    return out;
+  }
+
+  /**
+   * Words behind a clip begin after its last moment in vLLM, and after the larger of its sides in the trainer: these are the same unless it lasts for
+   * long. vLLM also rounds times at another place.
+   */
+  #requireTimes(picture: Picture): void {
+    const { kind, grid, secondsPerStep } = picture;
+    if (kind === 'image') return;
+    const { tokens_per_second: perSecond, temporal_patch_size, spatial_merge_size: merge } = this.eyes;
+    const ours = (step: number): number =>
+      perSecond === null ? step : Math.trunc(Math.fround(step * Math.fround(perSecond * secondsPerStep)));
+    const theirs = (step: number): number =>
+      perSecond === null ? step : Math.trunc(step * (Math.fround(secondsPerStep) * perSecond));
+    const side = Math.max(grid.rows, grid.columns) / merge;
+    const steps = Array.from({ length: grid.steps }, (_, step) => step);
+    const last = theirs(grid.steps - 1);
+    const next = 'Set policy.pixels.video larger or show fewer frames, or set rollout.engine to null.';
+    if (last >= side) {
+      throw new DataError(
+        `vLLM cannot sample ${describe(picture)}: its last moment is at position ${last}, and the words behind it begin at ${side}, its larger side in tokens, for which vLLM takes ${last + 1}`,
+        { next },
+      );
+    }
+    const odd = steps.find((step) => ours(step) !== theirs(step));
+    if (odd !== undefined) {
+      throw new DataError(
+        `vLLM cannot sample ${describe(picture)}: it sees step ${odd} at ${theirs(odd)}, and the policy at ${ours(odd)}`,
+        { next },
+      );
+    }
+    if (secondsPerStep > 0 && temporal_patch_size / secondsPerStep > MOST_FRAMES_PER_SECOND) {
+      throw new DataError(
+        `vLLM cannot sample ${describe(picture)}: it takes at most ${MOST_FRAMES_PER_SECOND} frames a second`,
+        { next: 'Show fewer frames a second, or set rollout.engine to null.' },
+      );
+    }
+  }
+}
+
+function describe({ kind, frames, grid, secondsPerStep }: Picture): string {
+  const size = `${frames[0].width}x${frames[0].height} pixels`;
+  return kind === 'image' ? `an image of ${size}` : `a clip of ${grid.steps} steps of ${secondsPerStep} s, ${size}`;
+}
+
+async function partOf(
+  { kind, frames, grid, secondsPerStep }: Picture,
+  { temporal_patch_size: depth }: Eyes,
+): Promise<ContentPart> {
+  const files: Uint8Array[] = [];
+  for (const frame of frames.slice(0, kind === 'image' ? 1 : grid.steps * depth)) files.push(await encodePng(frame));
+  const url = (type: string, bytes: Uint8Array): string =>
+    `data:${type};base64,${Buffer.from(bytes).toString('base64')}`;
+  if (kind === 'image') return { type: 'image_url', url: url('image/png', files[0]) };
+  // A clip without a length is one whose times do not count.
+  const file = aviOf(files, frames[0], secondsPerStep > 0 ? secondsPerStep / depth : 1);
+  return { type: 'video_url', url: url('video/avi', file) };
+}
+
+/** The largest number in the header's fraction of a second. */
+const MOST = 2 ** 31 - 1;
+
+/**
+ * Frames as PNG files of one size, `secondsPerFrame` apart, as one file. The time is stored as the nearest fraction of whole numbers below 2^31.
+ */
+export function aviOf(
+  frames: readonly Uint8Array[],
+  { width, height }: { readonly width: number; readonly height: number },
+  secondsPerFrame: number,
+): Buffer {
+  const [scale, rate] = fractionOf(secondsPerFrame);
+  const largest = Math.max(...frames.map(({ length }) => length));
+  const format = fourcc('MPNG');
+  const main = numbers(
+    ...[Math.min(MOST, Math.round(1e6 * secondsPerFrame)), 0, 0, HAS_INDEX, frames.length, 0, 1, largest],
+    ...[width, height, 0, 0, 0, 0],
+  );
+  const stream = Buffer.concat([
+    ...[fourcc('vids'), format],
+    numbers(0, 0, 0, scale, rate, 0, frames.length, largest, 0xffffffff, 0),
+    ...[shorts(0, 0, width, height)],
+  ]);
+  const picture = Buffer.concat([
+    numbers(40, width, height),
+    shorts(1, 24),
+    format,
+    numbers(width * height * 3, 0, 0, 0, 0),
+  ]);
+  const headers = list('hdrl', [chunk('avih', main), list('strl', [chunk('strh', stream), chunk('strf', picture)])]);
+  const chunks = frames.map((frame) => chunk(FRAME, frame));
+  let offset = 4;
+  const index = chunks.map((made, i) => {
+    const entry = Buffer.concat([fourcc(FRAME), numbers(KEY_FRAME, offset, frames[i].length)]);
+    offset += made.length;
+    return entry;
+  });
+  const body = [fourcc('AVI '), headers, list('movi', chunks), chunk('idx1', Buffer.concat(index))];
+  return chunk('RIFF', Buffer.concat(body));
+}
+
+const HAS_INDEX = 0x10;
+const KEY_FRAME = 0x10;
+/** Of the first stream, compressed. */
+const FRAME = '00dc';
+
+function fourcc(text: string): Buffer {
+  return Buffer.from(text, 'latin1');
+}
+
+function numbers(...values: readonly number[]): Buffer {
+  const out = Buffer.alloc(4 * values.length);
+  values.forEach((value, i) => out.writeUInt32LE(value, 4 * i));
+  return out;
+}
+
+function shorts(...values: readonly number[]): Buffer {
+  const out = Buffer.alloc(2 * values.length);
+  values.forEach((value, i) => out.writeUInt16LE(value, 2 * i));
+  return out;
+}
+
+/** Begins at even places. */
+function chunk(name: string, content: Uint8Array): Buffer {
+  return Buffer.concat([fourcc(name), numbers(content.length), content, Buffer.alloc(content.length % 2)]);
+}
+
+function list(kind: string, chunks: readonly Buffer[]): Buffer {
+  return chunk('LIST', Buffer.concat([fourcc(kind), ...chunks]));
+}
+
+/** The last continued fraction of a positive number whose parts are small enough. */
+export function fractionOf(value: number): [numerator: number, denominator: number] {
+  let [before, now] = [
+    [0, 1],
+    [1, 0],
+  ];
+  for (let rest = value; ;) {
+    const whole = Math.floor(rest);
+    const next = [whole * now[0] + before[0], whole * now[1] + before[1]];
+    if (next[0] > MOST || next[1] > MOST) break;
+    [before, now] = [now, next];
+    // A double tells about 15 digits: what is left beyond them is of its rounding.
+    if (Math.abs(now[0] / now[1] - value) <= 1e-15 * value) break;
+    rest = 1 / (rest - whole);
+  }
+  return [now[0], now[1]];
+}

@@ -1,0 +1,16 @@
+import type { PixelLimits } from '../../../models/pictures/processor.js';
+import type { ModelReference } from '../../../config/schema/model.js';
+import type { SamplingEngine } from '../../../config/schema/sampler.js';
+
+/** The server that samples a run's answers, and the model and adapters that it must serve. */
+export interface RemoteSampling {
+  readonly engine: SamplingEngine;
+  readonly model: ModelReference;
+  /** Rank of the adapter; null if all weights train and the server reloads them. */
+  readonly rank: number | null;
+  /** Limits of the pixels of images that the policy sees; null without vision. */
+  readonly seen: PixelLimits | null;
+  /** Whether answers follow the grammar of image blocks. */
+  readonly blocks: boolean;
+  readonly contextSize: number;
+}

@@ -1,0 +1,296 @@
+/**
+ * Answers sampled by vLLM. Each answer has its own request and seed, so that it does not depend on other requests. Answers are stored before they are
+ * used, and found again under the same weights: a resumed run therefore stays the same, though a server gives no such guarantee.
+ */
+import { createHash } from 'node:crypto';
+import { lineForm, type RemoteExchange } from '../../../core/remote/exchange.js';
+import { Deadline, systemClock } from '../../../core/clock.js';
+import { EndpointError, must } from '../../../core/errors.js';
+import type { VllmClient, LogProbsMode, Completion, CompletionRequest } from './client.js';
+import { runOnRankZero } from '../../../core/group/rank_zero.js';
+import type { ProcessGroup } from '../../../core/group/process_group.js';
+import { Replay, type ReplayOptions } from '../../../core/group/replay.js';
+import type { CheckpointFiles } from '../../../models/files.js';
+import type { SampleRequest } from '../policy.js';
+import type { TokenAnswer, TokenRequest } from '../tokens/batch.js';
+import type { TokenPrompt } from '../../../models/tokenizer/format.js';
+import type { PublishedWeights, RemoteSampler } from '../tokens/language_policy.js';
+import type { TokenFormat, WrittenRules } from '../../../models/tokenizer/format.js';
+import type { TokenSampling } from '../tokens/sampling.js';
+import { PictureMail, type Eyes } from './pictures.js';
+import type { WeightsShelf, ServedAs } from './shelf.js';
+
+/** A server's answer to one request. */
+export interface SampledAnswer extends RemoteExchange {
+  /** The name of the episode. */
+  readonly key: string;
+  /** SHA-256 of the weights, the prompt with its pictures, and the sampling options. */
+  readonly requestHash: string;
+  readonly ids: readonly number[];
+  /** Null if the server's log-probabilities are not those of the distribution that training sees. */
+  readonly logProbs: readonly number[] | null;
+  readonly finished: boolean;
+}
+
+/** An answer as a line of `answers.jsonl`. */
+export const answerForm = lineForm<SampledAnswer>({
+  key: 'key',
+  requestHash: 'request_hash',
+  ids: 'ids',
+  logProbs: 'log_probs',
+  finished: 'finished',
+});
+
+export interface VllmSamplerOptions<P extends TokenPrompt = TokenPrompt> extends ReplayOptions<SampledAnswer> {
+  readonly client: VllmClient;
+  readonly shelf: WeightsShelf;
+  readonly format: TokenFormat<P>;
+  /** Rows of the model's vocabulary. */
+  readonly vocabulary: number;
+  /** The longest sequence of prompt and answer. */
+  readonly contextSize: number;
+  /** Whether training takes a token's log-probability over its own part of the vocabulary only, which the server does not. */
+  readonly separateVocabularies: boolean;
+  /** Whether only tokens that the format allows are sampled. */
+  readonly constrained: boolean;
+  readonly mode: LogProbsMode;
+  /** Of a model that sees; null for one that does not. */
+  readonly eyes: Eyes | null;
+  readonly group: Pick<ProcessGroup, 'rank' | 'broadcast' | 'barrier'>;
+}
+
+interface Loaded {
+  readonly name: string;
+  readonly version: string;
+  /** SHA-256 of the files. */
+  readonly digest: string;
+}
+
+/** As vLLM's flag names our logits processor. */
+export const RULES_PROCESSOR = 'editrl_rules:Rules';
+
+/** Time that a run may still spend on cleaning up at its end. */
+const TIDY_MS = 5000;
+/** A server that loses its weights this often during one request cannot keep them. */
+const MOST_RELOADS = 5;
+
+export class VllmSampler<P extends TokenPrompt = TokenPrompt> implements RemoteSampler<P> {
+  #loaded: Loaded | null = null;
+  /** Under way after the server has been restarted. */
+  #reloading: Promise<void> | null = null;
+  /** How often that has come to its end. */
+  #reloads = 0;
+  readonly #replay: Replay<SampledAnswer>;
+  readonly #mail: PictureMail | null;
+
+  constructor(private readonly options: VllmSamplerOptions<P>) {
+    this.#replay = new Replay(options);
+    this.#mail = options.eyes === null ? null : new PictureMail(options.eyes);
+  }
+
+  async publish({ steps, of, files }: PublishedWeights): Promise<void> {
+    const version = of === 'current' ? String(steps) : `${steps}-${of}`;
+    const before = this.#loaded;
+    if (before?.version === version) return;
+    const made = files();
+    const { shelf, group } = this.options;
+    const digest = digestOf(made);
+    const next = { name: shelf.nameOf(version, digest), version, digest };
+    // No process may still sample under weights that are replaced.
+    await group.barrier();
+    await runOnRankZero(group, () =>
+      this.#replay.within(async (deadline) => {
+        await shelf.add(next.name, made, deadline);
+        if (before !== null) await shelf.remove(before.name, deadline);
+      }),
+    );
+    this.#loaded = next;
+  }
+
+  async sample(request: SampleRequest<TokenRequest<P>, TokenSampling>): Promise<TokenAnswer[][]> {
+    const { prompts, answersPerPrompt, random } = request;
+    const key = must(request.key, 'the name of an answer that is sampled elsewhere');
+    const asked = prompts.flatMap(({ tokens }, p) =>
+      Array.from({ length: answersPerPrompt }, (_, g) => (over: AbortSignal) => {
+        const seed = random(p, g).uint32();
+        return this.#answer(key(p, g), tokens, seed, request.how, over);
+      }),
+    );
+    const answers = await this.#replay.all(asked);
+    return prompts.map((_, p) => answers.slice(p * answersPerPrompt, (p + 1) * answersPerPrompt));
+  }
+
+  keep(): Promise<void> {
+    return this.#replay.keep();
+  }
+
+  async dispose(): Promise<void> {
+    const { shelf, group, clock = systemClock } = this.options;
+    const loaded = this.#loaded;
+    this.#loaded = null;
+    if (loaded !== null && group.rank === 0) {
+      // A server that is gone has dropped them too, and the run then ended for another reason.
+      const brief = new Deadline(clock, TIDY_MS);
+      await shelf.remove(loaded.name, brief).catch((error: unknown) => {
+        if (!(error instanceof EndpointError)) throw error;
+      });
+      brief.dispose();
+    }
+    await this.#replay.close();
+  }
+
+  async #answer(key: string, prompt: P, seed: number, how: TokenSampling, over: AbortSignal): Promise<TokenAnswer> {
+    const { format, contextSize } = this.options;
+    const loaded = must(this.#loaded, 'the weights that sample');
+    const limit = Math.min(how.maxTokens, contextSize - prompt.ids.length);
+    if (limit < 1) return { ids: new Int32Array(0), logProbs: new Float32Array(0), finished: false };
+    const sampling: Question['sampling'] = {
+      max_tokens: limit,
+      temperature: how.temperature,
+      top_p: how.topP,
+      top_k: how.topK === -1 ? 0 : how.topK,
+      seed,
+      stop_token_ids: [...format.ends].sort((a, b) => a - b),
+      logprobs: 0,
+    };
+    const rules = (this.options.constrained ? format.rules?.(prompt) : null) ?? null;
+    const seen = this.#mail?.digestOf(prompt) ?? null;
+    const named = [
+      loaded.digest,
+      { prompt: prompt.ids, ...sampling },
+      ...(seen === null ? [] : [seen]),
+      ...(rules === null ? [] : [rules]),
+    ];
+    const requestHash = createHash('sha256').update(JSON.stringify(named)).digest('hex');
+    const ask = (within: Deadline) => this.#asked({ prompt, rules, sampling }, loaded.name, how, within);
+    const [{ ids, logProbs, finished }] = await this.#replay.answers([key], requestHash, ask, over);
+    return {
+      ids: Int32Array.from(ids),
+      logProbs: logProbs === null ? new Float32Array(ids.length).fill(NaN) : Float32Array.from(logProbs),
+      finished,
+    };
+  }
+
+  async #asked(
+    question: Question & { readonly prompt: P },
+    name: string,
+    how: TokenSampling,
+    within: Deadline,
+  ): Promise<Omit<SampledAnswer, keyof RemoteExchange>> {
+    const { client, vocabulary } = this.options;
+    const { ids, logProbs, stopped: finished } = await this.#complete(question, name, within);
+    const beyond = ids.find((id) => id >= vocabulary);
+    if (beyond !== undefined) {
+      throw new EndpointError(`vLLM sampled the token ${beyond}, and the policy has ${vocabulary}`, {
+        where: client.url,
+        next: 'Let it serve the model that policy.model names.',
+      });
+    }
+    if (question.rules !== null) this.#requireAllowed(question.prompt, ids);
+    // Nine digits represent a float32 exactly.
+    return {
+      ids,
+      logProbs: question.rules === null && this.#tells(how) ? logProbs.map((x) => Number(x.toPrecision(9))) : null,
+      finished,
+    };
+  }
+
+  /** Raises EndpointError for an answer that does not keep to its format, of a server that does not know the rules. */
+  #requireAllowed(prompt: P, ids: readonly number[]): void {
+    const state = this.options.format.start(prompt);
+    ids.forEach((id, at) => {
+      const allowed = state.next();
+      const may = 'forced' in allowed ? allowed.forced === id : allowed.mask === null || allowed.mask[id] === 1;
+      if (!may) {
+        const found = 'forced' in allowed ? `, where ${allowed.forced} has to come` : '';
+        throw new EndpointError(
+          `vLLM sampled the token ${id} at place ${at} of an answer${found}: it does not know the rules of image blocks`,
+          {
+            where: this.options.client.url,
+            next: `Start it with --logits-processors ${RULES_PROCESSOR} (docs/vllm.md, Image blocks), or set policy.emu3_use_logit_processor to false.`,
+          },
+        );
+      }
+      state.accept(id);
+    });
+  }
+
+  /** Whether its log-probabilities are those of the temperature-scaled, untruncated distribution that training sees. */
+  #tells({ temperature, topP, topK, logProbTemperature }: TokenSampling): boolean {
+    const { mode, separateVocabularies } = this.options;
+    if (separateVocabularies || topP !== 1 || topK !== -1 || temperature !== logProbTemperature) return false;
+    return mode === 'processed' || (mode === 'raw' && temperature === 1);
+  }
+
+  /** Asks again if the server has lost the weights in a restart. */
+  async #complete(question: Question, name: string, deadline: Deadline): Promise<Completion> {
+    const { client, shelf } = this.options;
+    for (let reloads = 0; reloads <= MOST_RELOADS; reloads++) {
+      const before = this.#reloads;
+      const completion = await askUnder(client, shelf.servedAs(name), question, this.#mail, deadline);
+      if (completion !== null) return completion;
+      if (this.#reloads === before) await (this.#reloading ??= this.#reload(name, deadline));
+    }
+    throw new EndpointError(`vLLM has loaded the weights ${name} ${MOST_RELOADS} times and does not have them`, {
+      where: client.url,
+      next: 'Let one server answer at this address, to one run: several behind a balancer do not share what they load.',
+    });
+  }
+
+  async #reload(name: string, deadline: Deadline): Promise<void> {
+    try {
+      await this.options.shelf.load(name, deadline);
+      this.#reloads += 1;
+    } finally {
+      this.#reloading = null;
+    }
+  }
+}
+
+function digestOf(files: CheckpointFiles): string {
+  const hash = createHash('sha256');
+  for (const [name, content] of Object.entries(files)) {
+    hash.update(name);
+    for (const piece of typeof content === 'string' || content instanceof Uint8Array ? [content] : content) {
+      hash.update(piece);
+    }
+  }
+  return hash.digest('hex');
+}
+
+export interface Question {
+  readonly prompt: TokenPrompt;
+  /** What its tokens have to keep to; null for nothing. */
+  readonly rules: WrittenRules | null;
+  readonly sampling: Omit<CompletionRequest, 'model' | 'prompt'>;
+}
+
+/**
+ * One answer; null where the server does not have these weights (any more). `mail` is null for a model that does not see. Raises EndpointError as the
+ * client does, and where the server reads another prompt than it was sent; DataError for pictures that it would see otherwise than the trainer.
+ */
+export async function askUnder(
+  client: VllmClient,
+  { model, version }: ServedAs,
+  { prompt, sampling, rules }: Question,
+  mail: PictureMail | null,
+  within: Deadline,
+): Promise<Completion | null> {
+  if (version === null && mail === null && rules === null) {
+    return client.complete({ ...sampling, model, prompt: prompt.ids }, within);
+  }
+  const { ids, parts } = mail === null ? { ids: prompt.ids, parts: [] } : await mail.sent(prompt);
+  const generated = await client.generate(
+    { ...sampling, model, prompt: ids, parts, cacheSalt: saltOf(version ?? model), rules },
+    within,
+  );
+  if (generated === null) return null;
+  if (version !== null && generated.versions.some((one) => one !== version)) return null;
+  mail?.requireSame(prompt, generated.promptIds, client.url);
+  return generated;
+}
+
+/** A salt may have 128 characters, and no path. */
+function saltOf(name: string): string {
+  return createHash('sha256').update(name).digest('hex');
+}

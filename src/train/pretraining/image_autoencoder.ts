@@ -1,0 +1,107 @@
+/** The autoencoder of latent diffusion: reconstructs pictures from latents sampled around the encoder's output (Kingma and Welling, 2014). */
+import { DataError } from '../../core/errors.js';
+import { decodeImage } from '../../core/images/image.js';
+import { toPlanes } from '../../core/images/planes.js';
+import { RandomStream } from '../../core/random.js';
+import type { InpaintSample } from '../../data/self_bench.js';
+import type { SampleSource } from '../../data/types.js';
+import { Graph } from '../../compute/graph/ir.js';
+import { CONFIG_FILE } from '../../models/files.js';
+import { autoencoderLoss, initAutoencoder } from '../../compute/nets/autoencoder/autoencoder.js';
+import { type AutoencoderConfig, autoencoderConfigJson, reduction } from '../../compute/nets/autoencoder/config.js';
+import type { AutoencoderInit } from '../../config/schema/model.js';
+import { meanOf, type Network, repeatedRows, scalar } from './pretraining.js';
+import { psnr } from './image_tokenizer.js';
+
+/** One in this many pictures is a context: what is to be painted over has latents, too. */
+const CONTEXT_EVERY = 8;
+/** Decay per step of the running mean of the latents' spread. */
+const SPREAD_DECAY = 0.99;
+
+/** The network for batches of `size` pictures of the first one's size. Raises DataError when that is not a whole number of latents. */
+export async function autoencoderNetwork(
+  {
+    seed,
+    init,
+    klWeight,
+    size,
+  }: {
+    readonly seed: number;
+    readonly init: AutoencoderInit;
+    readonly klWeight: number;
+    readonly size: number;
+  },
+  pictures: SampleSource<InpaintSample>,
+): Promise<Network<InpaintSample, number>> {
+  const config = configOf(init, 1);
+  const first = pictures.read(0);
+  const { height, width } = await decodeImage(first.refPng, first.paths.ref);
+  const factor = reduction(config);
+  if (height % factor !== 0 || width % factor !== 0) {
+    throw new DataError(`a picture of ${width}x${height} pixels is no whole number of latents of ${factor} pixels`, {
+      where: first.paths.ref,
+      next: `Bring the pictures to sides that are multiples of ${factor}, or take fewer levels (environment.init.block_out_channels).`,
+    });
+  }
+  const graph = new Graph('autoencoder');
+  const shown = graph.input('pictures', [size, config.in_channels, height, width]);
+  const noise = graph.input('noise', [size, config.latent_channels, height / factor, width / factor]);
+  const { loss, reconstruction, meanSquare } = autoencoderLoss(config, shown, noise, klWeight);
+  /** Running mean of the encoder's squared means; null before the first batch. */
+  let spread: number | null = null;
+
+  /** [3, height, width] in [-1, 1]. Raises DataError for a picture of another size than the first. */
+  const planes = async (sample: InpaintSample, member: 'ref' | 'source'): Promise<Float32Array> => {
+    const picture = await decodeImage(member === 'ref' ? sample.refPng : sample.sourcePng, sample.paths[member]);
+    if (picture.height === height && picture.width === width) return toPlanes(picture).data;
+    throw new DataError(
+      `a picture of ${picture.width}x${picture.height} pixels among pictures of ${width}x${height}: an autoencoder is trained on one size`,
+      { where: sample.paths[member], next: 'Bring the pictures to one size.' },
+    );
+  };
+
+  return {
+    loss,
+    outputs: { reconstruction, meanSquare },
+    weights: initAutoencoder(config, seed),
+    // Held-out pictures are decoded from the encoder's means.
+    feeds: async (samples, place) => {
+      const isContext = (i: number): boolean =>
+        place !== null && (place.first + i) % CONTEXT_EVERY === CONTEXT_EVERY - 1;
+      const rows = await Promise.all(samples.map((sample, i) => planes(sample, isContext(i) ? 'source' : 'ref')));
+      const random = place === null ? null : new RandomStream(seed, 'latents', place.iteration);
+      const drawn = Float32Array.from({ length: noise.size }, () => random?.normal() ?? 0);
+      return { pictures: repeatedRows(rows, size), noise: drawn };
+    },
+    afterStep: (_iteration, out) => {
+      const meanSquared = scalar(out, 'meanSquare');
+      spread = spread === null ? meanSquared : SPREAD_DECAY * spread + (1 - SPREAD_DECAY) * meanSquared;
+      return {};
+    },
+    measure: (out) => scalar(out, 'reconstruction'),
+    evaluationMetrics: (batches) => {
+      const error = meanOf(batches, (one) => one);
+      // PSNR is usually reported for pixels from 0 to 1.
+      return { 'validation/loss': error, 'validation/psnr': psnr(error / 4) };
+    },
+    flatLossName: 'error',
+    // The config records the factor that gives latents the spread of noise.
+    files: () => ({ [CONFIG_FILE]: autoencoderConfigJson(configOf(init, 1 / Math.sqrt(spread ?? 1))) }),
+    state: () => (spread === null ? {} : { latent_mean_square: spread }),
+    restore: (state) => {
+      spread = state.latent_mean_square ?? null;
+    },
+  };
+}
+
+function configOf(init: AutoencoderInit, scale: number): AutoencoderConfig {
+  return {
+    in_channels: 3,
+    out_channels: 3,
+    ...init,
+    scaling_factor: scale,
+    shift_factor: 0,
+    use_quant_conv: false,
+    use_post_quant_conv: false,
+  };
+}

@@ -1,0 +1,193 @@
+/** Connects a run to a vLLM server that samples its answers, with the run's weights there and the store of its answers. */
+import { createHash, randomBytes } from 'node:crypto';
+import { join, resolve } from 'node:path';
+import { Deadline, systemClock } from '../../core/clock.js';
+import { ConfigError, EndpointError } from '../../core/errors.js';
+import { VllmClient, probeLogProbs, type LogProbsMode, type ServedModel } from '../policies/vllm/client.js';
+import { hasVision } from '../../compute/nets/decoder/config.js';
+import type { TokenPrompt } from '../../models/tokenizer/format.js';
+import type { TokenPolicy } from '../policies/tokens/policy.js';
+import type { RemoteSampler } from '../policies/tokens/language_policy.js';
+import { AdapterShelf, type WeightsShelf, WholeShelf } from '../policies/vllm/shelf.js';
+import { VllmSampler, type SampledAnswer } from '../policies/vllm/sampler.js';
+import type { RemoteSampling } from '../policies/vllm/remote_sampling.js';
+import { answerForm } from '../policies/vllm/sampler.js';
+import type { RunPaths } from '../../run/paths.js';
+import type { SamplingEngine } from '../../config/schema/sampler.js';
+import type { RolloutSettings } from '../../config/schema/training.js';
+import type { TrainingContext } from '../context.js';
+import { openRemote, pathsOf, type NamedRun } from './remote.js';
+
+/** The settings of a run that a remote sampler depends on. */
+export interface SampledSettings extends NamedRun {
+  readonly rollout: Pick<RolloutSettings, 'temperature' | 'top_p' | 'top_k'>;
+}
+
+const LOOK_MS = 10_000;
+
+/** What rank 0 finds out. */
+interface Found {
+  readonly mode: LogProbsMode;
+  /** What the server calls its model. */
+  readonly served: string;
+  /** Part of the names of this attempt's weights. */
+  readonly attempt: string;
+}
+
+type Services = Pick<TrainingContext, 'group' | 'handle' | 'log' | 'stop' | 'checkpoint' | 'sampler'>;
+
+/**
+ * Waits for the server, finds out what log-probabilities it reports, and removes the weights that an earlier attempt left. Every rank calls it.
+ * Raises EndpointError when the server stays away or cannot hold the policy's sequences, WaitInterrupted when the run is asked to stop meanwhile.
+ */
+export async function openRemoteSampler<P extends TokenPrompt>(
+  settings: SampledSettings,
+  services: Services,
+  sampled: RemoteSampling,
+  policy: TokenPolicy<P>,
+): Promise<RemoteSampler<P>> {
+  const { engine, rank } = sampled;
+  const { model, contextSize, separateVocabularies, constrained } = policy.options;
+  const { format, config } = model;
+  const { group, log } = services;
+  const paths = pathsOf(settings, services.handle);
+  const own = `${namePrefix(paths)}-`;
+  const shelf = (client: VllmClient, { served, attempt }: Pick<Found, 'served' | 'attempt'>): WeightsShelf => {
+    const place = { client, ...adapterFolders(engine, paths) };
+    return rank === null
+      ? new WholeShelf({ ...place, prefix: `${own}${attempt}-`, model: served })
+      : new AdapterShelf({ ...place, own, prefix: `${own}${attempt}-`, rank });
+  };
+  const prepare = async (client: VllmClient, deadline: Deadline): Promise<Found> => {
+    await client.ready(deadline);
+    const { id: served } = await lookAt(client, sampled, deadline);
+    const mode = await probeLogProbs(client, served, [...format.ends].slice(0, 1), deadline);
+    const version = await client.version(deadline);
+    const trained = rank === null ? 'with all weights of' : 'with adapters over';
+    log.logger.info(
+      `vLLM${version === null ? '' : ` ${version}`} at ${client.url} samples ${trained} ${served}; ${inWords(mode, settings, separateVocabularies)}`,
+    );
+    const attempt = randomBytes(3).toString('hex');
+    await shelf(client, { served, attempt }).clear(deadline);
+    return { mode, served, attempt };
+  };
+  const { client, lines, found, replay } = await openRemote<VllmClient, SampledAnswer, Found>(
+    settings,
+    {
+      name: 'vLLM',
+      settings: engine,
+      open: (tools) =>
+        new VllmClient({ ...addressOf(sampled, services), ...tools, timeoutMs: engine.timeout_s * 1000 }),
+      form: answerForm,
+      linesOf: ({ answers }) => answers,
+      prepare,
+    },
+    services,
+  );
+  return new VllmSampler<P>({
+    ...replay,
+    client,
+    shelf: shelf(client, found),
+    format,
+    vocabulary: config.vocab_size,
+    contextSize,
+    separateVocabularies,
+    constrained,
+    mode: found.mode,
+    eyes: hasVision(config) ? config.vision : null,
+    store: lines,
+    group,
+  });
+}
+
+/** Checks once whether a running server can sample for a run. Raises EndpointError when it cannot. */
+export async function checkVllm(sampled: RemoteSampling, url: string): Promise<void> {
+  const apiKey = process.env[sampled.engine.api_key_env];
+  const client = new VllmClient({ url, apiKey, concurrency: 1, timeoutMs: LOOK_MS });
+  const deadline = new Deadline(systemClock, LOOK_MS);
+  try {
+    const found = await client.look(deadline);
+    if (found !== null) {
+      throw new EndpointError(`vLLM is not ready: ${found}`, {
+        where: url,
+        next: 'Start it, or check host and port in rollout.engine.base_url.',
+      });
+    }
+    await lookAt(client, sampled, deadline);
+  } finally {
+    deadline.dispose();
+    await client.close();
+  }
+}
+
+/** The address of a server started with the run, else the one from the settings and the environment. */
+function addressOf(
+  { engine }: RemoteSampling,
+  { sampler = null }: Services,
+): { readonly url: string; readonly apiKey: string | undefined } {
+  if (engine.base_url !== null) return { url: engine.base_url, apiKey: process.env[engine.api_key_env] };
+  if (sampler !== null) return { url: sampler.url, apiKey: sampler.token };
+  throw new ConfigError('no vLLM was started for this run', {
+    where: 'rollout.engine.serve',
+    next: 'Start it with `editrl run`, or name a server that runs in rollout.engine.base_url.',
+  });
+}
+
+/**
+ * Where a run's adapters are written, and the path of that folder on the server. The folder is removed as a whole: inside a shared folder it gets a
+ * name that only this run has, never the name of a run's directory.
+ */
+export function adapterFolders(
+  { adapter_dir, server_adapter_dir }: Pick<SamplingEngine, 'adapter_dir' | 'server_adapter_dir'>,
+  paths: RunPaths,
+): { readonly folder: string; readonly seenAs: string } {
+  const own = adapter_dir === null ? '' : namePrefix(paths);
+  const folder = resolve(adapter_dir ?? paths.adaptersDir, own);
+  return { folder, seenAs: server_adapter_dir === null ? folder : join(server_adapter_dir, own) };
+}
+
+/** The same for every attempt at a run, but different for a run of the same name in another folder. */
+function namePrefix({ dir, runName }: RunPaths): string {
+  return `editrl-${runName}-${createHash('sha256').update(resolve(dir)).digest('hex').slice(0, 8)}`;
+}
+
+/** The model of a server that can do what the run needs. Raises EndpointError, with what to start it with, for one that cannot. */
+async function lookAt(
+  client: VllmClient,
+  { rank, seen, blocks, contextSize }: RemoteSampling,
+  within: Deadline,
+): Promise<ServedModel> {
+  const served = servedModel(await client.models(within), contextSize, client.url);
+  if (rank === null) await client.requireControl(within);
+  if (rank === null || seen !== null || blocks) await client.requireGenerate(served.id, within);
+  return served;
+}
+
+/** Finds the base model among its adapters. */
+function servedModel(models: readonly ServedModel[], contextSize: number, url: string): ServedModel {
+  const model = models.find(({ parent }) => (parent ?? null) === null);
+  if (model === undefined) {
+    throw new EndpointError('vLLM lists no model', { where: url, next: 'Check that a vLLM runs there.' });
+  }
+  const longest = model.max_model_len ?? Infinity;
+  if (longest >= contextSize) return model;
+  throw new EndpointError(
+    `vLLM takes sequences of ${longest} tokens, and the policy's may have ${contextSize} (policy.model_context_size)`,
+    { where: url, next: `Start vLLM with --max-model-len ${contextSize}, or set policy.model_context_size lower.` },
+  );
+}
+
+const modes: Readonly<Record<LogProbsMode, string>> = {
+  processed: 'its log-probabilities are those of what it samples from (processed)',
+  raw: 'its log-probabilities are those before the temperature (raw)',
+  other: 'what it gives as log-probabilities are none',
+};
+
+function inWords(mode: LogProbsMode, { rollout }: SampledSettings, separateVocabularies: boolean): string {
+  const { temperature, top_p, top_k } = rollout;
+  const whole = !separateVocabularies && top_p === 1 && top_k === -1;
+  const taken = whole && (mode === 'processed' || (mode === 'raw' && temperature === 1));
+  if (taken) return `${modes[mode]} and are taken over`;
+  if (!whole) return `${modes[mode]}; under these sampling settings they are computed here instead`;
+  return `${modes[mode]}, so they are computed here instead: start it with --logprobs-mode processed_logprobs to correct for what it samples otherwise`;
+}

@@ -1,0 +1,179 @@
+/** Recorded episodes as a reward sees them: their images from media/, or drawn again from the recorded tokens. */
+import { existsSync } from 'node:fs';
+import { EditrlError } from '../../core/errors.js';
+import { decodeImage, type RgbImage, pictureId } from '../../core/images/image.js';
+import { readPlain } from '../../core/plain_file.js';
+import { isHeldOut, type JudgeItem } from '../../rewards/score/types.js';
+import { parseHeldOutKey, readRecordedEpisodes, type EpisodeFile, type RecordedEpisode } from '../../run/episodes.js';
+import type { RunPaths } from '../../run/paths.js';
+import type { Prompt, Task } from '../scoring/task.js';
+
+/** An episode's item, or why it cannot be put together. */
+export type FoundItem =
+  { readonly item: JudgeItem; readonly missing: null } | { readonly item: null; readonly missing: string };
+
+/** A recipe's task, whatever its prompts and answers are. */
+export type RecordedTask = Task<Prompt, unknown>;
+
+export interface ItemSources {
+  readonly paths: RunPaths;
+  /** The run's data and what makes artifacts; null where they are not there. */
+  readonly task: RecordedTask | null;
+  /** Why there is no task. */
+  readonly noTask: string;
+  /** Whether artifacts are made as they were: different ones are not what the run was scored for. */
+  readonly redraws: boolean;
+}
+
+/** The items of a file of episodes, in its order. */
+export async function recordedItems(
+  file: EpisodeFile,
+  episodes: readonly RecordedEpisode[],
+  sources: ItemSources,
+): Promise<FoundItem[]> {
+  const found = new Map<string, FoundItem>();
+  for (const group of groupsOf(episodes)) {
+    const items = await groupItems(group, await findPrompt(file, group[0], sources), sources);
+    group.forEach(({ key }, i) => found.set(key, items[i]));
+  }
+  return episodes.map(({ key }) => found.get(key) ?? { item: null, missing: 'its key is there twice' });
+}
+
+/** Episodes of one prompt lie together; they were drawn together, and are so again, for the same pixels. */
+function groupsOf(episodes: readonly RecordedEpisode[]): RecordedEpisode[][] {
+  const groups = new Map<string, RecordedEpisode[]>();
+  for (const episode of episodes) {
+    const name = isHeldOut(episode) ? episode.key : episode.key.slice(0, episode.key.lastIndexOf('/'));
+    const group = groups.get(name);
+    if (group === undefined) groups.set(name, [episode]);
+    else group.push(episode);
+  }
+  return [...groups.values()];
+}
+
+/** An episode's prompt, which follows from its place or its key; or why it differs from the recorded one. */
+async function findPrompt(
+  file: EpisodeFile,
+  episode: RecordedEpisode,
+  { task, noTask }: Pick<ItemSources, 'task' | 'noTask'>,
+): Promise<Prompt | string> {
+  if (task === null) return noTask;
+  let prompt: Prompt;
+  try {
+    const place = parseHeldOutKey(episode.key);
+    if (place !== null) {
+      const named = task.validation.find(({ name }) => name === place.set);
+      if (named === undefined) return `the run's settings name no validation set '${place.set}'`;
+      prompt = await named.prompt(place.prompt);
+    } else {
+      prompt = await task.prompt(positionOf(file, episode, task));
+    }
+  } catch (error) {
+    if (error instanceof EditrlError) return `its sample cannot be read: ${error.message}`;
+    throw error;
+  }
+  const same = prompt.id === episode.sample && prompt.instruction === episode.instruction;
+  return same ? prompt : CHANGED;
+}
+
+const CHANGED = 'the data is not what it was when the run was made';
+
+/** Where a training episode's sample is. */
+function positionOf(
+  { iteration }: EpisodeFile,
+  { key, place }: RecordedEpisode,
+  { promptsPerIteration }: RecordedTask,
+): Parameters<RecordedTask['prompt']>[0] {
+  if (place !== undefined) return { source: place[0], index: place[1] };
+  return (iteration - 1) * promptsPerIteration + Number(key.split('/')[1]);
+}
+
+async function groupItems(
+  group: readonly RecordedEpisode[],
+  asked: Prompt | string,
+  sources: ItemSources,
+): Promise<FoundItem[]> {
+  const { task } = sources;
+  const labels: Labels = task === null || typeof asked === 'string' ? { truth: null } : await task.labels(asked);
+  const isSame = group.every((episode) => hasBeside(episode, labels));
+  const prompt = typeof asked === 'string' || isSame ? asked : CHANGED;
+  const kept = await Promise.all(group.map((episode) => itemFromMedia(episode, labels, sources.paths)));
+  const found = kept.filter((one) => one !== null);
+  if (found.length === group.length) return found;
+  const without = (why: string): FoundItem[] =>
+    kept.map((one, i) => one ?? { item: null, missing: `${lackOf(group[i])}, but ${why}` });
+  if (typeof prompt === 'string') return without(prompt);
+  if (task === null) return without(sources.noTask);
+  if (!sources.redraws) return without('it comes out otherwise than it did');
+  return (await draw(task, prompt, group)).map((item) => ({ item, missing: null }));
+}
+
+type Labels = Pick<JudgeItem, 'beside' | 'truth' | 'mask' | 'expected' | 'row'>;
+
+/** Whether the data have as many pictures beside the edited one as an episode was given. */
+function hasBeside({ beside = 0 }: RecordedEpisode, labels: Labels): boolean {
+  return beside === (labels.beside ?? []).length;
+}
+
+/** What an episode lacks whose kept images do not suffice: pictures beside the edited one are not kept. */
+function lackOf({ beside }: RecordedEpisode): string {
+  return beside === undefined ? 'its artifact has to be made again' : 'its further pictures have to be read again';
+}
+
+/** The items of the answers to one prompt, made again. */
+async function draw(task: RecordedTask, prompt: Prompt, group: readonly RecordedEpisode[]): Promise<JudgeItem[]> {
+  const answers = group.map((episode) => task.reread(episode));
+  const [rendered] = await task.render([{ prompt, answers, keys: group.map(({ key }) => key) }], 'current');
+  return rendered.map(({ item }) => item);
+}
+
+/**
+ * Whether the run's artifacts are still made as they were: one prompt's answers again, beside their kept images. True where no images were kept to
+ * compare with, or nothing can be made.
+ */
+export async function redrawsIdentically(
+  files: readonly EpisodeFile[],
+  sources: Omit<ItemSources, 'redraws'>,
+): Promise<boolean> {
+  const { task, paths } = sources;
+  if (task === null) return true;
+  for (const file of files) {
+    const group = groupsOf(readRecordedEpisodes(file.path)).find((one) => typeof one[0].edited === 'string');
+    if (group === undefined) continue;
+    const prompt = await findPrompt(file, group[0], sources);
+    if (typeof prompt === 'string') return true;
+    const kept = (await itemFromMedia(group[0], await task.labels(prompt), paths))?.item?.edited ?? null;
+    const [drawn] = await draw(task, prompt, group);
+    return kept === null || (drawn.edited !== null && pictureId(drawn.edited) === pictureId(kept));
+  }
+  return true;
+}
+
+/**
+ * An episode whose images were kept; null if they were not, and for answers that are only words. A picture made from words has no source. The record
+ * does not say why a picture could not be made, so it is requested again.
+ */
+async function itemFromMedia(
+  episode: RecordedEpisode,
+  labels: Labels,
+  paths: RunPaths,
+): Promise<Extract<FoundItem, { missing: null }> | null> {
+  const { key, instruction, finished, answer, text, source, edited } = episode;
+  if (source === undefined || edited === undefined) return null;
+  if (!hasBeside(episode, labels)) return null;
+  // Words that answer to a picture are read again as what they were: the picture was the prompt's, and rewards see none.
+  if (edited === null && (source === null || text !== undefined)) return null;
+  if (![source, edited].every((name) => name === null || existsSync(paths.media(name)))) return null;
+  const read = (name: string): Promise<RgbImage> =>
+    decodeImage(readPlain(paths.media(name)) ?? Buffer.alloc(0), paths.media(name));
+  const item: JudgeItem = {
+    key,
+    instruction,
+    source: source === null ? null : await read(source),
+    edited: edited === null ? null : await read(edited),
+    ...labels,
+    ...(answer === undefined ? {} : { answer }),
+    finished,
+  };
+  return { item, missing: null };
+}

@@ -1,0 +1,106 @@
+/** A judge that answers from a run's records; a real one is asked only for answers that are missing there. */
+import { hashRequest } from '../../rewards/judge/chat_request.js';
+import type { LeavableField } from '../../rewards/judge/dialect.js';
+import type { Judge, JudgeQuery } from '../../rewards/judge/judge.js';
+import type { Judgement, JudgementStore, ScoreOptions } from '../../rewards/score/types.js';
+
+export interface RecordedJudgeOptions {
+  readonly model: string;
+  readonly recorded: Pick<JudgementStore, 'find'>;
+  /** Fields that its requests leave out. */
+  readonly leaveOut: readonly LeavableField[];
+  /** Asked for answers that are not recorded, or were recorded without scores; null if nobody is to be asked. */
+  readonly asked: Judge | null;
+}
+
+/** How many answers came from where. */
+export interface JudgeCounts {
+  /** Recorded scores. */
+  replayed: number;
+  /** Recorded texts that gave no scores when they came and give some to the present parser. */
+  parsed_again: number;
+  asked: number;
+  /** Not recorded, and nobody was asked. */
+  missing: number;
+}
+
+/** The dialects in which servers are asked and requests hashed; a record does not say which one it was made in. */
+const dialects = ['vllm', 'openai'] as const;
+
+export class RecordedJudge implements Judge {
+  /** The items of which a question is not recorded, by their keys. */
+  readonly missing = new Set<string>();
+
+  constructor(
+    private readonly options: RecordedJudgeOptions,
+    private readonly counts: JudgeCounts,
+  ) {}
+
+  async ask(query: JudgeQuery, signal?: AbortSignal, options?: ScoreOptions): Promise<Judgement> {
+    const { model, asked } = this.options;
+    const recorded = this.#find(query);
+    if (recorded?.problem === null) {
+      this.counts.replayed++;
+      return recorded;
+    }
+    if (recorded !== undefined && recorded.text !== '') {
+      const parsed = query.parse(recorded.text, recorded.problem === 'truncated');
+      if (parsed.ok) {
+        this.counts.parsed_again++;
+        return { ...recorded, problem: null, scores: parsed.scores };
+      }
+    }
+    if (asked !== null) {
+      this.counts.asked++;
+      return asked.ask(query, signal, options);
+    }
+    if (recorded !== undefined) {
+      this.counts.replayed++;
+      return recorded;
+    }
+    this.counts.missing++;
+    this.missing.add(itemOf(query.key));
+    const none = { requestHash: '', model, text: '', scores: [], attempts: 0, latencyMs: 0 };
+    return { ...none, key: query.key, problem: 'aborted', detail: 'not recorded' };
+  }
+
+  #find(query: JudgeQuery): Judgement | undefined {
+    const { model, recorded, leaveOut } = this.options;
+    const found = dialects.flatMap((dialect) => {
+      const judgement = recorded.find(query.key, hashRequest(query, model, { dialect, leaveOut }));
+      return judgement === undefined ? [] : [judgement];
+    });
+    return found.find(({ problem }) => problem === null) ?? found.at(0);
+  }
+}
+
+/** Replies of reward servers that a run recorded. */
+export class RecordedReplies {
+  /** The items of which none is recorded though nobody is to be asked, by their keys. */
+  readonly missing = new Set<string>();
+
+  constructor(
+    private readonly recorded: Pick<JudgementStore, 'find'>,
+    private readonly offline: boolean,
+    private readonly counts: JudgeCounts,
+  ) {}
+
+  /** Like `TermRecords.reply`: a record without a score is used only if nobody is to be asked. */
+  find(key: string, requestHash: string, isUsable: (judgement: Judgement) => boolean): Judgement | undefined {
+    const found = this.recorded.find(key, requestHash);
+    if (found !== undefined && (this.offline || found.problem === null) && isUsable(found)) {
+      this.counts.replayed++;
+      return found;
+    }
+    if (this.offline) {
+      this.counts.missing++;
+      this.missing.add(itemOf(key));
+    } else this.counts.asked++;
+    return undefined;
+  }
+}
+
+/** The key of the item that a question is about. */
+function itemOf(key: string): string {
+  return key.slice(0, key.lastIndexOf('/'));
+}

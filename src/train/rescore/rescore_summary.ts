@@ -1,0 +1,123 @@
+/** Another reward's scores of a run's episodes beside those of the run's own reward. Pure. */
+import type { Outcome } from '../../rewards/score/types.js';
+import { average, correlation } from '../../core/statistics.js';
+import { rewardOf } from '../scoring/outcomes.js';
+import type { JudgeCounts } from './recorded_judge.js';
+
+export interface RescoredEpisode {
+  readonly key: string;
+  readonly iteration: number;
+  /** `training`, or the set and manner of a held-out evaluation, such as `s/sampled`. */
+  readonly set: string;
+  /** The recorded outcome. */
+  readonly recorded: Outcome;
+  /** The outcome by the other reward; null if it could not be rescored. */
+  readonly rescored: Outcome | null;
+  /** Why not; null if it was rescored. */
+  readonly missing: string | null;
+  /** What is wrong with its prompt, if the reward cannot be asked about it. */
+  readonly detail?: string;
+}
+
+/** One iteration's episodes of one set. Means are over episodes that have both values, on each reward's native scale. */
+export interface RescoredRow {
+  readonly set: string;
+  readonly iteration: number;
+  readonly episodes: number;
+  /** How many have both values. */
+  readonly compared: number;
+  readonly recorded_mean: number | null;
+  readonly rescored_mean: number | null;
+}
+
+export interface RescoreSummary {
+  readonly run_name: string;
+  readonly name: string;
+  /** The reward that was scored by, and the run's own. */
+  readonly reward: string;
+  readonly recorded_reward: string;
+  readonly episodes: number;
+  /** How many were scored again, by the kind of their outcome. */
+  readonly rescored: Readonly<Record<Outcome['kind'], number>>;
+  /** How many were not, by the reason. */
+  readonly not_rescored: Readonly<Record<string, number>>;
+  /** How many episodes have both values, and how many of them differ by more than 1e-9 between 0 and 1. */
+  readonly compared: number;
+  readonly differ: number;
+  /** Pearson's coefficient between both values; null where either does not vary. */
+  readonly correlation: number | null;
+  readonly judgements: JudgeCounts;
+  readonly rows: readonly RescoredRow[];
+  /** The outcomes, one line per episode. */
+  readonly file: string;
+}
+
+export type RescoreNames = Pick<
+  RescoreSummary,
+  'run_name' | 'name' | 'reward' | 'recorded_reward' | 'judgements' | 'file'
+>;
+
+interface Pair {
+  readonly recorded: number;
+  readonly rescored: number;
+}
+
+const TOLERANCE = 1e-9;
+
+export function summariseRescored(episodes: readonly RescoredEpisode[], names: RescoreNames): RescoreSummary {
+  const rescored: Record<Outcome['kind'], number> = { scored: 0, zero_by_rule: 0, unscored: 0 };
+  const notRescored: Record<string, number> = {};
+  for (const { rescored: outcome, missing } of episodes) {
+    if (outcome !== null) rescored[outcome.kind]++;
+    if (missing !== null) notRescored[missing] = (notRescored[missing] ?? 0) + 1;
+  }
+  const pairs = episodes.flatMap(pairOf);
+  const differ = episodes.filter((episode) => {
+    const both = [normalisedOf(episode.recorded), normalisedOf(episode.rescored)];
+    return both[0] !== null && both[1] !== null && Math.abs(both[0] - both[1]) > TOLERANCE;
+  });
+  return {
+    ...names,
+    episodes: episodes.length,
+    rescored,
+    not_rescored: notRescored,
+    compared: pairs.length,
+    differ: differ.length,
+    correlation: correlation(pairs.map(({ recorded, rescored }) => [recorded, rescored])),
+    rows: rowsOf(episodes),
+  };
+}
+
+function pairOf(episode: RescoredEpisode): Pair[] {
+  const recorded = rewardOf(episode.recorded);
+  const rescored = episode.rescored === null ? null : rewardOf(episode.rescored);
+  return recorded === null || rescored === null ? [] : [{ recorded, rescored }];
+}
+
+function normalisedOf(outcome: Outcome | null): number | null {
+  if (outcome === null || outcome.kind === 'unscored') return null;
+  return outcome.kind === 'scored' ? outcome.normalised : 0;
+}
+
+function rowsOf(episodes: readonly RescoredEpisode[]): RescoredRow[] {
+  const rows = new Map<string, RescoredEpisode[]>();
+  for (const episode of episodes) {
+    const name = `${episode.set} ${episode.iteration}`;
+    const row = rows.get(name);
+    if (row === undefined) rows.set(name, [episode]);
+    else row.push(episode);
+  }
+  return [...rows.values()].map((own): RescoredRow => {
+    const pairs = own.flatMap(pairOf);
+    const mean = (side: keyof Pair): number | null =>
+      pairs.length === 0 ? null : average(pairs.map((pair) => pair[side]));
+    return {
+      set: own[0].set,
+      iteration: own[0].iteration,
+      episodes: own.length,
+      compared: pairs.length,
+      recorded_mean: mean('recorded'),
+      rescored_mean: mean('rescored'),
+    };
+  });
+}

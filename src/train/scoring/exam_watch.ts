@@ -1,0 +1,80 @@
+/** Asks a run's judge again what it was asked at its exam, and warns if it answers differently: its address may serve other weights. */
+import { sleep, systemClock } from '../../core/clock.js';
+import { EditrlError } from '../../core/errors.js';
+import { judgeItem } from '../../rewards/exam/cases.js';
+import { examDrift, type ExamDrift } from '../../rewards/exam/drift.js';
+import { slightlyChanged } from '../../rewards/exam/tricks.js';
+import { scoreChunk } from '../../rewards/score/iteration.js';
+import type { Reward } from '../../rewards/score/types.js';
+import { readExamSample, type FoundExam, type SampledAnswer } from '../../run/exams.js';
+
+export interface ExamWatchOptions {
+  readonly exam: FoundExam;
+  readonly reward: Reward;
+  readonly everyMs: number;
+  /** Names this process among all that ask about this exam: neither a record nor a cache may answer for the judge. */
+  readonly asker: string;
+  /** Whether the judge may be asked so many questions more. */
+  readonly hasRoom: (answers: number) => boolean;
+  readonly warn: (message: string) => void;
+  readonly info: (message: string) => void;
+}
+
+/** Times that the sample is asked about before a change counts: noise that happens to be large is small the second time. */
+const LOOKS = 2;
+
+/** Watches until it is closed. It changes nothing of the run but its log. */
+export class ExamWatch {
+  readonly #stop = new AbortController();
+  readonly #ended: Promise<void>;
+
+  constructor(private readonly options: ExamWatchOptions) {
+    // A run is worth more than its watch.
+    this.#ended = this.#watch().catch((error: unknown) => {
+      if (!(error instanceof EditrlError)) throw error;
+      options.warn(`the judge is not compared with its exam any more: ${error.toText()}`);
+    });
+  }
+
+  async close(): Promise<void> {
+    this.#stop.abort();
+    await this.#ended;
+  }
+
+  async #watch(): Promise<void> {
+    const { exam, everyMs, hasRoom, warn, info } = this.options;
+    const { made_at, marks, reward } = exam.record;
+    const answers = await readExamSample(exam.folder);
+    if (answers.length === 0) {
+      info(`the judge is not compared with its exam: the exam kept no answers that are scored alone (${exam.folder})`);
+      return;
+    }
+    let [asked, drifted] = [0, false];
+    for (; !this.#stop.signal.aborted; await sleep(systemClock, everyMs, this.#stop.signal)) {
+      let found: ExamDrift | null = null;
+      for (let look = 0; look < LOOKS && (found === null || found.drifted); look++) {
+        found = hasRoom(answers.length)
+          ? examDrift(answers, await this.#ask(answers, ++asked), marks.noise ?? 0)
+          : null;
+        // A judge that is away cannot be compared.
+        if (found === null) break;
+      }
+      if (found === null || this.#stop.signal.aborted || found.drifted === drifted) continue;
+      drifted = found.drifted;
+      const how = `the scores of ${found.scored} answers differ by ${found.moved.toFixed(2)} of 1, of which its noise explains ${found.explained.toFixed(2)}; ${found.most}`;
+      if (!drifted) info(`the judge '${reward.model}' answers as at its exam again`);
+      const otherwise = `the judge '${reward.model}' answers differently than at its exam of ${made_at}`;
+      if (drifted) warn(`${otherwise}: ${how} (${exam.folder})`);
+    }
+  }
+
+  async #ask(answers: readonly SampledAnswer[], asked: number): Promise<(number | null)[]> {
+    const look = `${this.options.asker}-${asked}`;
+    // Of no iteration: see iterationOfKey. The asker and the count make every question a different one.
+    const items = answers.map((answer, i) =>
+      judgeItem(`exam/again-${look}-${i + 1}`, answer, slightlyChanged(answer.made, ['again', answer.name, look])),
+    );
+    const outcomes = await scoreChunk(this.options.reward, items, this.#stop.signal);
+    return outcomes.map((one) => (one.kind === 'unscored' ? null : one.kind === 'scored' ? one.normalised : 0));
+  }
+}

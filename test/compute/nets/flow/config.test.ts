@@ -1,0 +1,222 @@
+import { expect, it } from 'vitest';
+import {
+  flowConfigJson,
+  readFlowConfig,
+  velocityWidth,
+  type FlowTransformerConfig,
+} from '../../../../src/compute/nets/flow/config.js';
+import {
+  flowLinearLayers,
+  flowParameters,
+  initFlowTransformer,
+  isIpAdapter,
+} from '../../../../src/compute/nets/flow/transformer.js';
+
+/** config.json of FLUX.1-Fill-dev and of Qwen-Image, as far as they set anything. */
+const fill = {
+  _class_name: 'FluxTransformer2DModel',
+  _diffusers_version: '0.32.0.dev0',
+  guidance_embeds: true,
+  in_channels: 384,
+  out_channels: 64,
+  patch_size: 1,
+};
+const qwen = { _class_name: 'QwenImageTransformer2DModel', guidance_embeds: false, num_layers: 60 };
+/** config.json of Stable Diffusion 3 medium and of 3.5 medium. */
+const sd3 = {
+  _class_name: 'SD3Transformer2DModel',
+  _diffusers_version: '0.29.0.dev0',
+  attention_head_dim: 64,
+  caption_projection_dim: 1536,
+  in_channels: 16,
+  joint_attention_dim: 4096,
+  num_attention_heads: 24,
+  num_layers: 24,
+  out_channels: 16,
+  patch_size: 2,
+  pooled_projection_dim: 2048,
+  pos_embed_max_size: 192,
+  sample_size: 128,
+};
+const sd35 = {
+  ...sd3,
+  dual_attention_layers: Array.from({ length: 13 }, (_, layer) => layer),
+  pos_embed_max_size: 384,
+  qk_norm: 'rms_norm',
+};
+const adapter = { tokens: 4, image_embed_dim: 768, scale: 0.5 };
+
+it('reads what diffusers writes, with the defaults of its classes', () => {
+  expect(readFlowConfig(fill, 'config.json')).toEqual({
+    architecture: 'flux',
+    in_channels: 384,
+    prediction: 'velocity',
+    condition_dropout: null,
+    out_channels: 64,
+    num_layers: 19,
+    num_single_layers: 38,
+    attention_head_dim: 128,
+    num_attention_heads: 24,
+    joint_attention_dim: 4096,
+    pooled_projection_dim: 768,
+    guidance_embeds: true,
+    axes_dims_rope: [16, 56, 56],
+    ip_adapter: null,
+  });
+  const image = readFlowConfig(qwen, 'config.json');
+  expect(image).toMatchObject({
+    architecture: 'qwen_image',
+    out_channels: 16,
+    patch_size: 2,
+    joint_attention_dim: 3584,
+    zero_cond_t: false,
+  });
+  // Files of before it stay as they were.
+  expect(JSON.parse(flowConfigJson(image))).not.toHaveProperty('zero_cond_t');
+  expect(velocityWidth(image)).toBe(64);
+  expect(readFlowConfig({ ...fill, out_channels: null }, '').out_channels).toBe(384);
+});
+
+it('reads Stable Diffusion 3, whose files count channels of latents and not of tokens', () => {
+  const config = readFlowConfig(sd3, 'config.json');
+  expect(config).toEqual({
+    architecture: 'sd3',
+    in_channels: 64,
+    out_channels: 16,
+    patch_size: 2,
+    num_layers: 24,
+    attention_head_dim: 64,
+    num_attention_heads: 24,
+    joint_attention_dim: 4096,
+    pooled_projection_dim: 2048,
+    pos_embed_max_size: 192,
+    sample_size: 128,
+    qk_norm: null,
+    dual_attention_layers: [],
+    ip_adapter: null,
+    prediction: 'velocity',
+    condition_dropout: null,
+  });
+  expect(velocityWidth(config)).toBe(64);
+  expect(readFlowConfig({ ...sd3, out_channels: null }, '')).toMatchObject({ in_channels: 64, out_channels: 16 });
+  expect(JSON.parse(flowConfigJson(config))).toMatchObject({ in_channels: 16, caption_projection_dim: 1536 });
+});
+
+it.each<[string, FlowTransformerConfig]>([
+  ['flux', readFlowConfig({ ...fill, ip_adapter: adapter }, '')],
+  ['flux without a summary', readFlowConfig({ ...fill, pooled_projection_dim: 0, num_single_layers: 0 }, '')],
+  ['qwen_image', readFlowConfig(qwen, '')],
+  ['qwen_image whose sources have no noise', readFlowConfig({ ...qwen, zero_cond_t: true }, '')],
+  ['sd3', readFlowConfig(sd3, '')],
+  ['sd3 with a second attention', readFlowConfig(sd35, '')],
+])('reads back what it writes: %s', (_name, config) => {
+  expect(readFlowConfig(JSON.parse(flowConfigJson(config)), '')).toEqual(config);
+});
+
+it.each<[string, unknown, RegExp]>([
+  [
+    'nothing',
+    null,
+    /names no _class_name; covered: FluxTransformer2DModel, QwenImageTransformer2DModel, SD3Transformer2DModel/,
+  ],
+  [
+    'another class',
+    { _class_name: 'SanaTransformer2DModel' },
+    /'SanaTransformer2DModel' is not covered; covered: Flux/,
+  ],
+  ['a size that is none', { ...fill, num_layers: 0 }, /FluxTransformer2DModel: num_layers/],
+  ['another patch', { ...fill, patch_size: 2 }, /FluxTransformer2DModel: patch_size/],
+  [
+    'a condition of layers',
+    { ...qwen, use_additional_t_cond: true },
+    /QwenImageTransformer2DModel: use_additional_t_cond: only false is covered/,
+  ],
+  [
+    'positions of layers',
+    { ...qwen, use_layer3d_rope: true },
+    /QwenImageTransformer2DModel: use_layer3d_rope: only false is covered/,
+  ],
+  ['a switch that is none', { ...qwen, zero_cond_t: 1 }, /QwenImageTransformer2DModel: zero_cond_t/],
+  [
+    'axes of another sum',
+    { ...fill, axes_dims_rope: [16, 56, 58] },
+    /sums to 130, which must be attention_head_dim 128/,
+  ],
+  ['a key that is not known', { ...sd3, quantization_config: {} }, /SD3Transformer2DModel: .*quantization_config/],
+  ['a text of another width', { ...sd3, caption_projection_dim: 1024 }, /caption_projection_dim: .* of one width/],
+  ['another norm of heads', { ...sd3, qk_norm: 'layer_norm' }, /SD3Transformer2DModel: qk_norm/],
+  [
+    'a second attention beyond the last',
+    { ...sd35, num_layers: 12 },
+    /dual_attention_layers holds 12.*num_layers is 12/,
+  ],
+  ['a style image beside it', { ...sd3, ip_adapter: adapter }, /SD3Transformer2DModel: ip_adapter/],
+  ['an odd axis', { ...fill, axes_dims_rope: [15, 57, 56] }, /axes_dims_rope holds 15/],
+])('refuses %s', (_name, json, message) => {
+  expect(() => readFlowConfig(json, 'there/config.json')).toThrow(message);
+  try {
+    readFlowConfig(json, 'there/config.json');
+  } catch (error) {
+    expect(error).toMatchObject({ code: 'checkpoint', where: 'there/config.json' });
+  }
+});
+
+// What torch counts of these models, with the table of positions.
+it.each<[string, unknown, number]>([
+  ['FLUX', { ...fill, in_channels: 64 }, 11_901_408_320],
+  ['Stable Diffusion 3 medium', sd3, 2_084_951_104],
+  ['Stable Diffusion 3.5 medium', sd35, 2_469_663_936],
+])('counts the parameters of %s', (_name, json, expected) => {
+  const shapes = [...flowParameters(readFlowConfig(json, '')).values()];
+  expect(shapes.reduce((sum, shape) => sum + shape.reduce((size, n) => size * n, 1), 0)).toBe(expected);
+});
+
+it('tells the linear layers and what is the IP-Adapter’s', () => {
+  const config = readFlowConfig(
+    {
+      ...fill,
+      num_layers: 1,
+      num_single_layers: 0,
+      attention_head_dim: 8,
+      axes_dims_rope: [4, 2, 2],
+      ip_adapter: adapter,
+    },
+    '',
+  );
+  const linear = flowLinearLayers(config);
+  expect(linear.every((name) => flowParameters(config).get(name)?.length === 2)).toBe(true);
+  expect([...flowParameters(config).keys()].filter(isIpAdapter)).toEqual([
+    'transformer_blocks.0.attn.processor.to_k_ip.0.weight',
+    'transformer_blocks.0.attn.processor.to_k_ip.0.bias',
+    'transformer_blocks.0.attn.processor.to_v_ip.0.weight',
+    'transformer_blocks.0.attn.processor.to_v_ip.0.bias',
+    'encoder_hid_proj.image_projection_layers.0.image_embeds.weight',
+    'encoder_hid_proj.image_projection_layers.0.image_embeds.bias',
+    'encoder_hid_proj.image_projection_layers.0.norm.weight',
+    'encoder_hid_proj.image_projection_layers.0.norm.bias',
+  ]);
+});
+
+const bytesOf = ({ buffer, byteOffset, byteLength }: Float32Array): Buffer =>
+  Buffer.from(buffer, byteOffset, byteLength);
+
+it('draws each parameter from a stream of its own', () => {
+  const tiny = {
+    ...fill,
+    num_layers: 1,
+    num_single_layers: 0,
+    attention_head_dim: 8,
+    num_attention_heads: 2,
+    axes_dims_rope: [4, 2, 2],
+  };
+  const [bare, adapted] = [{}, { ip_adapter: adapter }].map((more) =>
+    initFlowTransformer(readFlowConfig({ ...tiny, ...more }, ''), 3),
+  );
+  for (const [name, { shape, data }] of bare) {
+    const other = adapted.get(name)!;
+    expect(other.shape).toEqual(shape);
+    // Element by element, as toEqual compares, takes seconds.
+    expect(bytesOf(other.data).equals(bytesOf(data)), name).toBe(true);
+  }
+  expect(bare.get('x_embedder.weight')!.data.some((x) => x !== 0)).toBe(true);
+});

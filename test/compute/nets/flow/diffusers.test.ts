@@ -1,0 +1,146 @@
+/** Models that diffusers saved; test/fixture_scripts/flow.py makes them and what they are compared with. */
+import { join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { describe, expect, it } from 'vitest';
+import { must } from '../../../../src/core/errors.js';
+import { readSafetensors, readSafetensorsIndex, type FloatTensor } from '../../../../src/core/safetensors.js';
+import { Session } from '../../../../src/compute/onnx/session.js';
+import { mul, sumAll } from '../../../../src/compute/graph/build.js';
+import { gradients } from '../../../../src/compute/graph/differentiate.js';
+import { Graph, type Value } from '../../../../src/compute/graph/ir.js';
+import { checkFlowTransformer, openFlowTransformer } from '../../../../src/models/networks/flow.js';
+import { POSITION_TABLE } from '../../../../src/compute/nets/flow/config.js';
+import { flowInputs, velocity } from '../../../../src/compute/nets/flow/transformer.js';
+
+const fixtures = fileURLToPath(new URL('./fixtures', import.meta.url));
+const GRID = { batch: 2, rows: 3, columns: 4, textTokens: 5 };
+const GRADIENT = 'gradient:';
+
+const readAll = (file: string): ReadonlyMap<string, FloatTensor> =>
+  readSafetensors(file, [...readSafetensorsIndex(file).entries.keys()]);
+
+/** What a graph computes besides the velocity: gradients of a sum of it, times `projection`, by the names that fixtures have them under. */
+function slopesOf(graph: Graph, out: Value, projection: Float32Array): Map<string, Value> {
+  const loss = sumAll(mul(out, graph.constant(projection, out.shape)));
+  // The table of positions is no parameter in torch.
+  const parameters = [...graph.parameters.keys()].filter((parameter) => parameter !== POSITION_TABLE);
+  const slopes = gradients(
+    loss,
+    parameters.map((parameter) => must(graph.parameters.get(parameter), parameter)),
+  );
+  return new Map(parameters.map((parameter, i) => [`${GRADIENT}${parameter}`, slopes[i]]));
+}
+
+/** Compares gradients with torch's. */
+function expectSlopes(found: Readonly<Record<string, unknown>>, expected: ReadonlyMap<string, FloatTensor>): void {
+  const known = [...expected.keys()].filter((tensor) => tensor.startsWith(GRADIENT));
+  // What torch has no gradient for, no parameter of the graph is either; a few of its gradients are zero.
+  const read = new Set(Object.keys(found).filter((tensor) => tensor.startsWith(GRADIENT)));
+  expect([...read].filter((tensor) => !known.includes(tensor))).toEqual([]);
+  for (const tensor of known) {
+    const wanted = must(expected.get(tensor), tensor).data;
+    if (read.has(tensor)) expect(worst(found[tensor] as Float32Array, wanted), tensor).toBeLessThan(1e-4);
+    else {
+      expect(
+        wanted.every((x) => x === 0),
+        tensor,
+      ).toBe(true);
+    }
+  }
+}
+
+/** The largest difference, of the largest number that is expected; that counts as 0.1 at least, since some gradients are zero but for rounding. */
+function worst(found: ArrayLike<number>, expected: ArrayLike<number>): number {
+  expect(found.length).toBe(expected.length);
+  let [difference, largest] = [0, 0.1];
+  for (let i = 0; i < expected.length; i++) {
+    difference = Math.max(difference, Math.abs(found[i] - expected[i]));
+    largest = Math.max(largest, Math.abs(expected[i]));
+  }
+  return difference / largest;
+}
+
+describe.each([
+  'flux',
+  'flux_guidance',
+  'flux_ip_adapter',
+  'flux_joint',
+  'qwen_image',
+  'qwen_clean',
+  'sd3',
+  'sd3_medium',
+])('a model that diffusers saved: %s', (name) => {
+  const folder = join(fixtures, name);
+
+  it('has the velocity of diffusers to 1e-5 and its gradients to 1e-4 of the largest', async () => {
+    const { config, weights } = openFlowTransformer(folder);
+    const expected = readAll(join(folder, 'expected.safetensors'));
+    const of = (tensor: string): Float32Array => must(expected.get(tensor), tensor).data;
+    const graph = new Graph('flow');
+    const out = velocity(graph, config, GRID, flowInputs(graph, config, GRID));
+    const session = await Session.compile(graph, {
+      out,
+      ...Object.fromEntries(slopesOf(graph, out, of('projection'))),
+    });
+    const found = await session.run(
+      Object.fromEntries(graph.inputs.map((input) => [input.name, of(input.name)])),
+      weights,
+    );
+    await session.dispose();
+    expect(worst(found['out'] as Float32Array, of('output'))).toBeLessThan(1e-5);
+    expectSlopes(found, expected);
+  });
+
+  it('is described without reading its weights', () => {
+    expect(checkFlowTransformer(folder)).toEqual(openFlowTransformer(folder).config);
+  });
+});
+
+const SECOND = { ...GRID, hasSecond: true };
+const SEVERAL = {
+  ...SECOND,
+  further: [
+    { rows: 5, columns: 2 },
+    { rows: 2, columns: 7 },
+  ],
+};
+
+describe.each([
+  ['a second picture beside the first', 'flux', 'second', SECOND],
+  ['a second picture beside the first', 'qwen_image', 'second', SECOND],
+  ['a second picture beside the first', 'qwen_clean', 'second', SECOND],
+  ['three pictures of several sizes beside the first', 'qwen_image', 'several', SEVERAL],
+  ['three pictures of several sizes beside the first', 'qwen_clean', 'several', SEVERAL],
+])('%s: %s', (_, name, what, shape) => {
+  it('is looked at as by diffusers', async () => {
+    const folder = join(fixtures, name);
+    const { config, weights } = openFlowTransformer(folder);
+    const [inputs, expected] = [
+      readAll(join(folder, 'expected.safetensors')),
+      readAll(join(folder, `expected_${what}.safetensors`)),
+    ];
+    const graph = new Graph('second');
+    const out = velocity(graph, config, shape, flowInputs(graph, config, shape));
+    // Gradients are compared where the second picture is modulated by itself.
+    const compares = [...expected.keys()].some((tensor) => tensor.startsWith(GRADIENT));
+    expect(compares).toBe(name === 'qwen_clean' && what === 'second');
+    const slopes = compares ? slopesOf(graph, out, must(inputs.get('projection'), 'projection').data) : [];
+    const session = await Session.compile(graph, { out, ...Object.fromEntries(slopes) });
+    const feeds = graph.inputs.map(({ name: input }) => {
+      const from = input === 'second' ? expected : inputs;
+      return [input, must(from.get(input), input).data] as const;
+    });
+    const found = await session.run(Object.fromEntries(feeds), weights);
+    await session.dispose();
+    if (compares) expectSlopes(found, expected);
+    expect(worst(found['out'] as Float32Array, must(expected.get('output'), 'output').data)).toBeLessThan(1e-5);
+  });
+});
+
+it('refuses more pictures than a model takes', () => {
+  const { config } = openFlowTransformer(join(fixtures, 'flux'));
+  const graph = new Graph('several');
+  expect(() => velocity(graph, config, SEVERAL, flowInputs(graph, config, SEVERAL))).toThrow(
+    '3 pictures as further tokens, of which the model takes one',
+  );
+});

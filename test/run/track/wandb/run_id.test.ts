@@ -1,0 +1,26 @@
+import { writeFileSync } from 'node:fs';
+import { expect, it } from 'vitest';
+import { noteWandbId, notedWandbId, wandbIdOfEnvironment } from '../../../../src/run/track/wandb/environment.js';
+import { testFolders } from '../../../support/folder.js';
+import { FakeRun } from '../run_directory.js';
+
+const folder = testFolders('wandb_id');
+
+it('is what WANDB_RUN_ID says', () => {
+  expect(wandbIdOfEnvironment({ WANDB_RUN_ID: ' sft_s__rl_s ' })).toBe('sft_s__rl_s');
+  expect(wandbIdOfEnvironment({ WANDB_RUN_ID: '' })).toBeNull();
+  expect(wandbIdOfEnvironment({})).toBeNull();
+});
+
+it.each(['a/b', 'a b', 'a#', 'x'.repeat(129)])('refuses %s', (id) => {
+  expect(() => wandbIdOfEnvironment({ WANDB_RUN_ID: id })).toThrow(/found '.*'; allowed: 1 to 128 letters/);
+});
+
+it('is kept in the run directory', () => {
+  const { paths } = new FakeRun(folder());
+  expect(notedWandbId(paths)).toBeNull();
+  noteWandbId(paths, 'mine');
+  expect(notedWandbId(paths)).toBe('mine');
+  writeFileSync(paths.wandbId, '../other\n');
+  expect(() => notedWandbId(paths)).toThrow(/no id of a run in W&B/);
+});
