@@ -5,7 +5,7 @@ import { DataError } from '../../core/errors.js';
 import { decodeImage, type RgbImage } from '../../core/images/image.js';
 import { Semaphore } from '../../core/semaphore.js';
 import { badRequest } from '../../core/http/refusal.js';
-import { decodedBytes } from '../server/scorer.js';
+import { decodedBytes } from '../server/images.js';
 import { parseInstruction } from '../../data/tiny/edits.js';
 import type { Geometry } from '../../data/tiny/world.js';
 import { type Answer, dataUrlBytes, type Question, type QuestionKind } from './protocol.js';

@@ -9,8 +9,7 @@ import type { CanaryResult } from '../judge/client.js';
 import type { JudgeItem, Outcome, UnscoredReason } from '../score/types.js';
 
 import { toWire, type ReplyItem, type RequestItem } from './wire.js';
-import { type RgbImage, decodeImage } from '../../core/images/image.js';
-import { base64Bytes, dataUrlContent, pixelCount } from '../../core/images/image_text.js';
+import { decodedBytes, readImage } from './images.js';
 import type { HttpLimits } from '../../core/http/server.js';
 
 export interface ServerLimits extends HttpLimits {
@@ -247,29 +246,4 @@ const byRule = 0;
 function numberOf(outcome: Outcome): number | null {
   if (outcome.kind === 'scored') return outcome.normalised;
   return outcome.kind === 'zero_by_rule' ? byRule : null;
-}
-
-/** Raises DataError, naming the field, for a text that is not an image of at most `maxPixels` pixels. */
-export async function readImage(text: string, field: string, maxPixels: number): Promise<RgbImage> {
-  return decodeImage(bytesOf(text, field), field, maxPixels);
-}
-
-/** Memory that `readImage` will take, from the image's header: three bytes per pixel, and nothing for what it will refuse. */
-export async function decodedBytes(text: string, maxPixels: number): Promise<number> {
-  const pixels = await pixelCount(text.slice(text.indexOf(',') + 1));
-  return pixels === null || pixels > maxPixels ? 0 : 3 * pixels;
-}
-
-/** Accepts base64 with line breaks and without padding, as some programs write it. */
-function bytesOf(text: string, field: string): Buffer {
-  const encoded = text.startsWith('data:') ? dataUrlContent(text) : text;
-  if (encoded === null) {
-    throw new DataError("a data: URL has to hold base64, such as 'data:image/png;base64,...'", { where: field });
-  }
-  const compact = encoded.replace(/\s+/g, '');
-  const bytes = base64Bytes(compact.padEnd(Math.ceil(compact.length / 4) * 4, '='));
-  if (bytes !== null && bytes.length > 0) return bytes;
-  throw new DataError('this is neither base64 nor a data: URL that holds base64; addresses and paths are not opened', {
-    where: field,
-  });
 }

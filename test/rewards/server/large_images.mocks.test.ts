@@ -1,13 +1,13 @@
 /** The reward server while somebody sends images that take long to decode. */
 import { availableParallelism } from 'node:os';
 import { afterEach, describe, expect, it, vi } from 'vitest';
-import * as images from '../../../src/rewards/server/scorer.js';
+import * as images from '../../../src/rewards/server/images.js';
 import type { Outcome } from '../../../src/rewards/score/types.js';
 import { until } from '../../core/http/client.js';
 import { pictureOf } from '../terms/term_contract.js';
 import { base64Of, place, postJson, readsAndJudges, rewardOf } from './served.js';
 
-vi.mock('../../../src/rewards/server/scorer.js', { spy: true });
+vi.mock('../../../src/rewards/server/images.js', { spy: true });
 
 const here = place();
 afterEach(async () => {
@@ -54,7 +54,7 @@ describe('large images', () => {
   it('leave a processor to others while they are decoded, one image of an item after another', async () => {
     let reading = 0;
     let most = 0;
-    const { readImage } = await vi.importActual<typeof images>('../../../src/rewards/server/scorer.js');
+    const { readImage } = await vi.importActual<typeof images>('../../../src/rewards/server/images.js');
     vi.mocked(images.readImage).mockImplementation(async (...asked) => {
       most = Math.max(most, ++reading);
       await new Promise((resolve) => setTimeout(resolve, 5));
