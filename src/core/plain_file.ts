@@ -3,7 +3,6 @@
  * that never ends, a link to a device, or larger than memory. What is opened here is a plain file of at most a size, and opening it never waits.
  */
 import { closeSync, constants, fstatSync, openSync, readSync, statSync, type Stats } from 'node:fs';
-import { gunzipSync } from 'node:zlib';
 import { RunError } from './errors.js';
 
 export const MEBIBYTE = 2 ** 20;
@@ -109,24 +108,4 @@ export function readPlain(path: string, most = MOST_BYTES): Buffer | null {
 /** As `readPlain`, as text. */
 export function readPlainText(path: string, most = MOST_BYTES): string | null {
   return readPlain(path, most)?.toString('utf8') ?? null;
-}
-
-/**
- * What a gzip file unpacks to, of at most `most` bytes: a few packed bytes can stand for gigabytes. Null where there is no file. Raises RunError as
- * `openPlain`, and for what is no gzip file or unpacks to more.
- */
-export function unpackPlain(path: string, most = MOST_BYTES): Buffer | null {
-  const packed = readPlain(path, most);
-  if (packed === null) return null;
-  try {
-    return gunzipSync(packed, { maxOutputLength: most });
-  } catch (cause) {
-    if ((cause as NodeJS.ErrnoException).code !== 'ERR_BUFFER_TOO_LARGE') {
-      throw new RunError('not a whole gzip file', { where: path, next: 'Bring it back from a copy.', cause });
-    }
-    throw new RunError(`this unpacks to more than ${sizeOf(most)}, which no such file does`, {
-      where: path,
-      next: 'See who put it there; move it away, or restore the file from a copy.',
-    });
-  }
 }

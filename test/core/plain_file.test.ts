@@ -2,11 +2,9 @@ import { spawnSync } from 'node:child_process';
 import { appendFileSync, closeSync, mkdirSync, symlinkSync, truncateSync, writeFileSync } from 'node:fs';
 import { createServer } from 'node:net';
 import { join } from 'node:path';
-import { gzipSync } from 'node:zlib';
 import { describe, expect, it } from 'vitest';
-import { RunError } from '../../src/core/errors.js';
 import { scanLines } from '../../src/core/log.js';
-import { openPlain, readPlain, readPlainText, unpackPlain } from '../../src/core/plain_file.js';
+import { openPlain, readPlain, readPlainText } from '../../src/core/plain_file.js';
 import { testFolders } from '../support/folder.js';
 
 const newFolder = testFolders('plain');
@@ -55,7 +53,7 @@ describe('a file of a run', () => {
         where,
         message: `this is ${kind}, not a plain file`,
       }) as Error;
-      for (const read of [openPlain, readPlain, unpackPlain]) expect(() => read(where)).toThrow(refused);
+      for (const read of [openPlain, readPlain]) expect(() => read(where)).toThrow(refused);
       expect(() => scanLines(where, () => undefined)).toThrow(refused);
     }
     server.close();
@@ -82,21 +80,5 @@ describe('a file of a run', () => {
     appendFileSync(path, 'b');
     expect(readPlain(path)).toHaveLength(100_001);
     closeSync(file!);
-  });
-});
-
-describe('a packed file of a run', () => {
-  it('is unpacked up to a size', () => {
-    const path = join(newFolder(), 'piece.gz');
-    expect(unpackPlain(path)).toBeNull();
-    writeFileSync(path, gzipSync('lines'));
-    expect(unpackPlain(path)?.toString()).toBe('lines');
-    expect(() => unpackPlain(path, 4)).toThrow(RunError);
-    // A gigabyte in a megabyte: members that follow each other are one file.
-    const member = gzipSync(Buffer.alloc(16 * 2 ** 20));
-    writeFileSync(path, Buffer.concat(Array.from({ length: 64 }, () => member)));
-    expect(() => unpackPlain(path)).toThrow('this unpacks to more than 64 MiB');
-    writeFileSync(path, 'no gzip');
-    expect(() => unpackPlain(path)).toThrow('not a whole gzip file');
   });
 });

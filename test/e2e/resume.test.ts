@@ -21,29 +21,29 @@ describe('editrl resume, status, stop, logs', () => {
 
   it('continues a run by its name alone, to the same end as one that never stopped', async () => {
     // What is packed follows from the settings alone.
-    const longer = ['--set', 'num_iterations=12', '--set', 'rollout.packed_weights=all'];
+    const longer = ['--set', 'num_iterations=20', '--set', 'rollout.packed_weights=all'];
     expect(await place.train(RL, ...longer, '--set', 'run_name=whole')).toMatchObject({ code: 0 });
     const live = place.startTraining(RL, ...longer, '--set', 'run_name=mine');
     await until('iteration 3', () => !live.isAlive() || (place.state('mine')?.iteration ?? 0) >= 3);
 
     const logs = place.start(['logs', 'mine', '-f']);
     const shown = await place.call(['status', 'mine', '--json']);
-    expect(JSON.parse(shown.out)).toMatchObject({ runs: [{ state: 'running', num_iterations: 12, reason: null }] });
+    expect(JSON.parse(shown.out)).toMatchObject({ runs: [{ state: 'running', num_iterations: 20, reason: null }] });
 
     const stopped = await place.call(['stop', 'mine']);
     expect(stopped).toMatchObject({ code: 0, err: '' });
-    expect(stopped.out).toMatch(/^mine: interrupted at iteration \d+\/12; `editrl resume mine` continues it\n$/m);
+    expect(stopped.out).toMatch(/^mine: interrupted at iteration \d+\/20; `editrl resume mine` continues it\n$/m);
     expect(await live.ended).toMatchObject({ code: 130 });
     const followed = await logs.ended;
     expect(followed).toMatchObject({ code: 0 });
-    expect(followed.out).toMatch(/iteration  3\/12/);
+    expect(followed.out).toMatch(/iteration  3\/20/);
     expect(followed.err).toContain('mine: interrupted');
 
     const resumed = await place.call(['resume', 'mine']);
     expect(resumed).toMatchObject({ code: 0, err: '' });
     expect(resumed.out).toMatch(/resuming mine from iteration \d+/);
-    expect(place.metrics('mine').map(({ iteration }) => iteration)).toEqual(Array.from({ length: 13 }, (_, i) => i));
-    const [ours, theirs] = ['mine', 'whole'].map((name) => place.checkpointFile(name, 12, 'policy.safetensors'));
+    expect(place.metrics('mine').map(({ iteration }) => iteration)).toEqual(Array.from({ length: 21 }, (_, i) => i));
+    const [ours, theirs] = ['mine', 'whole'].map((name) => place.checkpointFile(name, 20, 'policy.safetensors'));
     expect(ours.equals(theirs)).toBe(true);
   });
 

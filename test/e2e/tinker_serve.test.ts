@@ -155,8 +155,6 @@ describe('a run that has ended', () => {
   });
 });
 
-describe('a sweep', () => {});
-
 describe('a server that does not start', () => {
   const refused = async (name: string, serve: object): Promise<string> => {
     const ended = await place.call(args(name, serve));
@@ -182,5 +180,3 @@ describe('a server that does not start', () => {
     for (const { pid } of program.starts) expect(isRunning(pid)).toBe(false);
   });
 });
-
-describe('launch-check', () => {});

@@ -22,7 +22,7 @@ function compiled(name: string, options: ts.CompilerOptions, all = new Map<strin
 /** Where the file `broken` lies beside it, it ends before it listens; where `slow` does, it loads until that is gone; `stalled` holds how many completions it answers at most. */
 const MAIN = `import { appendFileSync, existsSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { StubVllm } from './test/engines/vllm/stub_vllm.js';
+import { StubVllm } from './test/train/policies/vllm/stub_vllm.js';
 const beside = (name) => join(import.meta.dirname, name);
 appendFileSync(beside('starts'), JSON.stringify({ pid: process.pid, args: process.argv.slice(2), env: process.env }) + '\\n');
 if (existsSync(beside('broken'))) {
