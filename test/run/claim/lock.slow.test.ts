@@ -22,7 +22,7 @@ describe('racing processes', () => {
         if (round % 2 === 1) leaveLock(at, { host: realLockWorld().host, pid: 4_194_300 }, 1);
       }
       const script = `
-        const { acquireLock } = await import(process.argv[1] + '/run/lock.js');
+        const { acquireLock } = await import(process.argv[1] + '/run/claim/lock.js');
         const { RunPaths } = await import(process.argv[1] + '/run/paths.js');
         process.stdout.write('ready\\n');
         process.stdin.once('data', (data) => {
@@ -41,12 +41,14 @@ describe('racing processes', () => {
       );
       const outputs = children.map(() => '');
       children.forEach((child, i) => child.stdout.on('data', (chunk: Buffer) => (outputs[i] += chunk.toString())));
-      await Promise.all(children.map((child) => once(child.stdout, 'data')));
+      await Promise.all(children.map((child) => Promise.race([once(child.stdout, 'data'), once(child, 'exit')])));
       const start = Date.now() + 50;
       for (const child of children) child.stdin.write(String(start));
       await Promise.all(
         children.map(async (child, i) => {
-          while (!outputs[i].includes(']')) await Promise.race([once(child.stdout, 'data'), once(child, 'exit')]);
+          while (!outputs[i].includes(']') && child.exitCode === null) {
+            await Promise.race([once(child.stdout, 'data'), once(child, 'exit')]);
+          }
         }),
       );
       const won = outputs.map((output) => JSON.parse(output.split('\n')[1]) as number[]);
