@@ -117,15 +117,6 @@ describe('a file of lines', () => {
     expect(read((log) => log.piece(109))).toEqual([]);
   });
 
-  it('gives a line at a place that is known, or says that the file is shorter', () => {
-    writeFileSync(path, 'one\ntwo\n');
-    expect(read((log) => log.at(4, 3))).toBe('two');
-    expect(raisedBy(() => read((log) => log.at(4, 5)))).toMatchObject({
-      message: 'the file is shorter than it was',
-      where: path,
-    });
-  });
-
   it.each([
     ['', null],
     ['half', null],

@@ -73,14 +73,6 @@ describe('data check', () => {
     }
     expect(said.filter((text) => text.includes('40_source.png: the pictures of sample 40 differ'))).toHaveLength(1);
   });
-
-  it('finds nothing wrong with whole samples, below any folder', async () => {
-    const above = newFolder();
-    writeBench(join(above, 'a'));
-    const lists = findDatalists(above);
-    expect(lists).toEqual([join(above, 'a', 'self_bench.txt')]);
-    expect(await checkDataset(lists[0])).toMatchObject({ samples: 3, problems: [], sizes: ['4x6'] });
-  });
 });
 
 describe('the style crop', () => {

@@ -195,13 +195,6 @@ describe('packDataset, in codes', () => {
     );
     expect(readdirSync(odd.folder)).toEqual(['edits.jsonl', 'odd.png']);
   });
-
-  it('refuses what is no picture, with the line and the file', async () => {
-    const { request, folder } = own({ 'a.png': Buffer.from('GIF89a') }, [{ source: 'a.png', instruction: 'x' }]);
-    expect(await refusal(request)).toMatch(
-      `${request.instructions}:1: ${folder}/a.png: cannot decode the image: its bytes are not those of a PNG, JPEG or WebP file\n  Save it again`,
-    );
-  });
 });
 
 describe('packDataset, of pictures', () => {

@@ -76,14 +76,6 @@ describe('saving and finding checkpoints', () => {
     });
   });
 
-  it('replaces a checkpoint of the same iteration', () => {
-    saveCheckpoint(paths, 5, files(5));
-    saveCheckpoint(paths, 5, { 'policy.safetensors': 'other' });
-    expect(readFileSync(join(paths.checkpoint(5), 'policy.safetensors'), 'utf8')).toBe('other');
-    expect(readdirSync(paths.checkpoint(5)).sort()).toEqual(['MANIFEST.json', 'policy.safetensors']);
-    expect(readdirSync(paths.checkpointsDir)).toEqual(['000005']);
-  });
-
   it.each([1, 5, 64, 1000])('writes %i bytes at a time, with the bytes and the hash of the whole', (pieceBytes) => {
     const tensors = new Map([
       ['a', { shape: [3, 4], data: Float32Array.from({ length: 12 }, (_, i) => i / 7) }],

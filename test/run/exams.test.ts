@@ -103,20 +103,7 @@ describe('exams beside runs', () => {
     expect(() => readExam(join(runs, 'exams', 'empty'))).toThrow('cannot read the exam');
   });
 
-  it('are shown in the report of a run that is scored so', async () => {
-    const { settings } = await config();
-    const paths = new RunPaths(runs, 'any');
-    expect(examOf(paths, settings as never)).toBeNull();
-    const folder = writeExam(rewardIn({ settings } as LoadedConfig), 'a', { accused: true });
-    const found = must(examOf(paths, settings as never), 'the exam');
-    expect(found).toMatchObject({ folder, faults: ['copies'], teaches: 'yes', cases: 49, costs: null });
-    expect(examLines(found, 200)).toEqual([
-      'exam of the judge: signal 0.500 ± 0.010 in 49 cases, on 2026-01-01. What it says.',
-      `  ${folder}`,
-    ]);
-  });
-
-  it('say what a question takes, where their records have it', async () => {
+  it('are shown in the report of a run that is scored so, with what a question takes', async () => {
     const { settings } = await config();
     const paths = new RunPaths(runs, 'any');
     const reward = rewardIn({ settings } as LoadedConfig);
@@ -124,9 +111,10 @@ describe('exams beside runs', () => {
       tokens: { prompt: 812.4, completion: 39.6, questions: 40 },
       seconds: { median: 0.3, p95: 1.25 },
     };
-    writeExam(reward, 'a', { costs });
+    expect(examOf(paths, settings as never)).toBeNull();
+    const folder = writeExam(reward, 'a', { accused: true, costs });
     const found = must(examOf(paths, settings as never), 'the exam');
-    expect(found.costs).toEqual(costs);
+    expect(found).toMatchObject({ folder, faults: ['copies'], teaches: 'yes', cases: 49, costs });
     expect(examLines(found, 300)[0]).toBe(
       'exam of the judge: signal 0.500 ± 0.010 in 49 cases, on 2026-01-01. What it says. A question takes 812 + 40 tokens and 0.300 s (95% within 1.25 s).',
     );

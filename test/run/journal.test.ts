@@ -3,7 +3,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeEach, describe, expect, it } from 'vitest';
 import { readEpisodes, storeImage, writeEpisodes } from '../../src/run/episodes.js';
-import { decodeNumber, encodeLine, Journal, readLines, rewindTo } from '../../src/run/journal.js';
+import { decodeNumber, encodeLine, readLines, rewindTo } from '../../src/run/journal.js';
 import { MetricsJournal, readMetrics } from '../../src/run/metrics.js';
 import { RunPaths } from '../../src/run/paths.js';
 
@@ -28,15 +28,6 @@ function raisedBy(action: () => unknown): unknown {
 }
 
 describe('a journal', () => {
-  it('appends whole lines and says where they lie', () => {
-    const journal = new Journal(paths.metrics);
-    journal.append({ a: 'ä' });
-    const place = journal.append({ b: [1, 2] });
-    expect(journal.log.at(place.offset, place.length)).toBe('{"b":[1,2]}');
-    journal.close();
-    expect(readLines(paths.metrics)).toEqual([{ a: 'ä' }, { b: [1, 2] }]);
-  });
-
   it('passes over the torn end of a file that another process is writing', () => {
     writeFileSync(paths.metrics, '{"iteration":1,"a":1}\n{"iteration":2,');
     expect(readMetrics(paths)).toEqual([{ iteration: 1, metrics: { a: 1 } }]);

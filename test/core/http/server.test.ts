@@ -359,26 +359,6 @@ describe('the end', () => {
     expect((await slow).status).toBe(200);
     await drained;
   });
-
-  it('tells a handler that its client went away', async () => {
-    let gone = false;
-    const { url, server } = await serve({
-      '/wait': {
-        GET: (call) =>
-          new Promise((resolve) => {
-            call.gone.addEventListener('abort', () => {
-              gone = true;
-              resolve(json(200, {}));
-            });
-          }),
-      },
-    });
-    const client = dial(url);
-    client.socket.write('GET /wait HTTP/1.1\r\nhost: localhost\r\n\r\n');
-    await until(() => server.underWay === 1);
-    client.socket.destroy();
-    await until(() => gone && server.underWay === 0);
-  });
 });
 
 describe('requests that come one behind another on one connection', () => {

@@ -61,12 +61,6 @@ describe('decodeImage', () => {
     });
   });
 
-  it('says how large an image is that is too large', async () => {
-    await expect(decodeImage(bomb(30_000, 30_000, 1), 'here')).rejects.toThrow(
-      'the image is 30000x30000 pixels, more than the 64000000 that are decoded',
-    );
-  });
-
   it('takes a lower limit, for small and for large images', async () => {
     const small = await encodePng(picture);
     await expect(decodeImage(small, 'here', 5)).rejects.toThrow('3x2 pixels, more than the 5');

@@ -21,10 +21,6 @@ export interface OddVideo {
   readonly coding?: readonly string[];
 }
 
-export function timeOf({ step = 0.1, drift = 0 }: OddVideo, frame: number): number {
-  return frame * step + frame * frame * drift;
-}
-
 export const H264 = ['-c:v', 'libx264', '-qp', '4', '-pix_fmt', 'yuv444p'];
 
 export function writeOddVideo(path: string, video: OddVideo): void {

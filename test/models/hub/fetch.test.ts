@@ -232,18 +232,6 @@ describe('a download that breaks', () => {
     expect(readFileSync(join((await get()).folder, 'model.safetensors')).equals(WEIGHTS)).toBe(true);
   });
 
-  it('for want of patience of the server goes on after a while', async () => {
-    const { get, stub } = await hub();
-    const refused = new Set<string>();
-    stub.fault = ({ path }) => {
-      if (refused.has(path)) return null;
-      refused.add(path);
-      return { status: 429, retryAfter: '0' };
-    };
-    expect((await get()).commit).toBe(COMMIT);
-    expect(refused).toContain('/api/models/some/model/revision/main');
-  });
-
   it('while the model is looked up is looked up again', async () => {
     const { get, stub } = await hub();
     let cuts = 0;

@@ -132,14 +132,6 @@ describe('chat templates', () => {
       await tokenizer.encode('x', { addSpecial: true }),
     );
   });
-
-  test('what a template writes is encoded as it stands', async () => {
-    const path = folder('llama3', { 'chat_template.jinja': '{{ bos_token }}{{ messages[0].content }}' });
-    const tokenizer = openTokenizer(path);
-    const template = openChatTemplate(path, tokenizer);
-    const ids = await encodePrompt({ tokenizer, template }, [{ role: 'user', content: 'x' }]);
-    expect(ids).toEqual(await tokenizer.encode('x', { addSpecial: true }));
-  });
 });
 
 describe('where an answer ends', () => {

@@ -3,15 +3,14 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeEach, describe, expect, it } from 'vitest';
 import { EditrlError } from '../../../src/core/errors.js';
-import { encodeSafetensors } from '../../../src/core/safetensors.js';
 import { saveCheckpoint } from '../../../src/run/checkpoints.js';
 import { claimRun, type ClaimRequest } from '../../../src/run/claim/claim.js';
-import { findRun, listRuns, searchFolders } from '../../../src/run/find.js';
+import { searchFolders } from '../../../src/run/find.js';
 import { realLockWorld } from '../../../src/run/claim/lock.js';
 import { MetricsJournal, readMetrics } from '../../../src/run/metrics.js';
 import { RunPaths } from '../../../src/run/paths.js';
 import { readRecord } from '../../../src/run/record.js';
-import { readState, writeState } from '../../../src/run/state.js';
+import { readState } from '../../../src/run/state.js';
 
 const base = mkdtempSync(join(tmpdir(), 'editrl-claim-'));
 let counter = 0;
@@ -133,16 +132,6 @@ describe('claiming', () => {
     expect(recorded).toMatchObject({ texts });
   });
 
-  it('says what it runs for, from where, and that nothing has ended it', () => {
-    const running = { state: 'running', num_iterations: 10, reason: null, stopped_early: false };
-    claimRun(request()).release();
-    expect(readState(paths)).toMatchObject({ ...running, iteration: 0 });
-    writeState(paths, { ...running, state: 'failed', iteration: 7, reason: 'no memory', stopped_early: true });
-    saveCheckpoint(paths, 6, { 'trainer.json': '6' });
-    claimRun(request()).release();
-    expect(readState(paths)).toMatchObject({ ...running, iteration: 6 });
-  });
-
   it('tidies up what was half written, wherever it lies, and nothing else', () => {
     trained();
     for (const dir of [paths.episodesDir, paths.mediaDir]) mkdirSync(dir, { recursive: true });
@@ -233,19 +222,6 @@ describe('claiming', () => {
     expect(claimRun(request()).checkpoint?.iteration).toBe(6);
   });
 
-  it('falls back when the weights of the last checkpoint are not finite, and says which', () => {
-    trained();
-    const nan = encodeSafetensors(new Map([['w', { shape: [2], data: Float32Array.of(1, NaN) }]]));
-    saveCheckpoint(paths, 6, { 'trainer.json': '6', 'policy.safetensors': nan });
-    const handle = claimRun(request());
-    expect(handle.checkpoint?.iteration).toBe(3);
-    expect(handle.notes).toEqual([
-      `checkpoint passed over: ${paths.checkpoint(6)}/policy.safetensors: tensor w holds a number that is not finite (NaN, number 2 of 2)`,
-      expect.stringMatching(/checkpoint 6 is kept as .*corrupt-000006-\d+; the run continues from iteration 3/),
-    ]);
-    handle.release();
-  });
-
   it('loses nothing when no checkpoint is whole', () => {
     trained();
     for (const i of [3, 6]) writeFileSync(join(paths.checkpoint(i), 'trainer.json'), 'x');
@@ -319,24 +295,6 @@ describe('claiming', () => {
     expect(readFileSync(paths.record, 'utf8')).toBe(before);
     name = `${name}_fresh`;
     expect(textOf(() => claimRun({ ...request(), allowChanges: ['seed'] }))).toContain('--allow-changes names seed');
-  });
-
-  it('says of which version a record is that it cannot read', () => {
-    trained();
-    const record = { ...readRecord(paths), format: 2 };
-    writeFileSync(paths.record, JSON.stringify(record));
-    expect(textOf(() => claimRun(request()))).toMatchInlineSnapshot(`
-      "<runs>/<run>/run.json: not the record of a run that this version of editrl can read (format 2, written by editrl 0.1.0)
-        Use the version that wrote it, or choose another run_name, or move the folder away."
-    `);
-  });
-
-  it('names the other host that holds the run', () => {
-    const theirs = claimRun(request(), { ...realLockWorld(), host: 'node7', slurmJobId: '12' });
-    expect(textOf(() => claimRun(request()))).toMatch(
-      /the run is in use by process \d+ on node7 \(last heartbeat 0 s ago, Slurm job 12\)\n {2}If that process is gone/,
-    );
-    theirs.release();
   });
 
   it('takes changed operation fields and more iterations', () => {
@@ -420,14 +378,6 @@ describe('finding runs', () => {
     expect(searchFolders('there', { APP__BASE_EXP_DIR: 'e' })).toEqual(['there']);
     expect(searchFolders(undefined, { APP__BASE_EXP_DIR: 'e' })).toEqual(['e']);
     expect(searchFolders(undefined, {})).toEqual(['runs', join('runs', 'tiny')]);
-  });
-
-  it('finds by name, and names what is there', () => {
-    claimRun(request()).release();
-    expect(findRun(name, base).dir).toBe(paths.dir);
-    expect(listRuns([base, join(base, 'nowhere')]).map((run) => run.runName)).toContain(name);
-    expect(textOf(() => findRun('other', base))).toMatch(/no run named 'other' in <runs>\n {2}There are: /);
-    expect(textOf(() => findRun('other', join(base, 'nowhere')))).toContain('There are no runs there.');
   });
 });
 

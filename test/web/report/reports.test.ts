@@ -3,13 +3,11 @@ import { beforeAll, describe, expect, it, vi } from 'vitest';
 import { loadExperiment, type Experiment } from '../../../src/config/experiment/load.js';
 import { recordOf } from '../../../src/launch/sweep/experiment.js';
 import { membershipOf, writeExperiment, type ExperimentRecord } from '../../../src/run/find.js';
-import { compareRuns } from '../../../src/run/report/compare.js';
 import { readExperimentReport } from '../../../src/run/report/experiment.js';
 import { contactSheets } from '../../../src/run/report/contact_sheet.js';
 import { RunPaths } from '../../../src/run/paths.js';
 import { readMetrics } from '../../../src/run/metrics.js';
 import { readRun } from '../../../src/run/report/read.js';
-import { comparisonReport } from '../../../src/web/comparison.js';
 import { experimentReport } from '../../../src/web/report/experiment.js';
 import { runReport } from '../../../src/web/report/run.js';
 import type { WireReport } from '../../../src/web/wire.js';
@@ -169,12 +167,5 @@ describe('reports', () => {
     expect(words).toContain(`This picture cannot be read: ${first.path}`);
     rmSync(paths.contactSheetsDir, { recursive: true });
     expect(wordsOf(await ofRun(paths, null))).toContain('this run kept no earlier ones');
-  });
-
-  it('of several runs have them side by side', async () => {
-    const words = wordsOf(await comparisonReport(compareRuns([at('x__kl-0__seed-1'), at('x__kl-base__seed-1')])));
-    expect(words).toContain('A: x__kl-0__seed-1 3.000 → 5.000');
-    expect(words).toContain('B: x__kl-base__seed-1 3.000 → 4.500');
-    expect(words).toContain('algorithm.kl_coeff 0 0.0003');
   });
 });

@@ -73,14 +73,3 @@ it('goes on where it was; what a crash left half written goes', async () => {
   await write(run);
   expect(steps(run)).toEqual([1, 2, 3, 4, 5]);
 });
-
-it('says where a run that went back goes on', async () => {
-  const run = new FakeRun(folder());
-  run.iterations(1, 3);
-  await write(run);
-  run.goOnFrom(2);
-  run.iteration(3, { 'policy/loss': 1 });
-  run.iteration(4);
-  await write(run);
-  expect(steps(run)).toEqual([1, 2, 3, 'from 1', 1, 2, 3, 4]);
-});

@@ -220,18 +220,6 @@ describe('W&B', () => {
     expect(stub.run('run').summary).toContain('"validation/best":9');
   });
 
-  it('waits as long as it is told to', async () => {
-    const run = new FakeRun(folder());
-    run.iterations(1, 2);
-    let refused = 0;
-    stub.fault = ({ what }) =>
-      what === 'file_stream' && refused++ === 0 ? { kind: 'status', status: 429, retryAfter: '0.2' } : null;
-    const began = performance.now();
-    await forward(run);
-    expect(performance.now() - began).toBeGreaterThan(190);
-    expect(iterations()).toEqual([1, 2]);
-  });
-
   it('says once that the key is wrong; rows wait and follow later', async () => {
     const run = new FakeRun(folder());
     const wrong = { ...stub.env, WANDB_API_KEY: 'b'.repeat(40) };
