@@ -23,21 +23,15 @@ describe('the costs of an exam', () => {
       tokens: { prompt: 400, completion: 40, questions: 3 },
       seconds: { median: 2, p95: expect.closeTo(8.3, 9) as number },
     });
-    expect(rows(costs, 3)).toEqual([
-      ['tokens', '400 + 40', 'of a question and its reply, mean'],
-      ['seconds', '2.00 to 8.30', 'of a question: median, and 95% take no longer'],
-    ]);
-    expect(costSentence(costs)).toBe('A question takes 400 + 40 tokens and 2.00 s (95% within 8.30 s).');
+    expect(rows(costs, 3).map(([, found]) => found)).toEqual(['400 + 40', '2.00 to 8.30']);
+    expect(costSentence(costs)).toMatch(/400 \+ 40 tokens and 2\.00 s .*8\.30 s/);
   });
 
   it('never are 0 for want of counts', () => {
     const costs = costsOf([judgement({}), judgement({})]);
     expect(costs).toMatchObject({ tokens: null });
-    expect(rows(costs, 2)).toEqual([
-      ['tokens', 'unknown', 'the server reports no tokens'],
-      ['seconds', '0.100 to 0.100', 'of a question: median, and 95% take no longer'],
-    ]);
-    expect(costSentence(costs)).toBe('A question takes 0.100 s (95% within 0.100 s); the server reports no tokens.');
+    expect(rows(costs, 2).map(([, found]) => found)).toEqual(['unknown', '0.100 to 0.100']);
+    expect(costSentence(costs)).toContain('reports no tokens');
   });
 
   it('are no rows of a record that lacks them', () => {

@@ -147,22 +147,14 @@ describe('the marks of an exam', () => {
     expect(marks.findings.filter((finding) => finding.accused).map(({ name }) => name)).toEqual(['unreadable']);
     const { teaches, sentences } = verdictOf(marks);
     expect(teaches).toBe('no');
-    expect(sentences).toEqual([
-      'GRPO will not learn from it what it is meant to.',
-      'Too many of its replies hold no score.',
-      expect.stringMatching(/^(\d+) of \d+ tests could not be measured: there are no scores for them\.$/),
-    ]);
+    expect(sentences.join(' ')).toMatch(/could not be measured/);
+    expect(sentences.join(' ')).not.toContain('fewer than');
     const rows = examTestRows({ marks } as ExamRecord);
     expect(rows.filter(({ verdict }) => verdict === 'ok')).toEqual([]);
-    expect(rows[0]).toEqual({
-      cells: ['pairs in the right order', '–', 'at least 0.6'],
-      verdict: 'not measured',
-      isFault: false,
-    });
+    expect(rows[0]).toMatchObject({ verdict: 'not measured', isFault: false });
     expect(rows.at(-1)).toMatchObject({ verdict: 'fault: unreadable', isFault: true });
     const written = JSON.parse(JSON.stringify({ marks })) as ExamRecord;
     expect(examTestRows(written)[0].verdict).toBe('not measured');
-    expect(sentences.join(' ')).not.toContain('fewer than');
   });
 
   it('pass nothing in an exam of too few cases', () => {
@@ -208,11 +200,7 @@ describe('the verdict', () => {
   it('says that repeats pay under noise, and that one score is enough without', () => {
     const noisy: Score = (answer, trick, at, repeat) => SOUND[answer] + 0.4 * noise(answer, trick, at, repeat);
     expect(verdictOf(marksOf(cases(60, noisy))).sentences.join(' ')).toMatch(/The mean of \d scores would raise/);
-    expect(verdictOf(marksOf(cases(24, sound))).sentences).toEqual([
-      'GRPO will learn from it.',
-      'No fault was found.',
-      'One score for each answer is enough.',
-    ]);
+    expect(verdictOf(marksOf(cases(24, sound))).sentences.join(' ')).toContain('One score for each answer is enough');
   });
 
   it.each([

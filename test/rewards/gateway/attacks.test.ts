@@ -1,39 +1,19 @@
 /** The gateway as a running server, asked by clients that mean it ill, with its limits lowered so that little is sent. */
 import OpenAI from 'openai';
-import { afterEach, describe, expect, it } from 'vitest';
+import { describe, expect, it } from 'vitest';
 import { encodePng } from '../../../src/core/images/image.js';
 import type { GatewayOptionsInput } from '../../../src/rewards/gateway/options.js';
 import { startGateway, type RunningGateway } from '../../../src/rewards/gateway/server.js';
 import { dial, rawStatus, until } from '../../core/http/client.js';
-import {
-  numberedImage,
-  scoresText,
-  startStubJudge,
-  stubModel,
-  type Behave,
-  type StubOptions,
-} from '../judge/stub_judge.js';
+import { numberedImage, scoresText, stubModel, type Behave, type StubOptions } from '../judge/stub_judge.js';
+import { gatewayPlace } from './gateway_place.js';
 
-const opened: (() => Promise<void>)[] = [];
-afterEach(async () => {
-  for (const close of opened.splice(0).reverse()) await close();
-});
-
+const place = gatewayPlace();
 const scores: Behave = () => scoresText(7, 8);
-
-async function judge(behave: Behave = scores, options: StubOptions = {}): Promise<string> {
-  const stub = await startStubJudge(behave, options);
-  opened.push(stub.close);
-  return stub.url;
-}
-
-async function gateway(options: Partial<GatewayOptionsInput> = {}): Promise<RunningGateway> {
-  const upstreams = options.upstreams ?? [await judge()];
-  const running = await startGateway({ model: stubModel, port: 0, ...options, upstreams });
-  opened.push(() => running.close());
-  await running.ready;
-  return running;
-}
+const judge = async (behave: Behave = scores, options: StubOptions = {}): Promise<string> =>
+  (await place.judge(behave, options)).url;
+const gateway = async (options: Partial<GatewayOptionsInput> = {}): Promise<RunningGateway> =>
+  place.gateway({ ...options, upstreams: options.upstreams ?? [await judge()] });
 
 const dataUrl = async (): Promise<string> =>
   `data:image/png;base64,${Buffer.from(await encodePng(numberedImage(1))).toString('base64')}`;
@@ -122,38 +102,6 @@ it('too many images are refused before any is looked at', async () => {
   );
   expect(status).toBe(400);
   expect(message).toContain('There are 4 images; at most 3');
-});
-
-it('base64 that is written otherwise is refused', async () => {
-  const { url } = await gateway();
-  const spoilt = (await dataUrl()).replace(/[A-Za-z0-9](?=[^,]{20}$)/, '_');
-  expect(await post(url, await chat({}, [image(spoilt)]))).toMatchObject({ status: 400 });
-});
-
-it('a body that is too large is refused in words that its sender reads', async () => {
-  const { url } = await gateway({ maxBodyMb: 1 });
-  const { status, message } = await post(url, 'x'.repeat(30_000_000));
-  expect(status).toBe(413);
-  expect(message).toContain('larger than 1000000 bytes');
-});
-
-it('a drain ends although readers do not read', async () => {
-  const long = 'x'.repeat(12_000_000);
-  const upstream = await judge(({ text }) => ({ kind: 'text', text: text === 'grade it' ? long : 'fine' }));
-  const running = await gateway({ upstreams: [upstream], drainTimeoutS: 0.3 });
-  const body = JSON.stringify(await chat());
-  const readers = Array.from({ length: 3 }, () => dial(running.url, { reads: false }));
-  for (const { socket } of readers) {
-    socket.write(
-      `POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: ${body.length}\r\n\r\n${body}`,
-    );
-  }
-  await until(async () => {
-    const page = await (await fetch(new URL('/metrics', running.url))).text();
-    return page.includes('editrl_gateway_upstream_seconds_count') && !page.includes('editrl_gateway_run_in_flight{');
-  });
-  await running.drain();
-  for (const { socket } of readers) socket.destroy();
 });
 
 describe('the models', () => {

@@ -56,14 +56,6 @@ describe('images', () => {
       await expect(ask(text), text.slice(-8)).rejects.toThrow('not base64');
     }
   });
-
-  it('are refused where there are too many', async () => {
-    const url = dataUrl(await png(1));
-    const content = Array.from({ length: 5 }, () => ({ type: 'image_url', image_url: { url } }));
-    await expect(read({ model: 'm', messages: [{ role: 'user', content }] })).rejects.toThrow(
-      'There are 5 images; at most 4',
-    );
-  });
 });
 
 const imageRequest = (url: string) => ({

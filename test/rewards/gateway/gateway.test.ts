@@ -1,36 +1,13 @@
 /** The gateway over HTTP, in front of judges that do as they are told. */
-import { afterEach, describe, expect, it, vi } from 'vitest';
-import type { GatewayServices, RunningGateway } from '../../../src/rewards/gateway/server.js';
+import { describe, expect, it, vi } from 'vitest';
 import { startGateway } from '../../../src/rewards/gateway/server.js';
-import type { GatewayOptionsInput } from '../../../src/rewards/gateway/options.js';
 import { encodePng } from '../../../src/core/images/image.js';
 import { waitUntilReady } from '../../../src/rewards/judge/readiness.js';
 import type { Behave, StubJudge } from '../judge/stub_judge.js';
-import { choosy, numberedImage, openAiError, scoresText, startStubJudge, stubModel } from '../judge/stub_judge.js';
+import { choosy, numberedImage, openAiError, scoresText, stubModel } from '../judge/stub_judge.js';
+import { afterReadiness, gatewayPlace } from './gateway_place.js';
 
-const opened: (() => Promise<void>)[] = [];
-
-afterEach(async () => {
-  for (const close of opened.splice(0).reverse()) await close();
-});
-
-async function judge(behave: Behave): Promise<StubJudge> {
-  const stub = await startStubJudge(behave);
-  opened.push(stub.close);
-  return stub;
-}
-
-/** A gateway that has waited for its first upstream. */
-async function gateway(
-  options: Partial<GatewayOptionsInput> & Pick<GatewayOptionsInput, 'upstreams'>,
-  services: GatewayServices = {},
-  waits = true,
-): Promise<RunningGateway> {
-  const running = await startGateway({ model: stubModel, port: 0, ...options }, services);
-  opened.push(() => running.close());
-  if (waits) await running.ready;
-  return running;
-}
+const { judge, gateway } = gatewayPlace();
 
 async function chatBody(number: number, more: Record<string, unknown> = {}) {
   const url = `data:image/png;base64,${Buffer.from(await encodePng(numberedImage(number))).toString('base64')}`;
@@ -62,11 +39,6 @@ async function get(url: string, path: string, headers: Record<string, string> = 
   return { status: reply.status, text: await reply.text() };
 }
 
-/** Answers at once to the readiness check, and as told to everything else. */
-function afterReadiness(behave: Behave): Behave {
-  return (request) => (request.text.startsWith('This is a check') ? { kind: 'text', text: 'fine' } : behave(request));
-}
-
 const pause = (milliseconds: number) => new Promise((resolve) => setTimeout(resolve, milliseconds));
 
 describe('a request through the gateway', () => {
@@ -74,9 +46,20 @@ describe('a request through the gateway', () => {
     const stub = await judge(afterReadiness(() => scoresText(7, 8)));
     const { url } = await gateway({ upstreams: [stub.url] });
     const body = await chatBody(3, { structured_outputs: { choice: ['a'] }, top_k: -1 });
-    const reply = await post(url, body, { authorization: 'Bearer secret-of-the-caller' });
-    expect(reply).toMatchObject({ status: 200, text: '{"score":[7,8],"reasoning":"as told"}' });
-    expect(stub.requests.at(-1)?.body).toEqual(body);
+    const { temperature, messages } = body;
+    const system = { role: 'system', content: 'You compare a predicted image with the ground truth.' };
+    // As EARL's trainer asks for its ground score: no seed, the older name of the limit, a system message.
+    const ofEarl = { model: stubModel, messages: [system, ...messages], max_tokens: 1300, temperature };
+    // As trl_qwen_ie asks, by `beta.chat.completions.parse`.
+    const schema = { properties: { quality: { enum: ['0', '1'], type: 'string' } }, type: 'object' };
+    const json_schema = { schema, name: 'Quality', strict: true };
+    const ofTrl = { model: stubModel, messages, response_format: { type: 'json_schema', json_schema } };
+    for (const sent of [body, ofEarl, ofTrl]) {
+      const reply = await post(url, sent, { authorization: 'Bearer secret-of-the-caller' });
+      expect(reply).toMatchObject({ status: 200, text: '{"score":[7,8],"reasoning":"as told"}' });
+      expect(stub.requests.at(-1)?.body).toEqual(sent);
+      expect(stub.requests.at(-1)?.authorization).toBeUndefined();
+    }
   });
 
   it.each([
@@ -231,12 +214,10 @@ describe('who may ask', () => {
 });
 
 describe('a judge that lists or answers by another name', () => {
-  async function otherwise(listed: string, answersAs: string): Promise<StubJudge> {
-    const models = { kind: 'json', body: { data: [{ id: listed, max_model_len: 4096 }] } } as const;
-    const stub = await startStubJudge(choosy([], scoresText(7, 8), answersAs), { models });
-    opened.push(stub.close);
-    return stub;
-  }
+  const otherwise = (listed: string, answersAs: string): Promise<StubJudge> =>
+    judge(choosy([], scoresText(7, 8), answersAs), {
+      models: { kind: 'json', body: { data: [{ id: listed, max_model_len: 4096 }] } },
+    });
 
   it.each([
     ['answers', stubModel, 'add --model-alias \\"deployment-7\\"'],
@@ -268,8 +249,7 @@ describe('a judge that lists or answers by another name', () => {
 
 describe('readiness and the end', () => {
   it('looks like a judge that is not there yet until one is', async () => {
-    const stub = await startStubJudge(() => ({ kind: 'reset' }));
-    opened.push(stub.close);
+    const stub = await judge(() => ({ kind: 'reset' }));
     const { url } = await gateway({ upstreams: [stub.url] }, {}, false);
     await until(
       async () => (await get(url, '/health')).text.includes('not_yet') || (await get(url, '/health')).status === 503,

@@ -1,31 +1,21 @@
 /** Callers who take more than they should, of a gateway that serves others beside them. */
 import { request as httpRequest } from 'node:http';
-import { afterEach, describe, expect, it } from 'vitest';
-import { startGateway, type RunningGateway } from '../../../src/rewards/gateway/server.js';
+import { describe, expect, it } from 'vitest';
+import type { RunningGateway } from '../../../src/rewards/gateway/server.js';
 import type { GatewayOptionsInput } from '../../../src/rewards/gateway/options.js';
 import type { Behave, Behaviour, StubJudge } from '../judge/stub_judge.js';
-import { openAiError, scoresText, startStubJudge, stubModel } from '../judge/stub_judge.js';
+import { openAiError, scoresText, stubModel } from '../judge/stub_judge.js';
+import { until } from '../../core/http/client.js';
+import { afterReadiness, gatewayPlace } from './gateway_place.js';
 
-const opened: (() => Promise<void>)[] = [];
-afterEach(async () => {
-  for (const close of opened.splice(0).reverse()) await close();
-});
-
-async function judge(behave: Behave): Promise<StubJudge> {
-  const stub = await startStubJudge((request) =>
-    request.text.startsWith('This is a check') ? { kind: 'text', text: 'fine' } : behave(request),
-  );
-  opened.push(stub.close);
-  return stub;
-}
+const place = gatewayPlace();
+const judge = (behave: Behave): Promise<StubJudge> => place.judge(afterReadiness(behave));
 
 async function gateway(
   judges: readonly StubJudge[],
   options: Partial<GatewayOptionsInput> = {},
 ): Promise<RunningGateway> {
-  const upstreams = judges.map(({ url }) => url);
-  const running = await startGateway({ model: stubModel, port: 0, upstreams, ...options });
-  opened.push(() => running.close());
+  const running = await place.gateway({ upstreams: judges.map(({ url }) => url), ...options });
   await until(async () => (await health(running)).upstreams.every(({ state }) => state === 'ready'));
   return running;
 }
@@ -38,14 +28,6 @@ interface Health {
 
 async function health({ url }: RunningGateway): Promise<Health> {
   return (await (await fetch(new URL('/health', url))).json()) as Health;
-}
-
-async function until(holds: () => boolean | Promise<boolean>): Promise<void> {
-  for (let i = 0; i < 1000; i++) {
-    if (await holds()) return;
-    await new Promise((resolve) => setTimeout(resolve, 10));
-  }
-  throw new Error('waited in vain');
 }
 
 interface Reply {

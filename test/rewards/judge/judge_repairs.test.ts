@@ -1,51 +1,16 @@
 /** What the judge client changes in a question before it asks again, what it takes for an answer, and what it keeps to itself. */
-import { afterEach, describe, expect, it } from 'vitest';
+import { describe, expect, it } from 'vitest';
 import { ConfigError } from '../../../src/core/errors.js';
 import { parseExpectedDigit } from '../../../src/rewards/judge/first_token.js';
 import type { JudgeQuery } from '../../../src/rewards/judge/judge.js';
-import type { JudgeClientOptions } from '../../../src/rewards/judge/client.js';
-import { JudgeClient } from '../../../src/rewards/judge/client.js';
 import { judgeImage } from '../../../src/rewards/judge/images.js';
-import { MemoryJudgementStore } from './memory_store.js';
 import { parseScores } from '../../../src/rewards/judge/parse.js';
 import { waitUntilReady } from '../../../src/rewards/judge/readiness.js';
-import type { Behave, Behaviour, StubJudge } from './stub_judge.js';
-import {
-  completion,
-  fastClock,
-  numberedImage,
-  openAiError,
-  scoresText,
-  startStubJudge,
-  stubModel,
-} from './stub_judge.js';
+import type { Behaviour } from './stub_judge.js';
+import { stubPlace } from './stub_place.js';
+import { completion, numberedImage, openAiError, scoresText, stubModel } from './stub_judge.js';
 
-const closing: (() => Promise<void>)[] = [];
-afterEach(async () => {
-  for (const close of closing.splice(0).reverse()) await close();
-});
-
-async function serve(behave: Behave, models?: Behaviour): Promise<StubJudge> {
-  const stub = await startStubJudge(behave, models === undefined ? {} : { models });
-  closing.push(stub.close);
-  return stub;
-}
-
-function connect(stub: StubJudge, options: Partial<JudgeClientOptions> = {}) {
-  const store = new MemoryJudgementStore();
-  const client = new JudgeClient({
-    endpoints: [stub.url],
-    model: stubModel,
-    store,
-    clock: fastClock(100),
-    random: () => 0.5,
-    policy: { attemptTimeoutMs: 2_000_000 },
-    queryTimeoutMs: 5_000_000,
-    ...options,
-  });
-  closing.push(() => client.close());
-  return { client, store };
-}
+const { serve, connect } = stubPlace();
 
 function query(side = 64, changes: Partial<JudgeQuery> = {}): JudgeQuery {
   const shown = [1, 2].map((number) => judgeImage(numberedImage(number, side), 'test'));
@@ -66,32 +31,6 @@ const flat = (message: string): Behaviour => ({
   body: { object: 'error', message, type: 'BadRequestError', param: null, code: 400 },
 });
 
-describe('a question that is longer than the context', () => {
-  const overflow =
-    "This model's maximum context length is 4096 tokens. However, you requested 5180 tokens (3780 in the messages, 1400 in the completion). Please reduce the length of the messages or completion.";
-
-  it.each([
-    ['vLLM', openAiError(400, overflow)],
-    ['vLLM, older', flat(overflow)],
-    ['vLLM 0.32', openAiError(400, "Input length (5027) exceeds model's maximum context length (4096).")],
-    [
-      'vLLM 0.32, of the reply',
-      openAiError(
-        400,
-        'max_completion_tokens=600 cannot be greater than max_model_len=512. Please request fewer output tokens.',
-      ),
-    ],
-    ['llama.cpp', openAiError(500, 'the request exceeds the available context size, try increasing it')],
-  ])('is asked once, and named by the server: %s', async (_name, refusal) => {
-    const stub = await serve(() => refusal);
-    const judgement = await connect(stub).client.ask(query());
-    expect(judgement).toMatchObject({ problem: 'bad_request', scores: [], attempts: 1 });
-    expect(judgement.detail).toMatch(/HTTP [45]00 .*(?:context|max_model_len)/);
-    expect(judgement.detail).not.toContain('leave_out');
-    expect(stub.requests).toHaveLength(1);
-  });
-});
-
 describe('a reply that was cut off', () => {
   it('gets twice the tokens, once', async () => {
     const stub = await serve(() => ({ kind: 'text', text: '{"reasoning": "well', finishReason: 'length' }));
@@ -100,17 +39,6 @@ describe('a reply that was cut off', () => {
       [400, 42, 0],
       [800, 42, 0],
       [800, 43, 0.3],
-    ]);
-  });
-
-  it('gets no more than half of what the judge says that its context holds', async () => {
-    const stub = await serve(() => ({ kind: 'text', text: '<think>well', finishReason: 'length' }));
-    const { client } = connect(stub, { context: 4096 });
-    expect(await client.ask(query())).toMatchObject({ problem: 'truncated', attempts: 3 });
-    expect(stub.requests.map(({ body }) => [body.max_completion_tokens, body.seed])).toEqual([
-      [400, 42],
-      [1600, 42],
-      [2048, 42],
     ]);
   });
 
@@ -139,15 +67,6 @@ describe('a reply that was cut off', () => {
       [1600, 42, 0],
       [6400, 42, 0],
     ]);
-  });
-
-  it('counts where its scores are there', async () => {
-    const stub = await serve(() => ({
-      kind: 'text',
-      text: '{"score": [7, 8], "reasoning": "w',
-      finishReason: 'length',
-    }));
-    expect(await connect(stub).client.ask(query())).toMatchObject({ problem: null, scores: [7, 8], attempts: 1 });
   });
 
   it('does not count where its only number may lack a digit', async () => {
@@ -261,15 +180,6 @@ describe('a judge that thinks', () => {
     body: { model: stubModel, choices: [{ index: 0, message, finish_reason: finishReason }] },
   });
 
-  it.each([
-    '<think>{"score": [1, 1]} would be too little.</think>{"score": [7, 8]}',
-    '{"score": [1, 1]} would be too little.</think>\n{"score": [7, 8]}',
-    '<think>{"score": [1, 1]}</think><think>{"score": [2, 2]}</think>{"score": [7, 8]}',
-  ])('is taken by its answer, not by its thoughts: %s', async (text) => {
-    const stub = await serve(() => ({ kind: 'text', text }));
-    expect(await connect(stub).client.ask(query())).toMatchObject({ scores: [7, 8], attempts: 1 });
-  });
-
   it('gets four times the tokens while it thinks, and twice once it has begun to answer', async () => {
     const stub = await serve(({ body }) =>
       body.max_completion_tokens === 400
@@ -286,19 +196,6 @@ describe('a judge that thinks', () => {
     const judgement = await connect(stub).client.ask(query(64, { format }));
     expect(judgement).toMatchObject({ problem: 'empty', scores: [] });
     expect(judgement.detail).toContain("set reward.leave_out: ['response_format']");
-  });
-});
-
-describe('what a judge refuses', () => {
-  it('is named once, with the setting that leaves it out', async () => {
-    const stub = await serve(({ body }) =>
-      'top_k' in body ? openAiError(400, 'Unrecognized request argument supplied: top_k') : scoresText(7, 8),
-    );
-    const judgement = await connect(stub).client.ask(query());
-    expect(judgement).toMatchObject({ problem: 'bad_request', attempts: 1 });
-    expect(judgement.detail).toContain("set reward.leave_out: ['top_k']");
-    expect(await connect(stub, { leaveOut: ['top_k'] }).client.ask(query())).toMatchObject({ scores: [7, 8] });
-    expect(stub.requests).toHaveLength(2);
   });
 });
 

@@ -161,12 +161,6 @@ describe('waitUntilReady', () => {
     ['no such path', answers, { models: { kind: 'json', status: 404, body: { detail: 'Not Found' } } }, /404/],
     ['a key is needed', answers, { models: { kind: 'json', status: 401, body: { error: 'Unauthorized' } } }, /401/],
     [
-      'another model',
-      answers,
-      { models: { kind: 'json', body: { data: [{ id: 'llama' }] } } },
-      /does not serve 'stub-judge'; it serves: 'llama'/,
-    ],
-    [
       'one image only',
       () => openAiError(400, 'At most 1 image(s) may be provided in one prompt.'),
       {},

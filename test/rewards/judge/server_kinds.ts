@@ -91,13 +91,14 @@ const vllm: ServerKind = {
     vllmError(
       400,
       'BadRequestError',
-      "This model's maximum context length is 4096 tokens. However, you requested 400 output tokens and your prompt contains at least 3780 input tokens",
-      'input_tokens',
+      'The decoder prompt (length 5180) is longer than the maximum model length of 4096. Make sure that `max_model_len` is no smaller than the number of text tokens plus multimodal tokens.',
     ),
+    // 0.32
+    vllmError(400, 'BadRequestError', "Input length (5027) exceeds model's maximum context length (4096)."),
     vllmError(
       400,
       'BadRequestError',
-      'The decoder prompt (length 5180) is longer than the maximum model length of 4096. Make sure that `max_model_len` is no smaller than the number of text tokens plus multimodal tokens.',
+      'max_completion_tokens=600 cannot be greater than max_model_len=512. Please request fewer output tokens.',
     ),
     // vllm-project/vllm#4667
     flatError(400, 'max_tokens must be at least 1, got -186.'),
@@ -154,7 +155,6 @@ const sglang: ServerKind = {
       400,
       "Requested token count exceeds the model's maximum context length of 4096 tokens. You requested a total of 5180 tokens: 3780 tokens from the input messages and 1400 tokens for the completion.",
     ),
-    flatError(400, 'Input length (5180 tokens) exceeds the maximum allowed length (4090 tokens).'),
   ],
   // It takes all of them and ignores what it does not know; a stricter front before it refuses as pydantic does, in Mistral's form
   // (editor-code-assistant/eca#231).
@@ -230,7 +230,6 @@ const llamaCpp: ServerKind = {
       'request (5180 tokens) exceeds the available context size (4096 tokens), try increasing it',
       { n_prompt_tokens: 5180, n_ctx: 4096 },
     ),
-    llamaError(400, 'invalid_request_error', 'the request exceeds the available context size, try increasing it'),
   ],
   refuses: (field) =>
     field === 'response_format'
@@ -276,12 +275,6 @@ const hosted: ServerKind = {
     hostedError(
       400,
       "This model's maximum context length is 128000 tokens. However, your messages resulted in 202868 tokens. Please reduce the length of the messages.",
-      'context_length_exceeded',
-      'messages',
-    ),
-    hostedError(
-      400,
-      'Input tokens exceed the configured limit of 272000 tokens. Your messages resulted in 509178 tokens. Please reduce the length of the messages.',
       'context_length_exceeded',
       'messages',
     ),

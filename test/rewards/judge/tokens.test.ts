@@ -1,25 +1,12 @@
 /** The tokens of judgements: from what servers say of each reply to what is recorded of a question. */
-import { afterEach, describe, expect, it } from 'vitest';
-import { JudgeClient } from '../../../src/rewards/judge/client.js';
+import { describe, expect, it } from 'vitest';
 import { judgeImage } from '../../../src/rewards/judge/images.js';
 import type { JudgeQuery } from '../../../src/rewards/judge/judge.js';
-import { MemoryJudgementStore } from './memory_store.js';
 import type { Judgement } from '../../../src/rewards/score/types.js';
-import {
-  completion,
-  fastClock,
-  numberedImage,
-  openAiError,
-  startStubJudge,
-  stubModel,
-  type Behave,
-  type Behaviour,
-} from './stub_judge.js';
+import { completion, numberedImage, openAiError, type Behave, type Behaviour } from './stub_judge.js';
+import { stubPlace } from './stub_place.js';
 
-const closing: (() => Promise<void>)[] = [];
-afterEach(async () => {
-  for (const close of closing.splice(0).reverse()) await close();
-});
+const { serve, connect } = stubPlace();
 
 function said(text: string, usage: object | null, finishReason = 'stop'): Behaviour {
   return { kind: 'json', body: { ...(completion(text, finishReason) as object), usage } };
@@ -44,25 +31,11 @@ function query(number = 1): JudgeQuery {
   };
 }
 
-function connect(url: string): JudgeClient {
-  const store = new MemoryJudgementStore();
-  const clock = fastClock(100);
-  const client = new JudgeClient({ endpoints: [url], model: stubModel, store, clock, random: () => 0.5 });
-  closing.push(() => client.close());
-  return client;
-}
-
 async function judged(behave: Behave): Promise<Judgement> {
-  const stub = await startStubJudge(behave);
-  closing.push(stub.close);
-  return connect(stub.url).ask(query());
+  return connect(await serve(behave)).client.ask(query());
 }
 
 describe('the tokens of a judgement', () => {
-  it('are those of its reply', async () => {
-    expect((await judged(() => said('good', usage(812, 40)))).tokens).toEqual({ prompt: 812, completion: 40 });
-  });
-
   it('add up over all requests that got a reply: asked again, broken off, cut off', async () => {
     const replies: readonly Behaviour[] = [
       said('', usage(1000, 1), 'abort'),
@@ -80,15 +53,5 @@ describe('the tokens of a judgement', () => {
       tokens: { prompt: 300, completion: 6 },
     });
     expect(await judged(() => openAiError(500, 'oh no'))).not.toHaveProperty('tokens');
-  });
-
-  it.each([
-    ['no usage', null],
-    ['usage without counts', {}],
-    ['a count that is none', { prompt_tokens: -5, completion_tokens: 'many' }],
-  ])('are absent where the server gives %s, which is no fault', async (_, found) => {
-    const judgement = await judged(() => said('good', found));
-    expect(judgement.problem).toBeNull();
-    expect(judgement).not.toHaveProperty('tokens');
   });
 });

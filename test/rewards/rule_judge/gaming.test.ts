@@ -1,12 +1,115 @@
+/** What the judge must hold to over many scenes: it gives the true edit high marks and nothing that merely looks like work. */
 import { describe, expect, it } from 'vitest';
+import type { RgbImage } from '../../../src/core/images/image.js';
+import { RandomStream } from '../../../src/core/random.js';
 import { drawScene } from '../../../src/data/tiny/draw.js';
-import { readScene } from '../../../src/rewards/rule_judge/read_scene.js';
+import { instructionOf, type EditKind, type Plan } from '../../../src/data/tiny/edits.js';
+import { scoreConsistency } from '../../../src/rewards/rule_judge/consistency.js';
+import { readScene, type Reading } from '../../../src/rewards/rule_judge/read_scene.js';
+import { scoreGround } from '../../../src/rewards/rule_judge/ground.js';
 import { scoreQuality } from '../../../src/rewards/rule_judge/quality.js';
-import { DEFAULT_GEOMETRY } from '../../../src/data/tiny/world.js';
-import { example, truthOf, uniformNoise } from '../../tiny/pictures.js';
-import { nothingGamesTheJudge } from './gaming_cases.js';
+import { ALL_OBJECTS, DEFAULT_GEOMETRY, type Scene } from '../../../src/data/tiny/world.js';
+import { blank, example, noisy, repainted, softened, sourceOf, truthOf, uniformNoise } from '../../tiny/pictures.js';
 
-nothingGamesTheJudge(50);
+const scenes = 50;
+
+/** An example with what the judge sees of it, read once for all tests. */
+interface Shown {
+  readonly plan: Plan;
+  readonly instruction: string;
+  readonly source: Reading;
+  readonly truth: Reading;
+}
+
+const look = (image: RgbImage): Reading => readScene(image, DEFAULT_GEOMETRY);
+
+function show(plan: Plan): Shown {
+  const instruction = instructionOf(plan.edit, DEFAULT_GEOMETRY);
+  return { plan, instruction, source: look(sourceOf(plan)), truth: look(truthOf(plan)) };
+}
+
+function consistency({ source, instruction }: Shown, edited: Reading) {
+  const { success, overedit } = scoreConsistency(source, instruction, edited);
+  return { success, overedit, semantic: Math.min(success, overedit) };
+}
+
+function ground({ truth, instruction }: Shown, predicted: Reading): number {
+  return scoreGround(truth, instruction, predicted).score;
+}
+
+function fillRandomly(scene: Scene, seed: number): Scene {
+  const random = new RandomStream('fill', seed);
+  return { ...scene, cells: scene.cells.map(() => random.pick(ALL_OBJECTS)) };
+}
+
+const gone = (plan: Plan): RgbImage => {
+  const cells = [...plan.source.cells];
+  for (const { cell } of plan.changes) cells[cell] = null;
+  return drawScene({ ...plan.source, cells });
+};
+
+const cheats: Record<string, (plan: Plan, i: number) => RgbImage> = {
+  'copying the source': (plan) => sourceOf(plan),
+  'copying the source with noise': (plan, i) => noisy(sourceOf(plan), 8, i),
+  'repainting every object': (plan) => drawScene(repainted(plan.source)),
+  'repainting every object of the result': (plan) => drawScene(repainted(plan.expected)),
+  'filling every cell': (plan, i) => drawScene(fillRandomly(plan.source, i)),
+  noise: (_plan, i) => uniformNoise(i),
+  'an empty scene': () => blank(224),
+  'a white image': () => blank(255),
+  'a black image': () => blank(0),
+  'a grey image': () => blank(128),
+};
+
+const examples = Array.from({ length: scenes }, (_, i) => show(example(i)));
+
+describe('what is no edit', () => {
+  for (const [name, make] of Object.entries(cheats)) {
+    it(`${name} gets at most 2 for consistency and for agreement with the truth`, () => {
+      const paid = examples.flatMap((shown, i) => {
+        const seen = look(make(shown.plan, i));
+        const scores = { semantic: consistency(shown, seen).semantic, ground: ground(shown, seen) };
+        return Math.max(scores.semantic, scores.ground) > 2 ? [{ instruction: shown.instruction, ...scores }] : [];
+      });
+      expect(paid).toEqual([]);
+    });
+  }
+
+  it.each<EditKind>(['move', 'swap'])('deleting what a %s is about is no success at all', (kind) => {
+    for (let i = 0; i < scenes; i++) {
+      const shown = show(example(i, kind));
+      const { source, changes } = shown.plan;
+      const nothingLeft = look(gone(shown.plan));
+      expect(consistency(shown, nothingLeft).success).toBe(0);
+      expect(ground(shown, nothingLeft)).toBe(0);
+      // Nor is it to delete one of a swap's two objects.
+      for (const { cell } of changes) {
+        const cells = source.cells.map((content, at) => (at === cell ? null : content));
+        expect(consistency(shown, look(drawScene({ ...source, cells }))).success).toBe(0);
+      }
+    }
+  });
+});
+
+describe('the true edit', () => {
+  const versions: Record<string, (image: RgbImage, i: number) => RgbImage> = {
+    drawn: (image) => image,
+    'with noise of 8 levels': (image, i) => noisy(image, 8, i),
+    'slightly soft, with noise of 4 levels': (image, i) => noisy(softened(image, 0.1), 4, i),
+  };
+  for (const [name, make] of Object.entries(versions)) {
+    it(`${name} gets 9 or more for everything`, () => {
+      const underpaid = examples.flatMap((shown, i) => {
+        const seen = look(make(truthOf(shown.plan), i));
+        const { success, overedit } = consistency(shown, seen);
+        const { naturalness, artifacts } = scoreQuality(seen);
+        const scores = { success, overedit, naturalness, artifacts, ground: ground(shown, seen) };
+        return Math.min(...Object.values(scores)) < 9 ? [{ instruction: shown.instruction, ...scores }] : [];
+      });
+      expect(underpaid).toEqual([]);
+    });
+  }
+});
 
 describe('quality', () => {
   it('is nothing for noise and falls with the number of broken cells', () => {

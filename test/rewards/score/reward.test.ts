@@ -74,10 +74,7 @@ describe('modes', () => {
 
 describe('outcomes without a number', () => {
   it.each([
-    ['viescore', 'viescore_sc'],
     ['viescore', 'viescore_pq'],
-    ['ground_score', 'ground_score'],
-    ['sqrt(viescore_pqxground_score)', 'viescore_pq'],
     ['sqrt(viescore_pqxground_score)', 'ground_score'],
   ])('%s without %s is unscored', async (mode, missing) => {
     const outcome = await score(

@@ -26,17 +26,6 @@ describe('web pages', () => {
     expect(await rawStatus(url, ['GET /health?judge HTTP/1.1', head])).toBe(status);
     expect(asked).toBe(status === 200 ? 1 : 0);
   });
-
-  it('without the token learn nothing of the judge', async () => {
-    let asked = 0;
-    const canary = () => {
-      asked++;
-      return Promise.resolve({ ok: true } as const);
-    };
-    const { url } = await here.start({ ...readsAndJudges, canary }, { token: 'a-token-of-the-test' });
-    expect(await (await fetch(`${url}/health?judge`)).json()).toEqual({ status: 'ok' });
-    expect(asked).toBe(0);
-  });
 });
 
 it('an address that is none is not found', async () => {

@@ -28,24 +28,6 @@ termContract('format_accuracy', () => formatAccuracy.create(defaults, testServic
 
 describe('format', () => {
   it.each([
-    ['<think>a</think> <answer>(1)</answer>', 1],
-    ['before <think>a\nb</think>between<answer>(1)</answer> after', 1],
-    ['<think></think><answer></answer>', 1],
-    ['<answer>(1)</answer> <think>a</think>', 0.6],
-    ['<think>a</think>', 0.3],
-    ['<answer>(1)</answer>', 0.3],
-    ['<think>a <answer>(1)</answer>', 0.3],
-    ['<think>a</think> <answer>(1)', 0.3],
-    ['(1) Open', 0],
-    ['', 0],
-    // Repeated blocks cost nothing.
-    ['<think>a</think><answer>(1)</answer><think>b</think><answer>(2)</answer>', 1],
-  ])('%j is worth %d whichever answer counts', (text, expected) => {
-    expect(formatScore(text, 'first')).toBe(expected);
-    expect(formatScore(text, 'last')).toBe(expected);
-  });
-
-  it.each([
     ['<think>say <answer>(1)</answer> or <answer></think> <answer>(2)</answer>', 0.6, 1],
     ['<answer>(1)</answer><think>a</think><answer>(2)</answer>', 0.6, 1],
     // The first opening tag is closed by the only closing one, as the original's pattern has it.
@@ -57,17 +39,6 @@ describe('format', () => {
 });
 
 describe('actions', () => {
-  it.each([
-    ['(1)tighten (3)close', ['1', '3']],
-    ['(1) tighten screw (4) (2) close', ['1', '4', '2']],
-    ['the model of (2023), M(4)bolts', ['2023', '4']],
-    ['( 1 ) [2] (x) 3) (1.5) (-1) (1,2)', []],
-    // The original is Python, whose digits are those of every script.
-    ['(\u0663)', ['\u0663']],
-  ])('in numbers of %j are %j', (text, expected) => {
-    expect([...actionsOf(text, 'numbers')]).toEqual(expected);
-  });
-
   it.each([
     ['(1) Action A (2) Action B', ['1', '2']],
     ['(1)(2), (3);(4)', ['1', '2', '3', '4']],
@@ -118,20 +89,6 @@ describe('format_accuracy', () => {
     expect(half).toMatchObject({ value: 0.5, parts: { 'format_accuracy/accuracy': 0 } });
     const whole = await score('<think>x</think><answer>(2)(1)</answer>', expected, fields);
     expect(whole).toMatchObject({ value: 1, parts: { 'format_accuracy/accuracy': 1 } });
-  });
-
-  it('gives a missing answer no accuracy, but its form', async () => {
-    expect(await score('<think>(1) and (2)</think>', expected)).toMatchObject({
-      kind: 'scored',
-      value: 0.3 * 0.3,
-      parts: { 'format_accuracy/format': 0.3, 'format_accuracy/accuracy': 0 },
-    });
-  });
-
-  it('reads a label without tags', async () => {
-    expect(await score('<answer>(7) x</answer>', '(7) Turn')).toMatchObject({
-      parts: { 'format_accuracy/accuracy': 1 },
-    });
   });
 
   it.each(['', '<answer></answer>', '<answer>open the box</answer>', '2023'])(

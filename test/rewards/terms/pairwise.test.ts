@@ -63,15 +63,6 @@ describe('pairwise', () => {
     expect(outcomes[0].parts['pairwise/error']).toBeGreaterThan(0);
   });
 
-  it('orders a group completely where everybody meets', async () => {
-    const seeds = [14, 11, 17, 12, 16, 13];
-    const { judge, term } = make({ rounds: 'all' });
-    const values = (await scoreChunk(await term, groupOf(seeds))).map(valueOf);
-    const byValue = seeds.map((seed, i) => [values[i], seed]).sort(([a], [b]) => a - b);
-    expect(byValue.map(([, seed]) => seed)).toEqual([11, 12, 13, 14, 16, 17]);
-    expect(judge.asked).toHaveLength(6 * 5);
-  });
-
   it('shows instruction, source and the two edits, and names a question by its answers', async () => {
     const { judge, term } = make();
     await scoreChunk(await term, groupOf([11, 12]));

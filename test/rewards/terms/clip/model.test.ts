@@ -3,7 +3,6 @@ import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { CheckpointError, ConfigError } from '../../../../src/core/errors.js';
 import { checkEmbeddingModel, EmbeddingModel, textReader } from '../../../../src/rewards/terms/clip/model.js';
-import { clipScore } from '../../../../src/rewards/terms/clip.js';
 import { cosine } from '../../../../src/rewards/terms/clip/model.js';
 import { testFolders } from '../../../support/folder.js';
 import { drawPicture, fixture, tinyClip, tinySiglip, type Picture } from './pictures.js';
@@ -192,16 +191,6 @@ describe('a SigLIP', () => {
 });
 
 describe("CLIP's score", () => {
-  it.each([
-    [-0.3, 0],
-    [0, 0],
-    [0.2, 0.5],
-    [0.4, 1],
-    [0.9, 1],
-  ])('of cosine %d is %d', (value, score) => {
-    expect(clipScore(value)).toBeCloseTo(score, 12);
-  });
-
   it('knows no cosine of a vector without length', () => {
     expect(cosine(Float32Array.of(3, 4), Float32Array.of(4, 3))).toBeCloseTo(0.96, 12);
     expect(cosine(Float32Array.of(0, 0), Float32Array.of(4, 3))).toBeNaN();

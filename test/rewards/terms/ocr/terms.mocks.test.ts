@@ -66,13 +66,18 @@ describe('the confidence of several lines', () => {
   it("is their plain mean, as Calligrapher's server gives it, or weighted by their lengths", async () => {
     const line = (text: string, confidence: number): OcrLine => ({ text, confidence });
     engineThat([line('HELLO', 0.9), line('A', 0.3), line('  ', 0)]);
-    const scoreOf = async (kind: typeof ocr | typeof ocrConfidence, given: object): Promise<unknown> => {
+    const scoreOf = async (
+      kind: typeof ocr | typeof ocrConfidence,
+      given: object,
+      instruction?: string,
+    ): Promise<unknown> => {
       const term = await kind.create(defaults(kind.fields, given), services());
-      const outcome = await term.score(item(sign));
+      const outcome = await term.score(item(sign, instruction));
       await term.close();
       return outcome.kind === 'scored' ? outcome.value : outcome;
     };
-    expect(await scoreOf(ocrConfidence, {})).toBeCloseTo(0.6, 12);
+    // It asks for no quotation.
+    expect(await scoreOf(ocrConfidence, {}, 'a street')).toBeCloseTo(0.6, 12);
     expect(await scoreOf(ocrConfidence, { confidence: 'by_length' })).toBeCloseTo(4.8 / 6, 12);
     expect(await scoreOf(ocr, {})).toBeCloseTo(4.8 / 6, 12);
     expect(await scoreOf(ocr, { confidence: 'mean' })).toBeCloseTo(0.6, 12);
@@ -93,16 +98,6 @@ it.each([ocr, ocrConfidence])("$name reads nothing outside an item's mask", asyn
 });
 
 describe('ocr', () => {
-  it('reads a drawn word with similarity 1, and nothing on a blank image', async () => {
-    const term = await ocr.create(defaults(ocr.fields), services());
-    const good = await term.score(item(sign));
-    expect(good).toMatchObject({ kind: 'scored', parts: { 'ocr/similarity': 1 } });
-    expect(good.parts['ocr/confidence']).toBeGreaterThan(0.8);
-    const blank = await term.score(item({ ...sign, data: new Uint8Array(sign.data.length).fill(255) }));
-    expect(blank).toMatchObject({ kind: 'scored', value: 0, normalised: 0 });
-    await term.close();
-  });
-
   it('multiplies similarity and confidence', async () => {
     engineThat([{ text: 'HELO', confidence: 0.5 }]);
     const term = await ocr.create(defaults(ocr.fields), services());
@@ -170,19 +165,6 @@ describe('ocr', () => {
       expect(ocr.conflict?.(defaults(ocr.fields, given))).toBeNull();
     }
     expect(() => defaults(ocr.fields, { language: '../eng' })).toThrow();
-  });
-});
-
-describe('ocr_confidence', () => {
-  it('is the mean over the lines and asks for no quotation', async () => {
-    engineThat([
-      { text: 'ABCDEFGH', confidence: 1 },
-      { text: 'xy', confidence: 0.5 },
-    ]);
-    const term = await ocrConfidence.create(defaults(ocrConfidence.fields), services());
-    const parts = { 'ocr_confidence/confidence': 0.75 };
-    expect(await term.score(item(sign, 'a street'))).toEqual({ kind: 'scored', value: 0.75, normalised: 0.75, parts });
-    await term.close();
   });
 });
 

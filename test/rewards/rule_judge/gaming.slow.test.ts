@@ -1,3 +1,0 @@
-import { nothingGamesTheJudge } from './gaming_cases.js';
-
-nothingGamesTheJudge(1000);
