@@ -1,8 +1,6 @@
 /** One iteration on several ranks. */
 import { describe, expect, it } from 'vitest';
-import { InternalError } from '../../src/core/errors.js';
 import { shareOf } from '../../src/core/group/peers.js';
-import { onRanks } from './groups.js';
 import { sameOnRanks } from './on_ranks.js';
 
 describe('shares', () => {
@@ -21,16 +19,3 @@ describe('shares', () => {
 });
 
 sameOnRanks([2]);
-
-describe('a run on two ranks', () => {
-  it('fails on all where one fails', async () => {
-    const ends = onRanks(2, async (group) => {
-      if (group.rank === 1) {
-        group.close();
-        throw new InternalError('a defect');
-      }
-      return group.barrier();
-    });
-    await expect(ends).rejects.toThrow(/a defect|rank 1 went away/);
-  });
-});

@@ -4,7 +4,6 @@ import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { DataError } from '../../src/core/errors.js';
 import type { EditSample } from '../../src/data/types.js';
-import { Learner } from '../../src/train/policies/tokens/learner.js';
 import { SPECIAL, THINKING } from '../../src/train/policies/tokens/emu3.js';
 import { ImageEditTask, type EditPrompt } from '../../src/recipes/image_edit_tokens/task.js';
 import type { TokenAnswer } from '../../src/train/policies/tokens/batch.js';
@@ -12,10 +11,10 @@ import type { TokenSampling } from '../../src/train/policies/tokens/sampling.js'
 import { editLabels, labelledAnswer } from '../../src/recipes/image_edit_tokens/labels.js';
 import { openPolicy } from '../../src/recipes/image_edit_tokens/open.js';
 import { soloGroup } from '../../src/core/group/process_group.js';
-import { soloPeers } from '../../src/core/group/peers.js';
 import { scheduleOf } from '../../src/train/update.js';
 import { SupervisedTraining } from '../../src/train/supervised.js';
 import { tinyDatalist } from '../../src/data/tiny/dataset.js';
+import { learnerOf } from './policies/small_lesson.js';
 import { makeSmallWorld, smallSettings, type SmallWorld } from '../recipes/image_edit_tokens/small_world.js';
 
 const root = mkdtempSync(join(tmpdir(), 'supervised-'));
@@ -66,15 +65,7 @@ async function expectedLoss(
   samples: readonly EditSample[],
   weigh: (id: number, isChanged: boolean, isText: boolean) => number,
 ): Promise<number> {
-  const session = { threads: 1 };
-  const learner = new Learner(model, {
-    temperature: 1,
-    separateVocabularies: false,
-    microBatch: 1,
-    gradientCheckpointing: false,
-    session,
-    peers: soloPeers,
-  });
+  const learner = learnerOf(model, { microBatch: 1 });
   const groups = await Promise.all(
     samples.map(async (sample) => ({
       prompt: await task.promptOf(sample),

@@ -7,18 +7,16 @@ import { floatsToHalves, HalfTensor, halvesToFloats } from '../../../src/core/ha
 import { readSafetensors } from '../../../src/core/safetensors.js';
 import { RandomStream } from '../../../src/core/random.js';
 import type { Weights } from '../../../src/models/files.js';
-import { soloPeers } from '../../../src/core/group/peers.js';
 import { openDecoder } from '../../../src/models/networks/decoder.js';
 import { adapterOf, isAdapters, type LoraSettings } from '../../../src/compute/nets/lora.js';
 import { digestOfWeights, readAdapterConfig, recordedBase } from '../../../src/models/adapters/files.js';
 import { adapt, adaptFrom, describeModel, openModel } from '../../../src/models/adapters/decoder.js';
 import { type TokenFormat, unrestricted } from '../../../src/models/tokenizer/format.js';
-import { Learner } from '../../../src/train/policies/tokens/learner.js';
 import type { PolicyModel } from '../../../src/models/adapters/policy_model.js';
 import { Sampler } from '../../../src/train/policies/tokens/rollout.js';
-import { TokenPolicy } from '../../../src/train/policies/tokens/policy.js';
+import type { TokenPolicy } from '../../../src/train/policies/tokens/policy.js';
 import { writeCheckpoint } from '../../support/checkpoint.js';
-import { group, lesson, optimizer } from './small_lesson.js';
+import { group, learnerOf, lesson, optimizer, tokenPolicy } from './small_lesson.js';
 
 const models = fileURLToPath(new URL('../../compute/nets/decoder/fixtures', import.meta.url));
 const adapters = fileURLToPath(new URL('./adapters', import.meta.url));
@@ -72,14 +70,7 @@ describe.each(['all_linear', 'rslora'])('an adapter that peft saved: %s', (name)
     prompt: { tokens: { ids: ids.slice(0, 1) } },
     answers: [{ ids: Int32Array.from(ids.slice(1)) }],
   }));
-  const learner = new Learner(model, {
-    temperature: 1,
-    separateVocabularies: false,
-    microBatch: 2,
-    gradientCheckpointing: false,
-    session,
-    peers: soloPeers,
-  });
+  const learner = learnerOf(model);
   afterAll(() => learner.dispose());
 
   it('gives the log-probabilities of peft', async () => {
@@ -149,17 +140,7 @@ describe('an adapter in weights that are packed to sample with', () => {
 });
 
 function policyOf(model: PolicyModel, ema_decay: number | null = null, packed: 'all' | 'none' = 'all'): TokenPolicy {
-  return new TokenPolicy({
-    model,
-    optimizer: { ...optimizer, ema_decay },
-    packed,
-    contextSize: 32,
-    constrained: false,
-    separateVocabularies: false,
-    learner: { temperature: 1, microBatch: 2, gradientCheckpointing: false },
-    sessions: { sampling: session, learning: session },
-    keepReference: true,
-  });
+  return tokenPolicy(model, { optimizer: { ...optimizer, ema_decay }, packed });
 }
 
 const lora: LoraSettings = { rank: 2, alpha: 4, rslora: false, targets: 'all-linear' };
@@ -296,7 +277,7 @@ describe('a policy with an adapter', () => {
     await Promise.all([policy.dispose(), merged.dispose()]);
   });
 
-  it('refuses other frozen weights than those that it was trained on, and a base that is gone', async () => {
+  it('refuses other frozen weights than those that it was trained on', async () => {
     const base = mkdtempSync(join(root, 'base-'));
     cpSync(join(models, 'llama3'), base, { recursive: true });
     const folder = mkdtempSync(join(root, 'checkpoint-'));
@@ -313,8 +294,6 @@ describe('a policy with an adapter', () => {
     const other = policyOf({ ...model, adapter: { lora, base, baseDigest: digestOfWeights(base) } });
     await expect(other.restore(folder, 1)).rejects.toThrow(/trained on other weights/);
     await other.dispose();
-    rmSync(base, { recursive: true });
-    expect(() => openModel(folder)).toThrow(/the adapter stands on .*, which is not there/);
   });
 });
 
@@ -340,19 +319,4 @@ describe('targets', () => {
   ])('%s is refused', (_, targets, message) => {
     expect(() => layersOf(targets)).toThrow(message);
   });
-});
-
-it.each<[string, Record<string, unknown>]>([
-  ['DoRA', { use_dora: true }],
-  ['biases', { bias: 'all' }],
-  ['modules that are saved whole', { modules_to_save: ['lm_head'] }],
-  ['several ranks', { rank_pattern: { q_proj: 4 } }],
-  ['another kind', { peft_type: 'IA3' }],
-])('an adapter with %s is refused', (_, change) => {
-  const folder = mkdtempSync(join(root, 'other-'));
-  cpSync(join(adapters, 'rslora'), folder, { recursive: true });
-  const path = join(folder, 'adapter_config.json');
-  const config = JSON.parse(readFileSync(path, 'utf8')) as Record<string, unknown>;
-  writeFileSync(path, JSON.stringify({ ...config, ...change }));
-  expect(() => readAdapterConfig(folder)).toThrow(/this adapter is not covered: /);
 });

@@ -3,10 +3,10 @@ import { FlowPolicy } from '../../../src/train/policies/flow/policy.js';
 import type { TokenAnswer, TokenRequest } from '../../../src/train/policies/tokens/batch.js';
 import type { Emu3Prompt } from '../../../src/train/policies/tokens/emu3.js';
 import type { TokenSampling } from '../../../src/train/policies/tokens/sampling.js';
-import { TokenPolicy } from '../../../src/train/policies/tokens/policy.js';
 import { optimizer } from '../../../src/config/schema/training.js';
 import { policyContract } from './contract.js';
 import { asked, how, smallFlow } from './flow/small_flow.js';
+import { tokenPolicy } from './small_lesson.js';
 import { openPrompt, smallModel, smallSpace, textPrompt } from './small_policy.js';
 
 type Asked = TokenRequest<Emu3Prompt>;
@@ -14,16 +14,12 @@ type Asked = TokenRequest<Emu3Prompt>;
 const space = smallSpace();
 const session = { threads: 1 };
 
-const tokenPolicy = () =>
-  new TokenPolicy({
-    model: smallModel(space),
+const openTokens = () =>
+  tokenPolicy(smallModel(space), {
     optimizer: optimizer.parse({ learning_rate: 0.02, per_device_batch_size: 2 }),
     contextSize: 100,
     constrained: true,
     separateVocabularies: true,
-    learner: { temperature: 1, microBatch: 2, gradientCheckpointing: false },
-    sessions: { sampling: session, learning: session },
-    keepReference: true,
   });
 
 const tokens = {
@@ -33,7 +29,7 @@ const tokens = {
   tolerance: 1e-4,
 };
 
-policyContract<Asked, TokenAnswer, TokenSampling>('tokens, in this process', { ...tokens, open: tokenPolicy });
+policyContract<Asked, TokenAnswer, TokenSampling>('tokens, in this process', { ...tokens, open: openTokens });
 
 policyContract('pictures, in this process', {
   open: () =>

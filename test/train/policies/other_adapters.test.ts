@@ -17,7 +17,7 @@ import {
   withStoredAdapter,
 } from '../../../src/models/adapters/decoder.js';
 import { unrestricted } from '../../../src/models/tokenizer/format.js';
-import { TokenPolicy } from '../../../src/train/policies/tokens/policy.js';
+import { tokenPolicy } from './small_lesson.js';
 
 const at = (path: string): string => fileURLToPath(new URL(path, import.meta.url));
 const fixtures = at('./other_adapters');
@@ -62,28 +62,7 @@ describe('adapters of a language model that peft saved', () => {
       tokenizerFiles: {},
       start: () => unrestricted,
     };
-    const policy = new TokenPolicy({
-      model: { config, weights, format },
-      optimizer: {
-        learning_rate: 0,
-        betas: [0.9, 0.999],
-        eps: 1e-8,
-        weight_decay: 0,
-        max_grad_norm: 1,
-        per_device_batch_size: 2,
-        schedule: 'constant',
-        decay_steps: null,
-        min_learning_rate_ratio: 0,
-        gradient_checkpointing: false,
-        ema_decay: null,
-      },
-      contextSize: 32,
-      constrained: false,
-      separateVocabularies: false,
-      learner: { temperature: 1, microBatch: 2, gradientCheckpointing: false },
-      sessions: { sampling: { threads: 1 }, learning: { threads: 1 } },
-      keepReference: false,
-    });
+    const policy = tokenPolicy({ config, weights, format });
     const groups = ids.map((row) => ({
       prompt: { tokens: { ids: row.slice(0, 1) } },
       answers: [{ ids: Int32Array.from(row.slice(1)) }],
@@ -110,10 +89,7 @@ describe('adapters of a language model that peft saved', () => {
     ['alora_invocation_tokens', /alora_invocation_tokens: \[7\]: it acts only behind its invocation tokens/],
     ['ensure_weight_tying', /ensure_weight_tying: true: the adapter of the output head/],
     ['fan_in_fan_out', /fan_in_fan_out: true: the layers of its base hold their weights transposed/],
-    [
-      'saved_embeddings',
-      /holds a tensor that is no part of it here: base_model\.model\.lm_head\.weight \(and 1 more\)/,
-    ],
+    ['saved_embeddings', /no part of it here: base_model\.model\.lm_head\.weight \(and 1 more\)/],
   ])('%s is refused, before a run and when it is opened', (name, message) => {
     const folder = adapterOf('tokens', name);
     expect(() => checkTokens(folder)).toThrow(message);

@@ -6,19 +6,19 @@ import { afterAll, describe, expect, it, vi } from 'vitest';
 import { InternalError } from '../../../src/core/errors.js';
 import { RandomStream } from '../../../src/core/random.js';
 import { Session } from '../../../src/compute/onnx/session.js';
-import { soloPeers } from '../../../src/core/group/peers.js';
 import { plainProcessor } from '../../../src/models/pictures/processor.js';
 import { withPictures } from '../../../src/models/pictures/picture.js';
 import { RowTables } from '../../../src/train/policies/tokens/batch.js';
 import type { TokenPrompt } from '../../../src/models/tokenizer/format.js';
 import { DecodingBatch, smallerBatch } from '../../../src/train/policies/tokens/decoding_batch.js';
 import { FreeText } from '../../../src/models/tokenizer/format.js';
-import { Learner, type TokenLesson } from '../../../src/train/policies/tokens/learner.js';
+import type { TokenLesson } from '../../../src/train/policies/tokens/learner.js';
 import { initSeeingPolicy } from '../../../src/train/policies/tokens/load.js';
 import type { PolicyModel } from '../../../src/models/adapters/policy_model.js';
 import { Sampler } from '../../../src/train/policies/tokens/rollout.js';
 import type { TokenSampling } from '../../../src/train/policies/tokens/sampling.js';
 import { decoderInit, visionInit } from '../../../src/config/schema/model.js';
+import { learnerOf } from './small_lesson.js';
 import { smallModel, smallSpace } from './small_policy.js';
 
 setFlagsFromString('--expose-gc');
@@ -86,10 +86,7 @@ async function learnt(
   microBatch: number,
   gradientCheckpointing = false,
 ) {
-  const learner = new Learner(model, {
-    ...{ temperature: 0.7, separateVocabularies: false, microBatch, gradientCheckpointing },
-    ...{ session: { threads: 1 }, peers: soloPeers },
-  });
+  const learner = learnerOf(model, { temperature: 0.7, microBatch, gradientCheckpointing });
   const graphs = vi.spyOn(learner, 'lossGraph');
   const { loss, statistics } = await learner.learn(lessons, KL);
   const gradients = new Map([...(await learner.gradients())].map(([name, gradient]) => [name, gradient.slice()]));
@@ -117,10 +114,7 @@ describe.each([
     const { tokenRows, prompts, answersPerPrompt, answerColumns } = whole.shape;
     expect(tokenRows?.answers).toBe(44);
     expect(prompts * answersPerPrompt * answerColumns).toBe(128);
-    const learner = new Learner(model, {
-      ...{ temperature: 0.7, separateVocabularies: false, microBatch: 8, gradientCheckpointing: false },
-      ...{ session: { threads: 1 }, peers: soloPeers },
-    });
+    const learner = learnerOf(model, { temperature: 0.7, microBatch: 8 });
     for (const [i, lesson] of lessons.entries()) {
       const [alone] = await learner.statistics([lesson], model.weights, lessons);
       expect(alone).toEqual(whole.asked[i]);

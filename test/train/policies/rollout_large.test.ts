@@ -3,17 +3,16 @@ import { afterAll, describe, expect, it, vi } from 'vitest';
 import { RandomStream } from '../../../src/core/random.js';
 import { Session } from '../../../src/compute/onnx/session.js';
 import { TensorCell } from '../../../src/compute/onnx/tensors.js';
-import { soloPeers } from '../../../src/core/group/peers.js';
 import { isAdapters } from '../../../src/compute/nets/lora.js';
 import { initDecoder, type DecoderConfig } from '../../../src/compute/nets/decoder/config.js';
 import { adapt } from '../../../src/models/adapters/decoder.js';
 import type { TokenAnswer } from '../../../src/train/policies/tokens/batch.js';
 import type { TokenPrompt } from '../../../src/models/tokenizer/format.js';
 import { unrestricted, type TokenFormat } from '../../../src/models/tokenizer/format.js';
-import { Learner } from '../../../src/train/policies/tokens/learner.js';
 import type { PolicyModel } from '../../../src/models/adapters/policy_model.js';
 import { Sampler, type SamplerOptions } from '../../../src/train/policies/tokens/rollout.js';
 import type { TokenSampling } from '../../../src/train/policies/tokens/sampling.js';
+import { learnerOf } from './small_lesson.js';
 
 const VOCABULARY = 2400;
 const base: DecoderConfig = {
@@ -73,14 +72,7 @@ describe('sampling from a large vocabulary with an adapter', () => {
   it('records the log-probabilities that the learner finds, in answers that outgrow the first caches', async () => {
     const answers = await sample();
     expect(Math.max(...answers.flat().map(({ ids }) => ids.length))).toBe(75);
-    const learner = new Learner(policy, {
-      temperature: 0.9,
-      separateVocabularies: false,
-      microBatch: 2,
-      gradientCheckpointing: false,
-      session: { threads: 1 },
-      peers: soloPeers,
-    });
+    const learner = learnerOf(policy, { temperature: 0.9 });
     const statistics = await learner.statistics(
       prompts.map((prompt, p) => ({ prompt, answers: answers[p] })),
       policy.weights,

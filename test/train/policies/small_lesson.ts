@@ -1,4 +1,8 @@
 /** Two answers to a prompt, of which one is to be likelier and one less likely, and an optimizer for them. */
+import { soloPeers } from '../../../src/core/group/peers.js';
+import type { PolicyModel } from '../../../src/models/adapters/policy_model.js';
+import { Learner, type LearnerOptions } from '../../../src/train/policies/tokens/learner.js';
+import { TokenPolicy, type TokenPolicyOptions } from '../../../src/train/policies/tokens/policy.js';
 
 export const optimizer = {
   learning_rate: 0.01,
@@ -27,3 +31,34 @@ export const lesson = {
     old: null,
   })),
 };
+
+const session = { threads: 1 };
+
+export function learnerOf(model: PolicyModel, options: Partial<LearnerOptions> = {}): Learner {
+  return new Learner(model, {
+    temperature: 1,
+    separateVocabularies: false,
+    microBatch: 2,
+    gradientCheckpointing: false,
+    session,
+    peers: soloPeers,
+    ...options,
+  });
+}
+
+export function tokenPolicy<P extends { ids: readonly number[] }>(
+  model: PolicyModel<P>,
+  options: Partial<TokenPolicyOptions<P>> = {},
+): TokenPolicy<P> {
+  return new TokenPolicy({
+    model,
+    optimizer,
+    contextSize: 32,
+    constrained: false,
+    separateVocabularies: false,
+    learner: { temperature: 1, microBatch: 2, gradientCheckpointing: false },
+    sessions: { sampling: session, learning: session },
+    keepReference: true,
+    ...options,
+  });
+}

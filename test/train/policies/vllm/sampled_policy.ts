@@ -7,13 +7,14 @@ import type { TokenPrompt } from '../../../../src/models/tokenizer/format.js';
 import { unrestricted, type TokenFormat } from '../../../../src/models/tokenizer/format.js';
 import type { TokenLesson } from '../../../../src/train/policies/tokens/learner.js';
 import { loadPolicy } from '../../../../src/train/policies/tokens/load.js';
-import { TokenPolicy, type TokenPolicyOptions } from '../../../../src/train/policies/tokens/policy.js';
+import type { TokenPolicy, TokenPolicyOptions } from '../../../../src/train/policies/tokens/policy.js';
 import { AdapterShelf, type AdapterShelfOptions, WholeShelf } from '../../../../src/train/policies/vllm/shelf.js';
 import {
   VllmSampler,
   type SampledAnswer,
   type VllmSamplerOptions,
 } from '../../../../src/train/policies/vllm/sampler.js';
+import { optimizer, tokenPolicy } from '../small_lesson.js';
 import { smallConfig } from './small_base.js';
 import { everything, eyes, seeingFormat, words } from './seeing_base.js';
 import type { StubRequest, StubVllm } from './stub_vllm.js';
@@ -92,31 +93,14 @@ export function policyOn(
   { trains = 'adapter', sees = false }: Pick<SampledOptions, 'trains' | 'sees'> = {},
 ): TokenPolicy {
   const lora = { rank: 2, alpha: 4, rslora: false, targets: 'all-linear' };
-  const session = { threads: 1 };
   const fresh = trains === 'adapter' ? { lora, seed: 5 } : null;
-  return new TokenPolicy<TokenPrompt>({
-    model: sees
-      ? loadPolicy(base, seeingFormat, fresh, trains === 'adapter' ? words : everything)
-      : loadPolicy(base, format, fresh),
-    optimizer: {
-      learning_rate: 0.01,
-      betas: [0.9, 0.999],
-      eps: 1e-8,
-      weight_decay: 0,
-      max_grad_norm: 1,
-      per_device_batch_size: 4,
-      schedule: 'constant',
-      decay_steps: null,
-      min_learning_rate_ratio: 0,
-      gradient_checkpointing: false,
-      ema_decay: null,
-    },
+  const model = sees
+    ? loadPolicy(base, seeingFormat, fresh, trains === 'adapter' ? words : everything)
+    : loadPolicy(base, format, fresh);
+  return tokenPolicy<TokenPrompt>(model, {
+    optimizer: { ...optimizer, per_device_batch_size: 4 },
     contextSize: sees ? 128 : 16,
-    constrained: false,
-    separateVocabularies: false,
     learner: { temperature, microBatch: 4, gradientCheckpointing: false },
-    sessions: { sampling: session, learning: session },
-    keepReference: true,
     ...more,
   });
 }

@@ -14,6 +14,7 @@ import { StubVllm, type StubOptions } from './stub_vllm.js';
 import { fastClock } from '../../../rewards/judge/stub_judge.js';
 import { testFolder, testFolders } from '../../../support/folder.js';
 import { onRanks } from '../../groups.js';
+import { optimizer } from '../small_lesson.js';
 import {
   brief,
   END,
@@ -109,13 +110,7 @@ describe.each<Trains>(['adapter', 'whole'])('answers under weights of one kind: 
   it('are those of the moving averages where these are asked for', async () => {
     const stub = await startStub();
     const { policy } = opened(stub, {
-      policy: {
-        optimizer: {
-          ...{ learning_rate: 0.01, betas: [0.9, 0.999], eps: 1e-8, weight_decay: 0, max_grad_norm: 1 },
-          ...{ per_device_batch_size: 4, schedule: 'constant', decay_steps: null, min_learning_rate_ratio: 0 },
-          ...{ gradient_checkpointing: false, ema_decay: 0.5 },
-        },
-      },
+      policy: { optimizer: { ...optimizer, per_device_batch_size: 4, ema_decay: 0.5 } },
     });
     await learn(policy);
     await policy.publish('average');
