@@ -23,47 +23,19 @@ it('lets a run open whose policy can do all that it asks for, and one that asks 
   ).not.toThrow();
 });
 
-it.each([
-  [
-    'a clipped ratio',
-    { losses: ['likelihood', 'reinforce'] },
-    everything,
-    "algorithm.clip_range, or more than one optimizer step an iteration, needs the loss 'ratio'; this trainer has likelihood, reinforce",
-    'Set algorithm.clip_range to null, and algorithm.inner_epochs and algorithm.minibatches to 1, or choose another policy.trainer.',
-  ],
-  [
-    'labels',
-    { losses: ['ratio'] },
-    { loss: { policy: 'likelihood' } },
-    "algorithm.type 'sft' needs the loss 'likelihood'; this trainer has ratio",
-    'Choose another policy.trainer.',
-  ],
-  [
-    'KL to the start',
-    { reference: false },
-    everything,
-    'algorithm.kl_coeff measures the distance to the starting weights, which this trainer does not keep',
-    'Set algorithm.kl_coeff to 0, or choose another policy.trainer.',
-  ],
-  [
-    'averaged weights',
-    { average: false },
-    everything,
-    'held-out evaluation samples from the moving average of the weights, which this trainer does not keep',
-    "Set validation.weights to 'current', or choose another policy.trainer.",
-  ],
-  [
-    'hidden states',
-    { hiddenStates: false },
-    everything,
-    "the environment reads the policy's hidden states, which this trainer does not give",
-    'Choose another policy.trainer.',
-  ],
-] as [string, Partial<Capabilities>, PolicyRequirements, string, string][])(
-  'refuses %s',
-  (_name, lacking, demands, message, next) => {
-    expect(() => requireCapabilities({ ...all, ...lacking }, demands)).toThrow(
-      expect.objectContaining({ code: 'config', message, where: 'policy.trainer', next }),
-    );
-  },
-);
+it.each<[string, Partial<Capabilities>, PolicyRequirements, string, string]>([
+  ['a clipped ratio', { losses: ['reinforce'] }, everything, "the loss 'ratio'", 'algorithm.clip_range to null'],
+  ['labels', { losses: ['ratio'] }, { loss: { policy: 'likelihood' } }, "the loss 'likelihood'", 'Choose another'],
+  ['KL to the start', { reference: false }, everything, 'algorithm.kl_coeff', 'algorithm.kl_coeff to 0'],
+  ['averaged weights', { average: false }, everything, 'moving average', "validation.weights to 'current'"],
+  ['hidden states', { hiddenStates: false }, everything, 'hidden states', 'Choose another'],
+])('refuses %s', (_name, lacking, demands, message, next) => {
+  expect(() => requireCapabilities({ ...all, ...lacking }, demands)).toThrow(
+    expect.objectContaining({
+      code: 'config',
+      message: expect.stringContaining(message) as string,
+      where: 'policy.trainer',
+      next: expect.stringContaining(next) as string,
+    }),
+  );
+});

@@ -37,12 +37,6 @@ describe('the image tokenizer within an Emu3 of transformers', () => {
   const tokenizer = loadVisionTokenizer(emu3Folder('model'), { provider: 'cpu', threads: 1 });
   afterAll(() => tokenizer.dispose());
 
-  it('says what it is', () => {
-    expect(tokenizer.config).toEqual({ codebook_size: 40, patch: 2 });
-    expect(describeVisionTokenizer(emu3Folder('model'))).toEqual(tokenizer.config);
-    expect(tokenizer.id).toMatch(/^[0-9a-f]{64}$/);
-  });
-
   it("gives torch's codes and torch's pixels", async () => {
     expect(await tokenizer.encode([imageOf(encoded)])).toEqual([gridOf(encoded.codes)]);
     expect(await tokenizer.decode([gridOf(decoded.codes)])).toEqual([imageOf(decoded)]);

@@ -8,6 +8,9 @@ import { testFolders } from '../../support/folder.js';
 const newFolder = testFolders('recorded-items');
 const grey = (level: number): RgbImage => ({ width: 1, height: 1, data: Uint8Array.of(level, level, level) });
 
+const outcome = { kind: 'scored', value: 1, normalised: 1, parts: {} };
+const written = { sample: 'rows:1', instruction: 'a cat', finished: true, tokens: [1], outcome };
+
 const never = (): never => {
   throw new Error('nothing is drawn here');
 };
@@ -44,8 +47,7 @@ class Painting implements RecordedTask {
 /** Two answers in words, with the pictures of the first and, where there is one, of the second. */
 async function recorded(second: RgbImage | null) {
   const paths = new RunPaths(newFolder(), 'run');
-  const outcome = { kind: 'scored', value: 1, normalised: 1, parts: {} };
-  const line = { sample: 'rows:1', instruction: 'a cat', finished: true, tokens: [1], source: null, outcome };
+  const line = { ...written, source: null };
   const stored = async (image: RgbImage | null) => (image === null ? null : storeImage(paths, image));
   writeEpisodes(paths, 1, [
     { ...line, key: '1/0/0', text: '"a red cat"', answer: 'a red cat', edited: await stored(grey(7)) },
@@ -105,11 +107,9 @@ describe('recorded pictures that were made from words', () => {
 
 it('asks for the prompt at the place that is recorded, else for that of the key', async () => {
   const paths = new RunPaths(newFolder(), 'run');
-  const outcome = { kind: 'scored', value: 1, normalised: 1, parts: {} };
-  const line = { sample: 'rows:1', instruction: 'a cat', finished: true, tokens: [1], outcome };
   writeEpisodes(paths, 3, [
-    { ...line, key: '3/0/0' },
-    { ...line, key: '3/1/0', place: [1, 7] },
+    { ...written, key: '3/0/0' },
+    { ...written, key: '3/1/0', place: [1, 7] },
   ]);
   const [file] = listEpisodeFiles(paths);
   const asked: unknown[] = [];
@@ -125,10 +125,8 @@ describe('pictures that were given beside the edited one', () => {
   /** An answer whose images were kept, and which was given so many further ones. */
   async function given(beside: object) {
     const paths = new RunPaths(newFolder(), 'run');
-    const outcome = { kind: 'scored', value: 1, normalised: 1, parts: {} };
-    const asked = { sample: 'rows:1', instruction: 'a cat', finished: true, tokens: [1], outcome };
     const [source, edited] = [await storeImage(paths, grey(4)), await storeImage(paths, grey(7))];
-    writeEpisodes(paths, 1, [{ ...asked, key: '1/0/0', source, edited, ...beside }]);
+    writeEpisodes(paths, 1, [{ ...written, key: '1/0/0', source, edited, ...beside }]);
     const [file] = listEpisodeFiles(paths);
     return async (task: Painting | null) => {
       const from = { paths, task, noTask: 'it is gone', redraws: true };
@@ -155,10 +153,8 @@ describe('pictures that were given beside the edited one', () => {
 describe('words that answer to a picture', () => {
   it('are read again as the words that they were, without the picture', async () => {
     const paths = new RunPaths(newFolder(), 'run');
-    const outcome = { kind: 'scored', value: 1, normalised: 1, parts: {} };
-    const asked = { sample: 'rows:1', instruction: 'a cat', finished: true, tokens: [1], outcome };
     const source = await storeImage(paths, grey(4));
-    writeEpisodes(paths, 1, [{ ...asked, key: '1/0/0', text: 'it is a cat', source, edited: null }]);
+    writeEpisodes(paths, 1, [{ ...written, key: '1/0/0', text: 'it is a cat', source, edited: null }]);
     const [file] = listEpisodeFiles(paths);
     const task = new Painting(1);
     const from = { paths, task, noTask: 'it is gone', redraws: true };
