@@ -39,22 +39,6 @@ describe('group advantages', () => {
     expect(found[1]).toEqual({ advantages: [null, null, null], dropped: true, zeroSpread: false });
   });
 
-  it('divide by the standard deviation of all scored episodes with global_std', () => {
-    // all: 0 2 4 6, mean 3, variance 5
-    const found = groupAdvantages(
-      [
-        [0, 2],
-        [4, 6, null],
-      ],
-      { ...options, scale: 'global_std', eps: 0 },
-    );
-    const a = 1 / Math.sqrt(5);
-    found.forEach(({ advantages }) => {
-      expect(advantages[0]).toBeCloseTo(-a, 12);
-      expect(advantages[1]).toBeCloseTo(a, 12);
-    });
-  });
-
   it('are multiplied by the factor, then clipped', () => {
     const found = groupAdvantages([[1, 2, 6]], { ...options, scale: 'none', factor: 0.5, clip: 0.75 });
     expect(found[0].advantages).toEqual([-0.75, -0.5, 0.75]);

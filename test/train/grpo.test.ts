@@ -106,11 +106,6 @@ describe('an iteration of GRPO', () => {
       }),
     );
     const metrics = await made.training.step(1);
-    const [{ advantages }] = made.records;
-    expect(advantages.map(({ dropped }) => dropped)).toEqual([true, false, false]);
-    expect(advantages[0].advantages).toEqual([null, null, null, null]);
-    expect(advantages[1].advantages[1]).toBeNull();
-    expect(advantages[2].advantages[0]).toBeLessThan(0);
     expect(metrics['policy/loss']).toBeCloseTo(expectedLoss(made.records[0]), 5);
     expect(metrics['group/used']).toBe(2);
     expect(metrics['group/dropped']).toBeCloseTo(1 / 3, 9);
@@ -125,14 +120,6 @@ describe('an iteration of GRPO', () => {
     expect([...made.policy.model.weights].map(([, { data }]) => data)).toEqual(before);
     expect(metrics['group/used']).toBe(0);
     expect(made.alarms).toHaveLength(1);
-  });
-
-  it('has no policy term in groups without spread, but keeps their KL', async () => {
-    const made = make(scorerOf(() => scored(3)));
-    const first = await made.training.step(1);
-    expect(first['group/zero_spread']).toBe(1);
-    expect(first['policy/loss']).toBeCloseTo(0, 7);
-    expect(first['group/used']).toBe(3);
   });
 
   it('normalises each term by itself where the config says so', async () => {

@@ -196,28 +196,20 @@ describe('the training loop', () => {
     expect(readMetrics(paths()).map(({ iteration }) => iteration)).toEqual([0, 1, 2, 3, 4, 5, 6]);
   });
 
-  it('saves what was learnt before it gives a lost judge up, in a step', async () => {
+  it.each([
+    ['step 5', ['step 5', 'save 4'], ['step 5']],
+    // That evaluation is owed.
+    ['evaluate 4', ['evaluate 4', 'track 4', 'save 4'], ['evaluate 4', 'replace 4', 'step 5']],
+  ])('saves what was learnt before it gives a judge up that is lost at %s', async (away, last, next) => {
     const training = new FakeTraining();
-    training.away = ['step 5'];
+    training.away = [away];
     await expect(go(training)).rejects.toThrow(EndpointError);
-    expect(training.events.slice(-2)).toEqual(['step 5', 'save 4']);
-    expect(latestWhole(paths())?.iteration).toBe(4);
+    expect(training.events.slice(-last.length)).toEqual(last);
+    expect([handle.state.iteration, latestWhole(paths())?.iteration]).toEqual([4, 4]);
     await reclaim();
     const resumed = new FakeTraining();
     await go(resumed);
-    expect(resumed.events[0]).toBe('step 5');
-  });
-
-  it('saves before it gives up in an evaluation, and owes that evaluation when it resumes', async () => {
-    const training = new FakeTraining();
-    training.away = ['evaluate 4'];
-    await expect(go(training)).rejects.toThrow(EndpointError);
-    expect(training.events.slice(-3)).toEqual(['evaluate 4', 'track 4', 'save 4']);
-    expect(handle.state.iteration).toBe(4);
-    await reclaim();
-    const resumed = new FakeTraining();
-    await go(resumed);
-    expect(resumed.events.slice(0, 3)).toEqual(['evaluate 4', 'replace 4', 'step 5']);
+    expect(resumed.events.slice(0, next.length)).toEqual(next);
   });
 
   it.each<readonly [string, (training: FakeTraining) => void]>([

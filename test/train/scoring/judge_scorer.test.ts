@@ -105,19 +105,6 @@ describe('a scorer', () => {
     }
   });
 
-  it('weighs what the judge says with what is measured here', async () => {
-    const stub = await judge();
-    const terms = [
-      { name: 'viescore', weight: 0.5 },
-      { name: 'image_similarity', weight: 0.5 },
-    ];
-    const scorer = await open({ mode: null, terms, model: stubModel }, stub.url);
-    const [outcome] = await scorer.begin([wholeItem({ edited: pictureOf(1) })]);
-    // viescore: sqrt(6 * 6) of 10
-    expect(outcome).toMatchObject({ kind: 'scored', value: 0.5 * 0.6 + 0.5 * 1 });
-    await scorer.close();
-  });
-
   it('waits for the server that a term has of its own, and not for the run\u2019s judge that nobody asks', async () => {
     const stub = await judge();
     const own = { name: 'align_quality', weight: 1, model: stubModel, endpoint: stub.url };

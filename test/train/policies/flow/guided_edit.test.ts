@@ -76,11 +76,4 @@ describe.each([
     // The two are far apart.
     expect(worst(pack(drawn, by.patch), 'guided')).toBeGreaterThan(0.1);
   });
-
-  it.each([...Array(beside).keys()])('is another one with %i of the further pictures', async (some) => {
-    const by = editor(null);
-    const [whole, less] = await by.draw([edit(false), edit(false, some)]);
-    expect(worst(pack(whole, by.patch), 'unguided')).toBeLessThan(1e-5);
-    expect(worst(pack(less, by.patch), 'unguided')).toBeGreaterThan(0.01);
-  });
 });

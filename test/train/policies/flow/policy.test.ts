@@ -48,7 +48,6 @@ const LOSSES: Readonly<Record<string, LossSpec>> = {
 
 describe('a flow policy that samples', () => {
   it.each([
-    ['by itself', config, null],
     ['guided', config, 2],
     ['guided, of Qwen-Image', ofQwen, 2],
   ] as const)('tells the log-probabilities that the training graph finds: %s', async (_name, of, guidance) => {
@@ -83,35 +82,8 @@ describe('a flow policy that samples', () => {
     );
   });
 
-  it('is guided away from what it says without words', async () => {
-    const { sampler } = open(model);
+  it('is not guided where a model like Qwen-Image, whose tokens stay as long as they were, says nothing', async () => {
     const row = { condition: asked(0).flow, sigma: 0.5, x: new Float32Array(18).fill(0.3) };
-    const [[plain], [without], [guided]] = await Promise.all([
-      sampler.velocities([row], null, model.weights),
-      sampler.unguided([row], model.weights),
-      sampler.velocities([row], 3, model.weights),
-    ]);
-    guided.forEach((one, i) => expect(one).toBeCloseTo(without[i] + 3 * (plain[i] - without[i]), 5));
-    expect(Math.max(...guided.map((one, i) => Math.abs(one - plain[i])))).toBeGreaterThan(1e-3);
-  });
-
-  it('is guided by Qwen-Image in the direction alone: each token stays as long as it was', async () => {
-    const qwen = smallFlow('all', 1, ofQwen);
-    const { sampler } = open(qwen);
-    const row = { condition: asked(0).flow, sigma: 0.5, x: new Float32Array(18).fill(0.3) };
-    const [[plain], [without], [guided]] = await Promise.all([
-      sampler.velocities([row], null, qwen.weights),
-      sampler.unguided([row], qwen.weights),
-      sampler.velocities([row], 3, qwen.weights),
-    ]);
-    for (let token = 0; token < 6; token++) {
-      const of = (all: Float32Array): number[] => [...all.subarray(3 * token, 3 * token + 3)];
-      const combined = of(plain).map((one, c) => of(without)[c] + 3 * (one - of(without)[c]));
-      const ratio = Math.hypot(...of(plain)) / Math.hypot(...combined);
-      expect(Math.abs(ratio - 1)).toBeGreaterThan(1e-3);
-      of(guided).forEach((one, c) => expect(one).toBeCloseTo(combined[c] * ratio, 5));
-    }
-    // Where nothing is said, nothing is said more loudly.
     const silent = smallFlow('all', 1, ofQwen);
     for (const name of ['proj_out.weight', 'proj_out.bias']) silent.weights.get(name)!.data.fill(0);
     const [nothing] = await open(silent).sampler.velocities([row], 3, silent.weights);

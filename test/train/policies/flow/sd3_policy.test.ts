@@ -115,19 +115,6 @@ it.each([
   expect(found).toEqual(stored);
 });
 
-it('is guided away from the prompt that stands for none, its summary included', async () => {
-  const policy = policyOf(whole);
-  const [[one], [other], [zeros]] = [
-    await answersOf(policy),
-    await answersOf(policy, {
-      flow: { ...prompt.flow, without: { ...must(prompt.flow.without, 'it'), pooled: numbers('other', 7) } },
-    }),
-    await answersOf(policy, { flow: { ...prompt.flow, without: { text: must(prompt.flow.without, 'it').text } } }),
-  ];
-  expect(one.latents).not.toEqual(other.latents);
-  expect(zeros.latents).not.toEqual(one.latents);
-});
-
 it('has no IP-Adapter', () => {
   const imagePrompt = { tokens: 2, image_embed_dim: 4, scale: 1 };
   expect(() => loadFlow(base, { ...whole, trains: 'adapter', imagePrompt })).toThrow(
