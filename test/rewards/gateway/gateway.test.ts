@@ -263,24 +263,4 @@ describe('readiness and the end', () => {
     await until(async () => (await get(url, '/health')).text.includes('does not serve'));
     await expect(waitUntilReady(url, 'other', { maxWaitS: 600 })).rejects.toThrow(/it serves: 'stub-judge'/);
   });
-
-  it('ends what is under way when it is drained, and refuses the rest', async () => {
-    let release = (): void => undefined;
-    const held = new Promise<void>((resolve) => (release = resolve));
-    const stub = await judge(
-      afterReadiness(async () => {
-        await held;
-        return scoresText(7, 8);
-      }),
-    );
-    const running = await gateway({ upstreams: [stub.url] });
-    const slow = post(running.url, await chatBody(1));
-    await until(async () => (await get(running.url, '/health')).text.includes('"in_flight":1'));
-    const drained = running.drain();
-    expect((await post(running.url, await chatBody(2))).status).toBe(503);
-    release();
-    expect((await slow).status).toBe(200);
-    await drained;
-    await expect(get(running.url, '/health')).rejects.toThrow();
-  });
 });

@@ -1,26 +1,17 @@
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { afterEach, describe, expect, it } from 'vitest';
+import { describe, expect, it } from 'vitest';
 import { ConfigError, EndpointError } from '../../../src/core/errors.js';
 import type { Endpoint } from '../../../src/rewards/judge/endpoints.js';
 import { resolveEndpoints } from '../../../src/rewards/judge/endpoints.js';
 import { waitUntilReady } from '../../../src/rewards/judge/readiness.js';
 import type { Behave, StubOptions } from './stub_judge.js';
 import { fastClock, openAiError, startStubJudge, stubModel } from './stub_judge.js';
+import { stubPlace } from './stub_place.js';
 
-const closing: (() => Promise<void> | void)[] = [];
-afterEach(async () => {
-  for (const close of closing.splice(0)) await close();
-});
-
+const { closing, serve } = stubPlace();
 const answers: Behave = () => ({ kind: 'text', text: 'ready' });
-
-async function serve(behave: Behave = answers, options: StubOptions = {}) {
-  const stub = await startStubJudge(behave, options);
-  closing.push(stub.close);
-  return stub;
-}
 
 async function failure(endpoint: Endpoint, maxWaitS = 0, model = stubModel): Promise<EndpointError> {
   const error: unknown = await waitUntilReady(endpoint, model, { maxWaitS, clock: fastClock(100) }).catch(
@@ -32,7 +23,7 @@ async function failure(endpoint: Endpoint, maxWaitS = 0, model = stubModel): Pro
 
 function temporaryFile(content: string): string {
   const folder = mkdtempSync(join(tmpdir(), 'editrl-endpoint-'));
-  closing.push(() => rmSync(folder, { recursive: true }));
+  closing.push(async () => rmSync(folder, { recursive: true }));
   const file = join(folder, 'node.txt');
   writeFileSync(file, content);
   return file;
@@ -85,14 +76,14 @@ describe('resolveEndpoints', () => {
 
 describe('waitUntilReady', () => {
   it('asks for the listing and for a completion with two images', async () => {
-    const stub = await serve();
+    const stub = await serve(answers);
     const ready = await waitUntilReady(stub.url, stubModel, { maxWaitS: 0 });
     expect(ready).toEqual({ endpoints: [stub.url], context: 4096 });
     expect(stub.requests.map(({ images }) => images.length)).toEqual([2]);
   });
 
   it('asks one that compares edits for a completion with three images, and says what a server lacks that takes two', async () => {
-    const stub = await serve();
+    const stub = await serve(answers);
     await waitUntilReady(stub.url, stubModel, { maxWaitS: 0, shown: 3 });
     expect(stub.requests.map(({ images }) => images.length)).toEqual([3]);
     const limited = await serve(({ images }) =>
@@ -184,7 +175,7 @@ describe('waitUntilReady', () => {
   });
 
   it('needs every judge of a list', async () => {
-    const [good, bad] = [await serve(), await serve(answers, { models: { kind: 'json', body: { data: [] } } })];
+    const [good, bad] = [await serve(answers), await serve(answers, { models: { kind: 'json', body: { data: [] } } })];
     expect((await failure([good.url, bad.url])).where).toBe(bad.url);
   });
 });

@@ -1,23 +1,21 @@
-import { afterEach, describe, expect, it } from 'vitest';
+import { describe, expect, it } from 'vitest';
 import type { ChatRequest } from '../../../src/rewards/judge/chat_request.js';
 import { Deadline } from '../../../src/core/clock.js';
 import { defaultTransportPolicy, Transport } from '../../../src/rewards/judge/transport.js';
 import { ManualClock } from '../../core/manual_clock.js';
-import { openAiError, startStubJudge, stubModel, type Behave, type StubJudge } from './stub_judge.js';
+import { openAiError, stubModel, type Behave, type StubJudge } from './stub_judge.js';
+import { stubPlace } from './stub_place.js';
 
-const closing: (() => Promise<void>)[] = [];
-afterEach(async () => {
-  for (const close of closing.splice(0).reverse()) await close();
-});
+const { closing, serve } = stubPlace();
 
 /** A way to a judge that is left alone after its first failure, and the clock that it goes by. */
 async function made(behave: Behave): Promise<{ stub: StubJudge; transport: Transport; clock: ManualClock }> {
-  const stub = await startStubJudge(behave);
+  const stub = await serve(behave);
   const clock = new ManualClock();
   const policy = { ...defaultTransportPolicy, maxAttempts: 2, breakerLimit: 1 };
   const options = { endpoints: [stub.url], apiKey: 'none', connections: 4, policy, clock, random: () => 0.5 };
   const transport = new Transport(options);
-  closing.push(stub.close, () => transport.close());
+  closing.push(() => transport.close());
   return { stub, transport, clock };
 }
 

@@ -24,9 +24,6 @@ describe('the exam of a rule judge', () => {
   });
 
   it.each<[string, WrongWays, string[]]>([
-    ['noise', { noise: 0.5 }, ['noise']],
-    ['unreadable', { unreadable: 0.1 }, ['unreadable']],
-    ['copies', { copies: 0.5 }, ['copies']],
     ['brightness', { brightness: 0.5 }, ['brightness']],
     ['text', { text: 0.5 }, ['text']],
     ['size', { size: 0.5 }, ['size']],
