@@ -51,14 +51,6 @@ describe('the datasets of a run', () => {
   const lengths: Readonly<Record<string, number>> = { 'a/train.jsonl': 3, 'b/train.jsonl': 3 };
   const datasets = Datasets.of({ seed: 7, data }, ({ path }) => ({ name: path, length: lengths[path] ?? 2 }));
 
-  it('are trained on in an endless order that takes each sample once an epoch', () => {
-    const epoch = Array.from({ length: 6 }, (_, i) => datasets.at(i)).map(
-      ({ source, index }) => `${source.name} ${index}`,
-    );
-    expect(new Set(epoch).size).toBe(6);
-    expect(datasets.at(0).source).toBe(datasets.train.find(({ name }) => name === datasets.at(0).source.name));
-  });
-
   it('have an order of its own for prompts that replace others, over the same samples', () => {
     const all = (order: (n: number) => { source: number; index: number }): string[] =>
       Array.from({ length: 6 }, (_, i) => order(i)).map(({ source, index }) => `${source} ${index}`);

@@ -27,6 +27,8 @@ function errorOf(content: Uint8Array | string): { text: string; file: string } {
   throw new Error('nothing was refused');
 }
 
+const edit = (more: object): string => JSON.stringify({ source: 'a.png', instruction: 'x', ...more });
+
 describe('readInstructions', () => {
   it('finds pictures from the folder of the file, and fills what is left out', () => {
     const file = fileOf(
@@ -57,42 +59,18 @@ describe('readInstructions', () => {
   });
 
   it.each<readonly [string, string, RegExp]>([
-    ['what is not JSON', '\n{"source": "a.png"', /^FILE:2: is not JSON \(.+\)\n/],
-    ['a list', '[1]', /^FILE:1: found \[1\]; allowed: an object\n/],
-    [
-      'a picture itself',
-      `{"source": ["${'A'.repeat(9000)}"], "instruction": "x"}`,
-      /^FILE:1: 'source' is \["A{40,60}…; allowed: the path of a picture/,
-    ],
-    ['a missing field', '{"source": "a.png"}', /^FILE:1: 'instruction' is missing; allowed: a text\n/],
-    ['an empty one', '{"source": "a.png", "instruction": " "}', /^FILE:1: 'instruction' is " "; allowed: a text\n/],
-    ['a number', '{"source": 7, "instruction": "x"}', /^FILE:1: 'source' is 7; allowed: the path of a picture/],
-    [
-      'an unknown field',
-      '{"source": "a.png", "instruction": "x", "edit": "a.png"}',
-      /^FILE:1: unknown field 'edit'; allowed: source, instruction, edited, rationale, split\n/,
-    ],
-    [
-      'a picture that is not there',
-      '{"source": "c.png", "instruction": "x"}',
-      /^FILE:1: 'source': there is no picture \S+\/c\.png\n/,
-    ],
-    [
-      'a folder for a picture',
-      '{"source": "a.png", "instruction": "x", "edited": "folder.png"}',
-      /^FILE:1: 'edited': \S+\/folder\.png is no file\n/,
-    ],
-    [
-      'a split that is a path',
-      '{"source": "a.png", "instruction": "x", "split": "../x"}',
-      /^FILE:1: 'split' is "\.\.\/x"; allowed: a name/,
-    ],
-    [
-      'a special token',
-      '{"source": "a.png", "instruction": "an <|image end|>"}',
-      /^FILE:1: 'instruction' holds <\|image end\|>, which a model takes for a token of its own\n/,
-    ],
-    ['an empty file', ' \n', /^FILE: no edits stand in this file\n {2}Write one edit a line: /],
+    ['what is not JSON', '\n{"source": "a.png"', /^FILE:2: is not JSON/],
+    ['a list', '[1]', /^FILE:1: found \[1\]; allowed: an object/],
+    ['a picture itself', `{"source": ["${'A'.repeat(9000)}"], "instruction": "x"}`, /^FILE:1: 'source' is .{40,70}…; /],
+    ['a missing field', '{"source": "a.png"}', /^FILE:1: 'instruction' is missing/],
+    ['an empty one', '{"source": "a.png", "instruction": " "}', /^FILE:1: 'instruction' is " "/],
+    ['a number', '{"source": 7, "instruction": "x"}', /^FILE:1: 'source' is 7/],
+    ['an unknown field', edit({ edit: 'a.png' }), /^FILE:1: unknown field 'edit'; allowed: source, /],
+    ['a picture that is not there', edit({ source: 'c.png' }), /^FILE:1: 'source': .*\/c\.png\n/],
+    ['a folder for a picture', edit({ edited: 'folder.png' }), /^FILE:1: 'edited': .* is no file\n/],
+    ['a split that is a path', edit({ split: '../x' }), /^FILE:1: 'split' is "\.\.\/x"; allowed: a name/],
+    ['a special token', edit({ instruction: 'an <|image end|>' }), /^FILE:1: 'instruction' holds <\|image end\|>/],
+    ['an empty file', ' \n', /^FILE: no edits stand/],
   ])('refuses %s, with the file and the line', (_name, content, message) => {
     const { text, file } = errorOf(content);
     expect(text.replaceAll(file, 'FILE')).toMatch(message);

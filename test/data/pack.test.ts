@@ -185,14 +185,12 @@ describe('packDataset, in codes', () => {
 
   it('refuses pictures that do not go together or cannot be cut, with the line', async () => {
     const { request } = own({ ...pair, 'small.png': plain(4, 4, RED) }, [edit, { ...edit, edited: 'small.png' }]);
-    expect(await refusal(request)).toBe(
-      `${request.instructions}:2: the source is 8x4 pixels, the edited picture 4x4; allowed: the same size; --size makes one of all`,
+    expect(await refusal(request)).toContain(
+      `${request.instructions}:2: the source is 8x4 pixels, the edited picture 4x4`,
     );
     expect(await refusal({ ...request, size: { width: 8, height: 8 } })).toContain('allowed: the same shape');
     const odd = own({ 'odd.png': plain(8, 6, RED) }, [{ source: 'odd.png', instruction: 'x' }]);
-    expect(await refusal(odd.request)).toBe(
-      `${odd.request.instructions}:1: the pictures are 8x6 pixels, which cannot be cut into the image tokenizer's squares of 4\n  Give --size, with sides that are multiples of 4.`,
-    );
+    expect(await refusal(odd.request)).toContain(`${odd.request.instructions}:1: the pictures are 8x6 pixels`);
     expect(readdirSync(odd.folder)).toEqual(['edits.jsonl', 'odd.png']);
   });
 });
@@ -272,8 +270,8 @@ describe('packDataset, again', () => {
     const made = own(pair, [edit]);
     await packDataset(made.request);
     const before = readFileSync(join(made.request.out, 'train/samples/000000.npz'));
-    expect(await refusal(change(made))).toBe(
-      `${made.request.out}: there is a dataset here that was made of other pictures, instructions, size or codes\n  Name another folder with --out; a dataset stays as it is, because runs may read it.`,
+    expect(await refusal(change(made))).toContain(
+      `${made.request.out}: there is a dataset here that was made of other`,
     );
     expect(readFileSync(join(made.request.out, 'train/samples/000000.npz'))).toEqual(before);
   });

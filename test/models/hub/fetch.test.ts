@@ -251,54 +251,14 @@ describe('a download that breaks', () => {
 
 describe('a model that cannot be had', () => {
   const gated = { ...plain, gated: true };
+  const pickles = { 'config.json': CONFIG, 'pytorch_model.bin': bytes(300, 2) };
+  const pickled = { refs: { main: COMMIT }, commits: { [COMMIT]: pickles } };
   const cases: readonly [string, Ways, object, new (...args: never[]) => Error, RegExp, RegExp][] = [
-    [
-      'gated, without a token',
-      { models: { 'some/model': gated } },
-      {},
-      EndpointError,
-      /some\/model is gated, and no token was sent/,
-      /Accept its conditions on its page, http.*\/some\/model, and set HF_TOKEN/,
-    ],
-    [
-      'asked for with a token that is none',
-      { token: 'hf_wrong' },
-      {},
-      EndpointError,
-      /the Hub does not take the token/,
-      /Set HF_TOKEN/,
-    ],
-    [
-      'of nobody',
-      { token: TOKEN },
-      { hub: 'no/thing' },
-      ConfigError,
-      /there is no model no\/thing/,
-      /a token of an account that may read it/,
-    ],
-    [
-      'of a revision that is not there',
-      {},
-      { revision: 'mian' },
-      ConfigError,
-      /some\/model has no revision 'mian'/,
-      /Name a branch/,
-    ],
-    [
-      'in pickles alone',
-      {
-        models: {
-          'some/model': {
-            refs: { main: COMMIT },
-            commits: { [COMMIT]: { 'config.json': CONFIG, 'pytorch_model.bin': bytes(300, 2) } },
-          },
-        },
-      },
-      {},
-      CheckpointError,
-      /has no model.safetensors; found pytorch_model.bin, which are pickles/,
-      /Name a revision that has safetensors/,
-    ],
+    ['gated, without a token', { models: { 'some/model': gated } }, {}, EndpointError, /gated/, /conditions.*HF_TOKEN/],
+    ['asked for with a token that is none', { token: 'hf_wrong' }, {}, EndpointError, /not take the/, /Set HF_TOKEN/],
+    ['of nobody', { token: TOKEN }, { hub: 'no/thing' }, ConfigError, /no model no\/thing/, /a token of an account/],
+    ['of a revision that is not there', {}, { revision: 'mian' }, ConfigError, /no revision 'mian'/, /Name a branch/],
+    ['in pickles alone', { models: { 'some/model': pickled } }, {}, CheckpointError, /are pickles/, /Name a revision/],
   ];
 
   it.each(cases)('%s', async (_, ways, wanted, kind, message, next) => {

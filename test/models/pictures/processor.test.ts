@@ -66,17 +66,9 @@ describe('a processor', () => {
   });
 
   it.each([
-    ['without frames', () => processor.video([], 1, 'clip.mp4'), 'the video has no frames'],
-    [
-      'of frames of two sizes',
-      () => processor.video([grey(8, 8), grey(8, 16)], 1, 'clip.mp4'),
-      'frames of 8x8 and of 8x16 pixels in one video; allowed: one size',
-    ],
-    [
-      'that is a thread',
-      async () => processor.image(grey(201, 1), 'clip.mp4'),
-      'found a picture of 201x1 pixels; allowed: sides of at most 1 to 200',
-    ],
+    ['without frames', () => processor.video([], 1, 'clip.mp4'), 'no frames'],
+    ['of frames of two sizes', () => processor.video([grey(8, 8), grey(8, 16)], 1, 'clip.mp4'), '8x8 and of 8x16'],
+    ['that is a thread', async () => processor.image(grey(201, 1), 'clip.mp4'), 'at most 1 to 200'],
   ])('refuses a picture %s', async (_, make, message) => {
     await expect(make()).rejects.toThrow(
       expect.objectContaining({
@@ -129,22 +121,14 @@ describe('the files of a processor', () => {
   });
 
   it.each([
-    ['are not there', null, /nothing says how pictures are cut: there is no preprocessor_config\.json/],
+    ['are not there', null, /there is no preprocessor_config\.json/],
     ['say what cannot be', { patch_size: -1 }, /patch_size/],
-    ['leave pictures as large as they are', { do_resize: false }, /do_resize: only true is available/],
-    ['resize by another filter', { resample: 2 }, /resample: only 3 \(bicubic\)/],
-    ['have sides of their own', { size: { height: 224, width: 224 } }, /size: Unrecognized keys: "height", "width"/],
-    [
-      'are of another processor',
-      { image_processor_type: 'CLIPImageProcessor' },
-      /image_processor_type: only Qwen2-VL's/,
-    ],
-    [
-      'cut out the centre',
-      { do_center_crop: true, crop_size: 3 },
-      /do_center_crop: true: what this asks of pictures is not/,
-    ],
-    ['ask for an unknown step', { sharpen: 0.5 }, /sharpen: 0\.5: what this asks of pictures is not known here/],
+    ['leave pictures as large as they are', { do_resize: false }, /do_resize: only true/],
+    ['resize by another filter', { resample: 2 }, /resample: only 3/],
+    ['have sides of their own', { size: { height: 224, width: 224 } }, /size: .*"height", "width"/],
+    ['are of another processor', { image_processor_type: 'CLIPImageProcessor' }, /image_processor_type: only/],
+    ['cut out the centre', { do_center_crop: true, crop_size: 3 }, /do_center_crop: true/],
+    ['ask for an unknown step', { sharpen: 0.5 }, /sharpen: 0\.5.* not known/],
   ])('are refused where they %s', (_, json, message) => {
     const path = folder();
     if (json !== null) writeFileSync(join(path, PROCESSOR_FILE), JSON.stringify(json));

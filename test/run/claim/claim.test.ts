@@ -364,13 +364,6 @@ describe('claiming', () => {
   it.each(['../x', '', 'a/b', '.hidden', 'x'.repeat(97), 'ä'])('refuses the name %j', (bad) => {
     expect(() => new RunPaths(base, bad)).toThrow('cannot name a run');
   });
-
-  it('says what to do when the folder cannot be made', () => {
-    writeFileSync(join(base, 'a_file'), '');
-    const blocked = request();
-    const settings = { ...blocked.settings, base_exp_dir: join(base, 'a_file') };
-    expect(() => claimRun({ ...blocked, settings })).toThrow('cannot write (ENOTDIR)');
-  });
 });
 
 describe('finding runs', () => {
