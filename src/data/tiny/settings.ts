@@ -2,8 +2,6 @@
 import { z } from 'zod';
 import { count, operation, positiveInteger, result, section } from '../../core/schema/mark.js';
 
-const share = z.number().min(0).max(1);
-
 export const tiny = section(
   'The embedded tiny world: where the datasets below it do not exist, they are made.',
   z.strictObject({
@@ -93,13 +91,6 @@ export const tinySigns = section(
         .regex(/^[A-Z0-9]+$/, { error: 'capital letters and digits' })
         .refine((letters) => new Set(letters).size === letters.length, { error: 'each letter once' })
         .default('ABCEFHKLMNPRSTUXY'),
-    ),
-    labelled_ink: result(
-      'Least and most strength of the ink on labelled signs, drawn evenly for each: they are worn, and what learns from them alone paints worn signs. 1 is the strength of a fresh sign, 0 paper.',
-      z
-        .tuple([share, share])
-        .refine(([least, most]) => least <= most, { error: 'the least strength first' })
-        .default([0.3, 0.9]),
     ),
     counts: section(
       'Samples in each split.',

@@ -47,9 +47,12 @@ export interface SignWorld {
 
 /** The world that settings ask for. */
 export function signWorld(settings: TinySignSettings): SignWorld {
-  const { seed, width, height, letters, alphabet, labelled_ink: labelledInk, counts } = settings;
-  return { seed, geometry: { width, height }, letters, alphabet, labelledInk, sizes: counts };
+  const { seed, width, height, letters, alphabet, counts } = settings;
+  return { seed, geometry: { width, height }, letters, alphabet, labelledInk: LABELLED_INK, sizes: counts };
 }
+
+/** Labeled signs are worn: what learns from them alone paints worn signs, so rewards have something to improve. */
+const LABELLED_INK = [0.3, 0.9] as const;
 
 /** The smallest signs that both tesseract and PaddleOCR read, with the letters that neither confuses. */
 export const DEFAULT_SIGN: SignGeometry = { width: 32, height: 16 };
