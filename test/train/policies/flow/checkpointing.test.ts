@@ -1,21 +1,14 @@
 /** A flow policy that computes its blocks again in the backward pass learns what one does that keeps them. */
 import { join } from 'node:path';
-import { afterEach, expect, it } from 'vitest';
+import { expect, it } from 'vitest';
 import { RandomStream } from '../../../../src/core/random.js';
 import type { FlowRequest } from '../../../../src/train/policies/flow/batch.js';
 import { loadFlow, type FlowModel } from '../../../../src/train/policies/flow/load.js';
-import { asked, config, ofQwen, parts, sampled, smallFlow, type Parts } from './small_flow.js';
+import { asked, config, ofQwen, openedParts, sampled, smallFlow, type Parts } from './small_flow.js';
 
-const opened: { dispose(): Promise<void> }[] = [];
-afterEach(async () => {
-  await Promise.all(opened.splice(0).map((one) => one.dispose()));
-});
-
-function open(model: FlowModel, gradientCheckpointing: boolean): Parts {
-  const made = parts(model, { microBatch: 2, gradientCheckpointing });
-  opened.push(made.learner, made.sampler);
-  return made;
-}
+const { open: openParts } = openedParts();
+const open = (model: FlowModel, gradientCheckpointing: boolean): Parts =>
+  openParts(model, { microBatch: 2, gradientCheckpointing });
 
 const deeper = { num_layers: 2 } as const;
 

@@ -1,11 +1,13 @@
 /** A flow policy's model of the smallest size at which every part still works. */
+import { afterEach } from 'vitest';
 import { RandomStream } from '../../../../src/core/random.js';
 import { soloPeers, type Peers } from '../../../../src/core/group/peers.js';
 import type { FlowTransformerConfig, FluxConfig, QwenImageConfig } from '../../../../src/compute/nets/flow/config.js';
 import type { FlowAnswer, FlowRequest } from '../../../../src/train/policies/flow/batch.js';
-import { FlowLearner } from '../../../../src/train/policies/flow/learner.js';
+import { FlowLearner, type FlowLesson } from '../../../../src/train/policies/flow/learner.js';
 import { initFlow, type FlowModel } from '../../../../src/train/policies/flow/load.js';
 import { FlowSampler, type FlowSampling } from '../../../../src/train/policies/flow/sampler.js';
+import type { LossSpec } from '../../../../src/train/policies/losses/table.js';
 
 export const config: FluxConfig = {
   architecture: 'flux',
@@ -103,6 +105,54 @@ export function parts(
   const sampler = new FlowSampler({ ...model, batch: microBatch, session });
   const how = { microBatch, guidance, gradientCheckpointing, session, peers };
   return { sampler, learner: new FlowLearner(model, sampler, how) };
+}
+
+/** Parts, and what else is put into `opened`, that are disposed of after each test. */
+export function openedParts(): { open: typeof parts; opened: { dispose(): Promise<void> }[] } {
+  const opened: { dispose(): Promise<void> }[] = [];
+  afterEach(async () => {
+    await Promise.all(opened.splice(0).map((one) => one.dispose()));
+  });
+  const open: typeof parts = (...args) => {
+    const made = parts(...args);
+    opened.push(made.learner, made.sampler);
+    return made;
+  };
+  return { open, opened };
+}
+
+/** By how much the gradient of a loss along a random direction differs from finite differences, of these. */
+export async function gradientError(
+  { learner }: Parts,
+  weights: FlowModel['weights'],
+  lessons: readonly FlowLesson[],
+  loss: LossSpec,
+): Promise<number> {
+  await learner.learn(lessons, loss);
+  const gradient = new Map([...(await learner.gradients())].map(([key, one]) => [key, one.slice()]));
+  const direction = new Map(
+    [...weights].map(([key, { data }]) => {
+      const stream = new RandomStream('direction', key);
+      return [key, data.map(() => stream.normal())];
+    }),
+  );
+  const slope = [...gradient].reduce(
+    (sum, [key, one]) => sum + one.reduce((part, d, i) => part + d * direction.get(key)![i], 0),
+    0,
+  );
+  const start = new Map([...weights].map(([key, { data }]) => [key, data.slice()]));
+  const at = async (step: number): Promise<number> => {
+    for (const [key, { data }] of weights) {
+      start.get(key)!.forEach((one, i) => (data[i] = one + step * direction.get(key)![i]));
+    }
+    const { loss: value } = await learner.learn(lessons, loss);
+    await learner.gradients();
+    return value;
+  };
+  // So small that no ratio passes the edge of its range on the way.
+  const h = 1e-4;
+  const difference = ((await at(h)) - (await at(-h))) / (2 * h);
+  return Math.abs(slope - difference) / Math.max(Math.abs(difference), 1e-3);
 }
 
 /** Answers to the first `prompts` prompts. */
