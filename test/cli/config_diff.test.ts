@@ -119,10 +119,4 @@ describe('editrl config diff', () => {
     expect(await main(['config', 'diff', ...args, '--exp-dir', runs.dir])).toBe(2);
     expect(written.error).toContain(message);
   });
-
-  it('says which runs there are where one is not', async () => {
-    const written = capture();
-    expect(await main(['config', 'diff', 'onne', 'two', '--exp-dir', runs.dir])).toBe(1);
-    expect(written.error).toContain("Did you mean 'one'?");
-  });
 });

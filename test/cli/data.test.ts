@@ -88,14 +88,6 @@ describe('editrl data pack', () => {
     expect(await main([...own().args, '--size', size])).toBe(2);
     expect(written.error).toBe(`editrl: --size: found ${size}; allowed: pixels, as 48, or WIDTHxHEIGHT, as 64x48\n`);
   });
-
-  it('says what is wrong with a line, and where', async () => {
-    const { folder, args } = own();
-    writeFileSync(join(folder, 'edits.jsonl'), '{"source": "b.png", "instruction": "x"}');
-    const written = capture();
-    expect(await main(args)).toBe(1);
-    expect(written.error).toMatch(`editrl: ${folder}/edits.jsonl:1: 'source': there is no picture ${folder}/b.png\n`);
-  });
 });
 
 describe('editrl data check of several datasets', () => {
@@ -229,21 +221,6 @@ describe('editrl data check of prompts and captions', () => {
     expect(written.out).toContain(`${file}: 2 prompts, 1 labelled\n`);
     expect(await main(['data', 'check', file, '--columns', 'expected=expected'])).toBe(1);
     expect(written.error).toContain(`train.jsonl:2: column 'expected': found null; allowed: words or a finite number`);
-  });
-
-  it('decodes captioned pictures, and names what is broken', async () => {
-    const folder = folders();
-    writeFiles(folder, {
-      'a.png': plain(24, 16, [9, 9, 9]),
-      'rows.jsonl': jsonLines([
-        { file_name: 'a.png', text: 'grey' },
-        { file_name: 'b.png', text: 'gone' },
-      ]),
-    });
-    const written = capture();
-    expect(await main(['data', 'check', join(folder, 'rows.jsonl')])).toBe(1);
-    expect(written.out).toContain('rows.jsonl: 2 captioned pictures, size 16x24\n');
-    expect(written.error).toContain('b.png');
   });
 
   it('says which columns rows need where they have none of them', async () => {

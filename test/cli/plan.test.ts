@@ -47,13 +47,6 @@ describe('editrl plan', () => {
     for (const one of [cell, start]) expect(one?.memory_bytes).toBeGreaterThan(2 ** 28);
   });
 
-  it('counts what is left to ask judges, of cells and of what they start from', async () => {
-    const config = ['configs/sft_s__rl_s.jsonnet', '--with', 'configs/lib/tiny.libsonnet'];
-    expect(await main(['plan', ...config])).toBe(0);
-    // The run: 80 iterations of 512 and 3 evaluations of 1024. Its start: 41 evaluations of 1024.
-    expect(written.out).toContain('left to ask judges: at most 86,016 questions, if each is asked once');
-  });
-
   it('says what a sweep would still train of a run that finished with fewer iterations', async () => {
     vi.stubEnv('APP__BASE_EXP_DIR', join(folder, 'extended'));
     const config = ['configs/sft_s__rl_s.jsonnet', '--with', 'configs/lib/tiny.libsonnet'];
@@ -99,12 +92,6 @@ describe('editrl plan', () => {
     const { cells } = await plan('experiments/earl_table.jsonnet');
     const folders = new Set(cells.map(({ axes, differs }) => `${axes['seed']} ${String(differs['data.tiny.folder'])}`));
     expect([...folders].sort()).toEqual(['1 tiny_seed_1', '2 tiny_seed_2', '3 tiny_seed_3']);
-  });
-
-  it('takes one config for an experiment of one cell', async () => {
-    const { cells, parents } = await plan('configs/sft_s__rl_s.jsonnet', '--with', 'configs/lib/tiny.libsonnet');
-    expect(cells.map(({ run_name }) => run_name)).toEqual(['sft_s__rl_s']);
-    expect(parents.map(({ run_name }) => run_name).sort()).toEqual(['sft_s', 'tiny_vq']);
   });
 
   it('says which runs take GPUs and which the CPU, where there are GPUs', async () => {
@@ -198,19 +185,5 @@ describe('editrl plan', () => {
     );
     expect(new Set(found.parents.map(({ device }) => device))).toContain('gpu');
     expect(found.at_once).toMatchObject({ most: 1 });
-  });
-
-  it('refuses two axes that set one key differently', async () => {
-    const file = join(folder, 'clash.jsonnet');
-    writeFileSync(
-      file,
-      `{
-        name: 'clash',
-        base: (import '${resolve('configs/tiny_vq.jsonnet')}') + (import '${resolve('configs/lib/tiny.libsonnet')}'),
-        axes: { a: { x: { seed: 1 } }, b: { y: { seed: 2 } } },
-      }`,
-    );
-    expect(await main(['plan', file])).toBe(2);
-    expect(written.error).toContain("axes 'a' and 'b' set seed differently: a 'x' to 1, b 'y' to 2");
   });
 });

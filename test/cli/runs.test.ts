@@ -78,12 +78,6 @@ describe('editrl runs rm', () => {
     expect(await call('rm', 'start')).toBe(0);
     expect(existsSync(paths.dir)).toBe(false);
   });
-
-  it('says which runs there are where one is not', async () => {
-    make('start');
-    expect(await call('rm', 'strat')).toBe(1);
-    expect(written.error).toContain("Did you mean 'start'?");
-  });
 });
 
 describe('editrl runs prune', () => {

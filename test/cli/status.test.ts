@@ -85,10 +85,3 @@ it('says where it found none', async () => {
   expect(await main(['status', 'x', '--exp-dir', folder.dir])).toBe(1);
   expect(written.error).toContain(`there is no run named 'x' in ${folder.dir}`);
 });
-
-it('takes the folder of a run for its name', async () => {
-  folder.make('a', 'finished');
-  folder.make('b', 'finished');
-  expect(await main(['status', `${folder.dir}/b/`, '--exp-dir', 'elsewhere', '--json'])).toBe(0);
-  expect(JSON.parse(written.out)).toMatchObject({ runs: [{ run_name: 'b', state: 'finished' }] });
-});

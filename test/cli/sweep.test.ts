@@ -134,9 +134,6 @@ describe('editrl sweep', () => {
     [['--max-parallel', '0'], '--max-parallel: found 0; allowed: a whole number >= 1'],
     [['--retries', '1.5'], '--retries: found 1.5; allowed: a whole number >= 0'],
     [['--retries', '1', '--retries', '2'], '--retries: found 1 and 2; allowed: a whole number >= 0'],
-    [['--retries'], '--retries needs a value'],
-    [['--max-parallel', 'two'], '--max-parallel: found two; allowed: a whole number >= 1'],
-    [['--max-parallel', '1e999'], '--max-parallel: found 1e999; allowed: a whole number >= 1'],
   ])('refuses %j', async (flags, message) => {
     expect(await main(['sweep', experiment(), '--dry-run', ...flags])).toBe(2);
     expect(err).toContain(message);

@@ -1,4 +1,4 @@
-import { mkdirSync, writeFileSync } from 'node:fs';
+import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import type { LoadRequest } from '../../src/config/load.js';
@@ -80,14 +80,6 @@ describe('a config that does not evaluate', () => {
     expect(said).toContain(found);
     expect(said).toContain(next);
   });
-
-  it.each(["{\n  a: import 'parts',\n}", "{\n  a: import 'parts/' }", "{\n  a: importstr './parts' }"])(
-    'imports a folder: %s',
-    async (text) => {
-      mkdirSync(join(folder, 'parts'), { recursive: true });
-      expect(await withFile(text)).toMatch(/^\/tmp\/mine\.jsonnet:2: import\w* '.*parts.*': this is a folder/);
-    },
-  );
 
   it('imports what imports it', async () => {
     writeFileSync(join(folder, 'one.libsonnet'), "{ a: (import 'two.libsonnet').a }");

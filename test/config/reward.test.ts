@@ -103,10 +103,6 @@ it('leaves what a config is measured by as it is where the tiny overlay comes af
 });
 
 describe('reward.mode', () => {
-  it('is viescore where nothing is said', async () => {
-    expect((await load()).settings.reward).toMatchObject({ mode: 'viescore', terms: [], also_compute: [] });
-  });
-
   it.each(['sqrt(viescore_pq*ground_score)', 'sqrt(viescore_pq x ground_score)', 'sqrt( viescore_pq * ground_score )'])(
     'may be written %s, also in a term and in also_compute',
     async (written) => {

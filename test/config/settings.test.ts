@@ -3,7 +3,6 @@ import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { z } from 'zod';
 import { growable, diffSettings, resultText, textDigests } from '../../src/config/hash.js';
-import { jsonSchema } from '../../src/config/json_schema.js';
 import { externalVariables, importClosure } from '../../src/config/jsonnet.js';
 import { parseSet } from '../../src/config/sets.js';
 import { nearest } from '../../src/core/nearest.js';
@@ -276,17 +275,6 @@ describe('the settings hash', () => {
       },
     ]);
   });
-
-  it('shows what changed', async () => {
-    const changes = diffSettings(
-      (await load()).settings,
-      (await load('num_iterations=10', 'algorithm.kl_coeff=0.1')).settings,
-    );
-    expect(changes).toEqual([
-      { key: 'num_iterations', before: 80, after: 10 },
-      { key: 'algorithm.kl_coeff', before: 3e-4, after: 0.1 },
-    ]);
-  });
 });
 
 describe('the schema', () => {
@@ -313,37 +301,6 @@ describe('the schema', () => {
       ([, field]) => markOf(field).effect === undefined || markOf(field).description === undefined,
     );
     expect(unmarked.map(([path]) => path)).toEqual([]);
-  });
-
-  it('is written as JSON Schema with descriptions and effects', () => {
-    interface Section {
-      readonly $ref?: string;
-      readonly properties: Record<string, Section>;
-    }
-    const schema = jsonSchema() as unknown as {
-      oneOf: { properties: Record<string, Section>; required: string[] }[];
-      $defs: Record<string, Section>;
-    };
-    /** What fields have in common stands once, in $defs. */
-    const resolved = (found: Section): Section =>
-      found.$ref === undefined ? found : schema.$defs[found.$ref.replace('#/$defs/', '')];
-    const optimizer = resolved(schema.oneOf[0].properties['optimizer']);
-    expect(resolved(optimizer.properties['learning_rate'])).toEqual({
-      description: 'Peak learning rate.',
-      effect: 'result',
-      exclusiveMinimum: 0,
-      type: 'number',
-    });
-    expect(schema.oneOf[0].required).toEqual([
-      'run_name',
-      'num_iterations',
-      'optimizer',
-      'task',
-      'algorithm',
-      'policy',
-      'data',
-      'environment',
-    ]);
   });
 });
 

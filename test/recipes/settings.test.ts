@@ -5,7 +5,7 @@ import { enginesOf, withEngines, recipes } from '../../src/recipes/settings.js';
 import type { TrainedRecipe } from '../../src/recipes/recipe.js';
 import { isTrainable, recipeNamed, recipeOf } from '../../src/config/recipes.js';
 import { decoderEngine, engine } from '../../src/config/schema/model.js';
-import type { RunSettings, TrainedSettings } from '../../src/config/schema/run.js';
+import type { TrainedSettings } from '../../src/config/schema/run.js';
 import { schemaAt } from '../../src/core/schema/walk.js';
 import { validate } from '../../src/config/validate.js';
 import { loadTrained } from '../config/trained.js';
@@ -152,12 +152,5 @@ describe('a run of image_edit_tokens', () => {
       const perGroup = 2 * 2 * 64 * (2 * 200 + 1.5 * 4 * 100) + 4 * 512;
       expect(sampled({}) - sampled({ chunk_groups: 2 })).toBeCloseTo(4 * (16 - 2) * perGroup, 3);
     });
-  });
-});
-
-describe('a run of another trainer', () => {
-  it('is none that this program trains', () => {
-    expect(isTrainable({ task: 'external' } as RunSettings)).toBe(false);
-    expect(isTrainable(settingsWith({}))).toBe(true);
   });
 });

@@ -1,6 +1,5 @@
 import { existsSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import sharp from 'sharp';
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 import { main } from '../../../src/cli/main.js';
 import type { ExamCosts } from '../../../src/rewards/exam/costs.js';
@@ -112,19 +111,6 @@ describe('editrl judge exam', () => {
     const other = exam(sound.url, '--cases', '22', '--out', join(folder, 'more'), '--against', out);
     expect(await main(other.filter((_, i) => i !== 6 && i !== 7))).toBe(2);
     expect(wrong.error).toContain('--against: found an exam of 21 cases');
-  });
-
-  it('writes a page with edits and what they were worth', async () => {
-    const { url } = await judge();
-    const written = capture();
-    expect(await main(exam(url, '--out', join(folder, 'page'), '--html'))).toBe(0);
-    const file = join(folder, 'page', 'exam.html');
-    expect(written.out.split('\n').at(-2)).toBe(file);
-    const page = readFileSync(file, 'utf8');
-    expect(page).toContain(`Exam of ${JUDGE_MODEL}`);
-    expect(page).toContain('GRPO will learn from it.');
-    const sheet = /data:image\/png;base64,([A-Za-z0-9+/=]+)/.exec(page)?.[1] ?? '';
-    expect(await sharp(Buffer.from(sheet, 'base64')).metadata()).toMatchObject({ format: 'png', width: 1092 });
   });
 
   it('examines a judge of words on answers in words, and shows them as a table', async () => {

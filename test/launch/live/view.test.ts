@@ -224,17 +224,6 @@ describe('a sweep', () => {
       '',
     ]);
   });
-
-  it('has a screen on a terminal, which shows by itself what was started', () => {
-    const terminal = new TestTerminal();
-    const view = new SweepReporter('x', openView(terminal.stream));
-    view.begin(schedule, new Map([['x__a', running]]));
-    view.tell({ kind: 'started', running });
-    expect(terminal.screen.map(plain).slice(0, 2)).toEqual(['', 'x  0 of 2 finished, 2 queued  0 s']);
-    view.tell({ kind: 'stopped', name: 'x__b', reason: 'at iteration 20' });
-    view.end();
-    expect(terminal.screen.map(plain)).toEqual(['stopped  x__b at iteration 20']);
-  });
 });
 
 describe('the time left', () => {

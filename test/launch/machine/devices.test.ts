@@ -134,11 +134,6 @@ describe('slots on the CPU', () => {
     expect(shares.tryAcquire(1, 'cpu')).toBeNull();
   });
 
-  it('may be more than there are cores, with one thread each', () => {
-    const slots = new DeviceSlots(cpuOnly, null, 12);
-    expect([slots.size('cpu'), slots.tryAcquire(1, 'cpu')?.threads]).toEqual([12, 1]);
-  });
-
   it('are all taken by a run with more processes than there are slots', () => {
     const slots = new DeviceSlots(cpuOnly, null, 2);
     const big = slots.tryAcquire(4, 'cpu');

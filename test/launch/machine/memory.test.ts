@@ -120,31 +120,6 @@ describe('a run that does not fit', () => {
     );
   });
 
-  it('prints the estimate of each remedy that it has not applied, and of all of them', () => {
-    const smaller = (rollout: object, optimizer: object) =>
-      videoSettings({
-        rollout,
-        optimizer: { learning_rate: 0.01, ...optimizer },
-        policy: { model_context_size: 4096 },
-      });
-    const estimate = (...changed: Parameters<typeof smaller>): string => {
-      const found = memoryOf(new Map(), { gpus: [] } as unknown as Devices)(smaller(...changed)).bytes!;
-      return `${(found / 2 ** 30).toFixed(1)} GiB`;
-    };
-    const batch = { per_device_batch_size: 4 };
-    const one = { per_device_batch_size: 1 };
-    const again = { gradient_checkpointing: true };
-    expect(adviceAt(bytes! * 0.99)).toContain(
-      ` (rollout.chunk_groups=1: ${estimate({ chunk_groups: 1 }, batch)}, optimizer.gradient_checkpointing=true: ${estimate({}, { ...batch, ...again })}, optimizer.per_device_batch_size=1: ${estimate({}, one)}, all of these: ${estimate({ chunk_groups: 1 }, { ...one, ...again })})`,
-    );
-    const all = smaller({ chunk_groups: 1 }, { ...one, ...again });
-    const need = memoryOf(new Map(), { gpus: [] } as unknown as Devices)(all).bytes!;
-    const machine = { free: need - 1, total: need };
-    const { advice } = memoryOf(new Map(), { gpus: [] } as unknown as Devices, machine)(all).verdict!;
-    expect(advice).toMatch(/^lower /);
-    expect(advice).not.toContain('GiB');
-  });
-
   it('takes what a process takes where a training server has the policy', () => {
     const trainer = { type: 'tinker', base_url: 'http://server:8000', base_model: 'm' };
     const served = textSettings({

@@ -156,14 +156,6 @@ describe('what is in the way of runs', () => {
     expect(found(runs, free, seen)).toEqual(alone);
   });
 
-  it('is a model that is not there', async () => {
-    const folder = newFolder();
-    const model = join(folder, 'gone');
-    expect(texts(fileObstacles(await chain(folder, `policy.model=${model}`)))[0]).toMatch(
-      `sft_s__rl_s: ${model}: there is no such model folder`,
-    );
-  });
-
   it('is told once, though several look at the same file', async () => {
     const folder = newFolder();
     writeFileSync(join(folder, 'tokenizer.json'), '{"model": {"vocab": {"a": 0}}}');

@@ -181,36 +181,6 @@ describe('the rank that is told of', () => {
   });
 });
 
-describe('what a rank is started with', () => {
-  it('is what was asked for, and what it says is handed on', async () => {
-    const heard: unknown[] = [];
-    const stop = new AbortController();
-    const removed = vi.spyOn(stop.signal, 'removeEventListener');
-    await start(2, {
-      cwd: '/somewhere',
-      ipc: true,
-      graceS: 2,
-      stop: stop.signal,
-      onLine: (rank, line) => heard.push([rank, line]),
-      onMessage: ({ rank }, message) => heard.push([rank, message]),
-      onStarted: ({ mark, workers }) => heard.push([mark, workers.map(({ rank, pid, start: at }) => [rank, pid, at])]),
-    });
-    const options = { cwd: '/somewhere', ipc: true, graceS: 2, mark: 'mark', command: ['program'] };
-    for (const child of children) expect(child.options).toMatchObject(options);
-    children[1].print('a line');
-    children[0].options.onMessage({ a: 'message' });
-    const pids = children.map(({ pid }, rank) => [rank, pid, '1']);
-    expect(heard).toEqual([
-      ['mark', pids],
-      [1, 'a line'],
-      [0, { a: 'message' }],
-    ]);
-    for (const child of children) child.end();
-    await pass(0);
-    expect(removed).toHaveBeenCalledWith('abort', expect.any(Function));
-  });
-});
-
 describe('the end of all ranks', () => {
   it('is an orderly one when each ends with 0, after which nobody is looked for', async () => {
     const watched = await start(2);
@@ -276,11 +246,6 @@ describe('a stop', () => {
     expect(children[0].signals).toEqual(['SIGTERM', 'SIGCONT']);
     await pass(5);
     expect(watched.outcome).toMatchObject({ kind: 'stopped', exits: [{ signal: 'SIGKILL' }] });
-  });
-
-  it('that was asked for before the start is followed at once', async () => {
-    await start(1, { stop: AbortSignal.abort() });
-    expect(children[0].signals).toEqual(['SIGTERM']);
   });
 
   it('does not hide that a rank had failed before it', async () => {

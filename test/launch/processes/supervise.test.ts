@@ -206,21 +206,6 @@ describe('a silent rank', () => {
 });
 
 describe('a stop', () => {
-  it('asks the ranks, and is no failure whatever they make of it', async () => {
-    const stop = new AbortController();
-    const careful = "trap 'echo saving; exit 0' TERM; echo up; while :; do sleep 0.05; done";
-    const { lines, end } = start([careful, 'echo up; sleep 60'], { stop: stop.signal });
-    await until('both are up', () => lines.length === 2);
-    stop.abort();
-    const { kind, exits } = await end;
-    expect(kind).toBe('stopped');
-    expect(lines).toContain('0: saving');
-    expect([...exits].sort((a, b) => a.rank - b.rank)).toMatchObject([
-      { rank: 0, code: 0 },
-      { rank: 1, signal: 'SIGTERM' },
-    ]);
-  });
-
   it('kills those that take too long, and all at once when told so', async () => {
     const stop = new AbortController();
     const deaf = "trap '' TERM; echo up; while :; do sleep 0.05; done";

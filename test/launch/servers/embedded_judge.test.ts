@@ -3,7 +3,7 @@ import { EndpointError } from '../../../src/core/errors.js';
 import { EmbeddedJudges } from '../../../src/launch/servers/gateway.js';
 import { ManualClock } from '../../core/manual_clock.js';
 import { testFolders } from '../../support/folder.js';
-import { answer, ask, KeptProgram, until } from './kept_program.js';
+import { ask, KeptProgram, until } from './kept_program.js';
 
 const folder = testFolders('embedded-judge');
 const closing: EmbeddedJudges[] = [];
@@ -38,21 +38,6 @@ describe('the embedded judge', () => {
     const third = await judges.addressOf({ ...embedded, model: 'another-judge' });
     expect(third.endpoint).not.toBe(one.endpoint);
     expect(third.token).not.toBe(one.token);
-  });
-
-  it('that was killed answers whoever asks for it later, at the same address', async () => {
-    const { clock, said, judges } = prepare();
-    const address = await judges.addressOf(embedded);
-    await expect(ask(`${new URL(address.endpoint as string).origin}/die`)).rejects.toThrow();
-    await until(() => said.length === 1);
-    const notices: string[] = [];
-    const user = { notice: (line: string) => notices.push(line), lost: () => undefined };
-    expect(await judges.addressOf(embedded, { ...user, over: new AbortController().signal })).toEqual(address);
-    await clock.pass(250);
-    await answer(address.endpoint as string);
-    await expect(ask(`${new URL(address.endpoint as string).origin}/die`)).rejects.toThrow();
-    await until(() => said.length === 2);
-    expect(notices).toEqual(['the embedded judge was ended by SIGKILL; it is started again in 0.5 s (2 of 5)']);
   });
 
   it('that does not start any more is given up: who waits is let go; and it is started anew for whoever asks later', async () => {

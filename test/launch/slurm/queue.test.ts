@@ -5,7 +5,6 @@ import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 import {
   describeJob,
   parseJobId,
-  parseSacct,
   reconcile,
   reconcileState,
   stopJobs,
@@ -107,10 +106,6 @@ describe('what Slurm says about runs', () => {
     submitted('2026a', [{ job_id: '11', runs: ['a'] }]);
     fakeSlurm({ squeue: "printf '11_0|n|TELEPORTING|None|\\n'" });
     expect((await reconcile(base)).get('a')).toMatchObject({ phase: 'running' });
-  });
-
-  it('is read from the first word of a state in accounting', () => {
-    expect(parseSacct('7_0|CANCELLED by 0|n1\n').get('7_0')).toEqual({ state: 'CANCELLED', reason: null, node: 'n1' });
   });
 });
 

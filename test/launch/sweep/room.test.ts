@@ -1,13 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import { mainMemoryOf } from '../../../src/launch/machine/memory.js';
-import {
-  fewerAtOnce,
-  roomFor,
-  sizeJobs,
-  tooManyAtOnce,
-  type Room,
-  type SizedJob,
-} from '../../../src/launch/sweep/plan.js';
+import { roomFor, sizeJobs, type Room, type SizedJob } from '../../../src/launch/sweep/plan.js';
 import { smallSettings } from '../../recipes/text_answers/small.js';
 import { fakeJob, FakeWorld } from './fakes.js';
 
@@ -66,12 +59,6 @@ describe('the room of a sweep', () => {
     expect(room([...eight, fakeJob('unknown')])).toMatchObject({ leastBytes: 0, tight: null });
     const onGpu = sized('on-gpu', 1, [], { device: 'gpu' });
     expect(room([onGpu, ...eight.slice(0, 6)])).toMatchObject({ cpuSlots: 6, leastBytes: 10 * GIB, tight: null });
-  });
-
-  it('is told in one sentence', () => {
-    expect(fewerAtOnce(room(eight).tight!)).toContain('at most 6 runs at once: a run is estimated to need 10.0 GiB');
-    expect(fewerAtOnce(room(eight, null, 4).tight!)).toContain('at most 1 run at once');
-    expect(tooManyAtOnce(room(eight, 7).tight!)).toContain('--max-parallel lets 7 runs go at once');
   });
 });
 

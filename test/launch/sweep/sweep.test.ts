@@ -1,6 +1,5 @@
 import { beforeEach, describe, expect, it, vi } from 'vitest';
 import { ConfigError, EndpointError, InternalError, JudgeLimitError, RunError } from '../../../src/core/errors.js';
-import { DeviceSlots, type Devices } from '../../../src/launch/machine/devices.js';
 import { RunFailed } from '../../../src/launch/processes/failure.js';
 import type { SizedJob } from '../../../src/launch/sweep/plan.js';
 import type { Schedule } from '../../../src/launch/sweep/schedule.js';
@@ -52,75 +51,6 @@ describe('a sweep', () => {
     await settle();
     expect(runner.names).toEqual(['a', 'b', 'c', 'wide']);
     runner.of('wide').end();
-    await ended;
-  });
-
-  it('starts what fits into memory beside the runs under way, and what is too large for it alone', async () => {
-    const sized = (name: string, bytes: number): SizedJob => fakeJob(name, [], { bytes });
-    const ended = runSweep(
-      {
-        jobs: [sized('a', 40), sized('b', 30), sized('c', 20), sized('huge', 100), fakeJob('unknown')],
-        retries: 0,
-        failFast: false,
-        halving: null,
-        maxParallel: null,
-      },
-      {
-        runner,
-        slots: new DeviceSlots({ gpus: [], cpus: 8 }, null, null, 64),
-        world,
-        view,
-        stop: stop.signal,
-        kill: stop.signal,
-      },
-    );
-    expect(runner.names).toEqual(['a', 'c', 'unknown']);
-    runner.of('a').end();
-    await settle();
-    expect(runner.names).toEqual(['a', 'c', 'unknown', 'b']);
-    runner.of('b').end();
-    await settle();
-    runner.of('c').end();
-    await settle();
-    expect(runner.names).toEqual(['a', 'c', 'unknown', 'b', 'huge']);
-    for (const name of ['huge', 'unknown']) runner.of(name).end();
-    expect((await ended).names('finished')).toHaveLength(5);
-  });
-
-  it('starts runs of the CPU while the GPUs are taken, and runs of a GPU while the cores are', async () => {
-    const gpu = { index: 0, uuid: 'GPU-0', name: 'one', memoryBytes: null, usedBytes: null };
-    const devices: Devices = { gpus: [gpu], cpus: 4 };
-    const mixed = [
-      fakeJob('g1', [], { device: 'gpu' }),
-      fakeJob('g2', [], { device: 'gpu' }),
-      fakeJob('c1'),
-      fakeJob('c2'),
-      fakeJob('c3'),
-    ];
-    const ended = runSweep(
-      { jobs: mixed, retries: 0, failFast: false, halving: null, maxParallel: null },
-      { runner, slots: new DeviceSlots(devices, null, 2), world, view, stop: stop.signal, kill: stop.signal },
-    );
-    expect(runner.names).toEqual(['g1', 'c1', 'c2']);
-    const place = (name: string): unknown => runner.of(name).placement;
-    expect(place('g1')).toMatchObject({ devices: [0] });
-    expect(place('c1')).toMatchObject({ devices: [], threads: 2 });
-    runner.of('c1').end();
-    await settle();
-    expect(runner.names).toEqual(['g1', 'c1', 'c2', 'c3']);
-    runner.of('g1').end();
-    await settle();
-    expect(runner.names).toEqual(['g1', 'c1', 'c2', 'c3', 'g2']);
-    for (const name of ['c2', 'c3', 'g2']) runner.of(name).end();
-    expect((await ended).names('finished')).toHaveLength(5);
-  });
-
-  it('runs no more at once than it is told', async () => {
-    const ended = start(jobs('a', 'b'), 2, { maxParallel: 1 });
-    expect(runner.names).toEqual(['a']);
-    runner.of('a').end();
-    await settle();
-    runner.of('b').end();
     await ended;
   });
 
