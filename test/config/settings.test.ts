@@ -184,8 +184,6 @@ describe('the settings hash', () => {
   it.each([
     'seed=1',
     'optimizer.learning_rate=1e-5',
-    'optimizer.schedule=linear',
-    'reward.mode=ground_score',
     'algorithm.advantage.scale=none',
     'data.train.0.coefficient=2',
     'policy.model.run=other',

@@ -45,16 +45,6 @@ describe('an experiment of a wrong form', () => {
       `overrides: found {"cell":{},"set":{}}; allowed: a list, such as [{ cell: { axis: 'value' }, set: { … } }]`,
     ],
     [
-      'overrides with misspelt settings',
-      `base: base, ${ab}, overrides: [{ cell: {}, sets: { seed: 1 } }]`,
-      'overrides.0.set: missing; allowed: an object of settings, such as { seed: 1 }\n  overrides.0.sets: unknown key; did you mean overrides.0.set?',
-    ],
-    [
-      'exclude of an object',
-      `base: base, ${ab}, exclude: { a: 'x' }`,
-      `exclude: found {"a":"x"}; allowed: a list, such as [{ axis: 'value' }]`,
-    ],
-    [
       'stop_early of a number',
       `base: base, ${ab}, stop_early: 5`,
       "stop_early: found 5; allowed: null, or { metric: 'validation/sampled/mean', rungs: [100, 200], keep: 0.5 }",

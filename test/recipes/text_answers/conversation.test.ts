@@ -80,10 +80,8 @@ describe('a row that asks nothing that can be asked', () => {
   const label = { columns: { expected: 'expected' } };
   const cases: readonly (readonly [string, Row, Asking, RegExp])[] = [
     ['without the column', { question: 'Why?', id: 3 }, {}, /no column 'prompt'; found: question, id/],
-    ['without the label\u2019s column', { prompt: 'Why?' }, label, /no column 'expected'; found: prompt/],
     ['without a column of the template', { prompt: 'Why?' }, { prompt: { template: '{q}' } }, /no column 'q'/],
     ['with a number', { prompt: 3 }, {}, /found 3 in column 'prompt'; allowed: words, or a list of \{role, content\}/],
-    ['with null', { prompt: null }, {}, /found null in column 'prompt'/],
     ['with no turn', { prompt: [] }, {}, /found \[\] in column 'prompt'/],
     [
       'with a turn of an image',
@@ -111,12 +109,6 @@ describe('a row that asks nothing that can be asked', () => {
       /a conversation of 3 turns with prompt\.chat false/,
     ],
     [
-      'with a label of two turns',
-      { prompt: 'p', expected: [turn('user', 'a'), turn('user', 'b')] },
-      label,
-      /in column 'expected'; allowed: words, a number, one turn, or a conversation whose last turn is the assistant's$/,
-    ],
-    [
       'with a label that is an object',
       { prompt: 'p', expected: { a: 1 } },
       label,
@@ -135,12 +127,9 @@ describe('a row that shows more than words', () => {
   const picture = { bytes: new Uint8Array(3_000_000), path: 'a.png' };
   it.each<[string, Row]>([
     ['a list of paths', { prompt: 'What is it?', images: ['a.png'] }],
-    ['a path', { prompt: 'What is it?', image: 'a.png' }],
     ['bytes', { prompt: 'What is it?', image: picture }],
-    ['bytes in a column of any name', { prompt: 'What is it?', decoded: [picture] }],
     ['a video', { prompt: 'What is it?', videos: ['a.mp4'] }],
     ['a placeholder', { prompt: [turn('user', 'What is it?\n<image>')] }],
-    ['a placeholder of an earlier turn', { prompt: [turn('system', '<image>Look'), turn('user', 'What is it?')] }],
     ["a model's own placeholder", { prompt: 'See <|vision_start|><|image_pad|><|vision_end|> here' }],
   ])('is refused in one short message: %s', (_, row) => {
     expect(() => question(row)).toThrow(DataError);
