@@ -1,10 +1,11 @@
+import { readdirSync } from 'node:fs';
 import { describe, expect, it } from 'vitest';
 import { loadReferenced } from '../../src/config/load.js';
 import { cannotRunYet, dependencies } from '../../src/config/models.js';
 import { isTrainable } from '../../src/config/recipes.js';
-import type { RunSettings } from '../../src/config/schema/run.js';
+import type { RunSettings, TrainedSettings } from '../../src/config/schema/run.js';
 import { loadEvaluated } from './evaluated.js';
-import { env, load, loadsAtBothSizes, quick, tiny } from './family_cases.js';
+import { env, family, load, loadsAtBothSizes, quick, tiny } from './family_cases.js';
 import { editSettings, loadTrained } from './trained.js';
 
 /** The keys that tell the family's members apart. */
@@ -29,6 +30,21 @@ function essence(settings: RunSettings): unknown {
 }
 
 describe('the shipped family', () => {
+  it('has every start and run of EARL, the tiny tokenizer, the answers in words, the flow policy, rewritten prompts, questions about videos and responses', () => {
+    const shipped = readdirSync('configs').filter((name) => name.endsWith('.jsonnet'));
+    expect(shipped.sort()).toEqual(
+      [
+        ...family,
+        ...['tiny_vq', 'tiny_vae', 'text_start', 'text_plain', 'ip_adapter_warmup', 'ip_adapter'],
+        ...['tiny_painter', 'tiny_clip', 'enhance_start', 'enhance_smollm2_start', 'prompt_enhance'],
+        ...['video_sight', 'video_start', 'video_actions'],
+        ...['edit_start', 'tiny_editor', 'untold_editor', 'edit_response'],
+      ]
+        .map((name) => `${name}.jsonnet`)
+        .sort(),
+    );
+  });
+
   loadsAtBothSizes(quick);
 
   it('ip_adapter takes one optimizer step an iteration at laptop size', async () => {
@@ -148,6 +164,36 @@ describe('the shipped family', () => {
     expect(small.reward).toMatchObject({ timeout_s: 120, max_reply_tokens: { viescore: 400, ground_score: 700 } });
   });
 
+  it('sft_sc2stage at laptop size', async () => {
+    expect(essence(await load('sft_sc2stage', 'tiny'))).toMatchInlineSnapshot(`
+      {
+        "algorithm": "sft batch 32",
+        "base_exp_dir": "runs/tiny",
+        "environment": {
+          "config": "tiny_vq.jsonnet",
+          "run": "tiny_vq",
+        },
+        "init": null,
+        "judge": "viescore by editrl-rule-judge at "embedded"",
+        "model": {
+          "config": "sft_s.jsonnet",
+          "run": "sft_s",
+        },
+        "optimizer": "0.001 x 1000, micro-batch 32",
+        "prefill": "<|image start|>",
+        "rollout": "256/8 to 28",
+        "train": [
+          "balanced data/tiny/s/train_half",
+          "balanced data/tiny/c/train_half",
+        ],
+        "validation": [
+          "data/tiny/s/validation",
+          "data/tiny/c/validation",
+        ],
+      }
+    `);
+  });
+
   it('a reward that compares with the answer draws on labelled prompts', async () => {
     const sets = ['reward.mode=ground_score'];
     const bySet = await loadTrained({ file: 'configs/sft_s__rl_s.jsonnet', overlays: tiny, sets, env });
@@ -208,6 +254,45 @@ describe('the shipped family', () => {
       expect(cannotRunYet(start)).toEqual([]);
       // Both read one world, and write in the same words.
       expect(start).toMatchObject({ data: { tiny: (settings.data as { tiny?: object }).tiny } });
+    });
+
+    it('with SmolLM2 trains adapters over it', async () => {
+      const smollm2 = ['configs/lib/smollm2.libsonnet'];
+      const { settings } = await loadTrained({ file: 'configs/text_plain.jsonnet', overlays: smollm2, env: {} });
+      expect(cannotRunYet(settings)).toEqual([]);
+      expect(settings).toMatchObject({
+        num_iterations: 60,
+        policy: { model: 'data/smollm2', init: null, lora: { rank: 16, targets: 'all-linear' } },
+        rollout: { episodes_per_iteration: 64, max_response_tokens: 24 },
+        validation: { prompts: 256 },
+      });
+    });
+  });
+
+  describe('the one of rewritten prompts', () => {
+    it('with SmolLM2 starts from labels, and leaves the image model and CLIP as they are', async () => {
+      const smollm2 = ['configs/lib/enhance_smollm2.libsonnet'];
+      const run = await loadTrained({ file: 'configs/prompt_enhance.jsonnet', overlays: smollm2, env: {} });
+      expect(cannotRunYet(run.settings)).toEqual([]);
+      expect(run.settings).toMatchObject({
+        algorithm: { type: 'grpo' },
+        policy: { lora: { rank: 16 } },
+        rollout: { episodes_per_iteration: 64, max_response_tokens: 24 },
+        validation: { prompts: 256 },
+      });
+      const parents = await Promise.all(
+        dependencies(run.settings).map(async (reference) => (await loadReferenced(run, reference, {})).settings),
+      );
+      const [painter, start, clip] = parents as TrainedSettings[];
+      expect(parents.map(({ run_name }) => run_name)).toEqual(['tiny_painter', 'enhance_smollm2_start', 'tiny_clip']);
+      expect([painter.num_iterations, clip.num_iterations]).toEqual([1200, 600]);
+      expect(start).toMatchObject({
+        algorithm: { type: 'sft' },
+        policy: { model: 'data/smollm2', lora: { rank: 16 } },
+        prompt: { ...(run.settings as unknown as { prompt: object }).prompt },
+      });
+      expect(start.data?.train.map(({ path }) => path)).toEqual(['data/tiny/words/labelled.jsonl']);
+      expect(cannotRunYet(start)).toEqual([]);
     });
   });
 });

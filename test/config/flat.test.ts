@@ -116,6 +116,15 @@ describe("EARL's flat form", () => {
     ]);
   });
 
+  it('takes a model that exists as a path', async () => {
+    const { settings } = await loadTrained({
+      file: flat,
+      sets: ['model_path=src/config', 'tokenizer_path=./nowhere/at/all', 'model_revision=v1'],
+      env,
+    });
+    expect(settings).toMatchObject({ policy: { model: 'src/config', tokenizer: './nowhere/at/all' } });
+  });
+
   it('takes the run name NONE for the name of the file', async () => {
     const named = await loadTrained({ file: flat, env: { ...env, APP__RUN_NAME: 'NONE' } });
     expect(named.settings.run_name).toBe('earl_flat');
@@ -217,6 +226,20 @@ describe("what stands over EARL's flat form", () => {
     });
   });
 
+  it('terms in place of the final reward', async () => {
+    const sets = ['reward.terms=[{"name":"viescore","weight":0.5},{"name":"jpeg_size","weight":0.5}]'];
+    const { settings } = await loadTrained({ file: flat, sets, env });
+    expect(settings).toMatchObject({ reward: { mode: null, terms: [{ name: 'viescore' }, { name: 'jpeg_size' }] } });
+  });
+
+  it('an overlay with canonical keys, over which flat ones may be set', async () => {
+    const overlays = [write('over.libsonnet', '{ optimizer+: { learning_rate: 1, eps: 1e-6 } }')];
+    const over = await loadTrained({ file: flat, overlays, env });
+    expect(over.settings.optimizer).toMatchObject({ learning_rate: 1, eps: 1e-6, per_device_batch_size: 8 });
+    const set = await loadTrained({ file: flat, overlays, sets: ['learning_rate=2'], env });
+    expect(set.settings.optimizer).toMatchObject({ learning_rate: 2, eps: 1e-6 });
+  });
+
   it.each([
     ['a file without reasoning', 'sft_s', 96, '<|image start|>'],
     ['a thinking file', 'sft_think_s', 160, ' Well. <|start thinking|>'],
@@ -233,6 +256,12 @@ describe("what stands over EARL's flat form", () => {
     // Its starts are those of the family, although it lies elsewhere.
     const made = dependencies(config.settings).map((reference) => [reference.run, referencedFile(config, reference)]);
     expect(made).toEqual(['tiny_vq', start].map((run) => [run, `configs/${run}.jsonnet`]));
+  });
+
+  it('the laptop size, on labelled prompts for a reward that compares with the answer', async () => {
+    const file = fileWith("reward_final_reward: 'ground_score', reward_compute_ground_score: true");
+    const { settings } = await loadTrained({ file, overlays: tiny, env });
+    expect(settings.data.train[0].path).toContain('/truth/');
   });
 
   it('does not let the folder of the data into the hash', async () => {
@@ -268,6 +297,14 @@ describe("an error in EARL's flat form", () => {
       'top_p: found 2; allowed: a number <= 1',
       'model_revision: found 3; allowed: a string (--set takes',
       'coefficients.0: found -1; allowed: a number > 0',
+    );
+  });
+
+  it('names canonical keys where these are set', async () => {
+    await expectLines(
+      messageOf(['optimizer.learning_rate=-1', 'policy.model={"hub":"x"}']),
+      'optimizer.learning_rate: found -1; allowed: a number > 0',
+      'policy.model.hub: found "x"; allowed: a Hub id such as',
     );
   });
 
