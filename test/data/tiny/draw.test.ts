@@ -3,7 +3,7 @@ import { drawScene, templates } from '../../../src/data/tiny/draw.js';
 import { decodeImage, encodePng } from '../../../src/core/images/image.js';
 import { decodePlainPng, encodePlainPng } from '../../../src/core/images/png.js';
 import { checkGeometry, DEFAULT_GEOMETRY } from '../../../src/data/tiny/world.js';
-import { example, noisy, uniformNoise } from '../../tiny/pictures.js';
+import { example, noisy, uniformNoise } from './scene_pictures.js';
 
 describe('drawing', () => {
   it.each([8, 10, 16])('keeps any two contents of a %i pixel cell far apart', (side) => {

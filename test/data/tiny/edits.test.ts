@@ -13,7 +13,7 @@ import {
 } from '../../../src/data/tiny/edits.js';
 import { drawExample, EDIT_MIXTURES, EDIT_SETS } from '../../../src/data/tiny/generate.js';
 import { COLOURS, DEFAULT_GEOMETRY, sameContent, SHAPES, type SceneObject } from '../../../src/data/tiny/world.js';
-import { example } from '../../tiny/pictures.js';
+import { example } from './scene_pictures.js';
 
 const examples = Array.from({ length: 800 }, (_, i) => example(i));
 

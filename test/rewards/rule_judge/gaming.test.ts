@@ -9,7 +9,16 @@ import { readScene, type Reading } from '../../../src/rewards/rule_judge/read_sc
 import { scoreGround } from '../../../src/rewards/rule_judge/ground.js';
 import { scoreQuality } from '../../../src/rewards/rule_judge/quality.js';
 import { ALL_OBJECTS, DEFAULT_GEOMETRY, type Scene } from '../../../src/data/tiny/world.js';
-import { blank, example, noisy, repainted, softened, sourceOf, truthOf, uniformNoise } from '../../tiny/pictures.js';
+import {
+  blank,
+  example,
+  noisy,
+  repainted,
+  softened,
+  sourceOf,
+  truthOf,
+  uniformNoise,
+} from '../../data/tiny/scene_pictures.js';
 
 const scenes = 50;
 

@@ -14,7 +14,7 @@ import {
   type CellContent,
   type Scene,
 } from '../../../src/data/tiny/world.js';
-import { example, noisy, uniformNoise } from '../../tiny/pictures.js';
+import { example, noisy, uniformNoise } from '../../data/tiny/scene_pictures.js';
 
 /** A scene from `b3: red circle`; later entries replace earlier ones, `nothing` empties a cell. */
 function scene(...contents: readonly Record<string, string>[]): Scene {

@@ -5,7 +5,7 @@ import { JUDGE_MODEL, startJudge, type RunningJudge } from '../../../src/rewards
 import { parseScores } from '../../../src/rewards/judge/parse.js';
 import { encodePlainPng } from '../../../src/core/images/png.js';
 import { DEFAULT_GEOMETRY } from '../../../src/data/tiny/world.js';
-import { example, sourceOf, truthOf } from '../../tiny/pictures.js';
+import { example, sourceOf, truthOf } from '../../data/tiny/scene_pictures.js';
 
 let judge: RunningJudge;
 beforeAll(async () => {

@@ -11,7 +11,7 @@ import {
   type SignGeometry,
   type SignScene,
 } from '../../../src/data/tiny/sign_scenes.js';
-import { mapPixels, noisy, softened } from '../../tiny/pictures.js';
+import { mapPixels, noisy, softened } from '../../data/tiny/scene_pictures.js';
 
 const alphabet = 'ABCEFHKLMNPRSTUXY';
 const sceneOf = (index: number, geometry: SignGeometry = DEFAULT_SIGN): SignScene =>

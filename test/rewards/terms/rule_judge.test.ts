@@ -12,7 +12,7 @@ import { instructionOf } from '../../../src/data/tiny/edits.js';
 import { JUDGE_MODEL, startJudge, type RunningJudge } from '../../../src/rewards/rule_judge/server.js';
 import { DEFAULT_SIGN, drawSignScene, drawStyledSign } from '../../../src/data/tiny/sign_scenes.js';
 import { DEFAULT_GEOMETRY } from '../../../src/data/tiny/world.js';
-import { blank, example, sourceOf, truthOf } from '../../tiny/pictures.js';
+import { blank, example, sourceOf, truthOf } from '../../data/tiny/scene_pictures.js';
 import { testServices } from './term_services.js';
 
 let running: RunningJudge;

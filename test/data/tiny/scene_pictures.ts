@@ -1,10 +1,10 @@
 /** Pictures that tests show to the judge. */
-import type { RgbImage } from '../../src/core/images/image.js';
-import { RandomStream } from '../../src/core/random.js';
-import { drawScene } from '../../src/data/tiny/draw.js';
-import { EDIT_KINDS, type EditKind, type Plan } from '../../src/data/tiny/edits.js';
-import { drawOfKind } from '../../src/data/tiny/generate.js';
-import { COLOURS, DEFAULT_GEOMETRY, type Scene } from '../../src/data/tiny/world.js';
+import type { RgbImage } from '../../../src/core/images/image.js';
+import { RandomStream } from '../../../src/core/random.js';
+import { drawScene } from '../../../src/data/tiny/draw.js';
+import { EDIT_KINDS, type EditKind, type Plan } from '../../../src/data/tiny/edits.js';
+import { drawOfKind } from '../../../src/data/tiny/generate.js';
+import { COLOURS, DEFAULT_GEOMETRY, type Scene } from '../../../src/data/tiny/world.js';
 
 /** Example i, kinds of edit in turn. */
 export function example(i: number, kind: EditKind = EDIT_KINDS[i % EDIT_KINDS.length]): Plan {
