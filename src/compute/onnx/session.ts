@@ -311,8 +311,13 @@ export class Session {
     if (!(held instanceof HalfTensor) || !sameShape(held.shape, shape)) {
       throw new InternalError(`${parameter} takes float16${formatShape(shape)}, which it is not held in`);
     }
-    const tensor = this.#wrapped.get(held.halves) ?? new this.#ort.Tensor('float16', held.halves, shape);
-    this.#wrapped.set(held.halves, tensor);
+    let tensor = this.#wrapped.get(held.halves);
+    if (tensor === undefined) {
+      tensor = new this.#ort.Tensor('float16', held.halves, shape);
+      // From Node 24 on onnxruntime views the bits as a Float16Array, which its native part takes for an empty array.
+      Object.defineProperty(tensor, 'data', { value: held.halves });
+      this.#wrapped.set(held.halves, tensor);
+    }
     return { tensor, halves: held.halves };
   }
 
