@@ -3,7 +3,7 @@
  * into the folder that configs name as APP__DATA_DIR. Existing folders are left unchanged.
  */
 import { spawnSync } from 'node:child_process';
-import { existsSync, lstatSync, mkdirSync, readdirSync, renameSync, rmSync, symlinkSync } from 'node:fs';
+import { existsSync, lstatSync, mkdirSync, readdirSync, realpathSync, renameSync, rmSync, symlinkSync } from 'node:fs';
 import { basename, join } from 'node:path';
 import { ConfigError, DataError, RunError } from '../src/core/errors.js';
 import { DATALIST_NAME } from '../src/data/datalist.js';
@@ -124,5 +124,10 @@ function linkLists(place: string): void {
 
 function listsBelow(place: string): number {
   const entries = readdirSync(place, { recursive: true, withFileTypes: true });
-  return entries.filter(({ name }) => name === DATALIST_NAME).length;
+  // Node 24 follows the links of linkLists.
+  return new Set(
+    entries
+      .filter(({ name }) => name === DATALIST_NAME)
+      .map(({ name, parentPath }) => realpathSync(join(parentPath, name))),
+  ).size;
 }

@@ -1,7 +1,7 @@
 /** Datasets of every kind: reads one completely, so that problems are known before a run needs it, and opens it to compare its samples. */
-import { existsSync, readdirSync, statSync } from 'node:fs';
+import { existsSync, readdirSync, realpathSync, statSync } from 'node:fs';
 import { availableParallelism } from 'node:os';
-import { basename, extname, join } from 'node:path';
+import { basename, extname, join, relative } from 'node:path';
 import pLimit from 'p-limit';
 import { DataError, type EditrlError } from '../core/errors.js';
 import { decodeImage } from '../core/images/image.js';
@@ -92,11 +92,12 @@ export function findDatalists(path: string): string[] {
     .map((name) => join(path, name))
     .filter((list) => existsSync(list));
   if (own.length > 0) return own;
-  const folders = readdirSync(path, { recursive: true, withFileTypes: true });
-  const lists = folders
+  const found = readdirSync(path, { recursive: true, withFileTypes: true })
     .filter((entry) => entry.isFile() && LISTS.includes(entry.name))
-    .map((entry) => join(entry.parentPath, entry.name))
-    .sort();
+    .map((entry) => join(entry.parentPath, entry.name));
+  // Node 24 follows links to folders, Node 20 does not: a list that a link leads to is counted once.
+  const top = realpathSync(path);
+  const lists = found.filter((list) => realpathSync(list) === join(top, relative(path, list))).sort();
   const rows = readdirSync(path).filter(mayHoldRows).sort();
   if (lists.length === 0 && rows.length > 0) return rows.map((name) => join(path, name));
   if (lists.length === 0) {
