@@ -201,7 +201,7 @@ export const TOOLS: Readonly<Record<string, Tool>> = {
   },
   status: {
     description:
-      'What runs are doing: all, or those that are named. An experiment stands for its runs that have begun. `started` lists the commands of this server, with their ends.',
+      'Status of all runs or of the named ones. The name of an experiment selects its runs that have begun. `started` lists the commands that this server started and how they ended.',
     input: z.strictObject({
       runs: z.array(z.string()).optional().describe('run_names, folders of runs, or experiments; all runs by default'),
       'exp-dir': expDir,

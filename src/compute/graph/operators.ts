@@ -12,7 +12,7 @@ import {
   type ValueType,
 } from './ir.js';
 
-/** The ONNX form of a node: attributes, and attributes that ONNX expects as int64 inputs, starting with those that depend on sizes. */
+/** The ONNX form of a node. ONNX takes some attributes as int64 inputs. Inputs that depend on sizes come first. */
 export interface OnnxForm {
   readonly attributes?: Readonly<Record<string, number | readonly number[]>>;
   readonly textAttributes?: Readonly<Record<string, string>>;

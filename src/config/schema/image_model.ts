@@ -42,7 +42,6 @@ export type OwnImageModel = z.output<typeof ownModel>;
 
 /** The fields of any kind. */
 export const imageEnvironment = section('The frozen image model.', z.discriminatedUnion('type', [ownModel, imagesApi]));
-export type ImageEnvironment = z.output<typeof imageEnvironment>;
 
 export const flowInitDescription =
   "A flow transformer from random weights: its architecture in the words of diffusers' FluxTransformer2DModel.";

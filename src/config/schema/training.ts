@@ -103,7 +103,7 @@ export const rollout = section(
           .default(-1),
       ),
       packed_weights: result(
-        "Whether decoding on a CPU multiplies by packed copies of the weights, which is faster and takes 1.2 times their memory once more: 'all' or 'none'. Beside an adapter the frozen weights are packed once, which saves about a third of the time. Weights that train are packed anew after each change, which pays from some twenty tokens an answer on. Answers differ in the last bits. Without effect on webgpu and cuda, in supervised training of all weights, and if rollout.engine samples.",
+        "Prepack weights for decoding on a CPU: 'all' or 'none'. Packed copies take another 1.2 times the memory of the weights. With LoRA the base weights are packed once, which saves about a third of the time. Weights that train are packed again after each change, which pays for answers of about twenty tokens or more. The last bits of answers differ. No effect on webgpu and cuda, in supervised training of all weights, or with rollout.engine.",
         z.enum(['all', 'none']).default('none'),
         { idle: (settings) => settings('rollout.engine') !== null },
       ),
@@ -177,7 +177,6 @@ export const flowRollout = section(
     })
     .prefault({}),
 );
-export type FlowRolloutSettings = z.output<typeof flowRollout>;
 
 /** How many of `steps` solver steps may be noisy: the first floor(steps * fraction). The small term undoes rounding: 50 * 0.58 is 28.999…. */
 export function noisySteps(steps: number, fraction: number): number {

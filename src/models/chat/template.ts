@@ -173,14 +173,3 @@ export async function promptText(
   }
   return { text: `${await template.render(prompt, options)}${prefill}`, addSpecial: false };
 }
-
-/** The ids of a prompt's text. Raises as `promptText`. */
-export async function encodePrompt(
-  reader: Reader,
-  prompt: string | readonly Message[],
-  options?: RenderOptions,
-  prefill?: string,
-): Promise<readonly number[]> {
-  const { text, addSpecial } = await promptText(reader, prompt, options, prefill);
-  return reader.tokenizer.encode(text, { addSpecial });
-}

@@ -2,7 +2,7 @@ import { cpSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, test } from 'vitest';
 import { CheckpointError, DataError } from '../../../src/core/errors.js';
-import { encodePrompt } from '../../../src/models/chat/template.js';
+import { promptText } from '../../../src/models/chat/template.js';
 import { endTokens, openTokenizer } from '../../../src/models/tokenizer/open.js';
 import { openChatTemplate, tokenCount } from '../../../src/models/tokenizer/texts.js';
 import { WordTokenizer, wordTokenizerJson } from '../../../src/models/tokenizer/words.js';
@@ -108,12 +108,9 @@ describe('chat templates', () => {
   });
 
   test('messages without one; plain text', async () => {
-    const tokenizer = openTokenizer(folder('llama3'));
     const prompt = [{ role: 'user', content: 'x' }];
-    await expect(encodePrompt({ tokenizer, template: null }, prompt)).rejects.toThrow(/the model has no chat template/);
-    expect(await encodePrompt({ tokenizer, template: null }, 'x')).toEqual(
-      await tokenizer.encode('x', { addSpecial: true }),
-    );
+    await expect(promptText({ template: null }, prompt)).rejects.toThrow(/the model has no chat template/);
+    expect(await promptText({ template: null }, 'x')).toEqual({ text: 'x', addSpecial: true });
   });
 });
 
