@@ -1,31 +1,10 @@
 /**
- * Writes a graph as an ONNX model (onnx/onnx, onnx.proto). Parameters become model inputs, so that their buffers can change
- * between runs; constants become initializers, equal ones are written once.
+ * Writes a graph as an ONNX model, in passes over its values: what each is to the model, then its nodes by name, then their messages. Parameters
+ * become model inputs, so that their buffers can change between runs. Constants become initializers, and equal ones are written once.
  */
-import { BinaryWriter, WireType } from '@bufbuild/protobuf/wire';
 import { InternalError, must } from '../../core/errors.js';
-import {
-  type Graph,
-  type NodeOrigin,
-  type OpType,
-  type Shape,
-  sizeOf,
-  topological,
-  type Value,
-  type ValueType,
-} from './ir.js';
-import {
-  EXTERNAL,
-  integer,
-  message,
-  model,
-  operatorNode,
-  plainNode,
-  tensor,
-  text,
-  valueInfo,
-  widen,
-} from './onnx_messages.js';
+import { type Graph, type NodeOrigin, type OpType, type Shape, topological, type Value, type ValueType } from './ir.js';
+import { type InfoMessage, type NodeMessage, printModel, type TensorMessage, widen } from './onnx_messages.js';
 import { type OnnxForm, operators, type OperatorSpec } from './operators.js';
 import { verifyGraph } from './verify.js';
 
@@ -82,195 +61,181 @@ export interface OnnxOptions {
    * constants that they feed.
    */
   readonly anySize?: boolean;
-  /**
-   * The elements of every parameter: the model then holds them as initializers and calls its outputs by their own names, as files for other
-   * programs do. No output may have an input's name.
-   */
-  readonly standalone?: ReadonlyMap<string, { readonly data: Float32Array }>;
 }
 
-/** Serialises what `outputs` depend on. Inputs and parameters that nothing depends on are left out. */
+/** Serializes what `outputs` depend on. Inputs and parameters that nothing depends on are left out. */
 export function toOnnx(graph: Graph, outputs: ReadonlyMap<string, Value>, options: OnnxOptions = {}): OnnxModel {
   verifyGraph(graph, outputs);
-  const writer = new GraphWriter(options.anySize === true ? 'any size' : graph.name, outputs, options);
-  const inputs = new Map<string, ValueType>();
   const values = topological([...outputs.values()]);
-  for (const value of values) {
-    const { origin } = value;
-    if (origin.kind === 'constant') writer.constant(value, origin.data);
-    else if (origin.kind === 'node') writer.node(value, origin);
-    else if (origin.kind === 'input') {
-      writer.input(value);
-      inputs.set(value.name, value);
-    }
-  }
-  for (const [name, value] of outputs) writer.output(name, value);
-  const { parameters, packed, halves, rows, constants } = writer;
-  return { bytes: model(writer.finish()), inputs, parameters, packed, halves, rows, constants, outputs };
+  const lowering = new Lowering(outputs, rolesOf(values, new Set(outputs.values()), options), options);
+  for (const value of values) lowering.value(value);
+  const printed = {
+    name: options.anySize === true ? 'any size' : graph.name,
+    outputs: [...outputs].map(([name, value]) => lowering.output(name, value)),
+    nodes: [...lowering.widening, ...lowering.nodes],
+    constants: lowering.initializers,
+    inputs: lowering.declared,
+  };
+  const { inputs, parameters, packed, halves, rows, constants } = lowering;
+  return { bytes: printModel(printed), inputs, parameters, packed, halves, rows, constants, outputs };
 }
 
-class GraphWriter {
-  readonly #writer = new BinaryWriter();
+/**
+ * What a computed value is to the model, if not a node of its own: a part of a parameter in half precision, which is cut anew for each use; rows of a
+ * parameter, which are an input; or `folded`, a node that follows from frozen parameters alone, which a runtime computes once.
+ */
+type Role = 'cut' | 'rows' | 'folded';
+
+const formOf = ({ op, inputs, attributes }: NodeOrigin): OnnxForm =>
+  (operators[op] as OperatorSpec<OpType>).onnx?.(attributes, inputs) ?? {};
+
+function rolesOf(values: readonly Value[], outputs: ReadonlySet<Value>, options: OnnxOptions): Map<Value, Role> {
+  const { frozen, halves, feedsRows = false, anySize = false } = options;
+  const roles = new Map<Value, Role>();
+  const isFrozen = (value: Value): boolean =>
+    value.origin.kind === 'parameter'
+      ? frozen?.has(value.name) === true && halves?.has(value.name) !== true
+      : roles.get(value) === 'folded';
+  for (const value of values) {
+    const { origin } = value;
+    if (origin.kind !== 'node') continue;
+    const [source] = origin.inputs;
+    if (origin.op === 'Slice' && source.origin.kind === 'parameter' && !outputs.has(value)) {
+      const { axis } = (origin as NodeOrigin<'Slice'>).attributes;
+      const role = halves?.has(source.name) === true ? 'cut' : feedsRows && axis === 0 ? 'rows' : null;
+      if (role !== null) {
+        roles.set(value, role);
+        continue;
+      }
+    }
+    // What takes sizes that are fed is computed in every run.
+    const isFixed = !anySize || (formOf(origin).sizes ?? []).length === 0;
+    if (isFixed && origin.inputs.every(isFrozen)) roles.set(value, 'folded');
+  }
+  return roles;
+}
+
+/** Gives every value a name, and makes the messages that define it. */
+class Lowering {
+  readonly nodes: NodeMessage[] = [];
   /**
    * What widens parameters, before all other nodes: onnxruntime orders nodes from the outputs backwards, and of a node's inputs computes that of the
    * lowest place in the file last, which is right before the node.
    */
-  readonly #widening = new BinaryWriter();
-  readonly #names = new Map<Value, string>();
-  readonly #small = new Map<string, string>();
+  readonly widening: NodeMessage[] = [];
+  readonly declared: InfoMessage[] = [];
+  readonly initializers: TensorMessage[] = [];
+  readonly inputs = new Map<string, ValueType>();
   readonly parameters = new Map<string, ValueType>();
   readonly packed = new Map<string, ValueType>();
   readonly halves = new Map<string, HalfInput>();
   readonly rows = new Map<string, RowsInput>();
   readonly constants = new Map<string, FedConstant>();
-  readonly #frozen: ReadonlySet<string>;
-  readonly #halfParameters: ReadonlySet<string>;
-  /** Parts of parameters in half precision, which are cut anew for each use. */
-  readonly #cuts = new Map<Value, NodeOrigin>();
-  /** Values that follow from frozen parameters alone. */
-  readonly #folded = new Set<Value>();
-  readonly #feedsRows: boolean;
-  readonly #sharedNorms: boolean;
-  readonly #anySize: boolean;
-  /** For each scope of the graph, how many vectors of sizes its nodes have used. */
-  readonly #sizesIn = new Map<string, number>();
-  #next = 0;
-
+  readonly #names = new Map<Value, string>();
   /** For a computed value that is an output, the name of that output (the first one, if there are several). */
   readonly #outputNames = new Map<Value, string>();
+  readonly #small = new Map<string, string>();
+  /** For each scope of the graph, how many vectors of sizes its nodes have used. */
+  readonly #sizesIn = new Map<string, number>();
 
-  readonly #standalone: OnnxOptions['standalone'];
-
-  constructor(name: string, outputs: ReadonlyMap<string, Value>, options: OnnxOptions) {
-    const { frozen = new Set(), halves = new Set(), anySize = false, standalone } = options;
-    const { feedsRows = false, sharedNorms = false } = options;
-    this.#frozen = frozen;
-    this.#halfParameters = halves;
-    this.#feedsRows = feedsRows;
-    this.#sharedNorms = sharedNorms;
-    this.#anySize = anySize;
-    this.#standalone = standalone;
-    text(this.#writer, 2, name);
+  constructor(
+    outputs: ReadonlyMap<string, Value>,
+    private readonly roles: ReadonlyMap<Value, Role>,
+    private readonly options: OnnxOptions,
+  ) {
     for (const [output, value] of outputs) {
       if (value.origin.kind === 'node' && !this.#outputNames.has(value)) {
-        this.#outputNames.set(value, this.#nameOfOutput(output));
+        this.#outputNames.set(value, outputName(output));
       }
     }
   }
 
-  finish(): Uint8Array {
-    return Buffer.concat([this.#widening.finish(), this.#writer.finish()]);
-  }
-
-  #nameOfOutput(name: string): string {
-    return this.#standalone === undefined ? outputName(name) : name;
-  }
-
-  constant(value: Value, data: ConstantData): void {
-    const fed = this.#anySize && value.shape.length > 0;
-    const bytes = new Uint8Array(data.buffer, data.byteOffset, data.byteLength);
-    this.#names.set(value, fed ? this.#fed(value, data) : this.#initializer(value, bytes));
-  }
-
-  input(value: Value): void {
-    this.#names.set(value, value.name);
-    this.#declareInput(value.name, value, this.#anySize);
+  value(value: Value): void {
+    const { origin } = value;
+    if (origin.kind === 'constant') {
+      const isFed = this.options.anySize === true && value.shape.length > 0;
+      this.#names.set(value, isFed ? this.#fed(value, origin.data) : this.#initializer(value, bytesOf(origin.data)));
+    } else if (origin.kind === 'input') {
+      this.#declareInput(value, value.name, value);
+      this.inputs.set(value.name, value);
+    } else if (origin.kind === 'node') this.#node(value, origin);
   }
 
   /** A computed value is made under its output's name; any other, such as an input or a second name, goes through Identity. */
-  output(name: string, value: Value): void {
-    const { shape } = value;
-    message(this.#writer, 12, (writer) =>
-      valueInfo(writer, this.#nameOfOutput(name), value.dtype, this.#anySize ? shape.map(() => null) : shape),
-    );
-    if (this.#outputNames.get(value) === this.#nameOfOutput(name)) return;
-    // Before the node is begun: the name may be that of an input, which is declared beside it.
-    const read = this.#nameOf(value);
-    plainNode(this.#writer, 'Identity', [read], this.#nameOfOutput(name));
+  output(output: string, value: Value): InfoMessage {
+    const name = outputName(output);
+    if (this.#outputNames.get(value) !== name) {
+      this.nodes.push({ op: 'Identity', inputs: [this.#nameOf(value)], output: name });
+    }
+    return { name, dtype: value.dtype, sizes: this.#sizes(value.shape) };
   }
 
-  node(value: Value, origin: NodeOrigin): void {
+  #node(value: Value, origin: NodeOrigin): void {
+    const role = this.roles.get(value);
+    if (role === 'cut') return;
     const { op, inputs } = origin;
-    if (op === 'Slice' && inputs[0].origin.kind === 'parameter' && !this.#outputNames.has(value)) {
-      if (this.#isHalf(inputs[0])) {
-        this.#cuts.set(value, origin);
-        return;
-      }
-      if (this.#feedsRows && this.#readsRows(value, origin as NodeOrigin<'Slice'>)) return;
+    if (role === 'rows') {
+      const name = `${inputs[0].name}@rows${this.rows.size}`;
+      const { start } = (origin as NodeOrigin<'Slice'>).attributes;
+      this.rows.set(name, { parameter: inputs[0], first: start, shape: value.shape });
+      this.#declareInput(value, name, value);
+      return;
     }
-    const form: OnnxForm = (operators[op] as OperatorSpec<OpType>).onnx?.(origin.attributes, inputs) ?? {};
-    // What takes sizes that are fed is computed in every run.
-    const isFixed = !this.#anySize || (form.sizes ?? []).length === 0;
-    if (isFixed && inputs.every((input) => this.#isFrozen(input))) this.#folded.add(value);
     const output = this.#outputNames.get(value) ?? `v${value.name}`;
     this.#names.set(value, output);
     // The rows that are looked up are widened, not the table.
     const looksUp = op === 'Gather' && inputs[0].origin.kind === 'parameter' && this.#isHalf(inputs[0]);
     const names = inputs.map((input, i) => {
       if (looksUp && i === 0) return this.#halfInput(input);
-      return this.#isHeld(value, i) ? this.#heldName(input) : this.#nameOf(input);
+      return this.#isHeld(origin, role, i) ? this.#heldName(input) : this.#nameOf(input);
     });
-    if (op === 'LayerNormalization' && this.#sharedNorms && inputs[1].shape.length > 1) {
-      this.#normaliseThenScale(value, origin, names, output);
-      return;
-    }
-    const made = looksUp ? `${output}@half` : output;
-    this.#write(this.#writer, value, origin, { names, output: made, name: value.name });
-    if (looksUp) widen(this.#writer, made, output);
+    if (op === 'LayerNormalization' && this.options.sharedNorms === true && inputs[1].shape.length > 1) {
+      this.#normalizeThenScale(value, origin, names, output);
+    } else if (looksUp) {
+      this.nodes.push(this.#operator(value, origin, names, `${output}@half`), widen(`${output}@half`, output));
+    } else this.nodes.push(this.#operator(value, origin, names, output));
   }
 
-  /** Writes a normalisation whose scale and shift are applied after it. */
-  #normaliseThenScale(value: Value, origin: NodeOrigin, [x, scale, shift]: readonly string[], output: string): void {
+  /** A normalization whose scale and shift are applied after it. */
+  #normalizeThenScale(value: Value, origin: NodeOrigin, [x, scale, shift]: readonly string[], output: string): void {
     const width = must(value.shape.at(-1), 'a width');
-    const all = (number: number): string => {
-      const { buffer } = new Float32Array(width).fill(number);
-      return this.#initializer({ shape: [width], dtype: 'float32' }, new Uint8Array(buffer));
-    };
+    const all = (number: number): string =>
+      this.#initializer({ shape: [width], dtype: 'float32' }, bytesOf(new Float32Array(width).fill(number)));
     const [normal, scaled] = [`${output}@normal`, `${output}@scaled`];
-    this.#write(this.#writer, value, origin, { names: [x, all(1), all(0)], output: normal, name: value.name });
-    plainNode(this.#writer, 'Mul', [normal, scale], scaled);
-    plainNode(this.#writer, 'Add', [scaled, shift], output);
+    this.nodes.push(
+      this.#operator(value, origin, [x, all(1), all(0)], normal),
+      { op: 'Mul', inputs: [normal, scale], output: scaled },
+      { op: 'Add', inputs: [scaled, shift], output },
+    );
   }
 
-  /** Makes rows of a parameter an input; false if they are not whole rows. */
-  #readsRows(value: Value, { inputs: [parameter], attributes: { axis, start } }: NodeOrigin<'Slice'>): boolean {
-    if (axis !== 0) return false;
-    const name = `${parameter.name}@rows${this.rows.size}`;
-    this.rows.set(name, { parameter, first: start, shape: value.shape });
-    this.#names.set(value, name);
-    this.#declareInput(name, value, this.#anySize);
-    return true;
-  }
-
-  #write(
-    target: BinaryWriter,
+  #operator(
     value: Value,
-    { op, inputs, attributes }: NodeOrigin,
-    { names, output, name }: { readonly names: string[]; readonly output: string; readonly name: string },
-  ): void {
-    const form: OnnxForm = (operators[op] as OperatorSpec<OpType>).onnx?.(attributes, inputs) ?? {};
-    for (const sizes of form.sizes ?? []) {
-      names.push(this.#anySize ? this.#fedSizes(value, sizes) : this.#integers(sizes));
-    }
-    for (const extra of form.extraInputs ?? []) names.push(this.#integers(extra));
-    operatorNode(target, { op, name: `${op}:${name}`, inputs: names, output }, form);
-  }
-
-  /** Whether a value follows from frozen parameters alone. */
-  #isFrozen(value: Value): boolean {
-    if (value.origin.kind === 'parameter') return this.#frozen.has(value.name) && !this.#isHalf(value);
-    return this.#folded.has(value);
+    origin: NodeOrigin,
+    names: readonly string[],
+    output: string,
+    name = value.name,
+  ): NodeMessage {
+    const form = formOf(origin);
+    const integers = (all: readonly number[]): string =>
+      this.#initializer({ shape: [all.length], dtype: 'int64' }, bytesOf(BigInt64Array.from(all, BigInt)));
+    const sizes = (form.sizes ?? []).map((one) =>
+      this.options.anySize === true ? this.#fedSizes(value, one) : integers(one),
+    );
+    const inputs = [...names, ...sizes, ...(form.extraInputs ?? []).map(integers)];
+    return { op: origin.op, name: `${origin.op}:${name}`, inputs, output, form };
   }
 
   /** Whether the model holds what a node reads as its input `i`: a product's right factor, and what a runtime computes once of such. */
-  #isHeld(node: Value, i: number): boolean {
-    const { op, inputs } = node.origin as NodeOrigin;
-    if (inputs[i].origin.kind !== 'parameter' || !this.#isFrozen(inputs[i])) return false;
-    return this.#folded.has(node) || ((op === 'Gemm' || op === 'MatMul') && i === 1);
+  #isHeld({ op, inputs }: NodeOrigin, role: Role | undefined, i: number): boolean {
+    const { origin, name } = inputs[i];
+    if (origin.kind !== 'parameter' || this.options.frozen?.has(name) !== true || this.#isHalf(inputs[i])) return false;
+    return role === 'folded' || ((op === 'Gemm' || op === 'MatMul') && i === 1);
   }
 
   #isHalf(value: Value): boolean {
-    return value.origin.kind === 'parameter' ? this.#halfParameters.has(value.name) : this.#cuts.has(value);
+    if (value.origin.kind !== 'parameter') return this.roles.get(value) === 'cut';
+    return this.options.halves?.has(value.name) === true;
   }
 
   /**
@@ -280,61 +245,53 @@ class GraphWriter {
   #halfInput({ name, shape }: Value): string {
     const input = `${name}@${this.halves.size}`;
     this.halves.set(input, { parameter: name, shape });
-    message(this.#writer, 11, (writer) => valueInfo(writer, input, 'float16', shape));
+    this.declared.push({ name: input, dtype: 'float16', sizes: shape });
     return input;
   }
 
   /** The name of a half-precision parameter or a part of one, widened for one use. */
   #widened(value: Value): string {
-    const cut = this.#cuts.get(value);
-    const input = this.#halfInput(cut === undefined ? value : cut.inputs[0]);
-    const half = cut === undefined ? input : `${input}@part`;
-    if (cut !== undefined) this.#write(this.#widening, value, cut, { names: [input], output: half, name: half });
-    widen(this.#widening, half, `${input}@wide`);
+    const { origin } = value;
+    const input = this.#halfInput(origin.kind === 'node' ? origin.inputs[0] : value);
+    const half = origin.kind === 'node' ? `${input}@part` : input;
+    if (origin.kind === 'node') this.widening.push(this.#operator(value, origin, [input], half, half));
+    this.widening.push(widen(half, `${input}@wide`));
     return `${input}@wide`;
   }
 
   #nameOf(value: Value): string {
-    const name = this.#names.get(value);
-    if (name !== undefined) return name;
+    const known = this.#names.get(value);
+    if (known !== undefined) return known;
     if (this.#isHalf(value)) return this.#widened(value);
     if (value.origin.kind !== 'parameter') throw new InternalError(`${String(value)} is written before it is made`);
-    if (this.#standalone !== undefined) {
-      const { data } = must(this.#standalone.get(value.name), value.name);
-      const name = this.#initializer(value, new Uint8Array(data.buffer, data.byteOffset, data.byteLength));
-      this.#names.set(value, name);
-      return name;
-    }
     this.#names.set(value, value.name);
     this.parameters.set(value.name, value);
-    this.#declareInput(value.name, value, false);
+    this.declared.push({ name: value.name, dtype: value.dtype, sizes: value.shape });
     return value.name;
   }
 
   /** The name of a frozen parameter as an initializer. */
   #heldName(value: Value): string {
     const name = packedFile(value.name);
-    if (this.packed.has(value.name)) return name;
+    if (!this.packed.has(value.name)) this.initializers.push({ name, type: value, bytes: null });
     this.packed.set(value.name, value);
-    message(this.#writer, 5, (writer) => {
-      tensor(writer, value, name);
-      message(writer, 13, (entry) => {
-        text(entry, 1, 'location');
-        text(entry, 2, name);
-      });
-      integer(writer, 14, EXTERNAL);
-    });
     return name;
   }
 
-  #declareInput(name: string, { dtype, shape }: ValueType, anySize: boolean): void {
-    message(this.#writer, 11, (writer) => valueInfo(writer, name, dtype, anySize ? shape.map(() => null) : shape));
+  #sizes(shape: Shape): readonly (number | null)[] {
+    return this.options.anySize === true ? shape.map(() => null) : shape;
+  }
+
+  /** Makes a value an input of the model. */
+  #declareInput(value: Value, name: string, { dtype, shape }: ValueType): void {
+    this.#names.set(value, name);
+    this.declared.push({ name, dtype, sizes: this.#sizes(shape) });
   }
 
   #fed(type: ValueType, data: ConstantData): string {
     const name = `fed:${this.constants.size}`;
     this.constants.set(name, { type, data });
-    this.#declareInput(name, type, true);
+    this.declared.push({ name, dtype: type.dtype, sizes: this.#sizes(type.shape) });
     return name;
   }
 
@@ -344,31 +301,26 @@ class GraphWriter {
     const place = this.#sizesIn.get(scope) ?? 0;
     this.#sizesIn.set(scope, place + 1);
     const key = `${scope.replaceAll(/\d+/g, '#')}|${place}|${sizes.join(',')}`;
-    const known = this.#small.get(key);
-    if (known !== undefined) return known;
-    const name = this.#fed({ shape: [sizes.length], dtype: 'int64' }, BigInt64Array.from(sizes, BigInt));
+    const name =
+      this.#small.get(key) ?? this.#fed({ shape: [sizes.length], dtype: 'int64' }, BigInt64Array.from(sizes, BigInt));
     this.#small.set(key, name);
     return name;
   }
 
-  #integers(values: readonly number[]): string {
-    const data = BigInt64Array.from(values, BigInt);
-    return this.#initializer({ shape: [values.length], dtype: 'int64' }, new Uint8Array(data.buffer));
-  }
-
   #initializer(type: ValueType, bytes: Uint8Array): string {
-    const small = bytes.length <= 256;
-    const key = `${type.dtype}|${type.shape.join(',')}|${Buffer.from(bytes.buffer, bytes.byteOffset, small ? bytes.length : 0).toString('base64')}`;
-    const known = small ? this.#small.get(key) : undefined;
+    const key =
+      bytes.length > 256 ? null : `${type.dtype}|${type.shape.join(',')}|${Buffer.from(bytes).toString('base64')}`;
+    const known = key === null ? undefined : this.#small.get(key);
     if (known !== undefined) return known;
-    const name = `c${this.#next++}`;
-    if (small) this.#small.set(key, name);
-    message(this.#writer, 5, (writer) => {
-      tensor(writer, type, name);
-      if (sizeOf(type.shape) > 0) writer.tag(9, WireType.LengthDelimited).bytes(bytes);
-    });
+    const name = `c${this.initializers.length - this.packed.size}`;
+    if (key !== null) this.#small.set(key, name);
+    this.initializers.push({ name, type, bytes });
     return name;
   }
+}
+
+function bytesOf({ buffer, byteOffset, byteLength }: ConstantData): Uint8Array {
+  return new Uint8Array(buffer, byteOffset, byteLength);
 }
 
 /** The name that a packed parameter has as an initializer, and of the external file that holds it. */
