@@ -54,3 +54,26 @@ export class FrozenGraph<Output extends string> {
     return this.session.dispose();
   }
 }
+
+/** A model that is opened when it is first asked. A failure is not kept: the next call tries again. */
+export class Lazy<T extends { dispose(): Promise<void> }> {
+  #opened: Promise<T> | null = null;
+
+  constructor(private readonly open: () => Promise<T>) {}
+
+  /** Raises what opening raises. */
+  get(): Promise<T> {
+    if (this.#opened === null) {
+      this.#opened = this.open();
+      this.#opened.catch(() => (this.#opened = null));
+    }
+    return this.#opened;
+  }
+
+  /** Frees the model, which the next call opens again. */
+  async dispose(): Promise<void> {
+    const opened = this.#opened;
+    this.#opened = null;
+    await (await opened)?.dispose();
+  }
+}

@@ -1,6 +1,6 @@
 /** Models that another program exported: run as their file holds them, with whatever shapes they allow. */
 import type * as Ort from 'onnxruntime-node';
-import { CheckpointError, EngineError } from '../../core/errors.js';
+import { EngineError } from '../../core/errors.js';
 import { allCores, loadRuntime, onDevice, type Provider } from './session.js';
 
 /** The elements of a tensor that a model file takes or gives. */
@@ -96,46 +96,5 @@ export class ModelFile {
   /** Frees the native session; no run may be under way. */
   async dispose(): Promise<void> {
     await this.#session.release();
-  }
-}
-
-export class LazyModelFile {
-  #opened: Promise<ModelFile> | null = null;
-
-  /** @param check raises what is wrong with a file that was opened */
-  constructor(
-    private readonly file: string,
-    private readonly options: ModelFileOptions,
-    private readonly check: (model: ModelFile) => void = () => undefined,
-  ) {}
-
-  /** Gives these outputs. Raises CheckpointError where the file has no such output, EngineError as ModelFile, and what `check` does. */
-  async run(feeds: Readonly<Record<string, ModelTensor>>, ...outputs: readonly string[]): Promise<ModelTensor[]> {
-    if (this.#opened === null) {
-      this.#opened = this.#open();
-      // A failure is not kept: the next one who asks tries again.
-      this.#opened.catch(() => (this.#opened = null));
-    }
-    const model = await this.#opened;
-    const found = await model.run(feeds);
-    return outputs.map((name) => {
-      if (Object.hasOwn(found, name)) return found[name];
-      throw new CheckpointError(`it gives no ${name}`, { where: this.file, next: 'Export it again.' });
-    });
-  }
-
-  async dispose(): Promise<void> {
-    await (await this.#opened)?.dispose();
-  }
-
-  async #open(): Promise<ModelFile> {
-    const model = await ModelFile.open(this.file, this.options);
-    try {
-      this.check(model);
-      return model;
-    } catch (cause) {
-      await model.dispose();
-      throw cause;
-    }
   }
 }

@@ -1,6 +1,7 @@
 /** Opens a model that compares texts with pictures from its folder, in the layout of Hugging Face's transformers: config.json and safetensors. */
 import { join } from 'node:path';
 import { CheckpointError } from '../../core/errors.js';
+import type { OpenedGraph } from '../../compute/onnx/frozen_graph.js';
 import { Graph, sizeOf, type Value } from '../../compute/graph/ir.js';
 import {
   checkWeights,
@@ -10,7 +11,6 @@ import {
   refuseUnread,
   tensorFiles,
   type TensorFiles,
-  type Weights,
 } from '../files.js';
 import {
   type EmbedderConfig,
@@ -20,12 +20,8 @@ import {
 } from '../../compute/nets/clip/config.js';
 import { embedPictures, embedSiglipPictures, embedSiglipTexts, embedTexts } from '../../compute/nets/clip/clip.js';
 
-/** The graph of a half for one text or one picture, its output, and the frozen weights that it reads. */
-export interface OpenedHalf {
-  readonly graph: Graph;
-  readonly embedding: Value;
-  readonly weights: Weights;
-}
+/** A half for one text or one picture. */
+export type OpenedHalf = OpenedGraph<'embedding'>;
 
 /** The name of a half's input: ids [1, T], int64; pixels [1, 3, S, S]. */
 export const TEXT_INPUT = 'input_ids';
@@ -183,5 +179,6 @@ function shapesOf({ graph }: HalfGraph): Map<string, readonly number[]> {
 }
 
 function withWeights(half: HalfGraph, { files, stored }: Stored): OpenedHalf {
-  return { ...half, weights: readWeights(files, shapesOf(half), stored) };
+  const { graph, embedding } = half;
+  return { graph, outputs: { embedding }, weights: readWeights(files, shapesOf(half), stored) };
 }

@@ -6,14 +6,14 @@
 import { existsSync } from 'node:fs';
 import { join } from 'node:path';
 import { z } from 'zod';
-import { CheckpointError, must } from '../../core/errors.js';
+import { CheckpointError } from '../../core/errors.js';
 import type { RgbImage } from '../../core/images/image.js';
-import { LazyModelFile, type ModelFileOptions, type ModelTensor } from '../../compute/onnx/model_file.js';
+import { FrozenGraph, Lazy } from '../../compute/onnx/frozen_graph.js';
+import { ModelFile, type ModelFileOptions, type ModelTensor } from '../../compute/onnx/model_file.js';
 import { CONFIG_FILE, readConfig } from '../../models/files.js';
 import { openTokenizer } from '../../models/tokenizer/open.js';
 import type { Tokenizer } from '../../models/tokenizer/tokenizer.js';
 import { checkPictureTower, openPictureTower, PICTURE_INPUT, pictureWidth } from '../../models/networks/clip.js';
-import { ComputedHalf } from '../../rewards/terms/clip/halves.js';
 import { preprocess, type Preprocessing, readPreprocessing, requireSide } from '../../rewards/terms/clip/preprocess.js';
 import type { EncodedPrompt, PromptEncoder } from './picture_words.js';
 
@@ -66,7 +66,7 @@ export class FlowTextEncoder implements PromptEncoder {
   readonly pooledWidth: number;
   readonly #config: z.output<typeof textSchema>;
   readonly #tokenizers: readonly Tokenizer[];
-  readonly #model: LazyModelFile;
+  readonly #model: Lazy<ModelFile>;
 
   /** Raises CheckpointError for a folder with another form. */
   constructor(folder: string, options: ModelFileOptions = {}) {
@@ -75,7 +75,7 @@ export class FlowTextEncoder implements PromptEncoder {
     this.pooledWidth = this.#config.pooled_width;
     this.#tokenizers = this.#config.inputs.map(({ tokenizer }) => openTokenizer(join(folder, tokenizer)));
     // On one thread: otherwise the last bits depend on the number of threads.
-    this.#model = new LazyModelFile(join(folder, GRAPH), { ...options, threads: 1 });
+    this.#model = new Lazy(() => ModelFile.open(join(folder, GRAPH), { ...options, threads: 1 }));
   }
 
   /** A token counts as read if any of the tokenizers reads it. */
@@ -84,10 +84,14 @@ export class FlowTextEncoder implements PromptEncoder {
     const feeds = read.map(
       ({ name, ids }) => [name, { data: BigInt64Array.from(ids, BigInt), shape: [1, ids.length] }] as const,
     );
-    const outputs = this.pooledWidth === 0 ? ['text'] : ['text', 'pooled'];
-    const [text, pooled] = await this.#model.run(Object.fromEntries(feeds), ...outputs);
-    const summary = this.pooledWidth === 0 ? null : floats(must(pooled, 'the summary'));
-    return { text: floats(text), pooled: summary, unread: leastOver(read) };
+    const model = await this.#model.get();
+    const found = await model.run(Object.fromEntries(feeds));
+    const output = (name: string): Float32Array => {
+      if (Object.hasOwn(found, name)) return floats(found[name]);
+      throw new CheckpointError(`it gives no ${name}`, { where: model.file, next: 'Export it again.' });
+    };
+    const pooled = this.pooledWidth === 0 ? null : output('pooled');
+    return { text: output('text'), pooled, unread: leastOver(read) };
   }
 
   async unread(prompt: string): Promise<number> {
@@ -129,33 +133,27 @@ function fitted(ids: readonly number[], length: number | null, pad: number | nul
 export class FlowImageEncoder {
   readonly width: number;
   readonly #steps: Preprocessing;
-  #opened: Promise<ComputedHalf> | null = null;
+  readonly #model: Lazy<FrozenGraph<'embedding'>>;
 
   /**
    * The folder of a CLIP or a SigLIP: CLIP's features are its projection, SigLIP's those of its pooling head. Raises CheckpointError for a folder with
    * another form, ConfigError when its preprocessor needs an unavailable step.
    */
-  constructor(
-    private readonly folder: string,
-    private readonly options: ModelFileOptions = {},
-  ) {
+  constructor(folder: string, options: ModelFileOptions = {}) {
     const config = checkPictureTower(folder);
     this.width = pictureWidth(config);
     this.#steps = readPreprocessing(folder);
     requireSide(this.#steps, config, folder);
+    this.#model = new Lazy(() => FrozenGraph.open(openPictureTower(folder), { ...options, threads: 1 }));
   }
 
   /** [width] */
   async encode(picture: RgbImage): Promise<Float32Array> {
-    if (this.#opened === null) {
-      this.#opened = ComputedHalf.open(openPictureTower(this.folder), { ...this.options, threads: 1 });
-      // A failure is not kept: the next one who asks tries again.
-      this.#opened.catch(() => (this.#opened = null));
-    }
-    return (await this.#opened).run({ [PICTURE_INPUT]: preprocess(picture, this.#steps) });
+    const model = await this.#model.get();
+    return (await model.run({ [PICTURE_INPUT]: preprocess(picture, this.#steps) })).embedding;
   }
 
-  async dispose(): Promise<void> {
-    await (await this.#opened)?.dispose();
+  dispose(): Promise<void> {
+    return this.#model.dispose();
   }
 }

@@ -5,7 +5,7 @@
 import { join } from 'node:path';
 import { CheckpointError } from '../../core/errors.js';
 import type { FloatTensor, HeldDtype } from '../../core/safetensors.js';
-import { FrozenGraph, type OpenedGraph } from '../../compute/onnx/frozen_graph.js';
+import { FrozenGraph, Lazy, type OpenedGraph } from '../../compute/onnx/frozen_graph.js';
 import type { ModelFileOptions } from '../../compute/onnx/model_file.js';
 import { Graph, type Shape, sizeOf, type Value } from '../../compute/graph/ir.js';
 import {
@@ -94,15 +94,17 @@ class TextReader {
   readonly summary: number;
   readonly parameters: number;
   readonly widest: number;
-  #opened: Promise<FrozenGraph<Output>> | null = null;
+  readonly #model: Lazy<FrozenGraph<Output>>;
 
   constructor(
     private readonly tokenizer: PaddedTokenizer,
     private readonly described: Described,
     folder: string,
-    private readonly options: ModelFileOptions,
+    options: ModelFileOptions,
     private readonly held: HeldDtype,
   ) {
+    // On one thread: otherwise the last bits depend on the number of threads.
+    this.#model = new Lazy(() => FrozenGraph.open(this.#read(), { ...options, threads: 1 }));
     this.width = described.width;
     this.summary = described.summary;
     const sizes = [...shapesOf(described).values()].map(sizeOf);
@@ -127,13 +129,7 @@ class TextReader {
 
   async encode(prompt: string): Promise<Partial<Record<Output, Float32Array>>> {
     const { ids } = await this.tokenizer.encode(prompt);
-    if (this.#opened === null) {
-      // On one thread: otherwise the last bits depend on the number of threads.
-      this.#opened = FrozenGraph.open(this.#read(), { ...this.options, threads: 1 });
-      // A failure is not kept: the next one who asks tries again.
-      this.#opened.catch(() => (this.#opened = null));
-    }
-    const found = await (await this.#opened).run({ [IDS]: ids });
+    const found = await (await this.#model.get()).run({ [IDS]: ids });
     return Object.fromEntries(Object.entries(found).map(([name, data]) => [name, data.slice()]));
   }
 
@@ -143,8 +139,8 @@ class TextReader {
     return { graph, outputs: outputs as OpenedGraph<Output>['outputs'], weights };
   }
 
-  async dispose(): Promise<void> {
-    await (await this.#opened)?.dispose();
+  dispose(): Promise<void> {
+    return this.#model.dispose();
   }
 }
 

@@ -3,10 +3,10 @@ import { createHash } from 'node:crypto';
 import type { RgbImage } from '../../core/images/image.js';
 import type { FloatTensor } from '../../core/safetensors.js';
 import type { CodeGrid } from '../../data/types.js';
-import { overFrozen } from '../../compute/onnx/frozen_graph.js';
+import { Lazy, overFrozen } from '../../compute/onnx/frozen_graph.js';
 import type { SessionOptions } from '../../compute/onnx/session.js';
 import { Session } from '../../compute/onnx/session.js';
-import { Graph } from '../../compute/graph/ir.js';
+import { Graph, type Value } from '../../compute/graph/ir.js';
 import type { ImageTokenizerConfig } from '../../compute/nets/image_tokenizer.js';
 import { decodeCodes, encodePatches, nearestCodes, patchSize } from '../../compute/nets/image_tokenizer.js';
 import { gridSize, type VisionTokenizer } from './vision_tokenizer.js';
@@ -18,8 +18,17 @@ export class TrainedVisionTokenizer implements VisionTokenizer {
   /** A hash of the weights. */
   readonly id: string;
   readonly sizing = null;
-  #encoder: Promise<Session> | null = null;
-  #decoder: Promise<Session> | null = null;
+  readonly #encoder = new Lazy(() =>
+    this.#compile('image encoder', (graph) => {
+      const patches = graph.input('patches', [CHUNK, patchSize(this.config)]);
+      return { codes: nearestCodes(this.config, encodePatches(this.config, patches)) };
+    }),
+  );
+  readonly #decoder = new Lazy(() =>
+    this.#compile('image decoder', (graph) => ({
+      patches: decodeCodes(this.config, graph.input('codes', [CHUNK], 'int64')),
+    })),
+  );
 
   constructor(
     readonly config: ImageTokenizerConfig,
@@ -34,8 +43,7 @@ export class TrainedVisionTokenizer implements VisionTokenizer {
   }
 
   async encode(images: readonly RgbImage[]): Promise<CodeGrid[]> {
-    this.#encoder ??= this.#compileEncoder();
-    const session = await this.#encoder;
+    const session = await this.#encoder.get();
     const patches = toPatches(images, this.config.patch);
     const codes = new Int32Array(patches.length / patchSize(this.config));
     await inChunks(codes.length, async (start, end) => {
@@ -54,8 +62,7 @@ export class TrainedVisionTokenizer implements VisionTokenizer {
   }
 
   async decode(grids: readonly CodeGrid[]): Promise<RgbImage[]> {
-    this.#decoder ??= this.#compileDecoder();
-    const session = await this.#decoder;
+    const session = await this.#decoder.get();
     const size = patchSize(this.config);
     const codes = Int32Array.from(grids.flatMap((grid) => [...grid.codes]));
     const patches = new Float32Array(codes.length * size);
@@ -74,28 +81,13 @@ export class TrainedVisionTokenizer implements VisionTokenizer {
   }
 
   async dispose(): Promise<void> {
-    for (const session of [this.#encoder, this.#decoder]) await (await session)?.dispose();
-    this.#encoder = null;
-    this.#decoder = null;
+    await this.#encoder.dispose();
+    await this.#decoder.dispose();
   }
 
-  #compileEncoder(): Promise<Session> {
-    const graph = new Graph('image encoder');
-    const patches = graph.input('patches', [CHUNK, patchSize(this.config)]);
-    return Session.compile(
-      graph,
-      { codes: nearestCodes(this.config, encodePatches(this.config, patches)) },
-      overFrozen(this.options, this.weights),
-    );
-  }
-
-  #compileDecoder(): Promise<Session> {
-    const graph = new Graph('image decoder');
-    return Session.compile(
-      graph,
-      { patches: decodeCodes(this.config, graph.input('codes', [CHUNK], 'int64')) },
-      overFrozen(this.options, this.weights),
-    );
+  #compile(name: string, build: (graph: Graph) => Record<string, Value>): Promise<Session> {
+    const graph = new Graph(name);
+    return Session.compile(graph, build(graph), overFrozen(this.options, this.weights));
   }
 }
 

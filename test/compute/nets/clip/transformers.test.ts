@@ -24,7 +24,7 @@ async function computed(
 ): Promise<Float32Array[]> {
   const session = await Session.compile(
     half.graph,
-    { out: half.embedding },
+    { out: half.outputs.embedding },
     { threads: 1 },
     new SessionPool(half.weights),
   );
