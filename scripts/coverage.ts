@@ -1,5 +1,5 @@
 /**
- * Writes docs/coverage.md from the tables of the code.
+ * Writes docs/reference/coverage.md from the tables of the code.
  *
  *   npm run build && node dist/scripts/coverage.js
  */
@@ -8,4 +8,4 @@ import { format } from 'prettier';
 import { writeFileAtomic } from '../src/core/files.js';
 import { coveragePage } from '../src/launch/coverage.js';
 
-writeFileAtomic(join('docs', 'coverage.md'), await format(coveragePage(), { parser: 'markdown' }));
+writeFileAtomic(join('docs', 'reference', 'coverage.md'), await format(coveragePage(), { parser: 'markdown' }));

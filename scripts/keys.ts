@@ -1,5 +1,5 @@
 /**
- * Writes docs/keys.md from the schema.
+ * Writes docs/reference/keys.md from the schema.
  *
  *   npm run build && node dist/scripts/keys.js
  */
@@ -9,4 +9,4 @@ import { writeFileAtomic } from '../src/core/files.js';
 import '../src/recipes/settings.js';
 import { keysPage } from './keys_page.js';
 
-writeFileAtomic(join('docs', 'keys.md'), await format(keysPage(), { parser: 'markdown' }));
+writeFileAtomic(join('docs', 'reference', 'keys.md'), await format(keysPage(), { parser: 'markdown' }));

@@ -1,4 +1,4 @@
-/** The page docs/keys.md: every key that a config may have, from the schema. */
+/** The page docs/reference/keys.md: every key that a config may have, from the schema. */
 import { jsonSchema } from '../src/config/json_schema.js';
 
 interface Part {
@@ -82,8 +82,9 @@ export function keysPage(): string {
   const lines = [
     '# Every key',
     '',
-    'This page is written by `npm run build && node dist/scripts/keys.js` from the schema; `editrl config schema` prints the same for editors, and `editrl config explain KEY` for',
-    'one key. `[]` is an element of a list, `*` a name of your own; an element of `validation.measure` is one of `reward.terms` without its weight. A `result` key decides what is learned and may not change when a run is resumed; an `operation` key may.',
+    'The schema generates this page (`npm run build && node dist/scripts/keys.js`). `editrl config schema` prints the schema as JSON, and `editrl config explain KEY` describes one key.',
+    '',
+    '`[]` is an element of a list and `*` a name that you choose. An element of `validation.measure` has the fields of `reward.terms` without the weight. A `result` key affects training and cannot change on resume. An `operation` key can change at any time.',
   ];
   let section = '';
   for (const key of [...keys.keys()].sort()) {

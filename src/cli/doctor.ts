@@ -33,7 +33,7 @@ export const doctorVerb: Verb = {
     if (flag(args, 'json')) printJson({ ok: isUsable(findings), findings, coverage: coverage(), limits: LIMITS });
     else {
       findings.forEach(printFinding);
-      printLine('\nWhat is covered (docs/coverage.md says what is refused):');
+      printLine('\nWhat is covered (docs/reference/coverage.md says what is refused):');
       for (const { what, names } of coverage()) printWrapped(`${what}: ${names.join(', ')}`);
       printWrapped(LIMITS);
     }

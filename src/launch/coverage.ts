@@ -1,4 +1,4 @@
-/** What this program reads, computes and refuses, from the tables that decide it: shown by `editrl doctor` and docs/coverage.md. */
+/** What this program reads, computes and refuses, from the tables that decide it: shown by `editrl doctor` and docs/reference/coverage.md. */
 import { WEIGHT_DTYPES } from '../core/safetensors.js';
 import { visionTokenizerTypes } from '../train/environments/vision_tokens.js';
 import { pipelineClasses } from '../models/pipeline.js';

@@ -9,8 +9,8 @@ import { testFolders } from '../support/folder.js';
 
 const newFolder = testFolders('coverage');
 
-it('docs/coverage.md is what the tables of the code say', async () => {
-  const page = join(import.meta.dirname, '../../docs/coverage.md');
+it('docs/reference/coverage.md is what the tables of the code say', async () => {
+  const page = join(import.meta.dirname, '../../docs/reference/coverage.md');
   expect(readFileSync(page, 'utf8')).toBe(await format(coveragePage(), { parser: 'markdown' }));
 });
 

@@ -6,8 +6,8 @@ import { keysPage } from '../../scripts/keys_page.js';
 import { recipes } from '../../src/recipes/settings.js';
 import { knownPaths } from '../../src/core/schema/walk.js';
 
-it('docs/keys.md is what the schema says: npm run build && node dist/scripts/keys.js', async () => {
-  const page = join(import.meta.dirname, '../../docs/keys.md');
+it('docs/reference/keys.md is what the schema says: npm run build && node dist/scripts/keys.js', async () => {
+  const page = join(import.meta.dirname, '../../docs/reference/keys.md');
   expect(readFileSync(page, 'utf8')).toBe(await format(keysPage(), { parser: 'markdown' }));
 });
 
