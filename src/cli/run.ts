@@ -14,7 +14,7 @@ import { submitRun } from '../launch/slurm/submit.js';
 import { listCheckpoints } from '../run/checkpoints.js';
 import { RunPaths } from '../run/paths.js';
 import { readRecord } from '../run/record.js';
-import { readState, STOPPED_BY_SWEEP, type RunState } from '../run/state.js';
+import { readState, type RunState } from '../run/state.js';
 import { KILLED } from '../run/claim/stop_request.js';
 import { outputWidth, printError, printJson, printLine, printSentence, printWarnings } from './shared/output.js';
 import { abortOnSignals, INTERRUPTED } from './shared/signals.js';
@@ -151,8 +151,7 @@ async function trainAndReport(config: LoadedConfig, { json, view, fresh = false 
 export function describeEnding(settings: RunSettings, state: RunState | null, already: boolean): string | null {
   const { run_name, num_iterations } = settings;
   const patience = isTrainable(settings) ? recipeOf(settings).patience(settings) : null;
-  const bySweep = state?.reason?.startsWith(STOPPED_BY_SWEEP) === true;
-  if (state?.stopped_early === true && patience !== null && !bySweep) {
+  if (state?.stopped_early === true && patience !== null) {
     return [
       `${run_name} ended by itself at iteration ${state.iteration} of ${state.num_iterations}: ${state.reason ?? 'it learned no more'}. A higher num_iterations leaves that as it is.`,
       `To train on, raise the patience: --set ${patience.key}=${2 * patience.value} --allow-changes ${patience.key}`,

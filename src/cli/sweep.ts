@@ -109,7 +109,7 @@ async function start(prepared: PreparedSweep, json: boolean, shown: View): Promi
     if (json) printOutcome(prepared, outcome);
     else showOutcome(outcome);
     if (outcome.stopped) return INTERRUPTED;
-    return outcome.runs.every(({ state }) => state === 'finished' || state === 'stopped') ? 0 : 1;
+    return outcome.runs.every(({ state }) => state === 'finished') ? 0 : 1;
   } finally {
     await launcher.close();
   }
@@ -142,7 +142,7 @@ function printOutcome({ experiment }: PreparedSweep, { runs, results }: SweepOut
 function showOutcome({ runs, results, resultsFile, stopped }: SweepOutcome): void {
   printLine(`\n${formatResults(results)}`);
   if (resultsFile !== null) printLine(`\ntable: ${resultsFile}.md`);
-  const open = runs.filter(({ state }) => state !== 'finished' && state !== 'stopped');
+  const open = runs.filter(({ state }) => state !== 'finished');
   if (open.length > 0) printLine(`\n${unfinishedLines(open)}`);
   if (stopped) printLine('\nStopped; the same command goes on where it stopped.');
   else if (runs.some(({ state }) => state === 'failed')) {
@@ -170,7 +170,6 @@ function dryRun(prepared: PreparedSweep, json: boolean, shown: View): number {
   const { schedule, order, remark, tight } = previewSchedule(prepared);
   if (remark !== null) shown.say(remark);
   const { experiment } = prepared;
-  const halving = experiment.options.stop_early ?? null;
   const started = new Set(order.map(({ name }) => name));
   const rest = schedule.jobs.filter((job) => !started.has(job.name));
   if (json) {
@@ -202,11 +201,6 @@ function dryRun(prepared: PreparedSweep, json: boolean, shown: View): number {
     const others = rest.map(({ name }) => [name, schedule.phase(name), schedule.reason(name) ?? '']);
     printLine(
       `\n${formatTable([{ title: 'would not start' }, { title: 'state' }, { title: 'why' }], oneLine(others))}`,
-    );
-  }
-  if (halving !== null) {
-    printLine(
-      `\nAt ${halving.rungs.join(', ')} iterations the best ${Math.round(100 * halving.keep)}% by ${halving.metric} go on.`,
     );
   }
   return 0;

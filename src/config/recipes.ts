@@ -5,7 +5,6 @@
 import type { PipelineType } from '@huggingface/hub';
 import type { z } from 'zod';
 import { InternalError } from '../core/errors.js';
-import type { ReadSettings } from '../core/schema/mark.js';
 import type { HubReference, RunReference } from './schema/model.js';
 import type { PartialSettings, Problem } from './schema/rules.js';
 import type { RunSettings, TrainedSettings } from './schema/run.js';
@@ -71,8 +70,6 @@ export interface RewardForms {
   readonly settingsOf: (settings: RunSettings) => { readonly measure?: readonly Measure[] } | null;
   /** The name of a measure in metrics. */
   readonly metricOf: (measure: Measure) => string;
-  /** Equal for runs whose rewards can be compared; null if the reward is unknown. */
-  readonly scaleOf: (read: ReadSettings) => string | null;
   /** The models that the reward's terms name. */
   readonly modelsOf: (settings: TrainedSettings) => readonly NamedModel[];
   /** SHA-256 over a reward module and what it imports; null if it cannot be read. */

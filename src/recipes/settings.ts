@@ -2,7 +2,6 @@
 import { isTrainable, recipeOf as configRecipeOf, registerRecipes, type NamedModel } from '../config/recipes.js';
 import type { RewardSettings } from '../rewards/schema/reward.js';
 import { decidingTerms, measuredTerms, recordedTerms, termName } from '../rewards/score/choice.js';
-import { rewardScale } from '../rewards/score/identity.js';
 import {
   canonicalMeasure,
   canonicalMode,
@@ -83,7 +82,6 @@ registerRecipes({
     measures: measureTerms,
     settingsOf: rewardOf,
     metricOf: (measure) => termName(measure as MeasureTerm),
-    scaleOf: (read) => rewardScale(read)?.identity ?? null,
     modelsOf: termModels,
     moduleDigest,
   },

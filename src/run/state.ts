@@ -30,9 +30,6 @@ export interface BestCheckpoint {
   readonly value: number;
 }
 
-/** Prefix of the reason of a run that a sweep stopped, which distinguishes it from a run that ended by its own rule. */
-export const STOPPED_BY_SWEEP = 'stopped by the sweep ';
-
 /** Reads `state.json`; null when there is none yet. Raises RunError when it is not a state. */
 export function readState(paths: RunPaths): RunState | null {
   const value = readJson(paths.state);

@@ -17,7 +17,7 @@ import type { RunPaths } from './paths.js';
 import { activeAlarms } from './report/alarms.js';
 import { readRecord, type RunRecord } from './record.js';
 import { readSpent, type SpendingTotals } from './spending.js';
-import { readState, STOPPED_BY_SWEEP, type BestCheckpoint, type RunState, type RunStateName } from './state.js';
+import { readState, type BestCheckpoint, type RunState, type RunStateName } from './state.js';
 
 /**
  * `dead`: the state says that the run goes on, but no process holds it any more. `unreadable`: this version cannot read the folder's records.
@@ -90,11 +90,6 @@ export function readStatus(paths: RunPaths, world: LockWorld = realLockWorld()):
       reason: error.toText().replaceAll(/\n\s*/g, ' '),
     };
   }
-}
-
-/** What became of a run, in a sweep's vocabulary: a run that the sweep stopped is `stopped`, though its state says finished. */
-export function outcomeOf({ state, reason }: Pick<RunStatus, 'state' | 'reason'>): ShownState | 'stopped' {
-  return state === 'finished' && reason?.startsWith(STOPPED_BY_SWEEP) === true ? 'stopped' : state;
 }
 
 /** Where a run is held: its host, process and devices, or its Slurm job; null when nothing holds it. */

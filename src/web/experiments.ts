@@ -9,7 +9,6 @@ import { listExperiments as listRecorded } from '../run/find.js';
 import { readMeasure } from '../rewards/score/identity.js';
 import type { MeasureTerm } from '../rewards/score/settings.js';
 import type { RunPaths } from '../run/paths.js';
-import { outcomeOf } from '../run/status.js';
 import type { ReadSettings } from '../core/schema/mark.js';
 import { measuredBy } from '../run/report/measures.js';
 import { resultCaption, tabulate, type ResultCell } from '../run/report/results.js';
@@ -62,7 +61,7 @@ export function matrixOf(index: RunsIndex, id: string): WireMatrix {
   const runs = cells.map(({ name: run_name, axes, run, counts }) => ({
     run_name,
     axes,
-    outcome: !counts ? 'failed' : run === null ? 'queued' : outcomeOf(run.status),
+    outcome: !counts ? 'failed' : run === null ? 'queued' : run.status.state,
     report: run === null || run.heldOut === null ? null : { heldout: run.heldOut, iteration: run.status.iteration },
     settings: run === null || run.settings.length === 0 ? null : settingsOf(index, run),
   }));

@@ -4,7 +4,7 @@ import { describeEnding, describeInterruption } from '../../src/cli/run.js';
 import { loadConfig } from '../../src/config/load.js';
 import { saveCheckpoint } from '../../src/run/checkpoints.js';
 import { RunPaths } from '../../src/run/paths.js';
-import { STOPPED_BY_SWEEP, type RunState } from '../../src/run/state.js';
+import type { RunState } from '../../src/run/state.js';
 import { testFolders } from '../support/folder.js';
 
 const newFolder = testFolders('ending');
@@ -33,10 +33,6 @@ describe('the end of a run', () => {
         ].join('\n'),
       );
     }
-    const given = { ...flat, reason: `${STOPPED_BY_SWEEP}at iteration 350` };
-    expect(describeEnding(settings, given, true)).toBe(
-      'sft_s is finished (stopped by the sweep at iteration 350). To train on, raise num_iterations: --set num_iterations=2000',
-    );
   });
 
   it('whose learning rate fell until the last iteration names what is not refused', async () => {

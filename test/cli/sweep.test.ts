@@ -54,10 +54,9 @@ function begun(name: string, seed: number, state: string | null = null): void {
 
 describe('editrl sweep --dry-run', () => {
   it('prints what would start in order, for people and for machines', async () => {
-    const file = experiment({ stop_early: { metric: 'reward/mean', rungs: [5], keep: 0.5 } });
+    const file = experiment({});
     expect(await main(['sweep', file, '--dry-run'])).toBe(0);
     expect(out).toContain('4 of 4 runs would start, in this order:');
-    expect(out).toContain('At 5 iterations the best 50% by reward/mean go on.');
     out = '';
     expect(await main(['sweep', file, '--dry-run', '--json', '--only', '*a-small*'])).toBe(0);
     expect(JSON.parse(out)).toEqual({
@@ -143,11 +142,5 @@ describe('editrl sweep', () => {
     const axes = { a: { one: { launch: { command: ['true'], devices: [0] } }, two: {} } };
     expect(await main(['sweep', experiment({ axes }), '--dry-run'])).toBe(2);
     expect(err).toContain('launch.devices');
-  });
-
-  it('refuses successive halving where Slurm places the runs', async () => {
-    const file = experiment({ stop_early: { rungs: [5] } }, { backend: 'slurm' });
-    expect(await main(['sweep', file])).toBe(2);
-    expect(err).toContain('stop_early');
   });
 });

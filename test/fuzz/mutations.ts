@@ -188,12 +188,9 @@ const experimentParts: Readonly<Record<string, string>> = {
   zip: "[['lr', 'seed']]",
   include: "[{ lr: 'lo' }]",
   exclude: "[{ lr: 'hi', seed: '1' }]",
-  sample: '2',
-  sample_seed: '7',
   overrides: "[{ cell: { lr: 'lo' }, set: { seed: 9 } }]",
   share: "['seed']",
   baseline: "{ lr: 'lo' }",
-  stop_early: "{ metric: 'reward/mean', rungs: [10, 20], keep: 0.5 }",
 };
 
 const experimentValues: readonly Write[] = [

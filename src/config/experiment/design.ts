@@ -1,6 +1,5 @@
 /** Which cells a matrix has, and their names. Pure: it sees names, not settings. */
 import { ConfigError } from '../../core/errors.js';
-import { sha256 } from '../../core/images/image.js';
 import { nearest } from '../../core/nearest.js';
 import { runNamePattern } from '../schema/model.js';
 import type { Description } from './schema.js';
@@ -15,7 +14,7 @@ export interface NamedCell {
 
 type Design = (matrix: Matrix) => AxisValues[];
 
-/** More cells than this before sampling are assumed to be a mistake. */
+/** More cells than this are assumed to be a mistake. */
 const MOST_CELLS = 200_000;
 
 const order = new Intl.Collator('en', { numeric: true });
@@ -34,11 +33,8 @@ export function designCells(experiment: string, description: Description): Named
   const matrix = new Matrix(description);
   const designs: Record<Description['design'], Design> = { product, one_factor: oneFactor, leave_one_out: leaveOneOut };
   const excluded = description.exclude.map((part) => matrix.checked(part, 'exclude'));
-  const drawn = sampled(
-    designs[description.design](matrix).filter(
-      (cell) => matrix.whole(cell) && !excluded.some((part) => matches(cell, part)),
-    ),
-    description,
+  const drawn = designs[description.design](matrix).filter(
+    (cell) => matrix.whole(cell) && !excluded.some((part) => matches(cell, part)),
   );
   const included = description.include.flatMap((part) =>
     matrix.combinations(matrix.names, matrix.checked(part, 'include')),
@@ -57,7 +53,7 @@ function requireComparison({ baseline }: Matrix, cells: readonly AxisValues[]): 
   if (baseline === null || cells.some((cell) => matches(cell, baseline))) return;
   const values = Object.entries(baseline).map(([axis, value]) => `${axis} '${value}'`);
   throw new ConfigError(
-    `baseline: no cell has ${values.join(' and ')}, which others are compared with: exclude, zip or sample leaves it out`,
+    `baseline: no cell has ${values.join(' and ')}, which others are compared with: exclude or zip leaves it out`,
     { next: 'Add it to include, name another baseline, or leave baseline out.' },
   );
 }
@@ -296,15 +292,4 @@ function requireBaseline(matrix: Matrix, design: string): AxisValues {
   throw new ConfigError(`design ${design} needs a baseline`, {
     next: "Name a value for each axis that is a factor: baseline: { axis: 'value' }.",
   });
-}
-
-/** Ranks cells by a hash, so that which are drawn depends neither on their number nor on how they were written. */
-function sampled(cells: AxisValues[], { sample, sample_seed }: Description): AxisValues[] {
-  if (sample === null || sample >= cells.length) return cells;
-  const text = (cell: AxisValues): string => JSON.stringify(Object.entries(cell).sort(([a], [b]) => (a < b ? -1 : 1)));
-  return cells
-    .map((cell) => ({ cell, rank: sha256(`${sample_seed} ${text(cell)}`) }))
-    .sort((a, b) => (a.rank < b.rank ? -1 : 1))
-    .slice(0, sample)
-    .map(({ cell }) => cell);
 }

@@ -2,21 +2,15 @@
 import { resolve, dirname } from 'node:path';
 import { ConfigError, UsageError } from '../../core/errors.js';
 import { rewardForms, type Measure } from '../recipes.js';
-import { getPath } from '../../core/schema/walk.js';
-import { growable } from '../hash.js';
 import { displayPath, type Environment } from '../jsonnet.js';
 import { parseSet } from '../sets.js';
 import { checkClashes } from './clashes.js';
 import { matches, type AxisValues } from './design.js';
 import { evaluateMatrix } from './matrix.js';
 import { Runs, type Cell, type Draft } from './runs.js';
-import type { Description, ExperimentOptions } from './schema.js';
 import type { Settler } from './settle.js';
 
 export type { Cell } from './runs.js';
-
-/** The metric that cells are compared by if nothing else is named. */
-const SAMPLED = 'validation/sampled/mean';
 
 export interface ExperimentRequest {
   /** An experiment, or a config, which is an experiment with one cell. */
@@ -41,7 +35,6 @@ export interface Experiment {
   readonly baseFile: string | null;
   /** The terms that all cells are measured and compared by. */
   readonly measure: readonly Measure[];
-  readonly options: ExperimentOptions;
   /** What the user should know before it runs. */
   readonly warnings: readonly string[];
 }
@@ -90,7 +83,6 @@ export async function loadExperiment(request: ExperimentRequest): Promise<Experi
     });
   }
   refuseCycles([...cells, ...others], file);
-  refuseMovingEnds(cells, description?.stop_early?.rungs ?? [], file);
   return {
     name,
     file,
@@ -100,7 +92,6 @@ export async function loadExperiment(request: ExperimentRequest): Promise<Experi
     baseAxis: typeof description?.base === 'string' ? description.base : null,
     baseFile: importedBase(resolve(file), sources.get(resolve(file)) ?? ''),
     measure,
-    options: { stop_early: halvingOf(cells, description, measure, file) },
     warnings: [...clashes, ...sameCells(cells)],
   };
 }
@@ -111,33 +102,6 @@ const asList = (value: unknown): readonly unknown[] => (Array.isArray(value) ? v
 function commonMeasure(cells: readonly Cell[]): readonly Measure[] {
   const all = cells.map(({ config }) => rewardForms().settingsOf(config.settings)?.measure ?? []);
   return all.every((one) => JSON.stringify(one) === JSON.stringify(all[0])) ? (all[0] ?? []) : [];
-}
-
-/**
- * Successive halving, by the first measure if nothing else is named. Raises ConfigError when cells would be stopped by comparing different rewards.
- */
-function halvingOf(
-  cells: readonly Cell[],
-  description: Description | null,
-  measure: readonly Measure[],
-  file: string,
-): ExperimentOptions['stop_early'] {
-  const halving = description?.stop_early ?? null;
-  if (halving === null) return null;
-  const metric =
-    halving.metric ??
-    (measure.length > 0 ? `validation/sampled/measure/${rewardForms().metricOf(measure[0])}/mean` : SAMPLED);
-  const scales = new Set(cells.map(({ config }) => rewardForms().scaleOf((path) => getPath(config.settings, path))));
-  if (/^(validation\/(\w+\/)?(sampled|greedy)|reward)\/mean$/.test(metric) && scales.size > 1) {
-    throw new ConfigError(
-      `stop_early would compare cells by ${metric}, and their rewards differ: each number is of its cell's own reward`,
-      {
-        where: displayPath(file),
-        next: "Name what all cells are compared by, such as measure: 'viescore'; stop_early then goes by it.",
-      },
-    );
-  }
-  return { ...halving, metric };
 }
 
 /** Maximum number of groups of equal cells that are named, and of cells within one. */
@@ -184,22 +148,6 @@ function refuseCycles(runs: readonly Cell[], file: string): void {
     done.add(name);
   };
   for (const { run_name } of runs) visit(run_name, []);
-}
-
-/** Raises ConfigError when a cell cannot continue after a rung, because until then the rung is its last iteration. */
-function refuseMovingEnds(cells: readonly Cell[], rungs: readonly number[], file: string): void {
-  const names = cells
-    .filter(({ config: { settings } }) => rungs.some((rung) => rung < settings.num_iterations) && !growable(settings))
-    .map(({ run_name }) => run_name);
-  if (names.length === 0) return;
-  const shown = names.length > 3 ? `${names.slice(0, 3).join(', ')} and ${names.length - 3} more` : names.join(', ');
-  throw new ConfigError(
-    `stop_early ends runs at a rung and lets some go on, but the learning rate of ${shown} falls until the last iteration`,
-    {
-      where: displayPath(file),
-      next: 'Set optimizer.decay_steps; with the number of optimizer steps of a whole run the rates are the same. Or set stop_early to null.',
-    },
-  );
 }
 
 function withDifferences(cells: readonly Cell[], baseline: AxisValues | null, settler: Settler): Cell[] {

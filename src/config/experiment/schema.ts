@@ -10,21 +10,6 @@ const settingsFields = z
   .array(z.string())
   .meta({ type: 'object', items: undefined, allowed: 'an object of settings, such as { seed: 1 }' });
 
-/** Successive halving, as a sweep reads it. */
-const stopEarly = z.strictObject({
-  metric: z.string().min(1).nullable().default(null).meta({
-    description: 'The metric that runs are compared by; null means the first measure, or else validation/sampled/mean.',
-  }),
-  rungs: z
-    .array(z.int().min(1))
-    .min(1)
-    .refine((rungs) => rungs.every((rung, index) => index === 0 || rung > rungs[index - 1]), {
-      error: 'iterations in ascending order',
-    })
-    .meta({ description: 'Iterations at which runs are compared.' }),
-  keep: z.number().gt(0).max(1).default(0.5).meta({ description: 'The part of them that goes on.' }),
-});
-
 function partialCells(description: string) {
   return z.array(partialCell).default([]).meta({ description, allowed: "a list, such as [{ axis: 'value' }]" });
 }
@@ -74,15 +59,8 @@ export const descriptionSchema = () =>
         description: "Axes that go together: ['a', 'b'] pairs equal names, {a: [...], b: [...]} pairs by position.",
         allowed: "a list of groups of axes, as in zip: [['a', 'b']]",
       }),
-    include: partialCells('Cells that are there in any case, whatever the design, exclude and sample say.'),
+    include: partialCells('Cells that are there in any case, whatever the design and exclude say.'),
     exclude: partialCells('Cells that are left out.'),
-    sample: z
-      .int()
-      .min(1)
-      .nullable()
-      .default(null)
-      .meta({ description: 'So many of the cells, drawn by sample_seed.' }),
-    sample_seed: z.int().min(0).default(0).meta({ description: 'Seed of the draw.' }),
     overrides: z
       .array(
         z.strictObject({ cell: partialCell, set: settingsFields }).meta({
@@ -107,10 +85,6 @@ export const descriptionSchema = () =>
         "Terms that the held-out answers of every cell are scored by, and that cells are compared by, apart from the reward that each is trained on: validation.measure of every cell. The first decides the order. Without one, cells are compared by their reward where all have the same, and not at all where they don't.",
       allowed: "a term's name, {name: 'ocr', …} with its fields, or a list of these",
     }),
-    stop_early: stopEarly.nullable().default(null).meta({
-      description: 'Successive halving; null means off.',
-      allowed: "null, or { metric: 'validation/sampled/mean', rungs: [100, 200], keep: 0.5 }",
-    }),
   });
 export type Description = Omit<z.output<ReturnType<typeof descriptionSchema>>, 'measure'> & {
   /** The terms as given, in canonical form. */
@@ -120,9 +94,4 @@ export type Description = Omit<z.output<ReturnType<typeof descriptionSchema>>, '
 /** JSON Schema of an experiment file; every key has a `description`. */
 export function experimentSchema(): Record<string, unknown> {
   return z.toJSONSchema(descriptionSchema(), { io: 'input' });
-}
-
-/** Options of an experiment that concern how it is run. */
-export interface ExperimentOptions {
-  readonly stop_early: (z.output<typeof stopEarly> & { readonly metric: string }) | null;
 }

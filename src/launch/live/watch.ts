@@ -91,9 +91,7 @@ export const PHASES: readonly Phase[] = [
   'finished',
   'running',
   'elsewhere',
-  'at_rung',
   'queued',
-  'stopped',
   'interrupted',
   'blocked',
   'failed',
@@ -181,7 +179,7 @@ export class RunWatcher {
     return {
       name: run.name,
       iteration,
-      numIterations: run.untilIteration,
+      numIterations: run.numIterations,
       reached: run.reached,
       waitsFor: seen?.state?.state === 'waiting' ? (seen.state.reason ?? 'its judge') : null,
       learning:
@@ -192,7 +190,7 @@ export class RunWatcher {
       unscored: unscoredOf(metrics),
       says: watched.says,
       elapsedS: (now - run.startedMs) / 1000,
-      leftS: secondsLeft(iterationTimes(watched, seen, iteration, now), run.untilIteration - iteration),
+      leftS: secondsLeft(iterationTimes(watched, seen, iteration, now), run.numIterations - iteration),
       where: run.where,
       log: `${run.paths.logsDir}/console.log`,
     };
@@ -323,8 +321,7 @@ function unscoredOf(metrics: MetricsLine['metrics']): number | null {
 export interface RunInProgress {
   readonly name: string;
   readonly paths: RunPaths;
-  /** The iteration at which it ends, or waits for others. */
-  readonly untilIteration: number;
+  readonly numIterations: number;
   /** The iteration that earlier attempts reached; 0 for none. */
   readonly reached: number;
   readonly startedMs: number;
@@ -349,13 +346,13 @@ export interface LiveProgress {
 }
 
 /** A run to follow from now on. Raises RunError for an invalid state. */
-export function runInProgress({ settings }: Pick<LoadedConfig, 'settings'>, where = '', until?: number): RunInProgress {
+export function runInProgress({ settings }: Pick<LoadedConfig, 'settings'>, where = ''): RunInProgress {
   const { run_name, num_iterations } = settings;
   const paths = RunPaths.of(settings);
   return {
     name: run_name,
     paths,
-    untilIteration: until ?? num_iterations,
+    numIterations: num_iterations,
     reached: readState(paths)?.iteration ?? 0,
     startedMs: performance.now(),
     where,

@@ -69,7 +69,7 @@ export async function submitCells(
   const looks = new Map(runs.map(({ run_name, config }) => [run_name, inspect(config)]));
   const named = (...kinds: readonly RunFolderState['kind'][]): Set<string> =>
     new Set([...looks].flatMap(([name, { kind }]) => (kinds.includes(kind) ? [name] : [])));
-  const finished = named('finished', 'stopped');
+  const finished = named('finished');
   const refused = named('refused');
   for (const parent of runs.flatMap((run) => run.parents)) {
     const listed = runs.some(({ run_name }) => run_name === parent);
@@ -391,12 +391,6 @@ export function usesSlurm(experiment: Experiment): boolean {
     throw new ConfigError(`all runs of a sweep have one backend; found slurm and, in ${other.run_name}, local`, {
       where,
       next: 'Set launch.backend in an overlay that reaches the parents too.',
-    });
-  }
-  if (experiment.options.stop_early !== null) {
-    throw new ConfigError('stop_early lets runs wait for each other, which jobs of Slurm do not; found it with slurm', {
-      where,
-      next: 'Set stop_early to null, or launch.backend to local.',
     });
   }
   return true;

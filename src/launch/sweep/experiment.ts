@@ -126,14 +126,13 @@ export function previewSchedule(prepared: PreparedSweep): {
   tight: TightMemory | null;
 } {
   const { jobs, remark, tight } = makeRoom(prepared);
-  const options = { jobs, retries: 0, failFast: false, halving: null };
-  const halving = prepared.experiment.options.stop_early ?? null;
-  const { schedule } = openSchedule({ ...options, halving }, runFolders);
+  const options = { jobs, retries: 0, failFast: false };
+  const { schedule } = openSchedule(options, runFolders);
   const byName = new Map(jobs.map((job) => [job.name, job]));
   const play = openSchedule(options, runFolders).schedule;
   const order: PlannedJob[] = [];
   for (let next = play.startable().next(); next.done !== true; next = play.startable().next()) {
-    const { name } = next.value.job;
+    const { name } = next.value;
     order.push(must(byName.get(name), name));
     play.started(name);
     play.ended(name, { kind: 'finished' });
@@ -162,7 +161,7 @@ export async function sweep(
     else writeExperiment(baseExpDir, record);
     if (remark !== null) view.remark(remark);
     const schedule = await runSweep(
-      { jobs, ...limits, halving: experiment.options.stop_early ?? null },
+      { jobs, ...limits },
       {
         runner,
         slots,
@@ -275,7 +274,6 @@ function collectResults(experiment: Experiment, schedule: Schedule): Results {
 function phaseOf(found: RunFolderState): Phase {
   const phases: Readonly<Record<RunFolderState['kind'], Phase>> = {
     finished: 'finished',
-    stopped: 'stopped',
     elsewhere: 'elsewhere',
     open: 'queued',
     refused: 'failed',

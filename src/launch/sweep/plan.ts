@@ -62,7 +62,6 @@ export function planJobs(
       kind: cells.has(name) ? 'cell' : 'parent',
       parents: run.parents,
       processes: processesOf(settings, devices, device),
-      numIterations: settings.num_iterations,
       config: run.config,
       axes: run.axes,
       device,
@@ -165,7 +164,7 @@ export function roomFor({ jobs, devices, maxParallel, freeBytes, world }: SweepP
 }
 
 /** Runs that will not start. */
-const DONE: ReadonlySet<RunFolderState['kind']> = new Set(['finished', 'stopped', 'refused']);
+const DONE: ReadonlySet<RunFolderState['kind']> = new Set(['finished', 'refused']);
 
 function coreSlots(jobs: readonly SizedJob[], devices: Pick<Devices, 'cpus'>, maxParallel: number | null): number {
   const sizes = jobs.filter(({ device }) => device === 'cpu').map(({ processes }) => processes);

@@ -11,7 +11,7 @@ import { formatDuration } from '../../run/progress.js';
 import { RunPaths } from '../../run/paths.js';
 
 /** Events that a screen shows anyway. */
-const PASSING: ReadonlySet<SweepEvent['kind']> = new Set(['started', 'paused']);
+const PASSING: ReadonlySet<SweepEvent['kind']> = new Set(['started']);
 
 export class SweepReporter implements SweepView {
   /** Runs whose failure has been reported. */
@@ -69,9 +69,8 @@ class SweepProgress implements LiveProgress {
   #watched(running: RunningJob): RunInProgress {
     const known = this.#seen.get(running);
     if (known !== undefined) return known;
-    const { job, placement, untilIteration, startedMs } = running;
-    const place = describePlacement(placement, job.processes);
-    const run = { ...runInProgress(job.config, place, untilIteration), startedMs };
+    const { job, placement, startedMs } = running;
+    const run = { ...runInProgress(job.config, describePlacement(placement, job.processes)), startedMs };
     this.#seen.set(running, run);
     return run;
   }
@@ -83,13 +82,10 @@ const LAST_LINES = 8;
 type EventLines = { [K in SweepEvent['kind']]: (event: Extract<SweepEvent, { kind: K }>, paint: Paint) => string[] };
 
 const SAY: EventLines = {
-  started: ({ running }) => {
-    const { job, placement, untilIteration } = running;
-    const until = untilIteration < job.numIterations ? `, up to iteration ${untilIteration}` : '';
-    return [`start    ${job.name} (${describePlacement(placement, job.processes)}${until})`];
-  },
+  started: ({ running: { job, placement } }) => [
+    `start    ${job.name} (${describePlacement(placement, job.processes)})`,
+  ],
   finished: () => [],
-  paused: ({ running }) => [`at rung  ${running.job.name}, iteration ${running.untilIteration}: waits for the others`],
   interrupted: ({ running }, paint) => [`${paint('stopped', 'yellow')}  ${running.job.name}: it can be continued`],
   failed: ({ running, failure, seconds }, paint) => [
     `${paint('FAILED', 'red')}   ${running.job.name} after ${formatDuration(seconds)}: ${indent(failure.reason)}`,
@@ -103,7 +99,6 @@ const SAY: EventLines = {
   blocked: ({ name, by }, paint) => [
     `${paint('blocked', 'yellow')}  ${name}: it starts from ${by}, which did not finish`,
   ],
-  stopped: ({ name, reason }, paint) => [`${paint('stopped', 'yellow')}  ${name} ${reason}`],
 };
 
 /** The lines of an event; none for events that the view itself reports, such as what finished. */

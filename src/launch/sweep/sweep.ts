@@ -3,7 +3,7 @@ import type { LoadedConfig } from '../../config/load.js';
 import { EditrlError, InternalError, JudgeLimitError, must } from '../../core/errors.js';
 import type { DeviceKind, Placement } from '../machine/devices.js';
 import { RunFailed } from '../processes/failure.js';
-import { Schedule, type AttemptEnd, type Halving, type Notice, type RunFolderState } from './schedule.js';
+import { Schedule, type AttemptEnd, type Notice, type RunFolderState } from './schedule.js';
 import type { PlannedJob, SizedJob } from './plan.js';
 
 /** Interval between checks of runs that other processes hold. */
@@ -29,18 +29,14 @@ export interface Slots {
 /** What a sweep reads from run directories and writes into them. */
 export interface RunWorld {
   inspect(config: LoadedConfig): RunFolderState;
-  markStopped(config: LoadedConfig, reason: string): void;
   /** Sets aside the folder of a run that failed with other settings; null if it has no such folder. */
   setAsideOutdated(config: LoadedConfig): string | null;
-  /** The last value of a metric up to an iteration; null if there is none. */
-  metricAt(config: LoadedConfig, metric: string, iteration: number): number | null;
 }
 
 /** A run under way. */
 export interface RunningJob {
   readonly job: PlannedJob;
   readonly placement: Placement;
-  readonly untilIteration: number;
   readonly startedMs: number;
 }
 
@@ -56,7 +52,6 @@ export interface Failure {
 export type SweepEvent =
   | { readonly kind: 'started'; readonly running: RunningJob }
   | { readonly kind: 'finished'; readonly running: RunningJob; readonly seconds: number }
-  | { readonly kind: 'paused'; readonly running: RunningJob }
   | { readonly kind: 'interrupted'; readonly running: RunningJob }
   | { readonly kind: 'failed'; readonly running: RunningJob; readonly failure: Failure; readonly seconds: number }
   | { readonly kind: 'elsewhere'; readonly name: string; readonly holder: string }
@@ -79,7 +74,6 @@ export interface SweepOptions {
   readonly jobs: readonly SizedJob[];
   readonly retries: number;
   readonly failFast: boolean;
-  readonly halving: Halving | null;
   /** Maximum number of runs at once; null means as many as fit. */
   readonly maxParallel: number | null;
 }
@@ -105,15 +99,7 @@ export function openSchedule(
   options: Omit<SweepOptions, 'maxParallel' | 'jobs'> & { readonly jobs: readonly PlannedJob[] },
   world: RunWorld,
 ): { schedule: Schedule; notices: Notice[] } {
-  const configs = new Map(options.jobs.map((job) => [job.name, job.config]));
-  const { halving, retries, failFast } = options;
-  const schedule = new Schedule(options.jobs, {
-    retries,
-    failFast,
-    halving,
-    measure: (name, iteration) =>
-      world.metricAt(must(configs.get(name), name), must(halving, 'halving').metric, iteration),
-  });
+  const schedule = new Schedule(options.jobs, options);
   const notices = schedule.found(new Map(options.jobs.map((job) => [job.name, world.inspect(job.config)])));
   return { schedule, notices };
 }
@@ -180,19 +166,19 @@ class Sweep {
   /** In order, but a run without enough room lets smaller ones go first. */
   #startWhatFits(): void {
     const limit = this.options.maxParallel ?? Number.POSITIVE_INFINITY;
-    for (const start of this.#schedule.startable()) {
+    for (const { name } of this.#schedule.startable()) {
       if (this.#running.size >= limit || !hasRoom(this.services.slots, this.#kinds)) break;
-      const job = must(this.#jobs.get(start.job.name), start.job.name);
+      const job = must(this.#jobs.get(name), name);
       const placement = this.services.slots.tryAcquire(job.processes, job.device, job.bytes);
-      if (placement !== null) this.#start(job, start.untilIteration, placement);
+      if (placement !== null) this.#start(job, placement);
     }
     if (this.#running.size === 0 && this.#schedule.startable().next().done !== true) {
       throw new InternalError('no slot is taken, and yet there is no room for any run');
     }
   }
 
-  #start(job: PlannedJob, untilIteration: number, placement: Placement): void {
-    const running = { job, placement, untilIteration, startedMs: performance.now() };
+  #start(job: PlannedJob, placement: Placement): void {
+    const running = { job, placement, startedMs: performance.now() };
     this.#schedule.started(job.name);
     this.#running.set(job.name, running);
     this.services.view.tell({ kind: 'started', running });
@@ -204,9 +190,8 @@ class Sweep {
   }
 
   async #attempt(running: RunningJob): Promise<void> {
-    const { job, placement, untilIteration } = running;
+    const { job, placement } = running;
     const { runner, slots, view, world, kill } = this.services;
-    const config = withFewerIterations(job.config, untilIteration);
     let end: AttemptEnd;
     let failure: Failure | null = null;
     try {
@@ -214,7 +199,7 @@ class Sweep {
       if (aside !== null) {
         view.remark(`${job.name} failed with other settings and starts from scratch; the failed run is now ${aside}`);
       }
-      const result = await runner.runWithoutParents(config, { ...placement, stop: this.#stopRuns.signal, kill });
+      const result = await runner.runWithoutParents(job.config, { ...placement, stop: this.#stopRuns.signal, kill });
       end = { kind: result.kind === 'interrupted' ? 'interrupted' : 'finished' };
     } catch (error) {
       if (error instanceof RunFailed && this.#wasStopped(job)) end = { kind: 'interrupted' };
@@ -237,7 +222,6 @@ class Sweep {
     const seconds = (performance.now() - running.startedMs) / 1000;
     if (failure !== null) view.tell({ kind: 'failed', running, failure, seconds });
     else if (end.kind === 'interrupted') view.tell({ kind: 'interrupted', running });
-    else if (running.untilIteration < running.job.numIterations) view.tell({ kind: 'paused', running });
     else view.tell({ kind: 'finished', running, seconds });
   }
 
@@ -261,12 +245,7 @@ class Sweep {
   }
 
   #act(notices: readonly Notice[]): void {
-    for (const notice of notices) {
-      if (notice.kind === 'stopped') {
-        this.services.world.markStopped(must(this.#jobs.get(notice.name), notice.name).config, notice.reason);
-      }
-      this.services.view.tell(notice);
-    }
+    for (const notice of notices) this.services.view.tell(notice);
   }
 
   async #somethingHappens(): Promise<void> {
@@ -285,15 +264,6 @@ class Sweep {
     }
     this.#act(this.#schedule.found(free));
   }
-}
-
-/**
- * The config with fewer iterations. In an experiment with rungs all runs may grow (`loadExperiment`), so the result equals that of an uninterrupted
- * run.
- */
-function withFewerIterations(config: LoadedConfig, iteration: number): LoadedConfig {
-  if (iteration >= config.settings.num_iterations) return config;
-  return { ...config, settings: { ...config.settings, num_iterations: iteration } };
 }
 
 /** False for what a retry cannot change: a wrong config, a limit that is reached, or a bug in this program. */

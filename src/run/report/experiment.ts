@@ -7,7 +7,7 @@ import { type ExperimentRecord, type RecordedRun } from '../find.js';
 import { readMetrics, type MetricsLine } from '../metrics.js';
 import { RunPaths } from '../paths.js';
 import { readRecord } from '../record.js';
-import { outcomeOf, readStatus, type RunStatus } from '../status.js';
+import { readStatus, type RunStatus } from '../status.js';
 import { promptsOf } from './measures.js';
 import { readRun, type RunReport } from './read.js';
 import { tabulate, type ResultRun, type Results } from './results.js';
@@ -49,7 +49,7 @@ function readCell(baseExpDir: string, cell: RecordedRun): ExperimentRun {
     const report = readRun(paths, lines);
     const recorded = readRecord(paths)?.settings ?? {};
     const settings: ReadSettings = (path) => getPath(recorded, path);
-    const outcome = refused !== null ? 'failed' : outcomeOf(status);
+    const outcome = refused !== null ? 'failed' : status.state;
     return { ...common, status, report, lines, outcome, problem: refused, settings, prompts: promptsOf(paths) };
   } catch (error) {
     if (!(error instanceof EditrlError)) throw error;

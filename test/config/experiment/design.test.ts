@@ -16,10 +16,3 @@ it('refuses a baseline that names only some of the axes that are zipped', () => 
   expect(cellsOf({ ...zipped, baseline: { a: '1', b: '1', c: '1' } })).toEqual(['111', '112', '221']);
   expect(() => cellsOf({ ...zipped, baseline: { a: '1', c: '1' } })).toThrow('a and b do not go together in zip');
 });
-
-it('samples from the cells that are not excluded', () => {
-  for (let seed = 0; seed < 10; seed++) {
-    const cells = cellsOf({ axes: axes('a', 'b'), exclude: [{ a: '1' }], sample: 2, sample_seed: seed });
-    expect(cells).toEqual(['21', '22']);
-  }
-});

@@ -46,20 +46,6 @@ describe('a matrix', () => {
     expect(ons.sort()).toEqual([0, 2, 2, 2, 3]);
   });
 
-  it('samples the same cells for the same seed', async () => {
-    const values = Array.from({ length: 40 }, (_, i) => `'${i}': { seed: ${i} }`).join(', ');
-    const drawn = (seed: number) =>
-      names(`{ base: base, axes: { s: { ${values} } }, sample: 5, sample_seed: ${seed} }`);
-    expect(await drawn(1)).toHaveLength(5);
-    expect(await drawn(1)).toEqual(await drawn(1));
-    expect(await drawn(1)).not.toEqual(await drawn(2));
-    // What is excluded is none of those that are drawn.
-    const excluded = Array.from({ length: 34 }, (_, i) => `{ s: '${i}' }`).join(', ');
-    const rest = await names(`{ base: base, axes: { s: { ${values} } }, sample: 5, exclude: [${excluded}] }`);
-    expect(rest).toHaveLength(5);
-    expect(rest.filter((name) => !/^exp__s-3[4-9]$/.test(name))).toEqual([]);
-  });
-
   it('overrides some cells and says what differs from the baseline', async () => {
     const { cells } = await load(
       `{ base: base, axes: { ${ab} }, baseline: { a: 'x' }, overrides: [{ cell: { a: 'y', b: '2' }, set: { num_iterations: 7 } }] }`,
@@ -154,20 +140,6 @@ describe('--set', () => {
   });
 });
 
-describe('stop_early', () => {
-  it('refuses cells whose learning rate falls until the last iteration', async () => {
-    const config = resolve('configs/tiny_vq.jsonnet');
-    const experiment = (optimizer: string, rung = 5): string =>
-      `{ base: (import '${config}') + { num_iterations: 80 }, stop_early: { rungs: [${rung}] }, axes: { rate: { stays: {}, falls: { optimizer+: ${optimizer} } } } }`;
-    const falls = `{ schedule: 'cosine' }`;
-    await expect(load(experiment(falls))).rejects.toThrow(
-      /but the learning rate of exp__rate-falls falls until the last iteration/,
-    );
-    expect((await load(experiment(`{ schedule: 'cosine', decay_steps: 80 }`))).cells).toHaveLength(2);
-    expect((await load(experiment(falls, 80))).cells).toHaveLength(2);
-  });
-});
-
 describe('parents', () => {
   it('are those of reward terms too, with the axes that reach them', async () => {
     const [config, tiny] = ['configs/sft_s__rl_s.jsonnet', 'configs/lib/tiny.libsonnet'].map((path) => resolve(path));
@@ -216,10 +188,6 @@ describe('a measure', () => {
     ["measure: 'beauty'", 'measure.0.name: found "beauty"'],
     ["measure: 'format_accuracy'", "'format_accuracy' compares with a labelled answer in words, but the datasets"],
     ["measure: ['viescore', 'viescore']", "found 'viescore', which validation.measure.0 is already"],
-    [
-      'stop_early: { rungs: [10], keep: 0.5 }',
-      'stop_early would compare cells by validation/sampled/mean, and their rewards differ',
-    ],
   ])('%s is refused', async (more, message) => {
     await expect(load(tiny(more))).rejects.toThrow(message);
   });
@@ -229,11 +197,6 @@ describe('a measure', () => {
     await expect(load(`{ name: 'm', base: ${base}, measure: 'word_overlap' }`)).rejects.toThrow(
       'validation: found 5; allowed: an object',
     );
-  });
-
-  it('is what successive halving goes by', async () => {
-    const { options } = await load(tiny("measure: 'viescore', stop_early: { rungs: [10], keep: 0.5 }"));
-    expect(options.stop_early?.metric).toBe('validation/sampled/measure/viescore/mean');
   });
 
   it('is refused where nothing scores answers, and where words are asked about pictures', async () => {

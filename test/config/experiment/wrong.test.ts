@@ -45,11 +45,6 @@ describe('an experiment of a wrong form', () => {
       `overrides: found {"cell":{},"set":{}}; allowed: a list, such as [{ cell: { axis: 'value' }, set: { … } }]`,
     ],
     [
-      'stop_early of a number',
-      `base: base, ${ab}, stop_early: 5`,
-      "stop_early: found 5; allowed: null, or { metric: 'validation/sampled/mean', rungs: [100, 200], keep: 0.5 }",
-    ],
-    [
       'an axis that is a list',
       `base: base, axes: { a: [{}] }`,
       'axes.a: found "a list"; allowed: an object with a mixin for each value',
@@ -84,7 +79,7 @@ describe('a cell', () => {
   });
 
   it('that others are compared with is there', async () => {
-    const left = "baseline: no cell has a 'x', which others are compared with: exclude, zip or sample leaves it out";
+    const left = "baseline: no cell has a 'x', which others are compared with: exclude or zip leaves it out";
     const text = (more: string): string => `{ base: base, ${ab}, baseline: { a: 'x' }, ${more} }`;
     expect(await messageOf(text(`exclude: [{ a: 'x' }]`))).toContain(left);
     expect((await load(text(`exclude: [{ a: 'x', b: '1' }]`))).cells).toHaveLength(3);

@@ -192,8 +192,8 @@ describe('on a terminal', () => {
 });
 
 const jobs = [fakeJob('x__a'), fakeJob('x__b')];
-const schedule = new Schedule(jobs, { retries: 0, failFast: false, halving: null, measure: () => null });
-const running = { job: jobs[0], placement: { devices: [], threads: 1 }, untilIteration: 100, startedMs: 0 };
+const schedule = new Schedule(jobs, { retries: 0, failFast: false });
+const running = { job: jobs[0], placement: { devices: [], threads: 1 }, startedMs: 0 };
 
 describe('a sweep', () => {
   it('is told line by line without a terminal, a failure with its last lines and its log, warnings with their run', () => {

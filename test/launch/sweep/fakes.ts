@@ -6,12 +6,12 @@ import type { RunFolderState } from '../../../src/launch/sweep/schedule.js';
 import type { Runner, RunWorld, Slots, SweepEvent, SweepView } from '../../../src/launch/sweep/sweep.js';
 
 /** As much of a config as a sweep looks at. */
-export function fakeConfig(name: string, numIterations = 100): LoadedConfig {
+export function fakeConfig(name: string): LoadedConfig {
   const settings = {
     task: 'external',
     run_name: name,
     base_exp_dir: '/nowhere',
-    num_iterations: numIterations,
+    num_iterations: 100,
     launch: { processes: 1 },
   };
   return { settings, resultHash: name, file: 'x.jsonnet' } as unknown as LoadedConfig;
@@ -23,18 +23,16 @@ export function fakeJob(name: string, parents: readonly string[] = [], more: Par
     kind: 'cell',
     parents,
     processes: 1,
-    numIterations: 100,
     axes: {},
     device: 'cpu',
     bytes: 0,
-    config: fakeConfig(name, more.numIterations),
+    config: fakeConfig(name),
     ...more,
   };
 }
 
 interface Attempt {
   readonly name: string;
-  readonly iterations: number;
   readonly placement: Placement;
   readonly stop: AbortSignal;
   end(kind?: 'finished' | 'interrupted'): void;
@@ -51,7 +49,6 @@ export class FakeRunner implements Runner {
     return new Promise((resolve, reject) => {
       this.attempts.push({
         name: config.settings.run_name,
-        iterations: config.settings.num_iterations,
         placement,
         stop: placement.stop,
         end: (kind = 'finished') => resolve({ kind }),
@@ -96,25 +93,13 @@ export class FakeSlots implements Slots {
 
 export class FakeWorld implements RunWorld {
   readonly states = new Map<string, RunFolderState>();
-  readonly stopped: string[] = [];
-  readonly values = new Map<string, number>();
 
   inspect(config: LoadedConfig): RunFolderState {
-    return (
-      this.states.get(config.settings.run_name) ?? { kind: 'open', iteration: 0, failed: null, interrupted: false }
-    );
-  }
-
-  markStopped(config: LoadedConfig): void {
-    this.stopped.push(config.settings.run_name);
+    return this.states.get(config.settings.run_name) ?? { kind: 'open', failed: null, interrupted: false };
   }
 
   setAsideOutdated(): null {
     return null;
-  }
-
-  metricAt(config: LoadedConfig): number | null {
-    return this.values.get(config.settings.run_name) ?? null;
   }
 }
 

@@ -51,7 +51,7 @@ describe('the room of a sweep', () => {
     const two = { devices: { cpus: 2 }, maxParallel: null, freeBytes: 25 * GIB };
     expect(roomFor({ ...two, jobs: eight, world: new FakeWorld() }).tight).toBeNull();
     const world = new FakeWorld();
-    for (const { name } of eight.slice(0, 2)) world.states.set(name, { kind: 'finished', iteration: 100 });
+    for (const { name } of eight.slice(0, 2)) world.states.set(name, { kind: 'finished' });
     expect(room(eight, null, 64, world).tight).toBeNull();
   });
 

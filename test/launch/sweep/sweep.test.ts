@@ -20,7 +20,7 @@ beforeEach(() => {
 
 function start(jobs: readonly SizedJob[], slots: number, more: Partial<SweepOptions> = {}): Promise<Schedule> {
   return runSweep(
-    { jobs, retries: 0, failFast: false, halving: null, maxParallel: null, ...more },
+    { jobs, retries: 0, failFast: false, maxParallel: null, ...more },
     { runner, slots: new FakeSlots(slots), world, view, stop: stop.signal, kill: stop.signal },
   );
 }
@@ -80,7 +80,7 @@ describe('a sweep', () => {
 
   it('does not start again what somebody killed on purpose', async () => {
     const ended = start([...jobs('a'), fakeJob('b', ['a'])], 1, { retries: 3 });
-    world.states.set('a', { kind: 'open', iteration: 3, failed: null, interrupted: true });
+    world.states.set('a', { kind: 'open', failed: null, interrupted: true });
     const killed = {
       run: 'a',
       rank: 0,
@@ -98,7 +98,7 @@ describe('a sweep', () => {
 
   it('tries again what its judge left alone', async () => {
     const ended = start(jobs('a'), 1, { retries: 1 });
-    world.states.set('a', { kind: 'open', iteration: 3, failed: null, interrupted: true });
+    world.states.set('a', { kind: 'open', failed: null, interrupted: true });
     runner.of('a').fail(new EndpointError('the judge stayed away'));
     await settle();
     runner.of('a').end();
@@ -146,7 +146,7 @@ describe('a sweep', () => {
       runner.of('a').fail(new RunError('the run is in use'));
       await vi.advanceTimersByTimeAsync(600);
       expect(view.kinds).toEqual(['started a', 'elsewhere a']);
-      world.states.set('a', { kind: 'finished', iteration: 100 });
+      world.states.set('a', { kind: 'finished' });
       await vi.advanceTimersByTimeAsync(600);
       expect((await ended).phase('a')).toBe('finished');
       expect(runner.names).toEqual(['a']);
@@ -155,35 +155,16 @@ describe('a sweep', () => {
     }
   });
 
-  it('runs to a rung, stops the worse half for good, and lets the better half go on', async () => {
-    world.values.set('a', 1).set('b', 2);
-    const halving = { metric: 'reward/mean', rungs: [10], keep: 0.5 };
-    const ended = start(jobs('a', 'b'), 2, { halving });
-    expect(runner.attempts.map(({ iterations }) => iterations)).toEqual([10, 10]);
-    runner.of('b').end();
-    await settle();
-    expect(runner.names).toEqual(['a', 'b']);
-    runner.of('a').end();
-    await settle();
-    expect(world.stopped).toEqual(['a']);
-    expect(runner.of('b').iterations).toBe(100);
-    runner.of('b').end();
-    expect((await ended).names('stopped')).toEqual(['a']);
-    expect(runner.names).toEqual(['a', 'b', 'b']);
-  });
-
   it('lets what it started stop when its own work breaks', async () => {
-    world.markStopped = () => {
+    const ended = start(jobs('a', 'b'), 2);
+    const raised = expect(ended).rejects.toThrow('the disk is read-only');
+    world.inspect = () => {
       throw new RunError('the disk is read-only');
     };
-    const halving = { metric: 'reward/mean', rungs: [10], keep: 0.5 };
-    const ended = start([...jobs('a', 'b'), fakeJob('p', [], { kind: 'parent' })], 3, { halving });
-    const raised = expect(ended).rejects.toThrow('the disk is read-only');
-    runner.of('a').end();
-    runner.of('b').end();
+    runner.of('a').fail(new RunError('it broke'));
     await settle();
-    expect(runner.of('p').stop.aborted).toBe(true);
-    runner.of('p').end('interrupted');
+    expect(runner.of('b').stop.aborted).toBe(true);
+    runner.of('b').end('interrupted');
     await raised;
     expect(view.ended).toBe(1);
   });
