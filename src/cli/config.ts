@@ -115,7 +115,7 @@ export async function checkConfigs(
       const missing = servers === null ? left.flatMap(({ settings }) => missingModels(settings)) : [];
       const room = await rooms.of(left, new Set(found.map(({ run }) => run)));
       const remarks = reached?.notes ?? missing.map((model) => `not downloaded yet: ${model}`);
-      const notes = [...remarks, ...room.warnings, ...(found.length === 0 ? modelWarnings(left) : [])];
+      const notes = [...remarks, ...room.warnings, ...(found.length === 0 ? await modelWarnings(left) : [])];
       // The trial of the rewards may already have reported that a server cannot be reached.
       const told = new Set(found.map(({ error }) => error.toText()));
       const all = [

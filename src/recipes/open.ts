@@ -2,7 +2,7 @@
 import { must, InternalError } from '../core/errors.js';
 import { resolveProvider } from '../compute/onnx/provider.js';
 import type { TrainedSettings, RunSettings } from '../config/schema/run.js';
-import type { OpenRecipe } from '../train/context.js';
+import type { OpenRecipe } from './recipe.js';
 import type { OpenedRecipe } from '../train/worker.js';
 import { editResponse } from './edit_response/open.js';
 import { imageEditor } from './image_editor/open.js';

@@ -4,16 +4,19 @@
  * one table; `recipeOf` pairs settings with their recipe.
  */
 import type { DataSizes, FedPerStep, ModelShape, ShapeOf } from './shared/memory.js';
-import type { z } from 'zod';
 import type { ForeignRecipe, TrainableRecipe } from '../config/recipes.js';
-import type { TrainedParts } from '../compute/nets/vision/config.js';
 import { measuredReward, type RewardSettings } from '../rewards/schema/reward.js';
 import type { PictureServer } from '../config/schema/editor.js';
-import type { lora, ModelReference } from '../config/schema/model.js';
 import type { TrainedSettings } from '../config/schema/run.js';
 import type { ProgressColumn } from '../run/progress.js';
-import type { Message } from '../models/chat/template.js';
+import type { RunResolver } from '../models/reference.js';
+import type { TokenFormat, TokenPrompt } from '../models/tokenizer/format.js';
+import type { TrainingContext } from '../train/context.js';
+import type { Training } from '../train/loop.js';
 import type { RemoteSampling } from '../train/policies/vllm/remote_sampling.js';
+import type { PromptRoom } from '../train/scoring/prompt_room.js';
+import type { SampledSet } from '../train/scoring/sample_rows.js';
+import type { Prompt, Task } from '../train/scoring/task.js';
 import type { Rule } from '../config/schema/rules.js';
 
 /** A run that this program's workers train. */
@@ -42,101 +45,47 @@ export interface TrainedRecipe<S extends TrainedSettings = TrainedSettings> exte
   columns(settings: S): readonly ProgressColumn[];
   /** The setting that may end a run before its last iteration, with its value; null if there is none. */
   patience(settings: S): { readonly key: string; readonly value: number } | null;
-  /** What has to exist before it is trained; checked before its parents are trained. That models exist at all is checked for every recipe. */
-  needs(settings: S, shapeOf: ShapeOf): readonly Need[];
-}
-
-/** A conversation like those of a run. */
-export interface ExampleConversation {
-  readonly messages: readonly Message[];
-  readonly variables: Readonly<Record<string, unknown>>;
-}
-
-/** Something on this machine that can be checked without computing; `launch/preflight/needs.ts` has one line for each kind. */
-export type Need =
-  | {
-      readonly kind: 'flow_part';
-      readonly part: 'vae' | 'text_encoder' | 'image_encoder';
-      readonly folder: string;
-    }
-  | {
-      readonly kind: 'flow_model';
-      readonly folder: string;
-      readonly trains: 'all' | 'adapter' | 'lora';
-      readonly lora: z.output<typeof lora> | null;
-      /** The new IP-Adapter for it. */
-      readonly begun: { readonly tokens: number; readonly scale: number } | null;
-      /** The guidance under which it answers before the run has taught it anything; null for none. */
-      readonly guidance: number | null;
-    }
-  /** A frozen flow model. `family`: the model_type that a whole pipeline's folder has to have; absent: the transformer's folder alone will do. */
-  | {
-      readonly kind: 'frozen_flow';
-      readonly folder: string;
-      readonly guidance: number | null;
-      readonly family?: string;
-    }
-  /** A guided flow model that a run makes, with the share of pictures that it is shown without words. */
-  | { readonly kind: 'guidance'; readonly section: 'policy' | 'environment'; readonly dropout: number }
-  | { readonly kind: 'datalist'; readonly path: string }
-  /** A datalist of edits, the first of which is read too. */
-  | { readonly kind: 'edits'; readonly path: string }
-  | { readonly kind: 'rows'; readonly path: string; readonly columns: readonly string[] }
-  /** A list of questions about videos, whose samples have to be complete; the first one's video is opened. */
-  | {
-      readonly kind: 'questions';
-      readonly path: string;
-      readonly media: string | null;
-      readonly frames: { readonly min: number; readonly max: number; readonly interval: number };
-    }
-  | { readonly kind: 'ffmpeg' }
-  | {
-      readonly kind: 'self_bench';
-      readonly path: string;
-      /** Whether a reward reads the text that each prompt quotes. */
-      readonly quoted: boolean;
-      /** Both sides of every picture have to be multiples of this. */
-      readonly side: number;
-      /** The side of the squares that pictures are scaled to; null: they keep their size. */
-      readonly resolution: number | null;
-    }
-  | {
-      readonly kind: 'decoder';
-      readonly folder: string;
-      readonly lora: z.output<typeof lora> | null;
-      /** The longest sequence that it will get. */
-      readonly contextSize: number;
-      /** For a model that has to see: the parts that train; absent: it only reads words. */
-      readonly sees?: TrainedParts;
-    }
-  | {
-      readonly kind: 'tokenizer';
-      readonly folder: string;
-      /** A conversation like the run's, which its chat template has to accept; null if the template is not used. */
-      readonly conversation: ExampleConversation | null;
-      /** The folder of the model that reads its tokens; null if not known yet. */
-      readonly model: string | null;
-    }
-  | {
-      /** A vocabulary of words and images. */
-      readonly kind: 'joint_vocabulary';
-      readonly tokenizer: string;
-      /** The folders of the model that reads its tokens, and of the image tokenizer of its codes; null if not known yet. */
-      readonly model: string | null;
-      readonly images: string | null;
-    }
-  /** What is read of a model that a server trains and that sees. */
-  | { readonly kind: 'sight'; readonly folder: string }
-  | { readonly kind: 'vision_tokenizer'; readonly folder: string };
-
-/** The folder that a reference names; null if it names another run or a repository, whose folder is not known yet. */
-export function folderOf(reference: ModelReference | null): string | null {
-  return typeof reference === 'string' ? reference : null;
 }
 
 /** Every dataset of a run. */
 export function sourcesOf(data: TrainedSettings['data']): readonly { readonly path: string }[] {
   return [...(data?.train ?? []), ...(data?.validation ?? [])];
+}
+
+/** A check of this machine's files, without computing. */
+export interface Check {
+  /** Equal for equal checks, which several runs share. */
+  readonly name: string;
+  /** Raises EditrlError for the first problem. */
+  readonly run: () => void;
+  /** A warning after the check has passed; null if there is none. */
+  readonly remark?: () => string | null;
+}
+
+/** How a recipe is opened. Methods, so that recipes with different settings fit into one table. */
+export interface OpenRecipe<S extends TrainedSettings = TrainedSettings> {
+  /** Makes data that a config needs and that does not exist yet, from the finished runs that it depends on. */
+  makeData(settings: S, resolveRun: RunResolver, say: (line: string) => void): Promise<void>;
+  /** Checks of what the run needs on this machine. They run before its parents are trained. That models exist is checked for every recipe. */
+  checks(settings: S, shapeOf: ShapeOf): readonly Check[];
+  /** Wires the recipe's parts and returns its training, on every rank. */
+  open(settings: S, context: TrainingContext): Promise<Training>;
+  /**
+   * Opens what is needed to score its recorded episodes again; null if its answers are not scored. Raises EditrlError when data or models are gone.
+   */
+  openTask(settings: S, resolveRun: RunResolver): Promise<Task<Prompt, unknown> | null>;
+  /**
+   * The first `count` rows of each dataset, with answers that need no model; none if answers are not scored, or if pictures need a model. Draws data
+   * of the tiny world that is not made yet. Raises DataError as opening the datasets does.
+   */
+  sampleRows(settings: S, count: number): Promise<readonly SampledSet[]>;
+  /**
+   * How much room the context leaves for answers, dataset by dataset; absent if answers have no prompt before them in the context. Raises EditrlError
+   * when data or models are gone, and DataError for a prompt that cannot be asked.
+   */
+  promptRoom?(settings: S, resolveRun: RunResolver): Promise<readonly PromptRoom[]>;
+  /** The tokens of answers that a training server samples; absent if they are words. Raises EditrlError when its tokenizer is gone. */
+  servedFormat?(settings: S, resolveRun: RunResolver): TokenFormat<TokenPrompt>;
 }
 
 export type Recipe = TrainedRecipe | ForeignRecipe;
@@ -165,7 +114,6 @@ export interface Part<S extends TrainedSettings = TrainedSettings> {
   readonly engines?: readonly string[];
   /** The learner; exactly one part of a recipe has it. */
   readonly learns?: Learner<S>;
-  needs?(settings: S, shapeOf: ShapeOf): readonly Need[];
   /** Bytes of the frozen models that make pictures. */
   imageMemory?(settings: S, shapeOf: ShapeOf, sizes?: DataSizes): number;
   images?(settings: S): PictureServer | null;
@@ -191,17 +139,9 @@ export interface Learner<S extends TrainedSettings> {
   rows?(settings: S): number;
 }
 
-/** A recipe by its parts, in the order in which their rules and needs are checked, with overrides of its own. */
+/** A recipe by its parts, in the order in which their rules are checked, with overrides of its own. */
 export type Preset<S extends TrainedSettings> = Pick<TrainedRecipe<S>, 'name' | 'schema' | 'pipeline' | 'usedAt'> &
   Partial<TrainedRecipe<S>> & { readonly parts: readonly Part<S>[] };
-
-/** Datasets that are checked one by one. */
-export function datasets<S extends TrainedSettings>(needOf: (path: string, settings: S) => Need): Part<S> {
-  return { needs: (settings) => sourcesOf(settings.data).map(({ path }) => needOf(path, settings)) };
-}
-
-/** Pictures with captions. */
-export const captionedPictures = datasets((path) => ({ kind: 'rows', path, columns: ['file_name', 'text'] }));
 
 /** Assembles the recipe. */
 export function preset<S extends TrainedSettings>({ parts, ...own }: Preset<S>): TrainedRecipe<S> {
@@ -241,7 +181,6 @@ export function preset<S extends TrainedSettings>({ parts, ...own }: Preset<S>):
       algorithm.type !== 'sft' || algorithm.sft.patience === null
         ? null
         : { key: 'algorithm.sft.patience', value: algorithm.sft.patience },
-    needs: (settings, shapeOf) => all((part) => part.needs?.(settings, shapeOf)),
     warnings: (settings) => all((part) => part.warnings?.(settings)),
     missing: (settings) => all((part) => part.missing?.(settings)),
     ...own,

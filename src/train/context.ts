@@ -27,16 +27,11 @@ import { readMetrics } from '../run/metrics.js';
 import type { Spending } from '../run/spending.js';
 import { saveContactSheet } from '../run/report/contact_sheet.js';
 import type { ScoredRun } from './scoring/judge_scorer.js';
-import type { Prompt, Task } from './scoring/task.js';
+import type { Prompt } from './scoring/task.js';
 import { type Collector, recordEpisodes } from './batch.js';
 import { GrpoTraining, type GrpoDeps } from './grpo.js';
 import { HackAlarms, hackObserver } from './observers/hack_alarms.js';
 import { HeldOut } from './held_out.js';
-import type { TokenPrompt } from '../models/tokenizer/format.js';
-import type { TokenFormat } from '../models/tokenizer/format.js';
-import type { PromptRoom } from './scoring/prompt_room.js';
-import type { SampledSet } from './scoring/sample_rows.js';
-import type { Training } from './loop.js';
 
 /** Address of a server that this program started, and the credentials it expects. */
 export interface ServerAddress {
@@ -195,28 +190,4 @@ export async function openGrpo<P extends Prompt, A extends Answer, H>(
     alarm: (message) => void (group.rank === 0 && warn(message)),
     observers: [hackObserver(scales, alarms)],
   });
-}
-
-/** How a recipe is opened. Methods, so that recipes with different settings fit into one table. */
-export interface OpenRecipe<S extends TrainedSettings = TrainedSettings> {
-  /** Makes data that a config needs and that does not exist yet, from the finished runs that it depends on. */
-  makeData(settings: S, resolveRun: RunResolver, say: (line: string) => void): Promise<void>;
-  /** Wires the recipe's parts and returns its training, on every rank. */
-  open(settings: S, context: TrainingContext): Promise<Training>;
-  /**
-   * Opens what is needed to score its recorded episodes again; null if its answers are not scored. Raises EditrlError when data or models are gone.
-   */
-  openTask(settings: S, resolveRun: RunResolver): Promise<Task<Prompt, unknown> | null>;
-  /**
-   * The first `count` rows of each dataset, with answers that need no model; none if answers are not scored, or if pictures need a model. Draws data
-   * of the tiny world that is not made yet. Raises DataError as opening the datasets does.
-   */
-  sampleRows(settings: S, count: number): Promise<readonly SampledSet[]>;
-  /**
-   * How much room the context leaves for answers, dataset by dataset; absent if answers have no prompt before them in the context. Raises EditrlError
-   * when data or models are gone, and DataError for a prompt that cannot be asked.
-   */
-  promptRoom?(settings: S, resolveRun: RunResolver): Promise<readonly PromptRoom[]>;
-  /** The tokens of answers that a training server samples; absent if they are words. Raises EditrlError when its tokenizer is gone. */
-  servedFormat?(settings: S, resolveRun: RunResolver): TokenFormat<TokenPrompt>;
 }

@@ -5,8 +5,7 @@ import type { LoadedConfig } from '../../config/load.js';
 import { dependencies } from '../../config/models.js';
 import { EndpointError, ServerEndedError } from '../../core/errors.js';
 import { ffmpegVersion } from '../../data/video/ffmpeg.js';
-import { isTrainable } from '../../config/recipes.js';
-import { recipeOf } from '../../recipes/settings.js';
+import { getPath } from '../../core/schema/walk.js';
 import { claimRun } from '../../run/claim/claim.js';
 import { claimRequest, type AttemptContext } from '../../run/claim/claim_request.js';
 import { RunPaths } from '../../run/paths.js';
@@ -209,9 +208,8 @@ function versions(settings: RunSettings): Record<string, string> {
 
 /** Versions of the installed programs that affect a run's results: ffmpeg, if the run reads videos. */
 export function programVersions(settings: RunSettings): Record<string, string> {
-  if (!isTrainable(settings)) return {};
-  const needs = recipeOf(settings).needs(settings, () => null);
-  const ffmpeg = needs.some(({ kind }) => kind === 'ffmpeg') ? ffmpegVersion() : null;
+  // Only datasets of videos are cut into frames.
+  const ffmpeg = getPath(settings, 'data.frames') === undefined ? null : ffmpegVersion();
   return ffmpeg === null ? {} : { ffmpeg };
 }
 

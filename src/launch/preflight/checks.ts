@@ -8,6 +8,7 @@ import { ConfigError, RunError } from '../../core/errors.js';
 import { cachedModel, cachedSnapshot } from '../../models/hub/cache.js';
 import { hubKey, modelFolder } from '../../models/reference.js';
 import { refuseIdleGpu } from '../../compute/onnx/cuda.js';
+import type { openRecipeOf } from '../../recipes/open.js';
 import { enginesOf, recipeOf, rewardOf } from '../../recipes/settings.js';
 import { trainerServerOf } from '../../recipes/shared/tokens/rules.js';
 import { isTrainable } from '../../config/recipes.js';
@@ -17,7 +18,6 @@ import { checkModule } from '../../rewards/terms/module/trial.js';
 import type { HubReference, ModelReference } from '../../config/schema/model.js';
 import { getPath, isObject } from '../../core/schema/walk.js';
 import type { RunSettings, TrainedSettings } from '../../config/schema/run.js';
-import { isTiny } from '../../data/tiny/door.js';
 import {
   checkCores,
   deviceKind,
@@ -35,7 +35,6 @@ import { checkOffline, hubEnvironmentOf, wantedModels } from '../models/wanted.j
 import { HOW_TO_SERVE, serverPrograms } from '../servers/training_server.js';
 import { checkServable, DEFAULT_COMMAND, HOW_TO_INSTALL } from '../servers/vllm.js';
 import { checkJudgeCalls } from '../judge_questions.js';
-import { checkNeed } from './needs.js';
 
 /** One check: its name, by which several runs share it, and a function that raises what is wrong. */
 export type NamedCheck = readonly [what: string, look: () => void];
@@ -48,6 +47,8 @@ export interface CheckedRun {
   /** The settings of all of them, by run_name. */
   readonly made: ReadonlyMap<string, RunSettings>;
   readonly shapeOf: ShapeOf;
+  /** How recipes are opened. They are loaded when runs are checked. */
+  readonly recipe: typeof openRecipeOf;
   /** Bytes that their checkpoints will take, by folder. */
   readonly space: ReadonlyMap<string, number>;
   readonly freeSpace: FreeSpace | undefined;
@@ -98,12 +99,11 @@ const checks = {
     const { command, env } = settings.launch;
     return command === null ? [] : [programCheck(command[0], NO_PROGRAM, env['PATH'])];
   },
-  needs: trained((settings, { shapeOf }) => {
-    return recipeOf(settings)
-      .needs(settings, shapeOf)
-      .filter((need) => !('path' in need) || !isTiny(settings, need.path))
-      .map((need) => [`need ${JSON.stringify(need)}`, () => checkNeed(need)]);
-  }),
+  recipe: trained((settings, { shapeOf, recipe }) =>
+    recipe(settings)
+      .checks(settings, shapeOf)
+      .map(({ name, run }) => [name, run]),
+  ),
   hub: trained((settings) =>
     wantedModels(settings).map((wanted) => [
       `hub ${hubKey(wanted.reference)} ${wanted.pinned ?? ''}`,

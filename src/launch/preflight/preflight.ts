@@ -6,7 +6,7 @@ import { loadingOnce, type LoadedConfig, type loadReferenced } from '../../confi
 import { ConfigError, DataError, EditrlError, printable } from '../../core/errors.js';
 import { checkChanges } from '../../run/claim/claim.js';
 import { isTrainable } from '../../config/recipes.js';
-import { recipeOf, rewardOf } from '../../recipes/settings.js';
+import { rewardOf } from '../../recipes/settings.js';
 import { changedFrom } from '../../run/claim/claim_request.js';
 import { RunPaths } from '../../run/paths.js';
 import { readRecord } from '../../run/record.js';
@@ -17,7 +17,6 @@ import { checkpointSpace, type FreeSpace } from '../machine/disk.js';
 import { memoryOf, shapesOf } from '../machine/memory.js';
 import type { AskJudge, RewardTrials } from '../reward/trial.js';
 import { checksFor, takesMemoryHere } from './checks.js';
-import { remarkOn } from './needs.js';
 import { lazy, type Obstacle } from './obstacle.js';
 import { examsOf } from '../../run/exams.js';
 import { summaryOf } from '../../run/report/exam.js';
@@ -45,10 +44,11 @@ export interface PreflightOptions {
  * for the first of them. A finished run needs nothing, unless it is one of `anew`. Does not check whether folders belong to these runs: see
  * `changedRuns`.
  */
-export function fileObstacles(
+export async function fileObstacles(
   runs: readonly LoadedConfig[],
   { anew = new Set(), seen = new Map(), devices, freeSpace }: PreflightOptions = {},
-): Obstacle[] {
+): Promise<Obstacle[]> {
+  const { openRecipeOf: recipe } = await import('../../recipes/open.js');
   const made = new Map(runs.map(({ settings }) => [settings.run_name, settings]));
   const told = new Set<string>();
   const memory = lazy(() => (devices === undefined ? null : memoryOf(made, devices())));
@@ -59,7 +59,7 @@ export function fileObstacles(
   return left.flatMap((config) => {
     const { run_name } = config.settings;
     const startsOver = anew.has(config);
-    const looks = checksFor({ config, startsOver, made, shapeOf, space, freeSpace, devices, memory });
+    const looks = checksFor({ config, startsOver, made, shapeOf, recipe, space, freeSpace, devices, memory });
     return looks.flatMap(([what, look]): Obstacle[] => {
       if (told.has(what)) return [];
       told.add(what);
@@ -96,7 +96,7 @@ export async function findObstacles(
   const claims = changedRuns(claimed);
   const changed = runs.filter(({ settings }) => claims.some(({ run }) => run === settings.run_name));
   const anew = new Set([...(looking.anew ?? []), ...changed]);
-  const found = [...claims, ...fileObstacles(runs, { ...looking, anew })];
+  const found = [...claims, ...(await fileObstacles(runs, { ...looking, anew }))];
   const broken = (run: string, module: unknown): boolean =>
     typeof module === 'string' && found.some((one) => one.run === run && one.error.where?.includes(module) === true);
   const { RewardTrials: Trials } = await import('../reward/trial.js');
@@ -137,14 +137,17 @@ export function memoryWarnings(
 }
 
 /** Warnings about the models that runs start from, one sentence each, once every check has passed. */
-export function modelWarnings(runs: readonly LoadedConfig[]): string[] {
+export async function modelWarnings(runs: readonly LoadedConfig[]): Promise<string[]> {
+  const { openRecipeOf } = await import('../../recipes/open.js');
   const shapeOf = shapesOf(new Map(runs.map(({ settings }) => [settings.run_name, settings])));
   const remarks = runs.flatMap(({ settings }) =>
     isTrainable(settings) && settings.launch.command === null
-      ? recipeOf(settings).needs(settings, shapeOf).map(remarkOn)
+      ? openRecipeOf(settings)
+          .checks(settings, shapeOf)
+          .flatMap(({ remark }) => remark?.() ?? [])
       : [],
   );
-  return [...new Set(remarks.filter((remark) => remark !== null))];
+  return [...new Set(remarks)];
 }
 
 /** The given runs that still have to be trained. */
@@ -259,12 +262,19 @@ export async function makeReady(
   if (models !== null) {
     throwObstacles(await models.obstacles(left, looking.anew));
     // The shapes of models of the Hub are known by now, and with them memory and disk space.
-    if (left.some(({ settings }) => wantedModels(settings).length > 0)) throwObstacles(fileObstacles(runs, looking));
+    if (left.some(({ settings }) => wantedModels(settings).length > 0)) {
+      throwObstacles(await fileObstacles(runs, looking));
+    }
     await models.fetch(left, looking.anew);
   }
   const room = await rooms.of(left);
   throwObstacles(room.obstacles);
-  const warnings = [...room.warnings, ...modelWarnings(left), ...memoryWarnings(runs, looking), ...examWarnings(runs)];
+  const warnings = [
+    ...room.warnings,
+    ...(await modelWarnings(left)),
+    ...memoryWarnings(runs, looking),
+    ...examWarnings(runs),
+  ];
   for (const warning of warnings) warn(warning);
 }
 

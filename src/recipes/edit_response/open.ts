@@ -2,7 +2,8 @@
 import type { LongestStates } from '../../train/environments/render_server.js';
 import type { RunResolver } from '../../models/reference.js';
 import { imagesServer, type EditorSettings } from '../../config/schema/editor.js';
-import type { TrainingContext, OpenRecipe } from '../../train/context.js';
+import type { TrainingContext } from '../../train/context.js';
+import type { OpenRecipe } from '../recipe.js';
 import { requireCapabilities } from '../../train/capabilities.js';
 import {
   openImagesServer,
@@ -24,6 +25,8 @@ import { startingSeeingModel } from '../shared/images/vision.js';
 import { openWordsTraining } from '../shared/words/training.js';
 import { picturedData } from '../../data/tiny/pictured.js';
 import { keepsStart, StatesReader, OwnDrawing, RenderDrawing, TextPromptDrawing, type Drawing } from './drawing.js';
+import { datasetChecks, frozenFlowChecks, languageModelChecks, rowsCheck } from '../shared/checks.js';
+import { picturedColumns } from '../shared/words/settings.js';
 import type { EditResponseSettings } from './settings.js';
 import { ResponseTask } from './task.js';
 import { imageSize } from '../../core/images/image.js';
@@ -125,6 +128,11 @@ function openTold(
 
 export const editResponse: OpenRecipe<EditResponseSettings> = {
   makeData: picturedData.make,
+  checks: (settings, shapeOf) => [
+    ...datasetChecks(settings, (path) => rowsCheck(path, picturedColumns(settings.data))),
+    ...languageModelChecks(settings.policy, settings.prompt),
+    ...frozenFlowChecks(settings.environment, shapeOf),
+  ],
   open,
   promptRoom: async (settings, resolveRun) => (await openTold(settings, resolveRun)).words.room(),
   openTask: async (settings, resolveRun) => {

@@ -14,11 +14,11 @@ import { seeingPolicy, seeingPrompt } from '../../config/schema/token_policy.js'
 import { rollout, validation } from '../../config/schema/training.js';
 import { frozenFlowPart } from '../shared/flow/settings.js';
 import { FLOAT, flowDrawn, type DataSizes, type ShapeOf } from '../shared/memory.js';
-import { datasets, preset } from '../recipe.js';
+import { preset } from '../recipe.js';
 import { rewardRules } from '../shared/rules/reward.js';
 import { problem, problemUnless, type PartialSettings, type Problem } from '../../config/schema/rules.js';
 import { sharedRules, tokenGroupRules, wholeBatches, isSupervised } from '../shared/rules/training.js';
-import { ownWords, picturedColumns, seeingWordsPart, turnsNeedChat } from '../shared/words/settings.js';
+import { ownWords, seeingWordsPart, turnsNeedChat } from '../shared/words/settings.js';
 
 const schema = z.strictObject({
   ...trainedFields,
@@ -52,7 +52,6 @@ export const editResponse = preset<EditResponseSettings>({
   reward: (settings) => (settings.environment === null ? null : measuredReward(settings)),
   images: pictureServer,
   parts: [
-    datasets((path, { data }) => ({ kind: 'rows', path, columns: picturedColumns(data) })),
     { rules: [...tokenGroupRules, wholeBatches, ...sharedRules] },
     seeingWordsPart,
     { rules: [trainedHere, ...rewardRules, turnsNeedChat, ownWords, drawing] },

@@ -1,9 +1,20 @@
 /** Opens `image_edit_tokens`: an autoregressive policy of text and vision tokens, trained by SFT or by GRPO against a judge (EARL). */
+import { existsSync } from 'node:fs';
+import { z } from 'zod';
+import { CheckpointError } from '../../core/errors.js';
+import { describeModel } from '../../models/adapters/decoder.js';
+import { rootOf } from '../../models/adapters/files.js';
+import { readConfig } from '../../models/files.js';
+import { openTokenizer } from '../../models/tokenizer/open.js';
+import type { Tokenizer } from '../../models/tokenizer/tokenizer.js';
+import { requireTokens } from '../../train/policies/tokens/load.js';
+import { checkOf, datasetChecks, decoderCheck, folderOf, isComplete } from '../shared/checks.js';
 import type { ImageEditSettings } from './settings.js';
 import { comparedEdit, openEditDataset } from '../../data/edits.js';
-import { Emu3Format, type Emu3Prompt } from '../../train/policies/tokens/emu3.js';
+import { Emu3Format, TokenSpace, type Emu3Prompt } from '../../train/policies/tokens/emu3.js';
 import type { TokenPolicy } from '../../train/policies/tokens/policy.js';
-import { recordDatasets, type TrainingContext, type OpenRecipe } from '../../train/context.js';
+import { recordDatasets, type TrainingContext } from '../../train/context.js';
+import type { OpenRecipe } from '../recipe.js';
 import type { Training } from '../../train/loop.js';
 import { openTokenPolicy, openTokenTraining, openTrainedPolicy, type TokenForms } from '../shared/tokens/policy.js';
 import { editLabels, trainedTokens } from './labels.js';
@@ -11,7 +22,7 @@ import { unknownWords, type Instructions } from '../shared/words/vocabulary.js';
 import { ImageEditTask, spaceOf } from './task.js';
 import { decodeImage } from '../../core/images/image.js';
 import type { EditSample } from '../../data/types.js';
-import { loadVisionTokenizer } from '../../train/environments/vision_tokens.js';
+import { describeVisionTokenizer, loadVisionTokenizer } from '../../train/environments/vision_tokens.js';
 import { modelFolder, type RunResolver } from '../../models/reference.js';
 import { sampledSets, type SampledSet, type SampleRow } from '../../train/scoring/sample_rows.js';
 import { editData, type ImageTokenizerLike } from '../../data/tiny/dataset.js';
@@ -53,7 +64,53 @@ function formsOf({ policy }: ImageEditSettings): TokenForms {
   };
 }
 
+/** A datalist of edits, the first of which is read too. */
+export const editsCheck = checkOf('edits', (path: string) => void openEditDataset(path).read(0));
+
+export const imageTokenizerCheck = checkOf('image tokenizer', (folder: string) => {
+  if (existsSync(folder)) describeVisionTokenizer(folder);
+});
+
+/**
+ * Checks that a vocabulary of words and images matches the folders of the model that reads its tokens, and of the image tokenizer of its codes. These
+ * are null if they are not known yet.
+ */
+export const vocabularyCheck = checkOf('vocabulary', (folder: string, model: string | null, images: string | null) => {
+  if (!existsSync(folder)) return;
+  const tokenizer = openTokenizer(folder);
+  const space = new TokenSpace(tokenizer, { chatWords: false, imageHeader: 'sampled', endAfterImage: true });
+  if (images !== null && existsSync(images)) space.requireCodes(describeVisionTokenizer(images).codebook_size);
+  if (model === null || !isComplete(model)) return;
+  requireTokens({ size: space.size, secondPart: space.visionStart }, describeModel(model).vocab_size, folder);
+  requireSameIds(rootOf(model), tokenizer);
+});
+
+/** Emu3's config.json gives every token's id. */
+function requireSameIds(folder: string, tokenizer: Tokenizer): void {
+  const { vocabulary_map: map } = readConfig<{ readonly vocabulary_map?: unknown }>(folder);
+  const ids = z.record(z.string(), z.int()).safeParse(map);
+  if (!ids.success) return;
+  for (const [token, id] of Object.entries(ids.data)) {
+    if (!token.startsWith('<|') || tokenizer.id(token) === id) continue;
+    throw new CheckpointError(
+      `the id of ${token} is ${id} in the model's vocabulary_map and ${tokenizer.id(token)} in its tokenizer`,
+      { where: folder, next: 'Name the tokenizer that the model was trained with in policy.tokenizer.' },
+    );
+  }
+}
+
 export const imageEditTokens: OpenRecipe<ImageEditSettings> = {
+  checks: (settings) => {
+    const { policy, environment } = settings;
+    const { lora, model_context_size: contextSize } = policy;
+    const [model, tokenizer, images] = [policy.model, policy.tokenizer, environment.model].map(folderOf);
+    return [
+      ...datasetChecks(settings, editsCheck),
+      ...(model === null ? [] : [decoderCheck(model, { lora, contextSize })]),
+      ...(tokenizer === null ? [] : [vocabularyCheck(tokenizer, model, images)]),
+      ...(images === null ? [] : [imageTokenizerCheck(images)]),
+    ];
+  },
   makeData,
   open,
   openTask: async (settings, resolveRun) => ImageEditTask.open(settings, resolveRun),

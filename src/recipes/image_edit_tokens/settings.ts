@@ -10,7 +10,7 @@ import { taskField, trainedFields } from '../../config/schema/run.js';
 import { decoderFields } from '../../config/schema/token_policy.js';
 import { trainerAnywhere } from '../../config/schema/trainer.js';
 import { rollout, validation } from '../../config/schema/training.js';
-import { datasets, preset, startMissing, folderOf } from '../recipe.js';
+import { preset, startMissing } from '../recipe.js';
 import { frozenBytes } from '../shared/memory.js';
 import { noLabelledWords, rewardRules } from '../shared/rules/reward.js';
 import { problemUnless, type PartialSettings, type Problem } from '../../config/schema/rules.js';
@@ -79,19 +79,9 @@ export const imageEditTokens = preset<ImageEditSettings>({
   usedAt: { key: 'policy.model', of: 'image_edit_tokens' },
   models: ['environment.model', 'policy.tokenizer', 'policy.model'],
   parts: [
-    datasets((path) => ({ kind: 'edits', path })),
     { rules: [...tokenGroupRules, wholeBatches, ...sharedRules] },
     {
       ...decoderPart,
-      needs: ({ policy, environment }) => {
-        const { lora, model_context_size: contextSize } = policy;
-        const [model, tokenizer, images] = [policy.model, policy.tokenizer, environment.model].map(folderOf);
-        return [
-          ...(model === null ? [] : [{ kind: 'decoder', folder: model, lora, contextSize } as const]),
-          ...(tokenizer === null ? [] : [{ kind: 'joint_vocabulary', tokenizer, model, images } as const]),
-          ...(images === null ? [] : [{ kind: 'vision_tokenizer', folder: images } as const]),
-        ];
-      },
       missing: (settings) =>
         settings.policy.trainer.type === 'onnx' ? startMissing(settings, " (EARL's flat form: model_path)") : [],
     },

@@ -12,12 +12,15 @@ import { FlowPolicy } from '../../train/policies/flow/policy.js';
 import type { FlowSampling } from '../../train/policies/flow/sampler.js';
 import { Reader } from '../../train/policies/tokens/hidden_states.js';
 import { loadPolicy } from '../../train/policies/tokens/load.js';
-import { recordDatasets, type TrainingContext, type OpenRecipe } from '../../train/context.js';
+import { recordDatasets, type TrainingContext } from '../../train/context.js';
+import type { OpenRecipe } from '../recipe.js';
 import type { Training } from '../../train/loop.js';
 import { flowLabels } from '../shared/flow/answers.js';
 import { openCodec } from '../shared/flow/parts.js';
 import { openEvaluation, openSupervised } from '../shared/training.js';
 import { picturedData } from '../../data/tiny/pictured.js';
+import { datasetChecks, flowPartChecks, languageModelChecks, rowsCheck } from '../shared/checks.js';
+import { picturedColumns } from '../shared/words/settings.js';
 import { NOTHING_TRAINS, type ImageEditorSettings } from './settings.js';
 import { EditorTask } from './task.js';
 
@@ -92,6 +95,14 @@ function configOf(
 
 export const imageEditor: OpenRecipe<ImageEditorSettings> = {
   makeData: picturedData.make,
+  checks: (settings) => {
+    const { reader, environment, prompt, data } = settings;
+    return [
+      ...datasetChecks(settings, (path) => rowsCheck(path, [...picturedColumns(data), data.columns.target])),
+      ...languageModelChecks({ ...reader, tokenizer: null, lora: null, train: NOTHING_TRAINS }, prompt),
+      ...flowPartChecks(environment.parts),
+    ];
+  },
   open,
   openTask: async (settings, resolveRun) => (await openEditorTask(settings, resolveRun)).task,
   sampleRows: samplePictured,

@@ -14,12 +14,11 @@ import { engine, neededModel, optionalModel } from '../../config/schema/model.js
 import { taskField, trainedFields } from '../../config/schema/run.js';
 import { seeingFields, seeingPrompt } from '../../config/schema/token_policy.js';
 import { flowValidation } from '../../config/schema/training.js';
-import { ASSUMED_REDUCTION, flowMatchingLearner, flowPartNeeds, freshFlowShape } from '../shared/flow/settings.js';
+import { ASSUMED_REDUCTION, flowMatchingLearner, freshFlowShape } from '../shared/flow/settings.js';
 import { decoderParameters, type FlowModelShape, type ShapeOf } from '../shared/memory.js';
-import { datasets, preset } from '../recipe.js';
+import { preset } from '../recipe.js';
 import { rewardRules } from '../shared/rules/reward.js';
 import { sharedRules, wholeBatches } from '../shared/rules/training.js';
-import { picturedColumns, wordsNeeds } from '../shared/words/settings.js';
 
 const { pixels, model_context_size } = seeingFields;
 
@@ -71,7 +70,6 @@ export const imageEditor = preset<ImageEditorSettings>({
   pipeline: 'image-to-image',
   usedAt: { key: 'environment.model', of: 'edit_response' },
   parts: [
-    datasets((path, { data }) => ({ kind: 'rows', path, columns: [...picturedColumns(data), data.columns.target] })),
     {
       rules: [...sharedRules, wholeBatches, ...rewardRules],
       models: ['environment.parts.vae', 'reader.model'],
@@ -84,10 +82,6 @@ export const imageEditor = preset<ImageEditorSettings>({
           frozen: read === null || 'kind' in read ? 0 : decoderParameters(read),
         };
       }),
-      needs: ({ reader, environment, prompt }) => [
-        ...wordsNeeds({ ...reader, tokenizer: null, lora: null, train: NOTHING_TRAINS }, prompt),
-        ...flowPartNeeds(environment.parts),
-      ],
     },
   ],
 });

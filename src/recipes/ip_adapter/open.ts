@@ -8,6 +8,7 @@ import type { FlowTransformerConfig, IpAdapterConfig } from '../../compute/nets/
 import { comparedInpaint } from '../../data/self_bench.js';
 import { flowModelTypes } from '../../train/policies/flow/model_types.js';
 import {
+  checkFlowModel,
   describeFlowModel,
   loadFlow,
   requireUnconditional,
@@ -16,15 +17,47 @@ import {
 } from '../../train/policies/flow/load.js';
 import { FlowPolicy } from '../../train/policies/flow/policy.js';
 import type { NoisedPictures, FlowSampling } from '../../train/policies/flow/sampler.js';
-import { recordDatasets, type TrainingContext, type OpenRecipe } from '../../train/context.js';
+import { recordDatasets, type TrainingContext } from '../../train/context.js';
+import { existsSync } from 'node:fs';
+import { readsQuotedText } from '../../rewards/score/choice.js';
+import { checkOf, datasetChecks, flowPartChecks, guidanceChecks, inpaintCheck } from '../shared/checks.js';
+import type { ShapeOf } from '../shared/memory.js';
+import type { Check, OpenRecipe } from '../recipe.js';
 import type { Training } from '../../train/loop.js';
 import { flowLabels } from '../shared/flow/answers.js';
 import { openCodec, openTextEncoder } from '../shared/flow/parts.js';
 import { openTraining } from '../shared/training.js';
 import { signData } from '../../data/tiny/sign_scenes.js';
 import { ExportedConditions, tinyConditions, type Conditions } from './conditions.js';
-import { COPIED_HALVES, dropoutSeen, type IpAdapterSettings } from './settings.js';
+import { COPIED_HALVES, dropoutSeen, shapeOfModel, type IpAdapterSettings } from './settings.js';
 import { initConfig, InpaintTask, sampleInpaints } from './task.js';
+
+const flowModelCheck = checkOf(
+  'flow model',
+  (folder: string, training: Parameters<typeof checkFlowModel>[1], guidance: number | null) => {
+    if (existsSync(folder)) checkFlowModel(folder, training, guidance);
+  },
+);
+
+function checks(settings: IpAdapterSettings, shapeOf: ShapeOf): Check[] {
+  const { data, policy, algorithm, rollout, reward } = settings;
+  const { model, train: trains, lora, ip_adapter, parts } = policy;
+  const guidance = algorithm.type === 'sft' ? null : rollout.guidance_scale;
+  // The model without a text encoder reads the quoted text, whatever scores it. A supervised run only scores held-out images.
+  const [read, scored] = [parts.text_encoder === null, readsQuotedText(reward)];
+  const side = shapeOfModel(settings, shapeOf)?.patch ?? 1;
+  const lists = (sources: typeof data.train, quoted: boolean): Check[] =>
+    datasetChecks(settings, (path) => inpaintCheck(path, { quoted, side, resolution: data.resolution }), sources);
+  // The width of the style images' features does not matter here.
+  const imagePrompt = ip_adapter === null ? null : { ...ip_adapter, image_embed_dim: 1 };
+  return [
+    ...lists(data.train, read || (scored && algorithm.type !== 'sft')),
+    ...lists(data.validation, read || scored),
+    ...flowPartChecks(parts),
+    ...(typeof model === 'string' ? [flowModelCheck(model, { trains, lora, imagePrompt }, guidance)] : []),
+    ...guidanceChecks('policy', model, guidance, shapeOf),
+  ];
+}
 
 async function open(settings: IpAdapterSettings, context: TrainingContext): Promise<Training> {
   const { algorithm, policy, optimizer, rollout } = settings;
@@ -177,6 +210,7 @@ function startingConfig(
 }
 
 export const ipAdapter: OpenRecipe<IpAdapterSettings> = {
+  checks,
   makeData: signData.make,
   open,
   openTask: async (settings, resolveRun) => {

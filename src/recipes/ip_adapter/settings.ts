@@ -20,8 +20,7 @@ import {
   type Problem,
   type Rule,
 } from '../../config/schema/rules.js';
-import { readsQuotedText } from '../../rewards/score/choice.js';
-import { flowPartNeeds, freshFlowShape, guidanceNeeds } from '../shared/flow/settings.js';
+import { freshFlowShape } from '../shared/flow/settings.js';
 import {
   flowActivations,
   flowAdapterParameters,
@@ -36,7 +35,7 @@ import {
   type ShapeOf,
   type DataSizes,
 } from '../shared/memory.js';
-import { preset, startMissing, sourcesOf, type Need } from '../recipe.js';
+import { preset, startMissing, sourcesOf } from '../recipe.js';
 import { noLabelledWords, rewardRules } from '../shared/rules/reward.js';
 import { idleClip } from '../shared/tokens/settings.js';
 
@@ -335,7 +334,6 @@ export const ipAdapter = preset<IpAdapterSettings>({
   pipeline: 'image-to-image',
   usedAt: { key: 'policy.model', of: 'ip_adapter' },
   parts: [
-    { needs: datasetNeeds },
     { rules: [...groupRules, ...sharedRules, ...ipAdapterRules] },
     {
       models: ['policy.parts.vae', 'policy.parts.text_encoder', 'policy.parts.image_encoder'],
@@ -353,17 +351,6 @@ export const ipAdapter = preset<IpAdapterSettings>({
           const levels = algorithm.type !== 'sft' && algorithm.surrogate === 'nft' ? algorithm.nft.levels : null;
           return episodes * (levels ?? sde_window?.size ?? noisySteps(num_steps, timestep_fraction));
         },
-      },
-      needs: ({ policy, algorithm, rollout }, shapeOf) => {
-        const { model, train, lora, ip_adapter: begun, parts } = policy;
-        const guidance = algorithm.type === 'sft' ? null : rollout.guidance_scale;
-        return [
-          ...flowPartNeeds(parts),
-          ...(typeof model === 'string'
-            ? [{ kind: 'flow_model', folder: model, trains: train, lora, begun, guidance } as const]
-            : []),
-          ...guidanceNeeds('policy', model, guidance, shapeOf),
-        ];
       },
       warnings: idleClip,
       missing: (settings) => [
@@ -396,19 +383,6 @@ function memoryOf(settings: IpAdapterSettings, shapeOf: ShapeOf, sizes?: DataSiz
     frozenWordsBytes(words, shapeOf, dtype) + frozenVisionBytes(looks, shapeOf) + frozenBytes(vae, shapeOf, pixels);
   const frozen = frozenFlowBytes(shape, frozenOf(settings, shape), dtype);
   return trainingBytes(trainedOf(settings, shape), activations, copies) + frozen + around;
-}
-
-function datasetNeeds(settings: IpAdapterSettings, shapeOf: ShapeOf): Need[] {
-  const { data, policy, algorithm, reward } = settings;
-  // The model without a text encoder reads what a prompt quotes, whatever scores it; a supervised run only scores held-out pictures.
-  const [read, scored] = [policy.parts.text_encoder === null, readsQuotedText(reward)];
-  const side = shapeOfModel(settings, shapeOf)?.patch ?? 1;
-  const lists = (sources: typeof data.train, quoted: boolean): Need[] =>
-    sources.map(({ path }) => ({ kind: 'self_bench', path, quoted, side, resolution: data.resolution }));
-  return [
-    ...lists(data.train, read || (scored && algorithm.type !== 'sft')),
-    ...lists(data.validation, read || scored),
-  ];
 }
 
 /** The key for each part of a model of real size. */
@@ -472,7 +446,7 @@ export function dropoutSeen(
   return Math.max(before ?? 0, algorithm.type === 'sft' ? algorithm.sft.condition_dropout : 0);
 }
 
-function shapeOfModel(settings: IpAdapterSettings, shapeOf: ShapeOf): FlowModelShape | null {
+export function shapeOfModel(settings: IpAdapterSettings, shapeOf: ShapeOf): FlowModelShape | null {
   const { policy } = settings;
   const { init, model } = policy;
   const begun = init?.ip_adapter ?? policy.ip_adapter;

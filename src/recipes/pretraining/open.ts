@@ -6,18 +6,22 @@ import { sessionOptions } from '../../compute/onnx/session.js';
 import type { WordsSftSettings } from '../../config/schema/algorithm.js';
 import type { EngineSettings } from '../../config/schema/model.js';
 import type { TrainedSettings } from '../../config/schema/run.js';
-import { recordDatasets, type TrainingContext, type OpenRecipe } from '../../train/context.js';
+import { recordDatasets, type TrainingContext } from '../../train/context.js';
+import type { Check, OpenRecipe } from '../recipe.js';
+import { openDatalist, readListedFile } from '../../data/datalist.js';
+import { captionChecks, checkOf, datasetChecks, flowPartChecks, inpaintCheck } from '../shared/checks.js';
 import { Pretraining, type Network } from '../../train/pretraining/pretraining.js';
 import { scheduleOf } from '../../train/update.js';
 import type { TinyData, TinyDataset } from '../../data/tiny/door.js';
 import { comparedInpaint, openSelfBench } from '../../data/self_bench.js';
 import { autoencoderNetwork } from '../../train/pretraining/image_autoencoder.js';
 import { signData } from '../../data/tiny/sign_scenes.js';
-import type {
-  ImageAutoencoderSettings,
-  ImageTokenizerSettings,
-  ImageTextEncoderSettings,
-  TextToImageSettings,
+import {
+  reductionOf,
+  type ImageAutoencoderSettings,
+  type ImageTokenizerSettings,
+  type ImageTextEncoderSettings,
+  type TextToImageSettings,
 } from './settings.js';
 import { openImageDataset, readImages } from '../../data/edits.js';
 import { sha256, coverImage } from '../../core/images/image.js';
@@ -58,6 +62,7 @@ type WholeBatchSettings<T> = TrainedSettings &
 /** A recipe whose datasets `open` opens, each by its path, and whose network `networkOf` makes. */
 export function wholeBatchOpener<S extends WholeBatchSettings<D>, D, T, M>(
   tiny: Pick<TinyDataset<D>, 'make' | 'placesOf'>,
+  checks: (settings: S) => Check[],
   open: (path: string, settings: S) => Promise<SampleSource<T>>,
   comparedAs: (source: SampleSource<T>, index: number) => ComparedSample,
   networkOf: (
@@ -68,6 +73,7 @@ export function wholeBatchOpener<S extends WholeBatchSettings<D>, D, T, M>(
 ): OpenRecipe<S> {
   return {
     makeData: tiny.make,
+    checks,
     open: async (settings, context) => {
       const { optimizer, algorithm, validation, environment } = settings;
       const placed = tiny.placesOf(settings);
@@ -84,14 +90,21 @@ export function wholeBatchOpener<S extends WholeBatchSettings<D>, D, T, M>(
 
 export const imageAutoencoder: OpenRecipe<ImageAutoencoderSettings> = wholeBatchOpener(
   signData,
+  (settings) => {
+    const options = { quoted: false, side: reductionOf(settings.environment), resolution: null };
+    return datasetChecks(settings, (path) => inpaintCheck(path, options));
+  },
   async (path) => openSelfBench(path),
   comparedInpaint,
   ({ seed, environment: { init }, algorithm: { kl_weight: klWeight, sft } }, { train }) =>
     autoencoderNetwork({ seed, init, klWeight, size: sft.batch_size }, train[0]),
 );
 
+const datalistCheck = checkOf('datalist', (path: string) => void readListedFile(openDatalist(path), 0));
+
 export const imageTokenizer: OpenRecipe<ImageTokenizerSettings> = wholeBatchOpener(
   imageData,
+  (settings) => datasetChecks(settings, datalistCheck),
   async (path, { environment }) => patchesOf(path, environment.init.patch),
   (source, index) => ({
     id: `sample ${index}`,
@@ -128,6 +141,7 @@ function jointTokenizerJson({ data: { tiny }, environment }: ImageTokenizerSetti
 
 export const imageTextEncoder: OpenRecipe<ImageTextEncoderSettings> = wholeBatchOpener(
   captionedData,
+  (settings) => captionChecks(settings),
   openCaptioned,
   comparedCaption,
   ({ seed, environment: { init }, algorithm: { matched_cosine: matchedCosine, sft } }, { train }, { checkpoint }) =>
@@ -189,6 +203,7 @@ function configOf(
 
 export const textToImage: OpenRecipe<TextToImageSettings> = {
   makeData: captionedData.make,
+  checks: (settings) => [...captionChecks(settings), ...flowPartChecks(settings.environment.parts)],
   open,
   openTask: async () => null,
   sampleRows: async () => [],

@@ -12,7 +12,7 @@ import { section, positiveInteger, result } from '../../core/schema/mark.js';
 import { autoencoderInit, engine, imageTokenizerInit, clipInit, optionalModel } from '../../config/schema/model.js';
 import { taskField, trainedFields, type TrainedSettings } from '../../config/schema/run.js';
 import { trainingBytes, FLOAT, type FlowModelShape, type ModelShape } from '../shared/memory.js';
-import { captionedPictures, datasets, preset, type Part, type TrainedRecipe } from '../recipe.js';
+import { preset, type TrainedRecipe } from '../recipe.js';
 import {
   whenSet,
   problem,
@@ -25,7 +25,7 @@ import {
 import { sharedRules, wholeBatches } from '../shared/rules/training.js';
 import { flowInitDescription, flowInitFields } from '../../config/schema/image_model.js';
 import { flowValidation } from '../../config/schema/training.js';
-import { ASSUMED_REDUCTION, flowMatchingLearner, flowPartNeeds, freshFlowShape } from '../shared/flow/settings.js';
+import { ASSUMED_REDUCTION, flowMatchingLearner, freshFlowShape } from '../shared/flow/settings.js';
 
 /** The settings of a network that learns from whole batches by its loss alone. */
 function networkSchema<N extends string, A extends z.ZodType, D extends z.ZodType, I extends z.ZodType>(
@@ -57,14 +57,12 @@ export type ImageTextEncoderSettings = z.output<typeof encoderSchema>;
 /** A recipe whose one process computes each batch whole. `kept` are the values that a batch keeps for the backward pass, null if unknown. */
 function networkRecipe<S extends TrainedSettings & { readonly algorithm: WordsSftSettings }>({
   rule,
-  data,
   parameters,
   kept,
   shape,
   ...own
 }: Pick<TrainedRecipe<S>, 'name' | 'schema' | 'pipeline' | 'usedAt'> & {
   readonly rule: Rule<S>;
-  readonly data: Part<S>;
   readonly parameters: (settings: S) => number;
   readonly kept: (settings: S) => number | null;
   readonly shape: (settings: S) => ModelShape | null;
@@ -78,7 +76,6 @@ function networkRecipe<S extends TrainedSettings & { readonly algorithm: WordsSf
     microBatches: () => 1,
     parts: [
       { rules: [wholeBatches, ...(sharedRules as readonly Rule<S>[]), rule] },
-      data,
       { learns: { engine: 'environment.engine', start: null, parameters, memory, shape } },
     ],
   });
@@ -116,9 +113,6 @@ export const imageAutoencoder = networkRecipe<ImageAutoencoderSettings>({
         ),
       ];
     }),
-  data: datasets<ImageAutoencoderSettings>((path, { environment }) => {
-    return { kind: 'self_bench', path, quoted: false, side: reductionOf(environment), resolution: null };
-  }),
   // Kernels of 3 x 3: two for each residual block of encoder and decoder, those of the lowest level, and those between levels.
   parameters: ({ environment: { init } }) => {
     const { block_out_channels: channels, layers_per_block } = init;
@@ -144,7 +138,7 @@ export const imageAutoencoder = networkRecipe<ImageAutoencoderSettings>({
 });
 
 /** Side of a picture divided by that of its latents. */
-function reductionOf({ init }: ImageAutoencoderSettings['environment']): number {
+export function reductionOf({ init }: ImageAutoencoderSettings['environment']): number {
   return 2 ** (init.block_out_channels.length - 1);
 }
 
@@ -165,7 +159,6 @@ export const imageTokenizer = networkRecipe<ImageTokenizerSettings>({
         `found ${patch}; allowed: a divisor of the image's side (${grid * cell} pixels)`,
       ),
     ),
-  data: datasets((path) => ({ kind: 'datalist', path })),
   // Two matrices each way, between pixels, the hidden layer and codes; and the codebook.
   parameters: ({ environment: { init } }) => {
     const { hidden, codebook_size, code_dim, patch } = init;
@@ -206,7 +199,6 @@ export const imageTextEncoder = networkRecipe<ImageTextEncoderSettings>({
       ),
     ];
   },
-  data: captionedPictures,
   parameters: clipParameters,
   kept: ({ environment, algorithm }) => {
     const { text_config: text, vision_config: vision } = environment.init;
@@ -297,14 +289,12 @@ export const textToImage = preset<TextToImageSettings>({
   pipeline: 'text-to-image',
   usedAt: { key: 'environment.model', of: 'prompt_enhance' },
   parts: [
-    captionedPictures,
     {
       rules: [...sharedRules, wholeBatches, patches],
       models: ['environment.parts.vae', 'environment.parts.text_encoder'],
       learns: flowMatchingLearner(shapeOfModel, ({ environment: { width, height, init } }, { patch }) => {
         return { tokens: (width * height) / patch ** 2 + init.text_length };
       }),
-      needs: ({ environment }) => flowPartNeeds(environment.parts),
     },
   ],
 });

@@ -10,13 +10,16 @@ import { openFlowModel, requireUnconditional } from '../../train/policies/flow/l
 import { flowModelTypes } from '../../train/policies/flow/model_types.js';
 import { pipelineSchedule, requireFamily } from '../../train/policies/flow/pipeline.js';
 import type { OwnImageModel } from '../../config/schema/image_model.js';
-import type { TrainingContext, OpenRecipe } from '../../train/context.js';
+import type { TrainingContext } from '../../train/context.js';
+import type { OpenRecipe } from '../recipe.js';
 import { openImagesServer, openStoredPictures } from '../../train/remote/remote_pictures.js';
 import type { Training } from '../../train/loop.js';
 import { openCodec, openTextEncoder, textEncoderIn } from '../shared/flow/parts.js';
 import { openWordsTraining } from '../shared/words/training.js';
 import { wordData } from '../../data/tiny/words.js';
 import { openTextTask } from '../text_answers/task.js';
+import { columnsOf } from '../text_answers/settings.js';
+import { datasetChecks, frozenFlowChecks, languageModelChecks, rowsCheck } from '../shared/checks.js';
 import type { PromptEnhanceSettings } from './settings.js';
 import { checkPrompts, EnhanceTask, sampleRewrites } from './task.js';
 
@@ -74,6 +77,15 @@ export function encoderOf({ parts, engine }: OwnImageModel, folder: string, reso
 }
 
 export const promptEnhance: OpenRecipe<PromptEnhanceSettings> = {
+  checks: (settings, shapeOf) => {
+    // The reward needs the user's own words, whichever columns the template reads.
+    const columns = [...new Set([...columnsOf(settings), settings.data.columns.prompt])];
+    return [
+      ...datasetChecks(settings, (path) => rowsCheck(path, columns)),
+      ...languageModelChecks(settings.policy, settings.prompt),
+      ...frozenFlowChecks(settings.environment, shapeOf),
+    ];
+  },
   makeData: wordData.make,
   open,
   promptRoom: async (settings, resolveRun) => (await openTextTask(settings, resolveRun)).room(),

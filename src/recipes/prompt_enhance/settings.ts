@@ -13,7 +13,7 @@ import { rollout, validation } from '../../config/schema/training.js';
 import { frozenFlowPart } from '../shared/flow/settings.js';
 import { preset } from '../recipe.js';
 import { noSource } from '../shared/rules/reward.js';
-import { columnsOf, textParts } from '../text_answers/settings.js';
+import { textParts } from '../text_answers/settings.js';
 import { isSupervised } from '../shared/rules/training.js';
 
 /** Default instructions to the model. */
@@ -80,12 +80,7 @@ export const promptEnhance = preset<PromptEnhanceSettings>({
   usedAt: { key: 'policy.model', of: 'prompt_enhance' },
   images: ({ environment }) =>
     environment.type === 'images_api' ? { kind: 'images_api', settings: environment } : null,
-  parts: [
-    // The reward needs the user's own words, whichever columns the template reads.
-    ...textParts((settings) => [...new Set([...columnsOf(settings), settings.data.columns.prompt])]),
-    { rules: [noSource] },
-    frozenFlowPart(['vae', 'text_encoder']),
-  ],
+  parts: [...textParts, { rules: [noSource] }, frozenFlowPart(['vae', 'text_encoder'])],
 });
 
 /** Default instructions and answer settings of a model. */

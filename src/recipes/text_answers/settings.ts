@@ -8,7 +8,7 @@ import { idleWhere } from '../../core/schema/mark.js';
 import { taskField, trainedFields } from '../../config/schema/run.js';
 import { textPolicyWith, textPrompt } from '../../config/schema/token_policy.js';
 import { rollout, validation } from '../../config/schema/training.js';
-import { datasets, preset, type Part } from '../recipe.js';
+import { preset, type Part } from '../recipe.js';
 import { noImages, rewardRules, thoughtsOnce } from '../shared/rules/reward.js';
 import { problem, type PartialSettings, type Problem } from '../../config/schema/rules.js';
 import { tokenGroupRules, sharedRules, wholeBatches, isSupervised } from '../shared/rules/training.js';
@@ -30,10 +30,7 @@ export type TextAnswersSettings = z.output<typeof schema>;
 export type TextSettings = Omit<TextAnswersSettings, 'task'>;
 
 /** The parts of every recipe whose policy answers rows of words in words, whatever scores the answers. */
-export const textParts = (
-  columns: (settings: TextSettings) => readonly string[],
-): Part<TextSettings & { task: string }>[] => [
-  datasets((path, settings) => ({ kind: 'rows', path, columns: columns(settings) })),
+export const textParts: readonly Part<TextSettings & { task: string }>[] = [
   { rules: [...tokenGroupRules, wholeBatches, ...sharedRules] },
   textPart,
   { rules: [...rewardRules, thoughtsOnce, turnsNeedChat, labels, ownWords] },
@@ -44,7 +41,7 @@ export const textAnswers = preset<TextAnswersSettings>({
   schema,
   pipeline: 'text-generation',
   usedAt: { key: 'policy.model', of: 'text_answers' },
-  parts: [...textParts(columnsOf), { rules: [noImages] }],
+  parts: [...textParts, { rules: [noImages] }],
 });
 
 /** A placeholder for a column in a template. */

@@ -1,9 +1,13 @@
 /** Opens `video_actions`: a vision-language model that answers questions about videos in words. */
-import type { TrainingContext, OpenRecipe } from '../../train/context.js';
+import type { TrainingContext } from '../../train/context.js';
+import type { OpenRecipe } from '../recipe.js';
 import type { Training } from '../../train/loop.js';
 import { startingSeeingModel } from '../shared/images/vision.js';
 import { openWordsTraining } from '../shared/words/training.js';
 import { clipData } from '../../data/tiny/clips.js';
+import { lookAtFirst, openQuestions } from '../../data/conversations.js';
+import { hasFfmpeg, requireFfmpeg } from '../../data/video/ffmpeg.js';
+import { checkOf, datasetChecks, languageModelChecks } from '../shared/checks.js';
 import type { VideoActionsSettings } from './settings.js';
 import { openVideoTask, sampleQuestions } from './task.js';
 
@@ -15,8 +19,30 @@ async function open(settings: VideoActionsSettings, context: TrainingContext): P
   });
 }
 
+const ffmpegCheck = checkOf('ffmpeg', requireFfmpeg);
+
+/** A list of questions about videos, whose samples have to be complete. It opens the first one's video. */
+export const questionsCheck = checkOf(
+  'questions',
+  (path: string, media: string | null, { min, max, interval }: VideoActionsSettings['data']['frames']) => {
+    const questions = openQuestions(path, media);
+    // A missing ffmpeg is reported by its own check.
+    if (hasFfmpeg()) lookAtFirst(questions, { minFrames: min, maxFrames: max, interval });
+  },
+);
+
 export const videoActions: OpenRecipe<VideoActionsSettings> = {
   makeData: clipData.make,
+  checks: (settings) => {
+    const { data, policy, prompt } = settings;
+    return [
+      ffmpegCheck(),
+      ...[...data.train, ...data.validation].flatMap((source) =>
+        datasetChecks(settings, (path) => questionsCheck(path, source.media, data.frames), [source]),
+      ),
+      ...languageModelChecks(policy, prompt),
+    ];
+  },
   open,
   promptRoom: async (settings, resolveRun) => (await openVideoTask(settings, resolveRun)).task.room(),
   openTask: async (settings, resolveRun) => (await openVideoTask(settings, resolveRun)).task,

@@ -51,12 +51,6 @@ export const videoActions = preset<VideoActionsSettings>({
   pipeline: 'video-text-to-text',
   usedAt: { key: 'policy.model', of: 'video_actions' },
   parts: [
-    {
-      needs: ({ data: { train, validation, frames } }) => [
-        { kind: 'ffmpeg' },
-        ...[...train, ...validation].map(({ path, media }) => ({ kind: 'questions', path, media, frames }) as const),
-      ],
-    },
     { rules: [...tokenGroupRules, wholeBatches, ...sharedRules] },
     seeingWordsPart,
     { rules: [...servedTrainerRules, servedSight, ...rewardRules, noImages, turnsNeedChat, ownWords] },

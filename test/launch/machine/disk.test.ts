@@ -95,10 +95,10 @@ describe('a folder for runs', () => {
     const folder = newFolder();
     const runs = await chain(folder, 'checkpoint={"save_every_n_iterations":1,"keep_every_n_iterations":1}');
     // 80 checkpoints of 5 MB are kept of the last run.
-    const found = (freeSpace: () => number): string[] =>
-      fileObstacles(runs, { freeSpace }).map(({ run, error }) => `${run}: ${error.toText()}`);
-    expect(found(() => 500 * MIB)).toEqual([]);
-    expect(found(() => 380 * MIB)).toEqual([
+    const found = async (freeSpace: () => number): Promise<string[]> =>
+      (await fileObstacles(runs, { freeSpace })).map(({ run, error }) => `${run}: ${error.toText()}`);
+    expect(await found(() => 500 * MIB)).toEqual([]);
+    expect(await found(() => 380 * MIB)).toEqual([
       expect.stringMatching(
         /^tiny_vq: .*: the disk is too small: 380 MiB are free, .* to take 4\d\d MiB\n {2}Free some space, or/,
       ),
@@ -108,8 +108,8 @@ describe('a folder for runs', () => {
     const handle = claimRun(claimRequest(last, { command: [], versions: {} }));
     handle.setState({ iteration: 70 });
     handle.release();
-    expect(found(() => 380 * MIB)).toEqual([]);
-    const anew = fileObstacles(runs, { freeSpace: () => 380 * MIB, anew: new Set([last]) });
+    expect(await found(() => 380 * MIB)).toEqual([]);
+    const anew = await fileObstacles(runs, { freeSpace: () => 380 * MIB, anew: new Set([last]) });
     expect(anew.map(({ error }) => error.message)).toEqual([expect.stringContaining('the disk is too small')]);
   });
 });

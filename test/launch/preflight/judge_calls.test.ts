@@ -21,10 +21,9 @@ function run(folder: string, most: number | null, ...sets: readonly string[]): P
   });
 }
 
-function found(config: LoadedConfig, anew: ReadonlySet<LoadedConfig> = new Set()): string[] {
-  return fileObstacles([config], { anew })
-    .map(({ error }) => error.toText())
-    .filter((text) => text.includes('max_judge_calls'));
+async function found(config: LoadedConfig, anew: ReadonlySet<LoadedConfig> = new Set()): Promise<string[]> {
+  const all = await fileObstacles([config], { anew });
+  return all.map(({ error }) => error.toText()).filter((text) => text.includes('max_judge_calls'));
 }
 
 /** Leaves a run that has reached an iteration and stored these judgements. */
@@ -42,13 +41,13 @@ function begun(config: LoadedConfig, iteration: number, judgements: readonly (re
 describe('a limit to the requests that judges may get from a run', () => {
   it('is in the way of one that has more to ask', async () => {
     const folder = newFolder();
-    expect(found(await run(folder, null))).toEqual([]);
-    expect(found(await run(folder, ALL))).toEqual([]);
-    expect(found(await run(folder, ALL - 1))).toEqual([
+    expect(await found(await run(folder, null))).toEqual([]);
+    expect(await found(await run(folder, ALL))).toEqual([]);
+    expect(await found(await run(folder, ALL - 1))).toEqual([
       'reward.max_judge_calls: sft_s__rl_s has about 44,032 questions to ask judges in the 80 iterations left, and may send 44,031 requests in all\n' +
         '  Set reward.max_judge_calls to at least 44,032 (replies that have to be asked for again count, too) or to null, or lower num_iterations.',
     ]);
-    expect(found(await run(folder, ALL, 'rollout.refill={"rounds": 2}'))).toEqual([]);
+    expect(await found(await run(folder, ALL, 'rollout.refill={"rounds": 2}'))).toEqual([]);
   });
 
   it('counts what was asked, and not what is stored for the iterations to come', async () => {
@@ -58,23 +57,23 @@ describe('a limit to the requests that judges may get from a run', () => {
       ['60/0/0/viescore_sc', 5],
       ['61/0/0/viescore_sc', 2],
     ]);
-    expect(found(await run(folder, left - 1 + 7))).toEqual([]);
+    expect(await found(await run(folder, left - 1 + 7))).toEqual([]);
     const short = await run(folder, left - 1 + 6);
-    expect(found(short)).toEqual([
+    expect(await found(short)).toEqual([
       expect.stringContaining(
         'has about 11,263 questions to ask judges in the 20 iterations left after 7 requests so far',
       ),
     ]);
     // One that starts over has asked nothing, and has everything ahead of it.
     const whole = await run(folder, ALL);
-    expect(found(whole, new Set([whole]))).toEqual([]);
+    expect(await found(whole, new Set([whole]))).toEqual([]);
   });
 
   it('is not in the way of a run that has nothing left to ask, or of an evaluation', async () => {
     const folder = newFolder();
     const config = await run(folder, 1);
-    expect(found({ ...config, evaluation: { checkpoint: null, iteration: 0 } })).toEqual([]);
+    expect(await found({ ...config, evaluation: { checkpoint: null, iteration: 0 } })).toEqual([]);
     begun(config, 80, [['80/0/0/viescore_sc', 5]]);
-    expect(found(config)).toEqual([]);
+    expect(await found(config)).toEqual([]);
   });
 });

@@ -11,6 +11,7 @@ import {
   throwObstacles,
   memoryWarnings,
 } from '../../../src/launch/preflight/preflight.js';
+import type { Obstacle } from '../../../src/launch/preflight/obstacle.js';
 import type { Devices } from '../../../src/launch/machine/devices.js';
 import { noView } from '../../../src/launch/live/view.js';
 import { Launcher } from '../../../src/launch/launcher.js';
@@ -77,7 +78,7 @@ function begun(config: LoadedConfig): void {
   handle.release();
 }
 
-function texts(found: ReturnType<typeof fileObstacles>): string[] {
+function texts(found: readonly Obstacle[]): string[] {
   return found.map(({ run, error }) => `${run}: ${error.toText()}`);
 }
 
@@ -86,7 +87,7 @@ describe('what is in the way of runs', () => {
     const gpu = { index: 0, uuid: 'GPU-a', name: 'NVIDIA H200', memoryBytes: 2 ** 37, usedBytes: 0 };
     const found = async (sets: readonly string[], devices: Partial<Devices> = {}): Promise<string> => {
       const runs = await chain(newFolder(), ...sets);
-      const problems = fileObstacles(runs, { devices: () => ({ gpus: [], cpus: 2, ...devices }) });
+      const problems = await fileObstacles(runs, { devices: () => ({ gpus: [], cpus: 2, ...devices }) });
       return texts(problems).join('\n');
     };
     expect(await found(['launch.devices=[3]'])).toContain('launch.devices: there is no GPU 3; this machine has no GPU');
@@ -100,9 +101,9 @@ describe('what is in the way of runs', () => {
       expect(await found(sets, { problem: 'nvidia-smi is not on PATH' })).not.toContain('nvidia-smi');
     }
     const other = await foreign(newFolder(), 'true');
-    expect(texts(fileObstacles([other], { devices: () => ({ gpus: [], cpus: 2, problem: 'it is broken' }) }))).toEqual([
-      expect.stringContaining('but it is broken'),
-    ]);
+    expect(
+      texts(await fileObstacles([other], { devices: () => ({ gpus: [], cpus: 2, problem: 'it is broken' }) })),
+    ).toEqual([expect.stringContaining('but it is broken')]);
   });
 
   it('is nothing where all that they start from will be made', async () => {
@@ -110,7 +111,7 @@ describe('what is in the way of runs', () => {
     const runs = await foundChain(folder);
     expect(runs.map(({ settings }) => settings.run_name)).toEqual(names);
     expect(runs.map(({ settings }) => settings)).toEqual((await chain(folder)).map(({ settings }) => settings));
-    expect(fileObstacles(runs)).toEqual([]);
+    expect(await fileObstacles(runs)).toEqual([]);
     expect(readdirSync(folder)).toEqual([]);
   });
 
@@ -120,7 +121,7 @@ describe('what is in the way of runs', () => {
     writeFileSync(list, JSON.stringify({ path_list: ['gone.npz'] }));
     const nowhere = join(folder, 'nowhere.json');
     const runs = await chain(folder, `data.train=[{"path":"${nowhere}"},{"path":"${nowhere}"},{"path":"${list}"}]`);
-    const found = texts(fileObstacles(runs));
+    const found = texts(await fileObstacles(runs));
     expect(found).toHaveLength(2);
     expect(found[0]).toMatch(`sft_s__rl_s: ${nowhere}: there is no list of samples here`);
     expect(found[1]).toMatch(/gone\.npz: a sample that .*list\.json lists does not exist/);
@@ -134,26 +135,26 @@ describe('what is in the way of runs', () => {
     writeFileSync(file, 'export default { score: () => 1, check: ({ at }) => (at > 1 ? null : `at: found ${at}`) };');
     const run = async (at: number) => must((await chain(folder, term(at), 'reward.mode=null')).at(-1), 'the run');
     const wrong = await run(1);
-    const found = texts(fileObstacles([wrong, wrong, await run(2)]));
+    const found = texts(await fileObstacles([wrong, wrong, await run(2)]));
     expect(found).toEqual([expect.stringMatching(/^sft_s__rl_s: .*own\.mjs: at: found 1/)]);
     writeFileSync(file, 'export default 5;');
-    expect(texts(fileObstacles([wrong]))[0]).toMatch(
+    expect(texts(await fileObstacles([wrong]))[0]).toMatch(
       /own\.mjs: a reward module cannot be used: its default export is number/,
     );
   });
 
   it('is too little space for one chain where there was enough for another one in the same folder', async () => {
     const runs = await chain(newFolder());
-    const found = (of: readonly LoadedConfig[], free: number, seen = new Map<string, EditrlError | null>()) =>
-      texts(fileObstacles(of, { seen, freeSpace: () => free })).filter((text) => text.includes(' free'));
+    const found = async (of: readonly LoadedConfig[], free: number, seen = new Map<string, EditrlError | null>()) =>
+      texts(await fileObstacles(of, { seen, freeSpace: () => free })).filter((text) => text.includes(' free'));
     const first = runs.slice(0, 1);
-    const free = Array.from({ length: 40 }, (_, i) => 2 ** i).find((bytes) => found(first, bytes).length === 0);
-    if (free === undefined) throw new Error('one run alone finds no room anywhere');
-    const alone = found(runs, free);
+    let free = 1;
+    while ((await found(first, free)).length > 0) free *= 2;
+    const alone = await found(runs, free);
     expect(alone).toHaveLength(1);
     const seen = new Map<string, EditrlError | null>();
-    expect(found(first, free, seen)).toEqual([]);
-    expect(found(runs, free, seen)).toEqual(alone);
+    expect(await found(first, free, seen)).toEqual([]);
+    expect(await found(runs, free, seen)).toEqual(alone);
   });
 
   it('is told once, though several look at the same file', async () => {
@@ -166,21 +167,21 @@ describe('what is in the way of runs', () => {
       overlays: ['configs/lib/smollm2.libsonnet'],
       sets,
     });
-    const found = texts(fileObstacles([run])).filter((text) => text.includes(folder));
+    const found = texts(await fileObstacles([run])).filter((text) => text.includes(folder));
     expect(found).toEqual([expect.stringContaining(`${folder}: there is no config.json`)]);
   });
 
   it('is a program that is not there, or is none', async () => {
     const folder = newFolder();
-    expect(texts(fileObstacles([await foreign(folder, 'no-such-trainer')]))[0]).toMatch(
+    expect(texts(await fileObstacles([await foreign(folder, 'no-such-trainer')]))[0]).toMatch(
       "other: PATH: launch.command: there is no program 'no-such-trainer'",
     );
     const script = join(folder, 'train.sh');
     writeFileSync(script, '#!/bin/sh\n');
-    expect(texts(fileObstacles([await foreign(folder, script)]))[0]).toMatch(`there is no program '${script}'`);
+    expect(texts(await fileObstacles([await foreign(folder, script)]))[0]).toMatch(`there is no program '${script}'`);
     chmodSync(script, 0o755);
-    expect(fileObstacles([await foreign(folder, script)])).toEqual([]);
-    expect(fileObstacles([await foreign(folder, 'train.sh', `env: { PATH: '${folder}' }`)])).toEqual([]);
+    expect(await fileObstacles([await foreign(folder, script)])).toEqual([]);
+    expect(await fileObstacles([await foreign(folder, 'train.sh', `env: { PATH: '${folder}' }`)])).toEqual([]);
   });
 
   it('is a training server to be started whose program is not there', async () => {
@@ -193,7 +194,7 @@ describe('what is in the way of runs', () => {
         overlays: ['configs/lib/text_tiny.libsonnet'],
         sets,
       });
-      return texts(fileObstacles([run])).filter((text) => text.includes('policy.trainer.serve'));
+      return texts(await fileObstacles([run])).filter((text) => text.includes('policy.trainer.serve'));
     };
     expect((await found({ command: ['no-such-server', '--fast'] }))[0]).toMatch(
       /PATH: policy\.trainer\.serve\.command: there is no program 'no-such-server'\n {2}scripts\/serve_skyrl needs bash, and uv/,
@@ -210,17 +211,19 @@ describe('what is in the way of runs', () => {
     const folder = newFolder();
     writeFileSync(join(folder, 'file'), '');
     const runs = await chain(join(folder, 'file'));
-    expect(texts(fileObstacles(runs))).toEqual([expect.stringMatching(/^tiny_vq: .*\/file: is a file, not a folder/)]);
+    expect(texts(await fileObstacles(runs))).toEqual([
+      expect.stringMatching(/^tiny_vq: .*\/file: is a file, not a folder/),
+    ]);
   });
 
   it('is a run that would be looked for where it is not made', async () => {
     const folder = newFolder();
     const runs = await foundChain(folder, `base_exp_dir=${join(folder, 'elsewhere')}`);
     // --set base_exp_dir reaches them all.
-    expect(fileObstacles(runs)).toEqual([]);
+    expect(await fileObstacles(runs)).toEqual([]);
     const [first, ...others] = await chain(folder);
     const moved = { ...first, settings: { ...first.settings, base_exp_dir: folder } };
-    expect(texts(fileObstacles([moved, ...others]))).toEqual([
+    expect(texts(await fileObstacles([moved, ...others]))).toEqual([
       expect.stringMatching(/^sft_s: base_exp_dir: sft_s looks for the run tiny_vq in .*runs, and .* makes it in/),
       expect.stringMatching(/sft_s__rl_s looks for the run tiny_vq/),
     ]);
@@ -246,7 +249,7 @@ describe('what is in the way of runs', () => {
     const handle = claimRun(claimRequest(runs[2], { command: [], versions: {} }));
     handle.setState({ state: 'finished', iteration: runs[2].settings.num_iterations });
     handle.release();
-    expect(fileObstacles(runs)).toEqual([]);
+    expect(await fileObstacles(runs)).toEqual([]);
   });
 
   it('is told of each config that it is in the way of, and looked at once for all of them', async () => {
@@ -276,9 +279,9 @@ describe('what is in the way of runs', () => {
       }),
     ];
     const small = await sized(64);
-    expect([fileObstacles(small, { devices }), memoryWarnings(small, { devices })]).toEqual([[], []]);
+    expect([await fileObstacles(small, { devices }), memoryWarnings(small, { devices })]).toEqual([[], []]);
     const large = await sized(2 ** 20);
-    expect(texts(fileObstacles(large, { devices, freeSpace }))).toEqual([
+    expect(texts(await fileObstacles(large, { devices, freeSpace }))).toEqual([
       expect.stringMatching(/^sft_s: sft_s: needs about [\d.]+ GiB of memory, and there are [\d.]+ GiB in all\n/),
     ]);
     expect(memoryWarnings(large, { devices })).toEqual([expect.stringMatching(/^sft_s is estimated to need /)]);
@@ -290,7 +293,7 @@ describe('what is in the way of runs', () => {
       ...run,
       settings: { ...run.settings, launch: { ...run.settings.launch, backend: 'slurm' as const } },
     }));
-    expect([fileObstacles(elsewhere, { devices, freeSpace }), memoryWarnings(elsewhere, { devices })]).toEqual([
+    expect([await fileObstacles(elsewhere, { devices, freeSpace }), memoryWarnings(elsewhere, { devices })]).toEqual([
       [],
       [],
     ]);
@@ -320,7 +323,7 @@ describe('what is in the way of runs', () => {
         'rollout.chunk_groups=null',
         ...sets,
       );
-      return texts(fileObstacles(runs, { devices })).filter((text) => text.includes('sampling on'));
+      return texts(await fileObstacles(runs, { devices })).filter((text) => text.includes('sampling on'));
     };
     expect(await found('launch.processes=1')).toEqual([
       expect.stringMatching(

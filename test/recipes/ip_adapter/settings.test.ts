@@ -3,7 +3,7 @@ import type { ModelShape, ShapeOf } from '../../../src/recipes/shared/memory.js'
 import { describe, expect, it } from 'vitest';
 import type { Devices } from '../../../src/launch/machine/devices.js';
 import { memoryOf, shapesOf } from '../../../src/launch/machine/memory.js';
-import { checkNeed } from '../../../src/launch/preflight/needs.js';
+import { openRecipeOf } from '../../../src/recipes/open.js';
 import { validate } from '../../../src/config/validate.js';
 import { isObject } from '../../../src/core/schema/walk.js';
 import { recipeOf } from '../../../src/recipes/settings.js';
@@ -129,7 +129,9 @@ describe('the settings of ip_adapter', () => {
     });
     const look = (dropout: number): void => {
       const shapeOf = shapesOf(new Map([['warm', warmUp(dropout)]]));
-      for (const need of recipeOf(guided).needs(guided, shapeOf)) if (need.kind === 'guidance') checkNeed(need);
+      for (const { name, run } of openRecipeOf(guided).checks(guided, shapeOf)) {
+        if (name.startsWith('guidance')) run();
+      }
     };
     expect(() => look(0)).toThrow(
       'rollout.guidance_scale is set, and the model has no unconditional branch: it was trained with condition_dropout 0',
@@ -140,15 +142,12 @@ describe('the settings of ip_adapter', () => {
   it('need prompts that quote a text where a reward compares with it, whoever reads them', () => {
     const quoted = (changes: Sections): unknown => {
       const settings = settingsOf(over({ policy: { parts: { text_encoder: 'words' } } }, changes));
-      const lists = recipeOf(settings)
-        .needs(settings, () => null)
-        .filter((need) => need.kind === 'self_bench');
-      return lists.map(({ path, quoted: isQuoted }) => [path, isQuoted]);
+      return openRecipeOf(settings)
+        .checks(settings, () => null)
+        .flatMap(({ name }) => /^inpainting \["(\w+)",\{"quoted":(\w+)/.exec(name) ?? [])
+        .filter((_, i) => i % 3 > 0);
     };
-    const both = (train: boolean, validation: boolean) => [
-      ['train', train],
-      ['validation', validation],
-    ];
+    const both = (train: boolean, validation: boolean) => ['train', String(train), 'validation', String(validation)];
     expect(quoted({})).toEqual(both(true, true));
     expect(quoted({ algorithm: { type: 'sft' } })).toEqual(both(false, true));
     expect(quoted({ reward: { mode: 'jpeg_size' } })).toEqual(both(false, false));

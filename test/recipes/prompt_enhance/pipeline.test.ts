@@ -8,14 +8,13 @@ import type { ImageModel } from '../../../src/train/environments/image_model.js'
 import { AutoencoderCodec } from '../../../src/train/environments/picture_codec.js';
 import type { PromptEncoder } from '../../../src/train/environments/picture_words.js';
 import { PipelineTextEncoder } from '../../../src/train/environments/pipeline_text.js';
-import { checkNeed } from '../../../src/launch/preflight/needs.js';
+import { openRecipeOf } from '../../../src/recipes/open.js';
 import { readPipeline } from '../../../src/models/pipeline.js';
 import { openFlowTransformer } from '../../../src/models/networks/flow.js';
 import { FlowImageModel } from '../../../src/train/policies/flow/image_model.js';
 import { shiftedTwice } from '../../../src/train/policies/flow/model_types.js';
 import { openImages } from '../../../src/recipes/prompt_enhance/open.js';
 import type { OwnImageModel } from '../../../src/config/schema/image_model.js';
-import { recipeOf } from '../../../src/recipes/settings.js';
 import { testFolders } from '../../support/folder.js';
 import { smallSettings } from './small.js';
 
@@ -134,9 +133,9 @@ it('measures guidance from the prompt of no words, and reads that for nothing el
 it('is looked at before a run starts', () => {
   const look = (changes: object = {}): void => {
     const changed = settings(changes);
-    recipeOf(changed)
-      .needs(changed, () => null)
-      .forEach(checkNeed);
+    openRecipeOf(changed)
+      .checks(changed, () => null)
+      .forEach(({ run }) => run());
   };
   expect(() => look()).not.toThrow();
   expect(() => look({ model_type: 'tiny' })).toThrow("environment.model_type is 'tiny'");

@@ -1,4 +1,5 @@
 import { describe, expect, it } from 'vitest';
+import { openRecipeOf } from '../../../src/recipes/open.js';
 import { recipeOf } from '../../../src/recipes/settings.js';
 import { problemsOf, smallSettings } from './small.js';
 
@@ -16,19 +17,20 @@ describe('rewritten prompts', () => {
 
   it("need the user's own words in the rows, whatever a template reads", () => {
     const settings = smallSettings({ prompt: { template: '{words} is' }, data: { train: [{ path: 'a.jsonl' }] } });
-    const rows = recipeOf(settings)
-      .needs(settings, () => null)
-      .filter(({ kind }) => kind === 'rows');
-    expect(rows).toEqual([{ kind: 'rows', path: 'a.jsonl', columns: ['words', 'prompt'] }]);
+    const names = openRecipeOf(settings)
+      .checks(settings, () => null)
+      .map(({ name }) => name);
+    expect(names).toContain('rows ["a.jsonl",["words","prompt"]]');
   });
 
   it('need the policy, the image model, its parts and CLIP', () => {
     const settings = smallSettings({ environment: { parts: { vae: 'v', text_encoder: 't' } } });
     const recipe = recipeOf(settings);
-    expect(recipe.needs(settings, () => null)).toEqual([
-      { kind: 'flow_part', part: 'vae', folder: 'v' },
-      { kind: 'flow_part', part: 'text_encoder', folder: 't' },
-      { kind: 'frozen_flow', folder: 'painter', guidance: null, family: 'tiny' },
+    const checks = openRecipeOf(settings).checks(settings, () => null);
+    expect(checks.map(({ name }) => name)).toEqual([
+      'flow part ["vae","v"]',
+      'flow part ["text_encoder","t"]',
+      'frozen flow ["painter",null,"tiny"]',
     ]);
     const flow = {
       kind: 'flow',

@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { afterAll, describe, expect, it } from 'vitest';
 import { encodeSafetensors, readSafetensors, type FloatTensor } from '../../../src/core/safetensors.js';
-import { checkNeed } from '../../../src/launch/preflight/needs.js';
+import { decoderCheck } from '../../../src/recipes/shared/checks.js';
 import { checkFlowModel, openFlowModel } from '../../../src/train/policies/flow/load.js';
 import { peftDefaults } from '../../../src/models/adapters/peft_defaults.js';
 import { readPeftConfig } from '../../../src/models/adapters/peft_config.js';
@@ -47,7 +47,7 @@ function adapterOf(kind: 'tokens' | 'flow', name: string, change: Record<string,
 }
 
 function checkTokens(folder: string): void {
-  checkNeed({ kind: 'decoder', folder, lora: null, contextSize: 32 });
+  decoderCheck(folder, { lora: null, contextSize: 32 }).run();
 }
 
 describe('adapters of a language model that peft saved', () => {

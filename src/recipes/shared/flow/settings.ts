@@ -13,7 +13,7 @@ import {
   type FlowModelShape,
   type ShapeOf,
 } from '../memory.js';
-import type { Learner, Part, Need } from '../../recipe.js';
+import type { Learner, Part } from '../../recipe.js';
 
 /** Pixels on a side of a picture for each latent on a side, of common autoencoders. */
 export const ASSUMED_REDUCTION = 8;
@@ -39,28 +39,6 @@ export function freshFlowShape(
     imagePrompt: null,
     ...rest,
   };
-}
-
-/** The frozen models around a flow transformer that are stored in folders. */
-export function flowPartNeeds(
-  parts: Partial<Record<'vae' | 'text_encoder' | 'image_encoder', ModelReference | null>>,
-): Need[] {
-  return Object.entries(parts).flatMap(([part, folder]): Need[] =>
-    typeof folder === 'string' ? [{ kind: 'flow_part', part: part as keyof typeof parts, folder }] : [],
-  );
-}
-
-/** Needs of the guidance of a section's model, if a run makes that model; an existing model is checked when it is opened. */
-export function guidanceNeeds(
-  section: 'policy' | 'environment',
-  model: ModelReference | null,
-  guidance: number | null,
-  shapeOf: ShapeOf,
-): Need[] {
-  if (guidance === null || model === null || typeof model === 'string') return [];
-  const shape = shapeOf(model);
-  if (shape === null || !('kind' in shape) || shape.kind !== 'flow' || shape.conditionDropout === null) return [];
-  return [{ kind: 'guidance', section, dropout: shape.conditionDropout }];
 }
 
 /** Trains a flow transformer of all weights on labelled pictures. */
@@ -97,9 +75,7 @@ type Environment =
   | {
       readonly type: 'model';
       readonly model: ModelReference;
-      readonly model_type: string;
-      readonly parts: Parameters<typeof flowPartNeeds>[0];
-      readonly guidance_scale: number | null;
+      readonly parts: Partial<Record<'vae' | 'text_encoder', ModelReference | null>>;
       readonly engine: { readonly dtype: HeldDtype };
       /** Absent where pictures have the size of their sources. */
       readonly width?: number;
@@ -108,23 +84,13 @@ type Environment =
   | { readonly type: 'images_api' | 'images_api_text_prompt' | 'render_server' }
   | null;
 
-/** A frozen flow model that makes pictures of answers, with the models around it; nothing is needed here if a server makes them. */
+/** A frozen flow model that makes pictures of answers, with the models around it. */
 export function frozenFlowPart(
   parts: readonly ('vae' | 'text_encoder')[],
 ): Part<TrainedSettings & { readonly environment: Environment }> {
   return {
     models: [...parts.map((part) => `environment.parts.${part}`), 'environment.model'],
     engines: ['environment.engine'],
-    needs: ({ environment }, shapeOf) => {
-      if (environment?.type !== 'model') return [];
-      const { model, model_type, parts: around, guidance_scale: guidance } = environment;
-      const family = parts.includes('text_encoder') ? { family: model_type } : {};
-      return [
-        ...flowPartNeeds(around),
-        ...(typeof model === 'string' ? [{ kind: 'frozen_flow', folder: model, guidance, ...family } as const] : []),
-        ...guidanceNeeds('environment', model, guidance, shapeOf),
-      ];
-    },
     imageMemory: ({ environment }, shapeOf) => {
       if (environment?.type !== 'model') return 0;
       const { model, parts: around, engine, width = ASSUMED_SIDE, height = ASSUMED_SIDE } = environment;

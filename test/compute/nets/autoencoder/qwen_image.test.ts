@@ -8,7 +8,6 @@ import { encodeSafetensors, readSafetensors } from '../../../../src/core/safeten
 import { Session } from '../../../../src/compute/onnx/session.js';
 import { AutoencoderCodec } from '../../../../src/train/environments/picture_codec.js';
 import { Graph } from '../../../../src/compute/graph/ir.js';
-import { checkNeed } from '../../../../src/launch/preflight/needs.js';
 import { describeAutoencoder } from '../../../../src/models/networks/autoencoder.js';
 import { testFolders } from '../../../support/folder.js';
 
@@ -83,7 +82,6 @@ describe("Qwen-Image's autoencoder that diffusers saved", () => {
     const folder = changed(change);
     expect(() => describeAutoencoder(folder)).toThrow(message);
     expect(() => describeAutoencoder(folder)).toThrow(CheckpointError);
-    expect(() => checkNeed({ kind: 'flow_part', part: 'vae', folder })).toThrow(message);
   });
 
   it('is refused with a tensor that nothing reads', () => {

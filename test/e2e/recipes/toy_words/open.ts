@@ -5,7 +5,8 @@ import { initPolicy } from '../../../../src/train/policies/tokens/load.js';
 import { heldOutSampling, samplingOf, type TokenSampling } from '../../../../src/train/policies/tokens/sampling.js';
 import { TokenPolicy } from '../../../../src/train/policies/tokens/policy.js';
 import { openScorer } from '../../../../src/train/scoring/judge_scorer.js';
-import { openGrpo, openHeldOut, type TrainingContext, type OpenRecipe } from '../../../../src/train/context.js';
+import { openGrpo, openHeldOut, type TrainingContext } from '../../../../src/train/context.js';
+import type { OpenRecipe } from '../../../../src/recipes/recipe.js';
 import type { Collector } from '../../../../src/train/batch.js';
 import type { Training } from '../../../../src/train/loop.js';
 import { scheduleOf } from '../../../../src/train/update.js';
@@ -49,6 +50,7 @@ async function open(settings: ToyWordsSettings, context: TrainingContext): Promi
 
 export const toyWords: OpenRecipe<ToyWordsSettings> = {
   makeData: async () => {},
+  checks: () => [],
   open,
   openTask: async (settings) => new ToyWordsTask(settings),
   sampleRows: async () => [],

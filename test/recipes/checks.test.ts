@@ -1,20 +1,21 @@
 import { cpSync, mkdirSync, readdirSync, readFileSync, rmSync, truncateSync, writeFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { afterEach, describe, expect, it, vi } from 'vitest';
-import { CheckpointError, ConfigError, DataError } from '../../../src/core/errors.js';
-import { checkNeed } from '../../../src/launch/preflight/needs.js';
-import { wordTokenizerJson } from '../../../src/models/tokenizer/words.js';
-import { openDecoder } from '../../../src/models/networks/decoder.js';
-import { exampleConversation } from '../../../src/recipes/shared/words/settings.js';
-import { recipeOf } from '../../../src/recipes/settings.js';
-import { writeBench } from '../../data/bench.js';
-import { hasFfmpeg, writeOddVideo } from '../../data/video/odd_files.js';
-import { smallSettings } from '../../recipes/text_answers/small.js';
-import { testFolders } from '../../support/folder.js';
+import { CheckpointError, ConfigError, DataError } from '../../src/core/errors.js';
+import { wordTokenizerJson } from '../../src/models/tokenizer/words.js';
+import { openDecoder } from '../../src/models/networks/decoder.js';
+import { decoderCheck, exampleConversation, inpaintCheck, tokenizerCheck } from '../../src/recipes/shared/checks.js';
+import { openRecipeOf } from '../../src/recipes/open.js';
+import { questionsCheck } from '../../src/recipes/video_actions/open.js';
+import { checkFlowModel, checkFrozenFlow } from '../../src/train/policies/flow/load.js';
+import { writeBench } from '../data/bench.js';
+import { hasFfmpeg, writeOddVideo } from '../data/video/odd_files.js';
+import { smallSettings } from './text_answers/small.js';
+import { testFolders } from '../support/folder.js';
 
-const newFolder = testFolders('needs');
+const newFolder = testFolders('checks');
 afterEach(() => vi.unstubAllEnvs());
-const DECODERS = join(import.meta.dirname, '../../compute/nets/decoder/fixtures');
+const DECODERS = join(import.meta.dirname, '../compute/nets/decoder/fixtures');
 
 /** A copy of a small model as transformers saved it, changed; `mistral` lies in several files. */
 function modelOf(kind: string, change: (folder: string) => void = () => {}): string {
@@ -46,7 +47,7 @@ const lora = { rank: 2, alpha: 4, rslora: false, targets: 'all-linear' as string
 const decoder =
   (folder: string, changes: object = {}) =>
   () =>
-    checkNeed({ kind: 'decoder', folder, lora, contextSize: 64, ...changes });
+    decoderCheck(folder, { lora, contextSize: 64, ...changes }).run();
 
 describe('a model', () => {
   it.each(['llama', 'mistral', 'llama3', 'qwen2', 'qwen2_vl', 'emu3_text'])('%s is right', (kind) => {
@@ -54,13 +55,13 @@ describe('a model', () => {
   });
 
   it('that is to see is looked at with its eyes, and with what cuts its pictures', () => {
-    const sees = { mm_vision: false, mm_mlp: true, mm_llm: true };
-    expect(decoder(modelOf('qwen2'), { sees })).toThrow(/this model does not see/);
+    const vision = { mm_vision: false, mm_mlp: true, mm_llm: true };
+    expect(decoder(modelOf('qwen2'), { vision })).toThrow(/this model does not see/);
     const folder = modelOf('qwen2_vl');
-    expect(decoder(folder, { sees })).toThrow(/preprocessor_config\.json/);
+    expect(decoder(folder, { vision })).toThrow(/preprocessor_config\.json/);
     writeFileSync(join(folder, 'preprocessor_config.json'), '{}');
-    expect(decoder(folder, { sees })).not.toThrow();
-    expect(decoder(folder, { sees, lora: { ...lora, targets: ['attn.qkv'] } })).toThrow(/matches no linear layer/);
+    expect(decoder(folder, { vision })).not.toThrow();
+    expect(decoder(folder, { vision, lora: { ...lora, targets: ['attn.qkv'] } })).toThrow(/matches no linear layer/);
   });
 
   const broken: readonly (readonly [string, string, (folder: string) => void, RegExp])[] = [
@@ -184,7 +185,7 @@ describe('a model', () => {
 
 /** Writes an adapter that peft saved over a base of the form of `llama`. */
 function adapterOver(base: string, folder: string): void {
-  cpSync(join(import.meta.dirname, '../../train/policies/adapters/rslora'), folder, { recursive: true });
+  cpSync(join(import.meta.dirname, '../train/policies/adapters/rslora'), folder, { recursive: true });
   const path = join(folder, 'adapter_config.json');
   const config = JSON.parse(readFileSync(path, 'utf8')) as object;
   writeFileSync(path, JSON.stringify({ ...config, base_model_name_or_path: base }));
@@ -203,16 +204,8 @@ describe('a tokenizer', () => {
       writeFileSync(join(folder, 'tokenizer.json'), json);
       if (template !== null) writeFileSync(join(folder, 'chat_template.jinja'), template);
     });
-  const tokenizer =
-    (folder: string, changes: object = {}) =>
-    () =>
-      checkNeed({
-        kind: 'tokenizer',
-        folder,
-        conversation: conversationOf({}),
-        model: folder,
-        ...changes,
-      });
+  const tokenizer = (folder: string, conversation = conversationOf({}), model: string | null = folder) =>
+    tokenizerCheck(folder, conversation, model).run;
   const conversationOf = (changes: Partial<Parameters<typeof exampleConversation>[0]>, asks: Asks = 'words') =>
     exampleConversation({ chat: true, system: null, variables: {}, ...changes }, asks);
 
@@ -221,7 +214,7 @@ describe('a tokenizer', () => {
     const many = tokenizer(withTokenizer(words(62)));
     expect(many).toThrow(CheckpointError);
     expect(many).toThrow('the model has 61 tokens, its tokenizer 62');
-    expect(tokenizer(withTokenizer(words(62)), { model: null })).not.toThrow();
+    expect(tokenizer(withTokenizer(words(62)), conversationOf({}), null)).not.toThrow();
   });
 
   it('is there, and can be read', () => {
@@ -236,7 +229,7 @@ describe('a tokenizer', () => {
     const bare = withTokenizer(words(61), null);
     expect(tokenizer(bare)).toThrow(DataError);
     expect(tokenizer(bare)).toThrow('the model has no chat template');
-    expect(tokenizer(bare, { conversation: conversationOf({ chat: false }) })).not.toThrow();
+    expect(tokenizer(bare, conversationOf({ chat: false }))).not.toThrow();
     expect(tokenizer(withTokenizer(words(61), '{% if %}'))).toThrow(/the chat template cannot be parsed/);
   });
 
@@ -248,7 +241,7 @@ describe('a tokenizer', () => {
     );
     writeFileSync(join(gemma, 'tokenizer_config.json'), JSON.stringify({ eos_token: '<end>' }));
     const said = (folder: string, ...all: Parameters<typeof conversationOf>) =>
-      tokenizer(folder, { conversation: conversationOf(...all) });
+      tokenizer(folder, conversationOf(...all));
     const examples = [{ prompt: 'a', answer: 'b' }];
     expect(said(gemma, { examples })).not.toThrow();
     expect(said(gemma, { system: 'x' })).toThrow(/the chat template fails: System role not supported/);
@@ -263,41 +256,36 @@ describe('a tokenizer', () => {
   });
 });
 
-describe('what text_answers needs', () => {
-  const needsOf = (changes: Parameters<typeof smallSettings>[0]) => {
+describe('text_answers checks', () => {
+  const namesOf = (changes: Parameters<typeof smallSettings>[0]): string[] => {
     const settings = smallSettings(changes);
-    return recipeOf(settings).needs(settings, () => null);
+    return openRecipeOf(settings)
+      .checks(settings, () => null)
+      .map(({ name }) => name);
   };
   const data = { tiny: null, train: [{ path: 'a.jsonl' }], validation: [{ path: 'b' }] };
 
-  it('is rows with the columns that its prompts are made of, a decoder and its words', () => {
+  it('rows with the columns of its prompts, a decoder and its tokenizer', () => {
     const policy = { init: null, model: 'folder', lora: { rank: 2 } };
-    const [rows, heldOut, model, words, ...others] = needsOf({
-      data: { ...data, columns: { expected: 'label' } },
-      policy,
-    });
-    expect(rows).toMatchObject({ kind: 'rows', columns: ['prompt', 'label'] });
-    expect(heldOut).toMatchObject({ kind: 'rows', columns: ['prompt', 'label'] });
-    expect(model).toMatchObject({ kind: 'decoder', folder: 'folder', contextSize: 64, lora: { rank: 2 } });
     const conversation = { messages: [{ role: 'user', content: 'a question' }], variables: {} };
-    expect(words).toEqual({ kind: 'tokenizer', folder: 'folder', conversation, model: 'folder' });
-    expect(others).toEqual([]);
+    expect(namesOf({ data: { ...data, columns: { expected: 'label' } }, policy })).toEqual([
+      'rows ["a.jsonl",["prompt","label"]]',
+      'rows ["b",["prompt","label"]]',
+      expect.stringMatching(/^decoder \["folder",\{"lora":\{"rank":2,.*"contextSize":64\}\]$/),
+      `tokenizer ["folder",${JSON.stringify(conversation)},"folder"]`,
+    ]);
   });
 
-  it('is no model that is a run, nor the words of one', () => {
-    const needs = needsOf({
-      data,
-      policy: { init: null, model: { run: 'start', config: 'start.jsonnet' }, tokenizer: 'words' },
-    });
-    expect(needs.map(({ kind }) => kind)).toEqual(['rows', 'rows', 'tokenizer']);
-    expect(needs[2]).toMatchObject({ folder: 'words', model: null });
+  it('no model that another run makes, and no data that the run makes itself', () => {
+    const policy = { init: null, model: { run: 'start', config: 'start.jsonnet' }, tokenizer: 'words' };
+    expect(namesOf({ data, policy }).map((name) => name.split(' ')[0])).toEqual(['rows', 'rows', 'tokenizer']);
+    expect(namesOf({}).filter((name) => name.startsWith('rows'))).toEqual([]);
   });
 });
 
 describe('inpainting samples', () => {
   it('are there by their names, and quote a text where a reward reads it', () => {
-    const look = (path: string, quoted: boolean) => () =>
-      checkNeed({ kind: 'self_bench', path, quoted, side: 1, resolution: null });
+    const look = (path: string, quoted: boolean) => inpaintCheck(path, { quoted, side: 1, resolution: null }).run;
     const whole = writeBench(newFolder());
     expect(look(whole, true)).not.toThrow();
     const bare = writeBench(newFolder(), { 'self_bench.txt': '1 a sign\n2 a sign that says ""\n12 "ok"\n' });
@@ -309,12 +297,12 @@ describe('inpainting samples', () => {
 });
 
 describe('a flow transformer', () => {
-  const FLOWS = join(import.meta.dirname, '../../compute/nets/flow/fixtures');
+  const FLOWS = join(import.meta.dirname, '../compute/nets/flow/fixtures');
   const look = (name: string, trains: 'all' | 'adapter', change: (folder: string) => void = () => {}) => {
     const folder = newFolder();
     cpSync(join(FLOWS, name), folder, { recursive: true });
     change(folder);
-    return () => checkNeed({ kind: 'flow_model', folder, trains, lora: null, begun: null, guidance: null });
+    return () => checkFlowModel(folder, { trains, lora: null, imagePrompt: null });
   };
 
   it('is right as diffusers saved it', () => {
@@ -330,9 +318,7 @@ describe('a flow transformer', () => {
   });
 
   it('may stay as it is', () => {
-    const frozen = (folder: string) => () => checkNeed({ kind: 'frozen_flow', folder, guidance: null });
-    expect(frozen(join(FLOWS, 'qwen_image'))).not.toThrow();
-    expect(frozen('/nowhere')).not.toThrow();
+    expect(() => checkFrozenFlow(join(FLOWS, 'qwen_image'), null)).not.toThrow();
   });
 });
 
@@ -346,7 +332,7 @@ describe.skipIf(!hasFfmpeg)('a list of questions about videos (skipped without f
     writeFileSync(path, JSON.stringify(samples.map((sample) => ({ conversations, ...sample }))));
     writeOddVideo(join(dirname(path), 'whole.mp4'), { frames: 6 });
     writeFileSync(join(dirname(path), 'words.mp4'), 'no video');
-    return () => checkNeed({ kind: 'questions', path, media: null, frames: { min: 4, max: 8, interval: 2 } });
+    return questionsCheck(path, null, { as: 'images', min: 4, max: 8, interval: 2 }).run;
   };
 
   it('is opened at its first video alone', () => {
