@@ -1,5 +1,5 @@
 /** How much memory there is, and whether a run's estimated need fits. */
-import { readFileSync, statSync } from 'node:fs';
+import { readFileSync } from 'node:fs';
 import { freemem, totalmem } from 'node:os';
 import { join } from 'node:path';
 import { largestPicture } from '../../data/inpainting.js';
@@ -225,8 +225,6 @@ function shapeOfFolder(folder: string): ModelShape | null {
     if (embedderTypes.includes(type)) {
       return { kind: 'graphs', bytes: embedderBytes(folder), visionBytes: pictureTowerBytes(folder) };
     }
-    const graphs = graphFiles(folder, config.model_type);
-    if (graphs !== null) return { kind: 'graphs', bytes: bytesOf(graphs) };
     return '_class_name' in config
       ? flowShape(describeFlowModel(folder))
       : describeModel(folder, readableParts(folder));
@@ -234,23 +232,6 @@ function shapeOfFolder(folder: string): ModelShape | null {
     if (error instanceof EditrlError) return null;
     throw error;
   }
-}
-
-/** The graphs of a frozen model of this type; null for a model stored in another way. */
-function graphFiles(folder: string, type: unknown): readonly string[] | null {
-  switch (type) {
-    case 'flow_text_encoder':
-      return [join(folder, 'model.onnx')];
-    default:
-      return null;
-  }
-}
-
-/** Size of graphs with their weights, which for a large graph are in a file beside it: `model.onnx_data` or `model.onnx.data`. */
-function bytesOf(graphs: readonly string[]): number {
-  return graphs
-    .flatMap((graph) => [graph, `${graph}_data`, `${graph}.data`])
-    .reduce((sum, file) => sum + (statSync(file, { throwIfNoEntry: false })?.size ?? 0), 0);
 }
 
 /** Memory for the models that a reward's terms hold beside the policy. */

@@ -1,12 +1,11 @@
 /**
- * Which files of a repository are fetched: those that this program reads, as safetensors or as an export to ONNX. Pickles, which can execute
- * arbitrary code, are never fetched.
+ * Selects the files of a repository to download: the safetensors that this program reads and the small files that describe them. Pickles can execute
+ * arbitrary code and are never downloaded.
  */
 import { existsSync } from 'node:fs';
 import { join } from 'node:path';
-import { z } from 'zod';
 import { CheckpointError } from '../../core/errors.js';
-import { CONFIG_FILE, INDEX_FILES, PIPELINE_FILE, readIndex, readJson, WEIGHT_FILES } from '../files.js';
+import { CONFIG_FILE, INDEX_FILES, PIPELINE_FILE, readIndex, WEIGHT_FILES } from '../files.js';
 import { isPipeline, PART_FOLDERS, readPipeline, weightedParts } from '../pipeline.js';
 
 /** Which part of a model is read: all of it, or only its tokenizer. */
@@ -16,22 +15,12 @@ const ADAPTER_CONFIG = 'adapter_config.json';
 const ADAPTER_WEIGHTS = 'adapter_model.safetensors';
 /** The file that is reported missing if a repository has no weights at all. */
 const WEIGHTS = 'model.safetensors';
-/** The files of what scripts/export_flow_parts wrote, by the `model_type` of its config.json. */
-const GRAPHS = {
-  flow_text_encoder: ['model.onnx'],
-} as const;
-const exportedConfig = z.object({
-  model_type: z.enum(Object.keys(GRAPHS) as (keyof typeof GRAPHS)[]),
-  inputs: z.array(z.object({ tokenizer: z.string() })).default([]),
-});
 
 /** Settings, tokenizers in all their forms, chat templates, and the card, which states the licence. */
 const description = /^(?:README\.md|[^/]+\.(?:json|txt|jinja|model|tiktoken)|additional_chat_templates\/[^/]+\.jinja)$/;
 /** Lists of weights in other forms. */
 const otherIndex = /\.(?:bin|h5|msgpack|onnx)\.index\.json$/;
 const pickles = /\.(?:bin|pt|pth|ckpt|pkl)$/;
-/** Files of a repository that are meant for people and for git. */
-const aside = /(?:^|\/)\.|\.md$/;
 
 /** The same of a part of a pipeline, whose folder is the first group. */
 const partDescription = /^([^/]+)\/[^/]+\.(?:json|txt|model)$/;
@@ -44,18 +33,13 @@ export function descriptionFiles(paths: readonly string[]): string[] {
 }
 
 /**
- * The files with a model's weights; the folder holds the files that describe it. The files that show that the download is complete come last. ONNX
- * graphs refer to files with any name beside them, so such a model is fetched whole. Raises CheckpointError if the repository has no readable
- * weights, or lacks a file of them.
+ * The files with a model's weights. `folder` already has the files that describe it. Raises CheckpointError if the repository has no readable weights
+ * or lacks one of their files.
  */
 export function weightFiles(folder: string, paths: readonly string[], name: string): string[] {
   const wanted = weightsIn(folder, (file) => paths.includes(file));
   const missing = wanted.filter((file) => !paths.includes(file));
-  if (missing.length === 0) {
-    if (exportedFiles(folder) === null) return wanted;
-    const others = paths.filter((path) => !wanted.includes(path) && !pickles.test(path) && !aside.test(path));
-    return [...others, ...wanted];
-  }
+  if (missing.length === 0) return wanted;
   const others = paths.filter((path) => pickles.test(path));
   const found =
     others.length === 0
@@ -78,7 +62,7 @@ export function missingFiles(folder: string, need: Need): string[] {
 }
 
 /**
- * An adapter's weights, else those of a pipeline's parts, else the graphs of an exported part, else the weights in one file, else the files that the index names.
+ * An adapter's weights, else those of a pipeline's parts, else the weights in one file, else the files that the index names.
  */
 function weightsIn(folder: string, has: (file: string) => boolean): string[] {
   if (has(ADAPTER_CONFIG)) return [ADAPTER_WEIGHTS];
@@ -87,18 +71,7 @@ function weightsIn(folder: string, has: (file: string) => boolean): string[] {
       weightsIn(join(folder, part), (file) => has(`${part}/${file}`)).map((file) => `${part}/${file}`),
     );
   }
-  const exported = exportedFiles(folder);
-  if (exported !== null) return exported;
   const [whole, index] = [WEIGHT_FILES.find(has), INDEX_FILES.find(has)];
   if (whole !== undefined || index === undefined) return [whole ?? WEIGHTS];
   return [...new Set(Object.values(readIndex(join(folder, index))))].sort();
-}
-
-/** The files that an exported part requires; null if the folder's config.json is missing or belongs to another kind of model. */
-function exportedFiles(folder: string): string[] | null {
-  const file = join(folder, CONFIG_FILE);
-  const { success, data } = exportedConfig.safeParse(existsSync(file) ? readJson(file) : null);
-  return success
-    ? [...data.inputs.map(({ tokenizer }) => `${tokenizer}/tokenizer.json`), ...GRAPHS[data.model_type]]
-    : null;
 }

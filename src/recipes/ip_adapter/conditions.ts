@@ -1,7 +1,7 @@
 /** Encodes a prompt and a style image for the flow model. */
 import { CheckpointError, DataError, must } from '../../core/errors.js';
 import type { RgbImage } from '../../core/images/image.js';
-import type { FlowImageEncoder } from '../../train/environments/flow_parts.js';
+import type { StyleEncoder } from '../../train/environments/style_encoder.js';
 import type { PromptEncoder } from '../../train/environments/picture_words.js';
 import type { PictureCodec } from '../../train/environments/picture_codec.js';
 import { pooledWidth, takesSecond, velocityWidth, type FlowTransformerConfig } from '../../compute/nets/flow/config.js';
@@ -48,7 +48,7 @@ export const tinyConditions: Conditions = {
 export class ExportedConditions implements Conditions {
   constructor(
     private readonly words: PromptEncoder,
-    private readonly images: FlowImageEncoder | null,
+    private readonly images: StyleEncoder | null,
   ) {}
 
   get styleWidth(): number | null {
@@ -62,9 +62,9 @@ export class ExportedConditions implements Conditions {
     const style = config.ip_adapter?.image_embed_dim;
     if (style === undefined) return;
     if (this.images === null) {
-      throw new CheckpointError('the model has an IP-Adapter, and nothing looks at the style image', {
+      throw new CheckpointError('the model has an IP-Adapter, and no encoder of style images is set', {
         where: 'policy.parts.image_encoder',
-        next: 'Name the folder of a CLIP or a SigLIP, or of an image encoder that scripts/export_flow_parts wrote.',
+        next: 'Name the folder of a CLIP or a SigLIP.',
       });
     }
     requireWidth('policy.parts.image_encoder', 'features', this.images.width, style);

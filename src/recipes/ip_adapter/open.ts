@@ -1,7 +1,7 @@
 /** Opens `ip_adapter`: a flow-matching image model that paints into masked pictures. */
 import { ConfigError, DataError, InternalError } from '../../core/errors.js';
 import { sessionOptions } from '../../compute/onnx/session.js';
-import { FlowImageEncoder } from '../../train/environments/flow_parts.js';
+import { StyleEncoder } from '../../train/environments/style_encoder.js';
 import type { PictureCodec } from '../../train/environments/picture_codec.js';
 import { modelFolder, type RunResolver } from '../../models/reference.js';
 import type { FlowTransformerConfig, IpAdapterConfig } from '../../compute/nets/flow/config.js';
@@ -152,7 +152,7 @@ function conditionsOf({ policy }: Pick<IpAdapterSettings, 'policy'>, resolveRun:
   const { text_encoder: words, image_encoder: images } = policy.parts;
   if (words === null) return tinyConditions;
   const options = sessionOptions(policy.engine);
-  const looks = images === null ? null : new FlowImageEncoder(modelFolder(images, resolveRun), options);
+  const looks = images === null ? null : new StyleEncoder(modelFolder(images, resolveRun), options);
   return new ExportedConditions(openTextEncoder(words, policy.engine, resolveRun), looks);
 }
 

@@ -388,7 +388,7 @@ function memoryOf(settings: IpAdapterSettings, shapeOf: ShapeOf, sizes?: DataSiz
 /** The key for each part of a model of real size. */
 const PARTS = {
   vae: 'name the folder of an autoencoder as diffusers saves it',
-  text_encoder: "name FLUX's whole folder as diffusers saves it, or the folder that scripts/export_flow_parts wrote",
+  text_encoder: "name FLUX's whole folder as diffusers saves it, or the text_encoder folder of Qwen-Image",
   image_encoder: 'name the folder of a CLIP or a SigLIP as transformers saves it',
 } as const;
 

@@ -25,7 +25,7 @@ import { isPipeline, readPipeline } from '../../models/pipeline.js';
 import { specialNames } from '../../models/tokenizer/open.js';
 import { noTokenizer, openChatTemplate, parse, tokenCount, tokenizerJson } from '../../models/tokenizer/texts.js';
 import { targetOf } from '../../rewards/terms/ocr/similarity.js';
-import { FlowImageEncoder } from '../../train/environments/flow_parts.js';
+import { StyleEncoder } from '../../train/environments/style_encoder.js';
 import { checkFrozenFlow, requireDropout } from '../../train/policies/flow/load.js';
 import { checkPipeline } from '../../train/policies/flow/pipeline.js';
 import { processorFolder, requireTokens } from '../../train/policies/tokens/load.js';
@@ -74,7 +74,7 @@ type FlowParts = Partial<Record<'vae' | 'text_encoder' | 'image_encoder', ModelR
 const partReaders: Readonly<Record<keyof FlowParts, (folder: string) => unknown>> = {
   vae: describeAutoencoder,
   text_encoder: textEncoderIn,
-  image_encoder: (folder) => new FlowImageEncoder(folder),
+  image_encoder: (folder) => new StyleEncoder(folder),
 };
 
 const flowPartCheck = checkOf('flow part', (part: keyof FlowParts, folder: string) => {

@@ -206,6 +206,10 @@ export function frozenWordsBytes(
 ): number {
   const shape = reference === null ? null : shapeOf(reference);
   const isGraphs = shape !== null && 'kind' in shape && shape.kind === 'graphs';
+  // Qwen-Image reads prompts with a language model.
+  if (shape !== null && (shape.kind === undefined || shape.kind === 'decoder')) {
+    return (held === 'float16' ? HALF : FLOAT) * decoderParameters(shape);
+  }
   const half = isGraphs && held === 'float16' ? shape.wordsHalfBytes : undefined;
   return half ?? (isGraphs ? shape.wordsBytes : undefined) ?? frozenBytes(reference, shapeOf);
 }

@@ -1,8 +1,13 @@
 import { afterEach, describe, expect, it, vi } from 'vitest';
-import { mkdirSync, truncateSync, writeFileSync } from 'node:fs';
+import { mkdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
-import { flowAdapterParameters, frozenBytes, type GraphsShape } from '../../../src/recipes/shared/memory.js';
+import {
+  decoderParameters,
+  flowAdapterParameters,
+  frozenBytes,
+  type GraphsShape,
+} from '../../../src/recipes/shared/memory.js';
 import { readSafetensorsIndex } from '../../../src/core/safetensors.js';
 import type { Devices } from '../../../src/launch/machine/devices.js';
 import {
@@ -261,19 +266,17 @@ describe('the shape of a model', () => {
     expect(frozenBytes(vae, shapeOf, 1000)).toBe(4 * (83_819_683 + 12 * 128 * 1000));
   });
 
-  it('is that of its graphs where it is frozen, with the weights beside them, and of those alone that are read', () => {
+  it('is that of the halves that are read if it compares texts with images', () => {
     const shapeOf = shapesOf(new Map());
     // Weights by config.json alone, here that of clip-vit-base-patch32: what looks at pictures is there twice for a while.
-    expect(shapeOf(graphs('clip', {}))).toEqual({
+    expect(shapeOf(modelOf({ model_type: 'clip' }))).toEqual({
       kind: 'graphs',
       bytes: 4 * (63_428_096 + 2 * 87_849_216),
       visionBytes: 4 * 2 * 87_849_216,
     });
     const alone = { kind: 'graphs', bytes: 4 * 2 * 87_849_216 };
-    expect(shapeOf(graphs('clip_vision_model', {}))).toEqual(alone);
-    expect(shapeOf(graphs('siglip2', {}))).toBeNull();
-    const text = graphs('flow_text_encoder', { 'model.onnx': 5, 'model.onnx.data': 900 });
-    expect(shapeOf(text)).toEqual({ kind: 'graphs', bytes: 905 });
+    expect(shapeOf(modelOf({ model_type: 'clip_vision_model' }))).toEqual(alone);
+    expect(shapeOf(modelOf({ model_type: 'siglip2' }))).toBeNull();
   });
 });
 
@@ -285,7 +288,20 @@ describe('the parts of a run', () => {
     memoryBytes: 2 ** 34,
     usedBytes: 0,
   }));
-  const GIGABYTES = 2 ** 30;
+  /** Qwen2.5-VL-7B, as Qwen-Image reads prompts with it. */
+  const qwen = {
+    model_type: 'qwen2_5_vl',
+    text_config: {
+      vocab_size: 152_064,
+      hidden_size: 3584,
+      intermediate_size: 18_944,
+      num_hidden_layers: 28,
+      num_attention_heads: 28,
+      num_key_value_heads: 4,
+      tie_word_embeddings: false,
+    },
+    vision_config: {},
+  };
 
   it('are held against the GPUs that the run may use alone', () => {
     const mixed = [{ ...gpus[0], memoryBytes: 1 }, ...gpus.slice(1)];
@@ -317,27 +333,23 @@ describe('the parts of a run', () => {
     };
     const [together, before] = [bytesWith(0, 0), bytesWith(1, 2)];
     expect(before).toBe(together);
-    written(clip, 'flow_text_encoder', { 'model.onnx': 8 * GIGABYTES });
-    written(text, 'flow_text_encoder', { 'model.onnx': 1, 'model.onnx_data': 5 * GIGABYTES });
-    expect(bytesWith(0, 0)).toBe(together + 13 * GIGABYTES + 1);
-    expect(bytesWith(1, 2)).toBe(8 * GIGABYTES);
-    expect(bytesWith(1, 0)).toBe(together + 8 * GIGABYTES);
-    expect(bytesWith(1, 1)).toBe(13 * GIGABYTES + 1);
+    writeConfig(clip, { model_type: 'clip_vision_model' });
+    writeConfig(text, qwen);
+    const [clipBytes, textBytes] = [4 * 2 * 87_849_216, 4 * decoderParameters({ ...qwen.text_config, head_dim: null })];
+    expect(bytesWith(0, 0)).toBe(together + clipBytes + textBytes);
+    expect(bytesWith(1, 2)).toBe(Math.max(before, clipBytes, textBytes));
+    expect(bytesWith(1, 0)).toBe(Math.max(together + clipBytes, textBytes));
+    expect(bytesWith(1, 1)).toBe(Math.max(before, clipBytes + textBytes));
   });
 });
 
-/** A folder of a frozen model of such a type, with files of so many bytes. */
-function graphs(type: string, files: Readonly<Record<string, number>>): string {
-  return written(newFolder(), type, files);
+/** A folder with a config.json and no weights. */
+function modelOf(config: object): string {
+  const folder = newFolder();
+  writeConfig(folder, config);
+  return folder;
 }
 
-function written(folder: string, type: string, files: Readonly<Record<string, number>>): string {
-  mkdirSync(join(folder, 'onnx'), { recursive: true });
-  writeFileSync(join(folder, 'config.json'), JSON.stringify({ model_type: type }));
-  for (const [name, bytes] of Object.entries(files)) {
-    writeFileSync(join(folder, name), '');
-    // Gives the file that length without using disk space.
-    truncateSync(join(folder, name), bytes);
-  }
-  return folder;
+function writeConfig(folder: string, config: object): void {
+  writeFileSync(join(folder, 'config.json'), JSON.stringify(config));
 }

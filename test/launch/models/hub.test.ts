@@ -135,17 +135,16 @@ describe('the models of the Hub that a run needs', () => {
     expect(await models.commitsOf(config)).toEqual({ 'some/base@main': BASE });
   });
 
-  it('are those of the parts around an image model, as diffusers saves them and as they are exported', async () => {
+  it('are those of the parts around an image model, as diffusers and transformers save them', async () => {
     const { stub, folder, models } = await place();
     const config = (of: object): string => JSON.stringify(of);
     const repositories = {
       'some/transformer': { 'config.json': '{}', 'diffusion_pytorch_model.safetensors': 't'.repeat(300) },
       'some/vae': { 'config.json': '{}', 'diffusion_pytorch_model.safetensors': 'v'.repeat(300), 'vae.bin': 'pickle' },
       'some/words': {
-        'config.json': config({ model_type: 'flow_text_encoder', inputs: [{ tokenizer: 'clip' }] }),
-        'model.onnx': 'graph'.repeat(100),
-        onnx__MatMul_1: 'weights'.repeat(100),
-        'clip/tokenizer.json': '{}',
+        'config.json': config({ model_type: 'qwen2_5_vl' }),
+        'model.safetensors': 'w'.repeat(300),
+        'tokenizer.json': '{}',
         'old.bin': 'pickle',
         '.gitattributes': '',
         'README.md': '',
@@ -187,7 +186,7 @@ describe('the models of the Hub that a run needs', () => {
     expect(held).toEqual({
       'some/transformer': ['config.json', 'diffusion_pytorch_model.safetensors'],
       'some/vae': ['config.json', 'diffusion_pytorch_model.safetensors'],
-      'some/words': ['README.md', 'clip', 'clip/tokenizer.json', 'config.json', 'model.onnx', 'onnx__MatMul_1'],
+      'some/words': ['README.md', 'config.json', 'model.safetensors', 'tokenizer.json'],
       'some/looks': ['config.json', 'model.safetensors', 'preprocessor_config.json'],
     });
   });

@@ -1,7 +1,7 @@
 /** Opens the frozen models around a flow transformer. */
 import type { HeldDtype } from '../../../core/safetensors.js';
-import { FlowTextEncoder } from '../../../train/environments/flow_parts.js';
 import { PipelineTextEncoder } from '../../../train/environments/pipeline_text.js';
+import { QwenTextEncoder } from '../../../train/environments/qwen_text.js';
 import type { PromptEncoder } from '../../../train/environments/picture_words.js';
 import { isPipeline, readPipeline } from '../../../models/pipeline.js';
 import type { ModelFileOptions } from '../../../compute/onnx/model_file.js';
@@ -19,7 +19,7 @@ export function openCodec(vae: ModelReference | null, engine: EngineSettings, re
   return AutoencoderCodec.open(modelFolder(vae, resolveRun), sessionOptions(engine));
 }
 
-/** What reads prompts: an export, or the encoders of a pipeline, held in what the engine says. Raises CheckpointError when it cannot be read. */
+/** Opens the text encoders of a pipeline, or the one of Qwen-Image, stored in the dtype of the engine. Raises CheckpointError if it cannot be read. */
 export function openTextEncoder(
   reference: ModelReference,
   engine: EngineSettings,
@@ -36,5 +36,5 @@ export function textEncoderIn(
 ): PromptEncoder {
   return isPipeline(folder)
     ? new PipelineTextEncoder(readPipeline(folder), options, held)
-    : new FlowTextEncoder(folder, options);
+    : new QwenTextEncoder(folder, options, held);
 }

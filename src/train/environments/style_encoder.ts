@@ -1,0 +1,35 @@
+/** Encodes style images for an IP-Adapter with the vision half of a CLIP or a SigLIP, as the Hub has them. */
+import type { RgbImage } from '../../core/images/image.js';
+import { FrozenGraph, Lazy } from '../../compute/onnx/frozen_graph.js';
+import type { ModelFileOptions } from '../../compute/onnx/model_file.js';
+import { checkPictureTower, openPictureTower, PICTURE_INPUT, pictureWidth } from '../../models/networks/clip.js';
+import { preprocess, type Preprocessing, readPreprocessing, requireSide } from '../../rewards/terms/clip/preprocess.js';
+
+/** It is opened on first use and runs on one thread, so that the last bits of its features do not depend on the number of threads. */
+export class StyleEncoder {
+  readonly width: number;
+  readonly #steps: Preprocessing;
+  readonly #model: Lazy<FrozenGraph<'embedding'>>;
+
+  /**
+   * CLIP's features are its projection, SigLIP's those of its pooling head. Raises CheckpointError for a folder of another model, and ConfigError if the
+   * preprocessor needs a step that is not supported.
+   */
+  constructor(folder: string, options: ModelFileOptions = {}) {
+    const config = checkPictureTower(folder);
+    this.width = pictureWidth(config);
+    this.#steps = readPreprocessing(folder);
+    requireSide(this.#steps, config, folder);
+    this.#model = new Lazy(() => FrozenGraph.open(openPictureTower(folder), { ...options, threads: 1 }));
+  }
+
+  /** [width] */
+  async encode(picture: RgbImage): Promise<Float32Array> {
+    const model = await this.#model.get();
+    return (await model.run({ [PICTURE_INPUT]: preprocess(picture, this.#steps) })).embedding;
+  }
+
+  dispose(): Promise<void> {
+    return this.#model.dispose();
+  }
+}
