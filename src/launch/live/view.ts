@@ -2,9 +2,19 @@
 import { createLogUpdate } from 'log-update';
 import { painter, plainPaint, type Paint } from '../../core/terminal.js';
 import { printable } from '../../core/errors.js';
+import { average } from '../../core/statistics.js';
 import { formatDuration } from '../../run/progress.js';
-import { RunWatcher, type HeldOutCurve, type LiveProgress, type LiveSnapshot, type RunningRow } from './watch.js';
-import { countsLine, renderScreen, runLine, shortName, timeLine } from './screen.js';
+import type { LiveProgress, RunProgress } from './watch.js';
+import {
+  countsLine,
+  PHASES,
+  renderScreen,
+  runLine,
+  shortName,
+  timeLine,
+  totalOf,
+  type LiveSnapshot,
+} from './screen.js';
 
 /** Shows what happens. */
 export interface View {
@@ -43,30 +53,31 @@ export const noView: View = {
   end: () => {},
 };
 
-const REDRAW_EVERY_MS = 500;
-/** Without a terminal: intervals between lines, first and maximum; they grow with time. */
-const LINE_EVERY_S = { first: 30, most: 300 };
+const REDRAW_INTERVAL_MS = 500;
+/** Without a terminal: seconds between progress lines. They grow from the first to the maximum. */
+const LINE_INTERVAL_S = { first: 30, max: 300 };
 const LINE_WIDTH = 80;
 /** Without a terminal, up to this many runs in progress get a line each. */
-const MOST_LINES = 4;
+const MAX_LINES = 4;
 
-/** What both views share. */
+/** Parts that both views share. */
 abstract class ProgressView implements View {
-  #watch: RunWatcher | null = null;
-  #progress: LiveProgress | null = null;
+  protected readonly startedMs = performance.now();
+  protected progress: LiveProgress | null = null;
   #timer: NodeJS.Timeout | null = null;
+  /** Seconds that finished runs took. */
+  readonly #finished: number[] = [];
   /** Warnings of runs with their numbers removed, so that a repeated warning is shown once. */
-  readonly #heard = new Set<string>();
+  readonly #warnings = new Set<string>();
 
   constructor(
     protected readonly paint: Paint,
-    private readonly everyMs: number,
+    private readonly intervalMs: number,
   ) {}
 
   begin(progress: LiveProgress): void {
-    this.#progress = progress;
-    this.#watch = new RunWatcher(progress);
-    this.#timer = setInterval(() => this.tick(), this.everyMs);
+    this.progress = progress;
+    this.#timer = setInterval(() => this.tick(), this.intervalMs);
     this.#timer.unref();
   }
 
@@ -78,29 +89,30 @@ abstract class ProgressView implements View {
   workerLine(run: string, line: string): void {
     const text = printable(line);
     const style = /^error: /.test(text) ? 'red' : /^warning: /.test(text) ? 'yellow' : null;
-    const { title = '' } = this.#progress ?? {};
-    const alone = shortName(title, run) === run;
-    const named = alone || text.includes(run) ? text : `${shortName(title, run)}: ${text}`;
+    const short = shortName(this.progress?.title ?? '', run);
+    const isAlone = short === run;
+    const named = isAlone || text.includes(run) ? text : `${short}: ${text}`;
     if (style === null) {
-      if (alone) this.say(this.paint(named, 'dim'));
+      if (isAlone) this.say(this.paint(named, 'dim'));
       return;
     }
     const kind = `${run} ${text.replace(/\d+/g, '#')}`;
-    if (this.#heard.has(kind)) return;
-    this.#heard.add(kind);
+    if (this.#warnings.has(kind)) return;
+    this.#warnings.add(kind);
     this.say(this.paint(named, style));
   }
 
   trainerLine(run: string, line: string): void {
-    this.#watch?.trainerLine(run, line);
+    const running = this.progress?.running.get(run);
+    if (running !== undefined && line.trim() !== '') running.says = line;
   }
 
   finished(run: string, seconds: number): void {
-    this.#watch?.finished(seconds);
-    const row = this.#watch?.row(run) ?? null;
-    if (row !== null) this.ended(row);
-    const came = row === null ? '' : learnedText(row);
-    this.say(`${this.paint('finished', 'green')} ${run} in ${formatDuration(seconds)}${came}`);
+    this.#finished.push(seconds);
+    const last = this.progress?.running.get(run)?.now();
+    if (last !== undefined) this.beforeEnd(last);
+    const learned = last === undefined ? '' : learnedText(last);
+    this.say(`${this.paint('finished', 'green')} ${run} in ${formatDuration(seconds)}${learned}`);
   }
 
   end(): void {
@@ -110,29 +122,42 @@ abstract class ProgressView implements View {
 
   protected abstract tick(): void;
 
-  /** Called before a run is said to have finished. */
-  protected abstract ended(row: RunningRow): void;
+  /** Called before the line about a run's end. */
+  protected abstract beforeEnd(run: RunProgress): void;
 
+  /** Null before `begin` and after `end`. */
   protected snapshot(): LiveSnapshot | null {
-    return this.#timer === null ? null : (this.#watch?.now() ?? null);
+    if (this.#timer === null || this.progress === null) return null;
+    const { title } = this.progress;
+    const running = [...this.progress.running.values()].map((run) => run.now());
+    const names = Object.fromEntries(
+      PHASES.map((phase) => [phase, this.progress?.names(phase)]),
+    ) as LiveSnapshot['names'];
+    const elapsedS = (performance.now() - this.startedMs) / 1000;
+    return { title, names, running, elapsedS, leftS: this.#secondsLeft(running, names.queued.length) };
+  }
+
+  /** Assumes that queued runs take as long as finished ones, or, without any, as those in progress. */
+  #secondsLeft(running: readonly RunProgress[], queued: number): number | null {
+    const estimated = running.flatMap(({ elapsedS, leftS }) => (leftS === null ? [] : [elapsedS + leftS]));
+    const known = this.#finished.length > 0 ? this.#finished : estimated;
+    if (known.length === 0) return null;
+    const mean = average(known);
+    const current = running.reduce((sum, { leftS, elapsedS }) => sum + (leftS ?? Math.max(0, mean - elapsedS)), 0);
+    return (current + mean * queued) / Math.max(1, running.length);
   }
 }
 
-/** What a run has learned, as far as it fits on one line. */
-function learnedText({ heldOut: [curve] }: RunningRow): string {
+/** The first and last held-out numbers of a run, as part of a line. */
+function learnedText({ heldOut: [curve] }: RunProgress): string {
   if (curve === undefined) return '';
   const [before, after] = [curve.points[0], curve.points[curve.points.length - 1]];
   const first = before === after ? '' : `${before.shown} -> `;
   return `, ${curve.label} ${first}${after.shown}`;
 }
 
-function withoutLast({ label, points }: HeldOutCurve): HeldOutCurve {
-  return { label, points: points.slice(0, -1) };
-}
-
 /** Prints a line for each start and end, for each held-out evaluation of a policy, and progress at intervals. */
 export class PlainView extends ProgressView {
-  readonly #startedMs = performance.now();
   #lastMs = performance.now();
   #busySince: number | null = null;
   /** By run: the last iteration whose evaluation was printed. */
@@ -148,28 +173,27 @@ export class PlainView extends ProgressView {
   override begin(progress: LiveProgress): void {
     super.begin(progress);
     const snapshot = this.snapshot();
-    if (snapshot === null || snapshot.total < 2) return;
+    if (snapshot === null || totalOf(snapshot.names) < 2) return;
     this.say(`${snapshot.title}: ${progress.opening ?? countsLine(snapshot, this.paint)}`);
   }
 
   override end(): void {
     const snapshot = this.snapshot();
     super.end();
-    if (snapshot !== null && snapshot.total > 1 && snapshot.title !== snapshot.names.finished.at(-1)) {
-      this.say(`${snapshot.title}: ${countsLine(snapshot, this.paint)}; ${formatDuration(snapshot.elapsedS)}`);
-    }
+    if (snapshot === null || totalOf(snapshot.names) < 2 || snapshot.title === snapshot.names.finished.at(-1)) return;
+    this.say(`${snapshot.title}: ${countsLine(snapshot, this.paint)}; ${formatDuration(snapshot.elapsedS)}`);
   }
 
   override say(text: string): void {
     this.write(`${text}\n`);
   }
 
-  /** Work that is over soon does not need a line. */
+  /** Short work gets no line. */
   override busy(what: string | null): void {
     const now = performance.now();
     if (what === null) this.#busySince = null;
     else if (this.#busySince === null) this.#busySince = now;
-    else if (now - this.#busySince >= LINE_EVERY_S.first * 1000) {
+    else if (now - this.#busySince >= LINE_INTERVAL_S.first * 1000) {
       this.#busySince = now;
       this.say(what);
     }
@@ -182,39 +206,40 @@ export class PlainView extends ProgressView {
   protected override tick(): void {
     const snapshot = this.snapshot();
     if (snapshot === null) return;
-    if (snapshot.running.length <= MOST_LINES) for (const row of snapshot.running) this.#tellEvaluation(snapshot, row);
+    const { title, running, names } = snapshot;
+    const lines = running.length <= MAX_LINES ? running : [];
+    for (const run of lines) this.#sayEvaluations(title, run);
     const now = performance.now();
-    const everyS = Math.min(LINE_EVERY_S.most, Math.max(LINE_EVERY_S.first, (now - this.#startedMs) / 30_000));
-    if (now - this.#lastMs < everyS * 1000) return;
+    const intervalS = Math.min(LINE_INTERVAL_S.max, Math.max(LINE_INTERVAL_S.first, (now - this.startedMs) / 30_000));
+    if (now - this.#lastMs < intervalS * 1000) return;
     this.#lastMs = now;
-    const { title, running, total } = snapshot;
     // The runs of a chain come one after another, and each reports its own progress.
-    if (total > 1 && running.every(({ name }) => shortName(title, name) !== name)) {
+    if (totalOf(names) > 1 && running.every(({ name }) => shortName(title, name) !== name)) {
       this.say(`${title}: ${countsLine(snapshot, this.paint)}; ${timeLine(snapshot)}`);
     }
-    if (running.length <= MOST_LINES) for (const row of running) this.say(runLine(title, row, LINE_WIDTH));
+    for (const run of lines) this.say(runLine(title, run, LINE_WIDTH));
   }
 
-  /** A short run may end between two ticks. Its last evaluation is in the line that says so. */
-  protected override ended(row: RunningRow): void {
-    const snapshot = this.snapshot();
-    if (snapshot === null || snapshot.running.length > MOST_LINES) return;
-    this.#tellEvaluation(snapshot, { ...row, heldOut: row.heldOut.map(withoutLast) });
+  /** A short run may end between two ticks. */
+  protected override beforeEnd(run: RunProgress): void {
+    if (this.progress !== null && this.progress.running.size <= MAX_LINES) {
+      this.#sayEvaluations(this.progress.title, run);
+    }
   }
 
-  /** A policy's evaluations are few and are what a run is about; a loss is in the progress lines anyway. */
-  #tellEvaluation({ title }: LiveSnapshot, { name, heldOut, reached }: RunningRow): void {
+  /** A policy's evaluations are few and are the point of a run. A loss is in the progress lines. */
+  #sayEvaluations(title: string, { name, heldOut, reached }: RunProgress): void {
     const [curve, ...others] = heldOut.filter(({ label }) => label !== 'held-out loss');
-    // A run may be evaluated before it is first looked at; measurements of earlier attempts are not repeated.
-    const told = this.#evaluated.get(name) ?? (reached > 0 ? reached : -1);
-    this.#evaluated.set(name, curve?.points.at(-1)?.iteration ?? -1);
     if (curve === undefined) return;
-    for (const { iteration, shown } of curve.points.filter((point) => point.iteration > told)) {
+    // Evaluations of earlier attempts are not printed again.
+    const printed = this.#evaluated.get(name) ?? (reached > 0 ? reached : -1);
+    for (const { iteration, shown } of curve.points.filter((point) => point.iteration > printed)) {
       const more = others.flatMap(({ label, points }) =>
         points.filter((point) => point.iteration === iteration).map((point) => `, ${label} ${point.shown}`),
       );
       this.say(`${shortName(title, name)}  ${curve.label} at ${iteration}: ${shown}${more.join('')}`);
     }
+    this.#evaluated.set(name, curve.points[curve.points.length - 1].iteration);
   }
 }
 
@@ -227,7 +252,7 @@ export class LiveView extends ProgressView {
   #height = 0;
 
   constructor(private readonly terminal: NodeJS.WriteStream) {
-    super(painter(terminal), REDRAW_EVERY_MS);
+    super(painter(terminal), REDRAW_INTERVAL_MS);
     // The cursor stays visible: a program that is killed could not show it again.
     this.#draw = createLogUpdate(terminal, { showCursor: true });
   }
@@ -251,14 +276,14 @@ export class LiveView extends ProgressView {
 
   override busy(what: string | null): void {
     const now = performance.now();
-    const often = what !== null && this.#busy !== null && now - this.#drawnMs < REDRAW_EVERY_MS;
+    const often = what !== null && this.#busy !== null && now - this.#drawnMs < REDRAW_INTERVAL_MS;
     this.#busy = what;
     if (!often) this.tick();
   }
 
   override sayOffScreen(): void {}
 
-  protected override ended(): void {}
+  protected override beforeEnd(): void {}
 
   protected override tick(): void {
     this.#drawnMs = performance.now();

@@ -3,7 +3,7 @@ import { join } from 'node:path';
 import { plainPaint, type Paint } from '../../core/terminal.js';
 import { printable } from '../../core/errors.js';
 import { describePlacement } from '../machine/devices.js';
-import { runInProgress, type LiveProgress, type RunInProgress } from '../live/watch.js';
+import { RunInProgress, type LiveProgress } from '../live/watch.js';
 import type { View } from '../live/view.js';
 import type { Schedule } from './schedule.js';
 import type { RunningJob, SweepEvent, SweepView } from './sweep.js';
@@ -70,7 +70,7 @@ class SweepProgress implements LiveProgress {
     const known = this.#seen.get(running);
     if (known !== undefined) return known;
     const { job, placement, startedMs } = running;
-    const run = { ...runInProgress(job.config, describePlacement(placement, job.processes)), startedMs };
+    const run = new RunInProgress(job.config, describePlacement(placement, job.processes), startedMs);
     this.#seen.set(running, run);
     return run;
   }

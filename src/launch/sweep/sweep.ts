@@ -209,10 +209,11 @@ class Sweep {
       }
     }
     slots.release(placement);
-    this.#running.delete(job.name);
     this.#attempts.delete(job.name);
-    if (failure !== null && this.#isElsewhere(job)) return;
-    this.#tellEnd(running, end, failure);
+    const isElsewhere = failure !== null && this.#isElsewhere(job);
+    if (!isElsewhere) this.#tellEnd(running, end, failure);
+    this.#running.delete(job.name);
+    if (isElsewhere) return;
     this.#act(this.#schedule.ended(job.name, end));
     if (this.options.failFast && this.#schedule.halted) this.#stopRuns.abort();
   }

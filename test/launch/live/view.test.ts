@@ -1,6 +1,6 @@
 import { appendFileSync, mkdirSync, writeFileSync } from 'node:fs';
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
-import { runInProgress, RunWatcher, type LiveProgress, type RunInProgress } from '../../../src/launch/live/watch.js';
+import { RunInProgress, type LiveProgress } from '../../../src/launch/live/watch.js';
 import { runLine } from '../../../src/launch/live/screen.js';
 import { LiveView, openView, PlainView } from '../../../src/launch/live/view.js';
 import { SweepReporter } from '../../../src/launch/sweep/reporter.js';
@@ -22,24 +22,26 @@ afterEach(() => {
 /** A run at work whose folder the test writes. */
 class WatchedRun {
   readonly run: RunInProgress;
+  readonly paths: RunPaths;
 
   /** `reached`: the iteration that earlier attempts came to. */
   constructor(name: string, base = testFolder('live'), reached: number | null = null) {
     const config = fakeConfig(name);
     const paths = new RunPaths(base, name);
+    this.paths = paths;
     mkdirSync(paths.dir, { recursive: true });
     if (reached !== null) {
       writeFileSync(paths.state, JSON.stringify({ state: 'interrupted', iteration: reached, num_iterations: 100 }));
     }
-    this.run = runInProgress({ settings: { ...config.settings, base_exp_dir: base } }, 'CPU, 1 thread');
+    this.run = new RunInProgress({ settings: { ...config.settings, base_exp_dir: base } }, 'CPU, 1 thread');
   }
 
   measure(iteration: number, metrics: Record<string, number>): void {
-    appendFileSync(this.run.paths.metrics, `${encodeLine({ iteration, ...metrics }).line}\n`);
+    appendFileSync(this.paths.metrics, `${encodeLine({ iteration, ...metrics }).line}\n`);
   }
 
   state(state: string, iteration: number, reason: string | null = null): void {
-    writeFileSync(this.run.paths.state, JSON.stringify({ state, iteration, num_iterations: 100, reason }));
+    writeFileSync(this.paths.state, JSON.stringify({ state, iteration, num_iterations: 100, reason }));
   }
 
   get progress(): LiveProgress {
@@ -53,7 +55,7 @@ class WatchedRun {
 }
 
 describe('without a terminal', () => {
-  it('says the evaluations of a run that ends before it is looked at, but for the last one, which its end has', () => {
+  it('prints the evaluations of a run that ends between two readings', () => {
     const one = new WatchedRun('mine');
     let out = '';
     const view = new PlainView((text) => (out += text));
@@ -64,11 +66,12 @@ describe('without a terminal', () => {
     view.finished('mine', 2);
     view.end();
     const lines = out.trimEnd().split('\n');
-    expect(lines.slice(0, 2)).toEqual([
+    expect(lines).toEqual([
       'mine  held-out at 0: 3.00, greedy 3.00',
       'mine  held-out at 1: 3.50, greedy 3.50',
+      'mine  held-out at 2: 4.00, greedy 4.00',
+      'finished mine in 2 s, held-out 3.00 -> 4.00',
     ]);
-    expect(lines.slice(2)).toEqual(['finished mine in 2 s, held-out 3.00 -> 4.00']);
   });
 
   it('says evaluations when they come, and where a run stands every 30 s, ever more rarely', () => {
@@ -82,7 +85,9 @@ describe('without a terminal', () => {
     expect(out).toBe('mine  held-out at 0: 3.18 ± 0.23, greedy 3.00\n');
     for (let i = 1; i <= 50; i++) one.measure(i, { 'reward/mean': i / 10 });
     vi.advanceTimersByTime(29_000);
-    expect(out.split('\n')[1]).toMatch(/^mine {2}50\/100 {2}reward 5\.00 {2}held-out 3\.18 ± 0\.23 {2}\d+ s left$/);
+    expect(out.split('\n')[1]).toMatch(
+      /^mine {2}50\/100 {2}reward 5\.00 {2}held-out 3\.18 ± 0\.23 {2}\d+ s left {2}CPU/,
+    );
     const before = out.split('\n').length;
     vi.advanceTimersByTime(600_000);
     expect(out.split('\n').length - before).toBe(20);
@@ -143,7 +148,7 @@ describe('without a terminal', () => {
     view.begin(one.progress);
     view.trainerLine('theirs', 'epoch 2:  45%|####\u001b[31m');
     vi.advanceTimersByTime(31_000);
-    expect(out).toBe(`theirs  0/100  30 s  epoch 2: 45%|####${String.raw`\u001b`}[31m\n`);
+    expect(out).toBe(`theirs  0/100  30 s  epoch 2: 45%|####${String.raw`\u001b`}[31m  CPU, 1 thread\n`);
   });
 });
 
@@ -227,36 +232,42 @@ describe('a sweep', () => {
 });
 
 describe('the time left', () => {
-  it('counts only the iterations of this attempt where no times are recorded, and the runs to come as long as those before', () => {
+  it('counts only the iterations of this attempt where no times are recorded', () => {
     const one = new WatchedRun('mine');
-    const progress = { ...one.progress, names: (phase: string) => (phase === 'queued' ? ['next'] : []) };
-    const watch = new RunWatcher(progress);
     one.state('running', 40);
-    expect(watch.now().running[0].leftS).toBeNull();
+    expect(one.run.now().leftS).toBeNull();
     vi.advanceTimersByTime(2000);
     one.state('running', 42);
-    expect(watch.now().running[0].leftS).toBeNull();
+    expect(one.run.now().leftS).toBeNull();
     vi.advanceTimersByTime(28_000);
     one.measure(70, { 'policy/loss': 1, 'metrics/non_finite': 2 });
-    expect(watch.now().running[0]).toMatchObject({
+    expect(one.run.now()).toMatchObject({
       iteration: 70,
       leftS: 30,
       alarms: ['2 metrics are not finite'],
-      unscored: null,
-      learning: { label: 'loss', values: [1] },
+      objective: { label: 'loss', values: [1] },
     });
-    watch.finished(100);
-    expect(watch.now().leftS).toBe(130);
+  });
+
+  it('of a sweep takes queued runs to be as long as finished ones', () => {
+    const one = new WatchedRun('x__a');
+    let out = '';
+    const view = new PlainView((text) => (out += text));
+    const names = (phase: string): string[] => (phase === 'queued' ? ['x__b'] : phase === 'running' ? ['x__a'] : []);
+    view.begin({ ...one.progress, title: 'x', names });
+    view.finished('x__c', 100);
+    vi.advanceTimersByTime(30_000);
+    view.end();
+    expect(out).toContain('x: 0 of 2 finished, 1 running, 1 queued; 30 s, about 2m 50s left\n');
   });
 
   it('is the median of the recorded times: a slow first iteration moves it no further than the line of the log', () => {
     const one = new WatchedRun('mine');
-    const watch = new RunWatcher(one.progress);
     const times = [600, 2, 3, 2, 4];
     const progress = new Progress([], 100);
     const lines = times.map((seconds, index) => {
       one.measure(index + 1, { 'time/total': seconds });
-      return [watch.now().running[0].leftS, progress.line(index + 1, { 'time/total': seconds })] as const;
+      return [one.run.now().leftS, progress.line(index + 1, { 'time/total': seconds })] as const;
     });
     expect(lines.map(([left]) => left)).toEqual([null, null, 3 * 97, 3 * 96, 3 * 95]);
     expect(lines.map(([, line]) => /(\S+|\d+m \d+s) left$/.exec(line)?.[1])).toEqual([
@@ -270,8 +281,8 @@ describe('the time left', () => {
 
   it('is not at the mercy of a run that cannot be read', () => {
     const one = new WatchedRun('mine');
-    writeFileSync(one.run.paths.state, '{');
-    expect(new RunWatcher(one.progress).now().running).toMatchObject([{ iteration: 0, learning: null }]);
+    writeFileSync(one.paths.state, '{');
+    expect(one.run.now()).toMatchObject({ iteration: 0, objective: null });
   });
 });
 
@@ -280,9 +291,9 @@ it('shows small losses with digits that count', () => {
   one.state('running', 2);
   one.measure(0, { 'validation/loss': 0.1465 });
   one.measure(1, { 'policy/loss': 0.000_042_1, 'validation/loss': 0.000_023_14 });
-  const [row] = new RunWatcher(one.progress).now().running;
+  const row = one.run.now();
   expect(row.heldOut[0].points.map(({ shown }) => shown)).toEqual(['0.1465', '2.31e-5']);
-  expect(row.learning?.values.map(row.learning.show)).toEqual(['4.21e-5']);
+  expect(row.objective?.values.map(row.objective.show)).toEqual(['4.21e-5']);
 });
 
 it('shows the held-out number that was measured last, where a reward is measured at the ends alone', () => {
@@ -290,8 +301,7 @@ it('shows the held-out number that was measured last, where a reward is measured
   one.state('running', 100);
   one.measure(0, { 'validation/loss': 3, 'validation/sampled/mean': 0 });
   one.measure(100, { 'validation/loss': 0.5 });
-  const watch = new RunWatcher(one.progress);
-  const line = (): string => runLine('mine', watch.now().running[0], 100);
+  const line = (): string => runLine('mine', one.run.now(), 100);
   expect(line()).toContain('held-out loss 0.5000');
   one.measure(200, { 'validation/loss': 0.25, 'validation/sampled/mean': 4 });
   expect(line()).toContain('held-out 4.00');
@@ -300,20 +310,20 @@ it('shows the held-out number that was measured last, where a reward is measured
 describe('metrics that grow', () => {
   it('are read on, whatever becomes of the file', () => {
     const one = new WatchedRun('mine');
-    const tail = new MetricsTail(one.run.paths.metrics, ['reward/mean']);
+    const tail = new MetricsTail(one.paths.metrics, ['reward/mean']);
     tail.read();
     expect(tail.last).toBeNull();
     one.measure(0, { 'validation/loss': 3 });
     one.measure(1, { 'reward/mean': 1 });
-    appendFileSync(one.run.paths.metrics, '{"iteration":2,"rew');
+    appendFileSync(one.paths.metrics, '{"iteration":2,"rew');
     tail.read();
     expect(tail.last?.iteration).toBe(1);
-    appendFileSync(one.run.paths.metrics, 'ard/mean":"NaN"}\nno line\n');
+    appendFileSync(one.paths.metrics, 'ard/mean":"NaN"}\nno line\n');
     tail.read();
     expect(tail.last).toEqual({ iteration: 2, metrics: { 'reward/mean': NaN } });
     expect(tail.curve('reward/mean')).toEqual([1, NaN]);
     // A run that goes on from an earlier checkpoint.
-    writeFileSync(one.run.paths.metrics, '{"iteration":0}\n');
+    writeFileSync(one.paths.metrics, '{"iteration":0}\n');
     tail.read();
     expect([tail.last?.iteration, tail.curve('reward/mean'), tail.heldOut]).toEqual([0, [], []]);
   });
@@ -322,8 +332,8 @@ describe('metrics that grow', () => {
     const one = new WatchedRun('mine');
     one.measure(0, { 'validation/loss': 3 });
     const row = (iteration: number): string => JSON.stringify({ iteration, 'reward/mean': 1, more: 'x'.repeat(200) });
-    appendFileSync(one.run.paths.metrics, `${Array.from({ length: 9000 }, (_, i) => row(i + 1)).join('\n')}\n`);
-    const tail = new MetricsTail(one.run.paths.metrics, ['reward/mean']);
+    appendFileSync(one.paths.metrics, `${Array.from({ length: 9000 }, (_, i) => row(i + 1)).join('\n')}\n`);
+    const tail = new MetricsTail(one.paths.metrics, ['reward/mean']);
     tail.read();
     expect(tail.last?.iteration).toBe(9000);
     expect(tail.curve('reward/mean').length).toBeLessThan(3000);
