@@ -13,7 +13,6 @@ const optionFlags = {
   model: ['model', 'string'],
   host: ['host', 'string'],
   port: ['port', 'number'],
-  routing: ['routing', 'string'],
   'max-concurrency': ['maxConcurrency', 'number'],
   quota: ['quota', 'number'],
   'max-queued': ['maxQueued', 'number'],

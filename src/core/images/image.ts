@@ -30,7 +30,7 @@ export async function encodePng(image: RgbImage): Promise<Uint8Array> {
 const ids = new WeakMap<RgbImage, string>();
 
 /** Names a picture: SHA-256 over its size and pixels, in hexadecimal. Equal for exact repeats and for nothing else. Computed once per image. */
-export function pictureId(image: RgbImage): string {
+export function imageId(image: RgbImage): string {
   const { width, height, data } = image;
   const id = ids.get(image) ?? createHash('sha256').update(`${width}x${height}:`).update(data).digest('hex');
   ids.set(image, id);

@@ -61,7 +61,7 @@ export class Member {
   /** Counts a request as under way. The returned function ends it, once. */
   start(): (ending: RequestEnd) => void {
     const end = this.limit.start();
-    this.breaker.asked();
+    this.breaker.requested();
     let ended = false;
     return (ending) => {
       if (ended) return;
@@ -94,28 +94,20 @@ export class Member {
   }
 }
 
-export const routings = ['least_loaded', 'round_robin'] as const;
-/** How to choose among the available servers: the one with the smallest share of its limit in use, or each in turn. */
-export type Routing = (typeof routings)[number];
-
-/** Chooses among servers. */
+/** Chooses the server with the smallest share of its limit in use. Ties are broken in turn. */
 export class Members<M extends Member> {
   #next = 0;
 
-  constructor(
-    readonly all: readonly M[],
-    readonly routing: Routing,
-  ) {}
+  constructor(readonly all: readonly M[]) {}
 
-  /** The server to ask next; null if none is suitable. Ties are broken in turn. */
-  choose(willDo: (member: M) => boolean): M | null {
+  /** Null if no server is suitable. */
+  choose(isSuitable: (member: M) => boolean): M | null {
     const { length } = this.all;
     let best: number | null = null;
     for (let step = 0; step < length; step++) {
       const at = (this.#next + step) % length;
-      if (!willDo(this.all[at])) continue;
+      if (!isSuitable(this.all[at])) continue;
       if (best === null || this.all[at].limit.load < this.all[best].limit.load) best = at;
-      if (this.routing === 'round_robin') break;
     }
     if (best === null) return null;
     this.#next = (best + 1) % length;
@@ -181,7 +173,7 @@ export class Breaker {
   }
 
   /** Call when the server is asked: once the pause is over, the first caller starts another pause, so that it goes alone. */
-  asked(): void {
+  requested(): void {
     if (this.#isOpen && !this.blocks) this.open();
   }
 

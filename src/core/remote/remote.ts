@@ -5,7 +5,7 @@
 import { type Clock, Deadline, sleep, systemClock } from '../clock.js';
 import type { EndpointError } from '../errors.js';
 import { causeOf, isNotThere } from '../http/request.js';
-import { Member, Members, type Routing, type RequestEnd } from './member.js';
+import { Member, Members, type RequestEnd } from './member.js';
 import { backoffMs, FULL_JITTER, type Backoff } from '../retry.js';
 
 /** A server that is away, or busy without saying for how long, is asked again after this. */
@@ -48,8 +48,6 @@ export interface RemoteOptions<M extends Member, Request, Reply> {
   readonly policy: AskPolicy;
   /** Makes one request to one server within its own time. Never rejects, whatever the server does. */
   readonly attempt: (member: M, request: Request, within: Deadline) => Promise<AttemptResult<Reply>>;
-  /** `least_loaded` unless given. */
-  readonly routing?: Routing | undefined;
   /** Servers that are asked before the others. */
   readonly prefers?: (member: M) => boolean;
   readonly clock?: Clock | undefined;
@@ -73,7 +71,7 @@ export class Remote<M extends Member, Request, Reply> {
 
   constructor(options: RemoteOptions<M, Request, Reply>) {
     this.#options = options;
-    this.#members = new Members(options.members, options.routing ?? 'least_loaded');
+    this.#members = new Members(options.members);
     this.clock = options.clock ?? systemClock;
   }
 

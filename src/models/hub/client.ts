@@ -6,7 +6,7 @@ import { datasetInfo, listFiles, modelInfo } from '@huggingface/hub';
 import { EnvHttpProxyAgent, Headers as UndiciHeaders, Response, fetch as undiciFetch, type RequestInit } from 'undici';
 import { ConfigError, type EditrlError, EndpointError } from '../../core/errors.js';
 import { type RetryPolicy, TransientError, retry } from '../../core/retry.js';
-import { retryAfterMs } from '../../core/http/meaning.js';
+import { retryAfterMs } from '../../core/http/status.js';
 import type { HubReference } from '../reference.js';
 import { DATASETS, type HubEnvironment, isCommit, nameOf } from './cache.js';
 

@@ -7,7 +7,7 @@ import type { Dispatcher, Lease, Turn } from './dispatcher.js';
 import type { GatewayMetrics } from './metrics.js';
 import type { Upstream } from './upstream.js';
 import type { IncomingHttpHeaders } from 'node:http';
-import { byStatus, type StatusTable } from '../../core/http/meaning.js';
+import { byStatus, type StatusTable } from '../../core/http/status.js';
 import { causeOf } from '../../core/http/request.js';
 import { excerpt } from '../judge/parse.js';
 import { redactBytes, type Redact } from '../../core/http/key.js';

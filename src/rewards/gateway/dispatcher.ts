@@ -1,7 +1,7 @@
 /** Decides who is asked next, and where: runs take turns in front of upstreams with limited room. */
 import { must } from '../../core/errors.js';
 import { sleep, type Clock } from '../../core/clock.js';
-import { Members, type RequestEnd, type Routing } from '../../core/remote/member.js';
+import { Members, type RequestEnd } from '../../core/remote/member.js';
 import { RunQueue } from '../../core/remote/run_queue.js';
 import type { GatewayOptions } from './options.js';
 import type { Upstream } from './upstream.js';
@@ -45,12 +45,7 @@ const GATEWAY_ITSELF = '(gateway)';
 /** How often a full upstream is looked at for a check. */
 const ROOM_EVERY_MS = 50;
 
-export type DispatcherOptions = Pick<GatewayOptions, 'routing' | 'quota' | 'maxQueued' | 'maxWaiting'>;
-
-const routingOf: Readonly<Record<GatewayOptions['routing'], Routing>> = {
-  'least-loaded': 'least_loaded',
-  'round-robin': 'round_robin',
-};
+export type DispatcherOptions = Pick<GatewayOptions, 'quota' | 'maxQueued' | 'maxWaiting'>;
 
 export class Dispatcher {
   readonly #members: Members<Upstream>;
@@ -60,9 +55,9 @@ export class Dispatcher {
   constructor(
     readonly clock: Clock,
     readonly upstreams: readonly Upstream[],
-    { routing, quota, maxQueued, maxWaiting }: DispatcherOptions,
+    { quota, maxQueued, maxWaiting }: DispatcherOptions,
   ) {
-    this.#members = new Members(upstreams, routingOf[routing]);
+    this.#members = new Members(upstreams);
     this.#queue = new RunQueue({ perRun: maxQueued, total: maxWaiting, underWay: quota ?? Infinity });
   }
 

@@ -23,10 +23,6 @@ const options = z.strictObject({
   ),
   host: z.string().min(1).default('127.0.0.1').describe('address to listen on'),
   port: z.int().min(0).max(65_535).default(4878).describe('port to listen on; 0 takes a free one'),
-  routing: z
-    .enum(['least-loaded', 'round-robin'])
-    .default('least-loaded')
-    .describe('which upstream a request goes to: the one with the smallest share of its limit in use, or each in turn'),
   maxConcurrency: z
     .int()
     .min(1)

@@ -1,6 +1,6 @@
 /** What a server's answer to a chat request means: a text, or a problem and what may be done about it. */
 import OpenAI from 'openai';
-import { retryAfterMs } from '../../core/http/meaning.js';
+import { retryAfterMs } from '../../core/http/status.js';
 import { causeOf } from '../../core/http/request.js';
 import { allowBySetting, isModel, type AllowAlias } from './endpoints.js';
 import { readFirstToken } from './first_token.js';

@@ -1,7 +1,7 @@
 /** Images on their way to a judge: always PNG, since lossy coding leaves artifacts that the judge would hold against the policy. */
 import { DataError } from '../../core/errors.js';
 import type { RgbImage } from '../../core/images/image.js';
-import { enlargeImage, pictureId, pngToSend, shrinkImage } from '../../core/images/image.js';
+import { enlargeImage, imageId, pngToSend, shrinkImage } from '../../core/images/image.js';
 
 /** Vision encoders with 14-pixel patches merged two by two take no smaller side. */
 export const minSide = 28;
@@ -17,7 +17,7 @@ interface Size {
 
 /** An image as queries refer to it: encoded when a request is sent. */
 export interface JudgeImage {
-  /** The id of the picture (`pictureId`), and the size in which it is shown if that is another. */
+  /** The id of the picture (`imageId`), and the size in which it is shown if that is another. */
   readonly id: string;
   /** `data:image/png;base64,...`; the picture is encoded once, however many queries send it. */
   dataUrl(): Promise<string>;
@@ -63,7 +63,7 @@ class ShownImage implements JudgeImage {
   get id(): string {
     const { width, height } = this.#size;
     const isAsIs = width === this.image.width && height === this.image.height;
-    return isAsIs ? pictureId(this.image) : `${pictureId(this.image)}@${width}x${height}`;
+    return isAsIs ? imageId(this.image) : `${imageId(this.image)}@${width}x${height}`;
   }
 
   async dataUrl(): Promise<string> {

@@ -1,9 +1,7 @@
 /** A reward that reward servers give: heavy terms live outside the trainer, several runs share them. */
 import { z } from 'zod';
-import { routings } from '../../core/remote/member.js';
 import { ConfigError } from '../../core/errors.js';
 import { nonNegative, operation, positive, positiveInteger, result } from '../../core/schema/mark.js';
-import { CALLIGRAPHER_TERMS, protocols } from '../server/wire.js';
 import { termKind } from './term.js';
 
 const address = z.string().min(1);
@@ -31,14 +29,6 @@ export const remote = termKind({
       "Shares of the servers' terms by name, such as {ocr_confidence: 0.6, align_quality: 0.4}; null takes the servers' own weighting.",
       weights,
     ),
-    protocol: result(
-      "What the servers speak: 'editrl' (editrl reward-server), or 'calligrapher', the reward server of Calligrapher's training, which gives ocr_confidence and vlm_score and needs `terms` to weigh them.",
-      z.enum(protocols).default('editrl'),
-    ),
-    routing: operation(
-      'Whether an item goes to the server with the least to do, or to each in turn.',
-      z.enum(routings).default('least_loaded'),
-    ),
     token_env: operation(
       'Environment variable with the token that the servers ask for; a server on the same machine may ask for none.',
       z.string().min(1).default('EDITRL_REWARD_TOKEN'),
@@ -56,17 +46,6 @@ export const remote = termKind({
   },
   reads: 'either',
   needs: { judge: false, server: true, truth: false, source: false },
-  conflict({ protocol, terms }) {
-    if (protocol !== 'calligrapher') return null;
-    const given: readonly string[] = CALLIGRAPHER_TERMS;
-    const other = Object.keys(terms ?? {}).find((name) => !given.includes(name));
-    if (terms !== null && other === undefined) return null;
-    const found = other === undefined ? 'null' : `'${other}'`;
-    return {
-      field: 'terms',
-      message: `found ${found} with protocol 'calligrapher', whose servers weigh nothing themselves; allowed: shares of ${given.join(' and ')}, such as {ocr_confidence: 0.7, vlm_score: 0.3}`,
-    };
-  },
   readsQuoted: ({ terms }) => terms !== null && Object.hasOwn(terms, 'ocr'),
   async create(settings, { store, limits, records }) {
     const { RewardPool } = await import('../server/client/pool.js');
@@ -81,8 +60,6 @@ export const remote = termKind({
     const pool = new RewardPool({
       servers: [settings.endpoint].flat(),
       weights: settings.terms,
-      protocol: settings.protocol,
-      routing: settings.routing,
       concurrency: Math.max(1, Math.floor(settings.concurrency / (limits?.processes ?? 1))),
       attemptTimeoutMs: settings.timeout_s * 1000,
       itemTimeoutMs: settings.item_timeout_s * 1000,

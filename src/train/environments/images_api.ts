@@ -15,7 +15,7 @@ import { type Clock, type Deadline, systemClock } from '../../core/clock.js';
 import { encodePng, sha256 } from '../../core/images/image.js';
 import { base64Bytes } from '../../core/images/image_text.js';
 import { checkedKey, noKey } from '../../core/http/key.js';
-import { byStatus, retryAfterMs } from '../../core/http/meaning.js';
+import { byStatus, retryAfterMs } from '../../core/http/status.js';
 import { createHttpPool, type HttpPool } from '../../core/http/pool.js';
 import { causeOf, isNotThere } from '../../core/http/request.js';
 import { refusedField } from '../../rewards/judge/dialect.js';

@@ -17,7 +17,7 @@ import { type Clock, type Deadline, systemClock } from '../../core/clock.js';
 import { encodePng, sha256 } from '../../core/images/image.js';
 import { storedSafetensors, type StoredTensor, toStoredBytes } from '../../core/safetensors.js';
 import { checkedKey } from '../../core/http/key.js';
-import { byStatus, retryAfterMs } from '../../core/http/meaning.js';
+import { byStatus, retryAfterMs } from '../../core/http/status.js';
 import { createHttpPool, type HttpPool } from '../../core/http/pool.js';
 import type { WholeReply } from '../../core/http/request.js';
 import { resolveEndpoints } from '../../rewards/judge/endpoints.js';

@@ -8,7 +8,7 @@ import { EditrlError, EndpointError } from '../../core/errors.js';
 import { decodeImage, type RgbImage } from '../../core/images/image.js';
 import { pixelCount } from '../../core/images/image_text.js';
 import { Replay, type ReplayOptions } from '../../core/group/replay.js';
-import type { StatusTable } from '../../core/http/meaning.js';
+import type { StatusTable } from '../../core/http/status.js';
 import type { AskedServersSettings, PictureSize } from '../../config/schema/images_api.js';
 import type { ImageModel, MadePicture } from './image_model.js';
 

@@ -1,5 +1,5 @@
 /** Statistics of a policy's outputs that hack alarms watch: of pictures, words and scores. */
-import { pictureId } from '../../core/images/image.js';
+import { imageId } from '../../core/images/image.js';
 import { imageStatistics, repeatRate, sourceSimilarity } from '../../rewards/score/image_statistics.js';
 import type { Answer, Group } from '../policies/policy.js';
 import { summariseUnscored } from '../../rewards/score/iteration.js';
@@ -26,7 +26,7 @@ export function measureArtifact({ edited, source }: Pick<JudgeItem, 'edited' | '
   return {
     ...imageStatistics(edited),
     sourceSimilarity: source === null ? null : sourceSimilarity(edited, source),
-    digest: pictureId(edited),
+    digest: imageId(edited),
   };
 }
 

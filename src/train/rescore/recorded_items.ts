@@ -1,7 +1,7 @@
 /** Recorded episodes as a reward sees them: their images from media/, or drawn again from the recorded tokens. */
 import { existsSync } from 'node:fs';
 import { EditrlError } from '../../core/errors.js';
-import { decodeImage, type RgbImage, pictureId } from '../../core/images/image.js';
+import { decodeImage, type RgbImage, imageId } from '../../core/images/image.js';
 import { readPlain } from '../../core/plain_file.js';
 import { isHeldOut, type JudgeItem } from '../../rewards/score/types.js';
 import { parseHeldOutKey, readRecordedEpisodes, type EpisodeFile, type RecordedEpisode } from '../../run/episodes.js';
@@ -144,7 +144,7 @@ export async function redrawsIdentically(
     if (typeof prompt === 'string') return true;
     const kept = (await itemFromMedia(group[0], await task.labels(prompt), paths))?.item?.edited ?? null;
     const [drawn] = await draw(task, prompt, group);
-    return kept === null || (drawn.edited !== null && pictureId(drawn.edited) === pictureId(kept));
+    return kept === null || (drawn.edited !== null && imageId(drawn.edited) === imageId(kept));
   }
   return true;
 }

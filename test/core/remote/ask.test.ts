@@ -23,7 +23,6 @@ function world(says: Readonly<Record<string, readonly Says[]>>, failures = 2) {
   const log: string[] = [];
   const members = new Members(
     Object.keys(says).map((name) => new Member(name, clock, { cap: 8, failures, doubts: failures, pauseMs: 10_000 })),
-    'round_robin',
   );
   const asked = new Map<string, number>();
   /** What a question comes to, once time has passed. */
@@ -114,10 +113,7 @@ describe('a server that fails', () => {
 
 it('says what was found before the request that the end of its time cut short', async () => {
   const clock = new ManualClock();
-  const members = new Members(
-    [new Member('a', clock, { cap: 8, failures: 9, doubts: 9, pauseMs: 1_000 })],
-    'round_robin',
-  );
+  const members = new Members([new Member('a', clock, { cap: 8, failures: 9, doubts: 9, pauseMs: 1_000 })]);
   const within = new Deadline(clock, 500);
   let asked = 0;
   const asking = askMembers<Member, string>({
@@ -147,7 +143,7 @@ it('tells a server nothing of what the caller called off', async () => {
   const caller = new AbortController();
   const within = new Deadline(clock, 1_000, caller.signal);
   const result = await askMembers({
-    members: new Members([member], 'least_loaded'),
+    members: new Members([member]),
     policy,
     clock,
     random: () => 0,

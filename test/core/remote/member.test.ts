@@ -45,11 +45,11 @@ it('lets one caller through when the pause is over, and the next one only after 
   expect(breaker.blocks).toBe(true);
   await clock.pass(1);
   expect(breaker.blocks).toBe(false);
-  breaker.asked();
+  breaker.requested();
   expect(breaker.blocks).toBe(true);
   // The one that was let through fails, too, and one that was under way asks again.
   fail(1);
-  breaker.asked();
+  breaker.requested();
   await clock.pass(999);
   expect(breaker.blocks).toBe(true);
   await clock.pass(1);
@@ -69,9 +69,9 @@ it('lets everyone through once one that was let through has succeeded', async ()
   const { breaker, clock, fail } = made();
   fail(3);
   await clock.pass(1_000);
-  breaker.asked();
+  breaker.requested();
   breaker.succeeded();
-  breaker.asked();
+  breaker.requested();
   expect(breaker.blocks).toBe(false);
 });
 

@@ -23,7 +23,6 @@ function world(caps: readonly number[], options: Partial<DispatcherOptions> = {}
       }),
   );
   const dispatcher = new Dispatcher(clock, upstreams, {
-    routing: 'least-loaded',
     quota: null,
     maxQueued: 100,
     maxWaiting: 1000,
@@ -116,13 +115,6 @@ describe('where a request goes', () => {
     const urls = [];
     for (let i = 0; i < 6; i++) urls.push((await leaseOf(ask('a'))).upstream.index);
     expect(urls).toEqual([0, 1, 1, 0, 1, 1]);
-  });
-
-  it('is each in turn with round-robin, as long as there is room', async () => {
-    const { ask } = world([1, 4], { routing: 'round-robin' });
-    const urls = [];
-    for (let i = 0; i < 4; i++) urls.push((await leaseOf(ask('a'))).upstream.index);
-    expect(urls).toEqual([0, 1, 1, 1]);
   });
 
   it('is no upstream that others would do for while it is full', async () => {

@@ -118,7 +118,7 @@ describe('fail-over', () => {
   ])('goes to the other judge when one %s', async (_what, behaviour) => {
     const bad = await judge(afterReadiness(() => behaviour));
     const good = await judge(afterReadiness(() => scoresText(5, 5)));
-    const { url } = await gateway({ upstreams: [bad.url, good.url], routing: 'round-robin' });
+    const { url } = await gateway({ upstreams: [bad.url, good.url] });
     await until(async () => (await get(url, '/metrics')).text.split('state="ready"} 1').length === 3);
     for (let i = 0; i < 4; i++) expect((await post(url, await chatBody(i))).status).toBe(200);
     expect(bad.requests.length).toBeGreaterThan(1);

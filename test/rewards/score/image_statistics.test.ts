@@ -1,4 +1,4 @@
-import { pictureId } from '../../../src/core/images/image.js';
+import { imageId } from '../../../src/core/images/image.js';
 import { describe, expect, it } from 'vitest';
 import type { RgbImage } from '../../../src/core/images/image.js';
 import {
@@ -108,9 +108,9 @@ describe('source similarity', () => {
 
 describe('repeats', () => {
   it('are found by size and pixels alone', () => {
-    expect(pictureId(flat(1))).toBe(pictureId(flat(1)));
-    expect(pictureId(flat(1))).not.toBe(pictureId(flat(2)));
-    expect(pictureId(draw(2, 8, () => grey(1)))).not.toBe(pictureId(draw(8, 2, () => grey(1))));
+    expect(imageId(flat(1))).toBe(imageId(flat(1)));
+    expect(imageId(flat(1))).not.toBe(imageId(flat(2)));
+    expect(imageId(draw(2, 8, () => grey(1)))).not.toBe(imageId(draw(8, 2, () => grey(1))));
   });
 
   it('count only where prompts differ', () => {

@@ -1,8 +1,17 @@
-import { REPLY_QUERY } from '../../../core/remote/exchange.js';
 /**
- * A pool of equal reward servers as one reward: items go to the server with the least to do, an item that one server fails goes to
- * the next, as does one that a server leaves unscored because its judge is away; and what nobody can score is unscored, never a number.
+ * A pool of equal reward servers as one reward. Items go to the server with the least to do. An item that one server fails goes to the next,
+ * and so does one that a server leaves unscored because its judge is down. An item that no server scores is unscored, never a number.
  */
+import pLimit, { type LimitFunction } from 'p-limit';
+import { type Clock, Deadline, systemClock } from '../../../core/clock.js';
+import { ConfigError, EditrlError, EndpointError } from '../../../core/errors.js';
+import { checkedKey } from '../../../core/http/key.js';
+import { byStatus, retryAfterMs, type StatusTable } from '../../../core/http/status.js';
+import { type HttpPool, createHttpPool } from '../../../core/http/pool.js';
+import { causeOf } from '../../../core/http/request.js';
+import { imageId, pngToSend, sha256, type RgbImage } from '../../../core/images/image.js';
+import { REPLY_QUERY } from '../../../core/remote/exchange.js';
+import { Breaker, Member } from '../../../core/remote/member.js';
 import {
   type AskPolicy,
   type AttemptResult,
@@ -11,44 +20,35 @@ import {
   type ReplyMeaning,
   untilReady,
 } from '../../../core/remote/remote.js';
-import { Breaker, Member, type Routing } from '../../../core/remote/member.js';
-import { ConfigError, EditrlError, EndpointError } from '../../../core/errors.js';
-import { checkedKey } from '../../../core/http/key.js';
-import { type Clock, Deadline, systemClock } from '../../../core/clock.js';
-import { type HttpPool, createHttpPool, type TextResponse } from '../../../core/http/pool.js';
 import type { CanaryResult } from '../../judge/client.js';
-import { isJudgeAbsent } from '../../score/iteration.js';
-import pLimit, { type LimitFunction } from 'p-limit';
-import { type ReplyItem, type HealthReply, fromWire, replyItemSchema, type ProtocolName } from '../wire.js';
-import type { Term, TermRecords } from '../../terms/term.js';
-import type { JudgeItem, Judgement, JudgementStore, Outcome, ScoreOptions } from '../../score/types.js';
-import { hashItem, protocolOf, type Protocol } from './protocol.js';
-import { byStatus, retryAfterMs, type StatusTable } from '../../../core/http/meaning.js';
-import { causeOf } from '../../../core/http/request.js';
 import { excerpt } from '../../judge/parse.js';
+import { isJudgeAbsent } from '../../score/iteration.js';
+import type { JudgeItem, Judgement, JudgementStore, Outcome, ScoreOptions, UnscoredReason } from '../../score/types.js';
 import { weightedSum } from '../../score/weighted.js';
-import { type Attempt, parseJson, type Weights } from './protocol.js';
+import type { Term, TermRecords } from '../../terms/term.js';
+import { fromWire, healthSchema, replyItemSchema, replySchema } from '../wire.js';
+import type { HealthReply, ReplyItem, RequestItem } from '../wire.js';
+
+/** Shares by term name. They sum to 1. */
+type Weights = Readonly<Record<string, number>>;
 
 export interface RewardPoolOptions {
   /** Base URLs, such as http://127.0.0.1:4900. */
   readonly servers: readonly string[];
   readonly token?: string;
-  /** Shares of the servers' terms in the outcome; without them the outcome is the one that the servers weigh. */
+  /** Shares of the servers' terms in the outcome. Without them, the outcome has the servers' own weights. */
   readonly weights?: Weights | null;
-  /** The servers' protocol; default: this program's own. */
-  readonly protocol?: ProtocolName;
-  readonly routing?: Routing;
-  /** Items under way at once, over all servers. */
+  /** Items in flight over all servers. */
   readonly concurrency?: number;
-  /** The time that one request may take. */
+  /** Time limit of one request. */
   readonly attemptTimeoutMs?: number;
-  /** The time that one item may take, over all its requests. */
+  /** Time limit of one item over all its requests. */
   readonly itemTimeoutMs?: number;
-  /** Requests for one item that may fail; refusals of servers that have too much to do are not counted. */
+  /** Failed requests per item. Answers of busy servers do not count. */
   readonly maxAttempts?: number;
-  /** Where replies are stored, so that a resumed run finds them again; called only while scoring. */
+  /** Where replies are stored for a resumed run. Called only while scoring. */
   readonly store?: () => JudgementStore;
-  /** Replies that a run has recorded, used where the servers still score with the same settings, or are not asked. */
+  /** Replies that a run recorded. They are used if the servers still have the same settings, or if no server may be asked. */
   readonly records?: Pick<TermRecords, 'offline' | 'reply'>;
   readonly clock?: Clock;
   /** Uniform in [0, 1), for backoff jitter only. */
@@ -62,48 +62,62 @@ const defaultPolicy: AskPolicy = {
   backoffCapMs: 8_000,
   retryAfterCapMs: 30_000,
 };
-/** Items in a row that a server fails, after which it is left alone (or, where only its judge fails, asked after the others), and for how long. */
-const failureLimit = 3;
-const pauseMs = 10_000;
+/** After this many failed items in a row, a server is skipped for the pause. If only its judge fails, it is asked after the others. */
+const FAILURE_LIMIT = 3;
+const PAUSE_MS = 10_000;
+const CHECK_INTERVAL_MS = 1_000;
+const CHECK_TIMEOUT_MS = 10_000;
 
 class RewardServer extends Member {
   readonly judge: Breaker;
 
-  /** @param url base URL, without a slash at its end. */
+  /** @param url base URL without a trailing slash. */
   constructor(url: string, clock: Clock, cap: number) {
-    // As many items as it may have at once: an error that it answers with may be theirs, and costs no wait.
-    super(url, clock, { cap, failures: failureLimit, doubts: cap, pauseMs });
-    this.judge = new Breaker(clock, failureLimit, pauseMs);
+    // An error reply may be the item's fault, so it takes a full load of them to doubt the server.
+    super(url, clock, { cap, failures: FAILURE_LIMIT, doubts: cap, pauseMs: PAUSE_MS });
+    this.judge = new Breaker(clock, FAILURE_LIMIT, PAUSE_MS);
   }
 }
+
+/** One server's answer about one item. `reward` identifies the settings that it scores with. */
+type Answer =
+  | { readonly kind: 'item'; readonly item: ReplyItem; readonly reward: string }
+  | { readonly kind: 'none'; readonly reason: UnscoredReason; readonly detail: string };
+
+interface ItemRequest {
+  readonly key: string;
+  readonly body: string;
+}
+
+/** The result of checking a server. `final`: waiting does not help. */
+type ServerCheck =
+  { readonly url: string; readonly health: HealthReply } | { readonly found: string; readonly final: boolean };
 
 export class RewardPool implements Term {
   readonly name = 'remote';
   readonly #http: HttpPool;
-  readonly #remote: Remote<RewardServer, Asked, Attempt>;
+  readonly #remote: Remote<RewardServer, ItemRequest, Answer>;
   readonly #slots: LimitFunction;
-  readonly #protocol: Protocol;
   readonly #headers: Readonly<Record<string, string>>;
   readonly #clock: Clock;
   readonly #itemTimeoutMs: number;
   readonly #weights: Weights | null;
   readonly #store: (() => JudgementStore) | null;
   readonly #records: Pick<TermRecords, 'offline' | 'reply'> | null;
-  /** The identity of what the servers score with; null before the first of them has said so. */
+  /** Identifies the servers' settings. Null until the first server reports them. */
   #reward: string | null = null;
   #closing: Promise<void> | null = null;
 
-  /** Raises ConfigError where there is no server, an address is not one of HTTP, or no header carries the token. */
+  /** Raises ConfigError if there is no server, an address is not HTTP, or the token cannot be sent in a header. */
   constructor(options: RewardPoolOptions) {
     const urls = [...new Set(options.servers.map(serverUrl))];
-    if (urls.length === 0) throw new ConfigError('a pool of reward servers needs the address of at least one');
-    const concurrency = options.concurrency ?? 64;
+    if (urls.length === 0) throw new ConfigError('a pool of reward servers needs at least one address');
+    const { concurrency = 64, maxAttempts = defaultPolicy.maxAttempts } = options;
     const token = checkedKey(options.token, 'the token of the reward servers');
-    this.#clock = options.clock ?? systemClock;
-    const { maxAttempts = defaultPolicy.maxAttempts, attemptTimeoutMs = defaultPolicy.attemptTimeoutMs } = options;
+    const clock = options.clock ?? systemClock;
+    this.#clock = clock;
     this.#itemTimeoutMs = options.itemTimeoutMs ?? 900_000;
     this.#weights = options.weights ?? null;
-    this.#protocol = protocolOf(options.protocol ?? 'editrl', this.#weights);
     this.#store = options.store ?? null;
     this.#records = options.records ?? null;
     this.#slots = pLimit(concurrency);
@@ -112,31 +126,31 @@ export class RewardPool implements Term {
       'content-type': 'application/json',
       ...(token === undefined ? {} : { authorization: `Bearer ${token}` }),
     };
+    const attemptTimeoutMs = options.attemptTimeoutMs ?? defaultPolicy.attemptTimeoutMs;
     this.#remote = new Remote({
-      members: urls.map((url) => new RewardServer(url, this.#clock, concurrency)),
+      members: urls.map((url) => new RewardServer(url, clock, concurrency)),
       policy: { ...defaultPolicy, maxAttempts, attemptTimeoutMs },
       attempt: (server, request, within) => this.#ask(server, request, within),
       prefers: ({ judge }) => !judge.blocks,
-      routing: options.routing,
-      clock: this.#clock,
+      clock,
       random: options.random,
     });
   }
 
   /**
-   * Returns when at least one server is ready, looking again until `maxWaitMs` are over. Raises EndpointError (exit code 3) where none
-   * is, ConfigError where two servers score with different settings or lack a term that is weighed.
+   * Returns when at least one server is ready, checking until `maxWaitMs` is over. Raises EndpointError (exit code 3) if none is, and
+   * ConfigError if two servers have different settings or lack a weighted term.
    */
   async ready(maxWaitMs: number, signal?: AbortSignal): Promise<void> {
-    this.#reward = await this.#look({ maxWaitMs, judge: false }, signal);
+    this.#reward = await this.#check({ maxWaitMs, judge: false }, signal);
   }
 
-  /** Whether at least one server is ready now, its judge answers, and it scores with the same settings as before. */
+  /** Whether at least one server is ready now, its judge answers, and its settings have not changed. */
   async canary(signal?: AbortSignal): Promise<CanaryResult> {
     try {
-      const reward = await this.#look({ maxWaitMs: 0, judge: true }, signal);
+      const reward = await this.#check({ maxWaitMs: 0, judge: true }, signal);
       if (this.#reward === null || reward === this.#reward) return { ok: true };
-      return { ok: false, detail: 'the reward servers score with other settings than before' };
+      return { ok: false, detail: 'the settings of the reward servers have changed' };
     } catch (error) {
       if (error instanceof EditrlError) return { ok: false, detail: error.message };
       throw error;
@@ -144,276 +158,257 @@ export class RewardPool implements Term {
   }
 
   async score(item: JudgeItem, signal?: AbortSignal, options: ScoreOptions = {}): Promise<Outcome> {
-    const ruled = this.#protocol.known(item);
-    if (ruled !== null) return ruled;
     const known = this.#known(item, options.askAgain === true);
-    if (known !== null) return 'kind' in known ? known : combine(known.reply, this.#weights);
-    if (this.#records?.offline === true) {
-      return { kind: 'unscored', reason: 'aborted', detail: `${item.key}: not recorded`, parts: {} };
-    }
+    if (known !== null) return 'kind' in known ? known : this.#outcomeOf(known);
+    if (this.#records?.offline === true) return unscored('aborted', `${item.key}: not recorded`);
     return this.#slots(() => this.#score(item, signal));
   }
 
-  /** What is stored for an item, or recorded by the run whose episodes are scored again. */
-  #known(item: JudgeItem, askAgain: boolean): { readonly reply: ReplyItem } | Outcome | null {
+  /** Closes the connections. The pool must not be used afterwards. */
+  close(): Promise<void> {
+    return (this.#closing ??= this.#http.close());
+  }
+
+  /** The stored reply for an item, or the reply recorded by the run that is rescored. */
+  #known(item: JudgeItem, askAgain: boolean): ReplyItem | Outcome | null {
     const stored = this.#store === null ? null : replay(item, this.#store(), askAgain);
     const records = this.#records;
     if (stored !== null || records === null) return stored;
     const isUsable = (judgement: Judgement): boolean => {
       const reply = recordedReply(judgement);
-      const lacks = reply !== null && this.#weights !== null && missingTerm(reply, this.#weights) !== undefined;
-      return !lacks && (records.offline || judgement.model === this.#reward);
+      if (reply !== null && this.#missingTerm(reply) !== undefined) return false;
+      return records.offline || judgement.model === this.#reward;
     };
     return replay(item, { find: (key, hash) => records.reply(key, hash, isUsable) }, askAgain);
   }
 
-  /** The name of what the servers score with. Raises as `ready` does. */
-  #look(wanted: Pick<CheckOptions, 'maxWaitMs' | 'judge'>, signal?: AbortSignal): Promise<string> {
-    return checkRewardServers(this.#remote.urls, {
-      http: this.#http,
-      protocol: this.#protocol,
-      headers: this.#headers,
-      weights: this.#weights,
-      ...wanted,
-      clock: this.#clock,
-      ...(signal === undefined ? {} : { signal }),
-    });
-  }
-
-  /** Closes the connections; the pool must not be used afterwards. */
-  close(): Promise<void> {
-    return (this.#closing ??= this.#http.close());
-  }
-
   async #score(item: JudgeItem, signal?: AbortSignal): Promise<Outcome> {
-    if (isAborted(signal)) return calledOff;
+    if (isAborted(signal)) return cancelled;
     const started = this.#clock.now();
     const deadline = new Deadline(this.#clock, this.#itemTimeoutMs, signal);
     try {
-      const { body, read } = this.#protocol;
-      const request = { headers: this.#headers, body: await body(item), key: item.key, read };
+      const request = { key: item.key, body: await bodyOf(item) };
       const { reply, attempts, spared } = await this.#remote.ask(request, deadline);
       const found = reply ?? (spared ? allFailed : late);
-      if (isAborted(signal)) return calledOff;
+      if (isAborted(signal)) return cancelled;
       const latencyMs = Math.round(this.#clock.now() - started);
       this.#store?.().put(toJudgement(item, found, { attempts, latencyMs }));
-      if (found.kind !== 'item') return { kind: 'unscored', reason: found.reason, detail: found.detail, parts: {} };
-      return combine(found.item, this.#weights);
+      return found.kind === 'item' ? this.#outcomeOf(found.item) : unscored(found.reason, found.detail);
     } finally {
       deadline.dispose();
     }
   }
 
-  /** The result of this server's reply. An outcome that is unscored because the judge is away is better than no reply. */
-  async #ask(server: RewardServer, request: Asked, within: Deadline): Promise<AttemptResult<Attempt>> {
-    server.judge.asked();
-    const reply = this.#checked(await attempt(this.#http, { ...request, url: server.url }, within), server);
-    if (reply.kind !== 'item') return attemptResult(refusals[reply.kind], reply, reply.retryAfterMs);
-    const away = this.#judgeIsAway(reply.item);
-    if (away) server.judge.failed(request.key);
+  /** Makes one request. An outcome that is unscored because the judge is down is better than no reply. */
+  async #ask(server: RewardServer, request: ItemRequest, within: Deadline): Promise<AttemptResult<Answer>> {
+    server.judge.requested();
+    const result = await this.#request(server.url, request, within);
+    if (result.reply.kind !== 'item') return result;
+    const outcome = this.#outcomeOf(result.reply.item);
+    const isJudgeDown = outcome.kind === 'unscored' && isJudgeAbsent[outcome.reason];
+    if (isJudgeDown) server.judge.failed(request.key);
     else server.judge.succeeded();
-    return attemptResult(away ? 'second_best' : 'answered', reply);
+    return isJudgeDown ? attemptResult('second_best', result.reply) : result;
   }
 
-  /** Whether the requested outcome is unscored for a reason that another server's judge may not share. */
-  #judgeIsAway(item: ReplyItem): boolean {
-    const outcome = combine(item, this.#weights);
-    return outcome.kind === 'unscored' && isJudgeAbsent[outcome.reason];
+  /** Never rejects. */
+  async #request(url: string, { key, body }: ItemRequest, within: Deadline): Promise<AttemptResult<Answer>> {
+    const none = (meaning: ReplyMeaning, reason: UnscoredReason, found: string, waitMs: number | null = null) =>
+      attemptResult<Answer>(meaning, { kind: 'none', reason, detail: `${url}: ${found}` }, waitMs);
+    try {
+      const { signal } = within;
+      const response = await this.#http.fetch(`${url}/score`, { method: 'POST', headers: this.#headers, body, signal });
+      const text = await response.text();
+      if (!response.ok) {
+        const [meaning, reason] = byStatus(STATUSES, response.status);
+        const waitMs = meaning === 'busy' ? retryAfterMs((name) => response.headers.get(name)) : null;
+        return none(meaning, reason, `HTTP ${response.status} ${errorIn(text)}`, waitMs);
+      }
+      const reply = replySchema.safeParse(parseJson(text));
+      if (!reply.success) return none('failed', 'server_error', `not a reward server's reply: ${excerpt(text)}`);
+      const { items, reward } = reply.data;
+      if (items.length !== 1 || items[0].key !== key)
+        return none('failed', 'server_error', 'replied about another item');
+      // A server with other settings would mix two rewards in one run.
+      this.#reward ??= reward;
+      const missing = this.#missingTerm(items[0]);
+      if (missing !== undefined) return none('failed', 'server_error', `lacks the term '${missing}'`);
+      if (reward !== this.#reward)
+        return none('failed', 'server_error', 'has other settings than the rest of the pool');
+      return attemptResult<Answer>('answered', { kind: 'item', item: items[0], reward });
+    } catch (error) {
+      if (within.over) return none('failed', 'timeout', 'no answer in time');
+      return none('failed', 'connection', causeOf(error));
+    }
   }
 
-  /** A server that scores otherwise than the others would mix two rewards in one run. */
-  #checked(found: Attempt, { url }: RewardServer): Attempt {
-    if (found.kind !== 'item') return found;
-    this.#reward ??= found.reward;
-    const missing = this.#weights === null ? undefined : missingTerm(found.item, this.#weights);
-    if (found.reward === this.#reward && missing === undefined) return found;
-    const why =
-      missing === undefined
-        ? 'it scores with other settings than the rest of the pool'
-        : `it lacks the term '${missing}'`;
-    return { kind: 'elsewhere', reason: 'server_error', detail: `${url}: ${why}` };
+  #missingTerm({ terms }: ReplyItem): string | undefined {
+    return Object.keys(this.#weights ?? {}).find((name) => !Object.hasOwn(terms, name));
+  }
+
+  /**
+   * The servers' outcome, or `sum_k w_k * normalised_k` of the weighted terms. Parts keep the servers' names. The reply contains every
+   * weighted term.
+   */
+  #outcomeOf(reply: ReplyItem): Outcome {
+    if (this.#weights === null) return fromWire(reply.outcome);
+    return weightedSum(
+      Object.entries(this.#weights).map(([name, weight]) => ({ name, weight, outcome: fromWire(reply.terms[name]) })),
+    );
+  }
+
+  /** Identifies the servers' settings. Raises as `ready` does. */
+  async #check(
+    { maxWaitMs, judge }: { readonly maxWaitMs: number; readonly judge: boolean },
+    signal?: AbortSignal,
+  ): Promise<string> {
+    const { urls } = this.#remote;
+    const check = async () => {
+      const checks = await Promise.all(urls.map((url) => this.#checkServer(url, judge, signal)));
+      const ready = checks.filter((one) => 'health' in one);
+      if (ready.length > 0) return { ready };
+      const failed = checks.filter((one) => 'found' in one);
+      const error = new EndpointError(`no reward server is ready: ${failed.map(({ found }) => found).join('; ')}`, {
+        where: urls.join(', '),
+        next: 'Start one with `editrl reward-server`, check its address and token, then run the same command again.',
+      });
+      return { error, final: failed.every(({ final }) => final) };
+    };
+    const ready = await untilReady(check, { clock: this.#clock, maxWaitMs, signal, pauseMs: CHECK_INTERVAL_MS });
+    const [first, ...others] = ready;
+    const other = others.find(({ health }) => health.reward !== first.health.reward);
+    if (other !== undefined) {
+      throw new ConfigError(
+        `two servers of one pool have different settings: ${describe(first.health)} and ${describe(other.health)}`,
+        { where: `${first.url}, ${other.url}`, next: 'Start all servers of a pool with the same settings.' },
+      );
+    }
+    const offered = (first.health.terms ?? []).map(({ name }) => name);
+    const missing = Object.keys(this.#weights ?? {}).find((name) => !offered.includes(name));
+    if (missing !== undefined) {
+      throw new ConfigError(`the reward servers have no term '${missing}'; available: ${offered.join(', ')}`, {
+        where: first.url,
+        next: 'Weight only available terms, or start the servers with this one.',
+      });
+    }
+    return first.health.reward ?? '';
+  }
+
+  /** Never rejects. */
+  async #checkServer(url: string, judge: boolean, parent?: AbortSignal): Promise<ServerCheck> {
+    const deadline = new Deadline(this.#clock, CHECK_TIMEOUT_MS, parent);
+    const no = (found: string, final: boolean): ServerCheck => ({ found: `${url}: ${found}`, final });
+    try {
+      const { signal } = deadline;
+      const response = await this.#http.fetch(`${url}/health${judge ? '?judge' : ''}`, {
+        headers: this.#headers,
+        signal,
+      });
+      const text = await response.text();
+      const parsed = healthSchema.safeParse(parseJson(text));
+      if (!parsed.success) return no(`HTTP ${response.status}, not a reward server: ${excerpt(text)}`, response.ok);
+      const health = parsed.data;
+      if (health.status === 'judge_away') return no(`its judge does not answer: ${health.detail ?? ''}`, false);
+      if (!response.ok) return no(`status ${health.status}`, false);
+      return health.reward === undefined ? no('token rejected', true) : { url, health };
+    } catch (error) {
+      return no(deadline.over ? 'no answer in time' : causeOf(error), false);
+    } finally {
+      deadline.dispose();
+    }
   }
 }
 
-type Asked = Omit<AttemptRequest, 'url'>;
-
-const refusals: Readonly<Record<Exclude<Attempt['kind'], 'item'>, ReplyMeaning>> = {
-  busy: 'busy',
-  elsewhere: 'failed',
-  failed: 'doubtful',
-  give_up: 'refused',
+const STATUSES: StatusTable<readonly [ReplyMeaning, UnscoredReason]> = {
+  // The request is at fault, not the server.
+  400: ['refused', 'bad_request'],
+  413: ['refused', 'bad_request'],
+  415: ['refused', 'bad_request'],
+  422: ['refused', 'bad_request'],
+  429: ['busy', 'rate_limited'],
+  500: ['doubtful', 'server_error'],
+  '5xx': ['failed', 'server_error'],
+  // A wrong token or address is as bad as a server that is down. Another server may have the right one.
+  rest: ['failed', 'bad_request'],
 };
 
-const late: Attempt = { kind: 'elsewhere', reason: 'timeout', detail: 'no server answered in time' };
-const allFailed: Attempt = {
-  kind: 'elsewhere',
+const late: Answer = { kind: 'none', reason: 'timeout', detail: 'no server answered in time' };
+const allFailed: Answer = {
+  kind: 'none',
   reason: 'connection',
   detail: 'not asked: all reward servers failed just now',
 };
+const cancelled = unscored('aborted', 'cancelled');
 
-const calledOff: Outcome = { kind: 'unscored', reason: 'aborted', detail: 'called off', parts: {} };
+function unscored(reason: UnscoredReason, detail: string): Outcome {
+  return { kind: 'unscored', reason, detail, parts: {} };
+}
 
 /** A function call, because the compiler would assume that a signal's state cannot change. */
 function isAborted(signal: AbortSignal | undefined): boolean {
   return signal?.aborted === true;
 }
 
-function missingTerm(item: ReplyItem, weights: Weights): string | undefined {
-  return Object.keys(weights).find((name) => !Object.hasOwn(item.terms, name));
-}
-
-/** The base URL without a slash at its end, and without the `/score` that some write. */
+/** The base URL without a trailing slash and without `/score`. */
 function serverUrl(text: string): string {
   const url = URL.canParse(text.trim()) ? new URL(text.trim()) : null;
   if (url === null || !['http:', 'https:'].includes(url.protocol) || url.username !== '' || url.password !== '') {
     throw new ConfigError(
       `'${text}' is not the address of a reward server; allowed: http:// or https:// URLs without a password`,
-      {
-        next: 'Write it like http://127.0.0.1:4900; a token goes into an environment variable.',
-      },
+      { next: 'Write it like http://127.0.0.1:4900. A token goes into an environment variable.' },
     );
   }
   return `${url.origin}${url.pathname.replace(/\/+$/, '').replace(/\/score$/, '')}`;
 }
 
-export interface AttemptRequest {
-  /** Base URL of the server. */
-  readonly url: string;
-  readonly headers: Readonly<Record<string, string>>;
-  readonly body: string;
-  /** The key of the item in the body, which the reply has to name. */
-  readonly key: string;
-  /** What a reply with a status of success means. */
-  readonly read: (text: string, url: string, key: string) => Attempt;
-}
-
-/** Never rejects: whatever a server does is a result. */
-export async function attempt(http: HttpPool, request: AttemptRequest, deadline: Deadline): Promise<Attempt> {
-  const { url, headers, body, key, read } = request;
-  let response: TextResponse;
-  let text: string;
-  try {
-    response = await http.fetch(`${url}/score`, { method: 'POST', headers, body, signal: deadline.signal });
-    text = await response.text();
-  } catch (error) {
-    if (deadline.over) return { kind: 'elsewhere', reason: 'timeout', detail: `${url}: no answer in time` };
-    return { kind: 'elsewhere', reason: 'connection', detail: `${url}: ${causeOf(error)}` };
-  }
-  return response.ok ? read(text, url, key) : readRefusal(response, text, url);
-}
-
-type Refusal = Exclude<Attempt, { kind: 'item' }>;
-
-const badRequest = { kind: 'give_up', reason: 'bad_request' } as const;
-const STATUSES: StatusTable<Pick<Refusal, 'kind' | 'reason'>> = {
-  // These say something about the request, not about the server.
-  400: badRequest,
-  413: badRequest,
-  415: badRequest,
-  422: badRequest,
-  429: { kind: 'busy', reason: 'rate_limited' },
-  500: { kind: 'failed', reason: 'server_error' },
-  '5xx': { kind: 'elsewhere', reason: 'server_error' },
-  // A wrong token or address is as good as a server that is down: another one may have the right one.
-  rest: { kind: 'elsewhere', reason: 'bad_request' },
-};
-
-function readRefusal(response: TextResponse, text: string, url: string): Attempt {
-  const { status } = response;
-  const detail = `${url}: HTTP ${status} ${messageOf(text)}`;
-  const refusal = { ...byStatus(STATUSES, status), detail };
-  const wait = refusal.kind === 'busy' ? retryAfterMs((name) => response.headers.get(name)) : null;
-  return wait === null ? refusal : { ...refusal, retryAfterMs: wait };
-}
-
-function messageOf(text: string): string {
+function errorIn(text: string): string {
   const body = parseJson(text) as { readonly error?: { readonly message?: unknown } } | null | undefined;
   const message = typeof body === 'object' ? body?.error?.message : undefined;
   return excerpt(typeof message === 'string' ? message : text);
 }
 
-export interface CheckOptions {
-  readonly http: HttpPool;
-  readonly protocol: Protocol;
-  readonly headers: Readonly<Record<string, string>>;
-  /** The terms that the servers have to hold. */
-  readonly weights: Weights | null;
-  /** Whether the judge behind a server has to answer as well. */
-  readonly judge: boolean;
-  readonly maxWaitMs: number;
-  readonly clock: Clock;
-  readonly signal?: AbortSignal;
-}
-
-const lookEveryMs = 1_000;
-const lookTimeoutMs = 10_000;
-
-/** `final`: waiting does not help. */
-type RewardServerCheck =
-  | { readonly ready: true; readonly url: string; readonly health: HealthReply }
-  | { readonly ready: false; readonly url: string; readonly found: string; readonly final: boolean };
-
-/** Returns the identity of what the servers score with, once one of them is ready. Raises as described at `RewardPool.ready`. */
-export async function checkRewardServers(urls: readonly string[], options: CheckOptions): Promise<string> {
-  const { clock, maxWaitMs, signal } = options;
-  const look = async () => {
-    const looks = await Promise.all(urls.map((url) => checkRewardServer(url, options)));
-    const ready = looks.filter((look) => look.ready);
-    if (ready.length > 0) return { ready };
-    const failed = looks.filter((look) => !look.ready);
-    const error = new EndpointError(`no reward server is ready: ${failed.map(({ found }) => found).join('; ')}`, {
-      where: urls.join(', '),
-      next: 'Start one with `editrl reward-server`, check address and token, then run the same command again.',
-    });
-    return { error, final: failed.every(({ final }) => final) };
-  };
-  return agreed(await untilReady(look, { clock, maxWaitMs, signal, pauseMs: lookEveryMs }), options.weights);
-}
-
-async function checkRewardServer(
-  url: string,
-  { http, protocol, headers, judge, clock, signal }: CheckOptions,
-): Promise<RewardServerCheck> {
-  const deadline = new Deadline(clock, lookTimeoutMs, signal);
-  const no = (found: string, final: boolean): RewardServerCheck => ({
-    ready: false,
-    url,
-    found: `${url}: ${found}`,
-    final,
-  });
-  try {
-    const found = await protocol.look({ http, url, headers, judge, signal: deadline.signal });
-    return 'health' in found ? { ready: true, url, health: found.health } : no(found.found, found.final);
-  } catch (error) {
-    if (deadline.over) return no('no answer in time', false);
-    return no(causeOf(error), false);
-  } finally {
-    deadline.dispose();
-  }
-}
-
-function agreed(ready: readonly Extract<RewardServerCheck, { ready: true }>[], weights: Weights | null): string {
-  const [first, ...others] = ready;
-  const other = others.find(({ health }) => health.reward !== first.health.reward);
-  if (other !== undefined) {
-    throw new ConfigError(
-      `two servers of one pool score with different settings: ${describe(first.health)} and ${describe(other.health)}`,
-      { where: `${first.url}, ${other.url}`, next: 'Start all servers of a pool with the same settings.' },
-    );
-  }
-  const held = (first.health.terms ?? []).map(({ name }) => name);
-  const missing = Object.keys(weights ?? {}).find((name) => !held.includes(name));
-  if (missing !== undefined) {
-    throw new ConfigError(`the reward servers hold no term '${missing}'; they hold: ${held.join(', ')}`, {
-      where: first.url,
-      next: 'Weigh terms that they hold, or start them with this one.',
-    });
-  }
-  return first.health.reward ?? '';
-}
-
 function describe({ terms = [], reward = '' }: HealthReply): string {
   return `${terms.map(({ name, weight }) => `${weight} ${name}`).join(' + ')} (${reward.slice(0, 12)})`;
+}
+
+function parseJson(text: string): unknown {
+  try {
+    return JSON.parse(text) as unknown;
+  } catch {
+    return undefined;
+  }
+}
+
+async function bodyOf(item: JudgeItem): Promise<string> {
+  const { key, instruction, answer, expected, finished } = item;
+  const [source, image, truth, mask] = await Promise.all(imagesOf(item).map(base64Png));
+  const request: RequestItem = {
+    key,
+    instruction,
+    image,
+    source,
+    truth,
+    ...(mask === null ? {} : { mask }),
+    ...(answer === undefined ? {} : { answer }),
+    ...(expected === undefined ? {} : { expected }),
+    finished,
+  };
+  return JSON.stringify({ items: [request] });
+}
+
+function imagesOf({ source, edited, truth, mask }: JudgeItem): readonly (RgbImage | null)[] {
+  return [source, edited, truth, mask ?? null];
+}
+
+async function base64Png(image: RgbImage | null): Promise<string | null> {
+  return image === null ? null : Buffer.from(await pngToSend(image)).toString('base64');
+}
+
+/** SHA-256 of everything that a server receives about an item, except its key. */
+function hashItem(item: JudgeItem): string {
+  const { instruction, answer = null, expected = null, finished } = item;
+  const ids = imagesOf(item).map((image) => (image === null ? null : imageId(image)));
+  return sha256(JSON.stringify({ instruction, answer, expected, finished, ids }));
 }
 
 function keyOf(item: JudgeItem): string {
@@ -421,57 +416,31 @@ function keyOf(item: JudgeItem): string {
 }
 
 /**
- * What is stored for an item: a server's reply, the outcome of an item that got none, or null where nothing is stored (or
- * what is stored gave no score and shall be asked for again).
+ * The stored reply for an item, or the outcome of an item that got no reply. Null if nothing is stored, or if the stored reply has no score
+ * and shall be asked for again.
  */
-export function replay(
-  item: JudgeItem,
-  store: Pick<JudgementStore, 'find'>,
-  askAgain: boolean,
-): { readonly reply: ReplyItem } | Outcome | null {
+function replay(item: JudgeItem, store: Pick<JudgementStore, 'find'>, askAgain: boolean): ReplyItem | Outcome | null {
   const stored = store.find(keyOf(item), hashItem(item));
   if (stored === undefined || (stored.problem !== null && askAgain)) return null;
   const reply = recordedReply(stored);
-  if (reply !== null) return { reply };
-  if (stored.problem === null) return null;
-  const detail = stored.detail ?? 'as recorded: no reward server answered';
-  return { kind: 'unscored', reason: stored.problem, detail, parts: {} };
+  if (reply !== null || stored.problem === null) return reply;
+  return unscored(stored.problem, stored.detail ?? 'as recorded: no reward server answered');
 }
 
-/** The reply that a record holds; null where it holds none. */
-export function recordedReply({ text }: Judgement): ReplyItem | null {
+/** Null if the record contains no reply. */
+function recordedReply({ text }: Judgement): ReplyItem | null {
   const reply = replyItemSchema.safeParse(parseJson(text));
   return reply.success ? reply.data : null;
 }
 
-/** The record of an item's last exchange: its text is the item's part of the server's reply, its model what the server scores with. */
-export function toJudgement(
-  item: JudgeItem,
-  found: Attempt,
-  { attempts, latencyMs }: Pick<Judgement, 'attempts' | 'latencyMs'>,
-): Judgement {
-  const base = { key: keyOf(item), requestHash: hashItem(item), attempts, latencyMs };
-  if (found.kind !== 'item') {
+/** The record of an item's last exchange: the server's reply as text, and its settings as model. */
+function toJudgement(item: JudgeItem, found: Answer, counts: Pick<Judgement, 'attempts' | 'latencyMs'>): Judgement {
+  const base = { key: keyOf(item), requestHash: hashItem(item), ...counts };
+  if (found.kind === 'none') {
     return { ...base, model: '', text: '', problem: found.reason, detail: found.detail, scores: [] };
   }
   const { outcome } = found.item;
-  return {
-    ...base,
-    model: found.reward,
-    text: JSON.stringify(found.item),
-    problem: outcome.kind === 'unscored' ? outcome.reason : null,
-    ...(outcome.kind === 'unscored' ? { detail: outcome.detail } : {}),
-    scores: outcome.kind === 'unscored' ? [] : [outcome.value],
-  };
-}
-
-/**
- * The outcome that the server weighed; with weights, the sum of the terms that they name: `sum_k w_k * normalised_k`. Parts keep the names
- * that the server gives. The reply has every term that is weighed.
- */
-export function combine(reply: ReplyItem, weights: Weights | null): Outcome {
-  if (weights === null) return fromWire(reply.outcome);
-  return weightedSum(
-    Object.entries(weights).map(([name, weight]) => ({ name, weight, outcome: fromWire(reply.terms[name]) })),
-  );
+  const made = { ...base, model: found.reward, text: JSON.stringify(found.item) };
+  if (outcome.kind !== 'unscored') return { ...made, problem: null, scores: [outcome.value] };
+  return { ...made, problem: outcome.reason, detail: outcome.detail, scores: [] };
 }

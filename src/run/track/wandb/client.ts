@@ -8,7 +8,7 @@ import axios, { type AxiosInstance, type AxiosResponse } from 'axios';
 import { systemClock, type Clock } from '../../../core/clock.js';
 import { EndpointError, printable } from '../../../core/errors.js';
 import { LONGEST_WAIT_MS, retry, TransientError, type Jitter, type RetryPolicy } from '../../../core/retry.js';
-import { byStatus, retryAfterMs, type StatusTable } from '../../../core/http/meaning.js';
+import { byStatus, retryAfterMs, type StatusTable } from '../../../core/http/status.js';
 import { redactor, type Redact } from '../../../core/http/key.js';
 
 /** Pauses and timeout of a client's attempts. It never gives up; only the signal ends it. */

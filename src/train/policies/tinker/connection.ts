@@ -16,7 +16,7 @@ import {
 import { type Clock, Deadline, sleep, systemClock } from '../../../core/clock.js';
 import { CheckpointError, type EditrlError, EndpointError, type ErrorDetails } from '../../../core/errors.js';
 import { checkedKey } from '../../../core/http/key.js';
-import { byStatus, retryAfterMs, type StatusTable } from '../../../core/http/meaning.js';
+import { byStatus, retryAfterMs, type StatusTable } from '../../../core/http/status.js';
 import { createHttpPool, type HttpPool } from '../../../core/http/pool.js';
 import type { PiecewiseBody } from '../../../core/http/request.js';
 import { UnreadableReply } from './wire.js';

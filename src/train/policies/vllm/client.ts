@@ -16,7 +16,7 @@ import {
 import { type Deadline, systemClock } from '../../../core/clock.js';
 import { EndpointError, must } from '../../../core/errors.js';
 import { checkedKey } from '../../../core/http/key.js';
-import { byStatus, retryAfterMs, type StatusTable } from '../../../core/http/meaning.js';
+import { byStatus, retryAfterMs, type StatusTable } from '../../../core/http/status.js';
 import { createHttpPool, type HttpPool } from '../../../core/http/pool.js';
 import { type ZodType, z } from 'zod';
 

@@ -30,8 +30,8 @@ describe('the canary of a pool', () => {
 
   it.each<readonly [string, { readonly token: string; readonly digest?: string } | null, RegExp]>([
     ['is gone', null, /ECONNREFUSED/],
-    ['takes another token', { token: 'a-rotated-token-of-the-test' }, /it takes another token/],
-    ['scores with other settings', { token, digest: 'other' }, /other settings than before/],
+    ['takes another token', { token: 'a-rotated-token-of-the-test' }, /token rejected/],
+    ['scores with other settings', { token, digest: 'other' }, /settings of the reward servers have changed/],
   ])('says so where the server %s', async (_what, later, found) => {
     const first = await here.start(reward(), { token });
     const pool = await readyPool([first.url]);

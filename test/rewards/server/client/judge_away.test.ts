@@ -45,7 +45,7 @@ const good = (): Promise<Counted> => server(byPicture('judged'));
 
 function poolOf(servers: readonly Counted[], options: Partial<RewardPoolOptions> = {}): RewardPool {
   const urls = servers.map(({ url }) => url);
-  const pool = new RewardPool({ servers: urls, routing: 'round_robin', random: () => 0.01, ...options });
+  const pool = new RewardPool({ servers: urls, random: () => 0.01, ...options });
   pools.push(pool);
   return pool;
 }

@@ -192,11 +192,11 @@ describe('a pool of reward servers', () => {
     [
       'a page',
       (_q, reply) => reply.writeHead(200, { 'content-type': 'text/html' }).end('<html>'),
-      'no reply of a reward',
+      "not a reward server's reply",
     ],
     ['another item', (_q, reply) => reply.end(aReply({ key: 'other' })), 'another item'],
-    ['a score outside the scale', (_q, reply) => reply.end(aReply({ normalised: 1.5 })), 'no reply of a reward'],
-    ['a score that is none', (_q, reply) => reply.end(aReply({ normalised: null })), 'no reply of a reward'],
+    ['a score outside the scale', (_q, reply) => reply.end(aReply({ normalised: 1.5 })), "not a reward server's reply"],
+    ['a score that is none', (_q, reply) => reply.end(aReply({ normalised: null })), "not a reward server's reply"],
     ['too many items', (_q, reply) => reply.end(aReply({}, 2)), 'another item'],
     [
       'half a reply',
@@ -208,7 +208,7 @@ describe('a pool of reward servers', () => {
   ])('turns to the next server after %s', async (_what, answer, detail) => {
     const good = await here.start(one);
     const bad = await stub(answer);
-    const pool = poolOf([bad, good.url], { routing: 'round_robin' });
+    const pool = poolOf([bad, good.url]);
     // The first to say what it scores with is the good one.
     await pool.ready(0);
     expectOwnScores([await pool.score(items[0])]);
@@ -240,7 +240,7 @@ describe('a pool of reward servers', () => {
     const right = poolOf([url], { token });
     await right.ready(0);
     expect((await right.score(items[0])).kind).toBe('scored');
-    await expect(poolOf([url], { token: 'another-token-of-it' }).ready(0)).rejects.toThrow('it takes another token');
+    await expect(poolOf([url], { token: 'another-token-of-it' }).ready(0)).rejects.toThrow('token rejected');
     const broken = (): unknown => poolOf([url], { token: `${token}\nand more` });
     expect(broken).toThrow('no HTTP header carries');
     expect(broken).not.toThrow(token);
@@ -253,7 +253,7 @@ describe('readiness', () => {
       'no reward server is ready: http://127.0.0.1:9',
     );
     const page = await stub((_request, reply) => reply.end('<html>'));
-    await expect(poolOf([page]).ready(60_000)).rejects.toThrow("no reward server's");
+    await expect(poolOf([page]).ready(60_000)).rejects.toThrow('not a reward server');
   });
 
   it('refuses servers that score otherwise, or lack a term', async () => {
@@ -261,8 +261,8 @@ describe('readiness', () => {
       await here.start(one),
       await here.start(rewardOf({ x: { weight: 1, score: byPicture('x') } }, 'other')),
     ];
-    await expect(poolOf([a.url, b.url]).ready(0)).rejects.toThrow('with different settings: 1 seen');
-    await expect(poolOf([a.url], { weights: { x: 1 } }).ready(0)).rejects.toThrow("no term 'x'; they hold: seen");
+    await expect(poolOf([a.url, b.url]).ready(0)).rejects.toThrow('have different settings: 1 seen');
+    await expect(poolOf([a.url], { weights: { x: 1 } }).ready(0)).rejects.toThrow("no term 'x'; available: seen");
   });
 });
 
