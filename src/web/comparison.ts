@@ -1,7 +1,7 @@
 /** Runs side by side on the dashboard: their curves, what their settings differ in, and their paired differences. */
 import { existsSync } from 'node:fs';
 import { badRequest, Refusal } from '../core/http/refusal.js';
-import type { Reply } from '../core/http/held.js';
+import type { Reply } from '../core/http/body.js';
 import { membershipOf } from '../run/find.js';
 import {
   compareRead,

@@ -4,7 +4,7 @@ import { RunError } from '../core/errors.js';
 import { scanLines } from '../core/log.js';
 import { readPlain } from '../core/plain_file.js';
 import { badRequest, Refusal } from '../core/http/refusal.js';
-import type { Reply } from '../core/http/held.js';
+import type { Reply } from '../core/http/body.js';
 import { judgementForm } from '../rewards/score/types.js';
 import { listEpisodeFiles, type EpisodeFile } from '../run/episodes.js';
 import { decodeNumber } from '../run/journal.js';

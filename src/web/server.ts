@@ -2,7 +2,7 @@
 import { EditrlError } from '../core/errors.js';
 import { parseJson } from '../core/http/json.js';
 import { Refusal } from '../core/http/refusal.js';
-import { json, type Reply } from '../core/http/held.js';
+import { json, type Reply } from '../core/http/body.js';
 import { HttpServer, type Handler, type HttpLimits, type Route } from '../core/http/server.js';
 import { performAction, actOnSweep } from './actions.js';
 import { chosenRuns, comparisonOf, groupsOf, reportFileOf } from './comparison.js';

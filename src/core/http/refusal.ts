@@ -1,7 +1,7 @@
-/** The one HTTP error: the answer of every server here when it does not do what it was asked to. */
+/** The one HTTP error: the reply of every server here to a request that it rejects. */
 import { EditrlError } from '../errors.js';
 
-/** Status and name of each kind; the names are vLLM's if it has one, so that its clients know them. */
+/** Status and name of each kind. The names are vLLM's if it has one, because its clients know them. */
 const kinds = {
   bad_request: [400, 'BadRequestError'],
   unauthorized: [401, 'AuthenticationError'],
@@ -20,47 +20,38 @@ const kinds = {
   upstream_late: [504, 'UpstreamTimeout'],
 } as const satisfies Readonly<Record<string, readonly [number, string]>>;
 
-export type RefusalKind = keyof typeof kinds;
-
-export interface RefusalDetails {
+interface RefusalDetails {
   /** The field of the request that is at fault. */
   readonly param?: string;
-  /** Seconds after which the same request may be taken. */
+  /** Seconds after which the same request may succeed. */
   readonly retryAfterS?: number;
-  /** Headers of the reply besides those of its content. */
   readonly headers?: Readonly<Record<string, string>>;
 }
 
-/** Refuses a whole request: no part of it was done. The message says what was found and what is allowed. */
+/** Rejects a whole request: no part of it was done. The message says what was found and what is allowed. */
 export class Refusal extends EditrlError {
   readonly code = 'refusal';
+  readonly status: number;
+  /** Stable, for programs. */
+  readonly type: string;
+  readonly headers: Readonly<Record<string, string>>;
+  readonly #param: string | null;
 
   constructor(
-    readonly kind: RefusalKind,
+    readonly kind: keyof typeof kinds,
     message: string,
-    private readonly details: RefusalDetails = {},
+    { param, retryAfterS, headers }: RefusalDetails = {},
   ) {
     super(message);
-  }
-
-  get status(): number {
-    return kinds[this.kind][0];
-  }
-
-  /** Stable, for programs. */
-  get type(): string {
-    return kinds[this.kind][1];
-  }
-
-  get headers(): Readonly<Record<string, string>> {
-    const { retryAfterS, headers } = this.details;
-    return { ...headers, ...(retryAfterS === undefined ? {} : { 'retry-after': String(retryAfterS) }) };
+    [this.status, this.type] = kinds[kind];
+    this.headers = { ...headers, ...(retryAfterS === undefined ? {} : { 'retry-after': String(retryAfterS) }) };
+    this.#param = param ?? null;
   }
 
   /** In the form that OpenAI's clients read. */
   body(): unknown {
     const { message, type, status } = this;
-    return { error: { message, type, param: this.details.param ?? null, code: status } };
+    return { error: { message, type, param: this.#param, code: status } };
   }
 }
 

@@ -1,15 +1,14 @@
 /**
- * The HTTP server under gateway, reward server, rule judge and dashboard: a table of routes behind a guard, with limits on what it holds, stopped
- * within a time limit. It uses node:http alone, because all of this (bytes counted while they arrive over all requests, refusals that reach a client
- * that is still sending) lies below Fastify and Hono, and six paths need no router.
+ * The HTTP server under gateway, reward server, rule judge and dashboard: a table of routes behind a guard, with limits on memory, time and
+ * connections. It uses node:http alone: these limits lie below the frameworks, and six paths need no router.
  */
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
 import type { AddressInfo, Socket } from 'node:net';
 import { sleep, systemClock, type Clock } from '../clock.js';
 import { EndpointError } from '../errors.js';
+import { HeldBytes, json, readBody, send, type Reply } from './body.js';
 import { Guard } from './guard.js';
 import { Counts } from './prometheus.js';
-import { HeldBytes, json, readBody, send, type Reply } from './held.js';
 import { Refusal } from './refusal.js';
 
 /** One request, as a handler sees it. */
@@ -19,58 +18,57 @@ export interface Call {
   readonly response: ServerResponse;
   /** The decoded rest of the path after a route that ends with a slash. */
   readonly rest: string;
-  /** The part of the path between the server's prefix and the route; null if the path has no prefix. */
+  /** The part of the path between the server's prefix and the route. Null if the path has no prefix. */
   readonly scope: string | null;
   readonly query: URLSearchParams;
-  /** Whether it carries the token, or none is needed: false only in an open route. */
+  /** Whether the request carries the token, or no token is required. False only in open routes. */
   readonly trusted: boolean;
-  /** Aborted when the client goes away without its reply. */
+  /** Aborted when the client disconnects without its reply. */
   readonly gone: AbortSignal;
-  /** The whole body; it counts as held until the reply is there. Raises Refusal. */
+  /** The whole body, which counts as held until the reply exists. Raises Refusal. */
   readonly read: () => Promise<Buffer>;
 }
 
-/** Null if it has answered by itself. */
+/** Returns null if it has written the response itself. */
 export type Handler = (call: Call) => Reply | null | Promise<Reply | null>;
 
 export interface Route {
   readonly GET?: Handler;
   readonly POST?: Handler;
-  /** Whether it answers without the token, and while the server is being stopped. */
+  /** Whether the route answers without the token, and while the server is draining. */
   readonly open?: boolean;
 }
 
 export interface HttpLimits {
   /** Bytes of one body. */
   readonly bodyBytes: number;
-  /** Bytes of all bodies that are held at once, arriving ones included; one body may have a quarter. */
+  /** Bytes of all bodies and unread replies. One body may have a quarter. */
   readonly heldBytes: number;
-  /** Connections of clients with the token, or of all clients if none is required; see `Connections`. */
+  /** Connections of trusted clients. */
   readonly connections: number;
-  /** The time in which a request's headers have to arrive, and a little later on a new connection a request with the token. */
+  /** The time for a request's headers, and for the first trusted request on a new connection. */
   readonly headersTimeoutMs: number;
-  /** The time in which a whole request has to arrive. */
+  /** The time for a whole request. */
   readonly requestTimeoutMs: number;
-  /** The time in which a body has to come on by a megabyte, or to end. */
+  /** The time in which a body must grow by a megabyte, or end. */
   readonly bodyWindowMs: number;
-  /** How often the times of headers and whole requests are looked at. */
+  /** Interval of the checks of both timeouts. */
   readonly timeoutCheckMs: number;
-  /** How long requests under way may continue when the server is told to stop. */
+  /** How long requests in flight may continue while the server drains. */
   readonly drainTimeoutMs: number;
 }
 
-export interface HttpServerOptions {
-  /** Its name in messages, such as `the gateway`. */
+interface HttpServerOptions {
+  /** For messages, such as `the gateway`. */
   readonly name: string;
-  /** The address to listen on. */
   readonly host: string;
-  /** Null where every program may ask that reaches the address. */
+  /** Null admits every program that reaches the address. */
   readonly token: string | null;
-  /** By path. One that ends with a slash stands for all paths below it, except `/` alone, which stands for itself. */
+  /** By path. A path that ends with a slash also stands for all paths below it, except `/` alone. */
   readonly routes: Readonly<Record<string, Route>>;
-  /** Whether pages that this server served may send it requests; other pages never may. */
+  /** Whether pages that this server served may send requests. */
   readonly ownPages?: boolean;
-  /** With `/run/` every path is also there as `/run/NAME/...`, where NAME is the call's scope. */
+  /** With `/run/`, every path is also available as `/run/NAME/...`, where NAME is the call's scope. */
   readonly prefix?: string;
   readonly limits: HttpLimits;
   readonly clock?: Clock;
@@ -81,19 +79,19 @@ export interface HttpServerOptions {
 const ANOTHER_PORT = 'Choose another --port (0 takes a free one).';
 const ANOTHER_HOST = 'Choose another --host, such as 127.0.0.1.';
 
-/** What is wrong with an address, and what to do, by the error's code. */
-const REASONS: Readonly<Record<string, readonly [found: string, next: string]>> = {
+/** What is wrong with an address and what to do, by error code. */
+const ADDRESS_ERRORS: Readonly<Record<string, readonly [found: string, next: string]>> = {
   EADDRINUSE: ['another program uses this port', ANOTHER_PORT],
   EACCES: ['this user may not use this port', ANOTHER_PORT],
   EADDRNOTAVAIL: ['this machine does not have this address', ANOTHER_HOST],
   ENOTFOUND: ['this host name has no address', ANOTHER_HOST],
 };
 
-/** Clients keep connections between iterations; a server that closes them first makes every reuse a race. */
-const keepAliveTimeoutMs = 600_000;
+/** Clients keep connections between iterations. A server that closes them first makes every reuse a race. */
+const KEEP_ALIVE_TIMEOUT_MS = 600_000;
 
-/** The same for all who go away: an error of their own would cost more than the rest of the reply. */
-const goneAway = new Error('the client went away');
+/** One object for all: creating an error costs more than the rest of the reply. */
+const disconnected = new Error('the client disconnected');
 
 export class HttpServer {
   readonly node: Server;
@@ -102,12 +100,13 @@ export class HttpServer {
   readonly replies = new Counts();
   readonly #guard: Guard;
   readonly #connections: Connections;
-  /** Requests whose replies have not left, and who waits for that. */
-  readonly #underWay = new Map<ServerResponse, (() => void)[]>();
+  /** Requests whose replies have not been sent. */
+  readonly #inFlight = new Set<ServerResponse>();
   #draining = false;
+  #onIdle = (): void => undefined;
   #closed: Promise<void> | null = null;
 
-  /** Raises ConfigError for an address that needs a token and has none, and for a token that cannot be one. */
+  /** Raises ConfigError as `requireToken` does. */
   constructor(private readonly options: HttpServerOptions) {
     const { host, token, limits, ownPages = false } = options;
     this.#guard = new Guard(host, token, ownPages);
@@ -118,13 +117,13 @@ export class HttpServer {
         headersTimeout: limits.headersTimeoutMs,
         requestTimeout: limits.requestTimeoutMs,
         connectionsCheckingInterval: limits.timeoutCheckMs,
-        keepAliveTimeout: keepAliveTimeoutMs,
+        keepAliveTimeout: KEEP_ALIVE_TIMEOUT_MS,
       },
       (request, response) => void this.#serve(request, response),
     );
-    // Node answers late headers with 408, which is better than to break off.
-    const strangerMs = limits.headersTimeoutMs + 2 * limits.timeoutCheckMs;
-    this.#connections = new Connections(limits.connections, strangerMs);
+    // Node answers late headers with 408, which is better than a closed connection.
+    const untrustedMs = limits.headersTimeoutMs + 2 * limits.timeoutCheckMs;
+    this.#connections = new Connections(limits.connections, untrustedMs);
     this.node.prependListener('connection', (socket) => this.#connections.open(socket));
   }
 
@@ -132,43 +131,41 @@ export class HttpServer {
     return this.#draining;
   }
 
-  /** Requests whose replies have not left yet. */
-  get underWay(): number {
-    return this.#underWay.size;
+  /** Requests whose replies have not been sent. */
+  get inFlight(): number {
+    return this.#inFlight.size;
   }
 
-  /** Returns `http://HOST:PORT`; port 0 takes a free one. Raises EndpointError if the address is taken or not this machine's. */
+  /** Returns `http://HOST:PORT`. Port 0 takes a free one. Raises EndpointError if the address cannot be used. */
   async listen(port: number): Promise<string> {
     const { name, host } = this.options;
-    await new Promise<void>((resolve, reject) => {
-      this.node.once('error', reject).listen(port, host, () => {
-        this.node.off('error', reject);
-        resolve();
+    try {
+      await new Promise<void>((resolve, reject) => {
+        this.node.once('error', reject).listen(port, host, () => {
+          this.node.off('error', reject);
+          resolve();
+        });
       });
-    }).catch((cause: unknown) => {
+    } catch (cause) {
       const code = (cause as NodeJS.ErrnoException).code ?? String(cause);
-      const [found, next] = REASONS[code] ?? ['the address cannot be used', `${ANOTHER_PORT} ${ANOTHER_HOST}`];
-      throw new EndpointError(`${name} cannot listen here: ${found} (${code})`, {
-        where: `${host}:${port}`,
-        next,
-        cause,
-      });
-    });
+      const [found, next] = ADDRESS_ERRORS[code] ?? ['the address cannot be used', `${ANOTHER_PORT} ${ANOTHER_HOST}`];
+      throw new EndpointError(`${name} cannot listen: ${found} (${code})`, { where: `${host}:${port}`, next, cause });
+    }
     return `http://${host.includes(':') ? `[${host}]` : host}:${(this.node.address() as AddressInfo).port}`;
   }
 
-  /** Refuses further requests, waits until those under way have ended or their time is over, then closes. */
+  /** Rejects further requests, waits until none is in flight or the time is over, then closes. */
   async drain(): Promise<void> {
     this.#draining = true;
-    const left = [...this.#underWay.values()].map((waiting) => new Promise<void>((resolve) => waiting.push(resolve)));
     const over = new AbortController();
-    const limit = sleep(this.options.clock ?? systemClock, this.options.limits.drainTimeoutMs, over.signal);
-    await Promise.race([Promise.all(left), limit]);
-    over.abort();
+    this.#onIdle = () => over.abort();
+    if (this.inFlight > 0) {
+      await sleep(this.options.clock ?? systemClock, this.options.limits.drainTimeoutMs, over.signal);
+    }
     await this.close();
   }
 
-  /** Drops whatever is under way. */
+  /** Drops everything in flight. */
   close(): Promise<void> {
     return (this.#closed ??= new Promise((resolve) => {
       this.node.close(() => resolve());
@@ -177,136 +174,111 @@ export class HttpServer {
   }
 
   async #serve(request: IncomingMessage, response: ServerResponse): Promise<void> {
-    const gone = this.#follow(request.socket, response);
+    const { socket } = request;
+    const gone = this.#follow(socket, response);
     const hold = this.held.hold();
-    const found = this.#find(request.url ?? '/');
+    const target = this.#find(request.url ?? '/');
     let reply: Reply | null;
     try {
-      const { headers, method = '' } = request;
-      const { route, rest, scope, query } = found;
-      this.#guard.refusePages(headers);
-      const trusted = this.#guard.knows(headers);
-      if (trusted) this.#keep(request.socket, response);
-      if (route === null) {
-        throw new Refusal(
-          'not_found',
-          `There is nothing here; there are: ${Object.keys(this.options.routes).join(', ')}.`,
-        );
-      }
-      const handler = handlerOf(route, method);
-      if (route.open !== true) {
-        this.#guard.admit(headers);
-        if (this.#draining) {
-          throw new Refusal('unavailable', `${this.options.name} is being stopped.`, { retryAfterS: 5 });
-        }
-      }
+      const { rest, scope, query } = target;
+      const trusted = this.#admit(request, response, target.route);
+      const handler = handlerOf(target.route, request.method ?? '', Object.keys(this.options.routes));
       const { bodyBytes, bodyWindowMs: windowMs } = this.options.limits;
       const { most } = this.held;
-      const bytes = Math.min(bodyBytes, most);
-      const read = (): Promise<Buffer> => readBody(request, { bytes, most, windowMs }, hold);
+      const limits = { bytes: Math.min(bodyBytes, most), most, windowMs };
+      const read = (): Promise<Buffer> => readBody(request, limits, hold);
       reply = await handler({ server: this, request, response, rest, scope, query, trusted, gone, read });
     } catch (error) {
-      reply = this.#refusal(error);
+      if (!(error instanceof Refusal)) this.options.onDefect(error);
+      const refusal =
+        error instanceof Refusal ? error : new Refusal('internal', 'The server failed. Its log contains the reason.');
+      reply = json(refusal.status, refusal.body(), refusal.headers);
     } finally {
       hold.release();
     }
     if (reply === null) {
-      if (!response.closed) response.once('close', this.#connections.stream(request.socket));
+      if (!response.closed) response.once('close', this.#connections.stream(socket));
       return;
     }
-    this.replies.add({ path: found.path, status: String(reply.status) });
+    this.replies.add({ path: target.path, status: String(reply.status) });
     try {
       send(request, response, reply, this.#draining, this.held);
     } catch (error) {
-      // A header that cannot be sent: the client learns by its connection, and nobody else.
+      // A header that cannot be sent costs this connection alone.
       this.options.onDefect(error);
-      request.socket.destroy();
+      socket.destroy();
     }
   }
 
+  /** Returns whether the request is trusted. Raises Refusal if it is not allowed. */
+  #admit({ headers, socket }: IncomingMessage, response: ServerResponse, route: Route | null): boolean {
+    this.#guard.rejectPages(headers);
+    const trusted = this.#guard.isTrusted(headers);
+    if (trusted) {
+      if (!this.#connections.trust(socket)) {
+        throw new Refusal('busy', 'Requests are in flight on all connections.', { retryAfterS: 1 });
+      }
+      response.once('close', this.#connections.begin(socket));
+    }
+    if (route !== null && route.open !== true) {
+      this.#guard.requireTrusted(headers);
+      if (this.#draining) throw new Refusal('unavailable', `${this.options.name} is stopping.`, { retryAfterS: 5 });
+    }
+    return trusted;
+  }
+
   /**
-   * Counts a request as under way until its reply has left or its connection is gone; the signal is aborted where the client goes without
-   * its reply. Node closes no response of a pipelined request whose turn has not come, so that the connection is looked at, too.
+   * Counts a request as in flight until its reply is sent or its connection is closed. The signal aborts if the client disconnects first.
+   * Node closes no response of a pipelined request whose turn has not come, so the connection is watched, too.
    */
   #follow(socket: Socket, response: ServerResponse): AbortSignal {
     const gone = new AbortController();
-    const waiting: (() => void)[] = [];
-    this.#underWay.set(response, waiting);
+    this.#inFlight.add(response);
     const end = (): void => {
       response.off('close', end);
       socket.off('close', end);
-      if (!this.#underWay.delete(response)) return;
-      if (!response.writableFinished) gone.abort(goneAway);
-      for (const resolve of waiting) resolve();
+      if (!this.#inFlight.delete(response)) return;
+      if (!response.writableFinished) gone.abort(disconnected);
+      if (this.inFlight === 0) this.#onIdle();
     };
     response.once('close', end);
-    // As many as are pipelined, which is not a leak.
+    // One listener for each pipelined request, which is not a leak.
     socket.setMaxListeners(0);
     socket.once('close', end);
     return gone.signal;
   }
 
-  /** A client with the token has a place until its connection ends. Raises Refusal if there is none. */
-  #keep(socket: Socket, response: ServerResponse): void {
-    if (!this.#connections.trust(socket)) {
-      throw new Refusal('busy', 'Requests are under way over all connections.', { retryAfterS: 1 });
-    }
-    response.once('close', this.#connections.begin(socket));
-  }
-
-  /** Never raises, whatever stands in the request's first line. */
-  #find(url: string): {
-    readonly path: string;
-    readonly route: Route | null;
-    readonly rest: string;
-    readonly scope: string | null;
-    readonly query: URLSearchParams;
-  } {
+  /** Never raises, whatever the request's first line contains. */
+  #find(url: string): Pick<Call, 'rest' | 'scope' | 'query'> & { readonly path: string; readonly route: Route | null } {
     const { routes, prefix } = this.options;
     const [target, search = ''] = url.replace(/^https?:\/\/[^/?]*/, '').split('?', 2);
     const query = new URLSearchParams(search);
     const end = prefix !== undefined && target.startsWith(prefix) ? target.indexOf('/', prefix.length + 1) : -1;
     const scope = prefix === undefined || end === -1 ? null : target.slice(prefix.length, end);
-    const asked = end === -1 ? target : target.slice(end);
-    if (Object.hasOwn(routes, asked) && isWhole(asked)) {
-      return { path: asked, route: routes[asked], rest: '', scope, query };
-    }
-    const above = Object.keys(routes).find((path) => !isWhole(path) && asked.startsWith(path));
-    const rest = above === undefined ? '' : decoded(asked.slice(above.length));
-    if (above === undefined || rest === '') return { path: 'other', route: null, rest: '', scope, query };
+    const path = end === -1 ? target : target.slice(end);
+    if (Object.hasOwn(routes, path) && isExact(path)) return { path, route: routes[path], rest: '', scope, query };
+    const above = Object.keys(routes).find((each) => !isExact(each) && path.startsWith(each)) ?? '';
+    const rest = above === '' ? '' : decoded(path.slice(above.length));
+    if (rest === '') return { path: 'other', route: null, rest, scope, query };
     return { path: above, route: routes[above], rest, scope, query };
-  }
-
-  #refusal(error: unknown): Reply {
-    let refusal: Refusal;
-    if (error instanceof Refusal) {
-      refusal = error;
-    } else {
-      this.options.onDefect(error);
-      refusal = new Refusal('internal', 'The server failed; its log says why.');
-    }
-    return json(refusal.status, refusal.body(), refusal.headers);
   }
 }
 
-const methods = ['GET', 'POST'] as const;
-
-/** Raises Refusal 405 for a method that the route does not take. */
-function handlerOf(route: Route, asked: string): Handler {
-  const taken = methods.filter((method) => route[method] !== undefined);
-  const method = taken.find((name) => name === asked);
-  const handler = method === undefined ? undefined : route[method];
+/** Raises Refusal 404 or 405. */
+function handlerOf(route: Route | null, method: string, paths: readonly string[]): Handler {
+  if (route === null) throw new Refusal('not_found', `Unknown path; available: ${paths.join(', ')}.`);
+  const handler = method === 'GET' || method === 'POST' ? route[method] : undefined;
   if (handler !== undefined) return handler;
-  const allow = taken.join(', ');
+  const allow = (['GET', 'POST'] as const).filter((name) => route[name] !== undefined).join(', ');
   throw new Refusal('method_not_allowed', `This path takes ${allow}.`, { headers: { allow } });
 }
 
-/** Whether a route's path stands for itself. */
-function isWhole(path: string): boolean {
+/** Whether a route stands for its path only. */
+function isExact(path: string): boolean {
   return path === '/' || !path.endsWith('/');
 }
 
-/** Empty if it cannot be decoded. */
+/** Empty if the text cannot be decoded. */
 function decoded(text: string): string {
   try {
     return decodeURIComponent(text);
@@ -316,71 +288,70 @@ function decoded(text: string): string {
 }
 
 /**
- * Strangers have this share of places beside the others, and replies that stay open, such as event streams, this share of all. It has to be larger than
- * the number of connections that can be accepted before the first request of one of them is read.
+ * The share of connections for untrusted clients, besides the others, and for streams. It must exceed the number of connections that can be
+ * accepted before the first request of one of them is read.
  */
 const SHARE = 1 / 4;
 
 /**
- * Which connections a server keeps. A connection belongs to a stranger until a request with the token comes over it. Strangers have a small share and a
- * short life, and the newest of them gets in, so however many come, a client with the token reaches the server.
+ * Which connections a server keeps. A connection is untrusted until a request with the token arrives on it. Untrusted connections have a small
+ * share and a short life, and the newest replaces the oldest. So a trusted client reaches the server however many of them there are.
  */
 class Connections {
-  /** In the order in which they came, with the timer of each one's end. */
-  readonly #strangers = new Map<Socket, NodeJS.Timeout>();
-  /** With the number of requests under way, the longest idle first. */
-  readonly #known = new Map<Socket, number>();
-  /** Streams, the oldest first. */
+  /** In order of arrival, with their timers. */
+  readonly #untrusted = new Map<Socket, NodeJS.Timeout>();
+  /** With the number of requests in flight, the longest idle first. */
+  readonly #trusted = new Map<Socket, number>();
+  /** The oldest first. */
   readonly #streams = new Set<Socket>();
   readonly #share: number;
 
   /**
-   * @param limit connections of clients with the token.
-   * @param strangerMs the life of a connection over which no request with the token comes.
+   * @param limit trusted connections.
+   * @param untrustedMs the life of a connection without a trusted request.
    */
   constructor(
     private readonly limit: number,
-    private readonly strangerMs: number,
+    private readonly untrustedMs: number,
   ) {
     this.#share = Math.max(1, Math.floor(limit * SHARE));
   }
 
-  /** A new connection. */
   open(socket: Socket): void {
-    const timer = setTimeout(() => socket.destroy(), this.strangerMs).unref();
-    this.#strangers.set(socket, timer);
+    const timer = setTimeout(() => socket.destroy(), this.untrustedMs).unref();
+    this.#untrusted.set(socket, timer);
     socket.once('close', () => this.#forget(socket));
-    const [oldest] = this.#strangers.keys();
-    if (this.#strangers.size > this.#share) this.#drop(oldest);
+    const [oldest] = this.#untrusted.keys();
+    if (this.#untrusted.size > this.#share) this.#drop(oldest);
   }
 
-  /** A request with the token came over it. Returns false if there is no place for it because requests are under way over all others. */
+  /** Returns false if there is no room because requests are in flight on all other connections. */
   trust(socket: Socket): boolean {
-    const timer = this.#strangers.get(socket);
+    const timer = this.#untrusted.get(socket);
     if (timer === undefined) return true;
-    if (this.#known.size >= this.limit) {
-      const idle = [...this.#known].find(([, requests]) => requests === 0);
+    if (this.#trusted.size >= this.limit) {
+      const idle = [...this.#trusted].find(([, requests]) => requests === 0);
       if (idle === undefined) return false;
       this.#drop(idle[0]);
     }
     clearTimeout(timer);
-    this.#strangers.delete(socket);
-    this.#known.set(socket, 0);
+    this.#untrusted.delete(socket);
+    this.#trusted.set(socket, 0);
     return true;
   }
 
-  /** A request that is under way; call the returned function when it has ended. */
+  /** Counts a request as in flight until the returned function is called. */
   begin(socket: Socket): () => void {
     const count = (by: number): void => {
-      const requests = this.#known.get(socket);
+      const requests = this.#trusted.get(socket);
       // The latest goes last.
-      if (this.#known.delete(socket)) this.#known.set(socket, (requests ?? 0) + by);
+      if (this.#trusted.delete(socket)) this.#trusted.set(socket, (requests ?? 0) + by);
     };
     count(1);
     return () => count(-1);
   }
 
-  /** Its reply stays open, until the returned function is called. The oldest stream gives way to one too many. */
+  /** Counts a reply as a stream until the returned function is called. A stream too many replaces the oldest. */
   stream(socket: Socket): () => void {
     this.#streams.add(socket);
     const [oldest] = this.#streams;
@@ -394,7 +365,7 @@ class Connections {
   }
 
   #forget(socket: Socket): void {
-    clearTimeout(this.#strangers.get(socket));
-    for (const kept of [this.#strangers, this.#known, this.#streams]) kept.delete(socket);
+    clearTimeout(this.#untrusted.get(socket));
+    for (const kept of [this.#untrusted, this.#trusted, this.#streams]) kept.delete(socket);
   }
 }

@@ -19,7 +19,7 @@ import { Upstream, UpstreamWatch } from './upstream.js';
 import { createHash } from 'node:crypto';
 import { Semaphore } from '../../core/semaphore.js';
 import { badRequest, Refusal } from '../../core/http/refusal.js';
-import { json, metricsPage, type Reply } from '../../core/http/held.js';
+import { json, metricsPage, type Reply } from '../../core/http/body.js';
 import { readChatModel, answerChat, whyNotReady, type ChatServices } from './chat.js';
 
 /** What the gateway uses besides its options; secrets are here, so that options can be shown. */
@@ -169,7 +169,7 @@ export async function startGateway(
     close,
     drain: async () => {
       dispatcher.stop();
-      log('info', `draining: ${server.underWay} requests are under way, further ones are refused`);
+      log('info', `draining: ${server.inFlight} requests are under way, further ones are refused`);
       await server.drain();
       await close();
     },

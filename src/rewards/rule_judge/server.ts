@@ -7,7 +7,7 @@ import type { Server, ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { sleep, systemClock } from '../../core/clock.js';
 import { Refusal } from '../../core/http/refusal.js';
-import { json, type Reply } from '../../core/http/held.js';
+import { json, type Reply } from '../../core/http/body.js';
 import { HttpServer, type Call, type HttpLimits, type Route } from '../../core/http/server.js';
 import { JUDGE_MODEL } from '../judge/endpoints.js';
 import { DEFAULT_GEOMETRY, type Geometry } from '../../data/tiny/world.js';

@@ -5,7 +5,7 @@
 import { type Clock, systemClock } from '../../core/clock.js';
 import { Semaphore } from '../../core/semaphore.js';
 import { badRequest, Refusal } from '../../core/http/refusal.js';
-import { json, metricsPage, type Reply } from '../../core/http/held.js';
+import { json, metricsPage, type Reply } from '../../core/http/body.js';
 import { HttpServer, type Call } from '../../core/http/server.js';
 import type { CanaryResult } from '../judge/client.js';
 import { parseScoreRequest, type ScoreRequest } from './request.js';

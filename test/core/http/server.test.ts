@@ -2,7 +2,7 @@
 import { afterEach, describe, expect, it } from 'vitest';
 import { EndpointError } from '../../../src/core/errors.js';
 import { Refusal } from '../../../src/core/http/refusal.js';
-import { json } from '../../../src/core/http/held.js';
+import { json } from '../../../src/core/http/body.js';
 import { HttpServer, type HttpLimits, type Route } from '../../../src/core/http/server.js';
 import { dial, rawStatus, until, type RawClient } from './client.js';
 
@@ -241,7 +241,7 @@ describe('bodies', () => {
     });
     expect(steady.text()).toMatch(/^HTTP\/1\.1 200/);
     await until(() => slow.text().startsWith('HTTP/1.1'));
-    expect(slow.text()).toMatch(/^HTTP\/1\.1 408 .*comes too slowly/s);
+    expect(slow.text()).toMatch(/^HTTP\/1\.1 408 .*arrives too slowly/s);
     slow.socket.destroy();
     steady.socket.destroy();
     await until(() => server.held.held === 0);
@@ -335,7 +335,7 @@ describe('the end', () => {
     );
     const readers = Array.from({ length: 10 }, () => dial(url, { reads: false }));
     for (const { socket } of readers) socket.write('GET /page HTTP/1.1\r\nhost: localhost\r\n\r\n');
-    await until(() => server.underWay === 10);
+    await until(() => server.inFlight === 10);
     await server.drain();
     for (const { socket } of readers) socket.destroy();
     await expect(fetch(`${url}/page`)).rejects.toThrow();
@@ -349,7 +349,7 @@ describe('the end', () => {
       '/health': { open: true, GET: (call) => json(200, { draining: call.server.draining }) },
     });
     const slow = ask(`${url}/slow`);
-    await until(() => server.underWay === 1);
+    await until(() => server.inFlight === 1);
     const drained = server.drain();
     const refused = await ask(`${url}/slow`);
     expect(refused).toMatchObject({ status: 503, body: { error: { type: 'ServiceUnavailable' } } });
@@ -382,10 +382,10 @@ describe('requests that come one behind another on one connection', () => {
     const { socket } = dial(url);
     socket.write('GET /wait HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n'.repeat(12));
     await until(() => asked === 12);
-    expect(server.underWay).toBe(12);
+    expect(server.inFlight).toBe(12);
     socket.destroy();
     await until(() => gone === 12);
-    expect(server.underWay).toBe(0);
+    expect(server.inFlight).toBe(0);
     await server.drain();
   });
 });
