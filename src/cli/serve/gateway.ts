@@ -1,6 +1,6 @@
 /** editrl gateway: serves several identical judges as one until it is told to stop. */
 import { UsageError } from '../../core/errors.js';
-import { gatewayOptionsSchema, type GatewayOptionsInput } from '../../rewards/gateway/options.js';
+import { gatewayOptionsSchema, type GatewayOptions } from '../../rewards/gateway/options.js';
 import { startGateway } from '../../rewards/gateway/server.js';
 import { printError, printLine } from '../shared/output.js';
 import { onReasonToStop, servingOptions, tokenOf } from './serving.js';
@@ -82,7 +82,7 @@ export const gatewayVerb: Verb = {
   },
 };
 
-function readOptions(args: Arguments): GatewayOptionsInput {
+function readOptions(args: Arguments): GatewayOptions {
   const given = Object.entries(optionFlags).flatMap(([name, [field, type]]) => {
     if (args[name] === undefined) return [];
     return [[field, type === 'number' ? numberOf(args, name) : text(args, name)] as const];

@@ -29,8 +29,16 @@ const MEANINGS = {
   turned_away: { next: 'elsewhere', ending: { load: 'overloaded', health: 'works' } },
   /** The server failed. */
   failed: { next: 'elsewhere', ending: { load: 'nothing', health: 'fails' } },
+  /** The server failed because of its load. */
+  overwhelmed: { next: 'elsewhere', ending: { load: 'overloaded', health: 'fails' } },
   /** The server failed, perhaps because of the request. */
   doubtful: { next: 'elsewhere', ending: { load: 'nothing', health: 'unsure' } },
+  /** The server rejected the key. Some servers reject a text this way. */
+  key_rejected: { next: 'elsewhere', ending: { load: 'nothing', health: 'unsure' } },
+  /** No reply in time. Another server would take as long. */
+  late: { next: 'done', ending: { load: 'overloaded', health: 'unsure' } },
+  /** The caller disconnected, perhaps because the server hangs. */
+  abandoned: { next: 'done', ending: { load: 'nothing', health: 'unsure' } },
 } as const satisfies Readonly<Record<string, Omit<AttemptResult<never>, 'reply'>>>;
 export type ReplyMeaning = keyof typeof MEANINGS;
 

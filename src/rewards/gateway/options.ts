@@ -83,5 +83,3 @@ export const gatewayOptionsSchema = options.refine(({ model, modelAlias }) => mo
 });
 
 export type GatewayOptions = z.output<typeof gatewayOptionsSchema>;
-/** What has to be given; everything else has a default. */
-export type GatewayOptionsInput = z.input<typeof gatewayOptionsSchema>;

@@ -1,38 +1,51 @@
-/** One judge behind the gateway: whether it may be asked, and how much. */
+/** One judge behind the gateway: whether it may be asked, how much, and the checks that decide this. */
 import { type Clock, sleep } from '../../core/clock.js';
 import { Member } from '../../core/remote/member.js';
-import type { JudgeCheck } from '../judge/readiness.js';
+import type { JudgeCheck, ListedModel } from '../judge/readiness.js';
 
 /**
- * `starting`: not ready since the gateway started; `ready`: may be asked; `open`: was ready and failed (the circuit is open), and is
- * asked nothing until it passes the readiness check again (the half-open probe).
+ * `starting`: not ready since the gateway started. `ready`: may be asked. `open`: was ready and failed, and is not asked until it passes a
+ * readiness check again.
  */
 export type UpstreamState = 'starting' | 'ready' | 'open';
 
-export interface UpstreamEvents {
-  /** The circuit was opened: a readiness check is due. */
-  readonly onOpened: (upstream: Upstream, why: string) => void;
-  /** Several requests failed in a row, each of which may be at fault itself: a readiness check is due, while it still serves. */
-  readonly onSuspected: (upstream: Upstream) => void;
+export interface UpstreamServices {
+  readonly clock: Clock;
+  /** Requests in flight, at most. */
+  readonly cap: number;
+  /** Failures in a row after which it is not asked. */
+  readonly breakerFailures: number;
+  /** Whether it lists the model and completes a request with two images. Never rejects. */
+  readonly check: (upstream: Upstream) => Promise<JudgeCheck>;
+  /** Called after every change of its state. */
+  readonly onChange: (upstream: Upstream) => void;
+  readonly log: (level: 'info' | 'warn', text: string) => void;
 }
 
+const MIN_PAUSE_MS = 500;
+const MAX_PAUSE_MS = 10_000;
+/** Pause after a check that found a suspicion unfounded. Doubled each time, up to `MAX_PAUSE_MS`. */
+const MIN_SPARED_MS = 1_000;
+
 export class Upstream extends Member {
+  readonly #services: UpstreamServices;
   #state: UpstreamState = 'starting';
-  #found = 'not looked at yet';
-  #hopeless = false;
-  #models: readonly string[] = [];
+  #found = 'not checked yet';
+  #isWrong = false;
+  #models: readonly ListedModel[] = [];
+  /** Ends the pause before the next check. */
+  #wake: (() => void) | null = null;
+  #isWoken = false;
+  #logged = '';
+  #checkedAt = -Infinity;
+  #sparedMs = MIN_SPARED_MS;
 
   /** @param url base URL. */
-  constructor(
-    url: string,
-    readonly index: number,
-    clock: Clock,
-    cap: number,
-    breakerFailures: number,
-    readonly events: UpstreamEvents,
-  ) {
-    // Once its breaker has opened, only its readiness check closes it.
-    super(url, clock, { cap, failures: breakerFailures, doubts: breakerFailures, pauseMs: Infinity });
+  constructor(url: string, services: UpstreamServices) {
+    const { clock, cap, breakerFailures: failures } = services;
+    // Only a readiness check closes its breaker again.
+    super(url, clock, { cap, failures, doubts: failures, pauseMs: Infinity });
+    this.#services = services;
   }
 
   get state(): UpstreamState {
@@ -43,162 +56,121 @@ export class Upstream extends Member {
     return this.#state === 'ready';
   }
 
-  /** Why it is not ready, in words. */
+  /** Why it is not ready. */
   get found(): string {
     return this.#found;
   }
 
-  /** Whether waiting cannot help: it serves another model, refuses the key, or is not a judge server. */
-  get hopeless(): boolean {
-    return this.#hopeless;
+  /** Whether waiting cannot help: it serves another model, rejects the key, or is not a judge server. */
+  get isWrong(): boolean {
+    return this.#isWrong;
   }
 
-  /** What its last listing named. */
-  get models(): readonly string[] {
+  /** The models that it listed last. */
+  get models(): readonly ListedModel[] {
     return this.#models;
   }
 
   serves(model: string): boolean {
-    return this.ready && this.#models.includes(model);
+    return this.ready && this.#models.some(({ id }) => id === model);
   }
 
-  becameReady(models: readonly string[]): void {
-    this.#state = 'ready';
-    this.#found = '';
-    this.#hopeless = false;
-    this.works();
-    this.#models = models;
+  /** Takes the result of a readiness check. */
+  checked(check: JudgeCheck): void {
+    const before = this.#state;
+    this.#models = check.models ?? [];
+    if (check.state === 'ready') {
+      this.#state = 'ready';
+      this.#found = '';
+      this.#isWrong = false;
+      this.works();
+      if (before === 'ready') return;
+      this.#log('info', `is ${before === 'open' ? 'back' : 'ready'}`);
+    } else {
+      if (before === 'ready') this.#state = 'open';
+      this.#found = check.found;
+      this.#isWrong = check.state === 'wrong';
+      this.#log('warn', `is not ready: ${check.found}${this.#isWrong ? ` ${check.next}` : ''}`);
+    }
+    this.#services.onChange(this);
   }
 
-  /** A readiness check found it not ready; takes it out of service if it was ready. */
-  notReady(found: string, hopeless: boolean, models: readonly string[] = []): void {
-    if (this.#state === 'ready') this.#state = 'open';
-    this.#found = found;
-    this.#hopeless = hopeless;
-    this.#models = models;
+  /** Checks its readiness now. */
+  wake(): void {
+    this.#isWoken = true;
+    this.#wake?.();
   }
 
+  /** Checks its readiness whenever that is in doubt, until the signal aborts. */
+  async watch(stop: AbortSignal): Promise<void> {
+    let pause = MIN_PAUSE_MS;
+    while (!stop.aborted) {
+      await this.#spare(stop);
+      if (stop.aborted) return;
+      this.#isWoken = false;
+      const isSuspected = this.ready;
+      const check = await this.#services.check(this);
+      if (stop.aborted) return;
+      if (isSuspected) this.#checkedAt = this.clock.now();
+      if (check.state === 'ready') {
+        pause = MIN_PAUSE_MS;
+        this.checked(check);
+        await this.#rest(Infinity, stop);
+        continue;
+      }
+      // If a serving upstream turned the check away, it is checked again: one client that fills a server must not take it from the others.
+      if (check.busy !== true || !this.ready) this.checked(check);
+      await this.#rest(pause, stop);
+      pause = Math.min(MAX_PAUSE_MS, pause * 2);
+    }
+  }
+
+  /** Several requests failed in a row, each of which may be at fault itself. It serves on while it is checked. */
   protected override suspected(): void {
-    if (this.ready) this.events.onSuspected(this);
+    if (this.ready) this.wake();
   }
 
   protected override opened(found: string): void {
     if (!this.ready) return;
     this.#state = 'open';
     this.#found = `${this.breaker.failures} requests in a row failed, the last one: ${found}`;
-    this.events.onOpened(this, this.#found);
-  }
-}
-
-export interface WatchServices {
-  readonly clock: Clock;
-  readonly stop: AbortSignal;
-  /** A look at whether it lists the model and completes a request with two images. Never rejects. */
-  readonly look: (upstream: Upstream) => Promise<JudgeCheck>;
-  /** Called after every change of its state. */
-  readonly onChange: (upstream: Upstream) => void;
-  readonly log: (level: 'info' | 'warn', text: string) => void;
-}
-
-const firstPauseMs = 500;
-const longestPauseMs = 10_000;
-/** Pause after a check that found a suspicion unfounded; doubled each time, up to `longestPauseMs`. */
-const firstSparedMs = 1_000;
-
-export class UpstreamWatch {
-  #wake: (() => void) | null = null;
-  #woken = false;
-  #said = '';
-  #lookedAt = -Infinity;
-  #sparedMs = firstSparedMs;
-
-  constructor(
-    readonly upstream: Upstream,
-    readonly services: WatchServices,
-  ) {}
-
-  /** Looks again at once. */
-  wake(): void {
-    this.#woken = true;
-    this.#wake?.();
-  }
-
-  /** Until it is told to stop. */
-  async run(): Promise<void> {
-    const { stop, look } = this.services;
-    let pause = firstPauseMs;
-    while (!stop.aborted) {
-      await this.#spare();
-      if (stop.aborted) return;
-      this.#woken = false;
-      const isSuspected = this.upstream.ready;
-      const found = await look(this.upstream);
-      if (stop.aborted) return;
-      if (isSuspected) this.#lookedAt = this.services.clock.now();
-      if (found.state !== 'ready') {
-        // A serving upstream that turned the check away is checked again: a client that fills a server must not take it from the others.
-        if (found.busy !== true || !this.upstream.ready) this.#notReady(found);
-        await this.#rest(pause);
-        pause = Math.min(longestPauseMs, pause * 2);
-        continue;
-      }
-      pause = firstPauseMs;
-      this.#ready(found);
-      await this.#rest(Infinity);
-    }
+    this.#log('warn', `is skipped: ${this.#found}`);
+    this.#services.onChange(this);
+    this.wake();
   }
 
   /**
-   * A look costs the judge a completion with two images. A run whose every request fails, however well the judge works, would bring about one look
-   * after another: while it serves, looks keep a distance that grows as long as suspicions come at once.
+   * A check costs the judge a completion with two images. A run whose requests all fail would cause one check after another, however well the
+   * judge works. So the pause between checks of a serving upstream grows as long as suspicions return at once.
    */
-  async #spare(): Promise<void> {
-    const { clock, stop } = this.services;
-    if (!this.upstream.ready || clock.now() - this.#lookedAt > 2 * this.#sparedMs) {
-      this.#sparedMs = firstSparedMs;
+  async #spare(stop: AbortSignal): Promise<void> {
+    if (!this.ready || this.clock.now() - this.#checkedAt > 2 * this.#sparedMs) {
+      this.#sparedMs = MIN_SPARED_MS;
       return;
     }
-    const due = this.#lookedAt + this.#sparedMs;
-    this.#sparedMs = Math.min(longestPauseMs, 2 * this.#sparedMs);
-    // If its circuit opens meanwhile, it is checked at once.
-    while (!stop.aborted && this.upstream.ready && clock.now() < due) {
-      this.#woken = false;
-      await this.#rest(due - clock.now());
+    const due = this.#checkedAt + this.#sparedMs;
+    this.#sparedMs = Math.min(MAX_PAUSE_MS, 2 * this.#sparedMs);
+    // If its breaker opens meanwhile, it is checked at once.
+    while (!stop.aborted && this.ready && this.clock.now() < due) {
+      this.#isWoken = false;
+      await this.#rest(due - this.clock.now(), stop);
     }
-  }
-
-  #ready({ models }: JudgeCheck & { readonly state: 'ready' }): void {
-    const { upstream } = this;
-    const before = upstream.state;
-    upstream.becameReady(models.map(({ id }) => id));
-    if (before === 'ready') return;
-    this.services.log('info', `${upstream.url} is ${before === 'open' ? 'back' : 'ready'}`);
-    this.#said = '';
-    this.services.onChange(upstream);
-  }
-
-  #notReady(found: Exclude<JudgeCheck, { readonly state: 'ready' }>): void {
-    const { upstream } = this;
-    upstream.notReady(
-      found.found,
-      found.state === 'wrong',
-      found.models?.map(({ id }) => id),
-    );
-    const text = `${upstream.url} is not ready: ${found.found}${found.state === 'wrong' ? ` ${found.next}` : ''}`;
-    if (text !== this.#said) this.services.log('warn', text);
-    this.#said = text;
-    this.services.onChange(upstream);
   }
 
   /** Waits, unless it was woken meanwhile. */
-  async #rest(milliseconds: number): Promise<void> {
-    if (this.#woken) return;
+  async #rest(milliseconds: number, stop: AbortSignal): Promise<void> {
+    if (this.#isWoken) return;
     const waking = new AbortController();
-    const stop = (): void => waking.abort();
-    this.#wake = stop;
-    this.services.stop.addEventListener('abort', stop);
-    await sleep(this.services.clock, milliseconds, waking.signal);
-    this.services.stop.removeEventListener('abort', stop);
+    const wake = (): void => waking.abort();
+    this.#wake = wake;
+    stop.addEventListener('abort', wake);
+    await sleep(this.clock, milliseconds, waking.signal);
+    stop.removeEventListener('abort', wake);
     this.#wake = null;
+  }
+
+  #log(level: 'info' | 'warn', text: string): void {
+    if (text !== this.#logged) this.#services.log(level, `${this.url} ${text}`);
+    this.#logged = text;
   }
 }

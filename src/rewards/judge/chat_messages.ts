@@ -33,12 +33,12 @@ const mostTextBytes = 4_000_000;
 
 /**
  * Reads a body by a schema that extends `chatSchema`. Raises Refusal 400 for what is none, and for one that wants streaming. `json` is all of
- * it, `asked` what the schema names.
+ * it, `request` the fields of the schema.
  */
 export function parseChat<T extends z.output<typeof chatSchema>>(
   bytes: Buffer,
   schema: z.ZodType<T>,
-): { readonly json: unknown; readonly asked: T } {
+): { readonly json: unknown; readonly request: T } {
   const json = parseJson(bytes, mostTextBytes);
   const parsed = schema.safeParse(json);
   if (!parsed.success) {
@@ -47,7 +47,7 @@ export function parseChat<T extends z.output<typeof chatSchema>>(
     throw badRequest(`${path === '' ? 'The body' : path}: ${issue.message}`, path === '' ? undefined : path);
   }
   if (parsed.data.stream === true) throw badRequest('This server does not stream: leave out "stream".', 'stream');
-  return { json, asked: parsed.data };
+  return { json, request: parsed.data };
 }
 
 /** The texts of a message, one for each of its parts that is one. */

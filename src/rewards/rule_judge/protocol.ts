@@ -103,7 +103,7 @@ function wordsQuestion(text: string): Pick<Question, 'instruction' | 'graded'> {
 
 /** Reads a request's body. Raises Refusal 400. */
 export function parseRequest(body: Buffer): ChatRequest {
-  return parseChat(body, requestSchema).asked;
+  return parseChat(body, requestSchema).request;
 }
 
 /** Determines the question. Raises Refusal 400 for a number of images that no question has. */

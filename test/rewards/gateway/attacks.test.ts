@@ -1,18 +1,17 @@
 /** The gateway as a running server, asked by clients that mean it ill, with its limits lowered so that little is sent. */
+import type { Gateway } from '../../../src/rewards/gateway/server.js';
 import OpenAI from 'openai';
 import { describe, expect, it } from 'vitest';
 import { encodePng } from '../../../src/core/images/image.js';
-import type { GatewayOptionsInput } from '../../../src/rewards/gateway/options.js';
-import { startGateway, type RunningGateway } from '../../../src/rewards/gateway/server.js';
 import { dial, rawStatus, until } from '../../core/http/client.js';
 import { numberedImage, scoresText, stubModel, type Behave, type StubOptions } from '../judge/stub_judge.js';
-import { gatewayPlace } from './gateway_place.js';
+import { gatewayPlace, type GatewayOptionsInput, startGateway } from './gateway_place.js';
 
 const place = gatewayPlace();
 const scores: Behave = () => scoresText(7, 8);
 const judge = async (behave: Behave = scores, options: StubOptions = {}): Promise<string> =>
   (await place.judge(behave, options)).url;
-const gateway = async (options: Partial<GatewayOptionsInput> = {}): Promise<RunningGateway> =>
+const gateway = async (options: Partial<GatewayOptionsInput> = {}): Promise<Gateway> =>
   place.gateway({ ...options, upstreams: options.upstreams ?? [await judge()] });
 
 const dataUrl = async (): Promise<string> =>
@@ -101,7 +100,7 @@ it('too many images are refused before any is looked at', async () => {
     ),
   );
   expect(status).toBe(400);
-  expect(message).toContain('There are 4 images; at most 3');
+  expect(message).toContain('has 4 images; at most 3');
 });
 
 describe('the models', () => {

@@ -92,5 +92,5 @@ it('leaves others their turn between large images', async () => {
 
 it('does nothing for a caller who has gone', async () => {
   const bytes = Buffer.from(JSON.stringify(await body()));
-  await expect(readChatModel(bytes, { ...limits, caller: AbortSignal.abort() })).rejects.toThrow('went away');
+  await expect(readChatModel(bytes, { ...limits, caller: AbortSignal.abort() })).rejects.toThrow('disconnected');
 });

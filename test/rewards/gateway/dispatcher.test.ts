@@ -1,5 +1,5 @@
 import { setMaxListeners } from 'node:events';
-import { describe, expect, it } from 'vitest';
+import { describe, expect, it, vi } from 'vitest';
 import { Dispatcher, type DispatcherOptions, type Lease, type Turn } from '../../../src/rewards/gateway/dispatcher.js';
 import type { HealthSign } from '../../../src/core/remote/member.js';
 import { Upstream } from '../../../src/rewards/gateway/upstream.js';
@@ -7,28 +7,34 @@ import { ManualClock, settle } from '../../core/manual_clock.js';
 
 const never = new AbortController().signal;
 setMaxListeners(0, never);
+const ready = { state: 'ready', maxModelLen: null, models: [{ id: 'm', root: null, maxModelLen: null }] } as const;
 
 function world(caps: readonly number[], options: Partial<DispatcherOptions> = {}) {
   const clock = new ManualClock();
   const opened: string[] = [];
-  const suspected: string[] = [];
+  const woken: string[] = [];
   const upstreams = caps.map(
     (cap, i) =>
-      new Upstream(`http://u${i}/v1`, i, clock, cap, 3, {
-        onOpened: ({ url }) => {
-          opened.push(url);
+      new Upstream(`http://u${i}/v1`, {
+        clock,
+        cap,
+        breakerFailures: 3,
+        check: () => Promise.reject(new Error('nobody watches')),
+        onChange: ({ url, state }) => {
+          if (state === 'open') opened.push(url);
           dispatcher.upstreamsChanged();
         },
-        onSuspected: ({ url }) => suspected.push(url),
+        log: () => undefined,
       }),
   );
+  for (const upstream of upstreams) vi.spyOn(upstream, 'wake').mockImplementation(() => woken.push(upstream.url));
   const dispatcher = new Dispatcher(clock, upstreams, {
     quota: null,
     maxQueued: 100,
     maxWaiting: 1000,
     ...options,
   });
-  for (const upstream of upstreams) upstream.becameReady(['m']);
+  for (const upstream of upstreams) upstream.checked(ready);
   const order: string[] = [];
   const leases: Lease[] = [];
   const ask = (run: string, more: Partial<Parameters<Dispatcher['acquire']>[0]> = {}): Promise<Turn> =>
@@ -42,7 +48,7 @@ function world(caps: readonly number[], options: Partial<DispatcherOptions> = {}
     leases.shift()?.end({ load: 'carried', health: 'works' });
     await settle();
   };
-  return { clock, dispatcher, upstreams, order, leases, ask, endOne, opened, suspected };
+  return { clock, dispatcher, upstreams, order, leases, ask, endOne, opened, woken };
 }
 
 async function leaseOf(turn: Promise<Turn>): Promise<Lease> {
@@ -113,8 +119,8 @@ describe('where a request goes', () => {
   it('is the upstream with the smallest share of its limit in use', async () => {
     const { ask } = world([2, 4]);
     const urls = [];
-    for (let i = 0; i < 6; i++) urls.push((await leaseOf(ask('a'))).upstream.index);
-    expect(urls).toEqual([0, 1, 1, 0, 1, 1]);
+    for (let i = 0; i < 6; i++) urls.push((await leaseOf(ask('a'))).upstream.url);
+    expect(urls).toEqual([0, 1, 1, 0, 1, 1].map((i) => `http://u${i}/v1`));
   });
 
   it('is no upstream that others would do for while it is full', async () => {
@@ -157,7 +163,7 @@ describe('the circuit', () => {
     ]);
     expect(opened).toEqual(['http://u0/v1']);
     expect(order.at(-1)).toBe('b: no_upstream');
-    upstreams[0].becameReady(['m']);
+    upstreams[0].checked(ready);
     expect((await ask('c')).kind).toBe('lease');
   });
 
@@ -166,11 +172,11 @@ describe('the circuit', () => {
     await ends(made, 'unsure', [1, 2]);
     await ends(made, 'works', [3]);
     await ends(made, 'unsure', [4, 5, 5]);
-    expect(made.suspected).toEqual([]);
+    expect(made.woken).toEqual([]);
     await ends(made, 'unsure', [6]);
-    expect([made.suspected, made.upstreams[0].state]).toEqual([['http://u0/v1'], 'ready']);
+    expect([made.woken, made.upstreams[0].state]).toEqual([['http://u0/v1'], 'ready']);
     await ends(made, 'unsure', [7, 8, 9]);
-    expect([made.suspected.length, made.upstreams[0].state, made.opened]).toEqual([2, 'ready', []]);
+    expect([made.woken.length, made.upstreams[0].state, made.opened]).toEqual([2, 'ready', []]);
   });
 });
 

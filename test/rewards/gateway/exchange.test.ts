@@ -3,7 +3,7 @@ import { createServer, type Server, type Socket } from 'node:net';
 import type { AddressInfo } from 'node:net';
 import { afterEach, expect, it } from 'vitest';
 import { createHttpPool } from '../../../src/core/http/pool.js';
-import { exchange, meaningOf } from '../../../src/rewards/gateway/chat.js';
+import { errorKindOf, exchange, meaningOf } from '../../../src/rewards/gateway/chat.js';
 
 const closing: (() => Promise<unknown>)[] = [];
 afterEach(async () => {
@@ -27,8 +27,7 @@ async function ask(url: string, body = Buffer.from('{}')) {
   closing.push(() => pool.close());
   const never = new AbortController().signal;
   const found = await exchange({ url, body, key: null, pool, caller: never, deadline: never });
-  const { ending, failOver, error } = meaningOf(found);
-  return { error, health: ending.health, failOver };
+  return { error: errorKindOf(found), meaning: meaningOf(found) };
 }
 
 const answering =
@@ -50,11 +49,11 @@ it.each<[string, (socket: Socket) => void, number]>([
 ])('a reply that %s may be the fault of its request', async (_what, serve, bytes) => {
   const { server, url } = await listen(serve);
   closing.push(() => new Promise((resolve) => server.close(resolve)));
-  expect(await ask(url, Buffer.alloc(bytes, 'x'))).toEqual({ error: 'bad_reply', health: 'unsure', failOver: 'once' });
+  expect(await ask(url, Buffer.alloc(bytes, 'x'))).toEqual({ error: 'bad_reply', meaning: 'doubtful' });
 });
 
 it('a server that is not there fails', async () => {
   const { server, url } = await listen(() => undefined);
   await new Promise((resolve) => server.close(resolve));
-  expect(await ask(url)).toEqual({ error: 'connection', health: 'fails', failOver: 'any' });
+  expect(await ask(url)).toEqual({ error: 'connection', meaning: 'failed' });
 });

@@ -1,11 +1,10 @@
 /** The gateway over HTTP, in front of judges that do as they are told. */
 import { describe, expect, it, vi } from 'vitest';
-import { startGateway } from '../../../src/rewards/gateway/server.js';
 import { encodePng } from '../../../src/core/images/image.js';
 import { waitUntilReady } from '../../../src/rewards/judge/readiness.js';
 import type { Behave, StubJudge } from '../judge/stub_judge.js';
 import { choosy, numberedImage, openAiError, scoresText, stubModel } from '../judge/stub_judge.js';
-import { afterReadiness, gatewayPlace } from './gateway_place.js';
+import { afterReadiness, gatewayPlace, startGateway } from './gateway_place.js';
 
 const { judge, gateway } = gatewayPlace();
 
@@ -161,7 +160,7 @@ describe('fail-over', () => {
     dead = false;
     await until(async () => (await get(url, '/health')).status === 200);
     expect((await post(url, await chatBody(9))).status).toBe(200);
-    expect(lines.some((line) => line.includes('is left alone: 2 requests in a row failed'))).toBe(true);
+    expect(lines.some((line) => line.includes('is skipped: 2 requests in a row failed'))).toBe(true);
     expect(lines.at(-1)).toBe(`info ${stub.url} is back`);
   });
 });
@@ -243,7 +242,7 @@ describe('a judge that lists or answers by another name', () => {
 
   it('needs the name that it is asked by', async () => {
     const start = startGateway({ upstreams: ['http://127.0.0.1:9'], modelAlias: true, port: 0 });
-    await expect(start).rejects.toThrow('modelAlias: other names are those of one model: name it with --model');
+    await expect(start).rejects.toThrow('other names are those of one model: name it with --model');
   });
 });
 

@@ -1,8 +1,16 @@
 /** Gateways and the stub judges behind them, closed after each test. */
 import { afterEach } from 'vitest';
-import type { GatewayOptionsInput } from '../../../src/rewards/gateway/options.js';
-import { startGateway, type GatewayServices, type RunningGateway } from '../../../src/rewards/gateway/server.js';
+import type { z } from 'zod';
+import { gatewayOptionsSchema } from '../../../src/rewards/gateway/options.js';
+import { startGateway as start, type Gateway, type GatewayServices } from '../../../src/rewards/gateway/server.js';
 import { startStubJudge, stubModel, type Behave, type StubJudge, type StubOptions } from '../judge/stub_judge.js';
+
+export type GatewayOptionsInput = z.input<typeof gatewayOptionsSchema>;
+
+/** A gateway with these options and the defaults of the others. */
+export async function startGateway(options: GatewayOptionsInput, services: GatewayServices = {}): Promise<Gateway> {
+  return start(gatewayOptionsSchema.parse(options), services);
+}
 
 export function gatewayPlace() {
   const opened: (() => Promise<void>)[] = [];
@@ -21,7 +29,7 @@ export function gatewayPlace() {
       options: Partial<GatewayOptionsInput> & Pick<GatewayOptionsInput, 'upstreams'>,
       services: GatewayServices = {},
       waits = true,
-    ): Promise<RunningGateway> {
+    ): Promise<Gateway> {
       const running = await startGateway({ model: stubModel, port: 0, ...options }, services);
       opened.push(() => running.close());
       if (waits) await running.ready;

@@ -1,20 +1,16 @@
 /** Callers who take more than they should, of a gateway that serves others beside them. */
+import type { Gateway } from '../../../src/rewards/gateway/server.js';
 import { request as httpRequest } from 'node:http';
 import { describe, expect, it } from 'vitest';
-import type { RunningGateway } from '../../../src/rewards/gateway/server.js';
-import type { GatewayOptionsInput } from '../../../src/rewards/gateway/options.js';
 import type { Behave, Behaviour, StubJudge } from '../judge/stub_judge.js';
 import { openAiError, scoresText, stubModel } from '../judge/stub_judge.js';
 import { until } from '../../core/http/client.js';
-import { afterReadiness, gatewayPlace } from './gateway_place.js';
+import { afterReadiness, gatewayPlace, type GatewayOptionsInput } from './gateway_place.js';
 
 const place = gatewayPlace();
 const judge = (behave: Behave): Promise<StubJudge> => place.judge(afterReadiness(behave));
 
-async function gateway(
-  judges: readonly StubJudge[],
-  options: Partial<GatewayOptionsInput> = {},
-): Promise<RunningGateway> {
+async function gateway(judges: readonly StubJudge[], options: Partial<GatewayOptionsInput> = {}): Promise<Gateway> {
   const running = await place.gateway({ upstreams: judges.map(({ url }) => url), ...options });
   await until(async () => (await health(running)).upstreams.every(({ state }) => state === 'ready'));
   return running;
@@ -26,7 +22,7 @@ interface Health {
   readonly upstreams: readonly { readonly state: string }[];
 }
 
-async function health({ url }: RunningGateway): Promise<Health> {
+async function health({ url }: Gateway): Promise<Health> {
   return (await (await fetch(new URL('/health', url))).json()) as Health;
 }
 
@@ -37,11 +33,7 @@ interface Reply {
 }
 
 /** Asks in words, from an address of this machine. */
-function ask(
-  { url }: RunningGateway,
-  text: string,
-  { run = 'a_run', from = '127.0.0.1', more = {} } = {},
-): Promise<Reply> {
+function ask({ url }: Gateway, text: string, { run = 'a_run', from = '127.0.0.1', more = {} } = {}): Promise<Reply> {
   const body = JSON.stringify({
     model: stubModel,
     messages: [{ role: 'user', content: [{ type: 'text', text }] }],

@@ -1,7 +1,7 @@
 /** The upstreams' key, in front of upstreams that quote it: it is in nothing that the gateway logs, replies or counts. */
+import { startGateway } from './gateway_place.js';
 import { afterEach, describe, expect, it } from 'vitest';
 import { encodePng } from '../../../src/core/images/image.js';
-import { startGateway } from '../../../src/rewards/gateway/server.js';
 import { redactBytes, redactor } from '../../../src/core/http/key.js';
 import {
   numberedImage,
@@ -90,7 +90,7 @@ describe('a key that an upstream quotes', () => {
   });
 
   it.each<readonly [string, Behaviour, number, string]>([
-    ['refuses it', openAiError(401, told), 502, 'refused the gateway'],
+    ['refuses it', openAiError(401, told), 502, 'rejected the gateway'],
     ['finds fault with the request', openAiError(400, told), 400, 'Bearer [key]'],
     ['fails', openAiError(500, told), 500, 'Bearer [key]'],
     ['is overloaded', openAiError(429, told, { 'retry-after': key }), 429, 'Bearer [key]'],

@@ -1,7 +1,7 @@
 /** What a look at an upstream that serves makes of it. */
+import { startGateway } from './gateway_place.js';
 import { afterEach, expect, it } from 'vitest';
-import { startGateway } from '../../../src/rewards/gateway/server.js';
-import { Upstream, UpstreamWatch } from '../../../src/rewards/gateway/upstream.js';
+import { Upstream } from '../../../src/rewards/gateway/upstream.js';
 import { ManualClock, settle } from '../../core/manual_clock.js';
 import { until } from '../../core/http/client.js';
 import { openAiError, scoresText, startStubJudge, stubModel, type Behaviour } from '../judge/stub_judge.js';
@@ -44,21 +44,18 @@ async function suspicious() {
   const clock = new ManualClock();
   const stop = new AbortController();
   const looks: number[] = [];
-  const upstream = new Upstream('http://judge/v1', 0, clock, 8, 5, {
-    onOpened: () => watch.wake(),
-    onSuspected: () => watch.wake(),
-  });
-  const watch: UpstreamWatch = new UpstreamWatch(upstream, {
+  const upstream = new Upstream('http://judge/v1', {
     clock,
-    stop: stop.signal,
-    look: () => {
+    cap: 8,
+    breakerFailures: 5,
+    check: () => {
       looks.push(clock.now());
       return Promise.resolve({ state: 'ready', maxModelLen: null, models: [] });
     },
     onChange: () => undefined,
     log: () => undefined,
   });
-  const ended = watch.run();
+  const ended = upstream.watch(stop.signal);
   opened.push(() => {
     stop.abort();
     return ended;
