@@ -3,7 +3,7 @@
  * members are required, so that a recipe which forgets a need does not compile. They are methods, so that recipes with different settings fit into
  * one table; `recipeOf` pairs settings with their recipe.
  */
-import type { DataSizes, FedPerStep, ModelShape, ShapeOf } from './shared/memory.js';
+import type { DataSizes, ModelShape, ShapeOf } from './shared/memory.js';
 import type { ForeignRecipe, TrainableRecipe } from '../config/recipes.js';
 import { measuredReward, type RewardSettings } from '../rewards/schema/reward.js';
 import type { PictureServer } from '../config/schema/editor.js';
@@ -37,8 +37,6 @@ export interface TrainedRecipe<S extends TrainedSettings = TrainedSettings> exte
   imageMemory(settings: S, shapeOf: ShapeOf, sizes?: DataSizes): number;
   /** The shape of the model that the run makes; null for another kind of model, or if unknown. */
   shape(settings: S, shapeOf: ShapeOf): ModelShape | null;
-  /** What a step of decoding its answers is fed on CUDA from the memory of one of so many processes; null if its own engine decodes none, or the settings do not tell. */
-  fedPerStep(settings: S, shapeOf: ShapeOf, processes: number): FedPerStep | null;
   /** Micro-batches of one optimizer step: processes beyond that have nothing to compute. */
   microBatches(settings: S): number;
   /** The columns of a run's line per iteration. */
@@ -133,8 +131,6 @@ export interface Learner<S extends TrainedSettings> {
   memory(settings: S, shapeOf: ShapeOf, sizes?: DataSizes): number | null;
   shape(settings: S, shapeOf: ShapeOf): ModelShape | null;
   sampler?(settings: S): RemoteSampling | null;
-  /** What a decoding step is fed on CUDA; absent if nothing is decoded. */
-  fedPerStep?(settings: S, shapeOf: ShapeOf, processes: number): FedPerStep | null;
   /** Number of rows that the episodes of an iteration become in training; absent if nothing is learnt from rewards. */
   rows?(settings: S): number;
 }
@@ -168,7 +164,6 @@ export function preset<S extends TrainedSettings>({ parts, ...own }: Preset<S>):
     },
     imageMemory,
     shape: (settings, shapeOf) => learns.shape(settings, shapeOf),
-    fedPerStep: (settings, shapeOf, processes) => learns.fedPerStep?.(settings, shapeOf, processes) ?? null,
     stepsPerIteration,
     microBatches: (settings) => {
       const { algorithm, optimizer } = settings;

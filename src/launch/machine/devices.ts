@@ -7,7 +7,7 @@ import { autoProvider, hasGpu, nvidiaFile, thisMachine, type Machine } from '../
 import { ConfigError, InternalError, RunError } from '../../core/errors.js';
 import { enginesOf, recipeOf } from '../../recipes/settings.js';
 import { isTrainable } from '../../config/recipes.js';
-import type { RunSettings, TrainedSettings } from '../../config/schema/run.js';
+import type { RunSettings } from '../../config/schema/run.js';
 import type { ServeSettings } from '../../config/schema/sampler.js';
 import { trainerServeOf } from '../../recipes/shared/tokens/rules.js';
 
@@ -440,16 +440,6 @@ export function whyFewerProcesses(
   const [asked, processes] = [processCount(settings.launch, devices, kind), processesOf(settings, devices, kind)];
   if (processes >= asked) return null;
   return `${asked} processes are asked for, but a step has ${processes} micro-batch${processes === 1 ? '' : 'es'}: so many are started. A lower optimizer.per_device_batch_size gives it more`;
-}
-
-/** What the model that learns computes on, with `auto` resolved as this machine's workers will; `cpu` for a run that has no engine of it. */
-export function learnersProvider(
-  settings: TrainedSettings,
-  auto: () => 'cuda' | 'cpu' = detectedProvider,
-): 'cpu' | 'webgpu' | 'cuda' {
-  const asked = enginesOf(settings).at(0)?.provider ?? 'cpu';
-  if (asked !== 'auto') return asked;
-  return settings.launch.devices?.length === 0 ? 'cpu' : auto();
 }
 
 let here: 'cuda' | 'cpu' | null = null;

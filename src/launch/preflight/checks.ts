@@ -1,5 +1,5 @@
 /** The checks of a run on this machine before anything starts. They write nothing and use no network. */
-import { refuseFed, type ShapeOf } from '../../recipes/shared/memory.js';
+import type { ShapeOf } from '../../recipes/shared/memory.js';
 import { accessSync, constants, statSync } from 'node:fs';
 import { delimiter, join, resolve } from 'node:path';
 import type { LoadedConfig } from '../../config/load.js';
@@ -22,7 +22,6 @@ import {
   checkCores,
   deviceKind,
   gibibytes,
-  learnersProvider,
   processesOf,
   runDevices,
   wholeMachinePlacement,
@@ -159,14 +158,6 @@ const checks = {
     const most = config.evaluation === undefined ? (rewardOf(settings)?.max_judge_calls ?? null) : null;
     const what = `judge calls ${settings.base_exp_dir} ${settings.run_name} ${most ?? ''}`;
     return most === null ? [] : [[what, () => checkJudgeCalls(settings, most, startsOver)]];
-  }),
-  /** What sampling on CUDA is fed at every token. Slurm runs it on another machine, where it is asked when the policy opens. */
-  fed: trained((settings, { shapeOf, devices }) => {
-    const provider = learnersProvider(settings);
-    if (provider !== 'cuda' || devices === undefined || settings.launch.backend === 'slurm') return [];
-    const processes = processesOf(settings, devices(), 'gpu');
-    const fed = recipeOf(settings).fedPerStep(settings, shapeOf, processes);
-    return [[`fed ${provider} ${JSON.stringify(fed)}`, () => refuseFed(fed, provider)]];
   }),
   memory: ({ config: { settings }, memory }) => {
     const verdict = takesMemoryHere(settings) ? memory()?.(settings).verdict : undefined;

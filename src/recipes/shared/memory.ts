@@ -1,5 +1,4 @@
 /** Estimates the memory that training takes, and the disk space of a checkpoint, from shapes alone, before anything is built. */
-import { EngineError } from '../../core/errors.js';
 import type { HeldDtype } from '../../core/safetensors.js';
 import type { ShownList } from '../../data/pictured_edits.js';
 import type { PictureSize } from '../../data/pictures.js';
@@ -118,7 +117,7 @@ const COPIES_TRAINED = 6;
 /** What a packed copy of weights takes, relative to the weights. This and the next two were fitted to measured peaks. */
 export const PACKED = 1.2;
 /** Bytes of a number held in half precision. */
-export const HALF = 2;
+const HALF = 2;
 /**
  * How frozen weights are held: in float32 and once more packed for sampling, in float32 alone, or in float16.
  */
@@ -271,12 +270,6 @@ const ENLARGED_FROM = 64;
 /** Values of a decoder's keys and values of one token: 2 L k, with keys of width k. */
 function cachedPerToken({ hidden_size: d, num_hidden_layers, num_attention_heads, ...shape }: DecoderShape): number {
   return 2 * num_hidden_layers * shape.num_key_value_heads * (shape.head_dim ?? d / num_attention_heads);
-}
-
-/** Values of the caches that a decoding step reads once answers are as long as they may be. */
-export function cachedValues(shape: DecoderShape, batch: SampledBatch): number {
-  const { prompts, answersPerPrompt, promptTokens, answerTokens } = batch;
-  return cachedPerToken(shape) * prompts * (promptTokens + answersPerPrompt * answerTokens);
 }
 
 /**
@@ -461,52 +454,4 @@ export function flowActivations(
   const block = flowDrawn(shape, pictures, tokens);
   if (!gradientCheckpointing) return blocks * block;
   return blocks * pictures * tokens * width + LIVE_LAYERS.computedAgain * block;
-}
-
-/** What computes, without `auto`. */
-export type StepProvider = 'cpu' | 'webgpu' | 'cuda';
-
-/** Bytes of one decoding step. */
-export interface FedPerStep {
-  readonly caches: number;
-  readonly weights: number;
-  /** Answers that decode together. */
-  readonly answers: number;
-}
-
-/**
- * The most bytes that a step may be fed. A PCIe 4.0 slot of 16 lanes moves 32 GB a second at best, so such a step takes a quarter of a second however fast
- * the GPU is, and an answer of 1000 tokens more than four minutes.
- */
-export const MOST_FED = 8 * 2 ** 30;
-
-/** Fewer bytes are not worth a word. */
-const SAID = 2 ** 26;
-
-/** What makes caches smaller, which is of no use where weights alone are too much. */
-const LESS_CACHED =
-  'decode fewer answers at once (rollout.chunk_groups), make them shorter (rollout.max_response_tokens), lower policy.model_context_size, which prompts are taken to fill, ';
-
-/** Whether a step is fed no more than `MOST_FED`, or computes where nothing is copied at every token. */
-function isFedAllowed(fed: FedPerStep | null, provider: StepProvider): boolean {
-  return fed === null || provider !== 'cuda' || fed.caches + fed.weights <= MOST_FED;
-}
-
-/** Raises EngineError for sampling on CUDA whose steps would be fed more than `MOST_FED`. `fed` is null where nothing is sampled, or nothing known. */
-export function refuseFed(fed: FedPerStep | null, provider: StepProvider): void {
-  if (fed === null || isFedAllowed(fed, provider)) return;
-  const { caches, weights, answers } = fed;
-  const [found, most] = [caches, MOST_FED].map(gibibytes);
-  const besides = weights < SAID ? '' : ` and ${gibibytes(weights)} of weights`;
-  throw new EngineError(
-    `sampling on ${provider}: found ${found} of key and value caches of ${answers} answers${besides}, which are copied to the device at every token; allowed: ${most} together`,
-    {
-      where: 'policy.engine.provider',
-      next: `Let vLLM sample (rollout.engine), ${weights > MOST_FED ? '' : LESS_CACHED}or set policy.engine.provider to 'cpu'.`,
-    },
-  );
-}
-
-function gibibytes(bytes: number): string {
-  return `${(bytes / 2 ** 30).toFixed(1)} GiB`;
 }

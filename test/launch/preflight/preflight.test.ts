@@ -303,39 +303,6 @@ describe('what is in the way of runs', () => {
     expect(readdirSync(folder)).toEqual([]);
   });
 
-  it('is what a GPU would be fed at every token, unless a process has less', async () => {
-    const folder = newFolder();
-    const gpus = [0, 1, 2, 3, 4, 5, 6, 7].map((index) => ({
-      index,
-      uuid: `GPU-${index}`,
-      name: 'card',
-      memoryBytes: null,
-      usedBytes: null,
-    }));
-    const devices = () => ({ gpus, cpus: 2 });
-    const found = async (...sets: string[]): Promise<string[]> => {
-      const runs = await chain(
-        folder,
-        'policy.engine.provider=cuda',
-        'rollout.episodes_per_iteration=65536',
-        'policy.model_context_size=256',
-        'rollout.max_response_tokens=256',
-        'rollout.chunk_groups=null',
-        ...sets,
-      );
-      return texts(await fileObstacles(runs, { devices })).filter((text) => text.includes('sampling on'));
-    };
-    expect(await found('launch.processes=1')).toEqual([
-      expect.stringMatching(
-        /^sft_s__rl_s: policy\.engine\.provider: sampling on cuda: found \d\d\.\d GiB of key and value caches of 65536 answers, which .*; allowed: 8\.0 GiB together\n {2}Let vLLM sample /,
-      ),
-    ]);
-    expect(await found('launch.processes=1', 'rollout.chunk_groups=8')).toEqual([]);
-    expect(await found('launch.processes=1', 'launch.backend=slurm')).toEqual([]);
-    expect(await found('launch.processes=auto', 'optimizer.per_device_batch_size=64')).toEqual([]);
-    expect(await found('launch.processes=1', 'policy.engine.provider=cpu')).toEqual([]);
-  });
-
   it('is all said in one message, and keeps everything from starting', async () => {
     const folder = newFolder();
     mkdirSync(join(folder, 'data'));

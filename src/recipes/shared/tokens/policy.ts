@@ -1,5 +1,4 @@
 /** Opens what recipes with a token decoder as policy share: the policy itself, and its training by GRPO or SFT. */
-import { refuseFed } from '../memory.js';
 import { DataError } from '../../../core/errors.js';
 import { sessionOptions } from '../../../compute/onnx/session.js';
 import { modelFolder, type RunResolver } from '../../../models/reference.js';
@@ -22,7 +21,7 @@ import type { TrainingContext, GrpoParts } from '../../../train/context.js';
 import { openRemoteSampler } from '../../../train/remote/remote_sampler.js';
 import { openServedPolicy } from '../../../train/remote/served_trainer.js';
 import type { Training } from '../../../train/loop.js';
-import { fedPerStep, packedWeights } from './settings.js';
+import { packedWeights } from './settings.js';
 import { openTraining, type Labels, type RewardAlgorithm, type SupervisedAlgorithm } from '../training.js';
 import { remoteSampling } from './rules.js';
 import type { DecoderSettings } from '../../../config/schema/token_policy.js';
@@ -73,7 +72,7 @@ export async function openTrainedPolicy<P extends TokenPrompt>(
   return policy;
 }
 
-/** The policy that this process trains: from the referenced model, or with random weights. Raises EngineError as `refuseFed` does. */
+/** The policy that this process trains: from the referenced model, or with random weights. */
 export function openTokenPolicy<P extends TokenPrompt>(
   settings: TokenTrainingSettings,
   format: TokenFormat<P>,
@@ -83,8 +82,6 @@ export function openTokenPolicy<P extends TokenPrompt>(
 ): TokenPolicy<P> {
   const { policy, optimizer, rollout, algorithm } = settings;
   const supervised = algorithm.type === 'sft';
-  const { provider } = sessionOptions(policy.engine);
-  refuseFed(fedPerStep(settings, model.config, group.size), provider ?? 'cpu');
   return new TokenPolicy({
     model,
     optimizer,

@@ -7,7 +7,6 @@ import type { TrainerSettings } from '../../../config/schema/trainer.js';
 import { chunkOf, type RolloutSettings } from '../../../config/schema/training.js';
 import {
   adapterParameters,
-  cachedValues,
   decoderBytes,
   decoderParameters,
   keptPictures,
@@ -15,11 +14,8 @@ import {
   seeingParameters,
   trainingBytes,
   visionActivations,
-  FLOAT,
-  HALF,
   PACKED,
   type DecoderWork,
-  type FedPerStep,
   type FrozenForm,
   type MicroBatch,
   type SampledBatch,
@@ -66,10 +62,6 @@ export const decoderPart = {
       });
     },
     shape: decoderShape,
-    fedPerStep: (settings, shapeOf, processes) => {
-      const shape = decoderShape(settings, shapeOf);
-      return shape === null ? null : fedPerStep(settings, shape, processes);
-    },
     sampler: remoteSampling,
     rows: ({ rollout }) => rollout.episodes_per_iteration,
   },
@@ -132,10 +124,6 @@ export const seeingPart = {
       return bytes + keptPictures(vision, { ...promptsOf(settings), tokens, made: madePerToken(shape, vision, train) });
     },
     shape: seeingShape,
-    fedPerStep: (settings, shapeOf, processes) => {
-      const shape = seeingShape(settings, shapeOf);
-      return shape === null ? null : fedPerStep(settings, shape, processes);
-    },
   },
 } as const satisfies Part<SeeingRecipeSettings>;
 
@@ -256,44 +244,20 @@ function workOf(settings: TokenRecipeSettings): DecoderWork {
 }
 
 /**
- * The answers that decode together in one of so many processes that share an iteration's prompts: those of a chunk of its rollout or of a held-out
- * evaluation. Labels are learnt from one answer for each prompt, and sampled from in evaluations alone. Null where another program samples.
+ * The answers that decode together: those of a chunk of an iteration's rollout, or of a held-out evaluation. A supervised run only samples in
+ * evaluations. Null if another program samples.
  */
-function sampledBatch(settings: SampledSettings, processes = 1): SampledBatch | null {
-  const { rollout, policy, algorithm, validation } = settings;
+function sampledBatch({ rollout, policy, algorithm, validation }: TokenRecipeSettings): SampledBatch | null {
   if (rollout.engine !== null) return null;
-  const groups = Math.ceil(rollout.episodes_per_iteration / rollout.generations_per_sample / processes);
+  const groups = Math.ceil(rollout.episodes_per_iteration / rollout.generations_per_sample);
   const perPrompt = rollout.generations_per_sample;
   const inChunk = Math.min(rollout.chunk_groups ?? groups, groups) * perPrompt;
-  const heldOut = Math.min(chunkOf(rollout), Math.ceil(validation.prompts / processes));
+  const heldOut = Math.min(chunkOf(rollout), validation.prompts);
   const answerTokens = Math.min(policy.model_context_size, rollout.max_response_tokens);
   const promptTokens = policy.model_context_size - answerTokens;
   return algorithm.type === 'sft' || heldOut > inChunk
     ? { prompts: heldOut, answersPerPrompt: 1, promptTokens, answerTokens }
     : { prompts: Math.ceil(inChunk / perPrompt), answersPerPrompt: perPrompt, promptTokens, answerTokens };
-}
-
-/** The settings that decide what decodes together. */
-type SampledSettings = Pick<TokenRecipeSettings, 'algorithm' | 'rollout' | 'validation'> & {
-  readonly policy: Pick<DecoderSettings, 'lora' | 'model_context_size' | 'engine'> & {
-    readonly train?: SeeingSettings['train'];
-  };
-};
-
-/** What a decoding step is fed on CUDA, where this many processes share an iteration's prompts; null where nothing is sampled. */
-export function fedPerStep(settings: SampledSettings, shape: DecoderShape, processes: number): FedPerStep | null {
-  const batch = sampledBatch(settings, processes);
-  if (batch === null || batch.prompts === 0) return null;
-  const { lora, train, engine } = settings.policy;
-  const adapters = lora === null ? 0 : adapterParameters(shape, lora.rank);
-  const isTrained = train?.mm_llm !== false;
-  const isFrozen = !isTrained || lora !== null;
-  const base = (isFrozen && engine.dtype === 'float16' ? HALF : FLOAT) * decoderParameters(shape);
-  return {
-    caches: FLOAT * cachedValues(shape, batch),
-    weights: base + (isTrained ? FLOAT * adapters : 0),
-    answers: batch.prompts * batch.answersPerPrompt,
-  };
 }
 
 function trainedParameters({ policy: { lora } }: Pick<TokenRecipeSettings, 'policy'>, shape: DecoderShape): number {
