@@ -11,7 +11,7 @@ import type { LossSpec } from '../../src/train/policies/losses/table.js';
 import { besideProducts } from './products.js';
 import { median, shortRun } from './short_run.js';
 
-const GRPO: LossSpec = { policy: 'reinforce', kl: { coefficient: 3e-4, estimator: 'k3' } };
+const GRPO: LossSpec = { policy: 'reinforce', kl: { coefficient: 3e-4 } };
 const ITERATIONS = 12;
 /** The first iterations compile sessions. */
 const WARM_UP = 2;

@@ -183,21 +183,19 @@ async function otherReward(args: Arguments, paths: RunPaths, record: RunRecord):
     return requireReward(settings, config);
   }
   const given = new Set(sets.map((set) => parseSet(set).path.split('.')[1]));
-  const perTerm = getPath(record.settings, 'algorithm.advantage.per_term') === true;
   const { settings } = recordedConfig(paths, record, {
-    sets: [...implied(given, perTerm), ...sets],
+    sets: [...implied(given), ...sets],
     trust: flag(args, 'trust'),
   });
   return requireReward(settings, paths.record);
 }
 
 /**
- * The settings that follow from naming a reward: it replaces the run's reward, and nothing else is computed unless asked for. `perTerm`: whether the
- * run normalised each term separately; a supervised run has no key for this.
+ * The settings that follow from naming a reward: it replaces the run's reward, and nothing else is computed unless asked for.
  */
-function implied(given: ReadonlySet<string>, perTerm: boolean): string[] {
+function implied(given: ReadonlySet<string>): string[] {
   return [
-    ...(given.has('mode') ? ['reward.terms=[]', ...(perTerm ? ['algorithm.advantage.per_term=false'] : [])] : []),
+    ...(given.has('mode') ? ['reward.terms=[]'] : []),
     ...(given.has('terms') && !given.has('mode') ? ['reward.mode=null'] : []),
     ...(given.has('also_compute') ? [] : ['reward.also_compute=[]']),
   ];

@@ -1,5 +1,5 @@
 /** `editrl run CONFIG`: trains a config's run, after the runs that it starts from. */
-import { growable, optimizerSteps } from '../config/hash.js';
+import { growable } from '../config/hash.js';
 import type { LoadedConfig } from '../config/load.js';
 import { UsageError } from '../core/errors.js';
 import { tooFewFiles } from '../core/process.js';
@@ -163,10 +163,7 @@ export function describeEnding(settings: RunSettings, state: RunState | null, al
   if (!isTrainable(settings) || growable(settings)) {
     return `${run_name} is finished${why}. To train on, raise num_iterations: ${longer}`;
   }
-  const further =
-    settings.optimizer.min_learning_rate_ratio > 0
-      ? `To train on at its lowest: ${longer} --set optimizer.decay_steps=${optimizerSteps(settings)} --allow-changes optimizer.decay_steps`
-      : `To train on with a rate that rises again and falls until a later end: ${longer} --allow-changes num_iterations`;
+  const further = `To train on with a rate that rises again and falls until a later end: ${longer} --allow-changes num_iterations`;
   return `${run_name} is finished${why}, and its learning rate has fallen to the end. ${further}`;
 }
 

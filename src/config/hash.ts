@@ -204,13 +204,12 @@ export function growable(settings: RunSettings): boolean {
   // It is unknown what another trainer does with the number, but every resume passes it the same one.
   if (!isTrainable(settings)) return true;
   // Exhaustive on purpose: a new schedule has to say whether it depends on the number of iterations.
-  const { schedule, decay_steps } = settings.optimizer;
   const independent: Record<TrainedSettings['optimizer']['schedule'], boolean> = {
     constant: true,
-    linear: decay_steps !== null,
-    cosine: decay_steps !== null,
+    linear: false,
+    cosine: false,
   };
-  return independent[schedule];
+  return independent[settings.optimizer.schedule];
 }
 
 /** Settings, with the digests of the text files that they name if these are not the current ones. */

@@ -151,7 +151,7 @@ function ruleOf({ key, before, after }: SettingChange): string {
   }
   if (key !== 'num_iterations') return '';
   if (Number(after) < Number(before)) return ' (it may not be lowered)';
-  return ' (it may not grow: the learning rate falls until the last iteration. Allowed all the same, the fall is stretched and the rate rises again; with optimizer.decay_steps set to the optimizer steps so far, and allowed, training goes on at the lowest rate)';
+  return ' (it may not grow: the learning rate falls until the last iteration. Allowed all the same, the fall is stretched and the rate rises again)';
 }
 
 /** The changes in the order in which they were made, with those of the run that this one is a fork of. */

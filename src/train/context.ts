@@ -157,7 +157,7 @@ export function openHeldOut<P extends Prompt, A extends Answer, H>(
 /** The parts that a recipe adds to those that its settings determine. */
 export type GrpoParts<P extends Prompt, A extends Answer, H> = Omit<
   GrpoDeps<P, A, H>,
-  'seed' | 'algorithm' | 'rollout' | 'reward' | 'keepsImages' | 'record' | 'alarm' | 'observers'
+  'seed' | 'algorithm' | 'rollout' | 'keepsImages' | 'record' | 'alarm' | 'observers'
 >;
 
 /** GRPO as configured; rank 0 keeps the records and watches for exploited rewards. */
@@ -182,7 +182,6 @@ export async function openGrpo<P extends Prompt, A extends Answer, H>(
     seed,
     algorithm,
     rollout,
-    reward,
     keepsImages,
     record: (batch, advantages) =>
       recordEpisodes(must(handle, 'the handle').paths, batch, advantages, keepsImages(batch.iteration)),

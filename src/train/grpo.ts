@@ -3,11 +3,10 @@ import { RandomStream } from '../core/random.js';
 import { compileSeconds, runtimeSeconds } from '../compute/onnx/session.js';
 import type { CheckpointFiles } from '../models/files.js';
 import type { Answer, ReleaseCheckpoint } from './policies/policy.js';
-import type { RewardSettings } from '../rewards/schema/reward.js';
 import type { Metrics } from '../run/metrics.js';
 import type { GrpoSettings } from '../config/schema/algorithm.js';
 import type { JudgedRollout } from '../config/schema/training.js';
-import { promptKey, type Prompt } from './scoring/task.js';
+import type { Prompt } from './scoring/task.js';
 import { AdvantageRule, type GroupAdvantages } from './advantages.js';
 import { SampledAhead } from './ahead.js';
 import { collectRounds, gatherEpisodes, type Collected, type Collector, type TrainBatch } from './batch.js';
@@ -26,7 +25,6 @@ export interface GrpoDeps<P extends Prompt, A extends Answer, H>
   extends Collector<P, A, H>, Omit<UpdateOptions<P, A>, 'policy'> {
   readonly algorithm: GrpoSettings;
   readonly rollout: JudgedRollout;
-  readonly reward: Pick<RewardSettings, 'terms'>;
   /** How an iteration's answers are sampled: a function of its number alone, so that a resumed run samples alike. */
   readonly how: (iteration: number) => H;
   /** Held-out evaluation. Closing it also closes the policy, the scorer and the task. */
@@ -48,14 +46,11 @@ export class GrpoTraining<P extends Prompt, A extends Answer, H> implements Trai
 
   /** Raises ConfigError when the policy cannot do what is required of it. */
   constructor(private readonly deps: GrpoDeps<P, A, H>) {
-    const { policy, algorithm, heldOut, reward, task, rollout, aheadUntil } = deps;
+    const { policy, algorithm, heldOut, task, rollout, aheadUntil } = deps;
     const average = heldOut.weights === 'average' || deps.sampledBy === 'average';
     requireCapabilities(policy.capabilities, { loss: lossOf(algorithm), average });
     this.#wholeSteps = policy.steps;
-    this.#advantages = new AdvantageRule(
-      algorithm,
-      reward.terms.map(({ weight }) => weight),
-    );
+    this.#advantages = new AdvantageRule(algorithm);
     this.#sampled = new SampledAhead({
       ...(aheadUntil === undefined ? {} : { until: aheadUntil }),
       policy,
@@ -72,10 +67,8 @@ export class GrpoTraining<P extends Prompt, A extends Answer, H> implements Trai
     const batch = await watch.time('exchange', () => this.#gathered(iteration, drawn, made));
     const taught = new TaughtGroups(batch.rounds, batch.outcomes.map(this.#advantages.spread));
     const groups = taught.pick(batch.groups);
-    const keys = groups.map(({ prompt }) => promptKey(prompt));
-    const { advantages, commit } = this.#advantages.of(taught.pick(batch.outcomes), keys);
+    const advantages = this.#advantages.of(taught.pick(batch.outcomes));
     const updated = await update(iteration, groups, advantages, deps, watch);
-    commit();
     const placed = taught.place(advantages, deps.rollout.generations_per_sample);
     if (batch.kept !== null) await deps.record(batch, placed);
     let metrics: Metrics = {
@@ -112,16 +105,14 @@ export class GrpoTraining<P extends Prompt, A extends Answer, H> implements Trai
 
   async restore(checkpoint: string): Promise<void> {
     const { policy } = this.deps;
-    const { optimizer_steps, prompt_history = {} } = readTrainerState(checkpoint);
+    const { optimizer_steps } = readTrainerState(checkpoint);
     await policy.restore(checkpoint, optimizer_steps);
-    this.#advantages.history = prompt_history;
     this.#wholeSteps = policy.steps;
   }
 
   async files(iteration: number): Promise<CheckpointFiles> {
     const { policy } = this.deps;
-    const state = { iteration, optimizer_steps: policy.steps, ...this.#advantages.state };
-    return { ...(await policy.files()), ...trainerFile(state) };
+    return { ...(await policy.files()), ...trainerFile({ iteration, optimizer_steps: policy.steps }) };
   }
 
   shouldStop(): null {

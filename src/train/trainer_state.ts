@@ -5,14 +5,11 @@ import { CheckpointError } from '../core/errors.js';
 import { readPlainText } from '../core/plain_file.js';
 import type { CheckpointFiles } from '../models/files.js';
 import { TRAINER_FILE } from '../run/checkpoints.js';
-import type { PromptHistory } from './advantages.js';
 
 export interface TrainerState extends StoppingState {
   readonly format: 1;
   readonly iteration: number;
   readonly optimizer_steps: number;
-  /** Present if advantages compare with it. */
-  readonly prompt_history?: PromptHistory;
   /** Mean square of an autoencoder's latents, if one is trained. */
   readonly latent_mean_square?: number;
 }
@@ -34,7 +31,6 @@ const trainerSchema = z.looseObject({
   best_held_out_loss: z.number().nullish(),
   flat_validations: counter.optional(),
   validated_iteration: counter.optional(),
-  prompt_history: z.record(z.string(), z.array(z.number())).optional(),
   latent_mean_square: z.number().optional(),
 });
 

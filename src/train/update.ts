@@ -26,7 +26,6 @@ export interface UpdateOptions<P, A extends Answer> {
     | 'inner_epochs'
     | 'minibatches'
     | 'kl_coeff'
-    | 'kl_estimator'
   > & { readonly advantage?: Pick<GrpoSettings['advantage'], 'clip'> };
   /** Which weights sample, and are the old ones of a loss; default: those of now. */
   readonly sampledBy?: Exclude<WeightsOf, 'reference'>;
@@ -51,8 +50,7 @@ export interface UpdateOptions<P, A extends Answer> {
  */
 export function lossOf(algorithm: UpdateOptions<unknown, Answer>['algorithm']): LossSpec {
   const { clip_range: clip, clip_range_high: high, surrogate, ratio, inner_epochs, minibatches } = algorithm;
-  const { kl_coeff: coefficient, kl_estimator: estimator } = algorithm;
-  const kl = coefficient > 0 ? { coefficient, estimator } : null;
+  const kl = algorithm.kl_coeff > 0 ? { coefficient: algorithm.kl_coeff } : null;
   if (surrogate === 'nft') {
     const limit = must(algorithm.advantage?.clip, "the largest advantage of 'nft'");
     return { policy: 'nft', beta: must(algorithm.nft, "the settings of 'nft'").beta, limit, kl };
@@ -288,13 +286,13 @@ export function actionWeights(
 /** What `learningRateAt` needs besides the number of the optimizer step. */
 export function scheduleOf(settings: TrainedSettings): ScheduleOptions {
   const { optimizer, algorithm } = settings;
-  const { schedule, learning_rate: learningRate, decay_steps, min_learning_rate_ratio } = optimizer;
+  const { schedule, learning_rate: learningRate, min_learning_rate_ratio } = optimizer;
   const warmup = { learningRate, warmupSteps: algorithm.warmup_steps };
   if (schedule === 'constant') return { ...warmup, schedule };
   return {
     ...warmup,
     schedule,
-    totalSteps: decay_steps ?? optimizerSteps(settings),
+    totalSteps: optimizerSteps(settings),
     floor: learningRate * min_learning_rate_ratio,
   };
 }

@@ -293,14 +293,4 @@ describe('a reward that cannot be', () => {
       "reward.terms: 'format_accuracy' compares with a labelled",
     );
   });
-
-  it('is normalised per term without terms, or with another scale', async () => {
-    const perTerm = 'algorithm.advantage.per_term=true';
-    expect(await problemsOf(perTerm, two)).toBe('loads');
-    await expectLines(problemsOf(perTerm), 'algorithm.advantage.per_term: found true, but there are no');
-    await expectLines(
-      problemsOf(perTerm, two, 'algorithm.advantage.scale=none'),
-      'algorithm.advantage.per_term: found true with',
-    );
-  });
 });

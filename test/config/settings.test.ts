@@ -204,7 +204,6 @@ describe('the settings hash', () => {
     };
     for (const schedule of ['optimizer.schedule=linear', 'optimizer.schedule=cosine']) {
       expect(await of(schedule)).toBe(false);
-      expect(await of(schedule, 'optimizer.decay_steps=80')).toBe(true);
     }
     expect(await of()).toBe(true);
   });

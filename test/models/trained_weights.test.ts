@@ -16,7 +16,6 @@ const settings: OptimizerSettings = {
   max_grad_norm: 1,
   per_device_batch_size: 1,
   schedule: 'constant',
-  decay_steps: null,
   min_learning_rate_ratio: 0,
   gradient_checkpointing: false,
   ema_decay: null,

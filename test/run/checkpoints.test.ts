@@ -232,8 +232,8 @@ describe('saving and finding checkpoints', () => {
     ],
     [
       'a number that is too large',
-      { 'trainer.json': '{"iteration": 9, "prompt_history": {"a": [0, 1e999]}}' },
-      'trainer.json: prompt_history.a.1 is not a finite number',
+      { 'trainer.json': '{"iteration": 9, "latent_mean_square": 1e999}' },
+      'trainer.json: latent_mean_square is not a finite number',
     ],
   ])('falls back on %s, though its manifest is right', (_what, changed, message) => {
     saveCheckpoint(paths, 8, files(8));

@@ -2,7 +2,7 @@ import { expect, it } from 'vitest';
 import type { Capabilities } from '../../src/train/policies/policy.js';
 import { requireCapabilities, type PolicyRequirements } from '../../src/train/capabilities.js';
 
-const kl = { coefficient: 0.1, estimator: 'k3' } as const;
+const kl = { coefficient: 0.1 };
 const all: Capabilities = {
   losses: ['likelihood', 'reinforce', 'ratio'],
   reference: true,

@@ -3,7 +3,6 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import type { Outcome } from '../../src/rewards/score/types.js';
-import { perTermAdvantages } from '../../src/train/advantages.js';
 import { soloGroup } from '../../src/core/group/process_group.js';
 import { type EditPrompt } from '../../src/recipes/image_edit_tokens/task.js';
 import type { TokenAnswer } from '../../src/train/policies/tokens/batch.js';
@@ -86,16 +85,6 @@ describe('an iteration of GRPO', () => {
     expect((await made.training.step(2))['policy/kl']).toBeGreaterThan(1e-5);
   });
 
-  it('remembers rewards by what tells prompts apart, though datasets have samples of the same names', async () => {
-    const made = make(all, { algorithm: { advantage: { scope: 'prompt_history' } } });
-    await made.training.step(1);
-    const { prompt_history } = JSON.parse((await made.training.files(1))['trainer.json'] as string) as {
-      prompt_history: Record<string, number[]>;
-    };
-    const keys = made.records[0].groups.map(({ prompt: { id, instruction } }) => `${id} ${instruction}`);
-    expect(Object.keys(prompt_history).sort()).toEqual([...new Set(keys)].sort());
-  });
-
   it('gives unscored episodes no weight, and drops groups with fewer than two scores', async () => {
     const made = make(
       scorerOf((key): Outcome => {
@@ -120,38 +109,6 @@ describe('an iteration of GRPO', () => {
     expect([...made.policy.model.weights].map(([, { data }]) => data)).toEqual(before);
     expect(metrics['group/used']).toBe(0);
     expect(made.alarms).toHaveLength(1);
-  });
-
-  it('normalises each term by itself where the config says so', async () => {
-    const terms = [
-      { name: 'image_similarity', weight: 0.75 },
-      { name: 'jpeg_size', weight: 0.25 },
-    ];
-    const valuesOf = (key: string): number[] => [rewardByName(key) / 10, rewardByName(`${key} again`) / 1000];
-    const made = make(
-      scorerOf((key): Outcome => {
-        const [, group, answer] = key.split('/');
-        if (group === '0' && answer === '1') return unscored;
-        if (group === '1' && answer === '2') return zero;
-        const values = valuesOf(key);
-        const named = terms.map(({ name, weight }, k) => ({ name, weight, normalised: values[k] }));
-        return { kind: 'scored', value: 0.5, normalised: 0.5, parts: {}, terms: named };
-      }),
-      { reward: { mode: null, terms }, algorithm: { type: 'grpo', advantage: { per_term: true }, reward_scale: 2 } },
-    );
-    const metrics = await made.training.step(1);
-    const [record] = made.records;
-    const values = record.outcomes.map((group, i) =>
-      group.map((outcome, j) => {
-        if (outcome.kind === 'unscored') return null;
-        return outcome.kind === 'zero_by_rule' ? [0, 0] : valuesOf(`1/${i}/${j}`);
-      }),
-    );
-    expect(record.advantages).toEqual(perTermAdvantages(values, [0.75, 0.25], { eps: 1e-4, clip: null, factor: 2 }));
-    expect(record.advantages[0].advantages[1]).toBeNull();
-    // Every weighted sum is the same: without its terms there would be nothing to learn.
-    expect(metrics['group/zero_spread']).toBe(0);
-    expect(metrics['policy/loss']).toBeCloseTo(expectedLoss(record), 5);
   });
 
   it.each([

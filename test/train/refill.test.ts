@@ -15,17 +15,9 @@ import { onRanks } from './groups.js';
 import { untimed } from './on_ranks.js';
 import { rewardByName, scored, scorerOf, smallTraining, unscored, zero, type SmallTraining } from './small_training.js';
 
-const advantage = { scope: 'group', scale: 'std', eps: 1e-4, per_term: false, clip: null } as const;
-const ofTerms = (...values: number[]): Outcome => ({
-  kind: 'scored',
-  value: 0.5,
-  normalised: 0.5,
-  parts: {},
-  terms: values.map((normalised, k) => ({ name: `t${k}`, weight: 0.5, normalised })),
-});
-
-function spreadOf(outcomes: readonly Outcome[], of: AdvantageSettings, weights: readonly number[]): Spread {
-  return new AdvantageRule({ advantage: of, reward_scale: 1, drop_zero_spread: false }, weights).spread(outcomes);
+const advantage = { scope: 'group', scale: 'std', eps: 1e-4, clip: null } as const;
+function spreadOf(outcomes: readonly Outcome[], of: AdvantageSettings): Spread {
+  return new AdvantageRule({ advantage: of, reward_scale: 1, drop_zero_spread: false }).spread(outcomes);
 }
 
 describe('the spread of a group', () => {
@@ -42,18 +34,11 @@ describe('the spread of a group', () => {
     ['a zero by rule among scored ones', [scored(1), zero], spread],
     ['a single scored one', [scored(1), unscored], { dropped: true, zeroSpread: false }],
   ])('of %s', (_, outcomes, expected) => {
-    expect(spreadOf(outcomes, advantage, [])).toMatchObject(expected);
-  });
-
-  it('is that of any term where terms are normalised apart', () => {
-    const apart = { ...advantage, per_term: true };
-    expect(spreadOf([ofTerms(1, 0), ofTerms(0, 1)], apart, [0.5, 0.5])).toMatchObject(spread);
-    expect(spreadOf([ofTerms(1, 0), ofTerms(0, 1)], advantage, [0.5, 0.5])).toMatchObject(none);
-    expect(spreadOf([ofTerms(1, 0), ofTerms(1, 0)], apart, [0.5, 0.5])).toMatchObject(none);
+    expect(spreadOf(outcomes, advantage)).toMatchObject(expected);
   });
 
   it('is that of the group, whatever rewards are compared with', () => {
-    expect(spreadOf([scored(7), scored(7)], { ...advantage, scope: 'batch' }, [])).toMatchObject(none);
+    expect(spreadOf([scored(7), scored(7)], { ...advantage, scope: 'batch' })).toMatchObject(none);
   });
 });
 
@@ -88,7 +73,7 @@ describe('the groups that are learnt from', () => {
 it('asks as many prompts as groups of all ranks lack spread, and nothing after the last round', async () => {
   const asked = await onRanks(2, async (group) => {
     const draw = async (count: number): Promise<number[]> => new Array<number>(count).fill(0);
-    const further = refilling({ rounds: 2, spread: (one) => spreadOf(one, advantage, []), group, draw });
+    const further = refilling({ rounds: 2, spread: (one) => spreadOf(one, advantage), group, draw });
     const flat = [scored(1), scored(1)];
     const counts: number[] = [];
     for (const own of [group.rank === 0 ? [flat, flat] : [flat], [flat], [flat]]) {

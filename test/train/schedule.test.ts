@@ -33,10 +33,4 @@ describe('the learning rate of a run', () => {
       floor: 0,
     });
   });
-
-  it('falls over the steps that it is told, whatever the length of the run', async () => {
-    const falls = ['optimizer.schedule=linear', 'optimizer.decay_steps=30'];
-    expect(await of('sft_s__rl_s', ...falls)).toMatchObject({ totalSteps: 30 });
-    expect(await of('sft_s__rl_s', ...falls, 'num_iterations=99')).toEqual(await of('sft_s__rl_s', ...falls));
-  });
 });

@@ -4,7 +4,7 @@ import { InternalError } from '../../src/core/errors.js';
 import { RandomStream } from '../../src/core/random.js';
 import { soloGroup, type ProcessGroup } from '../../src/core/group/process_group.js';
 import type { TokenAnswer } from '../../src/train/policies/tokens/batch.js';
-import { Emu3Format, type Emu3Prompt } from '../../src/train/policies/tokens/emu3.js';
+import type { Emu3Prompt } from '../../src/train/policies/tokens/emu3.js';
 import { heldOutSampling, samplingOf, type TokenSampling } from '../../src/train/policies/tokens/sampling.js';
 import type { LanguagePolicy } from '../../src/train/policies/tokens/language_policy.js';
 import type { TokenPolicy } from '../../src/train/policies/tokens/policy.js';
@@ -50,7 +50,7 @@ export function smallTraining(
   group: ProcessGroup = soloGroup(),
   { recordHeldOut = () => {}, through = (policy) => policy, hackAlarms, ...more }: SmallTrainingMore = {},
 ): SmallTraining {
-  const { algorithm, rollout, reward, seed, validation, track } = settings;
+  const { algorithm, rollout, seed, validation, track } = settings;
   if (algorithm.type !== 'grpo') throw new InternalError('GRPO of a supervised config');
   const task = ImageEditTask.open(settings, () => '');
   const policy = openPolicy(settings, task, { group, resolveRun: () => '' });
@@ -73,13 +73,11 @@ export function smallTraining(
     heldOut,
     algorithm,
     rollout,
-    reward,
     seed,
     how: () => samplingOf(settings),
     longestAnswer: rollout.max_response_tokens,
     schedule: scheduleOf(settings),
-    trained: (iteration, prompt, answer) =>
-      trainedTokens(iteration, prompt, answer, { algorithm, policy: settings.policy }, new Emu3Format(task.space)),
+    trained: (iteration, _prompt, answer) => trainedTokens(iteration, answer, algorithm.train_tokens, task.space),
     mismatchAlarm: 1e-3,
     keepsImages: (iteration) => iteration % track.log_episodes_every_n_iterations === 0,
     record: async (batch, advantages) => void records.push({ ...batch, advantages }),

@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { DataError } from '../../src/core/errors.js';
 import type { EditSample } from '../../src/data/types.js';
-import { SPECIAL, THINKING } from '../../src/train/policies/tokens/emu3.js';
+import { SPECIAL } from '../../src/train/policies/tokens/emu3.js';
 import { ImageEditTask, type EditPrompt } from '../../src/recipes/image_edit_tokens/task.js';
 import type { TokenAnswer } from '../../src/train/policies/tokens/batch.js';
 import type { TokenSampling } from '../../src/train/policies/tokens/sampling.js';
@@ -28,17 +28,13 @@ const list = (split: 'train' | 'prompts' | 'validation'): { path: string }[] => 
   { path: tinyDatalist(join(root, 'tiny'), 's', split) },
 ];
 
-function open(
-  sft: Record<string, unknown>,
-  prefill: string = SPECIAL.imageStart,
-  data: Record<string, unknown> = { train: list('train') },
-) {
+function open(sft: Record<string, unknown>) {
   const settings = smallSettings(
     { config: { ...world.config, algorithm: {} } },
     {
       algorithm: { type: 'sft', sft: { batch_size: 4, ...sft } },
-      data,
-      policy: { assistant_prefill: prefill },
+      data: { train: list('train') },
+      policy: { assistant_prefill: SPECIAL.imageStart },
     },
   );
   const task = ImageEditTask.open(settings, () => '');
@@ -102,14 +98,6 @@ describe('supervised training', () => {
     expect((await made.training.step(1))['policy/loss']).toBeCloseTo(plain, 4);
     const weighted = await expectedLoss(made, batch(4), (_id, isChanged) => (isChanged ? 3 : 1));
     expect((await made.training.step(2))['policy/loss']).toBeCloseTo(weighted, 4);
-    await made.training.dispose();
-  });
-
-  it('weighs the words of a rationale by themselves', async () => {
-    const made = open({ text_token_weight: 0.25, changed_token_weight: 2 }, THINKING.start);
-    const samples = [0, 1, 2, 3].map((i) => made.task.trainingSample(i));
-    const expected = await expectedLoss(made, samples, (_id, isChanged, isText) => (isText ? 0.25 : isChanged ? 2 : 1));
-    expect((await made.training.step(1))['policy/loss']).toBeCloseTo(expected, 4);
     await made.training.dispose();
   });
 

@@ -12,14 +12,14 @@ it('comes back as it was written, with what a training has no rule for', () => {
   const write = (files: ReturnType<typeof trainerFile>): void => {
     for (const [name, content] of Object.entries(files)) writeFileSync(join(folder, name), content as string);
   };
-  write(trainerFile({ iteration: 3, optimizer_steps: 6, prompt_history: { a: [1, 2] } }));
+  write(trainerFile({ iteration: 3, optimizer_steps: 6, latent_mean_square: 0.5 }));
   const flat = { best_held_out_loss: null, flat_validations: 0, validated_iteration: 0 };
   expect(readTrainerState(folder)).toEqual({
     format: 1,
     iteration: 3,
     optimizer_steps: 6,
     ...flat,
-    prompt_history: { a: [1, 2] },
+    latent_mean_square: 0.5,
   });
   writeFileSync(join(folder, 'trainer.json'), '{"format": 1,');
   expect(() => readTrainerState(folder)).toThrow(CheckpointError);

@@ -16,18 +16,14 @@ const advantageFields = section(
   "How a group's rewards become advantages.",
   z.strictObject({
     scope: result(
-      "Which scored episodes a reward is compared with: its group's, those of its prompt's last visits too, or all of the iteration.",
-      z.enum(['group', 'prompt_history', 'batch']).default('group'),
+      'The scored episodes that a reward is compared with: its group, or all episodes of the iteration.',
+      z.enum(['group', 'batch']).default('group'),
     ),
     scale: result(
       "What the centred reward is divided by: the group's standard deviation, that of all scored episodes of the iteration, or nothing.",
       z.enum(['std', 'global_std', 'none']).default('std'),
     ),
     eps: result('Added to the standard deviation.', positive.default(1e-4)),
-    per_term: result(
-      'Normalise the values of each of reward.terms within the group by themselves, weigh and add these, and divide by the standard deviation over the iteration (GDPO, arXiv 2601.05242).',
-      z.boolean().default(false),
-    ),
     clip: result(CLIP, positive.nullable().default(null)),
   }),
 );
@@ -43,10 +39,6 @@ const trainTokens = z
       cycle_steps: positiveInteger,
       /** How many iterations at the start of each cycle are restricted. */
       steps: positiveInteger,
-      rest: result(
-        "What the other iterations of a cycle train; null: as EARL, vision alone after 'text' and all tokens after 'vision'.",
-        z.enum(['all', 'text', 'vision']).nullable().default(null),
-      ),
     }),
   ])
   .default('all');
@@ -85,8 +77,10 @@ export const grpo = z.strictObject({
     "Parts that an iteration's prompts are shuffled into, with one optimizer step for each in every inner epoch.",
     positiveInteger.default(1),
   ),
-  kl_coeff: result('Weight of the KL penalty to the frozen start.', nonNegative.default(3e-4)),
-  kl_estimator: result('How the KL is estimated per token.', z.enum(['k2', 'k3']).default('k3')),
+  kl_coeff: result(
+    'Weight of the KL penalty to the frozen start, estimated per token as exp(d) - d - 1 with d = log p_ref - log p (k3).',
+    nonNegative.default(3e-4),
+  ),
   warmup_steps: warmupSteps,
   reward_scale: result('Multiplies the advantages.', positive.default(1)),
   drop_zero_spread: result(
@@ -98,13 +92,9 @@ export const grpo = z.strictObject({
 /** For a policy whose answers contain text and vision tokens. */
 const visionGrpo = grpo.extend({
   train_tokens: result(
-    "Which answer tokens carry the loss: 'all', or {tokens: 'text'|'vision', cycle_steps, steps, rest}: of every cycle_steps iterations the first `steps` train only those tokens, the others `rest` (null: vision alone after 'text', all tokens after 'vision', as EARL). The loss is divided by the tokens that carry it.",
+    "The answer tokens that carry the loss: 'all', or {tokens: 'text'|'vision', cycle_steps, steps}. Then the first `steps` of every cycle_steps iterations train only those tokens. The other iterations train only vision tokens after 'text', and all tokens after 'vision', as in EARL. The loss is divided by the number of tokens that carry it.",
     trainTokens,
-    { allowed: "'all' or {tokens: 'text'|'vision', cycle_steps, steps, rest}" },
-  ),
-  forced_tokens: result(
-    "Whether tokens of an answer that were not sampled but forced carry the loss: 'trained', as in EARL, or 'left_out'.",
-    z.enum(['trained', 'left_out']).default('trained'),
+    { allowed: "'all' or {tokens: 'text'|'vision', cycle_steps, steps}" },
   ),
 });
 
@@ -131,10 +121,6 @@ const sft = z.strictObject({
       changed_token_weight_after_steps: result(
         'The first step at which changed_token_weight holds; before it every weight is 1.',
         count.default(0),
-      ),
-      text_token_weight: result(
-        'Loss weight of answer tokens that are text (the rationale of a thinking policy).',
-        nonNegative.default(1),
       ),
     }),
   ).prefault({}),
@@ -203,7 +189,7 @@ const learnsNoNft = (read: ReadSettings): boolean => read('algorithm.surrogate')
 const SURROGATE = grpo.shape.surrogate.description ?? '';
 
 /** Its KL is known in closed form. */
-const flowGrpo = grpo.omit({ kl_estimator: true, ratio: true, aggregation: true }).extend({
+const flowGrpo = grpo.omit({ ratio: true, aggregation: true }).extend({
   advantage: advantageFields.extend({ clip: result(CLIP, positive.nullable().default(5)) }).prefault({}),
   clip_range: result(
     'Clip range of the probability ratio; log-probabilities are means over the elements of a picture, and move little. null means no clipping.',
@@ -288,7 +274,7 @@ export type GrpoSettings = Omit<z.output<typeof grpo>, 'type' | 'surrogate'> & {
 } & Pick<FlowOutput, 'surrogate'> &
   Partial<Pick<FlowOutput, 'nft'>>;
 export type VisionGrpoSettings = z.output<typeof visionGrpo>;
-export type FlowGrpoSettings = Omit<GrpoSettings, 'kl_estimator' | 'ratio' | 'aggregation'>;
+export type FlowGrpoSettings = Omit<GrpoSettings, 'ratio' | 'aggregation'>;
 export type SftSettings = z.output<typeof sft>;
 export type WordsSftSettings = z.output<typeof wordsSft>;
 export type AdvantageSettings = z.output<typeof advantage>;

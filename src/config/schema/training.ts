@@ -30,12 +30,8 @@ export const optimizer = section(
       positiveInteger.default(8),
     ),
     schedule: result(
-      'The learning rate after warm-up: it stays, or falls in a straight line or as half a cosine.',
+      'The learning rate after warm-up: constant, or falling linearly or as half a cosine until the last step of the run. num_iterations may not grow while it falls.',
       z.enum(['constant', 'linear', 'cosine']).default('constant'),
-    ),
-    decay_steps: result(
-      'Optimizer steps, warm-up included, after which a falling learning rate is at its lowest; null means all steps of the run, and then num_iterations may not grow.',
-      positiveInteger.nullable().default(null),
     ),
     min_learning_rate_ratio: result(
       'The lowest value of a falling learning rate, as a share of learning_rate; without meaning where it stays.',

@@ -49,15 +49,6 @@ export interface TokenFormat<P extends TokenPrompt = TokenPrompt> {
 /** An answer in which any token may follow any other. */
 export const unrestricted: AnswerState = { next: () => ({ mask: null }), accept: () => {} };
 
-/** For each token of an answer, 1 if its format left no choice, else 0. `state` is the beginning of the answer. */
-export function forcedTokens(state: AnswerState, ids: Int32Array): Uint8Array {
-  return Uint8Array.from(ids, (id) => {
-    const forced = 'forced' in state.next();
-    state.accept(id);
-    return forced ? 1 : 0;
-  });
-}
-
 export class FreeText implements TokenFormat {
   readonly size: number;
   readonly secondPart = null;

@@ -1,14 +1,12 @@
-/** Labeled edits for supervised training, and which tokens of an answer carry the loss: EARL's cycles of text and vision, and tokens that were forced. */
+/** Labeled edits for supervised training, and the tokens of an answer that carry the loss in EARL's cycles of text and vision. */
 import type { SftSettings, TrainTokens } from '../../config/schema/algorithm.js';
 import { DataError } from '../../core/errors.js';
 import type { EditSample } from '../../data/types.js';
-import type { TokenAnswer, TokenRequest } from '../../train/policies/tokens/batch.js';
-import { SPECIAL, type Emu3Format, type Emu3Prompt } from '../../train/policies/tokens/emu3.js';
+import type { TokenAnswer } from '../../train/policies/tokens/batch.js';
+import { SPECIAL, type TokenSpace } from '../../train/policies/tokens/emu3.js';
 import type { LabelledAnswer } from '../../train/supervised.js';
 import { labelsOf, type Labels } from '../shared/training.js';
 import type { EditPrompt, ImageEditTask } from './task.js';
-import type { ImageEditSettings } from './settings.js';
-import { forcedTokens } from '../../models/tokenizer/format.js';
 
 /** The labels of a task's edits. */
 export function editLabels(
@@ -63,45 +61,31 @@ function tokenWeights(
   { space }: ImageEditTask,
   sample: EditSample,
   ids: Int32Array,
-  { text_token_weight, changed_token_weight }: SftSettings['sft'],
+  { changed_token_weight }: SftSettings['sft'],
   stressChanges: boolean,
 ): Float32Array {
   const source = space.image(sample.source);
   // -1 if the prompt opened the image: the answer then lacks the source's first token.
   const imageStart = ids.indexOf(space.special.imageStart);
   return Float32Array.from(ids, (id, t) => {
-    if (t < imageStart) return text_token_weight;
-    const changed = space.isVision(id) && source[t - imageStart] !== id;
+    const changed = t >= imageStart && space.isVision(id) && source[t - imageStart] !== id;
     return changed && stressChanges ? changed_token_weight : 1;
   });
-}
-
-export interface TrainedTokensSettings {
-  readonly algorithm: Pick<Extract<ImageEditSettings['algorithm'], { type: 'grpo' }>, 'train_tokens' | 'forced_tokens'>;
-  readonly policy: Pick<ImageEditSettings['policy'], 'emu3_use_logit_processor'>;
 }
 
 /** 1 for tokens of an answer that carry the loss in an iteration (counted from 1), else 0. The loss is divided by their number. */
 export function trainedTokens(
   iteration: number,
-  { tokens }: TokenRequest<Emu3Prompt>,
   { ids }: Pick<TokenAnswer, 'ids'>,
-  { algorithm, policy }: TrainedTokensSettings,
-  format: Emu3Format,
+  cycle: TrainTokens,
+  space: TokenSpace,
 ): Float32Array {
-  const trained = trainedPart(iteration, algorithm.train_tokens);
-  const forced =
-    algorithm.forced_tokens === 'left_out' && policy.emu3_use_logit_processor
-      ? forcedTokens(format.start(tokens), ids)
-      : new Uint8Array(ids.length);
-  return Float32Array.from(ids, (id, t) => {
-    const ofPart = trained === 'all' || format.space.isVision(id) === (trained === 'vision');
-    return ofPart && forced[t] === 0 ? 1 : 0;
-  });
+  const trained = trainedPart(iteration, cycle);
+  return Float32Array.from(ids, (id) => (trained === 'all' || space.isVision(id) === (trained === 'vision') ? 1 : 0));
 }
 
 function trainedPart(iteration: number, cycle: TrainTokens): 'all' | 'text' | 'vision' {
   if (cycle === 'all') return 'all';
   if ((iteration - 1) % cycle.cycle_steps < cycle.steps) return cycle.tokens;
-  return cycle.rest ?? (cycle.tokens === 'text' ? 'vision' : 'all');
+  return cycle.tokens === 'text' ? 'vision' : 'all';
 }

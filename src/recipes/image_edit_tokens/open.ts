@@ -43,8 +43,8 @@ async function open(settings: ImageEditSettings, context: TrainingContext): Prom
     task,
     policy,
     labels: ({ sft }) => editLabels(task, sft, settings.validation.prompts),
-    trained: (algorithm) => (iteration, prompt, answer) =>
-      trainedTokens(iteration, prompt, answer, { algorithm, policy: settings.policy }, format),
+    trained: (algorithm) => (iteration, _prompt, answer) =>
+      trainedTokens(iteration, answer, algorithm.train_tokens, format.space),
   });
 }
 

@@ -104,8 +104,8 @@ export function requireHeldOnce({
   throw new ConfigError(COPIED_HALVES, { where: 'policy.engine.dtype', next: "Set policy.engine.dtype to 'float32'." });
 }
 
-/** A picture has equally many steps in every answer, and the divergence of Gaussians is computed exactly, not estimated. */
-const PLAIN = { kl_estimator: 'k3', ratio: 'token', aggregation: 'token' } as const;
+/** Every answer has equally many steps. */
+const PLAIN = { ratio: 'token', aggregation: 'token' } as const;
 
 /** Default clip range for log-probabilities that are means over a picture. */
 const CLIP_RANGE = 1e-4;

@@ -117,7 +117,7 @@ const COPIES_TRAINED = 6;
 /** What a packed copy of weights takes, relative to the weights. This and the next two were fitted to measured peaks. */
 export const PACKED = 1.2;
 /** Bytes of a number held in half precision. */
-const HALF = 2;
+export const HALF = 2;
 /**
  * How frozen weights are held: in float32 and once more packed for sampling, in float32 alone, or in float16.
  */

@@ -81,7 +81,6 @@ describe('the settings of ip_adapter', () => {
     [{ policy: { model: 'folder' } }, 'policy.init'],
     [{ rollout: { generations_per_sample: 1 } }, 'rollout.generations_per_sample'],
     [{ validation: { temperature: 0.5 } }, 'validation.temperature'],
-    [{ algorithm: { kl_estimator: 'k2' } }, 'algorithm.kl_estimator'],
     [
       {
         algorithm: {

@@ -60,10 +60,6 @@ it('lets a run go on to more iterations than it was started with, unless its lea
   await expect(claim('falls', 'num_iterations=9')).rejects.toThrow(
     'num_iterations: 7 -> 9 (it may not grow: the learning rate falls until the last iteration. ',
   );
-  const fallen = await claim('fallen', 'num_iterations=7', 'optimizer.decay_steps=5');
-  const more = await claim('fallen', 'num_iterations=9', 'optimizer.decay_steps=5');
-  expect(more).toMatchObject({ kind: 'resumed', notes: ['num_iterations: 7 -> 9'] });
-  expect(more.record.hash).toBe(fallen.record.hash);
 });
 
 it('lets a run that has learned nothing become another one, and says so to a plan', async () => {

@@ -24,7 +24,7 @@ export interface Subject<P, A extends Answer, H> {
   readonly learnsOnce?: boolean;
 }
 
-const kl = { coefficient: 0.1, estimator: 'k3' } as const;
+const kl = { coefficient: 0.1 };
 const SPECS: Readonly<Record<LossName, LossSpec>> = {
   likelihood: { policy: 'likelihood' },
   reinforce: { policy: 'reinforce', kl },

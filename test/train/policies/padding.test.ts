@@ -78,7 +78,7 @@ function lessonsOf(model: PolicyModel, lengths: readonly (readonly number[])[]):
   });
 }
 
-const KL = { policy: 'reinforce', kl: { estimator: 'k3', coefficient: 0.1 } } as const;
+const KL = { policy: 'reinforce', kl: { coefficient: 0.1 } } as const;
 
 async function learnt(
   model: PolicyModel,

@@ -16,7 +16,7 @@ import { openPrompt, smallModel, smallSpace, textPrompt } from './small_policy.j
 afterEach(() => vi.restoreAllMocks());
 
 const space = smallSpace();
-const kl = { coefficient: 0.1, estimator: 'k3' } as const;
+const kl = { coefficient: 0.1 };
 const loss: LossSpec = { policy: 'reinforce', kl };
 
 function policyOf<P extends { ids: readonly number[] }>(

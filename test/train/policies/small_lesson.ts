@@ -12,7 +12,6 @@ export const optimizer = {
   max_grad_norm: 1,
   per_device_batch_size: 2,
   schedule: 'constant' as const,
-  decay_steps: null,
   min_learning_rate_ratio: 0,
   gradient_checkpointing: false,
   ema_decay: null,

@@ -13,7 +13,7 @@ import { termKinds, termNames, type TermName } from '../../../rewards/terms/tabl
 import type { GrpoSettings, WordsSftSettings } from '../../../config/schema/algorithm.js';
 import type { TrainedSettings } from '../../../config/schema/run.js';
 import type { TextPolicySettings } from '../../../config/schema/token_policy.js';
-import { problem, problemUnless, type PartialSettings, type Problem, type Rule } from '../../../config/schema/rules.js';
+import { problem, type PartialSettings, type Problem, type Rule } from '../../../config/schema/rules.js';
 
 /** The settings that rules about a reward read. */
 interface RewardedSettings {
@@ -41,7 +41,7 @@ function rewardChoice({ reward, validation }: PartialSettings<RewardedSettings>)
 }
 
 /** Rules for a reward section, wherever it appears. */
-export const rewardRules: readonly Rule<RewardedSettings>[] = [terms, perTerm, endpoint];
+export const rewardRules: readonly Rule<RewardedSettings>[] = [terms, endpoint];
 
 function terms(settings: PartialSettings<RewardedSettings>): Problem[] {
   const choice = rewardChoice(settings);
@@ -202,31 +202,6 @@ export const thoughtsOnce: Rule<ThinkingSettings> = (settings) => {
     "found with the term 'format_accuracy', which looks for <think>…</think> itself and would be given what stands after it alone; allowed: null",
   );
 };
-
-/** Normalising each term separately needs terms, and works within the group by their standard deviations. */
-function perTerm(settings: PartialSettings<RewardedSettings>): Problem[] {
-  const choice = rewardChoice(settings);
-  const advantage = settings.algorithm?.advantage;
-  if (choice === null || advantage?.per_term !== true) return [];
-  const key = 'algorithm.advantage.per_term';
-  const only = (field: 'scale' | 'scope', value: string, why: string): Problem[] => {
-    const found = advantage[field];
-    if (found === undefined || found === value) return [];
-    return problem(
-      key,
-      `found true with algorithm.advantage.${field} '${found}'; allowed: only with '${value}', ${why}`,
-    );
-  };
-  return [
-    ...problemUnless(
-      choice.terms.length > 0,
-      key,
-      'found true, but there are no reward.terms to be normalised one by one',
-    ),
-    ...only('scale', 'std', 'which is then that of each term'),
-    ...only('scope', 'group', 'which each term is normalised within'),
-  ];
-}
 
 function endpoint(settings: PartialSettings<RewardedSettings>): Problem[] {
   const value = settings.reward?.endpoint;

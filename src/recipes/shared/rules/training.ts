@@ -40,7 +40,6 @@ export const wholeBatches: Rule<BatchedSettings> = ({ algorithm, rollout, optimi
 /** Rules of every recipe that this program trains. */
 export const sharedRules: readonly Rule<TrainedSettings>[] = [
   ({ data }) => [...coefficients('data.train', data?.train), ...coefficients('data.validation', data?.validation)],
-  decay,
   keptBest,
   ({ validation, optimizer }) =>
     problemUnless(
@@ -83,7 +82,7 @@ export const groupRules: readonly Rule<BatchedSettings>[] = [
   ({ algorithm, rollout }) =>
     whenSet([rollout?.generations_per_sample, algorithm?.advantage?.scope], (generations, scope) =>
       problemUnless(
-        !isGrpo(algorithm) || generations >= 2 || (scope !== 'group' && algorithm?.advantage?.per_term === false),
+        !isGrpo(algorithm) || generations >= 2 || scope !== 'group',
         'rollout.generations_per_sample',
         `found ${generations}; allowed: 2 or more, because GRPO compares the answers of one prompt (those of others, too, with algorithm.advantage.scope 'batch')`,
       ),
@@ -180,25 +179,6 @@ export const tokenGroupRules: readonly Rule<BatchedSettings>[] = [
     );
   },
 ];
-
-/** Settings of a decay need a schedule that decays, and a decay begins after warm-up. */
-function decay({ optimizer, algorithm }: PartialSettings<TrainedSettings>): readonly Problem[] {
-  return whenSet([optimizer?.schedule, optimizer?.decay_steps], (schedule, steps) => {
-    if (schedule === 'constant') {
-      return problem(
-        'optimizer.decay_steps',
-        `found ${steps} with optimizer.schedule 'constant', which never falls; allowed: null, or schedule 'linear' or 'cosine'`,
-      );
-    }
-    return whenSet([algorithm?.warmup_steps], (warmup) =>
-      problemUnless(
-        steps > warmup,
-        'optimizer.decay_steps',
-        `found ${steps}; allowed: more than algorithm.warmup_steps (${warmup}), which it includes, or null for all steps of the run`,
-      ),
-    );
-  });
-}
 
 function coefficients(key: string, sources: NonNullable<TrainedSettings['data']>['train'] | undefined): Problem[] {
   if (sources === undefined) return [];

@@ -3,7 +3,7 @@
  * at the weights that they were taken at, a loss that is linear in the log-probabilities has the same gradient.
  */
 import { InternalError, must } from '../../../core/errors.js';
-import { KL_EXPONENT_LIMIT, type KlTerm } from '../../../compute/nets/losses.js';
+import { KL_EXPONENT_LIMIT } from '../../../compute/nets/losses.js';
 import type { Target } from '../policy.js';
 import type { LossInput } from './loss.js';
 import { ruleOf, type LossSpec } from './table.js';
@@ -17,14 +17,11 @@ export interface LinearLoss {
   readonly klClamped: number;
 }
 
-/** The KL estimators of `nets/losses.ts` at d = log p_ref - log p, with their derivatives by log p. */
-const klAt: Readonly<Record<KlTerm['estimator'], (d: number) => { readonly cost: number; readonly slope: number }>> = {
-  k2: (d) => ({ cost: (d * d) / 2, slope: -d }),
-  k3: (d) => {
-    const ratio = Math.exp(Math.min(d, KL_EXPONENT_LIMIT));
-    return { cost: ratio - d - 1, slope: 1 - (d < KL_EXPONENT_LIMIT ? ratio : 0) };
-  },
-};
+/** The KL estimate of `nets/losses.ts` at d = log p_ref - log p, with its derivative by log p. */
+function klAt(d: number): { readonly cost: number; readonly slope: number } {
+  const ratio = Math.exp(Math.min(d, KL_EXPONENT_LIMIT));
+  return { cost: ratio - d - 1, slope: 1 - (d < KL_EXPONENT_LIMIT ? ratio : 0) };
+}
 
 /** Raises InternalError where a target lacks what the loss reads, and for a loss that is no function of log-probabilities. */
 export function linearLoss(loss: LossSpec, logProbs: Float32Array, target: Target): LinearLoss {
@@ -40,11 +37,11 @@ export function linearLoss(loss: LossSpec, logProbs: Float32Array, target: Targe
       'derivatives of a loss',
     );
     const away = kl === null ? null : referenceOf(target, t) - logProb;
-    const term = kl === null || away === null ? NO_KL : klAt[kl.estimator](away);
+    const term = away === null ? NO_KL : klAt(away);
     const coefficient = kl?.coefficient ?? 0;
     sum += weight * (coefficient * term.cost - gain);
     push[t] = weight * (slope - coefficient * term.slope);
-    if (kl?.estimator === 'k3' && away !== null && away > KL_EXPONENT_LIMIT) klClamped += 1;
+    if (away !== null && away > KL_EXPONENT_LIMIT) klClamped += 1;
   });
   return { loss: sum, push, klClamped };
 }

@@ -117,7 +117,7 @@ export class Learner {
     return {
       loss: sum,
       statistics,
-      klClamped: loss.kl?.estimator === 'k3' ? clampedExponents(lessons, statistics) : 0,
+      klClamped: loss.kl ? clampedExponents(lessons, statistics) : 0,
     };
   }
 

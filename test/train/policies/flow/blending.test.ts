@@ -66,7 +66,7 @@ describe('what stays of a picture', () => {
         old: null,
       })),
     }));
-    const loss = { policy: 'reinforce', kl: { coefficient: 0.3, estimator: 'k3' } } as const;
+    const loss = { policy: 'reinforce', kl: { coefficient: 0.3 } } as const;
     const now = await made.learner.statistics(groups, own.weights, true);
     const { statistics } = await made.learner.learn(lessons, loss);
     await made.learner.gradients();

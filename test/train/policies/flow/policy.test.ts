@@ -43,8 +43,8 @@ async function lessonsOf(answers: readonly (readonly FlowAnswer[])[], made: Part
 
 const LOSSES: Readonly<Record<string, LossSpec>> = {
   likelihood: { policy: 'likelihood' },
-  reinforce: { policy: 'reinforce', kl: { coefficient: 0.3, estimator: 'k3' } },
-  ratio: { policy: 'ratio', clip: null, kl: { coefficient: 0.3, estimator: 'k3' } },
+  reinforce: { policy: 'reinforce', kl: { coefficient: 0.3 } },
+  ratio: { policy: 'ratio', clip: null, kl: { coefficient: 0.3 } },
   clipped: { policy: 'ratio', clip: 0.1, kl: null },
 };
 
