@@ -3,7 +3,7 @@ import { existsSync, readdirSync, realpathSync, statSync } from 'node:fs';
 import { availableParallelism } from 'node:os';
 import { basename, extname, join, relative } from 'node:path';
 import pLimit from 'p-limit';
-import { DataError, type EditrlError } from '../core/errors.js';
+import { DataError } from '../core/errors.js';
 import { decodeImage } from '../core/images/image.js';
 import { inBrief } from '../core/text.js';
 import { comparedCaption, openCaptioned } from './captioned.js';
@@ -13,33 +13,25 @@ import {
   type VideoQuestion,
   clipOf,
   holdsQuestions,
-  openQuestions,
   readQuestions,
   shownDigest,
 } from './conversations.js';
 import { DATALIST_NAME, missingFileAdvice, openDatalist } from './datalist.js';
 import { comparedEdit, openEditDataset, openImageDataset } from './edits.js';
 import { readTriplet } from './inpainting.js';
-import { type ComparedSet, pixelDigest } from './overlap.js';
+import { type ComparedSample, type ComparedSet, pixelDigest } from './overlap.js';
 import {
   PICTURED_COLUMNS,
   type PicturedColumns,
   mayHoldRows,
-  openPicturedEdits,
   readPicturedEdits,
   shownBefore,
   sourcesOf,
 } from './pictured_edits.js';
 import { pictureBytes, readFitted } from './pictures.js';
-import { checkRows, isSayable, missingColumn, openRows, readRows, shownBeside, valueAt } from './rows.js';
-import {
-  type PromptCheck,
-  SELF_BENCH_NAME,
-  SelfBench,
-  comparedInpaint,
-  openSelfBench,
-  readSelfBench,
-} from './self_bench.js';
+import { type RowSource, checkRows, isSayable, missingColumn, readRows, shownBeside, valueAt } from './rows.js';
+import { type PromptCheck, SELF_BENCH_NAME, SelfBench, comparedInpaint, readSelfBench } from './self_bench.js';
+import { type SampleSource, oneOf } from './types.js';
 
 export interface DatasetReport {
   /** The list that was read. */
@@ -51,7 +43,7 @@ export interface DatasetReport {
   /** Height and width in codes or pixels, as `4x4`, of all samples; more than one where they differ. */
   readonly sizes: readonly string[];
   /** What could not be read: of edits and images at most MOST_PROBLEMS, else all. */
-  readonly problems: readonly EditrlError[];
+  readonly problems: readonly DataError[];
   /** A remark for the user about how the list was read. */
   readonly remark: string | null;
 }
@@ -74,8 +66,9 @@ export interface DatasetUse {
   readonly onProgress?: (done: number, total: number) => void;
 }
 
-/** A list with this many unreadable samples is given up. */
-export const MOST_PROBLEMS = 20;
+/** Lists of these kinds are given up at this many unreadable samples. */
+const MOST_PROBLEMS = 20;
+const GIVEN_UP: readonly DatasetReport['kind'][] = ['edits', 'images'];
 
 const LISTS: readonly string[] = [DATALIST_NAME, SELF_BENCH_NAME, CONVERSATIONS_NAME];
 
@@ -109,172 +102,242 @@ export function findDatalists(path: string): string[] {
   return lists;
 }
 
-interface Tally {
-  labelled: number;
-  readonly sizes: Set<string>;
+/** What reading a dataset through has found. */
+class Tally {
+  labelled = 0;
+  readonly sizes = new Set<string>();
+  readonly #problems = new Map<number, DataError[]>();
+
+  /** Does a part of the work on sample `index` and records its DataError. Raises other errors. */
+  async try(index: number, work: () => Promise<void>): Promise<void> {
+    try {
+      await work();
+    } catch (cause) {
+      if (!(cause instanceof DataError)) throw cause;
+      this.#problems.set(index, [...(this.#problems.get(index) ?? []), cause]);
+    }
+  }
+
+  size({ height, width }: { readonly height: number; readonly width: number }): void {
+    this.sizes.add(`${height}x${width}`);
+  }
+
+  /** In the order of the samples. */
+  get problems(): readonly DataError[] {
+    return [...this.#problems].sort(([a], [b]) => a - b).flatMap(([, problems]) => problems);
+  }
 }
 
-async function readEdit(read: () => ReturnType<ReturnType<typeof openEditDataset>['read']>, tally: Tally) {
-  const sample = read();
-  if (sample.target !== null) tally.labelled += 1;
-  tally.sizes.add(`${sample.source.height}x${sample.source.width}`);
-  if (sample.target !== null) tally.sizes.add(`${sample.target.height}x${sample.target.width}`);
-  for (const png of [sample.sourcePng, sample.targetPng]) {
-    if (png !== null) await decodeImage(png, sample.id);
+/** A dataset of any kind, opened to be read through or compared. */
+interface OpenedList {
+  readonly path: string;
+  /** All samples, including broken ones that cannot be read. */
+  readonly samples: number;
+  readonly length: number;
+  readonly remark: string | null;
+  /** Problems that show without reading samples. */
+  readonly problems: readonly DataError[];
+  /** Reads a sample completely and records what it finds. May raise DataError. */
+  readonly check: (index: number, tally: Tally) => Promise<void>;
+  readonly compare: (index: number) => ComparedSample;
+}
+
+/** Opens a dataset of each kind. They raise DataError if the list itself cannot be read. */
+const openers: Readonly<Record<DatasetReport['kind'], (path: string, use: DatasetUse) => Promise<OpenedList>>> = {
+  edits: async (path) => {
+    const source = openEditDataset(path);
+    return {
+      ...whole(source, openDatalist(path).path),
+      check: async (index, tally) => {
+        const { id, source: grid, target, sourcePng, targetPng } = source.read(index);
+        if (target !== null) tally.labelled += 1;
+        for (const one of [grid, target]) if (one !== null) tally.size(one);
+        for (const png of [sourcePng, targetPng]) if (png !== null) await decodeImage(png, id);
+      },
+      compare: (index) => comparedEdit(source, index),
+    };
+  },
+  images: async (path) => {
+    const source = openImageDataset(path);
+    return {
+      ...whole(source, openDatalist(path).path),
+      check: async (index, tally) => {
+        const { bytes, path: file } = source.read(index);
+        tally.size(await decodeImage(bytes, file));
+      },
+      compare: (index) => {
+        const { id, bytes, path: file } = source.read(index);
+        return { id, words: '', picture: () => pixelDigest(bytes, file) };
+      },
+    };
+  },
+  inpainting: async (path, { checkPrompt, resolution }) => {
+    const list = readSelfBench(path, checkPrompt);
+    const source = new SelfBench(path, list);
+    const { samples, problems } = list;
+    return {
+      ...{ path: list.path, samples, length: source.length, remark: null, problems },
+      check: async (index, tally) => tally.size((await readTriplet(source.read(index), resolution)).ref),
+      compare: (index) => comparedInpaint(source, index),
+    };
+  },
+  videos: async (path, { media, minFrames = 1, suspects }) => {
+    const { path: file, samples, problems } = readQuestions(path, media);
+    const usual: UsualSampling = { minFrames, maxFrames: Math.max(8, minFrames), interval: 2 };
+    const questions = samples.flatMap(({ question, place }) => (question === null ? [] : [{ question, place }]));
+    const length = questions.length;
+    return {
+      ...{ path: file, samples: samples.length, length, problems },
+      remark: suspects === undefined ? null : largeNumbers(questions, suspects),
+      check: async (index, tally) => {
+        const { question, place } = questions[index];
+        const { frames } = await clipOf(question, usual, place);
+        for (const image of question.images) await readFitted(image, place, null);
+        tally.size(frames[0]);
+      },
+      compare: (index) => {
+        const { question, place } = questions[index];
+        return { id: place, words: JSON.stringify(question.turns), picture: () => shownDigest(question) };
+      },
+    };
+  },
+  pictured: async (path, { media, columns }) => {
+    const list = await readPicturedEdits(path, media ?? null, { ...PICTURED_COLUMNS, ...columns });
+    return {
+      ...whole(list, path),
+      samples: list.length + list.problems.length,
+      problems: list.problems,
+      check: async (index, tally) => {
+        const edit = list.read(index);
+        const { target, response, where } = edit;
+        if (target !== null || response !== null) tally.labelled += 1;
+        for (const file of target === null ? sourcesOf(edit) : [...sourcesOf(edit), target]) {
+          await tally.try(index, async () => tally.size((await readFitted(file, where, null)).image));
+        }
+      },
+      compare: (index) => {
+        const edit = list.read(index);
+        return { id: edit.id, words: edit.instruction, picture: () => shownBefore(edit) };
+      },
+    };
+  },
+  captioned: async (path) => {
+    const list = await openCaptioned(path);
+    return {
+      ...whole(list, path),
+      check: async (index, tally) => {
+        const { path: file, where } = list.read(index);
+        tally.size(await decodeImage(pictureBytes(file, where), file));
+        tally.labelled += 1;
+      },
+      compare: (index) => comparedCaption(list, index),
+    };
+  },
+  texts: async (path, { columns: named }) => {
+    const columns = { ...TEXT_COLUMNS, ...named };
+    const rows = await readRows(path);
+    return {
+      ...whole(rows, path),
+      samples: rows.length + rows.problems.length,
+      problems: [...rows.problems, ...shownProblems(rows, path, columns)],
+      check: async (index, tally) => {
+        const row = rows.read(index);
+        const [prompt, expected] = [valueAt(row, columns.prompt), valueAt(row, columns.expected) ?? null];
+        const isWrong = expected === null ? named?.expected !== undefined : !isWords(expected) && !isNumber(expected);
+        const wrong = [
+          ...(isPrompt(prompt) ? [] : [wrongColumn(prompt, columns.prompt, 'words, or a list of messages')]),
+          ...(isWrong ? [wrongColumn(expected, columns.expected, 'words or a finite number')] : []),
+        ];
+        if (wrong.length > 0) {
+          const next = 'Correct this row, or leave it out.';
+          throw new DataError(wrong.join('; '), { where: rows.place(index), next });
+        }
+        if (expected !== null) tally.labelled += 1;
+      },
+      compare: (index) => {
+        const words = valueAt(rows.read(index), columns.prompt);
+        return {
+          ...{ id: rows.id(index), picture: null },
+          words: typeof words === 'string' ? words : JSON.stringify(words),
+        };
+      },
+    };
+  },
+};
+
+function whole({ length, remark }: Pick<SampleSource<unknown>, 'length' | 'remark'>, path: string) {
+  return { path, samples: length, length, remark, problems: [] };
+}
+
+/** The kind of a dataset by its name and its first rows. Raises DataError as `kindOfRows`. */
+function kindOf(path: string, { columns: named = {} }: DatasetUse): DatasetReport['kind'] {
+  if (basename(path) === SELF_BENCH_NAME) return 'inpainting';
+  if (holdsQuestions(path)) return 'videos';
+  if (mayHoldRows(path) || extname(path) === '.txt') {
+    // One message for columns that are missing, instead of one for each row.
+    checkRows(path, Object.values(named));
+    return kindOfRows(path, { ...PICTURED_COLUMNS, ...TEXT_COLUMNS, ...named });
   }
+  const isImage = (id: string): boolean => ['.png', '.jpg', '.jpeg', '.webp'].includes(extname(id).toLowerCase());
+  return openDatalist(path).ids.every(isImage) ? 'images' : 'edits';
 }
 
 /**
- * Reads every sample of a list and decodes its images. Raises DataError where the list itself cannot be read.
+ * Reads every sample of a list and decodes its images, videos on all cores. Raises DataError if the list itself cannot be read.
  */
 export async function checkDataset(path: string, use: DatasetUse = {}): Promise<DatasetReport> {
-  if (basename(path) === SELF_BENCH_NAME) return checkSelfBench(path, use);
-  if (holdsQuestions(path)) return checkQuestions(path, use);
-  if (mayHoldRows(path) || extname(path) === '.txt') {
-    const columns = { ...PICTURED_COLUMNS, ...TEXT_COLUMNS, ...use.columns };
-    // One message where they are not there, instead of one for each row.
-    checkRows(path, Object.values(use.columns ?? {}));
-    const kind = kindOfRows(path, columns);
-    if (kind === 'pictured') return checkPictured(path, use.media ?? null, columns);
-    const sizes = new Set<string>();
-    const named = use.columns?.expected !== undefined;
-    const look: RowsLook =
-      kind === 'texts' ? await checkTexts(path, columns, named) : await checkCaptioned(path, sizes);
-    return { path, kind, ...look, sizes: [...sizes].sort(), remark: null };
-  }
-  const list = openDatalist(path);
-  const isImages = list.ids.every((id) => ['.png', '.jpg', '.jpeg', '.webp'].includes(extname(id).toLowerCase()));
-  const edits = openEditDataset(path);
-  const images = openImageDataset(path);
-  const tally: Tally = { labelled: 0, sizes: new Set() };
-  const problems: EditrlError[] = [];
-  for (let index = 0; index < list.ids.length && problems.length < MOST_PROBLEMS; index++) {
-    try {
-      if (isImages) {
-        const image = await decodeImage(images.read(index).bytes, list.file(index));
-        tally.sizes.add(`${image.height}x${image.width}`);
-      } else {
-        await readEdit(() => edits.read(index), tally);
-      }
-    } catch (cause) {
-      if (!(cause instanceof DataError)) throw cause;
-      problems.push(cause);
-    }
-  }
+  const kind = kindOf(path, use);
+  const list = await openers[kind](path, use);
+  const tally = new Tally();
+  const broken = list.samples - list.length;
+  let done = 0;
+  await pLimit(kind === 'videos' ? availableParallelism() : 1).map(Array(list.length).fill(0), async (_, index) => {
+    if (GIVEN_UP.includes(kind) && tally.problems.length >= MOST_PROBLEMS) return;
+    await tally.try(index, () => list.check(index, tally));
+    if (kind === 'videos') use.onProgress?.(broken + ++done, list.samples);
+  });
   return {
-    path: list.path,
-    kind: isImages ? 'images' : 'edits',
-    samples: list.ids.length,
-    labelled: tally.labelled,
+    ...{ path: list.path, kind, samples: list.samples, labelled: tally.labelled },
     sizes: [...tally.sizes].sort(),
-    problems,
+    problems: [...list.problems, ...tally.problems],
     remark: list.remark,
   };
 }
 
-/** Problems of the list in the order of its lines, then those that its pictures have. */
-async function checkSelfBench(path: string, { checkPrompt, resolution }: DatasetUse): Promise<DatasetReport> {
-  const list = readSelfBench(path, checkPrompt);
-  const source = new SelfBench(path, list);
-  const sizes = new Set<string>();
-  const problems: EditrlError[] = [...list.problems];
-  for (let index = 0; index < source.length; index++) {
-    try {
-      const { ref } = await readTriplet(source.read(index), resolution);
-      sizes.add(`${ref.height}x${ref.width}`);
-    } catch (cause) {
-      if (!(cause instanceof DataError)) throw cause;
-      problems.push(cause);
-    }
-  }
-  return {
-    path: list.path,
-    kind: 'inpainting',
-    samples: list.samples,
-    labelled: 0,
-    sizes: [...sizes].sort(),
-    problems,
-    remark: null,
-  };
+/** Opens a dataset that was read through. Raises one DataError with all problems of its list. */
+export async function openCompared({ path, kind }: DatasetReport, use: DatasetUse): Promise<ComparedSet> {
+  const { length, problems, compare } = await openers[kind](path, use);
+  if (problems.length > 0) throw oneOf(path, problems);
+  return { name: path, length, at: compare };
 }
 
-/** Problems of the rows in their order, then those that their pictures have. */
-async function checkPictured(path: string, media: string | null, columns: PicturedColumns): Promise<DatasetReport> {
-  const list = await readPicturedEdits(path, media, columns);
-  const sizes = new Set<string>();
-  const problems: EditrlError[] = [...list.problems];
-  let labelled = 0;
-  for (let index = 0; index < list.length; index++) {
-    const edit = list.read(index);
-    const { target, response, where } = edit;
-    if (target !== null || response !== null) labelled += 1;
-    for (const file of target === null ? sourcesOf(edit) : [...sourcesOf(edit), target]) {
-      try {
-        const { image } = await readFitted(file, where, null);
-        sizes.add(`${image.height}x${image.width}`);
-      } catch (cause) {
-        if (!(cause instanceof DataError)) throw cause;
-        problems.push(cause);
-      }
-    }
-  }
-  const samples = list.length + list.problems.length;
-  return { path, kind: 'pictured', samples, labelled, sizes: [...sizes].sort(), problems, remark: list.remark };
-}
-
-/** On all cores; problems in the order of the samples, of each the first. */
-async function checkQuestions(
-  path: string,
-  { media, minFrames = 1, suspects, onProgress }: DatasetUse,
-): Promise<DatasetReport> {
-  const list = readQuestions(path, media);
-  const usual: UsualSampling = { minFrames, maxFrames: Math.max(8, minFrames), interval: 2 };
-  const sizes = new Set<string>();
-  let done = 0;
-  const found = await pLimit(availableParallelism()).map(list.samples, async ({ question, place, problem }) => {
-    const known = question === null ? problem : await problemOf(question, usual, place, sizes);
-    onProgress?.(++done, list.samples.length);
-    return known ?? [];
-  });
-  const problems = found.flat();
-  return {
-    path: list.path,
-    kind: 'videos',
-    samples: list.samples.length,
-    labelled: 0,
-    sizes: [...sizes].sort(),
-    problems,
-    remark: suspects === undefined ? null : largeNumbers(list.samples, suspects),
-  };
-}
-
-type Samples = ReturnType<typeof readQuestions>['samples'];
-
-/** Which labels hold numbers in parentheses that are hardly actions, in one sentence; null where none does. */
-function largeNumbers(samples: Samples, suspects: (label: string) => readonly string[]): string | null {
-  const found = samples.flatMap(({ question, place }) => {
-    const numbers = question === null ? [] : suspects(question.expected);
+/** Which labels contain numbers in parentheses that are hardly actions, in one sentence; null if none does. */
+function largeNumbers(
+  questions: readonly { readonly question: VideoQuestion; readonly place: string }[],
+  suspects: (label: string) => readonly string[],
+): string | null {
+  const found = questions.flatMap(({ question, place }) => {
+    const numbers = suspects(question.expected);
     return numbers.length === 0 ? [] : [`${place}: ${numbers.map((number) => `(${number})`).join(', ')}`];
   });
   if (found.length === 0) return null;
-  return `${found.length} of ${samples.length} labelled answers hold a number over 99 in parentheses, the first of them ${found[0]}; reward 'format_accuracy' counts every number in parentheses as an action: take it out of the label, or set the field actions of the term to 'items'`;
+  return `${found.length} of ${questions.length} labelled answers contain a number over 99 in parentheses, the first of them ${found[0]}; reward 'format_accuracy' counts every number in parentheses as an action: take it out of the label, or set the field actions of the term to 'items'`;
 }
 
-async function problemOf(
-  question: VideoQuestion,
-  usual: UsualSampling,
-  place: string,
-  sizes: Set<string>,
-): Promise<DataError | null> {
-  try {
-    const { frames } = await clipOf(question, usual, place);
-    for (const image of question.images) await readFitted(image, place, null);
-    sizes.add(`${frames[0].height}x${frames[0].width}`);
-    return null;
-  } catch (cause) {
-    if (!(cause instanceof DataError)) throw cause;
-    return cause;
-  }
+/** One problem for all prompts that show images or videos. */
+function shownProblems(rows: RowSource, path: string, { prompt }: TextColumns): DataError[] {
+  const shown = Array.from({ length: rows.length }, (_, index) => {
+    const row = rows.read(index);
+    const beside = shownBeside(row, wordsIn(valueAt(row, prompt)));
+    return beside === null ? [] : [`${rows.place(index)}: ${beside}`];
+  }).flat();
+  if (shown.length === 0) return [];
+  return [
+    new DataError(`${shown.length} of ${rows.length} prompts show more than words, the first at ${shown[0]}`, {
+      where: path,
+      next: 'Recipes that read prompts do not show images to the policy. Use a dataset of words.',
+    }),
+  ];
 }
 
 /** The columns of prompts in words. */
@@ -285,10 +348,10 @@ export interface TextColumns {
 
 export const TEXT_COLUMNS: TextColumns = { prompt: 'prompt', expected: 'expected' };
 
-export type RowsKind = 'pictured' | 'captioned' | 'texts';
+type RowsKind = 'pictured' | 'captioned' | 'texts';
 
 /** What rows are, by the columns of the first one. Raises DataError where they are nothing that a recipe reads, and as `missingColumn`. */
-export function kindOfRows(path: string, columns: PicturedColumns & TextColumns): RowsKind {
+function kindOfRows(path: string, columns: PicturedColumns & TextColumns): RowsKind {
   const needed: Readonly<Record<RowsKind, readonly string[]>> = {
     pictured: [columns.source, columns.instruction],
     captioned: ['file_name', 'text'],
@@ -305,62 +368,6 @@ export function kindOfRows(path: string, columns: PicturedColumns & TextColumns)
       next: 'Say what the columns are called: --columns prompt=NAME, or --columns source=NAME --columns instruction=NAME.',
     },
   );
-}
-
-export interface RowsLook {
-  readonly samples: number;
-  readonly labelled: number;
-  readonly problems: readonly DataError[];
-}
-
-/** Prompts in words: each row has one, and what is expected is words where it is there. Raises DataError as `readRows`. */
-export async function checkTexts(path: string, columns: TextColumns, named: boolean): Promise<RowsLook> {
-  const rows = await readRows(path);
-  const problems: DataError[] = [...rows.problems];
-  const pictured: string[] = [];
-  let labelled = 0;
-  for (let index = 0; index < rows.length; index++) {
-    const row = rows.read(index);
-    const [prompt, expected] = [valueAt(row, columns.prompt), valueAt(row, columns.expected) ?? null];
-    const wrong = [
-      ...(isPrompt(prompt) ? [] : [wrongColumn(prompt, columns.prompt, 'words, or a list of messages')]),
-      ...((expected === null ? named : !isWords(expected) && !isNumber(expected))
-        ? [wrongColumn(expected, columns.expected, 'words or a finite number')]
-        : []),
-    ];
-    const beside = shownBeside(row, wordsIn(prompt));
-    if (beside !== null) pictured.push(`${rows.place(index)}: ${beside}`);
-    if (wrong.length > 0) {
-      const next = 'Correct this row, or leave it out.';
-      problems.push(new DataError(wrong.join('; '), { where: rows.place(index), next }));
-    } else if (expected !== null) labelled += 1;
-  }
-  if (pictured.length > 0) {
-    problems.push(
-      new DataError(`${pictured.length} of ${rows.length} prompts show more than words, the first at ${pictured[0]}`, {
-        where: path,
-        next: 'Recipes that read prompts show the policy no pictures: use a dataset of words.',
-      }),
-    );
-  }
-  return { samples: rows.length + rows.problems.length, labelled, problems };
-}
-
-/** Captioned pictures; each is decoded. Raises DataError as `openCaptioned`. */
-export async function checkCaptioned(path: string, sizes: Set<string>): Promise<RowsLook> {
-  const list = await openCaptioned(path);
-  const problems: DataError[] = [];
-  for (let index = 0; index < list.length; index++) {
-    try {
-      const { path: file, where } = list.read(index);
-      const { height, width } = await decodeImage(pictureBytes(file, where), file);
-      sizes.add(`${height}x${width}`);
-    } catch (cause) {
-      if (!(cause instanceof DataError)) throw cause;
-      problems.push(cause);
-    }
-  }
-  return { samples: list.length, labelled: list.length - problems.length, problems };
 }
 
 function isWords(value: unknown): boolean {
@@ -384,71 +391,4 @@ function wordsIn(prompt: unknown): string {
 
 function wrongColumn(value: unknown, column: string, allowed: string): string {
   return `column '${column}': found ${inBrief(value)}; allowed: ${allowed}`;
-}
-
-type Opener = (path: string, use: DatasetUse) => Promise<Omit<ComparedSet, 'name'>>;
-
-const openers: Readonly<Record<DatasetReport['kind'], Opener>> = {
-  edits: async (path) => {
-    const source = openEditDataset(path);
-    return { length: source.length, at: (index) => comparedEdit(source, index) };
-  },
-  images: async (path) => {
-    const source = openImageDataset(path);
-    return {
-      length: source.length,
-      at: (index) => {
-        const { id, bytes, path: file } = source.read(index);
-        return { id, words: '', picture: () => pixelDigest(bytes, file) };
-      },
-    };
-  },
-  inpainting: async (path) => {
-    const source = openSelfBench(path);
-    return { length: source.length, at: (index) => comparedInpaint(source, index) };
-  },
-  videos: async (path, { media }) => {
-    const source = openQuestions(path, media);
-    return {
-      length: source.length,
-      at: (index) => {
-        const question = source.read(index);
-        return { id: source.id(index), words: JSON.stringify(question.turns), picture: () => shownDigest(question) };
-      },
-    };
-  },
-  pictured: async (path, { media, columns }) => {
-    const source = await openPicturedEdits(path, media ?? null, { ...PICTURED_COLUMNS, ...columns });
-    return {
-      length: source.length,
-      at: (index) => {
-        const edit = source.read(index);
-        return { id: edit.id, words: edit.instruction, picture: () => shownBefore(edit) };
-      },
-    };
-  },
-  captioned: async (path) => {
-    const source = await openCaptioned(path);
-    return { length: source.length, at: (index) => comparedCaption(source, index) };
-  },
-  texts: async (path, { columns }) => {
-    const source = await openRows(path);
-    const { prompt } = { ...TEXT_COLUMNS, ...columns };
-    return {
-      length: source.length,
-      at: (index) => {
-        const words = valueAt(source.read(index), prompt);
-        return {
-          id: source.id(index),
-          words: typeof words === 'string' ? words : JSON.stringify(words),
-          picture: null,
-        };
-      },
-    };
-  },
-};
-
-/** Opens a dataset that was read through. Raises DataError as its kind's opener does, for one that has problems. */
-export async function openCompared({ path, kind }: DatasetReport, use: DatasetUse): Promise<ComparedSet> {
-  return { name: path, ...(await openers[kind](path, use)) };
 }

@@ -182,7 +182,7 @@ describe.skipIf(!hasFfmpeg)('editrl data check of questions about videos (skippe
     };
     expect(await check('<think>(500)</think> <answer>(1) red (99) blue (0007) lid</answer>')).toBe('');
     expect(await check('(1) red', '<answer>(1) the model of (2023), M(100)</answer>', '(365) days')).toContain(
-      `warning: 2 of 3 labelled answers hold a number over 99 in parentheses, the first of them ${folder}/conversations.json:sample 2: (2023), (100); reward 'format_accuracy' counts every number in parentheses as an action`,
+      `warning: 2 of 3 labelled answers contain a number over 99 in parentheses, the first of them ${folder}/conversations.json:sample 2: (2023), (100); reward 'format_accuracy' counts every number in parentheses as an action`,
     );
   });
 
