@@ -22,19 +22,8 @@ export interface Mask {
   readonly data: Uint8Array;
 }
 
-/**
- * What of a ref shows its style: the largest rectangle without a masked pixel, a rectangle by its shares of the sides, the box around what is masked, or the
- * whole.
- */
-export type StyleCrop =
-  | { readonly kind: 'outside_mask' | 'mask' | 'whole' }
-  | {
-      readonly kind: 'box';
-      readonly left: number;
-      readonly top: number;
-      readonly width: number;
-      readonly height: number;
-    };
+/** The part of a ref that shows its style: the largest rectangle outside of the mask, the box around the mask, or the whole ref. */
+export type StyleCrop = 'outside_mask' | 'mask' | 'whole';
 
 /** Three pictures of one size. */
 export interface Triplet {
@@ -166,13 +155,8 @@ type Box = Window;
 
 /** The rectangle of a ref that a rule means; it may reach beyond the ref. Raises DataError as `styleCrop`. */
 function boxFor(rule: StyleCrop, mask: Mask, ref: PictureSize, where: string): Box {
-  if (rule.kind === 'whole') return { left: 0, top: 0, width: ref.width, height: ref.height };
-  if (rule.kind === 'box') {
-    const [left, width] = along(ref.width, rule.left, rule.width);
-    const [top, height] = along(ref.height, rule.top, rule.height);
-    return { left, top, width, height };
-  }
-  if (rule.kind === 'mask') {
+  if (rule === 'whole') return { left: 0, top: 0, width: ref.width, height: ref.height };
+  if (rule === 'mask') {
     const { left, top, width, height } = boxOf(mask);
     // Cut again at the box's place, a ref that is the cut already would be all black.
     if (ref.width === width && ref.height === height) return { left: 0, top: 0, width, height };
@@ -184,7 +168,7 @@ function boxFor(rule: StyleCrop, mask: Mask, ref: PictureSize, where: string): B
   if (found !== null) return found;
   throw new DataError('the mask covers the whole picture, and leaves nothing to crop the style from', {
     where,
-    next: "Choose another data.style_crop, such as {kind: 'box', …} or {kind: 'whole'}.",
+    next: "Set data.style_crop to 'mask' or 'whole'.",
   });
 }
 
@@ -193,7 +177,7 @@ function otherSize(mask: Mask, ref: PictureSize, where: string): DataError {
   const found = `the ref has ${sizeText(ref)} pixels, and its mask ${sizeText(mask)}, white from (${left}, ${top}) on`;
   return new DataError(`${found}: there is no crop of the ref that the mask tells`, {
     where,
-    next: "Set data.style_crop to {kind: 'whole'} where refs are crops already, or bring ref and mask to one size.",
+    next: "Set data.style_crop to 'whole' if refs are crops already, or resize ref and mask to one size.",
   });
 }
 
@@ -208,12 +192,6 @@ function boxOf({ width, height, data }: Mask): Box {
     }
   }
   return { left, top, width: right - left + 1, height: bottom - top + 1 };
-}
-
-/** The first pixel and the number of pixels of a part of a side: at least one, and none outside. */
-function along(side: number, start: number, share: number): readonly [first: number, count: number] {
-  const first = Math.min(side - 1, Math.round(start * side));
-  return [first, Math.max(1, Math.min(side - first, Math.round(share * side)))];
 }
 
 /**

@@ -32,5 +32,5 @@ it('does not know of what it would have to read first, or what is not there', ()
   expect(countRows(write('rows.parquet', 'PAR1'), 10)).toBeNull();
   expect(countRows(write('other.json', '{"rows": []}'), 10)).toBeNull();
   const long = write('long.jsonl', `{"a": "${'x'.repeat(3 * 2 ** 20)}"}\n`.repeat(2));
-  expect([countRows(long, 1), countRows(long, 3)]).toEqual([1, null]);
+  expect(countRows(long, 3)).toBeNull();
 });

@@ -120,39 +120,9 @@ export const imageData = section(
   }),
 );
 
-const share = z.number().min(0).max(1);
-
-const styleCrop = z.discriminatedUnion('kind', [
-  z.strictObject({
-    kind: result('The largest rectangle of the picture in which nothing is masked.', z.literal('outside_mask')),
-  }),
-  z
-    .strictObject({
-      kind: result('A rectangle by its shares of the sides of the picture.', z.literal('box')),
-      left: result('Its left edge, a share of the width.', share),
-      top: result('Its upper edge, a share of the height.', share),
-      width: result('Its width, a share of that of the picture.', share.positive()),
-      height: result('Its height, a share of that of the picture.', share.positive()),
-    })
-    .refine(({ left, width }) => left + width <= 1 + 1e-9, {
-      path: ['width'],
-      error: 'a width with which left + width is at most 1',
-    })
-    .refine(({ top, height }) => top + height <= 1 + 1e-9, {
-      path: ['height'],
-      error: 'a height with which top + height is at most 1',
-    }),
-  z.strictObject({
-    kind: result(
-      "The box around what is masked, without its last row and column and black beyond the picture's edge, as Calligrapher's loader crops it; a ref that has just the box's size is taken whole.",
-      z.literal('mask'),
-    ),
-  }),
-  z.strictObject({
-    kind: result('The whole picture, what is to be painted included: the answer is then shown.', z.literal('whole')),
-  }),
-]);
-export type StyleCrop = z.output<typeof styleCrop>;
+/** The parts of a ref that show its style. */
+const STYLE_CROPS = ['outside_mask', 'mask', 'whole'] as const;
+export type StyleCrop = (typeof STYLE_CROPS)[number];
 
 const benchSource = z.strictObject({
   path: result(
@@ -185,9 +155,9 @@ export const inpaintData = section(
       'Bring every picture to a square of so many pixels: the shorter side is scaled to it, and the middle is cut out; null takes pictures as they are, all of a sample in one size.',
       positiveInteger.nullable().default(null),
     ),
-    style_crop: section(
-      "Which part of a sample's ref the policy is shown for its style.",
-      styleCrop.prefault({ kind: 'outside_mask' }),
+    style_crop: result(
+      "The part of a sample's ref that shows the policy its style: the largest rectangle 'outside_mask'; the box around the 'mask', without its last row and column, as Calligrapher's loader crops it (a ref of the size of the box is taken whole); or the 'whole' ref, which shows the answer.",
+      z.enum(STYLE_CROPS).default('outside_mask'),
     ),
   }),
 );

@@ -72,7 +72,6 @@ export const tinyCaptioned = section(
 );
 export type TinyCaptionedSettings = z.output<typeof tinyCaptioned>;
 
-/** The default letters leave out those that OCR of small print confuses with others, such as O and 0. */
 export const tinySigns = section(
   'The embedded tiny world of signs with words: where the datasets below it do not exist, they are made.',
   z.strictObject({
@@ -84,14 +83,6 @@ export const tinySigns = section(
       z.int().min(12).default(16),
     ),
     letters: result('Letters of a word.', positiveInteger.default(3)),
-    alphabet: result(
-      'The letters that words are made of.',
-      z
-        .string()
-        .regex(/^[A-Z0-9]+$/, { error: 'capital letters and digits' })
-        .refine((letters) => new Set(letters).size === letters.length, { error: 'each letter once' })
-        .default('ABCEFHKLMNPRSTUXY'),
-    ),
     counts: section(
       'Samples in each split.',
       z

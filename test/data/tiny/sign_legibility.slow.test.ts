@@ -10,12 +10,12 @@ import { inpaintData } from '../../../src/config/schema/data.js';
 import { must } from '../../../src/core/errors.js';
 import { DEFAULT_SIGN, drawSignScene, drawStyledSign } from '../../../src/data/tiny/sign_scenes.js';
 
-const { width, height, letters, alphabet } = must(
+const { width, height, letters } = must(
   inpaintData.parse({ train: [], validation: [], tiny: {} }).tiny,
   'the tiny section',
 );
 const sizes = { labelled: 1, train: 1, validation: 1 };
-const world = { seed: 11, geometry: { width, height }, letters, alphabet, labelledInk: [1, 1] as const, sizes };
+const world = { seed: 11, geometry: { width, height }, letters, labelledInk: [1, 1] as const, sizes };
 const scenes = Array.from({ length: 60 }, (_, i) => drawSignScene(world, 'validation', i));
 
 /** The share of signs that an engine reads letter for letter; it reads nothing on blank ones. */

@@ -16,7 +16,7 @@ import { mapPixels, noisy, softened } from '../../data/tiny/scene_pictures.js';
 const alphabet = 'ABCEFHKLMNPRSTUXY';
 const sceneOf = (index: number, geometry: SignGeometry = DEFAULT_SIGN): SignScene =>
   drawSignScene(
-    { seed: 7, geometry, letters: 3, alphabet, labelledInk: [1, 1], sizes: { labelled: 1, train: 1, validation: 1 } },
+    { seed: 7, geometry, letters: 3, labelledInk: [1, 1], sizes: { labelled: 1, train: 1, validation: 1 } },
     'train',
     index,
   );
