@@ -9,7 +9,7 @@
 # OUT      the folder for server_0.log, ... and urls.txt (one address per line, written when all are ready); default: reward_servers
 # WAIT_S   the most seconds that the servers may take to get ready; default: 7200 (a judge may still be loading)
 # EDITRL   the command; default: node with the built command line of this checkout
-# All arguments are passed to `editrl reward-server`. Each server chooses its own port, so that no two conflict.
+# All arguments are passed to `editrl serve rewards`. Each server chooses its own port, so that no two conflict.
 set -euo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
@@ -47,7 +47,7 @@ launch() {
   local i=$1 port=$2
   shift 2
   if ((${#devices[@]} > 0)); then export CUDA_VISIBLE_DEVICES=${devices[i % ${#devices[@]}]}; fi
-  "${editrl[@]}" reward-server "$@" --port "$port" --url-file "$out/server_$i.url" >>"$out/server_$i.log" 2>&1 &
+  "${editrl[@]}" serve rewards "$@" --port "$port" --url-file "$out/server_$i.url" >>"$out/server_$i.log" 2>&1 &
   pids[i]=$!
   begun[i]=$SECONDS
 }

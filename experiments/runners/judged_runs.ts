@@ -16,11 +16,15 @@ export interface Judge {
   readonly process: ChildProcess;
 }
 
-/** `editrl judge` on a free port; it ends with this process. */
+/** `editrl serve judge` on a free port; it ends with this process. */
 export async function startJudge(args: readonly string[]): Promise<Judge> {
-  const child = spawn(process.execPath, [MAIN, 'judge', '--port', '0', '--json', '--exit-with-parent', ...args], {
-    stdio: ['pipe', 'pipe', 'inherit'],
-  });
+  const child = spawn(
+    process.execPath,
+    [MAIN, 'serve', 'judge', '--port', '0', '--json', '--exit-with-parent', ...args],
+    {
+      stdio: ['pipe', 'pipe', 'inherit'],
+    },
+  );
   const first = await createInterface({ input: child.stdout })[Symbol.asyncIterator]().next();
   if (first.done === true) {
     throw new EndpointError('the judge did not start', { next: 'Its own message is above.' });

@@ -4,7 +4,7 @@ import { compareRuns, formatComparison, type Comparison } from '../run/report/co
 import { findReported } from '../run/find.js';
 import { outputWidth, printJson, printLine } from './shared/output.js';
 import { documentOf, htmlOption, writePage } from './report.js';
-import { expDirOption, flag, text, texts, type Action, type Arguments } from './shared/verb.js';
+import { expDirOption, flag, jsonOption, text, texts, type Action, type Arguments } from './shared/verb.js';
 
 export const compareVerb: Action = {
   positionals: '<runs..>',
@@ -13,17 +13,13 @@ export const compareVerb: Action = {
       .positional('runs', {
         type: 'string',
         array: true,
-        demandOption: true,
-        describe: 'two or more runs, by name or folder; all are compared with the first',
+        describe: 'Two or more runs, by name or folder; the first is the baseline',
       })
-      .option('json', { type: 'boolean', default: false, describe: 'print one JSON document, for machines' })
+      .option('json', jsonOption)
       .option('html', htmlOption)
       .option('exp-dir', expDirOption)
-      .example(
-        '$0 compare sft_s__rl_s low_kl',
-        'held-out reward, the paired difference, and what their settings differ in',
-      )
-      .example('$0 compare sft_s__rl_s low_kl --html both.html', 'with their curves and contact sheets, as one page'),
+      .example('$0 compare sft_s__rl_s low_kl', 'Held-out reward, paired difference, and settings that differ')
+      .example('$0 compare sft_s__rl_s low_kl --html both.html', 'One page, with curves and contact sheets'),
   run: async (args) => {
     const comparison = comparisonOf(args);
     if (args['html'] !== undefined) {
@@ -43,14 +39,14 @@ export function comparisonOf(args: Arguments): Comparison {
     const found = findReported(name, text(args, 'exp-dir'));
     if (found.kind === 'run') return found.paths;
     throw new UsageError(`${name} is an experiment; allowed: runs`, {
-      next: `Its cells are compared by \`editrl report ${name}\`.`,
+      next: `Compare its cells with \`editrl report ${name}\`.`,
     });
   });
   const distinct = new Set(paths.map(({ dir }) => dir));
   if (distinct.size < paths.length || paths.length < 2) {
     const found = paths.length < 2 ? 'one run' : 'the same run twice';
-    throw new UsageError(`found ${found}; allowed: two different runs or more`, {
-      next: 'Write: editrl compare A B …',
+    throw new UsageError(`found ${found}; allowed: two or more different runs`, {
+      next: 'Usage: editrl compare A B …',
     });
   }
   return compareRuns(paths);

@@ -1,4 +1,4 @@
-/** `editrl dashboard`: serves a page that shows runs while they train, until it is told to stop. */
+/** `editrl dashboard`: serves a page that shows runs as they train. */
 import { must } from '../core/errors.js';
 import { randomBytes } from 'node:crypto';
 import { requireToken } from '../core/http/guard.js';
@@ -13,22 +13,20 @@ export const dashboardVerb: Action = {
   build: (yargs) =>
     yargs
       .option('exp-dir', expDirOption)
-      .option('port', { ...numberOption, default: DEFAULT_PORT, describe: 'port to listen on; 0 takes a free one' })
+      .option('port', { ...numberOption, default: DEFAULT_PORT, describe: 'Port to listen on; 0 picks a free port' })
       .option('token-env', {
         type: 'string',
-        describe:
-          'environment variable with the token that the page asks for (default: one made for this time, in the address that is printed)',
+        describe: 'Environment variable with the token of the page (default: a new token, in the printed address)',
       })
       .option('exit-with-parent', {
         type: 'boolean',
-        default: false,
-        describe: 'stop when standard input is closed, as it is when the parent process dies',
+        describe: 'Stop when standard input closes, as when the parent process dies',
       })
-      .option('json', { type: 'boolean', default: false, describe: 'print the address as one line of JSON' })
-      .example('$0 dashboard', 'then open the address that it prints')
+      .option('json', { type: 'boolean', describe: 'Print the address as one line of JSON' })
+      .example('$0 dashboard', 'Then open the printed address')
       .example(
         '$0 dashboard --exp-dir runs/tiny --port 0',
-        'from another machine: ssh -L PORT:127.0.0.1:PORT HOST, then the same address',
+        'From another machine: ssh -L PORT:127.0.0.1:PORT HOST, then open the same address',
       ),
   run: async (args) => {
     const port = must(wholeNumber(args, 'port', 0, 65_535), '--port');
@@ -49,10 +47,8 @@ export const dashboardVerb: Action = {
     if (flag(args, 'json')) {
       printLine(JSON.stringify({ url: dashboard.url, address, ...(named === null ? { token } : {}), folders }));
     } else {
-      printLine(`The dashboard of ${folders.join(' and ')} is at ${address}`);
-      printLine(
-        'Whoever has this address may stop and start runs. Stop the dashboard with Ctrl-C; runs go on without it.',
-      );
+      printLine(`Dashboard of ${folders.join(' and ')}: ${address}`);
+      printLine('Anyone with this address can start and stop runs. Press Ctrl-C to stop the dashboard; runs continue.');
     }
     await stopped;
     await dashboard.close();

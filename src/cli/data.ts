@@ -1,4 +1,4 @@
-/** editrl data: packs the user's own pictures, makes lists of benchmarks, and checks datasets. */
+/** `editrl data pack|check|bench`: makes datasets of your own images or of benchmarks, and checks datasets. */
 import { join, resolve } from 'node:path';
 import { existsSync } from 'node:fs';
 import { EditrlError, UsageError, CheckpointError, RunError } from '../core/errors.js';
@@ -16,7 +16,7 @@ import { PICTURED_COLUMNS, type PicturedColumns } from '../data/pictured_edits.j
 import { largeActions } from '../rewards/terms/format_accuracy.js';
 import { targetOf } from '../rewards/terms/ocr/similarity.js';
 import { printError, printJson, printLine, styled } from './shared/output.js';
-import { flag, numberOption, text, texts, wholeNumber, expDirOption, type Action, type Verb } from './shared/verb.js';
+import { expDirOption, flag, jsonOption, numberOption, text, texts, wholeNumber, type Action } from './shared/verb.js';
 import { mostImagePixels } from '../core/images/image.js';
 import { packDataset, type PackReport, type PictureCodes } from '../data/pack.js';
 import type { PictureSize } from '../data/pictures.js';
@@ -63,7 +63,7 @@ function columnsOf(pairs: readonly string[]): Partial<PicturedColumns & TextColu
       if (name !== undefined && Object.hasOwn(COLUMNS, name)) return [name, column];
       const names = Object.keys(COLUMNS).join(', ');
       throw new UsageError(`--columns: found '${pair}'; allowed: NAME=COLUMN, where NAME is one of ${names}`, {
-        next: "Say what the config's data.columns says, such as --columns source=before.",
+        next: "Use the names in the config's data.columns, such as --columns source=before.",
       });
     }),
   );
@@ -81,63 +81,55 @@ async function overlapOf(
   return findOverlap(heldOut, training, { samples: Infinity, pictures: Infinity });
 }
 
-const check: Action & { readonly summary: string } = {
-  summary: 'read datasets through and say what is wrong with them',
+export const checkDataVerb: Action = {
   positionals: '<paths..>',
   build: (yargs) =>
     yargs
       .positional('paths', {
         type: 'string',
         array: true,
-        demandOption: true,
-        describe: 'lists of samples, dataset folders, or a folder above several',
+        describe: 'Datasets: lists of samples, folders, or a folder that contains several',
       })
       .option('quoted', {
         type: 'boolean',
-        default: false,
-        describe: 'inpainting prompts have to quote a text, which rewards that read pictures compare with',
+        describe: 'Require inpainting prompts to quote a text, for rewards that read text in images',
       })
       .option('resolution', {
         ...numberOption,
-        describe:
-          "the side of the squares that inpainting pictures are brought to, a config's data.resolution; as they are where left out",
+        describe: "Side of the squares that inpainting images are resized to, as the config's data.resolution",
       })
       .option('media', {
         type: 'string',
         requiresArg: true,
-        describe:
-          "the folder that paths in questions about videos and in rows of edits begin at, data.train's media; each list's own where left out",
+        describe: 'Folder of videos and images that a list names (default: the folder of the list)',
       })
       .option('columns', {
         type: 'string',
         array: true,
         nargs: 1,
         requiresArg: true,
-        default: [],
-        describe: "NAME=COLUMN: how a column of rows is called, a config's data.columns; once for each",
+        describe: "Rename a column of rows as NAME=COLUMN, as the config's data.columns; repeatable",
       })
       .option('min-frames', {
         ...numberOption,
-        describe:
-          "least frames of a segment whose own sample does not say, a config's data.frames.min; 1 where left out",
+        describe: "Minimum frames of a video segment, as the config's data.frames.min (default: 1)",
       })
       .option('training', {
         type: 'string',
         array: true,
         nargs: 1,
         requiresArg: true,
-        default: [],
-        describe: 'count the samples that stand in this dataset, too; once for each that is trained on',
+        describe: 'Count samples that are also in this training dataset; repeatable',
       })
-      .option('json', { type: 'boolean', default: false, describe: 'print one JSON document, for machines' })
-      .example('$0 data check held_out.jsonl --training train.jsonl', 'held-out samples that are trained on')
-      .example('$0 data check data/tiny', 'every list below data/tiny')
+      .option('json', jsonOption)
+      .example('$0 data check held_out.jsonl --training train.jsonl', 'Count held-out samples that are also trained on')
+      .example('$0 data check data/tiny', 'Every list in data/tiny')
       .example(
         '$0 data check edits.jsonl --columns source=before',
-        'edits in rows whose picture stands in column before',
+        'Edits in rows, with the source image in column before',
       )
-      .example('$0 data check data/prompts/challenging.txt', 'prompts, one on each line')
-      .example('$0 data check data/signs --quoted', 'a folder with self_bench.txt, for training with OCR'),
+      .example('$0 data check data/prompts/challenging.txt', 'Prompts, one per line')
+      .example('$0 data check data/signs --quoted', 'A folder with self_bench.txt, for OCR rewards'),
   run: async (args) => {
     const unread: EditrlError[] = [];
     // One dataset that cannot be read does not keep the others from being checked.
@@ -186,7 +178,7 @@ const check: Action & { readonly summary: string } = {
         ...unread.map((error) => ({ path: error.where ?? null, problems: [error.toText()] })),
       ]);
     } else if (overlap !== null) {
-      printLine(describeOverlap(overlap, count) ?? `none of ${count} samples stands in the training data, too`);
+      printLine(describeOverlap(overlap, count) ?? `none of ${count} samples is also in the training data`);
     }
     const hasProblems = reports.some(({ problems }) => problems.length > 0);
     return Math.max(hasProblems ? 1 : 0, ...unread.map(({ exitCode }) => exitCode));
@@ -196,34 +188,32 @@ const check: Action & { readonly summary: string } = {
 /** Lines between two progress messages. */
 const PROGRESS_EVERY = 1000;
 
-const packAction: Action & { readonly summary: string } = {
-  summary: 'make a dataset of your own pictures',
+export const packVerb: Action = {
   positionals: '<instructions>',
   build: (yargs) =>
     yargs
       .positional('instructions', {
         type: 'string',
-        demandOption: true,
         describe:
-          'JSON lines with source (a picture, looked for from the folder of this file) and instruction; optional: edited (a picture), rationale, split',
+          'JSON lines with source (an image path, relative to this file) and instruction; optional: edited, rationale, split',
       })
-      .option('out', { type: 'string', demandOption: true, requiresArg: true, describe: 'the folder to make' })
+      .option('out', { type: 'string', demandOption: true, requiresArg: true, describe: 'Folder to create (required)' })
       .option('tokenizer', {
         type: 'string',
         requiresArg: true,
         describe:
-          'run or folder of an image tokenizer, in whose codes edits are written; without one the pictures alone, to train one',
+          'Run or folder of an image tokenizer that encodes the edits (default: store images, to train a tokenizer)',
       })
       .option('size', {
         type: 'string',
         requiresArg: true,
         describe:
-          "scale and crop pictures to this side, or WIDTHxHEIGHT: multiples of the tokenizer's patch; without it they stay as they are, or are scaled as the tokenizer's own processor does",
+          "Resize and crop to this side, or WIDTHxHEIGHT, in multiples of the tokenizer's patch (default: unchanged, or as the tokenizer's processor resizes)",
       })
       .option('exp-dir', expDirOption)
-      .option('json', { type: 'boolean', default: false, describe: 'print one JSON document, for machines' })
-      .example('$0 data pack own/edits.jsonl --out data/own_pictures --size 48', 'pictures, for an image tokenizer')
-      .example('$0 data pack own/edits.jsonl --out data/own --size 48 --tokenizer own_vq', 'edits in its codes'),
+      .option('json', jsonOption)
+      .example('$0 data pack own/edits.jsonl --out data/own_pictures --size 48', 'Images, to train an image tokenizer')
+      .example('$0 data pack own/edits.jsonl --out data/own --size 48 --tokenizer own_vq', 'Edits, in its codes'),
   run: async (args) => {
     const size = sizeOf(text(args, 'size'));
     const tokenizer = text(args, 'tokenizer');
@@ -269,7 +259,7 @@ function tokenizerFolder(given: string, expDir: string): string {
   const paths = findRun(given, expDir);
   const state = readState(paths)?.state ?? 'queued';
   if (state !== 'finished') {
-    throw new RunError(`the image tokenizer is ${state}: its codes would still change`, {
+    throw new RunError(`the image tokenizer is ${state}, so its codes would still change`, {
       where: paths.dir,
       next: `Finish it first (editrl resume ${paths.runName}), or name the folder of one of its checkpoints.`,
     });
@@ -282,7 +272,7 @@ async function openCodes(folder: string): Promise<PictureCodes & { dispose(): Pr
   const { codebook_size, patch, model_type } = readConfig<Readonly<Record<string, unknown>>>(folder);
   const isOwn = typeof codebook_size === 'number' && typeof patch === 'number';
   if (!isOwn && !emu3VisionTypes.includes(String(model_type))) {
-    throw new CheckpointError('the model is no image tokenizer', {
+    throw new CheckpointError('the model is not an image tokenizer', {
       where: folder,
       next: 'Name a run of the task image_tokenizer, such as one like configs/tiny_vq.jsonnet, or the folder of BAAI/Emu3-VisionTokenizer.',
     });
@@ -308,31 +298,29 @@ function printPacked({ out, kind, splits, words, was_there }: PackReport): void 
   if (words !== null) printLine(`  ${join(out, 'tokenizer.json')}: the vocabulary, with ${words} words of these edits`);
 }
 
-const benchAction: Action & { readonly summary: string } = {
-  summary: 'make lists of edits of GEdit-Bench or ImgEdit',
+export const benchVerb: Action = {
   positionals: '<lists..>',
   build: (yargs) =>
     yargs
       .positional('lists', {
         type: 'string',
         array: true,
-        demandOption: true,
         describe: "GEdit-Bench's parquet files, or ImgEdit's basic_edit.json or UGE_edit.json",
       })
       .option('pictures', {
         type: 'string',
         requiresArg: true,
-        describe: "the folder that the pictures of ImgEdit's list are named below",
+        describe: "Folder of the images in ImgEdit's list",
       })
       .option('language', {
         choices: ['en', 'cn', 'all'] as const,
         default: 'en',
-        describe: "which of GEdit-Bench's instructions are taken",
+        describe: 'Language of the GEdit-Bench instructions',
       })
-      .option('out', { type: 'string', demandOption: true, requiresArg: true, describe: 'the folder to make' })
-      .option('json', { type: 'boolean', default: false, describe: 'print one JSON document, for machines' })
-      .example('$0 data bench GEdit-Bench/data/*.parquet --out gedit', 'then: editrl evaluate RUN --data gedit')
-      .example('$0 data bench basic_edit.json --pictures Benchmark/singleturn --out imgedit', 'a list for each type'),
+      .option('out', { type: 'string', demandOption: true, requiresArg: true, describe: 'Folder to create (required)' })
+      .option('json', jsonOption)
+      .example('$0 data bench GEdit-Bench/data/*.parquet --out gedit', 'Then: editrl evaluate RUN --data gedit')
+      .example('$0 data bench basic_edit.json --pictures Benchmark/singleturn --out imgedit', 'One list per edit type'),
   run: async (args) => {
     const lists = texts(args, 'lists');
     const other = lists.find((list) => !/\.(parquet|json)$/.test(list));
@@ -357,5 +345,3 @@ const benchAction: Action & { readonly summary: string } = {
     return 0;
   },
 };
-
-export const dataVerb: Verb = { actions: { pack: packAction, bench: benchAction, check } };

@@ -1,4 +1,4 @@
-/** editrl doctor: checks what this machine has and lacks, and says what to do about it. */
+/** `editrl doctor`: checks the prerequisites on this machine, and how to install missing ones. */
 import { execFile } from 'node:child_process';
 import { availableParallelism, totalmem } from 'node:os';
 import { promisify } from 'node:util';
@@ -9,7 +9,7 @@ import { refuseIdleGpu } from '../compute/onnx/cuda.js';
 import { detectDevices, gibibytes, type Devices } from '../launch/machine/devices.js';
 import { availableMemory } from '../launch/machine/memory.js';
 import { outputWidth, printJson, printLine, printWrapped, styled } from './shared/output.js';
-import { flag, type Verb } from './shared/verb.js';
+import { flag, jsonOption, type Action } from './shared/verb.js';
 
 export interface Finding {
   readonly name: string;
@@ -22,18 +22,15 @@ export interface Finding {
 
 const run = promisify(execFile);
 
-export const doctorVerb: Verb = {
+export const doctorVerb: Action = {
   positionals: '',
-  build: (yargs) =>
-    yargs
-      .option('json', { type: 'boolean', default: false, describe: 'print one JSON document, for machines' })
-      .example('$0 doctor', 'one line for each prerequisite'),
+  build: (yargs) => yargs.option('json', jsonOption).example('$0 doctor', 'One line per prerequisite'),
   run: async (args) => {
     const [findings, { coverage, LIMITS }] = await Promise.all([examine(), import('../launch/coverage.js')]);
     if (flag(args, 'json')) printJson({ ok: isUsable(findings), findings, coverage: coverage(), limits: LIMITS });
     else {
       findings.forEach(printFinding);
-      printLine('\nWhat is covered (docs/reference/coverage.md says what is refused):');
+      printLine('\nSupported (docs/reference/coverage.md lists the limits):');
       for (const { what, names } of coverage()) printWrapped(`${what}: ${names.join(', ')}`);
       printWrapped(LIMITS);
     }

@@ -7,6 +7,7 @@ import { printError, printJson, printLine, styled } from './shared/output.js';
 import {
   expDirOption,
   flag,
+  jsonOption,
   numberOf,
   numberOption,
   text,
@@ -27,34 +28,34 @@ export const enhanceVerb: Action = {
       .positional('prompts', {
         type: 'string',
         array: true,
-        describe: 'what is to be rewritten; several are rewritten together',
+        describe: 'Prompts to rewrite',
       })
       .option('file', {
         type: 'string',
         requiresArg: true,
-        describe: 'a text file with a prompt on each line; lines that begin with # are left out',
+        describe: 'Text file with one prompt per line; lines that start with # are skipped',
       })
       .option('run', {
         type: 'string',
         requiresArg: true,
-        describe: 'a run of prompt_enhance, or its folder: its last checkpoint rewrites',
+        describe: 'Run of prompt_enhance, by name or folder; uses its last checkpoint',
       })
       .option('model', {
         type: 'string',
         requiresArg: true,
-        describe: 'a language model as it is: a folder, or a model of the Hub in the cache (owner/name)',
+        describe: 'Language model: a folder, or a Hub model in the cache (OWNER/NAME)',
       })
       .option('temperature', {
         ...numberOption,
-        describe: '0 takes the most probable words (default: that of the run, else 0.7)',
+        describe: "Sampling temperature; 0 is greedy (default: the run's, else 0.7)",
       })
-      .option('max-tokens', { ...numberOption, describe: 'the longest rewrite (default: that of the run, else 100)' })
-      .option('seed', { ...numberOption, describe: 'another seed gives other rewrites (default: 0)' })
-      .option('json', { type: 'boolean', default: false, describe: 'print one JSON document, for machines' })
+      .option('max-tokens', { ...numberOption, describe: "Maximum tokens of a rewrite (default: the run's, else 100)" })
+      .option('seed', { ...numberOption, describe: 'Sampling seed (default: 0)' })
+      .option('json', jsonOption)
       .option('trust', trustOption)
       .option('exp-dir', expDirOption)
-      .example('$0 enhance "a cat" --run prompt_enhance', 'by a trained run')
-      .example('$0 enhance --file prompts.txt --model Qwen/Qwen2.5-0.5B-Instruct --json', 'by a model as it is'),
+      .example('$0 enhance "a cat" --run prompt_enhance', 'With a trained run')
+      .example('$0 enhance --file prompts.txt --model Qwen/Qwen2.5-0.5B-Instruct --json', 'With an untrained model'),
   run: async (args) => {
     const { prompts, single } = await promptsOf(args);
     const enhancer = await openEnhancer(args);
@@ -78,15 +79,13 @@ export const enhanceVerb: Action = {
 function print({ prompt, enhanced_prompt: rewrite, finished, unread, prompt_unread }: EnhancedPrompt): void {
   if (process.stdout.isTTY) printLine(styled(prompt, 'dim'));
   printLine(rewrite);
-  if (rewrite === '') printError(`editrl: '${prompt}' was rewritten as no words at all`);
+  if (rewrite === '') printError(`editrl: the rewrite of '${prompt}' is empty`);
   else if (!finished) {
-    printError(`editrl: the rewrite of '${prompt}' was cut off at its longest; --max-tokens allows more`);
+    printError(`editrl: the rewrite of '${prompt}' was cut off; raise --max-tokens`);
   }
-  if (unread) printError(`editrl: the image model leaves out the last ${tokens(unread)} of the rewrite of '${prompt}'`);
+  if (unread) printError(`editrl: the image model ignores the last ${tokens(unread)} of the rewrite of '${prompt}'`);
   if (prompt_unread) {
-    printError(
-      `editrl: clip leaves out the last ${tokens(prompt_unread)} of '${prompt}': no picture was compared with such words in training`,
-    );
+    printError(`editrl: CLIP ignores the last ${tokens(prompt_unread)} of '${prompt}'`);
   }
 }
 
@@ -98,21 +97,21 @@ function tokens(count: number): string {
 async function promptsOf(args: Arguments): Promise<{ readonly prompts: readonly string[]; readonly single: boolean }> {
   const said = texts(args, 'prompts');
   const file = text(args, 'file');
-  if (said.length > 0 && file !== '') throw new UsageError('found prompts and --file; allowed: one of the two');
+  if (said.length > 0 && file !== '') throw new UsageError('found prompts and --file; allowed: one of them');
   if (file === '') {
     if (said.length === 0) {
-      throw new UsageError('there is no prompt', { next: 'Write: editrl enhance "a cat" --run RUN' });
+      throw new UsageError('missing prompt', { next: 'Usage: editrl enhance "a cat" --run RUN' });
     }
-    if (said.some((prompt) => prompt.trim() === '')) throw new UsageError('a prompt is empty; allowed: words');
+    if (said.some((prompt) => prompt.trim() === '')) throw new UsageError('a prompt is empty');
     return { prompts: said, single: said.length === 1 };
   }
   if (!existsSync(file)) {
-    throw new DataError('there is no such file', { where: file, next: 'Name a text file with a prompt on each line.' });
+    throw new DataError('no such file', { where: file, next: 'Name a text file with one prompt per line.' });
   }
   const { promptLines } = await import('../data/rows.js');
   const prompts = promptLines(readFileSync(file), file).map(({ prompt }) => prompt);
   if (prompts.length === 0) {
-    throw new DataError('the file holds no prompt', { where: file, next: 'Write a prompt on each line.' });
+    throw new DataError('the file contains no prompt', { where: file, next: 'Write one prompt per line.' });
   }
   return { prompts, single: false };
 }
@@ -121,10 +120,8 @@ async function openEnhancer(args: Arguments): Promise<Enhancer> {
   const [run, model] = [text(args, 'run'), text(args, 'model')];
   if ((run === '') === (model === '')) {
     throw new UsageError(
-      `found ${run === '' ? 'neither --run nor --model' : 'both --run and --model'}; allowed: one of the two`,
-      {
-        next: 'Name a trained run with --run, or a language model as it is with --model.',
-      },
+      `found ${run === '' ? 'neither --run nor --model' : 'both --run and --model'}; allowed: one of them`,
+      { next: 'Name a trained run with --run, or a language model with --model.' },
     );
   }
   const [temperature, maxTokens] = [
@@ -151,7 +148,7 @@ async function openEnhancer(args: Arguments): Promise<Enhancer> {
     import('../core/errors.js'),
   ]);
   const expDir = text(args, 'exp-dir');
-  const paths = findRun(run, expDir === '' ? undefined : expDir);
+  const paths = findRun(run, expDir);
   const record = must(readRecord(paths), 'the record of a run');
   const { settings } = recordedConfig(paths, record, { trust: flag(args, 'trust') });
   const checkpoint = latestWhole(paths);

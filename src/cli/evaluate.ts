@@ -4,7 +4,7 @@ import { CheckpointError, UsageError } from '../core/errors.js';
 import type { Launcher } from '../launch/launcher.js';
 import { noView, openView, type View } from '../launch/live/view.js';
 import type { EvaluationChanges, EvaluationSubject } from '../launch/evaluation.js';
-import { namedCheckpoint, parseRunSpec, type CheckpointChoice } from '../run/chosen_checkpoint.js';
+import { parseRunSpec, type CheckpointChoice } from '../run/chosen_checkpoint.js';
 import { findRun } from '../run/find.js';
 import { encodeLine } from '../run/journal.js';
 import { evaluatedAt, evaluationTable, readEvaluation, type EvaluationReport } from '../run/report/evaluation.js';
@@ -15,6 +15,7 @@ import {
   changesOf,
   expDirOption,
   flag,
+  jsonOption,
   overlayOption,
   setOption,
   text,
@@ -25,62 +26,55 @@ import {
 } from './shared/verb.js';
 
 export const evaluateVerb: Action = {
-  positionals: '<what>',
+  positionals: '<run|config>',
   build: (yargs) =>
     yargs
-      .positional('what', {
+      .positional('run', {
         type: 'string',
-        demandOption: true,
-        describe: 'a run: its name (RUN, RUN@CHECKPOINT) or its folder; or a config, whose start is evaluated',
-      })
-      .option('checkpoint', {
-        type: 'string',
-        requiresArg: true,
-        describe: "the run's checkpoint: an iteration, best (by its held-out evaluations) or last (the default)",
+        describe:
+          'RUN or RUN@CHECKPOINT (an iteration, best, or last, the default), or a config, to evaluate its initial model',
       })
       .option('model', {
         type: 'string',
         requiresArg: true,
-        describe: 'with a config, what it starts from: a folder, hub:OWNER/NAME[@REVISION], or run:NAME[@CHECKPOINT]',
+        describe: 'With a config: the model, as a folder, hub:OWNER/NAME[@REVISION], or run:NAME[@CHECKPOINT]',
       })
       .option('data', {
         type: 'string',
         array: true,
         nargs: 1,
-        default: [],
-        describe: 'a held-out dataset in place of data.validation; may be repeated',
+        describe: 'Held-out dataset instead of data.validation; repeatable',
       })
       .option('measure', {
         type: 'string',
         array: true,
         nargs: 1,
-        default: [],
-        describe: 'score by this term besides the reward, in place of validation.measure; may be repeated',
+        describe: 'Also score by this term, instead of validation.measure; repeatable',
       })
       .option('against', {
         type: 'string',
         requiresArg: true,
-        describe: 'evaluate this too, and show the paired difference: RUN[@CHECKPOINT], or with a config as --model',
+        describe: 'Also evaluate this and print the paired difference: RUN[@CHECKPOINT], or a model as in --model',
       })
-      .option('with', { ...overlayOption, describe: 'merge this Jsonnet file over the config; may be repeated' })
+      .option('with', overlayOption)
       .option('set', {
         ...setOption,
-        describe: 'set one key, as validation.prompts=500; may be repeated; applied last',
+        describe: 'Set one key, as validation.prompts=500; repeatable',
       })
-      .option('json', { type: 'boolean', default: false, describe: 'print one JSON document, for machines' })
+      .option('json', jsonOption)
       .option('trust', trustOption)
       .option('exp-dir', expDirOption)
-      .example('$0 evaluate sft_s__rl_s', 'its last checkpoint, by its own held-out data')
-      .example('$0 evaluate sft_s__rl_s@best --against sft_s__rl_s@60', 'two checkpoints, compared prompt by prompt')
-      .example('$0 evaluate sft_s__rl_s --data my/bench.jsonl --measure ground_score', 'other data, another measure')
-      .example('$0 evaluate configs/text_plain.jsonnet --model exported', 'a folder that editrl export wrote'),
+      .example('$0 evaluate sft_s__rl_s', 'The last checkpoint, on its own held-out data')
+      .example('$0 evaluate sft_s__rl_s@best --against sft_s__rl_s@60', 'Compare two checkpoints prompt by prompt')
+      .example('$0 evaluate sft_s__rl_s --data my/bench.jsonl --measure ground_score', 'Other data and another measure')
+      .example('$0 evaluate configs/text_plain.jsonnet --model exported', 'A folder that editrl export wrote'),
   run: async (args) => {
     const json = flag(args, 'json');
     const subjects = await subjectsOf(args);
     (await import('../launch/evaluation.js')).requireCommonNumber(subjects);
-    for (const { problems } of subjects) printWarnings(problems.map((one) => `checkpoint passed over: ${one}`));
+    for (const { problems } of subjects) printWarnings(problems.map((one) => `checkpoint skipped: ${one}`));
     const view = json ? noView : openView(process.stderr);
-    const [stop] = abortOnSignals(1, () => printError('stopping; what judges have answered is kept'), view);
+    const [stop] = abortOnSignals(1, () => printError('stopping; answers of judges are kept'), view);
     const launching = await import('../launch/launcher.js');
     const launcher = new launching.Launcher({ view, command: process.argv.slice(2), stop, kill: stop });
     try {
@@ -88,13 +82,13 @@ export const evaluateVerb: Action = {
         const subject = subjects[i];
         try {
           if ((await evaluate(launcher, subject, view)) === 'interrupted') {
-            if (!json) printSentence(`${subject.label}: stopped; the same command continues.`);
+            if (!json) printSentence(`${subject.label}: stopped. The same command continues.`);
             return INTERRUPTED;
           }
           [i, tries] = [i + 1, 0];
         } catch (error) {
-          if (!(error instanceof CheckpointError) || !isGone(subject) || (tries += 1) > MOST_TRIES) throw error;
-          // The run trains on, and has a later one; where this very one was asked for, choosing raises.
+          if (!(error instanceof CheckpointError) || !isGone(subject) || (tries += 1) > MAX_TRIES) throw error;
+          // The run trains on and has a later checkpoint. If this one was named, choosing again raises.
           subjects[i] = (await subjectsOf(args))[i];
         }
       }
@@ -110,9 +104,7 @@ export const evaluateVerb: Action = {
 /** What is to be evaluated, and what it is compared with. Raises UsageError for flags that do not go together. */
 async function subjectsOf(args: Arguments): Promise<EvaluationSubject[]> {
   const { evaluatedModel, evaluatedRun } = await import('../launch/evaluation.js');
-  const [named, checkpoint, against, expDir] = ['what', 'checkpoint', 'against', 'exp-dir'].map((one) =>
-    text(args, one),
-  );
+  const [named, against, expDir] = ['run', 'against', 'exp-dir'].map((one) => text(args, one));
   const model = text(args, 'model') || null;
   const changes: EvaluationChanges = {
     data: texts(args, 'data'),
@@ -121,11 +113,6 @@ async function subjectsOf(args: Arguments): Promise<EvaluationSubject[]> {
     trust: flag(args, 'trust'),
   };
   if (isConfig(named)) {
-    if (checkpoint !== '') {
-      throw new UsageError(`found --checkpoint with a config; allowed: with a run`, {
-        next: `Write: editrl evaluate ${named} --model run:NAME@${checkpoint}`,
-      });
-    }
     const { overlays, sets } = changesOf({ with: args['with'], 'exp-dir': args['exp-dir'] });
     const place = { file: named, overlays, sets, expDir };
     const others = against === '' ? [] : [against];
@@ -133,18 +120,18 @@ async function subjectsOf(args: Arguments): Promise<EvaluationSubject[]> {
   }
   if (model !== null || texts(args, 'with').length > 0) {
     throw new UsageError(`found --${model === null ? 'with' : 'model'} with the run ${named}; allowed: with a config`, {
-      next: 'A run is evaluated with its own settings. Name a config, and the model by --model.',
+      next: 'A run is evaluated with its own settings. To choose a model, name a config and --model.',
     });
   }
-  const own = namedCheckpoint(named, checkpoint);
+  const own = parseRunSpec(named);
   const of = (name: string, at: CheckpointChoice): EvaluationSubject =>
-    evaluatedRun(findRun(name, expDir === '' ? undefined : expDir), at, changes);
+    evaluatedRun(findRun(name, expDir), at, changes);
   const other = against === '' ? null : parseRunSpec(against);
   return [of(own.name, own.checkpoint), ...(other === null ? [] : [of(other.name, other.checkpoint)])];
 }
 
-/** How often a run that trains on may be faster than the look for its last checkpoint. */
-const MOST_TRIES = 20;
+/** Tries to read the last checkpoint of a run that keeps replacing it. */
+const MAX_TRIES = 20;
 
 function isGone({ config }: EvaluationSubject): boolean {
   const { checkpoint } = config.evaluation;
@@ -174,7 +161,7 @@ function show([own, other]: readonly EvaluationSubject[], json: boolean): void {
   const report = readEvaluation(placeOf(own), base);
   const against = base === null ? null : readEvaluation(base);
   if (base !== null && report.numbers.every(({ difference }) => difference === undefined)) {
-    printWarnings([`no prompt is common to ${own.label} and ${other.label}: name one dataset for both by --data`]);
+    printWarnings([`${own.label} and ${other.label} share no prompt; name one dataset for both with --data`]);
   }
   if (json) {
     const document = { ...documentOf(own, report), against: against === null ? null : documentOf(other, against) };
@@ -210,6 +197,6 @@ function recordedNote({ recordedBy }: EvaluationSubject, { iteration, metrics }:
   const common = Object.keys(recorded ?? {}).filter((name) => name in metrics);
   if (recorded === null || common.length === 0) return null;
   const other = common.find((name) => !Object.is(recorded[name], metrics[name]));
-  if (other === undefined) return `These are the numbers that the run recorded at iteration ${iteration}.`;
-  return `The run recorded other numbers at iteration ${iteration}: ${other} was ${recorded[other]}, and is ${metrics[other]}. A judge that answers otherwise by now, or data that changed, explains it.`;
+  if (other === undefined) return `The run recorded the same numbers at iteration ${iteration}.`;
+  return `The run recorded other numbers at iteration ${iteration}: ${other} was ${recorded[other]} and is now ${metrics[other]}. The judge's answers or the data changed since.`;
 }

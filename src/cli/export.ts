@@ -1,15 +1,15 @@
-/** `editrl export RUN`: writes a run's model to a folder that other programs can load. */
+/** `editrl export RUN`: writes a run's model in a form that other programs load. */
 import { existsSync, mkdirSync, readdirSync, renameSync, rmdirSync, rmSync, statSync } from 'node:fs';
 import { dirname, join, resolve } from 'node:path';
 import { EditrlError, UsageError } from '../core/errors.js';
 import { diskError, stagingFolder, sweepStaging } from '../core/files.js';
 import type { WholeCheckpoint } from '../run/checkpoints.js';
-import { chosenCheckpoint, namedCheckpoint } from '../run/chosen_checkpoint.js';
+import { chosenCheckpoint, parseRunSpec } from '../run/chosen_checkpoint.js';
 import { findRun } from '../run/find.js';
 import type { ExportedDtype, ExportedFormat } from '../models/adapters/export.js';
 import type { RunPaths } from '../run/paths.js';
 import { printError, printJson, printLine } from './shared/output.js';
-import { expDirOption, flag, text, type Action, type Arguments } from './shared/verb.js';
+import { expDirOption, flag, jsonOption, text, type Action, type Arguments } from './shared/verb.js';
 
 const STAGING = '.exporting-';
 
@@ -19,53 +19,46 @@ export const exportVerb: Action = {
     yargs
       .positional('run', {
         type: 'string',
-        demandOption: true,
-        describe: 'RUN or RUN@CHECKPOINT: the run_name, or its folder',
+        describe: 'RUN or RUN@CHECKPOINT: an iteration, best, or last (the default)',
       })
       .option('out', {
         type: 'string',
         requiresArg: true,
-        describe: 'the folder to write; it must not hold anything',
+        describe: 'Folder to write; must be empty or missing',
       })
       .option('hub', {
         type: 'string',
         requiresArg: true,
-        describe: 'publish it on the Hugging Face Hub, in this repository (owner/name), with a model card',
+        describe: 'Publish to this Hugging Face Hub repository (OWNER/NAME), with a model card',
       })
-      .option('branch', { type: 'string', requiresArg: true, describe: 'the branch on the Hub (default: main)' })
+      .option('branch', { type: 'string', requiresArg: true, describe: 'Branch on the Hub (default: main)' })
       .option('public', {
         type: 'boolean',
-        default: false,
-        describe: 'make a repository that is not there for all to see',
+        describe: 'Make a new repository public',
       })
       .option('format', {
         choices: ['adapter', 'merged'] as const,
         describe:
-          'the adapter alone, for peft, or the whole model, for transformers (default: adapter where the run trains one)',
+          'The adapter alone for peft, or the whole model for transformers (default: adapter if the run trains one)',
       })
       .option('dtype', {
         choices: ['float32', 'bfloat16', 'float16'] as const,
-        describe: 'number format of merged weights (default: float32, as they were trained)',
+        describe: 'Number format of merged weights (default: float32, as trained)',
       })
-      .option('checkpoint', {
-        type: 'string',
-        requiresArg: true,
-        describe: 'which is exported: an iteration, best (by the held-out evaluations) or last (the default)',
-      })
-      .option('json', { type: 'boolean', default: false, describe: 'print one JSON document, for machines' })
+      .option('json', jsonOption)
       .option('exp-dir', expDirOption)
-      .example('$0 export text_plain --out exported', 'the last checkpoint')
-      .example('$0 export text_plain@best --out exported', 'the best by the held-out evaluations')
-      .example('$0 export text_plain --format merged --dtype bfloat16 --out exported', 'ready for transformers or vLLM')
-      .example('$0 export text_plain --hub me/text_plain', 'published; HF_TOKEN has to allow it'),
+      .example('$0 export text_plain --out exported', 'The last checkpoint')
+      .example('$0 export text_plain@best --out exported', 'The best checkpoint by held-out evaluations')
+      .example('$0 export text_plain --format merged --dtype bfloat16 --out exported', 'For transformers or vLLM')
+      .example('$0 export text_plain --hub me/text_plain', 'Publish; HF_TOKEN must allow it'),
   run: async (args) => {
     const expDir = text(args, 'exp-dir');
-    const named = namedCheckpoint(text(args, 'run'), text(args, 'checkpoint'));
-    const paths = findRun(named.name, expDir === '' ? undefined : expDir);
+    const named = parseRunSpec(text(args, 'run'));
+    const paths = findRun(named.name, expDir);
     const checkpoint = chosenCheckpoint(paths, named.checkpoint);
     if (text(args, 'hub') !== '') return publish(args, paths, checkpoint);
     if (text(args, 'out') === '') {
-      throw new UsageError('neither --out nor --hub is given', { next: 'Name a folder, or a repository of the Hub.' });
+      throw new UsageError('missing --out or --hub', { next: 'Add --out FOLDER, or --hub OWNER/NAME.' });
     }
     const [{ holdsAdapter }, exporting, { writeCard }] = await Promise.all([
       import('../models/adapters/files.js'),
@@ -78,9 +71,9 @@ export const exportVerb: Action = {
         : (exporting.formatOf(checkpoint.dir) ?? 'checkpoint'))) as ExportedFormat;
     const asked = text(args, 'dtype');
     if (format !== 'merged' && asked !== '') {
-      const found = { adapter: 'an adapter', checkpoint: 'a model that is no language model' }[format];
-      throw new UsageError(`found --dtype for ${found}, which is written as it was trained`, {
-        next: format === 'adapter' ? 'Leave out --dtype, or say --format merged.' : 'Leave out --dtype.',
+      const found = { adapter: 'an adapter', checkpoint: 'a model that is not a language model' }[format];
+      throw new UsageError(`found --dtype with ${found}, which is exported as trained`, {
+        next: format === 'adapter' ? 'Remove --dtype, or add --format merged.' : 'Remove --dtype.',
       });
     }
     const dtype = (asked || 'float32') as ExportedDtype;
@@ -88,7 +81,7 @@ export const exportVerb: Action = {
     const out = resolve(text(args, 'out'));
     const json = flag(args, 'json');
     const { iteration } = checkpoint;
-    if (!json) for (const problem of checkpoint.problems) printError(`warning: checkpoint passed over: ${problem}`);
+    if (!json) for (const problem of checkpoint.problems) printError(`warning: checkpoint skipped: ${problem}`);
     inFolder(out, (folder) => {
       exporting.exportWriters[format](checkpoint.dir, folder, dtype);
       writeCard(folder, { paths, checkpoint: checkpoint.dir, iteration, format, place: 'this folder' });
@@ -113,7 +106,7 @@ function warnOfRounding(dtype: ExportedDtype): void {
 /** `--hub`: publishes the model as a commit of a repository instead of a folder. */
 async function publish(args: Arguments, paths: RunPaths, checkpoint: WholeCheckpoint): Promise<number> {
   if (text(args, 'out') !== '') {
-    throw new UsageError('found --out and --hub', { next: 'Export twice: into a folder, and to the Hub.' });
+    throw new UsageError('found --out and --hub', { next: 'Export twice: once to a folder, once to the Hub.' });
   }
   const [{ MAIN, publishCheckpoint }, { hubEnvironment }] = await Promise.all([
     import('../run/track/hub/publish.js'),
@@ -146,7 +139,7 @@ function inFolder(out: string, write: (folder: string) => void): void {
   const isFolder = existsSync(out) && statSync(out).isDirectory();
   if (existsSync(out) && (!isFolder || readdirSync(out).length > 0)) {
     throw new UsageError(`--out: ${out} ${isFolder ? 'is not empty' : 'is a file'}`, {
-      next: 'Name another folder, or remove this one.',
+      next: 'Name another folder, or delete this one.',
     });
   }
   const parent = dirname(out);

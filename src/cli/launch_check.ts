@@ -1,6 +1,6 @@
 /**
- * `editrl launch-check CONFIG`: whether a run's processes start, connect and exchange tensors, which devices each of them has, and, if a server
- * trains the run, what that server computes.
+ * `editrl check --launch`: starts a run's processes, lets them connect and exchange tensors, and reports the devices that each has. If a server
+ * trains the run, that server is probed as well.
  */
 import { randomUUID } from 'node:crypto';
 import { availableParallelism } from 'node:os';
@@ -33,10 +33,10 @@ import { probeFor } from '../recipes/open.js';
 import { isTrainable } from '../config/recipes.js';
 import type { LaunchSettings } from '../config/schema/launch.js';
 import type { RunSettings } from '../config/schema/run.js';
-import { formatTable, printError, printJson, printLine } from './shared/output.js';
-import { configOf, configOptions, flag, text, type Action } from './shared/verb.js';
+import { formatTable, printError, printLine } from './shared/output.js';
+import { text, type Action } from './shared/verb.js';
 
-/** What one rank found out about itself. */
+/** What one rank reports of itself. */
 export interface RankReport {
   readonly rank: number;
   readonly pid: number;
@@ -58,35 +58,44 @@ const FLOATS = 4 * 2 ** 20;
 const ROUNDS = 8;
 const TIMEOUT_S = 60;
 /** The prefix of the one line of a rank's output that is meant for this program. */
-const MARK = 'launch-check:';
+const MARK = 'rank report:';
 
-export const launchCheckVerb: Action = {
-  positionals: '<config>',
+/** What a launch check reports. */
+export interface LaunchReport {
+  readonly processes: number;
+  readonly devices: Placement['devices'];
+  readonly ranks: readonly RankReport[];
+  readonly trainer: Awaited<ReturnType<typeof probeFor>>;
+  /** All of it for people. */
+  readonly text: string;
+}
+
+/** Checks that the processes of a run start and meet. Raises RunError with the rank that failed, and the errors of the training server's probe. */
+export async function checkLaunch(config: LoadedConfig): Promise<LaunchReport> {
+  const { launch } = config.settings;
+  const devices = detectDevices();
+  const kind = deviceKind(config.settings, devices);
+  const own = runDevices(config.settings, devices);
+  const processes = processesOf(config.settings, own, kind);
+  const placement = wholeMachinePlacement({ ...launch, processes }, own, kind);
+  requireFree(placement.devices);
+  const ranks = await startRanks(config, processes, placement);
+  const trainer = await checkTrainer(config.settings, devices, placement);
+  const why = whyFewerProcesses(config.settings, own, kind) ?? countSource(launch.processes, own.gpus.length);
+  return { processes, devices: placement.devices, ranks, trainer, text: reportText(ranks, trainer, why) };
+}
+
+/** One process of a launch check. Only `checkLaunch` starts it. */
+export const rankVerb: Action = {
+  positionals: '[provider]',
   build: (yargs) =>
-    configOptions(yargs)
-      .option('json', { type: 'boolean', default: false, describe: 'print one JSON document, for machines' })
-      .option('as-rank', { type: 'string', hidden: true })
-      .example(
-        '$0 launch-check configs/sft_s__rl_s.jsonnet --set launch.processes=2',
-        'start two processes and let them meet',
-      ),
-  run: async (args) => {
-    if (args['as-rank'] !== undefined) return runAsRank(text(args, 'as-rank'));
-    const config = await configOf(args);
-    const { launch } = config.settings;
-    const devices = detectDevices();
-    const kind = deviceKind(config.settings, devices);
-    const own = runDevices(config.settings, devices);
-    const processes = processesOf(config.settings, own, kind);
-    const placement = wholeMachinePlacement({ ...launch, processes }, own, kind);
-    requireFree(placement.devices);
-    const reports = await startRanks(config, processes, placement);
-    const trainer = await checkTrainer(config.settings, devices, placement);
-    const why = whyFewerProcesses(config.settings, own, kind) ?? countSource(launch.processes, own.gpus.length);
-    if (flag(args, 'json')) printJson({ processes, devices: placement.devices, ranks: reports, trainer });
-    else print(reports, trainer, why);
-    return 0;
-  },
+    yargs
+      .positional('provider', {
+        type: 'string',
+        describe: 'Execution provider of its sessions; none if a server trains',
+      })
+      .example('$0 rank cpu', 'Needs the environment that `editrl check --launch` sets'),
+  run: (args) => runAsRank(text(args, 'provider')),
 };
 
 /** Probes the training server, which is started for it if the run starts one; null if this machine trains the policy. */
@@ -111,7 +120,7 @@ async function checkTrainer(
 
 /** Starts the ranks and collects their reports. Raises RunError naming the rank that died or hung, with its last lines. */
 async function startRanks(
-  { settings, file }: LoadedConfig,
+  { settings }: LoadedConfig,
   processes: number,
   placement: ReturnType<typeof wholeMachinePlacement>,
 ): Promise<RankReport[]> {
@@ -129,7 +138,7 @@ async function startRanks(
       guardian,
       ranks: Array.from({ length: processes }, (_, rank) => ({
         rank,
-        command: [process.execPath, process.argv[1], 'launch-check', file, '--as-rank', providerOf(settings)],
+        command: [process.execPath, process.argv[1], 'rank', providerOf(settings)],
         env: rankEnvironment(rank, place, env),
       })),
       heartbeatTimeoutS: TIMEOUT_S,
@@ -142,7 +151,7 @@ async function startRanks(
     if (!(error instanceof RunFailed)) throw error;
     throw new RunError(error.message, {
       where: run,
-      next: 'Mend what its last lines say, or leave that device out with launch.devices, and check again.',
+      next: 'Fix the error in its last lines, or exclude that device with launch.devices. Then check again.',
       cause: error,
     });
   } finally {
@@ -216,14 +225,14 @@ function freeGpuMemory(gpus: readonly Gpu[]): number | null {
   );
 }
 
-/** Where the number of processes comes from, as a sentence without its end. */
+/** Which setting determines the number of processes, as a clause. */
 function countSource(processes: LaunchSettings['processes'], gpus: number): string {
   if (processes !== 'auto') return `launch.processes is ${processes}`;
   return `launch.processes is 'auto', one per GPU that the run may use, and this machine has ${gpus === 0 ? 'none' : gpus}`;
 }
 
-/** @param why why there are as many processes as there are. */
-function print(reports: readonly RankReport[], trainer: Awaited<ReturnType<typeof probeFor>>, why: string): void {
+/** @param why a clause that explains the number of processes. */
+function reportText(reports: readonly RankReport[], trainer: LaunchReport['trainer'], why: string): string {
   const rows = reports.map((report) => [
     report.rank,
     report.pid,
@@ -242,12 +251,13 @@ function print(reports: readonly RankReport[], trainer: Awaited<ReturnType<typeo
     { title: 'matrix product', align: 'right' as const },
     { title: 'sum over ranks', align: 'right' as const },
   ];
-  printLine(formatTable(columns, rows));
-  printLine(
-    `\n${reports.length === 1 ? `One process, so no ranks met: ${why}.` : `All ${reports.length} ranks met and agree on the sum.`}`,
-  );
-  if (trainer !== null) {
-    const { url, reduction, seconds } = trainer;
-    printLine(`\nThe training server ${url} passed its probe in ${seconds} s; reduction of losses: ${reduction}.`);
-  }
+  const met =
+    reports.length === 1
+      ? `One process, so no ranks met: ${why}.`
+      : `All ${reports.length} ranks met and agree on the sum.`;
+  const server =
+    trainer === null
+      ? ''
+      : `\n\nThe training server ${trainer.url} passed its probe in ${trainer.seconds} s. Loss reduction: ${trainer.reduction}.`;
+  return `${formatTable(columns, rows)}\n\n${met}${server}\n`;
 }

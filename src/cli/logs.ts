@@ -1,4 +1,4 @@
-/** `editrl logs RUN`: shows what a run has printed, and follows it. */
+/** `editrl logs RUN`: prints or follows the log of a run. */
 import { printable } from '../core/errors.js';
 import { findRun } from '../run/find.js';
 import { followLog, readLog, type LogChoice } from '../run/logs.js';
@@ -13,27 +13,28 @@ export const logsVerb: Action = {
   positionals: '<run>',
   build: (yargs) =>
     yargs
-      .positional('run', { type: 'string', demandOption: true, describe: 'the run_name, or its folder' })
+      .positional('run', { type: 'string', describe: 'run_name, or the folder of a run' })
       .option('follow', {
         alias: 'f',
         type: 'boolean',
-        default: false,
-        describe: 'go on printing, through restarts, until the run ends',
+        describe: 'Print new lines until the run ends, through restarts',
       })
-      .option('rank', { ...numberOption, describe: "one process's own log, as JSON lines (default: the readable one)" })
-      .option('attempt', { ...numberOption, describe: 'the start or resume, counted from 1 (default: the latest)' })
+      .option('rank', {
+        ...numberOption,
+        describe: "Print one process's log as JSON lines (default: the readable log)",
+      })
+      .option('attempt', { ...numberOption, describe: 'Start or resume, counted from 1 (default: the latest)' })
       .option('lines', {
         ...numberOption,
-        describe: `so many of the last lines (default: all; with -f ${FOLLOWED_LINES})`,
+        describe: `Number of last lines (default: all; with -f: ${FOLLOWED_LINES})`,
       })
       .option('exp-dir', expDirOption)
       .option('json', {
         type: 'boolean',
-        default: false,
-        describe: 'JSON lines, for machines: the log of rank 0 unless --rank says another',
+        describe: 'Print JSON lines: the log of rank 0, or of --rank',
       })
-      .example('$0 logs sft_s__rl_s -f', 'follows the run until it ends')
-      .example('$0 logs sft_s__rl_s --rank 1 --lines 50', 'the end of the second process’s log'),
+      .example('$0 logs sft_s__rl_s -f', 'Follow the run until it ends')
+      .example('$0 logs sft_s__rl_s --rank 1 --lines 50', "The end of the second process's log"),
   run: async (args) => {
     const paths = findRun(text(args, 'run'), text(args, 'exp-dir'));
     const follow = flag(args, 'follow');

@@ -7,92 +7,121 @@ import { startInterpreter } from '../config/interpreter.js';
 import { addressSpaceAdvice, openFilesAdvice, saysTooManyFiles } from '../core/process.js';
 import { EditrlError, UsageError } from '../core/errors.js';
 import { nearest } from '../core/nearest.js';
-import { outputWidth, printError } from './shared/output.js';
+import { outputWidth, printError, printLine } from './shared/output.js';
 import { outliveReaders } from './shared/signals.js';
-import type { Action, Actions, Verb } from './shared/verb.js';
+import type { Action } from './shared/verb.js';
 
 interface Entry {
   readonly summary: string;
-  /** Whether the verb is left out of the list, since only other programs call it. */
+  /** Only other programs call it, so help leaves it out. */
   readonly hidden?: true;
-  readonly load: () => Promise<Verb>;
+  readonly load: () => Promise<Action>;
 }
 
-/** The table of verbs; each is a file beside this one and a line here. */
+/** All verbs. Two words name one verb of a group. */
 export const verbs: Readonly<Record<string, Entry>> = {
-  run: { summary: 'train what a config describes', load: async () => (await import('./run.js')).runVerb },
-  sweep: { summary: 'run a matrix to its result table', load: async () => (await import('./sweep.js')).sweepVerb },
+  run: { summary: 'Train a config', load: async () => (await import('./run.js')).runVerb },
+  sweep: {
+    summary: 'Train every cell of an experiment',
+    load: async () => (await import('./sweep.js')).sweepVerb,
+  },
   cell: {
-    summary: 'one task of a Slurm job array',
+    summary: 'Run one task of a Slurm job array',
     hidden: true,
     load: async () => (await import('./shared/cell.js')).cellVerb,
   },
-  plan: { summary: 'what an experiment would run', load: async () => (await import('./plan.js')).planVerb },
-  resume: { summary: 'continue or fork a run', load: async () => (await import('./resume.js')).resumeVerb },
-  status: { summary: 'what runs are doing', load: async () => (await import('./status.js')).statusVerb },
-  stop: { summary: 'checkpoint and end runs', load: async () => (await import('./stop.js')).stopVerb },
-  logs: { summary: 'what a run prints', load: async () => (await import('./logs.js')).logsVerb },
+  plan: { summary: 'Show what an experiment would train', load: async () => (await import('./plan.js')).planVerb },
+  check: { summary: 'Check configs before training', load: async () => (await import('./check.js')).checkVerb },
+  rank: {
+    summary: 'Run one process of a launch check',
+    hidden: true,
+    load: async () => (await import('./launch_check.js')).rankVerb,
+  },
+  resume: { summary: 'Continue a run', load: async () => (await import('./resume.js')).resumeVerb },
+  fork: {
+    summary: 'Start a new run from a checkpoint of another run',
+    load: async () => (await import('./resume.js')).forkVerb,
+  },
+  ls: { summary: 'List runs', load: async () => (await import('./status.js')).lsVerb },
+  status: { summary: 'Show the state of runs', load: async () => (await import('./status.js')).statusVerb },
+  stop: { summary: 'Save a checkpoint and end runs', load: async () => (await import('./stop.js')).stopVerb },
+  logs: { summary: "Print a run's log", load: async () => (await import('./logs.js')).logsVerb },
   report: {
-    summary: 'what a run or an experiment learned',
+    summary: 'Report the results of a run or an experiment',
     load: async () => (await import('./report.js')).reportVerb,
   },
-  compare: { summary: 'runs side by side', load: async () => (await import('./compare.js')).compareVerb },
+  compare: { summary: 'Compare runs side by side', load: async () => (await import('./compare.js')).compareVerb },
   dashboard: {
-    summary: 'a page that shows runs while they go on',
+    summary: 'Serve a page that shows runs as they train',
     load: async () => (await import('./dashboard.js')).dashboardVerb,
   },
   evaluate: {
-    summary: 'evaluate a checkpoint or a model, without training',
+    summary: 'Evaluate a checkpoint or a model without training',
     load: async () => (await import('./evaluate.js')).evaluateVerb,
   },
   export: {
-    summary: "write a run's model for other programs",
+    summary: "Export a run's model for other programs",
     load: async () => (await import('./export.js')).exportVerb,
   },
-  sync: { summary: 'send what tracking has not sent', load: async () => (await import('./sync.js')).syncVerb },
-  runs: { summary: 'remove runs, and what no run needs', load: async () => (await import('./runs.js')).runsVerb },
+  sync: { summary: 'Upload pending metrics', load: async () => (await import('./sync.js')).syncVerb },
+  rm: { summary: 'Delete runs', load: async () => (await import('./remove.js')).rmVerb },
+  prune: { summary: 'Delete runs that were set aside', load: async () => (await import('./remove.js')).pruneVerb },
   rescore: {
-    summary: 'score a run again by another reward',
+    summary: "Score a run's episodes with another reward",
     load: async () => (await import('./rescore.js')).rescoreVerb,
   },
   score: {
-    summary: 'what a reward gives for rows of its dataset',
+    summary: 'Try a reward on rows of its dataset',
     load: async () => (await import('./score.js')).scoreVerb,
   },
-  config: { summary: 'show, check or describe settings', load: async () => (await import('./config.js')).configVerb },
-  data: {
-    summary: 'pack or check your own data, or make lists of benchmarks',
-    load: async () => (await import('./data.js')).dataVerb,
+  'config show': {
+    summary: 'Print the settings of a config',
+    load: async () => (await import('./config.js')).showVerb,
   },
-  mcp: {
-    summary: 'these verbs as tools of an agent (MCP, over standard input and output)',
-    load: async () => (await import('./mcp.js')).mcpVerb,
+  'config diff': {
+    summary: 'Show how two configs or runs differ',
+    load: async () => (await import('./config.js')).diffVerb,
   },
-  gateway: {
-    summary: 'serve several judges as one',
-    load: async () => (await import('./serve/gateway.js')).gatewayVerb,
+  'config explain': { summary: 'Explain a setting', load: async () => (await import('./config.js')).explainVerb },
+  'config schema': {
+    summary: 'Print the JSON Schema of configs',
+    load: async () => (await import('./config.js')).schemaVerb,
   },
-  enhance: {
-    summary: 'rewrite prompts with a trained run, or with a model as it is',
-    load: async () => (await import('./enhance.js')).enhanceVerb,
+  'data pack': { summary: 'Make a dataset of your own images', load: async () => (await import('./data.js')).packVerb },
+  'data check': { summary: 'Check datasets', load: async () => (await import('./data.js')).checkDataVerb },
+  'data bench': {
+    summary: 'Make datasets of GEdit-Bench or ImgEdit',
+    load: async () => (await import('./data.js')).benchVerb,
   },
-  judge: {
-    summary: "serve the tiny world's rule judge",
+  'serve judge': {
+    summary: "Serve the tiny world's rule judge",
     load: async () => (await import('./serve/judge.js')).judgeVerb,
   },
-  'reward-server': {
-    summary: 'hold rewards and score what is sent',
-    load: async () => (await import('./serve/reward_server.js')).rewardServerVerb,
+  'serve gateway': {
+    summary: 'Serve several judges as one',
+    load: async () => (await import('./serve/gateway.js')).gatewayVerb,
   },
-  'launch-check': {
-    summary: "start a run's processes and let them meet",
-    load: async () => (await import('./launch_check.js')).launchCheckVerb,
+  'serve rewards': { summary: 'Serve a reward', load: async () => (await import('./serve/rewards.js')).rewardsVerb },
+  'judge exam': {
+    summary: 'Examine a judge on answers of known quality',
+    load: async () => (await import('./judge_exam.js')).judgeExamVerb,
   },
-  doctor: { summary: 'what this machine has and lacks', load: async () => (await import('./doctor.js')).doctorVerb },
+  enhance: {
+    summary: 'Rewrite prompts for an image model',
+    load: async () => (await import('./enhance.js')).enhanceVerb,
+  },
+  mcp: {
+    summary: 'Serve these verbs to an agent (MCP over stdin and stdout)',
+    load: async () => (await import('./mcp.js')).mcpVerb,
+  },
+  doctor: {
+    summary: 'Check what this machine has and lacks',
+    load: async () => (await import('./doctor.js')).doctorVerb,
+  },
 };
 
-/** The verbs that evaluate Jsonnet. */
-const EVALUATING: ReadonlySet<string> = new Set(['run', 'sweep', 'plan', 'config', 'score']);
+/** The first words of verbs that evaluate Jsonnet. */
+const EVALUATING: ReadonlySet<string> = new Set(['run', 'sweep', 'plan', 'check', 'config', 'score']);
 
 /** Runs one command line (without `node` and the script) and returns its exit code. */
 export async function main(argv: readonly string[]): Promise<number> {
@@ -107,73 +136,91 @@ export async function main(argv: readonly string[]): Promise<number> {
 async function dispatch(argv: readonly string[]): Promise<number> {
   // A shell asks for completions with the words of the line, of which the first is the program's name.
   const completing = argv[0] === '--get-yargs-completions';
-  const [name, second] = (completing ? argv.slice(2) : argv).filter((word) => !word.startsWith('-'));
-  const entry = name !== undefined && Object.hasOwn(verbs, name) ? verbs[name] : undefined;
+  const [first, second] = (completing ? argv.slice(2) : argv).filter((word) => !word.startsWith('-'));
+  const name = [`${first} ${second}`, first].find((words) => Object.hasOwn(verbs, words ?? '')) ?? null;
+  const group = listed().filter((words) => words.startsWith(`${first} `));
+  if (first !== undefined && name === null && !completing && first !== COMPLETION) requireGroup(first, second, group);
   const outcome: { code: number } = { code: 0 };
   // It starts while the verb is loaded, which takes longer.
-  if (name !== undefined && EVALUATING.has(name) && !completing) startInterpreter();
-  const [verb] = await Promise.all([entry?.load(), entry === undefined ? null : import('../recipes/settings.js')]);
-  const parser = baseParser(argv, usageOf(name, second, verb));
-  for (const verbName of listed()) {
-    if (verbName !== name) parser.command(verbName, verbs[verbName].summary, {});
-  }
-  if (name !== undefined && entry !== undefined && verb !== undefined) {
-    const actions = actionsOf(verb, second);
-    if (actions !== null) {
-      if (second !== undefined && !completing) requireKnown(second, Object.keys(actions), `${name} `);
-      parser.command(`${name} <action>`, entry.summary, (group) => {
-        for (const [actionName, action] of Object.entries(actions)) {
-          addAction(group, actionName, action.summary, action, outcome);
-        }
-        return group.demandCommand(1, `Say which: ${Object.keys(actions).join(', ')}.`);
+  if (first !== undefined && EVALUATING.has(first) && !completing) startInterpreter();
+  const [action] = await Promise.all([
+    name === null ? null : verbs[name].load(),
+    name === null ? null : import('../recipes/settings.js'),
+  ]);
+  const usage = name === null ? `editrl ${group.length > 0 ? `${first} <action>` : '<verb>'}` : `editrl ${name}`;
+  const parser = baseParser(argv, action === null ? usage : `${usage} ${action.positionals}`.trim());
+  if (name !== null && action !== null) {
+    const [own, inner] = name.split(' ');
+    const { summary } = verbs[name];
+    if ((inner as string | undefined) === undefined) addAction(parser, own, summary, action, outcome);
+    else {
+      parser.command(own, summary, (within) => {
+        addAction(within, inner, summary, action, outcome);
+        return within.demandCommand(1);
       });
-    } else {
-      addAction(parser, name, entry.summary, verb as Action, outcome);
     }
-  } else if (name !== undefined && !completing) {
-    requireKnown(name, [...listed(), COMPLETION], '');
-  } else if (argv.length === 0) {
-    parser.showHelp('error');
+  } else if (group.length > 0) {
+    parser.command(first, '', (within) => {
+      for (const words of group) within.command(words.slice(words.indexOf(' ') + 1), verbs[words].summary, {});
+      return within.demandCommand(1, `Missing action. Allowed: ${actionsIn(group).join(', ')}.`);
+    });
+  } else {
+    // Completion goes word by word; help lists whole verbs.
+    for (const words of completing ? firstWords() : listed()) parser.command(words, verbs[words]?.summary ?? '', {});
+  }
+  parser.completion(COMPLETION, 'Print a completion script for bash or zsh');
+  if (argv.length === 0) {
+    printError(withoutNoise(await parser.getHelp()));
     return usageExitCode;
   }
-  await parser.parseAsync();
+  let printed = '';
+  await parser.parseAsync([...argv], {}, (_error, _args, output) => {
+    printed = output;
+  });
+  if (printed !== '') printLine(withoutNoise(printed));
   return outcome.code;
 }
 
-/** The actions among which the second word chooses; null where the verb does the work itself. */
-function actionsOf(verb: Verb, second: string | undefined): Actions | null {
-  if (!('run' in verb)) return verb.actions;
-  const { actions = {} } = verb;
-  return second !== undefined && Object.hasOwn(actions, second) ? actions : null;
-}
+/** Stands in brackets for the type of an option, until `withoutNoise` removes both. */
+const NOISE = '~';
 
-/** The usage line of a verb, as far as the verb is known. */
-function usageOf(name = '<verb>', second = '<action>', verb?: Verb): string {
-  if (verb === undefined) return 'editrl <verb>';
-  const actions = actionsOf(verb, second);
-  if (actions === null && 'run' in verb) return `editrl ${name} ${verb.positionals}`.trim();
-  const action = actions !== null && Object.hasOwn(actions, second) ? actions[second] : undefined;
-  return `editrl ${name} ${action === undefined ? '<action>' : `${second} ${action.positionals}`}`.trim();
+/** Help without the types of options. */
+function withoutNoise(help: string): string {
+  return help.replaceAll(` [${NOISE}]`, '').replaceAll(`[${NOISE}]`, '').replaceAll(/ +$/gm, '');
 }
 
 const usageExitCode = 2;
 const COMPLETION = 'completion';
 
-/** Raises UsageError, with the nearest known word, for a verb or action that does not exist. */
-function requireKnown(word: string, known: readonly string[], prefix: string): void {
-  if (known.includes(word)) return;
-  const close = nearest(word, known);
-  throw new UsageError(
-    `unknown ${prefix === '' ? 'verb' : 'action'} '${prefix}${word}'; allowed: ${known.join(', ')}`,
-    {
-      next: close === null ? `editrl ${prefix}--help lists what each does.` : `Did you mean: editrl ${prefix}${close}?`,
-    },
-  );
+/** Raises UsageError, with the nearest verb, for a verb or an action that does not exist. */
+function requireGroup(first: string, second: string | undefined, group: readonly string[]): void {
+  if (group.length > 0 && second === undefined) return;
+  const [found, allowed] =
+    group.length === 0
+      ? [`unknown verb '${first}'`, [...firstWords(), COMPLETION]]
+      : [`unknown action '${first} ${second}'`, actionsIn(group)];
+  const word = group.length === 0 ? first : String(second);
+  const close = nearest(word, allowed);
+  const verb = close !== null && group.length > 0 ? `${first} ${close}` : (close ?? nearest(word, firstWords()));
+  throw new UsageError(`${found}; allowed: ${allowed.join(', ')}`, {
+    next:
+      verb === null
+        ? `\`editrl ${group.length === 0 ? '' : `${first} `}--help\` describes them.`
+        : `Did you mean: editrl ${verb}?`,
+  });
 }
 
-/** The verbs that help shows. */
+function actionsIn(group: readonly string[]): string[] {
+  return group.map((words) => words.slice(words.indexOf(' ') + 1));
+}
+
+/** The verbs that help lists. */
 function listed(): string[] {
   return Object.keys(verbs).filter((name) => verbs[name].hidden !== true);
+}
+
+function firstWords(): string[] {
+  return [...new Set(listed().map((name) => name.split(' ')[0]))];
 }
 
 function addAction(parser: Argv, name: string, summary: string, action: Action, outcome: { code: number }): void {
@@ -182,21 +229,27 @@ function addAction(parser: Argv, name: string, summary: string, action: Action, 
   });
 }
 
+/** The message of yargs for missing positional arguments. */
+const TOO_FEW = 'too few arguments';
+
+const TAGLINE = 'Reinforcement learning for image editors and vision-language models, run from Jsonnet configs.';
+
 function baseParser(argv: readonly string[], usage: string): Argv {
   const parser: Argv = yargs([...argv])
     .scriptName('editrl')
-    .usage('$0 <verb> …\n\nReinforcement learning for image-editing policies, run from Jsonnet configs.')
-    .option('debug', { type: 'boolean', default: false, describe: 'print stack traces', global: true })
+    .usage(`$0 <verb> …\n\n${TAGLINE}`)
+    .option('debug', { type: 'boolean', describe: 'Print stack traces', global: true })
     .parserConfiguration({
       'duplicate-arguments-array': true,
       'camel-case-expansion': false,
       'parse-positional-numbers': false,
     })
-    .demandCommand(1, 'Say what to do.')
+    .demandCommand(1, 'Missing verb.')
     .strict()
-    .epilogue('Exit codes: 0 done, 1 run failed, 2 bad usage or config, 3 endpoint not reachable, 130 interrupted.')
+    .epilogue(
+      'Exit codes: 0 success, 1 failed or blocked, 2 wrong usage or config, 3 server not reachable, 130 interrupted.',
+    )
     .wrap(Math.min(110, outputWidth()))
-    .completion(COMPLETION, 'print a script that lets bash, zsh or fish complete verbs and flags')
     .help()
     .alias('h', 'help')
     .version()
@@ -205,22 +258,33 @@ function baseParser(argv: readonly string[], usage: string): Argv {
     .updateLocale({
       'Not enough arguments following: %s': '--%s needs a value',
       'Not enough non-option arguments: got %s, need at least %s': {
-        one: 'found %s arguments, needed at least %s',
-        other: 'found %s arguments, needed at least %s',
+        one: TOO_FEW,
+        other: TOO_FEW,
       } as unknown as string,
+      'Missing required argument: %s': { one: 'missing --%s', other: 'missing --%s' } as unknown as string,
+      'Show help': 'Show this help',
+      'Show version number': 'Print the version',
+      ...Object.fromEntries(['boolean', 'string', 'array', 'required'].map((type) => [type, NOISE])),
     })
     .fail((message, error) => {
       // yargs types both as always present, but either can be missing. Wrong usage that it finds while parsing is a YError.
       const cause = error as Error | undefined;
       if (cause !== undefined && cause.name !== 'YError') throw cause;
       const text = cause?.message ?? message;
+      const next = `Usage: ${usage}. Add --help for its flags and examples.`;
+      if (text.startsWith(TOO_FEW)) {
+        const [verb, ...needed] = usage.split(/ (?=[<[])/);
+        throw new UsageError(
+          `${verb.slice('editrl '.length)} needs ${needed.filter((one) => one.startsWith('<')).join(' ')}`,
+          { next },
+        );
+      }
       const unknown = /^Unknown arguments?: ([^,]+)/.exec(text)?.[1];
       // yargs reads each letter of a word with one dash as a flag.
       const dashed = unknown === undefined ? undefined : argv.find((word) => /^-[A-Za-z][\w-]/.test(word));
       const close = nearestFlag(/^-([\w-]+)/.exec(dashed ?? '')?.[1] ?? unknown, parser);
-      const help = `Write: ${usage} (with --help it lists its flags, with an example)`;
       throw new UsageError(dashed === undefined ? text : `${dashed}: a flag with a name has two dashes`, {
-        next: close === null ? help : `Did you mean --${close}?`,
+        next: close === null ? next : `Did you mean --${close}?`,
       });
     });
   return parser;

@@ -16,7 +16,8 @@ import { RunPaths } from '../run/paths.js';
 import { readRecord } from '../run/record.js';
 import { readRun } from '../run/report/read.js';
 import { readExperimentReport } from '../run/report/experiment.js';
-import { checkConfigs, schemaOf } from './config.js';
+import { checkConfigs } from './check.js';
+import { schemaOf } from './config.js';
 import { comparisonDocument, comparisonOf } from './compare.js';
 import { planOf } from './plan.js';
 import { documentOf, experimentDocument, reportedOf } from './report.js';
@@ -25,7 +26,7 @@ import { statusesOf } from './status.js';
 export const mcpVerb: Action = {
   positionals: '',
   build: (yargs) =>
-    yargs.example('$0 mcp', 'what an agent starts: plan, run, sweep, status, report, compare, config check and schema'),
+    yargs.example('$0 mcp', 'Tools: plan, run, sweep, status, report, compare, check and config_schema'),
   run: async () => {
     const started = new StartedCommands([process.execPath, process.argv[1]]);
     const transport = new StdioServerTransport(process.stdin, protocolStream());
@@ -36,8 +37,8 @@ export const mcpVerb: Action = {
 };
 
 const INSTRUCTIONS = [
-  'editrl trains image-editing and vision-language policies by reinforcement learning, from Jsonnet configs.',
-  'Check a config (config_check) and look at an experiment (plan) before starting it (run, sweep); what was started goes on by itself: watch it with status.',
+  'editrl: reinforcement learning for image editors and vision-language models, run from Jsonnet configs.',
+  'Check a config (check) and look at an experiment (plan) before starting it (run, sweep); what was started goes on by itself: watch it with status.',
   'Keep a change only where a report of an experiment over several seeds says that its paired difference from the baseline is larger than two standard errors.',
 ].join(' ');
 
@@ -249,7 +250,7 @@ export const TOOLS: Readonly<Record<string, Tool>> = {
     starts: false,
     call: async (args) => comparisonDocument(comparisonOf(args)),
   },
-  config_check: {
+  check: {
     description: 'All that is wrong with configs, and what is in the way of their runs on this machine.',
     input: z.strictObject({
       config: z.array(z.string()).min(1).describe('Jsonnet files'),

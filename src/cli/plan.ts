@@ -1,4 +1,4 @@
-/** `editrl plan EXPERIMENT`: shows which runs there would be, and which are already done. Nothing is started. */
+/** `editrl plan EXPERIMENT`: shows the runs of an experiment, their states, and the obstacles. It starts nothing. */
 import { loadExperiment } from '../config/experiment/load.js';
 import { detectDevices, gibibytes } from '../launch/machine/devices.js';
 import { unfinished } from '../launch/preflight/preflight.js';
@@ -17,21 +17,22 @@ import {
   printWrapped,
   styled,
 } from './shared/output.js';
-import { changesOf, experimentOptions, flag, text, type Action, type Arguments } from './shared/verb.js';
+import { changesOf, experimentOptions, flag, jsonOption, text, type Action, type Arguments } from './shared/verb.js';
 
 export const planVerb: Action = {
   positionals: '<experiment>',
   build: (yargs) =>
     experimentOptions(yargs)
-      .option('json', { type: 'boolean', default: false, describe: 'print one JSON document, for machines' })
-      .example('$0 plan experiments/reward_ablation.jsonnet', 'the cells, what differs, and what is done already')
-      .example("$0 plan experiments/earl_table.jsonnet --only '*seed-1'", 'the runs of one seed'),
+      .option('json', jsonOption)
+      .example('$0 plan experiments/reward_ablation.jsonnet', 'Cells, their state, and the time left')
+      .example("$0 plan experiments/earl_table.jsonnet --only '*seed-1'", 'The runs of one seed'),
   run: async (args) => {
     const { plan, warnings } = await planOf(args);
     printWarnings(warnings);
+    const exitCode = plan.obstacles.length > 0 ? 1 : 0;
     if (flag(args, 'json')) {
       printJson(plan);
-      return 0;
+      return exitCode;
     }
     printLine(`${plan.experiment}: ${count(plan.cells.length, 'cell')}, ${count(plan.parents.length, 'parent')}\n`);
     printLine(table('cell', plan.cells, plan.experiment));
@@ -41,9 +42,9 @@ export const planVerb: Action = {
     for (const model of plan.downloads) {
       printWrapped(`not downloaded yet: ${model}; it is fetched before anything starts`);
     }
-    for (const { run, message } of plan.obstacles) printWrapped(`in the way of ${run}: ${message}`);
+    for (const { run, message } of plan.obstacles) printWrapped(`blocked ${run}: ${message}`);
     for (const warning of plan.warnings) printWrapped(`warning: ${warning}`);
-    return 0;
+    return exitCode;
   },
 };
 

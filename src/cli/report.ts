@@ -16,6 +16,7 @@ import {
   changesOf,
   expDirOption,
   flag,
+  jsonOption,
   overlayOption,
   setOption,
   text,
@@ -34,17 +35,16 @@ export const reportVerb: Action = {
     yargs
       .positional('run', {
         type: 'string',
-        demandOption: true,
-        describe: 'a run_name, the folder of a run, the name of an experiment that was swept, or its file',
+        describe: 'run_name, folder of a run, name of a swept experiment, or its file',
       })
-      .option('json', { type: 'boolean', default: false, describe: 'print one JSON document, for machines' })
+      .option('json', jsonOption)
       .option('html', htmlOption)
-      .option('with', { ...overlayOption, describe: 'of an experiment by its file: as it was swept with' })
-      .option('set', { ...setOption, describe: 'of an experiment by its file: as it was swept with' })
+      .option('with', { ...overlayOption, describe: 'For an experiment file: the --with that it was swept with' })
+      .option('set', { ...setOption, describe: 'For an experiment file: the --set that it was swept with' })
       .option('exp-dir', expDirOption)
-      .example('$0 report sft_s__rl_s', 'held-out reward before and after, speed, and where its pictures are')
-      .example('$0 report sft_s__rl_s --html', 'all about it as one page, report.html in its folder')
-      .example('$0 report experiments/earl_table.jsonnet --html table.html', 'an experiment: what won, by how much'),
+      .example('$0 report sft_s__rl_s', 'Held-out reward before and after, and speed')
+      .example('$0 report sft_s__rl_s --html', 'One page: report.html in its folder')
+      .example('$0 report experiments/earl_table.jsonnet --html table.html', 'The result table of an experiment'),
   run: async (args) => {
     const found = await reportedOf(args);
     return found.kind === 'run' ? reportRun(found.paths, args) : reportExperiment(found, args);
@@ -54,7 +54,7 @@ export const reportVerb: Action = {
 /** `--html [FILE]`. */
 export const htmlOption = {
   type: 'string',
-  describe: 'write one self-contained page, to this file or to its usual place',
+  describe: 'Write one self-contained page, to this file or to its usual place',
 } as const;
 
 /** The run or experiment that the flags name. Raises UsageError for changes to recorded settings, and the errors of the look-up. */
@@ -63,8 +63,8 @@ export async function reportedOf(args: Arguments): Promise<Found> {
   const isFile = extname(name) === '.jsonnet' || (existsSync(name) && statSync(name).isFile());
   if (isFile) return ofFile(name, args);
   if ([...texts(args, 'with'), ...texts(args, 'set')].length > 0) {
-    throw new UsageError('found --with or --set without the file of an experiment', {
-      next: 'What was recorded is reported as it was; leave them out, or name the file.',
+    throw new UsageError('--with and --set do not apply to recorded runs', {
+      next: 'Remove them, or name the experiment file.',
     });
   }
   return findReported(name, text(args, 'exp-dir'));
@@ -145,7 +145,7 @@ async function drawCurve(paths: RunPaths, lines: readonly MetricsLine[]): Promis
     await writeCurve(paths, lines);
   } catch (error) {
     if (!(error instanceof RunError)) throw error;
-    printError(`warning: the curve was not drawn anew: ${error.toText()}`);
+    printError(`warning: the curve was not redrawn: ${error.toText()}`);
   }
 }
 

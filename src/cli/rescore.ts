@@ -1,4 +1,4 @@
-/** `editrl rescore RUN`: scores a run's episodes again with another reward, using its records where they suffice. */
+/** `editrl rescore RUN`: scores a run's episodes with another reward, from its records if they suffice. */
 import { basename, extname } from 'node:path';
 import { canonicalJson } from '../config/hash.js';
 import { loadConfig } from '../config/load.js';
@@ -27,6 +27,7 @@ import { formatTable, printError, printJson, printLine } from './shared/output.j
 import {
   expDirOption,
   flag,
+  jsonOption,
   overlayOption,
   setOption,
   text,
@@ -40,39 +41,34 @@ export const rescoreVerb: Action = {
   positionals: '<run>',
   build: (yargs) =>
     yargs
-      .positional('run', { type: 'string', demandOption: true, describe: 'the run_name, or its folder' })
-      .option('reward', { type: 'string', describe: 'score by this reward.mode' })
-      .option('config', { type: 'string', describe: "score by this config's reward" })
+      .positional('run', { type: 'string', describe: 'run_name, or the folder of a run' })
+      .option('reward', { type: 'string', describe: 'Score with this reward.mode' })
+      .option('config', { type: 'string', describe: "Score with this config's reward" })
       .option('measure', {
         type: 'string',
         array: true,
-        default: [],
-        describe: 'score the held-out answers by this term, for reports to compare by; may be repeated',
+        describe: 'Score held-out answers by this term, for reports; repeatable',
       })
-      .option('with', { ...overlayOption, describe: 'merge this Jsonnet file over --config; may be repeated' })
+      .option('with', { ...overlayOption, describe: 'Merge this Jsonnet file over --config; repeatable' })
       .option('set', {
         ...setOption,
-        describe: 'set one key of the reward, as reward.a=value; may be repeated; applied last',
+        describe: 'Set one key of the reward last, as reward.a=VALUE; repeatable',
       })
-      .option('name', { type: 'string', describe: "names the files in the run's folder rescored/" })
+      .option('name', { type: 'string', describe: "Name of the files in the run's folder rescored/" })
       .option('offline', {
         type: 'boolean',
-        default: false,
-        describe: 'ask no judge: score only what the records suffice for',
+        describe: 'Ask no judge: score only episodes whose answers are recorded',
       })
-      .option('held-out', { type: 'boolean', default: false, describe: 'leave the episodes of training out' })
-      .option('json', { type: 'boolean', default: false, describe: 'print the summary as one JSON document' })
+      .option('held-out', { type: 'boolean', describe: 'Skip the episodes of training' })
+      .option('json', jsonOption)
       .option('trust', trustOption)
       .option('exp-dir', expDirOption)
-      .example('$0 rescore sft_s__rl_s --reward ground_score', 'what would another reward have said?')
-      .example(
-        '$0 rescore sft_s__rl_s --measure ground_score',
-        'as if validation.measure had named it: editrl report shows it, beside the reward',
-      )
-      .example('$0 rescore sft_s__rl_s --offline', 'read the recorded answers again, with the present parser'),
+      .example('$0 rescore sft_s__rl_s --reward ground_score', 'Score the run with another reward')
+      .example('$0 rescore sft_s__rl_s --measure ground_score', 'Add a measure to reports, as validation.measure would')
+      .example('$0 rescore sft_s__rl_s --offline', 'Parse the recorded answers again'),
   run: async (args) => {
     const expDir = text(args, 'exp-dir');
-    const paths = findRun(text(args, 'run'), expDir === '' ? undefined : expDir);
+    const paths = findRun(text(args, 'run'), expDir);
     const record = readRecord(paths);
     if (record === null) throw new RunError('there is no run here', { where: paths.dir });
     const { settings } = recordedConfig(paths, record, { trust: flag(args, 'trust') });
@@ -142,9 +138,9 @@ function measuresOf(
   const set = sets.find((one) => parseSet(one).path !== 'reward.endpoint');
   if (other !== null || set !== undefined) {
     throw new UsageError(
-      `found --measure beside --${other ?? `set ${String(set)}`}; allowed: one of the two, and --set reward.endpoint=URL where the judge is another place`,
+      `found --measure beside --${other ?? `set ${String(set)}`}; allowed: one of them; --set reward.endpoint=URL may choose another judge`,
       {
-        next: 'A measure is a term by itself; with its fields it is written as JSON: --measure \'{"name": "ocr", "mode": "exact"}\'.',
+        next: 'Write a term with fields as JSON: --measure \'{"name": "ocr", "mode": "exact"}\'',
       },
     );
   }
@@ -162,19 +158,19 @@ function measuresOf(
 async function otherReward(args: Arguments, paths: RunPaths, record: RunRecord): Promise<RewardSettings> {
   const [mode, config] = [text(args, 'reward'), text(args, 'config')];
   if (mode !== '' && config !== '') {
-    throw new UsageError('--reward and --config both say what to score by', { next: 'Give one of them.' });
+    throw new UsageError('found --reward and --config; allowed: one of them');
   }
   if (config === '' && texts(args, 'with').length > 0) {
-    throw new UsageError(`found --with ${texts(args, 'with')[0]} without --config, which it is merged over`, {
-      next: 'Name the config whose reward is meant: --config FILE.',
+    throw new UsageError(`found --with ${texts(args, 'with')[0]} without --config`, {
+      next: '--with merges over a config. Add --config FILE.',
     });
   }
   const sets = [...(mode === '' ? [] : [`reward.mode=${String(canonicalMode(mode))}`]), ...texts(args, 'set')];
   for (const set of sets) {
     const { path } = parseSet(set);
     if (!path.startsWith('reward.')) {
-      throw new UsageError(`--set ${set}: only the reward can be another one`, {
-        next: 'The rest of a run was decided when it was made. Write it as --set reward.mode=ground_score.',
+      throw new UsageError(`--set ${set}: allowed: keys of the reward`, {
+        next: 'Only the reward can change. Example: --set reward.mode=ground_score',
       });
     }
   }
@@ -216,7 +212,7 @@ function fileName(args: Arguments, reward: RewardSettings): string {
   const stem = config === '' ? (mode ?? 'terms') : basename(config, extname(config));
   if (given.startsWith(RESCORED_MEASURE)) {
     throw new UsageError(`--name ${given}: found a name that begins with '${RESCORED_MEASURE}'; allowed: any other`, {
-      next: 'Files of such names hold what --measure found, which reports read. To compare runs by a term: editrl rescore RUN --measure TERM.',
+      next: 'Such files hold the results of --measure. To compare runs by a term: editrl rescore RUN --measure TERM',
     });
   }
   const name = given === '' ? `${stem.replace(/[^A-Za-z0-9]+/g, '_').replace(/^_|_$/g, '')}-${digest}` : given;

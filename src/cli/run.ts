@@ -22,7 +22,6 @@ import {
   configOf,
   configOptions,
   flag,
-  runDirOption,
   text,
   texts,
   trainingOptions,
@@ -30,22 +29,23 @@ import {
   type Arguments,
 } from './shared/verb.js';
 
+/** `--fresh`. */
+export const freshOption = {
+  type: 'boolean',
+  describe: 'Start from scratch; the previous run moves to RUN_NAME.old-1',
+} as const;
+
 export const runVerb: Action = {
   positionals: '<config>',
   build: (yargs) =>
     configOptions(yargs)
       .options(trainingOptions)
-      .option('fresh', {
-        type: 'boolean',
-        default: false,
-        describe: 'begin anew: what lies under the run_name is kept beside it, as RUN_NAME.old-1',
-      })
-      .option('exp-dir', runDirOption)
+      .option('fresh', freshOption)
+      .example('$0 run configs/sft_s__rl_s.jsonnet --with configs/lib/tiny.libsonnet', 'Train on a laptop, or continue')
       .example(
-        '$0 run configs/sft_s__rl_s.jsonnet --with configs/lib/tiny.libsonnet',
-        'the laptop-size run of the README',
-      )
-      .example('$0 run … --set num_iterations=120', 'the same command again continues a run; this one makes it longer'),
+        '$0 run configs/sft_s__rl_s.jsonnet --with configs/lib/tiny.libsonnet --set num_iterations=120',
+        'Continue, with more iterations',
+      ),
   run: async (args) => {
     const json = flag(args, 'json');
     const view = json ? noView : openView(process.stdout);
@@ -53,7 +53,7 @@ export const runVerb: Action = {
     const asked = { ...(await configOf(args).finally(() => view.busy(null))), allowChanges: allowedChanges(args) };
     if (flag(args, 'fresh') && asked.allowChanges.length > 0) {
       throw new UsageError('found --fresh and --allow-changes', {
-        next: 'A run that begins anew takes any settings: leave out --allow-changes.',
+        next: 'A fresh run accepts any settings. Remove --allow-changes.',
       });
     }
     return trainOrSubmit(asked, { json, view, fresh: flag(args, 'fresh') });
@@ -75,7 +75,9 @@ export interface OutputOptions {
 /** Submits the run to Slurm; `editrl report` shows later what it learned. */
 async function submit(config: LoadedConfig, { json, fresh = false }: OutputOptions): Promise<number> {
   const { aside, ...submitted } = await submitRun(config, [process.execPath, process.argv[1]], fresh);
-  if (aside !== null && !json) printLine(`${config.settings.run_name} begins anew; what was there is now ${aside}`);
+  if (aside !== null && !json) {
+    printLine(`Starting ${config.settings.run_name} from scratch; the previous run moved to ${aside}`);
+  }
   if (json) {
     printJson({ run_name: config.settings.run_name, submitted });
     return 0;

@@ -7,21 +7,29 @@ import { rewardOf } from '../recipes/settings.js';
 import type { Outcome } from '../rewards/score/types.js';
 import type { SampledSet, SampleRow } from '../train/scoring/sample_rows.js';
 import { formatTable, printError, printJson, printLine, printSentence } from './shared/output.js';
-import { configOf, configOptions, flag, numberOption, text, wholeNumber, type Action } from './shared/verb.js';
+import {
+  configOf,
+  configOptions,
+  flag,
+  jsonOption,
+  numberOption,
+  text,
+  wholeNumber,
+  type Action,
+} from './shared/verb.js';
 
 export const scoreVerb: Action = {
   positionals: '<config>',
   build: (yargs) =>
     configOptions(yargs)
-      .option('rows', { ...numberOption, default: 20, describe: 'how many rows of the training datasets are scored' })
+      .option('rows', { ...numberOption, default: 20, describe: 'Rows of the training datasets to score' })
       .option('deep', {
         type: 'boolean',
-        default: false,
-        describe: 'ask judges and reward servers, too; an embedded judge is started',
+        describe: 'Also ask judges and reward servers; starts an embedded judge',
       })
-      .option('json', { type: 'boolean', default: false, describe: 'print one JSON document, for machines' })
-      .example('$0 score configs/text_plain.jsonnet --rows 20', 'prompt, answer, score and parts, for each term')
-      .example('$0 score own.jsonnet --deep', 'with what its judge says of them'),
+      .option('json', jsonOption)
+      .example('$0 score configs/text_plain.jsonnet --rows 20', 'Prompt, answer, score and parts of each term')
+      .example('$0 score own.jsonnet --deep', 'Also with its judge'),
   run: async (args) => {
     const count = wholeNumber(args, 'rows', 1) ?? 1;
     const file = text(args, 'config');

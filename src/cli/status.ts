@@ -1,4 +1,4 @@
-/** `editrl status [RUN…]`: shows what runs are doing. */
+/** `editrl ls` lists all runs. `editrl status RUN…` shows some. */
 import { printable } from '../core/errors.js';
 import { formatAge } from '../run/claim/lock.js';
 import { findReported, findRun, listExperiments, listRuns, searchFolders } from '../run/find.js';
@@ -7,8 +7,8 @@ import { readStatuses } from '../launch/slurm/status.js';
 import { showBest } from '../run/chosen_checkpoint.js';
 import { showSpent } from '../run/spending.js';
 import type { RunStatus, ShownState } from '../run/status.js';
-import { formatTable, printError, printJson, printLine, styled, type Cell, type Style } from './shared/output.js';
-import { expDirOption, flag, text, texts, type Action, type Arguments } from './shared/verb.js';
+import { formatTable, printJson, printLine, printWarnings, styled, type Cell, type Style } from './shared/output.js';
+import { expDirOption, flag, jsonOption, text, texts, type Action, type Arguments } from './shared/verb.js';
 
 const STYLES: Readonly<Record<ShownState, Style | null>> = {
   queued: 'dim',
@@ -21,29 +21,39 @@ const STYLES: Readonly<Record<ShownState, Style | null>> = {
   unreadable: 'red',
 };
 
+export const lsVerb: Action = {
+  positionals: '',
+  build: (yargs) =>
+    yargs
+      .options({ 'exp-dir': expDirOption, json: jsonOption })
+      .example('$0 ls', 'Every run, with its state and progress')
+      .example('$0 ls --exp-dir runs/tiny --json', 'The runs of one directory'),
+  run: show,
+};
+
 export const statusVerb: Action = {
-  positionals: '[runs..]',
+  positionals: '<runs..>',
   build: (yargs) =>
     yargs
       .positional('runs', {
         type: 'string',
         array: true,
-        default: [],
-        describe: 'run_names, folders of runs, or experiments that were swept; all runs by default',
+        describe: 'run_names, folders of runs, or experiments that were swept',
       })
-      .option('exp-dir', expDirOption)
-      .option('json', { type: 'boolean', default: false, describe: 'print one JSON document, for machines' })
-      .example('$0 status', 'every run, what it is doing and where')
-      .example('$0 status sft_s__rl_s --json', 'one of them, for machines'),
-  run: async (args) => {
-    const { runs, problems, folders } = await statusesOf(args);
-    for (const problem of problems) printError(`warning: ${problem}`);
-    if (flag(args, 'json')) printJson({ runs });
-    else if (runs.length === 0) printLine(`There are no runs in ${folders.join(' or ')}.`);
-    else printLine(formatStatuses(runs));
-    return 0;
-  },
+      .options({ 'exp-dir': expDirOption, json: jsonOption })
+      .example('$0 status sft_s__rl_s', 'One run')
+      .example('$0 status reward_ablation --json', 'The runs of an experiment'),
+  run: show,
 };
+
+async function show(args: Arguments): Promise<number> {
+  const { runs, problems, folders } = await statusesOf(args);
+  printWarnings(problems);
+  if (flag(args, 'json')) printJson({ runs });
+  else if (runs.length === 0) printLine(`No runs in ${folders.join(' or ')}.`);
+  else printLine(formatStatuses(runs));
+  return 0;
+}
 
 /**
  * The statuses of the runs that the flags name, or of all runs. A name is a run, a run's folder, or an experiment, which stands for its runs that

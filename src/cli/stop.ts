@@ -9,7 +9,7 @@ import { liveLock, mayBeHeld } from '../run/status.js';
 import type { RunPaths } from '../run/paths.js';
 import { printError, printJson, printLine } from './shared/output.js';
 import { INTERRUPTED } from './shared/signals.js';
-import { expDirOption, flag, text, texts, type Action } from './shared/verb.js';
+import { expDirOption, flag, jsonOption, text, texts, type Action } from './shared/verb.js';
 
 export const stopVerb: Action = {
   positionals: '[runs..]',
@@ -18,23 +18,16 @@ export const stopVerb: Action = {
       .positional('runs', {
         type: 'string',
         array: true,
-        default: [],
-        describe: 'run_names, folders of runs, or names of experiments that are being swept',
+        describe: 'run_names, folders of runs, or experiments that are being swept',
       })
-      .option('all', {
-        type: 'boolean',
-        default: false,
-        describe: 'every sweep, and every run that is held by a process',
+      .options({
+        all: { type: 'boolean', describe: 'Stop every sweep and every running run' },
+        now: { type: 'boolean', describe: 'Kill at once, and lose everything since the last checkpoint' },
+        'exp-dir': expDirOption,
+        json: jsonOption,
       })
-      .option('now', {
-        type: 'boolean',
-        default: false,
-        describe: 'kill at once; what was learned since the last checkpoint is lost',
-      })
-      .option('exp-dir', expDirOption)
-      .option('json', { type: 'boolean', default: false, describe: 'print one JSON document, for machines' })
-      .example('$0 stop sft_s__rl_s', 'saves a checkpoint after the iteration and ends')
-      .example('$0 stop --all --now', 'kills every run of these folders'),
+      .example('$0 stop sft_s__rl_s', 'Finish the iteration, save a checkpoint, and end')
+      .example('$0 stop --all --now', 'Kill every run in these directories'),
   run: async (args) => {
     const { runs, sweeps } = chosen(texts(args, 'runs'), flag(args, 'all'), text(args, 'exp-dir'));
     const [json, now] = [flag(args, 'json'), flag(args, 'now')];
@@ -68,7 +61,7 @@ export const stopVerb: Action = {
         }),
       );
       if (json) printJson({ sweeps: swept, runs: results });
-      else if (results.length + swept.length === 0) printLine('No run is held by a process.');
+      else if (results.length + swept.length === 0) printLine('No run is running.');
       if ([...swept, ...results].some(({ outcome }) => outcome === 'still_stopping')) return INTERRUPTED;
       return [...swept, ...results].some(({ outcome }) => outcome === 'refused') ? 1 : 0;
     } finally {
@@ -91,14 +84,17 @@ async function stopSweep(
 ): Promise<SweepResult> {
   const name = `the sweep ${experiment}`;
   const sentences: Readonly<Record<StopResult['outcome'], string>> = {
-    stopped: `${name}: stopped, with its runs; the same \`editrl sweep\` command continues it`,
-    killed: `${name}: killed, with its runs; the same \`editrl sweep\` command continues them from their last checkpoints`,
-    not_running: `${name} has ended meanwhile`,
-    still_stopping: `${name} was told to stop and is still at it`,
+    stopped: `${name}: stopped, with its runs. The same \`editrl sweep\` command continues it.`,
+    killed: `${name}: killed, with its runs. The same \`editrl sweep\` command continues them from their last checkpoints.`,
+    not_running: `${name} has already ended`,
+    still_stopping: `${name} is still stopping`,
   };
   try {
-    say(`${name} and its runs are told to end`);
-    const { outcome } = await stopRun(paths, { ...options, onProgress: () => say(`${name} is still ending its runs`) });
+    say(`stopping ${name} and its runs`);
+    const { outcome } = await stopRun(paths, {
+      ...options,
+      onProgress: () => say(`${name} is still stopping its runs`),
+    });
     say(sentences[outcome]);
     return { experiment, outcome };
   } catch (error) {
@@ -115,7 +111,7 @@ async function stoppedBySlurm(
 ): Promise<ReadonlyMap<string, SlurmJob>> {
   if (runs.length === 0) return new Map();
   const told = await stopOnSlurm(runs, now);
-  for (const [name, job] of told) say(`${name}: ${describeJob(job)} was told to end`);
+  for (const [name, job] of told) say(`${name}: stopping ${describeJob(job)}`);
   return told;
 }
 
@@ -137,13 +133,13 @@ interface Chosen {
 
 function chosen(names: readonly string[], all: boolean, expDir: string): Chosen {
   const folders = searchFolders(expDir);
-  if (names.length > 0 && all) throw new UsageError('found run names and --all', { next: 'Give one or the other.' });
+  if (names.length > 0 && all) throw new UsageError('found run names and --all; allowed: one of them');
   if (all) {
     return { sweeps: liveSweeps(folders), runs: listRuns(folders).filter((paths) => mayBeHeld(paths)) };
   }
   if (names.length === 0) {
-    throw new UsageError('say which run to stop', {
-      next: '`editrl status` lists them; --all stops every one that runs.',
+    throw new UsageError('missing run', {
+      next: '`editrl ls` lists runs. --all stops every run.',
     });
   }
   const sweeps = liveSweeps(folders).filter(({ experiment }) => names.includes(experiment));
@@ -159,7 +155,7 @@ function sentence({ run_name, outcome, status }: StopResult): string {
     stopped: `${run_name}: ${status.state} ${at}${resume}`,
     killed: `${run_name}: killed ${at}${resume} from its last checkpoint`,
     not_running: `${run_name} is not running: ${status.state} ${at}`,
-    still_stopping: `${run_name} was told to stop and is still at it`,
+    still_stopping: `${run_name} is still stopping`,
   };
   return sentences[outcome];
 }

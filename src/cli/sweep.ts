@@ -29,27 +29,28 @@ export const sweepVerb: Action = {
     experimentOptions(yargs)
       .option('max-parallel', {
         ...numberOption,
-        describe: 'most runs at once (default: as many as there are cores, GPUs and memory for)',
+        describe: 'Maximum parallel runs (default: as many as cores, GPUs and memory allow)',
       })
-      .option('failed', { type: 'boolean', default: false, describe: 'only cells that failed or were interrupted' })
-      .option('fail-fast', { type: 'boolean', default: false, describe: 'stop everything at the first failed run' })
-      .option('retries', { ...numberOption, default: 0, describe: 'how often a run that failed is started again' })
+      .option('failed', { type: 'boolean', describe: 'Only cells that failed or were interrupted' })
+      .option('fail-fast', { type: 'boolean', describe: 'Stop everything when one run fails' })
+      .option('retries', { ...numberOption, default: 0, describe: 'Restarts of a failed run' })
       .option('dry-run', {
         type: 'boolean',
-        default: false,
-        describe: 'print what would start, in order; start nothing',
+        describe: 'Print the runs that would start, in order, and start none',
       })
       .option('json', {
         type: 'boolean',
-        default: false,
-        describe: 'print one JSON document at the end, and nothing else',
+        describe: 'Print only one JSON document, at the end',
       })
       .example(
         '$0 sweep experiments/reward_ablation.jsonnet --with configs/lib/tiny.libsonnet',
-        'every cell, then the result table; the same command goes on after an interruption',
+        'Train every cell, or continue',
       )
-      .example("$0 sweep … --only '*seed-1' --max-parallel 1", 'a part of the matrix, one run after the other')
-      .example('$0 sweep … --failed --retries 1', 'once more what failed'),
+      .example(
+        "$0 sweep experiments/earl_table.jsonnet --only '*seed-1' --max-parallel 1",
+        'One seed, one run at a time',
+      )
+      .example('$0 sweep experiments/earl_table.jsonnet --failed --retries 1', 'Failed cells again'),
   run: async (args) => {
     const retries = wholeNumber(args, 'retries', 0) ?? 0;
     const maxParallel = wholeNumber(args, 'max-parallel', 1);
@@ -131,7 +132,9 @@ async function submit(
     printLine(`submitted  Slurm job ${job_id}: judge, ${node_file}`);
   }
   const { finished, underWay } = submitted;
-  printLine(`${experiment.name}: ${finished.length} finished, ${underWay.length} in the queue already; editrl status`);
+  printLine(
+    `${experiment.name}: ${finished.length} finished, ${underWay.length} already in the queue. Follow them with \`editrl status ${experiment.name}\`.`,
+  );
   return 0;
 }
 

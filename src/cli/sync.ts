@@ -1,33 +1,33 @@
-/** `editrl sync RUN…`: sends the measurements that tracking has not sent yet. */
+/** `editrl sync RUN…`: uploads metrics that tracking has not uploaded yet. */
 import { EditrlError, UsageError } from '../core/errors.js';
 import { findRun } from '../run/find.js';
 import type { RunPaths } from '../run/paths.js';
 import { syncRun, type SyncResult } from '../run/track/tracking.js';
 import { printError, printJson, printLine } from './shared/output.js';
-import { expDirOption, flag, text, texts, type Action } from './shared/verb.js';
+import { expDirOption, flag, jsonOption, text, texts, type Action } from './shared/verb.js';
 
 export const syncVerb: Action = {
   positionals: '<runs..>',
   build: (yargs) =>
     yargs
-      .positional('runs', { type: 'string', array: true, demandOption: true, describe: 'run_names, or their folders' })
+      .positional('runs', { type: 'string', array: true, describe: 'run_names, or folders of runs' })
       .option('project', {
         type: 'string',
         requiresArg: true,
-        describe: 'the W&B project to send to (default: track.wandb.project of the run)',
+        describe: "W&B project (default: the run's track.wandb.project)",
       })
-      .option('entity', { type: 'string', requiresArg: true, describe: 'the W&B user or team that the project is of' })
-      .option('json', { type: 'boolean', default: false, describe: 'print one JSON document, for machines' })
+      .option('entity', { type: 'string', requiresArg: true, describe: 'W&B user or team of the project' })
+      .option('json', jsonOption)
       .option('exp-dir', expDirOption)
-      .example('$0 sync sft_s__rl_s', 'what was measured while W&B was away, or with WANDB_MODE=offline')
-      .example('$0 sync sft_s__rl_s --project edits', 'a run whose config names no project'),
+      .example('$0 sync sft_s__rl_s', 'Upload metrics recorded while W&B was unreachable or offline')
+      .example('$0 sync sft_s__rl_s --project edits', 'A run whose config names no project'),
   run: async (args) => {
     const [project, entity, expDir] = ['project', 'entity', 'exp-dir'].map((name) => text(args, name));
     if (entity !== '' && project === '') {
-      throw new UsageError('found --entity without --project', { next: 'Name the project, too.' });
+      throw new UsageError('found --entity without --project', { next: 'Add --project NAME.' });
     }
     const json = flag(args, 'json');
-    const found = texts(args, 'runs').map((name) => findRun(name, expDir === '' ? undefined : expDir));
+    const found = texts(args, 'runs').map((name) => findRun(name, expDir));
     const results: {
       readonly run_name: string;
       readonly problem: string | null;

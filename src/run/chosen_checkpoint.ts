@@ -114,14 +114,6 @@ export function parseRunSpec(spec: string): { readonly name: string; readonly ch
   return { name: spec.slice(0, at), checkpoint: parseCheckpointChoice(spec.slice(at + 1), spec) };
 }
 
-/** The run and the checkpoint that `RUN[@CHECKPOINT]` and `--checkpoint` name. Raises UsageError if both name a checkpoint. */
-export function namedCheckpoint(spec: string, flag: string): ReturnType<typeof parseRunSpec> {
-  const named = parseRunSpec(spec);
-  if (flag === '') return named;
-  if (named.name !== spec) throw new UsageError(`found ${spec} and --checkpoint ${flag}; allowed: one of the two`);
-  return { name: named.name, checkpoint: parseCheckpointChoice(flag, '--checkpoint') };
-}
-
 /** The whole checkpoint that is meant, with remarks on others in its `problems`. Raises CheckpointError if there is none. */
 export function chosenCheckpoint(paths: RunPaths, choice: CheckpointChoice): WholeCheckpoint {
   const there = listCheckpoints(paths);

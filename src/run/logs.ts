@@ -197,7 +197,7 @@ export function* readLog(paths: RunPaths, choice: LogChoice): Generator<Uint8Arr
   if (attempt === null) {
     throw new RunError(`run '${paths.runName}' has no logs yet`, {
       where: paths.logsDir,
-      next: 'Add -f to wait for them; `editrl status` says what it is doing.',
+      next: 'Add -f to wait for it. `editrl ls` shows the state of the run.',
     });
   }
   if (!attempts.includes(attempt)) {

@@ -18,7 +18,7 @@ import type { PlainObject, RunRecord } from './record.js';
 
 /** Settings that `--set` may not change at a resume, and what to use instead. */
 const FIXED: Readonly<Record<string, string>> = {
-  run_name: 'To train on under another name: editrl resume RUN --from ITERATION --as NAME.',
+  run_name: 'To train on under another name: editrl fork RUN --as NAME',
   base_exp_dir: 'Move the folder, and say where it lies with --exp-dir.',
   task: 'Choose another run_name for another task.',
 };

@@ -168,7 +168,7 @@ function putBack({ baseExpDir, runName, dir }: RunPaths): void {
   } catch (cause) {
     throw new RunError(`the run has to stay, and could not be put back into its place: it lies in ${dir}`, {
       where: place,
-      next: 'Something else has that name by now: move the folder to another one before a later `editrl runs prune` removes it.',
+      next: 'Something else has that name by now: move the folder to another one before a later `editrl prune` removes it.',
       cause,
     });
   }

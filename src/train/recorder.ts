@@ -161,11 +161,11 @@ export class RunRecorder implements Recorder {
   recoveryAdvice(): ErrorDetails {
     const { paths } = this.records.handle;
     const last = latestWhole(paths);
-    const learning = 'with a smaller optimizer.learning_rate, say';
+    const learning = 'for example with a smaller optimizer.learning_rate';
     const next =
       last === null
-        ? `It has no checkpoint whose weights are finite. Begin it again (\`editrl run … --fresh\`), ${learning}.`
-        : `The last checkpoint whose weights are finite is that of iteration ${last.iteration} (${last.dir}). To go on from there ${learning}: \`editrl resume ${paths.runName} --from ${last.iteration} --as NEW_NAME --set KEY=VALUE\`.`;
+        ? `No checkpoint has finite weights. Start over with \`editrl run CONFIG --fresh\`, ${learning}.`
+        : `The last checkpoint with finite weights is at iteration ${last.iteration} (${last.dir}). Continue from it ${learning}: \`editrl fork ${paths.runName}@${last.iteration} --as NEW_NAME --set KEY=VALUE\`.`;
     return { where: paths.dir, next };
   }
 

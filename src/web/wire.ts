@@ -1,7 +1,7 @@
 /** The data that the dashboard's server, or a report's writer, sends to the page. Only types: it is compiled for both. */
 import type { Curve } from '../core/curves.js';
 
-/** As shown by `editrl status`. */
+/** As shown by `editrl ls`. */
 export type WireState =
   'queued' | 'running' | 'waiting' | 'finished' | 'failed' | 'interrupted' | 'dead' | 'unreadable';
 

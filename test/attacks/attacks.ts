@@ -24,9 +24,13 @@ export interface Attack {
   readonly run: (scene: Scene) => Promise<{ readonly text: string; readonly held: boolean }>;
 }
 
-const gateway: Attack['server'] = (_, upstreams) => ['gateway', ...upstreams.flatMap((url) => ['--upstream', url])];
-const rewardServer: Attack['server'] = () => ['reward-server', '--terms', 'jpeg_size'];
-const ruleJudge: Attack['server'] = () => ['judge'];
+const gateway: Attack['server'] = (_, upstreams) => [
+  'serve',
+  'gateway',
+  ...upstreams.flatMap((url) => ['--upstream', url]),
+];
+const rewardServer: Attack['server'] = () => ['serve', 'rewards', '--terms', 'jpeg_size'];
+const ruleJudge: Attack['server'] = () => ['serve', 'judge'];
 
 const chat = '/v1/chat/completions';
 const mb = 1_000_000;

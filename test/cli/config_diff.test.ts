@@ -112,7 +112,7 @@ describe('editrl config diff', () => {
   });
 
   it.each([
-    [['one', 'two', '--set', 'seed=1'], 'found --with or --set with two runs, whose settings are recorded'],
+    [['one', 'two', '--set', 'seed=1'], '--with and --set do not apply to recorded runs'],
     [['one', 'nope.jsonnet'], 'nope.jsonnet: no such file'],
   ])('refuses %j', async (args, message) => {
     const written = capture();

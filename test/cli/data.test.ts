@@ -74,12 +74,12 @@ describe('editrl data pack', () => {
     const written = capture();
     expect(await main([...args, '--tokenizer', 'own_vq', '--exp-dir', runs.dir])).toBe(1);
     expect(written.error).toContain(
-      'the image tokenizer is interrupted: its codes would still change\n  Finish it first',
+      'the image tokenizer is interrupted, so its codes would still change\n  Finish it first',
     );
     mkdirSync(join(folder, 'policy'));
     writeFileSync(join(folder, 'policy/config.json'), '{"hidden_size": 8}');
     expect(await main([...args, '--tokenizer', join(folder, 'policy')])).toBe(1);
-    expect(written.error).toContain(`${folder}/policy: the model is no image tokenizer\n`);
+    expect(written.error).toContain(`${folder}/policy: the model is not an image tokenizer\n`);
     runs.remove();
   });
 
@@ -266,8 +266,6 @@ describe('editrl data check --training', () => {
     );
     const [words] = JSON.parse(await check('held.jsonl', 'train.jsonl', '--json')) as [{ in_training: number }];
     expect(words.in_training).toBe(2);
-    expect(await check('held/edits.jsonl', 'held.jsonl')).toContain(
-      'none of 3 samples stands in the training data, too',
-    );
+    expect(await check('held/edits.jsonl', 'held.jsonl')).toContain('none of 3 samples is also in the training data');
   });
 });

@@ -4,7 +4,6 @@ import { describe, expect, it } from 'vitest';
 import yargs from 'yargs';
 import { verbs } from '../../src/cli/main.js';
 import { changesOf } from '../../src/cli/shared/verb.js';
-import type { Action } from '../../src/cli/shared/verb.js';
 import { loadExperiment } from '../../src/config/experiment/load.js';
 import { loadConfig } from '../../src/config/load.js';
 
@@ -47,12 +46,10 @@ const isForm = (words: readonly string[]): boolean =>
 /** Parses a command as the program does; returns what is wrong with it, and its arguments. */
 async function parsed(words: readonly string[]): Promise<{ wrong: string | null; args: Record<string, unknown> }> {
   const [name, second] = words;
-  if (!Object.hasOwn(verbs, name)) return { wrong: `no verb '${name}'`, args: {} };
-  const verb = await verbs[name].load();
-  const actions = 'actions' in verb ? (verb.actions ?? {}) : {};
-  const isAction = second !== undefined && Object.hasOwn(actions, second);
-  const action = isAction ? actions[second] : (verb as Action);
-  if (!('positionals' in action)) return { wrong: `no action '${second}' of '${name}'`, args: {} };
+  const verb = [`${name} ${second}`, name].find((one) => Object.hasOwn(verbs, one));
+  if (verb === undefined) return { wrong: `no verb '${name} ${second}'`, args: {} };
+  const action = await verbs[verb].load();
+  const isAction = verb !== name;
   let wrong: string | null = null;
   const args = await yargs(words.slice(isAction ? 1 : 0))
     .command(`${isAction ? second : name} ${action.positionals}`.trim(), '', action.build, () => undefined)
@@ -98,7 +95,7 @@ describe('documented commands', () => {
     for (const { file, command, words } of commands) {
       const config = words.find((word) => /^(configs|experiments)\/[\w/]+\.jsonnet$/.test(word));
       if (words.some((word) => /^[\w-]+\.libsonnet$/.test(word))) continue;
-      if (config === undefined || !['run', 'sweep', 'plan', 'config'].includes(words[0])) continue;
+      if (config === undefined || !['run', 'sweep', 'plan', 'check', 'config'].includes(words[0])) continue;
       const { args } = await parsed(words);
       const { overlays, sets } = changesOf({ with: args['with'], set: args['set'] });
       const load = config.startsWith('configs/') ? loadConfig : loadExperiment;

@@ -48,7 +48,7 @@ describe('the tools', () => {
       'status',
       'report',
       'compare',
-      'config_check',
+      'check',
       'config_schema',
     ]);
     const starting = tools.filter(({ annotations }) => annotations?.readOnlyHint !== true).map(({ name }) => name);
@@ -97,7 +97,7 @@ describe('the tools', () => {
       experiment: 'own',
       cells: [{ run_name: 'own', state: 'new' }],
     });
-    const checked = (await call('config_check', { config: [file, 'lost.jsonnet'], set: ['seed=3'] })).result;
+    const checked = (await call('check', { config: [file, 'lost.jsonnet'], set: ['seed=3'] })).result;
     expect(checked).toMatchObject({ configs: [{ file, ok: true, run_name: 'own' }, { ok: false }] });
     const explained = (await call('config_schema', { key: 'num_iterations' })).result;
     expect(explained).toMatchObject({ explanations: [{ key: 'num_iterations' }] });
@@ -124,7 +124,7 @@ describe('an agent that asks for what is not there', () => {
     const takesDir = !name.startsWith('config');
     const { isError, text } = await call(name, { ...args, ...(takesDir ? { 'exp-dir': folder.dir } : {}) });
     expect(isError).toBe(true);
-    if (command === null) expect(text).toContain('allowed: two different runs or more');
+    if (command === null) expect(text).toContain('allowed: two or more different runs');
     else expect(text).toBe(await refusal(...command, ...(takesDir ? ['--exp-dir', folder.dir] : [])));
   });
 

@@ -25,8 +25,11 @@ afterAll(() => {
 });
 
 async function plan(...args: string[]): Promise<ExperimentPlan> {
-  expect(await main(['plan', ...args, '--json'])).toBe(0);
-  return JSON.parse(written.out) as ExperimentPlan;
+  written.out = '';
+  const code = await main(['plan', ...args, '--json']);
+  const found = JSON.parse(written.out) as ExperimentPlan;
+  expect(code).toBe(found.obstacles.length > 0 ? 1 : 0);
+  return found;
 }
 
 describe('editrl plan', () => {
@@ -125,7 +128,7 @@ describe('editrl plan', () => {
       ['cuda', 'gpu', 2],
     ]);
     written.out = '';
-    expect(await main(['plan', file])).toBe(0);
+    expect(await main(['plan', file])).toBe(1);
     expect(written.out).toMatch(/^on-cpu +new +1 CPU /m);
     expect(written.out).toMatch(/^on-cuda +new +2 GPUs /m);
   });

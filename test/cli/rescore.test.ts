@@ -32,8 +32,8 @@ it('says of a run without episodes that it has none', async () => {
 });
 
 it.each([
-  [['--reward', 'viescore', '--config', 'x.jsonnet'], '--reward and --config both say what to score by'],
-  [['--set', 'seed=3'], '--set seed=3: only the reward can be another one'],
+  [['--reward', 'viescore', '--config', 'x.jsonnet'], 'found --reward and --config'],
+  [['--set', 'seed=3'], '--set seed=3: allowed: keys of the reward'],
   [['--reward', 'beauty'], 'reward.mode: found "beauty"'],
   [['--reward', 'viescore', '--name', '../x'], "'../x' cannot name a run"],
   [['--set', 'reward.terms=[{"name":"jpeg_size","weight":0.5}]'], 'weight'],

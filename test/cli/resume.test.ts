@@ -41,22 +41,19 @@ afterEach(() => {
   vi.restoreAllMocks();
 });
 
-const resume = (...args: string[]): Promise<number> => main(['resume', 'tiny_vq', '--exp-dir', base, ...args]);
-
 it.each([
-  [['--from', '2'], 2, 'a fork needs both --from ITERATION and --as NAME'],
-  [['--as', 'other'], 2, 'a fork needs both --from ITERATION and --as NAME'],
-  [['--from', '1.5', '--as', 'other'], 2, '--from: found 1.5; allowed: a whole number >= 0'],
-  [['--from', '3', '--as', 'other'], 1, 'There are those of iterations 2, 4: name one with --from.'],
-  [['--from', '2', '--as', 'tiny_vq'], 1, "there is already a run named 'tiny_vq'"],
-  [['--from', '2', '--as', '../other'], 2, "'../other' cannot name a run"],
-  [['--set', 'run_name=other'], 2, 'run_name stays as it is when a run is continued'],
-  [['--set', 'num_iteration=9'], 2, 'did you mean num_iterations?'],
-  [['--from', '2', '--as', 'other', '--allow-changes', 'sed'], 2, "there is no setting 'sed'; did you mean seed?"],
-  [['--from', '2', '--as', 'other', '--allow-changes', 'seed'], 2, '--allow-changes names seed'],
+  [['fork', 'tiny_vq@2'], 2, '--as'],
+  [['fork', 'tiny_vq@1.5', '--as', 'other'], 2, "found '1.5'; allowed: the iteration of a checkpoint"],
+  [['fork', 'tiny_vq@3', '--as', 'other'], 1, 'no checkpoint of iteration 3'],
+  [['fork', 'tiny_vq@2', '--as', 'tiny_vq'], 1, "there is already a run named 'tiny_vq'"],
+  [['fork', 'tiny_vq@2', '--as', '../other'], 2, "'../other' cannot name a run"],
+  [['resume', 'tiny_vq', '--set', 'run_name=other'], 2, 'run_name stays as it is when a run is continued'],
+  [['resume', 'tiny_vq', '--set', 'num_iteration=9'], 2, 'did you mean num_iterations?'],
+  [['fork', 'tiny_vq@2', '--as', 'other', '--allow-changes', 'sed'], 2, "there is no setting 'sed'"],
+  [['fork', 'tiny_vq@2', '--as', 'other', '--allow-changes', 'seed'], 2, '--allow-changes names seed'],
 ])('refuses %j in one message and leaves everything as it was', async (args, code, message) => {
   const before = readFileSync(join(base, 'tiny_vq/run.json'), 'utf8');
-  expect(await resume(...args)).toBe(code);
+  expect(await main([...args, '--exp-dir', base])).toBe(code);
   expect(written.error).toContain(message);
   expect(readFileSync(join(base, 'tiny_vq/run.json'), 'utf8')).toBe(before);
   expect(readdirSync(base)).toEqual(['tiny_vq']);

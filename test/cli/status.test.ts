@@ -21,7 +21,7 @@ it('shows every run in a table', async () => {
   folder.make('gone', 'running');
   const live = folder.make('live', 'running');
   folder.lock(live, { host: hostname(), pid: process.pid, process_start: processStart(process.pid) });
-  expect(await main(['status', '--exp-dir', folder.dir])).toBe(0);
+  expect(await main(['ls', '--exp-dir', folder.dir])).toBe(0);
   const [titles, , ...rows] = written.out.trimEnd().split('\n');
   expect(titles.split(/ {2,}/)).toEqual(['run', 'state', 'iteration', 'reward', 'heartbeat']);
   const age = expect.stringMatching(/^\d+ s ago$/) as string;
@@ -37,14 +37,14 @@ it('shows every run in a table', async () => {
 it('fits 80 columns, with whole names, and obeys nothing that a reason holds', async () => {
   const name = `kl_ablation__${'kl-3e-4__'.repeat(6)}seed-1`;
   folder.make(name, 'failed', `rank 0 said \u001b[2J \u202e${'out of memory '.repeat(20)}`);
-  expect(await main(['status', '--exp-dir', folder.dir])).toBe(0);
+  expect(await main(['ls', '--exp-dir', folder.dir])).toBe(0);
   for (const line of written.out.split('\n')) expect(line.length).toBeLessThanOrEqual(80);
   expect(written.out).toContain(`\n${name}`);
   expect(written.out).toContain(String.raw`\u001b[2J`);
   expect(written.out).toContain(String.raw`\u202e`);
   expect(written.out).not.toMatch(/[\u001b\u202e]/);
   written.out = '';
-  expect(await main(['status', '--exp-dir', folder.dir, '--json'])).toBe(0);
+  expect(await main(['ls', '--exp-dir', folder.dir, '--json'])).toBe(0);
   expect(written.out).not.toMatch(/[\u001b\u202e]/);
   expect((JSON.parse(written.out) as { runs: { reason: string }[] }).runs[0].reason).toContain('\u001b[2J \u202eout');
 });
@@ -52,7 +52,7 @@ it('fits 80 columns, with whole names, and obeys nothing that a reason holds', a
 it('shows the hack alarms that are active', async () => {
   const paths = folder.make('a', 'finished');
   writeFileSync(paths.metrics, '{"iteration":4,"alarm/repeat_rate":1,"alarm/\\u001b[2J":1}\n');
-  expect(await main(['status', '--exp-dir', folder.dir])).toBe(0);
+  expect(await main(['ls', '--exp-dir', folder.dir])).toBe(0);
   expect(written.out).toContain(String.raw`    ALARM repeat_rate, \u001b[2J`);
 });
 
@@ -80,8 +80,8 @@ it('prints those that are named as one JSON document', async () => {
 });
 
 it('says where it found none', async () => {
-  expect(await main(['status', '--exp-dir', folder.dir])).toBe(0);
-  expect(written.out).toBe(`There are no runs in ${folder.dir}.\n`);
+  expect(await main(['ls', '--exp-dir', folder.dir])).toBe(0);
+  expect(written.out).toBe(`No runs in ${folder.dir}.\n`);
   expect(await main(['status', 'x', '--exp-dir', folder.dir])).toBe(1);
   expect(written.error).toContain(`there is no run named 'x' in ${folder.dir}`);
 });

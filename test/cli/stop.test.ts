@@ -199,7 +199,7 @@ it('wants names or --all, and not both', async () => {
   expect(await main(['stop', '--exp-dir', folder.dir])).toBe(2);
   expect(await main(['stop', 'x', '--all', '--exp-dir', folder.dir])).toBe(2);
   expect(await main(['stop', '--all', '--exp-dir', folder.dir])).toBe(0);
-  expect(written.out).toBe('No run is held by a process.\n');
+  expect(written.out).toBe('No run is running.\n');
 });
 
 it('ends a sweep by its name, and with --all before the runs of which it would start more', async () => {
@@ -209,8 +209,8 @@ it('ends a sweep by its name, and with --all before the runs of which it would s
   expect(await main(['stop', 'search', '--exp-dir', folder.dir])).toBe(0);
   expect(written.out).toBe(
     [
-      'the sweep search and its runs are told to end',
-      'the sweep search: stopped, with its runs; the same `editrl sweep` command continues it\n',
+      'stopping the sweep search and its runs',
+      'the sweep search: stopped, with its runs. The same `editrl sweep` command continues it.\n',
     ].join('\n'),
   );
   expect(await main(['stop', 'search', '--exp-dir', folder.dir])).toBe(1);

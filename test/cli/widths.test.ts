@@ -35,7 +35,7 @@ it.each([
   [['report', names[0]]],
   [['compare', ...names.slice(0, 2)]],
   [['compare', ...names]],
-  [['status']],
+  [['ls']],
   [['doctor']],
   [['plan', 'experiments/reward_ablation.jsonnet']],
 ] as const)('%j', async (argv) => {

@@ -34,7 +34,9 @@ function start(args: readonly string[]): Live {
 
 /** Judges of equal speed, each a process on a free port; slow enough that several questions are under way at once. */
 async function startJudges(count: number): Promise<Judge[]> {
-  const processes = Array.from({ length: count }, () => start(['judge', '--port', '0', '--latency', '20', '--json']));
+  const processes = Array.from({ length: count }, () =>
+    start(['serve', 'judge', '--port', '0', '--latency', '20', '--json']),
+  );
   await until('the judges serve', () => processes.every((one) => one.out().includes('\n')));
   return processes.map((process) => ({ process, url: (JSON.parse(process.out()) as { url: string }).url }));
 }

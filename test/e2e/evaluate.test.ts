@@ -49,7 +49,7 @@ describe('editrl evaluate', () => {
     expect(last).toMatchObject({ iteration: 6, checkpoint: join(place.run(RL), 'checkpoints/000006') });
     expect(existsSync(join(last.paths.records, 'episodes/validation_000006.jsonl'))).toBe(true);
     expect(existsSync(last.paths.contact_sheet ?? '')).toBe(true);
-    const supervised = await numbers(START, '--checkpoint', '12');
+    const supervised = await numbers(`${START}@12`);
     expect(supervised.metrics).toEqual(recorded(START, 12));
     expect(ownFiles()).toEqual(before);
   });

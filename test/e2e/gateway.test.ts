@@ -66,7 +66,7 @@ const readyUpstreams = (text: string): number => text.split('"state":"ready"').l
 /** Starts a gateway and waits until so many of its upstreams are ready. */
 async function gateway(upstreams: readonly string[], ...flags: readonly string[]): Promise<string> {
   const port = await freePort();
-  start(['gateway', ...upstreams.flatMap((url) => ['--upstream', url]), '--port', String(port), ...flags]);
+  start(['serve', 'gateway', ...upstreams.flatMap((url) => ['--upstream', url]), '--port', String(port), ...flags]);
   const origin = `http://127.0.0.1:${port}`;
   await untilText('the judges are ready', `${origin}/health`, (text) => readyUpstreams(text) === upstreams.length);
   return origin;
@@ -142,7 +142,7 @@ async function questions(count: number): Promise<string[]> {
 describe('a burst from four client processes', () => {
   it('loses nothing when a judge dies on the way, gives every question its own answer, and finds the judge again', async () => {
     const ports = [await freePort(), await freePort()];
-    const judges = ports.map((port) => start(['judge', '--port', String(port)]));
+    const judges = ports.map((port) => start(['serve', 'judge', '--port', String(port)]));
     const urls = ports.map((port) => `http://127.0.0.1:${port}`);
     const origin = await gateway(urls, '--model', model, '--max-concurrency', '8');
     const bodies = await questions(400);
@@ -157,7 +157,7 @@ describe('a burst from four client processes', () => {
     expect(answers).toEqual(direct);
     expect(new Set(answers.map(([, text]) => text)).size).toBeGreaterThan(5);
     await untilText('the dead judge is noticed', `${origin}/health`, (text) => text.includes('"state":"open"'));
-    start(['judge', '--port', String(ports[0])]);
+    start(['serve', 'judge', '--port', String(ports[0])]);
     await untilText('it is found again', `${origin}/health`, (text) => readyUpstreams(text) === 2);
   });
 

@@ -135,13 +135,7 @@ it.skipIf(process.getuid?.() !== 0)("another user's run is not continued, evalua
   writeFileSync(paths.record, JSON.stringify(record));
   chownSync(paths.record, 54321, 54321);
   const exp = ['--exp-dir', paths.baseExpDir];
-  for (const verb of [
-    ['resume'],
-    ['resume', '--fresh'],
-    ['resume', '--from', '5', '--as', 'x'],
-    ['evaluate'],
-    ['rescore'],
-  ]) {
+  for (const verb of [['resume'], ['resume', '--fresh'], ['fork', '--as', 'x'], ['evaluate'], ['rescore']]) {
     const { code, err } = await place.call([verb[0], 'bait', ...verb.slice(1), ...exp]);
     expect({ verb, code, err }).toMatchObject({
       code: 1,
@@ -155,8 +149,8 @@ it.skipIf(process.getuid?.() !== 0)("another user's run is not continued, evalua
   expect(trusted.err).toContain(`launch.command: touch ${touched}`);
 });
 
-it('status and report say the same, and show the others', async () => {
-  const status = await place.call(['status', '--exp-dir', place.runs]);
+it('ls and report agree, and show the others', async () => {
+  const status = await place.call(['ls', '--exp-dir', place.runs]);
   expect(status.code).toBe(0);
   for (const name of [...Object.keys(unreadable), 'sound', 'inside', 'linked']) expect(status.out).toContain(name);
   for (const [name, [, , reason]] of Object.entries(unreadable)) {

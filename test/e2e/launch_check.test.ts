@@ -23,9 +23,9 @@ interface Report {
   }[];
 }
 
-describe('editrl launch-check', () => {
+describe('editrl check --launch', () => {
   it('lets two processes meet and says what each has', async () => {
-    const { code, out } = await place.call(['launch-check', CONFIG, '--json'], CPU);
+    const { code, out } = await place.call(['check', '--launch', CONFIG, '--json'], CPU);
     expect(code).toBe(0);
     const { processes, ranks } = JSON.parse(out) as Report;
     expect([processes, ranks.map(({ rank }) => rank)]).toEqual([2, [0, 1]]);
@@ -39,7 +39,10 @@ describe('editrl launch-check', () => {
 
   it('runs a session of the policy in every process', async () => {
     const tiny = ['--with', 'configs/lib/tiny.libsonnet', '--set', 'launch.processes=2'];
-    const { code, out } = await place.call(['launch-check', 'configs/sft_s__rl_s.jsonnet', ...tiny, '--json'], CPU);
+    const { code, out } = await place.call(
+      ['check', '--launch', 'configs/sft_s__rl_s.jsonnet', ...tiny, '--json'],
+      CPU,
+    );
     expect(code).toBe(0);
     const { ranks } = JSON.parse(out) as Report;
     expect(ranks.map(({ engine }) => engine?.provider)).toEqual(['cpu', 'cpu']);
@@ -49,7 +52,7 @@ describe('editrl launch-check', () => {
   // Its reason: where CUDA is installed, nothing is missing.
   it.skipIf(hasCuda)('says what a missing provider needs', async () => {
     const cuda = ['--with', 'configs/lib/tiny.libsonnet', '--set', 'policy.engine.provider=cuda'];
-    const { code, err } = await place.call(['launch-check', 'configs/sft_s__rl_s.jsonnet', ...cuda], CPU);
+    const { code, err } = await place.call(['check', '--launch', 'configs/sft_s__rl_s.jsonnet', ...cuda], CPU);
     expect([code, err]).toEqual([1, expect.stringMatching(/provider cuda: onnxruntime-node lacks/)]);
   });
 });

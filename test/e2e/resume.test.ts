@@ -49,14 +49,14 @@ describe('editrl resume, status, stop, logs', () => {
 
   it('forks from a checkpoint, and the fork that changes nothing ends as the run did', async () => {
     const kept = place.state(RL)?.iteration ?? 0;
-    const missing = await place.call(['resume', RL, '--from', '1', '--as', 'fork']);
+    const missing = await place.call(['fork', `${RL}@1`, '--as', 'fork']);
     expect(missing.code).toBe(1);
     const there = /There are those of iterations ([\d, ]+):/.exec(missing.err)?.[1].split(', ').map(Number) ?? [];
     expect(there).toContain(kept);
     expect(existsSync(place.run('fork'))).toBe(false);
 
     const from = String(there[0]);
-    const forked = await place.call(['resume', RL, '--from', from, '--as', 'fork', '--set', 'num_iterations=8']);
+    const forked = await place.call(['fork', `${RL}@${from}`, '--as', 'fork', '--set', 'num_iterations=8']);
     expect(forked).toMatchObject({ code: 0, err: '' });
     expect(forked.out).toContain(`resuming fork from iteration ${from}`);
     expect(record('fork')).toMatchObject({ fork: { run: RL, iteration: there[0] }, settings: { num_iterations: 8 } });

@@ -57,7 +57,7 @@ describe('a run that is rewarded by a module', () => {
     const said =
       /reward term mine: .*, the (labelled picture|source, unchanged): mine gave 6; allowed: a number from 0 to 1/;
     const [checked, ran, planned, scored] = [
-      await call(['config', 'check']),
+      await call(['check']),
       await call(['run'], '--fresh'),
       await place.call(['plan', join(place.dir, 'own.jsonnet'), ...SMALL], { COLUMNS: '1000' }),
       await place.call(['score', join(place.dir, 'own.jsonnet'), ...SMALL, '--rows', '2']),
@@ -71,11 +71,11 @@ describe('a run that is rewarded by a module', () => {
 
   it('does not start by a module that is broken, and says why', async () => {
     write('part.js', 'export default {\n  score( { }\n};');
-    const checked = await call(['config', 'check']);
+    const checked = await call(['check']);
     expect(checked).toMatchObject({ code: 1 });
     expect(checked.err).toMatch(/mine\.js: a reward module cannot be used: SyntaxError: .* \(.*part\.js:3\)/);
     const planned = await place.call(['plan', join(place.dir, 'own.jsonnet'), ...SMALL]);
-    expect(planned.out).toMatch(/in the way of [^]*SyntaxError/);
+    expect(planned.out).toMatch(/blocked [^]*SyntaxError/);
     const ran = await call(['run'], '--fresh');
     expect(ran).toMatchObject({ code: 2 });
     expect(ran.err).toContain('SyntaxError');

@@ -13,7 +13,7 @@ afterAll(async () => {
 });
 
 it('is scored by a pool of servers with weights of its own', async () => {
-  const judge = place.start(['judge', '--port', '0', '--json']);
+  const judge = place.start(['serve', 'judge', '--port', '0', '--json']);
   ends.push(() => (judge.kill('SIGTERM'), judge.ended));
   await until('the judge listens', () => judge.out().includes('\n'));
   const { url } = JSON.parse(judge.out()) as { readonly url: string };

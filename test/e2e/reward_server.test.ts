@@ -38,7 +38,7 @@ function start(command: string, args: readonly string[], env: NodeJS.ProcessEnv 
 }
 
 function editrl(args: readonly string[], env?: NodeJS.ProcessEnv): Started {
-  return start(process.execPath, [main, 'reward-server', ...args], env);
+  return start(process.execPath, [main, 'serve', 'rewards', ...args], env);
 }
 
 async function stop(child: ChildProcess, signal: NodeJS.Signals): Promise<number | null> {
@@ -59,7 +59,7 @@ async function until(started: Started, holds: () => boolean): Promise<void> {
   }
 }
 
-describe('editrl reward-server', () => {
+describe('editrl serve rewards', () => {
   it('serves the terms of its flags, and stops when told', async () => {
     const server = editrl(['--terms', 'jpeg_size', '--port', '0', '--json']);
     await until(server, () => server.out().includes('\n'));

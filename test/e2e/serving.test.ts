@@ -8,11 +8,11 @@ const command = join(ROOT, 'dist/src/cli/main.js');
 
 describe.each([
   ['judge', []],
-  ['reward-server', ['--terms', 'jpeg_size']],
+  ['rewards', ['--terms', 'jpeg_size']],
   ['gateway', ['--upstream', 'http://127.0.0.1:9/v1']],
-])('editrl %s that its parent started', (verb, more) => {
+])('editrl serve %s that its parent started', (verb, more) => {
   it('ends at a signal while its input stays open', async () => {
-    const args = [command, verb, ...more, '--port', '0', '--json', '--exit-with-parent'];
+    const args = [command, 'serve', verb, ...more, '--port', '0', '--json', '--exit-with-parent'];
     const child = spawn(process.execPath, args, { stdio: ['pipe', 'pipe', 'ignore'] });
     await once(child.stdout, 'data');
     const ended = once(child, 'exit');

@@ -145,7 +145,7 @@ describe('a run that has ended', () => {
     const evaluated = await place.call(['evaluate', place.run('whole')]);
     expect(evaluated).toMatchObject({ code: 0 });
     expect(evaluated.out).toContain('whole at iteration 6');
-    const forked = await place.call(['resume', place.run('whole'), '--from', '4', '--as', 'forked']);
+    const forked = await place.call(['fork', `${place.run('whole')}@4`, '--as', 'forked']);
     expect(forked).toMatchObject({ code: 0, err: announced() });
     expect(forked.out).toContain('resuming forked from iteration 4');
     expect(lineageOf('forked')).toBe(lineageOf('whole'));

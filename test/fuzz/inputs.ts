@@ -83,7 +83,7 @@ export class WrongInputs {
     };
     const of = (place: string): string =>
       random.pick([...this.#texts.keys()].filter((name) => dirname(name) === place));
-    const show = random.pick([['config', 'show'], ['config', 'check'], ['plan']]);
+    const show = random.pick([['config', 'show'], ['check'], ['plan']]);
     const tiny = random.integer(4) === 0 ? [] : ['--with', at('configs/lib/tiny.libsonnet')];
     const someConfig = (): string => at(of('configs'));
     const kinds: readonly (() => readonly string[])[] = [

@@ -82,9 +82,9 @@ describe('the best checkpoint', () => {
     const labels = { algorithm: { type: 'sft' } };
     const losses = { 0: { ...reward(1), 'validation/loss': 3 }, 20: { ...reward(2), 'validation/loss': 4 } };
     expect(chosenCheckpoint(run(labels, losses, [0, 20]), 'best').iteration).toBe(0);
-    expect(parseCheckpointChoice('best', '--checkpoint')).toBe('best');
-    expect(parseCheckpointChoice('12', '--checkpoint')).toBe(12);
-    expect(() => parseCheckpointChoice('-1', '--checkpoint')).toThrow('the iteration of a checkpoint');
+    expect(parseCheckpointChoice('best', 'RUN@CHECKPOINT')).toBe('best');
+    expect(parseCheckpointChoice('12', 'RUN@CHECKPOINT')).toBe(12);
+    expect(() => parseCheckpointChoice('-1', 'RUN@CHECKPOINT')).toThrow('the iteration of a checkpoint');
   });
 
   it.each([

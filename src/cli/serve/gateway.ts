@@ -1,10 +1,10 @@
-/** editrl gateway: serves several identical judges as one until it is told to stop. */
+/** `editrl serve gateway`: serves several identical judges as one. */
 import { UsageError } from '../../core/errors.js';
 import { gatewayOptionsSchema, type GatewayOptions } from '../../rewards/gateway/options.js';
 import { startGateway } from '../../rewards/gateway/server.js';
 import { printError, printLine } from '../shared/output.js';
 import { onReasonToStop, servingOptions, tokenOf } from './serving.js';
-import { flag, numberOf, numberOption, text, texts, type Arguments, type Verb } from '../shared/verb.js';
+import { flag, numberOf, numberOption, text, texts, type Action, type Arguments } from '../shared/verb.js';
 
 const fields = gatewayOptionsSchema.shape;
 
@@ -32,7 +32,7 @@ const listFlags = {
   'model-alias': ['modelAlias'],
 } as const satisfies Readonly<Record<string, readonly [keyof typeof fields]>>;
 
-export const gatewayVerb: Verb = {
+export const gatewayVerb: Action = {
   positionals: '',
   build: (yargs) => {
     yargs.option('upstream', {
@@ -40,7 +40,7 @@ export const gatewayVerb: Verb = {
       array: true,
       nargs: 1,
       demandOption: true,
-      describe: `${fields.upstreams.description}; may be repeated`,
+      describe: `${fields.upstreams.description} (required; repeatable)`,
     });
     yargs.option('model-alias', { type: 'string', array: true, describe: fields.modelAlias.description });
     for (const [name, [field, type]] of Object.entries(optionFlags)) {
@@ -55,11 +55,11 @@ export const gatewayVerb: Verb = {
       .option('upstream-key-env', {
         type: 'string',
         default: 'OPENAI_API_KEY',
-        describe: 'environment variable with the key that the upstreams want, if they want one',
+        describe: 'Environment variable with the API key for the upstreams',
       })
       .example(
-        '$0 gateway --upstream http://node1:4877 --upstream http://node2:4877 --model Qwen/Qwen2.5-VL-72B-Instruct',
-        'then give http://127.0.0.1:4878/v1 as reward.endpoint',
+        '$0 serve gateway --upstream http://node1:4877 --upstream http://node2:4877 --model Qwen/Qwen2.5-VL-72B-Instruct',
+        'Then set reward.endpoint to http://127.0.0.1:4878/v1',
       );
   },
   run: async (args) => {
@@ -75,7 +75,7 @@ export const gatewayVerb: Verb = {
       });
     });
     if (flag(args, 'json')) printLine(JSON.stringify({ url: gateway.url, model: text(args, 'model') }));
-    else printLine(`The gateway answers at ${gateway.url}. Stop it with Ctrl-C; once more stops it at once.`);
+    else printLine(`Gateway: ${gateway.url}. Press Ctrl-C to finish open requests and stop, twice to stop at once.`);
     await stopped;
     await gateway.drain();
     return 0;
@@ -97,5 +97,5 @@ function readOptions(args: Arguments): GatewayOptions {
   const flags = [...Object.entries(optionFlags), ...Object.entries(listFlags)];
   const flagOf = (field: unknown): string => flags.find(([, [name]]) => name === field)?.[0] ?? '';
   const lines = parsed.error.issues.map(({ path, message }) => `--${flagOf(path[0])}: ${message}`);
-  throw new UsageError(lines.join('\n'), { next: 'editrl gateway --help lists every flag with its default.' });
+  throw new UsageError(lines.join('\n'), { next: '`editrl serve gateway --help` lists every flag with its default.' });
 }

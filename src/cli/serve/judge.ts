@@ -1,43 +1,39 @@
-/** editrl judge: serves the tiny world's rule judge until it is told to stop, with biases on request; or examines any judge. */
+/** `editrl serve judge`: serves the tiny world's rule judge, with biases on request. */
 import { biasHelp, readBiases } from '../../rewards/rule_judge/biases.js';
 import { JUDGE_MODEL, startJudge } from '../../rewards/rule_judge/server.js';
-import { judgeExam } from './judge_exam.js';
 import { printLine } from '../shared/output.js';
 import { onReasonToStop, servingOptions, tokenOf } from './serving.js';
-import { flag, numberOption, text, texts, wholeNumber, type Verb } from '../shared/verb.js';
+import { flag, numberOption, text, texts, wholeNumber, type Action } from '../shared/verb.js';
 
-export const judgeVerb: Verb = {
-  actions: { exam: judgeExam },
+export const judgeVerb: Action = {
   positionals: '',
   build: (yargs) =>
     servingOptions(yargs)
-      .option('port', { ...numberOption, default: 4877, describe: 'port to listen on; 0 takes a free one' })
-      .option('host', { type: 'string', default: '127.0.0.1', describe: 'address to listen on' })
+      .option('port', { ...numberOption, default: 4877, describe: 'Port to listen on; 0 picks a free port' })
+      .option('host', { type: 'string', default: '127.0.0.1', describe: 'Address to listen on' })
       .option('model', {
         type: 'string',
         array: true,
         nargs: 1,
-        default: [],
-        describe: `another model name to answer to beside ${JUDGE_MODEL}; may be repeated`,
+        describe: `Another model name to accept besides ${JUDGE_MODEL}; repeatable`,
       })
-      .option('latency', { ...numberOption, default: 0, describe: 'answer no earlier than so many milliseconds' })
+      .option('latency', { ...numberOption, default: 0, describe: 'Delay of each answer in milliseconds' })
       .option('max-concurrency', {
         ...numberOption,
-        describe: 'refuse more requests at once than this with status 429; GET /stats tells the most that there were',
+        describe: 'Reject further concurrent requests with status 429',
       })
       .option('bias', {
         type: 'string',
         requiresArg: true,
-        describe: 'be wrong about pictures: name=strength,… with the names below, strengths from 0 to 1',
+        describe: 'Biases as NAME=STRENGTH,… with strengths from 0 to 1',
       })
       .option('scores', {
         choices: ['rule', 'digest'],
         default: 'rule',
-        describe: 'digest: meaningless scores drawn from the bytes that are sent, for measuring clients',
+        describe: 'digest: scores from a hash of the request, to measure clients',
       })
-      .example('$0 judge exam --help', 'examines any judge on answers of known quality')
-      .example('$0 judge --port 4877', 'then give http://127.0.0.1:4877/v1 as reward.endpoint')
-      .example('$0 judge --bias copies=0.5', 'what it says of a copy of the source is half way to full marks')
+      .example('$0 serve judge', 'Then set reward.endpoint to http://127.0.0.1:4877/v1')
+      .example('$0 serve judge --bias copies=0.5', 'Score copies of the source halfway to the maximum')
       .epilogue(`Names for --bias:\n${biasHelp()}`),
   run: async (args) => {
     const port = wholeNumber(args, 'port', 0, 65535) ?? 0;
@@ -59,8 +55,8 @@ export const judgeVerb: Verb = {
     if (flag(args, 'json')) {
       printLine(JSON.stringify({ url: judge.url, models: [...new Set([JUDGE_MODEL, ...models])] }));
     } else {
-      printLine(`The tiny world's rule judge (no VLM) answers at ${judge.url} as ${JUDGE_MODEL}. Stop it with Ctrl-C.`);
-      if (biases !== null) printLine(`It is biased: ${bias}.`);
+      printLine(`Rule judge of the tiny world (not a VLM): ${judge.url}, model ${JUDGE_MODEL}. Press Ctrl-C to stop.`);
+      if (biases !== null) printLine(`Biases: ${bias}`);
     }
     await stopped;
     await judge.close();

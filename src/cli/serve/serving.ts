@@ -6,18 +6,17 @@ import { flag, text, type Arguments } from '../shared/verb.js';
 
 /** @param preset the variable that holds the token if --token-env names none. */
 export function servingOptions(yargs: Argv, preset?: string): Argv {
-  const otherwise = preset === undefined ? '' : ` (${preset} where it is set)`;
+  const otherwise = preset === undefined ? '' : ` (default: ${preset})`;
   return yargs
     .option('token-env', {
       type: 'string',
-      describe: `environment variable with the token that callers have to send${otherwise}; needed on any address but loopback`,
+      describe: `Environment variable with the token that clients must send${otherwise}; required unless --host is loopback`,
     })
     .option('exit-with-parent', {
       type: 'boolean',
-      default: false,
-      describe: 'stop when standard input is closed, as it is when the parent process dies',
+      describe: 'Stop when standard input closes, as when the parent process dies',
     })
-    .option('json', { type: 'boolean', default: false, describe: 'print the address as one line of JSON' });
+    .option('json', { type: 'boolean', describe: 'Print the address as one line of JSON' });
 }
 
 /** The token that callers must send; null if there is none. Raises UsageError if a named variable is not set: no server is open by mistake. */
@@ -27,9 +26,9 @@ export function tokenOf(args: Arguments, preset?: string): string | null {
   const value = (variable === undefined ? undefined : process.env[variable]) ?? '';
   if (value !== '') return value;
   if (named === '') return null;
-  throw new UsageError(`the environment variable ${named} is not set, and should hold the server's token`, {
+  throw new UsageError(`the environment variable ${named} is not set; it must hold the server's token`, {
     where: '--token-env',
-    next: `Export it, such as: export ${named}=$(openssl rand -hex 32)`,
+    next: `Set it: export ${named}=$(openssl rand -hex 32)`,
   });
 }
 

@@ -14,10 +14,10 @@ export const cellVerb: Action = {
   positionals: '<file> <index>',
   build: (yargs) =>
     yargs
-      .positional('file', { type: 'string', demandOption: true, describe: 'the file of cells that was submitted' })
-      .positional('index', { type: 'string', demandOption: true, describe: 'the line, counted from 0' })
-      .option('json', { type: 'boolean', default: false, describe: 'print nothing but the outcome, as JSON' })
-      .example('$0 cell runs/.slurm/20260101T120000_77/cells_0.jsonl 3', 'the task 3 of that array, by hand'),
+      .positional('file', { type: 'string', describe: 'File of the submitted cells' })
+      .positional('index', { type: 'string', describe: 'Line, counted from 0' })
+      .option('json', { type: 'boolean', describe: 'Print only the outcome, as JSON' })
+      .example('$0 cell runs/.slurm/20260101T120000_77/cells_0.jsonl 3', 'Run task 3 of that array by hand'),
   run: async (args) => {
     const config = readCell(text(args, 'file'), text(args, 'index'));
     const stop = new AbortController();

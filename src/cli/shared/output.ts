@@ -55,7 +55,12 @@ export function printWarnings(warnings: readonly string[]): void {
   for (const warning of warnings) printError(`${styled('warning', 'yellow', process.stderr)}: ${warning}`);
 }
 
-/** Prints one JSON document to standard output, for machines. Control characters are written as JSON escapes, which do not change the values. */
+/** Prints a remark that prevents nothing to standard error. */
+export function printNote(text: string): void {
+  printError(`${styled('note', 'dim', process.stderr)}: ${text}`);
+}
+
+/** Prints one JSON document to standard output. Control characters are written as JSON escapes, which do not change the values. */
 export function printJson(value: unknown): void {
   process.stdout.write(`${printable(JSON.stringify(value, null, 2))}\n`);
 }

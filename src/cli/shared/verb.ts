@@ -1,4 +1,4 @@
-/** The type of a verb. Each verb is a file that exports one, and a line in the table of main.ts. */
+/** The type of a verb. Each verb has a line in the table of main.ts. */
 import type { Argv } from 'yargs';
 import type { LoadedConfig } from '../../config/load.js';
 import { UsageError } from '../../core/errors.js';
@@ -11,12 +11,6 @@ export interface Action {
   /** Does the work and returns the process's exit code. */
   readonly run: (args: Arguments) => Promise<number>;
 }
-
-/** Actions of a verb by name. */
-export type Actions = Readonly<Record<string, Action & { readonly summary: string }>>;
-
-/** A verb does the work itself, or has actions (`editrl config show`), or both: a word that names an action is one. */
-export type Verb = (Action & { readonly actions?: Actions }) | { readonly actions: Actions };
 
 /** Parsed flags by name, as yargs gives them. */
 export type Arguments = Readonly<Record<string, unknown>>;
@@ -63,20 +57,15 @@ export function flag(args: Arguments, name: string): boolean {
   return args[name] === true;
 }
 
+/** `--json` of a verb that prints text otherwise. */
+export const jsonOption = { type: 'boolean', describe: 'Print one JSON document' } as const;
+
 /** `--with`: overlays that are merged over the config. */
 export const overlayOption = {
   type: 'string',
   array: true,
   nargs: 1,
-  default: [],
-  describe: 'merge this Jsonnet file over the config; may be repeated',
-} as const;
-
-/** `--only`: which cells of an experiment. */
-const onlyOption = {
-  type: 'string',
-  requiresArg: true,
-  describe: 'only cells with this in their name; * and ? match the whole name',
+  describe: 'Merge this Jsonnet file over the config; repeatable',
 } as const;
 
 /** `--set`: single keys of the config. */
@@ -84,20 +73,37 @@ export const setOption = {
   type: 'string',
   array: true,
   nargs: 1,
-  default: [],
-  describe: 'set one key, as a.b=value: JSON, or else a string; may be repeated; applied last',
+  describe: 'Set one key last, as a.b=VALUE in JSON or as plain text; repeatable',
 } as const;
+
+/** `--exp-dir` of a verb that reads a config. */
+export const runDirOption = {
+  type: 'string',
+  requiresArg: true,
+  describe: 'Directory for runs (overrides base_exp_dir)',
+} as const;
+
+/** `--exp-dir`: where a verb looks for runs. */
+export const expDirOption = {
+  type: 'string',
+  requiresArg: true,
+  describe: 'Directory of runs (default: APP__BASE_EXP_DIR, else runs and runs/tiny)',
+} as const;
+
+/** `--trust` of a verb that follows the record of a run. */
+export const trustOption = {
+  type: 'boolean',
+  describe: "Follow a run's recorded settings, programs included, even if another user wrote them",
+} as const;
+
+/** The options of every verb that changes a config. */
+export const changeOptions = { with: overlayOption, set: setOption, 'exp-dir': runDirOption } as const;
 
 /** The options of every verb that takes a config. */
 export function configOptions(yargs: Argv): Argv {
   return yargs
-    .positional('config', {
-      type: 'string',
-      demandOption: true,
-      describe: 'a Jsonnet file, such as configs/sft_s__rl_s.jsonnet',
-    })
-    .option('with', overlayOption)
-    .option('set', setOption);
+    .positional('config', { type: 'string', describe: 'Jsonnet file, such as configs/sft_s__rl_s.jsonnet' })
+    .options(changeOptions);
 }
 
 /** The options of every verb that takes an experiment. */
@@ -105,19 +111,18 @@ export function experimentOptions(yargs: Argv): Argv {
   return yargs
     .positional('experiment', {
       type: 'string',
-      demandOption: true,
-      describe: 'a Jsonnet file with a base and axes, such as experiments/reward_ablation.jsonnet, or a config',
+      describe: 'Jsonnet file with a base and axes, such as experiments/reward_ablation.jsonnet, or a config',
     })
-    .option('with', {
-      ...overlayOption,
-      describe: 'merge this Jsonnet file over the base, for the parents too; may be repeated',
-    })
-    .option('set', {
-      ...setOption,
-      describe: 'set one key in every cell, as a.b=value: JSON, or else a string; may be repeated; applied last',
-    })
-    .option('exp-dir', runDirOption)
-    .option('only', onlyOption);
+    .options({
+      with: { ...overlayOption, describe: 'Merge this Jsonnet file over the base and its parents; repeatable' },
+      set: { ...setOption, describe: 'Set one key in every cell last, as a.b=VALUE; repeatable' },
+      'exp-dir': runDirOption,
+      only: {
+        type: 'string',
+        requiresArg: true,
+        describe: 'Only cells with this text in their name; * and ? match the whole name',
+      },
+    });
 }
 
 /** The config that the options of `configOptions` name. */
@@ -133,39 +138,13 @@ export function changesOf(args: Arguments): { overlays: string[]; sets: string[]
   return { overlays: texts(args, 'with'), sets: [...texts(args, 'set'), ...place] };
 }
 
-/** `--exp-dir` of a verb that trains. */
-export const runDirOption = {
-  type: 'string',
-  requiresArg: true,
-  describe: 'the folder that runs lie in, parents too: another base_exp_dir than that of the config',
-} as const;
-
-/** `--exp-dir`: where a verb looks for runs. */
-export const expDirOption = {
-  type: 'string',
-  requiresArg: true,
-  describe: 'the folder that runs lie in (default: APP__BASE_EXP_DIR, else runs and runs/tiny)',
-} as const;
-
-/** `--trust` of a verb that follows the record of a run. */
-export const trustOption = {
-  type: 'boolean',
-  default: false,
-  describe: "follow the run's recorded settings, programs included, although another user may have written them",
-} as const;
-
-/** The options of every verb that trains: which keys may change when a run continues, and how the report is printed. */
+/** The options of every verb that trains. */
 export const trainingOptions = {
   'allow-changes': {
     type: 'string',
     array: true,
     nargs: 1,
-    default: [],
-    describe: 'settings that decide the result and may change on the way, as key,key',
+    describe: 'Result-affecting settings that may change on resume, as KEY,KEY',
   },
-  json: {
-    type: 'boolean',
-    default: false,
-    describe: 'print the final report as one JSON document, and nothing else',
-  },
+  json: { type: 'boolean', describe: 'Print only the final report, as one JSON document' },
 } as const;

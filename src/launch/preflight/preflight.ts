@@ -86,7 +86,7 @@ export interface PreflightCheckOptions extends PreflightOptions {
 }
 
 /**
- * Everything that prevents some runs on this machine: what `config check`, `plan`, `run` and `sweep` report before anything starts. A finished run
+ * Everything that prevents some runs on this machine: what `check`, `plan`, `run` and `sweep` report before anything starts. A finished run
  * whose folder was made with other settings is checked like one that has to be trained.
  */
 export async function findObstacles(

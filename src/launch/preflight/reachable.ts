@@ -179,10 +179,10 @@ function widthOf(server: PictureServer): number | null {
   return server.kind === 'render_server' ? server.width : null;
 }
 
-/** A training server is looked at by the run itself, and by `editrl launch-check`. */
+/** A training server is looked at by the run itself, and by `editrl check --launch`. */
 function ofTrainer(settings: RunSettings): Found[] {
   if (settings.launch.command !== null || trainerServeOf(settings) === null) return [];
-  const note = 'its training server is started with the run, and was not asked; `editrl launch-check` starts it';
+  const note = 'its training server is started with the run, and was not asked; `editrl check --launch` starts it';
   return [{ what: 'training server', note }];
 }
 

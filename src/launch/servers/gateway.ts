@@ -42,7 +42,7 @@ export interface SharedGatewaysOptions {
   readonly program?: string;
 }
 
-const ADVICE = 'Run `editrl gateway` by hand to see why, or name a single judge as reward.endpoint.';
+const ADVICE = 'Run `editrl serve gateway` by hand to see why, or name a single judge as reward.endpoint.';
 /** A hung judge has to be noticed here before the run's own time limit ends the request. */
 const SHARE_OF_TIMEOUT = 0.8;
 
@@ -98,7 +98,7 @@ export class SharedGateways {
       next: ADVICE,
       reached: { kind: 'printed', urlIn: urlOfJson },
       command: (port) => [
-        ...[process.execPath, program, 'gateway'],
+        ...[process.execPath, program, 'serve', 'gateway'],
         ...urls.flatMap((url) => ['--upstream', url]),
         ...asked,
         ...['--token-env', TOKEN_VARIABLE],
@@ -144,10 +144,10 @@ function specification(program: string, model: string): ServerSpecification {
   return {
     name: 'the embedded judge',
     where: 'reward.endpoint',
-    next: 'Look whether memory runs out, or name another reward.endpoint (`editrl judge` serves the same judge by hand); then run the same command again.',
+    next: 'Look whether memory runs out, or name another reward.endpoint (`editrl serve judge` serves the same judge by hand); then run the same command again.',
     reached: { kind: 'printed', urlIn: urlOfJson },
     command: (port) => [
-      ...[process.execPath, program, 'judge', '--model', model, '--port', String(port)],
+      ...[process.execPath, program, 'serve', 'judge', '--model', model, '--port', String(port)],
       ...['--token-env', TOKEN_VARIABLE, '--json', '--exit-with-parent'],
     ],
     startTimeoutS: 30,

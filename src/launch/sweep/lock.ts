@@ -39,7 +39,7 @@ export function ownExperiment(baseExpDir: string, experiment: string): Ownership
   if (problem !== null) {
     throw new RunError(`${experiment} is being swept already, by ${problem.holder}`, {
       where: paths.lock,
-      next: 'Follow it with `editrl status`; once it has ended, the same command goes on where it stopped.',
+      next: 'Follow it with `editrl ls`; once it has ended, the same command goes on where it stopped.',
     });
   }
   return Ownership.take(paths);

@@ -18,12 +18,12 @@ const weights = z
 export const remote = termKind({
   name: 'remote',
   description:
-    'What one or several equal reward servers give (editrl reward-server): their weighted outcome, or another weighting of their terms. What one leaves unscored because its judge is away, the others are asked for.',
+    'What one or several equal reward servers give (editrl serve rewards): their weighted outcome, or another weighting of their terms. What one leaves unscored because its judge is away, the others are asked for.',
   fields: {
     endpoint: operation(
       'Address of a reward server, or a list of equal ones.',
       z.union([address, z.array(address).min(1)]),
-      { allowed: 'a URL such as http://127.0.0.1:4900, or a list of them' },
+      { allowed: 'a URL such as http://127.0.0.1:4876, or a list of them' },
     ),
     terms: result(
       "Shares of the servers' terms by name, such as {ocr_confidence: 0.6, align_quality: 0.4}; null takes the servers' own weighting.",

@@ -108,7 +108,7 @@ function notWhole(source: RunPaths, iteration: number, problems: readonly string
 function otherCheckpoints(source: RunPaths, iteration: number): string {
   const there = listCheckpoints(source).filter((each) => each !== iteration);
   if (there.length === 0) return 'There are no others.';
-  return `There are those of iterations ${there.join(', ')}: name one with --from. (checkpoint.keep_every_n_iterations says which ones stay.)`;
+  return `Checkpoints: ${there.join(', ')}. checkpoint.keep_every_n_iterations determines which ones stay.`;
 }
 
 /** A run's finished files are only ever replaced, not rewritten, so two runs can share them. */

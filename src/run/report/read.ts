@@ -116,7 +116,7 @@ export function readRun(paths: RunPaths, lines?: readonly MetricsLine[]): RunRep
   if (record === null) {
     throw new RunError('there is no run here', {
       where: paths.dir,
-      next: 'See `editrl status` for the runs there are.',
+      next: '`editrl ls` lists runs.',
     });
   }
   return summarise(paths, readState(paths), lines ?? readMetrics(paths), record);

@@ -21,8 +21,8 @@ describe("EARL's configs with Emu3's forms", () => {
   const lossOf = (run: string, iteration: number) =>
     place.metrics(run).find((line) => line.iteration === iteration)?.['policy/loss'] as number;
 
-  it('pass config check and plan, with folders that exist', async () => {
-    expect(await place.call(['config', 'check', configFile('sft_s__rl_s'), ...SMALL], env)).toMatchObject({ code: 0 });
+  it('pass check and plan, with folders that exist', async () => {
+    expect(await place.call(['check', configFile('sft_s__rl_s'), ...SMALL], env)).toMatchObject({ code: 0 });
     const planned = await call('plan', 'sft_s__rl_s', '--json');
     expect(planned).toMatchObject({ code: 0 });
     const { cells } = JSON.parse(planned.out) as { cells: { run_name: string; memory_bytes: number }[] };

@@ -25,15 +25,7 @@ describe('a program with one recipe more', () => {
   it('checks and describes its settings', async () => {
     const place = Place.make(null, program.command);
     try {
-      const wrong = await place.call([
-        'config',
-        'check',
-        CONFIG,
-        '--set',
-        'task=toy_word',
-        '--set',
-        'questions.largest=10',
-      ]);
+      const wrong = await place.call(['check', CONFIG, '--set', 'task=toy_word', '--set', 'questions.largest=10']);
       expect(wrong.code).toBe(2);
       expect(wrong.err).toContain("did you mean 'toy_words'?");
       expect(wrong.err).toContain('questions.largest: found 10; allowed: a number <= 9');

@@ -65,7 +65,7 @@ describe('what of the servers of runs is in the way', () => {
     expect(await new ServerChecks().of([run])).toEqual({
       obstacles: [],
       notes: [
-        `${run.settings.run_name}: its training server is started with the run, and was not asked; \`editrl launch-check\` starts it`,
+        `${run.settings.run_name}: its training server is started with the run, and was not asked; \`editrl check --launch\` starts it`,
       ],
     });
   });
@@ -121,7 +121,7 @@ describe('what of the servers of runs is in the way', () => {
     const { origin } = new URL(await downUrl());
     expect(texts(await new ServerChecks().of([await runOf(remote(origin))]))).toEqual([
       expect.stringMatching(
-        /^sft_s__rl_s: http.*: no reward server is ready: .*\n {2}Start one with `editrl reward-server`/,
+        /^sft_s__rl_s: http.*: no reward server is ready: .*\n {2}Start one with `editrl serve rewards`/,
       ),
     ]);
     const gone = join(newFolder(), 'gone');

@@ -1,4 +1,4 @@
-/** What `config check` says is in the way of a run is what `run` refuses it for, and all of it is said at once. */
+/** What `check` says is in the way of a run is what `run` refuses it for, and all of it is said at once. */
 import { cpSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, describe, expect, it, vi } from 'vitest';
@@ -34,7 +34,7 @@ async function refusalOf(config: LoadedConfig): Promise<string> {
   }
 }
 
-/** What is in the way by `config check`, after it was seen that `run` says each of it. */
+/** What is in the way by `check`, after it was seen that `run` says each of it. */
 async function saidByBoth(config: LoadedConfig): Promise<string[]> {
   const found = (await new Preflight().of(config)).map(({ error }) => error.toText());
   const refused = await refusalOf(config);
@@ -43,7 +43,7 @@ async function saidByBoth(config: LoadedConfig): Promise<string[]> {
   return found;
 }
 
-describe('config check and run', () => {
+describe('check and run', () => {
   it("both look at what describes a term's model of the Hub, before its weights are fetched", async () => {
     const cache = newFolder();
     const commit = 'a'.repeat(40);

@@ -48,9 +48,9 @@ describe('what a gateway is told', () => {
     expect(new Set(tokens).size).toBe(3);
     const told = readFileSync(join(baseExpDir, 'gateway.log'), 'utf8').trim().split('\n');
     expect(told.map((line) => line.replace(/ --token-env.*$/, '')).sort()).toEqual([
-      'gateway --upstream http://a/v1',
-      'gateway --upstream http://a/v1 --model a-judge --model-alias',
-      'gateway --upstream http://a/v1 --model a-judge --model-alias one two',
+      'serve gateway --upstream http://a/v1',
+      'serve gateway --upstream http://a/v1 --model a-judge --model-alias',
+      'serve gateway --upstream http://a/v1 --model a-judge --model-alias one two',
     ]);
     for (const token of tokens) expect(told.join()).not.toContain(token);
   });
@@ -58,7 +58,7 @@ describe('what a gateway is told', () => {
 
 describe('a gateway that talks to its end', () => {
   it('has its last words in the log, and nothing is said of it', async () => {
-    // Stands for `editrl gateway`: one line with its address, and words that are still in its pipe when it has ended.
+    // Stands for `editrl serve gateway`: one line with its address, and words that are still in its pipe when it has ended.
     const program = join(dir, 'gateway.mjs');
     writeFileSync(
       program,

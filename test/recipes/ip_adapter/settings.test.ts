@@ -154,7 +154,7 @@ describe('the settings of ip_adapter', () => {
     expect(quoted({ policy: { parts: { text_encoder: null } }, reward: { mode: 'jpeg_size' } })).toEqual(
       both(true, true),
     );
-    const remote = { name: 'remote', weight: 1, endpoint: 'http://127.0.0.1:4900' };
+    const remote = { name: 'remote', weight: 1, endpoint: 'http://127.0.0.1:4876' };
     const pool = (terms: object | null): unknown => quoted({ reward: { mode: null, terms: [{ ...remote, terms }] } });
     expect(pool({ ocr: 0.5, align_quality: 0.5 })).toEqual(both(true, true));
     expect(pool({ ocr_confidence: 1 })).toEqual(both(false, false));

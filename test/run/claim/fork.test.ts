@@ -176,7 +176,7 @@ it('takes along what a training server of its own has saved, once that has ended
 
 it('says which checkpoints there are when the one asked for is missing', () => {
   expect(textOf(() => forkRun(source, 5, 'other'))).toContain(
-    `run '${source.runName}' has no checkpoint of iteration 5\n  There are those of iterations 3, 6: name one with --from.`,
+    `run '${source.runName}' has no checkpoint of iteration 5\n  Checkpoints: 3, 6.`,
   );
   expect(existsSync(join(base, 'other'))).toBe(false);
 });
@@ -185,7 +185,7 @@ it('begins with no checkpoint that does not match its manifest, and leaves nothi
   writeFileSync(join(source.checkpoint(6), 'trainer.json'), '7');
   const text = textOf(() => forkRun(source, 6, 'other'));
   expect(text).toContain('the checkpoint of iteration 6 is not whole');
-  expect(text).toContain('There are those of iterations 3');
+  expect(text).toContain('Checkpoints: 3.');
   expect(readdirSync(base).filter((name) => name === 'other' || name.startsWith('.'))).toEqual([]);
 });
 

@@ -33,7 +33,7 @@ import type { HealthReply, ReplyItem, RequestItem } from '../wire.js';
 type Weights = Readonly<Record<string, number>>;
 
 export interface RewardPoolOptions {
-  /** Base URLs, such as http://127.0.0.1:4900. */
+  /** Base URLs, such as http://127.0.0.1:4876. */
   readonly servers: readonly string[];
   readonly token?: string;
   /** Shares of the servers' terms in the outcome. Without them, the outcome has the servers' own weights. */
@@ -270,7 +270,7 @@ export class RewardPool implements Term {
       const failed = checks.filter((one) => 'found' in one);
       const error = new EndpointError(`no reward server is ready: ${failed.map(({ found }) => found).join('; ')}`, {
         where: urls.join(', '),
-        next: 'Start one with `editrl reward-server`, check its address and token, then run the same command again.',
+        next: 'Start one with `editrl serve rewards`, check its address and token, then run the same command again.',
       });
       return { error, final: failed.every(({ final }) => final) };
     };
@@ -355,7 +355,7 @@ function serverUrl(text: string): string {
   if (url === null || !['http:', 'https:'].includes(url.protocol) || url.username !== '' || url.password !== '') {
     throw new ConfigError(
       `'${text}' is not the address of a reward server; allowed: http:// or https:// URLs without a password`,
-      { next: 'Write it like http://127.0.0.1:4900. A token goes into an environment variable.' },
+      { next: 'Write it like http://127.0.0.1:4876. A token goes into an environment variable.' },
     );
   }
   return `${url.origin}${url.pathname.replace(/\/+$/, '').replace(/\/score$/, '')}`;

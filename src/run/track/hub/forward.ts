@@ -175,7 +175,7 @@ class Publisher {
     if (this.#failed.length === 0) return this.#count;
     throw new EndpointError(`not published: ${this.#failed.join(', ')}`, {
       where: settings.repo_id,
-      next: `\`editrl export ${paths.runName} --checkpoint N --hub ${settings.repo_id}\` publishes one that is still there.`,
+      next: `To publish a checkpoint that still exists: editrl export ${paths.runName}@ITERATION --hub ${settings.repo_id}`,
     });
   }
 

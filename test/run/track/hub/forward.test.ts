@@ -104,7 +104,7 @@ it('says what is not published, goes on, and does it the next time', async () =>
       : { repository: 'me/edits', url: branch, commit: 'c' };
   await expect(publish(run)).rejects.toMatchObject({
     message: 'not published: ckpt_000010',
-    next: '`editrl export run --checkpoint N --hub me/edits` publishes one that is still there.',
+    next: 'To publish a checkpoint that still exists: editrl export run@ITERATION --hub me/edits',
   });
   expect(said[0]).toBe('iteration 10 is not published: the Hub cannot be reached');
   expect(branches()).toEqual(['ckpt_000010', 'ckpt_000020']);

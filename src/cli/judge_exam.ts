@@ -1,66 +1,70 @@
-/** `editrl judge exam`: what a judge's scores are worth, before a run is trained on them. */
+/** `editrl judge exam`: measures a judge on answers of known quality, before a run trains on its scores. */
 import { join, resolve } from 'node:path';
-import { meanDifference, showEstimate } from '../../core/estimate.js';
-import { writeFileAtomic } from '../../core/files.js';
-import { EditrlError, printable, UsageError } from '../../core/errors.js';
-import type { ExamRecord } from '../../run/exams.js';
-import { examCostRows, examMarkRows, examTestRows, judgementsText } from '../../run/report/exam.js';
-import type { ExamSet } from '../../rewards/exam/cases.js';
-import type { CaseEstimate } from '../../rewards/exam/findings.js';
-import { formatTable, printError, printJson, printLine, styled } from '../shared/output.js';
-import { htmlOption } from '../report.js';
-import { rewardOfConfig, rewardOfFlags } from './reward_settings.js';
-import { abortOnSignals, INTERRUPTED } from '../shared/signals.js';
+import { meanDifference, showEstimate } from '../core/estimate.js';
+import { writeFileAtomic } from '../core/files.js';
+import { EditrlError, printable, UsageError } from '../core/errors.js';
+import type { ExamRecord } from '../run/exams.js';
+import { examCostRows, examMarkRows, examTestRows, judgementsText } from '../run/report/exam.js';
+import type { ExamSet } from '../rewards/exam/cases.js';
+import type { CaseEstimate } from '../rewards/exam/findings.js';
+import { formatTable, printError, printJson, printLine, styled } from './shared/output.js';
+import { htmlOption } from './report.js';
+import { rewardOfConfig, rewardOfFlags } from './shared/reward_settings.js';
+import { abortOnSignals, INTERRUPTED } from './shared/signals.js';
 import {
+  changeOptions,
   flag,
+  jsonOption,
   numberOption,
-  overlayOption,
-  setOption,
   text,
   wholeNumber,
   type Action,
   type Arguments,
-} from '../shared/verb.js';
+} from './shared/verb.js';
 
 const CASES = 49;
 const REPEATS = 2;
 
-export const judgeExam: Action & { readonly summary: string } = {
-  summary: 'examine a judge on answers of known quality: what it sees, what fools it, and whether it can teach',
+export const judgeExamVerb: Action = {
   positionals: '[config]',
   build: (yargs) =>
     yargs
-      .positional('config', { type: 'string', describe: 'a Jsonnet file: the reward that it trains by is examined' })
-      .option('with', overlayOption)
-      .option('set', setOption)
-      .option('endpoint', { type: 'string', default: '', describe: 'without a config: address of the judge' })
-      .option('model', { type: 'string', default: '', describe: 'without a config: the judge model' })
+      .positional('config', { type: 'string', describe: 'Jsonnet file, to examine its reward' })
+      .options(changeOptions)
+      .option('endpoint', {
+        type: 'string',
+        describe: 'Without a config: URL of the judge, or embedded for the rule judge',
+      })
+      .option('model', { type: 'string', describe: 'Without a config: judge model' })
       .option('terms', {
         type: 'string',
         default: 'viescore',
-        describe: 'without a config: terms by name, with weights where they differ, as a=0.6,b=0.4',
+        describe: 'Without a config: terms with weights, as a=0.6,b=0.4',
       })
       .option('pairs', {
         type: 'string',
         describe:
-          'examine on JSON lines of {source, instruction, better, worse}, or of {question, better, worse} for words, instead of those built in',
+          'Your own cases, as JSON lines of {source, instruction, better, worse}, or {question, better, worse} for text',
       })
       .option('cases', {
         ...numberOption,
-        describe: `how many of the cases built in (${CASES}), or how many of the pairs (all)`,
+        describe: `Number of cases (default: ${CASES} built-in cases, or all pairs)`,
       })
-      .option('repeats', { ...numberOption, default: REPEATS, describe: 'how often each answer is asked about' })
-      .option('seed', { ...numberOption, default: 0, describe: 'draws the cases' })
-      .option('out', { type: 'string', describe: 'folder for its replies and marks (default: exams/… among the runs)' })
+      .option('repeats', { ...numberOption, default: REPEATS, describe: 'Questions about each answer' })
+      .option('seed', { ...numberOption, default: 0, describe: 'Seed that draws the cases' })
+      .option('out', {
+        type: 'string',
+        describe: 'Folder for replies and marks (default: exams/ in the directory of runs)',
+      })
       .option('against', {
         type: 'string',
-        describe: 'folder of another exam on the same cases: which judge is better',
+        describe: 'Compare with the exam in this folder, on the same cases',
       })
       .option('html', htmlOption)
-      .option('json', { type: 'boolean', default: false, describe: 'print the marks as one JSON document' })
-      .example('$0 judge exam --endpoint http://127.0.0.1:8000/v1 --model Qwen/Qwen2.5-VL-7B-Instruct', 'any judge')
-      .example('$0 judge exam configs/sft_s__rl_s.jsonnet --with configs/lib/tiny.libsonnet', "a run's whole reward")
-      .example('$0 judge exam own.jsonnet --pairs pairs.jsonl --against exams/other', 'on your own pictures'),
+      .option('json', jsonOption)
+      .example('$0 judge exam --endpoint http://127.0.0.1:8000/v1 --model Qwen/Qwen2.5-VL-7B-Instruct', 'Any judge')
+      .example('$0 judge exam configs/sft_s__rl_s.jsonnet --with configs/lib/tiny.libsonnet', 'The reward of a config')
+      .example('$0 judge exam own.jsonnet --pairs pairs.jsonl --against exams/other', 'On your own images'),
   run: async (args) => {
     const repeats = wholeNumber(args, 'repeats', 2) ?? REPEATS;
     const count = wholeNumber(args, 'cases', 1);
@@ -74,12 +78,12 @@ export const judgeExam: Action & { readonly summary: string } = {
       { tinyExam },
       { wordsExam },
     ] = await Promise.all([
-      import('../../launch/reward/exam.js'),
-      import('../../run/exams.js'),
-      import('../../launch/models/wanted.js'),
-      import('../../rewards/exam/pairs.js'),
-      import('../../rewards/rule_judge/exam_cases.js'),
-      import('../../rewards/rule_judge/words_exam.js'),
+      import('../launch/reward/exam.js'),
+      import('../run/exams.js'),
+      import('../launch/models/wanted.js'),
+      import('../rewards/exam/pairs.js'),
+      import('../rewards/rule_judge/exam_cases.js'),
+      import('../rewards/rule_judge/words_exam.js'),
     ]);
     const pairs = text(args, 'pairs');
     const builtIn = { image: tinyExam, words: wordsExam }[examReads(settings)];
@@ -88,8 +92,7 @@ export const judgeExam: Action & { readonly summary: string } = {
     const other = text(args, 'against') === '' ? null : readExam(text(args, 'against'));
     const folder = text(args, 'out') === '' ? examFolder(runs, settings, set.name) : resolve(text(args, 'out'));
     const lost = new AbortController();
-    const stopping = (): void =>
-      printError('stopping; what the judge has answered is kept, and the same command goes on');
+    const stopping = (): void => printError('stopping; the answers so far are kept, and the same command continues');
     const [asked] = abortOnSignals(1, stopping, { end: () => undefined });
     let record: ExamRecord;
     try {
@@ -131,7 +134,7 @@ export const judgeExam: Action & { readonly summary: string } = {
 function flagsReward(args: Arguments): ReturnType<typeof rewardOfFlags> {
   if (text(args, 'endpoint') !== '') return rewardOfFlags(args);
   throw new UsageError('found neither a config nor --endpoint; allowed: one of them', {
-    next: 'editrl judge exam --help shows an example of each; --endpoint embedded examines the rule judge.',
+    next: '`editrl judge exam --help` has an example of each. --endpoint embedded examines the rule judge.',
   });
 }
 
@@ -192,7 +195,7 @@ function examText(record: ExamRecord): string {
 const SHOWN = 6;
 
 async function writeExamPage(record: ExamRecord, set: ExamSet, folder: string, file: string): Promise<void> {
-  const { examFile } = await import('../../web/report/exam.js');
+  const { examFile } = await import('../web/report/exam.js');
   const cases = record.cases.slice(0, SHOWN).map(async (one, at) => ({ exam: await set.at(at), record: one }));
   writeFileAtomic(file, await examFile(record, folder, await Promise.all(cases), examText(record)));
 }

@@ -33,16 +33,16 @@ function make(name: string, parents: readonly object[] = []): RunPaths {
 }
 
 function call(...words: string[]): Promise<number> {
-  return main(['runs', ...words, '--exp-dir', runs.dir]);
+  return main([...words, '--exp-dir', runs.dir]);
 }
 
-describe('editrl runs rm', () => {
+describe('editrl rm', () => {
   it('says what removing would free, and then removes it', async () => {
     const [start, rl, other] = [make('start'), make('rl', [{ run: 'start' }]), make('other')];
     expect(await call('rm', 'start', 'rl', 'rl', '--dry-run')).toBe(0);
     expect(written.out).toMatch(
       new RegExp(
-        `^would remove ${start.dir}\nwould remove ${rl.dir}\nThat would free 4,00\\d,\\d{3} bytes \\(4\\.0 MB\\)\\.\n$`,
+        `^would delete ${start.dir}\nwould delete ${rl.dir}\nThis would free 4,00\\d,\\d{3} bytes \\(4\\.0 MB\\)\\.\n$`,
       ),
     );
     expect(existsSync(start.dir) && existsSync(rl.dir)).toBe(true);
@@ -80,7 +80,7 @@ describe('editrl runs rm', () => {
   });
 });
 
-describe('editrl runs prune', () => {
+describe('editrl prune', () => {
   it('says what there is, what stays and why, and then removes it', async () => {
     const aside = setAside(make('mine'))!;
     const mine = make('mine');
@@ -89,15 +89,15 @@ describe('editrl runs prune', () => {
     const kept = `kept ${needed}: needed starts from it`;
     expect(await call('prune', '--dry-run')).toBe(0);
     expect(written.out.split('\n')).toEqual([
-      `would remove ${aside}`,
+      `would delete ${aside}`,
       kept,
-      expect.stringMatching(/^That would free 2,000,\d{3} bytes \(2\.0 MB\)\.$/),
+      expect.stringMatching(/^This would free 2,000,\d{3} bytes \(2\.0 MB\)\.$/),
       '',
     ]);
     expect(existsSync(aside)).toBe(true);
     written.out = '';
     expect(await call('prune')).toBe(0);
-    expect(written.out).toContain(`removed ${aside}\n`);
+    expect(written.out).toContain(`deleted ${aside}\n`);
     expect([aside, needed, mine.dir].map((dir) => existsSync(dir))).toEqual([false, true, true]);
     written.out = '';
     expect(await call('prune', '--json')).toBe(0);

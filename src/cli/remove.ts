@@ -1,4 +1,4 @@
-/** editrl runs rm|prune: frees disk space, and never removes what another run starts from. */
+/** `editrl rm RUN…` and `editrl prune` free disk space. They never delete a run that another run starts from. */
 import { resolve } from 'node:path';
 import { sweepStaging } from '../core/files.js';
 import { folderActivity } from '../launch/slurm/status.js';
@@ -14,43 +14,31 @@ import {
   type KeptRun,
 } from '../run/remove.js';
 import { printJson, printLine } from './shared/output.js';
-import { expDirOption, flag, text, texts, type Arguments, type Verb } from './shared/verb.js';
+import { expDirOption, flag, jsonOption, text, texts, type Action, type Arguments } from './shared/verb.js';
 
 const options = {
-  'dry-run': { type: 'boolean', default: false, describe: 'say what would go, and remove nothing' },
+  'dry-run': { type: 'boolean', describe: 'Print what would be deleted, and delete nothing' },
   'exp-dir': expDirOption,
-  json: { type: 'boolean', default: false, describe: 'print one JSON document, for machines' },
+  json: jsonOption,
 } as const;
 
-export const runsVerb: Verb = {
-  actions: {
-    rm: {
-      summary: 'remove runs for good; none that is in use, and none that another run starts from',
-      positionals: '<runs..>',
-      build: (yargs) =>
-        yargs
-          .positional('runs', {
-            type: 'string',
-            array: true,
-            demandOption: true,
-            describe: 'run_names, or folders of runs',
-          })
-          .options(options)
-          .example('$0 runs rm low_kl', 'its folder, with everything in it')
-          .example(
-            '$0 runs rm sft_s sft_s__rl_s --dry-run',
-            'what that would free: a start goes with those that need it',
-          ),
-      run: rm,
-    },
-    prune: {
-      summary: 'remove runs that were set aside, as RUN_NAME.old-1, and that no run starts from',
-      positionals: '',
-      build: (yargs) =>
-        yargs.options(options).example('$0 runs prune --dry-run', 'which there are, and what removing them would free'),
-      run: prune,
-    },
-  },
+export const rmVerb: Action = {
+  positionals: '<runs..>',
+  build: (yargs) =>
+    yargs
+      .positional('runs', { type: 'string', array: true, describe: 'run_names, or folders of runs' })
+      .options(options)
+      .example('$0 rm low_kl', 'Delete its folder with everything in it')
+      .example('$0 rm sft_s sft_s__rl_s --dry-run', 'A parent can only be deleted together with its children')
+      .epilogue('Runs that are in use, and runs that other runs start from, are not deleted.'),
+  run: rm,
+};
+
+export const pruneVerb: Action = {
+  positionals: '',
+  build: (yargs) =>
+    yargs.options(options).example('$0 prune --dry-run', 'List runs such as RUN_NAME.old-1 and their size'),
+  run: prune,
 };
 
 async function rm(args: Arguments): Promise<number> {
@@ -72,13 +60,13 @@ async function prune(args: Arguments): Promise<number> {
     const here = findSetAside(base, { underWay: await folderActivity(base) });
     found.push(...here.unneeded);
     kept.push(...here.kept);
-    // A removal that was killed left what it had moved away.
+    // A deletion that was killed leaves a staging folder.
     if (!flag(args, 'dry-run')) sweepStaging(base, REMOVING_PREFIX);
   }
   return remove(found, kept, args);
 }
 
-/** Removes runs, unless the flags say --dry-run, and prints what was or would be removed. */
+/** Deletes runs, unless --dry-run is set, and prints them. */
 async function remove(runs: readonly RunPaths[], kept: readonly KeptRun[], args: Arguments): Promise<number> {
   const dry = flag(args, 'dry-run');
   const bytes = bytesFreed(runs.map(({ dir }) => dir));
@@ -94,19 +82,19 @@ async function remove(runs: readonly RunPaths[], kept: readonly KeptRun[], args:
     printJson({ removed, kept: stay, bytes, dry_run: dry });
     return 0;
   }
-  for (const run of removed) printLine(`${dry ? 'would remove' : 'removed'} ${run.dir}`);
+  for (const run of removed) printLine(`${dry ? 'would delete' : 'deleted'} ${run.dir}`);
   for (const { paths, why } of kept) printLine(`kept ${paths.dir}: ${why}`);
-  printLine(runs.length === 0 ? 'There is nothing to remove.' : sentence(bytes, dry));
+  printLine(runs.length === 0 ? 'Nothing to delete.' : sentence(bytes, dry));
   return 0;
 }
 
-/** Drops duplicates, so that a run that is named twice is removed once. */
+/** Drops duplicates, so that a run that is named twice is deleted once. */
 function distinct(runs: readonly RunPaths[]): RunPaths[] {
   return [...new Map(runs.map((paths) => [resolve(paths.dir), paths])).values()];
 }
 
 function sentence(bytes: number, dry: boolean): string {
-  return `${dry ? 'That would free' : 'That freed'} ${bytes.toLocaleString('en')} bytes${bytes < MEGABYTE ? '' : ` (${(bytes / MEGABYTE).toFixed(1)} MB)`}.`;
+  return `${dry ? 'This would free' : 'Freed'} ${bytes.toLocaleString('en')} bytes${bytes < MEGABYTE ? '' : ` (${(bytes / MEGABYTE).toFixed(1)} MB)`}.`;
 }
 
 const MEGABYTE = 1e6;

@@ -1,4 +1,4 @@
-/** editrl reward-server: loads rewards and scores the requests that it receives until it is told to stop. */
+/** `editrl serve rewards`: loads a reward and scores requests with it. */
 import { renameSync, writeFileSync } from 'node:fs';
 import { ConfigError, EndpointError, must, UsageError } from '../../core/errors.js';
 import { runResolver } from '../../launch/models/wanted.js';
@@ -10,19 +10,10 @@ import { startRewardServer } from '../../rewards/server/server.js';
 import { defaultLimits, type ServerLimits } from '../../rewards/server/scorer.js';
 import { defaultTokenVariable } from '../../rewards/server/wire.js';
 import { printError, printLine } from '../shared/output.js';
-import { rewardOfConfig, rewardOfFlags, type NamedReward } from './reward_settings.js';
+import { rewardOfConfig, rewardOfFlags, type NamedReward } from '../shared/reward_settings.js';
 import { INTERRUPTED } from '../shared/signals.js';
 import { onReasonToStop, servingOptions, tokenOf } from './serving.js';
-import {
-  flag,
-  numberOption,
-  overlayOption,
-  setOption,
-  text,
-  wholeNumber,
-  type Arguments,
-  type Verb,
-} from '../shared/verb.js';
+import { changeOptions, flag, numberOption, text, wholeNumber, type Action, type Arguments } from '../shared/verb.js';
 
 const MIB = 1024 * 1024;
 
@@ -35,45 +26,48 @@ interface LimitFlag {
 
 /** One flag for each limit that users may want to change. */
 const limitFlags: Readonly<Record<string, LimitFlag>> = {
-  'max-body-mb': { limit: 'bodyBytes', unit: MIB, describe: 'megabytes of one request' },
-  'max-held-mb': { limit: 'heldBytes', unit: MIB, describe: 'megabytes of all requests that are held or still arrive' },
-  'max-decoded-mb': { limit: 'decodedBytes', unit: MIB, describe: 'megabytes of pixels that are decoded at once' },
-  'max-items': { limit: 'items', unit: 1, describe: 'items of one request' },
-  'max-pixels': { limit: 'pixels', unit: 1, describe: 'pixels of one image' },
-  'max-requests': { limit: 'requests', unit: 1, describe: 'requests under way at once; more are refused with 429' },
-  concurrency: { limit: 'concurrency', unit: 1, describe: 'items scored at once' },
-  'request-timeout-s': { limit: 'requestTimeoutMs', unit: 1000, describe: 'seconds in which a request has to arrive' },
-  'score-timeout-s': { limit: 'scoreTimeoutMs', unit: 1000, describe: 'seconds that scoring one item may take' },
-  'drain-timeout-s': { limit: 'drainTimeoutMs', unit: 1000, describe: 'seconds that requests may go on at the end' },
+  'max-body-mb': { limit: 'bodyBytes', unit: MIB, describe: 'Megabytes per request' },
+  'max-held-mb': { limit: 'heldBytes', unit: MIB, describe: 'Megabytes of all open requests' },
+  'max-decoded-mb': { limit: 'decodedBytes', unit: MIB, describe: 'Megabytes of decoded pixels at once' },
+  'max-items': { limit: 'items', unit: 1, describe: 'Items per request' },
+  'max-pixels': { limit: 'pixels', unit: 1, describe: 'Pixels per image' },
+  'max-requests': { limit: 'requests', unit: 1, describe: 'Concurrent requests; further ones are rejected with 429' },
+  concurrency: { limit: 'concurrency', unit: 1, describe: 'Items scored at once' },
+  'request-timeout-s': { limit: 'requestTimeoutMs', unit: 1000, describe: 'Seconds for a request to arrive' },
+  'score-timeout-s': { limit: 'scoreTimeoutMs', unit: 1000, describe: 'Seconds to score one item' },
+  'drain-timeout-s': {
+    limit: 'drainTimeoutMs',
+    unit: 1000,
+    describe: 'Seconds for open requests to finish on shutdown',
+  },
 };
 
-export const rewardServerVerb: Verb = {
+export const rewardsVerb: Action = {
   positionals: '',
   build: (yargs) => {
     servingOptions(yargs, defaultTokenVariable)
-      .option('config', { type: 'string', describe: 'a Jsonnet file; its reward section says what is scored' })
-      .option('with', overlayOption)
-      .option('set', setOption)
+      .option('config', { type: 'string', describe: 'Jsonnet file; its reward section is served' })
+      .options(changeOptions)
       .option('terms', {
         type: 'string',
-        describe: 'instead of a config: terms by name, with weights where they differ, as a=0.6,b=0.4',
+        describe: 'Instead of --config: terms with weights, as a=0.6,b=0.4',
       })
-      .option('ocr-weight', { ...numberOption, describe: 'with --terms: weight of the term that reads words' })
-      .option('vlm-weight', { ...numberOption, describe: 'with --terms: weight of the term that asks the judge' })
-      .option('endpoint', { type: 'string', default: '', describe: 'with --terms: address of the judge' })
-      .option('model', { type: 'string', default: '', describe: 'with --terms: the judge model' })
-      .option('port', { ...numberOption, default: 4900, describe: 'port to listen on; 0 takes a free one' })
-      .option('host', { type: 'string', default: '127.0.0.1', describe: 'address to listen on' });
+      .option('ocr-weight', { ...numberOption, describe: 'With --terms: weight of the OCR term' })
+      .option('vlm-weight', { ...numberOption, describe: 'With --terms: weight of the judge term' })
+      .option('endpoint', { type: 'string', describe: 'With --terms: URL of the judge' })
+      .option('model', { type: 'string', describe: 'With --terms: judge model' })
+      .option('port', { ...numberOption, default: 4876, describe: 'Port to listen on; 0 picks a free port' })
+      .option('host', { type: 'string', default: '127.0.0.1', describe: 'Address to listen on' });
     for (const [name, { limit, unit, describe }] of Object.entries(limitFlags)) {
       yargs.option(name, { ...numberOption, default: defaultLimits[limit] / unit, describe });
     }
     return yargs
-      .option('url-file', { type: 'string', describe: 'write the address into this file once the server is ready' })
+      .option('url-file', { type: 'string', describe: 'Write the address to this file once the server is ready' })
       .example(
-        '$0 reward-server --terms ocr_confidence,align_quality --ocr-weight 0.6 --vlm-weight 0.4 --endpoint http://127.0.0.1:4877',
-        'then POST {"prompt": "...", "image": "<base64>"} to http://127.0.0.1:4900/score',
+        '$0 serve rewards --terms ocr_confidence,align_quality --ocr-weight 0.6 --vlm-weight 0.4 --endpoint http://127.0.0.1:4877',
+        'Then POST {"prompt": "...", "image": "<base64>"} to http://127.0.0.1:4876/score',
       )
-      .example('$0 reward-server --config configs/sft_s__rl_s.jsonnet --port 0', 'what the config would train on');
+      .example('$0 serve rewards --config configs/sft_s__rl_s.jsonnet --port 0', 'The reward of a config');
   },
   run: serve,
 };
@@ -83,8 +77,8 @@ function requireGrades(settings: RewardSettings): void {
   const comparing = decidingTerms(settings).find(({ kind }) => kind.showsPairs === true);
   if (comparing === undefined) return;
   throw new ConfigError(
-    `found the term '${comparing.name}', which compares the answers of a group; allowed: terms that score an answer by itself, since a reward server is given one at a time`,
-    { where: 'the reward', next: "Weigh it in the run's own reward.terms instead." },
+    `found the term '${comparing.name}', which compares the answers of a group; allowed: terms that score one answer by itself, as a reward server does`,
+    { where: 'the reward', next: "Put it into the run's own reward.terms instead." },
   );
 }
 
@@ -127,7 +121,7 @@ async function serve(args: Arguments): Promise<number> {
     if (flag(args, 'json')) {
       printLine(JSON.stringify({ url: server.url, reward: reward.digest, terms: reward.terms, pid: process.pid }));
     } else {
-      printLine(`Scores ${terms} at ${server.url}/score. Stop it with Ctrl-C; what is under way is finished first.`);
+      printLine(`Reward server of ${terms}: ${server.url}/score. Press Ctrl-C to finish open requests and stop.`);
     }
     await stopped;
     await server.close();
@@ -142,7 +136,7 @@ async function readSettings(args: Arguments): Promise<NamedReward> {
   const [file, terms] = [text(args, 'config'), text(args, 'terms')];
   if ((file === '') === (terms === '')) {
     throw new UsageError(`found ${file === '' ? 'neither' : 'both'} of --config and --terms; allowed: one of them`, {
-      next: 'editrl reward-server --help shows an example of each.',
+      next: '`editrl serve rewards --help` has an example of each.',
     });
   }
   return terms === '' ? rewardOfConfig(args) : rewardOfFlags(args);

@@ -1,17 +1,12 @@
 import { existsSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
-import { main } from '../../../src/cli/main.js';
-import type { ExamCosts } from '../../../src/rewards/exam/costs.js';
-import { encodePlainPng } from '../../../src/core/images/png.js';
-import {
-  JUDGE_MODEL,
-  startJudge,
-  type JudgeOptions,
-  type RunningJudge,
-} from '../../../src/rewards/rule_judge/server.js';
-import { testFolders } from '../../support/folder.js';
-import { capture } from '../run_directory.js';
+import { main } from '../../src/cli/main.js';
+import type { ExamCosts } from '../../src/rewards/exam/costs.js';
+import { encodePlainPng } from '../../src/core/images/png.js';
+import { JUDGE_MODEL, startJudge, type JudgeOptions, type RunningJudge } from '../../src/rewards/rule_judge/server.js';
+import { testFolders } from '../support/folder.js';
+import { capture } from './run_directory.js';
 
 const newFolder = testFolders('judge-exam');
 let folder = '';

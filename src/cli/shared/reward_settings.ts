@@ -3,7 +3,7 @@ import { UsageError } from '../../core/errors.js';
 import { rewardFromFlags } from '../../launch/reward/flags.js';
 import { rewardOf } from '../../recipes/settings.js';
 import type { RewardSettings } from '../../rewards/schema/reward.js';
-import { configOf, numberOf, text, type Arguments } from '../shared/verb.js';
+import { configOf, numberOf, text, type Arguments } from './verb.js';
 
 export interface NamedReward {
   readonly settings: RewardSettings;
