@@ -227,14 +227,16 @@ export class RewardPool implements Term {
       const reply = replySchema.safeParse(parseJson(text));
       if (!reply.success) return none('failed', 'server_error', `not a reward server's reply: ${excerpt(text)}`);
       const { items, reward } = reply.data;
-      if (items.length !== 1 || items[0].key !== key)
+      if (items.length !== 1 || items[0].key !== key) {
         return none('failed', 'server_error', 'replied about another item');
+      }
       // A server with other settings would mix two rewards in one run.
       this.#reward ??= reward;
       const missing = this.#missingTerm(items[0]);
       if (missing !== undefined) return none('failed', 'server_error', `lacks the term '${missing}'`);
-      if (reward !== this.#reward)
+      if (reward !== this.#reward) {
         return none('failed', 'server_error', 'has other settings than the rest of the pool');
+      }
       return attemptResult<Answer>('answered', { kind: 'item', item: items[0], reward });
     } catch (error) {
       if (within.over) return none('failed', 'timeout', 'no answer in time');
