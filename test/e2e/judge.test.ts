@@ -4,8 +4,8 @@ import { afterAll, afterEach, beforeAll, describe, expect, inject, it } from 'vi
 import { startStubJudge, stubModel, type Behave, type StubJudge } from '../rewards/judge/stub_judge.js';
 import { Place, RL, until, type Ended } from './editrl.js';
 import { isCanary, scoreByPictures } from './scorer.js';
-import { startJudge } from '../../src/rewards/rule_judge/server.js';
 import { Faults, readFaultSpec } from '../rewards/rule_judge/faults.js';
+import { startFaultyJudge } from '../rewards/rule_judge/faulty_judge.js';
 
 let place: Place;
 let judge: StubJudge | null = null;
@@ -132,7 +132,7 @@ describe('a judge that', () => {
 
   it('fails in every way there is costs episodes and never the run', async () => {
     const faults = 'rate=0.3,refusal=0.2,http429_absurd=0,down_s=0.2,latency_ms=50';
-    const faulty = await startJudge({ port: 0, host: '127.0.0.1', faults: new Faults(readFaultSpec(faults), 5) });
+    const faulty = await startFaultyJudge(new Faults(readFaultSpec(faults), 5));
     try {
       const sets = [
         'run_name=faulty',

@@ -18,19 +18,10 @@ export const judgeVerb: Action = {
         describe: `Another model name to accept besides ${JUDGE_MODEL}; repeatable`,
       })
       .option('latency', { ...numberOption, default: 0, describe: 'Delay of each answer in milliseconds' })
-      .option('max-concurrency', {
-        ...numberOption,
-        describe: 'Reject further concurrent requests with status 429',
-      })
       .option('bias', {
         type: 'string',
         requiresArg: true,
         describe: 'Biases as NAME=STRENGTH,… with strengths from 0 to 1',
-      })
-      .option('scores', {
-        choices: ['rule', 'digest'],
-        default: 'rule',
-        describe: 'digest: scores from a hash of the request, to measure clients',
       })
       .example('$0 serve judge', 'Then set reward.endpoint to http://127.0.0.1:4877/v1')
       .example('$0 serve judge --bias copies=0.5', 'Score copies of the source halfway to the maximum')
@@ -40,15 +31,12 @@ export const judgeVerb: Action = {
     const models = texts(args, 'model');
     const bias = text(args, 'bias');
     const biases = bias === '' ? null : readBiases(bias);
-    const maxConcurrency = wholeNumber(args, 'max-concurrency', 1, Infinity);
     const judge = await startJudge({
       port,
       host: text(args, 'host'),
       token: tokenOf(args),
       models,
-      scores: args['scores'] === 'digest' ? 'digest' : 'rule',
       latencyMs: wholeNumber(args, 'latency', 0, Infinity) ?? 0,
-      ...(maxConcurrency === null ? {} : { maxConcurrency }),
       ...(biases === null ? {} : { biases }),
     });
     const stopped = new Promise<void>((resolve) => onReasonToStop(args, () => resolve()));

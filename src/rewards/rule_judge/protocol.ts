@@ -7,7 +7,6 @@ import { base64Bytes, dataUrlContent, pixelCount } from '../../core/images/image
 import { badRequest } from '../../core/http/refusal.js';
 import { quotedIn } from '../terms/ocr/similarity.js';
 import { chatSchema, imagesOf, parseChat, textsOf, type ChatMessage } from '../judge/chat_messages.js';
-import { createHash } from 'node:crypto';
 
 const requestSchema = chatSchema.extend({
   n: z.number().int().min(1).max(128).nullish(),
@@ -163,20 +162,19 @@ export async function readQuestion(request: ChatRequest): Promise<Question> {
   };
 }
 
-/** The content of a chat completion: a text, or what broken servers send instead. */
-export type ChatReply =
-  | { readonly content: string; readonly finishReason: 'stop' | 'length'; readonly logprobs?: unknown }
-  | { readonly content: null }
-  | { readonly choices: 'none' };
+/** The content of a chat completion. */
+export interface ChatReply {
+  readonly content: string;
+  readonly finishReason: 'stop' | 'length';
+  readonly logprobs?: unknown;
+}
 
 /** A chat completion with the same text for every choice, cut if it is longer than allowed. */
 export function completion(id: string, model: string, created: number, question: Question, reply: ChatReply): unknown {
-  const whole = 'content' in reply ? reply.content : null;
-  const cut = whole !== null && question.maxTokens !== null && countTokens(whole) > question.maxTokens;
-  const content = cut ? whole.slice(0, (question.maxTokens ?? 0) * 4) : whole;
-  const length = cut || ('finishReason' in reply && reply.finishReason === 'length');
-  const choices = 'choices' in reply ? 0 : question.choices;
-  const completionTokens = countTokens(content ?? '') * choices;
+  const { choices, maxTokens, promptTokens } = question;
+  const isCut = maxTokens !== null && countTokens(reply.content) > maxTokens;
+  const content = isCut ? reply.content.slice(0, maxTokens * 4) : reply.content;
+  const completionTokens = countTokens(content) * choices;
   return {
     id,
     object: 'chat.completion',
@@ -185,14 +183,14 @@ export function completion(id: string, model: string, created: number, question:
     choices: Array.from({ length: choices }, (_, index) => ({
       index,
       message: { role: 'assistant', content, refusal: null, tool_calls: [] },
-      logprobs: 'logprobs' in reply ? (reply.logprobs ?? null) : null,
-      finish_reason: length ? 'length' : 'stop',
+      logprobs: reply.logprobs ?? null,
+      finish_reason: isCut ? 'length' : reply.finishReason,
       stop_reason: null,
     })),
     usage: {
-      prompt_tokens: question.promptTokens,
+      prompt_tokens: promptTokens,
       completion_tokens: completionTokens,
-      total_tokens: question.promptTokens + completionTokens,
+      total_tokens: promptTokens + completionTokens,
     },
   };
 }
@@ -209,22 +207,6 @@ export interface Answer {
 export function writeAnswer({ form, scores, reasoning }: Answer): string {
   if (scores.length === 0) return reasoning;
   return form === 'list' ? JSON.stringify({ score: scores, reasoning }) : `${reasoning}\n<score>${scores[0]}</score>`;
-}
-
-/**
- * Scores derived from the exact bytes that were sent (SHA-256 over kind, instruction and images), in steps of a tenth. They mean nothing, but two
- * questions that differ in anything get the same scores only by chance (one in 10,000 for two scores), which exposes a client that attaches a reply
- * to the wrong question. No image is decoded, so that a benchmark measures the client and not its judge.
- */
-export function digestAnswer({ kind, instruction, images }: Pick<Question, 'kind' | 'instruction' | 'images'>): Answer {
-  const hash = createHash('sha256').update(`${kind}\n${instruction}\n`);
-  for (const url of images) hash.update(`${url}\n`);
-  const digest = hash.digest();
-  const score = (at: number): number => (digest.readUInt32BE(at) % 101) / 10;
-  const reasoning = `Drawn from what was sent (${digest.toString('hex', 8, 16)}).`;
-  return kind === 'ground'
-    ? { form: 'tag', scores: [score(0)], reasoning }
-    : { form: 'list', scores: [score(0), score(4)], reasoning };
 }
 
 const HIGHEST_DIGIT = 5;
@@ -257,33 +239,4 @@ export function digitReply(score: number, most: number): ChatReply {
     finishReason: 'length',
     logprobs: { content: [{ ...first, top_logprobs: logprobs.slice(0, most) }] },
   };
-}
-
-/** What the server does with a request. */
-export type Effect =
-  /** Answers correctly, but this much later. */
-  | { readonly does: 'delay'; readonly milliseconds: number }
-  /** Takes the request and says nothing, until the client gives up. */
-  | { readonly does: 'hang' }
-  /** Destroys the connection. */
-  | { readonly does: 'reset' }
-  /** Sends headers and the beginning of a body, then nothing. */
-  | { readonly does: 'stall' }
-  /** Stops listening and drops every connection, for this long. */
-  | { readonly does: 'die'; readonly milliseconds: number }
-  | {
-      readonly does: 'reply';
-      readonly status: number;
-      readonly headers: Readonly<Record<string, string>>;
-      readonly body: string;
-    }
-  /** Completes the chat, but with a garbled answer. */
-  | { readonly does: 'garble'; readonly garble: (answer: Answer) => ChatReply };
-
-/** Decides what becomes of each request. */
-export interface FaultSource {
-  /** The fault of a chat request, counted from 0; null for none. */
-  at(request: number): { readonly name: string; readonly effect: Effect } | null;
-  /** Whether a request for the list of models, counted from 0, gets another model's name. */
-  hidesModel(look: number): boolean;
 }

@@ -1,11 +1,43 @@
 /**
- * Faults that the rule judge injects on request: everything that real judge servers have been seen to do to their clients. Which request meets which
+ * Faults that a test's rule judge injects: everything that real judge servers have been seen to do to their clients. Which request meets which
  * fault is a pure function of a seed and the request's number, so that a failure can be reproduced.
  */
 import { z } from 'zod';
 import { RandomStream } from '../../../src/core/random.js';
-import { writeAnswer, type Effect, type FaultSource } from '../../../src/rewards/rule_judge/protocol.js';
+import { writeAnswer, type Answer } from '../../../src/rewards/rule_judge/protocol.js';
 import { malformations, type MalformationName } from './malformations.js';
+
+/** The content of a chat completion: a text, or what broken servers send instead. */
+export type ChatContent =
+  | { readonly content: string; readonly finishReason: 'stop' | 'length' }
+  | { readonly content: null }
+  | { readonly choices: 'none' };
+
+/** What becomes of a request. */
+export type Effect =
+  /** The right answer, this much later. */
+  | { readonly does: 'delay'; readonly milliseconds: number }
+  | { readonly does: 'hang' }
+  | { readonly does: 'reset' }
+  /** Headers and the beginning of a body, then nothing. */
+  | { readonly does: 'stall' }
+  /** The server stops listening and drops every connection for this long. */
+  | { readonly does: 'die'; readonly milliseconds: number }
+  | {
+      readonly does: 'reply';
+      readonly status: number;
+      readonly headers: Readonly<Record<string, string>>;
+      readonly body: string;
+    }
+  | { readonly does: 'garble'; readonly garble: (answer: Answer) => ChatContent };
+
+/** Decides what becomes of each request. */
+export interface FaultSource {
+  /** The fault of a chat request, counted from 0. */
+  at(request: number): { readonly name: string; readonly effect: Effect } | null;
+  /** Whether a request for the list of models, counted from 0, gets another model's name. */
+  hidesModel(look: number): boolean;
+}
 
 interface Context {
   readonly random: RandomStream;

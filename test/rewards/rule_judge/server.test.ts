@@ -1,6 +1,5 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { instructionOf, type Plan } from '../../../src/data/tiny/edits.js';
-import { Faults, readFaultSpec } from './faults.js';
 import { JUDGE_MODEL, startJudge, type RunningJudge } from '../../../src/rewards/rule_judge/server.js';
 import { parseScores } from '../../../src/rewards/judge/parse.js';
 import { encodePlainPng } from '../../../src/core/images/png.js';
@@ -111,17 +110,16 @@ describe('the judge over HTTP', () => {
     expect(scores((await post(ask([say('How does it look?'), truth]))).reply)).toEqual([10, 10]);
   });
 
-  it('gives none either where its answers are garbled or biased', async () => {
+  it('gives none either if it is biased', async () => {
     const content = [say('Judge this.\nInstruction: make the sky look stormy'), source, truth];
-    const faults = new Faults(readFaultSpec('two_objects=1'), 0);
-    for (const more of [{ faults }, { biases: { noise: 1, copies: 1 } }]) {
-      const other = await startJudge({ port: 0, host: '127.0.0.1', ...more });
-      const body = JSON.stringify(ask(content));
-      const response = await fetch(`${other.url}/chat/completions`, { method: 'POST', body });
-      const [{ message }] = ((await response.json()) as Reply).choices;
-      expect(message.content).toMatch(/^The instruction is none that can be read/);
-      await other.close();
-    }
+    const other = await startJudge({ port: 0, host: '127.0.0.1', biases: { noise: 1, copies: 1 } });
+    const response = await fetch(`${other.url}/chat/completions`, {
+      method: 'POST',
+      body: JSON.stringify(ask(content)),
+    });
+    const [{ message }] = ((await response.json()) as Reply).choices;
+    expect(message.content).toMatch(/^The instruction is none that can be read/);
+    await other.close();
   });
 
   const broken = image(url(encodePlainPng(truthOf(plan)).slice(0, 60)));
