@@ -14,7 +14,6 @@ import { trainerServerOf } from '../../recipes/shared/tokens/rules.js';
 import { isTrainable } from '../../config/recipes.js';
 import { decidingTerms, recordedTerms } from '../../rewards/score/choice.js';
 import { describeEmbeddingModel } from '../../rewards/terms/clip/model.js';
-import { checkModule } from '../../rewards/terms/module/trial.js';
 import type { HubReference, ModelReference } from '../../config/schema/model.js';
 import { getPath, isObject } from '../../core/schema/walk.js';
 import type { RunSettings, TrainedSettings } from '../../config/schema/run.js';
@@ -146,13 +145,6 @@ const checks = {
     if (trainer === null || trainer.serve === null) return [];
     return serverPrograms(trainer.serve).map(({ key, program }) => programCheck(program, { key, next: HOW_TO_SERVE }));
   }),
-  modules: trained((settings) =>
-    (rewardOf(settings)?.terms ?? []).flatMap((term): NamedCheck[] =>
-      term.name === 'module'
-        ? [[`module ${term.module} ${JSON.stringify(term.settings)}`, () => checkModule(term)]]
-        : [],
-    ),
-  ),
   judgeCalls: trained((settings, { config, startsOver }) => {
     // An evaluation has no iterations before it, and counts its questions in a folder of its own.
     const most = config.evaluation === undefined ? (rewardOf(settings)?.max_judge_calls ?? null) : null;

@@ -97,12 +97,8 @@ export async function findObstacles(
   const changed = runs.filter(({ settings }) => claims.some(({ run }) => run === settings.run_name));
   const anew = new Set([...(looking.anew ?? []), ...changed]);
   const found = [...claims, ...(await fileObstacles(runs, { ...looking, anew }))];
-  const broken = (run: string, module: unknown): boolean =>
-    typeof module === 'string' && found.some((one) => one.run === run && one.error.where?.includes(module) === true);
   const { RewardTrials: Trials } = await import('../reward/trial.js');
-  const tried = await (trials ?? new Trials(askJudge)).of(unfinished(runs, anew), (run, { fields }) =>
-    broken(run, fields['module']),
-  );
+  const tried = await (trials ?? new Trials(askJudge)).of(unfinished(runs, anew));
   const told = new Set(found.map(({ error }) => error.toText()));
   for (const one of tried) {
     // A dataset with broken rows would be reported once more, in other words.

@@ -11,6 +11,8 @@ import type { JudgeAddress } from '../../rewards/judge/endpoints.js';
 import type { RewardSettings } from '../../rewards/schema/reward.js';
 import { decidingTerms, recordedTerms, SHOWN_ALL, showsOne, type ChosenTerm } from '../../rewards/score/choice.js';
 import type { JudgeItem, Outcome } from '../../rewards/score/types.js';
+import type { ModuleSettings } from '../../rewards/terms/module/exports.js';
+import { openModuleApart } from '../../rewards/terms/module/term.js';
 import { missingInput, type Term } from '../../rewards/terms/term.js';
 import type { RunSettings, TrainedSettings } from '../../config/schema/run.js';
 import { isObject } from '../../core/schema/walk.js';
@@ -123,9 +125,10 @@ function openTerm(
   judges: Judges,
   rows: readonly SampleRow[],
 ): Promise<Term> {
-  if (kind.createApart !== undefined) {
-    return kind.createApart(
-      fields,
+  if (kind.name === 'module') {
+    // The user's own code runs in a process of its own.
+    return openModuleApart(
+      fields as unknown as ModuleSettings,
       rows.flatMap((row) => row.answers.map((answer) => itemOf(row, answer))),
     );
   }
@@ -182,7 +185,7 @@ function problemOf({ kind, name }: ChosenTerm, outcome: Outcome, key: string): s
   if (outcome.kind === 'zero_by_rule') return null;
   if (outcome.kind === 'unscored') {
     const { reason, detail } = outcome;
-    const isOurs = !kind.needs.judge && kind.needs.server !== true && kind.createApart === undefined;
+    const isOurs = !kind.needs.judge && kind.needs.server !== true && kind.name !== 'module';
     return reason === 'own_code' || reason === 'timeout' || isOurs ? detail : null;
   }
   const { value, normalised } = outcome;
@@ -196,34 +199,22 @@ export class RewardTrials {
 
   constructor(private readonly askJudge?: AskJudge) {}
 
-  /** What is wrong with the rewards of runs, or with the rows that they are tried on. `leaves`: terms known to be broken. */
-  async of(
-    runs: readonly LoadedConfig[],
-    leaves: (run: string, term: ChosenTerm) => boolean = () => false,
-  ): Promise<Obstacle[]> {
+  /** What is wrong with the rewards of runs, or with the rows that they are tried on. */
+  async of(runs: readonly LoadedConfig[]): Promise<Obstacle[]> {
     const found: Obstacle[] = [];
     for (const { settings } of runs) {
       const { run_name, launch } = settings;
       const reward = rewardOf(settings);
       if (reward === null || !isTrainable(settings) || launch.command !== null) continue;
-      const left = (term: ChosenTerm): boolean => leaves(run_name, term);
-      const errors = await computeOnce(this.#known, keyOf(settings, reward, left), () =>
-        this.#look(settings, reward, left),
-      );
+      const errors = await computeOnce(this.#known, keyOf(settings, reward), () => this.#try(settings, reward));
       found.push(...errors.map((error) => ({ run: run_name, error })));
     }
     return found;
   }
 
-  async #look(
-    settings: TrainedSettings,
-    reward: RewardSettings,
-    leaves: (term: ChosenTerm) => boolean,
-  ): Promise<EditrlError[]> {
+  async #try(settings: TrainedSettings, reward: RewardSettings): Promise<EditrlError[]> {
     const asking = this.askJudge !== undefined;
-    const terms = termsOf(reward).filter(
-      (term) => !leaves(term) && whyUntried(term, settings.base_exp_dir, asking) === null,
-    );
+    const terms = termsOf(reward).filter((term) => whyUntried(term, settings.base_exp_dir, asking) === null);
     if (terms.length === 0) return [];
     let rows: readonly SampleRow[] = [];
     const unreadable = await failureOf(async () => {
@@ -243,14 +234,14 @@ export class RewardTrials {
 }
 
 /** Everything that decides the result of trying a reward. */
-function keyOf(settings: TrainedSettings, reward: RewardSettings, leaves: (term: ChosenTerm) => boolean): string {
+function keyOf(settings: TrainedSettings, reward: RewardSettings): string {
   const { task, data, base_exp_dir } = settings;
   const {
     prompt = null,
     environment = null,
     algorithm = null,
   } = settings as Partial<Record<'prompt' | 'environment' | 'algorithm', unknown>>;
-  const terms = termsOf(reward).map((term) => [term.name, term.kind.name, term.fields, leaves(term)]);
+  const terms = termsOf(reward).map((term) => [term.name, term.kind.name, term.fields]);
   const supervised = isObject(algorithm) && algorithm['type'] === 'sft';
   return JSON.stringify([task, data, base_exp_dir, prompt, environment, supervised, terms, reward.endpoint]);
 }

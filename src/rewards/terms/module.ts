@@ -36,6 +36,5 @@ export const moduleTerm = termKind({
     const compile = /^\.[mc]?tsx?$/.test(extension) ? '; compile it, and name the JavaScript' : '';
     return { field: 'module', message: `found '${module}'; allowed: an ES module, .js or .mjs${compile}` };
   },
-  createApart: async (settings, items) => (await import('./module/term.js')).openModuleApart(settings, items),
   create: async (settings, services) => (await import('./module/term.js')).openModule(settings, services),
 });

@@ -128,8 +128,6 @@ export interface TermKind<Name extends string = string, Fields extends z.ZodRawS
   conflict?(settings: z.output<z.ZodObject<Fields>>): { readonly field: string; readonly message: string } | null;
   /** What is wrong with a labelled answer in words that it compares with, as the end of a sentence; null if nothing is. */
   wrongLabel?(label: string, settings: z.output<z.ZodObject<Fields>>): string | null;
-  /** Makes the term in a process of its own for scoring these items, to try code that is not this program's. Absent: `create` is used. Raises as `create`. */
-  createApart?(settings: z.output<z.ZodObject<Fields>>, items: readonly JudgeItem[]): Promise<Term>;
   /** Raises ConfigError for settings that cannot work on this machine: a missing file, key or language. */
   create(settings: z.output<z.ZodObject<Fields>>, services: TermServices): Promise<Term>;
 }

@@ -127,22 +127,6 @@ describe('what is in the way of runs', () => {
     expect(found[1]).toMatch(/gone\.npz: a sample that .*list\.json lists does not exist/);
   });
 
-  it('is a reward module that cannot be used, looked at once for each of its settings', async () => {
-    const folder = newFolder();
-    const file = join(folder, 'own.mjs');
-    const term = (at: number) =>
-      `reward.terms=[{"name":"module","module":"${file}","weight":1,"settings":{"at":${at}}}]`;
-    writeFileSync(file, 'export default { score: () => 1, check: ({ at }) => (at > 1 ? null : `at: found ${at}`) };');
-    const run = async (at: number) => must((await chain(folder, term(at), 'reward.mode=null')).at(-1), 'the run');
-    const wrong = await run(1);
-    const found = texts(await fileObstacles([wrong, wrong, await run(2)]));
-    expect(found).toEqual([expect.stringMatching(/^sft_s__rl_s: .*own\.mjs: at: found 1/)]);
-    writeFileSync(file, 'export default 5;');
-    expect(texts(await fileObstacles([wrong]))[0]).toMatch(
-      /own\.mjs: a reward module cannot be used: its default export is number/,
-    );
-  });
-
   it('is too little space for one chain where there was enough for another one in the same folder', async () => {
     const runs = await chain(newFolder());
     const found = async (of: readonly LoadedConfig[], free: number, seen = new Map<string, EditrlError | null>()) =>

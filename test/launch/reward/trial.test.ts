@@ -189,8 +189,8 @@ describe('a reward that is tried before a run', () => {
     const texts = (await findObstacles([run])).map(({ error }) => error.toText());
     expect(texts).toEqual([
       expect.stringContaining('/nowhere/model: there is no such model folder'),
-      expect.stringMatching(/term_1\.mjs: a reward module cannot be used: its default export is number/),
       expect.stringContaining('term_0 gave 6'),
+      expect.stringMatching(/term_1\.mjs: a reward module cannot be used: its default export is number/),
     ]);
   });
 

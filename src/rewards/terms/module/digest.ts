@@ -1,4 +1,4 @@
-/** The text of a reward module: a digest of its files, and whether it is an ES module. */
+/** A digest of the files of a reward module. */
 import { readFileSync, statSync } from 'node:fs';
 import { dirname, relative } from 'node:path';
 import { fileURLToPath, pathToFileURL } from 'node:url';
@@ -44,17 +44,5 @@ function importsOf(text: string): string[] {
     return parse(text)[0].flatMap(({ n }) => n ?? []);
   } catch {
     return []; // Data, or a script that importing reports.
-  }
-}
-
-/** What prevents a file from being imported as an ES module, as far as reading it shows; null if nothing does. */
-export function unreadable(file: string): string | null {
-  try {
-    if (!statSync(file).isFile()) return 'it is no plain file';
-    return parse(readFileSync(file, 'utf8'))[3] ? null : 'is no ES module: it exports nothing by `export`';
-  } catch (error) {
-    // A text that does not parse: importing it gives the place.
-    if (error instanceof Error && 'idx' in error) return null;
-    return `cannot be read (${(error as NodeJS.ErrnoException).code ?? String(error)})`;
   }
 }

@@ -1,16 +1,14 @@
 /** What is wrong with a reward module's exports, and with its code at the start. */
+import { statSync } from 'node:fs';
 import { type Clock, Deadline, systemClock } from '../../../core/clock.js';
 import { ConfigError } from '../../../core/errors.js';
 import { describeThrown, type Shape } from './exported.js';
 import { isObject } from '../../../core/schema/walk.js';
 
-export interface ModuleFile {
+export interface ModuleSettings {
   readonly module: string;
   readonly settings: Readonly<Record<string, unknown>>;
   readonly timeout_s: number;
-}
-
-export interface ModuleSettings extends ModuleFile {
   readonly concurrency: number;
   readonly start_s: number;
 }
@@ -40,6 +38,11 @@ export async function runWithin<T>(
   } finally {
     deadline.dispose();
   }
+}
+
+/** Importing a pipe or a device may never end. */
+export function requirePlainFile(file: string): void {
+  if (statSync(file, { throwIfNoEntry: false })?.isFile() !== true) throw moduleError(file, 'it is not a plain file');
 }
 
 export function requireShape(file: string, { is, has, needs }: Shape): void {

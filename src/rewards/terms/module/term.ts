@@ -16,13 +16,13 @@ import { missingInput, type Term, type TermServices } from '../term.js';
 import { chosenExport, describeThrown, shapeOf } from './exported.js';
 import {
   requireNoProblem,
+  requirePlainFile,
   requireShape,
   runWithin,
   wrongResult,
-  type ModuleFile,
   type ModuleSettings,
 } from './exports.js';
-import { checkModule, tryModule, type CallResult } from './trial.js';
+import { tryModule, type CallResult } from './trial.js';
 import { moduleName, type ModuleObject, type RewardModule, type ScoreContext, type Scorer } from './types.js';
 
 /**
@@ -49,10 +49,9 @@ export async function openModule(
   return termOf({ settings, needs, score, close: () => close(scorer, settings) }, clock);
 }
 
-/** Imports a module into this process, once it has been imported in one of its own. Raises ConfigError as `checkModule` does. */
-export async function importModule(source: ModuleFile): Promise<RewardModule> {
-  const { module: file, settings, timeout_s } = source;
-  checkModule(source);
+/** Imports a module into this process. Raises ConfigError for a module that cannot be used. */
+export async function importModule({ module: file, settings, timeout_s }: ModuleSettings): Promise<RewardModule> {
+  requirePlainFile(file);
   return runWithin(file, timeout_s, `its import does not end within ${timeout_s} s (timeout_s)`, async () => {
     const exported = chosenExport((await import(pathToFileURL(file).href)) as Record<string, unknown>);
     requireShape(file, shapeOf(exported));

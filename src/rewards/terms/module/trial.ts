@@ -1,19 +1,18 @@
-/** Tries a reward module in a process of its own, which it may keep busy, end or spoil. A run imports it into its workers, which avoids copying. */
-import { spawn, spawnSync } from 'node:child_process';
+/** Tries a reward module in a process of its own, which the module may block or end. A run imports it into its workers, which avoids copying. */
+import { spawn } from 'node:child_process';
 import { pathToFileURL } from 'node:url';
 import { deserialize, serialize } from 'node:v8';
 import { systemClock } from '../../../core/clock.js';
 import { EngineError } from '../../../core/errors.js';
 import { programPath } from '../../../core/files.js';
 import type { JudgeItem } from '../../score/types.js';
-import { unreadable } from './digest.js';
 import type { Shape } from './exported.js';
 import {
   moduleError,
   requireNoProblem,
+  requirePlainFile,
   requireShape,
   wrongResult,
-  type ModuleFile,
   type ModuleSettings,
 } from './exports.js';
 import type { ModuleObject } from './types.js';
@@ -25,14 +24,12 @@ export type CallResult = { readonly value: unknown } | { readonly threw: string 
 export interface ToTrial {
   readonly url: string;
   readonly settings: Readonly<Record<string, unknown>>;
-  /** Null: the module is only imported. */
-  readonly items: readonly JudgeItem[] | null;
+  readonly items: readonly JudgeItem[];
   readonly concurrency: number;
 }
 
-/** Messages from the process: that it is there, how importing went, then how create() went, then one for each item. */
+/** Messages from the process: the result of the import, of create(), then of each item. */
 export type FromTrial =
-  | { readonly kind: 'started' }
   | { readonly kind: 'imported'; readonly shape: Shape; readonly problem: unknown }
   | { readonly kind: 'made'; readonly problem: string | null }
   | { readonly kind: 'failed'; readonly error: string }
@@ -50,23 +47,6 @@ interface End {
   readonly stderr: string;
 }
 
-/** Imports a module in a process of its own, for `timeout_s` at most. Raises ConfigError with what is wrong with it. */
-export function checkModule(source: ModuleFile): void {
-  const { module: file, timeout_s } = source;
-  requireReadable(file);
-  const child = spawnSync(process.execPath, [program], {
-    input: serialize({ ...requestOf(source), items: null, concurrency: 1 } satisfies ToTrial),
-    stdio: ['pipe', 'ignore', 'pipe', 'pipe'],
-    timeout: (START_UP_S + timeout_s) * 1000,
-    killSignal: 'SIGKILL',
-    maxBuffer: 2 ** 26,
-  });
-  const isLate = (child.error as NodeJS.ErrnoException | undefined)?.code === 'ETIMEDOUT';
-  if (child.error !== undefined && !isLate) throw noProcess(child.error);
-  const end = { isLate, status: child.status, signal: child.signal, stderr: String(child.stderr) };
-  requireImported(source, messagesIn(String(child.output[3])), end);
-}
-
 /**
  * Imports a module, calls its create() and scores items, in a process of its own. Returns the results in the order of the items. Raises ConfigError
  * as `openModule` does.
@@ -76,10 +56,15 @@ export async function tryModule(
   items: readonly JudgeItem[],
 ): Promise<{ readonly needs: NonNullable<ModuleObject['needs']>; readonly results: readonly CallResult[] }> {
   const { module: file, concurrency, timeout_s, start_s } = settings;
-  requireReadable(file);
-  const { said, end } = await conversation(settings, { ...requestOf(settings), items, concurrency });
+  requirePlainFile(file);
+  const { said, end } = await conversation(settings, {
+    url: pathToFileURL(file).href,
+    settings: structuredClone(settings.settings),
+    items,
+    concurrency,
+  });
   const { needs } = requireImported(settings, said, end);
-  const made = said[2];
+  const made = said[1];
   if (made === undefined) throw moduleError(file, ended('its create()', `${start_s} s (start_s)`, end));
   if (made.kind === 'failed') throw moduleError(file, made.error);
   if (made.kind === 'made' && made.problem !== null) throw wrongResult(file, made.problem);
@@ -89,15 +74,6 @@ export async function tryModule(
     needs: needs ?? {},
     results: items.map((_, i) => given.get(i) ?? missing),
   };
-}
-
-function requestOf({ module: file, settings }: ModuleFile): Pick<ToTrial, 'url' | 'settings'> {
-  return { url: pathToFileURL(file).href, settings: structuredClone(settings) };
-}
-
-function requireReadable(file: string): void {
-  const why = unreadable(file);
-  if (why !== null) throw moduleError(file, why);
 }
 
 /** Everything that the process says, until it ends or is silent for too long. */
@@ -115,7 +91,7 @@ function conversation(
       child.kill('SIGKILL');
     });
   };
-  wait(START_UP_S);
+  wait(START_UP_S + timeout_s);
   child.stdio[2]?.on('data', (text: Buffer) => (stderr = (stderr + text.toString()).slice(-100_000)));
   child.stdio[3]?.on('data', (text: Buffer) => {
     heard += text.toString();
@@ -146,7 +122,7 @@ function messagesIn(lines: string): FromTrial[] {
 }
 
 /** The shape of what was imported. Raises ConfigError with what is wrong with it, or with its import. */
-function requireImported({ module: file, timeout_s }: ModuleFile, [, first]: readonly FromTrial[], end: End): Shape {
+function requireImported({ module: file, timeout_s }: ModuleSettings, [first]: readonly FromTrial[], end: End): Shape {
   if (first === undefined) throw moduleError(file, ended('its import', `${timeout_s} s (timeout_s)`, end));
   if (first.kind === 'failed') throw moduleError(file, first.error);
   const { shape, problem } = first as Extract<FromTrial, { kind: 'imported' }>;

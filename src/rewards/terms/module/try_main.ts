@@ -1,4 +1,4 @@
-/** The process that tries a reward module: imports it, checks its settings and, if it is given items, scores them. */
+/** The process that tries a reward module: imports it, checks its settings and scores items. */
 import { readFileSync, writeSync } from 'node:fs';
 import { deserialize, serialize } from 'node:v8';
 import type { RgbImage } from '../../../core/images/image.js';
@@ -7,48 +7,11 @@ import { chosenExport, describeThrown, shapeOf } from './exported.js';
 import type { CallResult, FromTrial, ToTrial } from './trial.js';
 import type { ModuleObject, Scorer } from './types.js';
 
-const { getOwnPropertyDescriptor, ownKeys } = Reflect;
-
-interface Member {
-  readonly holder: object;
-  readonly key: PropertyKey;
-  readonly name: string;
-  readonly value: unknown;
-}
-
-/** Takes note of all built-in functions; the result names the first one that is not the same any more, or null. */
-export function watchBuiltins(): () => string | null {
-  const members: Member[] = [];
-  const note = (holder: object, name: string): void => {
-    for (const key of ownKeys(holder)) {
-      const value: unknown = getOwnPropertyDescriptor(holder, key)?.value;
-      if (typeof value === 'function') members.push({ holder, key, name: `${name}.${String(key)}`, value });
-    }
-  };
-  for (const name of Object.getOwnPropertyNames(globalThis)) {
-    // Reading a getter would load what it stands for.
-    const value: unknown = getOwnPropertyDescriptor(globalThis, name)?.value;
-    const isHolder = (typeof value === 'object' && value !== null) || typeof value === 'function';
-    if (!isHolder || value === globalThis) continue;
-    note(value, name);
-    const prototype: unknown = getOwnPropertyDescriptor(value, 'prototype')?.value;
-    if (typeof prototype === 'object' && prototype !== null) note(prototype, `${name}.prototype`);
-  }
-  return () => {
-    // By counting: the iterator of arrays is one of the functions that may have been replaced.
-    for (let i = 0; i < members.length; i++) {
-      const { holder, key, name, value } = members[i];
-      if (getOwnPropertyDescriptor(holder, key)?.value !== value) return name;
-    }
-    return null;
-  };
-}
-
 const { url, settings, items, concurrency } = deserialize(readFileSync(0)) as ToTrial;
 
-/** Says something on a pipe that the module does not write to. */
-function tell(said: FromTrial): void {
-  writeSync(3, `${serialize(said).toString('base64')}\n`);
+/** Writes to a pipe that the module does not use. */
+function send(message: FromTrial): void {
+  writeSync(3, `${serialize(message).toString('base64')}\n`);
 }
 
 async function png(image: RgbImage): Promise<Uint8Array> {
@@ -64,49 +27,37 @@ async function resultOf(scorer: Scorer, item: JudgeItem): Promise<CallResult> {
   }
 }
 
-async function scoreAll(scorer: Scorer, asked: NonNullable<ToTrial['items']>): Promise<void> {
+async function scoreAll(scorer: Scorer): Promise<void> {
   let next = 0;
   const work = async (): Promise<void> => {
-    while (next < asked.length) {
+    while (next < items.length) {
       const id = next++;
-      const given = await resultOf(scorer, asked[id]);
+      const given = await resultOf(scorer, items[id]);
       try {
-        tell({ kind: 'scored', id, given });
+        send({ kind: 'scored', id, given });
       } catch {
-        tell({ kind: 'scored', id, given: { threw: 'returned what cannot be copied, such as a function' } });
+        send({ kind: 'scored', id, given: { threw: 'returned what cannot be copied, such as a function' } });
       }
     }
   };
   await Promise.all(Array.from({ length: concurrency }, work));
 }
 
-const replaced = watchBuiltins();
-tell({ kind: 'started' });
 try {
   const exported = chosenExport((await import(url)) as Record<string, unknown>);
-  const builtin = replaced();
-  if (builtin !== null) {
-    tell({ kind: 'failed', error: `it replaces ${builtin}, which the whole process uses` });
-    process.exit(0);
-  }
   const shape = shapeOf(exported);
   const module = exported as ModuleObject & Scorer;
   const problem = shape.has.check === 'function' ? await module.check!(structuredClone(settings)) : undefined;
-  tell({ kind: 'imported', shape, problem });
-  if (items !== null) {
-    const isFactory = shape.has.create === 'function';
-    const made: unknown = isFactory ? await module.create!(structuredClone(settings), { png, processes: 1 }) : module;
-    const scorer =
-      typeof made === 'function' ? { score: made as Scorer['score'] } : (made as Scorer | null | undefined);
-    const isRight = typeof scorer?.score === 'function';
-    tell({ kind: 'made', problem: isRight ? null : String(made) });
-    if (isRight) await scoreAll(scorer, items);
-  }
+  send({ kind: 'imported', shape, problem });
+  const isFactory = shape.has.create === 'function';
+  const made: unknown = isFactory ? await module.create!(structuredClone(settings), { png, processes: 1 }) : module;
+  const scorer = typeof made === 'function' ? { score: made as Scorer['score'] } : (made as Scorer | null | undefined);
+  const isScorer = typeof scorer?.score === 'function';
+  send({ kind: 'made', problem: isScorer ? null : String(made) });
+  if (isScorer) await scoreAll(scorer);
 } catch (error) {
   // Node says the place of a syntax error only if nothing catches it.
   if (error instanceof SyntaxError) throw error;
-  tell({ kind: 'failed', error: describeThrown(error) });
+  send({ kind: 'failed', error: describeThrown(error) });
 }
 process.exit(0);
-
-/** Finds built-in functions that a module has replaced: everything else in its process uses them, too. */
