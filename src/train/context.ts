@@ -1,37 +1,15 @@
-/** What recipes build trainings from: the services of a run, and the parts that depend only on settings. */
-import type { GrpoSettings } from '../config/schema/algorithm.js';
-import {
-  chunkOf,
-  type JudgedRollout,
-  type OptimizerSettings,
-  type ValidationSettings,
-} from '../config/schema/training.js';
-import type { TrackSettings } from '../config/schema/track.js';
-import { getPath } from '../core/schema/walk.js';
-import type { TrainedSettings } from '../config/schema/run.js';
+/** The services of a run that recipes build trainings from, and the record of its datasets. */
 import { belowFolder } from '../config/hash.js';
-import { must } from '../core/errors.js';
-import { describeOverlap, findOverlap, type ComparedSample, type ComparedSet } from '../data/overlap.js';
-import type { SampleSource } from '../data/types.js';
+import type { TrainedSettings } from '../config/schema/run.js';
 import type { ModelFileOptions } from '../compute/onnx/model_file.js';
 import type { ProcessGroup } from '../core/group/process_group.js';
+import { describeOverlap, findOverlap, type ComparedSample, type ComparedSet } from '../data/overlap.js';
+import type { SampleSource } from '../data/types.js';
 import type { RunResolver } from '../models/reference.js';
-import type { Answer } from './policies/policy.js';
-import type { RewardSettings } from '../rewards/schema/reward.js';
-import { highestValueOf, rewardScale } from '../rewards/score/identity.js';
 import type { JudgeAddress } from '../rewards/judge/endpoints.js';
 import type { RunHandle } from '../run/claim/claim.js';
-import { writeHeldOutEpisodes } from '../run/episodes.js';
 import type { RunLog } from '../run/logs.js';
-import { readMetrics } from '../run/metrics.js';
 import type { Spending } from '../run/spending.js';
-import { saveContactSheet } from '../run/report/contact_sheet.js';
-import type { ScoredRun } from './scoring/judge_scorer.js';
-import type { Prompt } from './scoring/task.js';
-import { type Collector, recordEpisodes } from './batch.js';
-import { GrpoTraining, type GrpoDeps } from './grpo.js';
-import { HackAlarms, hackObserver } from './observers/hack_alarms.js';
-import { HeldOut } from './held_out.js';
 
 /** Address of a server that this program started, and the credentials it expects. */
 export interface ServerAddress {
@@ -65,15 +43,6 @@ export interface TrainingContext {
   readonly rewardSession?: ModelFileOptions;
   /** The folder of the checkpoint to continue from. */
   readonly checkpoint: string | null;
-}
-
-/** The run settings that every judged training depends on. */
-export interface JudgedSettings extends ScoredRun {
-  readonly seed: number;
-  readonly optimizer: OptimizerSettings;
-  readonly rollout: JudgedRollout;
-  readonly validation: Omit<ValidationSettings, 'temperature'> & Pick<RewardSettings, 'measure'>;
-  readonly track: TrackSettings;
 }
 
 /** Limits of the search for held-out samples among those that are trained on: of samples that are read from files, and of those in memory. */
@@ -131,62 +100,4 @@ export async function recordDatasets<S extends OpenedSource>(
       }),
     ),
   );
-}
-
-/** Held-out evaluation as configured; rank 0 records its episodes and draws the contact sheet. */
-export function openHeldOut<P extends Prompt, A extends Answer, H>(
-  { validation, rollout, optimizer }: JudgedSettings,
-  { handle }: Pick<TrainingContext, 'handle'>,
-  collector: Collector<P, A, H>,
-  samplings: Readonly<Record<string, H>>,
-  longestAnswer: number | null,
-): HeldOut<P, A, H> {
-  const averaged = optimizer.ema_decay !== null && validation.weights !== 'current';
-  return new HeldOut({
-    ...collector,
-    validation,
-    samplings,
-    longestAnswer,
-    weights: averaged ? 'average' : 'current',
-    chunk: chunkOf(rollout),
-    show: (evaluation, rows) => saveContactSheet(must(handle, 'the handle').paths, evaluation, rows),
-    record: (iteration, episodes) => writeHeldOutEpisodes(must(handle, 'the handle').paths, iteration, episodes),
-  });
-}
-
-/** The parts that a recipe adds to those that its settings determine. */
-export type GrpoParts<P extends Prompt, A extends Answer, H> = Omit<
-  GrpoDeps<P, A, H>,
-  'seed' | 'algorithm' | 'rollout' | 'keepsImages' | 'record' | 'alarm' | 'observers'
->;
-
-/** GRPO as configured; rank 0 keeps the records and watches for exploited rewards. */
-export async function openGrpo<P extends Prompt, A extends Answer, H>(
-  settings: JudgedSettings & Pick<TrainedSettings, 'data'> & { readonly algorithm: GrpoSettings },
-  context: TrainingContext,
-  parts: GrpoParts<P, A, H>,
-): Promise<GrpoTraining<P, A, H>> {
-  const { algorithm, rollout, reward, seed, track } = settings;
-  const { group, handle, log } = context;
-  const warn = (message: string): void => void log.logger.warn(message);
-  const keepsImages = (iteration: number): boolean => iteration % track.log_episodes_every_n_iterations === 0;
-  const scales = {
-    most: rewardScale((path) => getPath(settings, path))?.most ?? 1,
-    besides: reward.also_compute.map((name) => ({ name, most: highestValueOf(name) })),
-  };
-  // Rank 0 watches for all ranks: it has every rank's statistics, and the run's earlier ones.
-  const alarms =
-    track.alarms === null || handle === null ? null : new HackAlarms(track.alarms, readMetrics(handle.paths), warn);
-  return new GrpoTraining({
-    ...parts,
-    seed,
-    algorithm,
-    rollout,
-    keepsImages,
-    record: (batch, advantages) =>
-      recordEpisodes(must(handle, 'the handle').paths, batch, advantages, keepsImages(batch.iteration)),
-    // All ranks see the same alarm; only one reports it.
-    alarm: (message) => void (group.rank === 0 && warn(message)),
-    observers: [hackObserver(scales, alarms)],
-  });
 }

@@ -37,14 +37,15 @@ async function open(settings: ImageEditSettings, context: TrainingContext): Prom
   }));
   for (const sentence of await unknownWords(task.tokenizer, instructions)) context.log.logger.warn(sentence);
   await recordDatasets(context, settings, task.data.sources, { at: comparedEdit, kept: 'files' });
+  const { algorithm, validation } = settings;
+  const trainedCycle = algorithm.type === 'sft' ? 'all' : algorithm.train_tokens;
   const format = new Emu3Format(task.space);
   const policy = await openTrainedPolicy(settings, format, context, formsOf(settings));
   return openTokenTraining(settings, context, {
     task,
     policy,
-    labels: ({ sft }) => editLabels(task, sft, settings.validation.prompts),
-    trained: (algorithm) => (iteration, _prompt, answer) =>
-      trainedTokens(iteration, answer, algorithm.train_tokens, format.space),
+    labels: algorithm.type === 'sft' ? editLabels(task, algorithm.sft, validation.prompts) : null,
+    trained: (iteration, _prompt, answer) => trainedTokens(iteration, answer, trainedCycle, format.space),
   });
 }
 

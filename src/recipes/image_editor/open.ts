@@ -17,7 +17,7 @@ import type { OpenRecipe } from '../recipe.js';
 import type { Training } from '../../train/loop.js';
 import { flowLabels } from '../shared/flow/answers.js';
 import { openCodec } from '../shared/flow/parts.js';
-import { openEvaluation, openSupervised } from '../shared/training.js';
+import { openTraining } from '../shared/training.js';
 import { picturedData } from '../../data/tiny/pictured.js';
 import { datasetChecks, flowPartChecks, languageModelChecks, rowsCheck } from '../shared/checks.js';
 import { picturedColumns } from '../shared/words/settings.js';
@@ -54,10 +54,13 @@ async function open(settings: ImageEditorSettings, context: TrainingContext): Pr
     fraction: 0,
     window: null,
   };
-  const answering = { task, policy, samplings: { greedy: how }, longestAnswer: null };
-  const evaluation = await openEvaluation({ ...settings, rollout: ONE_EACH }, context, answering);
-  const labels = flowLabels(task, algorithm.sft, validation.prompts);
-  return openSupervised(settings, { task, policy, heldOut: evaluation?.heldOut ?? null, ...labels });
+  return openTraining({ ...settings, rollout: ONE_EACH }, context, {
+    task,
+    policy,
+    samplings: { greedy: how },
+    longestAnswer: null,
+    labels: flowLabels(task, algorithm.sft, validation.prompts),
+  });
 }
 
 /** Raises DataError and CheckpointError naming what is missing or does not match. */

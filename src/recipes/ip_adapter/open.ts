@@ -1,5 +1,5 @@
 /** Opens `ip_adapter`: a flow-matching image model that paints into masked pictures. */
-import { ConfigError, DataError, InternalError } from '../../core/errors.js';
+import { ConfigError, DataError, InternalError, must } from '../../core/errors.js';
 import { sessionOptions } from '../../compute/onnx/session.js';
 import { StyleEncoder } from '../../train/environments/style_encoder.js';
 import type { PictureCodec } from '../../train/environments/picture_codec.js';
@@ -26,11 +26,13 @@ import type { Check, OpenRecipe } from '../recipe.js';
 import type { Training } from '../../train/loop.js';
 import { flowLabels } from '../shared/flow/answers.js';
 import { openCodec, openTextEncoder } from '../shared/flow/parts.js';
-import { openTraining } from '../shared/training.js';
+import { openTraining, type RewardParts } from '../shared/training.js';
+import type { FlowGrpoSettings } from '../../config/schema/algorithm.js';
+import type { FlowAnswer } from '../../train/policies/flow/batch.js';
 import { signData } from '../../data/tiny/sign_scenes.js';
 import { ExportedConditions, tinyConditions, type Conditions } from './conditions.js';
 import { COPIED_HALVES, dropoutSeen, shapeOfModel, type IpAdapterSettings } from './settings.js';
-import { initConfig, InpaintTask, sampleInpaints } from './task.js';
+import { initConfig, InpaintTask, sampleInpaints, type InpaintPrompt } from './task.js';
 
 const flowModelCheck = checkOf(
   'flow model',
@@ -78,21 +80,30 @@ async function open(settings: IpAdapterSettings, context: TrainingContext): Prom
     keepReference: algorithm.type !== 'sft',
   });
   const samplings = samplingsOf(settings);
-  const learnt = algorithm.type === 'sft' ? algorithm : { ...algorithm, ...PLAIN };
-  return openTraining({ ...settings, algorithm: learnt }, context, {
+  return openTraining<InpaintPrompt, FlowAnswer, FlowSampling>(settings, context, {
     task,
     policy: trained,
     samplings,
     longestAnswer: null,
-    labels: ({ sft }) => flowLabels(task, sft, settings.validation.prompts),
-    rewards: ({ clip_range, surrogate, nft }) => ({
-      how: () => sampledIn(settings, surrogate === 'nft' ? nft : null),
-      sampledBy: surrogate === 'nft' ? nft.sampled_by : 'current',
-      trained: (_iteration, _prompt, { actions }) => new Float32Array(actions.length).fill(1),
-      minibatchesOf: 'actions',
-      mismatchAlarm: mismatchAlarmOf({ clip_range }),
-    }),
+    ...(algorithm.type === 'sft'
+      ? { labels: flowLabels(task, algorithm.sft, settings.validation.prompts) }
+      : { rewards: rewardParts(settings, algorithm) }),
   });
+}
+
+function rewardParts(
+  settings: IpAdapterSettings,
+  algorithm: FlowGrpoSettings,
+): RewardParts<InpaintPrompt, FlowAnswer, FlowSampling> {
+  const nft = algorithm.surrogate === 'nft' ? must(algorithm.nft, "the settings of 'nft'") : null;
+  return {
+    algorithm: { ...algorithm, ...PLAIN },
+    how: () => sampledIn(settings, nft),
+    sampledBy: nft?.sampled_by ?? 'current',
+    trained: (_iteration, _prompt, { actions }) => new Float32Array(actions.length).fill(1),
+    minibatchesOf: 'actions',
+    mismatchAlarm: mismatchAlarmOf(algorithm),
+  };
 }
 
 /** Raises ConfigError for half precision on CUDA, which may be what provider 'auto' came to. */

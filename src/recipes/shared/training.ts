@@ -1,24 +1,25 @@
 /** Opens the training of any policy, from labels or from rewards, with its scorer and its held-out evaluation. */
-import { InternalError } from '../../core/errors.js';
-import type { Answer, Policy } from '../../train/policies/policy.js';
-import { measuredReward } from '../../rewards/schema/reward.js';
+import { InternalError, must } from '../../core/errors.js';
+import { getPath } from '../../core/schema/walk.js';
+import type { LearningSettings, TrainedSettings } from '../../config/schema/run.js';
+import { chunkOf, type JudgedRollout, type ValidationSettings } from '../../config/schema/training.js';
+import { measuredReward, type RewardSettings } from '../../rewards/schema/reward.js';
 import { asksJudge } from '../../rewards/score/choice.js';
-import type { GrpoSettings, WordsSftSettings } from '../../config/schema/algorithm.js';
-import type { TrainedSettings } from '../../config/schema/run.js';
-import { openScorer } from '../../train/scoring/judge_scorer.js';
-import type { Prompt, Task } from '../../train/scoring/task.js';
-import {
-  openGrpo,
-  openHeldOut,
-  type TrainingContext,
-  type GrpoParts,
-  type JudgedSettings,
-} from '../../train/context.js';
-import type { Collector } from '../../train/batch.js';
-import type { HeldOut } from '../../train/held_out.js';
+import { highestValueOf, rewardScale } from '../../rewards/score/identity.js';
+import { writeHeldOutEpisodes } from '../../run/episodes.js';
+import { readMetrics } from '../../run/metrics.js';
+import { saveContactSheet } from '../../run/report/contact_sheet.js';
+import { recordEpisodes, type Collector } from '../../train/batch.js';
+import type { TrainingContext } from '../../train/context.js';
+import { GrpoTraining, type GrpoDeps } from '../../train/grpo.js';
+import { HeldOut } from '../../train/held_out.js';
 import type { Training } from '../../train/loop.js';
-import { scheduleOf } from '../../train/update.js';
+import { HackAlarms, hackObserver } from '../../train/observers/hack_alarms.js';
+import type { Answer, Policy } from '../../train/policies/policy.js';
+import { openScorer, type ScoredRun } from '../../train/scoring/judge_scorer.js';
+import type { Prompt, Task } from '../../train/scoring/task.js';
 import { SupervisedTraining, type LabelledAnswer, type SupervisedDeps } from '../../train/supervised.js';
+import { scheduleOf } from '../../train/update.js';
 
 /** What supervised training learns from, and what its held-out loss is computed on. */
 export type Labels<P extends Prompt, A extends Answer> = Pick<SupervisedDeps<P, A, never>, 'batch' | 'heldOutBatch'>;
@@ -59,23 +60,52 @@ interface Answering<P extends Prompt, A extends Answer, H> {
   readonly longestAnswer: number | null;
 }
 
-/** Scores the answers; null if a supervised run has no judge, and so only reports losses. */
-export async function openEvaluation<P extends Prompt, A extends Answer, H>(
-  settings: JudgedSettings & Pick<TrainedSettings, 'algorithm'>,
+/** How a policy learns from rewards: the parts of GRPO that the run's other settings do not determine. */
+export type RewardParts<P extends Prompt, A extends Answer, H> = Pick<
+  GrpoDeps<P, A, H>,
+  'algorithm' | 'how' | 'trained' | 'mismatchAlarm' | 'sampledBy' | 'minibatchesOf' | 'importanceCap' | 'aheadUntil'
+>;
+
+/** How a policy learns, by the algorithm in the settings. */
+export type Learning<P extends Prompt, A extends Answer, H> =
+  { readonly labels: Labels<P, A> } | { readonly rewards: RewardParts<P, A, H> };
+
+/** The run settings that judged training of either kind depends on. */
+export type JudgedSettings = Omit<TrainedSettings, 'validation'> &
+  ScoredRun & {
+    readonly rollout: JudgedRollout;
+    readonly validation: Omit<ValidationSettings, 'temperature'> & Pick<RewardSettings, 'measure'>;
+  };
+
+/** Scores the answers, with held-out evaluation as configured; null if a supervised run has no judge, and so only reports losses. */
+async function openEvaluation<P extends Prompt, A extends Answer, H>(
+  settings: JudgedSettings,
   context: TrainingContext,
   { task, policy, samplings, longestAnswer }: Answering<P, A, H>,
 ): Promise<(Collector<P, A, H> & { readonly heldOut: HeldOut<P, A, H> }) | null> {
-  const { group, judge } = context;
+  const { algorithm, validation, rollout, optimizer } = settings;
+  const { group, judge, handle } = context;
   const reward = measuredReward(settings);
-  if (settings.algorithm.type === 'sft' && judge === null && asksJudge(reward)) return null;
+  if (algorithm.type === 'sft' && judge === null && asksJudge(reward)) return null;
   const scorer = await openScorer({ ...settings, reward }, context, judge, task.sources);
   const collector = { task, policy, scorer, group };
-  return { ...collector, heldOut: openHeldOut(settings, context, collector, samplings, longestAnswer) };
+  const averaged = optimizer.ema_decay !== null && validation.weights !== 'current';
+  const heldOut = new HeldOut<P, A, H>({
+    ...collector,
+    validation,
+    samplings,
+    longestAnswer,
+    weights: averaged ? 'average' : 'current',
+    chunk: chunkOf(rollout),
+    show: (evaluation, rows) => saveContactSheet(must(handle, 'the handle').paths, evaluation, rows),
+    record: (iteration, episodes) => writeHeldOutEpisodes(must(handle, 'the handle').paths, iteration, episodes),
+  });
+  return { ...collector, heldOut };
 }
 
 /** Training from labels. The held-out evaluation, if there is one, also disposes of the policy and the task. */
 export function openSupervised<P extends Prompt, A extends Answer, H>(
-  settings: TrainedSettings & { readonly algorithm: WordsSftSettings },
+  settings: TrainedSettings & { readonly algorithm: Extract<LearningSettings, { readonly type: 'sft' }> },
   {
     task,
     ...parts
@@ -97,50 +127,50 @@ export function openSupervised<P extends Prompt, A extends Answer, H>(
   });
 }
 
-/** The run settings that training of either kind depends on. */
-export type LearntSettings = Omit<TrainedSettings, 'algorithm' | 'validation'> &
-  JudgedSettings & { readonly algorithm: GrpoSettings | WordsSftSettings };
-
-/** Training by the algorithm in the settings: from labels or from rewards. */
-export async function openTraining<P extends Prompt, A extends Answer, H, S extends LearntSettings>(
-  settings: S,
+/** Training from labels or from rewards. Rank 0 keeps the records and watches for exploited rewards. */
+export async function openTraining<P extends Prompt, A extends Answer, H>(
+  settings: JudgedSettings,
   context: TrainingContext,
   {
     isScored = true,
-    labels,
-    rewards,
-    ...answering
-  }: Answering<P, A, H> & {
-    /** Whether its answers are scored; default: yes. */
-    readonly isScored?: boolean;
-    readonly labels: (algorithm: SupervisedAlgorithm<S>) => Labels<P, A>;
-    readonly rewards: (
-      algorithm: RewardAlgorithm<S>,
-    ) => Omit<GrpoParts<P, A, H>, keyof Collector<P, A, H> | 'heldOut' | 'longestAnswer' | 'schedule'>;
-  },
+    ...parts
+  }: Answering<P, A, H> &
+    Learning<NoInfer<P>, A, H> & {
+      /** Whether its answers are scored; default: yes. */
+      readonly isScored?: boolean;
+    },
 ): Promise<Training> {
-  const { algorithm } = settings;
-  const { task, policy, longestAnswer } = answering;
-  const evaluation = isScored ? await openEvaluation(settings, context, answering) : null;
-  if (algorithm.type === 'sft') {
-    const parts = {
-      task,
-      policy,
-      heldOut: evaluation?.heldOut ?? null,
-      ...labels(algorithm as SupervisedAlgorithm<S>),
-    };
-    return openSupervised({ ...settings, algorithm }, parts);
+  const { algorithm, rollout, reward, seed, track } = settings;
+  const { task, policy, longestAnswer } = parts;
+  const evaluation = isScored ? await openEvaluation(settings, context, parts) : null;
+  if ('labels' in parts) {
+    if (algorithm.type !== 'sft') throw new InternalError('learning from labels without sft');
+    const heldOut = evaluation?.heldOut ?? null;
+    return openSupervised({ ...settings, algorithm }, { task, policy, heldOut, ...parts.labels });
   }
   if (evaluation === null) throw new InternalError('learning from rewards without a reward');
-  const parts = {
+  const { group, handle, log } = context;
+  const warn = (message: string): void => void log.logger.warn(message);
+  const keepsImages = (iteration: number): boolean => iteration % track.log_episodes_every_n_iterations === 0;
+  const scales = {
+    most: rewardScale((path) => getPath(settings, path))?.most ?? 1,
+    besides: reward.also_compute.map((name) => ({ name, most: highestValueOf(name) })),
+  };
+  // Rank 0 watches for all ranks: it has every rank's statistics, and the run's earlier ones.
+  const alarms =
+    track.alarms === null || handle === null ? null : new HackAlarms(track.alarms, readMetrics(handle.paths), warn);
+  return new GrpoTraining<P, A, H>({
     ...evaluation,
-    ...rewards(algorithm as RewardAlgorithm<S>),
+    ...parts.rewards,
     longestAnswer,
     schedule: scheduleOf(settings),
-  };
-  return openGrpo({ ...settings, algorithm }, context, parts);
+    seed,
+    rollout,
+    keepsImages,
+    record: (batch, advantages) =>
+      recordEpisodes(must(handle, 'the handle').paths, batch, advantages, keepsImages(batch.iteration)),
+    // All ranks see the same alarm; only one reports it.
+    alarm: (message) => void (group.rank === 0 && warn(message)),
+    observers: [hackObserver(scales, alarms)],
+  });
 }
-
-/** The algorithm settings for learning from labels, and those for learning from rewards. */
-export type SupervisedAlgorithm<S extends LearntSettings> = Extract<S['algorithm'], { readonly type: 'sft' }>;
-export type RewardAlgorithm<S extends LearntSettings> = Exclude<S['algorithm'], { readonly type: 'sft' }>;

@@ -1,5 +1,5 @@
 /** Opens what recipes with a token decoder as policy share: the policy itself, and its training by GRPO or SFT. */
-import { DataError } from '../../../core/errors.js';
+import { DataError, must } from '../../../core/errors.js';
 import { sessionOptions } from '../../../compute/onnx/session.js';
 import { modelFolder, type RunResolver } from '../../../models/reference.js';
 import type { TokenAnswer, TokenRequest } from '../../../train/policies/tokens/batch.js';
@@ -17,12 +17,12 @@ import type { TrainerSettings } from '../../../config/schema/trainer.js';
 import type { TrainedSettings } from '../../../config/schema/run.js';
 import type { RolloutSettings, ValidationSettings } from '../../../config/schema/training.js';
 import type { Prompt, Task } from '../../../train/scoring/task.js';
-import type { TrainingContext, GrpoParts } from '../../../train/context.js';
+import type { TrainingContext } from '../../../train/context.js';
 import { openRemoteSampler } from '../../../train/remote/remote_sampler.js';
 import { openServedPolicy } from '../../../train/remote/served_trainer.js';
 import type { Training } from '../../../train/loop.js';
 import { packedWeights } from './settings.js';
-import { openTraining, type Labels, type RewardAlgorithm, type SupervisedAlgorithm } from '../training.js';
+import { openTraining, type Labels, type Learning, type RewardParts } from '../training.js';
 import { remoteSampling } from './rules.js';
 import type { DecoderSettings } from '../../../config/schema/token_policy.js';
 
@@ -115,38 +115,42 @@ export function startingModel<P extends TokenPrompt>(
   return initPolicy(policy.init, format, seed);
 }
 
-/** Training by the algorithm in the settings, with its scorer and its held-out evaluation. */
-export async function openTokenTraining<
-  P extends Prompt & TokenRequest<T>,
-  T extends TokenPrompt,
-  S extends TokenTrainingSettings,
->(
-  settings: S,
+/** Training of a token policy. `trained` says which tokens of an answer carry the loss when learning from rewards; default: all. */
+export async function openTokenTraining<P extends Prompt & TokenRequest<T>, T extends TokenPrompt>(
+  settings: TokenTrainingSettings,
   context: TrainingContext,
   {
-    trained,
+    labels,
+    trained = (_iteration, _prompt, { ids }) => new Float32Array(ids.length).fill(1),
     ...parts
   }: {
     readonly task: Task<P, TokenAnswer>;
     readonly policy: LanguagePolicy<T>;
-    readonly labels: (algorithm: SupervisedAlgorithm<S>) => Labels<P, TokenAnswer>;
-    /** Which tokens of an answer carry the loss when learning from rewards. */
-    readonly trained: (algorithm: RewardAlgorithm<S>) => GrpoParts<P, TokenAnswer, TokenSampling>['trained'];
+    /** Null for a run that learns from rewards. */
+    readonly labels: Labels<P, TokenAnswer> | null;
+    readonly trained?: RewardParts<P, TokenAnswer, TokenSampling>['trained'];
     /** Whether its answers are scored; default: yes. */
     readonly isScored?: boolean;
   },
 ): Promise<Training> {
-  const { rollout } = settings;
-  return openTraining<P, TokenAnswer, TokenSampling, S>(settings, context, {
+  const { rollout, algorithm } = settings;
+  const learning: Learning<P, TokenAnswer, TokenSampling> =
+    algorithm.type === 'sft'
+      ? { labels: must(labels, 'labels of a supervised run') }
+      : {
+          rewards: {
+            algorithm,
+            how: () => samplingOf(settings),
+            trained,
+            mismatchAlarm: MISMATCH_ALARM,
+            importanceCap: rollout.engine === null && rollout.ahead === 0 ? null : rollout.importance_cap,
+            ...(rollout.ahead === 0 ? {} : { aheadUntil: settings.num_iterations }),
+          },
+        };
+  return openTraining<P, TokenAnswer, TokenSampling>(settings, context, {
     ...parts,
+    ...learning,
     samplings: heldOutSampling(settings),
     longestAnswer: rollout.max_response_tokens,
-    rewards: (algorithm) => ({
-      how: () => samplingOf(settings),
-      trained: trained(algorithm),
-      mismatchAlarm: MISMATCH_ALARM,
-      importanceCap: rollout.engine === null && rollout.ahead === 0 ? null : rollout.importance_cap,
-      ...(rollout.ahead === 0 ? {} : { aheadUntil: settings.num_iterations }),
-    }),
   });
 }

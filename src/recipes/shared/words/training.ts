@@ -33,6 +33,7 @@ export async function openWordsTraining(
   words: WordsTask,
   { around, isScored = true, keepsStart = false, ...start }: WordsTraining = {},
 ): Promise<Training> {
+  const { algorithm, validation } = settings;
   await words.checkPrompts();
   const rooms = context.handle === null ? [] : await words.room();
   for (const room of rooms) {
@@ -52,11 +53,10 @@ export async function openWordsTraining(
     task: (await around?.(policy)) ?? words,
     policy,
     isScored,
-    labels: ({ sft }) => wordLabels(words, { size: sft.batch_size, prompts: settings.validation.prompts }),
-    trained:
-      () =>
-      (_iteration, _prompt, { ids }) =>
-        new Float32Array(ids.length).fill(1),
+    labels:
+      algorithm.type === 'sft'
+        ? wordLabels(words, { size: algorithm.sft.batch_size, prompts: validation.prompts })
+        : null,
   });
 }
 

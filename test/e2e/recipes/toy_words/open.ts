@@ -4,20 +4,17 @@ import type { TokenAnswer } from '../../../../src/train/policies/tokens/batch.js
 import { initPolicy } from '../../../../src/train/policies/tokens/load.js';
 import { heldOutSampling, samplingOf, type TokenSampling } from '../../../../src/train/policies/tokens/sampling.js';
 import { TokenPolicy } from '../../../../src/train/policies/tokens/policy.js';
-import { openScorer } from '../../../../src/train/scoring/judge_scorer.js';
-import { openGrpo, openHeldOut, type TrainingContext } from '../../../../src/train/context.js';
+import type { TrainingContext } from '../../../../src/train/context.js';
+import { openTraining } from '../../../../src/recipes/shared/training.js';
 import type { OpenRecipe } from '../../../../src/recipes/recipe.js';
-import type { Collector } from '../../../../src/train/batch.js';
 import type { Training } from '../../../../src/train/loop.js';
-import { scheduleOf } from '../../../../src/train/update.js';
 import type { ToyWordsSettings } from './settings.js';
 import { ToyWordsTask, type Question } from './task.js';
 
 async function open(settings: ToyWordsSettings, context: TrainingContext): Promise<Training> {
-  const { optimizer, policy, rollout, seed } = settings;
-  const { group } = context;
+  const { algorithm, optimizer, policy, rollout, seed } = settings;
   const task = new ToyWordsTask(settings);
-  const collector: Collector<Question, TokenAnswer, TokenSampling> = {
+  return openTraining<Question, TokenAnswer, TokenSampling>(settings, context, {
     task,
     policy: new TokenPolicy({
       model: initPolicy(policy.init, task.format, seed),
@@ -31,20 +28,17 @@ async function open(settings: ToyWordsSettings, context: TrainingContext): Promi
         gradientCheckpointing: optimizer.gradient_checkpointing,
       },
       sessions: { sampling: sessionOptions(policy.engine, rollout.threads), learning: sessionOptions(policy.engine) },
-      peers: group,
+      peers: context.group,
       keepReference: true,
     }),
-    scorer: await openScorer(settings, context, context.judge),
-    group,
-  };
-  return openGrpo(settings, context, {
-    ...collector,
-    heldOut: openHeldOut(settings, context, collector, heldOutSampling(settings), rollout.max_response_tokens),
-    how: () => samplingOf(settings),
+    samplings: heldOutSampling(settings),
     longestAnswer: rollout.max_response_tokens,
-    schedule: scheduleOf(settings),
-    trained: (_iteration, _prompt, { ids }) => new Float32Array(ids.length).fill(1),
-    mismatchAlarm: 1e-3,
+    rewards: {
+      algorithm,
+      how: () => samplingOf(settings),
+      trained: (_iteration, _prompt, { ids }) => new Float32Array(ids.length).fill(1),
+      mismatchAlarm: 1e-3,
+    },
   });
 }
 
