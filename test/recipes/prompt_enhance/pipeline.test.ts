@@ -139,7 +139,7 @@ it('is looked at before a run starts', () => {
   };
   expect(() => look()).not.toThrow();
   expect(() => look({ model_type: 'tiny' })).toThrow("environment.model_type is 'tiny'");
-  expect(() => look({ parts: { text_encoder: join(folder, 'text_encoder') } })).toThrow('no text encoder');
+  expect(() => look({ parts: { text_encoder: join(folder, 'text_encoder') } })).toThrow('not a supported text encoder');
   expect(() => openImages(settings({ model_type: 'flux' }).environment as OwnImageModel, nobody)).toThrow(
     "environment.model_type is 'flux'",
   );
