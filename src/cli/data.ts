@@ -12,14 +12,14 @@ import {
   type TextColumns,
 } from '../data/check.js';
 import { describeOverlap, findOverlap, type ComparedSet, type Overlap } from '../data/overlap.js';
-import { PICTURED_COLUMNS, type PicturedColumns } from '../data/pictured_edits.js';
+import { IMAGE_EDIT_COLUMNS, type ImageEditColumns } from '../data/image_edits.js';
 import { largeActions } from '../rewards/terms/format_accuracy.js';
 import { targetOf } from '../rewards/terms/ocr/similarity.js';
 import { printError, printJson, printLine, styled } from './shared/output.js';
 import { expDirOption, flag, jsonOption, numberOption, text, texts, wholeNumber, type Action } from './shared/verb.js';
 import { mostImagePixels } from '../core/images/image.js';
-import { packDataset, type PackReport, type PictureCodes } from '../data/pack.js';
-import type { PictureSize } from '../data/pictures.js';
+import { packDataset, type PackReport, type ImageCodes } from '../data/pack.js';
+import type { ImageSize } from '../data/image_files.js';
 import { CONFIG_FILE, readConfig } from '../models/files.js';
 import { emu3VisionTypes } from '../compute/nets/emu3_vision/config.js';
 import { findRun } from '../run/find.js';
@@ -52,10 +52,10 @@ function printReport(report: DatasetReport): void {
 }
 
 /** The columns of rows that may be renamed. */
-const COLUMNS = { ...PICTURED_COLUMNS, ...TEXT_COLUMNS };
+const COLUMNS = { ...IMAGE_EDIT_COLUMNS, ...TEXT_COLUMNS };
 
 /** The renamed columns; null if none is renamed. Raises UsageError for a name that is not a column of edits in rows. */
-function columnsOf(pairs: readonly string[]): Partial<PicturedColumns & TextColumns> | null {
+function columnsOf(pairs: readonly string[]): Partial<ImageEditColumns & TextColumns> | null {
   if (pairs.length === 0) return null;
   return Object.fromEntries(
     pairs.map((pair) => {
@@ -242,7 +242,7 @@ export const packVerb: Action = {
 };
 
 /** Reads `48` or `48x32`; null if nothing is given. Raises UsageError for anything else. */
-function sizeOf(given: string): PictureSize | null {
+function sizeOf(given: string): ImageSize | null {
   if (given === '') return null;
   const [, width, height = width] = /^([1-9]\d{0,4})(?:x([1-9]\d{0,4}))?$/.exec(given) ?? [];
   if ((width as string | undefined) === undefined) {
@@ -268,7 +268,7 @@ function tokenizerFolder(given: string, expDir: string): string {
 }
 
 /** Opens an image tokenizer; the code that computes is loaded only here. Raises CheckpointError if the folder holds another kind of model. */
-async function openCodes(folder: string): Promise<PictureCodes & { dispose(): Promise<void> }> {
+async function openCodes(folder: string): Promise<ImageCodes & { dispose(): Promise<void> }> {
   const { codebook_size, patch, model_type } = readConfig<Readonly<Record<string, unknown>>>(folder);
   const isOwn = typeof codebook_size === 'number' && typeof patch === 'number';
   if (!isOwn && !emu3VisionTypes.includes(String(model_type))) {

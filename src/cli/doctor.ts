@@ -5,7 +5,7 @@ import { promisify } from 'node:util';
 import { wrap } from '../core/terminal.js';
 import { FFMPEG_ADVICE } from '../data/video/ffmpeg.js';
 import { EditrlError, EngineError } from '../core/errors.js';
-import { refuseIdleGpu } from '../compute/onnx/cuda.js';
+import { rejectIdleGpu } from '../compute/onnx/cuda.js';
 import { detectDevices, gibibytes, type Devices } from '../launch/machine/devices.js';
 import { availableMemory } from '../launch/machine/memory.js';
 import { outputWidth, printJson, printLine, printWrapped, styled } from './shared/output.js';
@@ -177,7 +177,7 @@ function gpu(): Finding {
 
 function idleGpu(): EngineError | null {
   try {
-    refuseIdleGpu('auto');
+    rejectIdleGpu('auto');
     return null;
   } catch (error) {
     if (error instanceof EngineError) return error;

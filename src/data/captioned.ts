@@ -8,11 +8,11 @@ import { DataError } from '../core/errors.js';
 import { decodeImage, sha256, type RgbImage } from '../core/images/image.js';
 import type { ListDigest } from './datalist.js';
 import { pixelDigest, type ComparedSample } from './overlap.js';
-import { pictureBytes } from './pictures.js';
+import { imageBytes } from './image_files.js';
 import { openRows } from './rows.js';
 import type { SampleSource } from './types.js';
 
-export interface CaptionedPicture {
+export interface CaptionedImage {
   readonly id: string;
   readonly text: string;
   /** Where the picture lies on this machine. */
@@ -22,10 +22,10 @@ export interface CaptionedPicture {
 }
 
 /** Opens a list of captioned pictures, or the folder around it. Raises DataError as `openRows`; a row is looked at when it is read. */
-export async function openCaptioned(path: string): Promise<SampleSource<CaptionedPicture>> {
+export async function openCaptioned(path: string): Promise<SampleSource<CaptionedImage>> {
   const rows = await openRows(path);
   const folder = statSync(path).isDirectory() ? path : dirname(path);
-  const read = (index: number): CaptionedPicture => {
+  const read = (index: number): CaptionedImage => {
     const where = rows.place(index);
     const { file_name: file, text } = rows.read(index);
     if (typeof file !== 'string' || file === '' || typeof text !== 'string' || text.trim() === '') {
@@ -53,10 +53,10 @@ export async function openCaptioned(path: string): Promise<SampleSource<Captione
 }
 
 /** A digest of the pictures' bytes, in the order of the rows. Raises DataError for a picture that cannot be read. */
-function digestOf(samples: readonly CaptionedPicture[]): string {
+function digestOf(samples: readonly CaptionedImage[]): string {
   const known = new Map<string, string>();
   const digests = samples.map(({ path, where }) => {
-    const found = known.get(path) ?? sha256(pictureBytes(path, where));
+    const found = known.get(path) ?? sha256(imageBytes(path, where));
     known.set(path, found);
     return found;
   });
@@ -64,12 +64,12 @@ function digestOf(samples: readonly CaptionedPicture[]): string {
 }
 
 /** The picture of a row. Raises DataError, naming the row, where it cannot be read. */
-export async function captionedPixels({ path, where }: CaptionedPicture): Promise<RgbImage> {
-  return decodeImage(pictureBytes(path, where), path);
+export async function captionedPixels({ path, where }: CaptionedImage): Promise<RgbImage> {
+  return decodeImage(imageBytes(path, where), path);
 }
 
 /** A captioned picture as it is compared with others. */
-export function comparedCaption(source: SampleSource<CaptionedPicture>, index: number): ComparedSample {
+export function comparedCaption(source: SampleSource<CaptionedImage>, index: number): ComparedSample {
   const { id, text, path, where } = source.read(index);
-  return { id, words: text, picture: () => pixelDigest(pictureBytes(path, where), path) };
+  return { id, words: text, picture: () => pixelDigest(imageBytes(path, where), path) };
 }

@@ -12,24 +12,24 @@ import {
   type UsualSampling,
   type VideoQuestion,
   clipOf,
-  holdsQuestions,
+  isQuestionList,
   readQuestions,
-  shownDigest,
+  inputDigest,
 } from './conversations.js';
 import { DATALIST_NAME, missingFileAdvice, openDatalist } from './datalist.js';
 import { comparedEdit, openEditDataset, openImageDataset } from './edits.js';
 import { readTriplet } from './inpainting.js';
 import { type ComparedSample, type ComparedSet, pixelDigest } from './overlap.js';
 import {
-  PICTURED_COLUMNS,
-  type PicturedColumns,
+  IMAGE_EDIT_COLUMNS,
+  type ImageEditColumns,
   mayHoldRows,
-  readPicturedEdits,
-  shownBefore,
+  readImageEdits,
+  sourceDigest,
   sourcesOf,
-} from './pictured_edits.js';
-import { pictureBytes, readFitted } from './pictures.js';
-import { type RowSource, checkRows, isSayable, missingColumn, readRows, shownBeside, valueAt } from './rows.js';
+} from './image_edits.js';
+import { imageBytes, readFitted } from './image_files.js';
+import { type RowSource, checkRows, isSayable, missingColumn, readRows, mediaBeside, valueAt } from './rows.js';
 import { type PromptCheck, SELF_BENCH_NAME, SelfBench, comparedInpaint, readSelfBench } from './self_bench.js';
 import { type SampleSource, oneOf } from './types.js';
 
@@ -42,7 +42,7 @@ export interface DatasetReport {
   readonly labelled: number;
   /** Height and width in codes or pixels, as `4x4`, of all samples; more than one where they differ. */
   readonly sizes: readonly string[];
-  /** What could not be read: of edits and images at most MOST_PROBLEMS, else all. */
+  /** What could not be read: of edits and images at most MAX_PROBLEMS, else all. */
   readonly problems: readonly DataError[];
   /** A remark for the user about how the list was read. */
   readonly remark: string | null;
@@ -57,7 +57,7 @@ export interface DatasetUse {
   /** The folder that relative paths of questions about videos and of edits in rows begin at; the list's own where absent. */
   readonly media?: string;
   /** The columns of rows that are called otherwise than by default. */
-  readonly columns?: Readonly<Partial<PicturedColumns & TextColumns>>;
+  readonly columns?: Readonly<Partial<ImageEditColumns & TextColumns>>;
   /** Least frames of each segment of a video whose own sample does not say; 1 where absent. */
   readonly minFrames?: number;
   /** Returns the parts of a label that a person should look at, such as "(2023)"; empty if there are none. Asked only for questions about videos. */
@@ -67,7 +67,7 @@ export interface DatasetUse {
 }
 
 /** Lists of these kinds are given up at this many unreadable samples. */
-const MOST_PROBLEMS = 20;
+const MAX_PROBLEMS = 20;
 const GIVEN_UP: readonly DatasetReport['kind'][] = ['edits', 'images'];
 
 const LISTS: readonly string[] = [DATALIST_NAME, SELF_BENCH_NAME, CONVERSATIONS_NAME];
@@ -197,12 +197,12 @@ const openers: Readonly<Record<DatasetReport['kind'], (path: string, use: Datase
       },
       compare: (index) => {
         const { question, place } = questions[index];
-        return { id: place, words: JSON.stringify(question.turns), picture: () => shownDigest(question) };
+        return { id: place, words: JSON.stringify(question.turns), picture: () => inputDigest(question) };
       },
     };
   },
   pictured: async (path, { media, columns }) => {
-    const list = await readPicturedEdits(path, media ?? null, { ...PICTURED_COLUMNS, ...columns });
+    const list = await readImageEdits(path, media ?? null, { ...IMAGE_EDIT_COLUMNS, ...columns });
     return {
       ...whole(list, path),
       samples: list.length + list.problems.length,
@@ -217,7 +217,7 @@ const openers: Readonly<Record<DatasetReport['kind'], (path: string, use: Datase
       },
       compare: (index) => {
         const edit = list.read(index);
-        return { id: edit.id, words: edit.instruction, picture: () => shownBefore(edit) };
+        return { id: edit.id, words: edit.instruction, picture: () => sourceDigest(edit) };
       },
     };
   },
@@ -227,7 +227,7 @@ const openers: Readonly<Record<DatasetReport['kind'], (path: string, use: Datase
       ...whole(list, path),
       check: async (index, tally) => {
         const { path: file, where } = list.read(index);
-        tally.size(await decodeImage(pictureBytes(file, where), file));
+        tally.size(await decodeImage(imageBytes(file, where), file));
         tally.labelled += 1;
       },
       compare: (index) => comparedCaption(list, index),
@@ -272,11 +272,11 @@ function whole({ length, remark }: Pick<SampleSource<unknown>, 'length' | 'remar
 /** The kind of a dataset by its name and its first rows. Raises DataError as `kindOfRows`. */
 function kindOf(path: string, { columns: named = {} }: DatasetUse): DatasetReport['kind'] {
   if (basename(path) === SELF_BENCH_NAME) return 'inpainting';
-  if (holdsQuestions(path)) return 'videos';
+  if (isQuestionList(path)) return 'videos';
   if (mayHoldRows(path) || extname(path) === '.txt') {
     // One message for columns that are missing, instead of one for each row.
     checkRows(path, Object.values(named));
-    return kindOfRows(path, { ...PICTURED_COLUMNS, ...TEXT_COLUMNS, ...named });
+    return kindOfRows(path, { ...IMAGE_EDIT_COLUMNS, ...TEXT_COLUMNS, ...named });
   }
   const isImage = (id: string): boolean => ['.png', '.jpg', '.jpeg', '.webp'].includes(extname(id).toLowerCase());
   return openDatalist(path).ids.every(isImage) ? 'images' : 'edits';
@@ -292,7 +292,7 @@ export async function checkDataset(path: string, use: DatasetUse = {}): Promise<
   const broken = list.samples - list.length;
   let done = 0;
   await pLimit(kind === 'videos' ? availableParallelism() : 1).map(Array(list.length).fill(0), async (_, index) => {
-    if (GIVEN_UP.includes(kind) && tally.problems.length >= MOST_PROBLEMS) return;
+    if (GIVEN_UP.includes(kind) && tally.problems.length >= MAX_PROBLEMS) return;
     await tally.try(index, () => list.check(index, tally));
     if (kind === 'videos') use.onProgress?.(broken + ++done, list.samples);
   });
@@ -328,7 +328,7 @@ function largeNumbers(
 function shownProblems(rows: RowSource, path: string, { prompt }: TextColumns): DataError[] {
   const shown = Array.from({ length: rows.length }, (_, index) => {
     const row = rows.read(index);
-    const beside = shownBeside(row, wordsIn(valueAt(row, prompt)));
+    const beside = mediaBeside(row, wordsIn(valueAt(row, prompt)));
     return beside === null ? [] : [`${rows.place(index)}: ${beside}`];
   }).flat();
   if (shown.length === 0) return [];
@@ -351,7 +351,7 @@ export const TEXT_COLUMNS: TextColumns = { prompt: 'prompt', expected: 'expected
 type RowsKind = 'pictured' | 'captioned' | 'texts';
 
 /** What rows are, by the columns of the first one. Raises DataError where they are nothing that a recipe reads, and as `missingColumn`. */
-function kindOfRows(path: string, columns: PicturedColumns & TextColumns): RowsKind {
+function kindOfRows(path: string, columns: ImageEditColumns & TextColumns): RowsKind {
   const needed: Readonly<Record<RowsKind, readonly string[]>> = {
     pictured: [columns.source, columns.instruction],
     captioned: ['file_name', 'text'],

@@ -164,7 +164,7 @@ export function clipOf(question: VideoQuestion, usual: UsualSampling, place: str
 }
 
 /** Opens the video of a list's first question before a run. Raises DataError and EngineError as `readClip`. */
-export function lookAtFirst(questions: VideoQuestions, usual: UsualSampling): void {
+export function checkFirstVideo(questions: VideoQuestions, usual: UsualSampling): void {
   const first = questions.read(0);
   readClipNow(first.video, samplingOf(first, usual), questions.place(0));
 }
@@ -178,7 +178,7 @@ function samplingOf({ meta }: VideoQuestion, usual: UsualSampling): Sampling {
 const GLANCE_BYTES = 2 ** 20;
 
 /** Whether a file holds such a list, as far as its beginning tells. */
-export function holdsQuestions(path: string): boolean {
+export function isQuestionList(path: string): boolean {
   if (!['.json', '.jsonl'].includes(extname(path)) || !existsSync(path)) return false;
   return /"conversations"\s*:/.test(beginningOf(path, GLANCE_BYTES));
 }
@@ -308,7 +308,7 @@ function turnOf(role: Turn['role'], said: string): Turn {
 }
 
 /** Tells the videos and pictures of a question from those of others. */
-export async function shownDigest({ video, images }: VideoQuestion): Promise<string> {
+export async function inputDigest({ video, images }: VideoQuestion): Promise<string> {
   return sha256(JSON.stringify([video, ...images].map(fileMark)));
 }
 

@@ -52,7 +52,7 @@ export function comparedEdit(source: SampleSource<EditSample>, index: number): C
 }
 
 /** EARL's training cuts what a policy is to think to so many characters. */
-const MOST_THOUGHT = 1750;
+const MAX_THOUGHT = 1750;
 const INTEGERS: ReadonlySet<Dtype> = new Set([
   'uint8',
   'int8',
@@ -63,7 +63,7 @@ const INTEGERS: ReadonlySet<Dtype> = new Set([
   'int64',
   'uint64',
 ]);
-const MOST_CODE = 2 ** 31;
+const MAX_CODE = 2 ** 31;
 
 /** A sample from the bytes of its file. Raises DataError naming `where` and the field that is missing or wrong. */
 export function decodeTorchSample(bytes: Uint8Array, id: string, where: string): EditSample {
@@ -88,7 +88,7 @@ function gridOf(name: string, value: unknown, where: string): CodeGrid {
   const isGrid = value instanceof SavedArray && value.shape.length === 2 && value.values.length > 0;
   if (!isGrid || !INTEGERS.has(value.dtype)) throw wrong(what, value, 'whole numbers [height, width]', where);
   const { shape, values } = value;
-  if (values.some((code) => code < 0 || code >= MOST_CODE)) throw wrong(what, value, 'codes of 0 and above', where);
+  if (values.some((code) => code < 0 || code >= MAX_CODE)) throw wrong(what, value, 'codes of 0 and above', where);
   return { height: shape[0], width: shape[1], codes: Int32Array.from(values) };
 }
 
@@ -101,7 +101,7 @@ function rationaleOf(value: unknown, where: string): string | null {
   }
   if (texts.length === 0) return null;
   const joined = texts.map(([name, text]) => `${name as string}: ${(text as string).trim()}`).join(' ');
-  return [...joined].slice(0, MOST_THOUGHT).join('');
+  return [...joined].slice(0, MAX_THOUGHT).join('');
 }
 
 function wrong(what: string, value: unknown, allowed: string, where: string): DataError {

@@ -5,7 +5,7 @@ import { DataError } from '../core/errors.js';
 import { type RgbImage, decodeImage } from '../core/images/image.js';
 import { decodePlainPng } from '../core/images/png.js';
 import { type Window, resizeLinearWindow } from '../core/images/resize.js';
-import { type PictureSize, headerSize, sameSize, sizeText } from './pictures.js';
+import { type ImageSize, headerSize, sameSize, sizeText } from './image_files.js';
 import {
   type InpaintSample,
   MEMBERS,
@@ -66,10 +66,7 @@ export async function readTriplet(sample: InpaintSample, resolution: number | nu
  * How a picture becomes a square: the shorter side is scaled to `side`, the longer by as much (rounded down), and the middle is cut out
  * (halves to the even pixel). These are torchvision's Resize and CenterCrop.
  */
-function scaledTo(
-  { width, height }: PictureSize,
-  side: number,
-): { readonly size: PictureSize; readonly window: Window } {
+function scaledTo({ width, height }: ImageSize, side: number): { readonly size: ImageSize; readonly window: Window } {
   const long = Math.trunc((side * Math.max(width, height)) / Math.min(width, height));
   const size = width <= height ? { width: side, height: long } : { width: long, height: side };
   const middle = (length: number): number => {
@@ -110,7 +107,7 @@ function nearestPlaces(from: number, to: number, first: number, count: number): 
 }
 
 /** Raises DataError where the pictures of a sample are not of one size. */
-export function requireOneSize(sizes: Readonly<Record<Member, PictureSize>>, id: string, where: string): void {
+export function requireOneSize(sizes: Readonly<Record<Member, ImageSize>>, id: string, where: string): void {
   const { source, mask, ref } = sizes;
   if (sameSize(source, mask) && sameSize(source, ref)) return;
   const found = `source ${sizeText(source)}, mask ${sizeText(mask)}, ref ${sizeText(ref)}`;
@@ -154,7 +151,7 @@ export function binaryMask({ width, height, data }: RgbImage, where: string): Ma
 type Box = Window;
 
 /** The rectangle of a ref that a rule means; it may reach beyond the ref. Raises DataError as `styleCrop`. */
-function boxFor(rule: StyleCrop, mask: Mask, ref: PictureSize, where: string): Box {
+function boxFor(rule: StyleCrop, mask: Mask, ref: ImageSize, where: string): Box {
   if (rule === 'whole') return { left: 0, top: 0, width: ref.width, height: ref.height };
   if (rule === 'mask') {
     const { left, top, width, height } = boxOf(mask);
@@ -172,7 +169,7 @@ function boxFor(rule: StyleCrop, mask: Mask, ref: PictureSize, where: string): B
   });
 }
 
-function otherSize(mask: Mask, ref: PictureSize, where: string): DataError {
+function otherSize(mask: Mask, ref: ImageSize, where: string): DataError {
   const { left, top } = boxOf(mask);
   const found = `the ref has ${sizeText(ref)} pixels, and its mask ${sizeText(mask)}, white from (${left}, ${top}) on`;
   return new DataError(`${found}: there is no crop of the ref that the mask tells`, {
@@ -242,14 +239,14 @@ function widestBelow(heights: readonly number[]): { left: number; span: number; 
 }
 
 /** Masks are looked into until so many of their pixels were seen; `editrl data check` looks into all. */
-const MOST_MASK_PIXELS = 2 ** 26;
+const MAX_MASK_PIXELS = 2 ** 26;
 
 /**
  * All that is wrong with the samples of a list as far as the headers of their files tell, and with their masks.
  * @param side both sides of every picture are to be multiples of it
  * @param resolution of the squares that pictures are brought to; null: they are taken as they are
  */
-export function lookAtSamples(
+export function checkSamples(
   { folder, lines }: Pick<SelfBenchList, 'folder' | 'lines'>,
   side = 1,
   resolution: number | null = null,
@@ -266,16 +263,16 @@ export function lookAtSamples(
     const problems: DataError[] = [];
     const sizes = Object.fromEntries(
       MEMBERS.map((member) => [member, problemOr(problems, () => headerSize(path(member)))]),
-    ) as Record<Member, PictureSize | null>;
+    ) as Record<Member, ImageSize | null>;
     const { source, mask, ref } = sizes;
     if (resolution === null && source !== null && mask !== null && ref !== null) {
       problemOr(problems, () => requireOneSize({ source, mask, ref }, number, path('source')));
       problemOr(problems, () => requireWhole(ref, side, path('ref')));
     }
-    if (mask !== null && pixels < MOST_MASK_PIXELS) {
+    if (mask !== null && pixels < MAX_MASK_PIXELS) {
       pixels += mask.width * mask.height;
       problemOr(problems, () => {
-        const decoded = decodePlainPng(readFileSync(path('mask')), MOST_MASK_PIXELS);
+        const decoded = decodePlainPng(readFileSync(path('mask')), MAX_MASK_PIXELS);
         if (decoded !== null) binaryMask(decoded, path('mask'));
       });
     }
@@ -284,16 +281,16 @@ export function lookAtSamples(
 }
 
 /** The largest of the wanted pictures of a dataset, as far as headers tell; null where none can be read. */
-export function largestPicture(path: string): PictureSize | null {
+export function largestImage(path: string): ImageSize | null {
   const problems: DataError[] = [];
   const list = problemOr(problems, () => readSelfBench(path));
   const sizes = (list?.lines ?? []).flatMap(
     ({ stem }) => problemOr(problems, () => headerSize(join(list?.folder ?? '', memberName(stem, 'ref')))) ?? [],
   );
-  return sizes.reduce<PictureSize | null>((most, one) => (most !== null && area(most) >= area(one) ? most : one), null);
+  return sizes.reduce<ImageSize | null>((most, one) => (most !== null && area(most) >= area(one) ? most : one), null);
 }
 
-const area = ({ width, height }: PictureSize): number => width * height;
+const area = ({ width, height }: ImageSize): number => width * height;
 
 function problemOr<T>(problems: DataError[], look: () => T): T | null {
   try {
@@ -306,7 +303,7 @@ function problemOr<T>(problems: DataError[], look: () => T): T | null {
 }
 
 /** Raises DataError for sides that are no whole number of patches. */
-export function requireWhole(size: PictureSize, side: number, where: string): void {
+export function requireWhole(size: ImageSize, side: number, where: string): void {
   if (size.width % side === 0 && size.height % side === 0) return;
   throw new DataError(`a picture of ${sizeText(size)} pixels is no whole number of patches of ${side}`, {
     where,

@@ -39,7 +39,7 @@ const lineSchema = z.strictObject({
 });
 
 /** So many problems are told at once. */
-const MOST_SHOWN = 20;
+const MAX_SHOWN = 20;
 
 /** What a model reads as a token of its own, wherever it stands. */
 const SPECIAL_TOKEN = /<\|[^|]*\|>/;
@@ -124,7 +124,7 @@ function tokenProblem(field: string, value: string): string[] {
 function errorOf(problems: readonly { readonly where: string; readonly message: string }[]): DataError {
   const [first] = problems;
   if (problems.length === 1) return new DataError(first.message, { where: first.where, next: FORM });
-  const shown = problems.slice(0, MOST_SHOWN).map(({ where, message }) => `${where}: ${message}`);
-  const more = problems.length > MOST_SHOWN ? [`and ${problems.length - MOST_SHOWN} more`] : [];
+  const shown = problems.slice(0, MAX_SHOWN).map(({ where, message }) => `${where}: ${message}`);
+  const more = problems.length > MAX_SHOWN ? [`and ${problems.length - MAX_SHOWN} more`] : [];
   return new DataError([`${problems.length} things are wrong`, ...shown, ...more].join('\n  '), { next: FORM });
 }

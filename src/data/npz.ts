@@ -12,11 +12,11 @@ export function encodeNpz(arrays: Readonly<Record<string, NpyArray>>): Uint8Arra
 }
 
 /** A sample is an instruction, grids of codes and two pictures: a megabyte or two. */
-const MOST_UNPACKED_BYTES = 256 * 2 ** 20;
+const MAX_UNPACKED_BYTES = 256 * 2 ** 20;
 
 function tooLarge(where: string): DataError {
   return new DataError(
-    `unpacked, the .npz file has more than ${MOST_UNPACKED_BYTES / 2 ** 20} MiB, which no sample has`,
+    `unpacked, the .npz file has more than ${MAX_UNPACKED_BYTES / 2 ** 20} MiB, which no sample has`,
     {
       where,
       next: 'See where it comes from; make or copy the dataset again.',
@@ -33,7 +33,7 @@ export function decodeNpz(bytes: Uint8Array, where: string): Map<string, NpyArra
       // What an entry says is what it gets: more than that is cut off.
       filter: ({ originalSize }) => {
         unpacked += originalSize;
-        if (unpacked > MOST_UNPACKED_BYTES) throw tooLarge(where);
+        if (unpacked > MAX_UNPACKED_BYTES) throw tooLarge(where);
         return true;
       },
     });

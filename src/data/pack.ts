@@ -20,18 +20,18 @@ import { DATALIST_NAME } from './datalist.js';
 import { readInstructions, type EditLine } from './instructions.js';
 import { encodeEditSample } from './npz.js';
 import {
-  pictureBytes,
+  imageBytes,
   readFitted,
   sameShape,
   sameSize,
   sizeText,
-  type FittedPicture,
-  type PictureSize,
-} from './pictures.js';
+  type FittedImage,
+  type ImageSize,
+} from './image_files.js';
 import type { CodeGrid } from './types.js';
 
 /** What packing needs from an image tokenizer. */
-export interface PictureCodes {
+export interface ImageCodes {
   /** Changes whenever codes would mean something else. */
   readonly id: string;
   /** Side of the square of pixels that one code stands for. */
@@ -48,9 +48,9 @@ export interface PackRequest {
   readonly instructions: string;
   readonly out: string;
   /** Pictures are scaled and cropped to it; null leaves them as they are, or as `codes` has them. */
-  readonly size: PictureSize | null;
+  readonly size: ImageSize | null;
   /** Null for pictures alone. */
-  readonly codes: PictureCodes | null;
+  readonly codes: ImageCodes | null;
   /** Called with how many of all lines are done. */
   readonly onProgress?: (done: number, total: number) => void;
 }
@@ -132,7 +132,7 @@ function digestOf({ size, codes }: PackRequest, lines: readonly EditLine[]): str
   const pictures = new Map<string, string>();
   const pictureDigest = (path: string | null, where: string): string | null => {
     if (path === null) return null;
-    const known = pictures.get(path) ?? sha256(pictureBytes(path, where));
+    const known = pictures.get(path) ?? sha256(imageBytes(path, where));
     pictures.set(path, known);
     return known;
   };
@@ -229,7 +229,7 @@ async function writePictures(
 
 async function writeEdits(
   { size, onProgress }: PackRequest,
-  codes: PictureCodes,
+  codes: ImageCodes,
   lines: readonly EditLine[],
   folder: string,
 ): Promise<PackRecord['report']> {
@@ -274,11 +274,11 @@ interface EditPictures {
 
 async function readPictures(
   line: EditLine,
-  size: PictureSize | null,
-  { patch, sizing }: PictureCodes,
+  size: ImageSize | null,
+  { patch, sizing }: ImageCodes,
 ): Promise<EditPictures> {
   const { where } = line;
-  const read = async (path: string): Promise<FittedPicture> => {
+  const read = async (path: string): Promise<FittedImage> => {
     const found = await readFitted(path, where, size);
     return size === null && sizing !== null ? { ...found, image: sizing.fit(found.image, where) } : found;
   };

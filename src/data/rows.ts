@@ -254,15 +254,15 @@ export async function readRows(path: string): Promise<RowSource & { readonly pro
 }
 
 /** A file with so many lines that are no rows is of another kind, and not read on. */
-const MOST_BROKEN = 100;
+const MAX_BROKEN = 100;
 
 function readLines(bytes: Uint8Array, file: string, problems: DataError[]): Numbered[] {
   const rows: Numbered[] = [];
   const before = problems.length;
   let number = 0;
   for (const line of linesOf(bytes)) {
-    if (problems.length - before === MOST_BROKEN) {
-      const found = `${MOST_BROKEN} lines are no rows, and what follows line ${number} was not looked at`;
+    if (problems.length - before === MAX_BROKEN) {
+      const found = `${MAX_BROKEN} lines are no rows, and what follows line ${number} was not looked at`;
       problems.push(new DataError(found, { where: file, next: 'Name a file with a JSON object on each line.' }));
       break;
     }
@@ -346,9 +346,9 @@ const PLACEHOLDER =
   /^\s*<(?:image|video|audio)>|<(?:image|video|audio)>\s*$|<\|(?:vision_start|image_pad|video_pad|image|audio_pad)\|>/m;
 
 /** What a row shows besides words, for a message; null if it shows nothing else. */
-export function shownBeside(row: Row, words: string): string | null {
+export function mediaBeside(row: Row, words: string): string | null {
   const column = Object.entries(row).find(
-    ([name, value]) => holdsPictures(value) || (COLUMNS.has(name) && namesFiles(value)),
+    ([name, value]) => holdsImages(value) || (COLUMNS.has(name) && namesFiles(value)),
   );
   if (column !== undefined) return `pictures or videos in column '${column[0]}' (${inBrief(column[1])})`;
   const placeholder = PLACEHOLDER.exec(words)?.[0].trim();
@@ -356,8 +356,8 @@ export function shownBeside(row: Row, words: string): string | null {
 }
 
 /** Whether a value is a picture as Hugging Face's datasets write it, {bytes, path}, or a list of them. */
-export function holdsPictures(value: unknown): boolean {
-  if (Array.isArray(value)) return value.length > 0 && value.every(holdsPictures);
+export function holdsImages(value: unknown): boolean {
+  if (Array.isArray(value)) return value.length > 0 && value.every(holdsImages);
   if (value instanceof Uint8Array) return true;
   return typeof value === 'object' && value !== null && 'bytes' in value && value.bytes !== null;
 }

@@ -42,10 +42,10 @@ export type Dtype = keyof typeof dtypes;
 const dtypeNames = Object.keys(dtypes) as Dtype[];
 
 /** Elements of all arrays of a file together: views may repeat the elements of a small storage, and no sample has as many. */
-const MOST_ELEMENTS = 2 ** 22;
-const MOST_AXES = 8;
+const MAX_ELEMENTS = 2 ** 22;
+const MAX_AXES = 8;
 /** An entry takes at least so many bytes in the directory of a zip. */
-const LEAST_ENTRY_BYTES = 46;
+const MIN_ENTRY_BYTES = 46;
 
 /** Why a file is rejected; `readTorchFile` makes a DataError of it. */
 class Refusal extends Error {}
@@ -86,7 +86,7 @@ function unzip(bytes: Uint8Array): Map<string, Uint8Array> {
         count += 1;
         size += entry.size;
         if (entry.compression !== 0) refuse(`its entry ${entry.name} is compressed, which torch does not do`);
-        const fits = size <= bytes.length && count * LEAST_ENTRY_BYTES <= bytes.length;
+        const fits = size <= bytes.length && count * MIN_ENTRY_BYTES <= bytes.length;
         return fits || refuse('its entries are said to be larger than the whole');
       },
     });
@@ -122,8 +122,8 @@ class Storage {
     const [, , width, read]: readonly [unknown, unknown, number, Read] = dtypes[this.dtype];
     const count = shape.reduce((product, size) => product * size, 1);
     const last = shape.reduce((at, size, axis) => at + (size - 1) * strides[axis], offset);
-    if (shape.length > MOST_AXES || count > this.room.elements) {
-      refuse(`it holds more elements than any sample has: an array [${shape.slice(0, MOST_AXES).join(', ')}]`);
+    if (shape.length > MAX_AXES || count > this.room.elements) {
+      refuse(`it holds more elements than any sample has: an array [${shape.slice(0, MAX_AXES).join(', ')}]`);
     }
     this.room.elements -= count;
     const held = Math.floor(this.bytes.length / width);
@@ -223,7 +223,7 @@ const MARK = Symbol('mark');
 function readPickle(bytes: Buffer, storage: (key: string) => Uint8Array | undefined): unknown {
   const stack: unknown[] = [];
   const memo = new Map<number, unknown>();
-  const room: Room = { elements: MOST_ELEMENTS };
+  const room: Room = { elements: MAX_ELEMENTS };
   let at = 0;
 
   const take = (count: number): Buffer => {

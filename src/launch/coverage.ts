@@ -4,10 +4,10 @@ import { visionTokenizerTypes } from '../train/environments/vision_tokens.js';
 import { pipelineClasses } from '../models/pipeline.js';
 import { activations, modelTypes } from '../compute/nets/decoder/architectures.js';
 import { flowClasses } from '../compute/nets/flow/config.js';
-import { seeingTypes } from '../compute/nets/vision/config.js';
+import { visionDecoderTypes } from '../compute/nets/vision/config.js';
 import { flowModelTypes } from '../train/policies/flow/model_types.js';
 import { PEFT_VERSION } from '../models/adapters/peft_defaults.js';
-import { refusedKeys } from '../models/adapters/peft_config.js';
+import { rejectedKeys } from '../models/adapters/peft_config.js';
 import { exportedDtypes } from '../models/adapters/export.js';
 import { decoderEngine } from '../config/schema/model.js';
 import { samplingEngine } from '../config/schema/sampler.js';
@@ -32,7 +32,7 @@ export function coverage(): CoverageRow[] {
     },
     {
       what: 'models that see (`model_type`)',
-      names: seeingTypes,
+      names: visionDecoderTypes,
       refuses: "language models and other encoders where pictures are asked for; picture processors other than Qwen's",
     },
     {
@@ -59,7 +59,7 @@ export function coverage(): CoverageRow[] {
     {
       what: 'adapters',
       names: [`LORA of peft up to ${PEFT_VERSION}`, 'IP_ADAPTER of this program'],
-      refuses: `other kinds, tensors that nobody reads, keys that are not known, and other values than the default of ${refusedKeys.map((key) => `\`${key}\``).join(', ')}`,
+      refuses: `other kinds, tensors that nobody reads, keys that are not known, and other values than the default of ${rejectedKeys.map((key) => `\`${key}\``).join(', ')}`,
     },
     {
       what: 'number formats that are read',

@@ -51,7 +51,7 @@ export const INDEX_FILES = [INDEX_FILE, 'diffusion_pytorch_model.safetensors.ind
 export type TensorFiles = ReadonlyMap<string, string>;
 
 /** Maps each tensor of a folder to the file that is to hold it, which may not be there yet. Raises CheckpointError for a broken index. */
-export function promisedTensors(folder: string): TensorFiles {
+export function indexedTensors(folder: string): TensorFiles {
   const whole = WEIGHT_FILES.map((name) => join(folder, name)).find(existsSync);
   if (whole !== undefined) return tensorsOf(whole);
   const index = INDEX_FILES.map((name) => join(folder, name)).find(existsSync);
@@ -163,7 +163,7 @@ export function checkWeights(
 }
 
 /** Raises CheckpointError for tensors that nothing reads. */
-export function refuseUnread(folder: string, files: TensorFiles, isKnown: (name: string) => boolean): void {
+export function rejectUnread(folder: string, files: TensorFiles, isKnown: (name: string) => boolean): void {
   const unread = [...files.keys()].filter((name) => !isKnown(name));
   if (unread.length === 0) return;
   const more = unread.length > 3 ? ` and ${unread.length - 3} more` : '';

@@ -7,7 +7,7 @@ import { openEditDataset } from '../../src/data/edits.js';
 import { initImageTokenizer, type ImageTokenizerConfig } from '../../src/compute/nets/image_tokenizer.js';
 import { saveCheckpoint } from '../../src/run/checkpoints.js';
 import { writeBench } from '../data/bench.js';
-import { jsonLines, plain, writeFiles } from '../data/pictures.js';
+import { jsonLines, plain, writeFiles } from '../data/image_files.js';
 import { hasFfmpeg, writeOddVideo } from '../data/video/odd_files.js';
 import { testFolders } from '../support/folder.js';
 import { capture, RunFolder } from './run_directory.js';

@@ -1,7 +1,7 @@
 /** Inpainting samples for tests: small pictures in a folder with its list. */
 import type { RgbImage } from '../../src/core/images/image.js';
 import { encodePlainPng } from '../../src/core/images/png.js';
-import { plain, writeFiles } from './pictures.js';
+import { plain, writeFiles } from './image_files.js';
 
 const WIDTH = 6;
 const HEIGHT = 4;

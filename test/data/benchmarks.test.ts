@@ -3,10 +3,10 @@ import { join } from 'node:path';
 import { parquetWriteBuffer } from 'hyparquet-writer';
 import { afterEach, describe, expect, it, vi } from 'vitest';
 import { main } from '../../src/cli/main.js';
-import { openPicturedEdits, PICTURED_COLUMNS } from '../../src/data/pictured_edits.js';
+import { openImageEdits, IMAGE_EDIT_COLUMNS } from '../../src/data/image_edits.js';
 import { capture } from '../cli/run_directory.js';
 import { testFolders } from '../support/folder.js';
-import { plain, writeFiles } from './pictures.js';
+import { plain, writeFiles } from './image_files.js';
 
 const folders = testFolders('benchmarks');
 afterEach(() => {
@@ -79,7 +79,7 @@ describe('editrl data bench', () => {
     expect(lines.map(({ source }) => readFileSync(join(out, source)).length)).toEqual([raw.length, small.length]);
     expect(Buffer.compare(readFileSync(join(out, lines[0].source)), Buffer.from(raw))).toBe(0);
     // It is a dataset of edits in rows, as a whole and by type.
-    expect((await openPicturedEdits(out, null, PICTURED_COLUMNS)).length).toBe(122);
+    expect((await openImageEdits(out, null, IMAGE_EDIT_COLUMNS)).length).toBe(122);
     expect(await bench(...lists, '--out', join(folder, 'all'), '--language', 'all', '--json')).toMatchObject({
       code: 0,
     });
@@ -105,7 +105,7 @@ describe('editrl data bench', () => {
       { source, instruction: 'Remove the dog.', key: '1082', task_type: 'remove' },
     ]);
     expect(read(out, 'edit.jsonl')).toEqual([{ source, instruction: 'Swap both.', key: '1', task_type: 'edit' }]);
-    const edits = await openPicturedEdits(join(out, 'remove.jsonl'), null, PICTURED_COLUMNS);
+    const edits = await openImageEdits(join(out, 'remove.jsonl'), null, IMAGE_EDIT_COLUMNS);
     expect(existsSync(edits.read(0).source)).toBe(true);
     expect(edits.read(0).instruction).toBe('Remove the dog.');
   });

@@ -5,12 +5,12 @@ import { DataError } from '../../src/core/errors.js';
 import { encodePng } from '../../src/core/images/image.js';
 import { encodePlainPng, type RgbImage } from '../../src/core/images/png.js';
 import { checkDataset, findDatalists } from '../../src/data/check.js';
-import { type Mask, lookAtSamples, readTriplet, styleCrop } from '../../src/data/inpainting.js';
+import { type Mask, checkSamples, readTriplet, styleCrop } from '../../src/data/inpainting.js';
 import { openSelfBench, readSelfBench } from '../../src/data/self_bench.js';
 import type { StyleCrop } from '../../src/config/schema/data.js';
 import { testFolders } from '../support/folder.js';
 import { benchFiles, maskOf, writeBench } from './bench.js';
-import { plain } from './pictures.js';
+import { plain } from './image_files.js';
 
 const newFolder = testFolders('inpainting');
 
@@ -204,14 +204,12 @@ describe('samples as squares', () => {
     const folder = writeBench(newFolder(), { '2_ref.png': plain(3, 8, [1, 2, 3]) });
     const list = readSelfBench(folder);
     expect(
-      lookAtSamples(list)
+      checkSamples(list)
         .map(({ message }) => message)
         .join(),
     ).toContain('differ in size');
-    expect(lookAtSamples(list, 2, 4)).toEqual([]);
-    expect(lookAtSamples(list, 4, 6)[0].toText()).toContain(
-      'data.resolution: found 6: no whole number of patches of 4',
-    );
+    expect(checkSamples(list, 2, 4)).toEqual([]);
+    expect(checkSamples(list, 4, 6)[0].toText()).toContain('data.resolution: found 6: no whole number of patches of 4');
     const [found] = findDatalists(folder);
     expect((await checkDataset(found)).problems).toHaveLength(1);
     expect(await checkDataset(found, { resolution: 4 })).toMatchObject({ sizes: ['4x4'], problems: [] });

@@ -4,7 +4,7 @@ import { describe, expect, it } from 'vitest';
 import { DataError } from '../../src/core/errors.js';
 import { readInstructions } from '../../src/data/instructions.js';
 import { testFolders } from '../support/folder.js';
-import { jsonLines, plain, writeFiles } from './pictures.js';
+import { jsonLines, plain, writeFiles } from './image_files.js';
 
 const folders = testFolders('instructions');
 const png = plain(2, 2, [1, 2, 3]);

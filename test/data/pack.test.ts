@@ -6,16 +6,16 @@ import { describe, expect, it } from 'vitest';
 import { decodeImage, type RgbImage } from '../../src/core/images/image.js';
 import { checkDataset } from '../../src/data/check.js';
 import { openEditDataset, openImageDataset, readImages } from '../../src/data/edits.js';
-import { packDataset, type PackRequest, type PictureCodes } from '../../src/data/pack.js';
+import { packDataset, type PackRequest, type ImageCodes } from '../../src/data/pack.js';
 import { testFolders } from '../support/folder.js';
-import { jsonLines, plain, writeFiles } from './pictures.js';
+import { jsonLines, plain, writeFiles } from './image_files.js';
 
 const folders = testFolders('pack');
 const RED = [200, 0, 0] as const;
 const BLUE = [0, 0, 200] as const;
 
 /** A code is the red of its square's first pixel, so that a picture and its codes are told to belong together. */
-const codes: PictureCodes = {
+const codes: ImageCodes = {
   id: 'a'.repeat(64),
   patch: 4,
   sizing: null,
@@ -58,7 +58,7 @@ async function refusal(request: PackRequest): Promise<string> {
 }
 
 /** Cuts off what reaches beyond multiples of a side. */
-function cutTo(side: number): PictureCodes['sizing'] {
+function cutTo(side: number): ImageCodes['sizing'] {
   return {
     rules: { side },
     fit({ width, height, data }, where) {

@@ -7,7 +7,7 @@ import { openSelfBench, readSelfBench, type PromptCheck } from '../../src/data/s
 import { targetOf } from '../../src/rewards/terms/ocr/similarity.js';
 import { testFolders } from '../support/folder.js';
 import { benchFiles, writeBench } from './bench.js';
-import { plain } from './pictures.js';
+import { plain } from './image_files.js';
 
 const newFolder = testFolders('self-bench');
 

@@ -1,4 +1,4 @@
-"""Makes the fixtures of test/compute/nets/vision and test/models/pictures: small vision-language models of random weights as transformers saves
+"""Makes the fixtures of test/compute/nets/vision and test/models/images: small vision-language models of random weights as transformers saves
 them, what it computes with them, and pictures as its processors and Pillow resize and cut them.
 
     python -m venv /tmp/torch && /tmp/torch/bin/pip install torch transformers pillow

@@ -1,7 +1,7 @@
 /** The values that estimates count for the backward pass, beside those that training graphs keep. */
 import { describe, expect, it } from 'vitest';
 import { Graph, topological, type Value } from '../../src/compute/graph/ir.js';
-import { computedTwice, type BlockWrapper } from '../../src/compute/nets/layers.js';
+import { recomputed, type BlockWrapper } from '../../src/compute/nets/layers.js';
 import { withAdapter, type DecoderConfig } from '../../src/compute/nets/decoder/config.js';
 import { sequenceHead } from '../../src/compute/nets/decoder/decoder.js';
 import { sequenceInputs } from '../../src/compute/nets/decoder/inputs.js';
@@ -100,7 +100,7 @@ describe('the values that a layer keeps', () => {
 
   it('are its input alone where it is computed again, whatever trains', () => {
     for (const names of [all, onlyBefore]) {
-      expect(perLayer(names, false, computedTwice)).toBe(rows * config.hidden_size);
+      expect(perLayer(names, false, recomputed)).toBe(rows * config.hidden_size);
     }
     expect(estimated(true, true)).toBe(rows * config.hidden_size);
     expect(estimated(false, true)).toBe(rows * config.hidden_size);

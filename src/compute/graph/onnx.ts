@@ -11,7 +11,7 @@ import { verifyGraph } from './verify.js';
 type ConstantData = Float32Array | BigInt64Array | Uint8Array;
 
 /** Inputs that are fed at every run although they never change: values that depend on sizes, if sizes are free. */
-export interface FedConstant {
+export interface ConstantInput {
   readonly type: ValueType;
   readonly data: ConstantData;
 }
@@ -27,7 +27,7 @@ export interface OnnxModel {
   readonly halves: ReadonlyMap<string, HalfInput>;
   /** Inputs that take some rows of a parameter. */
   readonly rows: ReadonlyMap<string, RowsInput>;
-  readonly constants: ReadonlyMap<string, FedConstant>;
+  readonly constants: ReadonlyMap<string, ConstantInput>;
   readonly outputs: ReadonlyMap<string, ValueType>;
 }
 
@@ -130,7 +130,7 @@ class Lowering {
   readonly packed = new Map<string, ValueType>();
   readonly halves = new Map<string, HalfInput>();
   readonly rows = new Map<string, RowsInput>();
-  readonly constants = new Map<string, FedConstant>();
+  readonly constants = new Map<string, ConstantInput>();
   readonly #names = new Map<Value, string>();
   /** For a computed value that is an output, the name of that output (the first one, if there are several). */
   readonly #outputNames = new Map<Value, string>();

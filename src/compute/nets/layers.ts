@@ -109,4 +109,4 @@ export function quickGelu(x: Value): Value {
 export type BlockWrapper = (name: string, x: Value, build: (x: Value) => Value) => Value;
 
 /** Keeps a block's input alone, and computes the block again in the backward pass. */
-export const computedTwice: BlockWrapper = (name, x, build) => checkpoint(name, [x], ([inner]) => build(inner));
+export const recomputed: BlockWrapper = (name, x, build) => checkpoint(name, [x], ([inner]) => build(inner));

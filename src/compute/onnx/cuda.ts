@@ -37,11 +37,11 @@ export function thisMachine(): Machine {
 
 /** The provider that 'auto' stands for: CUDA if its libraries and a visible device are present, else the CPU. */
 export function autoProvider(machine: Machine = thisMachine()): 'cuda' | 'cpu' {
-  return whyNoCuda(machine) === null && hasGpu(machine) ? 'cuda' : 'cpu';
+  return cudaProblem(machine) === null && hasGpu(machine) ? 'cuda' : 'cpu';
 }
 
 /** Why the runtime's libraries offer no CUDA provider; null if they do. */
-export function whyNoCuda({ platform, libraries, exists }: Machine): string | null {
+export function cudaProblem({ platform, libraries, exists }: Machine): string | null {
   const needed = CUDA_LIBRARIES[platform];
   if (needed === undefined) return `onnxruntime-node has no CUDA provider for ${platform}`;
   const missing = needed.filter((name) => !exists(join(libraries, name)));
@@ -64,9 +64,9 @@ export function nvidiaFile({ platform, exists }: Machine): string | undefined {
  * Why provider 'auto' would leave an NVIDIA GPU idle, as a sentence; null if no GPU is visible or CUDA can use it. Only Linux has files that are
  * NVIDIA's for certain.
  */
-export function whyGpuIsIdle(machine: Machine = thisMachine()): string | null {
+export function idleGpuProblem(machine: Machine = thisMachine()): string | null {
   const device = hasGpu(machine) ? nvidiaFile(machine) : undefined;
-  const problem = device === undefined ? null : whyNoCuda(machine);
+  const problem = device === undefined ? null : cudaProblem(machine);
   return problem === null
     ? null
     : `this machine has an NVIDIA GPU (${device}) that provider 'auto' cannot use: ${problem}`;
@@ -79,8 +79,8 @@ const CUDA_REMEDY =
   "or hide the GPUs from this command: CUDA_VISIBLE_DEVICES=''.";
 
 /** Raises EngineError, with the choices, if 'auto' would leave an NVIDIA GPU idle, or if 'cuda' is asked for and its libraries are missing. */
-export function refuseIdleGpu(choice: 'auto' | 'cuda', machine: Machine = thisMachine()): void {
-  const problem = choice === 'auto' ? whyGpuIsIdle(machine) : whyNoCuda(machine);
+export function rejectIdleGpu(choice: 'auto' | 'cuda', machine: Machine = thisMachine()): void {
+  const problem = choice === 'auto' ? idleGpuProblem(machine) : cudaProblem(machine);
   if (problem === null) return;
   throw new EngineError(choice === 'auto' ? problem : `provider cuda: ${problem}`, { next: CUDA_REMEDY });
 }

@@ -14,7 +14,7 @@ export interface OpenedGraph<Output extends string = string> {
 }
 
 /** Options of sessions over weights of which none ever changes: on WebGPU they lie on the device. */
-export function overFrozen(options: SessionOptions, weights: ReadonlyMap<string, FloatTensor>): SessionOptions {
+export function frozenOptions(options: SessionOptions, weights: ReadonlyMap<string, FloatTensor>): SessionOptions {
   return { ...options, frozen: new Set(weights.keys()), halves: halvesIn(weights) };
 }
 
@@ -32,7 +32,7 @@ export class FrozenGraph<Output extends string> {
     { graph, outputs, weights }: OpenedGraph<Output>,
     options: ModelFileOptions,
   ): Promise<FrozenGraph<Output>> {
-    const session = await Session.compile(graph, outputs, overFrozen(options, weights), new SessionPool(weights));
+    const session = await Session.compile(graph, outputs, frozenOptions(options, weights), new SessionPool(weights));
     const read = session.parameters;
     for (const name of [...weights.keys()]) if (!read.has(name)) weights.delete(name);
     return new FrozenGraph(session, weights);

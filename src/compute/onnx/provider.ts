@@ -2,7 +2,7 @@
 import { EngineError } from '../../core/errors.js';
 import { matMul } from '../graph/build.js';
 import { Graph } from '../graph/ir.js';
-import { autoProvider, hasGpu, type Machine, refuseIdleGpu, thisMachine, whyNoCuda } from './cuda.js';
+import { autoProvider, hasGpu, type Machine, rejectIdleGpu, thisMachine, cudaProblem } from './cuda.js';
 import { loadRuntime, type Provider, Session } from './session.js';
 
 /**
@@ -35,12 +35,12 @@ export async function resolveProvider(
     case 'cpu':
       return 'cpu';
     case 'auto': {
-      refuseIdleGpu('auto', machine);
+      rejectIdleGpu('auto', machine);
       const found = autoProvider(machine);
       return found === 'cpu' && machine.platform === 'darwin' && (await works('webgpu')) ? 'webgpu' : found;
     }
     case 'cuda':
-      refuseIdleGpu('cuda', machine);
+      rejectIdleGpu('cuda', machine);
       return 'cuda';
     case 'webgpu': {
       if (await isBundled('webgpu')) return 'webgpu';
@@ -75,7 +75,7 @@ async function isBundled(provider: Provider): Promise<boolean> {
 /** Version and providers, for `doctor`. Raises EngineError if the runtime cannot be loaded. */
 export async function describeRuntime(machine: Machine = thisMachine()): Promise<RuntimeDescription> {
   const ort = await loadRuntime();
-  const noCuda = whyNoCuda(machine) ?? (hasGpu(machine) ? null : 'no NVIDIA device is visible');
+  const noCuda = cudaProblem(machine) ?? (hasGpu(machine) ? null : 'no NVIDIA device is visible');
   const webgpu = await isBundled('webgpu');
   const available: Provider[] = ['cpu'];
   if (webgpu) available.push('webgpu');

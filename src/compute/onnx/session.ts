@@ -11,7 +11,7 @@ import { HalfTensor } from '../../core/half.js';
 import { CHECKPOINT_INPUT } from '../graph/checkpoint.js';
 import { formatShape, type Graph, sameShape, sizeOf, type Value, type ValueType } from '../graph/ir.js';
 import { type HalfInput, type OnnxModel, outputName, packedFile, type RowsInput, toOnnx } from '../graph/onnx.js';
-import { leavesTensors, residentTensor, TensorCell, type TensorData } from './tensors.js';
+import { canKeepOnDevice, residentTensor, TensorCell, type TensorData } from './tensors.js';
 
 export type Provider = 'cpu' | 'webgpu' | 'cuda';
 
@@ -170,7 +170,7 @@ export class Session {
     const provider = options.provider ?? 'cpu';
     const { leaves } = options;
     const locations =
-      leaves === undefined || !leavesTensors(options) ? undefined : locationsOf(model.outputs.keys(), leaves);
+      leaves === undefined || !canKeepOnDevice(options) ? undefined : locationsOf(model.outputs.keys(), leaves);
     const compile = (): Promise<Ort.InferenceSession> =>
       ort.InferenceSession.create(model.bytes, {
         executionProviders: [onDevice(provider, options.device)],
@@ -232,7 +232,7 @@ export class Session {
    */
   async run(
     feeds: Readonly<Record<string, Fed>>,
-    weights: FedWeights = new Map(),
+    weights: RunWeights = new Map(),
     into: Readonly<Record<string, Fed>> = {},
   ): Promise<Record<string, TensorData>> {
     const tensors: Record<string, Ort.Tensor> = {};
@@ -289,7 +289,7 @@ export class Session {
     await this.#giveBack();
   }
 
-  #rowsOf(name: string, { parameter, first, shape }: RowsInput, weights: FedWeights): Float32Array {
+  #rowsOf(name: string, { parameter, first, shape }: RowsInput, weights: RunWeights): Float32Array {
     const held = must(weights.get(parameter.name), parameter.name);
     if (held instanceof TensorCell) throw new InternalError(`rows of ${parameter.name} are read from a cell`);
     const { data } = held;
@@ -305,7 +305,7 @@ export class Session {
 
   #half(
     { parameter, shape }: HalfInput,
-    weights: FedWeights,
+    weights: RunWeights,
   ): { readonly tensor: Ort.Tensor; readonly halves: Uint16Array } {
     const held = weights.get(parameter);
     if (!(held instanceof HalfTensor) || !sameShape(held.shape, shape)) {
@@ -399,7 +399,7 @@ function hyperthreaded(): boolean {
 export type WeightData = ReadonlyMap<string, { readonly data: Float32Array }>;
 
 /** Weights by name, as runs are fed them: elements, or cells in which they lie. */
-export type FedWeights = ReadonlyMap<string, { readonly data: Float32Array } | TensorCell>;
+export type RunWeights = ReadonlyMap<string, { readonly data: Float32Array } | TensorCell>;
 
 interface Compiled {
   readonly native: Promise<Ort.InferenceSession>;

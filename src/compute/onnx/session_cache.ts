@@ -1,6 +1,6 @@
 /** The sessions compiled for the shapes met so far. */
 import { Graph, type Shape, type Value } from '../graph/ir.js';
-import { type FedWeights, Session, type SessionOptions, SessionPool, type WeightData } from './session.js';
+import { type RunWeights, Session, type SessionOptions, SessionPool, type WeightData } from './session.js';
 import { TensorCell } from './tensors.js';
 
 /** Sessions that a cache keeps: a compiled graph holds memory of its own, whether it runs or not. */
@@ -118,7 +118,7 @@ export function packedSessions(name: string, options: SessionOptions): WeightVer
 type Given = ReadonlyMap<string, { readonly shape: Shape; readonly data: Float32Array }>;
 
 interface Copied {
-  readonly weights: FedWeights;
+  readonly weights: RunWeights;
   /** What made the copies, whose memory is its own. */
   readonly session: Session | null;
 }

@@ -8,7 +8,7 @@ import { identityModel } from '../graph/onnx_messages.js';
 export type TensorData = Float32Array | BigInt64Array | Uint8Array;
 
 /** Whether sessions with this provider can leave what they give on the device: onnxruntime-node has WebGPU's buffers as tensors, and CUDA's not. */
-export function leavesTensors({ provider = 'cpu' }: { readonly provider?: string }): boolean {
+export function canKeepOnDevice({ provider = 'cpu' }: { readonly provider?: string }): boolean {
   return provider === 'webgpu';
 }
 

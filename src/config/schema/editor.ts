@@ -1,6 +1,6 @@
 /** Models that edit pictures, conditioned on a policy's reading of the instructions. */
 import { z } from 'zod';
-import { askedServers, imagesRequest, sizeText, type ImagesServerSettings, type PictureSize } from './images_api.js';
+import { askedServers, imagesRequest, sizeText, type ImagesServerSettings, type ImageSize } from './images_api.js';
 import { operation, positiveInteger, result, section } from '../../core/schema/mark.js';
 import { frozenEngine, neededModel, optionalModel } from './model.js';
 import { thinkingTags } from './token_policy.js';
@@ -134,7 +134,7 @@ const textPromptEditor = z.strictObject({
 export type TextPromptEditor = z.output<typeof textPromptEditor>;
 
 /** The largest square when pictures keep their own size: it is drawn once before all others, and bounds replies. */
-export function largestSquare({ max_pixels: most }: { readonly max_pixels: number }): PictureSize {
+export function largestSquare({ max_pixels: most }: { readonly max_pixels: number }): ImageSize {
   const side = Math.floor(Math.sqrt(most) / SERVED_SIDE) * SERVED_SIDE;
   return { width: side, height: side };
 }

@@ -80,18 +80,18 @@ export type ImagesApiSettings = z.output<typeof imagesApi>;
 /** Whatever the pictures are for. */
 export type ImagesServerSettings = Omit<ImagesApiSettings, 'type'>;
 
-export interface PictureSize {
+export interface ImageSize {
   readonly width: number;
   readonly height: number;
 }
 
 /** The sides that a valid `size` says. */
-export function pictureSize(size: string): PictureSize {
+export function pictureSize(size: string): ImageSize {
   const [width, height] = size.split('x').map(Number);
   return { width, height };
 }
 
 /** The sides as `size` says them. */
-export function sizeText({ width, height }: PictureSize): string {
+export function sizeText({ width, height }: ImageSize): string {
   return `${width}x${height}`;
 }

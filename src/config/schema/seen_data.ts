@@ -1,6 +1,6 @@
 /** Datasets of policies that see: questions about videos, and edits of pictures in rows. */
 import { z } from 'zod';
-import { tinyClips, tinyPictured } from '../../data/tiny/settings.js';
+import { tinyClips, tinyImageEdits } from '../../data/tiny/settings.js';
 import { column, places, source } from './data.js';
 import { operation, positive, positiveInteger, result, section } from '../../core/schema/mark.js';
 
@@ -58,7 +58,7 @@ const picturedSource = z.strictObject({
   coefficient: source.shape.coefficient,
 });
 
-export const picturedData = section(
+export const imageEditData = section(
   'Training and held-out edits of pictures.',
   z.strictObject({
     dir: places.dir,
@@ -86,7 +86,7 @@ export const picturedData = section(
     ),
     tiny: section(
       'The embedded tiny world; null means that the data is brought along.',
-      tinyPictured.nullable().default(null),
+      tinyImageEdits.nullable().default(null),
     ),
   }),
 );

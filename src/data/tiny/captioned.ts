@@ -14,7 +14,7 @@ import type { RgbImage } from '../../core/images/image.js';
 import { encodePlainPng } from '../../core/images/png.js';
 import { RandomStream } from '../../core/random.js';
 import type { TinyCaptionedSettings } from './settings.js';
-import { tinyDataset } from './door.js';
+import { tinyDataset } from './build.js';
 import { drawScene } from './draw.js';
 import { drawDescribed, type Caption, type CaptionScene } from './words.js';
 import type { CellContent, Relation } from './world.js';

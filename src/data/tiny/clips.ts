@@ -18,7 +18,7 @@ import { RandomStream } from '../../core/random.js';
 import { CONVERSATIONS_NAME } from '../conversations.js';
 import { writeMp4s } from '../video/ffmpeg.js';
 import type { TinyClipSettings } from './settings.js';
-import { tinyDataset } from './door.js';
+import { tinyDataset } from './build.js';
 import { drawScene, templateOf } from './draw.js';
 import { COLOURS, DEFAULT_GEOMETRY, SHAPES, type Geometry, type SceneObject } from './world.js';
 

@@ -14,7 +14,7 @@ import { DATALIST_NAME } from '../datalist.js';
 import { encodeEditSample } from '../npz.js';
 import type { CodeGrid } from '../types.js';
 import type { TinyWorldSettings } from './settings.js';
-import { tinyDataset, throughJson } from './door.js';
+import { tinyDataset, throughJson } from './build.js';
 import { drawScene } from './draw.js';
 import { instructionOf, rationaleOf, type Plan } from './edits.js';
 import {

@@ -16,8 +16,8 @@ import {
   type SceneObject,
 } from './world.js';
 
-export const FEWEST_OBJECTS = 3;
-export const MOST_OBJECTS = 6;
+export const MIN_OBJECTS = 3;
+export const MAX_OBJECTS = 6;
 
 export type EditSetName = 's' | 'c';
 export const EDIT_SETS: readonly EditSetName[] = ['s', 'c'];
@@ -48,9 +48,9 @@ function scatter(random: RandomStream, geometry: Geometry, objects: readonly Sce
 }
 
 /** A scene of `fewest` to 6 distinct objects. */
-export function drawRandomScene(random: RandomStream, geometry: Geometry, fewest = FEWEST_OBJECTS): Scene {
+export function drawRandomScene(random: RandomStream, geometry: Geometry, fewest = MIN_OBJECTS): Scene {
   const objects: SceneObject[] = [];
-  const count = between(random, fewest, MOST_OBJECTS);
+  const count = between(random, fewest, MAX_OBJECTS);
   while (objects.length < count) {
     const object = random.pick(ALL_OBJECTS);
     if (!objects.includes(object)) objects.push(object);
@@ -113,7 +113,7 @@ const DRAWS: { readonly [K in EditKind]: (random: RandomStream, geometry: Geomet
   },
   swap: (random, geometry) => {
     // One object more than for other kinds, so that there are two to leave alone.
-    const scene = drawRandomScene(random, geometry, FEWEST_OBJECTS + 1);
+    const scene = drawRandomScene(random, geometry, MIN_OBJECTS + 1);
     const [object, other] = random.shuffled(objectsOf(scene));
     return { scene, edit: { kind: 'swap', object, other } };
   },
@@ -154,7 +154,7 @@ function pickKind(random: RandomStream, mixture: EditMixture): EditKind {
   return kinds[kinds.length - 1];
 }
 
-const MOST_DRAWS = 100_000;
+const MAX_DRAWS = 100_000;
 
 /** Draws until both scenes of the example belong to the split. The kind is drawn once, so that the mixture is exact. */
 export function drawExample(
@@ -172,7 +172,7 @@ export function drawExample(
 
 /** Draws an example of one kind; with a split, both of its scenes belong to it. */
 export function drawOfKind(random: RandomStream, kind: EditKind, geometry: Geometry, split?: SplitName): Plan {
-  for (let draw = 0; draw < MOST_DRAWS; draw++) {
+  for (let draw = 0; draw < MAX_DRAWS; draw++) {
     const drawn = DRAWS[kind](random, geometry);
     if (drawn === null) continue;
     if (split !== undefined && splitOf(drawn.scene) !== split) continue;
@@ -180,19 +180,19 @@ export function drawOfKind(random: RandomStream, kind: EditKind, geometry: Geome
     if (plan === null) throw new InternalError(`drew an edit of kind ${kind} that cannot be applied`);
     if (split === undefined || splitOf(plan.expected) === split) return plan;
   }
-  throw new InternalError(`no example of kind ${kind} after ${MOST_DRAWS} draws`);
+  throw new InternalError(`no example of kind ${kind} after ${MAX_DRAWS} draws`);
 }
 
 /** A single scene of the images split: sources and results of all kinds of edit in turn. */
 export function drawImageScene(seed: number, index: number, geometry: Geometry): Scene {
   const random = new RandomStream(seed, 'tiny', 'images', 'train', index);
   const kind = EDIT_KINDS[index % EDIT_KINDS.length];
-  for (let draw = 0; draw < MOST_DRAWS; draw++) {
+  for (let draw = 0; draw < MAX_DRAWS; draw++) {
     const plan = drawOfKind(random, kind, geometry);
     const scene = random.uniform() < 0.5 ? plan.source : plan.expected;
     if (splitOf(scene) === 'images') return scene;
   }
-  throw new InternalError(`no image scene after ${MOST_DRAWS} draws`);
+  throw new InternalError(`no image scene after ${MAX_DRAWS} draws`);
 }
 
 /** Shares of all scenes, in the order of their hash ranges. */

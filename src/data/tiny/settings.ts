@@ -121,7 +121,7 @@ export const tinyClips = section(
 );
 export type TinyClipSettings = z.output<typeof tinyClips>;
 
-export const tinyPictured = section(
+export const tinyImageEdits = section(
   'The embedded tiny world in pictures before and after an edit, with words: where the datasets below it do not exist, they are made.',
   z.strictObject({
     folder: tiny.shape.folder,
@@ -146,4 +146,4 @@ export const tinyPictured = section(
     ),
   }),
 );
-export type TinyPicturedSettings = z.output<typeof tinyPictured>;
+export type TinyImageEditSettings = z.output<typeof tinyImageEdits>;

@@ -15,7 +15,7 @@ import { encodePlainPng } from '../../core/images/png.js';
 import { RandomStream } from '../../core/random.js';
 import { memberName, SELF_BENCH_NAME, SUMS_NAME, type Member } from '../self_bench.js';
 import type { TinySignSettings } from './settings.js';
-import { tinyDataset } from './door.js';
+import { tinyDataset } from './build.js';
 import type { Rgb } from './draw.js';
 import { drawSign, wordSize, type Spacing } from './signs.js';
 
@@ -120,9 +120,9 @@ export function drawStyledSign(
 }
 
 /** Paper and ink differ by at least this in luminance (of 255), which text readers need. */
-const LEAST_CONTRAST = 110;
+const MIN_CONTRAST = 110;
 /** Both differ from UNKNOWN by at least this in a channel, so that they cannot be confused with it. */
-const LEAST_FROM_UNKNOWN = 32;
+const MIN_FROM_UNKNOWN = 32;
 
 /** ITU-R BT.601. */
 function luminance([red, green, blue]: Rgb): number {
@@ -131,18 +131,18 @@ function luminance([red, green, blue]: Rgb): number {
 
 function drawStyle(random: RandomStream): SignStyle {
   const colour = (): Rgb => [random.integer(256), random.integer(256), random.integer(256)];
-  const isKnown = (rgb: Rgb): boolean => rgb.some((value, i) => Math.abs(value - UNKNOWN[i]) >= LEAST_FROM_UNKNOWN);
-  for (let draw = 0; draw < MOST_DRAWS; draw++) {
+  const isKnown = (rgb: Rgb): boolean => rgb.some((value, i) => Math.abs(value - UNKNOWN[i]) >= MIN_FROM_UNKNOWN);
+  for (let draw = 0; draw < MAX_DRAWS; draw++) {
     const [ink, paper] = [colour(), colour()];
-    const clear = Math.abs(luminance(ink) - luminance(paper)) >= LEAST_CONTRAST;
+    const clear = Math.abs(luminance(ink) - luminance(paper)) >= MIN_CONTRAST;
     if (clear && isKnown(ink) && isKnown(paper)) return { ink, paper };
   }
-  throw new InternalError(`no colours of a sign after ${MOST_DRAWS} draws`);
+  throw new InternalError(`no colours of a sign after ${MAX_DRAWS} draws`);
 }
 
 /** The share of words that are held out, whatever seeds and sizes are chosen. */
 const HELD_OUT_SHARE = 0.25;
-const MOST_DRAWS = 10_000;
+const MAX_DRAWS = 10_000;
 
 /** Whether a word belongs to `validation`. */
 export function isHeldOut(word: string): boolean {
@@ -150,11 +150,11 @@ export function isHeldOut(word: string): boolean {
 }
 
 function drawWord(random: RandomStream, { letters }: SignWorld, split: SignSplit): string {
-  for (let draw = 0; draw < MOST_DRAWS; draw++) {
+  for (let draw = 0; draw < MAX_DRAWS; draw++) {
     const word = Array.from({ length: letters }, () => random.pick([...ALPHABET])).join('');
     if (isHeldOut(word) === (split === 'validation')) return word;
   }
-  throw new InternalError(`no word of ${letters} letters for ${split} after ${MOST_DRAWS} draws`);
+  throw new InternalError(`no word of ${letters} letters for ${split} after ${MAX_DRAWS} draws`);
 }
 
 /** The prompt for a sign that says a word. */

@@ -10,7 +10,7 @@ import { InternalError } from '../../core/errors.js';
 import { writeFileAtomic } from '../../core/files.js';
 import { RandomStream } from '../../core/random.js';
 import type { TinyWordSettings } from './settings.js';
-import { tinyDataset } from './door.js';
+import { tinyDataset } from './build.js';
 import { COLOURS, RELATIONS, SHAPES, type Relation, type SceneObject, type Colour, type Shape } from './world.js';
 
 const PLAIN_RELATIONS: Readonly<Record<Relation, string>> = {
@@ -56,7 +56,7 @@ export function plainVocabulary(): string[] {
 
 /** The share of plain captions that are held out, whatever seeds and sizes are chosen. */
 const HELD_OUT_SHARE = 0.25;
-const MOST_DRAWS = 10_000;
+const MAX_DRAWS = 10_000;
 
 /** The caption at an index of a split; no plain caption is in both splits. */
 export function drawCaption(seed: number, split: WordSplit, index: number): Caption {
@@ -66,12 +66,12 @@ export function drawCaption(seed: number, split: WordSplit, index: number): Capt
 
 /** A caption with what it describes; a plain caption of `validation` occurs in no other split. */
 export function drawDescribed(random: RandomStream, split: WordSplit): Caption & CaptionScene {
-  for (let draw = 0; draw < MOST_DRAWS; draw++) {
+  for (let draw = 0; draw < MAX_DRAWS; draw++) {
     const caption = captionOf(random);
     const heldOut = new RandomStream('tiny', 'words', caption.expected).uniform() < HELD_OUT_SHARE;
     if (heldOut === (split === 'validation')) return caption;
   }
-  throw new InternalError(`no caption for ${split} after ${MOST_DRAWS} draws`);
+  throw new InternalError(`no caption for ${split} after ${MAX_DRAWS} draws`);
 }
 
 /** Two things and their relation; one caption in three names a third thing. */

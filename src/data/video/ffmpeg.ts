@@ -22,13 +22,13 @@ export interface ProgramResult {
 export const FFMPEG_ADVICE = 'Install ffmpeg (Debian, Ubuntu: apt install ffmpeg; macOS: brew install ffmpeg).';
 
 const TIMEOUT_MS = 120_000;
-const MOST_BYTES = 2 ** 31 - 1;
+const MAX_BYTES = 2 ** 31 - 1;
 
 /** Limits how many programs run at once, however many videos are requested. */
 const limit = pLimit(availableParallelism());
 
 /** Both forms of calling a program. */
-const OPTIONS = { timeout: TIMEOUT_MS, maxBuffer: MOST_BYTES, encoding: 'buffer', killSignal: 'SIGKILL' } as const;
+const OPTIONS = { timeout: TIMEOUT_MS, maxBuffer: MAX_BYTES, encoding: 'buffer', killSignal: 'SIGKILL' } as const;
 
 /**
  * Calls a program with `input` on its standard input. Raises EngineError where it is not installed, cannot be started or is ended from outside, and

@@ -48,7 +48,7 @@ export function flowShape(config: FlowTransformerConfig): FlowModelShape {
     textWidth,
     // If latents are not pixels, they are assumed to be those of FLUX, Qwen-Image and Stable Diffusion 3.
     patch: token === LATENT_TOKEN ? 2 * LATENT_SIDE : Math.max(1, Math.round(Math.sqrt(token / 3))),
-    ...(config.in_channels > token ? { shownBeside: true } : {}),
+    ...(config.in_channels > token ? { mediaBeside: true } : {}),
     imagePrompt: imagePromptOf(config),
     conditionDropout: takesGuidance(config) ? null : config.condition_dropout,
   };

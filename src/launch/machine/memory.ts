@@ -2,8 +2,8 @@
 import { readFileSync } from 'node:fs';
 import { freemem, totalmem } from 'node:os';
 import { join } from 'node:path';
-import { largestPicture } from '../../data/inpainting.js';
-import { shownSizes } from '../../data/pictured_edits.js';
+import { largestImage } from '../../data/inpainting.js';
+import { sourceSizes } from '../../data/image_edits.js';
 import { readConfig } from '../../models/files.js';
 import { isPipeline, readPipeline } from '../../models/pipeline.js';
 import { autoencoderClasses, describeAutoencoder } from '../../models/networks/autoencoder.js';
@@ -16,8 +16,8 @@ import { frozenBytes, type DataSizes, type ModelShape, type ShapeOf } from '../.
 import { isTrainable } from '../../config/recipes.js';
 import { recipeOf, rewardOf } from '../../recipes/settings.js';
 import { chosenTerms } from '../../rewards/score/choice.js';
-import { embedderTypes, pictureTowerTypes } from '../../compute/nets/clip/config.js';
-import { embedderBytes, pictureTowerBytes } from '../../models/networks/clip.js';
+import { embedderTypes, imageEncoderTypes } from '../../compute/nets/clip/config.js';
+import { embedderBytes, imageEncoderBytes } from '../../models/networks/clip.js';
 import type { ModelReference } from '../../config/schema/model.js';
 import { EditrlError } from '../../core/errors.js';
 import type { RunSettings, TrainedSettings } from '../../config/schema/run.js';
@@ -197,7 +197,7 @@ export function shapesOf(runs: ReadonlyMap<string, RunSettings>): ShapeOf {
 
 /** Reads the picture sizes of each dataset once. */
 function sizesOnce(): DataSizes {
-  return { largest: once(largestPicture), shown: once(shownSizes) };
+  return { largest: once(largestImage), shown: once(sourceSizes) };
 }
 
 /** A look at what an argument names, which is taken once. */
@@ -221,9 +221,9 @@ function shapeOfFolder(folder: string): ModelShape | null {
     }
     const type = String(config.model_type);
     if (emu3VisionTypes.includes(type) && type !== WHOLE) return imageTokenizerShape(readEmu3Vision(config, folder));
-    if (pictureTowerTypes.includes(type)) return { kind: 'graphs', bytes: pictureTowerBytes(folder) };
+    if (imageEncoderTypes.includes(type)) return { kind: 'graphs', bytes: imageEncoderBytes(folder) };
     if (embedderTypes.includes(type)) {
-      return { kind: 'graphs', bytes: embedderBytes(folder), visionBytes: pictureTowerBytes(folder) };
+      return { kind: 'graphs', bytes: embedderBytes(folder), visionBytes: imageEncoderBytes(folder) };
     }
     return '_class_name' in config
       ? flowShape(describeFlowModel(folder))

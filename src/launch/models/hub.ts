@@ -3,7 +3,7 @@ import type { LoadedConfig } from '../../config/load.js';
 import { ConfigError } from '../../core/errors.js';
 import { type HubEnvironment, hubBaseOf, nameOf } from '../../models/hub/cache.js';
 import type { HubClient, HubRetryPolicy } from '../../models/hub/client.js';
-import { fetchModel, lookUp, megabytes, type FoundModel, type WantedModel } from '../../models/hub/fetch.js';
+import { fetchModel, lookUp, megabytes, type FoundModel, type RequestedModel } from '../../models/hub/fetch.js';
 import { hubKey } from '../../models/reference.js';
 import { failureOf, computeOnce, type Obstacle } from '../preflight/obstacle.js';
 import { pinnedCommits, hubEnvironmentOf, wantedModels } from './wanted.js';
@@ -22,7 +22,7 @@ export interface HubModelsOptions {
 }
 
 /** A model that a run needs, and how its workers' environment reaches the Hub. */
-interface HubQuery extends WantedModel {
+interface HubQuery extends RequestedModel {
   readonly environment: HubEnvironment;
   /** The commits that the run began with, including those of adapters' bases. */
   readonly commits: Readonly<Record<string, string>>;
@@ -136,6 +136,6 @@ function noteOf({ reference, commit, bytesLeft, note }: FoundModel): string {
     : `${name} would be downloaded first: ${megabytes(bytesLeft)}`;
 }
 
-function keyOf({ reference, need, pinned, environment }: WantedModel & Pick<HubQuery, 'environment'>): string {
+function keyOf({ reference, need, pinned, environment }: RequestedModel & Pick<HubQuery, 'environment'>): string {
   return JSON.stringify([need, hubKey(reference), pinned, environment.endpoint, environment.cacheDir]);
 }

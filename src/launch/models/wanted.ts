@@ -8,7 +8,7 @@ import {
   nameOf,
   type HubEnvironment,
 } from '../../models/hub/cache.js';
-import { notThere, type WantedModel } from '../../models/hub/fetch.js';
+import { notDownloaded, type RequestedModel } from '../../models/hub/fetch.js';
 import { hubKey, type RunResolver } from '../../models/reference.js';
 import { isTrainable } from '../../config/recipes.js';
 import { recipeOf } from '../../recipes/settings.js';
@@ -21,7 +21,7 @@ import { parentCheckpoint } from '../../run/claim/parents.js';
 import { readState } from '../../run/state.js';
 
 /** The models that a run needs, at the commits it began with. A run that begins `anew` takes what the Hub has now. */
-export function wantedModels(settings: RunSettings, anew = false): WantedModel[] {
+export function wantedModels(settings: RunSettings, anew = false): RequestedModel[] {
   const named = [...hubModels(settings), ...basesOfFolders(settings)];
   if (named.length === 0) return [];
   const commits = pinnedCommits(settings, anew);
@@ -65,10 +65,10 @@ export function missingModels(settings: RunSettings): string[] {
 }
 
 /** Raises CheckpointError for a model that is not in the cache and may not be requested. */
-export function checkOffline(wanted: WantedModel, environment: HubEnvironment): void {
+export function checkOffline(wanted: RequestedModel, environment: HubEnvironment): void {
   const { reference, need, pinned } = wanted;
   if (!environment.offline || cachedModel(reference, need, pinned, environment) !== null) return;
-  throw notThere(wanted, environment.cacheDir);
+  throw notDownloaded(wanted, environment.cacheDir);
 }
 
 /** The run that a reward term takes its model from, if it is not finished. */

@@ -7,7 +7,7 @@ import { cannotRunYet, dependencies } from '../../config/models.js';
 import { ConfigError, RunError } from '../../core/errors.js';
 import { cachedModel, cachedSnapshot } from '../../models/hub/cache.js';
 import { hubKey, modelFolder } from '../../models/reference.js';
-import { refuseIdleGpu } from '../../compute/onnx/cuda.js';
+import { rejectIdleGpu } from '../../compute/onnx/cuda.js';
 import type { openRecipeOf } from '../../recipes/open.js';
 import { enginesOf, recipeOf, rewardOf } from '../../recipes/settings.js';
 import { trainerServerOf } from '../../recipes/shared/tokens/rules.js';
@@ -184,8 +184,8 @@ function providersOf(settings: RunSettings): string[] {
 function checkDevices(settings: RunSettings, devices: Devices): void {
   const providers = providersOf(settings);
   const onCpu = settings.launch.devices?.length === 0;
-  if (providers.includes('cuda')) refuseIdleGpu('cuda');
-  if (providers.includes('auto') && !onCpu) refuseIdleGpu('auto');
+  if (providers.includes('cuda')) rejectIdleGpu('cuda');
+  if (providers.includes('auto') && !onCpu) rejectIdleGpu('auto');
   const wantsGpus =
     providers.some((provider) => provider === 'auto' || provider === 'cuda') || settings.launch.command !== null;
   if (devices.problem !== undefined && wantsGpus && !onCpu) {

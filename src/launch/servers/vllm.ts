@@ -6,7 +6,7 @@ import { CheckpointError, must } from '../../core/errors.js';
 import { VllmClient, RULES_ARGUMENT } from '../../train/policies/vllm/client.js';
 import type { RemoteSampling } from '../../train/policies/vllm/remote_sampling.js';
 import { SERVED_RANKS } from '../../recipes/shared/tokens/rules.js';
-import type { PixelLimits } from '../../models/pictures/processor.js';
+import type { PixelLimits } from '../../models/images/processor.js';
 import { EVERY_FRAME } from '../../train/policies/vllm/pictures.js';
 import { RULES_PROCESSOR } from '../../train/policies/vllm/sampler.js';
 import { holdsAdapter } from '../../models/adapters/files.js';

@@ -13,7 +13,7 @@ import {
 } from '../../compute/nets/decoder/config.js';
 import { describeDecoder, namings, openDecoder } from '../networks/decoder.js';
 import { type Adapter, initAdapter, type LoraSettings, type ModuleNames } from '../../compute/nets/lora.js';
-import { seeingTypes, type TrainedParts } from '../../compute/nets/vision/config.js';
+import { visionDecoderTypes, type TrainedParts } from '../../compute/nets/vision/config.js';
 import {
   ADAPTER_CONFIG_FILE,
   adapterWeights,
@@ -26,7 +26,7 @@ import {
   mergeAdapter,
   readAdapterConfig,
   recordedBase,
-  refuseOtherBase,
+  rejectOtherBase,
 } from './files.js';
 import { type AdapterOrigin, isTrained, type PolicyModel } from './policy_model.js';
 
@@ -64,7 +64,7 @@ function isSeeing({ config, description }: Described): boolean {
 
 function isSeeingJson(description: string): boolean {
   const { model_type, vision_config } = JSON.parse(description) as Record<string, unknown>;
-  return vision_config !== undefined && seeingTypes.includes(String(model_type));
+  return vision_config !== undefined && visionDecoderTypes.includes(String(model_type));
 }
 
 /** Maps a model's layers to their names in transformers' model of it, which PEFT adapts. */
@@ -159,7 +159,7 @@ export function describeModel(folder: string, part: ReadPart = 'words'): Decoder
 export function openModel(folder: string, part: ReadPart = 'words', held: HeldDtype = 'float32'): OpenedModel {
   if (!holdsAdapter(folder)) return openDecoder(folder, part, held);
   const base = baseOf(folder);
-  refuseOtherBase(folder, recordedBase(folder), digestOfWeights(base));
+  rejectOtherBase(folder, recordedBase(folder), digestOfWeights(base));
   const frozen = openModel(base, part);
   const { config, weights } = adaptFrom(frozen.config, frozen.weights, folder);
   const merged = mergeAdapter(config.adapter, weights);

@@ -34,7 +34,7 @@ import {
   holdsAdapter,
   mergeLayer,
   recordedBase,
-  refuseOtherBase,
+  rejectOtherBase,
   rootOf,
 } from './files.js';
 import { describeModel, readableParts, storedAdapterWeights, withStoredAdapter } from './decoder.js';
@@ -155,7 +155,7 @@ function tensorsOfModel(folder: string): Map<string, LazyTensor> {
     return lazy;
   }
   const base = baseOf(folder);
-  refuseOtherBase(folder, recordedBase(folder), digestOfWeights(base));
+  rejectOtherBase(folder, recordedBase(folder), digestOfWeights(base));
   const tensors = tensorsOfModel(base);
   const config = describeModel(base, readableParts(base));
   const adapted = withStoredAdapter(config, folder);

@@ -355,7 +355,7 @@ export function descriptionOf(folder: string): string {
 }
 
 /** An adapter is useless on weights other than those it was trained on. A digest of null is unknown. */
-export function refuseOtherBase(folder: string, recorded: string | null, found: string): void {
+export function rejectOtherBase(folder: string, recorded: string | null, found: string): void {
   if (recorded === null || recorded === found) return;
   throw new CheckpointError('the adapter was trained on other weights than its base holds now', {
     where: join(folder, ADAPTER_FILE),

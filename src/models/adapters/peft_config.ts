@@ -89,7 +89,7 @@ const keys: Readonly<Record<keyof typeof peftDefaults, 'read' | 'no effect' | Re
 };
 
 /** The keys whose non-default values are refused. */
-export const refusedKeys: readonly string[] = Object.entries(keys).flatMap(([key, meaning]) =>
+export const rejectedKeys: readonly string[] = Object.entries(keys).flatMap(([key, meaning]) =>
   typeof meaning === 'object' ? [key] : [],
 );
 

@@ -35,9 +35,9 @@ const library = jinja as unknown as {
 };
 
 /** Characters of a text, items of a list: no prompt needs more, and one huge allocation could not be ended at the memory limit. */
-const MOST_LENGTH = 8 * 2 ** 20;
+const MAX_LENGTH = 8 * 2 ** 20;
 /** The sandbox of jinja2 allows no longer range. */
-const MOST_RANGE = 100_000;
+const MAX_RANGE = 100_000;
 
 /** White space of Python's `str.isspace`; JavaScript's includes U+FEFF and lacks others. */
 const SPACES = new Set('\t\n\v\f\r\x1c\x1d\x1e\x1f \x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a'); // prettier-ignore
@@ -129,8 +129,8 @@ class PythonInterpreter extends library.Interpreter {
 
   override evaluate(node: Node | undefined, scope: Scope): Value {
     const value = this.#evaluated(node, scope);
-    if ((isText(value) || isList(value)) && value.value.length > MOST_LENGTH) {
-      throw new Error(`it makes a value of more than ${MOST_LENGTH} characters or items`);
+    if ((isText(value) || isList(value)) && value.value.length > MAX_LENGTH) {
+      throw new Error(`it makes a value of more than ${MAX_LENGTH} characters or items`);
     }
     return value;
   }
@@ -240,7 +240,7 @@ function range(...args: readonly number[]): number[] {
   const [start, stop, step] = args.length === 1 ? [0, args[0], 1] : [args[0], args[1], args[2] ?? 1];
   if (![start, stop, step].every(Number.isSafeInteger) || step === 0) throw new Error('range takes whole numbers');
   const length = Math.max(0, Math.ceil((stop - start) / step));
-  if (length > MOST_RANGE) throw new Error(`it makes a range of more than ${MOST_RANGE} numbers`);
+  if (length > MAX_RANGE) throw new Error(`it makes a range of more than ${MAX_RANGE} numbers`);
   return Array.from({ length }, (_, i) => start + i * step);
 }
 

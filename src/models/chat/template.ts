@@ -98,8 +98,8 @@ export type FromRenderer =
 
 /** A conversation takes one or two milliseconds. */
 const WITHIN_MS = 10_000;
-const MOST_MB = 256;
-const limits = [`--max-old-space-size=${MOST_MB}`, '--max-semi-space-size=16'];
+const MAX_MB = 256;
+const limits = [`--max-old-space-size=${MAX_MB}`, '--max-semi-space-size=16'];
 
 const program = programPath('models/chat/render_main');
 /** One process for all templates. V8 writes pages about a heap that is full, which nobody needs. */
@@ -118,7 +118,7 @@ function textOf(said: FromRenderer, { withinMs }: ToRenderer): string {
 /** V8 aborts a process whose heap is full. */
 function endOf(how: string): Error {
   if (['SIGABRT', 'SIGTRAP', 'exit code 134'].includes(how)) {
-    return new Error(`it needs more than ${MOST_MB} MB of memory`);
+    return new Error(`it needs more than ${MAX_MB} MB of memory`);
   }
   return new EngineError(`the process that renders chat templates ended (${how})`, {
     next: 'Run the same command again. If it happens again, check whether memory runs out.',

@@ -16,7 +16,7 @@ import type { HubClient, RepositoryFile } from './client.js';
 import { type Need, descriptionFiles, weightFiles } from './needed.js';
 
 /** A model that somebody names. */
-export interface WantedModel {
+export interface RequestedModel {
   readonly reference: HubReference;
   readonly need: Need;
   /** The commit that a run began with; null if it has not begun. */
@@ -24,7 +24,7 @@ export interface WantedModel {
 }
 
 /** A model that can be had. */
-export interface FoundModel extends WantedModel {
+export interface FoundModel extends RequestedModel {
   readonly commit: string;
   /** Its snapshot, which holds all but `left`. */
   readonly folder: string;
@@ -45,20 +45,20 @@ export interface FetchListener {
 
 const LOOK_EVERY_MS = 500;
 /** The space that stays free on a disk. */
-const LEAST_FREE_BYTES = 64 * 2 ** 20;
+const MIN_FREE_BYTES = 64 * 2 ** 20;
 
 /**
  * Finds a model, and fetches the files that describe it. A cached commit that a run began with is used without a query; so is the cached snapshot if
  * the Hub does not answer. Raises CheckpointError if the Hub may not be queried and the cache lacks the model, or if the model has no readable
  * weights, and whatever `HubClient` and `download` raise.
  */
-export async function lookUp(client: HubClient, wanted: WantedModel, telling: FetchListener): Promise<FoundModel> {
+export async function lookUp(client: HubClient, wanted: RequestedModel, telling: FetchListener): Promise<FoundModel> {
   const { reference, need, pinned } = wanted;
   const { environment } = client;
   const cached = cachedModel(reference, need, pinned, environment);
   const ready = cached === null ? null : { ...wanted, ...cached, left: [], bytesLeft: 0, note: null };
   if (ready !== null && (pinned !== null || environment.offline)) return ready;
-  if (environment.offline) throw notThere(wanted, environment.cacheDir);
+  if (environment.offline) throw notDownloaded(wanted, environment.cacheDir);
   try {
     const commit = pinned ?? (isCommit(reference.revision) ? reference.revision : await client.commitOf(reference));
     const files = await client.files(reference, commit);
@@ -70,7 +70,7 @@ export async function lookUp(client: HubClient, wanted: WantedModel, telling: Fe
 }
 
 /** The error for a model that the cache lacks and that may not be requested from the Hub. */
-export function notThere({ reference, pinned }: WantedModel, cacheDir: string): CheckpointError {
+export function notDownloaded({ reference, pinned }: RequestedModel, cacheDir: string): CheckpointError {
   return new CheckpointError(
     `the model ${nameOf(reference, pinned)} was not downloaded, and HF_HUB_OFFLINE says that the Hub may not be asked`,
     {
@@ -82,7 +82,7 @@ export function notThere({ reference, pinned }: WantedModel, cacheDir: string): 
 
 async function describe(
   client: HubClient,
-  wanted: WantedModel & { readonly commit: string },
+  wanted: RequestedModel & { readonly commit: string },
   files: readonly RepositoryFile[],
   telling: FetchListener,
 ): Promise<FoundModel> {
@@ -103,7 +103,7 @@ async function describe(
     try {
       writeFileAtomic(ref, commit);
     } catch (cause) {
-      throw cacheRefused(ref, 'it cannot be written', cause);
+      throw cacheError(ref, 'it cannot be written', cause);
     }
   }
   const weights =
@@ -144,8 +144,8 @@ function freeSpace(folder: string): number {
 }
 
 function requireRoom(folder: string, bytes: number, free: number): void {
-  if (bytes === 0 || free >= bytes + LEAST_FREE_BYTES) return;
-  throw cacheRefused(folder, `${megabytes(bytes)} are to be fetched, and the disk has ${megabytes(free)} free`);
+  if (bytes === 0 || free >= bytes + MIN_FREE_BYTES) return;
+  throw cacheError(folder, `${megabytes(bytes)} are to be fetched, and the disk has ${megabytes(free)} free`);
 }
 
 /** The size of a download, for people. */
@@ -165,7 +165,7 @@ async function whileLocked(
   try {
     mkdirSync(folder, { recursive: true });
   } catch (cause) {
-    throw cacheRefused(
+    throw cacheError(
       folder,
       `its folder cannot be made (${(cause as NodeJS.ErrnoException).code ?? String(cause)})`,
       cause,
@@ -339,7 +339,7 @@ function link(blob: string, place: string): void {
 function diskFull(cause: unknown, blob: string): RunError | null {
   const { code = '', syscall } = cause as NodeJS.ErrnoException;
   if (syscall === undefined || !['ENOSPC', 'EDQUOT', 'EACCES', 'EROFS', 'EPERM'].includes(code)) return null;
-  return cacheRefused(
+  return cacheError(
     blob,
     code === 'ENOSPC' || code === 'EDQUOT' ? 'the disk is full' : `it cannot be written (${code})`,
     cause,
@@ -347,7 +347,7 @@ function diskFull(cause: unknown, blob: string): RunError | null {
 }
 
 /** A model that cannot be kept. */
-export function cacheRefused(where: string, why: string, cause?: unknown): RunError {
+export function cacheError(where: string, why: string, cause?: unknown): RunError {
   return new RunError(`the model cannot be downloaded: ${why}`, {
     where,
     next: 'Free some space, or name another folder for models: HF_HOME or HF_HUB_CACHE. What was downloaded stays.',

@@ -3,8 +3,8 @@ import { join } from 'node:path';
 import { CheckpointError, must } from '../../core/errors.js';
 import type { FloatTensor } from '../../core/safetensors.js';
 import { Graph, type Shape, type Value } from '../../compute/graph/ir.js';
-import { CONFIG_FILE, readConfig, readWeights, refuseUnread, tensorFiles, type Weights } from '../files.js';
-import { autoencoderParameters, decodeLatents, encodePictures } from '../../compute/nets/autoencoder/autoencoder.js';
+import { CONFIG_FILE, readConfig, readWeights, rejectUnread, tensorFiles, type Weights } from '../files.js';
+import { autoencoderParameters, decodeLatents, encodeImages } from '../../compute/nets/autoencoder/autoencoder.js';
 import {
   AUTOENCODER_CLASS,
   readAutoencoderConfig,
@@ -46,7 +46,7 @@ export function frozenAutoencoder(config: AutoencoderConfig): FrozenAutoencoder 
     widest: config.block_out_channels[0],
     shift: new Array<number>(channels).fill(shift_factor),
     scale: new Array<number>(channels).fill(scaling_factor),
-    encode: (pictures) => encodePictures(config, pictures).mean,
+    encode: (pictures) => encodeImages(config, pictures).mean,
     decode: (latents) => decodeLatents(config, latents),
     weights: (folder) => openAutoencoder(folder).weights,
   };
@@ -136,7 +136,7 @@ function storedShape(name: string, shape: Shape): Shape {
 /** Reads the weights of parameters. Raises CheckpointError as `readWeights` does, and for tensors that the config does not imply. */
 function readQwenImageWeights(folder: string, parameters: ReadonlyMap<string, Shape>): Weights {
   const files = tensorFiles(folder);
-  refuseUnread(folder, files, (name) => parameters.has(name) || OVER_TIME.test(name));
+  rejectUnread(folder, files, (name) => parameters.has(name) || OVER_TIME.test(name));
   const stored = new Map([...parameters].map(([name, shape]) => [name, storedShape(name, shape)]));
   const read = readWeights(files, stored);
   return new Map([...read].map(([name, tensor]) => [name, ofPicture(tensor, parameters.get(name) ?? tensor.shape)]));

@@ -8,24 +8,24 @@ import {
   CONFIG_FILE,
   readConfig,
   readWeights,
-  refuseUnread,
+  rejectUnread,
   tensorFiles,
   type TensorFiles,
 } from '../files.js';
 import {
   type EmbedderConfig,
-  type PictureTowerConfig,
+  type ImageEncoderConfig,
   readEmbedder,
-  readPictureTower,
+  readImageEncoder,
 } from '../../compute/nets/clip/config.js';
-import { embedPictures, embedSiglipPictures, embedSiglipTexts, embedTexts } from '../../compute/nets/clip/clip.js';
+import { embedImages, embedSiglipImages, embedSiglipTexts, embedTexts } from '../../compute/nets/clip/clip.js';
 
 /** A half for one text or one picture. */
 export type OpenedHalf = OpenedGraph<'embedding'>;
 
 /** The name of a half's input: ids [1, T], int64; pixels [1, 3, S, S]. */
 export const TEXT_INPUT = 'input_ids';
-export const PICTURE_INPUT = 'pixel_values';
+export const IMAGE_INPUT = 'pixel_values';
 
 interface HalfGraph {
   readonly graph: Graph;
@@ -38,11 +38,11 @@ function textGraph(config: EmbedderConfig, length: number): HalfGraph {
   return { graph, embedding: config.family === 'clip' ? embedTexts(config, ids) : embedSiglipTexts(config, ids) };
 }
 
-function pictureGraph(config: PictureTowerConfig): HalfGraph {
+function pictureGraph(config: ImageEncoderConfig): HalfGraph {
   const graph = new Graph('vision_model');
   const { image_size: side } = config.vision;
-  const pixels = graph.input(PICTURE_INPUT, [1, 3, side, side]);
-  const embedding = config.family === 'clip' ? embedPictures(config, pixels) : embedSiglipPictures(config, pixels);
+  const pixels = graph.input(IMAGE_INPUT, [1, 3, side, side]);
+  const embedding = config.family === 'clip' ? embedImages(config, pixels) : embedSiglipImages(config, pixels);
   return { graph, embedding };
 }
 
@@ -53,14 +53,14 @@ export function openTextHalf(folder: string, length: number): OpenedHalf {
 }
 
 /** Opens the half of a whole model that looks at pictures. Raises as `checkEmbedder`. */
-export function openPictureHalf(folder: string): OpenedHalf {
+export function openImageHalf(folder: string): OpenedHalf {
   const config = describeEmbedder(folder);
   return withWeights(pictureGraph(config), wholeFiles(folder, config));
 }
 
-/** Opens the half that looks at pictures, of a whole model or of one that is that half alone. Raises as `checkPictureTower`. */
-export function openPictureTower(folder: string): OpenedHalf {
-  const config = describePictureTower(folder);
+/** Opens the half that looks at pictures, of a whole model or of one that is that half alone. Raises as `checkImageEncoder`. */
+export function openImageEncoder(folder: string): OpenedHalf {
+  const config = describeImageEncoder(folder);
   return withWeights(pictureGraph(config), towerFiles(folder, config));
 }
 
@@ -77,8 +77,8 @@ export function checkEmbedder(folder: string): EmbedderConfig {
 }
 
 /** The same of a vision half. */
-export function checkPictureTower(folder: string): PictureTowerConfig {
-  const config = describePictureTower(folder);
+export function checkImageEncoder(folder: string): ImageEncoderConfig {
+  const config = describeImageEncoder(folder);
   const { files, stored } = towerFiles(folder, config);
   checkWeights(files, shapesOf(pictureGraph(config)), stored);
   return config;
@@ -102,14 +102,14 @@ export function describeEmbedder(folder: string): EmbedderConfig {
 }
 
 /** The same of a vision half. */
-export function describePictureTower(folder: string): PictureTowerConfig {
+export function describeImageEncoder(folder: string): ImageEncoderConfig {
   const where = join(folder, CONFIG_FILE);
-  const config = readPictureTower(readConfig(folder), where);
+  const config = readImageEncoder(readConfig(folder), where);
   requireHead(config, where);
   return config;
 }
 
-function requireHead(config: PictureTowerConfig, where: string): void {
+function requireHead(config: ImageEncoderConfig, where: string): void {
   if (config.family === 'clip' || config.vision.vision_use_head) return;
   throw new CheckpointError('vision_use_head is false: nothing makes one vector of a picture', {
     where,
@@ -128,8 +128,8 @@ export function embedderBytes(folder: string): number {
 }
 
 /** The same of a vision half. */
-export function pictureTowerBytes(folder: string): number {
-  return FLOAT32_BYTES * 2 * parametersOf(pictureGraph(describePictureTower(folder)));
+export function imageEncoderBytes(folder: string): number {
+  return FLOAT32_BYTES * 2 * parametersOf(pictureGraph(describeImageEncoder(folder)));
 }
 
 const FLOAT32_BYTES = 4;
@@ -139,7 +139,7 @@ function parametersOf(half: HalfGraph): number {
 }
 
 /** How wide the vector of a picture is. */
-export function pictureWidth(config: PictureTowerConfig): number {
+export function imageEmbeddingWidth(config: ImageEncoderConfig): number {
   return config.family === 'clip' ? config.projection_dim : config.vision.hidden_size;
 }
 
@@ -158,7 +158,7 @@ function wholeFiles(folder: string, config: EmbedderConfig): Stored {
 }
 
 /** A whole model's text half is there in vain. */
-function towerFiles(folder: string, config: PictureTowerConfig): Stored {
+function towerFiles(folder: string, config: ImageEncoderConfig): Stored {
   return knownFiles(folder, [...shapesOf(pictureGraph(config)).keys()], /^text_(?:model|projection)\./);
 }
 
@@ -170,7 +170,7 @@ function knownFiles(folder: string, parameters: readonly string[], inVain?: RegE
   const isBare = files.has('embeddings.patch_embedding.weight');
   const stored = (name: string): string => (isBare && name.startsWith(VISION) ? name.slice(VISION.length) : name);
   const known = new Set(parameters.map(stored));
-  refuseUnread(folder, files, (name) => known.has(name) || WITHOUT_EFFECT.test(name) || inVain?.test(name) === true);
+  rejectUnread(folder, files, (name) => known.has(name) || WITHOUT_EFFECT.test(name) || inVain?.test(name) === true);
   return { files, stored };
 }
 

@@ -6,10 +6,10 @@ import { areEqualTensors, type HeldDtype } from '../../core/safetensors.js';
 import {
   checkWeights,
   CONFIG_FILE,
-  promisedTensors,
+  indexedTensors,
   readConfig,
   readWeights,
-  refuseUnread,
+  rejectUnread,
   tensorFiles,
   type TensorFiles,
   type Weights,
@@ -69,7 +69,7 @@ function findDecoder(folder: string, part: ReadPart): FoundDecoder {
   const expected = new Map([...decoderParameters(config)].map(([name, { shape }]) => [name, shape]));
   const known = new Set([HEAD, ...expected.keys()].map(stored));
   const ofOtherPart = part === 'words' ? [stored(VISUAL), ...IMAGE_TOKENIZERS] : IMAGE_TOKENIZERS;
-  refuseUnread(
+  rejectUnread(
     folder,
     files,
     (name) => known.has(name) || WITHOUT_EFFECT.test(name) || ofOtherPart.some((prefix) => name.startsWith(prefix)),
@@ -119,7 +119,7 @@ function describe(folder: string, part: ReadPart): DescribedDecoder {
 
 /** Whether a folder has an output head that differs from its embeddings. False if they are not there yet. */
 function hasOwnHead(folder: string): boolean {
-  const files = promisedTensors(folder);
+  const files = indexedTensors(folder);
   if (files.size === 0) return false;
   const stored = storedNames(files, folder);
   const places = [HEAD, 'model.embed_tokens.weight'].flatMap((own) => {

@@ -6,7 +6,7 @@ import {
   CONFIG_FILE,
   readConfig,
   readWeights,
-  refuseUnread,
+  rejectUnread,
   tensorFiles,
   type TensorFiles,
   type Weights,
@@ -41,7 +41,7 @@ export function checkFlowTransformer(folder: string): FlowTransformerConfig {
 function filesOf(folder: string, config: FlowTransformerConfig): TensorFiles {
   const files = tensorFiles(folder);
   const known = flowParameters(config);
-  if (config.architecture === 'sd3') refuseUnread(folder, files, (name) => known.has(name));
+  if (config.architecture === 'sd3') rejectUnread(folder, files, (name) => known.has(name));
   return files;
 }
 

@@ -1,12 +1,12 @@
 /** What a policy writes in: a vocabulary, and which of its tokens may come next in an answer. Image blocks (emu3/) and free text are two examples. */
-import type { Picture } from '../pictures/picture.js';
+import type { VisionInput } from '../images/vision_input.js';
 import type { Tokenizer } from './tokenizer.js';
 
 export interface TokenPrompt {
-  /** Contains as many placeholders for each picture as it has tokens (models/pictures/placeholders.ts). */
+  /** Contains as many placeholders for each picture as it has tokens (models/images/placeholders.ts). */
   readonly ids: readonly number[];
   /** In the order of their placeholders; default: none. Only a model that sees takes any. */
-  readonly pictures?: readonly Picture[];
+  readonly pictures?: readonly VisionInput[];
 }
 
 /** A token that must come, or a mask [vocabulary] of those that may; null if all may. Answers share masks. */

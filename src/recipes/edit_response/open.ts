@@ -23,14 +23,14 @@ import {
 } from '../shared/images/pictured.js';
 import { startingSeeingModel } from '../shared/images/vision.js';
 import { openWordsTraining } from '../shared/words/training.js';
-import { picturedData } from '../../data/tiny/pictured.js';
+import { imageEditData } from '../../data/tiny/image_edits.js';
 import { keepsStart, StatesReader, OwnDrawing, RenderDrawing, TextPromptDrawing, type Drawing } from './drawing.js';
 import { datasetChecks, frozenFlowChecks, languageModelChecks, rowsCheck } from '../shared/checks.js';
 import { picturedColumns } from '../shared/words/settings.js';
 import type { EditResponseSettings } from './settings.js';
 import { ResponseTask } from './task.js';
 import { imageSize } from '../../core/images/image.js';
-import { sourcesOf } from '../../data/pictured_edits.js';
+import { sourcesOf } from '../../data/image_edits.js';
 import { chosenTerms, SHOWN_ALL, showsOne } from '../../rewards/score/choice.js';
 import { measuredReward } from '../../rewards/schema/reward.js';
 
@@ -127,7 +127,7 @@ function openTold(
 }
 
 export const editResponse: OpenRecipe<EditResponseSettings> = {
-  makeData: picturedData.make,
+  makeData: imageEditData.make,
   checks: (settings, shapeOf) => [
     ...datasetChecks(settings, (path) => rowsCheck(path, picturedColumns(settings.data))),
     ...languageModelChecks(settings.policy, settings.prompt),

@@ -6,7 +6,7 @@ import { z } from 'zod';
 import { measuredReward, wordsReward } from '../../rewards/schema/reward.js';
 import { withMeasure } from '../../rewards/score/settings.js';
 import { wordsAlgorithm } from '../../config/schema/algorithm.js';
-import { picturedData } from '../../config/schema/seen_data.js';
+import { imageEditData } from '../../config/schema/seen_data.js';
 import { editorEnvironment, imagesServer, type PictureServer } from '../../config/schema/editor.js';
 import { idleWhere } from '../../core/schema/mark.js';
 import { taskField, trainedFields } from '../../config/schema/run.js';
@@ -28,7 +28,7 @@ const schema = z.strictObject({
   rollout: idleWhere(isSupervised, rollout),
   policy: seeingPolicy,
   prompt: seeingPrompt,
-  data: picturedData,
+  data: imageEditData,
   environment: idleWhere(
     isSupervised,
     editorEnvironment
@@ -65,7 +65,7 @@ function drawnBytes({ environment, data }: EditResponseSettings, shapeOf: ShapeO
   if (environment?.type !== 'model' || sizes === undefined) return 0;
   const shape = shapeOf(environment.model);
   if (shape === null || !('kind' in shape) || shape.kind !== 'flow') return 0;
-  const { patch, shownBeside = false } = shape;
+  const { patch, mediaBeside = false } = shape;
   const { max_pixels: most, pictures_at_once: together } = environment;
   const { train, validation, columns } = data;
   const lists = [...train, ...validation];
@@ -77,7 +77,7 @@ function drawnBytes({ environment, data }: EditResponseSettings, shapeOf: ShapeO
         size === null ? ASSUMED_TOKENS : (size.width * size.height) / patch ** 2,
       ),
     );
-    const shown = shownBeside ? 0 : each.reduce((sum, one) => sum + one, 0);
+    const shown = mediaBeside ? 0 : each.reduce((sum, one) => sum + one, 0);
     return each[0] + shown;
   });
   return FLOAT * flowDrawn(shape, together, Math.max(0, ...tokens));

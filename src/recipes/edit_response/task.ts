@@ -2,7 +2,7 @@
 import type { RgbImage } from '../../core/images/image.js';
 import { RandomStream } from '../../core/random.js';
 import type { TrainingOrder } from '../../data/datasets.js';
-import { sourcesOf } from '../../data/pictured_edits.js';
+import { sourcesOf } from '../../data/image_edits.js';
 import type { SamplePlace } from '../../data/sampler.js';
 import { judgedPicture } from '../../train/environments/image_model.js';
 import type { WeightsOf } from '../../train/policies/policy.js';

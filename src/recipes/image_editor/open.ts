@@ -18,7 +18,7 @@ import type { Training } from '../../train/loop.js';
 import { flowLabels } from '../shared/flow/answers.js';
 import { openCodec } from '../shared/flow/parts.js';
 import { openTraining } from '../shared/training.js';
-import { picturedData } from '../../data/tiny/pictured.js';
+import { imageEditData } from '../../data/tiny/image_edits.js';
 import { datasetChecks, flowPartChecks, languageModelChecks, rowsCheck } from '../shared/checks.js';
 import { picturedColumns } from '../shared/words/settings.js';
 import { NOTHING_TRAINS, type ImageEditorSettings } from './settings.js';
@@ -97,7 +97,7 @@ function configOf(
 }
 
 export const imageEditor: OpenRecipe<ImageEditorSettings> = {
-  makeData: picturedData.make,
+  makeData: imageEditData.make,
   checks: (settings) => {
     const { reader, environment, prompt, data } = settings;
     return [

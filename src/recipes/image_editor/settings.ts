@@ -6,7 +6,7 @@ import { z } from 'zod';
 import { wordsReward } from '../../rewards/schema/reward.js';
 import { withMeasure } from '../../rewards/score/settings.js';
 import { flowMatchingAlgorithm } from '../../config/schema/algorithm.js';
-import { picturedData } from '../../config/schema/seen_data.js';
+import { imageEditData } from '../../config/schema/seen_data.js';
 import { editorReads } from '../../config/schema/editor.js';
 import { idleWhere, positiveInteger, result, section } from '../../core/schema/mark.js';
 import { flowInitDescription, flowInitFields } from '../../config/schema/image_model.js';
@@ -28,7 +28,7 @@ const schema = z.strictObject({
   validation: withMeasure(flowValidation),
   algorithm: flowMatchingAlgorithm,
   prompt: seeingPrompt,
-  data: picturedData,
+  data: imageEditData,
   reader: section(
     'The frozen vision-language model whose hidden states the edit is told by.',
     z.strictObject({

@@ -12,7 +12,7 @@ import { openDatalist, readListedFile } from '../../data/datalist.js';
 import { captionChecks, checkOf, datasetChecks, flowPartChecks, inpaintCheck } from '../shared/checks.js';
 import { Pretraining, type Network } from '../../train/pretraining/pretraining.js';
 import { scheduleOf } from '../../train/update.js';
-import type { TinyData, TinyDataset } from '../../data/tiny/door.js';
+import type { TinyData, TinyDataset } from '../../data/tiny/build.js';
 import { comparedInpaint, openSelfBench } from '../../data/self_bench.js';
 import { autoencoderNetwork } from '../../train/pretraining/image_autoencoder.js';
 import { signData } from '../../data/tiny/sign_scenes.js';
@@ -30,7 +30,7 @@ import { jointVocabularyJson, THINKING_WORDS } from '../../train/policies/tokens
 import { tinyVocabulary } from '../../data/tiny/edits.js';
 import { tokenizerNetwork } from '../../train/pretraining/image_tokenizer.js';
 import { imageData } from '../../data/tiny/dataset.js';
-import { comparedCaption, openCaptioned, captionedPixels, type CaptionedPicture } from '../../data/captioned.js';
+import { comparedCaption, openCaptioned, captionedPixels, type CaptionedImage } from '../../data/captioned.js';
 import { clipNetwork } from '../../train/pretraining/contrastive.js';
 import { captionedData } from '../../data/tiny/captioned.js';
 import type { PictureCodec } from '../../train/environments/picture_codec.js';
@@ -209,7 +209,7 @@ export const textToImage: OpenRecipe<TextToImageSettings> = {
   sampleRows: async () => [],
 };
 
-type Source = SampleSource<CaptionedPicture>;
+type Source = SampleSource<CaptionedImage>;
 
 /** Latents are cached up to this many bytes, so that small datasets are decoded and encoded once. */
 const KEPT_BYTES = 2 ** 28;
@@ -252,7 +252,7 @@ export class CaptionedTask implements LabelledPictures<PicturePrompt, Source> {
     };
   }
 
-  async #wantedOf(sample: CaptionedPicture): Promise<Float32Array> {
+  async #wantedOf(sample: CaptionedImage): Promise<Float32Array> {
     const known = this.#wanted.get(sample.path);
     if (known !== undefined) return known;
     const { width, height, init } = this.settings.environment;

@@ -10,17 +10,17 @@ import type { TrainedSettings } from '../../config/schema/run.js';
 import type { SeeingSettings } from '../../config/schema/token_policy.js';
 import type { TrainerSettings } from '../../config/schema/trainer.js';
 import { ConfigError, DataError } from '../../core/errors.js';
-import { lookAtSamples } from '../../data/inpainting.js';
+import { checkSamples } from '../../data/inpainting.js';
 import { checkRows } from '../../data/rows.js';
 import { wholeList } from '../../data/self_bench.js';
-import { isTiny } from '../../data/tiny/door.js';
+import { isTiny } from '../../data/tiny/build.js';
 import { checkAdapters, describeModel } from '../../models/adapters/decoder.js';
 import { lacksHubBase, rootOf } from '../../models/adapters/files.js';
 import type { Message, MessageContent } from '../../models/chat/template.js';
 import { TOKENIZER_FILE } from '../../models/files.js';
 import { describeAutoencoder } from '../../models/networks/autoencoder.js';
 import { checkDecoder, remarkOnHead } from '../../models/networks/decoder.js';
-import { openPictureProcessor } from '../../models/pictures/processor.js';
+import { openImageProcessor } from '../../models/images/processor.js';
 import { isPipeline, readPipeline } from '../../models/pipeline.js';
 import { specialNames } from '../../models/tokenizer/open.js';
 import { noTokenizer, openChatTemplate, parse, tokenCount, tokenizerJson } from '../../models/tokenizer/texts.js';
@@ -65,7 +65,7 @@ interface InpaintOptions {
 
 /** A list of images to inpaint. */
 export const inpaintCheck = checkOf('inpainting', (path: string, { quoted, side, resolution }: InpaintOptions) => {
-  wholeList(path, quoted ? targetOf : undefined, (list) => lookAtSamples(list, side, resolution));
+  wholeList(path, quoted ? targetOf : undefined, (list) => checkSamples(list, side, resolution));
 });
 
 /** The frozen models around a flow transformer. */
@@ -159,7 +159,7 @@ function checkDecoderIn(folder: string, { lora, contextSize, vision }: DecoderOp
   const config = describeModel(folder, part);
   checkAdapters(folder, part);
   const positions = checkDecoder(rootOf(folder), part).contextSize;
-  if (vision !== undefined) openPictureProcessor(processorFolder(folder));
+  if (vision !== undefined) openImageProcessor(processorFolder(folder));
   if (lora !== null) withAdapter(config, lora, vision);
   if (positions === null || contextSize <= positions) return;
   throw new ConfigError(
@@ -214,7 +214,7 @@ function requireTemplate(folder: string, tokenizer: unknown, { messages, variabl
 const imageInputCheck = checkOf('image input', (folder: string) => {
   if (!isComplete(folder)) return;
   describeModel(folder, 'words and pictures');
-  openPictureProcessor(processorFolder(folder));
+  openImageProcessor(processorFolder(folder));
 });
 
 /** A model that reads words, and images if the settings name the parts that train. */

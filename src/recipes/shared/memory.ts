@@ -1,8 +1,8 @@
 /** Estimates the memory that training takes, and the disk space of a checkpoint, from shapes alone, before anything is built. */
 import type { HeldDtype } from '../../core/safetensors.js';
-import type { ShownList } from '../../data/pictured_edits.js';
-import type { PictureSize } from '../../data/pictures.js';
-import { KEPT_BYTES } from '../../models/pictures/picture.js';
+import type { SourceList } from '../../data/image_edits.js';
+import type { ImageSize } from '../../data/image_files.js';
+import { KEPT_BYTES } from '../../models/images/vision_input.js';
 import type { TrainedParts, VisionConfig } from '../../compute/nets/vision/config.js';
 import type { DecoderInit, ModelReference } from '../../config/schema/model.js';
 
@@ -65,7 +65,7 @@ export interface FlowModelShape {
   /** Side of the square of pixels that one token represents. */
   readonly patch: number;
   /** Whether a picture that it edits lies beside the latents of its own; absent: it is shown as further tokens. */
-  readonly shownBeside?: boolean;
+  readonly mediaBeside?: boolean;
   /** Its IP-Adapter: tokens, and the width of the features of a style image; null for none. */
   readonly imagePrompt: { readonly tokens: number; readonly width: number } | null;
   /**
@@ -103,9 +103,9 @@ export type ShapeOf = (reference: ModelReference) => ModelShape | null;
 /** What data shows, as far as it can be read before a run. */
 export interface DataSizes {
   /** The largest picture of the dataset at a path; null if none can be read. */
-  largest(path: string): PictureSize | null;
+  largest(path: string): ImageSize | null;
   /** The pictures before the edit of rows of a list; a size that is not known is null. */
-  shown(list: ShownList): readonly (readonly (PictureSize | null)[])[];
+  shown(list: SourceList): readonly (readonly (ImageSize | null)[])[];
 }
 
 /** Memory of a process before it loads a model: the runtime, the engine and their libraries. */

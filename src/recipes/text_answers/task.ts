@@ -8,7 +8,7 @@ import {
   firstRows,
   isSayable,
   openRows,
-  shownBeside,
+  mediaBeside,
   valueAt,
 } from '../../data/rows.js';
 import type { RunResolver } from '../../models/reference.js';
@@ -97,7 +97,7 @@ export function questionOf(row: Row, { prompt, data: { columns } }: QuestionSett
     });
   }
   const instruction = wordsOf(last);
-  const beside = shownBeside(row, asked.map(wordsOf).join('\n'));
+  const beside = mediaBeside(row, asked.map(wordsOf).join('\n'));
   if (beside !== null) {
     throw new DataError(`found ${beside}; allowed: words alone, since the policy is shown no pictures`, {
       where,

@@ -5,7 +5,7 @@ import type { Training } from '../../train/loop.js';
 import { startingSeeingModel } from '../shared/images/vision.js';
 import { openWordsTraining } from '../shared/words/training.js';
 import { clipData } from '../../data/tiny/clips.js';
-import { lookAtFirst, openQuestions } from '../../data/conversations.js';
+import { checkFirstVideo, openQuestions } from '../../data/conversations.js';
 import { hasFfmpeg, requireFfmpeg } from '../../data/video/ffmpeg.js';
 import { checkOf, datasetChecks, languageModelChecks } from '../shared/checks.js';
 import type { VideoActionsSettings } from './settings.js';
@@ -27,7 +27,7 @@ export const questionsCheck = checkOf(
   (path: string, media: string | null, { min, max, interval }: VideoActionsSettings['data']['frames']) => {
     const questions = openQuestions(path, media);
     // A missing ffmpeg is reported by its own check.
-    if (hasFfmpeg()) lookAtFirst(questions, { minFrames: min, maxFrames: max, interval });
+    if (hasFfmpeg()) checkFirstVideo(questions, { minFrames: min, maxFrames: max, interval });
   },
 );
 

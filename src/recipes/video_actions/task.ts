@@ -2,7 +2,7 @@
 import pLimit from 'p-limit';
 import {
   openQuestions,
-  shownDigest,
+  inputDigest,
   clipOf,
   type Turn,
   type VideoQuestion,
@@ -27,10 +27,10 @@ import { DataError } from '../../core/errors.js';
 import { availableParallelism } from 'node:os';
 import { LRUCache } from 'lru-cache';
 import { encodePng, shrinkImage, type RgbImage } from '../../core/images/image.js';
-import { readFitted } from '../../data/pictures.js';
-import { KEPT_BYTES, type Picture, withPictures, withStills } from '../../models/pictures/picture.js';
-import type { MarkedPictureTokens } from '../../compute/nets/vision/config.js';
-import type { PictureProcessor } from '../../models/pictures/processor.js';
+import { readFitted } from '../../data/image_files.js';
+import { KEPT_BYTES, type VisionInput, withImages, withStills } from '../../models/images/vision_input.js';
+import type { MarkedImageTokens } from '../../compute/nets/vision/config.js';
+import type { ImageProcessor } from '../../models/images/processor.js';
 
 /** The task, and how its policy sees. */
 export interface VideoTask {
@@ -105,7 +105,7 @@ export function askedSource(questions: VideoQuestions, form: PromptForm): VideoS
     questions,
     ask: (index) => questionOf(questions.read(index), form, questions.place(index)),
     row: (index) => rowOf(questions.read(index)),
-    shown: (index) => shownDigest(questions.read(index)),
+    shown: (index) => inputDigest(questions.read(index)),
   };
 }
 
@@ -141,25 +141,25 @@ export type ShownAs = VideoActionsSettings['data']['frames']['as'];
 /** Raises DataError for videos that cannot be read or sampled, or do not go with their words; EngineError where ffmpeg is not installed. */
 export class VideoSight implements QuestionPictures {
   /** By content: a clip with several questions is opened once. */
-  readonly #seen = new LRUCache<string, readonly Picture[]>({
+  readonly #seen = new LRUCache<string, readonly VisionInput[]>({
     maxSize: KEPT_BYTES,
     sizeCalculation: (pictures) => pictures.reduce((sum, { frames }) => sum + pixelBytes(frames), 1),
   });
 
   /** Pictures being opened, so that none is opened twice at once. */
-  readonly #opening = new Map<string, Promise<readonly Picture[]>>();
+  readonly #opening = new Map<string, Promise<readonly VisionInput[]>>();
   readonly #limit = pLimit(availableParallelism());
   readonly #failures: unknown[] = [];
 
   constructor(
-    private readonly processor: PictureProcessor,
-    private readonly tokens: MarkedPictureTokens,
+    private readonly processor: ImageProcessor,
+    private readonly tokens: MarkedImageTokens,
     private readonly usual: UsualSampling,
     /** What the frames of a clip are shown as. */
     private readonly as: ShownAs,
   ) {}
 
-  mostTokens({ questions }: VideoSource, index: number): number {
+  maxSideTokens({ questions }: VideoSource, index: number): number {
     const { images, meta } = questions.read(index);
     const { sizes, image, video } = this.processor.settings;
     const perToken = (sizes.patch_size * sizes.spatial_merge_size) ** 2;
@@ -180,13 +180,13 @@ export class VideoSight implements QuestionPictures {
     const stills = pictures.length - ids.filter((id) => id === this.tokens.image_token_id).length;
     const placed = { video: () => ids, images: () => withStills(ids, stills, this.tokens, place) }[this.as]();
     return {
-      ids: withPictures(placed, pictures, this.tokens, this.processor.settings.sizes, place),
+      ids: withImages(placed, pictures, this.tokens, this.processor.settings.sizes, place),
       pictures,
       png: () => filmstrip(pictures.flatMap(({ frames }) => withoutPadding(frames))),
     };
   }
 
-  #pictures(source: VideoSource, index: number): Promise<readonly Picture[]> {
+  #pictures(source: VideoSource, index: number): Promise<readonly VisionInput[]> {
     const question = source.questions.read(index);
     const shown = shownBy(question);
     const seen = this.#seen.get(shown);
@@ -196,7 +196,7 @@ export class VideoSight implements QuestionPictures {
     return opening;
   }
 
-  async #begin(shown: string, question: VideoQuestion, where: string): Promise<readonly Picture[]> {
+  async #begin(shown: string, question: VideoQuestion, where: string): Promise<readonly VisionInput[]> {
     const before = this.#failures.length;
     try {
       return await this.#limit(async () => {
@@ -215,9 +215,9 @@ export class VideoSight implements QuestionPictures {
   }
 
   /** In the order of their placeholders in the conversation. */
-  async #open(question: VideoQuestion, where: string): Promise<readonly Picture[]> {
+  async #open(question: VideoQuestion, where: string): Promise<readonly VisionInput[]> {
     const images = question.images.values();
-    const pictures: Picture[] = [];
+    const pictures: VisionInput[] = [];
     for (const { type } of question.turns.flatMap(({ parts }) => parts)) {
       if (type === 'video') {
         const { frames, seconds } = await clipOf(question, this.usual, where);

@@ -6,7 +6,7 @@ import { dirname, resolve } from 'node:path';
 import { z } from 'zod';
 import { DataError } from '../../core/errors.js';
 import type { RgbImage } from '../../core/images/image.js';
-import { readFitted } from '../../data/pictures.js';
+import { readFitted } from '../../data/image_files.js';
 import { openRows, type RowSource } from '../../data/rows.js';
 import { COPY, type ExamCase, type ExamSet } from './cases.js';
 

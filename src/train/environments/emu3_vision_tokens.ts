@@ -4,20 +4,20 @@ import pLimit from 'p-limit';
 import { DataError } from '../../core/errors.js';
 import type { RgbImage } from '../../core/images/image.js';
 import type { CodeGrid } from '../../data/types.js';
-import { overFrozen } from '../../compute/onnx/frozen_graph.js';
+import { frozenOptions } from '../../compute/onnx/frozen_graph.js';
 import type { SessionOptions } from '../../compute/onnx/session.js';
 import { SessionCache } from '../../compute/onnx/session_cache.js';
 import type { Weights } from '../../models/files.js';
 import {
-  fitPicture,
+  fitImage,
   fromNetwork,
   readEmu3Processor,
   toNetwork,
   type Emu3Processor,
-} from '../../models/pictures/emu3_processor.js';
+} from '../../models/images/emu3_processor.js';
 import { patchOf, type Emu3VisionConfig } from '../../compute/nets/emu3_vision/config.js';
 import { checkEmu3Vision, openEmu3Vision } from '../../models/networks/emu3_vision.js';
-import { codesOf, decodeCodes, encodePictures } from '../../compute/nets/emu3_vision/tokenizer.js';
+import { codesOf, decodeCodes, encodeImages } from '../../compute/nets/emu3_vision/tokenizer.js';
 import { gridSize, type PictureSizing, type VisionTokenizer, type VisionTokenizerConfig } from './vision_tokenizer.js';
 
 /** Vectors that are compared with the codebook at once: 512 by 32768 distances take 64 MB. */
@@ -47,8 +47,8 @@ export class Emu3VisionTokenizer implements VisionTokenizer {
     this.sizing =
       processor.size === null
         ? null
-        : { rules: processor.size, fit: (image, where) => fitPicture(processor, image, where) };
-    const session = overFrozen(options, weights);
+        : { rules: processor.size, fit: (image, where) => fitImage(processor, image, where) };
+    const session = frozenOptions(options, weights);
     this.#encoder = new SessionCache('image encoder', session, undefined, KEPT);
     this.#codebook = new SessionCache('codebook', session, undefined, KEPT);
     this.#decoder = new SessionCache('image decoder', session, undefined, KEPT);
@@ -95,7 +95,7 @@ export class Emu3VisionTokenizer implements VisionTokenizer {
     const grid = gridSize(image, this.config.patch);
     const vectors = await this.#encoder.use(
       { height, width },
-      (graph) => ({ vectors: encodePictures(this.net, graph.input('pixels', [1, 3, height, width])) }),
+      (graph) => ({ vectors: encodeImages(this.net, graph.input('pixels', [1, 3, height, width])) }),
       async (session) =>
         (await session.run({ pixels: toNetwork(this.processor.levels, image) }, this.weights))['vectors'],
     );

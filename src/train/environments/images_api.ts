@@ -22,7 +22,7 @@ import { refusedField } from '../../rewards/judge/dialect.js';
 import { resolveEndpoints } from '../../rewards/judge/endpoints.js';
 import { excerpt } from '../../rewards/judge/parse.js';
 import { createClient } from '../../rewards/judge/transport.js';
-import { type ImagesServerSettings, pictureSize, type PictureSize } from '../../config/schema/images_api.js';
+import { type ImagesServerSettings, pictureSize, type ImageSize } from '../../config/schema/images_api.js';
 import {
   blankPicture,
   FIRST_ATTEMPTS,
@@ -210,7 +210,7 @@ export class ImagesClient {
     return client.images.edit({ ...fields, image }, { signal });
   }
 
-  #sizeOf({ size = this.options.settings.size }: ImagesRequest): PictureSize {
+  #sizeOf({ size = this.options.settings.size }: ImagesRequest): ImageSize {
     return pictureSize(size);
   }
 
@@ -309,7 +309,7 @@ function adviceFor(status: number): string {
 }
 
 /** The picture of a whole reply, or a description of what came instead. */
-export async function readPicture(body: unknown, size: PictureSize): Promise<ServedPicture | string> {
+export async function readPicture(body: unknown, size: ImageSize): Promise<ServedPicture | string> {
   if (typeof body === 'string') return `it answered with text instead of a picture: ${excerpt(body)}`;
   const data = field(body, 'data');
   if (!Array.isArray(data)) return `it answered without data: ${excerpt(JSON.stringify(body) ?? 'nothing')}`;

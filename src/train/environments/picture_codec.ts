@@ -2,7 +2,7 @@
 import { must } from '../../core/errors.js';
 import type { RgbImage } from '../../core/images/image.js';
 import { toImage, toPlanes, type Planes } from '../../core/images/planes.js';
-import { overFrozen } from '../../compute/onnx/frozen_graph.js';
+import { frozenOptions } from '../../compute/onnx/frozen_graph.js';
 import type { SessionOptions } from '../../compute/onnx/session.js';
 import { SessionCache } from '../../compute/onnx/session_cache.js';
 import { slice } from '../../compute/graph/build.js';
@@ -42,7 +42,7 @@ export class AutoencoderCodec implements PictureCodec {
     options: SessionOptions,
   ) {
     // How a convolution is split over threads decides its last bits, and processes that share a machine have different numbers of threads.
-    const alone = { ...overFrozen(options, weights), threads: 1 };
+    const alone = { ...frozenOptions(options, weights), threads: 1 };
     this.#encoder = new SessionCache('encoder', alone);
     this.#decoder = new SessionCache('decoder', alone);
     this.channels = net.channels;

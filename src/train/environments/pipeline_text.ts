@@ -13,7 +13,7 @@ import {
   CONFIG_FILE,
   readConfig,
   readWeights,
-  refuseUnread,
+  rejectUnread,
   tensorFiles,
   type TensorFiles,
 } from '../../models/files.js';
@@ -59,7 +59,7 @@ function describeClip(folder: string, projects: boolean, length: number, readsSt
   const isBare = files.has('embeddings.token_embedding.weight');
   const stored = (name: string): string => (isBare ? name.replace(/^text_model\./, '') : name);
   const known = new Set([...shapesOf({ graph }).keys()].map(stored));
-  refuseUnread(folder, files, (name) => known.has(name) || /(^|\.)embeddings\.position_ids$/.test(name));
+  rejectUnread(folder, files, (name) => known.has(name) || /(^|\.)embeddings\.position_ids$/.test(name));
   const outputs = { ...(readsStates ? { states } : {}), summary };
   const widths = { width: config.hidden_size, summary: summaryWidth(config), vocabulary: config.vocab_size };
   return { graph, outputs, files, stored, ...widths };
@@ -75,7 +75,7 @@ function describeT5(folder: string, length: number): Described {
   const files = tensorFiles(folder);
   const table = T5_TABLES.find((name) => files.has(name)) ?? T5_TABLES[0];
   const known = shapesOf({ graph });
-  refuseUnread(folder, files, (name) => known.has(name) || T5_TABLES.includes(name));
+  rejectUnread(folder, files, (name) => known.has(name) || T5_TABLES.includes(name));
   const stored = (name: string): string => (name === T5_TABLES[0] ? table : name);
   return {
     graph,

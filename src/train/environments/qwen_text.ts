@@ -3,7 +3,7 @@ import { existsSync } from 'node:fs';
 import { join } from 'node:path';
 import { CheckpointError } from '../../core/errors.js';
 import type { HeldDtype } from '../../core/safetensors.js';
-import { Lazy, overFrozen } from '../../compute/onnx/frozen_graph.js';
+import { Lazy, frozenOptions } from '../../compute/onnx/frozen_graph.js';
 import type { ModelFileOptions } from '../../compute/onnx/model_file.js';
 import { CONFIG_FILE, readConfig, type Weights } from '../../models/files.js';
 import { checkDecoder, openDecoder } from '../../models/networks/decoder.js';
@@ -61,7 +61,7 @@ export class QwenTextEncoder implements PromptEncoder {
       // Only logits need the head.
       weights.delete('lm_head.weight');
       // On one thread: otherwise the last bits depend on the number of threads.
-      const session = overFrozen({ ...options, threads: 1 }, weights);
+      const session = frozenOptions({ ...options, threads: 1 }, weights);
       const format = new FreeText(this.#tokenizer, new Set());
       const reader = new Reader({ config, format, weights }, { session, visionTower: null });
       return Promise.resolve({ reader, weights, dispose: () => reader.dispose() });

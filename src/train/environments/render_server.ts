@@ -23,7 +23,7 @@ import type { WholeReply } from '../../core/http/request.js';
 import { resolveEndpoints } from '../../rewards/judge/endpoints.js';
 import { excerpt } from '../../rewards/judge/parse.js';
 import { largestSquare, type RenderEditor } from '../../config/schema/editor.js';
-import type { PictureSize } from '../../config/schema/images_api.js';
+import type { ImageSize } from '../../config/schema/images_api.js';
 import {
   blankPicture as grey,
   FIRST_ATTEMPTS,
@@ -43,7 +43,7 @@ export interface RenderIdentity {
   /** The picture before the edit, as a PNG file. */
   readonly source: Uint8Array;
   /** Size of the source, and of the picture to draw. */
-  readonly size: PictureSize;
+  readonly size: ImageSize;
   /** Seed of the initial noise. */
   readonly seed: number;
 }

@@ -9,7 +9,7 @@ import { decodeImage, type RgbImage } from '../../core/images/image.js';
 import { pixelCount } from '../../core/images/image_text.js';
 import { Replay, type ReplayOptions } from '../../core/group/replay.js';
 import type { StatusTable } from '../../core/http/status.js';
-import type { AskedServersSettings, PictureSize } from '../../config/schema/images_api.js';
+import type { AskedServersSettings, ImageSize } from '../../config/schema/images_api.js';
 import type { ImageModel, MadePicture } from './image_model.js';
 
 /** A picture from a server. */
@@ -26,7 +26,7 @@ export type PictureReply = ServedPicture | { readonly refused: string };
  * The picture in a file, or a description of what was there instead. Checks the size in the header first, so that a few kilobytes never become
  * gigabytes of pixels.
  */
-export async function pictureIn(bytes: Buffer, { width, height }: PictureSize): Promise<RgbImage | string> {
+export async function pictureIn(bytes: Buffer, { width, height }: ImageSize): Promise<RgbImage | string> {
   const pixels = await pixelCount(bytes.toString('base64'));
   if (pixels !== null && pixels > width * height) {
     return `it answered with a picture of ${pixels} pixels; ${width}x${height} were asked for`;
@@ -42,12 +42,12 @@ export async function pictureIn(bytes: Buffer, { width, height }: PictureSize): 
 }
 
 /** The largest reply with a picture: one that does not compress, in base64, plus the surrounding JSON. */
-export function mostReplyBytes({ width, height }: PictureSize): number {
+export function mostReplyBytes({ width, height }: ImageSize): number {
   return 2 ** 20 + 6 * width * height;
 }
 
 /** A picture without content. */
-export function blankPicture({ width, height }: PictureSize): RgbImage {
+export function blankPicture({ width, height }: ImageSize): RgbImage {
   return { width, height, data: new Uint8Array(3 * width * height).fill(128) };
 }
 

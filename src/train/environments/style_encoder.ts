@@ -2,7 +2,7 @@
 import type { RgbImage } from '../../core/images/image.js';
 import { FrozenGraph, Lazy } from '../../compute/onnx/frozen_graph.js';
 import type { ModelFileOptions } from '../../compute/onnx/model_file.js';
-import { checkPictureTower, openPictureTower, PICTURE_INPUT, pictureWidth } from '../../models/networks/clip.js';
+import { checkImageEncoder, openImageEncoder, IMAGE_INPUT, imageEmbeddingWidth } from '../../models/networks/clip.js';
 import { preprocess, type Preprocessing, readPreprocessing, requireSide } from '../../rewards/terms/clip/preprocess.js';
 
 /** It is opened on first use and runs on one thread, so that the last bits of its features do not depend on the number of threads. */
@@ -16,17 +16,17 @@ export class StyleEncoder {
    * preprocessor needs a step that is not supported.
    */
   constructor(folder: string, options: ModelFileOptions = {}) {
-    const config = checkPictureTower(folder);
-    this.width = pictureWidth(config);
+    const config = checkImageEncoder(folder);
+    this.width = imageEmbeddingWidth(config);
     this.#steps = readPreprocessing(folder);
     requireSide(this.#steps, config, folder);
-    this.#model = new Lazy(() => FrozenGraph.open(openPictureTower(folder), { ...options, threads: 1 }));
+    this.#model = new Lazy(() => FrozenGraph.open(openImageEncoder(folder), { ...options, threads: 1 }));
   }
 
   /** [width] */
   async encode(picture: RgbImage): Promise<Float32Array> {
     const model = await this.#model.get();
-    return (await model.run({ [PICTURE_INPUT]: preprocess(picture, this.#steps) })).embedding;
+    return (await model.run({ [IMAGE_INPUT]: preprocess(picture, this.#steps) })).embedding;
   }
 
   dispose(): Promise<void> {

@@ -3,7 +3,7 @@ import { createHash } from 'node:crypto';
 import type { RgbImage } from '../../core/images/image.js';
 import type { FloatTensor } from '../../core/safetensors.js';
 import type { CodeGrid } from '../../data/types.js';
-import { Lazy, overFrozen } from '../../compute/onnx/frozen_graph.js';
+import { Lazy, frozenOptions } from '../../compute/onnx/frozen_graph.js';
 import type { SessionOptions } from '../../compute/onnx/session.js';
 import { Session } from '../../compute/onnx/session.js';
 import { Graph, type Value } from '../../compute/graph/ir.js';
@@ -87,7 +87,7 @@ export class TrainedVisionTokenizer implements VisionTokenizer {
 
   #compile(name: string, build: (graph: Graph) => Record<string, Value>): Promise<Session> {
     const graph = new Graph(name);
-    return Session.compile(graph, build(graph), overFrozen(this.options, this.weights));
+    return Session.compile(graph, build(graph), frozenOptions(this.options, this.weights));
   }
 }
 

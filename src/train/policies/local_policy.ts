@@ -3,7 +3,7 @@ import { InternalError } from '../../core/errors.js';
 import { TrainedWeights, type WeightsLayout } from '../../models/trained_weights.js';
 import type { Weights } from '../../models/files.js';
 import type { OptimizerSettings } from '../../config/schema/training.js';
-import { recordedBase, refuseOtherBase, type AdapterBase } from '../../models/adapters/files.js';
+import { recordedBase, rejectOtherBase, type AdapterBase } from '../../models/adapters/files.js';
 import type { LossName, LossSpec } from './losses/table.js';
 import type { Group, Capabilities, LearnReport, TrainGroup, StepReport, WeightsOf } from './policy.js';
 
@@ -65,7 +65,7 @@ export abstract class LocalPolicy<P, A> {
   /** Raises CheckpointError when the checkpoint was trained over another base. */
   async restore(folder: string, steps: number): Promise<void> {
     const { base } = this.held;
-    if (base !== null) refuseOtherBase(folder, recordedBase(folder), base.baseDigest);
+    if (base !== null) rejectOtherBase(folder, recordedBase(folder), base.baseDigest);
     this.trained.restore(folder, steps);
   }
 

@@ -3,13 +3,13 @@ import { CheckpointError } from '../../core/errors.js';
 import { readTextFile } from '../../core/text.js';
 import { join } from 'node:path';
 import { LRUCache } from 'lru-cache';
-import { captionedPixels, type CaptionedPicture } from '../../data/captioned.js';
+import { captionedPixels, type CaptionedImage } from '../../data/captioned.js';
 import type { SampleSource } from '../../data/types.js';
 import { Graph } from '../../compute/graph/ir.js';
 import { CONFIG_FILE, TOKENIZER_FILE } from '../../models/files.js';
-import { clipInputs, embedPictures, embedTexts, initClip } from '../../compute/nets/clip/clip.js';
+import { clipInputs, embedImages, embedTexts, initClip } from '../../compute/nets/clip/clip.js';
 import { CLIP_EPS, clipConfigJson, type ClipConfig } from '../../compute/nets/clip/config.js';
-import { contrastiveLoss, holdLogitScale } from '../../compute/nets/clip/loss.js';
+import { contrastiveLoss, clampLogitScale } from '../../compute/nets/clip/loss.js';
 import { clipTokenizerJson } from '../../rewards/terms/clip/byte_pairs.js';
 import { firstFile } from '../../rewards/terms/clip/files.js';
 import { preprocess, type Preprocessing } from '../../rewards/terms/clip/preprocess.js';
@@ -47,8 +47,8 @@ export function clipNetwork(
     readonly size: number;
     readonly checkpoint: string | null;
   },
-  train: readonly SampleSource<CaptionedPicture>[],
-): Network<CaptionedPicture, Measured> {
+  train: readonly SampleSource<CaptionedImage>[],
+): Network<CaptionedImage, Measured> {
   const captions = train.flatMap((source) => Array.from({ length: source.length }, (_, i) => source.read(i).text));
   const tokenizerJson =
     checkpoint === null
@@ -58,9 +58,9 @@ export function clipNetwork(
   const config = configOf(init, tokenizer);
   const graph = new Graph('clip');
   const { ids, pixels } = clipInputs(graph, config, size);
-  const { loss, ...outputs } = contrastiveLoss(embedPictures(config, pixels), embedTexts(config, ids), matchedCosine);
+  const { loss, ...outputs } = contrastiveLoss(embedImages(config, pixels), embedTexts(config, ids), matchedCosine);
   const weights = initClip(config, init.logit_scale, seed);
-  holdLogitScale(weights);
+  clampLogitScale(weights);
 
   const side = config.vision.image_size;
   const steps: Preprocessing = {
@@ -71,7 +71,7 @@ export function clipNetwork(
     normalise: { mean: CENTRE, std: CENTRE },
   };
   const kept = new LRUCache<string, Float32Array>({ maxSize: KEPT_BYTES });
-  const pixelsOf = async (sample: CaptionedPicture): Promise<Float32Array> => {
+  const pixelsOf = async (sample: CaptionedImage): Promise<Float32Array> => {
     const known = kept.get(sample.path);
     if (known !== undefined) return known;
     const found = preprocess(await captionedPixels(sample), steps);
@@ -92,7 +92,7 @@ export function clipNetwork(
       return { input_ids, pixel_values: repeatedRows(pictures, size) };
     },
     afterStep: (_iteration, out) => {
-      holdLogitScale(weights);
+      clampLogitScale(weights);
       return {
         'policy/accuracy': accuracy(out['cosines'] as Float32Array, size),
         'policy/matched_cosine': scalar(out, 'matched'),

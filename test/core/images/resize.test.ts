@@ -10,7 +10,7 @@ interface Resized {
 }
 
 const { resized } = JSON.parse(
-  readFileSync(new URL('../../models/pictures/fixtures/resized.json', import.meta.url), 'utf8'),
+  readFileSync(new URL('../../models/images/fixtures/resized.json', import.meta.url), 'utf8'),
 ) as { readonly resized: readonly Resized[] };
 
 describe('cubic resizing', () => {

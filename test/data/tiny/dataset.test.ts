@@ -16,7 +16,7 @@ import { checkDataset, findDatalists } from '../../../src/data/check.js';
 import { openEditDataset, openImageDataset, readImages } from '../../../src/data/edits.js';
 import type { CodeGrid } from '../../../src/data/types.js';
 import { editData, imageData, tinyDatalist, type ImageTokenizerLike } from '../../../src/data/tiny/dataset.js';
-import { pathIn } from '../../../src/data/tiny/door.js';
+import { pathIn } from '../../../src/data/tiny/build.js';
 import { instructionOf, parseInstruction, planEdit, rationaleOf } from '../../../src/data/tiny/edits.js';
 import { EDIT_SETS, EDIT_SPLITS, splitOf, type SplitName } from '../../../src/data/tiny/generate.js';
 import { readScene, sceneOf } from '../../../src/rewards/rule_judge/read_scene.js';

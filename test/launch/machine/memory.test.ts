@@ -169,7 +169,7 @@ describe('the shape of a model', () => {
     const sizes = { kind: 'flow', width: 16, heads: 2, layers: 2, textWidth: 10 };
     expect(shapeOf(join(flows, 'flux_ip_adapter'))).toEqual({
       ...sizes,
-      shownBeside: true,
+      mediaBeside: true,
       singleLayers: 1,
       patch: 1,
       imagePrompt: { tokens: 4, width: 11 },

@@ -4,7 +4,7 @@ import { describe, expect, it, onTestFinished } from 'vitest';
 import { CheckpointError, ConfigError, EndpointError, RunError } from '../../../src/core/errors.js';
 import { type HubEnvironment, cachedModel, hubModelAt } from '../../../src/models/hub/cache.js';
 import { HubClient } from '../../../src/models/hub/client.js';
-import { fetchModel, lookUp, type FoundModel, type WantedModel } from '../../../src/models/hub/fetch.js';
+import { fetchModel, lookUp, type FoundModel, type RequestedModel } from '../../../src/models/hub/fetch.js';
 import { testFolders } from '../../support/folder.js';
 import { digest, gitHash, StubHub, TOKEN, type StubModel } from './stub.js';
 
@@ -56,7 +56,7 @@ async function hub({
   });
   const said: string[] = [];
   const telling = { say: (line: string) => void said.push(line) };
-  const want = (change: Partial<WantedModel> & { hub?: string; revision?: string } = {}): Promise<FoundModel> => {
+  const want = (change: Partial<RequestedModel> & { hub?: string; revision?: string } = {}): Promise<FoundModel> => {
     const { hub: name = 'some/model', revision = 'main', ...rest } = change;
     return lookUp(client, { reference: { hub: name, revision }, need: 'model', pinned: null, ...rest }, telling);
   };

@@ -104,7 +104,7 @@ describe('settings of edit_response', () => {
     const [one, two, three] = [32 * 32, 32 * 64, 64 * 128].map((pixels) => pixels / 16);
     expect(of({}, null, [rows[1]])).toBe(bytes(one + one + two + three));
     expect(of({}, 2048, [rows[1]])).toBe(bytes(one + one + 2 * two));
-    expect(of({ shownBeside: true }, null, [rows[0], rows[1]])).toBe(bytes((64 * 64) / 16));
+    expect(of({ mediaBeside: true }, null, [rows[0], rows[1]])).toBe(bytes((64 * 64) / 16));
     expect(of({}, null)).toBe(bytes(2 * 1024));
     expect(of({}, null, [])).toBe(0);
   });

@@ -16,9 +16,9 @@ import type { OwnEditor } from '../../../src/config/schema/editor.js';
 import { openPicturedTask } from '../../../src/recipes/shared/images/pictured.js';
 import { startingSeeingModel } from '../../../src/recipes/shared/images/vision.js';
 import type { TextPrompt } from '../../../src/recipes/shared/words/task.js';
-import { picturedData } from '../../../src/data/tiny/pictured.js';
+import { imageEditData } from '../../../src/data/tiny/image_edits.js';
 import type { RecordedEpisode } from '../../../src/run/episodes.js';
-import { plain } from '../../data/pictures.js';
+import { plain } from '../../data/image_files.js';
 import { smallFlow } from '../../train/policies/flow/small_flow.js';
 import { testFolder } from '../../support/folder.js';
 import { drawing as drawingConfig, joining, smallSettings } from './small.js';
@@ -75,7 +75,7 @@ const ask = (prompt: TextPrompt, ...answers: ResponseAnswer[]) => ({
 });
 
 describe('the task of edit_response', () => {
-  beforeAll(() => picturedData.make(smallSettings(base), null, () => {}));
+  beforeAll(() => imageEditData.make(smallSettings(base), null, () => {}));
   afterAll(() => Promise.all(opened.map((one) => one.dispose())));
 
   it('judges a picture of exactly the tokens that were sampled, told from the picture on', async () => {

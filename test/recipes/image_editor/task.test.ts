@@ -11,9 +11,9 @@ import type { ImageEditorSettings } from '../../../src/recipes/image_editor/sett
 import { EditorTask } from '../../../src/recipes/image_editor/task.js';
 import { openPicturedTask } from '../../../src/recipes/shared/images/pictured.js';
 import { startingSeeingModel } from '../../../src/recipes/shared/images/vision.js';
-import { picturedData } from '../../../src/data/tiny/pictured.js';
+import { imageEditData } from '../../../src/data/tiny/image_edits.js';
 import type { RecordedEpisode } from '../../../src/run/episodes.js';
-import { plain } from '../../data/pictures.js';
+import { plain } from '../../data/image_files.js';
 import { testFolder } from '../../support/folder.js';
 import { drawing, PATCH, smallSettings } from '../edit_response/small.js';
 
@@ -56,7 +56,7 @@ async function open(changes: Readonly<Record<string, unknown>> = {}, rows = base
 }
 
 describe('the task of image_editor', () => {
-  beforeAll(() => picturedData.make(smallSettings(base as never), null, () => {}));
+  beforeAll(() => imageEditData.make(smallSettings(base as never), null, () => {}));
   afterAll(() => Promise.all(opened.map((one) => one.dispose())));
 
   it('shows the picture, tells what a model made of its response, and wants the edited one', async () => {

@@ -10,7 +10,7 @@ import { microBatches, modelFeeds } from '../../../src/train/policies/flow/rows.
 import { shownAs, type Conditions } from '../../../src/recipes/ip_adapter/conditions.js';
 import type { IpAdapterSettings } from '../../../src/recipes/ip_adapter/settings.js';
 import { InpaintTask, paintedLatents } from '../../../src/recipes/ip_adapter/task.js';
-import { writeFiles } from '../../data/pictures.js';
+import { writeFiles } from '../../data/image_files.js';
 import { testFolders } from '../../support/folder.js';
 
 const newFolder = testFolders('real-size');

@@ -9,7 +9,7 @@ import { isObject } from '../../../src/core/schema/walk.js';
 import { recipeOf } from '../../../src/recipes/settings.js';
 import type { TrainedSettings } from '../../../src/config/schema/run.js';
 import { writeBench } from '../../data/bench.js';
-import { plain } from '../../data/pictures.js';
+import { plain } from '../../data/image_files.js';
 import { testFolders } from '../../support/folder.js';
 
 const newFolder = testFolders('ip-adapter-settings');

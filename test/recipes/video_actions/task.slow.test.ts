@@ -3,11 +3,11 @@ import { availableParallelism } from 'node:os';
 import { join } from 'node:path';
 import { beforeAll, describe, expect, it } from 'vitest';
 import { decodePlainPng } from '../../../src/core/images/png.js';
-import { tokensOf } from '../../../src/models/pictures/picture.js';
+import { tokensOf } from '../../../src/models/images/vision_input.js';
 import { clipData } from '../../../src/data/tiny/clips.js';
 import { openVideoTask, type VideoTask } from '../../../src/recipes/video_actions/task.js';
 import { hasFfmpeg } from '../../data/video/odd_files.js';
-import { plain } from '../../data/pictures.js';
+import { plain } from '../../data/image_files.js';
 import { testFolder } from '../../support/folder.js';
 import { smallSettings } from './small.js';
 

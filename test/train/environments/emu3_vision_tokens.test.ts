@@ -7,9 +7,9 @@ import { Session } from '../../../src/compute/onnx/session.js';
 import { Graph } from '../../../src/compute/graph/ir.js';
 import { readConfig } from '../../../src/models/files.js';
 import { openEmu3Vision } from '../../../src/models/networks/emu3_vision.js';
-import { readEmu3Processor, toNetwork } from '../../../src/models/pictures/emu3_processor.js';
+import { readEmu3Processor, toNetwork } from '../../../src/models/images/emu3_processor.js';
 import { patchOf } from '../../../src/compute/nets/emu3_vision/config.js';
-import { encodePictures } from '../../../src/compute/nets/emu3_vision/tokenizer.js';
+import { encodeImages } from '../../../src/compute/nets/emu3_vision/tokenizer.js';
 import { CODEBOOK } from '../../../src/compute/nets/image_tokenizer.js';
 import {
   describeVisionTokenizer,
@@ -48,7 +48,7 @@ describe('the image tokenizer within an Emu3 of transformers', () => {
     const [grid] = await tokenizer.encode([image]);
     const { config, weights } = openEmu3Vision(emu3Folder('model'), readConfig(emu3Folder('model')));
     const graph = new Graph('vectors');
-    const vectors = encodePictures(config, graph.input('pixels', [1, 3, image.height, image.width]));
+    const vectors = encodeImages(config, graph.input('pixels', [1, 3, image.height, image.width]));
     const session = await Session.compile(graph, { vectors }, { threads: 1 });
     const { levels } = readEmu3Processor(emu3Folder('model'), patchOf(config));
     const found = (await session.run({ pixels: toNetwork(levels, image) }, weights)).vectors as Float32Array;

@@ -7,7 +7,7 @@ import { Session } from '../../../src/compute/onnx/session.js';
 import { AutoencoderCodec, pixelCodec } from '../../../src/train/environments/picture_codec.js';
 import { Graph } from '../../../src/compute/graph/ir.js';
 import { frozenAutoencoder, openAutoencoder } from '../../../src/models/networks/autoencoder.js';
-import { encodePictures } from '../../../src/compute/nets/autoencoder/autoencoder.js';
+import { encodeImages } from '../../../src/compute/nets/autoencoder/autoencoder.js';
 
 const folder = join(fileURLToPath(new URL('../../compute/nets/autoencoder/fixtures', import.meta.url)), 'two_levels');
 
@@ -34,7 +34,7 @@ describe('an autoencoder', () => {
     const given = picture(12, 8, 3);
     const [{ channels, height, width, data }] = await codec.encode([given]);
     const graph = new Graph('encoder');
-    const { mean } = encodePictures(config, graph.input('x', [1, 3, 8, 12]));
+    const { mean } = encodeImages(config, graph.input('x', [1, 3, 8, 12]));
     const session = await Session.compile(graph, { mean }, { threads: 1 });
     const means = (await session.run({ x: toPlanes(given).data }, weights))['mean'] as Float32Array;
     await session.dispose();

@@ -6,8 +6,8 @@ import { afterAll, describe, expect, it, vi } from 'vitest';
 import { InternalError } from '../../../src/core/errors.js';
 import { RandomStream } from '../../../src/core/random.js';
 import { Session } from '../../../src/compute/onnx/session.js';
-import { plainProcessor } from '../../../src/models/pictures/processor.js';
-import { withPictures } from '../../../src/models/pictures/picture.js';
+import { plainProcessor } from '../../../src/models/images/processor.js';
+import { withImages } from '../../../src/models/images/vision_input.js';
 import { RowTables } from '../../../src/train/policies/tokens/batch.js';
 import type { TokenPrompt } from '../../../src/models/tokenizer/format.js';
 import { DecodingBatch, smallerBatch } from '../../../src/train/policies/tokens/decoding_batch.js';
@@ -60,7 +60,7 @@ function promptOf(model: PolicyModel, index: number): TokenPrompt {
   if (model !== seeing || index === 1) return { ids: words };
   const shown = picture(index, 8 * (1 + (index % 2)));
   const ids = [tokens.vision_start_token_id, tokens.image_token_id, tokens.vision_end_token_id, ...words];
-  return { ids: withPictures(ids, [shown], tokens, eyes, 'here'), pictures: [shown] };
+  return { ids: withImages(ids, [shown], tokens, eyes, 'here'), pictures: [shown] };
 }
 
 /** Groups of answers of these lengths. */

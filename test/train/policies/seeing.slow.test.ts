@@ -4,8 +4,8 @@ import { describe, expect, it, vi } from 'vitest';
 import { RandomStream } from '../../../src/core/random.js';
 import type { RgbImage } from '../../../src/core/images/png.js';
 import { Session } from '../../../src/compute/onnx/session.js';
-import { withPictures } from '../../../src/models/pictures/picture.js';
-import { openPictureProcessor, plainProcessor } from '../../../src/models/pictures/processor.js';
+import { withImages } from '../../../src/models/images/vision_input.js';
+import { openImageProcessor, plainProcessor } from '../../../src/models/images/processor.js';
 import { partOf, type TrainedParts } from '../../../src/compute/nets/vision/config.js';
 import type { TokenAnswer, TokenRequest } from '../../../src/train/policies/tokens/batch.js';
 import type { TokenPrompt } from '../../../src/models/tokenizer/format.js';
@@ -79,7 +79,7 @@ function question(random: RandomStream): { readonly prompt: TokenRequest; readon
   const { image, colour } = scene(random);
   const picture = processor.image(image, 'here');
   const ids = [WORD, tokens.vision_start_token_id, tokens.image_token_id, tokens.vision_end_token_id, WORD];
-  const prompt: TokenPrompt = { ids: withPictures(ids, [picture], tokens, eyes, 'here'), pictures: [picture] };
+  const prompt: TokenPrompt = { ids: withImages(ids, [picture], tokens, eyes, 'here'), pictures: [picture] };
   return { prompt: { tokens: prompt }, answer: 1 + colour };
 }
 
@@ -179,7 +179,7 @@ describe('a policy that sees', () => {
     const again = loadPolicy(path, format, null, parts);
     expect(again.config).toEqual(model.config);
     for (const [name, { data }] of again.weights) expect(data, name).toEqual(model.weights.get(name)!.data);
-    expect(openPictureProcessor(path).settings).toEqual(processor.settings);
+    expect(openImageProcessor(path).settings).toEqual(processor.settings);
     const resumed = policyOf(made(parts));
     await resumed.restore(path, policy.steps);
     expect(await resumed.checksum()).toBe(await policy.checksum());

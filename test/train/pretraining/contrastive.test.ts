@@ -2,7 +2,7 @@ import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { encodeSafetensors, readSafetensors } from '../../../src/core/safetensors.js';
-import { captionedPixels, openCaptioned, type CaptionedPicture } from '../../../src/data/captioned.js';
+import { captionedPixels, openCaptioned, type CaptionedImage } from '../../../src/data/captioned.js';
 import { Datasets } from '../../../src/data/datasets.js';
 import { cosine, EmbeddingModel } from '../../../src/rewards/terms/clip/model.js';
 import { clipInit } from '../../../src/config/schema/model.js';
@@ -16,7 +16,7 @@ import { testFolders } from '../../support/folder.js';
 const folders = testFolders('contrastive');
 const tower = { hidden_size: 16, intermediate_size: 32, num_hidden_layers: 1, num_attention_heads: 2 };
 const BATCH = 16;
-type ClipTraining = Pretraining<CaptionedPicture, unknown>;
+type ClipTraining = Pretraining<CaptionedImage, unknown>;
 
 async function open(
   root: string,

@@ -5,7 +5,7 @@ import { add, exp, mul, slice, sub, sumAll } from '../../graph/build.js';
 import { Graph, type Shape, sizeOf, type Value } from '../../graph/ir.js';
 import { silu } from '../layers.js';
 import { type AutoencoderConfig, reduction } from './config.js';
-import { convolve, doubleSides, groupNorm, halveSides, placesAttend, residualBlock } from './layers.js';
+import { convolve, upsample, groupNorm, downsample, spatialAttention, residualBlock } from './layers.js';
 
 /** Both [B, latent_channels, H / reduction, W / reduction]. */
 export interface LatentDistribution {
@@ -14,13 +14,13 @@ export interface LatentDistribution {
 }
 
 /** Pictures [B, in_channels, H, W] in [-1, 1], whose sides are multiples of `reduction`. */
-export function encodePictures(config: AutoencoderConfig, pictures: Value): LatentDistribution {
+export function encodeImages(config: AutoencoderConfig, pictures: Value): LatentDistribution {
   const { block_out_channels: channels, norm_num_groups: groups, latent_channels: latent } = config;
   let x = convolve(pictures, 'encoder.conv_in', channels[0], 3);
   channels.forEach((width, level) => {
     const name = `encoder.down_blocks.${level}`;
     for (let i = 0; i < config.layers_per_block; i++) x = residualBlock(x, `${name}.resnets.${i}`, width, groups);
-    if (level < channels.length - 1) x = halveSides(x, `${name}.downsamplers.0.conv`);
+    if (level < channels.length - 1) x = downsample(x, `${name}.downsamplers.0.conv`);
   });
   x = lowest(config, x, 'encoder.mid_block');
   x = convolve(silu(groupNorm(x, 'encoder.conv_norm_out', groups)), 'encoder.conv_out', 2 * latent, 3);
@@ -37,7 +37,7 @@ export function decodeLatents(config: AutoencoderConfig, latents: Value): Value 
   channels.forEach((width, level) => {
     const name = `decoder.up_blocks.${level}`;
     for (let i = 0; i <= config.layers_per_block; i++) x = residualBlock(x, `${name}.resnets.${i}`, width, groups);
-    if (level < channels.length - 1) x = doubleSides(x, `${name}.upsamplers.0.conv`);
+    if (level < channels.length - 1) x = upsample(x, `${name}.upsamplers.0.conv`);
   });
   return convolve(silu(groupNorm(x, 'decoder.conv_norm_out', groups)), 'decoder.conv_out', config.out_channels, 3);
 }
@@ -46,7 +46,7 @@ export function decodeLatents(config: AutoencoderConfig, latents: Value): Value 
 function lowest(config: AutoencoderConfig, x: Value, name: string): Value {
   const { norm_num_groups: groups, mid_block_add_attention: attention } = config;
   const first = residualBlock(x, `${name}.resnets.0`, x.shape[1], groups);
-  const attended = attention ? placesAttend(first, `${name}.attentions.0`, groups) : first;
+  const attended = attention ? spatialAttention(first, `${name}.attentions.0`, groups) : first;
   return residualBlock(attended, `${name}.resnets.1`, x.shape[1], groups);
 }
 
@@ -54,7 +54,7 @@ function lowest(config: AutoencoderConfig, x: Value, name: string): Value {
 export function autoencoderParameters(config: AutoencoderConfig): Map<string, Shape> {
   const graph = new Graph('parameters');
   const side = reduction(config);
-  encodePictures(config, graph.input('pictures', [1, config.in_channels, side, side]));
+  encodeImages(config, graph.input('pictures', [1, config.in_channels, side, side]));
   decodeLatents(config, graph.input('latents', [1, config.latent_channels, 1, 1]));
   return new Map([...graph.parameters].map(([name, { shape }]) => [name, shape]));
 }
@@ -97,7 +97,7 @@ export function autoencoderLoss(
   klWeight: number,
 ): AutoencoderLoss {
   const { graph } = pictures;
-  const { mean, logVariance } = encodePictures(config, pictures);
+  const { mean, logVariance } = encodeImages(config, pictures);
   const deviation = exp(mul(logVariance, graph.scalar(0.5)));
   const error = sub(decodeLatents(config, add(mean, mul(deviation, noise))), pictures);
   const reconstruction = mul(sumAll(mul(error, error)), graph.scalar(1 / pictures.size));

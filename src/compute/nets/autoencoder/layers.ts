@@ -38,12 +38,12 @@ function kernelsOf(
 }
 
 /** Halves both sides. Padding is zero, and only at the right and lower edge, as weights of diffusers expect. */
-export function halveSides(x: Value, name: string): Value {
+export function downsample(x: Value, name: string): Value {
   return conv(x, ...kernelsOf(x, name, x.shape[1], 3, { strides: [2, 2], pads: [0, 0, 1, 1] }));
 }
 
 /** Repeats every element twice in rows and columns, then convolves. */
-export function doubleSides(x: Value, name: string, made = x.shape[1]): Value {
+export function upsample(x: Value, name: string, made = x.shape[1]): Value {
   const [batch, channels, rows, columns] = x.shape as [number, number, number, number];
   const apart = reshape(x, [batch, channels, rows, 1, columns, 1]);
   const repeated = reshape(expand(apart, [batch, channels, rows, 2, columns, 2]), [
@@ -87,7 +87,7 @@ export function residualBlock(x: Value, name: string, channels: number, groups: 
 }
 
 /** x, and what each place finds among all others by one head. */
-export function placesAttend(x: Value, name: string, groups: number): Value {
+export function spatialAttention(x: Value, name: string, groups: number): Value {
   const [batch, channels, height, width] = x.shape as [number, number, number, number];
   const places = height * width;
   const normalised = reshape(groupNorm(x, `${name}.group_norm`, groups), [batch, channels, places]);

@@ -8,7 +8,7 @@ import { add, mul, reciprocal, reduceSumSquare, reshape, slice, sqrt, transpose 
 import type { Value } from '../../graph/ir.js';
 import { attendAll } from '../decoder/attention.js';
 import { silu } from '../layers.js';
-import { convolve, doubleSides, halveSides } from './layers.js';
+import { convolve, upsample, downsample } from './layers.js';
 
 export const QWEN_IMAGE_CLASS = 'AutoencoderKLQwenImage';
 
@@ -64,7 +64,7 @@ export function encodeQwenImage(config: QwenImageConfig, pictures: Value): Value
   let block = 0;
   dim_mult.forEach((factor, level) => {
     for (let i = 0; i < num_res_blocks; i++) x = residual(x, `encoder.down_blocks.${block++}`, base_dim * factor);
-    if (level < dim_mult.length - 1) x = halveSides(x, `encoder.down_blocks.${block++}.resample.1`);
+    if (level < dim_mult.length - 1) x = downsample(x, `encoder.down_blocks.${block++}.resample.1`);
   });
   x = silu(norm(lowest(x, 'encoder.mid_block'), 'encoder.norm_out'));
   x = convolve(convolve(x, 'encoder.conv_out', 2 * z_dim, 3), 'quant_conv', 2 * z_dim, 1);
@@ -80,14 +80,14 @@ export function decodeQwenImage(config: QwenImageConfig, latents: Value): Value 
   widths.forEach((width, level) => {
     const name = `decoder.up_blocks.${level}`;
     for (let i = 0; i <= num_res_blocks; i++) x = residual(x, `${name}.resnets.${i}`, width);
-    if (level < widths.length - 1) x = doubleSides(x, `${name}.upsamplers.0.resample.1`, width / 2);
+    if (level < widths.length - 1) x = upsample(x, `${name}.upsamplers.0.resample.1`, width / 2);
   });
   return convolve(silu(norm(x, 'decoder.norm_out')), 'decoder.conv_out', 3, 3);
 }
 
 function lowest(x: Value, name: string): Value {
   const first = residual(x, `${name}.resnets.0`, x.shape[1]);
-  return residual(placesAttend(first, `${name}.attentions.0`), `${name}.resnets.1`, x.shape[1]);
+  return residual(spatialAttention(first, `${name}.attentions.0`), `${name}.resnets.1`, x.shape[1]);
 }
 
 function residual(x: Value, name: string, channels: number): Value {
@@ -108,7 +108,7 @@ function norm(x: Value, name: string): Value {
   return mul(scaled, reshape(graph.parameter(`${name}.gamma`, [channels]), [channels, 1, 1]));
 }
 
-function placesAttend(x: Value, name: string): Value {
+function spatialAttention(x: Value, name: string): Value {
   const [batch, channels, height, width] = x.shape as [number, number, number, number];
   const projected = convolve(norm(x, `${name}.norm`), `${name}.to_qkv`, 3 * channels, 1);
   const part = (index: number): Value => {

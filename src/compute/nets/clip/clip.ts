@@ -38,7 +38,7 @@ import {
   type TextTowerConfig,
   type TowerActivation,
   type TowerConfig,
-  UNTOLD_END,
+  LEGACY_END,
   type VisionTowerConfig,
 } from './config.js';
 
@@ -125,11 +125,11 @@ export function embedTexts({ text, projection_dim: space }: ClipConfig, ids: Val
   const x = wordTokens(text, 'text_model', ids);
   const out = tower(text, 'text_model', x, causalMask(ids.graph, 1, ids.shape[1]));
   const rows = layerNorm(out, 'text_model.final_layer_norm', text.layer_norm_eps);
-  return linear(gather(rows, endPlaces(ids, text.eos_token_id)), 'text_projection', space);
+  return linear(gather(rows, endRows(ids, text.eos_token_id)), 'text_projection', space);
 }
 
 /** Pictures [B, 3, S, S], preprocessed, to [B, E]: what becomes of the token that stands for all of it. Not normalised. */
-export function embedPictures(
+export function embedImages(
   { vision, projection_dim: space }: Pick<ClipConfig, 'vision' | 'projection_dim'>,
   pixels: Value,
 ): Value {
@@ -151,12 +151,12 @@ export function embedPictures(
 }
 
 /** The row of [B * T] with the token that each text ends with: int64 [B]. */
-export function endPlaces(ids: Value, end: number): Value {
+export function endRows(ids: Value, end: number): Value {
   const { graph } = ids;
   const [batch, length] = ids.shape as [number, number];
   // Numbers that are least at the end; the first of several least ones counts.
   const apart =
-    end === UNTOLD_END
+    end === LEGACY_END
       ? neg(cast(ids, 'float32'))
       : sub(graph.scalar(1), cast(equal(ids, graph.constant(BigInt64Array.of(BigInt(end)), [1, 1])), 'float32'));
   const at = cast(argMin(apart, 1), 'float32');
@@ -180,7 +180,7 @@ function clipParameters(config: ClipConfig): ReadonlyMap<string, Value> {
   const graph = new Graph('parameters');
   const { ids, pixels } = clipInputs(graph, config, 1);
   embedTexts(config, ids);
-  embedPictures(config, pixels);
+  embedImages(config, pixels);
   return graph.parameters;
 }
 
@@ -214,7 +214,7 @@ export function embedSiglipTexts({ text }: SiglipConfig, ids: Value): Value {
 }
 
 /** Pictures [B, 3, S, S], preprocessed, to [B, W], by the head that pools the tokens. Not normalised. */
-export function embedSiglipPictures({ vision }: Pick<SiglipConfig, 'vision'>, pixels: Value): Value {
+export function embedSiglipImages({ vision }: Pick<SiglipConfig, 'vision'>, pixels: Value): Value {
   const { graph } = pixels;
   const [batch] = pixels.shape as [number];
   const [tokens, width] = [patchCount(vision), vision.hidden_size];
@@ -305,7 +305,7 @@ export function encodeClipText(
   const x = wordTokens(config, 'text_model', ids);
   const before = reshape(towerLayers(config, 'text_model', x, mask, 0, layers - 1), [1, length, width]);
   const last = towerLayers(config, 'text_model', before, mask, layers - 1, layers);
-  const end = gather(layerNorm(last, 'text_model.final_layer_norm', eps), endPlaces(ids, config.eos_token_id));
+  const end = gather(layerNorm(last, 'text_model.final_layer_norm', eps), endRows(ids, config.eos_token_id));
   const { projection_dim: space } = config;
   return { states: before, summary: space === null ? end : linear(end, 'text_projection', space) };
 }

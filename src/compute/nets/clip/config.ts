@@ -62,7 +62,7 @@ export interface SiglipConfig {
 export const CLIP_EPS = 1e-5;
 
 /** Older files say this of any vocabulary (ClipConfig). */
-export const UNTOLD_END = 2;
+export const LEGACY_END = 2;
 
 /** The content of a folder's config.json, which Hugging Face reads as a CLIPModel's. */
 export function clipConfigJson({ projection_dim, text, vision }: ClipConfig): string {
@@ -82,7 +82,7 @@ export type EmbedderConfig =
   ({ readonly family: 'clip' } & ClipConfig) | ({ readonly family: 'siglip' } & SiglipConfig);
 export type EmbedderFamily = EmbedderConfig['family'];
 /** The vision half alone. */
-export type PictureTowerConfig =
+export type ImageEncoderConfig =
   | ({ readonly family: 'clip' } & Pick<ClipConfig, 'vision' | 'projection_dim'>)
   | ({ readonly family: 'siglip' } & Pick<SiglipConfig, 'vision'>);
 
@@ -198,7 +198,7 @@ const families: Readonly<Record<EmbedderFamily, (json: Json) => EmbedderConfig>>
 };
 
 /** Vision halves that are models of their own, by their `model_type`. */
-const alone: Readonly<Record<`${EmbedderFamily}_vision_model`, (json: Json) => PictureTowerConfig>> = {
+const alone: Readonly<Record<`${EmbedderFamily}_vision_model`, (json: Json) => ImageEncoderConfig>> = {
   clip_vision_model: (json) => {
     const { projection_dim, ...vision } = fitting(clipVision.extend({ projection_dim: size.default(512) })).parse(json);
     return { family: 'clip', projection_dim, vision };
@@ -209,7 +209,7 @@ const alone: Readonly<Record<`${EmbedderFamily}_vision_model`, (json: Json) => P
 /** The types of models that are covered, by the `model_type` of config.json. */
 export const embedderTypes: readonly string[] = Object.keys(families);
 /** The types of vision halves that are models of their own. */
-export const pictureTowerTypes: readonly string[] = Object.keys(alone);
+export const imageEncoderTypes: readonly string[] = Object.keys(alone);
 
 /** What to do about a model of another type, where more is known of it. */
 const instead: Readonly<Record<string, string>> = {
@@ -223,11 +223,11 @@ export function readEmbedder(json: Json, where: string): EmbedderConfig {
 }
 
 /** Reads the vision half of a config.json, of a whole model or of one that is that half alone. Raises as `readEmbedder`. */
-export function readPictureTower(json: Json, where: string): PictureTowerConfig {
-  return read<PictureTowerConfig>(json, where, { ...families, ...alone });
+export function readImageEncoder(json: Json, where: string): ImageEncoderConfig {
+  return read<ImageEncoderConfig>(json, where, { ...families, ...alone });
 }
 
-function read<T extends PictureTowerConfig>(
+function read<T extends ImageEncoderConfig>(
   json: Json,
   where: string,
   readers: Readonly<Record<string, (json: Json) => T>>,
@@ -253,7 +253,7 @@ function read<T extends PictureTowerConfig>(
   }
 }
 
-function requireSquare({ vision: { image_size: side, patch_size: patch } }: PictureTowerConfig, where: string): void {
+function requireSquare({ vision: { image_size: side, patch_size: patch } }: ImageEncoderConfig, where: string): void {
   if (patch <= side) return;
   throw new CheckpointError(`patch_size is ${patch}, and pictures have ${side} pixels on a side`, { where });
 }

@@ -29,14 +29,14 @@ export interface ContrastiveLoss {
 }
 
 /** The logarithm of what cosines are multiplied by, at most, as in CLIP. */
-const MOST_LOGIT_SCALE = Math.log(100);
+const MAX_LOGIT_SCALE = Math.log(100);
 
 /**
  * Limits the scale to its maximum; to be called after every step. The loss cannot do this: a clipped scale would have no gradient to lead it back.
  */
-export function holdLogitScale(weights: ReadonlyMap<string, { readonly data: Float32Array }>): void {
+export function clampLogitScale(weights: ReadonlyMap<string, { readonly data: Float32Array }>): void {
   const { data } = must(weights.get(LOGIT_SCALE), LOGIT_SCALE);
-  data[0] = Math.min(data[0], MOST_LOGIT_SCALE);
+  data[0] = Math.min(data[0], MAX_LOGIT_SCALE);
 }
 
 /**

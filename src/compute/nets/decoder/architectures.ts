@@ -4,7 +4,7 @@
  */
 import { z } from 'zod';
 import { CheckpointError } from '../../../core/errors.js';
-import type { Activation, DecoderConfig, SeeingConfig, Trait } from './config.js';
+import type { Activation, DecoderConfig, VisionDecoderConfig, Trait } from './config.js';
 import { readVision, visionJson } from '../vision/config.js';
 import { readScaling, requireOneRotation } from './rope.js';
 
@@ -411,7 +411,7 @@ function qwenWindow(config: HubConfig, usually: number): Pick<DecoderConfig, 'sl
 const MADE_FOR_POSITIONS = 32_768;
 
 /** The config.json of a model that sees, from which `readArchitecture` reads the same. */
-export function seeingJson({ vision, mrope_section, ...config }: SeeingConfig): object {
+export function visionDecoderJson({ vision, mrope_section, ...config }: VisionDecoderConfig): object {
   const { image_token_id, video_token_id, vision_start_token_id, vision_end_token_id, family } = vision;
   const { vocab_size, hidden_size, intermediate_size, num_hidden_layers } = config;
   const { num_attention_heads, num_key_value_heads, rms_norm_eps, rope_theta, tie_word_embeddings } = config;

@@ -83,9 +83,12 @@ export interface DecoderConfig extends RotarySettings {
 }
 
 /** A decoder with a vision encoder. */
-export type SeeingConfig = DecoderConfig & { readonly vision: VisionConfig; readonly mrope_section: readonly number[] };
+export type VisionDecoderConfig = DecoderConfig & {
+  readonly vision: VisionConfig;
+  readonly mrope_section: readonly number[];
+};
 
-export function hasVision(config: DecoderConfig): config is SeeingConfig {
+export function hasVision(config: DecoderConfig): config is VisionDecoderConfig {
   return config.vision !== undefined;
 }
 

@@ -28,7 +28,7 @@ import {
 import { type Activation, blockNorms, type DecoderConfig, hasVision, windowOf } from './config.js';
 import { HeadOrder, headsOf, keysOf } from './heads.js';
 import { type Product, productsOf, sumOf } from '../lora.js';
-import { withPictureTokens } from '../vision/encoder.js';
+import { withImageTokens } from '../vision/encoder.js';
 
 /** Values that layers with the same window share. They are made once, before any layer, because a layer may be computed a second time. */
 function perWindow<T>(
@@ -102,7 +102,7 @@ function embed(graph: Graph, config: DecoderConfig, ids: Value): Value {
 function embedSeen(config: DecoderConfig, ids: Value, shape: PromptShape, wrap?: BlockWrapper): Value {
   const words = embed(ids.graph, config, ids);
   if (!hasVision(config)) return words;
-  return withPictureTokens(words, config, shape.prompts, must(shape.pictures, 'the shape of pictures'), wrap);
+  return withImageTokens(words, config, shape.prompts, must(shape.pictures, 'the shape of pictures'), wrap);
 }
 
 /** A decoder with a vision encoder is given the angles of its columns, which follow from the pictures. */

@@ -27,7 +27,7 @@ export function keysOf(heads: Heads): Heads {
 }
 
 /** Where the tokens of one part of a batch stand if padding has no rows of its own. */
-export interface TokenPlaces {
+export interface TokenLayout {
   readonly rows: number;
   /** int64 [P * G * T]: the row of each column within the part; padding has one of a row without a token. */
   readonly rowOf: Value;
@@ -50,7 +50,7 @@ export class HeadOrder {
     /** The first row of the part within the batch. */
     private readonly firstRow: number,
     /** Null: every column has a row. */
-    places: TokenPlaces | null = null,
+    places: TokenLayout | null = null,
   ) {
     const { prompts, answers, columns } = part;
     const { keyValueHeads, queriesPerHead } = heads;

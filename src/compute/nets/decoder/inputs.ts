@@ -1,8 +1,8 @@
 /** What a decoder's graphs are given: the sizes of a batch, and the inputs of each graph. */
 import type { Graph, Value } from '../../graph/ir.js';
-import type { PictureShape } from '../vision/layout.js';
+import type { ImageShape } from '../vision/layout.js';
 import { type DecoderConfig, windowOf } from './config.js';
-import { headsOf, type TokenPlaces } from './heads.js';
+import { headsOf, type TokenLayout } from './heads.js';
 
 /** The sizes of a batch: P prompts of Tp columns, G answers of Ta columns for each. */
 export interface BatchShape {
@@ -16,7 +16,7 @@ export interface BatchShape {
    */
   readonly tokenRows?: TokenRows;
   /** The pictures of each prompt; a decoder with a vision encoder needs them, others have none. */
-  readonly pictures?: PictureShape;
+  readonly pictures?: ImageShape;
 }
 
 /** Rows of prompts, and of answers. */
@@ -42,7 +42,7 @@ export interface SequenceInputs {
   /** int64 [P, G, Ta]: the prompt's last token, then the answer without its last token; or [rows], where only tokens have rows. */
   readonly answerIds: Value;
   /** Null where every column has a row. */
-  readonly places: { readonly prompts: TokenPlaces; readonly answers: TokenPlaces } | null;
+  readonly places: { readonly prompts: TokenLayout; readonly answers: TokenLayout } | null;
 }
 
 export function sequenceInputs(graph: Graph, shape: BatchShape): SequenceInputs {
@@ -56,7 +56,7 @@ export function sequenceInputs(graph: Graph, shape: BatchShape): SequenceInputs 
       places: null,
     };
   }
-  const places = (part: 'prompt' | 'answer', rows: number, columns: number): TokenPlaces => ({
+  const places = (part: 'prompt' | 'answer', rows: number, columns: number): TokenLayout => ({
     rows,
     rowOf: graph.input(`${part}_rows`, [columns], 'int64'),
     columnOf: graph.input(`${part}_columns`, [rows], 'int64'),

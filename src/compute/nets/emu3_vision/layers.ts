@@ -39,7 +39,7 @@ export function residualBlock(x: Value, name: string, channels: number, norm: No
 }
 
 /** x, and what each place finds among all others. */
-export function placesAttend(
+export function spatialAttention(
   { layout, attention_heads: heads }: Emu3VisionConfig,
   x: Value,
   name: string,

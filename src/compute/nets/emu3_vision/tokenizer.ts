@@ -1,21 +1,29 @@
 /** Emu3's vision tokenizer (Wang et al., "Emu3", 2024): pictures to codes of a codebook, and codes to pictures. */
 import { concat, gather, reshape, slice, transpose } from '../../graph/build.js';
 import { Graph, type Shape, type Value } from '../../graph/ir.js';
-import { convolve, doubleSides, halveSides } from '../autoencoder/layers.js';
+import { convolve, upsample, downsample } from '../autoencoder/layers.js';
 import { CODEBOOK, nearestCodes } from '../image_tokenizer.js';
 import { silu } from '../layers.js';
 import { type Emu3VisionConfig, type Half, namings, patchOf, timeSteps } from './config.js';
-import { type Norm, placesAttend, plainNorm, residualBlock, spatialNorm, timeBlock, timeConvolve } from './layers.js';
+import {
+  type Norm,
+  spatialAttention,
+  plainNorm,
+  residualBlock,
+  spatialNorm,
+  timeBlock,
+  timeConvolve,
+} from './layers.js';
 
 /** Pictures [B, 3, H, W], normalised, whose sides are multiples of `patchOf`, to vectors [B * h * w, E], place by place. */
-export function encodePictures(config: Emu3VisionConfig, pictures: Value): Value {
+export function encodeImages(config: Emu3VisionConfig, pictures: Value): Value {
   const { ch, ch_mult, embed_dim: width } = config;
   const { levels } = namings[config.layout];
   let x = convolve(pictures, 'encoder.conv_in', ch, 3);
   ch_mult.forEach((times, level) => {
     const name = `${levels.encoder}.${level}`;
     x = blocks(config, x, { name, level, count: config.num_res_blocks, channels: ch * times }, plainNorm);
-    if (level < ch_mult.length - 1) x = halveSides(x, `${name}.downsample.conv`);
+    if (level < ch_mult.length - 1) x = downsample(x, `${name}.downsample.conv`);
   });
   x = middle(config, x, 'encoder', plainNorm);
   x = convolve(silu(plainNorm(x, 'encoder.norm_out')), 'encoder.conv_out', width, 3);
@@ -68,7 +76,7 @@ export function decodeCodes(config: Emu3VisionConfig, codes: Value): Value {
     const name = `${levels.decoder}.${level}`;
     const count = config.num_res_blocks + 1;
     x = blocks(config, x, { name, level, count, channels: ch * ch_mult[level] }, norm);
-    if (level > 0) x = doubleSides(x, `${name}.upsample.conv`);
+    if (level > 0) x = upsample(x, `${name}.upsample.conv`);
   }
   return convolve(silu(norm(x, 'decoder.norm_out')), 'decoder.conv_out', 3, 3);
 }
@@ -86,7 +94,7 @@ function blocks(config: Emu3VisionConfig, x: Value, { name, level, count, channe
   let made = x;
   for (let i = 0; i < count; i++) {
     made = residualBlock(made, `${name}.block.${i}`, channels, norm);
-    if (attends) made = placesAttend(config, made, `${name}.attn.${i}`, norm);
+    if (attends) made = spatialAttention(config, made, `${name}.attn.${i}`, norm);
   }
   return made;
 }
@@ -96,7 +104,7 @@ function middle(config: Emu3VisionConfig, x: Value, half: Half, norm: Norm): Val
   const name = `${half}.${namings[config.layout].middle}`;
   const channels = x.shape[1];
   const first = residualBlock(x, `${name}.block_1`, channels, norm);
-  const attended = placesAttend(config, first, `${name}.attn_1`, norm);
+  const attended = spatialAttention(config, first, `${name}.attn_1`, norm);
   return residualBlock(attended, `${name}.block_2`, channels, norm);
 }
 
@@ -104,7 +112,7 @@ function middle(config: Emu3VisionConfig, x: Value, half: Half, norm: Norm): Val
 export function emu3VisionParameters(config: Emu3VisionConfig): Map<string, Shape> {
   const graph = new Graph('parameters');
   const side = patchOf(config);
-  codesOf(config, encodePictures(config, graph.input('pictures', [1, 3, side, side])));
+  codesOf(config, encodeImages(config, graph.input('pictures', [1, 3, side, side])));
   decodeCodes(config, graph.input('codes', [1, 1, 1], 'int64'));
   return new Map([...graph.parameters].map(([name, { shape }]) => [name, shape]));
 }

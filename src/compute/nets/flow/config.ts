@@ -104,8 +104,8 @@ export function freshFlux(
 }
 
 /** The transformers whose queries and keys turn with their positions. */
-export type TurnedConfig = FluxConfig | QwenImageConfig;
-export type FlowTransformerConfig = TurnedConfig | Sd3Config;
+export type RotaryConfig = FluxConfig | QwenImageConfig;
+export type FlowTransformerConfig = RotaryConfig | Sd3Config;
 export type FlowArchitecture = FlowTransformerConfig['architecture'];
 
 /** The same transformer with another IP-Adapter. */
@@ -155,7 +155,7 @@ export function jointForm(config: FlowTransformerConfig, index: number): JointFo
 }
 
 /** Tokens on a side of a picture, at most. */
-export function mostTokens(config: FlowTransformerConfig): number {
+export function maxSideTokens(config: FlowTransformerConfig): number {
   return config.architecture === 'sd3' ? config.pos_embed_max_size : Infinity;
 }
 

@@ -15,7 +15,7 @@ import {
   singleLayers,
   velocityWidth,
 } from './config.js';
-import { placesTable } from './positions.js';
+import { positionTable } from './positions.js';
 
 /** One attention of a stream. */
 export interface AttentionNames {
@@ -248,7 +248,7 @@ export function initFlowTransformer(
     if (!wanted(name)) continue;
     const data = new Float32Array(sizeOf(shape));
     if (begin === 'one') data.fill(1);
-    if (begin === 'places' && config.architecture === 'sd3') data.set(placesTable(config));
+    if (begin === 'places' && config.architecture === 'sd3') data.set(positionTable(config));
     if (begin === 'spread') {
       const stream = new RandomStream(seed, 'init', name);
       const deviation = Math.sqrt(shape[0] / data.length);

@@ -2,31 +2,31 @@
 import { GraphError } from '../../../core/errors.js';
 import { add, gather, mul, reshape, rotary } from '../../graph/build.js';
 import type { Graph, Value } from '../../graph/ir.js';
-import { innerWidth, POSITION_TABLE, type Sd3Config, type TurnedConfig } from './config.js';
+import { innerWidth, POSITION_TABLE, type Sd3Config, type RotaryConfig } from './config.js';
 
 /** Height and width of a picture in tokens. */
-export interface PictureGrid {
+export interface ImageGrid {
   readonly rows: number;
   readonly columns: number;
 }
 
 /** A picture of rows x columns tokens, beside this many text tokens. */
-export interface FlowGrid extends PictureGrid {
+export interface FlowGrid extends ImageGrid {
   readonly textTokens: number;
   /** Whether a second picture of the same size follows; absent means none. */
   readonly hasSecond?: boolean;
   /** Pictures after the second, each of a size of its own; absent means none. */
-  readonly further?: readonly PictureGrid[];
+  readonly further?: readonly ImageGrid[];
 }
 
 /** The pictures of a sequence, in their order: the one that is painted, and those that are looked at. */
-export function picturesOf({ rows, columns, hasSecond = false, further = [] }: FlowGrid): readonly PictureGrid[] {
+export function picturesOf({ rows, columns, hasSecond = false, further = [] }: FlowGrid): readonly ImageGrid[] {
   const own = { rows, columns };
   return [own, ...(hasSecond ? [own] : []), ...further];
 }
 
 /** Tokens of the pictures that are looked at. */
-export function shownTokens(grid: FlowGrid): number {
+export function referenceTokens(grid: FlowGrid): number {
   const [, ...shown] = picturesOf(grid);
   return shown.reduce((sum, { rows, columns }) => sum + rows * columns, 0);
 }
@@ -34,14 +34,14 @@ export function shownTokens(grid: FlowGrid): number {
 type Position = readonly [frame: number, row: number, column: number];
 
 interface Places {
-  readonly text: (token: number, pictures: readonly PictureGrid[]) => Position;
+  readonly text: (token: number, pictures: readonly ImageGrid[]) => Position;
   /** `frame` counts pictures, of which this one has this size. */
-  readonly image: (frame: number, row: number, column: number, size: PictureGrid) => Position;
+  readonly image: (frame: number, row: number, column: number, size: ImageGrid) => Position;
 }
 
 const half = (size: number): number => Math.floor(size / 2);
 
-const placesOf: Readonly<Record<TurnedConfig['architecture'], Places>> = {
+const placesOf: Readonly<Record<RotaryConfig['architecture'], Places>> = {
   flux: { text: () => [0, 0, 0], image: (frame, row, column) => [frame, row, column] },
   // Images lie around the origin, text goes on along the diagonal beyond the furthest lower or right edge.
   qwen_image: {
@@ -60,7 +60,7 @@ const placesOf: Readonly<Record<TurnedConfig['architecture'], Places>> = {
 const THETA = 10_000;
 
 /** Angles [tokens, depth / 2] of a sequence: element i of an axis of d elements turns by position * theta^(-2i/d). */
-export function rotaryAngles(config: TurnedConfig, grid: FlowGrid): number[][] {
+export function rotaryAngles(config: RotaryConfig, grid: FlowGrid): number[][] {
   const { text, image } = placesOf[config.architecture];
   const pictures = picturesOf(grid);
   const positions = [
@@ -86,7 +86,7 @@ export interface Compared {
 }
 
 /** Of a model whose tokens hold their positions. */
-export function unturned(depth: number): Compared {
+export function unrotated(depth: number): Compared {
   return { queries: (x) => mul(x, x.graph.scalar(1 / Math.sqrt(depth))), keys: (x) => x };
 }
 
@@ -98,7 +98,7 @@ export class FlowRotary implements Compared {
 
   constructor(
     private readonly graph: Graph,
-    config: TurnedConfig,
+    config: RotaryConfig,
     grid: FlowGrid,
   ) {
     const angles = rotaryAngles(config, grid);
@@ -136,7 +136,7 @@ export class FlowRotary implements Compared {
  * The table [size^2, W] of a fresh model, as diffusers begins it: a quarter each of sines and cosines of the column, then of the row. Places are
  * counted in those of a picture of `sample_size`, by which it is as wide as the table.
  */
-export function placesTable(config: Sd3Config): Float32Array {
+export function positionTable(config: Sd3Config): Float32Array {
   const { pos_embed_max_size: size, sample_size, patch_size } = config;
   const width = innerWidth(config);
   const quarter = width / 4;
@@ -156,7 +156,7 @@ export function placesTable(config: Sd3Config): Float32Array {
 }
 
 /** Tokens [B, N, W] of a picture of rows x columns, with their positions. Raises GraphError for a picture that is larger than the table. */
-export function addPlaces(
+export function addPositions(
   config: Sd3Config,
   tokens: Value,
   { rows, columns }: { readonly rows: number; readonly columns: number },

@@ -26,7 +26,7 @@ import {
 } from './config.js';
 import { StreamHeads } from './heads.js';
 import { flowNames, LAST, LAST_MODULATION } from './parameters.js';
-import { addPlaces, type FlowGrid, FlowRotary, picturesOf, shownTokens, unturned } from './positions.js';
+import { addPositions, type FlowGrid, FlowRotary, picturesOf, referenceTokens, unrotated } from './positions.js';
 
 export { isIpAdapter } from './parameters.js';
 export { flowAdapter, flowLinearLayers, flowParameters, initFlowTransformer } from './parameters.js';
@@ -83,7 +83,7 @@ function shapesOf(
   shape: FlowShape,
 ): { readonly [K in keyof FlowInputs]: null extends FlowInputs[K] ? Shape | null : Shape } {
   const { batch, rows, columns, textTokens, hasPadding = false } = shape;
-  const shown = shownTokens(shape);
+  const shown = referenceTokens(shape);
   return {
     hidden: [batch, rows * columns, config.in_channels],
     second: shown > 0 ? [batch, shown, config.in_channels] : null,
@@ -189,12 +189,12 @@ function channelsFirst(rows: Value, { patch_size: patch, out_channels: channels 
 }
 
 /** Below this noise level the way from a sample to the clean one is not divided by less. */
-const LEAST_LEVEL = 0.05;
+const MIN_LEVEL = 0.05;
 
 /** The velocity (x - x0) / sigma that leads from noisy samples, the first channels of what goes in, to clean ones [B, N, C]. */
 function towards(clean: Value, { hidden, sigma }: FlowInputs): Value {
   const [batch, , channels] = clean.shape;
-  const level = maximum(sigma, sigma.graph.scalar(LEAST_LEVEL));
+  const level = maximum(sigma, sigma.graph.scalar(MIN_LEVEL));
   return mul(sub(slice(hidden, 2, 0, channels), clean), reshape(reciprocal(level), [batch, 1, 1]));
 }
 
@@ -206,7 +206,7 @@ function netOf(
   adapter: Adapter | undefined,
 ): BlockContext {
   const sizes = { batch: shape.batch, heads: config.num_attention_heads, depth: config.attention_head_dim };
-  const imageTokens = shape.rows * shape.columns + shownTokens(shape);
+  const imageTokens = shape.rows * shape.columns + referenceTokens(shape);
   const { ip_adapter, joint_attention_dim } = config;
   const { imageFeatures, textPadding } = inputs;
   return {
@@ -218,7 +218,7 @@ function netOf(
     text: new StreamHeads(graph, sizes, shape.textTokens),
     all: new StreamHeads(graph, sizes, shape.textTokens + imageTokens),
     compared:
-      config.architecture === 'sd3' ? unturned(config.attention_head_dim) : new FlowRotary(graph, config, shape),
+      config.architecture === 'sd3' ? unrotated(config.attention_head_dim) : new FlowRotary(graph, config, shape),
     normsHeads: normsHeads(config),
     ...conditioningOf(config, shape, inputs, adapter),
     prompt:
@@ -238,7 +238,7 @@ function conditioningOf(
 ): Pick<BlockContext, 'conditioning' | 'imageConditioning'> {
   const made = (conditions: Conditions): Value => silu(conditioning(conditions, innerWidth(config), adapter));
   const { batch, rows: high, columns } = shape;
-  if (config.architecture !== 'qwen_image' || !config.zero_cond_t || shownTokens(shape) === 0) {
+  if (config.architecture !== 'qwen_image' || !config.zero_cond_t || referenceTokens(shape) === 0) {
     const all: StreamConditioning = { rows: made(inputs), clean: null };
     return { conditioning: all, imageConditioning: all };
   }
@@ -273,7 +273,7 @@ function embedded(
     return reshape(linear(normalised, layer, width, true, adapter), [batch, count, width]);
   };
   const said = embed(text, names.textIn, names.textNorm);
-  if (config.architecture === 'sd3') return { image: addPlaces(config, patches(config, hidden), shape), text: said };
+  if (config.architecture === 'sd3') return { image: addPositions(config, patches(config, hidden), shape), text: said };
   const pictures = second === null ? hidden : concat([hidden, second], 1);
   return { image: embed(pictures, names.imageIn, null), text: said };
 }

@@ -17,13 +17,13 @@ export interface PatchSizes {
 }
 
 /** The tokens that stand for pictures, by the names of a config.json. */
-export interface PictureTokens {
+export interface ImageTokens {
   readonly image_token_id: number;
   readonly video_token_id: number;
 }
 
 /** With those that stand around a picture. */
-export interface MarkedPictureTokens extends PictureTokens {
+export interface MarkedImageTokens extends ImageTokens {
   readonly vision_start_token_id: number;
   readonly vision_end_token_id: number;
 }
@@ -31,7 +31,7 @@ export interface MarkedPictureTokens extends PictureTokens {
 /** By the `model_type` of config.json. */
 export type VisionFamily = 'qwen2_vl' | 'qwen2_5_vl';
 
-export interface VisionConfig extends PatchSizes, MarkedPictureTokens {
+export interface VisionConfig extends PatchSizes, MarkedImageTokens {
   readonly family: VisionFamily;
   readonly depth: number;
   /** The width of the encoder's rows. */
@@ -185,7 +185,7 @@ function sizesOf({ depth, num_heads, patch_size, temporal_patch_size, spatial_me
 }
 
 /** The families that see, by `model_type`. */
-export const seeingTypes: readonly string[] = Object.keys(families);
+export const visionDecoderTypes: readonly string[] = Object.keys(families);
 
 /**
  * Reads the vision part of a config.json, whose tokens are `width` wide. Raises CheckpointError, naming `where`, for a model without one or with one
@@ -197,7 +197,7 @@ export function readVision(json: Readonly<Record<string, unknown>>, width: numbe
   if (family === null || json['vision_config'] === undefined) {
     throw new CheckpointError('this model does not see', {
       where,
-      next: `Name a model of one of these types, with its vision_config: ${seeingTypes.join(', ')}.`,
+      next: `Name a model of one of these types, with its vision_config: ${visionDecoderTypes.join(', ')}.`,
     });
   }
   const parsed = z.object({ vision_config: families[family], ...tokens.shape }).safeParse(json);

@@ -22,7 +22,7 @@ import type { DecoderConfig } from '../decoder/config.js';
 import { type BlockWrapper, geluExact, layerNorm, linear, quickGelu, rmsNorm, swiglu } from '../layers.js';
 import type { Adapter } from '../lora.js';
 import { layersOf, MERGER, type VisionConfig, VISUAL } from './config.js';
-import { type FrameShape, patchWidth, type PictureShape } from './layout.js';
+import { type FrameShape, patchWidth, type ImageShape } from './layout.js';
 
 /** Epsilon of every norm in the encoder. */
 const EPS = 1e-6;
@@ -159,7 +159,7 @@ export function merge(config: VisionConfig, rows: Value, adapter?: Adapter): Val
 }
 
 /** Rows of tokens that the pictures of one prompt take. */
-export function tokenRows(shape: PictureShape, { spatial_merge_size: side }: VisionConfig): number {
+export function tokenRows(shape: ImageShape, { spatial_merge_size: side }: VisionConfig): number {
   if (shape.from !== 'pixels') return shape.tokens;
   const { frames, windows, slots } = shape.frames;
   return (frames * windows * slots) / side ** 2;
@@ -170,7 +170,7 @@ function pictureTokens(
   graph: Graph,
   config: DecoderConfig & { readonly vision: VisionConfig },
   prompts: number,
-  shape: PictureShape,
+  shape: ImageShape,
   wrap?: BlockWrapper,
 ): Value {
   const { vision, hidden_size, adapter } = config;
@@ -188,11 +188,11 @@ function pictureTokens(
  * Words [N, width] with the pictures' tokens [M, width] in their places. Inputs of the graph: `picture_index`, int64 [N], says of each row which
  * row of words and pictures together stands there; `picture_places`, int64 [M], where each token of a picture stands, N for nowhere.
  */
-export function withPictureTokens(
+export function withImageTokens(
   words: Value,
   config: DecoderConfig & { readonly vision: VisionConfig },
   prompts: number,
-  shape: PictureShape,
+  shape: ImageShape,
   wrap?: BlockWrapper,
 ): Value {
   const { graph } = words;

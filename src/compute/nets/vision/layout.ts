@@ -14,7 +14,7 @@ export interface PatchGrid {
 }
 
 /** What the network has to know of an image or a clip besides its pixels. */
-export interface PlacedPicture {
+export interface PlacedImage {
   readonly kind: 'image' | 'video';
   readonly grid: PatchGrid;
   /** Seconds from one time step to the next, which the temporal positions of Qwen2.5-VL follow. 0 for an image. */
@@ -37,7 +37,7 @@ export interface FrameShape {
  * Where a graph starts for the pictures of each prompt. The steps before are frozen, and computed once for each picture: `tokens` are finished,
  * `features` go through the connector, pixels through encoder and connector.
  */
-export type PictureShape =
+export type ImageShape =
   | { readonly from: 'tokens' | 'features'; readonly tokens: number }
   | { readonly from: 'pixels'; readonly frames: FrameShape };
 
@@ -64,10 +64,7 @@ export function windowsOf(
 }
 
 /** The least shape in which each of several lists of pictures has the same number of frames. */
-export function frameShape(
-  lists: readonly (readonly Pick<PlacedPicture, 'grid'>[])[],
-  config: VisionConfig,
-): FrameShape {
+export function frameShape(lists: readonly (readonly Pick<PlacedImage, 'grid'>[])[], config: VisionConfig): FrameShape {
   const all = lists.flat().map(({ grid }) => windowsOf(grid, config));
   const squares = Math.max(1, ...all.flat().map((window) => window.length));
   return {
@@ -79,7 +76,7 @@ export function frameShape(
 
 /** The row of each patch of a picture, in Hugging Face's order, where its first time step is frame `first`. */
 export function patchRows(
-  { grid }: Pick<PlacedPicture, 'grid'>,
+  { grid }: Pick<PlacedImage, 'grid'>,
   config: VisionConfig,
   { windows, slots }: FrameShape,
   first: number,
@@ -111,14 +108,14 @@ export function patchAngles(
   grid: PatchGrid,
   { width, num_heads, spatial_merge_size: merge }: VisionConfig,
 ): number[] {
-  const { row, column } = patchPlace(patch, grid, merge);
+  const { row, column } = patchPosition(patch, grid, merge);
   const axis = width / num_heads / 2;
   const frequencies = Array.from({ length: axis / 2 }, (_, i) => THETA ** (-(2 * i) / axis));
   return [row, column].flatMap((place) => frequencies.map((frequency) => place * frequency));
 }
 
 /** The position of the patch with index `patch` in Hugging Face's order. */
-export function patchPlace(
+export function patchPosition(
   patch: number,
   { rows, columns }: PatchGrid,
   merge: number,
@@ -152,7 +149,7 @@ type PositionSettings = Pick<
  */
 export function positionsOf(
   ids: readonly number[],
-  pictures: readonly PlacedPicture[],
+  pictures: readonly PlacedImage[],
   config: PositionSettings,
 ): Positions {
   const { image_token_id, video_token_id, spatial_merge_size: merge, tokens_per_second } = config;

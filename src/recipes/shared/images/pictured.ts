@@ -4,23 +4,23 @@ import { DataError } from '../../../core/errors.js';
 import { encodePng, type RgbImage } from '../../../core/images/image.js';
 import { Datasets } from '../../../data/datasets.js';
 import {
-  firstPicturedEdits,
-  openPicturedEdits,
-  shownBefore,
+  firstImageEdits,
+  openImageEdits,
+  sourceDigest,
   sourcesOf,
-  type PicturedColumns,
-  type PicturedEdit,
-} from '../../../data/pictured_edits.js';
-import { readFitted } from '../../../data/pictures.js';
+  type ImageEditColumns,
+  type ImageEdit,
+} from '../../../data/image_edits.js';
+import { readFitted } from '../../../data/image_files.js';
 import type { SampleSource } from '../../../data/types.js';
-import { KEPT_BYTES, withPictures } from '../../../models/pictures/picture.js';
-import type { PictureTokens } from '../../../compute/nets/vision/config.js';
-import type { PictureProcessor } from '../../../models/pictures/processor.js';
+import { KEPT_BYTES, withImages } from '../../../models/images/vision_input.js';
+import type { ImageTokens } from '../../../compute/nets/vision/config.js';
+import type { ImageProcessor } from '../../../models/images/processor.js';
 import type { RunResolver } from '../../../models/reference.js';
 import { sampledSets, type SampledSet, type SampleRow } from '../../../train/scoring/sample_rows.js';
 import type { ModelReference } from '../../../config/schema/model.js';
-import type { TinyPicturedSettings } from '../../../data/tiny/settings.js';
-import { picturedData, picturedVocabulary } from '../../../data/tiny/pictured.js';
+import type { TinyImageEditSettings } from '../../../data/tiny/settings.js';
+import { imageEditData, imageEditVocabulary } from '../../../data/tiny/image_edits.js';
 import { tinyVocabulary } from '../../../data/tiny/edits.js';
 import type { TokenPrompt } from '../../../models/tokenizer/format.js';
 import { openVisionInputs, type VisionInputs } from './vision.js';
@@ -38,7 +38,7 @@ import type { SeeingSettings } from '../../../config/schema/token_policy.js';
 
 /** A dataset of edits with the task's questions. */
 export interface PicturedSource extends QuestionSource {
-  readonly edits: SampleSource<PicturedEdit>;
+  readonly edits: SampleSource<ImageEdit>;
 }
 
 interface ListedSource {
@@ -53,8 +53,8 @@ export interface PicturedSettings extends WordsSettings {
     readonly dir: string;
     readonly train: readonly ListedSource[];
     readonly validation: readonly ListedSource[];
-    readonly columns: PicturedColumns;
-    readonly tiny: TinyPicturedSettings | null;
+    readonly columns: ImageEditColumns;
+    readonly tiny: TinyImageEditSettings | null;
   };
   readonly policy: WordsSettings['policy'] &
     Pick<SeeingSettings, 'model' | 'init' | 'pixels'> & { readonly tokenizer: ModelReference | null };
@@ -78,9 +78,9 @@ export async function openPicturedTask<S extends PicturedSettings>(
   resolveRun: RunResolver,
 ): Promise<PicturedTask<S>> {
   const { prompt } = settings;
-  const place = picturedData.placesOf(settings);
+  const place = imageEditData.placesOf(settings);
   const data = await Datasets.open(settings, async ({ path, media }) =>
-    asked(await openPicturedEdits(place(path), media, settings.data.columns), prompt),
+    asked(await openImageEdits(place(path), media, settings.data.columns), prompt),
   );
   const words = openWords(settings, resolveRun, () => seenWords(vocabularyOf(settings), settings));
   const seeing = openVisionInputs(settings.policy, words.tokenizer, resolveRun);
@@ -99,7 +99,7 @@ export async function openPicturedTask<S extends PicturedSettings>(
       const edit = editOf({ row });
       const { where } = edit;
       const said = await task.idsOf(askedOf(BLANK, sourcesOf(edit).length, prompt), where);
-      const ids = withPictures(said, shown, seeing.tokens, seeing.processor.settings.sizes, where);
+      const ids = withImages(said, shown, seeing.tokens, seeing.processor.settings.sizes, where);
       return { ids, pictures: shown };
     },
   };
@@ -110,9 +110,9 @@ export function samplePictured(settings: Pick<PicturedSettings, 'data'>, count: 
   const { data } = settings;
   const read = async (path: string | null, where: string): Promise<RgbImage | null> =>
     path === null ? null : (await readFitted(path, where, null)).image;
-  return picturedData.sampled(settings, count, (place) =>
+  return imageEditData.sampled(settings, count, (place) =>
     sampledSets(data, async ({ path, media }) => {
-      const edits = await firstPicturedEdits(place(path), media, data.columns, count);
+      const edits = await firstImageEdits(place(path), media, data.columns, count);
       return Promise.all(
         edits.map(async (edit): Promise<SampleRow> => {
           const { instruction, response, where, further = [] } = edit;
@@ -172,8 +172,8 @@ export function mostPictures(asked: ReadonlyMap<PicturedSource, number>): number
 }
 
 /** The edit that a prompt of such a task asks for. */
-export function editOf({ row }: Pick<TextPrompt, 'row'>): PicturedEdit {
-  return row as unknown as PicturedEdit;
+export function editOf({ row }: Pick<TextPrompt, 'row'>): ImageEdit {
+  return row as unknown as ImageEdit;
 }
 
 /**
@@ -193,10 +193,10 @@ export function pictureStart(
 function vocabularyOf({ data }: Pick<PicturedSettings, 'data'>): readonly string[] {
   if (data.tiny === null) return tinyVocabulary();
   const { grid, cell, names } = data.tiny;
-  return picturedVocabulary({ columns: grid, rows: grid, cell }, names);
+  return imageEditVocabulary({ columns: grid, rows: grid, cell }, names);
 }
 
-function asked(edits: SampleSource<PicturedEdit>, prompt: PicturedSettings['prompt']): PicturedSource {
+function asked(edits: SampleSource<ImageEdit>, prompt: PicturedSettings['prompt']): PicturedSource {
   return {
     name: edits.name,
     length: edits.length,
@@ -207,11 +207,11 @@ function asked(edits: SampleSource<PicturedEdit>, prompt: PicturedSettings['prom
     edits,
     ask: (index) => questionOf(edits.read(index), prompt),
     row: (index) => ({ ...edits.read(index) }),
-    shown: (index) => shownBefore(edits.read(index)),
+    shown: (index) => sourceDigest(edits.read(index)),
   };
 }
 
-function questionOf(edit: PicturedEdit, prompt: PicturedSettings['prompt']): Question {
+function questionOf(edit: ImageEdit, prompt: PicturedSettings['prompt']): Question {
   const { instruction, response } = edit;
   const label = response === null ? {} : { expected: response };
   return { asked: askedOf(instruction, sourcesOf(edit).length, prompt), instruction, ...label };
@@ -251,12 +251,12 @@ export class PictureFiles {
 /** The pictures before the words. */
 class PictureSight implements QuestionPictures<PicturedSource> {
   constructor(
-    private readonly processor: PictureProcessor,
-    private readonly tokens: PictureTokens,
+    private readonly processor: ImageProcessor,
+    private readonly tokens: ImageTokens,
     private readonly pictures: PictureFiles,
   ) {}
 
-  mostTokens({ edits }: PicturedSource, index: number): number {
+  maxSideTokens({ edits }: PicturedSource, index: number): number {
     const { sizes, image } = this.processor.settings;
     const pictures = sourcesOf(edits.read(index)).length;
     return pictures * Math.ceil(image.max_pixels / (sizes.patch_size * sizes.spatial_merge_size) ** 2);
@@ -268,7 +268,7 @@ class PictureSight implements QuestionPictures<PicturedSource> {
     const images = await Promise.all(sourcesOf(edit).map((file) => this.pictures.read(file, where)));
     const pictures = images.map((image) => this.processor.image(image, where));
     return {
-      ids: withPictures(ids, pictures, this.tokens, this.processor.settings.sizes, where),
+      ids: withImages(ids, pictures, this.tokens, this.processor.settings.sizes, where),
       pictures,
       png: () => encodePng(images[0]),
     };

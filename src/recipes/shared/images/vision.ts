@@ -1,6 +1,6 @@
 /** Opens what recipes with a vision-language policy share: its image processor, and the model that training starts from. */
 import { DataError, must } from '../../../core/errors.js';
-import { openPictureProcessor, plainProcessor, type PictureProcessor } from '../../../models/pictures/processor.js';
+import { openImageProcessor, plainProcessor, type ImageProcessor } from '../../../models/images/processor.js';
 import { modelFolder, type RunResolver } from '../../../models/reference.js';
 import type { Tokenizer } from '../../../models/tokenizer/tokenizer.js';
 import { describeModel } from '../../../models/adapters/decoder.js';
@@ -20,7 +20,7 @@ import type { SeeingSettings } from '../../../config/schema/token_policy.js';
 
 /** Turns pictures into the inputs of a policy's model, and the tokens that represent them. */
 export interface VisionInputs {
-  readonly processor: PictureProcessor;
+  readonly processor: ImageProcessor;
   readonly tokens: NewVisionSettings['tokens'];
 }
 
@@ -44,7 +44,7 @@ export function openVisionInputs(
     const folder = modelFolder(described, resolveRun);
     const { vision } = describeModel(folder, 'words and pictures');
     return {
-      processor: openPictureProcessor(processorFolder(folder), pixels),
+      processor: openImageProcessor(processorFolder(folder), pixels),
       tokens: must(vision, 'a vision encoder'),
     };
   }

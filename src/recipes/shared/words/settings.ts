@@ -2,7 +2,7 @@
 import type { z } from 'zod';
 import type { ModelReference } from '../../../config/schema/model.js';
 import type { TrainedSettings } from '../../../config/schema/run.js';
-import type { picturedData } from '../../../config/schema/seen_data.js';
+import type { imageEditData } from '../../../config/schema/seen_data.js';
 import type { PromptSettings, TextPolicySettings } from '../../../config/schema/token_policy.js';
 import { startMissing, type Part } from '../../recipe.js';
 import { problem, type PartialSettings, type Problem } from '../../../config/schema/rules.js';
@@ -53,6 +53,6 @@ export const seeingWordsPart: Part<InWords<SeeingRecipeSettings>> = {
 };
 
 /** The columns that every row of a dataset of edits has to have. */
-export function picturedColumns({ columns }: Pick<z.output<typeof picturedData>, 'columns'>): string[] {
+export function picturedColumns({ columns }: Pick<z.output<typeof imageEditData>, 'columns'>): string[] {
   return [columns.source, columns.instruction];
 }

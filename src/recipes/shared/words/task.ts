@@ -6,7 +6,7 @@ import type { Datasets, TrainingOrder } from '../../../data/datasets.js';
 import type { Row } from '../../../data/rows.js';
 import type { SamplePlace } from '../../../data/sampler.js';
 import { type Message, promptText } from '../../../models/chat/template.js';
-import type { Picture } from '../../../models/pictures/picture.js';
+import type { VisionInput } from '../../../models/images/vision_input.js';
 import type { TokenAnswer, TokenRequest } from '../../../train/policies/tokens/batch.js';
 import { FreeText } from '../../../models/tokenizer/format.js';
 import type { RewardSettings } from '../../../rewards/schema/reward.js';
@@ -59,7 +59,7 @@ export function comparedQuestion(source: QuestionSource, index: number): Compare
 /** What a question shows besides its words. */
 export interface PicturedPrompt {
   readonly ids: readonly number[];
-  readonly pictures: readonly Picture[];
+  readonly pictures: readonly VisionInput[];
   /** The picture for people, as a PNG. */
   readonly png: () => Promise<Uint8Array>;
 }
@@ -67,7 +67,7 @@ export interface PicturedPrompt {
 /** How the pictures of a recipe's questions are shown to the policy. */
 export interface QuestionPictures<Source extends QuestionSource = QuestionSource> {
   /** Upper bound for the tokens of a sample's pictures, known without opening them. */
-  mostTokens(source: Source, index: number): number;
+  maxSideTokens(source: Source, index: number): number;
   /** The ids of a prompt including those of its pictures. Raises DataError for pictures that cannot be read, or do not match the words. */
   show(source: Source, index: number, ids: readonly number[]): Promise<PicturedPrompt>;
 }
@@ -258,7 +258,7 @@ export class WordsTask<
     limit: number,
     label: string | number,
   ): Promise<{ readonly prompt: number; readonly answer: number } | null> {
-    const seen = this.sight?.mostTokens(source, index) ?? 0;
+    const seen = this.sight?.maxSideTokens(source, index) ?? 0;
     // A token represents at least one byte, except for those that a tokenizer adds around a text.
     const bytes = typeof label === 'number' ? label : Buffer.byteLength(label);
     if (text.trim() !== '' && Buffer.byteLength(text) + bytes + MOST_AROUND + seen <= limit) return null;

@@ -1,7 +1,7 @@
 /** The two halves of a model that compares texts with pictures, computed from the checkpoint's own weights. */
 import { FrozenGraph } from '../../../compute/onnx/frozen_graph.js';
 import { type ModelFileOptions } from '../../../compute/onnx/model_file.js';
-import { openPictureHalf, openTextHalf, PICTURE_INPUT, TEXT_INPUT } from '../../../models/networks/clip.js';
+import { openImageHalf, openTextHalf, IMAGE_INPUT, TEXT_INPUT } from '../../../models/networks/clip.js';
 import type { TextTokens } from './tokenizer.js';
 
 /** A picture's pixels: axes [3, height, width]. */
@@ -23,7 +23,7 @@ export class Halves {
     // One half after the other: the first one's weights are with its session before the second one's are read.
     const text = await FrozenGraph.open(openTextHalf(folder, length), options);
     try {
-      return new Halves(text, await FrozenGraph.open(openPictureHalf(folder), options));
+      return new Halves(text, await FrozenGraph.open(openImageHalf(folder), options));
     } catch (error) {
       await text.dispose();
       throw error;
@@ -35,7 +35,7 @@ export class Halves {
   }
 
   async picture({ data }: Pixels): Promise<Float32Array> {
-    return (await this.pictureHalf.run({ [PICTURE_INPUT]: data })).embedding;
+    return (await this.pictureHalf.run({ [IMAGE_INPUT]: data })).embedding;
   }
 
   async close(): Promise<void> {

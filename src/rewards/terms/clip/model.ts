@@ -6,7 +6,7 @@ import type { RgbImage } from '../../../core/images/image.js';
 import type { ModelFileOptions } from '../../../compute/onnx/model_file.js';
 import { CONFIG_FILE } from '../../../models/files.js';
 import { checkEmbedder, describeEmbedder } from '../../../models/networks/clip.js';
-import { UNTOLD_END } from '../../../compute/nets/clip/config.js';
+import { LEGACY_END } from '../../../compute/nets/clip/config.js';
 import { firstFile } from './files.js';
 import { Halves } from './halves.js';
 import { PaddedTokenizer } from './tokenizer.js';
@@ -27,7 +27,7 @@ export function textReader(folder: string): TextReader {
   if (config.family === 'siglip') return requireRows(PaddedTokenizer.read(folder, positions), rows, folder);
   const tokenizer = ClipTokenizer.read(folder, positions);
   const { eos_token_id: end } = config.text;
-  if (end !== UNTOLD_END && end !== tokenizer.marks.end) {
+  if (end !== LEGACY_END && end !== tokenizer.marks.end) {
     throw new CheckpointError(
       `the model takes what it makes of token ${end} (text_config.eos_token_id), and texts end with ${tokenizer.marks.end}`,
       { where: folder, next: 'Take the tokenizer and config.json from one model.' },

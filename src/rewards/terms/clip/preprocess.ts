@@ -4,7 +4,7 @@ import { z } from 'zod';
 import { ConfigError } from '../../../core/errors.js';
 import type { RgbImage } from '../../../core/images/image.js';
 import { resizeWindow, type ResizeFilter } from '../../../core/images/resize.js';
-import { unknownStep } from '../../../models/pictures/processor.js';
+import { unknownStep } from '../../../models/images/processor.js';
 import { isObject } from '../../../core/schema/walk.js';
 import { readJson, firstFile } from './files.js';
 

@@ -2,7 +2,7 @@
 import type { Planes } from '../../../core/images/planes.js';
 import type { RandomStream } from '../../../core/random.js';
 import type { HeldDtype } from '../../../core/safetensors.js';
-import { overFrozen } from '../../../compute/onnx/frozen_graph.js';
+import { frozenOptions } from '../../../compute/onnx/frozen_graph.js';
 import type { SessionOptions } from '../../../compute/onnx/session.js';
 import type { PictureCodec } from '../../environments/picture_codec.js';
 import type { HiddenStates } from '../tokens/hidden_states.js';
@@ -56,7 +56,7 @@ export class FlowEditor {
   ) {
     this.#sourceInput = sourceInputOf(model.config, codec, where);
     requireUnconditional(model.config, options.guidance, 'environment');
-    const session = overFrozen(options.session, model.weights);
+    const session = frozenOptions(options.session, model.weights);
     this.#sampler = new FlowSampler({ ...model, batch: options.batch, session });
   }
 

@@ -1,12 +1,12 @@
 /** Makes pictures of prompts with a frozen flow model in this process. */
 import { CheckpointError, must } from '../../../core/errors.js';
 import { RandomStream } from '../../../core/random.js';
-import { overFrozen } from '../../../compute/onnx/frozen_graph.js';
+import { frozenOptions } from '../../../compute/onnx/frozen_graph.js';
 import type { SessionOptions } from '../../../compute/onnx/session.js';
 import type { ImageModel, MadePicture, PictureRequest } from '../../environments/image_model.js';
 import type { PictureCodec } from '../../environments/picture_codec.js';
 import type { EncodedPrompt, PromptEncoder } from '../../environments/picture_words.js';
-import { mostTokens, pooledWidth, velocityWidth } from '../../../compute/nets/flow/config.js';
+import { maxSideTokens, pooledWidth, velocityWidth } from '../../../compute/nets/flow/config.js';
 import type { LoadedFlowTransformer } from '../../../models/networks/flow.js';
 import { type FlowRequest, patchOf, unpack } from './batch.js';
 import { takesGuidance } from './rows.js';
@@ -36,7 +36,7 @@ export class FlowImageModel implements ImageModel {
   constructor(private readonly options: FlowImageModelOptions) {
     const { model, making } = options;
     requireFit(options);
-    const session = overFrozen(options.session, model.weights);
+    const session = frozenOptions(options.session, model.weights);
     this.#sampler = new FlowSampler({ ...model, batch: making.batch, session });
   }
 
@@ -132,8 +132,8 @@ export function requireFit({
             ? `the model gives ${velocityWidth(config)} numbers for a token, and latents have ${codec.channels} channels`
             : width % side !== 0 || height % side !== 0
               ? `a picture of ${width}x${height} pixels is no whole number of tokens of ${side} pixels`
-              : Math.max(width, height) > side * mostTokens(config)
-                ? `a picture of ${width}x${height} pixels, and the model has positions for ${mostTokens(config)} tokens of ${side} pixels on a side`
+              : Math.max(width, height) > side * maxSideTokens(config)
+                ? `a picture of ${width}x${height} pixels, and the model has positions for ${maxSideTokens(config)} tokens of ${side} pixels on a side`
                 : null;
   if (problem === null) return;
   throw new CheckpointError(problem, {

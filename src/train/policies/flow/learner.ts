@@ -6,7 +6,7 @@ import { slice, add, mul, reduceSum, reshape, sub } from '../../../compute/graph
 import type { Graph, Value } from '../../../compute/graph/ir.js';
 import { shareOf, type Peers } from '../../../core/group/peers.js';
 import type { Weights } from '../../../models/files.js';
-import { computedTwice } from '../../../compute/nets/layers.js';
+import { recomputed } from '../../../compute/nets/layers.js';
 import { velocityWidth } from '../../../compute/nets/flow/config.js';
 import { flowInputs, velocity, type FlowShape } from '../../../compute/nets/flow/transformer.js';
 import { Backward, trainingOutputs, targetFeeds } from '../backward.js';
@@ -153,7 +153,7 @@ export class FlowLearner {
   ): { readonly actions: FlowActions; readonly sigma: Value } {
     const { config, adapter } = this.model;
     const inputs = flowInputs(graph, config, shape);
-    const found = velocity(graph, config, shape, inputs, adapter, checkpointing ? computedTwice : undefined);
+    const found = velocity(graph, config, shape, inputs, adapter, checkpointing ? recomputed : undefined);
     const { guidance } = this.options;
     const v = this.#isAskedTwice
       ? guidedValues(found, graph.input('unguided', found.shape), guidance ?? 1, config)

@@ -49,7 +49,7 @@ import {
   lacksHubBase,
   mergeAdapter,
   recordedBase,
-  refuseOtherBase,
+  rejectOtherBase,
   rootOf,
   type AdapterBase,
   type TrainedAdapter,
@@ -101,7 +101,7 @@ function withDropout(config: FlowTransformerConfig, folder: string): FlowTransfo
 export function openFlowModel(folder: string, heldOf: HeldOf = inFloat32): LoadedFlowTransformer {
   if (!holdsAdapter(folder)) return openFlowTransformer(folder, heldOf);
   const base = baseOf(folder);
-  refuseOtherBase(folder, recordedBase(folder), digestOfWeights(base));
+  rejectOtherBase(folder, recordedBase(folder), digestOfWeights(base));
   // LoRA is added to what its base has in float32, and the sum is rounded once.
   const frozen = openFlowModel(base, describeAdapter(folder).kind === 'lora' ? inFloat32 : heldOf);
   const config = describeFlowModel(folder);

@@ -5,15 +5,15 @@
 import { encodePng } from '../../../core/images/image.js';
 import { InternalError, must } from '../../../core/errors.js';
 import type { Chunk, Datum } from './wire.js';
-import { tokensOf, type Picture } from '../../../models/pictures/picture.js';
-import type { MarkedPictureTokens } from '../../../compute/nets/vision/config.js';
-import type { PictureProcessor } from '../../../models/pictures/processor.js';
+import { tokensOf, type VisionInput } from '../../../models/images/vision_input.js';
+import type { MarkedImageTokens } from '../../../compute/nets/vision/config.js';
+import type { ImageProcessor } from '../../../models/images/processor.js';
 import type { TokenPrompt } from '../../../models/tokenizer/format.js';
 
 /** How a policy that a server trains sees. */
 export interface Sight {
-  readonly processor: PictureProcessor;
-  readonly tokens: MarkedPictureTokens;
+  readonly processor: ImageProcessor;
+  readonly tokens: MarkedImageTokens;
 }
 
 /** A prompt with one answer to it. */
@@ -25,7 +25,7 @@ export interface Sequence {
 }
 
 export class PromptChunks {
-  readonly #files = new WeakMap<Picture, Promise<Uint8Array>>();
+  readonly #files = new WeakMap<VisionInput, Promise<Uint8Array>>();
 
   /** Null for a policy that does not see. */
   constructor(private readonly sight: Sight | null) {}
@@ -84,7 +84,7 @@ export class PromptChunks {
     return at < 0 ? answer.length : at;
   }
 
-  #fileOf(picture: Picture): Promise<Uint8Array> {
+  #fileOf(picture: VisionInput): Promise<Uint8Array> {
     const known = this.#files.get(picture) ?? encodePng(picture.frames[0]);
     this.#files.set(picture, known);
     return known;

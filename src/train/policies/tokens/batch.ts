@@ -1,6 +1,6 @@
 /** Lays out prompts and answers as the decoder's arrays. */
 import { InternalError, must } from '../../../core/errors.js';
-import type { Picture } from '../../../models/pictures/picture.js';
+import type { VisionInput } from '../../../models/images/vision_input.js';
 import type { BatchShape, TokenRows } from '../../../compute/nets/decoder/inputs.js';
 import type { Answer, Group } from '../policy.js';
 import { createHash } from 'node:crypto';
@@ -197,7 +197,7 @@ export function rowsFor(pieces: readonly TokenGroup[], count: number): TokenRows
 }
 
 export class PictureDigests {
-  readonly #known = new WeakMap<Picture, string>();
+  readonly #known = new WeakMap<VisionInput, string>();
 
   /** SHA-256 of all that the policy sees of a prompt's pictures; null if there are none. */
   of({ pictures = [] }: Pick<TokenPrompt, 'pictures'>): string | null {
@@ -212,7 +212,7 @@ export class PictureDigests {
   }
 }
 
-function digestOfPicture({ kind, frames, grid, secondsPerStep }: Picture): string {
+function digestOfPicture({ kind, frames, grid, secondsPerStep }: VisionInput): string {
   const hash = createHash('sha256').update(JSON.stringify([kind, grid, secondsPerStep, frames.length]));
   for (const { width, height, data } of frames) hash.update(`${width}x${height} `).update(data);
   return hash.digest('hex');

@@ -6,7 +6,7 @@ import type { Graph, Value } from '../../../compute/graph/ir.js';
 import { type Peers, shareOf } from '../../../core/group/peers.js';
 import type { Weights } from '../../../models/files.js';
 import { type BatchShape, sequenceInputs } from '../../../compute/nets/decoder/inputs.js';
-import { computedTwice } from '../../../compute/nets/layers.js';
+import { recomputed } from '../../../compute/nets/layers.js';
 import { sequenceHead } from '../../../compute/nets/decoder/decoder.js';
 import { KL_EXPONENT_LIMIT, klTerm, weightedLoss } from '../../../compute/nets/losses.js';
 import { tokenDistribution, type TokenDistribution } from '../../../compute/nets/token_distribution.js';
@@ -176,7 +176,7 @@ export class Learner {
 
   #distribution(graph: Graph, shape: BatchShape, learning: boolean): TokenDistribution {
     const { config, format } = this.model;
-    const wrap = this.options.gradientCheckpointing ? computedTwice : undefined;
+    const wrap = this.options.gradientCheckpointing ? recomputed : undefined;
     const logits = sequenceHead(config, shape, sequenceInputs(graph, shape), wrap);
     const targets = graph.input('targets', [logits[0].rows.shape[0]], 'int64');
     const { temperature, separateVocabularies } = this.options;

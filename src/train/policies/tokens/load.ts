@@ -10,8 +10,8 @@ import {
   processorFilesOf,
   VIDEO_PROCESSOR_FILE,
   type ProcessorSettings,
-} from '../../../models/pictures/processor.js';
-import { seeingJson } from '../../../compute/nets/decoder/architectures.js';
+} from '../../../models/images/processor.js';
+import { visionDecoderJson } from '../../../compute/nets/decoder/architectures.js';
 import { initDecoder } from '../../../compute/nets/decoder/config.js';
 import type { LoraSettings } from '../../../compute/nets/lora.js';
 import type { TrainedParts, VisionConfig } from '../../../compute/nets/vision/config.js';
@@ -151,7 +151,7 @@ export function initSeeingPolicy<P extends TokenPrompt>(
     config,
     format,
     weights: initDecoder(config, scales, seed),
-    description: `${JSON.stringify(seeingJson(config), null, 2)}\n`,
+    description: `${JSON.stringify(visionDecoderJson(config), null, 2)}\n`,
     trains: parts,
     files: processorFilesOf(processor),
   };

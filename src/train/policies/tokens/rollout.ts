@@ -2,14 +2,14 @@
 import type { RandomStream } from '../../../core/random.js';
 import {
   type Fed,
-  type FedWeights,
+  type RunWeights,
   isOnCpu,
   poolFor,
   type Session,
   type SessionOptions,
 } from '../../../compute/onnx/session.js';
 import { copiedWeights, packedSessions, SessionCache } from '../../../compute/onnx/session_cache.js';
-import { leavesTensors, TensorCell, type TensorData } from '../../../compute/onnx/tensors.js';
+import { canKeepOnDevice, TensorCell, type TensorData } from '../../../compute/onnx/tensors.js';
 import type { Graph, Value } from '../../../compute/graph/ir.js';
 import type { Weights } from '../../../models/files.js';
 import { decodeStep, prefill } from '../../../compute/nets/decoder/decoder.js';
@@ -64,7 +64,7 @@ export class Sampler<P extends TokenPrompt> {
     readonly model: PolicyModel<P>,
     readonly options: SamplerOptions,
   ) {
-    const { session, packed = 'none', caches = leavesTensors(session) ? 'cells' : 'arrays' } = options;
+    const { session, packed = 'none', caches = canKeepOnDevice(session) ? 'cells' : 'arrays' } = options;
     const inCells = caches === 'cells';
     const packs = isOnCpu(session) && packed === 'all';
     const packsTrained = packs && decoderTrains(model);
@@ -97,7 +97,7 @@ export class Sampler<P extends TokenPrompt> {
 
   async #sample(
     { prompts: asked, among, answersPerPrompt, how, random }: SampleRequest<TokenRequest<P>, TokenSampling>,
-    weights: FedWeights,
+    weights: RunWeights,
     steps: SessionCache,
   ): Promise<TokenAnswer[][]> {
     const { model, options } = this;
@@ -163,7 +163,7 @@ export class Sampler<P extends TokenPrompt> {
   async #prefillPrompts(
     shape: PromptShape,
     feeds: Readonly<Record<string, TensorData>>,
-    weights: FedWeights,
+    weights: RunWeights,
   ): Promise<Record<string, Fed>> {
     const { prompts, promptColumns: columns } = shape;
     const build = (graph: Graph): Record<string, Value> => {
@@ -273,7 +273,7 @@ class Decoder {
   constructor(private readonly of: Decoding) {}
 
   /** Decodes all answers to their ends; `widths` are those of the answers' caches, one after another. Frees the batch. */
-  async run(widths: number[], steps: SessionCache, weights: FedWeights): Promise<void> {
+  async run(widths: number[], steps: SessionCache, weights: RunWeights): Promise<void> {
     const { batch, leavesOut } = this.of;
     try {
       while (this.#goesOn) {
@@ -294,7 +294,7 @@ class Decoder {
   readonly #isWriting = (answer: number): boolean => this.of.writers[answer].isWriting;
 
   /** Decodes until the caches are full, no answer goes on, or the batch may be made smaller. */
-  async #decode(steps: SessionCache, weights: FedWeights): Promise<void> {
+  async #decode(steps: SessionCache, weights: RunWeights): Promise<void> {
     const { batch, prompts, promptWidth, visionTower, model, leavesOut, build } = this.of;
     const { size, caches } = batch;
     const { answer: answerColumns } = batch.columns;

@@ -7,12 +7,12 @@ import { InternalError, must } from '../../../core/errors.js';
 import { poolFor, type SessionOptions } from '../../../compute/onnx/session.js';
 import type { TensorData } from '../../../compute/onnx/tensors.js';
 import type { Graph, Value } from '../../../compute/graph/ir.js';
-import { KEPT_BYTES, type Picture, tokensOf, writePatches } from '../../../models/pictures/picture.js';
-import { hasVision, type SeeingConfig } from '../../../compute/nets/decoder/config.js';
+import { KEPT_BYTES, type VisionInput, tokensOf, writePatches } from '../../../models/images/vision_input.js';
+import { hasVision, type VisionDecoderConfig } from '../../../compute/nets/decoder/config.js';
 import { type BatchShape, type PromptShape, rowsOf } from '../../../compute/nets/decoder/inputs.js';
 import { partOf } from '../../../compute/nets/vision/config.js';
 import { encode, encoderInputs, merge, tokenRows } from '../../../compute/nets/vision/encoder.js';
-import type { PictureShape } from '../../../compute/nets/vision/layout.js';
+import type { ImageShape } from '../../../compute/nets/vision/layout.js';
 import {
   AngleTables,
   frameShape,
@@ -38,16 +38,16 @@ export function openVisionTower(model: PolicyModel, session: SessionOptions): Vi
 
 export class VisionTower {
   /** Where the graphs start: after all frozen parts. */
-  readonly from: PictureShape['from'];
+  readonly from: ImageShape['from'];
   readonly #encode: SessionCache;
   /** Outputs of the frozen parts for recently used pictures; the keys are separate objects, so that the cache does not keep the pixels alive. */
   readonly #made: LRUCache<object, Promise<Float32Array>>;
-  readonly #names = new WeakMap<Picture, object>();
+  readonly #names = new WeakMap<VisionInput, object>();
   readonly #positions = new WeakMap<TokenPrompt, Positions>();
 
   constructor(
     private readonly model: PolicyModel,
-    private readonly config: SeeingConfig,
+    private readonly config: VisionDecoderConfig,
     session: SessionOptions,
     keptBytes = KEPT_BYTES,
   ) {
@@ -58,7 +58,7 @@ export class VisionTower {
   }
 
   /** A shape with room for the pictures of each of these prompts. */
-  shape(among: readonly TokenPrompt[]): PictureShape {
+  shape(among: readonly TokenPrompt[]): ImageShape {
     if (this.from === 'pixels') {
       return { from: 'pixels', frames: frameShape(among.map(picturesOf), this.config.vision) };
     }
@@ -100,7 +100,7 @@ export class VisionTower {
   }
 
   /** The graphs' inputs for the pictures themselves. */
-  async #contents(prompts: readonly TokenPrompt[], count: number, shape: PictureShape): Promise<Feeds> {
+  async #contents(prompts: readonly TokenPrompt[], count: number, shape: ImageShape): Promise<Feeds> {
     if (shape.from === 'pixels') {
       const frames = { ...shape.frames, frames: count * shape.frames.frames };
       return patchFeeds(prompts.map(picturesOf), frames, shape.frames.frames, this.config);
@@ -119,7 +119,7 @@ export class VisionTower {
   }
 
   /** A picture's rows in Hugging Face's order, as far as the frozen parts compute them. */
-  #frozen(picture: Picture): Promise<Float32Array> {
+  #frozen(picture: VisionInput): Promise<Float32Array> {
     const name = this.#names.get(picture) ?? {};
     this.#names.set(picture, name);
     const known = this.#made.get(name);
@@ -131,7 +131,7 @@ export class VisionTower {
     return made;
   }
 
-  async #compute(picture: Picture): Promise<Float32Array> {
+  async #compute(picture: VisionInput): Promise<Float32Array> {
     const { vision, adapter } = this.config;
     const frames = frameShape([[picture]], vision);
     const build = (graph: Graph): Record<string, Value> => {
@@ -158,7 +158,7 @@ export class VisionTower {
     prompts: readonly TokenPrompt[],
     rows: number,
     { prompts: count, promptColumns }: PromptShape,
-    shape: PictureShape,
+    shape: ImageShape,
     rowOf: (column: number) => number,
   ): Feeds {
     const { vision } = this.config;
@@ -209,12 +209,12 @@ export class VisionTower {
   }
 }
 
-function picturesOf({ pictures = [] }: TokenPrompt): readonly Picture[] {
+function picturesOf({ pictures = [] }: TokenPrompt): readonly VisionInput[] {
   return pictures;
 }
 
 /** The rows of a prompt's picture tokens among all that a prompt has room for, in the order of their placeholders. */
-function pictureRows(pictures: readonly Picture[], shape: PictureShape, { vision }: SeeingConfig): Int32Array {
+function pictureRows(pictures: readonly VisionInput[], shape: ImageShape, { vision }: VisionDecoderConfig): Int32Array {
   const perSquare = vision.spatial_merge_size ** 2;
   if (shape.from !== 'pixels') {
     const count = pictures.reduce((sum, { grid }) => sum + tokensOf(grid, vision), 0);
@@ -232,10 +232,10 @@ function pictureRows(pictures: readonly Picture[], shape: PictureShape, { vision
 
 /** The encoder's inputs for lists of pictures, each of which has `perList` of the frames. */
 function patchFeeds(
-  lists: readonly (readonly Picture[])[],
+  lists: readonly (readonly VisionInput[])[],
   shape: FrameShape,
   perList: number,
-  { vision }: SeeingConfig,
+  { vision }: VisionDecoderConfig,
 ): Feeds {
   const { frames, windows, slots } = shape;
   const rows = frames * windows * slots;

@@ -5,7 +5,7 @@
 import { DataError, EndpointError, must } from '../../../core/errors.js';
 import { encodePng } from '../../../core/images/image.js';
 import type { ContentPart } from './client.js';
-import { tokensOf, type Picture } from '../../../models/pictures/picture.js';
+import { tokensOf, type VisionInput } from '../../../models/images/vision_input.js';
 import type { VisionConfig } from '../../../compute/nets/vision/config.js';
 import { PictureDigests } from '../tokens/batch.js';
 import type { TokenPrompt } from '../../../models/tokenizer/format.js';
@@ -33,7 +33,7 @@ export const EVERY_FRAME = '{"video": {"fps": 30}}';
 const MOST_FRAMES_PER_SECOND = 30;
 
 export class PictureMail {
-  readonly #parts = new WeakMap<Picture, Promise<ContentPart>>();
+  readonly #parts = new WeakMap<VisionInput, Promise<ContentPart>>();
   readonly #digests = new PictureDigests();
 
   constructor(private readonly eyes: Eyes) {}
@@ -85,7 +85,7 @@ export class PictureMail {
     return id === this.eyes.image_token_id || id === this.eyes.video_token_id;
   }
 
-  #collapsed(ids: readonly number[], pictures: readonly Picture[]): number[] {
+  #collapsed(ids: readonly number[], pictures: readonly VisionInput[]): number[] {
     const out: number[] = [];
     let next = 0;
     for (let i = 0; i < ids.length; i++) {
@@ -99,7 +99,7 @@ export class PictureMail {
    * Words behind a clip begin after its last moment in vLLM, and after the larger of its sides in the trainer: these are the same unless it lasts for
    * long. vLLM also rounds times at another place.
    */
-  #requireTimes(picture: Picture): void {
+  #requireTimes(picture: VisionInput): void {
     const { kind, grid, secondsPerStep } = picture;
     if (kind === 'image') return;
     const { tokens_per_second: perSecond, temporal_patch_size, spatial_merge_size: merge } = this.eyes;
@@ -133,13 +133,13 @@ export class PictureMail {
   }
 }
 
-function describe({ kind, frames, grid, secondsPerStep }: Picture): string {
+function describe({ kind, frames, grid, secondsPerStep }: VisionInput): string {
   const size = `${frames[0].width}x${frames[0].height} pixels`;
   return kind === 'image' ? `an image of ${size}` : `a clip of ${grid.steps} steps of ${secondsPerStep} s, ${size}`;
 }
 
 async function partOf(
-  { kind, frames, grid, secondsPerStep }: Picture,
+  { kind, frames, grid, secondsPerStep }: VisionInput,
   { temporal_patch_size: depth }: Eyes,
 ): Promise<ContentPart> {
   const files: Uint8Array[] = [];

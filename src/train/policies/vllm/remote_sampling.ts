@@ -1,4 +1,4 @@
-import type { PixelLimits } from '../../../models/pictures/processor.js';
+import type { PixelLimits } from '../../../models/images/processor.js';
 import type { ModelReference } from '../../../config/schema/model.js';
 import type { SamplingEngine } from '../../../config/schema/sampler.js';
 

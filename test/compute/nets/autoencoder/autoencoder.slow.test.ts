@@ -13,7 +13,7 @@ import { Graph } from '../../../../src/compute/graph/ir.js';
 import {
   autoencoderParameters,
   decodeLatents,
-  encodePictures,
+  encodeImages,
   initAutoencoder,
 } from '../../../../src/compute/nets/autoencoder/autoencoder.js';
 import { openAutoencoder } from '../../../../src/models/networks/autoencoder.js';
@@ -47,7 +47,7 @@ describe.each(['two_levels', 'no_attention'])('an autoencoder that diffusers sav
     const of = (tensor: string): Float32Array => must(expected.get(tensor), tensor).data;
     const graph = new Graph('autoencoder');
     const side = reduction(config);
-    const { mean, logVariance } = encodePictures(config, graph.input('pictures', [2, 3, 8, 12]));
+    const { mean, logVariance } = encodeImages(config, graph.input('pictures', [2, 3, 8, 12]));
     const moments = concat([mean, logVariance], 1);
     const decoded = decodeLatents(config, graph.input('latents', [2, config.latent_channels, 8 / side, 12 / side]));
     const loss = add(

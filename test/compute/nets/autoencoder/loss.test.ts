@@ -5,7 +5,7 @@ import { Graph } from '../../../../src/compute/graph/ir.js';
 import {
   autoencoderLoss,
   decodeLatents,
-  encodePictures,
+  encodeImages,
   initAutoencoder,
 } from '../../../../src/compute/nets/autoencoder/autoencoder.js';
 import { readAutoencoderConfig } from '../../../../src/compute/nets/autoencoder/config.js';
@@ -38,7 +38,7 @@ describe('the loss of an autoencoder', () => {
     const session = await Session.compile(graph, { ...outputs }, { threads: 1 });
     const found = await session.run({ x: pictures, noise }, weights);
     const apart = new Graph('parts');
-    const { mean, logVariance } = encodePictures(config, apart.input('x', [2, 3, 4, 8]));
+    const { mean, logVariance } = encodeImages(config, apart.input('x', [2, 3, 4, 8]));
     const parts = await Session.compile(apart, { mean, logVariance }, { threads: 1 });
     const moments = await parts.run({ x: pictures }, weights);
     const [means, logs] = [moments['mean'] as Float32Array, moments['logVariance'] as Float32Array];

@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import { CheckpointError } from '../../../../src/core/errors.js';
-import { readEmbedder, readPictureTower } from '../../../../src/compute/nets/clip/config.js';
+import { readEmbedder, readImageEncoder } from '../../../../src/compute/nets/clip/config.js';
 
 const read = (json: object): ReturnType<typeof readEmbedder> =>
   readEmbedder(json as Record<string, unknown>, 'config.json');
@@ -122,7 +122,7 @@ describe('the config of a model that compares texts with pictures', () => {
   });
 
   it('may be of a vision half alone, where only that is read', () => {
-    const tower = (json: object): unknown => readPictureTower(json as Record<string, unknown>, 'config.json');
+    const tower = (json: object): unknown => readImageEncoder(json as Record<string, unknown>, 'config.json');
     const found = { hidden_size: 12, num_attention_heads: 3, patch_size: 4 };
     expect(tower({ model_type: 'clip_vision_model', projection_dim: 5, ...found })).toMatchObject({
       family: 'clip',

@@ -8,7 +8,7 @@ import { readSafetensors } from '../../../../src/core/safetensors.js';
 import { Session } from '../../../../src/compute/onnx/session.js';
 import { gradients } from '../../../../src/compute/graph/differentiate.js';
 import { Graph, type Value } from '../../../../src/compute/graph/ir.js';
-import { clipInputs, embedPictures, embedTexts, initClip } from '../../../../src/compute/nets/clip/clip.js';
+import { clipInputs, embedImages, embedTexts, initClip } from '../../../../src/compute/nets/clip/clip.js';
 import { clipConfigJson, type ClipConfig } from '../../../../src/compute/nets/clip/config.js';
 import { contrastiveLoss } from '../../../../src/compute/nets/clip/loss.js';
 
@@ -47,7 +47,7 @@ function worst(found: ArrayLike<number>, wanted: ArrayLike<number>): number {
 async function computed(held: number | null): Promise<Readonly<Record<string, Float32Array>>> {
   const graph = new Graph('clip');
   const { ids, pixels } = clipInputs(graph, config, BATCH);
-  const [texts, pictures] = [embedTexts(config, ids), embedPictures(config, pixels)];
+  const [texts, pictures] = [embedTexts(config, ids), embedImages(config, pixels)];
   const { loss, matched } = contrastiveLoss(pictures, texts, held);
   const parameters = [...graph.parameters];
   const slopes = gradients(

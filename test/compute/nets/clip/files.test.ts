@@ -5,13 +5,13 @@ import { CheckpointError } from '../../../../src/core/errors.js';
 import { encodeSafetensors, readSafetensors, type FloatTensor } from '../../../../src/core/safetensors.js';
 import {
   checkEmbedder,
-  checkPictureTower,
+  checkImageEncoder,
   embedderBytes,
-  openPictureHalf,
-  openPictureTower,
+  openImageHalf,
+  openImageEncoder,
   openTextHalf,
-  pictureTowerBytes,
-  pictureWidth,
+  imageEncoderBytes,
+  imageEmbeddingWidth,
 } from '../../../../src/models/networks/clip.js';
 import { testFolders } from '../../../support/folder.js';
 
@@ -59,7 +59,7 @@ function inShards(name: string): string {
 
 /** Says the same of a folder whether it is looked at or opened. */
 function expectRefused(folder: string, message: RegExp): void {
-  for (const read of [checkEmbedder, () => [openTextHalf(folder, 6), openPictureHalf(folder)]]) {
+  for (const read of [checkEmbedder, () => [openTextHalf(folder, 6), openImageHalf(folder)]]) {
     expect(() => read(folder)).toThrow(CheckpointError);
     expect(() => read(folder)).toThrow(message);
   }
@@ -95,7 +95,7 @@ describe('the weights of a model that compares texts with pictures', () => {
       /tensor text_model\.encoder\.layers\.0\.mlp\.fc1\.weight has shape \[20, 12\], the config asks for \[21, 12\]/,
     );
     const broken = withTensors('siglip', (tensors) => (tensors.get(probe)!.data[3] = NaN));
-    expect(() => openPictureHalf(broken)).toThrow(/vision_model\.head\.probe/);
+    expect(() => openImageHalf(broken)).toThrow(/vision_model\.head\.probe/);
   });
 
   it('make vectors that can be compared', () => {
@@ -111,28 +111,28 @@ describe('the weights of a model that compares texts with pictures', () => {
 
   it('of a vision half may be a whole model, or be there alone under either of the names that versions of transformers give', () => {
     const [whole, alone] = ['siglip', 'siglip_vision'].map((name) => join(fixtures, name));
-    expect(pictureWidth(checkPictureTower(whole))).toBe(16);
-    expect(openPictureTower(whole).weights).toEqual(openPictureHalf(whole).weights);
-    expect(pictureWidth(checkPictureTower(alone))).toBe(12);
-    expect(pictureWidth(checkPictureTower(join(fixtures, 'clip_vision')))).toBe(5);
+    expect(imageEmbeddingWidth(checkImageEncoder(whole))).toBe(16);
+    expect(openImageEncoder(whole).weights).toEqual(openImageHalf(whole).weights);
+    expect(imageEmbeddingWidth(checkImageEncoder(alone))).toBe(12);
+    expect(imageEmbeddingWidth(checkImageEncoder(join(fixtures, 'clip_vision')))).toBe(5);
     const prefixed = withTensors('siglip_vision', (tensors) => {
       const all = [...tensors];
       tensors.clear();
       for (const [name, tensor] of all) tensors.set(`vision_model.${name}`, tensor);
     });
-    checkPictureTower(prefixed);
-    expect(openPictureTower(prefixed).weights).toEqual(openPictureTower(alone).weights);
+    checkImageEncoder(prefixed);
+    expect(openImageEncoder(prefixed).weights).toEqual(openImageEncoder(alone).weights);
     const more = { shape: [1], data: Float32Array.of(1) };
     const odd = withTensors('siglip_vision', (tensors) => tensors.set('classifier.bias', more));
-    expect(() => checkPictureTower(odd)).toThrow(/nothing reads these tensors: classifier\.bias/);
+    expect(() => checkImageEncoder(odd)).toThrow(/nothing reads these tensors: classifier\.bias/);
   });
 
   it('take what they hold as float32, those of the half that is opened second twice', () => {
     const numbers = (half: { weights: Tensors }): number =>
       [...half.weights.values()].reduce((sum, { data }) => sum + data.length, 0);
     const folder = join(fixtures, 'clip_legacy');
-    const [text, picture] = [numbers(openTextHalf(folder, 7)), numbers(openPictureHalf(folder))];
+    const [text, picture] = [numbers(openTextHalf(folder, 7)), numbers(openImageHalf(folder))];
     expect(embedderBytes(folder)).toBe(4 * (text + 2 * picture));
-    expect(pictureTowerBytes(folder)).toBe(4 * 2 * picture);
+    expect(imageEncoderBytes(folder)).toBe(4 * 2 * picture);
   });
 });

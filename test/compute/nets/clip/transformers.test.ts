@@ -7,10 +7,10 @@ import { Session, SessionPool } from '../../../../src/compute/onnx/session.js';
 import {
   describeEmbedder,
   type OpenedHalf,
-  openPictureHalf,
-  openPictureTower,
+  openImageHalf,
+  openImageEncoder,
   openTextHalf,
-  PICTURE_INPUT,
+  IMAGE_INPUT,
   TEXT_INPUT,
 } from '../../../../src/models/networks/clip.js';
 
@@ -74,7 +74,7 @@ describe.each(['clip_legacy', 'clip_ends', 'siglip'])('%s of transformers', (nam
   });
 
   it('embeds pictures alike, to 1e-5', async () => {
-    const found = await computed(openPictureHalf(folder), PICTURE_INPUT, expected.rowsOf('pixels'));
+    const found = await computed(openImageHalf(folder), IMAGE_INPUT, expected.rowsOf('pixels'));
     expect(apart(found, expected.rowsOf('pictures'))).toBeLessThan(1e-5);
     expect(apart(found.slice(1), found.slice(0, -1))).toBeGreaterThan(0.1);
   });
@@ -84,7 +84,7 @@ describe.each(['clip_vision', 'siglip_vision', 'clip_ends', 'siglip'])('the visi
   it('embeds pictures as transformers does, to 1e-5', async () => {
     const folder = join(fixtures, name);
     const expected = expectedOf(folder);
-    const found = await computed(openPictureTower(folder), PICTURE_INPUT, expected.rowsOf('pixels'));
+    const found = await computed(openImageEncoder(folder), IMAGE_INPUT, expected.rowsOf('pixels'));
     expect(apart(found, expected.rowsOf('pictures'))).toBeLessThan(1e-5);
   });
 });

@@ -7,7 +7,7 @@ import { Session } from '../../../../src/compute/onnx/session.js';
 import { Graph, type Value } from '../../../../src/compute/graph/ir.js';
 import { readConfig } from '../../../../src/models/files.js';
 import { openEmu3Vision } from '../../../../src/models/networks/emu3_vision.js';
-import { codesOf, decodeCodes, encodePictures } from '../../../../src/compute/nets/emu3_vision/tokenizer.js';
+import { codesOf, decodeCodes, encodeImages } from '../../../../src/compute/nets/emu3_vision/tokenizer.js';
 
 const fixtures = join(import.meta.dirname, 'fixtures');
 
@@ -41,7 +41,7 @@ describe.each(['published', 'transformers'])("the weights under %s' names", (nam
 
   it("give transformers' vectors, to 1e-5, and its codes", async () => {
     const { vectors, codes } = await run('pixels', 'float32', (x) => {
-      const made = encodePictures(config, x);
+      const made = encodeImages(config, x);
       return { vectors: made, codes: codesOf(config, made) };
     });
     expect(apart(vectors as Float32Array, tensor('vectors').data)).toBeLessThan(1e-5);

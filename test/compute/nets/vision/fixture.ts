@@ -2,8 +2,8 @@
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
-import { PictureProcessor, type PixelLimits } from '../../../../src/models/pictures/processor.js';
-import type { ColourScale, Picture } from '../../../../src/models/pictures/picture.js';
+import { ImageProcessor, type PixelLimits } from '../../../../src/models/images/processor.js';
+import type { ColorScale, VisionInput } from '../../../../src/models/images/vision_input.js';
 import { openDecoder } from '../../../../src/models/networks/decoder.js';
 import type { TrainedParts } from '../../../../src/compute/nets/vision/config.js';
 import type { TokenPrompt } from '../../../../src/models/tokenizer/format.js';
@@ -13,7 +13,7 @@ import type { PolicyModel } from '../../../../src/models/adapters/policy_model.j
 const folder = fileURLToPath(new URL('./fixtures', import.meta.url));
 
 interface GivenPicture {
-  readonly kind: Picture['kind'];
+  readonly kind: VisionInput['kind'];
   readonly width: number;
   readonly height: number;
   readonly secondsPerFrame: number;
@@ -24,7 +24,7 @@ interface GivenPicture {
 
 interface Given {
   readonly limits: PixelLimits;
-  readonly colours: { readonly image_mean: ColourScale['mean']; readonly image_std: ColourScale['std'] };
+  readonly colours: { readonly image_mean: ColorScale['mean']; readonly image_std: ColorScale['std'] };
   readonly prompts: readonly {
     readonly ids: readonly number[];
     readonly pictures: readonly GivenPicture[];
@@ -57,14 +57,14 @@ export function expectedOf(family: Family): Expected {
 
 export const sizes = { patch_size: 4, temporal_patch_size: 2, spatial_merge_size: 2 };
 
-export const processor = new PictureProcessor({
+export const processor = new ImageProcessor({
   sizes,
   colours: { mean: given.colours.image_mean, std: given.colours.image_std },
   image: given.limits,
   video: given.limits,
 });
 
-export async function pictureOf({ kind, width, height, raw, secondsPerFrame }: GivenPicture): Promise<Picture> {
+export async function pictureOf({ kind, width, height, raw, secondsPerFrame }: GivenPicture): Promise<VisionInput> {
   const frames = raw.map((text) => ({ width, height, data: bytesOf(text) }));
   return kind === 'image' ? processor.image(frames[0], 'here') : processor.video(frames, secondsPerFrame, 'here');
 }

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { plainProcessor } from '../../../../src/models/pictures/processor.js';
+import { plainProcessor } from '../../../../src/models/images/processor.js';
 import { positionsOf } from '../../../../src/compute/nets/vision/layout.js';
 import { sizes } from './fixture.js';
 

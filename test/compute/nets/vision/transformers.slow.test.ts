@@ -3,13 +3,13 @@ import { soloPeers } from '../../../../src/core/group/peers.js';
 import { RandomStream } from '../../../../src/core/random.js';
 import type { TokenGroup } from '../../../../src/train/policies/tokens/batch.js';
 import { Session } from '../../../../src/compute/onnx/session.js';
-import type { SeeingConfig } from '../../../../src/compute/nets/decoder/config.js';
+import type { VisionDecoderConfig } from '../../../../src/compute/nets/decoder/config.js';
 import { VisionTower } from '../../../../src/train/policies/tokens/vision_tower.js';
 import { Learner } from '../../../../src/train/policies/tokens/learner.js';
 import type { PolicyModel } from '../../../../src/models/adapters/policy_model.js';
 import { Sampler } from '../../../../src/train/policies/tokens/rollout.js';
 import { patchWidth } from '../../../../src/compute/nets/vision/layout.js';
-import { tokensOf, writePatches } from '../../../../src/models/pictures/picture.js';
+import { tokensOf, writePatches } from '../../../../src/models/images/vision_input.js';
 import { everything, expectedOf, families, floatsOf, given, modelOf, pictureOf, prompts, sizes } from './fixture.js';
 
 const session = { threads: 1 };
@@ -193,7 +193,7 @@ describe.each(families)('a model that sees, as transformers computes it: %s', (f
     const computed: number[] = [];
     for (const kept of [bytes, 10 * bytes]) {
       const of = { ...model, trains };
-      const visionTower = new VisionTower(of, of.config as SeeingConfig, session, kept);
+      const visionTower = new VisionTower(of, of.config as VisionDecoderConfig, session, kept);
       run.mockClear();
       for (const prompt of [alone[0], alone[0], alone[1], alone[0]]) {
         await visionTower.feeds([prompt], { prompts: 1, promptColumns: 64, pictures: visionTower.shape([prompt]) });

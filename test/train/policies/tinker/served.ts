@@ -3,7 +3,7 @@ import { type Clock, Deadline, systemClock } from '../../../../src/core/clock.js
 import { TinkerConnection } from '../../../../src/train/policies/tinker/connection.js';
 import { TinkerSession, type Dialect } from '../../../../src/train/policies/tinker/session.js';
 import type { TokenPrompt } from '../../../../src/models/tokenizer/format.js';
-import { plainProcessor } from '../../../../src/models/pictures/processor.js';
+import { plainProcessor } from '../../../../src/models/images/processor.js';
 import { PromptChunks, type Sight } from '../../../../src/train/policies/tinker/prompts.js';
 import { RandomStream } from '../../../../src/core/random.js';
 import { unrestricted, type TokenFormat } from '../../../../src/models/tokenizer/format.js';

@@ -6,7 +6,7 @@ import { decodeImage } from '../../../../src/core/images/image.js';
 import { RandomStream } from '../../../../src/core/random.js';
 import { VllmClient } from '../../../../src/train/policies/vllm/client.js';
 import { soloGroup } from '../../../../src/core/group/process_group.js';
-import type { Picture } from '../../../../src/models/pictures/picture.js';
+import type { VisionInput } from '../../../../src/models/images/vision_input.js';
 import { positionsOf } from '../../../../src/compute/nets/vision/layout.js';
 import type { TokenAnswer } from '../../../../src/train/policies/tokens/batch.js';
 import type { TokenPrompt } from '../../../../src/models/tokenizer/format.js';
@@ -109,7 +109,7 @@ describe('pictures', () => {
     // The same words with another picture of the same size.
     const other = prompts.map(({ ids, pictures = [] }) => ({
       ids,
-      pictures: pictures.map((picture): Picture => {
+      pictures: pictures.map((picture): VisionInput => {
         const [first, ...rest] = picture.frames;
         const data = first.data.slice();
         data[0] ^= 1;
@@ -148,11 +148,11 @@ describe('a server that reads another prompt', () => {
 });
 
 describe('a clip that vLLM would see at other times', () => {
-  const noted = async (seconds: number, frames = 6): Promise<Picture> => {
+  const noted = async (seconds: number, frames = 6): Promise<VisionInput> => {
     const frame = { width: 32, height: 40, data: new Uint8Array(32 * 40 * 3) };
     return processor.video(Array<typeof frame>(frames).fill(frame), seconds, 'here');
   };
-  const send = (picture: Picture): Promise<unknown> => {
+  const send = (picture: VisionInput): Promise<unknown> => {
     const count = picture.grid.steps * 4 * 5;
     return new PictureMail(small).sent({ ids: [1, ...Array<number>(count).fill(8), 2], pictures: [picture] });
   };

@@ -4,8 +4,8 @@ import { join } from 'node:path';
 import type { RgbImage } from '../../../../src/core/images/png.js';
 import { RandomStream } from '../../../../src/core/random.js';
 import { encodeSafetensors } from '../../../../src/core/safetensors.js';
-import { withPictures } from '../../../../src/models/pictures/picture.js';
-import { plainProcessor } from '../../../../src/models/pictures/processor.js';
+import { withImages } from '../../../../src/models/images/vision_input.js';
+import { plainProcessor } from '../../../../src/models/images/processor.js';
 import type { TokenPrompt } from '../../../../src/models/tokenizer/format.js';
 import { unrestricted, type TokenFormat } from '../../../../src/models/tokenizer/format.js';
 import { initSeeingPolicy } from '../../../../src/train/policies/tokens/load.js';
@@ -100,7 +100,7 @@ export async function seeingPrompts(): Promise<TokenPrompt[]> {
     tokens.vision_end_token_id,
   ];
   const made = (ids: readonly number[], pictures: TokenPrompt['pictures'] = []): TokenPrompt => ({
-    ids: withPictures(ids, pictures, tokens, seeingSizes, 'here'),
+    ids: withImages(ids, pictures, tokens, seeingSizes, 'here'),
     pictures,
   });
   return [

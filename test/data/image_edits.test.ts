@@ -3,9 +3,9 @@ import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { DataError } from '../../src/core/errors.js';
 import { checkDataset } from '../../src/data/check.js';
-import { openPicturedEdits, readPicturedEdits, shownBefore, sourcesOf } from '../../src/data/pictured_edits.js';
+import { openImageEdits, readImageEdits, sourceDigest, sourcesOf } from '../../src/data/image_edits.js';
 import { testFolders } from '../support/folder.js';
-import { jsonLines, plain, writeFiles } from './pictures.js';
+import { jsonLines, plain, writeFiles } from './image_files.js';
 
 const columns = { source: 'source', instruction: 'instruction', response: 'response', target: 'target' };
 const picture = plain(4, 4, [1, 2, 3]);
@@ -24,7 +24,7 @@ describe('edits of pictures in rows', () => {
       { source: 'a.png', instruction: 'make it red', response: 'a red one', target: 'sub/b.png' },
       { source: 'sub/b.png', instruction: 'remove it' },
     ]);
-    const edits = await openPicturedEdits(list, null, columns);
+    const edits = await openImageEdits(list, null, columns);
     expect(edits.length).toBe(2);
     expect(edits.read(0)).toMatchObject({
       id: 'edits.jsonl:1',
@@ -43,21 +43,21 @@ describe('edits of pictures in rows', () => {
       { source: ['a.png'], instruction: 'put it there' },
       { source: 'a.png', instruction: 'put it there' },
     ]);
-    const edits = await openPicturedEdits(list, null, columns);
+    const edits = await openImageEdits(list, null, columns);
     const [several, alone, plainly] = [0, 1, 2].map((index) => edits.read(index));
     expect(sourcesOf(several)).toEqual(['a.png', 'sub/b.png', 'a.png'].map((name) => join(list, '..', name)));
     expect(several.further).toHaveLength(2);
     // One in a list is one.
     for (const one of [alone, plainly]) expect(one).not.toHaveProperty('further');
-    expect(await shownBefore(alone)).toBe(await shownBefore(plainly));
-    expect(await shownBefore(several)).not.toBe(await shownBefore(alone));
+    expect(await sourceDigest(alone)).toBe(await sourceDigest(plainly));
+    expect(await sourceDigest(several)).not.toBe(await sourceDigest(alone));
   });
 
   it('notices that a further picture is another one, and looks at each', async () => {
     const rows = [{ source: ['a.png', 'sub/b.png'], instruction: 'x', target: 'a.png' }];
     const [list, other] = [listOf(rows), listOf(rows)];
     writeFiles(join(other, '..'), { 'sub/b.png': plain(8, 4, [1, 2, 3]) });
-    const [one, two] = [await openPicturedEdits(list, null, columns), await openPicturedEdits(other, null, columns)];
+    const [one, two] = [await openImageEdits(list, null, columns), await openImageEdits(other, null, columns)];
     expect(one.digest.files).not.toBe(two.digest.files);
     expect((await checkDataset(other)).sizes).toEqual(['4x4', '4x8']);
   });
@@ -65,7 +65,7 @@ describe('edits of pictures in rows', () => {
   it.each([[[]], [['a.png', '']], [['a.png', 3]], [{ a: 'a.png' }]])(
     'are refused with pictures that are none: %j',
     async (source) => {
-      const { problems } = await readPicturedEdits(listOf([{ source, instruction: 'x' }]), null, columns);
+      const { problems } = await readImageEdits(listOf([{ source, instruction: 'x' }]), null, columns);
       expect(problems.map(({ message }) => message)).toEqual([
         `column 'source': found ${JSON.stringify(source)}; allowed: the path of a picture, or a list of paths`,
       ]);
@@ -78,7 +78,7 @@ describe('edits of pictures in rows', () => {
     ['a data URL', `data:image/png;base64,${'A'.repeat(200_000)}`],
   ])('are refused with one short line where their pictures are %s', async (_, source) => {
     const row = { source, instruction: 'x' };
-    const error = await readPicturedEdits(listOf([row, row]), null, columns).catch((cause: unknown) => cause);
+    const error = await readImageEdits(listOf([row, row]), null, columns).catch((cause: unknown) => cause);
     expect(error).toBeInstanceOf(DataError);
     expect((error as DataError).toText().length).toBeLessThan(500);
     expect(error).toMatchObject({ message: expect.stringContaining("column 'source' holds pictures") as string });
@@ -87,7 +87,7 @@ describe('edits of pictures in rows', () => {
   it('may have other columns, and pictures in another folder', async () => {
     const list = listOf([{ image: 'b.png', prompt: 'go' }]);
     const media = join(list, '../sub');
-    const edits = await openPicturedEdits(list, media, { ...columns, source: 'image', instruction: 'prompt' });
+    const edits = await openImageEdits(list, media, { ...columns, source: 'image', instruction: 'prompt' });
     expect(edits.read(0)).toMatchObject({ source: join(media, 'b.png'), instruction: 'go' });
   });
 
@@ -98,14 +98,14 @@ describe('edits of pictures in rows', () => {
       { source: 'a.png', instruction: 'x' },
       { instruction: 'x', target: 'none.png' },
     ]);
-    const { problems, length } = await readPicturedEdits(list, null, columns);
+    const { problems, length } = await readImageEdits(list, null, columns);
     expect(length).toBe(1);
     expect(problems.map(({ where, message }) => `${where}: ${message}`.replaceAll(join(list, '..'), ''))).toEqual([
       `/edits.jsonl:1: column 'instruction': found " "; allowed: words`,
       `/edits.jsonl:2: column 'source': there is no file /gone.png; column 'response': found 3; allowed: words, or null`,
       `/edits.jsonl:4: column 'source': found null; allowed: the path of a picture, or a list of paths; column 'target': there is no file /none.png`,
     ]);
-    await expect(openPicturedEdits(list, null, columns)).rejects.toThrow(/^3 things are wrong/);
+    await expect(openImageEdits(list, null, columns)).rejects.toThrow(/^3 things are wrong/);
   });
 
   it('are told beside the lines that are no rows', async () => {
@@ -114,7 +114,7 @@ describe('edits of pictures in rows', () => {
     const { problems, samples } = await checkDataset(list);
     expect(problems.map(({ where }) => where)).toEqual([`${list}:3`, `${list}:5`, `${list}:2`]);
     expect(samples).toBe(4);
-    await expect(openPicturedEdits(list, null, columns)).rejects.toThrow(/^3 things are wrong/);
+    await expect(openImageEdits(list, null, columns)).rejects.toThrow(/^3 things are wrong/);
   });
 
   it.each([
@@ -154,9 +154,9 @@ describe('edits of pictures in rows', () => {
 
   it('change their digest with the pictures that they name', async () => {
     const list = listOf([{ source: 'a.png', instruction: 'x' }]);
-    const before = (await openPicturedEdits(list, null, columns)).digest;
+    const before = (await openImageEdits(list, null, columns)).digest;
     writeFiles(join(list, '..'), { 'a.png': plain(9, 9, [7, 8, 9]) });
-    const after = (await openPicturedEdits(list, null, columns)).digest;
+    const after = (await openImageEdits(list, null, columns)).digest;
     expect(after.ids).toBe(before.ids);
     expect(after.files).not.toBe(before.files);
   });

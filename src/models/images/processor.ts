@@ -10,7 +10,7 @@ import type { RgbImage } from '../../core/images/png.js';
 import { resizeCubic } from '../../core/images/resize.js';
 import type { PatchSizes } from '../../compute/nets/vision/config.js';
 import { readJson } from '../files.js';
-import type { ColourScale, Picture } from './picture.js';
+import type { ColorScale, VisionInput } from './vision_input.js';
 
 /** How many pixels a picture has at least and at most after it was resized; of a clip, each of its frames. */
 export interface PixelLimits {
@@ -20,7 +20,7 @@ export interface PixelLimits {
 
 export interface ProcessorSettings {
   readonly sizes: PatchSizes;
-  readonly colours: ColourScale;
+  readonly colours: ColorScale;
   readonly image: PixelLimits;
   readonly video: PixelLimits;
 }
@@ -38,7 +38,7 @@ const turns = pLimit(1);
 const LONGEST = 200;
 
 /** The mean and deviation of the colours that CLIP was trained on. */
-const clipColours: ColourScale = {
+const clipColours: ColorScale = {
   mean: [0.48145466, 0.4578275, 0.40821073],
   std: [0.26862954, 0.26130258, 0.27577711],
 };
@@ -49,7 +49,7 @@ const usual = {
   video: { min_pixels: 128 * 28 * 28, max_pixels: 28 * 28 * 768 },
 } as const;
 
-export class PictureProcessor {
+export class ImageProcessor {
   constructor(readonly settings: ProcessorSettings) {}
 
   /** How many tokens stand for an image of a size. */
@@ -61,7 +61,7 @@ export class PictureProcessor {
   }
 
   /** An image. Raises DataError, naming `where`, for one that is more than 200 times as long as it is wide. */
-  image(image: RgbImage, where: string): Picture {
+  image(image: RgbImage, where: string): VisionInput {
     const { sizes, colours, image: limits } = this.settings;
     const frames = [resizeCubic(image, ...sideLengths(image, sizes, limits, where))];
     return { kind: 'image', frames, grid: gridOf(frames, 1, sizes), secondsPerStep: 0, colours };
@@ -71,7 +71,7 @@ export class PictureProcessor {
    * A clip of frames that are `secondsPerFrame` apart; the last is repeated where the model's patches reach beyond it. Raises DataError, naming `where`,
    * for a clip without frames, frames of several sizes, and as `image`.
    */
-  async video(frames: readonly RgbImage[], secondsPerFrame: number, where: string): Promise<Picture> {
+  async video(frames: readonly RgbImage[], secondsPerFrame: number, where: string): Promise<VisionInput> {
     const { sizes, colours, video: limits } = this.settings;
     const depth = sizes.temporal_patch_size;
     const [first, ...others] = frames;
@@ -96,9 +96,9 @@ export class PictureProcessor {
   }
 
   /** Frames of a clip as images of their own, each in the size of a frame. Raises DataError as `image`. */
-  async stills(frames: readonly RgbImage[], where: string): Promise<Picture[]> {
+  async stills(frames: readonly RgbImage[], where: string): Promise<VisionInput[]> {
     const { sizes, colours, video: limits } = this.settings;
-    const made: Picture[] = [];
+    const made: VisionInput[] = [];
     for (const frame of frames) {
       const whole = await resizedAll([frame], sideLengths(frame, sizes, limits, where));
       made.push({ kind: 'image', frames: whole, grid: gridOf(whole, 1, sizes), secondsPerStep: 0, colours });
@@ -119,7 +119,11 @@ async function resizedAll(frames: readonly RgbImage[], side: [width: number, hei
   return made;
 }
 
-function gridOf([{ width, height }]: readonly RgbImage[], steps: number, { patch_size }: PatchSizes): Picture['grid'] {
+function gridOf(
+  [{ width, height }]: readonly RgbImage[],
+  steps: number,
+  { patch_size }: PatchSizes,
+): VisionInput['grid'] {
   return { steps, rows: height / patch_size, columns: width / patch_size };
 }
 
@@ -204,10 +208,10 @@ type ProcessorFile = z.output<typeof file>;
  * The processor of a model's folder. `limits` override the files' own. Raises CheckpointError if the folder lacks its files, or if one of them cannot
  * be read or asks for something that is not supported.
  */
-export function openPictureProcessor(
+export function openImageProcessor(
   folder: string,
   limits: { readonly image?: PixelLimits | null; readonly video?: PixelLimits | null } = {},
-): PictureProcessor {
+): ImageProcessor {
   const image = readSettings(folder, PROCESSOR_FILE, NESTED.image);
   if (image === null) {
     throw new CheckpointError(`nothing says how pictures are cut: there is no ${PROCESSOR_FILE}`, {
@@ -224,7 +228,7 @@ export function openPictureProcessor(
       { where: folder, next: `Give both the same sizes and colours in ${PROCESSOR_FILE} and ${VIDEO_PROCESSOR_FILE}.` },
     );
   }
-  return new PictureProcessor({
+  return new ImageProcessor({
     ...shared,
     image: limits.image ?? limitsOf(image, usual.image),
     video: limits.video ?? limitsOf(video, usual.video),
@@ -240,14 +244,14 @@ function sizesOf({ patch_size, temporal_patch_size, merge_size }: ProcessorFile)
 }
 
 /** A byte b becomes (f b - mean) / std, which is (b / 255 - mean / 255 f) / (std / 255 f). */
-function coloursOf({ do_rescale, rescale_factor, do_normalize, image_mean, image_std }: ProcessorFile): ColourScale {
+function coloursOf({ do_rescale, rescale_factor, do_normalize, image_mean, image_std }: ProcessorFile): ColorScale {
   const isNormalised = do_normalize !== false;
   const mean = isNormalised ? (image_mean ?? clipColours.mean) : ([0, 0, 0] as const);
   const std = isNormalised ? (image_std ?? clipColours.std) : ([1, 1, 1] as const);
   const factor = 255 * (do_rescale === false ? 1 : (rescale_factor ?? 1 / 255));
   // Files write 1/255 with its last digits cut.
   if (Math.abs(factor - 1) < 1e-9) return { mean, std };
-  const scaled = ([red, green, blue]: ColourScale['mean']): ColourScale['mean'] => [
+  const scaled = ([red, green, blue]: ColorScale['mean']): ColorScale['mean'] => [
     red / factor,
     green / factor,
     blue / factor,
@@ -256,11 +260,11 @@ function coloursOf({ do_rescale, rescale_factor, do_normalize, image_mean, image
 }
 
 /** The processor of a model from random weights: colours from -1 to 1, as they are. */
-export function plainProcessor(sizes: PatchSizes, image: PixelLimits, video = image): PictureProcessor {
+export function plainProcessor(sizes: PatchSizes, image: PixelLimits, video = image): ImageProcessor {
   const half = [0.5, 0.5, 0.5] as const;
   const { patch_size, temporal_patch_size, spatial_merge_size } = sizes;
   const own = { patch_size, temporal_patch_size, spatial_merge_size };
-  return new PictureProcessor({ sizes: own, colours: { mean: half, std: half }, image, video });
+  return new ImageProcessor({ sizes: own, colours: { mean: half, std: half }, image, video });
 }
 
 /** The files of a model's folder that say the same, by their names. */

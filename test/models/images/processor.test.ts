@@ -1,16 +1,16 @@
 import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
-import { withPictures, withStills } from '../../../src/models/pictures/picture.js';
+import { withImages, withStills } from '../../../src/models/images/vision_input.js';
 import {
-  openPictureProcessor,
-  type PictureProcessor,
+  openImageProcessor,
+  type ImageProcessor,
   plainProcessor,
   processorFilesOf,
   PROCESSOR_FILE,
   smartSize,
   VIDEO_PROCESSOR_FILE,
-} from '../../../src/models/pictures/processor.js';
+} from '../../../src/models/images/processor.js';
 import { testFolders } from '../../support/folder.js';
 
 interface Smart {
@@ -97,14 +97,14 @@ describe('a processor', () => {
     for (const [name, text] of Object.entries(processorFilesOf(processor.settings))) {
       writeFileSync(join(path, name), text);
     }
-    expect(openPictureProcessor(path).settings).toEqual(processor.settings);
+    expect(openImageProcessor(path).settings).toEqual(processor.settings);
     writeFileSync(join(path, PROCESSOR_FILE), JSON.stringify({ size: { shortest_edge: 100, longest_edge: 200 } }));
     writeFileSync(join(path, VIDEO_PROCESSOR_FILE), JSON.stringify({ max_pixels: 300 }));
-    const { settings } = openPictureProcessor(path, { video: { min_pixels: 1, max_pixels: 2 } });
+    const { settings } = openImageProcessor(path, { video: { min_pixels: 1, max_pixels: 2 } });
     expect(settings.image).toEqual({ min_pixels: 100, max_pixels: 200 });
     expect(settings.video).toEqual({ min_pixels: 1, max_pixels: 2 });
     expect(settings.sizes.patch_size).toBe(14);
-    expect(openPictureProcessor(path).settings.video).toEqual({ min_pixels: 128 * 784, max_pixels: 300 });
+    expect(openImageProcessor(path).settings.video).toEqual({ min_pixels: 128 * 784, max_pixels: 300 });
   });
 });
 
@@ -116,7 +116,7 @@ describe('the files of a processor', () => {
       video_processor: { size: { longest_edge: 9 }, merge_size: 3 },
     };
     writeFileSync(join(path, 'processor_config.json'), JSON.stringify(json));
-    const { image, video, sizes: found } = openPictureProcessor(path).settings;
+    const { image, video, sizes: found } = openImageProcessor(path).settings;
     expect([image.min_pixels, video.max_pixels, found.spatial_merge_size]).toEqual([5, 9, 3]);
   });
 
@@ -132,15 +132,15 @@ describe('the files of a processor', () => {
   ])('are refused where they %s', (_, json, message) => {
     const path = folder();
     if (json !== null) writeFileSync(join(path, PROCESSOR_FILE), JSON.stringify(json));
-    expect(() => openPictureProcessor(path)).toThrow(message);
+    expect(() => openImageProcessor(path)).toThrow(message);
   });
 });
 
 describe('colours', () => {
-  const opened = (json: object): PictureProcessor => {
+  const opened = (json: object): ImageProcessor => {
     const path = folder();
     writeFileSync(join(path, PROCESSOR_FILE), JSON.stringify(json));
-    return openPictureProcessor(path);
+    return openImageProcessor(path);
   };
   const [mean, std] = [
     [0.1, 0.2, 0.3],
@@ -172,7 +172,7 @@ describe('colours', () => {
     const path = folder();
     writeFileSync(join(path, PROCESSOR_FILE), '{}');
     writeFileSync(join(path, VIDEO_PROCESSOR_FILE), JSON.stringify({ do_normalize: false }));
-    expect(() => openPictureProcessor(path)).toThrow(/images and videos are cut or coloured differently/);
+    expect(() => openImageProcessor(path)).toThrow(/images and videos are cut or coloured differently/);
   });
 });
 
@@ -183,8 +183,8 @@ describe('placeholders', async () => {
   const clip = await processor.video([grey(8, 8), grey(8, 8), grey(8, 8), grey(8, 8)], 1, 'here');
 
   it('stand for each token of their pictures', () => {
-    expect(withPictures([1, 7, 2, 8, 3], [image, clip], tokens, sizes, 'here')).toEqual([1, 7, 7, 2, 8, 8, 3]);
-    expect(withPictures([1, 2], [], tokens, sizes, 'here')).toEqual([1, 2]);
+    expect(withImages([1, 7, 2, 8, 3], [image, clip], tokens, sizes, 'here')).toEqual([1, 7, 7, 2, 8, 8, 3]);
+    expect(withImages([1, 2], [], tokens, sizes, 'here')).toEqual([1, 2]);
   });
 
   it('of a clip become those of its frames, each between marks of its own', () => {
@@ -201,6 +201,6 @@ describe('placeholders', async () => {
     [[1, 8], [image], 'the words of the prompt have places for video, and it comes with image'],
     [[1], [clip], 'the words of the prompt have places for no pictures, and it comes with video'],
   ])('that do not go with the pictures are refused: %j', (ids, pictures, message) => {
-    expect(() => withPictures(ids, pictures, tokens, sizes, 'row 3')).toThrow(message);
+    expect(() => withImages(ids, pictures, tokens, sizes, 'row 3')).toThrow(message);
   });
 });

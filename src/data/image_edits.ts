@@ -8,11 +8,11 @@ import { DataError } from '../core/errors.js';
 import { sha256 } from '../core/images/image.js';
 import { inBrief } from '../core/text.js';
 import { pixelDigest } from './overlap.js';
-import { type PictureSize, headerSize, pictureBytes } from './pictures.js';
+import { type ImageSize, headerSize, imageBytes } from './image_files.js';
 import { type SampleSource, oneOf } from './types.js';
-import { type Row, firstRows, holdsPictures, readRows, rowFiles, valueAt } from './rows.js';
+import { type Row, firstRows, holdsImages, readRows, rowFiles, valueAt } from './rows.js';
 
-export interface PicturedEdit {
+export interface ImageEdit {
   /** Names the sample independently of the machine. */
   readonly id: string;
   readonly instruction: string;
@@ -32,19 +32,19 @@ export interface PicturedEdit {
 export function sourcesOf({
   source,
   further = [],
-}: Pick<PicturedEdit, 'source' | 'further'>): readonly [string, ...string[]] {
+}: Pick<ImageEdit, 'source' | 'further'>): readonly [string, ...string[]] {
   return [source, ...further];
 }
 
 /** A digest of what is shown before an edit. Raises DataError for a picture that cannot be read. */
-export async function shownBefore(edit: PicturedEdit): Promise<string> {
+export async function sourceDigest(edit: ImageEdit): Promise<string> {
   const { where } = edit;
-  const digests = await Promise.all(sourcesOf(edit).map((file) => pixelDigest(pictureBytes(file, where), where)));
+  const digests = await Promise.all(sourcesOf(edit).map((file) => pixelDigest(imageBytes(file, where), where)));
   return digests.length === 1 ? digests[0] : sha256(digests.join(' '));
 }
 
 /** Which columns of a row are read. */
-export interface PicturedColumns {
+export interface ImageEditColumns {
   readonly source: string;
   readonly instruction: string;
   readonly response: string;
@@ -52,7 +52,7 @@ export interface PicturedColumns {
 }
 
 /** The columns that are read if the config names none. */
-export const PICTURED_COLUMNS: PicturedColumns = {
+export const IMAGE_EDIT_COLUMNS: ImageEditColumns = {
   source: 'source',
   instruction: 'instruction',
   response: 'response',
@@ -64,7 +64,7 @@ export function mayHoldRows(path: string): boolean {
   return ['.jsonl', '.parquet'].includes(extname(path));
 }
 
-export interface ReadPicturedEdits extends SampleSource<PicturedEdit> {
+export interface ReadImageEdits extends SampleSource<ImageEdit> {
   /** One for each line that is no row, then one for each row that is broken, in their order. */
   readonly problems: readonly DataError[];
 }
@@ -74,17 +74,17 @@ export interface ReadPicturedEdits extends SampleSource<PicturedEdit> {
  * @param media the folder that relative paths begin at; null for the list's own
  * Raises DataError as `readRows`.
  */
-export async function readPicturedEdits(
+export async function readImageEdits(
   path: string,
   media: string | null,
-  columns: PicturedColumns,
-): Promise<ReadPicturedEdits> {
+  columns: ImageEditColumns,
+): Promise<ReadImageEdits> {
   const rows = await readRows(path);
   if (rows.length > 0) refusePictures(rows.read(0), columns, rows.place(0));
   const folder = media ?? (statSync(path).isDirectory() ? path : dirname(path));
   const problems: DataError[] = [...rows.problems];
   const sizes: number[] = [];
-  const samples = Array.from({ length: rows.length }, (_, index): PicturedEdit | null => {
+  const samples = Array.from({ length: rows.length }, (_, index): ImageEdit | null => {
     const read = readRow(rows.read(index), columns, folder);
     const where = rows.place(index);
     if (Array.isArray(read)) {
@@ -106,24 +106,24 @@ export async function readPicturedEdits(
   };
 }
 
-/** Opens a dataset all of whose rows are whole. Raises DataError as `readPicturedEdits`, and one with all rows that are broken. */
-export async function openPicturedEdits(
+/** Opens a dataset all of whose rows are whole. Raises DataError as `readImageEdits`, and one with all rows that are broken. */
+export async function openImageEdits(
   path: string,
   media: string | null,
-  columns: PicturedColumns,
-): Promise<SampleSource<PicturedEdit>> {
-  const { problems, ...source } = await readPicturedEdits(path, media, columns);
+  columns: ImageEditColumns,
+): Promise<SampleSource<ImageEdit>> {
+  const { problems, ...source } = await readImageEdits(path, media, columns);
   if (problems.length > 0) throw oneOf(path, problems);
   return source;
 }
 
 /** The first edits of a dataset, without a look at the rest. Raises DataError for the first of them that is broken. */
-export async function firstPicturedEdits(
+export async function firstImageEdits(
   path: string,
   media: string | null,
-  columns: PicturedColumns,
+  columns: ImageEditColumns,
   count: number,
-): Promise<readonly PicturedEdit[]> {
+): Promise<readonly ImageEdit[]> {
   return (await firstRows(path, count)).map(({ row, place: where }) => {
     refusePictures(row, columns, where);
     const read = readRow(row, columns, media ?? (statSync(path).isDirectory() ? path : dirname(path)));
@@ -133,8 +133,8 @@ export async function firstPicturedEdits(
 }
 
 /** Every row has the same problem: it is said once. */
-function refusePictures(row: Row, { source, target }: PicturedColumns, where: string): void {
-  const column = [source, target].find((name) => holdsPictures(valueAt(row, name)) || isDataUrl(valueAt(row, name)));
+function refusePictures(row: Row, { source, target }: ImageEditColumns, where: string): void {
+  const column = [source, target].find((name) => holdsImages(valueAt(row, name)) || isDataUrl(valueAt(row, name)));
   if (column === undefined) return;
   throw new DataError(`column '${column}' holds pictures themselves; allowed: the paths of picture files`, {
     where,
@@ -151,7 +151,7 @@ function broken(found: readonly string[], where: string): DataError {
 }
 
 /** A parsed row, or what is wrong with it. */
-function readRow(row: Row, columns: PicturedColumns, folder: string): Omit<PicturedEdit, 'id' | 'where'> | string[] {
+function readRow(row: Row, columns: ImageEditColumns, folder: string): Omit<ImageEdit, 'id' | 'where'> | string[] {
   const problems: string[] = [];
   const isWords = (value: unknown): value is string => typeof value === 'string' && value.trim() !== '';
   const words = (column: string, needed: boolean): string | null => {
@@ -185,7 +185,7 @@ function readRow(row: Row, columns: PicturedColumns, folder: string): Omit<Pictu
 }
 
 /** A list of edits, and where its rows name what an edit begins from. */
-export interface ShownList {
+export interface SourceList {
   readonly path: string;
   /** The folder that relative paths begin at; null: that of the list. */
   readonly media: string | null;
@@ -193,18 +193,18 @@ export interface ShownList {
 }
 
 /** Bytes of each file that are looked at, and rows: they represent the others. */
-const MOST_BYTES = 2 ** 22;
-const MOST_ROWS = 512;
+const MAX_BYTES = 2 ** 22;
+const MAX_ROWS = 512;
 
 /**
  * The pictures before the edit of every row of JSON lines that is looked at, each null where its header says no size. Rows with a picture that cannot
  * be read are left out, as is a list that cannot: what is wrong with them is told where they are opened.
  */
-export function shownSizes({ path, media, column }: ShownList): readonly (readonly (PictureSize | null)[])[] {
+export function sourceSizes({ path, media, column }: SourceList): readonly (readonly (ImageSize | null)[])[] {
   try {
     const folder = media ?? (statSync(path, { throwIfNoEntry: false })?.isDirectory() === true ? path : dirname(path));
-    const known = new Map<string, readonly (PictureSize | null)[]>();
-    const sizeOf = (named: string): readonly (PictureSize | null)[] => {
+    const known = new Map<string, readonly (ImageSize | null)[]>();
+    const sizeOf = (named: string): readonly (ImageSize | null)[] => {
       const file = isAbsolute(named) ? named : resolve(folder, named);
       const sizes = known.get(file) ?? sizeIfRead(file);
       known.set(file, sizes);
@@ -213,7 +213,7 @@ export function shownSizes({ path, media, column }: ShownList): readonly (readon
     return rowFiles(path)
       .filter((file) => extname(file) === '.jsonl')
       .flatMap((file) => firstLines(file))
-      .slice(0, MOST_ROWS)
+      .slice(0, MAX_ROWS)
       .flatMap((line) => {
         const named = namesIn(line, column);
         const sizes = named.flatMap(sizeOf);
@@ -227,7 +227,7 @@ export function shownSizes({ path, media, column }: ShownList): readonly (readon
 
 /** The lines at the beginning of a file, the last of which may be cut, and then is no row. */
 function firstLines(path: string): string[] {
-  const bytes = Buffer.alloc(Math.min(MOST_BYTES, statSync(path).size));
+  const bytes = Buffer.alloc(Math.min(MAX_BYTES, statSync(path).size));
   const file = openSync(path, 'r');
   try {
     return bytes.toString('utf8', 0, readSync(file, bytes, 0, bytes.length, 0)).split('\n');
@@ -250,7 +250,7 @@ function namesIn(line: string, column: string): string[] {
 }
 
 /** The size that a picture's header says, null for none; nothing for a file that cannot be read. */
-function sizeIfRead(file: string): readonly (PictureSize | null)[] {
+function sizeIfRead(file: string): readonly (ImageSize | null)[] {
   try {
     return [headerSize(file)];
   } catch (error) {

@@ -1,23 +1,23 @@
 /** Pictures and clips in the form that the vision encoders of Qwen2-VL and Qwen2.5-VL read. */
 import { DataError } from '../../core/errors.js';
 import type { RgbImage } from '../../core/images/png.js';
-import type { MarkedPictureTokens, PatchSizes, PictureTokens } from '../../compute/nets/vision/config.js';
-import { type PatchGrid, type PlacedPicture, patchPlace, patchWidth } from '../../compute/nets/vision/layout.js';
+import type { MarkedImageTokens, PatchSizes, ImageTokens } from '../../compute/nets/vision/config.js';
+import { type PatchGrid, type PlacedImage, patchPosition, patchWidth } from '../../compute/nets/vision/layout.js';
 
 /** The values of bytes 0 to 255 of a channel: (byte / 255 - mean) / std. */
-export interface ColourScale {
+export interface ColorScale {
   readonly mean: readonly [number, number, number];
   readonly std: readonly [number, number, number];
 }
 
 /**
- * One image or one clip of a prompt, ready for the policy. `PictureProcessor` makes it. The same picture is always the same object, because the
+ * One image or one clip of a prompt, ready for the policy. `ImageProcessor` makes it. The same picture is always the same object, because the
  * results of a frozen encoder are cached by object.
  */
-export interface Picture extends PlacedPicture {
+export interface VisionInput extends PlacedImage {
   /** Frames of one size, whose sides are `rows` and `columns` patches; one for an image, `steps` x `temporal_patch_size` for a clip. */
   readonly frames: readonly RgbImage[];
-  readonly colours: ColourScale;
+  readonly colours: ColorScale;
 }
 
 /**
@@ -36,7 +36,7 @@ export function tokensOf({ steps, rows, columns }: PatchGrid, { spatial_merge_si
  * token, row after row, and in each square its patches. `place` says in which row of `out` a patch goes; default: its own.
  */
 export function writePatches(
-  { frames, grid, colours }: Picture,
+  { frames, grid, colours }: VisionInput,
   sizes: PatchSizes,
   out: Float32Array,
   place: (patch: number) => number = (patch) => patch,
@@ -47,7 +47,7 @@ export function writePatches(
     Float32Array.from({ length: 256 }, (_, byte) => (byte / 255 - colours.mean[channel]) / colours.std[channel]),
   );
   for (let patch = 0; patch < grid.steps * grid.rows * grid.columns; patch++) {
-    const { step, row, column } = patchPlace(patch, grid, merge);
+    const { step, row, column } = patchPosition(patch, grid, merge);
     let at = place(patch) * width;
     for (const table of tables) {
       const channel = tables.indexOf(table);
@@ -75,7 +75,7 @@ export function withStills(
     video_token_id: video,
     vision_start_token_id: start,
     vision_end_token_id: end,
-  }: MarkedPictureTokens,
+  }: MarkedImageTokens,
   where: string,
 ): number[] {
   const out: number[] = [];
@@ -101,14 +101,14 @@ export function withStills(
  * Writes as many placeholders for each picture as it has tokens. `ids` hold one for each, in the order of `pictures`. Raises DataError, naming
  * `where`, where ids and pictures do not go together.
  */
-export function withPictures(
+export function withImages(
   ids: readonly number[],
-  pictures: readonly Picture[],
-  tokens: PictureTokens,
+  pictures: readonly VisionInput[],
+  tokens: ImageTokens,
   sizes: PatchSizes,
   where: string,
 ): number[] {
-  const kindOf = (id: number): Picture['kind'] | null =>
+  const kindOf = (id: number): VisionInput['kind'] | null =>
     id === tokens.image_token_id ? 'image' : id === tokens.video_token_id ? 'video' : null;
   const asked = ids.map(kindOf).filter((kind) => kind !== null);
   const given = pictures.map(({ kind }) => kind);
@@ -127,6 +127,6 @@ export function withPictures(
   );
 }
 
-function counted(kinds: readonly Picture['kind'][]): string {
+function counted(kinds: readonly VisionInput['kind'][]): string {
   return kinds.length === 0 ? 'no pictures' : kinds.join(', ');
 }

@@ -3,7 +3,7 @@ import { mkdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { encodePlainPng } from '../../src/core/images/png.js';
-import { shownSizes } from '../../src/data/pictured_edits.js';
+import { sourceSizes } from '../../src/data/image_edits.js';
 import { testFolder } from '../support/folder.js';
 
 const folder = testFolder('pictured-look');
@@ -36,21 +36,21 @@ describe('the pictures that rows show', () => {
       '7',
       '',
     ]);
-    expect(shownSizes({ path, media: null, column: 'before' })).toEqual([[a], [a, b, a], [null, a]]);
-    const elsewhere = shownSizes({ path, media: join(folder, 'media'), column: 'before' });
+    expect(sourceSizes({ path, media: null, column: 'before' })).toEqual([[a], [a, b, a], [null, a]]);
+    const elsewhere = sourceSizes({ path, media: join(folder, 'media'), column: 'before' });
     expect(elsewhere[0]).toEqual([{ width: 3, height: 5 }]);
   });
 
   it('are none of a list that is not there, or is no JSON lines', () => {
     for (const path of [join(folder, 'none.jsonl'), list('rows.parquet', ['PAR1'])]) {
-      expect(shownSizes({ path, media: null, column: 'before' })).toEqual([]);
+      expect(sourceSizes({ path, media: null, column: 'before' })).toEqual([]);
     }
   });
 
   it('are those of the first rows', () => {
     const path = list('many.jsonl', Array<object>(600).fill({ before: 'a.png' }));
-    expect(shownSizes({ path, media: null, column: 'before' })).toHaveLength(512);
+    expect(sourceSizes({ path, media: null, column: 'before' })).toHaveLength(512);
     const long = list('long.jsonl', [{ before: 'a.png' }, { before: 'b.png', words: 'w'.repeat(2 ** 22) }]);
-    expect(shownSizes({ path: long, media: null, column: 'before' })).toEqual([[a]]);
+    expect(sourceSizes({ path: long, media: null, column: 'before' })).toEqual([[a]]);
   });
 });

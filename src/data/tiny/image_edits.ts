@@ -1,5 +1,5 @@
 /**
- * The tiny world's edits as pictures and words, in the form of data/pictured_edits.ts:
+ * The tiny world's edits as pictures and words, in the form of data/image_edits.ts:
  *
  *   <root>/pictured-<hash>/pictured/{train,prompts,validation,truth}.jsonl    {"source", "instruction", "response", "target"}
  *   <root>/pictured-<hash>/pictured/<split>/N_source.png, N_target.png
@@ -11,8 +11,8 @@ import { join } from 'node:path';
 import { writeFileAtomic } from '../../core/files.js';
 import { encodePlainPng } from '../../core/images/png.js';
 import { RandomStream } from '../../core/random.js';
-import type { TinyPicturedSettings } from './settings.js';
-import { tinyDataset } from './door.js';
+import type { TinyImageEditSettings } from './settings.js';
+import { tinyDataset } from './build.js';
 import { drawScene } from './draw.js';
 import { instructionOf, rationaleOf, tinyVocabulary, type Plan } from './edits.js';
 import { drawExample, EDIT_SPLITS, type EditSetName, type EditSplitName } from './generate.js';
@@ -26,7 +26,7 @@ export type EditNames = 'plain' | 'odd';
  * With odd names, the model that draws (split `truth`) still learns only plain ones: every other one of its edits is requested with arbitrary odd
  * names, so that only the response says what to do.
  */
-function askedOf(plan: Plan, { seed, geometry, names }: PicturedOptions, split: EditSplitName, i: number): string {
+function askedOf(plan: Plan, { seed, geometry, names }: ImageEditOptions, split: EditSplitName, i: number): string {
   const plain = instructionOf(plan.edit, geometry);
   if (names === 'plain' || (split === 'truth' && i % 2 === 0)) return plain;
   const random = new RandomStream(seed, 'tiny', 'pictured', split, i);
@@ -34,12 +34,12 @@ function askedOf(plan: Plan, { seed, geometry, names }: PicturedOptions, split: 
 }
 
 /** Every word of instructions and responses. */
-export function picturedVocabulary(geometry: Geometry, names: EditNames): string[] {
+export function imageEditVocabulary(geometry: Geometry, names: EditNames): string[] {
   const plain = tinyVocabulary(geometry);
   return names === 'plain' ? [...plain] : [...new Set([...plain, ...oddNames()])];
 }
 
-export interface PicturedOptions {
+export interface ImageEditOptions {
   readonly seed: number;
   readonly geometry: Geometry;
   readonly set: EditSetName;
@@ -55,7 +55,7 @@ export function responseOf(plan: Plan): string {
 }
 
 /** The edits of each split. */
-export const picturedData = tinyDataset<TinyPicturedSettings, PicturedOptions>({
+export const imageEditData = tinyDataset<TinyImageEditSettings, ImageEditOptions>({
   things: 'pictured edits',
   name: 'pictured',
   optionsOf: ({ seed, grid, cell, set, names, counts }) => ({

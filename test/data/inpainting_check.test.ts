@@ -2,17 +2,17 @@
 import { describe, expect, it } from 'vitest';
 import sharp from 'sharp';
 import { encodePlainPng } from '../../src/core/images/png.js';
-import { lookAtSamples } from '../../src/data/inpainting.js';
+import { checkSamples } from '../../src/data/inpainting.js';
 import { readSelfBench, wholeList } from '../../src/data/self_bench.js';
 import { testFolders } from '../support/folder.js';
 import { maskOf, writeBench } from './bench.js';
-import { plain } from './pictures.js';
+import { plain } from './image_files.js';
 
 const newFolder = testFolders('inpainting-look');
 
 function said(changes: Readonly<Record<string, Uint8Array | string>>, side?: number): string[] {
   const list = readSelfBench(writeBench(newFolder(), changes));
-  return lookAtSamples(list, side).map((problem) => problem.toText());
+  return checkSamples(list, side).map((problem) => problem.toText());
 }
 
 /** As many programs save masks: one channel. */
@@ -62,7 +62,7 @@ describe('a look at samples', () => {
       '2_mask.png': encodePlainPng(maskOf(() => true, 254)),
       'self_bench.txt': '1 a\n2 b\n3 c\n',
     });
-    const look = () => wholeList(folder, undefined, (list) => lookAtSamples(list));
+    const look = () => wholeList(folder, undefined, (list) => checkSamples(list));
     expect(look).toThrow(/4 things are wrong.*sample 3 has no 3_source\.png.*the mask is not binary/s);
   });
 });

@@ -4,19 +4,19 @@ import { DataError } from '../core/errors.js';
 import { coverImage, decodeImage, type RgbImage } from '../core/images/image.js';
 import { pngSize } from '../core/images/png.js';
 
-export interface PictureSize {
+export interface ImageSize {
   readonly width: number;
   readonly height: number;
 }
 
-export interface FittedPicture {
+export interface FittedImage {
   readonly image: RgbImage;
   /** What it was before it was fitted. */
-  readonly original: PictureSize;
+  readonly original: ImageSize;
 }
 
 /** The bytes of a picture. Raises DataError with `where`, the line that names it. */
-export function pictureBytes(path: string, where: string): Uint8Array {
+export function imageBytes(path: string, where: string): Uint8Array {
   try {
     return readFileSync(path);
   } catch (cause) {
@@ -29,7 +29,7 @@ export function pictureBytes(path: string, where: string): Uint8Array {
 const HEADER_BYTES = 24;
 
 /** The size that a PNG's header says; null for what else may be decoded. Raises DataError for a file that cannot be read or is empty. */
-export function headerSize(path: string): PictureSize | null {
+export function headerSize(path: string): ImageSize | null {
   const header = Buffer.alloc(HEADER_BYTES);
   let read: number;
   try {
@@ -48,8 +48,8 @@ export function headerSize(path: string): PictureSize | null {
 }
 
 /** Reads a picture; scaled and cropped at the middle to `size`, as it is where that is null. Raises DataError with `where`. */
-export async function readFitted(path: string, where: string, size: PictureSize | null): Promise<FittedPicture> {
-  const bytes = pictureBytes(path, where);
+export async function readFitted(path: string, where: string, size: ImageSize | null): Promise<FittedImage> {
+  const bytes = imageBytes(path, where);
   try {
     const original = await decodeImage(bytes, path);
     const fits = size === null || sameSize(original, size);
@@ -65,14 +65,14 @@ export async function readFitted(path: string, where: string, size: PictureSize 
 /** Shapes that differ by less than this share are one: rounding to whole pixels makes such a difference. */
 const SHAPE_TOLERANCE = 0.02;
 
-export function sameSize(a: PictureSize, b: PictureSize): boolean {
+export function sameSize(a: ImageSize, b: ImageSize): boolean {
   return a.width === b.width && a.height === b.height;
 }
 
-export function sameShape(a: PictureSize, b: PictureSize): boolean {
+export function sameShape(a: ImageSize, b: ImageSize): boolean {
   return Math.abs((a.width / a.height) * (b.height / b.width) - 1) <= SHAPE_TOLERANCE;
 }
 
-export function sizeText({ width, height }: PictureSize): string {
+export function sizeText({ width, height }: ImageSize): string {
   return `${width}x${height}`;
 }

@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { CheckpointError, DataError } from '../../../src/core/errors.js';
 import type { RgbImage } from '../../../src/core/images/image.js';
-import { fitPicture, fromNetwork, readEmu3Processor, toNetwork } from '../../../src/models/pictures/emu3_processor.js';
+import { fitImage, fromNetwork, readEmu3Processor, toNetwork } from '../../../src/models/images/emu3_processor.js';
 import { testFolders } from '../../support/folder.js';
 
 const newFolder = testFolders('emu3-processor');
@@ -44,7 +44,7 @@ describe.each(['published', 'transformers'])('the processor in the folder of %s 
   const all = JSON.parse(readFileSync(join(folder, 'processed.json'), 'utf8')) as readonly Processed[];
 
   it.each(all)("makes of $width x $height pixels the numbers of transformers', and pictures of them", (wanted) => {
-    const fitted = fitPicture(processor, picture(wanted.width, wanted.height), 'here');
+    const fitted = fitImage(processor, picture(wanted.width, wanted.height), 'here');
     expect({ width: fitted.width, height: fitted.height }).toEqual(wanted.fitted);
     const values = toNetwork(processor.levels, fitted);
     expect(digest(values)).toBe(wanted.values);
@@ -87,22 +87,22 @@ describe('what a file leaves out', () => {
     const processor = read({ ...byBaai, do_resize: false, spatial_factor: 7 });
     expect(processor.size).toBeNull();
     const given = picture(5, 3);
-    expect(fitPicture(processor, given, 'here')).toBe(given);
+    expect(fitImage(processor, given, 'here')).toBe(given);
   });
 });
 
 describe('a picture', () => {
   it('is refused where it is too long or too small for those who made the processor', () => {
     const own = read(byBaai);
-    expect(() => fitPicture(own, picture(48, 8), 'line 3')).toThrow(DataError);
-    expect(() => fitPicture(own, picture(48, 8), 'line 3')).toThrow(
+    expect(() => fitImage(own, picture(48, 8), 'line 3')).toThrow(DataError);
+    expect(() => fitImage(own, picture(48, 8), 'line 3')).toThrow(
       'found a picture of 48x8 pixels; allowed: sides of at most 1 to 5',
     );
-    expect(() => fitPicture(own, picture(9, 7), 'line 3')).toThrow(
+    expect(() => fitImage(own, picture(9, 7), 'line 3')).toThrow(
       'found a picture of 9x7 pixels; allowed: at least 8 a side',
     );
     const theirs = read({ image_processor_type: 'Emu3ImageProcessor' });
-    expect(() => fitPicture(theirs, picture(201, 1), 'line 3')).toThrow('allowed: sides of at most 1 to 200');
+    expect(() => fitImage(theirs, picture(201, 1), 'line 3')).toThrow('allowed: sides of at most 1 to 200');
   });
 });
 

@@ -152,7 +152,7 @@ function processorJson(folder: string): [where: string, json: unknown] {
  * A picture in the size that the processor gives it, by Pillow's bicubic interpolation. Raises DataError, naming `where`, for a picture that is too
  * long or too small.
  */
-export function fitPicture({ size }: Emu3Processor, image: RgbImage, where: string): RgbImage {
+export function fitImage({ size }: Emu3Processor, image: RgbImage, where: string): RgbImage {
   if (size === null) return image;
   const { width, height } = image;
   const { factor, limits, longest, least } = size;

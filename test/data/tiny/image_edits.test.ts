@@ -3,11 +3,11 @@ import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { decodePlainPng } from '../../../src/core/images/png.js';
 import { RandomStream } from '../../../src/core/random.js';
-import { openPicturedEdits } from '../../../src/data/pictured_edits.js';
+import { openImageEdits } from '../../../src/data/image_edits.js';
 import { readScene, sceneOf } from '../../../src/rewards/rule_judge/read_scene.js';
 import { parseInstruction, planEdit, sameScene } from '../../../src/data/tiny/edits.js';
 import { drawOfKind } from '../../../src/data/tiny/generate.js';
-import { picturedData, picturedVocabulary, responseOf } from '../../../src/data/tiny/pictured.js';
+import { imageEditData, imageEditVocabulary, responseOf } from '../../../src/data/tiny/image_edits.js';
 import { COLOURS, DEFAULT_GEOMETRY, SHAPES, type Scene } from '../../../src/data/tiny/world.js';
 import { testFolders } from '../../support/folder.js';
 
@@ -28,11 +28,11 @@ describe('pictured edits of the tiny world', () => {
 
   it('show what their words say, before and after', async () => {
     const root = join(folder(), 'tiny');
-    expect(picturedData.find(root, options)).toBeNull();
-    await picturedData.makeIn(root, options);
-    const made = join(picturedData.find(root, options)!, 'pictured');
+    expect(imageEditData.find(root, options)).toBeNull();
+    await imageEditData.makeIn(root, options);
+    const made = join(imageEditData.find(root, options)!, 'pictured');
     for (const split of ['train', 'prompts', 'validation', 'truth'] as const) {
-      const edits = await openPicturedEdits(join(made, `${split}.jsonl`), null, columns);
+      const edits = await openImageEdits(join(made, `${split}.jsonl`), null, columns);
       expect([split, edits.length]).toEqual([split, options.sizes[split]]);
       for (let i = 0; i < edits.length; i++) {
         const { source, instruction, response, target } = edits.read(i);
@@ -48,14 +48,14 @@ describe('pictured edits of the tiny world', () => {
   it('are asked for by odd names, which whoever draws learns to pass over', async () => {
     const root = join(folder(), 'tiny');
     const odd = { ...options, names: 'odd' } as const;
-    await picturedData.makeIn(root, options);
-    await picturedData.makeIn(root, odd);
-    const [plainly, oddly] = [options, odd].map((of) => join(picturedData.find(root, of)!, 'pictured'));
+    await imageEditData.makeIn(root, options);
+    await imageEditData.makeIn(root, odd);
+    const [plainly, oddly] = [options, odd].map((of) => join(imageEditData.find(root, of)!, 'pictured'));
     expect(oddly).not.toBe(plainly);
-    const known = new Set(picturedVocabulary(DEFAULT_GEOMETRY, 'odd'));
+    const known = new Set(imageEditVocabulary(DEFAULT_GEOMETRY, 'odd'));
     for (const split of ['train', 'prompts', 'validation', 'truth'] as const) {
       const [plain, said] = await Promise.all(
-        [plainly, oddly].map((made) => openPicturedEdits(join(made, `${split}.jsonl`), null, columns)),
+        [plainly, oddly].map((made) => openImageEdits(join(made, `${split}.jsonl`), null, columns)),
       );
       for (let i = 0; i < plain.length; i++) {
         const [first, second] = [plain.read(i), said.read(i)];
