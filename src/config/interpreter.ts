@@ -10,6 +10,8 @@ export type Evaluate = {
   readonly name: string;
   /** `std.extVar`s. */
   readonly variables: Readonly<Record<string, string>>;
+  /** Folders to search for imports, the first one first. */
+  readonly library: readonly string[];
   readonly bytes: number;
 };
 

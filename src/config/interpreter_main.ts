@@ -16,12 +16,14 @@ const GC_GROWTH = 8;
 interface Binding {
   setGcGrowthTrigger(factor: number): this;
   extString(key: string, value: string): this;
+  /** The folder that was added last is searched first. */
+  addJpath(folder: string): this;
   evaluateSnippet(snippet: string, filename: string): Promise<string>;
 }
 
 const end = (): void => void process.kill(process.pid, 'SIGKILL');
 
-async function evaluate({ snippet, name, variables, bytes: most }: Evaluate): Promise<void> {
+async function evaluate({ snippet, name, variables, library, bytes: most }: Evaluate): Promise<void> {
   let version = '';
   const tell = (kind: Evaluated['kind'], text = '', then?: () => void): void => {
     const said: Evaluated = { kind, text, version, bytes: process.memoryUsage.rss() };
@@ -39,6 +41,7 @@ async function evaluate({ snippet, name, variables, bytes: most }: Evaluate): Pr
     return;
   }
   for (const [key, value] of Object.entries(variables)) binding.extString(key, value);
+  for (const folder of [...library].reverse()) binding.addJpath(folder);
   const timer = setInterval(() => {
     if (process.memoryUsage.rss() > most) tell('memory', '', end);
   }, POLL_MS);

@@ -1,7 +1,8 @@
 /** Evaluates Jsonnet: once per config, whatever its overlays, because each evaluation takes tens of milliseconds. */
 import { existsSync, readdirSync, realpathSync, statSync } from 'node:fs';
-import { basename, dirname, isAbsolute, join, resolve } from 'node:path';
+import { basename, delimiter, dirname, isAbsolute, join, resolve } from 'node:path';
 import { ConfigError, EditrlError } from '../core/errors.js';
+import { libraryFolder } from '../core/files.js';
 import { readPlain } from '../core/plain_file.js';
 import { textOf } from '../core/text.js';
 import { sha256 } from '../core/images/image.js';
@@ -21,8 +22,8 @@ export interface Evaluation {
 }
 
 /**
- * The external variables of a config: every `APP__*` of the environment, plus defaults for those that are always defined. An empty `APP__RUN_NAME`,
- * `APP__BASE_EXP_DIR` or `APP__DATA_DIR` counts as unset.
+ * The external variables of a config: those of `-V`, every `APP__*` of the environment, and defaults for those that are always defined. An empty
+ * `APP__RUN_NAME`, `APP__BASE_EXP_DIR` or `APP__DATA_DIR` of the environment counts as unset.
  */
 export function externalVariables(file: string, environment: Environment): Record<string, string> {
   const variables: Record<string, string> = {
@@ -35,8 +36,17 @@ export function externalVariables(file: string, environment: Environment): Recor
     if (!name.startsWith('APP__') || value === undefined) continue;
     if (value !== '' || !(name in variables)) variables[name] = value;
   }
+  for (const [name, value] of Object.entries(environment)) {
+    if (name.startsWith(VARIABLE_PREFIX)) variables[name.slice(VARIABLE_PREFIX.length)] = value ?? '';
+  }
   return variables;
 }
+
+/** Begins the environment variables that carry `-V NAME=VALUE` to child processes and Slurm jobs. */
+export const VARIABLE_PREFIX = 'EDITRL_VARIABLE_';
+
+/** The environment variable with the library path: folders with the platform's separator between them, the first one searched first. */
+export const LIBRARY_PATH = 'EDITRL_JPATH';
 
 /** A file's name without its folder and its last extension. */
 export function fileStem(file: string): string {
@@ -62,7 +72,7 @@ export async function evaluateSnippet({ file, roots, snippet, environment }: Sni
   for (const path of roots) requireFile(path);
   const sources = importClosure(roots);
   const variables = externalVariables(file, environment);
-  const expression = { snippet, name: compositionName, variables };
+  const expression = { snippet, name: compositionName, variables, library: libraryPath() };
   try {
     const text = await evaluateJsonnet(expression, limitsOf(environment), displayPath(file));
     return { value: JSON.parse(text) as unknown, importHash: closureHash(sources), sources };
@@ -116,12 +126,21 @@ function fileMeant(path: string): string | null {
   return close === null ? null : join(folder, close);
 }
 
-/** Where libjsonnet looks for an import that is not beside the file that names it, the first one first. It reads no JSONNET_PATH. */
-const libraryFolders = ['/usr/local/share/jsonnet-v0.20.0/', '/usr/share/jsonnet-v0.20.0/'];
+/** Where libjsonnet looks for an import after every other folder. */
+const defaultLibrary = ['/usr/local/share/jsonnet-v0.20.0/', '/usr/share/jsonnet-v0.20.0/'];
+
+/**
+ * Folders in which an import is searched if it is not beside the file that names it, the first one first: those of EDITRL_JPATH, then the folder
+ * with the shipped configs, so that `import 'editrl/sft_s.jsonnet'` works in every file.
+ */
+function libraryPath(): string[] {
+  const own = (process.env[LIBRARY_PATH] ?? '').split(delimiter).filter((folder) => folder !== '');
+  return [...own, libraryFolder()].map((folder) => `${resolve(folder)}/`);
+}
 
 /** Relates an import to its file as libjsonnet does; null if there is none, which libjsonnet reports if it evaluates the import. */
 export function resolveImport(from: string, target: string): string | null {
-  const folders = [`${dirname(from)}/`, ...libraryFolders];
+  const folders = [`${dirname(from)}/`, ...libraryPath(), ...defaultLibrary];
   const found = folders.map((folder) => (isAbsolute(target) ? target : folder + target)).find(existsSync);
   if (found === undefined || target === '') return null;
   // A folder on the way may be a link, and `..` then leads out of what it links to.
@@ -323,10 +342,10 @@ function remedy(message: string, variables: Record<string, string>, version: str
     const hint = meant === null ? '' : ` (or did you mean ${meant}?)`;
     return unset[1].startsWith('APP__')
       ? `Set it before the command: export ${unset[1]}=…${hint}`
-      : `External variables are the environment's APP__*: rename it to APP__${unset[1]} and export that${hint}.`;
+      : `Set it with -V ${unset[1]}=…${hint}`;
   }
   if (message.startsWith("couldn't open import")) {
-    return 'Write the path relative to the file that imports it. There is no library path: JSONNET_PATH has no effect.';
+    return "Write the path relative to the file that imports it, name the folder with --jpath or EDITRL_JPATH, or import a shipped config as 'editrl/sft_s.jsonnet'.";
   }
   const parameter = /^function parameter (\S+) not bound in call/.exec(message)?.[1];
   if (parameter !== undefined) {

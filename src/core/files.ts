@@ -129,6 +129,11 @@ export function programPath(name: string): string {
   return join(projectRoot(), 'dist', 'src', `${name}.js`);
 }
 
+/** The folder that holds the shipped configs under the name `editrl`, a copy that the build makes. */
+export function libraryFolder(): string {
+  return join(projectRoot(), 'dist', 'library');
+}
+
 /** The path of such a folder, which no other process gives, on whatever machine. */
 export function stagingFolder(parent: string, prefix: string): string {
   return join(parent, `${prefix}${hostname()}-${process.pid}-${randomUUID().slice(0, 8)}`);

@@ -43,7 +43,7 @@ function interpreters(): number[] {
 }
 
 function evaluated(snippet: string, seconds = 60, variables: Readonly<Record<string, string>> = {}): Promise<string> {
-  return evaluateJsonnet({ snippet, name: 'it', variables }, { megabytes: 1000, seconds }, 'x.jsonnet');
+  return evaluateJsonnet({ snippet, name: 'it', variables, library: [] }, { megabytes: 1000, seconds }, 'x.jsonnet');
 }
 
 it('ends its process when it is idle, and starts another for the next evaluation', async () => {
@@ -122,7 +122,7 @@ describe('the process that evaluates', () => {
   });
 
   it('ends with the one that started it, even while it computes', async () => {
-    const order: Evaluate = { snippet: endless, name: 'it', variables: {}, bytes: 1e9 };
+    const order: Evaluate = { snippet: endless, name: 'it', variables: {}, library: [], bytes: 1e9 };
     const starter = `
       const { fork } = require('node:child_process');
       const child = fork(${JSON.stringify(programPath('config/interpreter_main'))}, { detached: true });
