@@ -1,0 +1,57 @@
+/** `editrl init FOLDER`: writes a small project whose configs import the shipped ones. */
+import { existsSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { dirname, join, relative } from 'node:path';
+import { UsageError } from '../core/errors.js';
+import { diskError, libraryFolder } from '../core/files.js';
+import { printJson, printLine } from './shared/output.js';
+import { flag, text, type Action } from './shared/verb.js';
+
+export const initVerb: Action = {
+  positionals: '<folder>',
+  build: (yargs) =>
+    yargs
+      .positional('folder', { type: 'string', demandOption: true, describe: 'new folder for the project' })
+      .option('json', { type: 'boolean', default: false, describe: 'print one JSON document' })
+      .example('$0 init demo', 'then: cd demo && npx editrl run configs/quickstart.jsonnet'),
+  run: async (args) => {
+    const folder = text(args, 'folder');
+    const files = writeProject(folder);
+    if (flag(args, 'json')) printJson({ folder, files });
+    else {
+      for (const file of files) printLine(join(folder, file));
+      printLine(`\nNext:\n  cd ${quoted(folder)}\n  npx editrl run configs/quickstart.jsonnet`);
+    }
+    return 0;
+  },
+};
+
+/** Writes the project and returns its files, relative to the folder. Raises UsageError if the folder contains files already. */
+function writeProject(folder: string): string[] {
+  if (existsSync(folder) && readdirSync(folder).length > 0) {
+    throw new UsageError(`${folder}: the folder is not empty; allowed: a new or an empty folder`, {
+      next: 'Choose another name.',
+    });
+  }
+  const template = join(libraryFolder(), 'editrl', 'project');
+  const found = readdirSync(template, { recursive: true, withFileTypes: true }).filter((entry) => entry.isFile());
+  return found
+    .map((entry) => relative(template, join(entry.parentPath, entry.name)))
+    .map((file) => {
+      // npm leaves files named .gitignore out of packages.
+      const target = file === 'gitignore' ? '.gitignore' : file;
+      try {
+        mkdirSync(dirname(join(folder, target)), { recursive: true });
+        // The package may be read-only: a copy would be so, too.
+        writeFileSync(join(folder, target), readFileSync(join(template, file)));
+      } catch (cause) {
+        throw diskError(join(folder, target), cause);
+      }
+      return target;
+    })
+    .sort();
+}
+
+/** A path as a shell reads it. */
+function quoted(path: string): string {
+  return /^[\w./-]+$/.test(path) ? path : `'${path.replaceAll("'", `'\\''`)}'`;
+}
