@@ -72,10 +72,9 @@ export function idleGpuProblem(machine: Machine = thisMachine()): string | null 
     : `this machine has an NVIDIA GPU (${device}) that provider 'auto' cannot use: ${problem}`;
 }
 
-/** The runtime's own install script; flags and variables of npm do not reach it where the project switches scripts off. */
 const CUDA_REMEDY =
-  'To use the GPU, run `node node_modules/onnxruntime-node/script/install.js --onnxruntime-node-install=cuda12` where nuget.org can be reached ' +
-  "(CUDA 12 and cuDNN 9 must be installed). To compute on the CPU, set engine.provider to 'cpu' or launch.devices to [], " +
+  'To use the GPU, run scripts/fetch_cuda of editrl, which fetches the CUDA provider. ' +
+  "To compute on the CPU, set engine.provider to 'cpu' or launch.devices to [], " +
   "or hide the GPUs from this command: CUDA_VISIBLE_DEVICES=''.";
 
 /** Raises EngineError, with the choices, if 'auto' would leave an NVIDIA GPU idle, or if 'cuda' is asked for and its libraries are missing. */

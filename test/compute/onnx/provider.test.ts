@@ -52,7 +52,7 @@ describe('the provider', () => {
     );
     expect(error).toBeInstanceOf(EngineError);
     expect(error?.message).toContain('lacks libonnxruntime_providers_cuda.so and libonnxruntime_providers_shared.so');
-    expect(error?.next).toContain('--onnxruntime-node-install=cuda12');
+    expect(error?.next).toContain('scripts/fetch_cuda');
     await expect(resolveProvider('cuda', machine('darwin'))).rejects.toThrow(/no CUDA provider for darwin/);
   });
 
