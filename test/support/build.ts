@@ -12,6 +12,7 @@ export function build(): void {
     [compiler, '-p', 'tsconfig.build.json'],
     [compiler, '-p', 'src/web/page'],
     [resolve(ROOT, 'dist/scripts/bundle_page.js')],
+    [resolve(ROOT, 'dist/scripts/copy_library.js')],
   ];
   for (const step of steps) {
     const built = spawnSync(process.execPath, step, { cwd: ROOT, encoding: 'utf8' });

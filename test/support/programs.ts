@@ -3,6 +3,7 @@
  */
 import { mkdirSync, readFileSync, renameSync, writeFileSync } from 'node:fs';
 import { dirname, resolve } from 'node:path';
+import { copyLibrary } from '../../scripts/copy_library.js';
 import { programPath } from '../../src/core/files.js';
 
 const ROOT = resolve(import.meta.dirname, '../..');
@@ -18,6 +19,7 @@ const sources = [
 ];
 
 export default async function setUp(): Promise<void> {
+  copyLibrary();
   const { ModuleKind, ScriptTarget, transpileModule } = (await import('typescript')).default;
   for (const source of sources) {
     const text = readFileSync(resolve(ROOT, `src/${source}.ts`), 'utf8');
