@@ -13,6 +13,19 @@ export function writeEpisodes(paths: RunPaths, iteration: number, episodes: read
   writeLines(paths.episodes(iteration), iteration, episodes);
 }
 
+/** The images of an episode as PNG files; null if there is none. */
+export interface EpisodeImages {
+  readonly source: Uint8Array | null;
+  readonly edited: Uint8Array | null;
+  readonly truth: Uint8Array | null;
+}
+
+/** Stores the images and returns their names, as an episode's line has them. */
+export function storeImages(paths: RunPaths, { source, edited, truth }: EpisodeImages): object {
+  const store = (png: Uint8Array | null): string | null => (png === null ? null : storePng(paths, png));
+  return { source: store(source), edited: store(edited), truth: store(truth) };
+}
+
 /** Does the same for a held-out evaluation after an iteration. */
 export function writeHeldOutEpisodes(paths: RunPaths, iteration: number, episodes: readonly object[]): void {
   writeLines(paths.heldOutEpisodes(iteration), iteration, episodes);

@@ -1,20 +1,26 @@
 /** Held-out evaluation: always the same prompts with the same random numbers, under each of the sampling settings, per dataset and together. */
 import type { ValidationSettings } from '../config/schema/training.js';
 import { DataError } from '../core/errors.js';
-import { decodeImage, type RgbImage } from '../core/images/image.js';
+import { decodeImage, encodePng, type RgbImage } from '../core/images/image.js';
 import { RandomStream } from '../core/random.js';
 import { average } from '../core/statistics.js';
 import type { Answer } from './policies/policy.js';
 import type { RewardSettings } from '../rewards/schema/reward.js';
 import { measuredTerms } from '../rewards/score/choice.js';
-import type { Outcome } from '../rewards/score/types.js';
-import { heldOutKey } from '../run/episodes.js';
+import type { JudgeItem, Outcome } from '../rewards/score/types.js';
+import { heldOutKey, type EpisodeImages } from '../run/episodes.js';
 import type { Metrics } from '../run/metrics.js';
 import type { ContactSheetRow } from '../run/report/contact_sheet.js';
 import { showOutcome, summariseOutcomes } from './scoring/outcomes.js';
 import type { Prompt, PromptSource } from './scoring/task.js';
 import { collect, type Collector, episodeLine } from './batch.js';
 import { isCutByContext, Stopwatch } from './grpo_metrics.js';
+
+/** An episode of an evaluation: its line, and its images if they are kept. */
+export interface HeldOutEpisode {
+  readonly line: object;
+  readonly images: EpisodeImages | null;
+}
 
 export interface HeldOutDeps<P extends Prompt, A extends Answer, H> extends Collector<P, A, H> {
   readonly validation: Pick<ValidationSettings, 'prompts' | 'seed'> & Pick<RewardSettings, 'measure'>;
@@ -31,19 +37,22 @@ export interface HeldOutDeps<P extends Prompt, A extends Answer, H> extends Coll
     evaluation: { readonly iteration: number; readonly manner: string },
     rows: readonly ContactSheetRow[],
   ) => Promise<void>;
-  /** Called only on rank 0, with every episode of an evaluation as recorded. */
-  readonly record: (iteration: number, episodes: readonly object[]) => void;
+  /** Called only on rank 0, with every episode of an evaluation. */
+  readonly record: (iteration: number, episodes: readonly HeldOutEpisode[]) => void;
 }
 
 /** How many answers of each dataset are shown. */
 const SHOWN = 6;
+
+/** How many answers of each dataset are recorded with their images. */
+const RECORDED = 64;
 
 interface Evaluated {
   readonly outcomes: readonly Outcome[];
   /** For each answer, whether the context cut it. */
   readonly cut: readonly boolean[];
   readonly rows: readonly ContactSheetRow[];
-  readonly lines: readonly object[];
+  readonly episodes: readonly HeldOutEpisode[];
 }
 
 export class HeldOut<P extends Prompt, A extends Answer, H> {
@@ -62,17 +71,17 @@ export class HeldOut<P extends Prompt, A extends Answer, H> {
     const { samplings, task, group, show, record, longestAnswer } = this.deps;
     const metrics: Record<string, number> = {};
     const shown: ContactSheetRow[] = [];
-    const episodes: object[] = [];
+    const episodes: HeldOutEpisode[] = [];
     for (const [at, [name, sampling]] of Object.entries(samplings).entries()) {
       const all: Outcome[] = [];
       const cutAnswers: boolean[] = [];
       for (const set of task.validation) {
-        const { outcomes, cut, rows, lines } = await this.#evaluateSet(iteration, set, name, sampling);
+        const { outcomes, cut, rows, ...kept } = await this.#evaluateSet(iteration, set, name, sampling);
         Object.assign(metrics, summariseOutcomes(`validation/${set.name}/${name}`, outcomes));
         all.push(...outcomes);
         cutAnswers.push(...cut);
         if (at === 0) shown.push(...rows);
-        episodes.push(...lines);
+        episodes.push(...kept.episodes);
       }
       Object.assign(metrics, summariseOutcomes(`validation/${name}`, all));
       if (longestAnswer !== null) {
@@ -140,16 +149,18 @@ export class HeldOut<P extends Prompt, A extends Answer, H> {
     );
     const cut = answers.flat().map((answer) => longestAnswer !== null && isCutByContext(answer, longestAnswer));
     const all = await group.allGather({ outcomes: outcomes.flat(), cut, rows });
-    const lines = await group.gather(
-      rendered.map(([{ record, item }], i) =>
-        episodeLine(prompts[start + i], answers[i][0], { key: item.key, record }, outcomes[i][0]),
-      ),
+    const episodes = await Promise.all(
+      rendered.map(async ([{ record, item }], i): Promise<HeldOutEpisode> => ({
+        line: episodeLine(prompts[start + i], answers[i][0], { key: item.key, record }, outcomes[i][0]),
+        images: start + i < RECORDED ? await imagesOf(prompts[start + i], item) : null,
+      })),
     );
+    const gathered = await group.gather(episodes);
     return {
       outcomes: all.flatMap((one) => one.outcomes),
       cut: all.flatMap((one) => one.cut),
       rows: all.flatMap((one) => one.rows),
-      lines: lines?.flat() ?? [],
+      episodes: gathered?.flat() ?? [],
     };
   }
 }
@@ -157,4 +168,14 @@ export class HeldOut<P extends Prompt, A extends Answer, H> {
 /** The prompt's picture, if it has one that rewards do not look at. */
 async function pictureOf({ id, sourcePng }: Prompt): Promise<RgbImage | null> {
   return sourcePng === null ? null : decodeImage(await sourcePng(), id);
+}
+
+/** The images of an episode as PNG files; null if its reward reads words alone. */
+async function imagesOf({ sourcePng }: Prompt, { source, edited, truth }: JudgeItem): Promise<EpisodeImages | null> {
+  if (source === null && edited === null) return null;
+  return {
+    source: sourcePng === null ? null : await sourcePng(),
+    edited: edited === null ? null : await encodePng(edited),
+    truth: truth === null ? null : await encodePng(truth),
+  };
 }

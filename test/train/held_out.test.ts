@@ -8,6 +8,7 @@ import type { Answer, Policy } from '../../src/train/policies/policy.js';
 import type { JudgeItem } from '../../src/rewards/score/types.js';
 import type { Scorer } from '../../src/train/scoring/scorer.js';
 import type { Prompt } from '../../src/train/scoring/task.js';
+import type { EpisodeImages } from '../../src/run/episodes.js';
 import { HeldOut } from '../../src/train/held_out.js';
 import { makeSmallWorld, smallSettings, type SmallWorld } from '../recipes/image_edit_tokens/small_world.js';
 import { onRanks } from './groups.js';
@@ -139,8 +140,9 @@ describe('the answers that are shown', () => {
    * An evaluation of so many prompts on each of some ranks, by which each answer's caption is its prompt's number: captions, scores, and how wide
    * the picture is that the answer shows as its source, of one pixel, or else the prompt, of two.
    */
-  async function shownOf(prompts: number, ranks: number, byPrompt = false): Promise<string[]> {
+  async function shownOf(prompts: number, ranks: number, byPrompt = false) {
     const shown: string[] = [];
+    const recorded: EpisodeImages[] = [];
     const pair = async () => encodePlainPng({ width: 2, height: 1, data: new Uint8Array(6) });
     const source = {
       name: 's',
@@ -184,11 +186,12 @@ describe('the answers that are shown', () => {
           void shown.push(
             ...rows.map(({ instruction, score, source }) => `${instruction}: ${score}, ${source?.width ?? 0}`),
           ),
-        record: () => {},
+        record: (_iteration, episodes) =>
+          void recorded.push(...episodes.flatMap(({ images }) => (images === null ? [] : [images]))),
       });
       await heldOut.evaluate(1);
     });
-    return shown;
+    return { shown, recorded };
   }
 
   it.each([
@@ -197,7 +200,14 @@ describe('the answers that are shown', () => {
     [2, 30],
     [4, 10],
   ])('are the first six, on whichever of %i ranks they were made', async (ranks, prompts) => {
-    expect(await shownOf(prompts, ranks)).toEqual([0, 1, 2, 3, 4, 5].map((i) => `${i}: ${i}.0, 1`));
+    const { shown } = await shownOf(prompts, ranks);
+    expect(shown).toEqual([0, 1, 2, 3, 4, 5].map((i) => `${i}: ${i}.0, 1`));
+  });
+
+  it.each([1, 2])('are recorded with their images, the first 64 of each sampling, on %i ranks', async (ranks) => {
+    const { recorded } = await shownOf(70, ranks, true);
+    expect(recorded).toHaveLength(128);
+    expect(recorded.at(-1)).toEqual({ source: expect.any(Uint8Array), edited: expect.any(Uint8Array), truth: null });
   });
 });
 

@@ -6,7 +6,7 @@ import { chunkOf, type JudgedRollout, type ValidationSettings } from '../../conf
 import { measuredReward, type RewardSettings } from '../../rewards/schema/reward.js';
 import { asksJudge } from '../../rewards/score/choice.js';
 import { highestValueOf, rewardScale } from '../../rewards/score/identity.js';
-import { writeHeldOutEpisodes } from '../../run/episodes.js';
+import { storeImages, writeHeldOutEpisodes } from '../../run/episodes.js';
 import { readMetrics } from '../../run/metrics.js';
 import { saveContactSheet } from '../../run/report/contact_sheet.js';
 import { recordEpisodes, type Collector } from '../../train/batch.js';
@@ -98,7 +98,13 @@ async function openEvaluation<P extends Prompt, A extends Answer, H>(
     weights: averaged ? 'average' : 'current',
     chunk: chunkOf(rollout),
     show: (evaluation, rows) => saveContactSheet(must(handle, 'the handle').paths, evaluation, rows),
-    record: (iteration, episodes) => writeHeldOutEpisodes(must(handle, 'the handle').paths, iteration, episodes),
+    record: (iteration, episodes) => {
+      const { paths } = must(handle, 'the handle');
+      const lines = episodes.map(({ line, images }) =>
+        images === null ? line : { ...line, ...storeImages(paths, images) },
+      );
+      writeHeldOutEpisodes(paths, iteration, lines);
+    },
   });
   return { ...collector, heldOut };
 }

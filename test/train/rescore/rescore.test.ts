@@ -84,7 +84,14 @@ beforeAll(async () => {
       close: async () => store.close(),
     },
     undefined,
-    { recordHeldOut: (iteration, episodes) => writeHeldOutEpisodes(paths, iteration, episodes) },
+    {
+      recordHeldOut: (iteration, episodes) =>
+        writeHeldOutEpisodes(
+          paths,
+          iteration,
+          episodes.map(({ line }) => line),
+        ),
+    },
   );
   for (const iteration of [1, 2]) {
     await made.training.step(iteration);
