@@ -10,7 +10,7 @@ const task = "MemberExpression[property.name='task']";
 const message = 'Only a recipe knows itself: ask recipeOf(settings) (src/recipes/recipe.ts) for what you need to know.';
 
 export default tseslint.config(
-  { ignores: ['dist/', 'node_modules/', 'runs/', 'data/', '**/*.cjs', '**/*.js', '!eslint.config.js'] },
+  { ignores: ['dist/', 'node_modules/', 'runs/', 'data/', '**/*.cjs', '**/*.js', '**/*.mjs', '!eslint.config.js'] },
   ...tseslint.configs.recommendedTypeChecked,
   {
     linterOptions: { reportUnusedDisableDirectives: 'error' },

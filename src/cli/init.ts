@@ -10,8 +10,8 @@ export const initVerb: Action = {
   positionals: '<folder>',
   build: (yargs) =>
     yargs
-      .positional('folder', { type: 'string', demandOption: true, describe: 'new folder for the project' })
-      .option('json', { type: 'boolean', default: false, describe: 'print one JSON document' })
+      .positional('folder', { type: 'string', demandOption: true, describe: 'New folder for the project' })
+      .option('json', { type: 'boolean', describe: 'Print one JSON document' })
       .example('$0 init demo', 'then: cd demo && npx editrl run configs/quickstart.jsonnet'),
   run: async (args) => {
     const folder = text(args, 'folder');

@@ -6,10 +6,11 @@ import yargs, { type Argv } from 'yargs';
 import { startInterpreter } from '../config/interpreter.js';
 import { addressSpaceAdvice, openFilesAdvice, saysTooManyFiles } from '../core/process.js';
 import { EditrlError, UsageError } from '../core/errors.js';
+import { programVersion } from '../core/files.js';
 import { nearest } from '../core/nearest.js';
 import { outputWidth, printError, printLine } from './shared/output.js';
 import { outliveReaders } from './shared/signals.js';
-import type { Action } from './shared/verb.js';
+import { setLibrary, type Action } from './shared/verb.js';
 
 interface Entry {
   readonly summary: string;
@@ -20,6 +21,10 @@ interface Entry {
 
 /** All verbs. Two words name one verb of a group. */
 export const verbs: Readonly<Record<string, Entry>> = {
+  init: {
+    summary: 'Write a project with configs, an experiment and a reward',
+    load: async () => (await import('./init.js')).initVerb,
+  },
   run: { summary: 'Train a config', load: async () => (await import('./run.js')).runVerb },
   sweep: {
     summary: 'Train every cell of an experiment',
@@ -252,7 +257,8 @@ function baseParser(argv: readonly string[], usage: string): Argv {
     .wrap(Math.min(110, outputWidth()))
     .help()
     .alias('h', 'help')
-    .version()
+    .version(programVersion())
+    .middleware(setLibrary)
     .exitProcess(false)
     .locale('en')
     .updateLocale({

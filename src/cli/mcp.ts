@@ -1,7 +1,6 @@
 /** `editrl mcp`: offers this program's verbs to an agent as tools, over standard input and output. */
 import { once } from 'node:events';
 import { serveStdio, StdioServerTransport } from '@modelcontextprotocol/server/stdio';
-import { readFileSync } from 'node:fs';
 import { join, resolve } from 'node:path';
 import { Writable } from 'node:stream';
 import { McpServer, type CallToolResult } from '@modelcontextprotocol/server';
@@ -10,7 +9,7 @@ import { z } from 'zod';
 import { printError } from './shared/output.js';
 import { changesOf, configOf, texts, type Action, type Arguments } from './shared/verb.js';
 import { EditrlError, RunError } from '../core/errors.js';
-import { projectRoot } from '../core/files.js';
+import { programVersion } from '../core/files.js';
 import { startCommand } from '../web/actions.js';
 import { RunPaths } from '../run/paths.js';
 import { readRecord } from '../run/record.js';
@@ -44,8 +43,7 @@ const INSTRUCTIONS = [
 
 /** A server whose tools are those of `TOOLS`. */
 export function mcpServer(started: StartedCommands): McpServer {
-  const { version } = JSON.parse(readFileSync(join(projectRoot(), 'package.json'), 'utf8')) as { version: string };
-  const server = new McpServer({ name: 'editrl', version }, { instructions: INSTRUCTIONS });
+  const server = new McpServer({ name: 'editrl', version: programVersion() }, { instructions: INSTRUCTIONS });
   for (const [name, tool] of Object.entries(TOOLS)) {
     const { description, input: inputSchema, starts } = tool;
     const annotations = { readOnlyHint: !starts, destructiveHint: false, openWorldHint: false };

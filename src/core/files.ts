@@ -9,6 +9,7 @@ import {
   mkdirSync,
   openSync,
   readdirSync,
+  readFileSync,
   renameSync,
   rmSync,
   statSync,
@@ -122,6 +123,11 @@ export function projectRoot(): string {
       throw new RunError('the folder of this program is not found', { where: folder, next: 'Run: npm ci' });
     }
   }
+}
+
+/** The version of this program. */
+export function programVersion(): string {
+  return (JSON.parse(readFileSync(join(projectRoot(), 'package.json'), 'utf8')) as { version: string }).version;
 }
 
 /** A program of its own that processes are started with, as the build compiles it: `config/interpreter_main` of src/. */

@@ -61,13 +61,16 @@ describe('the package', () => {
     const demo = join(home, 'demo');
     expect(existsSync(join(demo, '.gitignore'))).toBe(true);
     const again = editrl(['init', 'demo']);
-    expect(again).toMatchObject({ status: 2, stderr: expect.stringContaining('not empty') });
+    expect(again.status).toBe(2);
+    expect(again.stderr).toContain('not empty');
     const configs = readdirSync(join(demo, 'configs')).map((name) => `configs/${name}`);
     expect(editrl(['check', ...configs, 'experiments/learning_rate.jsonnet'], demo)).toMatchObject({ status: 0 });
     const train = (iterations: number) =>
       editrl(['run', 'configs/tiny_vq.jsonnet', '--json', '--set', `num_iterations=${iterations}`], demo);
     expect(train(2)).toMatchObject({ status: 0 });
-    expect(train(4)).toMatchObject({ status: 0, stdout: expect.stringContaining('"tiny_vq"') });
+    const longer = train(4);
+    expect(longer.status).toBe(0);
+    expect(longer.stdout).toContain('"tiny_vq"');
     expect(existsSync(join(demo, 'runs/tiny/tiny_vq/checkpoints'))).toBe(true);
   });
 });

@@ -1,6 +1,8 @@
 /** The type of a verb. Each verb has a line in the table of main.ts. */
+import { delimiter } from 'node:path';
 import type { Argv } from 'yargs';
 import type { LoadedConfig } from '../../config/load.js';
+import { LIBRARY_PATH, VARIABLE_PREFIX } from '../../config/jsonnet.js';
 import { UsageError } from '../../core/errors.js';
 
 export interface Action {
@@ -96,8 +98,48 @@ export const trustOption = {
   describe: "Follow a run's recorded settings, programs included, even if another user wrote them",
 } as const;
 
+/** How Jsonnet finds imports and variables, with the flags of the jsonnet command. */
+const libraryOptions = {
+  jpath: {
+    type: 'string',
+    array: true,
+    nargs: 1,
+    alias: 'J',
+    describe: 'Search this directory for imports (also EDITRL_JPATH); repeatable, last one first',
+  },
+  'ext-str': {
+    type: 'string',
+    array: true,
+    nargs: 1,
+    alias: 'V',
+    describe: "Set std.extVar('NAME'), as NAME=VALUE; repeatable",
+  },
+} as const;
+
+/**
+ * Puts the values of `libraryOptions` into the environment, where child processes and Slurm jobs find them, too. Raises UsageError for a variable
+ * without a value.
+ */
+export function setLibrary(args: Arguments): void {
+  const folders = texts(args, 'jpath').reverse();
+  const before = process.env[LIBRARY_PATH] ?? '';
+  if (folders.length > 0) process.env[LIBRARY_PATH] = [...folders, before].filter(Boolean).join(delimiter);
+  for (const variable of texts(args, 'ext-str')) {
+    const [, name, value] = /^([^=]+)=(.*)$/s.exec(variable) ?? [];
+    if (name === undefined) {
+      throw new UsageError(`-V: found '${variable}'; allowed: NAME=VALUE`);
+    }
+    process.env[VARIABLE_PREFIX + name] = value;
+  }
+}
+
 /** The options of every verb that changes a config. */
-export const changeOptions = { with: overlayOption, set: setOption, 'exp-dir': runDirOption } as const;
+export const changeOptions = {
+  with: overlayOption,
+  set: setOption,
+  'exp-dir': runDirOption,
+  ...libraryOptions,
+} as const;
 
 /** The options of every verb that takes a config. */
 export function configOptions(yargs: Argv): Argv {
@@ -117,6 +159,7 @@ export function experimentOptions(yargs: Argv): Argv {
       with: { ...overlayOption, describe: 'Merge this Jsonnet file over the base and its parents; repeatable' },
       set: { ...setOption, describe: 'Set one key in every cell last, as a.b=VALUE; repeatable' },
       'exp-dir': runDirOption,
+      ...libraryOptions,
       only: {
         type: 'string',
         requiresArg: true,
