@@ -1,7 +1,7 @@
 /** `editrl mcp`: offers this program's verbs to an agent as tools, over standard input and output. */
 import { once } from 'node:events';
 import { serveStdio, StdioServerTransport } from '@modelcontextprotocol/server/stdio';
-import { join, resolve } from 'node:path';
+import { resolve } from 'node:path';
 import { Writable } from 'node:stream';
 import { McpServer, type CallToolResult } from '@modelcontextprotocol/server';
 import { setTimeout as sleep } from 'node:timers/promises';

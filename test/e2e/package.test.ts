@@ -1,6 +1,6 @@
 /** The packed package in a folder of its own: what a person gets who installs editrl without a clone. */
 import { spawnSync } from 'node:child_process';
-import { chmodSync, existsSync, mkdirSync, readdirSync, readFileSync, symlinkSync } from 'node:fs';
+import { chmodSync, existsSync, mkdirSync, readdirSync, readFileSync, symlinkSync, writeFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { beforeAll, describe, expect, it } from 'vitest';
 import { testFolder } from '../support/folder.js';
@@ -64,13 +64,15 @@ describe('the package', () => {
     expect(again.status).toBe(2);
     expect(again.stderr).toContain('not empty');
     const configs = readdirSync(join(demo, 'configs')).map((name) => `configs/${name}`);
-    expect(editrl(['check', ...configs, 'experiments/learning_rate.jsonnet'], demo)).toMatchObject({ status: 0 });
+    expect(editrl(['check', ...configs], demo)).toMatchObject({ status: 0 });
+    expect(editrl(['plan', 'experiments/learning_rate.jsonnet'], demo)).toMatchObject({ status: 0 });
+    writeFileSync(join(demo, 'configs/own_vq.jsonnet'), "import 'editrl/tiny_vq.jsonnet'");
     const train = (iterations: number) =>
-      editrl(['run', 'configs/tiny_vq.jsonnet', '--json', '--set', `num_iterations=${iterations}`], demo);
+      editrl(['run', 'configs/own_vq.jsonnet', '--json', '--set', `num_iterations=${iterations}`], demo);
     expect(train(2)).toMatchObject({ status: 0 });
     const longer = train(4);
     expect(longer.status).toBe(0);
-    expect(longer.stdout).toContain('"tiny_vq"');
-    expect(existsSync(join(demo, 'runs/tiny/tiny_vq/checkpoints'))).toBe(true);
+    expect(longer.stdout).toContain('"own_vq"');
+    expect(existsSync(join(demo, 'runs/tiny/own_vq/checkpoints'))).toBe(true);
   });
 });
