@@ -1,6 +1,7 @@
 /** `editrl check CONFIG…`: reports invalid settings, and everything that would stop the runs on this machine. */
-import type { LoadedConfig } from '../config/load.js';
+import { loadingOnce, type LoadedConfig } from '../config/load.js';
 import { EditrlError } from '../core/errors.js';
+import { lazy } from '../launch/preflight/obstacle.js';
 import type { JudgeAddress } from '../rewards/judge/endpoints.js';
 import type { RewardSettings } from '../rewards/schema/reward.js';
 import type { LaunchReport } from './launch_check.js';
@@ -65,13 +66,15 @@ export async function checkConfigs(
   args: Arguments,
   onChecked: (checked: CheckedFile) => void,
 ): Promise<{ readonly configs: readonly CheckedFile[]; readonly exitCode: number }> {
-  const [{ modelWarnings, Preflight }, { AnswerRoomChecks }, { missingModels }] = await Promise.all([
+  const [{ Preflight }, { chainOf }, { missingModels }, { detectDevices }] = await Promise.all([
     import('../launch/preflight/preflight.js'),
-    import('../launch/preflight/answer_room.js'),
+    import('../launch/chain.js'),
     import('../launch/models/wanted.js'),
+    import('../launch/machine/devices.js'),
   ]);
-  const preflight = new Preflight(undefined, flag(args, 'deep') ? judgeOf : undefined);
-  const rooms = new AnswerRoomChecks();
+  const preflight = new Preflight(flag(args, 'deep') ? judgeOf : undefined);
+  const load = loadingOnce();
+  const devices = lazy(() => detectDevices());
   const servers = flag(args, 'deep') ? await openNetwork() : null;
   const configs: CheckedFile[] = [];
   let exitCode = 0;
@@ -79,20 +82,16 @@ export async function checkConfigs(
     let checked: CheckedFile;
     try {
       const config = await configOf(args, file);
-      const found = await preflight.of(config);
-      const left = await preflight.toTrain(config);
+      const chain = (await chainOf(config, new Set(), load)).map((link) => link.config);
+      const { left, obstacles: found, warnings: remarks } = await preflight.check(chain, { devices });
       const reached = servers === null ? null : await servers.of(left);
       const missing = servers === null ? left.flatMap(({ settings }) => missingModels(settings)) : [];
-      const room = await rooms.of(left, new Set(found.map(({ run }) => run)));
-      const remarks = reached?.notes ?? missing.map((model) => `not downloaded yet: ${model}`);
-      const notes = [...remarks, ...room.warnings, ...(found.length === 0 ? await modelWarnings(left) : [])];
+      const notes = [...(reached?.notes ?? missing.map((model) => `not downloaded yet: ${model}`)), ...remarks()];
       // The trial of the rewards may already have reported that a server cannot be reached.
       const reported = new Set(found.map(({ error }) => error.toText()));
-      const all = [
-        ...found,
-        ...room.obstacles,
-        ...(reached?.obstacles ?? []).filter(({ error }) => !reported.has(error.toText())),
-      ].map(({ run, error }) => ({ run, message: error.toText() }));
+      const all = [...found, ...(reached?.obstacles ?? []).filter(({ error }) => !reported.has(error.toText()))].map(
+        ({ run, error }) => ({ run, message: error.toText() }),
+      );
       const { warnings, resultHash, settings } = config;
       const launched = flag(args, 'launch') && all.length === 0 ? await launch(config) : null;
       const obstacles = [...all, ...(launched !== null && 'message' in launched ? [launched] : [])];

@@ -1,7 +1,6 @@
 /** `editrl plan EXPERIMENT`: shows the runs of an experiment, their states, and the obstacles. It starts nothing. */
 import { loadExperiment } from '../config/experiment/load.js';
 import { detectDevices, gibibytes } from '../launch/machine/devices.js';
-import { unfinished } from '../launch/preflight/preflight.js';
 import { planExperiment, type ExperimentPlan, type PlannedRun } from '../launch/plan.js';
 import { fewerAtOnce, matcherOf, requireChosen } from '../launch/sweep/plan.js';
 import { printable } from '../core/errors.js';
@@ -48,13 +47,8 @@ export const planVerb: Action = {
   },
 };
 
-/** The document of `--json`. */
-export interface PlanDocument extends ExperimentPlan {
-  readonly warnings: readonly string[];
-}
-
 /** The plan of the experiment that the flags name, and the warnings of its evaluation. Raises the errors of loading it. */
-export async function planOf(args: Arguments): Promise<{ plan: PlanDocument; warnings: readonly string[] }> {
+export async function planOf(args: Arguments): Promise<{ plan: ExperimentPlan; warnings: readonly string[] }> {
   const file = text(args, 'experiment');
   const experiment = await loadExperiment({ file, ...changesOf(args) });
   const only = text(args, 'only');
@@ -66,12 +60,7 @@ export async function planOf(args: Arguments): Promise<{ plan: PlanDocument; war
   }
   const parents = experiment.parents.filter(({ run_name }) => needed.has(run_name));
   const plan = await planExperiment({ ...experiment, cells, parents }, detectDevices());
-  const planned = new Set([...cells, ...parents].map(({ config }) => config));
-  const { AnswerRoomChecks } = await import('../launch/preflight/answer_room.js');
-  const blocked = new Set(plan.obstacles.map(({ run }) => run));
-  const room = await new AnswerRoomChecks().of(unfinished([...planned]), blocked);
-  const obstacles = [...plan.obstacles, ...room.obstacles.map(({ run, error }) => ({ run, message: error.toText() }))];
-  return { plan: { ...plan, obstacles, warnings: room.warnings }, warnings: experiment.warnings };
+  return { plan, warnings: experiment.warnings };
 }
 
 function count(number: number, word: string): string {

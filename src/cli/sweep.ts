@@ -1,6 +1,7 @@
 /** `editrl sweep EXPERIMENT`: runs a matrix to its result table, or continues an interrupted one. */
 import { loadExperiment, type Experiment } from '../config/experiment/load.js';
 import type { LoadedConfig } from '../config/load.js';
+import { must } from '../core/errors.js';
 import { painter, plainPaint } from '../core/terminal.js';
 import {
   prepareSweep,
@@ -17,7 +18,8 @@ import { submitSweep, usesSlurm } from '../launch/slurm/submit.js';
 import type { Runner } from '../launch/sweep/sweep.js';
 import { SweepReporter } from '../launch/sweep/reporter.js';
 import { encodeLine } from '../run/journal.js';
-import type { PreflightCheckOptions } from '../launch/preflight/preflight.js';
+import type { MemoryModel } from '../launch/machine/estimate.js';
+import type { CheckOptions } from '../launch/preflight/preflight.js';
 import { formatTable, printJson, printLine, printWarnings } from './shared/output.js';
 import { formatResults } from './report.js';
 import { abortOnSignals, INTERRUPTED } from './shared/signals.js';
@@ -68,10 +70,11 @@ export const sweepVerb: Action = {
     if (usesSlurm(experiment) && !flag(args, 'dry-run')) return submit(experiment, choice, limits, json);
     const prepared = prepareSweep(experiment, choice, limits);
     if (flag(args, 'dry-run')) {
-      const { makeReady } = await import('../launch/preflight/preflight.js');
+      const { Preflight } = await import('../launch/preflight/preflight.js');
       const warn = (warning: string): void => shown.say(`warning: ${warning}`);
-      await makeReady(configsOf(prepared), { ...preflightOptionsOf(prepared), models: null, warn });
-      return dryRun(prepared, json, shown);
+      const options = { ...preflightOptionsOf(prepared), models: null, warn };
+      const { memory } = await new Preflight().prepare(configsOf(prepared), options);
+      return dryRun(prepared, must(memory(), 'the memory of known devices'), json, shown);
     }
     if (prepared.jobs.length === 0) {
       if (json) printJson({ experiment: experiment.name, runs: [], results: null });
@@ -87,7 +90,7 @@ function configsOf({ jobs }: PreparedSweep): LoadedConfig[] {
 }
 
 /** Run folders that have other settings are refused one by one, while the other runs continue. */
-function preflightOptionsOf({ devices }: PreparedSweep): PreflightCheckOptions {
+function preflightOptionsOf({ devices }: PreparedSweep): CheckOptions {
   return { devices: () => devices, claimed: [] };
 }
 
@@ -105,8 +108,9 @@ async function start(prepared: PreparedSweep, json: boolean, shown: View): Promi
   });
   const runner: Runner = launcher;
   try {
-    if (!(await launcher.ready(configsOf(prepared), preflightOptionsOf(prepared)))) return INTERRUPTED;
-    const outcome = await sweep(prepared, runner, view, stop);
+    const checked = await launcher.ready(configsOf(prepared), preflightOptionsOf(prepared));
+    if (checked === null) return INTERRUPTED;
+    const outcome = await sweep(prepared, runner, view, stop, must(checked.memory(), 'the memory of known devices'));
     if (json) printOutcome(prepared, outcome);
     else showOutcome(outcome);
     if (outcome.stopped) return INTERRUPTED;
@@ -169,8 +173,8 @@ function oneLine(rows: readonly (readonly string[])[]): string[][] {
   );
 }
 
-function dryRun(prepared: PreparedSweep, json: boolean, shown: View): number {
-  const { schedule, order, remark, tight } = previewSchedule(prepared);
+function dryRun(prepared: PreparedSweep, memory: MemoryModel, json: boolean, shown: View): number {
+  const { schedule, order, remark, tight } = previewSchedule(prepared, memory);
   if (remark !== null) shown.say(remark);
   const { experiment } = prepared;
   const started = new Set(order.map(({ name }) => name));

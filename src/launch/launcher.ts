@@ -14,9 +14,8 @@ import { ChainProgress } from './live/watch.js';
 import type { View } from './live/view.js';
 import { detectDevices } from './machine/devices.js';
 import { HubModels } from './models/hub.js';
-import { AnswerRoomChecks } from './preflight/answer_room.js';
 import { lazy } from './preflight/obstacle.js';
-import { makeReady, type PreflightCheckOptions } from './preflight/preflight.js';
+import type { CheckOptions, Findings, Preflight } from './preflight/preflight.js';
 import { Guardian } from './processes/guardian.js';
 import { RunServerPool } from './servers/run_server_pool.js';
 import { RunTrackings } from './trackings.js';
@@ -46,7 +45,7 @@ export interface RunResult {
 /** Runs configs, one after another or several at once; a judge that was started for one also serves the others. */
 export class Launcher {
   readonly #devices = lazy(() => detectDevices());
-  readonly #rooms = new AnswerRoomChecks();
+  #preflight: Preflight | null = null;
   readonly #hub: HubModels;
   readonly #guardian = new Guardian();
   readonly #servers: RunServerPool;
@@ -95,11 +94,11 @@ export class Launcher {
     const chain = await chainOf(config, this.#made);
     const [configs, parents] = [chain.map((link) => link.config), chain.slice(0, -1)];
     const looking = {
-      anew: new Set(fresh ? [config] : []),
+      startOver: new Set(fresh ? [config] : []),
       devices: this.#devices,
     };
     const claimed = fresh ? parents.map((link) => link.config) : configs;
-    if (!(await this.ready(configs, { ...looking, claimed }))) {
+    if ((await this.ready(configs, { ...looking, claimed })) === null) {
       return { kind: 'interrupted', run_name: config.settings.run_name };
     }
     if (fresh) this.#setAsideOldRun(config);
@@ -131,14 +130,15 @@ export class Launcher {
     }
   }
 
-  /** Prepares runs as `makeReady` says, and raises what it raises. Returns false if asked to stop meanwhile. */
-  async ready(configs: readonly LoadedConfig[], looks: PreflightCheckOptions): Promise<boolean> {
+  /** Prepares runs as `Preflight.prepare` does, and raises what it raises. Null if the runs are stopped meanwhile. */
+  async ready(configs: readonly LoadedConfig[], options: CheckOptions): Promise<Findings | null> {
     const warn = (warning: string): void => this.#say(`warning: ${warning}`);
+    // Checking needs networks and policies. This process supervises without them.
+    this.#preflight ??= new (await import('./preflight/preflight.js')).Preflight();
     try {
-      await makeReady(configs, { ...looks, models: this.#hub, rooms: this.#rooms, warn });
-      return true;
+      return await this.#preflight.prepare(configs, { ...options, models: this.#hub, warn });
     } catch (error) {
-      if (this.options.stop.aborted) return false;
+      if (this.options.stop.aborted) return null;
       throw error;
     }
   }
@@ -191,7 +191,7 @@ export class Launcher {
    * for: nothing is trained. Raises as `run` does.
    */
   async evaluate(config: LoadedConfig): Promise<RunKind> {
-    if (!(await this.ready([config], { claimed: [], freeSpace: () => Infinity }))) return 'interrupted';
+    if ((await this.ready([config], { claimed: [], freeSpace: () => Infinity })) === null) return 'interrupted';
     return this.#attempts.run(config);
   }
 

@@ -1,14 +1,16 @@
 /** What an experiment would do and what has been done: one line per run, without starting anything. */
 import type { Cell, Experiment } from '../config/experiment/load.js';
 import { isTrainable } from '../config/recipes.js';
+import { must } from '../core/errors.js';
 import { readMetrics } from '../run/metrics.js';
 import { RunPaths } from '../run/paths.js';
 import { readRecord } from '../run/record.js';
 import { isDone, readState, type RunStateName } from '../run/state.js';
 import { deviceKind, type DeviceKind, type Devices } from './machine/devices.js';
-import { machineMemory, memoryOf, type Memory } from './machine/memory.js';
+import { machineMemory, type Memory } from './machine/memory.js';
+import type { MemoryModel } from './machine/estimate.js';
 import { describeParts } from './machine/placement.js';
-import { findObstacles } from './preflight/preflight.js';
+import { Preflight } from './preflight/preflight.js';
 import { planJobs, roomFor, sizeJobs, type TightMemory } from './sweep/plan.js';
 import { refusedChanges, runFolders } from './sweep/run_folders.js';
 import { judgeQuestions, type JudgeQuestions } from './judge_questions.js';
@@ -50,6 +52,8 @@ export interface ExperimentPlan {
   readonly downloads: readonly string[];
   /** What prevents them on this machine. */
   readonly obstacles: readonly { readonly run: string; readonly message: string }[];
+  /** Warnings about runs that nothing prevents. */
+  readonly warnings: readonly string[];
 }
 
 /** Looks at the run directories of all runs. Raises RunError for one that cannot be read. */
@@ -61,7 +65,9 @@ export async function planExperiment(
   const runs = new Map([...experiment.cells, ...experiment.parents].map((cell) => [cell.run_name, cell]));
   const looks = new Map([...runs].map(([name, cell]) => [name, readFolderState(cell)]));
   const speed = secondsPerIteration([...runs.values()], looks);
-  const memory = memoryOf(new Map([...runs].map(([name, { config }]) => [name, config.settings])), devices, machine);
+  const configs = [...runs.values()].map(({ config }) => config);
+  const checked = await new Preflight().check(configs, { devices: () => devices, machine, claimed: [] });
+  const memory = must(checked.memory(), 'the memory of known devices');
   const planned = (cell: Cell): PlannedRun => {
     const { settings, resultHash } = cell.config;
     const { state, iteration } = looks.get(cell.run_name) ?? { state: 'new', iteration: 0 };
@@ -80,7 +86,7 @@ export async function planExperiment(
       device,
       memory_bytes: bytes,
       placement: placed === null ? null : (placed.note ?? describeParts(placed.devices)),
-      memory_advice: verdict?.advice ?? null,
+      memory_advice: verdict()?.advice ?? null,
       differs: cell.differs,
       judge_questions: judgeQuestions(settings, done),
       seconds_left: state === 'finished' ? 0 : seconds,
@@ -90,24 +96,17 @@ export async function planExperiment(
     experiment: experiment.name,
     cells: experiment.cells.map(planned),
     parents: experiment.parents.map(planned),
-    at_once: atOnce(experiment, devices, machine.free),
+    at_once: atOnce(experiment, devices, machine.free, memory),
     downloads: [...new Set([...runs.values()].flatMap(({ config }) => missingModels(config.settings)))],
-    obstacles: (
-      await findObstacles(
-        [...runs.values()].map(({ config }) => config),
-        { devices: () => devices, claimed: [] },
-      )
-    ).map(({ run, error }) => ({
-      run,
-      message: error.toText(),
-    })),
+    obstacles: checked.obstacles.map(({ run, error }) => ({ run, message: error.toText() })),
+    warnings: checked.warnings(),
   };
 }
 
 /**
  * What a sweep would find of its runs on the CPU; those on GPUs have one each. A config alone, which has no axes, trains its runs one after another.
  */
-function atOnce(experiment: Experiment, devices: Devices, freeBytes: number): TightMemory | null {
+function atOnce(experiment: Experiment, devices: Devices, freeBytes: number, memory: MemoryModel): TightMemory | null {
   if (experiment.cells.every(({ axes }) => Object.keys(axes).length === 0)) return null;
   const isOnCpu = ({ config }: Cell): boolean => deviceKind(config.settings, devices) === 'cpu';
   const cells = experiment.cells.filter(isOnCpu);
@@ -116,8 +115,7 @@ function atOnce(experiment: Experiment, devices: Devices, freeBytes: number): Ti
   const among = (all: readonly Cell[]): Cell[] =>
     all.map((cell) => ({ ...cell, parents: cell.parents.filter((name) => names.has(name)) }));
   const matrix = { name: experiment.name, cells: among(cells), parents: among(parents) };
-  // A run on the CPU may have the shape of one on GPUs that it starts from.
-  const jobs = sizeJobs(planJobs(matrix, devices), devices, [...experiment.cells, ...experiment.parents]);
+  const jobs = sizeJobs(planJobs(matrix, devices), memory);
   return roomFor({ jobs, devices, maxParallel: null, freeBytes, world: runFolders }).tight;
 }
 

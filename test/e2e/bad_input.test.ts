@@ -61,7 +61,7 @@ describe('a wrong config', () => {
   it('of the full size says at once which data is not there', async () => {
     const ended = await place.call(['run', configFile(START), '--set', 'run_name=full_size']);
     expectMessage(ended, 2, /train_20250224\/list\/tokenized_datalist\.json: there is no list of samples here/);
-    expect(ended.err).toMatch(/^editrl: nothing was started: 2 things are in the way\n/);
+    expect(ended.err).toMatch(/^editrl: 2 problems found; nothing was started\n/);
   });
 });
 

@@ -2,6 +2,7 @@
 import { spawnSync } from 'node:child_process';
 import { availableParallelism } from 'node:os';
 import type { Environment } from '../../config/jsonnet.js';
+import { cannotRunYet } from '../../config/models.js';
 import type { LaunchSettings } from '../../config/schema/launch.js';
 import { autoProvider, hasGpu, nvidiaFile, thisMachine, type Machine } from '../../compute/onnx/cuda.js';
 import { ConfigError, InternalError, RunError } from '../../core/errors.js';
@@ -429,6 +430,11 @@ export function processesOf(settings: RunSettings, devices: Pick<Devices, 'gpus'
   const asked = processCount(settings.launch, devices, kind);
   if (settings.launch.command !== null || !isTrainable(settings)) return asked;
   return Math.min(asked, recipeOf(settings).microBatches(settings));
+}
+
+/** Whether a run takes memory of this machine, as far as is known. Slurm runs it on another machine, and a foreign trainer's need is unknown. */
+export function takesMemoryHere(settings: RunSettings): boolean {
+  return settings.launch.backend !== 'slurm' && settings.launch.command === null && cannotRunYet(settings).length === 0;
 }
 
 /** Why a run has fewer processes than its config asks for, as a sentence without its end; null if it has as many. */

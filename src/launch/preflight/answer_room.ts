@@ -5,6 +5,7 @@ import { ConfigError, EditrlError } from '../../core/errors.js';
 import { modelFolder } from '../../models/reference.js';
 import { sourcesOf } from '../../recipes/recipe.js';
 import { isTrainable } from '../../config/recipes.js';
+import { openRecipeOf } from '../../recipes/open.js';
 import { recipeOf } from '../../recipes/settings.js';
 import { RunPaths } from '../../run/paths.js';
 import { readState } from '../../run/state.js';
@@ -27,14 +28,13 @@ export class AnswerRoomChecks {
 
   /**
    * Skips runs whose data or models are not there yet: their workers check when they start. A run that has already started continues with a warning.
-   * Says nothing about runs in `blocked`.
    */
-  async of(runs: readonly LoadedConfig[], blocked: ReadonlySet<string> = new Set()): Promise<AnswerRoomResult> {
+  async of(runs: readonly LoadedConfig[]): Promise<AnswerRoomResult> {
     const obstacles: Obstacle[] = [];
     const warnings = new Set<string>();
     for (const { settings } of runs) {
       const { run_name: run, launch } = settings;
-      if (!isTrainable(settings) || launch.command !== null || blocked.has(run) || !isThere(settings)) continue;
+      if (!isTrainable(settings) || launch.command !== null || !isThere(settings)) continue;
       const limits = limitsOf(settings);
       if (limits === null) continue;
       try {
@@ -55,7 +55,6 @@ export class AnswerRoomChecks {
 }
 
 async function promptRooms(settings: TrainedSettings): Promise<readonly PromptRoom[]> {
-  const { openRecipeOf } = await import('../../recipes/open.js');
   return (await openRecipeOf(settings).promptRoom?.(settings, runResolver(settings.base_exp_dir))) ?? [];
 }
 

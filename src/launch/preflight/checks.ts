@@ -8,7 +8,7 @@ import { ConfigError, RunError } from '../../core/errors.js';
 import { cachedModel, cachedSnapshot } from '../../models/hub/cache.js';
 import { hubKey, modelFolder } from '../../models/reference.js';
 import { rejectIdleGpu } from '../../compute/onnx/cuda.js';
-import type { openRecipeOf } from '../../recipes/open.js';
+import { openRecipeOf } from '../../recipes/open.js';
 import { enginesOf, recipeOf, rewardOf } from '../../recipes/settings.js';
 import { trainerServerOf } from '../../recipes/shared/tokens/rules.js';
 import { isTrainable } from '../../config/recipes.js';
@@ -23,11 +23,12 @@ import {
   gibibytes,
   processesOf,
   runDevices,
+  takesMemoryHere,
   wholeMachinePlacement,
   type Devices,
 } from '../machine/devices.js';
 import { checkFolder, type FreeSpace } from '../machine/disk.js';
-import type { memoryOf } from '../machine/memory.js';
+import type { MemoryModel } from '../machine/estimate.js';
 import { checkPlacement, placeParts } from '../machine/placement.js';
 import { checkOffline, hubEnvironmentOf, wantedModels } from '../models/wanted.js';
 import { HOW_TO_SERVE, serverPrograms } from '../servers/training_server.js';
@@ -45,14 +46,12 @@ export interface CheckedRun {
   /** The settings of all of them, by run_name. */
   readonly made: ReadonlyMap<string, RunSettings>;
   readonly shapeOf: ShapeOf;
-  /** How recipes are opened. They are loaded when runs are checked. */
-  readonly recipe: typeof openRecipeOf;
   /** Bytes that their checkpoints will take, by folder. */
   readonly space: ReadonlyMap<string, number>;
   readonly freeSpace: FreeSpace | undefined;
   readonly devices: (() => Devices) | undefined;
   /** Null if this machine's memory is unknown. */
-  readonly memory: () => ReturnType<typeof memoryOf> | null;
+  readonly memory: () => MemoryModel | null;
 }
 
 type Check = (run: CheckedRun) => readonly NamedCheck[];
@@ -97,8 +96,8 @@ const checks = {
     const { command, env } = settings.launch;
     return command === null ? [] : [programCheck(command[0], NO_PROGRAM, env['PATH'])];
   },
-  recipe: trained((settings, { shapeOf, recipe }) =>
-    recipe(settings)
+  recipe: trained((settings, { shapeOf }) =>
+    openRecipeOf(settings)
       .checks(settings, shapeOf)
       .map(({ name, run }) => [name, run]),
   ),
@@ -152,8 +151,8 @@ const checks = {
     return most === null ? [] : [[what, () => checkJudgeCalls(settings, most, startsOver)]];
   }),
   memory: ({ config: { settings }, memory }) => {
-    const verdict = takesMemoryHere(settings) ? memory()?.(settings).verdict : undefined;
-    if (!verdict?.hopeless) return [];
+    const verdict = takesMemoryHere(settings) ? memory()?.(settings).verdict() : undefined;
+    if (!verdict?.neverFits) return [];
     const { neededBytes, totalBytes, advice } = verdict;
     const found = `needs about ${gibibytes(neededBytes)} of memory, and there are ${gibibytes(totalBytes)} in all`;
     const next = `To make it fit, ${advice ?? ''}.`;
@@ -208,11 +207,6 @@ function checkDevices(settings: RunSettings, devices: Devices): void {
   const processes = processesOf(settings, own, kind);
   if (kind === 'cpu') checkCores(processes, devices.cpus);
   wholeMachinePlacement({ ...settings.launch, processes }, own, kind);
-}
-
-/** Slurm runs it on another machine, and the needs of another trainer are unknown. */
-export function takesMemoryHere(settings: RunSettings): boolean {
-  return settings.launch.backend !== 'slurm' && settings.launch.command === null && cannotRunYet(settings).length === 0;
 }
 
 function fail(error: Error): never {

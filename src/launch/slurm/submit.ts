@@ -3,7 +3,7 @@ import { mkdirSync, rmSync, symlinkSync } from 'node:fs';
 import { dirname, join, resolve } from 'node:path';
 import type { LoadedConfig } from '../../config/load.js';
 import { checkRunnable, dependencies } from '../../config/models.js';
-import { ConfigError, EditrlError, must, RunError, UsageError } from '../../core/errors.js';
+import { ConfigError, EditrlError, must, printable, RunError, UsageError } from '../../core/errors.js';
 import { diskError, writeFileAtomic } from '../../core/files.js';
 import { isTrainable } from '../../config/recipes.js';
 import { rewardOf } from '../../recipes/settings.js';
@@ -12,7 +12,9 @@ import { setAside } from '../../run/remove.js';
 import { readState, writeState } from '../../run/state.js';
 import type { SlurmSettings } from '../../config/schema/launch.js';
 import { chainOf } from '../chain.js';
-import { makeReadyToSubmit } from '../preflight/preflight.js';
+import { openView } from '../live/view.js';
+import { HubModels } from '../models/hub.js';
+import type { CheckOptions } from '../preflight/preflight.js';
 import type { RunFolderState } from '../sweep/schedule.js';
 import { inspect, setAsideOutdated } from '../sweep/run_folders.js';
 import { arrayScript, farewellScript, judgeScript, literalPath } from './batch_script.js';
@@ -351,6 +353,19 @@ function recordQueued(config: LoadedConfig, job: string): void {
   });
 }
 
+/** Prepares runs before their jobs are submitted: compute nodes may have no network, but share the cache. Warnings are left to the workers' logs. */
+async function prepare(runs: readonly LoadedConfig[], options: CheckOptions): Promise<void> {
+  const view = openView(process.stderr);
+  const models = new HubModels({ say: (line) => view.say(printable(line)), busy: (what) => view.busy(what) });
+  try {
+    const { Preflight } = await import('../preflight/preflight.js');
+    await new Preflight().prepare(runs, { ...options, models, warn: () => {} });
+  } finally {
+    view.end();
+    await models.close();
+  }
+}
+
 /**
  * Submits a run and what it starts from, if nothing prevents any of them. With `fresh`, what the run's name held before is kept beside it; `aside` is
  * then its folder. Raises ConfigError for runs that depend on each other in a cycle, what prevents a run, and what `submitCells` raises.
@@ -363,7 +378,7 @@ export async function submitRun(
   const chain = await chainOf(config);
   const configs = chain.map((link) => link.config);
   const claimed = fresh ? configs.slice(0, -1) : configs;
-  await makeReadyToSubmit(configs, { claimed, anew: new Set(fresh ? [config] : []) });
+  await prepare(configs, { claimed, startOver: new Set(fresh ? [config] : []) });
   const runs = chain.map((link) => {
     checkRunnable(link.config);
     const { settings } = link.config;
@@ -416,7 +431,7 @@ export async function submitSweep(
   const needed = new Set(cells.flatMap(({ parents }) => parents));
   const parents = experiment.parents.filter(({ run_name }) => needed.has(run_name));
   const configs = [...parents, ...cells].map(({ config }) => config);
-  await makeReadyToSubmit(configs, { claimed: [] });
+  await prepare(configs, { claimed: [] });
   const { base_exp_dir } = must(experiment.cells[0], 'the first cell').config.settings;
   writeExperiment(base_exp_dir, recordOf(experiment));
   return submitCells(cells, experiment.parents, {

@@ -14,6 +14,7 @@ import type { ReadSettings } from '../../core/schema/mark.js';
 import { getPath } from '../../core/schema/walk.js';
 import { detectDevices, DeviceSlots, type Devices } from '../machine/devices.js';
 import { machineMemory } from '../machine/memory.js';
+import type { MemoryModel } from '../machine/estimate.js';
 import { readMeasure } from '../../rewards/score/identity.js';
 import { ownExperiment } from './lock.js';
 import { measureFinished } from './measure.js';
@@ -119,13 +120,16 @@ export function recordOf(experiment: Experiment): Omit<ExperimentRecord, 'format
 /**
  * The schedule as it would begin, the order in which runs would start one after another, and what is to be said of those that go at once, if anything.
  */
-export function previewSchedule(prepared: PreparedSweep): {
+export function previewSchedule(
+  prepared: PreparedSweep,
+  memory: MemoryModel,
+): {
   schedule: Schedule;
   order: readonly PlannedJob[];
   remark: string | null;
   tight: TightMemory | null;
 } {
-  const { jobs, remark, tight } = makeRoom(prepared);
+  const { jobs, remark, tight } = makeRoom(prepared, memory);
   const options = { jobs, retries: 0, failFast: false };
   const { schedule } = openSchedule(options, runFolders);
   const byName = new Map(jobs.map((job) => [job.name, job]));
@@ -148,9 +152,10 @@ export async function sweep(
   runner: Runner,
   view: SweepView,
   stop: AbortSignal,
+  memory: MemoryModel,
 ): Promise<SweepOutcome> {
   const { experiment, limits, baseExpDir } = prepared;
-  const { jobs, slots, remark } = makeRoom(prepared);
+  const { jobs, slots, remark } = makeRoom(prepared, memory);
   const owned = ownExperiment(baseExpDir, experiment.name);
   const stops = AbortSignal.any([stop, owned.stop, owned.lost]);
   try {
@@ -188,13 +193,16 @@ const OTHER_CELLS =
  * What a sweep's runs are given room from, and what is to be said of it. Models of the Hub have to be here: their sizes count. Servers have to run: their
  * memory is not free.
  */
-function makeRoom({ experiment, jobs: planned, limits, devices }: PreparedSweep): {
+function makeRoom(
+  { experiment, jobs: planned, limits, devices }: PreparedSweep,
+  memory: MemoryModel,
+): {
   readonly jobs: readonly SizedJob[];
   readonly slots: DeviceSlots;
   readonly remark: string | null;
   readonly tight: TightMemory | null;
 } {
-  const jobs = sizeJobs(planned, devices);
+  const jobs = sizeJobs(planned, memory);
   const allowed = commonDevices(experiment, planned, devices);
   const { maxParallel } = limits;
   const { cpuSlots, memoryBytes, leastBytes, tight } = roomFor({

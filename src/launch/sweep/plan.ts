@@ -1,12 +1,17 @@
 /** Plans the jobs of a sweep: which runs, in which order, with how many processes each. */
 import type { LoadedConfig } from '../../config/load.js';
 import { InternalError, UsageError } from '../../core/errors.js';
-import { deviceKind, gibibytes, processesOf, type DeviceKind, type Devices } from '../machine/devices.js';
+import {
+  deviceKind,
+  gibibytes,
+  processesOf,
+  takesMemoryHere,
+  type DeviceKind,
+  type Devices,
+} from '../machine/devices.js';
 import { refusePlacedParts } from '../machine/placement.js';
 import type { Job, RunFolderState } from './schedule.js';
-import type { RunSettings } from '../../config/schema/run.js';
-import { mainMemoryOf } from '../machine/memory.js';
-import { takesMemoryHere } from '../preflight/checks.js';
+import { mainMemory, type MemoryModel } from '../machine/estimate.js';
 
 /** A run of an experiment: a cell, or a run that cells start from. */
 export interface SweepRun {
@@ -91,21 +96,12 @@ export function requireChosen(chosen: readonly SweepRun[], matrix: SweepMatrix, 
   });
 }
 
-/**
- * The jobs with what each takes of this machine's memory, by its estimate. The models that they share are looked at once.
- * @param runs All runs that the jobs may start from.
- */
-export function sizeJobs(
-  jobs: readonly PlannedJob[],
-  devices: Devices,
-  runs: readonly Pick<SweepRun, 'config'>[] = jobs,
-): SizedJob[] {
-  const settings = runs.map(({ config }): [string, RunSettings] => [config.settings.run_name, config.settings]);
-  const bytesOf = mainMemoryOf(new Map(settings), devices);
-  return jobs.map((job) => ({
-    ...job,
-    bytes: takesMemoryHere(job.config.settings) ? bytesOf(job.config.settings) : 0,
-  }));
+/** The jobs with the memory of this machine that each takes. */
+export function sizeJobs(jobs: readonly PlannedJob[], memory: MemoryModel): SizedJob[] {
+  return jobs.map((job) => {
+    const { settings } = job.config;
+    return { ...job, bytes: takesMemoryHere(settings) ? mainMemory(memory(settings)) : 0 };
+  });
 }
 
 /** A sweep and the machine that it runs on. */

@@ -2,8 +2,8 @@ import { readdirSync } from 'node:fs';
 import { describe, expect, it } from 'vitest';
 import type { LoadedConfig } from '../../../src/config/load.js';
 import { checkFolder, checkpointSpace } from '../../../src/launch/machine/disk.js';
-import { shapesOf } from '../../../src/launch/machine/memory.js';
-import { fileObstacles } from '../../../src/launch/preflight/preflight.js';
+import { shapesOf } from '../../../src/launch/machine/shapes.js';
+import { Preflight } from '../../../src/launch/preflight/preflight.js';
 import { claimRun } from '../../../src/run/claim/claim.js';
 import { claimRequest } from '../../../src/run/claim/claim_request.js';
 import type { RunSettings } from '../../../src/config/schema/run.js';
@@ -96,7 +96,7 @@ describe('a folder for runs', () => {
     const runs = await chain(folder, 'checkpoint={"save_every_n_iterations":1,"keep_every_n_iterations":1}');
     // 80 checkpoints of 5 MB are kept of the last run.
     const found = async (freeSpace: () => number): Promise<string[]> =>
-      (await fileObstacles(runs, { freeSpace })).map(({ run, error }) => `${run}: ${error.toText()}`);
+      (await new Preflight().check(runs, { freeSpace })).obstacles.map(({ run, error }) => `${run}: ${error.toText()}`);
     expect(await found(() => 500 * MIB)).toEqual([]);
     expect(await found(() => 380 * MIB)).toEqual([
       expect.stringMatching(
@@ -109,7 +109,9 @@ describe('a folder for runs', () => {
     handle.setState({ iteration: 70 });
     handle.release();
     expect(await found(() => 380 * MIB)).toEqual([]);
-    const anew = await fileObstacles(runs, { freeSpace: () => 380 * MIB, anew: new Set([last]) });
-    expect(anew.map(({ error }) => error.message)).toEqual([expect.stringContaining('the disk is too small')]);
+    const options = { freeSpace: () => 380 * MIB, startOver: new Set([last]) };
+    expect((await new Preflight().check(runs, options)).obstacles.map(({ error }) => error.message)).toEqual([
+      expect.stringContaining('the disk is too small'),
+    ]);
   });
 });

@@ -62,7 +62,7 @@ describe('whether placed parts fit', () => {
       totalBytes: 85,
     });
     const together = verdictOn({ policy: 1 });
-    expect(together).toMatchObject({ fits: false, hopeless: false, neededBytes: 110, freeBytes: 85 });
+    expect(together).toMatchObject({ fits: false, neverFits: false, neededBytes: 110, freeBytes: 85 });
     expect(together.advice).toContain('policy and image and reward on GPU 1: place them apart');
     expect(verdictOn({ policy: 0, image: 1 }, 0.5)).toMatchObject({ fits: false, freeBytes: 50 });
   });

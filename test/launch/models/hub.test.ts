@@ -10,7 +10,7 @@ import {
   runResolver,
   wantedModels,
 } from '../../../src/launch/models/wanted.js';
-import { shapesOf } from '../../../src/launch/machine/memory.js';
+import { shapesOf } from '../../../src/launch/machine/shapes.js';
 import { RunPaths } from '../../../src/run/paths.js';
 import { testFolders } from '../../support/folder.js';
 import { StubHub } from '../../models/hub/stub.js';

@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import type { LoadedConfig } from '../../../src/config/load.js';
-import { fileObstacles } from '../../../src/launch/preflight/preflight.js';
+import { Preflight } from '../../../src/launch/preflight/preflight.js';
 import { claimRun } from '../../../src/run/claim/claim.js';
 import { claimRequest } from '../../../src/run/claim/claim_request.js';
 import { judgementForm } from '../../../src/rewards/score/types.js';
@@ -21,9 +21,9 @@ function run(folder: string, most: number | null, ...sets: readonly string[]): P
   });
 }
 
-async function found(config: LoadedConfig, anew: ReadonlySet<LoadedConfig> = new Set()): Promise<string[]> {
-  const all = await fileObstacles([config], { anew });
-  return all.map(({ error }) => error.toText()).filter((text) => text.includes('max_judge_calls'));
+async function found(config: LoadedConfig, startOver: ReadonlySet<LoadedConfig> = new Set()): Promise<string[]> {
+  const { obstacles } = await new Preflight().check([config], { startOver, claimed: [] });
+  return obstacles.map(({ error }) => error.toText()).filter((text) => text.includes('max_judge_calls'));
 }
 
 /** Leaves a run that has reached an iteration and stored these judgements. */

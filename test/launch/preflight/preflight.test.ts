@@ -1,16 +1,9 @@
 import { chmodSync, existsSync, mkdirSync, readdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, describe, expect, it, vi } from 'vitest';
-import type { loadingOnce } from '../../../src/config/load.js';
 import { loadConfig, type LoadedConfig } from '../../../src/config/load.js';
 import { chainOf } from '../../../src/launch/chain.js';
-import {
-  changedRuns,
-  fileObstacles,
-  Preflight,
-  throwObstacles,
-  memoryWarnings,
-} from '../../../src/launch/preflight/preflight.js';
+import { Preflight, throwObstacles, type CheckOptions } from '../../../src/launch/preflight/preflight.js';
 import type { Obstacle } from '../../../src/launch/preflight/obstacle.js';
 import type { Devices } from '../../../src/launch/machine/devices.js';
 import { noView } from '../../../src/launch/live/view.js';
@@ -18,7 +11,7 @@ import { Launcher } from '../../../src/launch/launcher.js';
 import { saveCheckpoint } from '../../../src/run/checkpoints.js';
 import { claimRun } from '../../../src/run/claim/claim.js';
 import { claimRequest } from '../../../src/run/claim/claim_request.js';
-import { must, type EditrlError } from '../../../src/core/errors.js';
+import { must } from '../../../src/core/errors.js';
 import { loadEvaluated } from '../../config/evaluated.js';
 import { testFolders } from '../../support/folder.js';
 
@@ -52,15 +45,6 @@ async function foundChain(folder: string, ...sets: string[]): Promise<LoadedConf
   return (await chainOf(config)).map((link) => link.config);
 }
 
-/** Gives runs of a chain by their names. */
-function loaderOf(runs: readonly LoadedConfig[]): ReturnType<typeof loadingOnce> {
-  return async (_, { run }) =>
-    must(
-      runs.find(({ settings }) => settings.run_name === run),
-      run,
-    );
-}
-
 /** A run of another trainer's program. */
 async function foreign(folder: string, command: string, env = ''): Promise<LoadedConfig> {
   const file = join(folder, 'other.jsonnet');
@@ -78,6 +62,14 @@ function begun(config: LoadedConfig): void {
   handle.release();
 }
 
+async function obstaclesOf(
+  runs: readonly LoadedConfig[],
+  options: CheckOptions = {},
+  preflight = new Preflight(),
+): Promise<readonly Obstacle[]> {
+  return (await preflight.check(runs, options)).obstacles;
+}
+
 function texts(found: readonly Obstacle[]): string[] {
   return found.map(({ run, error }) => `${run}: ${error.toText()}`);
 }
@@ -87,7 +79,7 @@ describe('what is in the way of runs', () => {
     const gpu = { index: 0, uuid: 'GPU-a', name: 'NVIDIA H200', memoryBytes: 2 ** 37, usedBytes: 0 };
     const found = async (sets: readonly string[], devices: Partial<Devices> = {}): Promise<string> => {
       const runs = await chain(newFolder(), ...sets);
-      const problems = await fileObstacles(runs, { devices: () => ({ gpus: [], cpus: 2, ...devices }) });
+      const problems = await obstaclesOf(runs, { devices: () => ({ gpus: [], cpus: 2, ...devices }) });
       return texts(problems).join('\n');
     };
     expect(await found(['launch.devices=[3]'])).toContain('launch.devices: there is no GPU 3; this machine has no GPU');
@@ -102,7 +94,7 @@ describe('what is in the way of runs', () => {
     }
     const other = await foreign(newFolder(), 'true');
     expect(
-      texts(await fileObstacles([other], { devices: () => ({ gpus: [], cpus: 2, problem: 'it is broken' }) })),
+      texts(await obstaclesOf([other], { devices: () => ({ gpus: [], cpus: 2, problem: 'it is broken' }) })),
     ).toEqual([expect.stringContaining('but it is broken')]);
   });
 
@@ -111,7 +103,7 @@ describe('what is in the way of runs', () => {
     const runs = await foundChain(folder);
     expect(runs.map(({ settings }) => settings.run_name)).toEqual(names);
     expect(runs.map(({ settings }) => settings)).toEqual((await chain(folder)).map(({ settings }) => settings));
-    expect(await fileObstacles(runs)).toEqual([]);
+    expect(await obstaclesOf(runs)).toEqual([]);
     expect(readdirSync(folder)).toEqual([]);
   });
 
@@ -121,7 +113,7 @@ describe('what is in the way of runs', () => {
     writeFileSync(list, JSON.stringify({ path_list: ['gone.npz'] }));
     const nowhere = join(folder, 'nowhere.json');
     const runs = await chain(folder, `data.train=[{"path":"${nowhere}"},{"path":"${nowhere}"},{"path":"${list}"}]`);
-    const found = texts(await fileObstacles(runs));
+    const found = texts(await obstaclesOf(runs));
     expect(found).toHaveLength(2);
     expect(found[0]).toMatch(`sft_s__rl_s: ${nowhere}: there is no list of samples here`);
     expect(found[1]).toMatch(/gone\.npz: a sample that .*list\.json lists does not exist/);
@@ -129,16 +121,17 @@ describe('what is in the way of runs', () => {
 
   it('is too little space for one chain where there was enough for another one in the same folder', async () => {
     const runs = await chain(newFolder());
-    const found = async (of: readonly LoadedConfig[], free: number, seen = new Map<string, EditrlError | null>()) =>
-      texts(await fileObstacles(of, { seen, freeSpace: () => free })).filter((text) => text.includes(' free'));
+    const found = async (of: readonly LoadedConfig[], free: number, preflight = new Preflight()) =>
+      texts(await obstaclesOf(of, { freeSpace: () => free }, preflight)).filter((text) => text.includes(' free'));
     const first = runs.slice(0, 1);
-    let free = 1;
-    while ((await found(first, free)).length > 0) free *= 2;
+    const sizes = Array.from({ length: 20 }, (_, i) => 2 ** (20 + i));
+    const results = await Promise.all(sizes.map((bytes) => found(first, bytes)));
+    const free = must(sizes[results.findIndex((texts) => texts.length === 0)], 'room for one run');
     const alone = await found(runs, free);
     expect(alone).toHaveLength(1);
-    const seen = new Map<string, EditrlError | null>();
-    expect(await found(first, free, seen)).toEqual([]);
-    expect(await found(runs, free, seen)).toEqual(alone);
+    const preflight = new Preflight();
+    expect(await found(first, free, preflight)).toEqual([]);
+    expect(await found(runs, free, preflight)).toEqual(alone);
   });
 
   it('is told once, though several look at the same file', async () => {
@@ -151,21 +144,21 @@ describe('what is in the way of runs', () => {
       overlays: ['configs/lib/smollm2.libsonnet'],
       sets,
     });
-    const found = texts(await fileObstacles([run])).filter((text) => text.includes(folder));
+    const found = texts(await obstaclesOf([run])).filter((text) => text.includes(folder));
     expect(found).toEqual([expect.stringContaining(`${folder}: there is no config.json`)]);
   });
 
   it('is a program that is not there, or is none', async () => {
     const folder = newFolder();
-    expect(texts(await fileObstacles([await foreign(folder, 'no-such-trainer')]))[0]).toMatch(
+    expect(texts(await obstaclesOf([await foreign(folder, 'no-such-trainer')]))[0]).toMatch(
       "other: PATH: launch.command: there is no program 'no-such-trainer'",
     );
     const script = join(folder, 'train.sh');
     writeFileSync(script, '#!/bin/sh\n');
-    expect(texts(await fileObstacles([await foreign(folder, script)]))[0]).toMatch(`there is no program '${script}'`);
+    expect(texts(await obstaclesOf([await foreign(folder, script)]))[0]).toMatch(`there is no program '${script}'`);
     chmodSync(script, 0o755);
-    expect(await fileObstacles([await foreign(folder, script)])).toEqual([]);
-    expect(await fileObstacles([await foreign(folder, 'train.sh', `env: { PATH: '${folder}' }`)])).toEqual([]);
+    expect(await obstaclesOf([await foreign(folder, script)])).toEqual([]);
+    expect(await obstaclesOf([await foreign(folder, 'train.sh', `env: { PATH: '${folder}' }`)])).toEqual([]);
   });
 
   it('is a training server to be started whose program is not there', async () => {
@@ -178,7 +171,7 @@ describe('what is in the way of runs', () => {
         overlays: ['configs/lib/text_tiny.libsonnet'],
         sets,
       });
-      return texts(await fileObstacles([run])).filter((text) => text.includes('policy.trainer.serve'));
+      return texts(await obstaclesOf([run])).filter((text) => text.includes('policy.trainer.serve'));
     };
     expect((await found({ command: ['no-such-server', '--fast'] }))[0]).toMatch(
       /PATH: policy\.trainer\.serve\.command: there is no program 'no-such-server'\n {2}scripts\/serve_skyrl needs bash, and uv/,
@@ -195,7 +188,7 @@ describe('what is in the way of runs', () => {
     const folder = newFolder();
     writeFileSync(join(folder, 'file'), '');
     const runs = await chain(join(folder, 'file'));
-    expect(texts(await fileObstacles(runs))).toEqual([
+    expect(texts(await obstaclesOf(runs))).toEqual([
       expect.stringMatching(/^tiny_vq: .*\/file: is a file, not a folder/),
     ]);
   });
@@ -204,10 +197,10 @@ describe('what is in the way of runs', () => {
     const folder = newFolder();
     const runs = await foundChain(folder, `base_exp_dir=${join(folder, 'elsewhere')}`);
     // --set base_exp_dir reaches them all.
-    expect(await fileObstacles(runs)).toEqual([]);
+    expect(await obstaclesOf(runs)).toEqual([]);
     const [first, ...others] = await chain(folder);
     const moved = { ...first, settings: { ...first.settings, base_exp_dir: folder } };
-    expect(texts(await fileObstacles([moved, ...others]))).toEqual([
+    expect(texts(await obstaclesOf([moved, ...others]))).toEqual([
       expect.stringMatching(/^sft_s: base_exp_dir: sft_s looks for the run tiny_vq in .*runs, and .* makes it in/),
       expect.stringMatching(/sft_s__rl_s looks for the run tiny_vq/),
     ]);
@@ -218,13 +211,15 @@ describe('what is in the way of runs', () => {
     const [, start] = await chain(folder);
     begun(start);
     const runs = await chain(folder);
-    expect(changedRuns(runs)).toEqual([]);
+    expect(await obstaclesOf(runs)).toEqual([]);
     const changed = runs.map((run) =>
       run.settings.run_name === 'sft_s'
         ? { ...run, resultHash: 'another', settings: { ...run.settings, seed: 7 } }
         : run,
     );
-    expect(texts(changedRuns(changed))).toEqual([expect.stringMatching(/^sft_s: run 'sft_s' was started with other/)]);
+    expect(texts(await obstaclesOf(changed))).toEqual([
+      expect.stringMatching(/^sft_s: run 'sft_s' was started with other/),
+    ]);
   });
 
   it('is not looked for where a run is finished', async () => {
@@ -233,21 +228,21 @@ describe('what is in the way of runs', () => {
     const handle = claimRun(claimRequest(runs[2], { command: [], versions: {} }));
     handle.setState({ state: 'finished', iteration: runs[2].settings.num_iterations });
     handle.release();
-    expect(await fileObstacles(runs)).toEqual([]);
+    expect(await obstaclesOf(runs)).toEqual([]);
   });
 
   it('is told of each config that it is in the way of, and looked at once for all of them', async () => {
     const folder = newFolder();
     const nowhere = join(folder, 'nowhere.json');
-    const runs = await chain(folder, `data.train=[{"path":"${nowhere}"}]`);
-    const [first, load] = [runs[2], loaderOf(runs)];
-    const preflight = new Preflight(load);
-    const found = texts(await preflight.of(first));
+    const [, , first] = await chain(folder, `data.train=[{"path":"${nowhere}"}]`);
+    const preflight = new Preflight();
+    const found = texts(await obstaclesOf([first], {}, preflight));
     expect(found).toEqual([expect.stringMatching(/^sft_s__rl_s: .*nowhere\.json: there is no list of samples here/)]);
     writeFileSync(nowhere, '{}');
     const second = { ...first, settings: { ...first.settings, run_name: 'another' } };
-    expect(texts(await preflight.of(second))).toEqual(found.map((text) => text.replace('sft_s__rl_s:', 'another:')));
-    expect(texts(await new Preflight(load).of(second))[0]).not.toContain('there is no list of samples');
+    const again = texts(await obstaclesOf([second], {}, preflight));
+    expect(again).toEqual(found.map((text) => text.replace('sft_s__rl_s:', 'another:')));
+    expect(texts(await obstaclesOf([second]))[0]).not.toContain('there is no list of samples');
   });
 
   it('is memory that there is not, for certain; what may be too much is a warning', async () => {
@@ -262,25 +257,30 @@ describe('what is in the way of runs', () => {
         sets: [`policy.init.hidden_size=${width}`, `base_exp_dir=${folder}`],
       }),
     ];
+    const GIB = 2 ** 30;
+    const checked = async (runs: readonly LoadedConfig[], free = 64 * GIB, total = 64 * GIB) => {
+      const options = { devices, freeSpace, machine: { free, total }, claimed: [] };
+      const { obstacles, warnings } = await new Preflight().check(runs, options);
+      return [texts(obstacles), warnings()];
+    };
     const small = await sized(64);
-    expect([await fileObstacles(small, { devices }), memoryWarnings(small, { devices })]).toEqual([[], []]);
+    expect(await checked(small)).toEqual([[], []]);
     const large = await sized(2 ** 20);
-    expect(texts(await fileObstacles(large, { devices, freeSpace }))).toEqual([
-      expect.stringMatching(/^sft_s: sft_s: needs about [\d.]+ GiB of memory, and there are [\d.]+ GiB in all\n/),
+    expect(await checked(large)).toEqual([
+      [expect.stringMatching(/^sft_s: sft_s: needs about [\d.]+ GiB of memory, and there are 64\.0 GiB in all\n/)],
+      [],
     ]);
-    expect(memoryWarnings(large, { devices })).toEqual([expect.stringMatching(/^sft_s is estimated to need /)]);
-    const both = [...large, ...large.map((run) => ({ ...run, settings: { ...run.settings, run_name: 'twin' } }))];
-    expect(memoryWarnings(both, { devices })).toEqual([
-      expect.stringMatching(/^sft_s and 1 more are each estimated to need /),
+    expect(await checked(small, 1)).toEqual([[], [expect.stringMatching(/^sft_s is estimated to need .*: lower /)]]);
+    const both = [...small, ...small.map((run) => ({ ...run, settings: { ...run.settings, run_name: 'twin' } }))];
+    expect(await checked(both, 1)).toEqual([
+      [],
+      [expect.stringMatching(/^sft_s and 1 more are each estimated to need /)],
     ]);
     const elsewhere = large.map((run) => ({
       ...run,
       settings: { ...run.settings, launch: { ...run.settings.launch, backend: 'slurm' as const } },
     }));
-    expect([await fileObstacles(elsewhere, { devices, freeSpace }), memoryWarnings(elsewhere, { devices })]).toEqual([
-      [],
-      [],
-    ]);
+    expect(await checked(elsewhere)).toEqual([[], []]);
     await expect(
       new Launcher({ view: noView, command: [], stop: new AbortController().signal }).run(large[0]),
     ).rejects.toThrow('of memory, and there are');
@@ -295,7 +295,7 @@ describe('what is in the way of runs', () => {
     const [last] = (await chain(folder, ...sets)).slice(-1);
     const launcher = new Launcher({ view: noView, command: [], stop: new AbortController().signal });
     await expect(launcher.run(last)).rejects.toThrow(
-      /nothing was started: 2 things are in the way\n.*no list of samples here\n.*\n.*no such model folder/,
+      /2 problems found; nothing was started\n.*no list of samples here\n.*\n.*no such model folder/,
     );
     await launcher.close();
     expect(existsSync(join(folder, 'runs'))).toBe(false);

@@ -1,13 +1,9 @@
 import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, describe, expect, it, vi } from 'vitest';
-import { loadingOnce } from '../../../src/config/load.js';
 import type { LoadedConfig } from '../../../src/config/load.js';
 import { freePort } from '../../../src/launch/processes/supervise.js';
-import { Preflight } from '../../../src/launch/preflight/preflight.js';
 import { ServerChecks, type ServerCheckResult } from '../../../src/launch/preflight/reachable.js';
-import { claimRun } from '../../../src/run/claim/claim.js';
-import { claimRequest } from '../../../src/run/claim/claim_request.js';
 import { loadEvaluated } from '../../config/evaluated.js';
 import { place, readsAndJudges } from '../../rewards/server/served.js';
 import { startStubJudge, stubModel, type StubJudge } from '../../rewards/judge/stub_judge.js';
@@ -129,26 +125,5 @@ describe('what of the servers of runs is in the way', () => {
     expect(texts(await new ServerChecks().of([await runOf(clip)]))).toEqual([
       expect.stringContaining(`${gone}: there is no such model folder`),
     ]);
-  });
-
-  it('asks about the runs of a chain that are still to be trained', async () => {
-    const run = await runOf([`reward.endpoint=${await downUrl()}`]);
-    const [vq, start] = await Promise.all(
-      ['tiny_vq', 'sft_s'].map((name) =>
-        loadEvaluated({
-          file: `configs/${name}.jsonnet`,
-          overlays,
-          sets: [`base_exp_dir=${run.settings.base_exp_dir}`],
-        }),
-      ),
-    );
-    const load = loadingOnce(async (_, { run: name }) => (name === 'sft_s' ? start : vq));
-    const names = async (): Promise<string[]> =>
-      (await new Preflight(load).toTrain(run)).map(({ settings }) => settings.run_name);
-    expect(await names()).toEqual(['tiny_vq', 'sft_s', 'sft_s__rl_s']);
-    const handle = claimRun(claimRequest(vq, { command: [], versions: {} }));
-    handle.setState({ state: 'finished', iteration: vq.settings.num_iterations });
-    handle.release();
-    expect(await names()).toEqual(['sft_s', 'sft_s__rl_s']);
   });
 });

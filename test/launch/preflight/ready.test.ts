@@ -6,8 +6,7 @@ import { loadExperiment } from '../../../src/config/experiment/load.js';
 import type { LoadedConfig } from '../../../src/config/load.js';
 import { noView } from '../../../src/launch/live/view.js';
 import { Launcher } from '../../../src/launch/launcher.js';
-import { AnswerRoomChecks } from '../../../src/launch/preflight/answer_room.js';
-import { makeReady } from '../../../src/launch/preflight/preflight.js';
+import { Preflight } from '../../../src/launch/preflight/preflight.js';
 import { submitSweep } from '../../../src/launch/slurm/submit.js';
 import { testFolders } from '../../support/folder.js';
 import { fileOf, runOf } from './prompted_run.js';
@@ -20,12 +19,6 @@ const LITTLE_ROOM = [{ context: 16, answer: 12 }, [4, 5, 3, 8]] as const;
 /** Notes the steps that are taken. */
 async function stepsOf(runs: readonly LoadedConfig[], rehearsed: boolean): Promise<string[]> {
   const steps: string[] = [];
-  const rooms = new AnswerRoomChecks();
-  const checked = rooms.of.bind(rooms);
-  rooms.of = (...asked) => {
-    steps.push('prompts');
-    return checked(...asked);
-  };
   const models = {
     obstacles: () => {
       steps.push('models');
@@ -36,16 +29,21 @@ async function stepsOf(runs: readonly LoadedConfig[], rehearsed: boolean): Promi
       return Promise.resolve();
     },
   };
-  await makeReady(runs, { models: rehearsed ? null : models, rooms, warn: (warning) => void steps.push(warning) });
+  const preflight = new Preflight();
+  await preflight.prepare(runs, { models: rehearsed ? null : models, warn: (warning) => void steps.push(warning) });
   return steps;
 }
 
 describe('runs that are to start', () => {
-  it('have their models before their prompts are checked by these, and are warned of last', async () => {
-    const runs = [await runOf(newFolder(), ...LITTLE_ROOM)];
-    const told: unknown = expect.stringMatching(/2 of 4 .* prompts looked at leave answers 8 to 11 tokens/);
-    expect(await stepsOf(runs, false)).toEqual(['models', 'download', 'prompts', told]);
-    expect(await stepsOf(runs, true)).toEqual(['prompts', told]);
+  it('are warned, and fetch the models of the Hub that they name unless it is a rehearsal', async () => {
+    const run = await runOf(newFolder(), ...LITTLE_ROOM);
+    const warning: unknown = expect.stringMatching(/2 of 4 .* prompts looked at leave answers 8 to 11 tokens/);
+    expect(await stepsOf([run], false)).toEqual([warning]);
+    const { settings } = run;
+    const policy = { ...(settings as { policy?: object }).policy, model: { hub: 'some/model', revision: 'main' } };
+    const named = { ...run, settings: { ...settings, policy } as typeof settings };
+    expect(await stepsOf([named], false)).toEqual(['models', 'download']);
+    expect(await stepsOf([named], true)).toEqual([]);
   });
 
   it('are looked at before anything is asked or fetched', async () => {
@@ -57,7 +55,9 @@ describe('runs that are to start', () => {
       obstacles: () => Promise.reject(new Error('asked')),
       fetch: () => Promise.reject(new Error('asked')),
     };
-    await expect(makeReady([broken], { models: unasked, warn: () => {} })).rejects.toThrow('there is no such dataset');
+    await expect(new Preflight().prepare([broken], { models: unasked, warn: () => {} })).rejects.toThrow(
+      'there is no such dataset',
+    );
   });
 
   it('are refused by the room of their prompts, one run, a sweep, or a sweep that Slurm places', async () => {

@@ -36,10 +36,10 @@ async function refusalOf(config: LoadedConfig): Promise<string> {
 
 /** What is in the way by `check`, after it was seen that `run` says each of it. */
 async function saidByBoth(config: LoadedConfig): Promise<string[]> {
-  const found = (await new Preflight().of(config)).map(({ error }) => error.toText());
+  const found = (await new Preflight().check([config])).obstacles.map(({ error }) => error.toText());
   const refused = await refusalOf(config);
   for (const text of found) expect(refused).toContain(text);
-  if (found.length > 1) expect(refused).toContain(`nothing was started: ${found.length} things are in the way`);
+  if (found.length > 1) expect(refused).toContain(`${found.length} problems found; nothing was started`);
   return found;
 }
 

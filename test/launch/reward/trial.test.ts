@@ -3,7 +3,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import type { LoadedConfig } from '../../../src/config/load.js';
-import { findObstacles } from '../../../src/launch/preflight/preflight.js';
+import { Preflight } from '../../../src/launch/preflight/preflight.js';
 import { RewardTrials, rowsToScore, termsOf, tryTerm } from '../../../src/launch/reward/trial.js';
 import { isTrainable } from '../../../src/config/recipes.js';
 import { rewardOf } from '../../../src/recipes/settings.js';
@@ -179,14 +179,14 @@ describe('a reward that is tried before a run', () => {
     const other = { ...run, settings: { ...run.settings, run_name: 'other', seed: 9 } };
     expect(await new RewardTrials().of([run, other])).toMatchObject([{ run: run.settings.run_name }, { run: 'other' }]);
     expect(readdirSync(folder)).toEqual(['log']);
-    expect(await findObstacles([run, other])).toHaveLength(1);
+    expect((await new Preflight().check([run, other])).obstacles).toHaveLength(1);
   });
 
   it('is refused beside what else is wrong, and a broken module is told once', async () => {
     const run = await runOf(['export default () => 6;', 'export default 5;'], {
       sets: ['policy.model=/nowhere/model', 'policy.init=null'],
     });
-    const texts = (await findObstacles([run])).map(({ error }) => error.toText());
+    const texts = (await new Preflight().check([run])).obstacles.map(({ error }) => error.toText());
     expect(texts).toEqual([
       expect.stringContaining('/nowhere/model: there is no such model folder'),
       expect.stringContaining('term_0 gave 6'),

@@ -2,7 +2,8 @@ import { existsSync, writeFileSync } from 'node:fs';
 import { join, resolve } from 'node:path';
 import { afterEach, expect, it, vi } from 'vitest';
 import { loadExperiment } from '../../../src/config/experiment/load.js';
-import { mainMemoryOf } from '../../../src/launch/machine/memory.js';
+import { mainMemory, memoryOf } from '../../../src/launch/machine/estimate.js';
+import { shapesOf } from '../../../src/launch/machine/shapes.js';
 import { chooseCells, prepareSweep, sweep, type PreparedSweep } from '../../../src/launch/sweep/experiment.js';
 import { claimRun } from '../../../src/run/claim/claim.js';
 import { claimRequest } from '../../../src/run/claim/claim_request.js';
@@ -22,6 +23,9 @@ class HearingView extends FakeView {
 }
 
 /** Three runs, each of which takes one unit of the memory that is free. */
+const devices = { gpus: [], cpus: 4 };
+const memory = memoryOf(shapesOf(new Map()), devices);
+
 async function prepared(units: number, maxParallel: number | null): Promise<PreparedSweep> {
   const folder = newFolder();
   const file = join(folder, 'three.jsonnet');
@@ -33,8 +37,7 @@ async function prepared(units: number, maxParallel: number | null): Promise<Prep
   const env = { ...process.env, APP__BASE_EXP_DIR: join(folder, 'runs'), APP__DATA_DIR: join(folder, 'data') };
   const limits = { maxParallel, retries: 0, failFast: false };
   const found = prepareSweep(await loadExperiment({ file, env }), { only: null, failed: false }, limits);
-  const devices = { gpus: [], cpus: 4 };
-  const each = mainMemoryOf(new Map(), devices)(found.jobs[0].config.settings);
+  const each = mainMemory(memory(found.jobs[0].config.settings));
   // After it was prepared: servers that start meanwhile take memory.
   vi.spyOn(process, 'constrainedMemory').mockReturnValue(units * each);
   return { ...found, devices };
@@ -49,7 +52,7 @@ it.each([
   async (units, maxParallel, started, remark) => {
     const runner = new FakeRunner();
     const view = new HearingView();
-    const ended = sweep(await prepared(units, maxParallel), runner, view, new AbortController().signal);
+    const ended = sweep(await prepared(units, maxParallel), runner, view, new AbortController().signal, memory);
     for (const count of started) {
       await settle();
       expect(runner.names).toHaveLength(count);
@@ -97,7 +100,7 @@ it('starts a cell that failed with other settings from scratch, and no other, an
   const runner = new FakeRunner();
   const view = new HearingView();
   const all = { only: null, failed: false };
-  const swept = sweep(prepareSweep(after, all, limits), runner, view, new AbortController().signal);
+  const swept = sweep(prepareSweep(after, all, limits), runner, view, new AbortController().signal, memory);
   await settle();
   expect(runner.names).toEqual(['cells__cell-failed']);
   const paths = new RunPaths(join(folder, 'runs'), 'cells__cell-failed');

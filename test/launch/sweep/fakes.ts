@@ -1,5 +1,6 @@
 /** A sweep without processes or disks: runs that end when the test says so. */
 import type { LoadedConfig } from '../../../src/config/load.js';
+import type { MemoryModel } from '../../../src/launch/machine/estimate.js';
 import type { Placement } from '../../../src/launch/machine/devices.js';
 import type { SizedJob } from '../../../src/launch/sweep/plan.js';
 import type { RunFolderState } from '../../../src/launch/sweep/schedule.js';
@@ -30,6 +31,15 @@ export function fakeJob(name: string, parents: readonly string[] = [], more: Par
     ...more,
   };
 }
+
+/** For runs whose memory is unknown. */
+export const unknownMemory: MemoryModel = () => ({
+  device: 'cpu',
+  processes: 1,
+  bytes: null,
+  verdict: () => null,
+  placed: null,
+});
 
 interface Attempt {
   readonly name: string;

@@ -10,7 +10,7 @@ import { RunPaths } from '../../../src/run/paths.js';
 import { measureScale, readMeasure } from '../../../src/rewards/score/identity.js';
 import { writeState } from '../../../src/run/state.js';
 import { getPath } from '../../../src/core/schema/walk.js';
-import { FakeRunner, FakeView } from './fakes.js';
+import { FakeRunner, FakeView, unknownMemory } from './fakes.js';
 
 const configs = resolve(import.meta.dirname, '../../../configs');
 
@@ -71,7 +71,8 @@ it('takes no number of other fields for the measure in its table', async () => {
   const limits = { maxParallel: null, retries: 0, failFast: false };
   const table = async (match: 'iou' | 'exact') => {
     const prepared = prepareSweep(await measuredBy(match), { only: null, failed: false }, limits);
-    return (await sweep(prepared, new FakeRunner(), new FakeView(), new AbortController().signal)).results;
+    return (await sweep(prepared, new FakeRunner(), new FakeView(), new AbortController().signal, unknownMemory))
+      .results;
   };
   expect(await table('iou')).toMatchObject({ unmeasured: [], cells: [{ after: { mean: 0.25 } }] });
   expect(await table('exact')).toMatchObject({ unmeasured: ['e'], cells: [{ after: null }] });
@@ -84,7 +85,7 @@ it('writes nothing over the record and the results of cells that were swept with
     const view = new FakeView();
     const remark = vi.spyOn(view, 'remark');
     const prepared = prepareSweep(experiment, { only: null, failed: false }, limits);
-    const { resultsFile } = await sweep(prepared, new FakeRunner(), view, new AbortController().signal);
+    const { resultsFile } = await sweep(prepared, new FakeRunner(), view, new AbortController().signal, unknownMemory);
     const written = ['e.results.md', 'e.results.json', 'e.experiment.json'].map((name) =>
       readFileSync(join(dir, 'runs', name), 'utf8'),
     );

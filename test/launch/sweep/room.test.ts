@@ -1,5 +1,6 @@
 import { describe, expect, it } from 'vitest';
-import { mainMemoryOf } from '../../../src/launch/machine/memory.js';
+import { mainMemory, memoryOf } from '../../../src/launch/machine/estimate.js';
+import { shapesOf } from '../../../src/launch/machine/shapes.js';
 import { roomFor, sizeJobs, type Room, type SizedJob } from '../../../src/launch/sweep/plan.js';
 import { smallSettings } from '../../recipes/text_answers/small.js';
 import { fakeJob, FakeWorld } from './fakes.js';
@@ -62,16 +63,18 @@ describe('the room of a sweep', () => {
   });
 });
 
+const memoryOn = (gpus: (typeof gpu)[]) => memoryOf(shapesOf(new Map()), { gpus, cpus: 16 });
+
 describe('the memory of a job', () => {
   const bytesOf = (settings: ReturnType<typeof smallSettings>, gpus: (typeof gpu)[] = []): number => {
     const job = fakeJob('one', [], { config: { settings } as never });
-    return sizeJobs([job], { gpus, cpus: 16 })[0].bytes;
+    return sizeJobs([job], memoryOn(gpus))[0].bytes;
   };
 
   it('is that of all its processes on the CPU, and none of this machine where it computes on GPUs or under Slurm', () => {
     const data = { train: [{ path: '/rows' }], validation: [], tiny: {} };
     const settings = smallSettings({ data });
-    const one = mainMemoryOf(new Map(), machine)(settings);
+    const one = mainMemory(memoryOn([])(settings));
     expect(one).toBeGreaterThan(300 * 2 ** 20);
     expect(bytesOf(settings)).toBe(one);
     expect(bytesOf(smallSettings({ data, launch: { processes: 2 } }))).toBe(2 * one);
@@ -79,6 +82,6 @@ describe('the memory of a job', () => {
     const onGpu = smallSettings({ data, policy: { ...policy, engine: { provider: 'cuda', threads: 1 } } });
     expect(bytesOf(onGpu, [gpu])).toBe(0);
     expect(bytesOf(smallSettings({ data, launch: { backend: 'slurm' } }))).toBe(0);
-    expect(sizeJobs([fakeJob('another trainer')], machine)[0].bytes).toBe(0);
+    expect(sizeJobs([fakeJob('another trainer')], memoryOn([]))[0].bytes).toBe(0);
   });
 });

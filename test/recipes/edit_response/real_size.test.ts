@@ -3,7 +3,8 @@ import { mkdirSync, writeFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { loadConfig } from '../../../src/config/load.js';
-import { memoryOf } from '../../../src/launch/machine/memory.js';
+import { memoryOf } from '../../../src/launch/machine/estimate.js';
+import { shapesOf } from '../../../src/launch/machine/shapes.js';
 import { testFolders } from '../../support/folder.js';
 
 const newFolder = testFolders('real-size');
@@ -83,8 +84,8 @@ async function needed(model: string, draws: string, rows: readonly object[] = []
     ],
     env: { APP__DATA_DIR: data, APP__REWARD_FUNCTION_API_BASE: 'http://judge/v1' },
   });
-  const { bytes, verdict } = memoryOf(new Map(), { gpus: [gpu], cpus: 2 })(settings);
-  return { bytes: bytes ?? 0, gib: Math.round((bytes ?? 0) / GIB), fits: verdict?.fits };
+  const { bytes, verdict } = memoryOf(shapesOf(new Map()), { gpus: [gpu], cpus: 2 })(settings);
+  return { bytes: bytes ?? 0, gib: Math.round((bytes ?? 0) / GIB), fits: verdict()?.fits };
 }
 
 describe('edit_response at real size', () => {

@@ -2,7 +2,8 @@
 import type { ModelShape, ShapeOf } from '../../../src/recipes/shared/memory.js';
 import { describe, expect, it } from 'vitest';
 import type { Devices } from '../../../src/launch/machine/devices.js';
-import { memoryOf, shapesOf } from '../../../src/launch/machine/memory.js';
+import { memoryOf } from '../../../src/launch/machine/estimate.js';
+import { shapesOf } from '../../../src/launch/machine/shapes.js';
 import { openRecipeOf } from '../../../src/recipes/open.js';
 import { validate } from '../../../src/config/validate.js';
 import { isObject } from '../../../src/core/schema/walk.js';
@@ -195,7 +196,7 @@ describe('the settings of ip_adapter', () => {
     const machine = { free: 1, total: 2 ** 34 };
     const memory = (data: Sections) =>
       memoryOf(
-        new Map(),
+        shapesOf(new Map()),
         { gpus: [] } as unknown as Devices,
         machine,
       )(settingsOf({ policy: { init: { patch: 2 } }, data }));
@@ -206,9 +207,9 @@ describe('the settings of ip_adapter', () => {
     expect(memory(own(small)).bytes).toBeLessThan(memory({ tiny: {} }).bytes!);
     expect(memory(own(large)).bytes).toBeGreaterThan(memory({ tiny: {} }).bytes!);
     expect(memory(own('nowhere')).bytes).toBeGreaterThan(50 * memory(own(large)).bytes!);
-    expect(memory(own(small)).verdict).toMatchObject({
-      hopeless: false,
-      advice: expect.stringMatching(/^lower optimizer\.per_device_batch_size, or launch\.processes/) as string,
+    expect(memory(own(small)).verdict()).toMatchObject({
+      neverFits: false,
+      advice: expect.stringMatching(/^lower optimizer\.per_device_batch_size/) as string,
     });
   });
 });

@@ -1,11 +1,28 @@
-/** The shapes of frozen models that are on this machine, for estimates of memory. */
-import { PipelineTextEncoder } from '../../train/environments/pipeline_text.js';
-import { sizeOf, type Shape } from '../../compute/graph/ir.js';
-import { partFolder, type Pipeline } from '../../models/pipeline.js';
-import { describeAutoencoder, frozenParameters, type FrozenAutoencoder } from '../../models/networks/autoencoder.js';
-import { patchOf, type Emu3VisionConfig } from '../../compute/nets/emu3_vision/config.js';
+/** The shapes of models, for estimates of memory and disk space: those on this machine, and those that runs make. */
+import { readConfig } from '../../models/files.js';
+import { isPipeline, partFolder, readPipeline, type Pipeline } from '../../models/pipeline.js';
+import {
+  autoencoderClasses,
+  describeAutoencoder,
+  frozenParameters,
+  type FrozenAutoencoder,
+} from '../../models/networks/autoencoder.js';
+import {
+  emu3VisionTypes,
+  patchOf,
+  readEmu3Vision,
+  WHOLE,
+  type Emu3VisionConfig,
+} from '../../compute/nets/emu3_vision/config.js';
 import { emu3VisionParameters } from '../../compute/nets/emu3_vision/tokenizer.js';
 import { innerWidth, singleLayers, velocityWidth, type FlowTransformerConfig } from '../../compute/nets/flow/config.js';
+import { embedderTypes, imageEncoderTypes } from '../../compute/nets/clip/config.js';
+import { sizeOf, type Shape } from '../../compute/graph/ir.js';
+import { embedderBytes, imageEncoderBytes } from '../../models/networks/clip.js';
+import { rootOf } from '../../models/adapters/files.js';
+import { describeModel, readableParts } from '../../models/adapters/decoder.js';
+import { cachedSnapshot } from '../../models/hub/cache.js';
+import { PipelineTextEncoder } from '../../train/environments/pipeline_text.js';
 import { describeFlowModel } from '../../train/policies/flow/load.js';
 import { takesGuidance } from '../../train/policies/flow/rows.js';
 import {
@@ -18,7 +35,51 @@ import {
   type FlowModelShape,
   type GraphsShape,
   type ImageTokenizerShape,
+  type ModelShape,
+  type ShapeOf,
 } from '../../recipes/shared/memory.js';
+import { isTrainable } from '../../config/recipes.js';
+import { recipeOf } from '../../recipes/settings.js';
+import { EditrlError } from '../../core/errors.js';
+import type { RunSettings } from '../../config/schema/run.js';
+
+/** The shapes of models that runs make, and of models on this machine. */
+export function shapesOf(runs: ReadonlyMap<string, RunSettings>): ShapeOf {
+  const folders = new Map<string, ModelShape | null>();
+  const shapeOf: ShapeOf = (reference) => {
+    const folder = typeof reference === 'string' ? reference : 'hub' in reference ? cachedSnapshot(reference) : null;
+    if (folder !== null) {
+      if (!folders.has(folder)) folders.set(folder, shapeOfFolder(folder));
+      return folders.get(folder) ?? null;
+    }
+    const made = typeof reference === 'object' && 'run' in reference ? runs.get(reference.run) : undefined;
+    return made !== undefined && isTrainable(made) ? recipeOf(made).shape(made, shapeOf) : null;
+  };
+  return shapeOf;
+}
+
+/** Null if a folder has no model that can be opened, which is reported by the code that opens it. */
+function shapeOfFolder(folder: string): ModelShape | null {
+  try {
+    if (isPipeline(folder)) return pipelineShape(readPipeline(folder));
+    const config = readConfig<{ readonly _class_name?: unknown; readonly model_type?: unknown }>(rootOf(folder));
+    if (autoencoderClasses.includes(String(config._class_name))) {
+      return autoencoderShape(describeAutoencoder(folder));
+    }
+    const type = String(config.model_type);
+    if (emu3VisionTypes.includes(type) && type !== WHOLE) return imageTokenizerShape(readEmu3Vision(config, folder));
+    if (imageEncoderTypes.includes(type)) return { kind: 'graphs', bytes: imageEncoderBytes(folder) };
+    if (embedderTypes.includes(type)) {
+      return { kind: 'graphs', bytes: embedderBytes(folder), visionBytes: imageEncoderBytes(folder) };
+    }
+    return '_class_name' in config
+      ? flowShape(describeFlowModel(folder))
+      : describeModel(folder, readableParts(folder));
+  } catch (error) {
+    if (error instanceof EditrlError) return null;
+    throw error;
+  }
+}
 
 /** Pixels per side of a latent, for autoencoders with 16 latent channels, four of whose latents make a token. */
 const LATENT_SIDE = 8;
@@ -30,7 +91,7 @@ function imagePromptOf(config: FlowTransformerConfig): FlowModelShape['imageProm
 }
 
 /** The shape of a transformer. */
-export function flowShape(config: FlowTransformerConfig): FlowModelShape {
+function flowShape(config: FlowTransformerConfig): FlowModelShape {
   const { num_attention_heads: heads, num_layers: layers, joint_attention_dim: textWidth } = config;
   const token = velocityWidth(config);
   return {
@@ -58,7 +119,7 @@ export function flowShape(config: FlowTransformerConfig): FlowModelShape {
  * All models of a pipeline, each text encoder twice while it is opened: as it was read, and as the engine packs it; held in float16 once, with the largest
  * matrix in float32. Raises CheckpointError as opening them.
  */
-export function pipelineShape(pipeline: Pipeline): GraphsShape {
+function pipelineShape(pipeline: Pipeline): GraphsShape {
   const transformer = flowShape(describeFlowModel(partFolder(pipeline, 'transformer')));
   const { decoding } = autoencoderShape(describeAutoencoder(partFolder(pipeline, 'vae')));
   const { parameters, largest, widest } = new PipelineTextEncoder(pipeline);
@@ -85,7 +146,7 @@ function decodingShape(parameters: ReadonlyMap<string, Shape>, channels: number)
 }
 
 /** The shape of an autoencoder, and what its decoder takes. */
-export function autoencoderShape(net: FrozenAutoencoder): AutoencoderShape & { readonly decoding: DecodingShape } {
+function autoencoderShape(net: FrozenAutoencoder): AutoencoderShape & { readonly decoding: DecodingShape } {
   return {
     kind: 'autoencoder',
     reduction: net.reduction,
@@ -94,7 +155,7 @@ export function autoencoderShape(net: FrozenAutoencoder): AutoencoderShape & { r
 }
 
 /** The shape of Emu3's image tokenizer, and what its decoder takes. */
-export function imageTokenizerShape(config: Emu3VisionConfig): ImageTokenizerShape {
+function imageTokenizerShape(config: Emu3VisionConfig): ImageTokenizerShape {
   return {
     kind: 'vision_tokenizer',
     patch: patchOf(config),
