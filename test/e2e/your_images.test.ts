@@ -1,4 +1,4 @@
-/** docs/own_experiment.md followed to the letter: its files written, its commands called, in its order. */
+/** docs/tutorial/your-images.md followed to the letter: its files written, its commands called, in its order. */
 import { spawn } from 'node:child_process';
 import { appendFileSync, existsSync, mkdirSync, readFileSync, symlinkSync, writeFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
@@ -8,7 +8,7 @@ import { decodeNpz } from '../../src/data/npz.js';
 import { testFolder } from '../support/folder.js';
 import { ROOT, type Ended } from './editrl.js';
 
-const page = readFileSync(join(ROOT, 'docs/own_experiment.md'), 'utf8');
+const page = readFileSync(join(ROOT, 'docs/tutorial/your-images.md'), 'utf8');
 
 /** A block of the page: commands, or a file by its name. */
 type Block = { readonly commands: string } | { readonly file: string; readonly content: string };
@@ -21,7 +21,7 @@ const blocks = [...page.matchAll(/^```(\w+) ?(\S*)\n(.*?)^```$/gms)].flatMap(([,
 const place = testFolder('own-experiment');
 symlinkSync(join(ROOT, 'configs'), join(place, 'configs'));
 
-const COLOURS: Readonly<Record<string, readonly [number, number, number]>> = {
+const COLORS: Readonly<Record<string, readonly [number, number, number]>> = {
   red: [200, 30, 30],
   blue: [30, 30, 200],
   green: [30, 150, 30],
@@ -29,13 +29,13 @@ const COLOURS: Readonly<Record<string, readonly [number, number, number]>> = {
 };
 const painted = ['red', 'blue', 'green'];
 
-/** A cup of a colour on a white table, as a JPEG of a camera's shape. */
-async function makePicture(file: string, colour: readonly number[], number: number): Promise<void> {
+/** A cup of a color on a white table, as a JPEG with the aspect ratio of a camera. */
+async function makeImage(file: string, color: readonly number[], number: number): Promise<void> {
   const [width, height] = [80, 60];
   const [left, top] = [15 + ((number * 13) % 30), 5 + ((number * 7) % 25)];
   const data = new Uint8Array(width * height * 3).fill(235);
   for (let y = top; y < top + 25; y++) {
-    for (let x = left; x < left + 20; x++) data.set(colour, (y * width + x) * 3);
+    for (let x = left; x < left + 20; x++) data.set(color, (y * width + x) * 3);
   }
   mkdirSync(dirname(file), { recursive: true });
   await sharp(data, { raw: { width, height, channels: 3 } })
@@ -43,16 +43,16 @@ async function makePicture(file: string, colour: readonly number[], number: numb
     .toFile(file);
 }
 
-/** The pictures that the page's lines name, and more lines of their form. */
-async function makeOwnPictures(file: string): Promise<void> {
+/** The images that the lines of the page name, and more lines of the same form. */
+async function makeOwnImages(file: string): Promise<void> {
   for (let i = 4; i < 34; i++) {
-    const [source, colour] = [`pictures/cup_${String(i).padStart(2, '0')}`, painted[i % 3]];
-    const line = { source: `${source}.jpg`, instruction: `paint the cup ${colour}`, edited: `${source}_${colour}.jpg` };
+    const [source, color] = [`images/cup_${String(i).padStart(2, '0')}`, painted[i % 3]];
+    const line = { source: `${source}.jpg`, instruction: `paint the cup ${color}`, edited: `${source}_${color}.jpg` };
     appendFileSync(file, `${JSON.stringify(i % 5 === 0 ? { ...line, split: 'validation' } : line)}\n`);
   }
-  const names = readFileSync(file, 'utf8').matchAll(/pictures\/cup_(\d+)(?:_(\w+))?\.jpg/g);
-  for (const [path, number, colour = 'grey'] of names) {
-    await makePicture(join(dirname(file), path), COLOURS[colour], Number(number));
+  const names = readFileSync(file, 'utf8').matchAll(/images\/cup_(\d+)(?:_(\w+))?\.jpg/g);
+  for (const [path, number, color = 'grey'] of names) {
+    await makeImage(join(dirname(file), path), COLORS[color], Number(number));
   }
 }
 
@@ -72,14 +72,14 @@ function call(command: string): Promise<Ended> {
 
 const printed = new Map<string, string>();
 
-describe('docs/own_experiment.md', () => {
+describe('docs/tutorial/your-images.md', () => {
   for (const block of blocks) {
     if ('file' in block) {
       it(`has the file ${block.file}`, async () => {
         const path = join(place, block.file);
         mkdirSync(dirname(path), { recursive: true });
         writeFileSync(path, block.content);
-        if (block.file.endsWith('.jsonl')) await makeOwnPictures(path);
+        if (block.file.endsWith('.jsonl')) await makeOwnImages(path);
       });
       continue;
     }
