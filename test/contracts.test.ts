@@ -32,8 +32,8 @@ describe('a reward of the table', () => {
     expect(tested.some((kept) => kept === file || kept.startsWith(folder))).toBe(true);
   });
 
-  const page = textOf('docs/rewards.md');
-  it.each(termNames)('%s has a row in docs/rewards.md', (name) => {
+  const page = textOf('docs/guide/rewards.md');
+  it.each(termNames)('%s has a row in docs/guide/rewards.md', (name) => {
     expect(page).toContain(`\n| \`${name}\` `);
   });
 });

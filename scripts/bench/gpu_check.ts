@@ -210,7 +210,7 @@ async function machineLines(provider: Provider, fail: (why: string) => void): Pr
   const { version } = await describeRuntime();
   return [
     `Processor: ${cpus()[0]?.model ?? 'unknown'}, ${availableParallelism()} threads`,
-    `GPU: ${provider === 'cpu' ? 'none is used' : gpuName(provider, fail)}`,
+    `GPU: ${provider === 'cpu' ? 'none' : gpuName(provider, fail)}`,
     `onnxruntime-node ${version}, node ${process.version}, ${process.platform} ${process.arch}`,
   ];
 }
@@ -226,5 +226,5 @@ function gpuName(provider: Provider, fail: (why: string) => void): string {
   }
   const icd = process.env['VK_ICD_FILENAMES'];
   const driver = provider !== 'webgpu' || icd === undefined ? '' : ` (Vulkan by ${basename(icd)})`;
-  return `nvidia-smi names none, and onnxruntime-node tells no adapter${driver}`;
+  return `nvidia-smi lists none, and onnxruntime-node reports no adapter${driver}`;
 }

@@ -108,8 +108,8 @@ describe('a cell', () => {
   });
 });
 
-describe('docs/experiments.md', () => {
-  const page = readFileSync('docs/experiments.md', 'utf8');
+describe('docs/guide/experiments-and-results.md', () => {
+  const page = readFileSync('docs/guide/experiments-and-results.md', 'utf8');
 
   it('names every key, as the schema does', () => {
     const schema = experimentSchema() as { properties: Record<string, { description: string }> };
@@ -138,10 +138,10 @@ describe('docs/experiments.md', () => {
     },
   );
 
-  it('has examples, and links that lead somewhere', () => {
+  it('has examples, and links to files that exist', () => {
     expect(examples.length).toBeGreaterThan(3);
     const links = [...page.matchAll(/\]\(([^)#]+)\)/g)].map(([, target]) =>
-      resolve(dirname('docs/experiments.md'), target),
+      resolve(dirname('docs/guide/experiments-and-results.md'), target),
     );
     expect(links.filter((target) => !existsSync(target))).toEqual([]);
   });
