@@ -1,4 +1,4 @@
-// A run whose trainer is somebody else's: two processes of a Python script. See docs/foreign_trainers.md.
+// A run whose trainer is somebody else's: two processes of a Python script. See docs/guide/runs-and-clusters.md.
 {
   run_name: std.extVar('APP__RUN_NAME'),
   base_exp_dir: std.extVar('APP__BASE_EXP_DIR'),

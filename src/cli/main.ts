@@ -128,17 +128,17 @@ export const verbs: Readonly<Record<string, Entry>> = {
 /** The first words of verbs that evaluate Jsonnet. */
 const EVALUATING: ReadonlySet<string> = new Set(['run', 'sweep', 'plan', 'check', 'config', 'score']);
 
-/** Runs one command line (without `node` and the script) and returns its exit code. */
-export async function main(argv: readonly string[]): Promise<number> {
+/** Runs one command line (without `node` and the script) and returns its exit code. `print` receives help. */
+export async function main(argv: readonly string[], print: (text: string) => void = printLine): Promise<number> {
   const debug = argv.includes('--debug');
   try {
-    return await dispatch(argv);
+    return await dispatch(argv, print);
   } catch (error) {
     return report(error, debug);
   }
 }
 
-async function dispatch(argv: readonly string[]): Promise<number> {
+async function dispatch(argv: readonly string[], print: (text: string) => void): Promise<number> {
   // A shell asks for completions with the words of the line, of which the first is the program's name.
   const completing = argv[0] === '--get-yargs-completions';
   const [first, second] = (completing ? argv.slice(2) : argv).filter((word) => !word.startsWith('-'));
@@ -182,7 +182,7 @@ async function dispatch(argv: readonly string[]): Promise<number> {
   await parser.parseAsync([...argv], {}, (_error, _args, output) => {
     printed = output;
   });
-  if (printed !== '') printLine(withoutNoise(printed));
+  if (printed !== '') print(withoutNoise(printed));
   return outcome.code;
 }
 

@@ -92,7 +92,7 @@ function requireFile(path: string): void {
   if (/\.ya?ml$/i.test(path)) {
     throw new ConfigError('found a YAML file; allowed: Jsonnet or JSON', {
       where: path,
-      next: 'Write the settings as Jsonnet; docs/originals.md has the key for each flag of the original programs.',
+      next: 'Write the settings as Jsonnet; docs/reference/originals.md has the key for each flag of the original programs.',
     });
   }
   if (isFile(path)) return;

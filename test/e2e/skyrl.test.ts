@@ -1,6 +1,6 @@
 /**
  * text_answers at a real SkyRL server on a CPU, as commands. Left out unless EDITRL_SKYRL names a Python environment that has SkyRL
- * (docs/training_server.md).
+ * (docs/guide/gpus-and-servers.md).
  */
 import { existsSync } from 'node:fs';
 import { join } from 'node:path';

@@ -118,7 +118,7 @@ interface Segment {
   readonly shown: number;
 }
 
-/** The segments of a video, and the number of frames shown of each, as in docs/video_actions.md: n = round(d / interval), within the limits. */
+/** The segments of a video, and the number of frames shown of each, as in docs/guide/video.md: n = round(d / interval), within the limits. */
 function segmentsOf(
   { times, last }: Drawn,
   { segments, minFrames, maxFrames, interval }: Sampling,

@@ -1,4 +1,4 @@
-/** A real SkyRL server on a CPU, where EDITRL_SKYRL names the Python environment that has it (docs/training_server.md). */
+/** A real SkyRL server on a CPU, where EDITRL_SKYRL names the Python environment that has it (docs/guide/gpus-and-servers.md). */
 import { spawn, type ChildProcess } from 'node:child_process';
 import { closeSync, mkdirSync, openSync, readFileSync } from 'node:fs';
 import { join, resolve } from 'node:path';

@@ -126,7 +126,7 @@ function readDescription(description: unknown, file: string): Description {
     problems.map(({ key, message }) => (key === '' ? message : `${key}: ${message}`)).join('\n  '),
     {
       where: displayPath(file),
-      next: 'editrl config schema --experiment lists every key of an experiment; docs/experiments.md has examples.',
+      next: 'editrl config schema --experiment lists every key of an experiment; docs/guide/experiments-and-results.md has examples.',
     },
   );
 }

@@ -48,7 +48,7 @@ export const alarms = section(
         positiveInteger.default(5),
       ),
       limits: operation(
-        `Other limits than the usual ones, by alarm: max_fall and max_rise from the first iterations, max for the value itself; null means no limit. docs/rewards.md has the alarms with their units. Alarms: ${alarmNames.join(', ')}.`,
+        `Other limits than the usual ones, by alarm: max_fall and max_rise from the first iterations, max for the value itself; null means no limit. docs/guide/rewards.md has the alarms with their units. Alarms: ${alarmNames.join(', ')}.`,
         z
           .partialRecord(z.enum(alarmNames), z.strictObject({ max_fall: limit, max_rise: limit, max: limit }))
           .default({}),

@@ -146,7 +146,7 @@ export function imagesServer({ size, max_pixels, ...rest }: TextPromptEditor): I
 
 const renderEditor = z.strictObject({
   type: result(
-    "A render server, told by hidden states as 'model' is: it holds the model that draws, elsewhere (docs/render_server.md).",
+    "A render server, told by hidden states as 'model' is: it holds the model that draws, elsewhere (docs/reference/protocols.md).",
     z.literal('render_server'),
   ),
   base_url,

@@ -24,7 +24,7 @@ export const questionData = section(
     train: section('Training sources.', z.array(questionSource)),
     validation: section('Held-out sources.', z.array(questionSource)),
     frames: section(
-      'How densely videos are sampled whose own `meta` does not say; docs/video_actions.md has the rule.',
+      'How densely videos are sampled whose own `meta` does not say; docs/guide/video.md has the rule.',
       z
         .strictObject({
           min: result('Least frames of a segment; a shorter one is an error.', positiveInteger.default(4)),

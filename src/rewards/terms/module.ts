@@ -1,4 +1,4 @@
-/** A reward of the user's own, from a JavaScript file. How such a file is written: docs/reward_modules.md. */
+/** A reward of the user's own, from a JavaScript file. How such a file is written: docs/guide/rewards.md. */
 import { extname } from 'node:path';
 import { z } from 'zod';
 import { operation, positive, positiveInteger, result } from '../../core/schema/mark.js';

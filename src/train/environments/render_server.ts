@@ -1,5 +1,5 @@
 /**
- * A client that asks one or several equal render servers for one picture at a time (docs/render_server.md): sends hidden states and the picture
+ * A client that asks one or several equal render servers for one picture at a time (docs/reference/protocols.md): sends hidden states and the picture
  * before the edit as one safetensors file, and receives the edited picture as a PNG file.
  */
 import type { AttemptResult } from '../../core/remote/remote.js';

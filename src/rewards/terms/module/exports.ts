@@ -17,7 +17,7 @@ const inputs = ['edited', 'source', 'truth', 'words'];
 
 /** Expected of a module, for messages. */
 const form =
-  'export default { score(item) { return 0.5; } }, or the function score itself, or an object with create(settings) that gives such an object (docs/reward_modules.md)';
+  'export default { score(item) { return 0.5; } }, or the function score itself, or an object with create(settings) that gives such an object (docs/guide/rewards.md)';
 
 /** Waits for the user's own code at the start. Raises ConfigError for what it throws and, with `late`, when the time is over. */
 export async function runWithin<T>(

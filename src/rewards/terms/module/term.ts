@@ -171,7 +171,7 @@ function requireInputs(name: string, needs: NonNullable<ModuleObject['needs']>, 
 }
 
 /** What a module may return. */
-const ALLOWED = 'a number from 0 to 1, or an outcome (docs/reward_modules.md)';
+const ALLOWED = 'a number from 0 to 1, or an outcome (docs/guide/rewards.md)';
 
 /** A module's return value as an outcome; unscored for `own_code` if it is not one. */
 export function readOutcome(given: unknown, name: string, key: string): Outcome {

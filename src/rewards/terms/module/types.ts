@@ -1,4 +1,4 @@
-/** What a reward module exports and is given; docs/reward_modules.md shows the same to its author. */
+/** What a reward module exports and is given; docs/guide/rewards.md shows the same to its author. */
 import { basename, extname } from 'node:path';
 import type { RgbImage } from '../../../core/images/image.js';
 import type { JudgeItem, UnscoredReason } from '../../score/types.js';

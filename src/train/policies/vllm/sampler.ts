@@ -207,7 +207,7 @@ export class VllmSampler<P extends TokenPrompt = TokenPrompt> implements RemoteS
           `vLLM sampled the token ${id} at place ${at} of an answer${found}: it does not know the rules of image blocks`,
           {
             where: this.options.client.url,
-            next: `Start it with --logits-processors ${RULES_PROCESSOR} (docs/vllm.md, Image blocks), or set policy.emu3_use_logit_processor to false.`,
+            next: `Start it with --logits-processors ${RULES_PROCESSOR} (docs/guide/gpus-and-servers.md, Image blocks), or set policy.emu3_use_logit_processor to false.`,
           },
         );
       }

@@ -1,6 +1,6 @@
 /**
  * A real SkyRL server on a CPU: the contract of policies, and the same step taken there and by this program's own engine. Left out unless EDITRL_SKYRL
- * names a Python environment that has SkyRL (docs/training_server.md).
+ * names a Python environment that has SkyRL (docs/guide/gpus-and-servers.md).
  */
 import { mkdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';

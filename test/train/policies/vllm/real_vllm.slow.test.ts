@@ -1,6 +1,6 @@
 /**
  * A real vLLM: weights that it loads while it runs, and the log-probabilities that it gives for its samples. Left out unless EDITRL_VLLM names a
- * Python environment that has vLLM (docs/vllm.md).
+ * Python environment that has vLLM (docs/guide/gpus-and-servers.md).
  */
 import { spawn, type ChildProcess } from 'node:child_process';
 import { closeSync, openSync, readFileSync } from 'node:fs';

@@ -1,4 +1,4 @@
-/** A real vLLM on a CPU, for tests that are left out unless EDITRL_VLLM names a Python environment that has it (docs/vllm.md). */
+/** A real vLLM on a CPU, for tests that are left out unless EDITRL_VLLM names a Python environment that has it (docs/guide/gpus-and-servers.md). */
 import { join } from 'node:path';
 
 const environment = process.env['EDITRL_VLLM'];
