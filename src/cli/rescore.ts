@@ -9,7 +9,7 @@ import { EmbeddedJudges } from '../launch/servers/gateway.js';
 import { runResolver } from '../launch/models/wanted.js';
 import { openRecipeOf } from '../recipes/open.js';
 import { isTrainable } from '../config/recipes.js';
-import { rewardOf } from '../recipes/settings.js';
+import { plannedPrompts, rewardOf } from '../recipes/settings.js';
 import type { RewardSettings } from '../rewards/schema/reward.js';
 import { canonicalMode, type MeasureTerm } from '../rewards/score/settings.js';
 import { findRun } from '../run/find.js';
@@ -83,6 +83,7 @@ export const rescoreVerb: Action = {
       paths,
       openTask: async () =>
         must(await openRecipeOf(settings).openTask(settings, resolveRun), 'the task of a scored run'),
+      promptsPerIteration: plannedPrompts(settings),
       recordedReward,
       resolveRun,
       judge: flag(args, 'offline') || endpoint.endpoint === '' ? null : () => judges.addressOf(endpoint),

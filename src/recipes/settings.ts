@@ -12,6 +12,7 @@ import {
 import { moduleDigest } from '../rewards/terms/module/digest.js';
 import type { HubReference, RunReference, EngineSettings } from '../config/schema/model.js';
 import type { RunSettings, TrainedSettings } from '../config/schema/run.js';
+import { promptsPerIteration } from '../config/schema/training.js';
 import { isObject, getPath, setPath } from '../core/schema/walk.js';
 import { editResponse } from './edit_response/settings.js';
 import { imageEditor } from './image_editor/settings.js';
@@ -87,6 +88,12 @@ registerRecipes({
   },
   module: import.meta.url,
 });
+
+/** Prompts of one iteration of a run that learns from rewards; 0 for one that samples nothing. */
+export function plannedPrompts(settings: TrainedSettings): number {
+  const rollout = getPath(settings, 'rollout') as Parameters<typeof promptsPerIteration>[0] | undefined;
+  return rollout === undefined ? 0 : promptsPerIteration(rollout);
+}
 
 /** The engines of a run; the first computes the model that learns. */
 export function enginesOf(settings: TrainedSettings): EngineSettings[] {

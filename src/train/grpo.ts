@@ -5,7 +5,7 @@ import type { CheckpointFiles } from '../models/files.js';
 import type { Answer, ReleaseCheckpoint } from './policies/policy.js';
 import type { Metrics } from '../run/metrics.js';
 import type { GrpoSettings } from '../config/schema/algorithm.js';
-import type { JudgedRollout } from '../config/schema/training.js';
+import { promptsPerIteration, type JudgedRollout } from '../config/schema/training.js';
 import type { Prompt } from './scoring/task.js';
 import { AdvantageRule, type GroupAdvantages } from './advantages.js';
 import { SampledAhead } from './ahead.js';
@@ -54,7 +54,8 @@ export class GrpoTraining<P extends Prompt, A extends Answer, H> implements Trai
     this.#sampled = new SampledAhead({
       ...(aheadUntil === undefined ? {} : { until: aheadUntil }),
       policy,
-      draw: (iteration) => Draws.begin({ iteration, task, refills: rollout.refill?.rounds ?? 0 }),
+      draw: (iteration) =>
+        Draws.begin({ iteration, task, planned: promptsPerIteration(rollout), refills: rollout.refill?.rounds ?? 0 }),
       collect: (iteration, draws, watch) => this.#rollout(iteration, draws, watch),
     });
   }

@@ -76,7 +76,9 @@ export class TaughtGroups {
 
 interface DrawOptions<P extends Prompt> {
   readonly iteration: number;
-  readonly task: Pick<Task<P, never>, 'promptsPerIteration' | 'order' | 'prompt'>;
+  readonly task: Pick<Task<P, never>, 'order' | 'prompt'>;
+  /** Prompts of the first round. */
+  readonly planned: number;
   /** The largest number of rounds after the first. */
   readonly refills: number;
 }
@@ -97,17 +99,17 @@ export class Draws<P extends Prompt> {
   /** Draws the first round. */
   static async begin<P extends Prompt>(options: DrawOptions<P>): Promise<Draws<P>> {
     const draws = new Draws(options);
-    await draws.next(options.task.promptsPerIteration);
+    await draws.next(options.planned);
     return draws;
   }
 
   /** Draws a round; there is none of no prompts. */
   async next(count: number): Promise<readonly P[]> {
     if (count === 0) return [];
-    const { iteration, task } = this.options;
+    const { iteration, task, planned } = this.options;
     const drawn = this.prompts.length;
     const places = Array.from({ length: count }, (_, i) => this.#place(drawn + i));
-    const ordinary = (iteration - 1) * task.promptsPerIteration + drawn;
+    const ordinary = (iteration - 1) * planned + drawn;
     const prompts = await Promise.all(places.map((place, i) => task.prompt(place ?? ordinary + i)));
     this.prompts.push(...prompts);
     this.places.push(...places);
@@ -117,8 +119,7 @@ export class Draws<P extends Prompt> {
 
   /** The place of the iteration's n-th prompt. */
   #place(n: number): SamplePlace | null {
-    const { iteration, task, refills } = this.options;
-    const { promptsPerIteration: planned, order } = task;
-    return n < planned ? null : order.refill((iteration - 1) * planned * refills + n - planned);
+    const { iteration, task, planned, refills } = this.options;
+    return n < planned ? null : task.order.refill((iteration - 1) * planned * refills + n - planned);
   }
 }

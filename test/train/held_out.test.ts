@@ -166,7 +166,6 @@ describe('the answers that are shown', () => {
           sample: async ({ prompts: part }) => part.map(() => [{ logProbs: new Float32Array(), finished: true }]),
         } as Pick<Policy<Prompt, Answer, null>, 'sample'> as Policy<Prompt, Answer, null>,
         task: {
-          promptsPerIteration: 0,
           order: { ordinary: () => ({ source: 0, index: 0 }), refill: () => ({ source: 0, index: 0 }), epochLength: 1 },
           validation: [source],
           prompt: unused,

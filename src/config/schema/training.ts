@@ -128,7 +128,18 @@ export function chunkOf({
 }
 
 /** What learning from groups reads. */
-export type JudgedRollout = Pick<RolloutSettings, 'generations_per_sample' | 'chunk_groups' | 'refill'>;
+export type JudgedRollout = Pick<
+  RolloutSettings,
+  'episodes_per_iteration' | 'generations_per_sample' | 'chunk_groups' | 'refill'
+>;
+
+/** Prompts of one iteration of training. */
+export function promptsPerIteration({
+  episodes_per_iteration: episodes,
+  generations_per_sample: answers,
+}: Pick<RolloutSettings, 'episodes_per_iteration' | 'generations_per_sample'>): number {
+  return episodes / answers;
+}
 
 const picked = rollout.unwrap().shape;
 

@@ -2,7 +2,7 @@
 import type { Experiment } from '../../config/experiment/load.js';
 import { EditrlError, must } from '../../core/errors.js';
 import { isTrainable, rewardForms } from '../../config/recipes.js';
-import { rewardOf } from '../../recipes/settings.js';
+import { plannedPrompts, rewardOf } from '../../recipes/settings.js';
 import { termName } from '../../rewards/score/choice.js';
 import { measuredBy } from '../../run/report/measures.js';
 import { RunPaths } from '../../run/paths.js';
@@ -68,6 +68,7 @@ async function measureCell(
       recordedReward,
       openTask: async () =>
         must(await openRecipeOf(settings).openTask(settings, resolveRun), 'the task of a scored run'),
+      promptsPerIteration: plannedPrompts(settings),
       resolveRun,
       judge: recordedReward.endpoint === '' ? null : () => judges.addressOf(recordedReward),
       endsOnly: true,

@@ -51,10 +51,6 @@ export class ResponseTask implements Task<TextPrompt, ResponseAnswer> {
     this.sources = mostPictures(words.asked);
   }
 
-  get promptsPerIteration(): number {
-    return this.#words.promptsPerIteration;
-  }
-
   get order(): TrainingOrder {
     return this.#words.order;
   }

@@ -57,11 +57,6 @@ export class ImageEditTask implements Task<EditPrompt, TokenAnswer> {
     return new ImageEditTask(settings, space.tokenizer, space, environment, data);
   }
 
-  get promptsPerIteration(): number {
-    const { episodes_per_iteration, generations_per_sample } = this.settings.rollout;
-    return episodes_per_iteration / generations_per_sample;
-  }
-
   /** Whether answers begin with reasoning: the prefill opens a thinking block. */
   get thinks(): boolean {
     return this.settings.policy.assistant_prefill.includes(THINKING.start);

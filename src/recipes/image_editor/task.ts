@@ -77,11 +77,6 @@ export class EditorTask implements Task<EditorPrompt, FlowAnswer>, LabelledPictu
     return this.parts.words.data.heldOut;
   }
 
-  /** Unused: nothing is sampled in training. */
-  get promptsPerIteration(): number {
-    return this.settings.algorithm.sft.batch_size;
-  }
-
   get order(): TrainingOrder {
     return this.parts.words.order;
   }

@@ -107,11 +107,6 @@ export class InpaintTask implements Task<InpaintPrompt, FlowAnswer> {
     return this.config.prediction === 'sample';
   }
 
-  get promptsPerIteration(): number {
-    const { episodes_per_iteration, generations_per_sample } = this.settings.rollout;
-    return episodes_per_iteration / generations_per_sample;
-  }
-
   get heldOut(): Datasets<SampleSource<InpaintSample>>['heldOut'] {
     return this.data.heldOut;
   }

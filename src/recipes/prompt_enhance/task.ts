@@ -47,10 +47,6 @@ export class EnhanceTask implements Task<TextPrompt, TokenAnswer> {
     }));
   }
 
-  get promptsPerIteration(): number {
-    return this.words.promptsPerIteration;
-  }
-
   get order(): TrainingOrder {
     return this.words.order;
   }

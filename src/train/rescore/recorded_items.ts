@@ -19,6 +19,8 @@ export interface ItemSources {
   readonly paths: RunPaths;
   /** The run's data and what makes artifacts; null where they are not there. */
   readonly task: RecordedTask | null;
+  /** Prompts of one iteration of training. */
+  readonly promptsPerIteration: number;
   /** Why there is no task. */
   readonly noTask: string;
   /** Whether artifacts are made as they were: different ones are not what the run was scored for. */
@@ -55,7 +57,7 @@ function groupsOf(episodes: readonly RecordedEpisode[]): RecordedEpisode[][] {
 async function findPrompt(
   file: EpisodeFile,
   episode: RecordedEpisode,
-  { task, noTask }: Pick<ItemSources, 'task' | 'noTask'>,
+  { task, noTask, promptsPerIteration }: Pick<ItemSources, 'task' | 'noTask' | 'promptsPerIteration'>,
 ): Promise<Prompt | string> {
   if (task === null) return noTask;
   let prompt: Prompt;
@@ -66,7 +68,7 @@ async function findPrompt(
       if (named === undefined) return `the run's settings name no validation set '${place.set}'`;
       prompt = await named.prompt(place.prompt);
     } else {
-      prompt = await task.prompt(positionOf(file, episode, task));
+      prompt = await task.prompt(positionOf(file, episode, promptsPerIteration));
     }
   } catch (error) {
     if (error instanceof EditrlError) return `its sample cannot be read: ${error.message}`;
@@ -82,7 +84,7 @@ const CHANGED = 'the data is not what it was when the run was made';
 function positionOf(
   { iteration }: EpisodeFile,
   { key, place }: RecordedEpisode,
-  { promptsPerIteration }: RecordedTask,
+  promptsPerIteration: number,
 ): Parameters<RecordedTask['prompt']>[0] {
   if (place !== undefined) return { source: place[0], index: place[1] };
   return (iteration - 1) * promptsPerIteration + Number(key.split('/')[1]);

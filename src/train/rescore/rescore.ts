@@ -35,6 +35,8 @@ export interface RescoreRequest {
   readonly paths: RunPaths;
   /** Opens the run's data and what makes its artifacts. Raises EditrlError where they are not there. */
   readonly openTask: () => Promise<RecordedTask>;
+  /** Prompts of one iteration of training. */
+  readonly promptsPerIteration: number;
   /** The run's own reward. */
   readonly recordedReward: RewardSettings;
   /** The reward to score by. */
@@ -66,7 +68,7 @@ export interface RescoreRequest {
  * a reward that cannot be made on this machine, and, before anything else, RunError if the run's folder is not writable.
  */
 export async function rescore(request: RescoreRequest): Promise<RescoreSummary> {
-  const { paths, recordedReward, reward, name } = request;
+  const { paths, recordedReward, reward, name, promptsPerIteration } = request;
   requireWritable(
     paths.rescoredDir,
     "What is found is written there. Copy the run's folder to where you may write, and name the copy: editrl rescore /path/RUN",
@@ -106,8 +108,8 @@ export async function rescore(request: RescoreRequest): Promise<RescoreSummary> 
   try {
     const episodes: RescoredEpisode[] = [];
     const files = episodeFilesOf(request);
-    const redraws = await redrawsIdentically(files, { paths, task, noTask });
-    const sources = { paths, task, noTask, redraws };
+    const found = { paths, task, noTask, promptsPerIteration };
+    const sources = { ...found, redraws: await redrawsIdentically(files, found) };
     for (const [at, file] of files.entries()) {
       request.onProgress?.(file, at, files.length);
       episodes.push(...(await rescoreFile(file, scored, reward, sources, sourcesOfAnswers)));

@@ -43,8 +43,6 @@ export interface Answers<P, A> {
 }
 
 export interface Task<P extends Prompt, A> {
-  /** Prompts of one iteration of training. */
-  readonly promptsPerIteration: number;
   /** The orders in which training asks its prompts. */
   readonly order: TrainingOrder;
   /** The prompt at a global position of the ordinary order, or of the sample at a place. */

@@ -17,7 +17,6 @@ const never = (): never => {
 
 /** Paints words in one grey, and notes how many. */
 class Painting implements RecordedTask {
-  readonly promptsPerIteration = 1;
   readonly order = { ordinary: never, refill: never, epochLength: 1 };
   readonly validation = [];
   painted = 0;
@@ -55,7 +54,13 @@ async function recorded(second: RgbImage | null) {
   ]);
   const files = listEpisodeFiles(paths);
   const items = (task: Painting | null) =>
-    recordedItems(files[0], readRecordedEpisodes(files[0].path), { paths, task, noTask: 'it is gone', redraws: true });
+    recordedItems(files[0], readRecordedEpisodes(files[0].path), {
+      paths,
+      task,
+      promptsPerIteration: 1,
+      noTask: 'it is gone',
+      redraws: true,
+    });
   return { paths, files, items };
 }
 
@@ -99,7 +104,7 @@ describe('recorded pictures that were made from words', () => {
 
   it('tell whether pictures come out as they did', async () => {
     const { paths, files } = await recorded(grey(9));
-    const judge = (task: Painting) => redrawsIdentically(files, { paths, task, noTask: '' });
+    const judge = (task: Painting) => redrawsIdentically(files, { paths, task, promptsPerIteration: 1, noTask: '' });
     expect(await judge(new Painting(7))).toBe(true);
     expect(await judge(new Painting(8))).toBe(false);
   });
@@ -116,7 +121,7 @@ it('asks for the prompt at the place that is recorded, else for that of the key'
   const task = new Painting(1);
   const { prompt } = task;
   task.prompt = (...position: unknown[]) => (asked.push(...position), prompt());
-  const from = { paths, task, noTask: 'it is gone', redraws: true };
+  const from = { paths, task, promptsPerIteration: 1, noTask: 'it is gone', redraws: true };
   await recordedItems(file, readRecordedEpisodes(file.path), from);
   expect(asked).toEqual([2, { source: 1, index: 7 }]);
 });
@@ -129,7 +134,7 @@ describe('pictures that were given beside the edited one', () => {
     writeEpisodes(paths, 1, [{ ...written, key: '1/0/0', source, edited, ...beside }]);
     const [file] = listEpisodeFiles(paths);
     return async (task: Painting | null) => {
-      const from = { paths, task, noTask: 'it is gone', redraws: true };
+      const from = { paths, task, promptsPerIteration: 1, noTask: 'it is gone', redraws: true };
       return (await recordedItems(file, readRecordedEpisodes(file.path), from))[0];
     };
   }
@@ -157,7 +162,7 @@ describe('words that answer to a picture', () => {
     writeEpisodes(paths, 1, [{ ...written, key: '1/0/0', text: 'it is a cat', source, edited: null }]);
     const [file] = listEpisodeFiles(paths);
     const task = new Painting(1);
-    const from = { paths, task, noTask: 'it is gone', redraws: true };
+    const from = { paths, task, promptsPerIteration: 1, noTask: 'it is gone', redraws: true };
     const [{ item }] = await recordedItems(file, readRecordedEpisodes(file.path), from);
     expect(task.painted).toBe(1);
     expect(item).toMatchObject({ source: null, answer: 'painted' });

@@ -1,3 +1,4 @@
+import { promptsPerIteration } from '../../../src/config/schema/training.js';
 import { testServices } from '../../rewards/terms/term_services.js';
 import { cpSync, existsSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -118,8 +119,11 @@ function request(more: Partial<RescoreRequest> = {}): RescoreRequest {
 }
 
 /** Data and models as other settings say. */
-function opening(other: ImageEditSettings): Pick<RescoreRequest, 'openTask'> {
-  return { openTask: async () => ImageEditTask.open(other, () => '') };
+function opening(other: ImageEditSettings): Pick<RescoreRequest, 'openTask' | 'promptsPerIteration'> {
+  return {
+    openTask: async () => ImageEditTask.open(other, () => ''),
+    promptsPerIteration: promptsPerIteration(other.rollout),
+  };
 }
 
 function changed(reward: Partial<RewardSettings>): RewardSettings {

@@ -136,11 +136,6 @@ export class WordsTask<
     return new WordsTask(settings, words, prefill, data, sight);
   }
 
-  get promptsPerIteration(): number {
-    const { episodes_per_iteration, generations_per_sample } = this.settings.rollout;
-    return episodes_per_iteration / generations_per_sample;
-  }
-
   /** How many rows of each source a run may ask, from the first one: for held-out sources, as many as are evaluated. */
   get asked(): ReadonlyMap<Source, number> {
     const { prompts } = this.settings.validation;

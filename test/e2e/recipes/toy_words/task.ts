@@ -33,11 +33,6 @@ export class ToyWordsTask implements Task<Question, TokenAnswer> {
     this.validation = [{ name: 'numbers', length, prompt: async (index) => this.#question('held out', index) }];
   }
 
-  get promptsPerIteration(): number {
-    const { episodes_per_iteration, generations_per_sample } = this.settings.rollout;
-    return episodes_per_iteration / generations_per_sample;
-  }
-
   get order(): TrainingOrder {
     return {
       ordinary: (index) => ({ source: 0, index }),
