@@ -93,7 +93,7 @@ export const SERVED_SIDE = 16;
 const servedMaxPixels = positiveInteger.min(SERVED_SIDE ** 2).default(1024 * 1024);
 
 const { base_url, ...asking } = askedServers;
-const { served_model, negative_prompt, num_inference_steps, extra } = imagesRequest;
+const { served_model, extra } = imagesRequest;
 
 /** Whether a null stands anywhere within. */
 function holdsNull(value: unknown): boolean {
@@ -122,9 +122,6 @@ const textPromptEditor = z.strictObject({
     imagesRequest.size.unwrap().nullable().default(null),
   ),
   max_pixels: result(`${maxPixels}${SERVED_SIDE}. Without effect where size says both sides.`, servedMaxPixels),
-  negative_prompt,
-  num_inference_steps,
-  guidance_scale: imagesRequest.guidance_scale,
   extra: extra
     .refine((fields) => !holdsNull(fields), { error: 'fields of a form, which says no null: leave them out' })
     .meta(extra.meta() ?? {}),

@@ -1,14 +1,6 @@
 /** A server of the OpenAI images API that makes pictures. */
 import { z } from 'zod';
-import {
-  httpAddress,
-  nonNegative,
-  operation,
-  positive,
-  positiveInteger,
-  result,
-  section,
-} from '../../core/schema/mark.js';
+import { httpAddress, operation, positive, positiveInteger, result, section } from '../../core/schema/mark.js';
 
 const address = httpAddress('http://127.0.0.1:8091');
 
@@ -17,8 +9,6 @@ const sizePattern = /^([1-9]\d{0,3})x([1-9]\d{0,3})$/;
 
 /** Fields that each request sets by itself: which picture is asked for, and in which form. */
 const OWN = ['model', 'prompt', 'n', 'size', 'seed', 'image', 'response_format'];
-
-const sent = (what: string): string => `${what}; null leaves it to the server.`;
 
 /** Where servers are and how they are asked, for every kind of server that makes pictures. */
 export const askedServers = {
@@ -53,11 +43,8 @@ export const imagesRequest = {
     "Width and height of a picture in pixels, such as '512x512'; a picture of another size is refused.",
     z.string().regex(sizePattern, { error: "a size such as '512x512'" }).default('512x512'),
   ),
-  negative_prompt: result(sent('What pictures are not to show'), z.string().min(1).nullable().default(null)),
-  num_inference_steps: result(sent('Steps of the solver'), positiveInteger.nullable().default(null)),
-  guidance_scale: result(sent('Scale of classifier-free guidance'), nonNegative.nullable().default(null)),
   extra: result(
-    "Further fields of a request, as they are: {quality: 'low'}.",
+    "Further fields of a request, as they are: {quality: 'low', num_inference_steps: 30, guidance_scale: 4, negative_prompt: 'blurry'}.",
     z
       .record(z.string(), z.json())
       .refine((extra) => !OWN.some((name) => name in extra), {

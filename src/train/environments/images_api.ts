@@ -193,14 +193,12 @@ export class ImagesClient {
     sent: readonly Dispensable[],
   ): Promise<unknown> {
     const { settings } = this.options;
-    const { served_model: model, negative_prompt, num_inference_steps, guidance_scale, extra } = settings;
-    const given = { negative_prompt, num_inference_steps, guidance_scale };
+    const { served_model: model, extra } = settings;
     const fields = {
       model,
       prompt,
       n: 1,
       size: size as '1024x1024',
-      ...Object.fromEntries(Object.entries(given).filter(([, value]) => value !== null)),
       ...(sent.includes('response_format') ? { response_format: 'b64_json' as const } : {}),
       ...(sent.includes('seed') ? { seed } : {}),
       ...extra,
@@ -336,16 +334,12 @@ function field(value: unknown, name: string): unknown {
 }
 
 /** The settings that decide it, besides the request itself. */
-type Drawing = Pick<
-  ImagesServerSettings,
-  'served_model' | 'size' | 'negative_prompt' | 'num_inference_steps' | 'guidance_scale' | 'extra'
->;
+type Drawing = Pick<ImagesServerSettings, 'served_model' | 'size' | 'extra'>;
 
 /** SHA-256 of everything that decides a picture. */
 export function requestHashOf(drawing: Drawing, asked: ImagesRequest): string {
   const { prompt, seed, source, size = drawing.size } = asked;
-  const { served_model, negative_prompt, num_inference_steps, guidance_scale, extra } = drawing;
-  const decides = [served_model, size, negative_prompt, num_inference_steps, guidance_scale, extra, prompt, seed];
+  const decides: unknown[] = [drawing.served_model, size, drawing.extra, prompt, seed];
   if (source !== undefined) decides.push(sha256(source));
   return sha256(JSON.stringify(decides));
 }

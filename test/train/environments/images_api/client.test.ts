@@ -70,7 +70,7 @@ describe('a picture', () => {
     const stub = await started({ apiKey: 'a-key-of-the-server' });
     const client = clientOf(`${stub.url}/v1/`, {
       apiKey: 'a-key-of-the-server',
-      settings: { negative_prompt: 'dogs', num_inference_steps: 20, extra: { true_cfg_scale: 4 } },
+      settings: { extra: { negative_prompt: 'dogs', num_inference_steps: 20, true_cfg_scale: 4 } },
     });
     const answered = await client.draw(asked, within(60));
     expect(shown(answered)).toBe(digestOf('a cat', 7));
