@@ -33,45 +33,6 @@ async function problemsOf(...sets: string[]): Promise<string> {
   return 'loads';
 }
 
-describe('ocr_vlm', () => {
-  const termsOf = async (...sets: string[]): Promise<object> => (await load(...sets)).settings.reward;
-
-  it('is short for two terms with half of the weight each', async () => {
-    const both = [
-      { name: 'ocr_confidence', weight: 0.5, confidence: 'mean' },
-      { name: 'align_quality', weight: 0.5, model: null },
-    ];
-    expect(await termsOf('reward.mode=ocr_vlm')).toMatchObject({ mode: null, terms: both });
-    const hashes = await Promise.all([
-      load('reward.mode=ocr_vlm'),
-      load(
-        'reward.mode=null',
-        'reward.terms=[{"name":"ocr_confidence","weight":0.5},{"name":"align_quality","weight":0.5}]',
-      ),
-    ]);
-    expect(hashes[0].resultHash).toBe(hashes[1].resultHash);
-  });
-
-  it('shares its weight and its fields out between them', async () => {
-    const term = { name: 'ocr_vlm', weight: 0.5, ocr_weight: 0.2, vlm_weight: 0.8, language: 'deu', model: 'm' };
-    const terms = `reward.terms=${JSON.stringify([term, { name: 'jpeg_size', weight: 0.5 }])}`;
-    expect(await termsOf('reward.mode=null', terms)).toMatchObject({
-      terms: [
-        { name: 'ocr_confidence', weight: 0.1, language: 'deu' },
-        { name: 'align_quality', weight: 0.4, model: 'm' },
-        { name: 'jpeg_size', weight: 0.5 },
-      ],
-    });
-    expect(await termsOf('reward.also_compute=["ocr_vlm"]')).toMatchObject({
-      also_compute: ['ocr_confidence', 'align_quality'],
-    });
-    const uneven = 'reward.terms=[{"name":"ocr_vlm","weight":1,"ocr_weight":0.2}]';
-    expect(await problemsOf('reward.mode=null', uneven)).toContain('weight');
-    const unknown = 'reward.terms=[{"name":"ocr_vlm","weight":1,"no_such_field":1}]';
-    expect(await problemsOf('reward.mode=null', unknown)).toContain('no_such_field');
-  });
-});
-
 const two = 'reward.terms=[{"name":"jpeg_size","weight":0.25,"max_kb":9},{"name":"viescore","weight":0.75}]';
 
 it.each<[string, string[], object]>([

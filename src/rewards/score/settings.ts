@@ -100,7 +100,7 @@ const leaveOut = result(
 /** The fields of `reward` that say what is scored and how; where the judge is, is the config's own matter. */
 export const rewardFields = {
   mode: result(
-    'The one reward that the policy is trained on, on its native scale and with the defaults of its fields; null where terms are given. ocr_vlm is short for the terms ocr_confidence and align_quality, each with half of the weight.',
+    'The one reward that the policy is trained on, on its native scale and with the defaults of its fields; null where terms are given.',
     z.enum(termNames).nullable().default('viescore'),
   ),
   terms: section(
@@ -140,42 +140,17 @@ function canonicalTerm(term: unknown): unknown {
   return isObject(term) && 'name' in term ? { ...term, name: canonicalMode(term['name']) } : term;
 }
 
-const OCR_VLM = 'ocr_vlm';
-const ALIAS_FIELDS: ReadonlySet<string> = new Set(['name', 'weight', 'ocr_weight', 'vlm_weight', 'credit']);
-
-/** `ocr_vlm` stands for two terms, legible text and a judge's grade, since either alone is easily hacked. Any other term is itself. */
-function withoutAlias(term: unknown): readonly unknown[] {
-  if (!isObject(term) || term['name'] !== OCR_VLM) return [term];
-  const { weight, ocr_weight: ofText = 0.5, vlm_weight: ofGrade = 0.5, credit } = term;
-  const fields = Object.entries(term).filter(([field]) => !ALIAS_FIELDS.has(field));
-  const { ocr_confidence: text, align_quality: grade } = termKinds;
-  const half = (kind: TermKind, share: unknown, isOwn: (field: string) => boolean): Record<string, unknown> => ({
-    name: kind.name,
-    ...(weight === undefined ? {} : { weight: Number(weight) * Number(share) }),
-    ...(credit === undefined ? {} : { credit }),
-    ...Object.fromEntries(fields.filter(([field]) => isOwn(field))),
-  });
-  return [
-    half(text, ofText, (field) => field in text.fields),
-    half(grade, ofGrade, (field) => !(field in text.fields)),
-  ];
-}
-
-/** What a reward section says of its terms, in canonical form: spellings of names, and `ocr_vlm` as the terms that it stands for. */
+/** The terms of a reward section in canonical form: names in one spelling, and no mode beside terms. */
 export function canonicalTerms(reward: Readonly<Record<string, unknown>>): Record<string, unknown> {
-  const { terms, also_compute: besides } = reward;
-  const given = Array.isArray(terms) ? { terms: terms.map(canonicalTerm).flatMap(withoutAlias) } : {};
-  const recorded = Array.isArray(besides)
-    ? { also_compute: besides.map(canonicalMode).flatMap((name) => (name === OCR_VLM ? ocrVlmNames : [name])) }
-    : {};
-  const hasTerms = Array.isArray(terms) && terms.length > 0;
-  if (!('mode' in reward)) return { ...given, ...recorded, ...(hasTerms ? { mode: null } : {}) };
-  const mode = canonicalMode(reward['mode']);
-  if (mode !== OCR_VLM || hasTerms) return { ...given, ...recorded, mode };
-  return { ...recorded, mode: null, terms: withoutAlias({ name: OCR_VLM, weight: 1 }) };
+  const { terms, also_compute: recorded } = reward;
+  const isWeighted = Array.isArray(terms) && terms.length > 0;
+  const mode = 'mode' in reward ? { mode: canonicalMode(reward['mode']) } : isWeighted ? { mode: null } : {};
+  return {
+    ...(Array.isArray(terms) ? { terms: terms.map(canonicalTerm) } : {}),
+    ...(Array.isArray(recorded) ? { also_compute: recorded.map(canonicalMode) } : {}),
+    ...mode,
+  };
 }
-
-const ocrVlmNames = ['ocr_confidence', 'align_quality'] as const satisfies readonly TermName[];
 
 /**
  * `measure` as a list of terms: of a single one, and of names alone. A term has the fields of the reward's term of that name, except for those that it
@@ -185,7 +160,7 @@ export function canonicalMeasure(measure: unknown, rewardTerms?: unknown): unkno
   const terms = Array.isArray(measure) ? (measure as readonly unknown[]) : [measure];
   const trained = (Array.isArray(rewardTerms) ? rewardTerms : []).filter(isObject);
   const named = terms.map((term) => canonicalTerm(typeof term === 'string' ? { name: term } : term));
-  return named.flatMap(withoutAlias).map((given) => {
+  return named.map((given) => {
     if (!isObject(given)) return given;
     const namesakes = trained.filter(({ name }) => name === given['name']);
     // Several terms of one name differ in their fields: none of them is meant more than another.

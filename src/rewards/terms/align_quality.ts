@@ -3,7 +3,7 @@
  * asked for, and how good it is, with two integers from 0 to 10. The value is their weighted mean.
  */
 import { z } from 'zod';
-import { nonNegative, operation, result } from '../../core/schema/mark.js';
+import { operation, result } from '../../core/schema/mark.js';
 import { type JudgeQuery } from '../judge/judge.js';
 import type { ModelAlias } from '../judge/completion.js';
 import type { JudgeImage } from '../judge/images.js';
@@ -23,8 +23,6 @@ function alignQuery(item: JudgeItem, images: readonly JudgeImage[]): JudgeQuery 
 }
 
 interface AlignSettings {
-  readonly alignment_weight: number;
-  readonly quality_weight: number;
   readonly model: string | null;
   readonly endpoint: string | null;
   readonly model_alias: ModelAlias;
@@ -32,18 +30,7 @@ interface AlignSettings {
 }
 
 function conflictOf(settings: AlignSettings): { readonly field: string; readonly message: string } | null {
-  const {
-    alignment_weight: alignmentWeight,
-    quality_weight: qualityWeight,
-    model,
-    endpoint,
-    model_alias: alias,
-    api_key_env: keyVariable,
-  } = settings;
-  if (Math.abs(alignmentWeight + qualityWeight - 1) > 1e-6) {
-    const message = `found ${qualityWeight} with alignment_weight ${alignmentWeight}; allowed: two weights that add up to 1`;
-    return { field: 'quality_weight', message };
-  }
+  const { model, endpoint, model_alias: alias, api_key_env: keyVariable } = settings;
   if (endpoint !== null && model === null) {
     return {
       field: 'model',
@@ -67,8 +54,6 @@ export const alignQuality = termKind({
   description:
     'How well the image does what was asked for, and how good it is: two grades from 0 to 10 by the judge or another OpenAI-compatible model, and their weighted mean.',
   fields: {
-    alignment_weight: result('Weight of the alignment; it and quality_weight add up to 1.', nonNegative.default(0.5)),
-    quality_weight: result('Weight of the quality.', nonNegative.default(0.5)),
     model: result(
       'The judge model, such as Qwen/Qwen2.5-VL-72B-Instruct; null means reward.model.',
       z.string().min(1).nullable().default(null),
@@ -97,7 +82,7 @@ export const alignQuality = termKind({
   ownJudge: ({ endpoint }) => endpoint !== null,
   conflict: conflictOf,
   async create(settings, services): Promise<Term> {
-    const { alignment_weight: alignmentWeight, quality_weight: qualityWeight, model, endpoint } = settings;
+    const { model, endpoint } = settings;
     const [{ isShowable, judgeImage, whyUnshowable }, { unscoredOutcome }] = await Promise.all([
       import('../judge/images.js'),
       import('../score/judged_item.js'),
@@ -130,14 +115,13 @@ export const alignQuality = termKind({
       const unscored = unscoredOutcome([judgement], {});
       if (unscored !== null) return unscored;
       const [alignment, quality] = judgement.scores;
-      const value = alignmentWeight * alignment + qualityWeight * quality;
+      const value = 0.5 * alignment + 0.5 * quality;
       const parts = {
         'align_quality/alignment': alignment,
         'align_quality/quality': quality,
         'align_quality/overall': value,
       };
-      // Weights that add up to 1 but for a rounding error may carry two tens above ten.
-      return { kind: 'scored', value, normalised: Math.min(1, value / maxScore), parts };
+      return { kind: 'scored', value, normalised: value / maxScore, parts };
     }
 
     return {

@@ -14,6 +14,9 @@ import type { Term } from './term.js';
 import { termKind } from './term.js';
 import type { JudgeItem, Outcome, ScoreOptions, ScoreParts } from '../score/types.js';
 
+/** If the digits have less of the probability, the judge was about to say something else. */
+const MIN_COVERAGE = 0.5;
+
 function digitQuery(item: JudgedItem): JudgeQuery {
   return {
     key: `${item.key}/logit_expectation`,
@@ -32,14 +35,10 @@ export const logitExpectation = termKind({
     'The grade from 0 to 5 that the judge is expected to give an edit, from the probabilities of its first token; divided by 5. The server has to support logprobs, as vLLM does.',
   fields: {
     model: result('The judge model; null means reward.model.', z.string().min(1).nullable().default(null)),
-    min_coverage: result(
-      'An edit is unscored where the digits have less of the probability than this: the judge was about to say something else.',
-      z.number().min(0).max(1).default(0.5),
-    ),
   },
   reads: 'image',
   needs: { judge: true, truth: false, source: true },
-  async create({ model, min_coverage: minCoverage }, services): Promise<Term> {
+  async create({ model }, services): Promise<Term> {
     const { prepareItem, unscoredOutcome } = await import('../score/judged_item.js');
     const judge: Judge = services.judge(model ?? undefined);
 
@@ -55,8 +54,8 @@ export const logitExpectation = termKind({
         'logit_expectation/expected_digit': expected,
         'logit_expectation/coverage': coverage,
       };
-      if (coverage < minCoverage) {
-        const found = `the digits have ${coverage.toFixed(3)} of the probability, less than min_coverage ${minCoverage}`;
+      if (coverage < MIN_COVERAGE) {
+        const found = `the digits have ${coverage.toFixed(3)} of the probability, less than ${MIN_COVERAGE}`;
         return { kind: 'unscored', reason: 'unparsable', detail: `${key}: ${found}: ${excerpt(text)}`, parts };
       }
       const value = expected / highestDigit;

@@ -28,14 +28,6 @@ export const ocrFields = {
   workers: operation('Threads that read text.', positiveInteger.default(2)),
 };
 
-/** How the confidences of the lines that were read become one. `usual`: for configs that do not say. */
-export const confidenceField = (usual: 'by_length' | 'mean') => ({
-  confidence: result(
-    "The confidence of several lines: weighted by their lengths ('by_length'), or their plain mean ('mean'), as Calligrapher's reward server gives it.",
-    z.enum(['by_length', 'mean']).default(usual),
-  ),
-});
-
 export type OcrFields = z.output<z.ZodObject<typeof ocrFields>>;
 
 /** Fields of one backend with the other one. */
@@ -71,22 +63,21 @@ export const ocr = termKind({
   name: 'ocr',
   description:
     'Text in the image: its similarity to the text that the instruction puts in double quotes, times the confidence of the reading, from 0 to 1.',
-  fields: { ...ocrFields, ...confidenceField('by_length') },
+  fields: ocrFields,
   reads: 'image',
   needs: { judge: false, truth: false, source: false },
   readsQuoted: () => true,
   conflict: ocrConflict,
-  create: async (settings, services) =>
-    (await import('./ocr/term.js')).ocrTerm(toOcrSettings(settings, services), settings.confidence),
+  create: async (settings, services) => (await import('./ocr/term.js')).ocrTerm(toOcrSettings(settings, services)),
 });
 
 export const ocrConfidence = termKind({
   name: 'ocr_confidence',
   description: 'Confidence with which text is read from the image, whatever it says; from 0 (nothing is read) to 1.',
-  fields: { ...ocrFields, ...confidenceField('mean') },
+  fields: ocrFields,
   reads: 'image',
   needs: { judge: false, truth: false, source: false },
   conflict: ocrConflict,
   create: async (settings, services) =>
-    (await import('./ocr/term.js')).ocrConfidenceTerm(toOcrSettings(settings, services), settings.confidence),
+    (await import('./ocr/term.js')).ocrConfidenceTerm(toOcrSettings(settings, services)),
 });

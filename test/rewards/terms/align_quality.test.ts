@@ -25,30 +25,13 @@ async function make(settings: object = {}, text: string | null = reply) {
 termContract('align_quality', async () => (await make()).term);
 
 describe('align_quality', () => {
-  it.each([
-    [{}, 6.5],
-    [{ alignment_weight: 0.7, quality_weight: 0.3 }, 7.1],
-    [{ alignment_weight: 1, quality_weight: 0 }, 8],
-  ])('with %j is the weighted mean', async (settings, value) => {
-    const near = (wanted: number): number => expect.closeTo(wanted, 10) as number;
-    expect(await (await make(settings)).term.score(wholeItem())).toEqual({
+  it('is the mean of both grades', async () => {
+    expect(await (await make()).term.score(wholeItem())).toEqual({
       kind: 'scored',
-      value: near(value),
-      normalised: near(value / 10),
-      parts: {
-        'align_quality/alignment': 8,
-        'align_quality/quality': 5,
-        'align_quality/overall': near(value),
-      },
+      value: 6.5,
+      normalised: 0.65,
+      parts: { 'align_quality/alignment': 8, 'align_quality/quality': 5, 'align_quality/overall': 6.5 },
     });
-  });
-
-  it('never exceeds 1, whatever the rounding', async () => {
-    for (let i = 0; i <= 10; i++) {
-      const weights = { alignment_weight: i / 10, quality_weight: 1 - i / 10 };
-      const outcome = await (await make(weights, '{"score": [10, 10]}')).term.score(wholeItem());
-      expect(outcome.kind === 'scored' && outcome.normalised <= 1 && outcome.normalised > 0.999).toBe(true);
-    }
   });
 
   it('shows the source too where there is one', async () => {
@@ -97,7 +80,6 @@ describe('align_quality', () => {
   it('says so when the config is loaded, where it can', () => {
     const fieldOf = (settings: object): string | undefined => alignQuality.conflict?.(schema.parse(settings))?.field;
     expect(fieldOf({})).toBeUndefined();
-    expect(fieldOf({ quality_weight: 0.7 })).toBe('quality_weight');
     expect(fieldOf({ endpoint: 'http://gpu7:4877' })).toBe('model');
     expect(fieldOf({ api_key_env: 'OTHER_KEY' })).toBe('api_key_env');
     expect(alignQuality.ownJudge?.(schema.parse({ endpoint: 'http://gpu7:4877', model: 'm' }))).toBe(true);

@@ -6,12 +6,12 @@ import { replyingJudge, testServices } from './term_services.js';
 
 const worked = '[["5",-0.35],["4",-1.4],["3",-3.6],["2",-6.1],[" ",-4.2]]';
 
-async function make(reply: string | null = worked, settings: { model?: string; min_coverage?: number } = {}) {
+async function make(reply: string | null = worked, settings: { model?: string } = {}) {
   const judge = replyingJudge(() => reply);
   const models: (string | undefined)[] = [];
   const services = testServices(judge);
   const term = await logitExpectation.create(
-    { model: null, min_coverage: 0.5, ...settings },
+    { model: null, ...settings },
     { ...services, judge: (model) => (models.push(model), services.judge(model)) },
   );
   return { term, judge, models };
@@ -49,9 +49,8 @@ describe('logit_expectation', () => {
     expect(outcome).toMatchObject({ kind: 'unscored', reason: 'unparsable' });
     expect(outcome.parts).toHaveProperty('logit_expectation/coverage');
     if (outcome.kind === 'unscored') {
-      expect(outcome.detail).toMatch(/0\.132 of the probability, less than min_coverage 0\.5.*The/);
+      expect(outcome.detail).toMatch(/0\.132 of the probability, less than 0\.5.*The/);
     }
-    expect(await (await make(reply, { min_coverage: 0.1 })).term.score(wholeItem())).toMatchObject({ kind: 'scored' });
   });
 
   it.each<readonly [string, string | null, string]>([

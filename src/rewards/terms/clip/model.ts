@@ -3,18 +3,25 @@ import { join } from 'node:path';
 import { LRUCache } from 'lru-cache';
 import { CheckpointError, ConfigError, InternalError } from '../../../core/errors.js';
 import type { RgbImage } from '../../../core/images/image.js';
+import { FrozenGraph } from '../../../compute/onnx/frozen_graph.js';
 import type { ModelFileOptions } from '../../../compute/onnx/model_file.js';
 import { CONFIG_FILE } from '../../../models/files.js';
-import { checkEmbedder, describeEmbedder } from '../../../models/networks/clip.js';
+import {
+  checkEmbedder,
+  describeEmbedder,
+  openImageHalf,
+  openTextHalf,
+  IMAGE_INPUT,
+  TEXT_INPUT,
+  type OpenedHalf,
+} from '../../../models/networks/clip.js';
 import { LEGACY_END } from '../../../compute/nets/clip/config.js';
 import { firstFile } from './files.js';
-import { Halves } from './halves.js';
-import { PaddedTokenizer } from './tokenizer.js';
 import { preprocess, type Preprocessing, readPreprocessing, requireSide } from './preprocess.js';
-import { ClipTokenizer, type TextReader } from './tokenizer.js';
+import { ClipTokenizer, PaddedTokenizer, type TextReader } from './tokenizer.js';
 
 /** Prompts whose embeddings are kept: 4096 of 512 numbers take 8 MB. */
-const MOST_KEPT_PROMPTS = 4096;
+const MAX_KEPT_PROMPTS = 4096;
 
 /**
  * What turns texts into tokens, of a model's folder, limited to the length that the model reads. Raises ConfigError or CheckpointError when a file
@@ -65,28 +72,36 @@ export function checkEmbeddingModel(folder: string): Described {
 }
 
 export class EmbeddingModel {
-  readonly #prompts = new LRUCache<string, Promise<Float32Array>>({ max: MOST_KEPT_PROMPTS });
+  readonly #prompts = new LRUCache<string, Promise<Float32Array>>({ max: MAX_KEPT_PROMPTS });
 
   private constructor(
     readonly folder: string,
     private readonly reader: TextReader,
     private readonly steps: Preprocessing,
-    private readonly halves: Halves,
+    private readonly text: FrozenGraph<'embedding'>,
+    private readonly image: FrozenGraph<'embedding'>,
   ) {}
 
   /**
-   * Opens the model and runs it once. Raises ConfigError or CheckpointError for a folder that
-   * lacks a file or whose files do not fit together, EngineError where onnxruntime cannot run one of them.
+   * Opens the model and runs it once. Raises ConfigError or CheckpointError for a folder that lacks a file or whose files do not fit together,
+   * EngineError if onnxruntime cannot run a graph.
    */
   static async open(folder: string, options: ModelFileOptions = {}): Promise<EmbeddingModel> {
     const { reader, steps } = checkEmbeddingModel(folder);
-    const halves = await Halves.open(folder, reader.context, options);
+    const opened: FrozenGraph<'embedding'>[] = [];
+    // One half after the other: the session has the first half's weights before the second half's are read.
+    const open = async (half: OpenedHalf): Promise<FrozenGraph<'embedding'>> => {
+      const graph = await FrozenGraph.open(half, options);
+      opened.push(graph);
+      return graph;
+    };
     try {
-      const model = new EmbeddingModel(folder, reader, steps, halves);
+      const text = await open(openTextHalf(folder, reader.context));
+      const model = new EmbeddingModel(folder, reader, steps, text, await open(openImageHalf(folder)));
       await model.#tryOut();
       return model;
     } catch (error) {
-      await halves.close();
+      for (const graph of opened) await graph.dispose();
       throw error;
     }
   }
@@ -100,7 +115,7 @@ export class EmbeddingModel {
   textEmbedding(prompt: string): Promise<Float32Array> {
     const known = this.#prompts.get(prompt);
     if (known !== undefined) return known;
-    const embedding = this.reader.encode(prompt).then((tokens) => this.halves.text(tokens));
+    const embedding = this.#embed(prompt);
     this.#prompts.set(prompt, embedding);
     // A failure is not cached: the next call tries again.
     embedding.catch(() => this.#prompts.delete(prompt));
@@ -111,13 +126,19 @@ export class EmbeddingModel {
    * The projection of an image, not normalised. One image to a run: in a batch the last bits of a result depend on its company, and an
    * episode's score must not. Raises EngineError where the model refuses to run.
    */
-  imageEmbedding(image: RgbImage): Promise<Float32Array> {
-    return this.halves.picture({ data: preprocess(image, this.steps), ...this.steps.crop });
+  async imageEmbedding(image: RgbImage): Promise<Float32Array> {
+    return (await this.image.run({ [IMAGE_INPUT]: preprocess(image, this.steps) })).embedding;
   }
 
-  /** Frees the sessions; nothing may be under way. */
-  close(): Promise<void> {
-    return this.halves.close();
+  /** Frees the sessions. Nothing may be in flight. */
+  async close(): Promise<void> {
+    await this.text.dispose();
+    await this.image.dispose();
+  }
+
+  async #embed(prompt: string): Promise<Float32Array> {
+    const { ids } = await this.reader.encode(prompt);
+    return (await this.text.run({ [TEXT_INPUT]: ids })).embedding;
   }
 
   async #tryOut(): Promise<void> {

@@ -7,9 +7,6 @@ import { DataError } from '../../../core/errors.js';
 
 import type { OcrLine } from './engine.js';
 
-/** How the confidences of several lines become one. */
-export type ConfidenceRule = 'by_length' | 'mean';
-
 /** What opens and closes a quotation: straight, curly, and low-high quotation marks. A single quote is more often an apostrophe. */
 const quotation =
   /["\u201C\u201D\u201E\u201F\uFF02]([^"\u201C\u201D\u201E\u201F\uFF02]*)["\u201C\u201D\u201E\u201F\uFF02]/u;
@@ -67,9 +64,8 @@ export function joinLines(lines: readonly OcrLine[]): string {
   return normaliseText(lines.map(({ text }) => text).join(''));
 }
 
-/** The confidence of a whole reading, in [0, 1]; 0 where nothing was read. `mean` is what Calligrapher's reward server gives (train/rl_ip/ocr.py). */
-export function confidenceOf(lines: readonly OcrLine[], rule: ConfidenceRule): number {
-  if (rule === 'by_length') return weightedConfidence(lines);
+/** The mean confidence of the lines with text, in [0, 1], as Calligrapher's reward server computes it (train/rl_ip/ocr.py). 0 if there is none. */
+export function meanConfidence(lines: readonly OcrLine[]): number {
   const read = lines.filter(({ text }) => normaliseText(text) !== '');
   return read.length === 0 ? 0 : read.reduce((sum, { confidence }) => sum + confidence, 0) / read.length;
 }

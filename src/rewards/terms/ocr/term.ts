@@ -4,8 +4,7 @@ import type { Term } from '../term.js';
 import type { JudgeItem, Outcome, ScoreParts } from '../../score/types.js';
 import type { OcrLine, OcrSettings, OcrEngine } from './engine.js';
 import { readRegion } from './enlarge.js';
-import type { ConfidenceRule } from './similarity.js';
-import { confidenceOf, joinLines, similarity, targetOf } from './similarity.js';
+import { joinLines, meanConfidence, similarity, targetOf, weightedConfidence } from './similarity.js';
 import { openPaddle } from './paddle/engine.js';
 import { openTesseract } from './tesseract.js';
 
@@ -22,24 +21,19 @@ type Scorer = (item: JudgeItem) => (lines: readonly OcrLine[]) => ReadingScore;
  * Similarity to the quoted text of the instruction times confidence. A prompt that quotes no text is a fault of the
  * dataset, found at its first item: DataError, as with every other reward that lacks what it compares with.
  */
-const scoreText =
-  (rule: ConfidenceRule): Scorer =>
-  (item) => {
-    const target = targetOf(item.instruction, item.key);
-    return (lines) => {
-      const [similar, confidence] = [similarity(target, joinLines(lines)), confidenceOf(lines, rule)];
-      return { value: similar * confidence, parts: { 'ocr/similarity': similar, 'ocr/confidence': confidence } };
-    };
+const scoreText: Scorer = (item) => {
+  const target = targetOf(item.instruction, item.key);
+  return (lines) => {
+    const [similar, confidence] = [similarity(target, joinLines(lines)), weightedConfidence(lines)];
+    return { value: similar * confidence, parts: { 'ocr/similarity': similar, 'ocr/confidence': confidence } };
   };
+};
 
 /** The confidence of whatever is read, without a text to compare with: 0 where nothing is. */
-const scoreConfidence =
-  (rule: ConfidenceRule): Scorer =>
-  () =>
-  (lines) => {
-    const value = confidenceOf(lines, rule);
-    return { value, parts: { 'ocr_confidence/confidence': value } };
-  };
+const scoreConfidence: Scorer = () => (lines) => {
+  const value = meanConfidence(lines);
+  return { value, parts: { 'ocr_confidence/confidence': value } };
+};
 
 async function readingTerm(name: string, settings: OcrSettings, scorer: Scorer): Promise<Term> {
   const engine = await borrowEngine(settings);
@@ -66,13 +60,13 @@ function unscored(item: JudgeItem, reason: 'aborted' | 'server_error', detail: s
 }
 
 /** The term `ocr`. Raises ConfigError and EngineError as `borrowEngine` does. */
-export function ocrTerm(settings: OcrSettings, rule: ConfidenceRule): Promise<Term> {
-  return readingTerm('ocr', settings, scoreText(rule));
+export function ocrTerm(settings: OcrSettings): Promise<Term> {
+  return readingTerm('ocr', settings, scoreText);
 }
 
 /** The term `ocr_confidence`. Raises ConfigError and EngineError as `borrowEngine` does. */
-export function ocrConfidenceTerm(settings: OcrSettings, rule: ConfidenceRule): Promise<Term> {
-  return readingTerm('ocr_confidence', settings, scoreConfidence(rule));
+export function ocrConfidenceTerm(settings: OcrSettings): Promise<Term> {
+  return readingTerm('ocr_confidence', settings, scoreConfidence);
 }
 
 interface Shared {

@@ -66,21 +66,15 @@ describe('the confidence of several lines', () => {
   it("is their plain mean, as Calligrapher's server gives it, or weighted by their lengths", async () => {
     const line = (text: string, confidence: number): OcrLine => ({ text, confidence });
     engineThat([line('HELLO', 0.9), line('A', 0.3), line('  ', 0)]);
-    const scoreOf = async (
-      kind: typeof ocr | typeof ocrConfidence,
-      given: object,
-      instruction?: string,
-    ): Promise<unknown> => {
-      const term = await kind.create(defaults(kind.fields, given), services());
+    const scoreOf = async (kind: typeof ocr | typeof ocrConfidence, instruction?: string): Promise<unknown> => {
+      const term = await kind.create(defaults(kind.fields), services());
       const outcome = await term.score(item(sign, instruction));
       await term.close();
       return outcome.kind === 'scored' ? outcome.value : outcome;
     };
     // It asks for no quotation.
-    expect(await scoreOf(ocrConfidence, {}, 'a street')).toBeCloseTo(0.6, 12);
-    expect(await scoreOf(ocrConfidence, { confidence: 'by_length' })).toBeCloseTo(4.8 / 6, 12);
-    expect(await scoreOf(ocr, {})).toBeCloseTo(4.8 / 6, 12);
-    expect(await scoreOf(ocr, { confidence: 'mean' })).toBeCloseTo(0.6, 12);
+    expect(await scoreOf(ocrConfidence, 'a street')).toBeCloseTo(0.6, 12);
+    expect(await scoreOf(ocr)).toBeCloseTo(4.8 / 6, 12);
   });
 });
 
