@@ -21,8 +21,6 @@ import { MEBIBYTE, openPlain, requirePlain } from './plain_file.js';
 /** The first read of a scan takes this much; later ones take up to `MOST_CHUNK_BYTES`. */
 const CHUNK_BYTES = 64 * 1024;
 const MOST_CHUNK_BYTES = 4 * MEBIBYTE;
-/** What is read at a place for one sampled line. */
-const PROBE_BYTES = 16 * 1024;
 /** How far back the last lines of a file are looked for. */
 const MOST_TAIL_BYTES = 64 * MEBIBYTE;
 /** What is taken up at once while a file is followed, unless the caller says otherwise. */
@@ -265,21 +263,6 @@ export class LogReader {
       to = from + mark.length;
     }
     return null;
-  }
-
-  /** About `count` whole lines, evenly spread over the file by its bytes; a line longer than 16 KiB may be missed. */
-  *sample(count: number): Generator<string> {
-    const { size } = this;
-    let after = 0;
-    for (let probe = 0; probe < count; probe++) {
-      const from = Math.max(after, Math.floor((probe * size) / count));
-      const bytes = this.bytes(from, from + PROBE_BYTES);
-      const start = probe === 0 ? 0 : bytes.indexOf(NEWLINE) + 1;
-      const end = bytes.indexOf(NEWLINE, start);
-      if (end < 0) continue;
-      yield bytes.toString('utf8', start, end);
-      after = from + end;
-    }
   }
 
   /** Where lines begin, at `at` or before, last first; newlines before `least` are not looked for. */

@@ -6,15 +6,8 @@ import type { MetricsLine } from '../run/metrics.js';
 import type { RunPaths } from '../run/paths.js';
 import { alarmsIn, columnsOf, type MetricColumns } from '../run/report/alarms.js';
 import { errorMetricOf, isSmoothed, panelsOf, SERIES_COLOURS } from './panels.js';
-import { sampleLines, type Columns, type MetricsSeries, type SeriesCache } from './series.js';
+import type { Columns, SeriesCache } from './series.js';
 import type { WireCurve, WireCurves } from './wire.js';
-
-/** How long an answer waits for a file that has not been read yet. */
-const WAIT_MS = 40;
-/** Number of sampled lines that represent the files of an answer that are still being read. */
-const SAMPLED_LINES = 1_000;
-/** The least number of these for each file. */
-const LEAST_SAMPLED = 100;
 
 export interface CurvesRequest {
   readonly metrics: readonly string[];
@@ -34,9 +27,9 @@ export interface CurveGroup {
 /** The curves of one run. Raises RunError when the metrics cannot be read. */
 export async function curvesOf(cache: SeriesCache, paths: RunPaths, request: CurvesRequest): Promise<WireCurves> {
   const read = await readColumns(cache, [paths]);
-  const [{ columns, sampled }] = read;
+  const [columns] = read;
   const curves = request.metrics.map((metric) => runCurve(columns, metric, request));
-  return { ...summaryOf(read), curves, alarms: sampled ? [] : alarmMarks(columns) };
+  return { ...summaryOf(read), curves, alarms: alarmMarks(columns) };
 }
 
 /** The curves of several runs or cells, each with its colour. Raises RunError when the metrics cannot be read. */
@@ -48,7 +41,7 @@ export async function groupCurvesOf(
   const groups = all.slice(0, SERIES_COLOURS);
   const runs = groups.flatMap((group) => group.runs);
   const read = await readColumns(cache, runs);
-  const columns = groups.map((group) => group.runs.map((paths) => read[runs.indexOf(paths)].columns));
+  const columns = groups.map((group) => group.runs.map((paths) => read[runs.indexOf(paths)]));
   return { ...summaryOf(read), ...groupCurves(all, columns, request) };
 }
 
@@ -76,48 +69,22 @@ function runCurve(columns: MetricColumns, metric: string, request: CurvesRequest
   return { metric, ...condense(rawCurve(metric, columns, request), request.points) };
 }
 
-interface ReadColumns {
-  readonly columns: Columns;
-  readonly sampled: boolean;
-}
-
-/**
- * Waits for all files together no longer than for one, and reads them one after another: many that are read at once would keep the answer waiting. The rest
- * is read behind it.
- */
-async function readColumns(cache: SeriesCache, all: readonly RunPaths[]): Promise<ReadColumns[]> {
-  const series = all.map((paths) => ({ paths, one: cache.get(paths.metrics) }));
-  const until = performance.now() + WAIT_MS;
-  for (const [at, { one }] of series.entries()) {
-    const left = until - performance.now();
-    if (left <= 0) {
-      readOn(series.slice(at).map((rest) => rest.one));
-      break;
-    }
-    await one.read(left);
+/** Reads files one after another: many that are read at once would delay each other. */
+async function readColumns(cache: SeriesCache, all: readonly RunPaths[]): Promise<Columns[]> {
+  const read: Columns[] = [];
+  for (const { metrics } of all) {
+    const series = cache.get(metrics);
+    await series.readWhole();
+    read.push(series.columns);
   }
-  const unread = series.filter(({ one }) => !one.whole).length;
-  const lines = Math.max(LEAST_SAMPLED, Math.ceil(SAMPLED_LINES / unread));
-  return series.map(({ paths, one }) => {
-    const sampled = !one.whole;
-    return { sampled, columns: sampled ? sampleLines(paths.metrics, lines) : one.columns };
-  });
+  return read;
 }
 
-/** Reads files one after another. What cannot be read is raised where it is asked for. */
-function readOn([first, ...rest]: readonly MetricsSeries[]): void {
-  first?.readWhole().then(
-    () => readOn(rest),
-    () => readOn(rest),
-  );
-}
-
-function summaryOf(read: readonly ReadColumns[]): Pick<WireCurves, 'metrics' | 'lines' | 'sampled' | 'wrong_lines'> {
+function summaryOf(read: readonly Columns[]): Pick<WireCurves, 'metrics' | 'lines' | 'wrong_lines'> {
   return {
-    metrics: [...new Set(read.flatMap(({ columns }) => columns.names))].sort(),
-    lines: read.reduce((sum, { columns }) => sum + columns.lines, 0),
-    sampled: read.some(({ sampled }) => sampled),
-    wrong_lines: read.reduce((sum, { columns }) => sum + columns.wrong, 0),
+    metrics: [...new Set(read.flatMap(({ names }) => names))].sort(),
+    lines: read.reduce((sum, { lines }) => sum + lines, 0),
+    wrong_lines: read.reduce((sum, { wrong }) => sum + wrong, 0),
   };
 }
 
@@ -150,7 +117,7 @@ export function reportCurves(all: readonly Group[], leading: string | null): Wir
   const metrics = known.filter((metric) => metric === leading || shown.includes(metric));
   const request = { metrics, points: MOST_POINTS, from: 0, to: Infinity };
   const lines = groups.flatMap(({ runs }) => runs.flat()).length;
-  const common = { metrics, lines, sampled: false, wrong_lines: 0 };
+  const common = { metrics, lines, wrong_lines: 0 };
   if (columns.length !== 1 || columns[0].length !== 1) return { ...common, ...groupCurves(all, columns, request) };
   const [[only]] = columns;
   const curves = metrics.map((metric) => ({ metric, ...rounded(runCurve(only, metric, request)) }));

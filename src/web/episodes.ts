@@ -1,4 +1,4 @@
-/** Recorded episodes for people: filtered, or of one prompt over iterations. Records of another version are shown as far as they are understood. */
+/** Recorded episodes for people. Records of another version are shown as far as they are understood. */
 import { statSync } from 'node:fs';
 import { RunError } from '../core/errors.js';
 import { scanLines } from '../core/log.js';
@@ -10,8 +10,7 @@ import { listEpisodeFiles, type EpisodeFile } from '../run/episodes.js';
 import { decodeNumber } from '../run/journal.js';
 import type { RunPaths } from '../run/paths.js';
 import { GUARD_HEADERS } from './page_files.js';
-import { Slices } from './series.js';
-import type { WireEpisode, WireEpisodeFile, WireEpisodes, WireJudgement, WireOutcomeKind, WirePrompt } from './wire.js';
+import type { WireEpisode, WireEpisodeFile, WireEpisodes, WireJudgement, WireOutcomeKind } from './wire.js';
 
 export const ORDERS = ['as_recorded', 'best', 'worst', 'advantage', 'disadvantage'] as const;
 export type EpisodeOrder = (typeof ORDERS)[number];
@@ -23,17 +22,9 @@ export interface EpisodesRequest {
   readonly outcome: WireOutcomeKind | null;
   /** Text that the instruction or the answer has to contain. */
   readonly words: string;
-  readonly score: Bounds;
-  readonly advantage: Bounds;
   readonly order: EpisodeOrder;
   readonly offset: number;
   readonly limit: number;
-}
-
-/** Both included; null for no bound. */
-export interface Bounds {
-  readonly least: number | null;
-  readonly most: number | null;
 }
 
 /** Raises Refusal 404 for an iteration that was not recorded. */
@@ -75,16 +66,10 @@ function chosen(files: readonly EpisodeFile[], { iteration, heldOut }: EpisodesR
   throw new Refusal('not_found', `No ${heldOut ? 'held-out ' : ''}episodes of iteration ${iteration} are recorded.`);
 }
 
-function matches(episode: WireEpisode, { outcome, words, score, advantage }: EpisodesRequest): boolean {
+function matches(episode: WireEpisode, { outcome, words }: EpisodesRequest): boolean {
   if (outcome !== null && episode.outcome !== outcome) return false;
-  if (!isWithin(episode.score, score) || !isWithin(episode.advantage, advantage)) return false;
   const wanted = words.toLowerCase();
   return [episode.instruction, episode.text ?? '', episode.key].some((text) => text.toLowerCase().includes(wanted));
-}
-
-function isWithin(value: number | null, { least, most }: Bounds): boolean {
-  if (least === null && most === null) return true;
-  return value !== null && value >= (least ?? -Infinity) && value <= (most ?? Infinity);
 }
 
 type Compare = (a: WireEpisode, b: WireEpisode) => number;
@@ -109,14 +94,11 @@ function sortEpisodes(episodes: WireEpisode[], order: EpisodeOrder): WireEpisode
 }
 
 /** The episodes of a file, and how many of its lines are invalid; empty if it has just been removed. */
-function readEpisodeFile(
-  path: string,
-  only: (line: string) => boolean = () => true,
-): { episodes: WireEpisode[]; wrong: number } {
+function readEpisodeFile(path: string): { episodes: WireEpisode[]; wrong: number } {
   const episodes: WireEpisode[] = [];
   let wrong = 0;
   const torn = scanLines(path, (line) => {
-    if (line === '' || !only(line)) return;
+    if (line === '') return;
     const episode = episodeOf(line);
     if (episode === null) wrong++;
     else episodes.push(episode);
@@ -179,33 +161,6 @@ function finite(value: unknown): number | null {
   return number !== null && Number.isFinite(number) ? number : null;
 }
 
-const SLICE_MS = 15;
-/** Only this many iterations of a prompt are shown, the latest. */
-const MOST_ITERATIONS = 60;
-
-/** The episodes of a prompt over all iterations; stops early if the client goes away. */
-export async function promptOf(
-  paths: RunPaths,
-  sample: string,
-  instruction: string,
-  gone: AbortSignal,
-): Promise<WirePrompt> {
-  const slices = new Slices(SLICE_MS);
-  const mark = `"sample":${JSON.stringify(sample)}`;
-  const iterations: WirePrompt['iterations'][number][] = [];
-  const files = listEpisodeFiles(paths)
-    .sort((a, b) => a.iteration - b.iteration)
-    .reverse();
-  for (const { path, iteration, heldOut: held_out } of files) {
-    const { episodes } = readEpisodeFile(path, (line) => line.includes(mark));
-    const own = episodes.filter((episode) => episode.sample === sample && episode.instruction === instruction);
-    if (own.length > 0) iterations.unshift({ iteration, held_out, episodes: own });
-    if (iterations.length === MOST_ITERATIONS || gone.aborted) break;
-    if (slices.over) await slices.next();
-  }
-  return { judged: isJudged(paths), sample, instruction, iterations };
-}
-
 /** A whole number from a query. Raises Refusal 400. */
 export function integerParameter(query: URLSearchParams, name: string, otherwise: number, most: number): number {
   const text = query.get(name);
@@ -213,14 +168,6 @@ export function integerParameter(query: URLSearchParams, name: string, otherwise
   const value = Number(text);
   if (/^\d+$/.test(text) && value <= most) return value;
   throw badRequest(`${name} is '${text.slice(0, 50)}'; allowed: a whole number from 0 to ${most}.`, name);
-}
-
-function numberOf(query: URLSearchParams, name: string): number | null {
-  const text = query.get(name);
-  if (text === null || text.trim() === '') return null;
-  const value = Number(text);
-  if (Number.isFinite(value)) return value;
-  throw badRequest(`${name} is '${text.slice(0, 50)}'; allowed: a number.`, name);
 }
 
 /** One of the given words; null if the parameter is absent. */
@@ -236,17 +183,11 @@ const OUTCOMES: readonly WireOutcomeKind[] = ['scored', 'zero_by_rule', 'unscore
 const MOST_EPISODES = 200;
 
 export function episodesRequest(query: URLSearchParams): EpisodesRequest {
-  const bounds = (name: string): Bounds => ({
-    least: numberOf(query, `${name}_from`),
-    most: numberOf(query, `${name}_to`),
-  });
   return {
     iteration: query.get('iteration') === null ? null : integerParameter(query, 'iteration', 0, 1e12),
     heldOut: query.get('held_out') === 'true',
     outcome: choiceParameter(query, 'outcome', OUTCOMES),
     words: query.get('words') ?? '',
-    score: bounds('score'),
-    advantage: bounds('advantage'),
     order: choiceParameter(query, 'order', ORDERS) ?? 'as_recorded',
     offset: integerParameter(query, 'offset', 0, 1e9),
     limit: integerParameter(query, 'limit', 24, MOST_EPISODES),

@@ -1,7 +1,4 @@
-/**
- * Experiments as their runs show them: those that a sweep has recorded, and runs whose names identify a cell (`NAME__axis-value__…`) if there is no
- * such record.
- */
+/** Experiments that a sweep has recorded, as their runs show them. */
 import { existsSync } from 'node:fs';
 import { Refusal } from '../core/http/refusal.js';
 import { liveSweeps } from '../launch/sweep/lock.js';
@@ -141,7 +138,7 @@ function findExperiments(index: RunsIndex): FoundExperiment[] {
   return index.folders.flatMap((folder, number) => {
     if (!existsSync(folder)) return [];
     const swept = new Set(liveSweeps([folder]).map(({ experiment }) => experiment));
-    const noted = listRecorded([folder]).flatMap(({ name }): FoundExperiment[] => {
+    return listRecorded([folder]).flatMap(({ name }): FoundExperiment[] => {
       const record = index.experiments.get(folder, name);
       if (record === null) return [];
       const cells = record.cells.map(({ run_name, axes, refused }) => ({
@@ -162,26 +159,6 @@ function findExperiments(index: RunsIndex): FoundExperiment[] {
         },
       ];
     });
-    const known = new Set(noted.flatMap(({ cells }) => cells.map(({ name }) => name)));
-    const names = new Set(noted.map(({ name }) => name));
-    const guessed = new Map<string, FoundCell[]>();
-    for (const run of byId.values()) {
-      const name = run.paths.runName;
-      if (!run.id.startsWith(`${number}/`) || known.has(name)) continue;
-      const cell = cellOfName(name);
-      if (cell === null || names.has(cell.experiment)) continue;
-      const cells = guessed.get(cell.experiment) ?? [];
-      cells.push({ name, axes: cell.axes, run, counts: true });
-      guessed.set(cell.experiment, cells);
-    }
-    const others = [...guessed].flatMap(([name, cells]): FoundExperiment[] => {
-      if (cells.length < 2) return [];
-      const common = cells.map(({ run }) => (run === null ? null : settingsOf(index, run)('validation.measure')));
-      const same = common.every((one) => JSON.stringify(one) === JSON.stringify(common[0]));
-      const measure = same ? readMeasure(common[0]) : [];
-      return [{ id: idOf(number, name), name, folder, baseline: null, swept: swept.has(name), measure, cells }];
-    });
-    return [...noted, ...others];
   });
 }
 
@@ -196,20 +173,6 @@ function heldOutSoFar(index: RunsIndex, run: IndexedRun, [term]: readonly Measur
 
 function settingsOf(index: RunsIndex, { settings }: IndexedRun): ReadSettings {
   return (path) => index.settings.valueOf(settings, path);
-}
-
-/** The cell that a run's name identifies: `NAME__axis-value__axis-value`; null for any other name, and for runs that were set aside. */
-export function cellOfName(name: string): { readonly experiment: string; readonly axes: Axes } | null {
-  if (/\.old-\d+$/.test(name)) return null;
-  const parts = name.split('__');
-  const axes: [string, string][] = [];
-  while (parts.length > 1) {
-    const [, axis, value] = /^([^-]+)-(.+)$/.exec(parts.at(-1) ?? '') ?? [];
-    if (axis === undefined || value === undefined) break;
-    axes.unshift([axis, value]);
-    parts.pop();
-  }
-  return axes.length === 0 ? null : { experiment: parts.join('__'), axes: Object.fromEntries(axes) };
 }
 
 function axesOf(cells: readonly FoundCell[]): string[] {

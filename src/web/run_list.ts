@@ -106,7 +106,7 @@ function sorted(runs: readonly IndexedRun[], read: Column, descending: boolean):
 }
 
 /** The last number of a run, and the first if there are two. */
-export function heldOutOf({ heldOut, evaluations }: IndexedRun): WireHeldOut | null {
+export function heldOutOf({ heldOut }: IndexedRun): WireHeldOut | null {
   if (heldOut?.metric === undefined || heldOut.metric === null) return null;
   const { metric, scale, before, after, iterations } = heldOut;
   const number = headlineNumber(heldOut);
@@ -118,7 +118,6 @@ export function heldOutOf({ heldOut, evaluations }: IndexedRun): WireHeldOut | n
     after: finite(after ?? before),
     stderr: finite((number?.after ?? number?.before)?.stderr ?? null),
     iteration: iterations.after ?? iterations.before ?? 0,
-    series: evaluations,
   };
 }
 

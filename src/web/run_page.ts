@@ -7,7 +7,7 @@ import { listCheckpoints } from '../run/checkpoints.js';
 import { secondsLeft } from '../run/progress.js';
 import type { RunPaths } from '../run/paths.js';
 import type { RunRecord } from '../run/record.js';
-import { alarmLimits, alarmsIn, watchedMetric } from '../run/report/alarms.js';
+import { alarmLimits, alarmsIn } from '../run/report/alarms.js';
 import { leavesOf } from '../core/schema/walk.js';
 import { actionsOf } from './actions.js';
 import { wireRun } from './run_list.js';
@@ -15,8 +15,6 @@ import { recordOf, type IndexedRun, type RunsIndex } from './runs_index.js';
 import type { MetricsSeries, SeriesCache } from './series.js';
 import type { WireAlarm, WireRunPage } from './wire.js';
 
-/** How long a page waits for metrics that have not been read yet. */
-const READ_FOR_MS = 60;
 /** How many of the last lines an estimate of the time left looks at. */
 const TIMED_LINES = 50;
 
@@ -52,11 +50,11 @@ export async function runPage(index: RunsIndex, cache: SeriesCache, run: Indexed
   };
 }
 
-/** The metrics as far as they are read within a moment. */
+/** The metrics as far as they can be read. */
 async function readSeries(cache: SeriesCache, { metrics }: RunPaths): Promise<MetricsSeries> {
   const series = cache.get(metrics);
   try {
-    await series.read(READ_FOR_MS);
+    await series.readWhole();
   } catch (error) {
     // The run's state and its curves say why its metrics cannot be read.
     if (!(error instanceof EditrlError)) throw error;
@@ -64,32 +62,19 @@ async function readSeries(cache: SeriesCache, { metrics }: RunPaths): Promise<Me
   return series;
 }
 
-/** Until the metrics have been read, only those of the last line, without their iterations. */
-function alarmsOf(index: RunsIndex, { status, settings }: IndexedRun, { columns, whole }: MetricsSeries): WireAlarm[] {
-  const limits = (name: string): string | null => alarmLimits(name, (path) => index.settings.valueOf(settings, path));
-  if (!whole) {
-    return status.alarms.map((name) => ({
-      name,
-      metric: watchedMetric(name),
-      value: null,
-      span: null,
-      standing: true,
-      limits: limits(name),
-    }));
-  }
+function alarmsOf(index: RunsIndex, { settings }: IndexedRun, { columns }: MetricsSeries): WireAlarm[] {
   return alarmsIn(columns).map(({ name, metric, value, from, to, standing }) => ({
     name,
     metric,
     value,
     span: [from, to],
     standing,
-    limits: limits(name),
+    limits: alarmLimits(name, (path) => index.settings.valueOf(settings, path)),
   }));
 }
 
-/** From the metrics that have been read so far. */
-function secondsLeftOf({ status }: IndexedRun, { columns, whole }: MetricsSeries): number | null {
-  if (status.state !== 'running' || !whole) return null;
+function secondsLeftOf({ status }: IndexedRun, { columns }: MetricsSeries): number | null {
+  if (status.state !== 'running') return null;
   return secondsLeft([...columns.column('time/total').slice(-TIMED_LINES)], status.num_iterations - status.iteration);
 }
 

@@ -27,15 +27,10 @@ export interface IndexedRun {
   readonly heartbeat: number | null;
   /** Its held-out numbers; null before the first evaluation, or if its line cannot be read: the curves report that. */
   readonly heldOut: HeldOut | null;
-  /** The held-out metric over iterations, thinned to `MOST_EVALUATIONS` points. */
-  readonly evaluations: readonly Evaluation[];
   readonly settings: SettingsRow;
   /** The runs that it starts from. */
   readonly parents: readonly string[];
 }
-
-/** A finite value of the held-out metric. */
-export type Evaluation = readonly [iteration: number, value: number];
 
 /** Called with the ids of runs that were added, changed or removed. */
 export type OnChanged = (ids: readonly string[]) => void;
@@ -241,7 +236,7 @@ export class RunsIndex {
     if (same && !grown && (!live || watched.slurm)) return false;
     watched.slurm = false;
     const status = readStatus(paths);
-    const { heldOut, evaluations } = grown || run === null ? evaluatedOf(paths) : run;
+    const heldOut = grown || run === null ? heldOutOf(paths) : run.heldOut;
     const recorded = before?.record === stamps.record && run !== null ? run : this.#recorded(paths);
     const heartbeat = status.heartbeat_age_s === null ? null : Date.now() - status.heartbeat_age_s * 1000;
     watched.stamps = stamps;
@@ -251,7 +246,6 @@ export class RunsIndex {
       status,
       heartbeat,
       heldOut,
-      evaluations,
       settings: recorded.settings,
       parents: recorded.parents,
     };
@@ -307,7 +301,7 @@ function applySlurmStatus(watched: Watched, status: RunStatus): string[] {
 
 /** A run of which only the status is known. */
 function withoutFiles(id: string, paths: RunPaths, status: RunStatus): IndexedRun {
-  return { id, paths, status, heartbeat: null, ...notEvaluated, settings: noSettings, parents: [] };
+  return { id, paths, status, heartbeat: null, heldOut: null, settings: noSettings, parents: [] };
 }
 
 /** Whether it comes from the operating system: a file that may not be read, or is a folder. */
@@ -338,27 +332,17 @@ function visiblePart(status: RunStatus | null): string {
   return JSON.stringify({ ...status, heartbeat_age_s: null });
 }
 
-const notEvaluated: Pick<IndexedRun, 'heldOut' | 'evaluations'> = { heldOut: null, evaluations: [] };
-
-function evaluatedOf(paths: RunPaths): Pick<IndexedRun, 'heldOut' | 'evaluations'> {
-  try {
+/** Null before the first evaluation, and for metrics that cannot be read. */
+function heldOutOf(paths: RunPaths): HeldOut | null {
+  return nullOnError(() => {
     const lines = evaluatedLines(paths.metrics);
     const settings = recordOf(paths)?.settings ?? {};
     const found = summariseHeldOut(lines, {
       read: (path) => getPath(settings, path),
       rescored: lines.length === 0 ? [] : readRescoredMeasures(paths),
     });
-    const { metric } = found;
-    if (metric === null) return notEvaluated;
-    const evaluations = lines.flatMap(({ iteration, metrics }): Evaluation[] => {
-      const value = metrics[metric];
-      return Number.isFinite(iteration) && Number.isFinite(value) ? [[iteration, value]] : [];
-    });
-    return { heldOut: found, evaluations };
-  } catch (error) {
-    if (error instanceof EditrlError) return notEvaluated;
-    throw error;
-  }
+    return found.metric === null ? null : found;
+  });
 }
 
 function stampsOf(paths: RunPaths): Stamps {

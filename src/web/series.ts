@@ -1,9 +1,5 @@
-/**
- * A run's metrics as columns of numbers, read once and then only where the file grows. A long file is read in slices; until that is done, sampled
- * lines represent it.
- */
-import { EditrlError } from '../core/errors.js';
-import { FollowedLog, type LogReader, withLog } from '../core/log.js';
+/** A run's metrics as columns of numbers, read once and then only where the file grows. A long file is read in slices. */
+import { FollowedLog, withLog } from '../core/log.js';
 import { decodeNumber, parseLine } from '../run/journal.js';
 import { metricsOfLine, type MetricsLine } from '../run/metrics.js';
 
@@ -128,39 +124,13 @@ export class MetricsSeries {
   columns = new Columns();
   readonly #file: FollowedLog;
   #offset = 0;
-  #whole = false;
   #reading: Promise<void> | null = null;
 
   constructor(path: string) {
     this.#file = new FollowedLog(path);
   }
 
-  /** Whether everything that was there at the last look has been read. */
-  get whole(): boolean {
-    return this.#whole;
-  }
-
-  /**
-   * Reads for this many milliseconds, starting over if the file was rewritten; then continues in the background to its end. Raises RunError when the
-   * file cannot be read.
-   */
-  async read(forMs: number): Promise<void> {
-    const reading = this.#start();
-    const limit = new AbortController();
-    const timer = new Promise<void>((resolve) => {
-      const handle = setTimeout(resolve, forMs);
-      limit.signal.addEventListener('abort', () => clearTimeout(handle));
-    });
-    try {
-      await Promise.race([reading, timer]);
-    } finally {
-      limit.abort();
-      // The next caller gets any error from here on.
-      this.#reading?.catch(() => undefined);
-    }
-  }
-
-  /** Reads to the file's end. Raises RunError when the file cannot be read. */
+  /** Reads to the file's end, from the beginning if the file was rewritten. Raises RunError when the file cannot be read. */
   async readWhole(): Promise<void> {
     await this.#start();
   }
@@ -174,20 +144,17 @@ export class MetricsSeries {
     const found = this.#file.look(this.#offset);
     if (found === null) {
       this.#restart();
-      this.#whole = true;
       return;
     }
     const { log, replaced, shorter } = found;
     try {
       if (replaced || shorter) this.#restart();
-      if (log.size === this.#offset) this.#whole = true;
       const slices = new Slices(SLICE_MS);
       for (const { text, end } of log.lines(this.#offset)) {
         this.columns.take(text);
         this.#offset = end;
         if (slices.over) await slices.next();
       }
-      this.#whole = true;
     } finally {
       this.#file.close();
     }
@@ -196,17 +163,7 @@ export class MetricsSeries {
   #restart(): void {
     this.columns = new Columns();
     this.#offset = 0;
-    this.#whole = false;
   }
-}
-
-/** `count` lines, evenly spread over a file by position in bytes. Raises RunError when it cannot be read. */
-export function sampleLines(path: string, count: number): Columns {
-  const columns = new Columns();
-  withLog(path, undefined, (log) => {
-    for (const text of log.sample(count)) columns.take(text);
-  });
-  return columns;
 }
 
 /** The series of recently viewed runs, within a limit of bytes. */
@@ -230,71 +187,22 @@ export class SeriesCache {
   }
 }
 
-/** How many evaluations are returned at most, enough for a small curve. */
-export const MOST_EVALUATIONS = 24;
-
 /** A line with an evaluation contains this. */
 const MARK = Buffer.from('"validation/');
-/** How much is searched from each end. */
-const MOST_BYTES = 16 * 1024 * 1024;
-/** What lies between the ends is read as a whole up to this size; of more, so much is searched at each of several places. */
-const WHOLE_BYTES = 1024 * 1024;
-const PROBE_BYTES = 256 * 1024;
-const NEWLINE = 10;
+/** Bytes searched from each end. */
+const MAX_BYTES = 16 * 1024 * 1024;
 
 /**
- * The lines of the first and the last evaluation (there may be only one, or none), if they are within 16 megabytes of the file's ends, and of others in
- * between: all of them or, if there are many or the file is long, some that are about evenly spread. Raises RunError when the file cannot be read or the
- * first or last line is invalid; an invalid one in between is left out.
+ * The lines of the first and the last evaluation, if they are within 16 megabytes of the file's ends; one if there was only one, none before the first.
+ * Raises RunError when the file cannot be read or one of these lines is invalid.
  */
 export function evaluatedLines(path: string): MetricsLine[] {
   return withLog(path, [], (log) => {
-    const last = log.lastWith(MARK, MOST_BYTES);
+    const last = log.lastWith(MARK, MAX_BYTES);
     if (last === null) return [];
-    const first = log.firstWith(MARK, MOST_BYTES) ?? last;
-    const decode = (text: string): MetricsLine => metricsOfLine(parseLine(text, path, 0));
-    if (first.start === last.start) return [decode(last.text)];
-    const between = linesBetween(log, first.end, last.start).flatMap((text) => ifValid(() => decode(text)));
-    return [decode(first.text), ...between, decode(last.text)];
+    const first = log.firstWith(MARK, MAX_BYTES) ?? last;
+    return (first.start === last.start ? [last] : [first, last]).map(({ text }) =>
+      metricsOfLine(parseLine(text, path, 0)),
+    );
   });
-}
-
-/** The texts of evaluations in these bytes, which begin and end with whole lines. */
-function linesBetween(log: LogReader, from: number, to: number): string[] {
-  const most = MOST_EVALUATIONS - 2;
-  if (to - from <= WHOLE_BYTES) return spread([...markedIn(log.bytes(from, to))], most);
-  const found: string[] = [];
-  let behind = from;
-  for (let probe = 0; probe < most; probe++) {
-    const line = log.firstWith(MARK, PROBE_BYTES, Math.max(behind, from + Math.floor((probe * (to - from)) / most)));
-    if (line === null) continue;
-    if (line.start >= to) break;
-    found.push(line.text);
-    behind = line.end;
-  }
-  return found;
-}
-
-function* markedIn(bytes: Buffer): Generator<string> {
-  for (let at = bytes.indexOf(MARK); at >= 0;) {
-    const end = bytes.indexOf(NEWLINE, at);
-    if (end < 0) return;
-    yield bytes.toString('utf8', bytes.lastIndexOf(NEWLINE, at) + 1, end);
-    at = bytes.indexOf(MARK, end);
-  }
-}
-
-/** At most `most` of the items, evenly spread over them. */
-function spread<T>(items: readonly T[], most: number): T[] {
-  if (items.length <= most) return [...items];
-  return Array.from({ length: most }, (_, at) => items[Math.floor(((at + 0.5) * items.length) / most)]);
-}
-
-function ifValid<T>(read: () => T): T[] {
-  try {
-    return [read()];
-  } catch (error) {
-    if (error instanceof EditrlError) return [];
-    throw error;
-  }
 }

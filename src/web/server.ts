@@ -8,7 +8,7 @@ import { performAction, actOnSweep } from './actions.js';
 import { chosenRuns, comparisonOf, groupsOf, reportFileOf } from './comparison.js';
 import { curvesOf, groupCurvesOf } from './curves.js';
 import { Broadcast, streamLog } from './events.js';
-import { episodesOf, episodesRequest, integerParameter, judgementsOf, pictureOf, promptOf } from './episodes.js';
+import { episodesOf, episodesRequest, integerParameter, judgementsOf, pictureOf } from './episodes.js';
 import { cellGroups, listExperiments, matrixOf, sweepOf } from './experiments.js';
 import { GUARD_HEADERS, pageRoutes } from './page_files.js';
 import { listKeys, listRuns } from './run_list.js';
@@ -126,10 +126,6 @@ function dataRoutes(
     '/api/experiments': () => jsonReply(listExperiments(index)),
     '/api/experiment': ({ query }) => jsonReply(matrixOf(index, query.get('id') ?? '')),
     '/api/episodes': ({ query }) => jsonReply(episodesOf(runOf(index, query).paths, episodesRequest(query))),
-    '/api/prompt': async ({ query, gone }) =>
-      jsonReply(
-        await promptOf(runOf(index, query).paths, query.get('sample') ?? '', query.get('instruction') ?? '', gone),
-      ),
     '/api/judgements': ({ query }) => jsonReply(judgementsOf(runOf(index, query).paths, query.get('key') ?? '')),
     '/api/log': (call) => {
       const { query } = call;

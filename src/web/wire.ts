@@ -21,8 +21,6 @@ export interface WireHeldOut {
   readonly stderr: WireNumber;
   /** The iteration of the last evaluation. */
   readonly iteration: number;
-  /** Its values over iterations, thinned to a few points for a small curve; the first and the last evaluation are among them. */
-  readonly series: readonly (readonly [iteration: number, value: number])[];
 }
 
 export interface WireRun {
@@ -50,8 +48,8 @@ export interface WireAlarm {
   /** The statistic that it watches, and its value when the alarm was raised; null if unknown. */
   readonly metric: string;
   readonly value: WireNumber;
-  /** The iterations in which it was raised and last active; null while the metrics are still being read. */
-  readonly span: readonly [from: number, to: number] | null;
+  /** The iterations in which it was raised and last active. */
+  readonly span: readonly [from: number, to: number];
   /** Whether it is active in the last iteration. */
   readonly standing: boolean;
   /** The limits in the settings, such as `max_fall 0.4, max_rise 1`; null if unknown. */
@@ -147,8 +145,6 @@ export interface WireCurves {
   readonly alarms?: readonly { readonly metric: string; readonly span: readonly [from: number, to: number] }[];
   /** Number of lines read. */
   readonly lines: number;
-  /** Whether the points come from a sample of lines, because the file is still being read. */
-  readonly sampled: boolean;
   /** Number of lines that are not metrics, which are left out. */
   readonly wrong_lines: number;
 }
@@ -193,18 +189,6 @@ export interface WireEpisodes {
   readonly episodes: readonly WireEpisode[];
   /** Number of lines that are not episodes, which are left out. */
   readonly wrong_lines: number;
-}
-
-/** Episodes of one prompt, oldest first. */
-export interface WirePrompt {
-  readonly judged: boolean;
-  readonly sample: string;
-  readonly instruction: string;
-  readonly iterations: readonly {
-    readonly iteration: number;
-    readonly held_out: boolean;
-    readonly episodes: readonly WireEpisode[];
-  }[];
 }
 
 /** One exchange with a judge. */

@@ -177,16 +177,6 @@ describe('a file of lines', () => {
     ]);
     expect(from(first.length, 10)).toBeUndefined();
   });
-
-  it('is sampled evenly, each line once', () => {
-    writeFileSync(path, Array.from({ length: 10_000 }, (_, i) => `line ${String(i).padStart(5, '0')}\n`).join(''));
-    const numbers = read((log) => [...log.sample(100)].map((line) => Number(line.split(' ')[1])));
-    expect([numbers.length, numbers[0]]).toEqual([100, 0]);
-    const gaps = numbers.slice(1).map((number, i) => number - numbers[i]);
-    expect([Math.min(...gaps) > 80, Math.max(...gaps) < 120]).toEqual([true, true]);
-    writeFileSync(path, 'a\nb\nhalf');
-    expect(read((log) => [...log.sample(100)])).toEqual(['a', 'b']);
-  });
 });
 
 describe('following a file', () => {

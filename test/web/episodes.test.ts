@@ -2,14 +2,12 @@ import { appendFileSync, readFileSync, writeFileSync } from 'node:fs';
 import { describe, expect, it } from 'vitest';
 import { writeMadeEpisodes, writeRun } from './made_runs.js';
 import type { RunPaths } from '../../src/run/paths.js';
-import { episodesOf, judgementsOf, promptOf, type EpisodesRequest } from '../../src/web/episodes.js';
+import { episodesOf, judgementsOf, type EpisodesRequest } from '../../src/web/episodes.js';
 import { testFolders } from '../support/folder.js';
 
 const folder = testFolders('episodes');
-const never = new AbortController().signal;
-const any = { least: null, most: null };
 const request: EpisodesRequest = {
-  ...{ iteration: null, heldOut: false, outcome: null, words: '', score: any, advantage: any },
+  ...{ iteration: null, heldOut: false, outcome: null, words: '' },
   ...{ order: 'as_recorded', offset: 0, limit: 100 },
 };
 
@@ -41,11 +39,9 @@ describe('episodes', () => {
     expect(() => keys(paths, { iteration: 3 })).toThrow('No episodes of iteration 3 are recorded.');
   });
 
-  it('are chosen by outcome, score, advantage and words', async () => {
+  it('are chosen by outcome and words', async () => {
     const paths = await run(4);
     expect(keys(paths, { outcome: 'unscored' })).toEqual(['4/0/3', '4/1/3', '4/2/3']);
-    expect(keys(paths, { score: { least: 7, most: 8 } })).toEqual(['4/1/2', '4/2/1', '4/2/2']);
-    expect(keys(paths, { advantage: { least: 0.5, most: null } })).toEqual(['4/0/3', '4/1/3', '4/2/3']);
     expect(keys(paths, { words: 'SQUARE 2', limit: 2, offset: 1 })).toEqual(['4/2/1', '4/2/2']);
   });
 
@@ -69,23 +65,6 @@ describe('episodes', () => {
     const wrong = { ...(JSON.parse(line) as object), source: '../../../etc/passwd', edited: 5, truth: 'a'.repeat(64) };
     writeFileSync(paths.episodes(4), `${JSON.stringify(wrong)}\n`);
     expect(episodesOf(paths, request).episodes[0]).toMatchObject({ source: null, edited: null, truth: 'a'.repeat(64) });
-  });
-});
-
-describe('one prompt', () => {
-  it('is followed over iterations, by its sample and its instruction', async () => {
-    const paths = await run(2, 4, 6);
-    const text = readFileSync(paths.episodes(4), 'utf8');
-    writeFileSync(paths.episodes(4), text.replaceAll('samples/000001.npz', 'samples/other.npz'));
-    const found = await promptOf(paths, 'samples/000001.npz', 'move the square 1 cells', never);
-    expect(found.iterations.map(({ iteration, episodes }) => [iteration, episodes.length])).toEqual([
-      [2, 4],
-      [6, 4],
-    ]);
-    expect((await promptOf(paths, 'samples/000001.npz', 'another', never)).iterations).toEqual([]);
-    // Whatever else somebody wrote there.
-    appendFileSync(paths.episodes(2), '{"sample":"\\q","outcome":{}}\n');
-    expect((await promptOf(paths, 'samples/000001.npz', 'move the square 1 cells', never)).iterations).toHaveLength(2);
   });
 });
 

@@ -4,7 +4,7 @@ import { describe, expect, it } from 'vitest';
 import { writeRun } from './made_runs.js';
 import { must } from '../../src/core/errors.js';
 import { writeExperiment } from '../../src/run/find.js';
-import { cellOfName, listExperiments, matrixOf } from '../../src/web/experiments.js';
+import { listExperiments, matrixOf } from '../../src/web/experiments.js';
 import { RunsIndex } from '../../src/web/runs_index.js';
 import { testFolders } from '../support/folder.js';
 
@@ -42,39 +42,7 @@ function grid(dir: string): void {
   }
 }
 
-it.each([
-  ['e__kl-0__seed-1', { experiment: 'e', axes: { kl: '0', seed: '1' } }],
-  ['a__b__kl-1e-4', { experiment: 'a__b', axes: { kl: '1e-4' } }],
-  ['sft_s__rl_s', null],
-  ['e__kl-0.old-1', null],
-  ['plain-name', null],
-])('%s', (name, cell) => {
-  expect(cellOfName(name)).toEqual(cell);
-});
-
 describe('experiments', () => {
-  it('are guessed from names where nothing is recorded', async () => {
-    const dir = folder();
-    grid(dir);
-    writeRun(dir, { name: 'alone__kl-1', state: 'finished', iteration: 1, numIterations: 1 });
-    const index = await read(dir);
-    expect(listExperiments(index)).toMatchObject([
-      { id: '0/e', runs: 4, axes: ['kl', 'seed'], states: { finished: 3, interrupted: 1 }, swept: false },
-    ]);
-    const matrix = matrixOf(index, '0/e');
-    expect(matrix.axes).toEqual([{ name: 'kl', values: ['0', '1'] }]);
-    expect(matrix.metric).toBe('validation/sampled/mean');
-    expect(matrix.cells.map(({ axes, n }) => [axes['kl'], n])).toEqual([
-      ['1', 1],
-      ['0', 2],
-    ]);
-    expect(matrix.cells[0].runs.map(({ id, state }) => [id, state])).toEqual([
-      ['0/e__kl-1__seed-1', 'finished'],
-      ['0/e__kl-1__seed-2', 'interrupted'],
-    ]);
-    expect(() => matrixOf(index, '0/other')).toThrow("There is no experiment '0/other' here.");
-  });
-
   it('are those that a sweep recorded, with cells that have not begun', async () => {
     const dir = folder();
     grid(dir);
@@ -95,6 +63,7 @@ describe('experiments', () => {
     expect(listExperiments(index).map(({ name, runs }) => [name, runs])).toEqual([['e', 4]]);
     const matrix = matrixOf(index, '0/e');
     expect(matrix.axes[0].values).toEqual(['0', '1', '2']);
+    expect(() => matrixOf(index, '0/other')).toThrow("There is no experiment '0/other' here.");
     const byKl = new Map(matrix.cells.map((one) => [one.axes['kl'], one]));
     expect(byKl.get('0')).toMatchObject({ is_baseline: true, n: 1 });
     expect(byKl.get('1')?.difference?.mean).toBeCloseTo(2 * (1 - Math.exp(-4)));

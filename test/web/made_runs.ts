@@ -1,4 +1,5 @@
 /** Made-up run directories that look like those of trainings, for benchmarks and tests of code that shows runs. */
+import { writeExperiment } from '../../src/run/find.js';
 import { appendFileSync, mkdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { encodePng, sha256, type RgbImage } from '../../src/core/images/image.js';
@@ -239,4 +240,24 @@ function square(colour: number, place: number): RgbImage {
     for (let x = left + 1; x < left + 11; x++) data.set(COLOURS[colour % COLOURS.length], (y * SIZE + x) * 3);
   }
   return { width: SIZE, height: SIZE, data };
+}
+
+/** Records an experiment whose cells are every combination of the values of its axes. */
+export function recordGrid(
+  folder: string,
+  experiment: string,
+  axes: Readonly<Record<string, readonly string[]>>,
+): void {
+  const combined = Object.entries(axes).reduce<Record<string, string>[]>(
+    (all, [axis, values]) => all.flatMap((one) => values.map((value) => ({ ...one, [axis]: value }))),
+    [{}],
+  );
+  const cells = combined.map((one) => ({
+    run_name: [experiment, ...Object.entries(one).map(([axis, value]) => `${axis}-${value}`)].join('__'),
+    axes: one,
+    parents: [],
+    differs: {},
+    refused: null,
+  }));
+  writeExperiment(folder, { experiment, file: '/e.jsonnet', baseline: null, base_axis: null, cells, parents: [] });
 }

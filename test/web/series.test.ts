@@ -3,11 +3,10 @@ import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { RunPaths } from '../../src/run/paths.js';
 import { curvesOf } from '../../src/web/curves.js';
-import { MetricsSeries, sampleLines, SeriesCache } from '../../src/web/series.js';
+import { MetricsSeries, SeriesCache } from '../../src/web/series.js';
 import { testFolders } from '../support/folder.js';
 
 const folder = testFolders('series');
-const LONG = 60_000;
 
 function lines(from: number, to: number): string {
   let text = '';
@@ -21,18 +20,18 @@ describe('a series', () => {
   it('reads what is there, then what comes, half lines when they are whole', async () => {
     const path = join(folder(), 'metrics.jsonl');
     const series = new MetricsSeries(path);
-    await series.read(LONG);
-    expect([series.whole, series.columns.lines]).toEqual([true, 0]);
+    await series.readWhole();
+    expect(series.columns.lines).toBe(0);
     writeFileSync(path, lines(0, 5));
-    await series.read(LONG);
+    await series.readWhole();
     expect([...series.columns.column('a')]).toEqual([0, 0.5, 1, 1.5, 2]);
     expect([...series.columns.column('b')]).toEqual([9, NaN, NaN, 6]);
     const more = lines(5, 7);
     appendFileSync(path, more.slice(0, 9));
-    await series.read(LONG);
+    await series.readWhole();
     expect(series.columns.lines).toBe(5);
     appendFileSync(path, more.slice(9));
-    await series.read(LONG);
+    await series.readWhole();
     expect([...series.columns.iterations]).toEqual([0, 1, 2, 3, 4, 5, 6]);
     expect(series.columns.names).toEqual(['a', 'b']);
   });
@@ -41,16 +40,16 @@ describe('a series', () => {
     const path = join(folder(), 'metrics.jsonl');
     writeFileSync(path, lines(0, 20));
     const series = new MetricsSeries(path);
-    await series.read(LONG);
+    await series.readWhole();
     writeFileSync(path, lines(0, 3));
-    await series.read(LONG);
+    await series.readWhole();
     expect(series.columns.lines).toBe(3);
     rmSync(path);
     writeFileSync(path, lines(10, 30));
-    await series.read(LONG);
+    await series.readWhole();
     expect([series.columns.lines, series.columns.iterations[0]]).toEqual([20, 10]);
     rmSync(path);
-    await series.read(LONG);
+    await series.readWhole();
     expect(series.columns.lines).toBe(0);
   });
 
@@ -61,20 +60,12 @@ describe('a series', () => {
       '{"iteration":1,"a":"NaN","b":"Infinity","c":"word"}\nnot json\n[1]\nnull\n{"a":1}\n{"iteration":2,"a":4}\n',
     );
     const series = new MetricsSeries(path);
-    await series.read(LONG);
+    await series.readWhole();
     expect([series.columns.lines, series.columns.wrong]).toEqual([2, 4]);
     expect([...series.columns.column('a')]).toEqual([NaN, 4]);
     expect([...series.columns.column('b')]).toEqual([Infinity]);
     expect(series.columns.names).toEqual(['a', 'b']);
   });
-});
-
-it('a sample has columns of its lines alone', () => {
-  const path = join(folder(), 'metrics.jsonl');
-  writeFileSync(path, lines(0, 10_000));
-  expect(sampleLines(path, 100)).toMatchObject({ lines: 100, wrong: 0 });
-  writeFileSync(path, lines(0, 3));
-  expect([...sampleLines(path, 100).iterations]).toEqual([0, 1, 2]);
 });
 
 describe('curves', () => {
@@ -88,8 +79,8 @@ describe('curves', () => {
   }
 
   it('are the lines themselves while these are few', async () => {
-    const { curves, sampled, metrics, lines: count } = await curvesOf(new SeriesCache(), await write(lines(0, 4)), all);
-    expect([sampled, metrics, count]).toEqual([false, ['a', 'b'], 4]);
+    const { curves, metrics, lines: count } = await curvesOf(new SeriesCache(), await write(lines(0, 4)), all);
+    expect([metrics, count]).toEqual([['a', 'b'], 4]);
     expect(curves).toEqual([
       { metric: 'a', iterations: [0, 1, 2, 3], mean: [0, 0.5, 1, 1.5] },
       { metric: 'b', iterations: [0, 3], mean: [9, 6] },

@@ -12,7 +12,7 @@ import {
 import { hostname } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, describe, expect, it, vi } from 'vitest';
-import { writeMadeEpisodes, writeRun } from './made_runs.js';
+import { recordGrid, writeMadeEpisodes, writeRun } from './made_runs.js';
 import { processStart } from '../../src/run/claim/lock.js';
 import { readMetrics } from '../../src/run/metrics.js';
 import { compareRead } from '../../src/run/report/compare.js';
@@ -94,7 +94,7 @@ describe('who asks', () => {
     expect((await fetch(url + path)).status).toBe(401);
     const wrong = await fetch(url + path, { headers: { authorization: `Bearer ${token}x` } });
     expect(wrong.status).toBe(401);
-    expect(await errorOf(wrong)).toContain('this one is not right');
+    expect(await errorOf(wrong)).toContain('this one is wrong');
   });
 
   it.each<[string, number, readonly string[]]>([
@@ -157,7 +157,6 @@ describe('what is asked for', () => {
     ['/api/runs?sort=nothing', "No run has a column or setting 'nothing'."],
     ['/api/runs?filter=%22', 'The filter has a quotation mark'],
     ['/api/episodes?run=0/run&order=random', "order is 'random'; allowed: as_recorded"],
-    ['/api/episodes?run=0/run&score_from=high', "score_from is 'high'; allowed: a number."],
   ])('makes sense: %s', async (path, message) => {
     const dir = folder();
     made(dir);
@@ -449,6 +448,7 @@ describe('actions', () => {
     for (const seed of [1, 2]) {
       writeRun(dir, { name: `e__seed-${seed}`, state: 'finished', iteration: 1, numIterations: 1 });
     }
+    recordGrid(dir, 'e', { seed: ['1', '2'] });
     const { ask } = await serve(dir, program(elsewhere, ''));
     const actions = async (): Promise<WireMatrix['actions']> =>
       ((await (await ask('/api/experiment?id=0/e')).json()) as WireMatrix).actions;

@@ -14,7 +14,6 @@ const MOST_FOUND = 24;
 const POINTS = 600;
 /** With several curves in each chart, of each. */
 const GROUP_POINTS = 300;
-const POLL_AGAIN_MS = 900;
 
 /** The runs whose curves are shown: some by their ids, or all of an experiment by its cells. A report shows the only ones that it has. */
 export interface CurvesOf {
@@ -49,7 +48,7 @@ export function CurvesView({
   const known = names.data?.metrics ?? [];
   const panels = search === '' ? panelsOf(known.filter((metric) => metric !== without)) : found(known, search);
   const metric = panels.flatMap(({ metrics }) => metrics);
-  const { data, error, loading, reload } = useData<WireCurves>(
+  const { data, error, loading } = useData<WireCurves>(
     metric.length === 0 ? null : '/api/curves',
     {
       ...of,
@@ -59,14 +58,6 @@ export function CurvesView({
     },
     about,
   );
-  useEffect(() => {
-    if (data?.sampled !== true && names.data?.sampled !== true) return undefined;
-    const timer = setTimeout(() => {
-      names.reload();
-      reload();
-    }, POLL_AGAIN_MS);
-    return () => clearTimeout(timer);
-  }, [data, names.data]);
   const settled = data ?? error ?? names.error ?? (metric.length === 0 ? names.data : null);
   useEffect(() => {
     if (settled !== null) onSettled?.();
@@ -121,7 +112,11 @@ export function CurvesView({
         loading={(loading && data === null) || names.loading}
         what="Reading metrics"
       />
-      {data !== null && <ReadingNotes data={data} />}
+      {data !== null && data.wrong_lines > 0 && (
+        <p class="error" role="alert">
+          Lines of metrics.jsonl that cannot be read and are skipped: {data.wrong_lines}
+        </p>
+      )}
       {names.data !== null && known.length === 0 && <p>There are no metrics yet.</p>}
       {search !== '' && known.length > 0 && panels.length === 0 && <p>No metric has this in its name.</p>}
       {data !== null && <Legend curves={data} />}
@@ -258,23 +253,6 @@ function found(known: readonly string[], search: string): Panel[] {
     .filter((name) => name.toLowerCase().includes(wanted))
     .slice(0, MOST_FOUND)
     .map((name) => ({ title: name, unit: '', metrics: [name] }));
-}
-
-function ReadingNotes({ data }: { readonly data: WireCurves }): JSX.Element | null {
-  if (!data.sampled && data.wrong_lines === 0) return null;
-  return (
-    <>
-      {data.sampled && (
-        <p class="quiet">The file is long and still being read: some of its lines stand for all of them.</p>
-      )}
-      {data.wrong_lines > 0 && (
-        <p class="error" role="alert">
-          {data.wrong_lines} {data.wrong_lines === 1 ? 'line' : 'lines'} of metrics.jsonl cannot be read and{' '}
-          {data.wrong_lines === 1 ? 'is' : 'are'} left out.
-        </p>
-      )}
-    </>
-  );
 }
 
 /** Changes the shown iterations, which are part of the address. */

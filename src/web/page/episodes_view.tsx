@@ -1,7 +1,7 @@
-/** The episodes of an iteration, filtered; and the episodes of one prompt, iteration by iteration. */
+/** The episodes of an iteration, filtered. */
 import type { JSX } from 'preact';
 import { useRef, useState } from 'preact/hooks';
-import type { WireEpisode, WireEpisodeFile, WireEpisodes, WireJudgement, WirePrompt } from '../wire.js';
+import type { WireEpisode, WireEpisodeFile, WireEpisodes, WireJudgement } from '../wire.js';
 import { showNumber, visible } from './format.js';
 import { useData, useKeys, useTyped } from './hooks.js';
 import { Picture, Status } from './parts.js';
@@ -11,7 +11,7 @@ import { address } from './source.js';
 const PAGE = 24;
 
 /** Query parameters besides the iteration. */
-const FIELDS = ['outcome', 'score_from', 'score_to', 'advantage_from', 'advantage_to', 'words', 'order'] as const;
+const FIELDS = ['outcome', 'words', 'order'] as const;
 type Field = (typeof FIELDS)[number];
 
 const OUTCOMES = [
@@ -34,14 +34,6 @@ interface EpisodesProps {
 }
 
 export function EpisodesView({ place, id }: EpisodesProps): JSX.Element {
-  return place.query.get('sample') === null ? (
-    <IterationPicker place={place} id={id} />
-  ) : (
-    <PromptView place={place} id={id} />
-  );
-}
-
-function IterationPicker({ place, id }: EpisodesProps): JSX.Element {
   const { query } = place;
   const offset = Number(query.get('offset') ?? 0);
   const fields = Object.fromEntries(FIELDS.map((name) => [name, query.get(name) ?? undefined]));
@@ -106,13 +98,7 @@ function IterationPicker({ place, id }: EpisodesProps): JSX.Element {
       )}
       <div class="episodes" ref={list}>
         {data?.episodes.map((episode) => (
-          <Episode
-            key={episode.key}
-            id={id}
-            episode={episode}
-            judged={data.judged}
-            promptHref={changed(place, { sample: episode.sample, instruction: episode.instruction, offset: null })}
-          />
+          <Episode key={episode.key} id={id} episode={episode} judged={data.judged} />
         ))}
       </div>
       {data !== null && data.matching > PAGE && (
@@ -195,6 +181,7 @@ function EpisodeFilter({ place }: Pick<EpisodesProps, 'place'>): JSX.Element {
   const set = (name: Field, value: string): void =>
     go(changed(place, { [name]: value === '' ? null : value, offset: null }), 'replace');
   const value = (name: Field): string => place.query.get(name) ?? '';
+  const [words, setWords] = useTyped(value('words'), (text) => set('words', text));
   const choice = (name: Field, title: string, choices: readonly (readonly [string, string])[]): JSX.Element => (
     <label class="short">
       <span class="label">{title}</span>
@@ -207,65 +194,36 @@ function EpisodeFilter({ place }: Pick<EpisodesProps, 'place'>): JSX.Element {
       </select>
     </label>
   );
-  const number = (name: Field, title: string): JSX.Element => (
-    <label class="tiny">
-      <span class="label">{title}</span>
-      <DebouncedInput type="number" value={value(name)} onValue={(text) => set(name, text)} />
-    </label>
-  );
   return (
     <div class="filter">
       <label class="grow">
         <span class="label">words of the instruction or the answer</span>
-        <DebouncedInput id="filter" type="search" value={value('words')} onValue={(text) => set('words', text)} />
+        <input
+          id="filter"
+          type="search"
+          value={words}
+          autocomplete="off"
+          onInput={(event) => setWords(event.currentTarget.value)}
+        />
       </label>
       {choice('outcome', 'outcome', OUTCOMES)}
-      {number('score_from', 'score from')}
-      {number('score_to', 'score to')}
-      {number('advantage_from', 'advantage from')}
-      {number('advantage_to', 'advantage to')}
       {choice('order', 'order', ORDERS)}
     </div>
   );
 }
 
-/** A text field that reports its text after a short pause in typing. */
-function DebouncedInput({
-  id,
-  type,
-  value,
-  onValue,
-}: {
-  readonly id?: string;
-  readonly type: 'search' | 'number';
-  readonly value: string;
-  readonly onValue: (value: string) => void;
-}): JSX.Element {
-  const [text, setText] = useTyped(value, onValue);
-  const shared = {
-    value: text,
-    autocomplete: 'off',
-    onInput: (event: { readonly currentTarget: HTMLInputElement }): void => setText(event.currentTarget.value),
-    ...(id === undefined ? {} : { id }),
-  };
-  return type === 'number' ? <input type="number" step="any" {...shared} /> : <input type="search" {...shared} />;
-}
-
 /** Longer answers are folded. */
 const LONG = 600;
 
-export function Episode({
+function Episode({
   id,
   episode,
   judged,
-  promptHref,
 }: {
   readonly id: string;
   readonly episode: WireEpisode;
   /** Whether a judge was asked about episodes of this run. */
   readonly judged: boolean;
-  /** Link to its prompt over iterations; null if that is shown already. */
-  readonly promptHref: string | null;
 }): JSX.Element {
   const [asked, setAsked] = useState(false);
   const { key, instruction, outcome, score, advantage, reason, finished } = episode;
@@ -301,7 +259,6 @@ export function Episode({
             the judge's words
           </button>
         )}
-        {promptHref !== null && <a href={promptHref}>this prompt over iterations</a>}
       </p>
       {asked && <Judgements id={id} episodeKey={key} />}
     </article>
@@ -376,61 +333,4 @@ function Judgements({ id, episodeKey }: { readonly id: string; readonly episodeK
       ))}
     </div>
   );
-}
-
-type Step = WirePrompt['iterations'][number];
-
-export function PromptView({ place, id }: { readonly place: Place; readonly id: string }): JSX.Element {
-  const { query } = place;
-  const [sample, instruction] = [query.get('sample') ?? '', query.get('instruction') ?? ''];
-  const { data, error, loading } = useData<WirePrompt>('/api/prompt', { run: id, sample, instruction }, [id]);
-  const steps = data?.iterations ?? [];
-  const named = steps.findIndex((step) => nameOf(step) === query.get('step'));
-  const at = named >= 0 ? named : steps.length - 1;
-  const current = steps[at];
-  const step = (to: number): void => {
-    const next = steps[Math.min(Math.max(0, to), steps.length - 1)];
-    if (next !== undefined) go(changed(place, { step: nameOf(next) }), 'replace');
-  };
-  useKeys({ '[': () => step(at - 1), ']': () => step(at + 1) });
-  return (
-    <>
-      <p>
-        <a href={changed(place, { sample: null, instruction: null, step: null })}>‹ all episodes of an iteration</a>
-      </p>
-      <h2 class="instruction">{visible(instruction)}</h2>
-      <p class="quiet mono">{visible(sample)}</p>
-      <Status error={error} loading={loading && data === null} what="Looking through all iterations" />
-      {data !== null && steps.length === 0 && <p>No recorded episode answers this prompt.</p>}
-      <div class="steps" role="group" aria-label="Iterations of this prompt">
-        {steps.map((one, index) => (
-          <button
-            key={nameOf(one)}
-            type="button"
-            aria-pressed={index === at}
-            class={index === at ? 'primary' : undefined}
-            onClick={() => step(index)}
-          >
-            {one.held_out ? 'held-out ' : ''}
-            {one.iteration}
-            <span class="step-score">{showNumber(meanScore(one))}</span>
-          </button>
-        ))}
-      </div>
-      <div class="episodes">
-        {current?.episodes.map((episode) => (
-          <Episode key={episode.key} id={id} episode={episode} judged={data?.judged === true} promptHref={null} />
-        ))}
-      </div>
-    </>
-  );
-}
-
-function nameOf({ iteration, held_out }: Step): string {
-  return `${held_out ? 'v' : ''}${iteration}`;
-}
-
-function meanScore({ episodes }: Step): number | null {
-  const scores = episodes.flatMap(({ score }) => score ?? []);
-  return scores.length === 0 ? null : scores.reduce((sum, score) => sum + score, 0) / scores.length;
 }

@@ -135,10 +135,7 @@ export const KEY_HELP: readonly (readonly [keys: string, meaning: string])[] = [
   ['/', 'write a filter'],
   ['j  k', 'the next, the previous run or episode'],
   ['Enter', 'open the run'],
-  ['x', 'tick the run, to compare it'],
   ['[  ]', 'the previous, the next iteration or page'],
-  ['g', 'all runs'],
-  ['e', 'experiments'],
   ['?', 'this list'],
 ];
 

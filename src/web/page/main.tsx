@@ -4,7 +4,7 @@ import { useEffect, useState } from 'preact/hooks';
 import { visible } from './format.js';
 import { KEY_HELP, SourceContext, useKeys } from './hooks.js';
 import { Dialog } from './parts.js';
-import { go, hashOf, usePlace, type Place } from './router.js';
+import { hashOf, usePlace, type Place } from './router.js';
 import { CompareView } from './compare_view.js';
 import { ExperimentsView, MatrixView } from './matrix_view.js';
 import { RunView } from './run_view.js';
@@ -30,8 +30,6 @@ function Page(): JSX.Element {
   }, []);
   useKeys({
     '?': () => setHelp(true),
-    g: () => go(hashOf('runs')),
-    e: () => go(hashOf('experiments')),
   });
   const View = Object.hasOwn(VIEWS, place.view) ? VIEWS[place.view] : undefined;
   const current = (view: string): 'page' | undefined =>

@@ -1,8 +1,8 @@
 /** Small parts that several views share. */
 import { Fragment, type ComponentChildren, type JSX } from 'preact';
 import { useEffect, useState } from 'preact/hooks';
-import type { WireHeldOut, WireState } from '../wire.js';
-import { piecesOf, placesOf, SPARKLINE, sparklineInWords, visible, withHyphens } from './format.js';
+import type { WireState } from '../wire.js';
+import { piecesOf, visible, withHyphens } from './format.js';
 import { useSource } from './hooks.js';
 
 /** A text whose long words may break where `piecesOf` says; all others stay whole. */
@@ -58,27 +58,6 @@ export function Progress({
         <span class="quiet">/{of}</span>
       </span>
     </span>
-  );
-}
-
-/** A small curve of a run's held-out number, with a dot at its end; nothing before there are two points. */
-export function Sparkline({ series }: Pick<WireHeldOut, 'series'>): JSX.Element | null {
-  const places = placesOf(series);
-  const end = places.at(-1);
-  if (end === undefined || places.length < 2) return null;
-  const { width, height } = SPARKLINE;
-  return (
-    <svg
-      class="sparkline"
-      width={width}
-      height={height}
-      viewBox={`0 0 ${width} ${height}`}
-      role="img"
-      aria-label={sparklineInWords(series)}
-    >
-      <polyline points={places.map((place) => place.join(',')).join(' ')} />
-      <circle cx={end[0]} cy={end[1]} r="2" />
-    </svg>
   );
 }
 

@@ -128,13 +128,12 @@ function Alarms({ page: { alarms, run } }: { readonly page: WireRunPage }): JSX.
 }
 
 function inWords({ name, metric, value, span, limits }: WireAlarm): string {
-  const since = span === null ? '' : ` since iteration ${span[0]}`;
+  const since = ` since iteration ${span[0]}`;
   const first = value === null ? '' : `, where ${metric} was ${showNumber(value)}`;
   return `${name}${since}${first}${limits === null ? '' : `; track.alarms.limits.${name}: ${limits}`}`;
 }
 
 function spanInWords(span: WireAlarm['span']): string {
-  if (span === null) return '';
   return span[0] === span[1] ? `iteration ${span[0]}` : `iterations ${span[0]} to ${span[1]}`;
 }
 

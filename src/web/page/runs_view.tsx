@@ -4,7 +4,7 @@ import { useLayoutEffect, useRef, useState } from 'preact/hooks';
 import type { WireKey, WireRun, WireRuns, WireState } from '../wire.js';
 import { useData, useKeys, useNow, useTyped } from './hooks.js';
 import { isStoppedEarly, showAgo, showChange, showMean, showNumber, showValue, visible } from './format.js';
-import { AlarmBadge, Breakable, Progress, Sparkline, State, Status } from './parts.js';
+import { AlarmBadge, Breakable, Progress, State, Status } from './parts.js';
 import { Picked } from './actions_row.js';
 import { changed, go, hashOf, type Place } from './router.js';
 
@@ -64,7 +64,6 @@ const COLUMNS: readonly Column[] = [
           held_out === null ? undefined : `${held_out.scale ?? held_out.metric}, at iteration ${held_out.iteration}`
         }
       >
-        {held_out !== null && <Sparkline series={held_out.series} />}
         {showMean(held_out?.after, held_out?.stderr)}
         {held_out === null || held_out.label === null ? null : (
           <span class="number-name">
@@ -111,10 +110,6 @@ export function RunsView({ place }: { readonly place: Place }): JSX.Element {
   useKeys({
     j: () => choose(chosen + 1),
     k: () => choose(chosen - 1),
-    x: () => {
-      const id = runs[chosen]?.id;
-      if (id !== undefined) pick(id, !picked.includes(id));
-    },
     '/': () => document.getElementById('filter')?.focus(),
     ']': () => {
       if (data !== null && offset + PAGE < data.matching) page(offset + PAGE);

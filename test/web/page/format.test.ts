@@ -109,7 +109,7 @@ it('knows the runs that were stopped early', () => {
 
 it('names a scale that all runs share', () => {
   const of = (scale: string | null, metric = 'validation/sampled/mean'): Parameters<typeof rewardScale>[0][number] => ({
-    held_out: { metric, scale, label: null, before: null, after: 1, stderr: null, iteration: 2, series: [] },
+    held_out: { metric, scale, label: null, before: null, after: 1, stderr: null, iteration: 2 },
   });
   expect(rewardScale([of('viescore, 0 to 10'), of('viescore, 0 to 10')])).toBe('viescore, 0 to 10');
   expect(rewardScale([of('viescore, 0 to 10'), of('format, 0 to 1')])).toBeNull();

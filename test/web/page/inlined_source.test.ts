@@ -10,7 +10,6 @@ const report = {
       { metric: 'b', iterations: [1], mean: [0] },
     ],
     lines: 3,
-    sampled: false,
     wrong_lines: 0,
   },
   pictures: ['data:image/webp;base64,AA'],

@@ -17,7 +17,6 @@ it('carries what has a chart, with the standard errors of held-out numbers', () 
   expect(reportCurves([{ label: 'a', runs: [run] }], null)).toEqual({
     metrics: ['reward/mean', 'validation/sampled/mean'],
     lines: 2,
-    sampled: false,
     wrong_lines: 0,
     alarms: [{ metric: 'hack/repeat_rate', span: [1, 1] }],
     curves: [
