@@ -5,7 +5,6 @@ import { must } from '../core/errors.js';
 import { painter, plainPaint } from '../core/terminal.js';
 import {
   prepareSweep,
-  previewSchedule,
   sweep,
   type PreparedSweep,
   type RunOutcome,
@@ -18,7 +17,6 @@ import { submitSweep, usesSlurm } from '../launch/slurm/submit.js';
 import type { Runner } from '../launch/sweep/sweep.js';
 import { SweepReporter } from '../launch/sweep/reporter.js';
 import { encodeLine } from '../run/journal.js';
-import type { MemoryModel } from '../launch/machine/estimate.js';
 import type { CheckOptions } from '../launch/preflight/preflight.js';
 import { formatTable, printJson, printLine, printWarnings } from './shared/output.js';
 import { formatResults } from './report.js';
@@ -36,10 +34,6 @@ export const sweepVerb: Action = {
       .option('failed', { type: 'boolean', describe: 'Only cells that failed or were interrupted' })
       .option('fail-fast', { type: 'boolean', describe: 'Stop everything when one run fails' })
       .option('retries', { ...numberOption, default: 0, describe: 'Restarts of a failed run' })
-      .option('dry-run', {
-        type: 'boolean',
-        describe: 'Print the runs that would start, in order, and start none',
-      })
       .option('json', {
         type: 'boolean',
         describe: 'Print only one JSON document, at the end',
@@ -67,15 +61,8 @@ export const sweepVerb: Action = {
     const choice = { only: only === '' ? null : only, failed: flag(args, 'failed') };
     const failFast = flag(args, 'fail-fast');
     const limits = { maxParallel, retries, failFast };
-    if (usesSlurm(experiment) && !flag(args, 'dry-run')) return submit(experiment, choice, limits, json);
+    if (usesSlurm(experiment)) return submit(experiment, choice, limits, json);
     const prepared = prepareSweep(experiment, choice, limits);
-    if (flag(args, 'dry-run')) {
-      const { Preflight } = await import('../launch/preflight/preflight.js');
-      const warn = (warning: string): void => shown.say(`warning: ${warning}`);
-      const options = { ...preflightOptionsOf(prepared), models: null, warn };
-      const { memory } = await new Preflight().prepare(configsOf(prepared), options);
-      return dryRun(prepared, must(memory(), 'the memory of known devices'), json, shown);
-    }
     if (prepared.jobs.length === 0) {
       if (json) printJson({ experiment: experiment.name, runs: [], results: null });
       else printLine(`No run of ${experiment.name} has failed.`);
@@ -171,44 +158,4 @@ function oneLine(rows: readonly (readonly string[])[]): string[][] {
       return first.endsWith(':') ? `${first} ${second.trim()}` : first;
     }),
   );
-}
-
-function dryRun(prepared: PreparedSweep, memory: MemoryModel, json: boolean, shown: View): number {
-  const { schedule, order, remark, tight } = previewSchedule(prepared, memory);
-  if (remark !== null) shown.say(remark);
-  const { experiment } = prepared;
-  const started = new Set(order.map(({ name }) => name));
-  const rest = schedule.jobs.filter((job) => !started.has(job.name));
-  if (json) {
-    printJson({
-      experiment: experiment.name,
-      would_start: order.map((job) => ({ run_name: job.name, processes: job.processes, parents: job.parents })),
-      would_not_start: rest.map(({ name }) => ({
-        run_name: name,
-        state: schedule.phase(name),
-        reason: schedule.reason(name),
-      })),
-      at_once: tight,
-    });
-    return 0;
-  }
-  const rows = order.map((job, index) => [
-    index + 1,
-    job.name,
-    job.processes,
-    job.parents.length === 0 ? '' : `after ${job.parents.join(', ')}`,
-  ]);
-  printLine(`${experiment.name}: ${order.length} of ${schedule.jobs.length} runs would start, in this order:`);
-  if (rows.length > 0) {
-    printLine(
-      `\n${formatTable([{ title: '', align: 'right' }, { title: 'run' }, { title: 'processes', align: 'right' }, { title: '' }], rows)}`,
-    );
-  }
-  if (rest.length > 0) {
-    const others = rest.map(({ name }) => [name, schedule.phase(name), schedule.reason(name) ?? '']);
-    printLine(
-      `\n${formatTable([{ title: 'would not start' }, { title: 'state' }, { title: 'why' }], oneLine(others))}`,
-    );
-  }
-  return 0;
 }

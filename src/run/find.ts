@@ -5,10 +5,7 @@ import { z } from 'zod';
 import { RunError } from '../core/errors.js';
 import { writeFileAtomic } from '../core/files.js';
 import { nearest } from '../core/nearest.js';
-import type { ReadSettings } from '../core/schema/mark.js';
-import { getPath } from '../core/schema/walk.js';
 import { checkRunName, isRunName, RunPaths } from './paths.js';
-import { readRecord } from './record.js';
 import { readJson } from './state.js';
 
 const DEFAULT_FOLDERS = [join('runs'), join('runs', 'tiny')];
@@ -162,15 +159,6 @@ export function experimentFile(baseExpDir: string, name: string): string {
   return join(baseExpDir, `${name}${SUFFIX}`);
 }
 
-/** The experiment that a run is a cell of. */
-export interface Membership {
-  readonly experiment: string;
-  /** Settings that differ from its baseline cell, or, without a baseline, between the cells. */
-  readonly differs: Readonly<Record<string, unknown>>;
-  /** Its baseline cell with that cell's own settings; null without a baseline, for the baseline itself, and where that has no settings yet. */
-  readonly baseline: { readonly run_name: string; readonly settings: ReadSettings } | null;
-}
-
 export type Found =
   | { readonly kind: 'run'; readonly paths: RunPaths }
   | { readonly kind: 'experiment'; readonly baseExpDir: string; readonly record: ExperimentRecord };
@@ -200,40 +188,5 @@ function run(name: string, expDir: string, experiments: readonly FoundExperiment
     throw new RunError(error.message, {
       next: `${error.next ?? ''} Experiments that were swept there: ${names}.`.trim(),
     });
-  }
-}
-
-/** How a run differs from the base of the experiment that it is a cell of; null if it is not a cell. */
-export function membershipOf({ baseExpDir, runName }: RunPaths): Membership | null {
-  for (const { name } of listExperiments([baseExpDir])) {
-    if (!runName.startsWith(`${name}__`)) continue;
-    const record = readExperiment(baseExpDir, name);
-    const cell = record?.cells.find((one) => one.run_name === runName);
-    if (record === null || cell === undefined) continue;
-    return { experiment: name, differs: cell.differs, baseline: baselineOf(record, cell, baseExpDir) };
-  }
-  return null;
-}
-
-function baselineOf(
-  { baseline, cells }: ExperimentRecord,
-  { run_name, axes }: RecordedRun,
-  baseExpDir: string,
-): Membership['baseline'] {
-  if (baseline === null) return null;
-  const wanted = Object.entries({ ...axes, ...baseline });
-  const found = cells.find((one) => wanted.every(([axis, value]) => one.axes[axis] === value));
-  if (found === undefined || found.run_name === run_name) return null;
-  const settings = settingsOf(new RunPaths(baseExpDir, found.run_name));
-  return settings === null ? null : { run_name: found.run_name, settings: (path) => getPath(settings, path) };
-}
-
-/** Null for a run that was not begun, or whose record cannot be read, which its own report says. */
-function settingsOf(paths: RunPaths): Readonly<Record<string, unknown>> | null {
-  try {
-    return readRecord(paths)?.settings ?? null;
-  } catch (error) {
-    if (!(error instanceof RunError)) throw error;
-    return null;
   }
 }

@@ -2,7 +2,6 @@
 import { existsSync } from 'node:fs';
 import { badRequest, Refusal } from '../core/http/refusal.js';
 import type { Reply } from '../core/http/body.js';
-import { membershipOf } from '../run/find.js';
 import {
   compareRead,
   comparisonRows,
@@ -210,7 +209,7 @@ const TEXT_WIDTH = 80;
 /** One run as a self-contained page. Raises RunError when its record cannot be read, or the page was not built. */
 export async function runFile(run: ComparedRun): Promise<string> {
   const { paths, report } = run;
-  return reportDocument(`${paths.runName}: report`, await runReport(run, membershipOf(paths)), formatReport(report));
+  return reportDocument(`${paths.runName}: report`, await runReport(run), formatReport(report));
 }
 
 /** Runs side by side as a self-contained page. Raises RunError when the page was not built. */

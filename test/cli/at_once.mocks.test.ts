@@ -1,4 +1,4 @@
-/** What `plan` and `sweep` say of how many runs go at once, on a machine of four cores. */
+/** What `plan` says of how many runs go at once, on a machine of four cores. */
 import { writeFileSync } from 'node:fs';
 import { join, resolve } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
@@ -53,25 +53,5 @@ describe('where memory is for fewer runs than the cores', () => {
     );
     const { at_once } = JSON.parse(await said('plan', file, '--json')) as ExperimentPlan;
     expect(at_once).toMatchObject({ most: 1, run_bytes: expect.any(Number) as number });
-  });
-
-  it('a sweep says so, and warns where --max-parallel starts more', async () => {
-    await forOneAndAHalf();
-    expect(await said('sweep', file, '--dry-run')).toContain('at most 1 run at once: a run is estimated');
-    expect(await said('sweep', file, '--dry-run', '--max-parallel', '2')).toMatch(
-      /warning: --max-parallel lets 2 runs go at once, each is estimated to need [\d.]+ GiB of memory or more/,
-    );
-    expect(await said('sweep', file, '--dry-run', '--max-parallel', '1')).not.toContain('at once');
-  });
-
-  it('the document of a sweep that is only shown has it too', async () => {
-    const atOnce = async (...flags: string[]): Promise<unknown> => {
-      const lines = await said('sweep', file, '--dry-run', '--json', ...flags);
-      return (JSON.parse(lines.slice(lines.indexOf('{'))) as { readonly at_once: unknown }).at_once;
-    };
-    expect(await atOnce()).toBeNull();
-    await forOneAndAHalf();
-    expect(await atOnce()).toMatchObject({ most: 1 });
-    expect(await atOnce('--max-parallel', '2')).toMatchObject({ most: 2 });
   });
 });

@@ -3,6 +3,8 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 import { main } from '../../src/cli/main.js';
+import { loadExperiment } from '../../src/config/experiment/load.js';
+import { prepareSweep } from '../../src/launch/sweep/experiment.js';
 
 let folder: string;
 let out: string;
@@ -52,60 +54,16 @@ function begun(name: string, seed: number, state: string | null = null): void {
   writeFileSync(join(dir, 'state.json'), JSON.stringify({ state, iteration: 3, num_iterations: 10 }));
 }
 
-describe('editrl sweep --dry-run', () => {
-  it('prints what would start in order, for people and for machines', async () => {
-    const file = experiment({});
-    expect(await main(['sweep', file, '--dry-run'])).toBe(0);
-    expect(out).toContain('4 of 4 runs would start, in this order:');
-    out = '';
-    expect(await main(['sweep', file, '--dry-run', '--json', '--only', '*a-small*'])).toBe(0);
-    expect(JSON.parse(out)).toEqual({
-      experiment: 'trial',
-      would_start: [
-        { run_name: 'trial__a-small__seed-1', processes: 1, parents: [] },
-        { run_name: 'trial__a-small__seed-2', processes: 1, parents: [] },
-      ],
-      would_not_start: [],
-      at_once: null,
-    });
+describe('editrl plan', () => {
+  it('warns of cells that only repeat others, beside the document', async () => {
+    expect(await main(['plan', experiment({ axes: { a: { one: {}, two: {} } } }), '--json'])).toBe(0);
+    expect(JSON.parse(out)).toMatchObject({ experiment: 'trial' });
+    expect(err).toMatch(/^warning: 1 of 2 cells only repeat others/);
   });
 
-  it('tells of a directory that was made with other settings, with the difference', async () => {
-    const name = 'trial__a-small__seed-1';
-    const file = experiment();
-    begun(name, 7);
-    expect(await main(['sweep', file, '--dry-run', '--json'])).toBe(0);
-    const { would_not_start } = JSON.parse(out) as { would_not_start: { state: string; reason: string }[] };
-    expect(would_not_start).toMatchObject([{ run_name: name, state: 'failed' }]);
-    expect(would_not_start[0].reason).toContain('seed: 7 -> 1');
-  });
-});
-
-describe('editrl sweep and plan', () => {
-  it('tell of cells that only repeat others, beside the document', async () => {
-    const file = experiment({ axes: { a: { one: {}, two: {} } } });
-    for (const argv of [
-      ['sweep', file, '--dry-run', '--json'],
-      ['plan', file, '--json'],
-    ]) {
-      [out, err] = ['', ''];
-      expect(await main(argv)).toBe(0);
-      expect(JSON.parse(out)).toMatchObject({ experiment: 'trial' });
-      expect(err).toMatch(/^warning: 1 of 2 cells only repeat others/);
-    }
-  });
-});
-
-describe('editrl sweep and plan --set', () => {
-  it('change every cell, and --exp-dir where runs lie', async () => {
+  it('changes every cell with --set, and looks for runs in --exp-dir', async () => {
     const flags = ['--set', 'parameters.extra=1', '--exp-dir', join(folder, 'else where'), '--json'];
     begun('trial__a-small__seed-1', 1, 'failed');
-    expect(await main(['sweep', experiment(), '--dry-run', '--failed', '--json'])).toBe(0);
-    expect(JSON.parse(out)).toMatchObject({ would_start: [{ run_name: 'trial__a-small__seed-1' }] });
-    out = '';
-    expect(await main(['sweep', experiment(), '--dry-run', '--failed', ...flags])).toBe(0);
-    expect(JSON.parse(out)).toMatchObject({ would_start: [] });
-    out = '';
     expect(await main(['plan', experiment(), '--json'])).toBe(0);
     const before = JSON.parse(out) as { cells: { hash: string; state: string }[] };
     out = '';
@@ -117,30 +75,29 @@ describe('editrl sweep and plan --set', () => {
   });
 });
 
-describe('editrl sweep --failed', () => {
-  it.each(['failed', 'interrupted'])('takes what %s', async (state) => {
+describe('editrl sweep', () => {
+  it.each(['failed', 'interrupted'])('takes only what %s with --failed', async (state) => {
     begun('trial__a-small__seed-1', 1);
     begun('trial__a-small__seed-2', 2, state);
-    expect(await main(['sweep', experiment(), '--dry-run', '--json', '--failed'])).toBe(0);
-    const { would_start } = JSON.parse(out) as { would_start: { run_name: string }[] };
-    expect(would_start.map(({ run_name }) => run_name)).toEqual(['trial__a-small__seed-2']);
+    const choice = { only: null, failed: true };
+    const limits = { maxParallel: null, retries: 0, failFast: false };
+    const { jobs } = prepareSweep(await loadExperiment({ file: experiment() }), choice, limits);
+    expect(jobs.map(({ name }) => name)).toEqual(['trial__a-small__seed-2']);
   });
-});
 
-describe('editrl sweep', () => {
   it.each([
     [['--only', 'nothing'], 'no cell of trial has such a name'],
     [['--max-parallel', '0'], '--max-parallel: found 0; allowed: a whole number >= 1'],
     [['--retries', '1.5'], '--retries: found 1.5; allowed: a whole number >= 0'],
     [['--retries', '1', '--retries', '2'], '--retries: found 1 and 2; allowed: a whole number >= 0'],
   ])('refuses %j', async (flags, message) => {
-    expect(await main(['sweep', experiment(), '--dry-run', ...flags])).toBe(2);
+    expect(await main(['sweep', experiment(), ...flags])).toBe(2);
     expect(err).toContain(message);
   });
 
   it('refuses cells that do not share their devices', async () => {
     const axes = { a: { one: { launch: { command: ['true'], devices: [0] } }, two: {} } };
-    expect(await main(['sweep', experiment({ axes }), '--dry-run'])).toBe(2);
+    expect(await main(['sweep', experiment({ axes })])).toBe(2);
     expect(err).toContain('launch.devices');
   });
 });

@@ -29,10 +29,9 @@ import {
   type PlannedJob,
   type SizedJob,
   type SweepRun,
-  type TightMemory,
 } from './plan.js';
 import type { Phase, RunFolderState, Schedule } from './schedule.js';
-import { openSchedule, runSweep, type Runner, type SweepView } from './sweep.js';
+import { runSweep, type Runner, type SweepView } from './sweep.js';
 import { inspect, runFolders } from './run_folders.js';
 
 export interface SweepChoice {
@@ -118,33 +117,6 @@ export function recordOf(experiment: Experiment): Omit<ExperimentRecord, 'format
 }
 
 /**
- * The schedule as it would begin, the order in which runs would start one after another, and what is to be said of those that go at once, if anything.
- */
-export function previewSchedule(
-  prepared: PreparedSweep,
-  memory: MemoryModel,
-): {
-  schedule: Schedule;
-  order: readonly PlannedJob[];
-  remark: string | null;
-  tight: TightMemory | null;
-} {
-  const { jobs, remark, tight } = makeRoom(prepared, memory);
-  const options = { jobs, retries: 0, failFast: false };
-  const { schedule } = openSchedule(options, runFolders);
-  const byName = new Map(jobs.map((job) => [job.name, job]));
-  const play = openSchedule(options, runFolders).schedule;
-  const order: PlannedJob[] = [];
-  for (let next = play.startable().next(); next.done !== true; next = play.startable().next()) {
-    const { name } = next.value;
-    order.push(must(byName.get(name), name));
-    play.started(name);
-    play.ended(name, { kind: 'finished' });
-  }
-  return { schedule, order, remark, tight };
-}
-
-/**
  * Runs the sweep to its end, or until `stop` is aborted. Writes the result table. Raises RunError when another scheduler has the experiment.
  */
 export async function sweep(
@@ -200,7 +172,6 @@ function makeRoom(
   readonly jobs: readonly SizedJob[];
   readonly slots: DeviceSlots;
   readonly remark: string | null;
-  readonly tight: TightMemory | null;
 } {
   const jobs = sizeJobs(planned, memory);
   const allowed = commonDevices(experiment, planned, devices);
@@ -216,7 +187,7 @@ function makeRoom(
     if (tight === null) return null;
     return maxParallel === null ? fewerAtOnce(tight) : `warning: ${tooManyAtOnce(tight)}`;
   };
-  return { jobs, slots: new DeviceSlots(devices, allowed, cpuSlots, memoryBytes, leastBytes), remark: said(), tight };
+  return { jobs, slots: new DeviceSlots(devices, allowed, cpuSlots, memoryBytes, leastBytes), remark: said() };
 }
 
 /** The GPUs that the runs may share; null means all. Runs on the CPU beside GPUs do not matter. */

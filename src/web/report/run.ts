@@ -2,7 +2,6 @@
 import { changedSettings, readRecord, type RunRecord } from '../../run/record.js';
 import { showEstimate } from '../../core/estimate.js';
 import type { ComparedRun } from '../../run/report/compare.js';
-import type { Membership } from '../../run/find.js';
 import { examCaption, examSentences, type ExamSummary } from '../../run/report/exam.js';
 import {
   heldOutRows,
@@ -22,14 +21,14 @@ import * as parts from './parts.js';
 import { code, heading, NONE, paragraph, quiet, table } from './parts.js';
 
 /** The report of a run. Raises RunError when the run's record cannot be read. */
-export async function runReport({ paths, report, lines }: ComparedRun, member: Membership | null): Promise<WireReport> {
+export async function runReport({ paths, report, lines }: ComparedRun): Promise<WireReport> {
   const record = readRecord(paths);
   const { state, iteration, num_iterations, reason, heldout } = report;
   const pictures = new parts.Pictures();
   const answers = parts.answers(report.answers);
   const sections = [
     { title: 'Held-out', blocks: [heldOutTable(report)] },
-    { title: 'Settings and what they differ in', blocks: settings(record, member) },
+    { title: 'Settings', blocks: settings(record) },
     { title: 'Curves', blocks: [{ kind: 'curves' } as const] },
     { title: 'Time', blocks: [parts.times([{ label: report.run_name, seconds: report.seconds_per_iteration }])] },
     ...(report.spent === null
@@ -133,7 +132,7 @@ function heldOutTable({ heldout }: RunReport): WireBlock {
   });
 }
 
-function settings(record: RunRecord | null, member: Membership | null): WireBlock[] {
+function settings(record: RunRecord | null): WireBlock[] {
   if (record === null) return [paragraph(quiet('The run has no record.'))];
   const { config } = record;
   const changed = changedSettings(record).map(
@@ -148,7 +147,6 @@ function settings(record: RunRecord | null, member: Membership | null): WireBloc
           ...config.overlays.flatMap((file) => ['with', code(file)]),
           ...config.sets.map((set) => code(`--set ${set}`)),
         ),
-    ...(member === null ? [] : membership(member)),
     ...(changed.length === 0
       ? []
       : [
@@ -161,20 +159,6 @@ function settings(record: RunRecord | null, member: Membership | null): WireBloc
 
 function exam(found: ExamSummary): WireBlock[] {
   return [paragraph(`${examCaption(found)}. ${examSentences(found)}`), paragraph(found.folder)];
-}
-
-function membership({ experiment, differs, baseline }: Membership): WireBlock[] {
-  const rows = Object.entries(differs);
-  if (rows.length === 0) return [paragraph(`It is the base of the experiment ${experiment}.`)];
-  const title = `Differs from the base of the experiment ${experiment}`;
-  const content =
-    baseline === null
-      ? parts.differences(['here'], rows)
-      : parts.differences(
-          [`base: ${baseline.run_name}`, 'here'],
-          rows.map(([key, here]) => [key, baseline.settings(key), here] as const),
-        );
-  return [heading(title), table(title, content)];
 }
 
 function attempts(record: RunRecord | null): WireBlock {

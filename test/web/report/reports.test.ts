@@ -2,7 +2,7 @@ import { rmSync, writeFileSync } from 'node:fs';
 import { beforeAll, describe, expect, it, vi } from 'vitest';
 import { loadExperiment, type Experiment } from '../../../src/config/experiment/load.js';
 import { recordOf } from '../../../src/launch/sweep/experiment.js';
-import { membershipOf, writeExperiment, type ExperimentRecord } from '../../../src/run/find.js';
+import { writeExperiment, type ExperimentRecord } from '../../../src/run/find.js';
 import { readExperimentReport } from '../../../src/run/report/experiment.js';
 import { contactSheets } from '../../../src/run/report/contact_sheet.js';
 import { RunPaths } from '../../../src/run/paths.js';
@@ -33,9 +33,9 @@ describe('reports', () => {
   let experiment: Experiment;
   let record: ExperimentRecord;
   const at = (name: string): RunPaths => new RunPaths(base, name);
-  const ofRun = (paths: RunPaths, member: Parameters<typeof runReport>[1]): Promise<WireReport> => {
+  const ofRun = (paths: RunPaths): Promise<WireReport> => {
     const lines = readMetrics(paths);
-    return runReport({ paths, report: readRun(paths, lines), lines }, member);
+    return runReport({ paths, report: readRun(paths, lines), lines });
   };
 
   beforeAll(async () => {
@@ -143,29 +143,26 @@ describe('reports', () => {
 
   it('of a run have all there is, and texts as they are: the page spells them out', async () => {
     const paths = at('x__kl-0__seed-1');
-    const report = await ofRun(paths, membershipOf(paths));
+    const report = await ofRun(paths);
     expect(report.pictures.map((address) => address.slice(0, 23))).toEqual(
       Array.from({ length: 3 }, () => 'data:image/webp;base64,'),
     );
     const words = wordsOf(report);
     expect(words).toContain('3.000 → 5.000');
     expect(words).toContain('Alarms edge_density 0 episodes unscored');
-    expect(words).toContain(
-      'Differs from the base of the experiment x key base: x__kl-base__seed-1 here algorithm.kl_coeff 0.0003 0',
-    );
     expect(words).toContain(HOSTILE);
   });
 
   it('say which pictures are gone', async () => {
     const paths = at('x__kl-0__seed-2');
-    expect(wordsOf(await ofRun(paths, null))).toContain('There is no contact sheet');
+    expect(wordsOf(await ofRun(paths))).toContain('There is no contact sheet');
     await withSheets(paths);
     const [first, second] = contactSheets(paths);
     writeFileSync(first.path, 'no picture');
     rmSync(second.path);
-    const words = wordsOf(await ofRun(paths, null));
+    const words = wordsOf(await ofRun(paths));
     expect(words).toContain(`This picture cannot be read: ${first.path}`);
     rmSync(paths.contactSheetsDir, { recursive: true });
-    expect(wordsOf(await ofRun(paths, null))).toContain('this run kept no earlier ones');
+    expect(wordsOf(await ofRun(paths))).toContain('this run kept no earlier ones');
   });
 });

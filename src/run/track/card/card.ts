@@ -3,7 +3,6 @@ import { existsSync, writeFileSync } from 'node:fs';
 import { basename, isAbsolute, join, relative } from 'node:path';
 import { stringify } from 'yaml';
 import { EditrlError, must, printable } from '../../../core/errors.js';
-import type { Estimate } from '../../../core/estimate.js';
 import { shellQuote } from '../../../core/process.js';
 import type { Redact } from '../../../core/http/key.js';
 import { CONFIG_FILE, readJson } from '../../../models/files.js';
@@ -16,7 +15,7 @@ import { formatChangedSettings, readRecord, settingsAt, type ChangedSetting, typ
 import { readMetrics } from '../../metrics.js';
 import type { RunPaths } from '../../paths.js';
 import { heldOutRows, showScale } from '../../report/numbers.js';
-import { readRun, type BeforeAfter, type RunReport } from '../../report/read.js';
+import { readRun, type RunReport } from '../../report/read.js';
 import { getPath } from '../../../core/schema/walk.js';
 import { redactorOfRun, shownSettings, withoutPassword } from '../shared.js';
 import { CARD_FILE, originOf, type Origin } from './origin.js';
@@ -164,14 +163,12 @@ export function frontMatter(content: CardContent): string {
   const recipe = recipeNamed(record.settings['task']);
   const pipeline = recipe?.trainer === 'this program' ? recipe.pipeline : null;
   const base = adapter !== null && !origin.isAdapterOnHub ? null : origin.hub;
-  const results = modelIndexResults(content, pipeline ?? String(record.settings['task']));
   const data = {
     ...origin.licence,
     library_name: loaderOf(content).library,
     ...(pipeline === null ? {} : { pipeline_tag: pipeline }),
     ...(base === null ? {} : { base_model: base, base_model_relation: adapter !== null ? 'adapter' : 'finetune' }),
     tags: ['editrl', String(record.settings['task']), ...algorithmTags(record)],
-    ...(results.length === 0 ? {} : { 'model-index': [{ name: record.run_name, results }] }),
   };
   return stringify(data, { lineWidth: 0 });
 }
@@ -185,59 +182,6 @@ function algorithmTags({ settings }: RunRecord): readonly string[] {
   const { type } = (settings['algorithm'] ?? {}) as { readonly type?: unknown };
   if (typeof type !== 'string') return [];
   return Object.hasOwn(ALGORITHMS, type) ? ALGORITHMS[type] : [type];
-}
-
-interface Metric {
-  readonly type: string;
-  readonly name: string;
-  readonly value: number;
-  /** The form has no field for an error, or for what it was before. */
-  readonly args?: { readonly standard_error?: number; readonly before?: number };
-}
-
-/** Entries of `results`: over all held-out data together, and for each set where there are several. */
-function modelIndexResults({ record, report }: CardContent, task: string): object[] {
-  const { numbers, loss, scale } = report.heldout;
-  const reward = scale === null || scale.most === null ? 'reward' : `reward ${showScale(scale)}`;
-  const [all, ...more] = heldOutPaths(record);
-  if (all === undefined) return [];
-  const entry = (name: string, metrics: readonly (Metric | null)[]): object[] => {
-    const found = metrics.filter((metric) => metric !== null);
-    const dataset = { type: name, name, split: 'validation' };
-    return found.length === 0 ? [] : [{ task: { type: task }, dataset, metrics: found }];
-  };
-  const mean = (value: number | null): Estimate | null => (value === null ? null : { mean: value, stderr: null });
-  const { before, after } = loss;
-  const shown = (ofSet: string | null): (Metric | null)[] =>
-    numbers.flatMap((number) => {
-      const { by, manner, set } = number;
-      const name = by === null ? reward : `measure ${by}`;
-      return set === ofSet ? [metricOf(by ?? 'reward', `${name}, ${manner}`, number)] : [];
-    });
-  const sets = [...new Set(numbers.flatMap(({ set }) => set ?? []))];
-  return [
-    ...entry([all, ...more].join(' + '), [
-      ...shown(null),
-      metricOf('loss', 'loss, lower is better', { before: mean(before), after: mean(after) }),
-    ]),
-    ...(sets.length < 2 ? [] : sets.flatMap((set) => entry(set, shown(set)))),
-  ];
-}
-
-/** The last value, and the first one beside it; null if there is no finite one. */
-function metricOf(type: string, name: string, { before, after }: BeforeAfter<Estimate>): Metric | null {
-  const last = after ?? before;
-  if (last === null || !Number.isFinite(last.mean)) return null;
-  const args = {
-    ...(last.stderr === null ? {} : { standard_error: last.stderr }),
-    ...(after === null || before === null ? {} : { before: before.mean }),
-  };
-  return { type, name, value: last.mean, ...(Object.keys(args).length === 0 ? {} : { args }) };
-}
-
-/** The held-out datasets of a run by the paths that its records call them: below data.dir, or a file's plain name. */
-function heldOutPaths(record: RunRecord): string[] {
-  return datasetPaths(record, 'validation');
 }
 
 /** Paths of a run's datasets as a card names them: those below data.dir by their path in it, others by their plain name. */

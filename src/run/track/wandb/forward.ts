@@ -8,7 +8,7 @@ import type { RunPaths } from '../../paths.js';
 import type { RunRecord } from '../../record.js';
 import { readState, type RunStateName } from '../../state.js';
 import type { WandbSettings } from '../../../config/schema/track.js';
-import { OutputFollower, RowFollower, type OutputLine, type OutputPlace, type Row } from '../rows.js';
+import { OutputFollower, RowFollower, type OutputLine, type Row } from '../rows.js';
 import { codeRevision, redactorOfRun, requireRun, shownSettings, type CodeRevision, type Say } from '../shared.js';
 import { extendedJson, GivenUpError, parseExtendedJson, WandbClient, type WandbRetryPolicy } from './client.js';
 import { notedWandbId, pageAddress, type WandbEnvironment } from './environment.js';
@@ -84,7 +84,7 @@ export async function forwardToWandb(options: ForwardOptions): Promise<ForwardRe
       clock,
       say,
       episodes: settings.episodes,
-      files: [metadataFile(record, code, redact)],
+      metadata: metadataFile(record, code, redact),
       redact,
       pace: options.pace,
       onStop,
@@ -222,8 +222,8 @@ export interface ForwarderOptions {
   readonly record: RunRecord;
   /** How many episodes of an iteration are shown. */
   readonly episodes: number;
-  /** Files that the page shows from the beginning. */
-  readonly files: readonly MediaFile[];
+  /** The file that describes where the run was made. */
+  readonly metadata: MediaFile;
   /** Takes secrets out of what the run printed. */
   readonly redact: Redact;
   readonly pace?: ForwardPace | undefined;
@@ -255,7 +255,7 @@ export class WandbForwarder {
   #sentMs = -Infinity;
 
   constructor(private readonly options: ForwarderOptions) {
-    const { paths, client, cursor, record, episodes, files, pace = defaultPace, clock = systemClock, say } = options;
+    const { paths, client, cursor, record, episodes, metadata, pace = defaultPace, clock = systemClock, say } = options;
     this.#pace = pace;
     this.#clock = clock;
     this.#cursor = cursor;
@@ -265,7 +265,7 @@ export class WandbForwarder {
     this.#events = new FollowedLog(paths.systemMetrics);
     const target = { entity: cursor.entity, project: cursor.project, run: cursor.run };
     this.#uploads = new Uploads(client, target, clock, say);
-    this.#uploads.addOfRun(files);
+    this.#uploads.addOfRun([metadata]);
     if (episodes === 0) return;
     const missing = listEpisodeFiles(paths)
       .map(({ iteration }) => iteration)
@@ -298,8 +298,6 @@ export class WandbForwarder {
         if (last && sent === 'nothing') break;
         if (sent !== 'some') await sleep(this.#clock, this.#pace.everyMs, ending);
       }
-      const { paths, redact } = this.options;
-      this.#uploads.addOfRun([outputFile(paths, redact)]);
       complete.abort();
       await uploading;
       await this.#send();
@@ -448,11 +446,8 @@ function outputLine({ time, level, text }: OutputLine, redact: Redact): string {
   const prefix = level === 'error' ? 'ERROR ' : '';
   const at = /^(\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2})\.(\d{3})Z$/.exec(time);
   const dated = at === null ? '' : `${at[1]}.${at[2]}000 `;
-  return `${prefix}${dated}${redact(shownLine(level, text))}`.slice(0, LONGEST_OUTPUT_LINE);
+  return `${prefix}${dated}${redact(`${level === 'warn' ? 'warning: ' : ''}${text}`)}`.slice(0, LONGEST_OUTPUT_LINE);
 }
-
-/** The end of a longer output is uploaded; its stream has all of it. */
-const MOST_OUTPUT_LETTERS = 16 * 1024 * 1024;
 
 /** Where, when and with what the run was made. */
 export function metadataFile(record: RunRecord, code: CodeRevision | null, redact: Redact): MediaFile {
@@ -469,39 +464,5 @@ export function metadataFile(record: RunRecord, code: CodeRevision | null, redac
     ...((last?.slurm_job_id ?? null) === null ? {} : { slurm: { job_id: last?.slurm_job_id } }),
     versions: last?.versions ?? {},
   };
-  return fileOf('wandb-metadata.json', () => `${JSON.stringify(metadata, null, 2)}\n`);
-}
-
-/** All that the run printed. */
-export function outputFile(paths: RunPaths, redact: Redact): MediaFile {
-  return fileOf('output.log', () => outputOf(paths, redact));
-}
-
-/** A line of output as W&B shows it, without its time. */
-export function shownLine(level: string, text: string): string {
-  return `${level === 'warn' ? 'warning: ' : ''}${text}`;
-}
-
-function outputOf(paths: RunPaths, redact: Redact): string {
-  const follower = new OutputFollower(paths);
-  let kept = '';
-  try {
-    for (let place: OutputPlace = { attempt: 1, bytes: 0 }; ;) {
-      const next = follower.next(place);
-      if (next.place.attempt === place.attempt && next.place.bytes === place.bytes) return kept;
-      place = next.place;
-      kept += next.lines.map(({ level, text }) => `${redact(shownLine(level, text))}\n`).join('');
-      if (kept.length > 2 * MOST_OUTPUT_LETTERS) kept = lastLines(kept);
-    }
-  } finally {
-    follower.close();
-  }
-}
-
-function lastLines(text: string): string {
-  return text.slice(text.indexOf('\n', text.length - MOST_OUTPUT_LETTERS) + 1);
-}
-
-function fileOf(name: string, text: () => string): MediaFile {
-  return { name, read: () => Buffer.from(text(), 'utf8') };
+  return { name: 'wandb-metadata.json', read: () => Buffer.from(`${JSON.stringify(metadata, null, 2)}\n`, 'utf8') };
 }

@@ -71,37 +71,9 @@ describe('the head of a card', () => {
       library_name: 'transformers',
       pipeline_tag: 'text-generation',
       tags: ['editrl', 'text_answers', 'reinforcement-learning', 'grpo'],
-      'model-index': [
-        {
-          name: 'run',
-          results: [
-            {
-              task: { type: 'text-generation' },
-              dataset: {
-                type: 'edits/odd.jsonl + plain.jsonl',
-                name: 'edits/odd.jsonl + plain.jsonl',
-                split: 'validation',
-              },
-              metrics: [
-                {
-                  type: 'reward',
-                  name: 'reward viescore, 0 to 10, sampled',
-                  value: 4.5,
-                  args: { standard_error: 0.125, before: 3 },
-                },
-                { type: 'loss', name: 'loss, lower is better', value: 0.5 },
-              ],
-            },
-          ],
-        },
-      ],
     });
     expect(body).toContain('- Reward: viescore, 0 to 10; the judge is `judge`.');
     expect(body).toContain('| reward viescore, 0 to 10, sampled | 3.000 ± 0.250 | 4.500 ± 0.125 | +1.500 |');
-  });
-
-  it('has no model index without held-out results', () => {
-    expect(written(new FakeRun(folder())).head).not.toHaveProperty('model-index');
   });
 
   it.each(Object.keys(recipes).filter((name) => name !== 'external'))(

@@ -1,8 +1,7 @@
-import { writeFileSync } from 'node:fs';
 import { expect, it } from 'vitest';
 import { writeRecord } from '../../../../src/run/record.js';
 import { redactorOfRun } from '../../../../src/run/track/shared.js';
-import { metadataFile, outputFile } from '../../../../src/run/track/wandb/forward.js';
+import { metadataFile } from '../../../../src/run/track/wandb/forward.js';
 import type { MediaFile } from '../../../../src/run/track/wandb/uploads.js';
 import { testFolders } from '../../../support/folder.js';
 import { FakeRun, STARTED } from '../run_directory.js';
@@ -35,27 +34,4 @@ it('says where a run was made, without its secrets', () => {
     slurm: { job_id: '12' },
     versions: { editrl: '0.1.0' },
   });
-});
-
-it('has all that a run printed, over its attempts, without its secrets', () => {
-  const run = new FakeRun(folder());
-  run.says('first, with hidden-token');
-  run.says('a detail', 'debug');
-  run.goOnFrom(0);
-  run.says('careful', 'warn');
-  const redact = redactorOfRun({ launch: { env: { HF_TOKEN: 'hidden-token' } } }, {});
-  const file = outputFile(run.paths, redact);
-  expect([file.name, contentOf(file)]).toEqual(['output.log', 'first, with [key]\nwarning: careful\n']);
-});
-
-it('keeps the end of an output that is too long', () => {
-  const run = new FakeRun(folder());
-  const line = (number: number): string =>
-    `${JSON.stringify({ level: 'info', message: `${number} ${'x'.repeat(1_000_000)}`, timestamp: STARTED })}\n`;
-  run.says('first');
-  writeFileSync(run.paths.rankLog(1, 0), Array.from({ length: 40 }, (_, i) => line(i)).join(''));
-  const file = outputFile(run.paths, (text) => text);
-  const lines = contentOf(file).trimEnd().split('\n');
-  expect(lines.length).toBeLessThan(40);
-  expect(lines.map((each) => parseInt(each))).toEqual(lines.map((_, i) => 40 - lines.length + i));
 });
