@@ -172,8 +172,8 @@ const wrong: readonly (readonly [sets: readonly string[], lines: readonly string
     ['algorithm.clip_range_high=0.3', 'algorithm.surrogate=cispo', 'algorithm.ratio=answer'],
     [
       'algorithm.clip_range_high: found 0.3 with one optimizer step',
-      'algorithm.surrogate: found cispo with one optimizer step',
-      'algorithm.ratio: found answer with one optimizer step',
+      "algorithm.surrogate: found 'cispo' with one optimizer step",
+      "algorithm.ratio: found 'answer' with one optimizer step",
     ],
   ],
   [

@@ -1,5 +1,5 @@
 /** Combinations of settings that cannot work, although each value is valid by itself. */
-import { isObject } from '../../core/schema/walk.js';
+import { getPath, isObject } from '../../core/schema/walk.js';
 
 /** What is wrong with a config, in one line. */
 export interface Problem {
@@ -68,4 +68,24 @@ export function requireMultiple([key, whole]: NumberAt, [partKey, part]: NumberA
       `found ${dividend}; allowed: a multiple of ${partKey} (${divisor}), ${reason}`,
     ),
   );
+}
+
+type AllowedValue = string | number | boolean | null;
+
+/** A key with the only value that another setting allows, and the reason. `or` names another way out. */
+export type FixedValue = readonly [key: string, allowed: AllowedValue, reason: string, or?: string];
+
+/** The keys that have another value than the setting named by `cause` allows. */
+export function requireValues(settings: object, cause: string, values: readonly FixedValue[]): Problem[] {
+  return values.flatMap(([key, allowed, reason, or]) => {
+    const found = validSection(getPath(settings, key));
+    if (found === undefined || found === allowed) return [];
+    const ways = or === undefined ? show(allowed) : `${show(allowed)}, or ${or}`;
+    return problem(key, `found ${show(found)} with ${cause}, ${reason}; allowed: ${ways}`);
+  });
+}
+
+function show(value: unknown): string {
+  if (typeof value === 'object' && value !== null) return 'a value';
+  return typeof value === 'string' ? `'${value}'` : String(value);
 }

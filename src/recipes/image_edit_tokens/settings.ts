@@ -13,8 +13,8 @@ import { rollout, validation } from '../../config/schema/training.js';
 import { preset, startMissing } from '../recipe.js';
 import { frozenBytes } from '../shared/memory.js';
 import { noLabelledWords, rewardRules } from '../shared/rules/reward.js';
-import { problemUnless, type PartialSettings, type Problem } from '../../config/schema/rules.js';
-import { servedTrainerRules } from '../shared/tokens/rules.js';
+import { requireValues, type PartialSettings, type Problem } from '../../config/schema/rules.js';
+import { servedTrainerRules, TRAINER } from '../shared/tokens/rules.js';
 import { decoderPart } from '../shared/tokens/settings.js';
 import { tokenGroupRules, sharedRules, wholeBatches, isSupervised } from '../shared/rules/training.js';
 
@@ -101,11 +101,9 @@ export const imageEditTokens = preset<ImageEditSettings>({
 /** A training server samples any token, and tells log-probabilities over the whole vocabulary. */
 function plainTokens({ policy }: PartialSettings<ImageEditSettings>): readonly Problem[] {
   if (policy?.trainer?.type !== 'tinker') return [];
-  return (['emu3_use_logit_processor', 'separate_language_and_vision_vocabs'] as const).flatMap((key) =>
-    problemUnless(
-      policy[key] !== true,
-      `policy.${key}`,
-      "found true with policy.trainer 'tinker', whose server samples any token of the whole vocabulary; allowed: false",
-    ),
-  );
+  const why = 'whose server samples any token of the whole vocabulary';
+  return requireValues({ policy }, TRAINER, [
+    ['policy.emu3_use_logit_processor', false, why],
+    ['policy.separate_language_and_vision_vocabs', false, why],
+  ]);
 }

@@ -16,6 +16,7 @@ import {
   validSection,
   problem,
   problemUnless,
+  requireValues,
   type PartialSettings,
   type Problem,
   type Rule,
@@ -262,7 +263,7 @@ function minibatches({ rollout, algorithm }: Settings): readonly Problem[] {
 /** Either noisy steps are learnt from, or pictures with noise on them. */
 function noise({ rollout, algorithm, optimizer }: Settings): readonly Problem[] {
   if (rollout === undefined || algorithm === undefined || algorithm.type === 'sft') return [];
-  const { noise_level: level, sde_window: windowed, num_steps, timestep_fraction } = rollout;
+  const { noise_level: level, num_steps, timestep_fraction } = rollout;
   if (algorithm.surrogate !== 'nft') {
     return problemUnless(
       level !== 0,
@@ -272,19 +273,15 @@ function noise({ rollout, algorithm, optimizer }: Settings): readonly Problem[] 
   }
   const { nft, advantage } = algorithm;
   return [
-    ...problemUnless(
-      level === undefined || level === 0,
-      'rollout.noise_level',
-      `found ${level} with algorithm.surrogate 'nft', which learns from pictures and not from noisy steps; allowed: 0`,
-    ),
-    ...whenSet([validSection(windowed)], () =>
-      problem('rollout.sde_window', "found with algorithm.surrogate 'nft', which has no noisy steps; allowed: null"),
-    ),
-    ...problemUnless(
-      rollout.same_latent !== true,
-      'rollout.same_latent',
-      "found true with algorithm.surrogate 'nft', whose pictures differ by their first noise alone: a group's would all be the same; allowed: false",
-    ),
+    ...requireValues({ rollout }, "algorithm.surrogate 'nft'", [
+      ['rollout.noise_level', 0, 'which learns from images and not from noisy steps'],
+      ['rollout.sde_window', null, 'which has no noisy steps'],
+      [
+        'rollout.same_latent',
+        false,
+        'whose images differ by their first noise alone, so those of a group would be equal',
+      ],
+    ]),
     ...problemUnless(
       advantage?.clip !== null,
       'algorithm.advantage.clip',

@@ -10,8 +10,8 @@ import { seeingPolicy, seeingPrompt } from '../../config/schema/token_policy.js'
 import { rollout, validation } from '../../config/schema/training.js';
 import { preset } from '../recipe.js';
 import { noImages, rewardRules } from '../shared/rules/reward.js';
-import { problemUnless, type PartialSettings, type Problem } from '../../config/schema/rules.js';
-import { servedTrainerRules } from '../shared/tokens/rules.js';
+import { requireValues, type PartialSettings, type Problem } from '../../config/schema/rules.js';
+import { servedTrainerRules, TRAINER } from '../shared/tokens/rules.js';
 import { sharedRules, tokenGroupRules, wholeBatches, isSupervised } from '../shared/rules/training.js';
 import { ownWords, seeingWordsPart, turnsNeedChat } from '../shared/words/settings.js';
 
@@ -28,21 +28,14 @@ const schema = z.strictObject({
 });
 export type VideoActionsSettings = z.output<typeof schema>;
 
-/** What a training server can be shown, and what it decides itself. */
-function servedSight({ data, policy }: PartialSettings<VideoActionsSettings>): readonly Problem[] {
+/** The limits of training servers. */
+function servedImages({ data, policy }: PartialSettings<VideoActionsSettings>): readonly Problem[] {
   if (policy?.trainer?.type !== 'tinker') return [];
-  return [
-    ...problemUnless(
-      data?.frames?.as !== 'video',
-      'data.frames.as',
-      "found 'video' with policy.trainer 'tinker', whose servers take images alone, and no clip with the times of its frames; allowed: 'images', each frame as an image of its own",
-    ),
-    ...problemUnless(
-      policy.train?.mm_vision !== true,
-      'policy.train.mm_vision',
-      "found true with policy.trainer 'tinker', whose server decides which layers have an adapter; allowed: false",
-    ),
-  ];
+  const imagesAlone = 'whose servers take each frame as an image of its own, and no clip with the times of its frames';
+  return requireValues({ data, policy }, TRAINER, [
+    ['data.frames.as', 'images', imagesAlone],
+    ['policy.train.mm_vision', false, 'whose server decides which layers have an adapter'],
+  ]);
 }
 
 export const videoActions = preset<VideoActionsSettings>({
@@ -53,6 +46,6 @@ export const videoActions = preset<VideoActionsSettings>({
   parts: [
     { rules: [...tokenGroupRules, wholeBatches, ...sharedRules] },
     seeingWordsPart,
-    { rules: [...servedTrainerRules, servedSight, ...rewardRules, noImages, turnsNeedChat, ownWords] },
+    { rules: [...servedTrainerRules, servedImages, ...rewardRules, noImages, turnsNeedChat, ownWords] },
   ],
 });

@@ -11,6 +11,7 @@ import {
   requireMultiple,
   problem,
   problemUnless,
+  requireValues,
   type PartialSettings,
   type Problem,
   type Rule,
@@ -94,44 +95,28 @@ export const groupRules: readonly Rule<BatchedSettings>[] = [
 /** With one step an iteration every ratio is 1, so that no option about ratios does anything. */
 function ratioOptions({ algorithm }: PartialSettings<BatchedSettings>): readonly Problem[] {
   if (algorithm === undefined || !isGrpo(algorithm)) return [];
-  const { clip_range: low, clip_range_high: high, surrogate, ratio, inner_epochs, minibatches } = algorithm;
-  const unclipped = {
-    ppo: null,
-    cispo: null,
-    nft: 'which has no ratio to clip',
-  }[surrogate ?? 'ppo'];
-  const refused = [['clip_range', low] as const, ['clip_range_high', high] as const].flatMap(([key, range]) =>
-    unclipped === null
-      ? []
-      : whenSet([range], (found) =>
-          problem(`algorithm.${key}`, `found ${found} with surrogate '${surrogate}', ${unclipped}; allowed: null`),
-        ),
-  );
-  if (surrogate === 'nft') return refused;
-  const options = [
-    ['clip_range_high', high, null],
-    ['surrogate', surrogate, 'ppo'],
-    ['ratio', ratio, 'token'],
-  ] as const;
-  const idle = whenSet([inner_epochs, minibatches], (epochs, parts) =>
-    epochs * parts > 1
-      ? []
-      : options.flatMap(([key, found, without]) =>
-          found === undefined || found === without
-            ? []
-            : problem(
-                `algorithm.${key}`,
-                `found ${found} with one optimizer step an iteration (inner_epochs 1, minibatches 1), in which every ratio is 1; allowed: ${without}, or more steps`,
-              ),
-        ),
-  );
-  if (idle.length > 0) return idle;
+  const { clip_range: low, clip_range_high: high, surrogate, inner_epochs, minibatches } = algorithm;
+  if (surrogate === 'nft') {
+    return requireValues({ algorithm }, "surrogate 'nft'", [
+      ['algorithm.clip_range', null, 'which has no ratio to clip'],
+      ['algorithm.clip_range_high', null, 'which has no ratio to clip'],
+    ]);
+  }
+  if ((inner_epochs ?? NaN) * (minibatches ?? NaN) === 1) {
+    const one = 'in which every ratio is 1';
+    const idle = requireValues({ algorithm }, 'one optimizer step an iteration (inner_epochs 1, minibatches 1)', [
+      ['algorithm.clip_range_high', null, one, 'more steps'],
+      ['algorithm.surrogate', 'ppo', one, 'more steps'],
+      ['algorithm.ratio', 'token', one, 'more steps'],
+    ]);
+    if (idle.length > 0) return idle;
+  }
   if (low !== null) return [];
   if (surrogate === 'cispo') {
     return problemUnless(
       high !== null,
       'algorithm.clip_range_high',
-      "found null with surrogate 'cispo' and clip_range null; allowed: a number above 0, which 1 is added to for the largest ratio",
+      "found null with surrogate 'cispo' and clip_range null; allowed: a number above 0. The largest ratio is 1 plus this number",
     );
   }
   return problemUnless(

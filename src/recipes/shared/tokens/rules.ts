@@ -5,6 +5,7 @@ import {
   validSection,
   problem,
   problemUnless,
+  requireValues,
   type PartialSettings,
   type Problem,
   type Rule,
@@ -233,7 +234,8 @@ interface ServedSettings extends TrainedSettings {
   };
 }
 
-const TRAINER = "policy.trainer 'tinker'";
+/** The cause of rules for policies that a server trains. */
+export const TRAINER = "policy.trainer 'tinker'";
 const SERVE = 'policy.trainer.serve';
 
 /** What a server that is started with a run is told by this program, and by no flag. */
@@ -251,11 +253,8 @@ export function trainerServeOf(settings: RunSettings): ServeTrainerSettings | nu
 }
 
 export const servedTrainerRules: readonly Rule<ServedSettings>[] = [
-  serverHasModel,
+  servedValues,
   ownTokenizer,
-  plainSampling,
-  oneProcess,
-  noAverage,
   oneAddress,
   ownFlags,
   ownCommand,
@@ -263,16 +262,25 @@ export const servedTrainerRules: readonly Rule<ServedSettings>[] = [
     devicesApart(`${SERVE}.devices`, policy?.trainer?.serve?.devices, launch?.devices),
 ].map((rule) => (settings) => (settings.policy?.trainer?.type === 'tinker' ? rule(settings) : []));
 
-function serverHasModel({ policy, rollout }: PartialSettings<ServedSettings>): readonly Problem[] {
-  const served = [
-    ['policy.model', policy?.model, 'whose server has the model: policy.trainer.base_model names it'],
-    ['policy.init', validSection(policy?.init), 'whose server has the model: policy.trainer.base_model names it'],
-    ['policy.lora', validSection(policy?.lora), 'whose adapter is policy.trainer.lora'],
-    ['rollout.engine', validSection(rollout?.engine), 'whose server samples, too'],
-  ] as const;
-  return served.flatMap(([key, found, why]) =>
-    whenSet([found], () => problem(key, `found a value with ${TRAINER}, ${why}; allowed: null`)),
-  );
+/** Servers differ in whether the log-probabilities of what they sample are those before or after settings of sampling. */
+function servedValues(settings: PartialSettings<ServedSettings>): readonly Problem[] {
+  const sampled = 'which trains on the distribution at temperature 1';
+  const hasModel = 'whose server has the model: policy.trainer.base_model names it';
+  return requireValues(settings, TRAINER, [
+    ['policy.model', null, hasModel],
+    ['policy.init', null, hasModel],
+    ['policy.lora', null, 'whose adapter is policy.trainer.lora'],
+    ['rollout.engine', null, 'whose server samples, too'],
+    ...(settings.algorithm?.type === 'sft'
+      ? []
+      : ([
+          ['rollout.temperature', 1, sampled],
+          ['rollout.top_p', 1, sampled],
+          ['rollout.top_k', -1, sampled],
+        ] as const)),
+    ['launch.processes', 1, 'whose server does the computing'],
+    ['optimizer.ema_decay', null, 'which keeps no average of the weights'],
+  ]);
 }
 
 function ownTokenizer({ policy }: PartialSettings<ServedSettings>): readonly Problem[] {
@@ -280,41 +288,6 @@ function ownTokenizer({ policy }: PartialSettings<ServedSettings>): readonly Pro
   return problem(
     'policy.tokenizer',
     `found null with ${TRAINER}; allowed: a folder, {hub, revision} or {run, config} with the tokenizer of policy.trainer.base_model`,
-  );
-}
-
-/** Servers differ in whether the log-probabilities of what they sample are those before or after such settings. */
-const plain = { temperature: 1, top_p: 1, top_k: -1 } as const;
-
-function plainSampling({ algorithm, rollout }: PartialSettings<ServedSettings>): readonly Problem[] {
-  if (algorithm?.type === 'sft') return [];
-  return (['temperature', 'top_p', 'top_k'] as const).flatMap((key) =>
-    whenSet([rollout?.[key]], (found) =>
-      problemUnless(
-        found === plain[key],
-        `rollout.${key}`,
-        `found ${found} with ${TRAINER}, which trains on the distribution at temperature 1; allowed: ${plain[key]}`,
-      ),
-    ),
-  );
-}
-
-function oneProcess({ launch }: PartialSettings<ServedSettings>): readonly Problem[] {
-  return whenSet([launch?.processes], (found) =>
-    problemUnless(
-      found === 1,
-      'launch.processes',
-      `found ${JSON.stringify(found)} with ${TRAINER}, whose server does the computing; allowed: 1`,
-    ),
-  );
-}
-
-function noAverage({ optimizer }: PartialSettings<ServedSettings>): readonly Problem[] {
-  return whenSet([optimizer?.ema_decay], (found) =>
-    problem(
-      'optimizer.ema_decay',
-      `found ${found} with ${TRAINER}, which keeps no average of the weights; allowed: null`,
-    ),
   );
 }
 
