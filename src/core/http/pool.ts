@@ -61,7 +61,7 @@ export class TextResponse {
   }
 
   /** The same reply with another text. */
-  saying(content: string): TextResponse {
+  withText(content: string): TextResponse {
     return new TextResponse(this.status, this.headers, content);
   }
 }

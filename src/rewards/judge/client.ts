@@ -1,46 +1,42 @@
-/** The judge behind an OpenAI-compatible server: replays what is stored, asks for the rest, stores before it hands out. */
-import { checkedKey, noKey } from '../../core/http/key.js';
-import { firstRequest, hashPrompt, hashRequest, toChatRequest, type Variation } from './chat_request.js';
+/** The judge behind an OpenAI-compatible server. Replays stored judgements, asks for the others, and stores them before it returns them. */
+import pLimit, { type LimitFunction } from 'p-limit';
 import { Deadline, systemClock, type Clock } from '../../core/clock.js';
+import { checkedKey, noKey } from '../../core/http/key.js';
+import type { Judgement, JudgementStore, ScoreOptions, UnscoredReason } from '../score/types.js';
+import { firstRequest, hashPrompt, hashRequest, toChatRequest, type Variation } from './chat_request.js';
 import {
+  addTokens,
+  cancelledReply,
   checkModel,
   isAlive,
   leaveOutAdvice,
   type ModelAlias,
-  type Remedy,
   type Reply,
-  addTokens,
-  cancelledReply,
 } from './completion.js';
+import { dialectOf, type LeavableField, type RequestForm } from './dialect.js';
 import { imagesShown, type Judge, type JudgeQuery } from './judge.js';
 import { excerpt } from './parse.js';
 import { canaryQuery } from './readiness.js';
-import pLimit, { type LimitFunction } from 'p-limit';
-import { dialectOf, type LeavableField, type RequestForm } from './dialect.js';
 import { defaultTransportPolicy, longestExchangeMs, Transport, type Sent, type TransportPolicy } from './transport.js';
-import type { Judgement, JudgementStore, ScoreOptions, Tokens, UnscoredReason } from '../score/types.js';
 
 export interface JudgeClientOptions {
-  /** Base URLs, of equal judges; see `resolveEndpoints`. */
+  /** Base URLs of equal judges, see `resolveEndpoints`. */
   readonly endpoints: readonly string[];
   readonly model: string;
   readonly store: JudgementStore;
-  /** vLLM without `--api-key` takes any. */
+  /** vLLM without `--api-key` accepts any key. */
   readonly apiKey?: string;
-  /** Fields that requests leave out; none by default. */
+  /** Fields that requests leave out. */
   readonly leaveOut?: readonly LeavableField[];
-  /** Tokens of the model's context; absent where its servers do not say. */
+  /** Tokens of the model's context, if its servers report them. */
   readonly context?: number;
-  /** What it is asked about; `images` where it is absent. */
+  /** Images of its largest question, those of one edit by default. */
   readonly shown?: number;
-  /** Other names of the model that its servers may answer by; none by default. */
+  /** Other names by which its servers may answer. */
   readonly alias?: ModelAlias;
-  /** Requests under way at once. */
+  /** Requests in flight. */
   readonly concurrency?: number;
-  /**
-   * The time for which one question may have a slot, over all its requests. By default as long as the policy's attempts and the further
-   * requests can take, so that none of them is cut short.
-   */
+  /** Time limit of one question in a slot, over all its requests. By default it cuts none of them short. */
   readonly queryTimeoutMs?: number;
   /** Further requests for a question whose reply gave no scores. */
   readonly maxAskAgain?: number;
@@ -50,35 +46,33 @@ export interface JudgeClientOptions {
   readonly random?: () => number;
 }
 
-/** Whether a judge answers at all; `detail` says why not. */
+/** Whether a judge answers at all. `detail` is the reason if it does not. */
 export type CanaryResult = { readonly ok: true } | { readonly ok: false; readonly detail: string };
 
-interface SharedQuestion {
+interface PendingQuestion {
   readonly signal: AbortSignal | undefined;
   readonly askAgain: boolean;
-  readonly answer: Promise<Judgement>;
+  readonly judgement: Promise<Judgement>;
 }
 
+/** A reply as scores or a problem. */
 interface Answer {
   readonly text: string;
   readonly scores: readonly number[];
   readonly problem: UnscoredReason | null;
   readonly detail: string;
-  readonly remedy: Remedy;
-  /** What a reply that was cut off lacked: room for the rest of its answer, or for its thoughts; null where room mends nothing. */
-  readonly lacks: 'rest' | 'thoughts' | null;
-  /** Whether it was cut off within white space, which a JSON grammar lets a judge write without end. */
-  readonly idle: boolean;
+  /** The request that may get scores. Null if none may. */
+  readonly next: Variation | null;
 }
 
 /**
- * By how much more a judge may say that was cut off: twice as much where its answer had begun, once, since one that rambles on does not
- * get better by it; four times as much, each time, where it was still thinking.
+ * Factors for the token limit of a reply that was cut off. An answer that had begun gets twice the room, once, since a rambling answer does
+ * not improve. Thoughts get four times the room, each time.
  */
-const moreRoom = { rest: 2, thoughts: 4 } as const;
+const MORE_ROOM = { answer: 2, thoughts: 4 } as const;
 
-/** The share of a context that a reply may have: the prompt with its images needs the rest. */
-const replyShare = 0.5;
+/** The share of a context that a reply may take. The prompt with its images needs the rest. */
+const REPLY_SHARE = 0.5;
 
 export class JudgeClient implements Judge {
   readonly model: string;
@@ -88,16 +82,16 @@ export class JudgeClient implements Judge {
   readonly #alias: ModelAlias;
   readonly #shown: number;
   /**
-   * Questions being asked: as many again as there are slots are hashed and encoded while the judge works, so that a free slot waits for
-   * neither, and no more, since the images of all questions at once would keep the first one waiting.
+   * Questions in preparation or in flight. Twice the number of slots, so that a free slot waits for no hashing or encoding. Not more: encoding the
+   * images of all questions at once would delay the first one.
    */
   readonly #ahead: LimitFunction;
-  /** Requests under way. */
+  /** Requests in flight. */
   readonly #slots: LimitFunction;
-  /** Compressing waits in a queue that the whole process shares with its look-ups of names: it must not fill it. */
+  /** Encoding uses the thread pool that DNS look-ups share. It must not fill it. */
   readonly #encoding = pLimit(8);
   /** Terms that ask the same question about an item at the same time share its answer. */
-  readonly #underWay = new Map<string, SharedQuestion>();
+  readonly #pending = new Map<string, PendingQuestion>();
   readonly #store: JudgementStore;
   readonly #queryTimeoutMs: number;
   readonly #maxAskAgain: number;
@@ -105,14 +99,14 @@ export class JudgeClient implements Judge {
 
   /** Raises ConfigError for a key that cannot be sent. */
   constructor(options: JudgeClientOptions) {
-    const concurrency = options.concurrency ?? 64;
+    const { concurrency = 64, maxAskAgain = 2 } = options;
+    const policy = { ...defaultTransportPolicy, ...options.policy };
     this.model = options.model;
     this.#store = options.store;
     this.#ahead = pLimit(2 * concurrency);
     this.#slots = pLimit(concurrency);
-    const policy = { ...defaultTransportPolicy, ...options.policy };
-    this.#maxAskAgain = options.maxAskAgain ?? 2;
-    this.#queryTimeoutMs = options.queryTimeoutMs ?? longestExchangeMs(policy, policy.maxAttempts + this.#maxAskAgain);
+    this.#maxAskAgain = maxAskAgain;
+    this.#queryTimeoutMs = options.queryTimeoutMs ?? longestExchangeMs(policy, policy.maxAttempts + maxAskAgain);
     this.#form = { dialect: dialectOf(options.endpoints), leaveOut: options.leaveOut ?? [] };
     this.#context = options.context ?? Infinity;
     this.#alias = options.alias ?? false;
@@ -121,7 +115,7 @@ export class JudgeClient implements Judge {
     this.#transport = new Transport({
       endpoints: options.endpoints,
       apiKey: checkedKey(options.apiKey, 'the API key of the judge') ?? noKey,
-      // One more than there are slots, for a look at a judge that keeps all of them waiting.
+      // One more than there are slots, to check a judge that keeps all of them waiting.
       connections: concurrency + 1,
       policy,
       clock: this.#clock,
@@ -129,85 +123,95 @@ export class JudgeClient implements Judge {
     });
   }
 
-  async ask(query: JudgeQuery, signal?: AbortSignal, options: ScoreOptions = {}): Promise<Judgement> {
+  async ask(query: JudgeQuery, signal?: AbortSignal, { askAgain = false }: ScoreOptions = {}): Promise<Judgement> {
     return this.#ahead(() => {
       const requestHash = hashRequest(query, this.model, this.#form);
-      const askAgain = options.askAgain === true;
       const name = `${query.key} ${requestHash}`;
-      const same = this.#underWay.get(name);
-      if (same?.signal === signal && same?.askAgain === askAgain) return same.answer;
-      const answer = this.#answer(query, requestHash, askAgain, signal);
-      const asked: SharedQuestion = { signal, askAgain, answer };
-      this.#underWay.set(name, asked);
-      return answer.finally(() => {
-        if (this.#underWay.get(name) === asked) this.#underWay.delete(name);
+      const same = this.#pending.get(name);
+      if (same?.signal === signal && same?.askAgain === askAgain) return same.judgement;
+      const judgement = this.#judgement(query, requestHash, askAgain, signal);
+      const question: PendingQuestion = { signal, askAgain, judgement };
+      this.#pending.set(name, question);
+      return judgement.finally(() => {
+        if (this.#pending.get(name) === question) this.#pending.delete(name);
       });
     });
   }
 
-  async #answer(
-    query: JudgeQuery,
-    requestHash: string,
-    askAgain: boolean,
-    signal: AbortSignal | undefined,
-  ): Promise<Judgement> {
-    const stored = this.#store.find(query.key, requestHash);
-    if (stored !== undefined && (stored.problem === null || !askAgain)) return stored;
-    const { calls } = this.#store;
-    if (calls?.begin() === false) return notAsked(query.key, requestHash, this.model);
-    const judgement = await this.#exchange(query, requestHash, signal);
-    // A question that was called off has no answer, so it is not replayed either.
-    if (judgement.problem !== 'aborted') this.#store.put(judgement);
-    calls?.end(judgement.attempts);
-    return judgement;
-  }
-
-  /** Sets the tokens of the model's context, where a listing says them. */
-  learnContext(context: number | null): void {
+  /** Sets the tokens of the model's context, if a listing reports them. */
+  setContext(context: number | null): void {
     this.#context = context ?? Infinity;
   }
 
-  /** One small question of the kind that it is asked, outside the queue, without retries: does the judge answer at all, if only with thoughts? */
+  /** One small question of the usual kind, outside the queue and without retries. A judge passes even if it only thinks. */
   async canary(signal?: AbortSignal): Promise<CanaryResult> {
     const deadline = new Deadline(this.#clock, this.#queryTimeoutMs, signal);
     const request = await toChatRequest(canaryQuery(this.#shown), this.model, this.#form);
     const reply = await this.#transport.probe(request, deadline).finally(() => deadline.dispose());
     const checked = checkModel(reply, this.model, this.#alias);
-    if (isAlive(checked)) return { ok: true };
-    return { ok: false, detail: `${checked.problem}: ${checked.detail}` };
+    return isAlive(checked) ? { ok: true } : { ok: false, detail: `${checked.problem}: ${checked.detail}` };
   }
 
-  /** Closes the connections; nothing may be asked afterwards. */
+  /** Closes the connections. The client must not be used afterwards. */
   close(): Promise<void> {
     return this.#transport.close();
   }
 
+  async #judgement(
+    query: JudgeQuery,
+    requestHash: string,
+    askAgain: boolean,
+    signal: AbortSignal | undefined,
+  ): Promise<Judgement> {
+    const { key } = query;
+    const stored = this.#store.find(key, requestHash);
+    if (stored !== undefined && (stored.problem === null || !askAgain)) return stored;
+    const { calls } = this.#store;
+    if (calls?.begin() === false) {
+      // Not the judge's answer, so it is not stored.
+      const detail = 'not asked: the limit of requests is reached';
+      const nothing = { text: '', scores: [], attempts: 0, latencyMs: 0 };
+      return { key, requestHash, model: this.model, problem: 'aborted', detail, ...nothing };
+    }
+    const judgement = await this.#exchange(query, requestHash, signal);
+    // Do not store cancelled requests.
+    if (judgement.problem !== 'aborted') this.#store.put(judgement);
+    calls?.end(judgement.attempts);
+    return judgement;
+  }
+
   async #exchange(query: JudgeQuery, requestHash: string, signal?: AbortSignal): Promise<Judgement> {
-    let tookMs = 0;
-    let attempts = 0;
-    let tokens: Tokens | null = null;
+    let [tookMs, attempts] = [0, 0];
+    let tokens: Sent['tokens'] = null;
     let variation: Variation = firstRequest;
     for (let again = 0; ; again++) {
       const sent = await this.#send(query, variation, this.#queryTimeoutMs - tookMs, signal);
       attempts += sent.attempts;
       tokens = addTokens(tokens, sent.tokens);
       tookMs += sent.tookMs;
-      const answer = readAnswer(checkModel(sent.reply, this.model, this.#alias), query);
-      if (answer.remedy === 'ask_again' && again < this.#maxAskAgain && !sent.over) {
-        variation = this.#after(answer, variation, query);
+      const answer = this.#read(checkModel(sent.reply, this.model, this.#alias), query, variation);
+      if (answer.next !== null && again < this.#maxAskAgain && !sent.over) {
+        variation = answer.next;
         continue;
       }
       const { text, scores, problem, detail } = answer;
-      const latencyMs = Math.round(tookMs);
-      const promptHash = hashPrompt(query);
-      const question = { key: query.key, requestHash, promptHash, model: sent.reply.model ?? this.model };
-      const counted = tokens === null ? {} : { tokens };
-      const told = { ...question, text, problem, scores, attempts, latencyMs, ...counted };
-      return problem === null ? told : { ...told, detail };
+      return {
+        key: query.key,
+        requestHash,
+        promptHash: hashPrompt(query),
+        model: sent.reply.model ?? this.model,
+        text,
+        problem,
+        scores,
+        attempts,
+        latencyMs: Math.round(tookMs),
+        ...(tokens === null ? {} : { tokens }),
+        ...(problem === null ? {} : { detail }),
+      };
     }
   }
 
-  /** One request for a query, with its retries, in a slot. `tookMs` and `withinMs` count from there. */
+  /** One request for a query in a slot, with its retries. `tookMs` and `withinMs` count from there. */
   async #send(
     query: JudgeQuery,
     variation: Variation,
@@ -216,7 +220,7 @@ export class JudgeClient implements Judge {
   ): Promise<Sent & { readonly tookMs: number; readonly over: boolean }> {
     const cancelled = { reply: cancelledReply, attempts: 0, tokens: null, tookMs: 0, over: true };
     if (signal?.aborted === true) return cancelled;
-    // A slot waits for no picture.
+    // Encode before taking a slot.
     const request = await this.#encoding(() => toChatRequest(query, this.model, this.#form, variation));
     return this.#slots(async () => {
       const started = this.#clock.now();
@@ -224,66 +228,60 @@ export class JudgeClient implements Judge {
       try {
         if (deadline.over) return cancelled;
         const sent = await this.#transport.send(request, deadline);
-        const tookMs = this.#clock.now() - started;
         const reply = signal?.aborted === true ? cancelledReply : sent.reply;
-        // Nothing more is asked when its time is over or it was called off.
-        return { ...sent, reply, tookMs, over: deadline.over };
+        return { ...sent, reply, tookMs: this.#clock.now() - started, over: deadline.over };
       } finally {
         deadline.dispose();
       }
     });
   }
 
-  /** How a question is asked again: with more room where that mends it, else as another sample. */
-  #after({ lacks, idle }: Answer, before: Variation, query: JudgeQuery): Variation {
-    const another = { ...before, sample: before.sample + 1 };
-    if (idle) return { ...another, formless: true };
-    if (lacks === null) return another;
-    const most = Math.max(1, (replyShare * this.#context) / query.maxCompletionTokens);
-    const wanted = lacks === 'thoughts' ? moreRoom.thoughts * before.room : Math.max(moreRoom.rest, before.room);
-    const room = Math.min(most, wanted);
-    // With more room the same sampling goes on where it was cut off.
-    return room > before.room ? { ...before, room } : another;
+  #read(reply: Reply, query: JudgeQuery, before: Variation): Answer {
+    if (reply.kind === 'problem') {
+      const { problem, remedy, cause } = reply;
+      const detail = typeof cause === 'object' ? `${reply.detail}; ${leaveOutAdvice(cause)}` : reply.detail;
+      const next =
+        remedy !== 'ask_again' ? null : this.#after(problem === 'truncated' ? 'thoughts' : null, before, query);
+      return { text: '', scores: [], problem, detail, next };
+    }
+    const { text, cutOff } = reply;
+    const parsed = query.parse(text, cutOff);
+    if (parsed.ok) return { text, scores: parsed.scores, problem: null, detail: '', next: null };
+    const truncated = cutOff && CUT_SHORT.has(parsed.problem);
+    const problem = truncated ? 'truncated' : parsed.problem;
+    const lacks = !truncated ? null : parsed.problem === 'unparsable' ? 'answer' : 'thoughts';
+    const isBlank = truncated && isMostlyBlank(text);
+    // Probabilities are no sample, so another seed gives the same ones.
+    const isFinal = query.topLogprobs !== undefined || !MENDABLE.has(problem);
+    const next = isFinal ? null : isBlank ? { ...another(before), formless: true } : this.#after(lacks, before, query);
+    const detail = isBlank
+      ? `its reply is white space up to the token limit: ${excerpt(text)}; serve the judge with compact JSON (scripts/serve_judge.sh does)`
+      : truncated
+        ? `cut off before its scores: ${excerpt(text)}`
+        : parsed.detail;
+    return { text, scores: [], problem, detail, next };
+  }
+
+  /** The next request for a question: with more room if the reply lacked it, else another sample. */
+  #after(lacks: keyof typeof MORE_ROOM | null, before: Variation, { maxCompletionTokens }: JudgeQuery): Variation {
+    if (lacks === null) return another(before);
+    const limit = Math.max(1, (REPLY_SHARE * this.#context) / maxCompletionTokens);
+    const wanted = lacks === 'thoughts' ? MORE_ROOM.thoughts * before.room : Math.max(MORE_ROOM.answer, before.room);
+    const room = Math.min(limit, wanted);
+    // With more room, the same sampling continues where it was cut off.
+    return room > before.room ? { ...before, room } : another(before);
   }
 }
 
-/** In place of an answer, where a limit to the requests lets no more be asked. Not an answer of the judge's, so it is not stored. */
-function notAsked(key: string, requestHash: string, model: string): Judgement {
-  const detail = 'not asked: the limit of requests is reached';
-  return { key, requestHash, model, text: '', problem: 'aborted', detail, scores: [], attempts: 0, latencyMs: 0 };
+function another(before: Variation): Variation {
+  return { ...before, sample: before.sample + 1 };
 }
 
-/** Which problems of a reply's text another seed may mend. */
-const worthAskingAgain: ReadonlySet<UnscoredReason> = new Set(['unparsable', 'truncated', 'empty', 'out_of_range']);
+/** Problems of a text that another seed may fix. */
+const MENDABLE: ReadonlySet<UnscoredReason> = new Set(['unparsable', 'truncated', 'empty', 'out_of_range']);
 
-function readAnswer(reply: Reply, query: JudgeQuery): Answer {
-  if (reply.kind === 'problem') {
-    const { problem, remedy, cause } = reply;
-    const detail = typeof cause === 'object' ? `${reply.detail}; ${leaveOutAdvice(cause)}` : reply.detail;
-    const lacks = problem === 'truncated' ? 'thoughts' : null;
-    return { text: '', scores: [], problem, detail, remedy, lacks, idle: false };
-  }
-  const { text, cutOff } = reply;
-  const parsed = query.parse(text, cutOff);
-  if (parsed.ok) {
-    return { text, scores: parsed.scores, problem: null, detail: '', remedy: 'give_up', lacks: null, idle: false };
-  }
-  const truncated = cutOff && cutShort.has(parsed.problem);
-  const problem = truncated ? 'truncated' : parsed.problem;
-  const idle = truncated && isMostlyBlank(text);
-  const detail = idle
-    ? `its reply is white space up to the token limit: ${excerpt(text)}; serve the judge with compact JSON (scripts/serve_judge.sh does)`
-    : truncated
-      ? `cut off before its scores: ${excerpt(text)}`
-      : parsed.detail;
-  // Probabilities are no sample: another seed brings the same ones.
-  const remedy = query.topLogprobs === undefined && worthAskingAgain.has(problem) ? 'ask_again' : 'give_up';
-  const lacks = !truncated ? null : parsed.problem === 'unparsable' ? 'rest' : 'thoughts';
-  return { text, scores: [], problem, detail, remedy, lacks, idle };
-}
-
-/** What a text is that was cut off before its scores. */
-const cutShort: ReadonlySet<UnscoredReason> = new Set(['unparsable', 'empty', 'truncated']);
+/** Problems of a text that was cut off before its scores. */
+const CUT_SHORT: ReadonlySet<UnscoredReason> = new Set(['unparsable', 'empty', 'truncated']);
 
 function isMostlyBlank(text: string): boolean {
   return text.replace(/\s+/g, '').length < text.length / 2;

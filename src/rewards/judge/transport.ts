@@ -1,19 +1,18 @@
 /**
  * Requests to one or several equal judges. The `openai` client's own retries are off, so that attempts do not multiply. Every attempt and
- * every query has its own deadline; the client's would not cover a stall after the headers.
+ * every query has its own deadline. The client's timer would not cover a stall after the headers.
  */
 import OpenAI from 'openai';
-import { type AskPolicy, type AttemptResult, Remote, attemptResult } from '../../core/remote/remote.js';
-import { Member } from '../../core/remote/member.js';
-import type { ChatRequest } from './chat_request.js';
 import { type Clock, type Deadline, longestTimer } from '../../core/clock.js';
-import { type Reply, readCompletion, readError, addTokens, tokensOf } from './completion.js';
+import { createHttpPool, type HttpPool, type TextResponse } from '../../core/http/pool.js';
+import { Member } from '../../core/remote/member.js';
+import { type AskPolicy, type AttemptResult, Remote, attemptResult } from '../../core/remote/remote.js';
 import type { Tokens } from '../score/types.js';
-import type { HttpPool, TextResponse } from '../../core/http/pool.js';
-import { createHttpPool } from '../../core/http/pool.js';
+import type { ChatRequest } from './chat_request.js';
+import { type Reply, addTokens, readCompletion, readError, tokensOf } from './completion.js';
 
 export interface TransportPolicy extends AskPolicy {
-  /** Questions in a row that a judge fails, after which that judge is left alone, and for how long. */
+  /** After this many failed questions in a row, a judge is skipped for the pause. */
   readonly breakerLimit: number;
   readonly breakerPauseMs: number;
 }
@@ -28,13 +27,13 @@ export const defaultTransportPolicy: TransportPolicy = {
   breakerPauseMs: 20_000,
 };
 
-/** The time that so many requests take at most, one after another, with the longest pauses between them: n timeout + (n - 1) pauses. */
+/** The longest time of `requests` requests in a row with the longest pauses between them: n timeout + (n - 1) pauses. */
 export function longestExchangeMs(policy: TransportPolicy, requests: number): number {
   const pauseMs = policy.retryAfterCapMs + policy.backoffCapMs;
   return requests * policy.attemptTimeoutMs + (requests - 1) * pauseMs;
 }
 
-export interface TransportOptions {
+interface TransportOptions {
   /** Base URLs. */
   readonly endpoints: readonly string[];
   readonly apiKey: string;
@@ -55,43 +54,45 @@ class JudgeMember extends Member {
   }
 }
 
-/** A request, and the tokens of the replies that it got: those of earlier attempts are paid for like those of the last one. */
+/** A request with the tokens of its replies so far. Earlier attempts are paid for like the last one. */
 interface Sending {
   readonly request: ChatRequest;
   tokens: Tokens | null;
 }
 
-/** What became of a request. */
+/** The result of a request. */
 export interface Sent {
   readonly reply: Reply;
-  /** Requests that were made. */
+  /** Requests made. */
   readonly attempts: number;
-  /** Of all replies that say how many they took; null where none does. */
+  /** Tokens of all replies that report them. Null if none does. */
   readonly tokens: Tokens | null;
 }
 
 export class Transport {
   readonly #remote: Remote<JudgeMember, Sending, Reply>;
   readonly #pool: HttpPool;
+  readonly #breakerLimit: number;
 
-  constructor(private readonly options: TransportOptions) {
+  constructor(options: TransportOptions) {
     const pool = createHttpPool({ connections: options.connections, secret: options.apiKey });
     this.#pool = pool;
+    this.#breakerLimit = options.policy.breakerLimit;
     this.#remote = new Remote({
       ...options,
       members: options.endpoints.map((url) => new JudgeMember(url, pool, options)),
-      attempt: async ({ client }, sending, attempt) => meaningOf(await complete(client, sending, attempt)),
+      attempt: ({ client }, sending, within) => complete(client, sending, within),
     });
   }
 
-  /** Sends until there is a reply, retrying is pointless, or the query's time is over. Counts the requests that it made. */
+  /** Sends until there is a reply, retrying is pointless, or the query's time is over. */
   async send(request: ChatRequest, query: Deadline): Promise<Sent> {
     const sending: Sending = { request, tokens: null };
     const { reply, attempts, spared } = await this.#remote.ask(sending, query);
     return { reply: reply ?? this.#notAsked(spared), attempts, tokens: sending.tokens };
   }
 
-  /** One request without retries, asked even of a judge that is being spared; a text lets everyone through again. */
+  /** One request without retries, even to a judge that is skipped. A text makes it available again. */
   async probe(request: ChatRequest, query: Deadline): Promise<Reply> {
     return (await this.#remote.once({ request, tokens: null }, query)) ?? this.#notAsked(false);
   }
@@ -102,32 +103,31 @@ export class Transport {
 
   #notAsked(spared: boolean): Reply {
     if (!spared) return { kind: 'problem', problem: 'timeout', detail: 'no judge was free in time', remedy: 'give_up' };
-    const detail = `not asked: the last ${this.options.policy.breakerLimit} questions to the judge failed`;
+    const detail = `not asked: the last ${this.#breakerLimit} questions to the judge failed`;
     return { kind: 'problem', problem: 'connection', detail, remedy: 'give_up' };
   }
 }
 
-async function complete(client: OpenAI, sending: Sending, attempt: Deadline): Promise<Reply> {
+/** Never rejects. A judge that answers works, whatever it answers, and so does one that turns requests away. */
+async function complete(client: OpenAI, sending: Sending, within: Deadline): Promise<AttemptResult<Reply>> {
   const { request } = sending;
+  let reply: Reply;
   try {
-    const data: unknown = await client.chat.completions.create(request, { signal: attempt.signal });
+    const data: unknown = await client.chat.completions.create(request, { signal: within.signal });
     sending.tokens = addTokens(sending.tokens, tokensOf(data));
-    return readCompletion(data, request);
+    reply = readCompletion(data, request);
   } catch (error) {
-    if (!attempt.over) return readError(error, Date.now());
-    return { kind: 'problem', problem: 'timeout', detail: 'no answer in time', remedy: 'retry' };
+    reply = within.over
+      ? { kind: 'problem', problem: 'timeout', detail: 'no answer in time', remedy: 'retry' }
+      : readError(error, Date.now());
   }
-}
-
-/** A judge that answers works, whatever it says; one that turns requests away does, too. */
-function meaningOf(reply: Reply): AttemptResult<Reply> {
   if (reply.kind === 'text') return attemptResult('answered', reply);
   const { remedy, problem, retryAfterMs } = reply;
   if (remedy !== 'retry') return attemptResult('refused', reply);
   return attemptResult(problem === 'rate_limited' ? 'turned_away' : 'failed', reply, retryAfterMs);
 }
 
-/** The `openai` client with its retries, timer, logging and environment variables out of the way. */
+/** The `openai` client without its retries, timer, logging and environment variables. */
 export function createClient(baseURL: string, apiKey: string, pool: HttpPool): OpenAI {
   return new OpenAI({
     baseURL,
@@ -135,7 +135,7 @@ export function createClient(baseURL: string, apiKey: string, pool: HttpPool): O
     organization: null,
     project: null,
     maxRetries: 0,
-    // Its own timer is kept out of the way.
+    // Deadlines are ours.
     timeout: longestTimer,
     logLevel: 'off',
     // The client reads no more of a reply than a TextResponse has.
@@ -143,11 +143,11 @@ export function createClient(baseURL: string, apiKey: string, pool: HttpPool): O
   });
 }
 
-/** The client reads an error's message at `error.message` only; older vLLM has it at `message`, FastAPI at `detail`, and Google puts a list around it. */
+/** The client reads an error's message at `error.message` only. Older vLLM has it at `message`, FastAPI at `detail`, and Google sends a list. */
 async function withError(reply: TextResponse): Promise<TextResponse> {
   if (reply.status < 400) return reply;
-  const told = underError(await reply.text());
-  return told === null ? reply : reply.saying(told);
+  const error = underError(await reply.text());
+  return error === null ? reply : reply.withText(error);
 }
 
 function underError(text: string): string | null {

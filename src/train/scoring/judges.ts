@@ -98,7 +98,7 @@ export function openOwnJudge(
         names,
         shown,
       });
-      client.learnContext(ready.context);
+      client.setContext(ready.context);
     },
     canary: (signal) => client.canary(signal),
     close: () => client.close(),
