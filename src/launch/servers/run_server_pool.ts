@@ -14,8 +14,7 @@ import { EmbeddedJudges, SharedGateways } from './gateway.js';
 import type { Guardian } from '../processes/guardian.js';
 import { hubEnvironmentOf, runResolver } from '../models/wanted.js';
 import type { ManagedServer, ServerReporter, ServerUser } from './managed.js';
-import { startTrainingServer, type StartedServer } from './training_server.js';
-import { checkServable, startVllm } from './vllm.js';
+import type { StartedServer } from './training_server.js';
 import type { RunServers } from '../worker/protocol.js';
 
 export interface ServersOptions {
@@ -100,6 +99,7 @@ export class RunServerPool {
       hubEnvironmentOf(settings),
     );
     const model = modelFolder(sampled.model, resolve);
+    const { checkServable, startVllm } = await import('./vllm.js');
     checkServable(model);
     const { guardian, say } = this.options;
     const log = join(paths.attemptLogsDir(attempt), 'vllm.log');
@@ -113,6 +113,7 @@ export class RunServerPool {
   ): Promise<StartedServer | null> {
     const trainer = trainerServerOf(settings);
     if (trainer === null || trainer.serve === null) return null;
+    const { startTrainingServer } = await import('./training_server.js');
     const paths = RunPaths.of(settings);
     const { guardian, say } = this.options;
     return startTrainingServer({
