@@ -9,15 +9,15 @@ import type { RunSettings } from './schema/run.js';
 import { hasPath, isObject } from '../core/schema/walk.js';
 import { isFlat } from './earl/keys.js';
 import { translateFlat, type FlatWords } from './earl/translate.js';
-import { resultHash } from './hash.js';
 import {
-  dropForeignKeys,
-  hasForeignKeys,
+  evaluateParents,
   overlayOf,
-  withoutReach,
   placeModules,
   placeReferences,
+  withoutReach,
+  type FoundReference,
 } from './references.js';
+import { Settler } from './settle.js';
 import {
   displayPath,
   evaluateSnippet,
@@ -32,7 +32,6 @@ import { placesOf, type Layer, type Origin } from './origin.js';
 import { tracedError } from './problems.js';
 import { rewardForms } from './recipes.js';
 import { applyChanges, parseSet, reachingParents } from './sets.js';
-import { validate, warningsOf } from './validate.js';
 
 export interface LoadRequest {
   /** The config. */
@@ -78,7 +77,7 @@ export interface EvaluatedWeights {
 
 /** Loads a config. Raises one ConfigError that holds every problem. */
 export async function loadConfig(request: LoadRequest): Promise<LoadedConfig> {
-  const evaluation = await evaluate(request, false);
+  const evaluation = await evaluate(request);
   refuseExperiment(evaluation.value, request.file);
   return settle(request, evaluation);
 }
@@ -97,51 +96,67 @@ export function layersOf({ file, overlays = [] }: Pick<LoadRequest, 'file' | 'ov
   return [file, ...overlays].map((path) => ({ name: null, file: path, prefix: [] }));
 }
 
-/** Evaluates `file + overlay + overlay…` in one go, for a run itself or for one that it starts from. */
-export async function evaluate(
-  { file, overlays = [], env = process.env }: LoadRequest,
-  parent: boolean,
-): Promise<Evaluation> {
-  const over = overlays.length === 0 ? [] : [...overlays.map((path) => overlayOf(path, parent)), withoutReach];
+/** Evaluates `file + overlay + overlay…` in one go. */
+export async function evaluate({ file, overlays = [], env = process.env }: LoadRequest): Promise<Evaluation> {
+  const over = overlays.length === 0 ? [] : [...overlays.map((path) => overlayOf(path, false)), withoutReach];
   const snippet = [importOf(file), ...over].join(' + ');
   return evaluateSnippet({ file, roots: [file, ...overlays], snippet, environment: env });
 }
 
-/**
- * Everything that `loadConfig` does after evaluating the same file, overlays and environment; changes the evaluation's value. Raises one ConfigError
- * with every problem.
- */
-export function settle(request: LoadRequest, evaluation: Evaluation): LoadedConfig {
+/** The one config of an evaluation. Raises one ConfigError with every problem. */
+export function settle(request: LoadRequest, { value, sources, importHash }: Evaluation): LoadedConfig {
   const { file, overlays = [], sets = [], env = process.env } = request;
-  const { sources } = evaluation;
-  const value: unknown[] = [evaluation.value];
-  const has = (key: string): boolean => value.some((one) => hasPath(one, key));
+  const known = [value];
+  const has = (key: string): boolean => known.some((one) => hasPath(one, key));
   const origin: Origin = { file, layers: layersOf(request), sets, sources, has };
-  const raw = rootObject(evaluation, origin);
-  const folders = foldersOf(file, sources);
-  const { words, ...form } = canonicalForm(raw, { file, env, overlaid: overlays.length > 0, sets, folders });
-  value.push(form.value);
-  const placed = placeReferences(form.value, file, [file, ...overlays], sources);
-  const validated = validate(form.value);
-  const found = [...placed.problems, ...('problems' in validated ? validated.problems : [])];
-  const problems = [...form.problems, ...(words?.problems(found) ?? found)];
-  if (problems.length > 0 || !('settings' in validated)) throw tracedError(problems, origin);
-  const { settings } = validated;
-  return Object.freeze({
-    settings: deepFreeze(settings),
-    resultHash: resultHash(settings),
-    importHash: evaluation.importHash,
-    warnings: [...form.warnings, ...warningsOf(settings).map((warning) => words?.text(warning) ?? warning)],
-    file,
-    overlays,
-    sets,
-  });
+  if (!isObject(value)) throw tracedError([{ key: 'the file', message: notAnObject(value) }], origin);
+  const overlaid = overlays.length > 0;
+  const draft = draftOf(value, { file, env, overlaid, sets, sources, roots: [file, ...overlays] });
+  known.push(draft.value);
+  const settled = settleDraft(draft, new Settler(), { importHash, file, overlays, sets });
+  if ('problems' in settled) throw tracedError(settled.problems, origin);
+  return settled;
+}
+
+/** A config in canonical form before it is validated. */
+export interface Draft extends CanonicalForm {
+  /** The configs of the runs that it starts from. */
+  readonly references: readonly FoundReference[];
+  /** Problems with these references. */
+  readonly misplaced: readonly Problem[];
+}
+
+export interface DraftRequest extends Omit<FormRequest, 'folders'> {
+  readonly sources: ReadonlyMap<string, string>;
+  /** The files that are merged; see `placeReferences`. */
+  readonly roots: readonly string[];
+}
+
+/** Takes an evaluated config, which is changed, to its canonical form. */
+export function draftOf(raw: Record<string, unknown>, { sources, roots, ...request }: DraftRequest): Draft {
+  const form = canonicalForm(raw, { ...request, folders: foldersOf(request.file, sources) });
+  const { references, problems: misplaced } = placeReferences(form.value, request.file, roots, sources);
+  return { ...form, references, misplaced };
+}
+
+/** Validates, completes, freezes and hashes a config; or returns everything that is wrong with it. */
+export function settleDraft(
+  { value, problems, misplaced, warnings, words }: Draft,
+  settler: Settler,
+  from: Pick<LoadedConfig, 'importHash' | 'file' | 'overlays' | 'sets' | 'experiment'>,
+): LoadedConfig | { readonly problems: readonly Problem[] } {
+  const settled = settler.settle(value);
+  const found = [...misplaced, ...('problems' in settled ? settled.problems : [])];
+  const all = [...problems, ...(words?.problems(found) ?? found)];
+  if (all.length > 0 || 'problems' in settled) return { problems: all };
+  const remarks = settled.warnings.map((warning) => words?.text(warning) ?? warning);
+  return Object.freeze({ ...settled, warnings: [...warnings, ...remarks], ...from });
 }
 
 /** What set the value of each given canonical key, for people; 'default' if the schema did, '?' if unknown. */
 export async function originsOf(request: LoadRequest, keys: readonly string[]): Promise<string[]> {
   const { file, overlays = [], sets = [], env = process.env } = request;
-  const { value, sources } = await evaluate(request, false);
+  const { value, sources } = await evaluate(request);
   const raw = value as Record<string, unknown>;
   const written = structuredClone(raw);
   const folders = foldersOf(file, sources);
@@ -152,7 +167,7 @@ export async function originsOf(request: LoadRequest, keys: readonly string[]): 
   return places.map((place, i) => (place === '' ? (has(asked[i]) ? '?' : 'default') : place));
 }
 
-export interface CanonicalForm {
+interface CanonicalForm {
   readonly value: Record<string, unknown>;
   readonly problems: readonly Problem[];
   readonly warnings: readonly string[];
@@ -160,7 +175,7 @@ export interface CanonicalForm {
   readonly words: FlatWords | null;
 }
 
-export interface FormRequest {
+interface FormRequest {
   readonly file: string;
   readonly env: Environment;
   /** Whether anything was merged over the file. */
@@ -179,7 +194,7 @@ export function foldersOf(file: string, sources: ReadonlyMap<string, string>): s
  * What a config evaluates to, with `--set` applied, in the one form that is validated: EARL's flat form translated, spellings normalised. `raw` is
  * changed.
  */
-export function canonicalForm(raw: Record<string, unknown>, request: FormRequest): CanonicalForm {
+function canonicalForm(raw: Record<string, unknown>, request: FormRequest): CanonicalForm {
   const { file, env, overlaid, sets = [], folders } = request;
   const changes = sets.map(parseSet);
   if (!isFlat(raw)) {
@@ -209,15 +224,11 @@ export async function loadReferenced(
 ): Promise<LoadedConfig> {
   const request = { ...reachingRequest(parent, reference), env: { ...env, APP__RUN_NAME: reference.run } };
   if (!existsSync(request.file)) throw noConfig(parent, reference, request.file);
-  const evaluation = await evaluate(request, true);
-  const { value } = evaluation;
-  // An overlay that names the run alone has reached this one, too.
-  if (isObject(value) && 'run_name' in value) value['run_name'] = reference.run;
-  if (request.overlays.length > 0 && hasForeignKeys(evaluation.value)) {
-    const own = await evaluate({ ...request, overlays: [] }, true);
-    dropForeignKeys(evaluation.value, own.value);
-  }
-  return settle(request, evaluation);
+  const { file, overlays, env: environment } = request;
+  const { values, ...evaluation } = await evaluateParents({ file, overlays, environment }, [
+    { name: reference.run, file, mixins: [] },
+  ]);
+  return settle(request, { ...evaluation, value: values[0] });
 }
 
 /** Names the key of a missing config, and the file that has the key. */
@@ -257,12 +268,9 @@ function reachingRequest(
   };
 }
 
-function rootObject(evaluation: Evaluation, origin: Origin): Record<string, unknown> {
-  if (isObject(evaluation.value)) return evaluation.value;
-  const kind = Array.isArray(evaluation.value)
-    ? 'a list'
-    : `the ${typeof evaluation.value} ${JSON.stringify(evaluation.value)}`;
-  throw tracedError([{ key: 'the file', message: `evaluates to ${kind}; allowed: an object` }], origin);
+function notAnObject(value: unknown): string {
+  const kind = Array.isArray(value) ? 'a list' : `the ${typeof value} ${JSON.stringify(value)}`;
+  return `evaluates to ${kind}; allowed: an object`;
 }
 
 /** Normalises spellings that mean the same: an endpoint without a path or with /v1, a mode with * or x, no mode beside terms, one measure or a list. */
@@ -292,13 +300,4 @@ export function canonicalEndpoint(endpoint: unknown): unknown {
   if (Array.isArray(endpoint)) return endpoint.map(canonicalEndpoint);
   if (typeof endpoint !== 'string' || !/^https?:\/\//.test(endpoint) || !URL.canParse(endpoint)) return endpoint;
   return openAiBaseUrl(endpoint);
-}
-
-/** Freezes a value and all that it holds. */
-export function deepFreeze<T>(value: T): T {
-  if (typeof value === 'object' && value !== null) {
-    for (const child of Object.values(value)) deepFreeze(child);
-    Object.freeze(value);
-  }
-  return value;
 }

@@ -12,17 +12,20 @@ type Path = readonly (string | number)[];
 
 /** One error with all problems, each with the place that gave the value. */
 export function tracedError(problems: readonly Problem[], origin: Origin): ConfigError {
-  const keys = problems.map(({ key }) => key);
-  const error = configError(explained(problems, origin), origin, placesOf(keys, origin));
-  const message = withoutContents(error.message, origin.sources);
-  return new ConfigError(message, {
-    where: displayPath(origin.file),
-    ...(error.next === undefined ? {} : { next: error.next }),
-  });
+  return errorOf(problemLines(problems, origin), origin.file);
+}
+
+/** Problems as lines, each with the place that gave the value. */
+export function problemLines(problems: readonly Problem[], origin: Origin): string[] {
+  const places = placesOf(
+    problems.map(({ key }) => key),
+    origin,
+  );
+  return linesOf(explained(problems, origin), places, origin.sets).map((line) => withoutContents(line, origin.sources));
 }
 
 /** Problems with what is missing, which name the file that replaces a section instead of merging into it. */
-export function explained(problems: readonly Problem[], origin: Composed): Problem[] {
+function explained(problems: readonly Problem[], origin: Composed): Problem[] {
   return problems.map((problem) => {
     const lost = problem.message.startsWith('missing') ? replacementOf(problem.key, origin) : null;
     if (lost === null) return problem;
@@ -35,16 +38,21 @@ export function explained(problems: readonly Problem[], origin: Composed): Probl
   });
 }
 
-/** One error with all problems; `places` say what set each value, '' if unknown. */
-export function configError(
-  problems: readonly Problem[],
-  { file, sets }: Pick<Origin, 'file' | 'sets'>,
-  places: readonly string[] = problems.map(({ key }) => (isSet(key, sets) ? '--set' : '')),
-): ConfigError {
-  const lines = problems.map(({ key, message }, index) => {
+/** One error with all problems of values that are in no file. */
+export function configError(problems: readonly Problem[], { file, sets }: Pick<Origin, 'file' | 'sets'>): ConfigError {
+  const places = problems.map(({ key }) => (isSet(key, sets) ? '--set' : ''));
+  return errorOf(linesOf(problems, places, sets), file);
+}
+
+/** `places` say what set each value, '' if unknown. */
+function linesOf(problems: readonly Problem[], places: readonly string[], sets: Origin['sets']): string[] {
+  return problems.map(({ key, message }, index) => {
     const place = places[index] === '' ? '' : `(${places[index]}) `;
     return `${place}${key}: ${message}${formOf(key, message, sets)}`;
   });
+}
+
+function errorOf(lines: readonly string[], file: string): ConfigError {
   const text =
     lines.length === 1 ? lines[0] : `${lines.length} problems\n${lines.map((line) => `  ${line}`).join('\n')}`;
   return new ConfigError(text, {

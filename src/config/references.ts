@@ -3,7 +3,7 @@ import { existsSync, statSync } from 'node:fs';
 import { dirname, relative, resolve, isAbsolute } from 'node:path';
 import type { Problem } from './schema/rules.js';
 import { getPath, setPath, isObject } from '../core/schema/walk.js';
-import { displayPath, importOf } from './jsonnet.js';
+import { displayPath, evaluateSnippet, importOf, type Environment, type Evaluation } from './jsonnet.js';
 import { readJsonnet } from './jsonnet_text.js';
 import { modelKeys, TERM_LISTS } from './models.js';
 import { recipeNamed } from './recipes.js';
@@ -119,16 +119,56 @@ function foreignKeys(value: Readonly<Record<string, unknown>>): Path[] {
   );
 }
 
-/** Whether a parent's config holds keys that its recipe does not have. */
-export function hasForeignKeys(value: unknown): value is Record<string, unknown> {
-  return isObject(value) && foreignKeys(value).length > 0;
+/** A run that others start from, as its own config makes it. */
+export interface ParentOrder {
+  readonly name: string;
+  readonly file: string;
+  /** Values of an experiment's axes that reach it. */
+  readonly mixins: readonly (readonly [axis: string, value: string])[];
 }
 
 /**
- * Removes keys from a parent's config that its recipe does not have and that came from overlays or axes; those in `own`, what its file evaluates to
- * without these, are the author's and stay. `value` is changed.
+ * Evaluates runs that others start from: their own configs, with the overlays and axes that reach them. Drops keys that came from these and that a
+ * parent's recipe does not have. `file`: the experiment or the config that the runs belong to.
  */
-export function dropForeignKeys(value: Record<string, unknown>, own: unknown): void {
+export async function evaluateParents(
+  { file, overlays, environment }: { file: string; overlays: readonly string[]; environment: Environment },
+  parents: readonly ParentOrder[],
+): Promise<Omit<Evaluation, 'value'> & { readonly values: readonly unknown[] }> {
+  const mixed = parents.map(({ name, file: config, mixins }) => {
+    const axes = mixins.map(([axis, value]) => `e.axes[${JSON.stringify(axis)}][${JSON.stringify(value)}]`);
+    return [importOf(config), 'over', ...axes, `{ run_name: ${JSON.stringify(name)} }`].join(' + ');
+  });
+  const snippet = `local e = ${importOf(file)};
+local over = ${[...overlays.map((path) => overlayOf(path, true)), withoutReach].join(' + ')};
+[
+${mixed.join(',\n')}
+]`;
+  const roots = [...new Set(parents.map((parent) => parent.file)), ...overlays];
+  const { value, ...evaluation } = await evaluateSnippet({ file, roots, snippet, environment });
+  const values = value as readonly unknown[];
+  const foreign = parents.map((_, index) => isObject(values[index]) && foreignKeys(values[index]).length > 0);
+  const files = [...new Set(parents.filter((_, index) => foreign[index]).map((parent) => parent.file))];
+  if (files.length > 0) {
+    const own = await evaluateSnippet({
+      file,
+      roots: files,
+      snippet: `[${files.map(importOf).join(', ')}]`,
+      environment,
+    });
+    values.forEach((settings, index) => {
+      if (!foreign[index]) return;
+      dropForeignKeys(
+        settings as Record<string, unknown>,
+        (own.value as unknown[])[files.indexOf(parents[index].file)],
+      );
+    });
+  }
+  return { values, ...evaluation };
+}
+
+/** Removes keys that a recipe does not have. Keys in `own`, the value of the config's file alone, are the author's and stay. */
+function dropForeignKeys(value: Record<string, unknown>, own: unknown): void {
   for (const path of foreignKeys(value)) {
     if (getPath(own, path) !== undefined) continue;
     const holder = getPath(value, path.slice(0, -1));

@@ -2,7 +2,8 @@
 import { existsSync, rmSync } from 'node:fs';
 import { join, resolve } from 'node:path';
 import { canonicalJson, resultHash } from '../config/hash.js';
-import { deepFreeze, loadConfig, type EvaluatedWeights, type LoadedConfig } from '../config/load.js';
+import { loadConfig, type EvaluatedWeights, type LoadedConfig } from '../config/load.js';
+import { deepFreeze } from '../config/settle.js';
 import { parseSet } from '../config/sets.js';
 import { CheckpointError, RunError, UsageError } from '../core/errors.js';
 import { sha256 } from '../core/images/image.js';

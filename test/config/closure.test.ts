@@ -18,7 +18,7 @@ function folderWith(files: Readonly<Record<string, string | Buffer>>): string {
   return folder;
 }
 
-const hashOf = async (file: string): Promise<string> => (await evaluate({ file, env: {} }, false)).importHash;
+const hashOf = async (file: string): Promise<string> => (await evaluate({ file, env: {} })).importHash;
 
 describe('the files of a config', () => {
   it.each([
@@ -63,7 +63,7 @@ describe('the files of a config', () => {
       'mine.jsonnet': "import 'link/part.libsonnet'",
     });
     symlinkSync(join(folder, 'deep/real'), join(folder, 'link'));
-    const { value, sources } = await evaluate({ file: join(folder, 'mine.jsonnet'), env: {} }, false);
+    const { value, sources } = await evaluate({ file: join(folder, 'mine.jsonnet'), env: {} });
     expect(value).toEqual({ a: 1 });
     expect([...sources.keys()]).toContain(join(folder, 'deep/other.libsonnet'));
   });

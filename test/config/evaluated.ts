@@ -12,7 +12,7 @@ export async function loadEvaluated(request: LoadRequest): Promise<LoadedConfig>
   const roots = [file, ...overlays];
   if (!roots.every(existsSync)) return loadConfig(request);
   const key = JSON.stringify([roots, externalVariables(file, env), [...importClosure(roots)]]);
-  const evaluation = evaluations.get(key) ?? evaluate(request, false);
+  const evaluation = evaluations.get(key) ?? evaluate(request);
   evaluations.set(key, evaluation);
   return settle(request, structuredClone(await evaluation));
 }

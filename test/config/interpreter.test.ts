@@ -21,7 +21,7 @@ function fileOf(text: string, name = 'mine.jsonnet'): string {
 }
 
 async function textOf(text: string, env: Readonly<Record<string, string>> = small): Promise<string> {
-  const error: unknown = await evaluate({ file: fileOf(text), env }, false).catch((cause: unknown) => cause);
+  const error: unknown = await evaluate({ file: fileOf(text), env }).catch((cause: unknown) => cause);
   if (!(error instanceof LimitError)) throw error;
   expect(error.exitCode).toBe(2);
   return error.toText().replaceAll(folder, '/tmp');
@@ -77,11 +77,11 @@ describe('an evaluation without bounds', () => {
   });
 
   it('has limits that are whole numbers', async () => {
-    const load = evaluate({ file: fileOf('{}'), env: { EDITRL_JSONNET_SECONDS: '1.5' } }, false);
+    const load = evaluate({ file: fileOf('{}'), env: { EDITRL_JSONNET_SECONDS: '1.5' } });
     await expect(load).rejects.toThrow('EDITRL_JSONNET_SECONDS: found 1.5; allowed: a whole number >= 1');
-    await expect(evaluate({ file: fileOf('{}'), env: { EDITRL_JSONNET_MEMORY_MB: '' } }, false)).resolves.toMatchObject(
-      { value: {} },
-    );
+    await expect(evaluate({ file: fileOf('{}'), env: { EDITRL_JSONNET_MEMORY_MB: '' } })).resolves.toMatchObject({
+      value: {},
+    });
   });
 });
 

@@ -22,7 +22,7 @@ function folderWith(files: Readonly<Record<string, string>>): string {
 
 it('finds a shipped config from any folder', async () => {
   const file = join(folderWith({ 'mine.jsonnet': "import 'editrl/lib/rl.libsonnet'" }), 'mine.jsonnet');
-  expect((await evaluate({ file, env: {} }, false)).value).toMatchObject({ num_iterations: 2000 });
+  expect((await evaluate({ file, env: {} })).value).toMatchObject({ num_iterations: 2000 });
   expect([...importClosure([file]).keys()]).toContain(join(libraryFolder(), 'editrl', 'lib', 'rl.libsonnet'));
 });
 
@@ -36,7 +36,7 @@ it('searches EDITRL_JPATH in its order, after the folder of the file that import
   ];
   writeFileSync(join(mine, 'a.libsonnet'), "'beside'");
   vi.stubEnv(LIBRARY_PATH, [first, second].join(delimiter));
-  const { value, sources } = await evaluate({ file: join(mine, 'mine.jsonnet'), env: {} }, false);
+  const { value, sources } = await evaluate({ file: join(mine, 'mine.jsonnet'), env: {} });
   expect(value).toEqual({ a: 'beside', b: 'first', c: 'second' });
   expect([...sources.keys()]).toEqual([
     join(mine, 'mine.jsonnet'),
@@ -49,7 +49,7 @@ it('searches EDITRL_JPATH in its order, after the folder of the file that import
 it('reports an import that is in none of the folders', async () => {
   vi.stubEnv(LIBRARY_PATH, newFolder());
   const file = join(folderWith({ 'mine.jsonnet': "import 'lost.libsonnet'" }), 'mine.jsonnet');
-  await expect(evaluate({ file, env: {} }, false)).rejects.toThrow(ConfigError);
+  await expect(evaluate({ file, env: {} })).rejects.toThrow(ConfigError);
 });
 
 it('takes a variable of -V over one of the environment', () => {

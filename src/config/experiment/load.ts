@@ -7,8 +7,8 @@ import { parseSet } from '../sets.js';
 import { checkClashes } from './clashes.js';
 import { matches, type AxisValues } from './design.js';
 import { evaluateMatrix } from './matrix.js';
-import { Runs, type Cell, type Draft } from './runs.js';
-import type { Settler } from './settle.js';
+import { Runs, type Cell, type RunDraft } from './runs.js';
+import type { Settler } from '../settle.js';
 
 export type { Cell } from './runs.js';
 
@@ -51,9 +51,9 @@ export async function loadExperiment(request: ExperimentRequest): Promise<Experi
   }
   const run = new Runs(file, overlays, sets, description, env);
   const drafts = value.map((raw, index) => run.draft(raw, sets, file, named[index].axes, importHash, sources, 'cell'));
-  const raws = drafts.map(({ axes, raw }) => ({ axes, value: raw }));
+  const raws = drafts.map(({ axes, draft }) => ({ axes, value: draft.value }));
   const clashes = description === null ? [] : await checkClashes({ file, env, overlays }, description, raws);
-  const parents: Draft[] = [];
+  const parents: RunDraft[] = [];
   for (let wave = run.wanted(drafts); wave.length > 0;) {
     const made = await run.parents(wave);
     parents.push(...made);

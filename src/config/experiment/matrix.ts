@@ -143,12 +143,6 @@ export interface CellOrder {
 
 type AxisValue = readonly [axis: string, value: string];
 
-export interface ParentOrder {
-  readonly name: string;
-  readonly file: string;
-  readonly mixins: readonly AxisValue[];
-}
-
 /**
  * An experiment without its settings: of each axis the names of its values with their fields, and of each override the fields. null for a file that
  * has none of the given keys, which is a config; the name of its type for a file that is no object.
@@ -197,18 +191,6 @@ local over = ${[...overlays.map((path) => overlayOf(path, false)), withoutReach]
 local parts = [
 ${[...parts.keys()].map((part) => `(${part})`).join(',\n')}
 ];
-[
-${made.join(',\n')}
-]`;
-}
-
-/** Parents are made from their own configs, with the overlays and the axes that reach them. */
-export function parentsSnippet(file: string, overlays: readonly string[], parents: readonly ParentOrder[]): string {
-  const made = parents.map(({ name, file: config, mixins }) =>
-    [importOf(config), 'with', ...mixins.map(valueOf), `{ run_name: ${JSON.stringify(name)} }`].join(' + '),
-  );
-  return `local e = ${importOf(file)};
-local with = ${[...overlays.map((path) => overlayOf(path, true)), withoutReach].join(' + ')};
 [
 ${made.join(',\n')}
 ]`;

@@ -1,18 +1,17 @@
 /** Turns what Jsonnet evaluates into an experiment's validated runs: named, hashed, with the runs that they start from. */
 import { ConfigError } from '../../core/errors.js';
-import { dropForeignKeys, hasForeignKeys, placeReferences } from '../references.js';
-import { displayPath, evaluateSnippet, importOf, withoutContents, type Environment } from '../jsonnet.js';
-import { explained } from '../problems.js';
+import { evaluateParents } from '../references.js';
+import { displayPath, type Environment } from '../jsonnet.js';
+import { problemLines } from '../problems.js';
 import type { Problem } from '../schema/rules.js';
 import { recipeNamed } from '../recipes.js';
 import { getPath, hasPath, setPath, isObject, schemaAt } from '../../core/schema/walk.js';
-import { canonicalForm, foldersOf, layersOf, type CanonicalForm, type LoadedConfig } from '../load.js';
-import { placesOf, type Layer } from '../origin.js';
+import { draftOf, foldersOf, layersOf, settleDraft, type Draft, type LoadedConfig } from '../load.js';
+import type { Layer } from '../origin.js';
 import { reachingParents } from '../sets.js';
 import { checkName, nameWith, matches, type AxisValues } from './design.js';
 import type { Description } from './schema.js';
-import { Settler } from './settle.js';
-import { parentsSnippet } from './matrix.js';
+import { Settler } from '../settle.js';
 
 /** One run of an experiment. */
 export interface Cell {
@@ -30,13 +29,10 @@ export interface Cell {
 const SHOWN_CELLS = 3;
 
 /** A run before it is validated. */
-export interface Draft {
-  readonly raw: Record<string, unknown>;
+export interface RunDraft {
+  readonly draft: Draft;
   /** What `--set` changed in it. */
   readonly sets: readonly string[];
-  readonly problems: readonly Problem[];
-  readonly warnings: readonly string[];
-  readonly words: CanonicalForm['words'];
   readonly file: string;
   readonly axes: AxisValues;
   readonly importHash: string;
@@ -55,7 +51,7 @@ export interface WantedRun {
 
 interface WrongRun {
   readonly name: string;
-  readonly draft: Draft;
+  readonly run: RunDraft;
   readonly problems: readonly Problem[];
 }
 
@@ -84,38 +80,24 @@ export class Runs {
     axes: AxisValues,
     importHash: string,
     sources: ReadonlyMap<string, string>,
-    made: Draft['made'],
-  ): Draft {
-    const folders = foldersOf(file, sources);
-    const given = made === 'cell' ? this.#measured(value) : value;
-    const form = canonicalForm(given, { file, env: this.env, overlaid: true, sets, folders });
-    const { value: canonical, problems, warnings, words } = form;
+    made: RunDraft['made'],
+  ): RunDraft {
     const roots = made === 'cell' ? [this.file, ...this.overlays] : [file, ...this.overlays];
-    const placed = placeReferences(canonical, file, roots, sources);
+    const given = made === 'cell' ? this.#measured(value) : value;
+    const draft = draftOf(given, { file, env: this.env, overlaid: true, sets, sources, roots });
+    const { value: canonical, references } = draft;
     const parents: WantedRun[] = [];
     const share = (this.description?.share ?? []).filter((axis) => axes[axis] !== undefined);
     const reached = Object.fromEntries(share.map((axis) => [axis, axes[axis]]));
     const by = String(canonical['run_name']);
-    for (const { key, run, config } of placed.references) {
+    for (const { key, run, config } of references) {
       if (config === null) throw this.#noConfig(file, key, canonical, sources);
       const name = nameWith(run, share, axes);
       checkName(name);
       setPath(canonical, `${key}.run`, name);
       if (!parents.some((parent) => parent.name === name)) parents.push({ name, file: config, axes: reached, by });
     }
-    return {
-      raw: canonical,
-      sets,
-      problems: [...problems, ...placed.problems],
-      warnings,
-      words,
-      file,
-      axes,
-      importHash,
-      sources,
-      parents,
-      made,
-    };
+    return { draft, sets, file, axes, importHash, sources, parents, made };
   }
 
   /** A cell with the experiment's measure. */
@@ -139,7 +121,7 @@ export class Runs {
   }
 
   /** Parents that are not made yet. Raises ConfigError when the same name is wanted with different settings. */
-  wanted(drafts: readonly Draft[]): WantedRun[] {
+  wanted(drafts: readonly RunDraft[]): WantedRun[] {
     const fresh: WantedRun[] = [];
     for (const parent of drafts.flatMap(({ parents }) => parents)) {
       const known = this.#known.get(parent.name);
@@ -157,100 +139,50 @@ export class Runs {
   }
 
   /** Evaluates a generation of parents in one go. */
-  async parents(wave: readonly WantedRun[]): Promise<Draft[]> {
+  async parents(wave: readonly WantedRun[]): Promise<RunDraft[]> {
     const orders = wave.map(({ name, file, axes }) => ({
       name,
       file,
       mixins: Object.entries(axes).sort(([a], [b]) => (a < b ? -1 : 1)),
     }));
-    const files = [...new Set(wave.map(({ file }) => file))];
-    const evaluation = await evaluateSnippet({
-      file: this.file,
-      roots: [...files, ...this.overlays],
-      snippet: parentsSnippet(this.file, this.overlays, orders),
-      environment: this.env,
-    });
-    const values = evaluation.value as Record<string, unknown>[];
-    await this.#dropForeignKeys(values, wave);
+    const from = { file: this.file, overlays: this.overlays, environment: this.env };
+    const { values, importHash, sources } = await evaluateParents(from, orders);
     const reaching = reachingParents(this.sets);
-    return values.map((raw, index) =>
-      this.draft(
-        raw,
-        reaching,
-        displayPath(wave[index].file),
-        wave[index].axes,
-        evaluation.importHash,
-        evaluation.sources,
-        'parent',
-      ),
-    );
-  }
-
-  /** Drops keys of parents that neither their recipes nor their own files have. */
-  async #dropForeignKeys(values: readonly Record<string, unknown>[], wave: readonly WantedRun[]): Promise<void> {
-    const files = values.flatMap((value, index) =>
-      !this.settler.isValid(value) && hasForeignKeys(value) ? [wave[index].file] : [],
-    );
-    const roots = [...new Set(files)];
-    if (roots.length === 0) return;
-    const snippet = `[${roots.map(importOf).join(', ')}]`;
-    const own = await evaluateSnippet({ file: this.file, roots, snippet, environment: this.env });
-    const ofFile = new Map(roots.map((file, index) => [file, (own.value as unknown[])[index]]));
-    values.forEach((value, index) => {
-      if (ofFile.has(wave[index].file)) dropForeignKeys(value, ofFile.get(wave[index].file));
+    return wave.map(({ file, axes }, index) => {
+      const value = values[index] as Record<string, unknown>;
+      return this.draft(value, reaching, displayPath(file), axes, importHash, sources, 'parent');
     });
   }
 
   /** `experiment`: its name, null for a config on its own. Raises one ConfigError for all invalid runs. */
-  settle(drafts: readonly Draft[], experiment: string | null): Cell[] {
+  settle(drafts: readonly RunDraft[], experiment: string | null): Cell[] {
     const cells: Cell[] = [];
     const wrong: WrongRun[] = [];
     const overlays = Object.freeze(this.overlays.map(displayPath));
-    for (const draft of drafts) {
-      const { raw, sets, problems, warnings, words, file, axes, importHash, parents } = draft;
-      const settled = this.settler.settle(raw);
-      if ('problems' in settled || problems.length > 0) {
-        const found = 'problems' in settled ? settled.problems : [];
-        const named = raw['run_name'];
-        wrong.push({
-          name: typeof named === 'string' ? named : displayPath(file),
-          draft,
-          problems: [...problems, ...(words?.problems(found) ?? found)],
-        });
+    for (const run of drafts) {
+      const { draft, sets, file, axes, importHash, parents } = run;
+      const from = { importHash, file, overlays, sets, ...(experiment === null ? {} : { experiment }) };
+      const config = settleDraft(draft, this.settler, from);
+      if ('problems' in config) {
+        const named = draft.value['run_name'];
+        wrong.push({ name: typeof named === 'string' ? named : displayPath(file), run, problems: config.problems });
         continue;
       }
-      const { settings, resultHash } = settled;
-      const config = Object.freeze({
-        settings,
-        resultHash,
-        importHash,
-        warnings: [...warnings, ...settled.warnings],
-        file,
-        overlays,
-        sets,
-        ...(experiment === null ? {} : { experiment }),
-      });
-      cells.push({ run_name: settings.run_name, axes, config, parents: parents.map(({ name }) => name), differs: {} });
+      const { run_name } = config.settings;
+      cells.push({ run_name, axes, config, parents: parents.map(({ name }) => name), differs: {} });
     }
     if (wrong.length > 0) throw this.#invalid(wrong, drafts.length);
     return cells;
   }
 
   #invalid(wrong: readonly WrongRun[], of: number): ConfigError {
-    const shown: string[] = [];
-    for (const { name, draft, problems } of wrong.slice(0, SHOWN_CELLS)) {
-      const keys = problems.map(({ key }) => key);
-      const { sets, sources } = draft;
-      const layers = this.#layers(draft);
+    const shown = wrong.slice(0, SHOWN_CELLS).map(({ name, run, problems }) => {
+      const { draft, sets, sources } = run;
       // The keys of EARL's form are not those of the draft.
-      const has = (key: string): boolean => draft.words !== null || hasPath(draft.raw, key);
-      const places = placesOf(keys, { file: this.file, layers, sets, sources, has });
-      const lines = explained(problems, { layers, sources }).map(({ key, message }, index) => {
-        const place = places[index] === '' ? '' : `(${places[index]}) `;
-        return withoutContents(`    ${place}${key}: ${message}`, sources);
-      });
-      shown.push(`  ${name}\n${lines.join('\n')}`);
-    }
+      const has = (key: string): boolean => draft.words !== null || hasPath(draft.value, key);
+      const lines = problemLines(problems, { file: this.file, layers: this.#layers(run), sets, sources, has });
+      return [`  ${name}`, ...lines.map((line) => `    ${line}`)].join('\n');
+    });
     const more = wrong.length > SHOWN_CELLS ? `\n  and ${wrong.length - SHOWN_CELLS} more` : '';
     return new ConfigError(`${wrong.length} of ${of} runs are not valid\n${shown.join('\n')}${more}`, {
       where: displayPath(this.file),
@@ -258,12 +190,12 @@ export class Runs {
     });
   }
 
-  #layers({ made, file, axes }: Draft): Layer[] {
+  #layers({ made, file, axes }: RunDraft): Layer[] {
     if (made === 'parent') return parentLayers(this.file, file, this.overlays, axes);
     return cellLayers(this.file, this.overlays, this.description, axes);
   }
 
-  #noConfig(file: string, key: string, settings: Record<string, unknown>, sources: Draft['sources']): ConfigError {
+  #noConfig(file: string, key: string, settings: Record<string, unknown>, sources: RunDraft['sources']): ConfigError {
     const config = String(getPath(settings, `${key}.config`));
     const folders = foldersOf(file, sources).map(displayPath).join(', ');
     return new ConfigError(`${key}.config: found '${config}', but there is no such file (looked in: ${folders})`, {

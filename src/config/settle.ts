@@ -1,12 +1,11 @@
 /** Turns evaluated cells into frozen settings with their hashes. Cells share most sections, so each is parsed once. */
 import type { z } from 'zod';
-import { hashOfSections, resultText, sectionLeaves } from '../hash.js';
-import type { Problem } from '../schema/rules.js';
-import { recipeNamed, recipeOf } from '../recipes.js';
-import type { RunSettings } from '../schema/run.js';
-import type { Leaf } from '../../core/schema/walk.js';
-import { deepFreeze } from '../load.js';
-import { brokenRules, validate, warningsOf } from '../validate.js';
+import { hashOfSections, resultText, sectionLeaves } from './hash.js';
+import type { Problem } from './schema/rules.js';
+import { recipeNamed, recipeOf } from './recipes.js';
+import type { RunSettings } from './schema/run.js';
+import type { Leaf } from '../core/schema/walk.js';
+import { brokenRules, validate, warningsOf } from './validate.js';
 
 /** One valid section of settings, shared by all cells that have it. */
 interface Section {
@@ -42,11 +41,6 @@ export class Settler {
     const settings = asSettings(sections);
     const problems = brokenRules(recipeOf(settings), settings);
     return problems.length > 0 ? { problems } : this.#settled(settings, sections);
-  }
-
-  /** Whether every section is valid by itself, and known. */
-  isValid(raw: Readonly<Record<string, unknown>>): boolean {
-    return this.#read(raw) !== null;
   }
 
   /** The fields that differ from other settings, with their values here; ignores names derived from a run's own name. */
@@ -133,4 +127,13 @@ function asSettings(sections: ReadonlyMap<string, Section>): RunSettings {
 
 function leavesOf(settings: RunSettings, key: string, section: Section): readonly Leaf[] {
   return (section.leaves ??= sectionLeaves(settings, key));
+}
+
+/** Freezes a value and everything in it. */
+export function deepFreeze<T>(value: T): T {
+  if (typeof value === 'object' && value !== null) {
+    for (const child of Object.values(value)) deepFreeze(child);
+    Object.freeze(value);
+  }
+  return value;
 }
