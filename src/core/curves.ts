@@ -117,29 +117,6 @@ function lineThrough(values: readonly number[], start: number, end: number): (at
   return (at) => Math.min(greatest, Math.max(least, level + slope * (at - centre)));
 }
 
-/** Lines of fewer values have no spikes: each of them matters. */
-const FEWEST_FOR_SPIKES = 20;
-
-/**
- * The range that shows lines without their spikes, and how many values are beyond it: those that lie farther from the middle nine tenths of
- * their line than these are wide. Null where there are none.
- */
-export function withoutSpikes(
-  lines: readonly (readonly number[])[],
-): { readonly range: readonly [from: number, to: number]; readonly beyond: number } | null {
-  let [from, to] = [Infinity, -Infinity];
-  for (const line of lines) {
-    const sorted = line.filter(Number.isFinite).sort((a, b) => a - b);
-    const [low, high] = [0.05, 0.95].map((share) => sorted[Math.round(share * (sorted.length - 1))]);
-    const width = sorted.length < FEWEST_FOR_SPIKES || low === high ? Infinity : high - low;
-    const kept = sorted.filter((value) => value >= low - width && value <= high + width);
-    from = Math.min(from, kept[0] ?? Infinity);
-    to = Math.max(to, kept.at(-1) ?? -Infinity);
-  }
-  const beyond = lines.flat().filter((value) => value < from || value > to).length;
-  return beyond === 0 ? null : { range: [from, to], beyond };
-}
-
 const BARS = [...'▁▂▃▄▅▆▇█'];
 
 /**

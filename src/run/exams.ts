@@ -55,8 +55,7 @@ export interface ExamRecord {
     /** Judgements without scores by reason. */
     readonly problems: Readonly<Record<string, number>>;
   };
-  /** Absent in records that lack it. */
-  readonly costs?: ExamCosts;
+  readonly costs: ExamCosts;
   readonly cases: readonly ExamCaseRecord[];
 }
 
@@ -120,7 +119,7 @@ const recordSchema = z.looseObject({
     findings: z.array(z.looseObject({ name: z.string() })),
   }),
   verdict: z.looseObject({ teaches: z.string(), sentences: z.array(z.string()) }),
-  costs: costs.optional(),
+  costs,
   cases: z.array(
     z.looseObject({ name: z.string(), agreement: z.number().nullable(), fidelity: z.number().nullable() }),
   ),

@@ -11,6 +11,7 @@ import {
   type Comparison,
 } from '../run/report/compare.js';
 import { showHeldOut, showScale, signedEstimate } from '../run/report/numbers.js';
+import { readMetrics } from '../run/metrics.js';
 import { readRun } from '../run/report/read.js';
 import { formatReport } from '../run/report/text.js';
 import { reportCurves, type CurveGroup } from './curves.js';
@@ -22,7 +23,6 @@ import { NONE, paragraph, table } from './report/parts.js';
 import { runReport } from './report/run.js';
 import { wireRun } from './run_list.js';
 import type { IndexedRun, RunsIndex } from './runs_index.js';
-import type { SeriesCache } from './series.js';
 import type { WireBlock, WireComparison, WireFact, WireReport } from './wire.js';
 
 /** The runs that a query names, and the names of those that are not there, as after they were removed. */
@@ -50,14 +50,12 @@ export function groupsOf({ runs }: ChosenRuns): CurveGroup[] {
 }
 
 /** The runs with their metrics, a run at a time. Raises RunError when the records of a run cannot be read. */
-async function readChosen({ runs }: ChosenRuns, cache: SeriesCache): Promise<ComparedRun[]> {
+async function readChosen({ runs }: ChosenRuns): Promise<ComparedRun[]> {
   const read: ComparedRun[] = [];
   for (const { paths } of runs) {
-    const series = cache.get(paths.metrics);
-    await series.readWhole();
-    const lines = await series.columns.toLines();
+    const lines = readMetrics(paths);
     read.push({ paths, report: readRun(paths, lines), lines });
-    // The page asks for curves at the same time.
+    // Other requests are answered between two runs.
     await new Promise<void>((resolve) => setImmediate(resolve));
   }
   return read;
@@ -67,10 +65,10 @@ async function readChosen({ runs }: ChosenRuns, cache: SeriesCache): Promise<Com
  * The report of the runs as one file to download: of a single run, or of runs side by side. Raises Refusal 404 if one of them is not there: a file
  * does not say later what it lacks. Raises RunError when the records of a run cannot be read, or the page was not built.
  */
-export async function reportFileOf(chosen: ChosenRuns, cache: SeriesCache): Promise<Reply> {
+export async function reportFileOf(chosen: ChosenRuns): Promise<Reply> {
   const { missing } = chosen;
   if (missing.length > 0) throw new Refusal('not_found', `There is no run '${missing.join("', '")}' here any more.`);
-  const read = await readChosen(chosen, cache);
+  const read = await readChosen(chosen);
   const [first] = read;
   const body = read.length === 1 ? await runFile(first) : await comparisonFile(compareRead(read));
   const headers = { ...GUARD_HEADERS, 'cache-control': 'no-store', 'content-disposition': 'attachment' };
@@ -78,9 +76,9 @@ export async function reportFileOf(chosen: ChosenRuns, cache: SeriesCache): Prom
 }
 
 /** Raises RunError when the records of a run cannot be read. */
-export async function comparisonOf(chosen: ChosenRuns, cache: SeriesCache): Promise<WireComparison> {
+export async function comparisonOf(chosen: ChosenRuns): Promise<WireComparison> {
   const { runs, missing } = chosen;
-  const read = await readChosen(chosen, cache);
+  const read = await readChosen(chosen);
   const { about, facts, notice, results, settings, times, alarms } = comparisonParts(compareRead(read));
   const gone = missing.map((id) => `There is no run '${id}' here any more; it is left out.`);
   return {

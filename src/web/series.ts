@@ -79,20 +79,6 @@ export class Columns {
     return this.#columns.get(name)?.values ?? new Float64Array(0);
   }
 
-  /** The lines again, each with the finite values that it has. Yields between slices. */
-  async toLines(): Promise<MetricsLine[]> {
-    const slices = new Slices(SLICE_MS);
-    const columns = [...this.#columns].map(([name, numbers]) => [name, numbers.values] as const);
-    const lines: MetricsLine[] = [];
-    for (const [at, iteration] of [...this.iterations].entries()) {
-      const metrics: Record<string, number> = {};
-      for (const [name, values] of columns) if (Number.isFinite(values[at])) metrics[name] = values[at];
-      lines.push({ iteration, metrics });
-      if (slices.over) await slices.next();
-    }
-    return lines;
-  }
-
   take(text: string): void {
     let line: Record<string, unknown>;
     try {

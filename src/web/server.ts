@@ -121,8 +121,8 @@ function dataRoutes(
       if (query.getAll('run').length < 2) return jsonReply(await curvesOf(series, runOf(index, query).paths, request));
       return jsonReply(await groupCurvesOf(series, groupsOf(chosenRuns(index, query)), request));
     },
-    '/api/compare': async ({ query }) => jsonReply(await comparisonOf(chosenRuns(index, query), series)),
-    '/api/report': ({ query }) => reportFileOf(chosenRuns(index, query), series),
+    '/api/compare': async ({ query }) => jsonReply(await comparisonOf(chosenRuns(index, query))),
+    '/api/report': ({ query }) => reportFileOf(chosenRuns(index, query)),
     '/api/experiments': () => jsonReply(listExperiments(index)),
     '/api/experiment': ({ query }) => jsonReply(matrixOf(index, query.get('id') ?? '')),
     '/api/episodes': ({ query }) => jsonReply(episodesOf(runOf(index, query).paths, episodesRequest(query))),

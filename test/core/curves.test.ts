@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { condense, finiteCurve, smooth, sparkline, withoutSpikes } from '../../src/core/curves.js';
+import { condense, finiteCurve, smooth, sparkline } from '../../src/core/curves.js';
 
 const upTo = (count: number): number[] => Array.from({ length: count }, (_, i) => i);
 
@@ -72,24 +72,5 @@ describe('a sparkline', () => {
     expect(sparkline(upTo(800), 8)).toBe('▁▂▃▄▅▆▇█');
     expect(sparkline([5, 5, NaN, 5], 20)).toBe('▄▄▄');
     expect(sparkline([NaN], 20)).toBe('');
-  });
-});
-
-describe('lines without their spikes', () => {
-  const waves = upTo(200).map((at) => Math.sin(at / 10));
-
-  it('have a range that leaves out what lies far from all else, and is told how much that is', () => {
-    const spiky = waves.map((value, at) => (at === 40 ? 60 : at === 41 ? -9 : value));
-    const found = withoutSpikes([waves, spiky]);
-    expect(found?.beyond).toBe(2);
-    expect(found?.range[0]).toBeCloseTo(-1, 2);
-    expect(found?.range[1]).toBeCloseTo(1, 2);
-  });
-
-  it('are all lines that rise or fall, are short, or stand still but for some', () => {
-    const rising = upTo(300).map((at) => at ** 2);
-    const still = upTo(100).map((at) => (at === 7 ? 1 : 0));
-    expect(withoutSpikes([rising, [1, 2, 900], still, []])).toBeNull();
-    expect(withoutSpikes([])).toBeNull();
   });
 });

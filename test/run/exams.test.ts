@@ -48,7 +48,7 @@ function writeExam(reward: RewardSettings, name: string, told: Told = {}): strin
     reward: { digest: examDigest(reward), asked: answeringModel(reward), model: model ?? answeringModel(reward) },
     marks: { cases: 49, signal: { mean: 0.5, stderr: 0.01, n: 49 }, findings: [{ name: 'copies', accused }] },
     verdict: { teaches, sentences: ['What it says.'] },
-    costs: told.costs,
+    costs: told.costs ?? { tokens: null, seconds: null },
     cases: [],
   };
   writeFileSync(join(folder, EXAM_FILE), JSON.stringify(record));

@@ -23,12 +23,11 @@ export interface ExamSummary {
   /** Names of the faults that the judge was accused of. */
   readonly faults: readonly string[];
   readonly sentences: readonly string[];
-  /** Null for an exam whose record lacks them. */
-  readonly costs: ExamCosts | null;
+  readonly costs: ExamCosts;
 }
 
 export function summaryOf({ folder, record }: FoundExam): ExamSummary {
-  const { made_at, marks, verdict, costs = null } = record;
+  const { made_at, marks, verdict, costs } = record;
   const { cases, signal, findings } = marks;
   const faults = findings.filter(({ accused }) => accused).map(({ name }) => name);
   const { teaches, sentences } = verdict;
@@ -55,7 +54,7 @@ export function examCaption({ cases, signal, made_at }: ExamSummary): string {
 
 /** What it said, and what a question takes. */
 export function examSentences({ sentences, costs }: ExamSummary): string {
-  return [...sentences, ...(costs === null ? [] : [costSentence(costs)])].join(' ');
+  return [...sentences, costSentence(costs)].join(' ');
 }
 
 /** Lines without a final newline. */
@@ -116,9 +115,8 @@ export function judgementsText({ judgements }: ExamRecord): string {
 
 const NO_TOKENS = 'the server reports no tokens';
 
-/** Name, value and meaning of each cost; nothing for a record that has none. */
+/** Name, value and meaning of each cost. */
 export function examCostRows({ costs, judgements }: ExamRecord): string[][] {
-  if (costs === undefined) return [];
   const { tokens, seconds } = costs;
   const known =
     tokens === null || tokens.questions === judgements.count

@@ -2,7 +2,7 @@
 import type { JSX } from 'preact';
 import { useEffect, useRef } from 'preact/hooks';
 import uPlot from 'uplot';
-import { smooth, withoutSpikes } from '../../core/curves.js';
+import { smooth } from '../../core/curves.js';
 import { isSmoothed, SERIES_COLOURS } from '../panels.js';
 import type { WireCurve } from '../wire.js';
 import { showNumber, showTick, visible } from './format.js';
@@ -33,7 +33,6 @@ export function Chart({
   height = 190,
   alarms = [],
   logarithmic = false,
-  trimmed = false,
 }: {
   readonly title: string;
   /** What the vertical axis measures. */
@@ -48,8 +47,6 @@ export function Chart({
   readonly alarms?: readonly Span[];
   /** Whether its vertical axis is logarithmic, if all of its values are above 0. */
   readonly logarithmic?: boolean;
-  /** Whether its vertical axis leaves spikes out; see `withoutSpikes`. */
-  readonly trimmed?: boolean;
 }): JSX.Element {
   const holder = useRef<HTMLDivElement>(null);
   const values = useRef<HTMLParagraphElement>(null);
@@ -59,15 +56,10 @@ export function Chart({
   const columns = (['edge', 'pale', 'strong'] as const).flatMap((kind) => all.filter((one) => one.kind === kind));
   const data = alignedData(columns);
   const powers = logarithmic && all.every(({ numbers }) => numbers.every((value) => value > 0));
-  const shown = trimmed ? withoutSpikes(lines.map(({ curve }) => curve.mean)) : null;
   /** The chart is rebuilt when this changes; otherwise new values are put into the same columns. */
-  const shape = [
-    powers,
-    shown !== null,
-    ...columns.map(({ line, kind }) => `${line.label} ${line.colour} ${kind}`),
-  ].join('\n');
-  const latest = useRef({ onRange, data, lines, alarms, shown });
-  latest.current = { onRange, data, lines, alarms, shown };
+  const shape = [powers, ...columns.map(({ line, kind }) => `${line.label} ${line.colour} ${kind}`)].join('\n');
+  const latest = useRef({ onRange, data, lines, alarms });
+  latest.current = { onRange, data, lines, alarms };
 
   useEffect(() => {
     const element = holder.current;
@@ -78,7 +70,6 @@ export function Chart({
       powers,
       select: (chosen) => latest.current.onRange(chosen),
       alarms: () => latest.current.alarms,
-      shown: () => latest.current.shown?.range ?? null,
       show: (at) => showValues(values.current, latest.current.lines, at === null ? null : latest.current.data[0][at]),
     });
     const made = new uPlot(options, latest.current.data, element);
@@ -106,11 +97,6 @@ export function Chart({
     <section class="card chart">
       <h3>
         {visible(title)} {unit !== '' && <span class="quiet unit">{unit}</span>}{' '}
-        {shown !== null && (
-          <span class="quiet unit">
-            {shown.beyond} {shown.beyond === 1 ? 'point is' : 'points are'} beyond the axis
-          </span>
-        )}{' '}
         {logarithmic && !powers && <span class="quiet unit">not logarithmic: it has values of 0 or less</span>}
       </h3>
       <p class="legend" ref={values}>
@@ -195,16 +181,11 @@ interface Place {
   readonly powers: boolean;
   readonly select: (range: Range) => void;
   readonly alarms: () => readonly Span[];
-  /** What the vertical axis shows; null for all. */
-  readonly shown: () => readonly [from: number, to: number] | null;
   /** Called with the index of the iteration under the cursor; null if there is none. */
   readonly show: (at: number | null) => void;
 }
 
-function optionsFor(
-  columns: readonly Column[],
-  { width, height, powers, select, alarms, shown, show }: Place,
-): uPlot.Options {
+function optionsFor(columns: readonly Column[], { width, height, powers, select, alarms, show }: Place): uPlot.Options {
   const style = getComputedStyle(document.documentElement);
   const read =
     (name: string, alpha = ''): (() => string) =>
@@ -234,10 +215,7 @@ function optionsFor(
     legend: { show: false },
     scales: {
       x: { time: false },
-      y: {
-        ...(powers ? { distr: 3 } : {}),
-        ...(shown() === null ? {} : { range: (_plot, from, to) => rangeOf(shown() ?? [from, to], powers) }),
-      },
+      y: powers ? { distr: 3 } : {},
     },
     axes: [
       { ...axis, size: 32 },
@@ -268,11 +246,6 @@ function optionsFor(
       ],
     },
   };
-}
-
-/** An axis as uPlot has it by itself for values in this range. */
-function rangeOf([from, to]: readonly [from: number, to: number], powers: boolean): uPlot.Range.MinMax {
-  return powers ? uPlot.rangeLog(from, to, 10, false) : uPlot.rangeNum(from, to, 0.1, true);
 }
 
 /** Shades ranges of iterations, with a line at the beginning of each. */

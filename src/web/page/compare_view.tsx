@@ -1,6 +1,5 @@
 /** Runs side by side: their curves in the same charts, what their settings differ in, and paired differences. */
 import type { JSX } from 'preact';
-import { useState } from 'preact/hooks';
 import type { WireComparison } from '../wire.js';
 import { Content, Notice, Sections, Text } from './blocks.js';
 import { CurvesView } from './curves_view.js';
@@ -13,9 +12,7 @@ import { address } from './source.js';
 
 export function CompareView({ place }: { readonly place: Place }): JSX.Element {
   const run = place.query.getAll('run');
-  // The server is slower to compare long runs than to read their curves, so it is asked for these first.
-  const [hasCurves, setHasCurves] = useState(false);
-  const { data, error, loading } = useData<WireComparison>(hasCurves ? '/api/compare' : null, { run }, run);
+  const { data, error, loading } = useData<WireComparison>('/api/compare', { run }, run);
   const without = (id: string): void => go(changed(place, { run: run.filter((one) => one !== id) }), 'replace');
   if (run.length === 0) {
     return (
@@ -35,7 +32,7 @@ export function CompareView({ place }: { readonly place: Place }): JSX.Element {
           <ReportButton run={data.runs.map(({ id }) => id)} file="comparison.html" />
         )}
       </div>
-      <Status error={error} loading={(loading || !hasCurves) && data === null} what="Comparing" />
+      <Status error={error} loading={loading && data === null} what="Comparing" />
       {data !== null && (
         <>
           <ul class="compared">
@@ -69,12 +66,7 @@ export function CompareView({ place }: { readonly place: Place }): JSX.Element {
       {data !== null && <Sections sections={data.above_curves} />}
       <section key="curves">
         <h2>Curves</h2>
-        <CurvesView
-          place={place}
-          of={{ run }}
-          scale={rewardScale(data?.runs ?? [])}
-          onSettled={() => setHasCurves(true)}
-        />
+        <CurvesView place={place} of={{ run }} scale={rewardScale(data?.runs ?? [])} />
       </section>
       {data !== null && <Sections sections={data.sections} />}
       {data !== null && data.with_contact_sheet.length > 0 && (

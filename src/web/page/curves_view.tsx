@@ -1,6 +1,6 @@
 /** The curves of a run, or of several side by side: the usual ones, and any metric that the user searches for. */
 import type { JSX } from 'preact';
-import { useEffect, useMemo, useState } from 'preact/hooks';
+import { useMemo, useState } from 'preact/hooks';
 import type { WireCurve, WireCurves } from '../wire.js';
 import { isSmoothed, panelsOf, REWARD, type Panel } from '../panels.js';
 import { Chart, colourOf, type Line, type Range, type Span } from './chart.js';
@@ -21,29 +21,23 @@ export interface CurvesOf {
   readonly experiment?: string;
 }
 
-/**
- * `without` is a metric that is shown elsewhere already; `scale` is what rewards measure, such as `viescore, 0 to 10`. `onSettled` is called once there are
- * curves, or none to wait for.
- */
+/** `without` is a metric that is shown elsewhere already. `scale` is what rewards measure, such as `viescore, 0 to 10`. */
 export function CurvesView({
   place,
   of = {},
   without = null,
   scale = null,
-  onSettled,
 }: {
   readonly place: Place;
   readonly of?: CurvesOf;
   readonly without?: string | null;
   readonly scale?: string | null;
-  readonly onSettled?: () => void;
 }): JSX.Element {
   // The cells of an experiment are known to the server alone, so any run that changes may be one of them.
   const about = of.experiment !== undefined ? null : typeof of.run === 'string' ? [of.run] : (of.run ?? []);
   const search = place.query.get('metric') ?? '';
   const range = rangeOf(place.query);
   const logarithmic = place.query.get('log') === 'true';
-  const trimmed = place.query.get('spikes') === 'false';
   const names = useData<WireCurves>('/api/curves', { ...of }, about);
   const known = names.data?.metrics ?? [];
   const panels = search === '' ? panelsOf(known.filter((metric) => metric !== without)) : found(known, search);
@@ -58,10 +52,6 @@ export function CurvesView({
     },
     about,
   );
-  const settled = data ?? error ?? names.error ?? (metric.length === 0 ? names.data : null);
-  useEffect(() => {
-    if (settled !== null) onSettled?.();
-  }, [settled !== null]);
   /** Keeps the lists identical while the data is the same, so that charts are redrawn only for new data. */
   const { charts, constants } = useMemo(() => chartsOf(panels, data, search === ''), [data, names.data, search]);
   const setRange = withRange(place);
@@ -95,16 +85,6 @@ export function CurvesView({
           />{' '}
           logarithmic
         </label>
-        <label class="check" title="Axes leave out single values that lie far from all others, and say how many.">
-          <input
-            type="checkbox"
-            checked={trimmed}
-            onChange={(event) =>
-              go(changed(place, { spikes: event.currentTarget.checked ? 'false' : null }), 'replace')
-            }
-          />{' '}
-          without spikes
-        </label>
         <RangeFields range={range} onRange={setRange} />
       </div>
       <Status
@@ -128,7 +108,6 @@ export function CurvesView({
             unit={withScale(chart.unit, chart.lines, scale)}
             alarms={alarmsOf(chart.lines, data?.alarms)}
             logarithmic={logarithmic}
-            trimmed={trimmed}
             named={data?.groups === undefined}
             range={range}
             onRange={setRange}

@@ -209,9 +209,6 @@ function seedTable({ cells, experiment }: Results): WireBlock {
   });
 }
 
-/** More cells than this, and than settings in which they differ, stand below each other: their names are long. */
-const MOST_COLUMNS = 6;
-
 /** The first seed of each cell represents all: settings that the seed decides do not distinguish cells and are left out. */
 function cellDifferences(cells: readonly Cell[], results: Results): WireBlock {
   /** What is recorded of a cell by what it differs in, else in its own settings, else by its baseline. */
@@ -228,15 +225,6 @@ function cellDifferences(cells: readonly Cell[], results: Results): WireBlock {
     .sort();
   if (keys.length === 0) return paragraph('In nothing that is recorded.');
   const label = 'What the cells differ in';
-  if (cells.length > Math.max(MOST_COLUMNS, keys.length)) {
-    return table(
-      label,
-      parts.differencesByCell(
-        keys,
-        cells.map((cell) => [cell.name, ...keys.map((key) => valueOf(cell, key))] as const),
-      ),
-    );
-  }
   return table(
     label,
     parts.differences(

@@ -110,17 +110,6 @@ export function differences(
   };
 }
 
-/** The same, one row per cell. */
-export function differencesByCell(
-  keys: readonly string[],
-  rows: readonly (readonly [name: string, ...values: unknown[]])[],
-): WireTable {
-  return {
-    titles: ['cell', ...keys],
-    rows: rows.map(([name, ...values]) => [name, ...values.map((value) => code(showSetting(value)))]),
-  };
-}
-
 function showSetting(value: unknown): string {
   return value === undefined ? NONE : typeof value === 'string' ? value : JSON.stringify(value);
 }

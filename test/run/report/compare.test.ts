@@ -160,7 +160,7 @@ it('is a verb with clear refusals', async () => {
   expect(await main(['compare', 'a', 'b', '--exp-dir', base, '--json'])).toBe(0);
   expect(JSON.parse(written.out)).toMatchObject({ runs: [{ run_name: 'a' }, { run_name: 'b' }], paired: [] });
   expect(await main(['compare', 'a', '--exp-dir', base])).toBe(2);
-  expect(written.error).toContain('found one run; allowed: two different runs or more');
+  expect(written.error).toContain('found one run; allowed: two or more different runs');
   expect(await main(['compare', 'a', 'a', '--exp-dir', base])).toBe(2);
   expect(await main(['compare', 'a', 'x', '--exp-dir', base])).toBe(1);
   expect(written.error).toContain("there is no run named 'x'");

@@ -90,26 +90,6 @@ describe('reports', () => {
     }
   });
 
-  it('of an experiment with many cells have a row for each and a column for each setting that differs', async () => {
-    const [first] = record.cells;
-    const more = Array.from({ length: 6 }, (_, at) => ({
-      ...first,
-      run_name: `x__kl-${at + 1}__seed-1`,
-      axes: { kl: String(at + 1), seed: '1' },
-      differs: { 'algorithm.kl_coeff': at + 1 },
-    }));
-    const report = await experimentReport(readExperimentReport(base, { ...record, cells: [...record.cells, ...more] }));
-    const found = report.sections.find(({ title }) => title === 'What the cells differ in')?.blocks[0];
-    if (found?.kind !== 'table') throw new Error('no table');
-    expect(found.titles).toEqual(['cell', 'algorithm.kl_coeff']);
-    const values = found.rows.map(([cell, value]) => [cell, (value as { text: string }).text]);
-    expect(values.slice(0, 2)).toEqual([
-      ['kl 0', '0'],
-      ['kl base', '0.0003'],
-    ]);
-    expect(values).toContainEqual(['kl 6', '6']);
-  });
-
   it('of an experiment name no winner whose difference may be noise, or has no error', async () => {
     const read = readExperimentReport(base, record);
     const withError = async (stderr: number | null): Promise<string> => {
