@@ -5,7 +5,7 @@ import { runResolver } from '../../launch/models/wanted.js';
 import { openServedReward } from '../../launch/reward/server.js';
 import { requireToken } from '../../core/http/guard.js';
 import type { RewardSettings } from '../../rewards/schema/reward.js';
-import { decidingTerms } from '../../rewards/score/choice.js';
+import { comparesAnswers, decidingTerms } from '../../rewards/score/choice.js';
 import { startRewardServer } from '../../rewards/server/server.js';
 import { defaultLimits, type ServerLimits } from '../../rewards/server/scorer.js';
 import { defaultTokenVariable } from '../../rewards/server/wire.js';
@@ -74,7 +74,7 @@ export const rewardsVerb: Action = {
 
 /** Raises ConfigError for a reward that needs to see a group. */
 function requireGrades(settings: RewardSettings): void {
-  const comparing = decidingTerms(settings).find(({ kind }) => kind.showsPairs === true);
+  const comparing = decidingTerms(settings).find(({ kind }) => comparesAnswers(kind));
   if (comparing === undefined) return;
   throw new ConfigError(
     `found the term '${comparing.name}', which compares the answers of a group; allowed: terms that score one answer by itself, as a reward server does`,

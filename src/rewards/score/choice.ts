@@ -118,7 +118,7 @@ export function longestReply(choice: Choice & Pick<RewardSettings, 'max_reply_to
 export function shownToJudge(choice: Choice, sources = 1): number {
   const asking = termsThatAsk(choice).map((name): TermKind => termKinds[name]);
   if (asking.length > 0 && asking.every(({ reads }) => reads === 'words')) return imagesShown.words;
-  const usual = asking.some(({ showsPairs }) => showsPairs) ? imagesShown.pair : imagesShown.edit;
+  const usual = asking.some(comparesAnswers) ? imagesShown.pair : imagesShown.edit;
   return asking.some(({ judgesSeveral }) => judgesSeveral) ? Math.max(usual, imagesOfEdit(sources)) : usual;
 }
 
@@ -135,6 +135,11 @@ export function showsOne({ kind, fields }: ChosenTerm, { endpoint }: { readonly 
 /** What to do about rows of several pictures where a term `showsOne`. */
 export const SHOWN_ALL =
   "Leave such rows out, or choose the reward 'align_quality' with a judge that is a model, which is shown all.";
+
+/** Whether a term compares the answers of a group: it shows a judge two edits beside their source. */
+export function comparesAnswers({ questions }: TermKind): boolean {
+  return questions !== undefined;
+}
 
 /** Whether any chosen term asks the run's judge. */
 export function asksJudge(choice: Choice): boolean {

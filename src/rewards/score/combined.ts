@@ -1,6 +1,6 @@
 /** The reward that a config describes: one term on its native scale, or a weighted sum of terms. */
 import { ConfigError, DataError, must } from '../../core/errors.js';
-import { chosenTerms, decidingTerms, measuredTerms, rewardName, type ChosenTerm } from './choice.js';
+import { chosenTerms, comparesAnswers, decidingTerms, measuredTerms, rewardName, type ChosenTerm } from './choice.js';
 import type { CanaryResult } from '../judge/client.js';
 import type { WaitOptions } from '../judge/readiness.js';
 import type { RewardChoice } from './settings.js';
@@ -136,7 +136,7 @@ export async function createReward(
 
   return {
     name: rewardName(settings),
-    compares: [...decides, ...recorded].some(({ kind, fields }) => kind.compares?.(fields)),
+    compares: [...decides, ...recorded].some(({ kind }) => comparesAnswers(kind)),
     terms: decides.map(({ name, weight }) => ({ name, weight })),
     scoreTerms,
     untilReady: async (options) => {

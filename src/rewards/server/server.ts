@@ -121,7 +121,7 @@ class Service {
   async #parse(call: Call): Promise<ScoreRequest> {
     const bytes = await call.read();
     const type = call.request.headers['content-type'];
-    return this.#parsing.run(() => parseScoreRequest(type, bytes, this.limits.items), bytes.length);
+    return this.#parsing.run(async () => parseScoreRequest(type, bytes, this.limits.items), bytes.length);
   }
 
   /** With `?judge`, a client with the token learns whether the judge behind the terms answers too, tested with a small question. */

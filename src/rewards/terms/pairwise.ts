@@ -44,8 +44,6 @@ export const pairwise = termKind({
   },
   reads: 'image',
   nameOf: ({ against }) => (against === 'source' ? 'pairwise' : `pairwise_${against}`),
-  compares: () => true,
-  showsPairs: true,
   needs: { judge: true, truth: false, source: true },
   asks: () => [],
   questions: ({ rounds }, answers) =>

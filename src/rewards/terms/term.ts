@@ -110,15 +110,11 @@ export interface TermKind<Name extends string = string, Fields extends z.ZodRawS
   };
   /** The name of such a term among the others, if it depends on its fields; default: `name`. */
   nameOf?(settings: z.output<z.ZodObject<Fields>>): string;
-  /** Whether an answer's outcome depends on the others of its group; absent: no. */
-  compares?(settings: z.output<z.ZodObject<Fields>>): boolean;
   /** Whether it can score edits of several pictures: what it asks is shown all of them, or none. Absent: no, where it asks a judge or a server about a picture. */
   readonly judgesSeveral?: boolean;
-  /** Whether it shows a judge two edits beside their source; absent: no. */
-  readonly showsPairs?: boolean;
   /** Names of the questions that it asks a judge about an answer; terms that name the same one share its answer. Default: one, if it asks a judge. */
   asks?(settings: z.output<z.ZodObject<Fields>>): readonly string[];
-  /** How many questions it asks about a group of so many answers (1: an answer that stands alone), where these are not as many about each answer. */
+  /** Judge requests for a group of n answers (1: a held-out answer), for a term that compares the answers of a group. Absent: each answer is scored alone. */
   questions?(settings: z.output<z.ZodObject<Fields>>, answers: number): number;
   /** Whether these fields name the term's own server, so that the run's judge is not asked. */
   ownJudge?(settings: z.output<z.ZodObject<Fields>>): boolean;

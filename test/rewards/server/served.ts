@@ -102,11 +102,14 @@ export interface Replied {
 
 export async function post(
   url: string,
-  body: string | Uint8Array<ArrayBuffer> | FormData,
+  body: string | Uint8Array<ArrayBuffer>,
   headers: Readonly<Record<string, string>> = {},
 ): Promise<Replied> {
-  const type = body instanceof FormData ? {} : { 'content-type': 'application/json' };
-  const response = await fetch(`${url}/score`, { method: 'POST', body, headers: { ...type, ...headers } });
+  const response = await fetch(`${url}/score`, {
+    method: 'POST',
+    body,
+    headers: { 'content-type': 'application/json', ...headers },
+  });
   return { status: response.status, headers: response.headers, body: (await response.json()) as Replied['body'] };
 }
 
