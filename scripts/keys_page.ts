@@ -29,19 +29,22 @@ interface Key {
 /** All keys by their dotted paths, with their descriptions by recipe. `[]` is an element of a list, `*` a name chosen by the user. */
 function keysOf(root: Part & { readonly $defs: Readonly<Record<string, Part>> }): Map<string, Key[]> {
   const found = new Map<string, Key[]>();
+  const defOf = (part: Part): Part => root.$defs[part.$ref?.replace('#/$defs/', '') ?? ''];
+  /** A part with the keywords of its definition. */
+  const resolved = (part: Part): Part => (part.$ref === undefined ? part : { ...resolved(defOf(part)), ...part });
   const visit = (part: Part, path: string, recipe: string, seen: readonly string[]): void => {
     if (path === MEASURES) return;
     if (part.$ref !== undefined) {
       const name = part.$ref.replace('#/$defs/', '');
       // A recursive type is not visited again: a nested value of the same type adds no keys.
-      if (!seen.includes(name)) visit(root.$defs[name], path, recipe, [...seen, name]);
+      if (!seen.includes(name)) visit(defOf(part), path, recipe, [...seen, name]);
     }
     for (const inner of [...(part.anyOf ?? []), ...(part.oneOf ?? []), ...(part.allOf ?? [])]) {
       visit(inner, path, recipe, seen);
     }
     for (const [name, field] of Object.entries(part.properties ?? {})) {
       const key = path === '' ? name : `${path}.${name}`;
-      note(key, field, recipe);
+      note(key, resolved(field), recipe);
       visit(field, key, recipe, seen);
     }
     if (part.items !== undefined) visit(part.items, `${path}[]`, recipe, seen);
@@ -62,7 +65,10 @@ function keysOf(root: Part & { readonly $defs: Readonly<Record<string, Part>> })
     if (same === undefined) entries.push({ ...entry, recipes: new Set([recipe]) });
     else same.recipes.add(recipe);
   };
-  for (const branch of root.oneOf ?? []) visit(branch, '', String(branch.properties?.['task'].const), []);
+  for (const branch of root.oneOf ?? []) {
+    const fields = resolved(branch).properties ?? {};
+    visit(branch, '', String(resolved(fields['task']).const), []);
+  }
   return found;
 }
 
