@@ -278,16 +278,9 @@ async function openCodes(folder: string): Promise<ImageCodes & { dispose(): Prom
     });
   }
   const { loadVisionTokenizer } = await import('../train/environments/vision_tokens.js');
-  const { jointVocabularyJson, THINKING_WORDS } = await import('../train/policies/tokens/emu3.js');
+  const { imageCodes } = await import('../train/policies/tokens/image_codes.js');
   const tokenizer = loadVisionTokenizer(folder, { provider: 'cpu' });
-  return {
-    id: tokenizer.id,
-    patch: tokenizer.config.patch,
-    sizing: tokenizer.sizing,
-    encode: (images) => tokenizer.encode(images),
-    vocabulary: (words) => jointVocabularyJson([...THINKING_WORDS, ...words], tokenizer.config.codebook_size),
-    dispose: () => tokenizer.dispose(),
-  };
+  return { ...imageCodes(tokenizer), dispose: () => tokenizer.dispose() };
 }
 
 function printPacked({ out, kind, splits, words, was_there }: PackReport): void {

@@ -64,6 +64,10 @@ export const verbs: Readonly<Record<string, Entry>> = {
     summary: 'Evaluate a checkpoint or a model without training',
     load: async () => (await import('./evaluate.js')).evaluateVerb,
   },
+  edit: {
+    summary: 'Edit an image with a trained run',
+    load: async () => (await import('./edit.js')).editVerb,
+  },
   export: {
     summary: "Export a run's model for other programs",
     load: async () => (await import('./export.js')).exportVerb,

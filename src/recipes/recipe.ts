@@ -60,6 +60,17 @@ export interface Check {
   readonly remark?: () => string | null;
 }
 
+/** An edit that a user asks for. */
+export interface WantedEdit {
+  /** Absolute path of the image. */
+  readonly image: string;
+  readonly instruction: string;
+  /** Number of rows: each is sampled with random numbers of its own. */
+  readonly count: number;
+  /** An empty folder to write into. */
+  readonly folder: string;
+}
+
 /** How a recipe is opened. Methods, so that recipes with different settings fit into one table. */
 export interface OpenRecipe<S extends TrainedSettings = TrainedSettings> {
   /** Makes data that a config needs and that does not exist yet, from the finished runs that it depends on. */
@@ -77,6 +88,11 @@ export interface OpenRecipe<S extends TrainedSettings = TrainedSettings> {
    * of the tiny world that is not made yet. Raises DataError as opening the datasets does.
    */
   sampleRows(settings: S, count: number): Promise<readonly SampledSet[]>;
+  /**
+   * Writes an edit as a held-out dataset of this recipe and returns its path; absent if the recipe edits no images of the user. Raises EditrlError
+   * if a model is gone, and DataError for an image that cannot be read.
+   */
+  writeEdit?(settings: S, resolveRun: RunResolver, edit: WantedEdit): Promise<string>;
   /**
    * How much room the context leaves for answers, dataset by dataset; absent if answers have no prompt before them in the context. Raises EditrlError
    * when data or models are gone, and DataError for a prompt that cannot be asked.

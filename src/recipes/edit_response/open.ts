@@ -15,6 +15,7 @@ import type { Training } from '../../train/loop.js';
 import {
   openPicturedTask,
   samplePictured,
+  writeImageEdit,
   pictureStart,
   requireOnePicture,
   type PicturedTask,
@@ -134,6 +135,7 @@ export const editResponse: OpenRecipe<EditResponseSettings> = {
     ...frozenFlowChecks(settings.environment, shapeOf),
   ],
   open,
+  writeEdit: (settings, _resolveRun, edit) => writeImageEdit(settings, edit),
   promptRoom: async (settings, resolveRun) => (await openTold(settings, resolveRun)).words.room(),
   openTask: async (settings, resolveRun) => {
     const pictured = await openTold(settings, resolveRun);

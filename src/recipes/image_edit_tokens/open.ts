@@ -17,6 +17,7 @@ import { recordDatasets, type TrainingContext } from '../../train/context.js';
 import type { OpenRecipe } from '../recipe.js';
 import type { Training } from '../../train/loop.js';
 import { openTokenPolicy, openTokenTraining, openTrainedPolicy, type TokenForms } from '../shared/tokens/policy.js';
+import { writeEdit } from './wanted_edit.js';
 import { editLabels, trainedTokens } from './labels.js';
 import { unknownWords, type Instructions } from '../shared/words/vocabulary.js';
 import { ImageEditTask, spaceOf } from './task.js';
@@ -114,6 +115,7 @@ export const imageEditTokens: OpenRecipe<ImageEditSettings> = {
   },
   makeData,
   open,
+  writeEdit,
   openTask: async (settings, resolveRun) => ImageEditTask.open(settings, resolveRun),
   sampleRows: sampleEdits,
   servedFormat: (settings, resolveRun) => new Emu3Format(spaceOf(settings, resolveRun)),

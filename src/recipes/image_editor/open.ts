@@ -1,5 +1,5 @@
 /** Opens `image_editor`. */
-import { samplePictured, openPicturedTask } from '../shared/images/pictured.js';
+import { samplePictured, writeImageEdit, openPicturedTask } from '../shared/images/pictured.js';
 import { sessionOptions } from '../../compute/onnx/session.js';
 import type { PictureCodec } from '../../train/environments/picture_codec.js';
 import { modelFolder, type RunResolver } from '../../models/reference.js';
@@ -107,6 +107,7 @@ export const imageEditor: OpenRecipe<ImageEditorSettings> = {
     ];
   },
   open,
+  writeEdit: (settings, _resolveRun, edit) => writeImageEdit(settings, edit),
   openTask: async (settings, resolveRun) => (await openEditorTask(settings, resolveRun)).task,
   sampleRows: samplePictured,
 };

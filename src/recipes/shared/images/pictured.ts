@@ -1,4 +1,6 @@
 /** Opens what recipes share whose prompts are a picture with an instruction: datasets, words and the image processor. */
+import { writeFileSync } from 'node:fs';
+import { join } from 'node:path';
 import { LRUCache } from 'lru-cache';
 import { DataError } from '../../../core/errors.js';
 import { encodePng, type RgbImage } from '../../../core/images/image.js';
@@ -23,6 +25,7 @@ import type { TinyImageEditSettings } from '../../../data/tiny/settings.js';
 import { imageEditData, imageEditVocabulary } from '../../../data/tiny/image_edits.js';
 import { tinyVocabulary } from '../../../data/tiny/edits.js';
 import type { TokenPrompt } from '../../../models/tokenizer/format.js';
+import type { WantedEdit } from '../../recipe.js';
 import { openVisionInputs, type VisionInputs } from './vision.js';
 import { openWords, bareWords, seenWords } from '../words/vocabulary.js';
 import {
@@ -103,6 +106,17 @@ export async function openPicturedTask<S extends PicturedSettings>(
       return { ids, pictures: shown };
     },
   };
+}
+
+/** Writes the rows of an edit with the columns that the run reads. */
+export async function writeImageEdit(
+  { data: { columns } }: Pick<PicturedSettings, 'data'>,
+  { image, instruction, count, folder }: WantedEdit,
+): Promise<string> {
+  const path = join(folder, 'edit.jsonl');
+  const line = JSON.stringify({ [columns.source]: image, [columns.instruction]: instruction });
+  writeFileSync(path, `${line}\n`.repeat(count));
+  return path;
 }
 
 /** The first edits of each dataset, with the labelled picture and the unchanged source. Raises DataError for a broken one. */

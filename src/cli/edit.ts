@@ -1,0 +1,151 @@
+/** `editrl edit RUN IMAGE INSTRUCTION`: applies a trained image editor. */
+import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { basename, dirname, extname, join, resolve } from 'node:path';
+import { UsageError } from '../core/errors.js';
+import { diskError } from '../core/files.js';
+import { noView, openView } from '../launch/live/view.js';
+import { printError, printJson, printLine, printWarnings } from './shared/output.js';
+import { abortOnSignals, INTERRUPTED } from './shared/signals.js';
+import {
+  expDirOption,
+  flag,
+  jsonOption,
+  numberOption,
+  text,
+  trustOption,
+  wholeNumber,
+  type Action,
+  type Arguments,
+} from './shared/verb.js';
+
+/** Most answers of one call: evaluations record no more images. */
+const MAX_SAMPLES = 64;
+
+export const editVerb: Action = {
+  positionals: '<run> <image> <instruction>',
+  build: (yargs) =>
+    yargs
+      .positional('run', { type: 'string', describe: 'Run: RUN, RUN@CHECKPOINT or its folder' })
+      .positional('image', { type: 'string', describe: 'PNG, JPEG or WebP file' })
+      .positional('instruction', { type: 'string', describe: 'What to change' })
+      .option('samples', {
+        ...numberOption,
+        describe: 'Sample this many edits, and draw them as a grid (default: the most likely edit)',
+      })
+      .option('seed', { ...numberOption, describe: 'Seed of the samples (default: 0)' })
+      .option('out', { type: 'string', requiresArg: true, describe: 'PNG file to write (default: IMAGE_edited.png)' })
+      .option('trust', trustOption)
+      .option('exp-dir', expDirOption)
+      .option('json', jsonOption)
+      .example('$0 edit quickstart scene.png "make the circle red"', 'Write scene_edited.png')
+      .example('$0 edit quickstart@best scene.png "add a square" --samples 4', 'Write four edits and a grid'),
+  run: async (args) => {
+    const image = resolve(text(args, 'image'));
+    const out = text(args, 'out') || `${basename(image, extname(image))}_edited.png`;
+    if (extname(out) !== '.png') throw new UsageError(`--out: found ${out}; allowed: a name that ends in .png`);
+    const samples = wholeNumber(args, 'samples', 1, MAX_SAMPLES);
+    const folder = mkdtempSync(join(tmpdir(), 'editrl-edit-'));
+    try {
+      const edits = await editsOf(args, { image, instruction: text(args, 'instruction'), count: samples ?? 1, folder });
+      if (edits === null) return INTERRUPTED;
+      const files = await write(out, edits, samples !== null);
+      if (flag(args, 'json')) {
+        printJson({ run: text(args, 'run'), image, instruction: text(args, 'instruction'), ...files });
+      } else [files.grid, ...files.edited].forEach((file) => file !== null && printLine(file));
+      const failed = files.edited.filter((file) => file === null).length;
+      if (failed > 0) printWarnings([`${failed} of ${edits.length} answers are not an image`]);
+      return failed === edits.length ? 1 : 0;
+    } finally {
+      rmSync(folder, { recursive: true, force: true });
+    }
+  },
+};
+
+interface Edits {
+  readonly image: string;
+  readonly instruction: string;
+  readonly count: number;
+  readonly folder: string;
+}
+
+/** PNG files of the answers; null for an answer that is no image, and for all of them if the user stopped it. */
+async function editsOf(args: Arguments, edit: Edits): Promise<(Uint8Array | null)[] | null> {
+  const [{ findRun }, { parseRunSpec }, { applyEditor }, { Launcher }] = await Promise.all([
+    import('../run/find.js'),
+    import('../run/chosen_checkpoint.js'),
+    import('../launch/edit.js'),
+    import('../launch/launcher.js'),
+  ]);
+  const { name, checkpoint } = parseRunSpec(text(args, 'run'));
+  const view = flag(args, 'json') ? noView : openView(process.stderr);
+  const [stop] = abortOnSignals(1, () => printError('stopping'), view);
+  const launcher = new Launcher({ view, command: process.argv.slice(2), stop, kill: stop });
+  view.busy(`editing ${edit.image}`);
+  try {
+    return await applyEditor(launcher, findRun(name, text(args, 'exp-dir')), {
+      ...edit,
+      checkpoint,
+      sampled: args['samples'] !== undefined,
+      seed: wholeNumber(args, 'seed', 0) ?? 0,
+      trust: flag(args, 'trust'),
+    });
+  } finally {
+    view.end();
+    await launcher.close();
+  }
+}
+
+/** Writes one file for each edit, numbered if they were sampled, and the grid. */
+async function write(
+  out: string,
+  edits: readonly (Uint8Array | null)[],
+  numbered: boolean,
+): Promise<{ readonly edited: readonly (string | null)[]; readonly grid: string | null }> {
+  const name = (part: string): string => out.replace(/\.png$/, `${part}.png`);
+  const files = edits.map((png, i) => (png === null ? null : { path: numbered ? name(`_${i + 1}`) : out, png }));
+  const grid = numbered ? { path: out, png: await gridOf(edits) } : null;
+  for (const file of [grid, ...files]) {
+    if (file === null) continue;
+    try {
+      mkdirSync(dirname(file.path), { recursive: true });
+      writeFileSync(file.path, file.png);
+    } catch (cause) {
+      throw diskError(file.path, cause);
+    }
+  }
+  return { edited: files.map((file) => file?.path ?? null), grid: grid?.path ?? null };
+}
+
+/** The images in rows, about as many columns as rows, with a margin between them. */
+async function gridOf(edits: readonly (Uint8Array | null)[]): Promise<Uint8Array> {
+  const { default: sharp } = await import('sharp');
+  const images = edits.filter((png) => png !== null);
+  if (images.length === 0) {
+    return sharp({ create: { width: 1, height: 1, channels: 3, background: 'white' } })
+      .png()
+      .toBuffer();
+  }
+  const sizes = await Promise.all(images.map((png) => sharp(png).metadata()));
+  const [width, height] = [Math.max(...sizes.map((one) => one.width)), Math.max(...sizes.map((one) => one.height))];
+  const columns = Math.ceil(Math.sqrt(images.length));
+  const margin = Math.max(2, Math.round(width / 32));
+  const rows = Math.ceil(images.length / columns);
+  return sharp({
+    create: {
+      width: columns * (width + margin) + margin,
+      height: rows * (height + margin) + margin,
+      channels: 3,
+      background: 'white',
+    },
+  })
+    .composite(
+      images.map((input, i) => ({
+        input: Buffer.from(input),
+        left: margin + (i % columns) * (width + margin),
+        top: margin + Math.floor(i / columns) * (height + margin),
+      })),
+    )
+    .png()
+    .toBuffer();
+}
