@@ -1,5 +1,5 @@
 /** `editrl edit RUN IMAGE INSTRUCTION`: applies a trained image editor. */
-import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { existsSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { basename, dirname, extname, join, resolve } from 'node:path';
 import { UsageError } from '../core/errors.js';
@@ -42,6 +42,8 @@ export const editVerb: Action = {
       .example('$0 edit quickstart@best scene.png "add a square" --samples 4', 'Write four edits and a grid'),
   run: async (args) => {
     const image = resolve(text(args, 'image'));
+    if (!existsSync(image)) throw new UsageError(`${text(args, 'image')}: no such image`);
+    if (text(args, 'instruction').trim() === '') throw new UsageError('found an empty instruction; allowed: words');
     const out = text(args, 'out') || `${basename(image, extname(image))}_edited.png`;
     if (extname(out) !== '.png') throw new UsageError(`--out: found ${out}; allowed: a name that ends in .png`);
     const samples = wholeNumber(args, 'samples', 1, MAX_SAMPLES);
