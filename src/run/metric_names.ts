@@ -25,7 +25,12 @@ export function parseMetric(name: string): HeldOutMetric | null {
   return { set, manner: manner as Manner, by, statistic: statistic ?? '' };
 }
 
-/** What the held-out means among some names are of, in their order. */
+/** Whether a metric is of held-out answers, those of a control included. */
+export function isHeldOut(name: string): boolean {
+  return name.startsWith('validation/') || name.startsWith('control/');
+}
+
+/** Parses the held-out means among some names, in their order. */
 export function heldOutMeans(names: Iterable<string>): HeldOutMetric[] {
   return [...new Set(names)].flatMap((name) => {
     const found = parseMetric(name);

@@ -176,14 +176,14 @@ export class MetricsTail {
     if (size <= TAIL_BYTES) return;
     // The first line has the first evaluation.
     const first = parse(log.piece(0, 1)[0]?.text ?? '');
-    if (first !== null && isHeldOut(first)) this.#heldOut.push(first);
+    if (first !== null && isEvaluated(first)) this.#heldOut.push(first);
     // Skips the line that the tail starts in the middle of.
     this.#offset = log.piece(size - TAIL_BYTES, 1)[0]?.end ?? size;
   }
 
   #take(line: MetricsLine): void {
     this.#last = line;
-    if (isHeldOut(line)) this.#heldOut.push(line);
+    if (isEvaluated(line)) this.#heldOut.push(line);
     for (const metric of this.watched) {
       const value = line.metrics[metric] as number | undefined;
       if (value === undefined) continue;
@@ -194,7 +194,8 @@ export class MetricsTail {
   }
 }
 
-function isHeldOut({ metrics }: MetricsLine): boolean {
+/** Whether a line has held-out numbers. */
+export function isEvaluated({ metrics }: MetricsLine): boolean {
   return Object.keys(metrics).some((name) => name.startsWith('validation/'));
 }
 

@@ -142,7 +142,7 @@ describe.skipIf(noBrowser !== null)('the dashboard in a browser', () => {
     await page.getByLabel('compare made_episodes').check();
     await page.getByRole('link', { name: 'compare', exact: true }).click();
     await page.getByRole('heading', { name: '2 runs side by side' }).waitFor();
-    const chart = page.getByRole('img', { name: /^reward in training: A: made_alarm .*; B: made_episodes / });
+    const chart = page.getByRole('img', { name: /^training reward: A: made_alarm .*; B: made_episodes / });
     await chart.waitFor();
     await page.getByLabel('logarithmic').check();
     await expect.poll(() => page.locator('.charts').textContent()).toContain('not logarithmic');

@@ -21,15 +21,15 @@ it('puts metrics of one kind into one chart, and those of different scales apart
   ]).map(({ title, metrics }) => [title, ...metrics]);
   expect(shown).toEqual([
     ['held-out reward', 'validation/sampled/mean'],
-    ['reward in training', 'original/mean', 'reward/mean'],
+    ['training reward', 'original/mean', 'reward/mean'],
     ['held-out reward by set', 'validation/s/sampled/mean', 'validation/t/sampled/mean'],
-    ['what answers add to the reward of the prompt itself', 'original/gain'],
+    ['gain over the original prompt', 'original/gain'],
     ['loss', 'policy/loss', 'validation/loss'],
     ['reward parts', 'reward/v/overall'],
-    ['reward parts, normalised', 'reward/v/normalised'],
+    ['reward parts, normalized', 'reward/v/normalised'],
     ['unscored', 'reward/unscored/timeout'],
-    ['what hack alarms watch', 'hack/a'],
-    ['what hack alarms watch', 'hack/b'],
+    ['reward hacking statistics', 'hack/a'],
+    ['reward hacking statistics', 'hack/b'],
   ]);
 });
 

@@ -7,7 +7,7 @@ import type { ReadSettings } from '../../core/schema/mark.js';
 import { getPath } from '../../core/schema/walk.js';
 import { readMetrics, type Metrics } from '../metrics.js';
 import type { RunPaths } from '../paths.js';
-import { heldOutMeans } from '../metric_names.js';
+import { heldOutMeans, isHeldOut } from '../metric_names.js';
 import { readRecord } from '../record.js';
 import { pairedByPrompt, promptScores, type PromptScore } from './measures.js';
 import { showLoss, showScale, signedEstimate, signedLoss } from './numbers.js';
@@ -36,9 +36,6 @@ export interface EvaluationReport {
   /** Everything that the evaluation measured, by the names that a run's metrics have. */
   readonly metrics: Metrics;
 }
-
-/** The metrics of held-out evaluation, apart from the time that it took. */
-const MEASURED = /^(validation|control)\//;
 
 /** Reads an evaluation, compared with `base` if that is given, by its reward only where both have the same. Raises RunError where nothing was evaluated. */
 export function readEvaluation(
@@ -99,7 +96,7 @@ export interface EvaluationPlace {
 /** The held-out metrics that a run recorded at an iteration; null if it was not evaluated there. */
 export function evaluatedAt(paths: RunPaths, iteration: number): Metrics | null {
   const line = readMetrics(paths).findLast((one) => one.iteration === iteration);
-  const found = Object.entries(line?.metrics ?? {}).filter(([name]) => MEASURED.test(name));
+  const found = Object.entries(line?.metrics ?? {}).filter(([name]) => isHeldOut(name));
   return found.length === 0 ? null : Object.fromEntries(found);
 }
 

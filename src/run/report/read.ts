@@ -6,7 +6,7 @@ import type { ReadSettings } from '../../core/schema/mark.js';
 import { getPath } from '../../core/schema/walk.js';
 import type { Estimate, MeanDifference } from '../../core/estimate.js';
 import { average, standardError } from '../../core/statistics.js';
-import { readMetrics, speedOver, type Metrics, type MetricsLine, type Speed } from '../metrics.js';
+import { isEvaluated, readMetrics, speedOver, type Metrics, type MetricsLine, type Speed } from '../metrics.js';
 import { heldOutMeans, MANNERS, parseMetric, type Manner } from '../metric_names.js';
 import type { RunPaths } from '../paths.js';
 import { changedSettings, readRecord, type ChangedSetting, type RunRecord } from '../record.js';
@@ -187,7 +187,7 @@ export interface HeldOutSources {
 
 /** The evaluations among the given lines: before and after over all lines, or over those that have one. */
 export function summariseHeldOut(lines: readonly MetricsLine[], { read, rescored = [] }: HeldOutSources = {}): HeldOut {
-  const evaluated = lines.filter((line) => Object.keys(line.metrics).some((name) => name.startsWith('validation/')));
+  const evaluated = lines.filter(isEvaluated);
   const first = evaluated.at(0);
   const last = evaluated.length > 1 ? evaluated.at(-1) : undefined;
   const both = firstAndLast(first, last);

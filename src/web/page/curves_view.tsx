@@ -2,7 +2,8 @@
 import type { JSX } from 'preact';
 import { useMemo, useState } from 'preact/hooks';
 import type { WireCurve, WireCurves } from '../wire.js';
-import { isSmoothed, panelsOf, REWARD, type Panel } from '../panels.js';
+import { isHeldOut } from '../../run/metric_names.js';
+import { isReward, isSmoothed, panelsOf, type Panel } from '../panels.js';
 import { Chart, colourOf, type Line, type Range, type Span } from './chart.js';
 import { useData } from './hooks.js';
 import { showNumber, visible } from './format.js';
@@ -123,8 +124,8 @@ export function CurvesView({
 
 /** What a chart's axis measures; of the reward, its scale. */
 export function withScale(unit: string, lines: readonly Line[], scale: string | null): string {
-  const isReward = lines.some(({ curve: { metric } }) => REWARD.test(metric));
-  return scale === null || !isReward ? unit : unit === '' ? scale : `${unit}: ${scale}`;
+  const hasReward = lines.some(({ curve: { metric } }) => isReward(metric));
+  return scale === null || !hasReward ? unit : unit === '' ? scale : `${unit}: ${scale}`;
 }
 
 /** When an alarm about one of a chart's metrics was active. */
@@ -204,7 +205,7 @@ function ChartNotes({
   readonly constants: readonly WireCurve[];
 }): JSX.Element {
   const all = charts.flatMap(({ lines }) => lines.map(({ curve }) => curve));
-  const heldOut = (curve: WireCurve): boolean => curve.metric.startsWith('validation/') && curve.low !== undefined;
+  const heldOut = (curve: WireCurve): boolean => isHeldOut(curve.metric) && curve.low !== undefined;
   const long = all.some(({ metric, mean }) => isSmoothed(metric, mean.length));
   const said = [
     ...(long

@@ -4,6 +4,7 @@ import { useState } from 'preact/hooks';
 import type { WireAlarm, WireRunPage } from '../wire.js';
 import { Actions, ReportButton, type ActionTexts } from './actions_row.js';
 import { CurvesView } from './curves_view.js';
+import { parseMetric } from '../../run/metric_names.js';
 import { useData, useNow } from './hooks.js';
 import { EpisodesView } from './episodes_view.js';
 import {
@@ -192,7 +193,7 @@ function Parents({ parents }: Pick<WireRunPage, 'parents'>): JSX.Element {
 /** What the policy makes, before any number about it. */
 function Sheet({ page }: { readonly page: WireRunPage }): JSX.Element {
   const { id, name, held_out: heldOut } = page.run;
-  const manner = /^validation\/(sampled|greedy)\//.exec(heldOut?.metric ?? '')?.[1];
+  const manner = parseMetric(heldOut?.metric ?? '')?.manner;
   const label = [
     name,
     ...(heldOut === null ? [] : [`iteration ${heldOut.iteration}`]),
