@@ -15,7 +15,7 @@ export interface MetricsLine {
 /** The metric that counts how many of a line's numbers were not finite. */
 export const NON_FINITE = 'metrics/non_finite';
 
-/** The metrics for how much was learnt from per second. */
+/** The metrics for how much was learned from per second. */
 export const SPEEDS = ['tokens/s', 'steps/s'] as const;
 
 export interface Speed {
@@ -30,8 +30,8 @@ export function speedOf(metrics: Metrics): Speed | null {
 }
 
 /**
- * What the iterations learnt from over their seconds: a mean of their speeds would count a quick one as much as a slow one. Iterations without a
- * speed or with nothing learnt from are left out; null if none is left.
+ * What the iterations learned from over their seconds: a mean of their speeds would count a quick one as much as a slow one. Iterations without a
+ * speed or with nothing learned from are left out; null if none is left.
  */
 export function speedOver(lines: readonly MetricsLine[]): Speed | null {
   for (const unit of SPEEDS) {

@@ -42,8 +42,8 @@ export function readSpent({ spent }: SpentPaths): SpendingTotals | null {
 
 /** As `1,204,000 tokens read, 88,000 written, 96,000 trained on`. */
 export function showSpent({ prefill, sampled, trained }: SpendingTotals): string {
-  const [read, written, learnt] = [prefill, sampled, trained].map((count) => count.toLocaleString('en-US'));
-  return `${read} tokens read, ${written} written, ${learnt} trained on`;
+  const [read, written, learned] = [prefill, sampled, trained].map((count) => count.toLocaleString('en-US'));
+  return `${read} tokens read, ${written} written, ${learned} trained on`;
 }
 
 const NOTHING: TokenCounts = { prefill: 0, sampled: 0, trained: 0 };

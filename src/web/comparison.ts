@@ -16,7 +16,7 @@ import { readRun } from '../run/report/read.js';
 import { formatReport } from '../run/report/text.js';
 import { reportCurves, type CurveGroup } from './curves.js';
 import { GUARD_HEADERS } from './page_files.js';
-import { SERIES_COLOURS } from './panels.js';
+import { SERIES_COLORS } from './panels.js';
 import { reportDocument } from './report/document.js';
 import * as parts from './report/parts.js';
 import { NONE, paragraph, table } from './report/parts.js';
@@ -34,8 +34,8 @@ export interface ChosenRuns {
 /** Raises Refusal: 400 for more runs than can be told apart, 404 if none of them is there. */
 export function chosenRuns(index: RunsIndex, query: URLSearchParams): ChosenRuns {
   const ids = [...new Set(query.getAll('run'))];
-  if (ids.length > SERIES_COLOURS) {
-    throw badRequest(`${ids.length} runs were chosen; allowed: at most ${SERIES_COLOURS} side by side.`, 'run');
+  if (ids.length > SERIES_COLORS) {
+    throw badRequest(`${ids.length} runs were chosen; allowed: at most ${SERIES_COLORS} side by side.`, 'run');
   }
   const found = ids.map((id) => index.get(id));
   const runs = found.flatMap((run) => run ?? []);

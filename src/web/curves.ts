@@ -5,7 +5,7 @@ import { average, spreadOf } from '../core/statistics.js';
 import type { MetricsLine } from '../run/metrics.js';
 import type { RunPaths } from '../run/paths.js';
 import { alarmsIn, columnsOf, type MetricColumns } from '../run/report/alarms.js';
-import { errorMetricOf, isSmoothed, panelsOf, SERIES_COLOURS } from './panels.js';
+import { errorMetricOf, isSmoothed, panelsOf, SERIES_COLORS } from './panels.js';
 import type { Columns, SeriesCache } from './series.js';
 import type { WireCurve, WireCurves } from './wire.js';
 
@@ -18,7 +18,7 @@ export interface CurvesRequest {
   readonly to: number;
 }
 
-/** Runs that share a colour: a single run, or the seeds of a cell. */
+/** Runs that share a color: a single run, or the seeds of a cell. */
 export interface CurveGroup {
   readonly label: string;
   readonly runs: readonly RunPaths[];
@@ -32,26 +32,26 @@ export async function curvesOf(cache: SeriesCache, paths: RunPaths, request: Cur
   return { ...summaryOf(read), curves, alarms: alarmMarks(columns) };
 }
 
-/** The curves of several runs or cells, each with its colour. Raises RunError when the metrics cannot be read. */
+/** The curves of several runs or cells, each with its color. Raises RunError when the metrics cannot be read. */
 export async function groupCurvesOf(
   cache: SeriesCache,
   all: readonly CurveGroup[],
   request: CurvesRequest,
 ): Promise<WireCurves> {
-  const groups = all.slice(0, SERIES_COLOURS);
+  const groups = all.slice(0, SERIES_COLORS);
   const runs = groups.flatMap((group) => group.runs);
   const read = await readColumns(cache, runs);
   const columns = groups.map((group) => group.runs.map((paths) => read[runs.indexOf(paths)]));
   return { ...summaryOf(read), ...groupCurves(all, columns, request) };
 }
 
-/** Curves of groups of runs, of which those without a colour are only counted. */
+/** Curves of groups of runs, of which those without a color are only counted. */
 function groupCurves(
   all: readonly { readonly label: string; readonly runs: readonly unknown[] }[],
   columns: readonly (readonly MetricColumns[])[],
   request: CurvesRequest,
 ): Pick<WireCurves, 'curves' | 'groups' | 'more_groups' | 'over_seeds'> {
-  const groups = all.slice(0, SERIES_COLOURS);
+  const groups = all.slice(0, SERIES_COLORS);
   return {
     curves: request.metrics.flatMap((metric) =>
       groups.map(({ label }, at) => {
@@ -96,7 +96,7 @@ function rawCurve(metric: string, columns: MetricColumns, { from, to }: Pick<Cur
   ]);
 }
 
-/** Runs that share a colour: a single run, or the seeds of a cell. */
+/** Runs that share a color: a single run, or the seeds of a cell. */
 export interface Group {
   readonly label: string;
   /** The metrics of each of its runs, oldest first. */
@@ -110,7 +110,7 @@ const DIGITS = 6;
 
 /** The curves of every metric that has a chart, and of `leading`. */
 export function reportCurves(all: readonly Group[], leading: string | null): WireCurves {
-  const groups = all.slice(0, SERIES_COLOURS);
+  const groups = all.slice(0, SERIES_COLORS);
   const columns = groups.map(({ runs }) => runs.map(columnsOf));
   const known = [...new Set(columns.flat().flatMap(({ names }) => names))].sort();
   const shown = panelsOf(known).flatMap(({ metrics }) => metrics);

@@ -2,7 +2,7 @@
 import { isHeldOut, parseMetric, type HeldOutMetric } from '../run/metric_names.js';
 
 /** Number of colors for series in the page's style: more runs or cells than this are not drawn together. */
-export const SERIES_COLOURS = 10;
+export const SERIES_COLORS = 10;
 
 /** Metrics on one scale. */
 export interface Panel {

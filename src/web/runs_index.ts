@@ -11,7 +11,7 @@ import { experimentFile, readExperiment, type ExperimentRecord } from '../run/fi
 import { isRunName, RunPaths } from '../run/paths.js';
 import { readRecord, type RunRecord } from '../run/record.js';
 import { readRescoredMeasures } from '../run/report/measures.js';
-import { summariseHeldOut, type HeldOut } from '../run/report/read.js';
+import { summarizeHeldOut, type HeldOut } from '../run/report/read.js';
 import { readStatus, type RunStatus, type ShownState } from '../run/status.js';
 import { getPath, leavesOf } from '../core/schema/walk.js';
 import { evaluatedLines, Slices } from './series.js';
@@ -337,7 +337,7 @@ function heldOutOf(paths: RunPaths): HeldOut | null {
   return nullOnError(() => {
     const lines = evaluatedLines(paths.metrics);
     const settings = recordOf(paths)?.settings ?? {};
-    const found = summariseHeldOut(lines, {
+    const found = summarizeHeldOut(lines, {
       read: (path) => getPath(settings, path),
       rescored: lines.length === 0 ? [] : readRescoredMeasures(paths),
     });

@@ -135,7 +135,7 @@ export interface WireCurve extends Curve {
 export interface WireCurves {
   readonly metrics: readonly string[];
   readonly curves: readonly WireCurve[];
-  /** Runs or cells that are compared: each has a colour and a curve in every chart. Absent if all curves are from one run. */
+  /** Runs or cells that are compared: each has a color and a curve in every chart. Absent if all curves are from one run. */
   readonly groups?: readonly string[];
   /** How many more there are, without curves. */
   readonly more_groups?: number;
@@ -314,7 +314,7 @@ export interface WireReport {
 export interface WireComparison extends Pick<WireReport, 'about' | 'facts' | 'notice' | 'sections'> {
   /** Sections above the curves, which are asked for apart: they are there earlier. */
   readonly above_curves: WireReport['sections'];
-  /** In the order in which they were asked for; the curves have a colour and a letter for each. */
+  /** In the order in which they were asked for; the curves have a color and a letter for each. */
   readonly runs: readonly WireRun[];
   /** Ids of those that have one. */
   readonly with_contact_sheet: readonly string[];

@@ -225,19 +225,19 @@ async function store(paths: RunPaths, image: RgbImage): Promise<string> {
 }
 
 const SIZE = 48;
-const COLOURS = [
+const COLORS = [
   [220, 36, 36],
   [36, 164, 60],
   [30, 70, 230],
   [160, 32, 200],
 ] as const;
 
-/** A coloured square at one of sixteen places. */
-function square(colour: number, place: number): RgbImage {
+/** A colored square at one of sixteen places. */
+function square(color: number, place: number): RgbImage {
   const data = new Uint8Array(SIZE * SIZE * 3).fill(224);
   const [left, top] = [(place % 4) * 12, (Math.floor(place / 4) % 4) * 12];
   for (let y = top + 1; y < top + 11; y++) {
-    for (let x = left + 1; x < left + 11; x++) data.set(COLOURS[colour % COLOURS.length], (y * SIZE + x) * 3);
+    for (let x = left + 1; x < left + 11; x++) data.set(COLORS[color % COLORS.length], (y * SIZE + x) * 3);
   }
   return { width: SIZE, height: SIZE, data };
 }

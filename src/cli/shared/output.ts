@@ -1,10 +1,10 @@
-/** Printing: tables, JSON, and colour on terminals. */
+/** Printing: tables, JSON, and color on terminals. */
 
 import { painter, type Style } from '../../core/terminal.js';
 import { printable } from '../../core/errors.js';
 import * as table from '../../core/terminal.js';
 
-export { hasColour, type Style } from '../../core/terminal.js';
+export type { Style } from '../../core/terminal.js';
 export type { Cell, Column } from '../../core/terminal.js';
 
 /** Text in a style on a terminal; unchanged elsewhere. */

@@ -118,7 +118,7 @@ async function description(row: ContactSheetRow, left: number, top: number, widt
   return { input, left, top };
 }
 
-/** Centres an image in a square tile; a small one is enlarged by a whole factor. */
+/** Centers an image in a square tile; a small one is enlarged by a whole factor. */
 export async function fitted(image: RgbImage, left: number, top: number, side = TILE): Promise<OverlayOptions> {
   const exact = Math.min(side / image.width, side / image.height);
   const scale = exact >= 1 ? Math.floor(exact) : exact;

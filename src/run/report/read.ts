@@ -119,10 +119,10 @@ export function readRun(paths: RunPaths, lines?: readonly MetricsLine[]): RunRep
       next: '`editrl ls` lists runs.',
     });
   }
-  return summarise(paths, readState(paths), lines ?? readMetrics(paths), record);
+  return summarize(paths, readState(paths), lines ?? readMetrics(paths), record);
 }
 
-function summarise(
+function summarize(
   paths: RunPaths,
   state: ReturnType<typeof readState>,
   lines: readonly MetricsLine[],
@@ -138,7 +138,7 @@ function summarise(
     num_iterations: state?.num_iterations ?? 0,
     heldout: withChanges(
       paths,
-      summariseHeldOut(lines, { read: (path) => getPath(settings, path), rescored: readRescoredMeasures(paths) }),
+      summarizeHeldOut(lines, { read: (path) => getPath(settings, path), rescored: readRescoredMeasures(paths) }),
     ),
     training_reward: lastReward(trained),
     answers: heldOutAnswers(paths),
@@ -186,7 +186,7 @@ export interface HeldOutSources {
 }
 
 /** The evaluations among the given lines: before and after over all lines, or over those that have one. */
-export function summariseHeldOut(lines: readonly MetricsLine[], { read, rescored = [] }: HeldOutSources = {}): HeldOut {
+export function summarizeHeldOut(lines: readonly MetricsLine[], { read, rescored = [] }: HeldOutSources = {}): HeldOut {
   const evaluated = lines.filter(isEvaluated);
   const first = evaluated.at(0);
   const last = evaluated.length > 1 ? evaluated.at(-1) : undefined;

@@ -5,7 +5,7 @@
 import { createRequire } from 'node:module';
 import sharp, { type OverlayOptions } from 'sharp';
 
-/** The font of all text in pictures, and its colours. */
+/** The font of all text in pictures, and its colors. */
 export const FONT = 'Arimo';
 export const INK = '#22272e';
 export const MUTED = '#5b6570';

@@ -1,7 +1,7 @@
 /** Buttons for the actions of a run or a sweep; each asks for confirmation and shows the equivalent command. */
 import type { JSX } from 'preact';
 import { useEffect, useRef, useState } from 'preact/hooks';
-import { SERIES_COLOURS } from '../panels.js';
+import { SERIES_COLORS } from '../panels.js';
 import type { ActionName, WireAction } from '../wire.js';
 import { visible } from './format.js';
 import { Dialog } from './parts.js';
@@ -167,8 +167,8 @@ export function Picked({
       {cells !== undefined && (runs.length === 1 ? '1 run' : `${runs.length} runs`)}{' '}
       {runs.length === 1 ? (
         <span class="quiet">tick another to compare</span>
-      ) : runs.length > SERIES_COLOURS ? (
-        <span class="quiet">at most {SERIES_COLOURS} runs can be compared</span>
+      ) : runs.length > SERIES_COLORS ? (
+        <span class="quiet">at most {SERIES_COLORS} runs can be compared</span>
       ) : (
         <a class="button" href={hashOf('compare', '', { run: runs })}>
           compare

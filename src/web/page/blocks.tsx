@@ -1,7 +1,7 @@
 /** The blocks that reports and comparisons are made of. */
 import type { JSX } from 'preact';
 import type { WireBlock, WireContent, WireReport, WireText } from '../wire.js';
-import { colourOf } from './chart.js';
+import { colorOf } from './chart.js';
 import { visible } from './format.js';
 import { Breakable, Picture, Table } from './parts.js';
 
@@ -102,7 +102,7 @@ function Times({ shares, rows }: Omit<Extract<WireBlock, { kind: 'times' }>, 'ki
       <p class="legend">
         {shares.map((share, at) => (
           <span key={share}>
-            <i style={{ background: colourOf(at) }} aria-hidden="true" /> {visible(share)}
+            <i style={{ background: colorOf(at) }} aria-hidden="true" /> {visible(share)}
           </span>
         ))}
       </p>
@@ -117,7 +117,7 @@ function Times({ shares, rows }: Omit<Extract<WireBlock, { kind: 'times' }>, 'ki
               <i
                 key={at}
                 title={`${shares[at]} ${value.toFixed(2)} s`}
-                style={{ background: colourOf(at), width: `${((100 * value) / longest).toFixed(2)}%` }}
+                style={{ background: colorOf(at), width: `${((100 * value) / longest).toFixed(2)}%` }}
               />
             ))}
           </div>,

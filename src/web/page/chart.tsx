@@ -3,15 +3,15 @@ import type { JSX } from 'preact';
 import { useEffect, useRef } from 'preact/hooks';
 import uPlot from 'uplot';
 import { smooth } from '../../core/curves.js';
-import { isSmoothed, SERIES_COLOURS } from '../panels.js';
+import { isSmoothed, SERIES_COLORS } from '../panels.js';
 import type { WireCurve } from '../wire.js';
 import { showNumber, showTick, visible } from './format.js';
 
 /** A curve as drawn. */
 export interface Line {
   readonly label: string;
-  /** Index of its colour among the page's colours for series. */
-  readonly colour: number;
+  /** Index of its color among the page's colors for series. */
+  readonly color: number;
   readonly curve: WireCurve;
 }
 
@@ -57,7 +57,7 @@ export function Chart({
   const data = alignedData(columns);
   const powers = logarithmic && all.every(({ numbers }) => numbers.every((value) => value > 0));
   /** The chart is rebuilt when this changes; otherwise new values are put into the same columns. */
-  const shape = [powers, ...columns.map(({ line, kind }) => `${line.label} ${line.colour} ${kind}`)].join('\n');
+  const shape = [powers, ...columns.map(({ line, kind }) => `${line.label} ${line.color} ${kind}`)].join('\n');
   const latest = useRef({ onRange, data, lines, alarms });
   latest.current = { onRange, data, lines, alarms };
 
@@ -76,7 +76,7 @@ export function Chart({
     plot.current = made;
     const watch = new ResizeObserver(() => made.setSize({ width: element.clientWidth, height }));
     watch.observe(element);
-    // A chart reads the colours from the page's style when it draws.
+    // A chart reads the colors from the page's style when it draws.
     const redraw = (): void => made.redraw(false, true);
     for (const one of media) one.addEventListener('change', redraw);
     return () => {
@@ -100,9 +100,9 @@ export function Chart({
         {logarithmic && !powers && <span class="quiet unit">not logarithmic: it has values of 0 or less</span>}
       </h3>
       <p class="legend" ref={values}>
-        {lines.map(({ label, colour }) => (
+        {lines.map(({ label, color }) => (
           <span key={label} title={named ? undefined : visible(label)}>
-            <i style={{ background: colourOf(colour) }} aria-hidden="true" />{' '}
+            <i style={{ background: colorOf(color) }} aria-hidden="true" />{' '}
             <span class={named ? undefined : 'hidden'}>{visible(label)}</span> <b />
           </span>
         ))}
@@ -134,13 +134,13 @@ function alarmInWords([from, to]: Span): string {
   return from === to ? `alarm in iteration ${from}` : `alarm from iteration ${from} to ${to}`;
 }
 
-/** The colour of a series in the page's style, in light and in dark mode. */
-export function colourOf(at: number): string {
-  return `var(${colourVariable(at)})`;
+/** The color of a series in the page's style, in light and in dark mode. */
+export function colorOf(at: number): string {
+  return `var(${colorVariable(at)})`;
 }
 
-function colourVariable(at: number): string {
-  return `--c${at % SERIES_COLOURS}`;
+function colorVariable(at: number): string {
+  return `--c${at % SERIES_COLORS}`;
 }
 
 /** One series of uPlot. */
@@ -197,7 +197,7 @@ function optionsFor(columns: readonly Column[], { width, height, powers, select,
   // Overlapping bands are drawn paler.
   const bandAlpha = columns.filter(({ kind }) => kind === 'edge').length > 4 ? '1c' : '33';
   const series = columns.map(({ line, kind }, at): uPlot.Series => {
-    const name = colourVariable(line.colour);
+    const name = colorVariable(line.color);
     if (kind === 'edge') {
       // The lower edge comes first.
       if (columns[at - 1]?.kind === 'edge' && columns[at - 1]?.line === line) {

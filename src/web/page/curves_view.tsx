@@ -4,7 +4,7 @@ import { useMemo, useState } from 'preact/hooks';
 import type { WireCurve, WireCurves } from '../wire.js';
 import { isHeldOut } from '../../run/metric_names.js';
 import { isReward, isSmoothed, panelsOf, type Panel } from '../panels.js';
-import { Chart, colourOf, type Line, type Range, type Span } from './chart.js';
+import { Chart, colorOf, type Line, type Range, type Span } from './chart.js';
 import { useData } from './hooks.js';
 import { showNumber, visible } from './format.js';
 import { Breakable, Status } from './parts.js';
@@ -166,11 +166,11 @@ function chartsOf(
   return { charts, constants };
 }
 
-/** Assigns colours to curves: by group if there are groups, else by order. */
+/** Assigns colors to curves: by group if there are groups, else by order. */
 export function linesOf(curves: readonly WireCurve[], groups: readonly string[] | undefined): Line[] {
   return curves.map((curve, at) => ({
     label: curve.group ?? curve.metric,
-    colour: groups === undefined || curve.group === undefined ? at : groups.indexOf(curve.group),
+    color: groups === undefined || curve.group === undefined ? at : groups.indexOf(curve.group),
     curve,
   }));
 }
@@ -186,7 +186,7 @@ export function Legend({
     <p class="legend">
       {groups.map((group, at) => (
         <span key={group}>
-          <i style={{ background: colourOf(at) }} aria-hidden="true" /> <Breakable text={group} />
+          <i style={{ background: colorOf(at) }} aria-hidden="true" /> <Breakable text={group} />
         </span>
       ))}
       {more > 0 && <span>and {more} more, which are in the table</span>}
@@ -210,7 +210,7 @@ function ChartNotes({
   const said = [
     ...(long
       ? [
-          'Training curves of 20 iterations and more are smoothed over about a tenth of the course: a centred mean, and at both ends a straight line.',
+          'Training curves of 20 iterations and more are smoothed over about a tenth of the course: a centered mean, and at both ends a straight line.',
         ]
       : []),
     ...(overSeeds ? ['Bands: mean ± standard deviation over seeds.'] : []),

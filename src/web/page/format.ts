@@ -44,7 +44,7 @@ export function showMean(mean: number | null | undefined, stderr: number | null 
   return showEstimate({ mean, stderr });
 }
 
-/** A number on an axis with ticks `step` apart, with as many digits as distinguish it from its neighbours. */
+/** A number on an axis with ticks `step` apart, with as many digits as distinguish it from its neighbors. */
 export function showTick(value: number, step: number): string {
   const size = Math.max(Math.abs(value), step);
   if (size >= 1e6 || size < 1e-4) return value === 0 ? '0' : String(Number(value.toPrecision(3)).toExponential());

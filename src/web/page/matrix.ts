@@ -89,7 +89,7 @@ export function standingsOf({
   return new Map(known.map((cell) => [cell, standing(cell)]));
 }
 
-/** What the colours of standings mean, for a legend; those of `present` alone. */
+/** What the colors of standings mean, for a legend; those of `present` alone. */
 export function legendOf(present: ReadonlySet<Standing>, based: boolean): readonly (readonly [Standing, string])[] {
   const than = based ? 'the baseline' : 'the best';
   const meanings: Readonly<Record<Standing, string>> = {

@@ -1,4 +1,4 @@
-/** An experiment as a grid of its cells, coloured by their results. */
+/** An experiment as a grid of its cells, colored by their results. */
 import type { JSX } from 'preact';
 import type { WireCell, WireExperiment, WireMatrix, WireState } from '../wire.js';
 import { Actions, Picked, type ActionTexts } from './actions_row.js';
@@ -97,7 +97,7 @@ function Ticked({ place, data }: { readonly place: Place; readonly data: WireMat
   return <Picked place={place} runs={cells.flatMap(runsOf)} cells={cells.length} />;
 }
 
-/** What the colours of the grid mean. */
+/** What the colors of the grid mean. */
 function Standings({ data }: { readonly data: WireMatrix }): JSX.Element | null {
   const present = new Set(standingsOf(data).values());
   if (present.size === 0) return null;

@@ -19,7 +19,7 @@ export function Breakable({ text }: { readonly text: string }): JSX.Element {
   );
 }
 
-/** A state as a word; the colour only repeats it. */
+/** A state as a word; the color only repeats it. */
 export function State({ state }: { readonly state: WireState }): JSX.Element {
   return <span class={`state state-${state}`}>{state}</span>;
 }

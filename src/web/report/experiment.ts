@@ -106,7 +106,7 @@ function facts({ record, results }: ExperimentReport, base: Cell | null, verdict
       ? {
           name: 'Winner',
           value: results.incomparable === null ? 'none yet' : 'none',
-          more: capitalised(results.incomparable ?? resultCaption(results)),
+          more: capitalized(results.incomparable ?? resultCaption(results)),
         }
       : winnerFact(verdict, cellName(verdict.winner, record.experiment), shown(verdict.winner), results.greedy_fell),
     differenceFact(verdict, results),
@@ -187,7 +187,7 @@ function resultBlocks(results: Results): WireBlock[] {
   return [
     table('Results', { titles, rows, numbers_from: leftColumns }),
     ...(perSeed ? [seedTable(results)] : []),
-    paragraph(quiet(`${capitalised(resultCaption(results))}.`)),
+    paragraph(quiet(`${capitalized(resultCaption(results))}.`)),
   ];
 }
 
@@ -289,6 +289,6 @@ function runTable(runs: readonly ExperimentRun[]): WireBlock {
   });
 }
 
-function capitalised(text: string): string {
+function capitalized(text: string): string {
   return text.charAt(0).toUpperCase() + text.slice(1);
 }

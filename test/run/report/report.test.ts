@@ -11,7 +11,7 @@ import { RunPaths } from '../../../src/run/paths.js';
 import { renderChart, type Panel, type Point, type Series } from '../../../src/run/report/chart.js';
 import { writeContactSheet } from '../../../src/run/report/contact_sheet.js';
 import { curvePanels, writeCurve } from '../../../src/run/report/curve.js';
-import { heldOutNumber, readRun, summariseHeldOut, type HeldOut } from '../../../src/run/report/read.js';
+import { heldOutNumber, readRun, summarizeHeldOut, type HeldOut } from '../../../src/run/report/read.js';
 import { formatReport } from '../../../src/run/report/text.js';
 
 const base = mkdtempSync(join(tmpdir(), 'editrl-report-'));
@@ -229,7 +229,7 @@ describe('a run that was given a measure on its way', () => {
     const measured = 'measure/jpeg_size/mean';
     const rescored = { name: 'jpeg_size', identity: measureScale(term, read).identity, file: '' };
     const again = [{ ...rescored, lines: [line(0, measured), line(2, measured)] }];
-    const late = summariseHeldOut([line(0, 'mean'), line(2, 'mean'), line(4, 'mean', measured)], {
+    const late = summarizeHeldOut([line(0, 'mean'), line(2, 'mean'), line(4, 'mean', measured)], {
       read,
       rescored: again,
     });
@@ -238,12 +238,12 @@ describe('a run that was given a measure on its way', () => {
       { by: 'jpeg_size', identity: null, manner: 'sampled', before: { mean: 0.5 }, after: { mean: 4.5 } },
     ]);
     // Evaluated by it at first and no more, its last scores are those from the records.
-    const early = summariseHeldOut([line(0, 'mean', measured), line(2, 'mean')], { read, rescored: again });
+    const early = summarizeHeldOut([line(0, 'mean', measured), line(2, 'mean')], { read, rescored: again });
     expect(measures(early)).toMatchObject([
       { identity: rescored.identity, before: { mean: 0.5 }, after: { mean: 2.5 } },
     ]);
     // Under other fields it is another measure.
-    const other = summariseHeldOut([line(0, 'mean', measured), line(2, 'mean', measured)], {
+    const other = summarizeHeldOut([line(0, 'mean', measured), line(2, 'mean', measured)], {
       read,
       rescored: [{ ...again[0], identity: 'another' }],
     });
@@ -318,7 +318,7 @@ describe('a chart', () => {
     const series = { label: 'a', color: '#abcdef', points: whole, look: 'circles', ...more } as const;
     return renderChart('title', '', [{ label: 'y', height: 300, series: [series] }]);
   };
-  /** The elements of the series, recognised by its colour. */
+  /** The elements of the series, recognised by its color. */
   const drawn = (svg: string): string[] => svg.match(/<path[^>]*stroke="#abcdef"[^>]*>/g) ?? [];
 
   it('has a mark for every point, and an error bar of its length around those with an error', () => {
@@ -405,8 +405,8 @@ describe('the contact sheet', () => {
     ['two full columns', 12, 6],
   ])('lays each picture into its own tile: %s', async (_, count, perColumn) => {
     const path = join(base, 'tiles.png');
-    const flat = (...colour: number[]): RgbImage => {
-      const data = Uint8Array.from({ length: 4 * 4 * 3 }, (_, i) => colour[i % 3]);
+    const flat = (...color: number[]): RgbImage => {
+      const data = Uint8Array.from({ length: 4 * 4 * 3 }, (_, i) => color[i % 3]);
       return { width: 4, height: 4, data };
     };
     // Red, green and blue tell source, edit and truth; how bright they are, the row.

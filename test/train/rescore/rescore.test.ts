@@ -20,7 +20,7 @@ import { RunPaths } from '../../../src/run/paths.js';
 import { ImageEditTask } from '../../../src/recipes/image_edit_tokens/task.js';
 import { recordEpisodes } from '../../../src/train/batch.js';
 import { measuredBy, promptScores, readRescoredMeasures } from '../../../src/run/report/measures.js';
-import { summariseHeldOut } from '../../../src/run/report/read.js';
+import { summarizeHeldOut } from '../../../src/run/report/read.js';
 import { getPath } from '../../../src/core/schema/walk.js';
 import { measureRecords } from '../../../src/train/rescore/measure.js';
 import { rescore, type RescoreRequest } from '../../../src/train/rescore/rescore.js';
@@ -409,7 +409,7 @@ describe('measuring a run from its records', () => {
     const mean = values.reduce((sum, value) => sum + value, 0) / all;
     expect(found.lines[0].metrics['validation/sampled/measure/image_similarity/mean']).toBeCloseTo(mean, 12);
     const evaluated = [{ iteration: 2, metrics: { 'validation/sampled/mean': 1 } }];
-    const { numbers } = summariseHeldOut(evaluated, { rescored: [found] });
+    const { numbers } = summarizeHeldOut(evaluated, { rescored: [found] });
     expect(measuredBy(term, numbers, read)[0].before?.mean).toBeCloseTo(mean, 12);
     expect(promptScores(paths, found).size).toBeGreaterThan(0);
   });

@@ -37,7 +37,7 @@ describe('what a person reads', () => {
     [0, 5e-6, '0'],
     [1.5e-5, 5e-6, '1.5e-5'],
     [2.5e6, 5e5, '2.5e+6'],
-  ])('writes %s at an axis in steps of %s so that it differs from its neighbours: %s', (value, step, text) => {
+  ])('writes %s at an axis in steps of %s so that it differs from its neighbors: %s', (value, step, text) => {
     expect(showTick(value, step)).toBe(text);
   });
 

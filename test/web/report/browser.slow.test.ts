@@ -109,7 +109,7 @@ describe.skipIf(noBrowser !== null)(
         await page.evaluate<string[]>(
           `(({ backgroundColor, color }) => [backgroundColor, color])(getComputedStyle(document.documentElement))`,
         )
-      ).map((colour) => (colour.match(/\d+/g) ?? []).slice(0, 3).map(Number));
+      ).map((color) => (color.match(/\d+/g) ?? []).slice(0, 3).map(Number));
       expect(back).toEqual(ground);
       expect(contrast(ink, back)).toBeGreaterThan(4.5);
     });
@@ -212,11 +212,11 @@ const BROKEN_WORDS = `(() => {
   return { words, broken };
 })()`;
 
-/** Contrast ratio of two colours as WCAG defines it. */
+/** Contrast ratio of two colors as WCAG defines it. */
 function contrast(a: readonly number[], b: readonly number[]): number {
   const [dark, light] = [a, b]
-    .map((colour) =>
-      colour
+    .map((color) =>
+      color
         .map((part) => (part / 255 <= 0.03928 ? part / 255 / 12.92 : ((part / 255 + 0.055) / 1.055) ** 2.4))
         .reduce((sum, part, at) => sum + part * [0.2126, 0.7152, 0.0722][at], 0),
     )

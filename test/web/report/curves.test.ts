@@ -40,7 +40,7 @@ it('makes one curve of several seeds, over those that got so far', () => {
   expect(meanWithSpread([curve(7)], 'validation/loss')).toEqual(curve(7));
 });
 
-it('smooths the long training curves of what is compared, and has colours for ten', () => {
+it('smooths the long training curves of what is compared, and has colors for ten', () => {
   const run = lines(40, (i) => ({ 'reward/mean': i % 2 }));
   const groups = Array.from({ length: 12 }, (_, at) => ({ label: `cell ${at}`, runs: [run] }));
   const { curves, groups: named, more_groups: more } = reportCurves(groups, null);

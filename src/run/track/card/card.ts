@@ -79,7 +79,7 @@ function trainingSection({ record, report, iteration, origin }: CardContent, red
           `- Reward: ${inline(showScale(scale))}${scale.asksJudge && typeof judge === 'string' ? `; the judge is ${inCode(judge)}` : ''}.`,
         ]),
     ...changedText(report.changed_settings.filter((change) => change.iteration < iteration)),
-    `- Licence: ${licenceText(origin)}`,
+    `- License: ${licenceText(origin)}`,
     ...(command.length === 0
       ? []
       : ['', '```', printable(redact(withoutPassword(['editrl', ...command.map(shellQuote)].join(' ')))), '```']),

@@ -317,7 +317,7 @@ export class WandbForwarder {
     const output = this.#output.next(outputAt);
     const events = this.#nextEvents();
     const { names, through } = this.#uploads.taken();
-    const summary = rows.length === 0 ? [] : [extendedJson(this.#summarise(rows, media))];
+    const summary = rows.length === 0 ? [] : [extendedJson(this.#summarize(rows, media))];
     const pieces: Readonly<Record<string, Batch>> = {
       'wandb-history.jsonl': { offset: rows.at(0)?.index ?? 0, content: lines },
       'wandb-events.jsonl': { offset: eventsAt.lines, content: events.lines },
@@ -409,7 +409,7 @@ export class WandbForwarder {
   }
 
   /** The last value of each metric, updated with further rows. */
-  #summarise(rows: readonly Row[], media: readonly Media[]): Readonly<Record<string, unknown>> {
+  #summarize(rows: readonly Row[], media: readonly Media[]): Readonly<Record<string, unknown>> {
     for (const [i, { iteration, metrics, mark }] of rows.entries()) {
       Object.assign(this.#summary, metrics, media[i].values, {
         iteration,

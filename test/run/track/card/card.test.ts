@@ -94,7 +94,7 @@ describe('the licence on a card', () => {
     const model = modelWith('---\nlicense: other\nlicense_name: qwen\nlicense_link: https://example.org/l\n---\n# M\n');
     const { head, body } = written(new FakeRun(folder(), 'run', from(model)));
     expect(head).toMatchObject({ license: 'other', license_name: 'qwen', license_link: 'https://example.org/l' });
-    expect(body).toContain('- Licence: `other` (qwen), as the model that the run goes back to.');
+    expect(body).toContain('- License: `other` (qwen), as the model that the run goes back to.');
   });
 
   it('comes through the runs that the run started from, with the model of the Hub on their first card', () => {
