@@ -78,10 +78,12 @@ function spokenIn(file: string): string[] {
     ts.forEachChild(node, visit);
   };
   visit(source);
-  // Quoted names are code.
+  // Messages separate the values found and allowed by a semicolon. Quoted names are code.
   return found
     .filter((text) => / .* /.test(text))
-    .map((text) => text.replaceAll(/'[^' ]*'|\b\w+(?:[._]\w+)+\b|--[\w-]+/g, 'code'));
+    .map((text) =>
+      text.replaceAll(/; (?=allowed|covered)/g, '. ').replaceAll(/'[^' ]*'|\b\w+(?:[._]\w+)+\b|--[\w-]+/g, 'code'),
+    );
 }
 
 function textsOf(group: string): Text[] {
