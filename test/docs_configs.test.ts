@@ -3,7 +3,8 @@ import { copyFileSync, mkdirSync, readdirSync, readFileSync, writeFileSync } fro
 import { basename, join, resolve } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { loadConfig, type LoadedConfig } from '../src/config/load.js';
-import { memoryOf } from '../src/launch/machine/memory.js';
+import { memoryOf } from '../src/launch/machine/estimate.js';
+import { shapesOf } from '../src/launch/machine/shapes.js';
 import { testFolders } from './support/folder.js';
 
 const newFolder = testFolders('docs-configs');
@@ -74,8 +75,8 @@ describe('Jsonnet in the documentation', () => {
     writeFileSync(join(model, 'config.json'), JSON.stringify(QWEN));
     const { settings } = await load(`${text} + { policy+: { model: '${model}' } }`);
     const gpu = { index: 0, uuid: 'GPU-0', name: 'NVIDIA H100', memoryBytes: 81_559 * 2 ** 20, usedBytes: 0 };
-    const { bytes, verdict } = memoryOf(new Map(), { gpus: [gpu], cpus: 2 })(settings);
-    expect(verdict?.fits).toBe(true);
+    const { bytes, verdict } = memoryOf(shapesOf(new Map()), { gpus: [gpu], cpus: 2 })(settings);
+    expect(verdict()?.fits).toBe(true);
     expect(page).toContain(`${((bytes ?? 0) / GIB).toFixed(1)} GiB by`);
   });
 });
