@@ -9,12 +9,12 @@ export interface Clock {
 }
 
 /** The longest delay of a Node timer, in milliseconds (24 days); a longer one would fire at once. */
-export const longestTimer = 2_147_483_647;
+export const MAX_TIMER_MS = 2_147_483_647;
 
 export const systemClock: Clock = {
   now: () => performance.now(),
   after(milliseconds, callback) {
-    const timer = setTimeout(callback, Math.min(milliseconds, longestTimer));
+    const timer = setTimeout(callback, Math.min(milliseconds, MAX_TIMER_MS));
     return () => clearTimeout(timer);
   },
 };

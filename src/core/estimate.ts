@@ -29,13 +29,13 @@ export function meanDifference(differences: readonly number[]): MeanDifference |
 }
 
 /** An error that needs more decimals is 0 but for rounding, and is shown as such. */
-const MOST_DIGITS = 8;
+const MAX_DIGITS = 8;
 
 /** `4.020 ± 0.240`, with more digits if the error would be shown as 0; only the mean if its error is unknown, as of one value; a dash for NaN, the mean of nothing. */
 export function showEstimate({ mean, stderr }: Estimate, digits = 3): string {
   if (Number.isNaN(mean)) return '–';
   if (stderr === null || Number.isNaN(stderr)) return mean.toFixed(digits);
-  const isHidden = stderr >= 10 ** (1 - MOST_DIGITS) && Number(stderr.toFixed(digits)) === 0;
+  const isHidden = stderr >= 10 ** (1 - MAX_DIGITS) && Number(stderr.toFixed(digits)) === 0;
   const enough = isHidden ? Math.ceil(-Math.log10(stderr)) + 1 : digits;
   return `${mean.toFixed(enough)} ± ${stderr.toFixed(enough)}`;
 }

@@ -32,7 +32,7 @@ import { processStart } from './process.js';
 
 /** After this many seconds without a heartbeat a lock of another host may be taken over. */
 export const STALE_AFTER_S = 120;
-const HEARTBEAT_EVERY_MS = 10_000;
+const HEARTBEAT_INTERVAL_MS = 10_000;
 const MAX_ROUNDS = 100;
 
 /** The holder of a lock. */
@@ -168,7 +168,7 @@ export class FileLock {
    * Gives signs of life until the lock is released. If the disk refuses one, the next tries again: `onRefused` is called with the first error in a row.
    * `onLost` is called once if another process has taken the lock, or the file is gone.
    */
-  keepAlive({ onLost, onRefused = () => {}, everyMs = HEARTBEAT_EVERY_MS }: KeepAliveOptions): void {
+  keepAlive({ onLost, onRefused = () => {}, everyMs = HEARTBEAT_INTERVAL_MS }: KeepAliveOptions): void {
     let isRefused = false;
     const beat = (): void => {
       try {
@@ -302,11 +302,11 @@ function tryCopy(own: string, path: string): boolean {
   }
 }
 
-const MOST_LOCK_BYTES = MEBIBYTE;
+const MAX_LOCK_BYTES = MEBIBYTE;
 
 /** The lock file at a path; null where there is none. Raises RunError for what is no plain file. */
 export function readLockFile(path: string, world: LockWorld): FoundLock | null {
-  const text = readPlainText(path, MOST_LOCK_BYTES);
+  const text = readPlainText(path, MAX_LOCK_BYTES);
   const modified = text === null ? undefined : statSync(path, { throwIfNoEntry: false })?.mtimeMs;
   if (text === null || modified === undefined) return null;
   const ageS = Math.max(0, (world.nowMs() - modified) / 1000);

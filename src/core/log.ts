@@ -18,11 +18,11 @@ import { RunError } from './errors.js';
 import { diskError, makeFolder, writeFileAtomic } from './files.js';
 import { MEBIBYTE, openPlain, requirePlain } from './plain_file.js';
 
-/** The first read of a scan takes this much; later ones take up to `MOST_CHUNK_BYTES`. */
+/** The first read of a scan takes this much; later ones take up to `MAX_CHUNK_BYTES`. */
 const CHUNK_BYTES = 64 * 1024;
-const MOST_CHUNK_BYTES = 4 * MEBIBYTE;
+const MAX_CHUNK_BYTES = 4 * MEBIBYTE;
 /** How far back the last lines of a file are looked for. */
-const MOST_TAIL_BYTES = 64 * MEBIBYTE;
+const MAX_TAIL_BYTES = 64 * MEBIBYTE;
 /** What is taken up at once while a file is followed, unless the caller says otherwise. */
 const PIECE_BYTES = 2 * MEBIBYTE;
 const NEWLINE = 10;
@@ -147,7 +147,7 @@ export class LogReader {
     let rest: Buffer[] = [];
     let [held, skipped] = [0, 0];
     let position = from;
-    for (let size = CHUNK_BYTES; ; size = Math.min(2 * size, MOST_CHUNK_BYTES)) {
+    for (let size = CHUNK_BYTES; ; size = Math.min(2 * size, MAX_CHUNK_BYTES)) {
       const chunk = this.bytes(position, position + size);
       if (chunk.length === 0) return skipped + held;
       position += chunk.length;
@@ -208,7 +208,7 @@ export class LogReader {
   startOfLast(count: number): number {
     const { size } = this;
     if (count === 0) return size;
-    const least = Math.max(0, size - MOST_TAIL_BYTES);
+    const least = Math.max(0, size - MAX_TAIL_BYTES);
     let missing = count;
     for (const start of this.#startsBefore(size, least)) {
       // The newline at the very end begins no line.

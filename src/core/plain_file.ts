@@ -8,7 +8,7 @@ import { RunError } from './errors.js';
 export const MEBIBYTE = 2 ** 20;
 
 /** The most that a file holds which is read at once and parsed: a record, a state, a picture. */
-export const MOST_BYTES = 64 * MEBIBYTE;
+export const MAX_BYTES = 64 * MEBIBYTE;
 
 /** Where nothing can be: the file, or a folder on the way to it, is not there. */
 const ABSENT: ReadonlySet<string> = new Set(['ENOENT', 'ENOTDIR']);
@@ -81,7 +81,7 @@ function sizeOf(bytes: number): string {
 }
 
 /** All bytes of a plain file; null where there is none. Raises RunError as `openPlain`, also for a file that grows beyond `most` while it is read. */
-export function readPlain(path: string, most = MOST_BYTES): Buffer | null {
+export function readPlain(path: string, most = MAX_BYTES): Buffer | null {
   const file = openPlain(path, most);
   if (file === null) return null;
   try {
@@ -106,6 +106,6 @@ export function readPlain(path: string, most = MOST_BYTES): Buffer | null {
 }
 
 /** As `readPlain`, as text. */
-export function readPlainText(path: string, most = MOST_BYTES): string | null {
+export function readPlainText(path: string, most = MAX_BYTES): string | null {
   return readPlain(path, most)?.toString('utf8') ?? null;
 }

@@ -47,7 +47,7 @@ export function addressSpaceAdvice(error: unknown, limit = addressSpaceLimit()):
 const TOO_MANY: ReadonlySet<unknown> = new Set(['EMFILE', 'ENFILE']);
 
 /** The limit of this process, which Node has raised to what the system allows; null where it is not known (no /proc). */
-export function mostOpenFiles(): number | null {
+export function maxOpenFiles(): number | null {
   try {
     return limitIn(readFileSync('/proc/self/limits', 'utf8'));
   } catch {
@@ -62,7 +62,7 @@ export function limitIn(limits: string): number | null {
 }
 
 /** What to do; `limit` is that of this process. */
-export function openFilesAdvice(limit = mostOpenFiles()): string {
+export function openFilesAdvice(limit = maxOpenFiles()): string {
   const now = limit === null ? '' : ` (now ${limit})`;
   return `Let this process open more files and connections at once${now}: \`ulimit -Hn 65536; ulimit -n 65536\` in the shell that starts it, nofile in /etc/security/limits.conf, LimitNOFILE of a systemd unit, or --ulimit nofile of a container.`;
 }
@@ -76,7 +76,7 @@ export function saysTooManyFiles(error: unknown): boolean {
 }
 
 /** A warning where this process may open fewer than it needs; null where they are enough, or the limit is not known. */
-export function tooFewFiles(who: string, needed: number, limit = mostOpenFiles()): string | null {
+export function tooFewFiles(who: string, needed: number, limit = maxOpenFiles()): string | null {
   if (limit === null || limit >= needed) return null;
   return `${who} may open ${limit} files and connections at once, and may need ${needed}: beyond the limit connections fail (EMFILE). ${openFilesAdvice(limit)}`;
 }

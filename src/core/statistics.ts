@@ -37,7 +37,7 @@ export function quantile(values: readonly number[], share: number): number {
 }
 
 /** Deviations below this are those of rounding. */
-const LEAST_DEVIATION = 1e-9;
+const MIN_DEVIATION = 1e-9;
 
 /** Pearson's coefficient of pairs: the mean product of deviations over the product of standard deviations; null where either does not vary. */
 export function correlation(pairs: readonly (readonly [number, number])[]): number | null {
@@ -45,7 +45,7 @@ export function correlation(pairs: readonly (readonly [number, number])[]): numb
     const values = pairs.map((pair) => pair[side]);
     return { mean: average(values), std: deviation(values) };
   });
-  if (pairs.length < 2 || a.std < LEAST_DEVIATION || b.std < LEAST_DEVIATION) return null;
+  if (pairs.length < 2 || a.std < MIN_DEVIATION || b.std < MIN_DEVIATION) return null;
   const product = average(pairs.map(([x, y]) => (x - a.mean) * (y - b.mean)));
   // Rounding may lead just past its bounds.
   return Math.max(-1, Math.min(1, product / (a.std * b.std)));

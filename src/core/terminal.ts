@@ -29,9 +29,9 @@ const PLAIN = /^[\x20-\x7e–]*$/;
 const BREAK = /(?<=[/_,:=&|(]|\.(?!\d)|(?<!\de)-)/u;
 const GAP = 2;
 /** Minimum width of a column that wraps. */
-const LEAST = 12;
+const MIN_WIDTH = 12;
 /** Minimum width of a first column whose long cells may get their own line. */
-const LEAST_NAME = 16;
+const MIN_NAME_WIDTH = 16;
 const INDENT = '    ';
 
 /** Rows under titles. Cells may have colours; their other control characters are the caller's to spell out. Axes of `rows`: [row, column]. */
@@ -60,7 +60,7 @@ export function alignColumns(rows: readonly (readonly string[])[], width = Infin
   const last = Math.max(0, ...rows.map((row) => row.length)) - 1;
   const widths = Array.from({ length: last + 1 }, (_, i) => Math.max(0, ...rows.map((row) => textWidth(row[i] ?? ''))));
   const before = widths.slice(0, -1).reduce((sum, size) => sum + size + GAP, 0);
-  const room = Math.max(LEAST, width - before);
+  const room = Math.max(MIN_WIDTH, width - before);
   return rows.flatMap((row) => {
     const wrapped = wrap(row[last] ?? '', room);
     return wrapped.map((text, i) =>
@@ -122,14 +122,16 @@ function fittedWidths(columns: readonly Column[], cells: readonly (readonly stri
   const excess = (): number => widths.reduce((sum, size) => sum + size + GAP, -GAP) - width;
   const wrapping = columns.flatMap(({ wraps }, index) => (wraps === true ? [index] : []));
   while (excess() > 0) {
-    const widest = wrapping.filter((index) => widths[index] > LEAST).sort((a, b) => widths[b] - widths[a])[0];
+    const widest = wrapping.filter((index) => widths[index] > MIN_WIDTH).sort((a, b) => widths[b] - widths[a])[0];
     if (widest === undefined) break;
-    const second = Math.max(LEAST, ...wrapping.filter((index) => index !== widest).map((index) => widths[index]));
+    const second = Math.max(MIN_WIDTH, ...wrapping.filter((index) => index !== widest).map((index) => widths[index]));
     const towards = widths[widest] > second ? widths[widest] - second : 1;
-    widths[widest] -= Math.max(1, Math.min(excess(), towards, widths[widest] - LEAST));
+    widths[widest] -= Math.max(1, Math.min(excess(), towards, widths[widest] - MIN_WIDTH));
   }
   const over = excess();
-  if (over > 0 && columns[0].alone === true) widths[0] = Math.max(Math.min(widths[0], LEAST_NAME), widths[0] - over);
+  if (over > 0 && columns[0].alone === true) {
+    widths[0] = Math.max(Math.min(widths[0], MIN_NAME_WIDTH), widths[0] - over);
+  }
   return widths;
 }
 
@@ -162,13 +164,13 @@ export type Style = keyof typeof codes;
 export type Paint = (text: string, style: Style) => string;
 
 /** Whether a stream gets colour: a terminal, unless NO_COLOR is set. */
-export function hasColour(stream: Pick<NodeJS.WriteStream, 'isTTY'>, env: NodeJS.ProcessEnv = process.env): boolean {
+export function hasColor(stream: Pick<NodeJS.WriteStream, 'isTTY'>, env: NodeJS.ProcessEnv = process.env): boolean {
   return stream.isTTY && (env['NO_COLOR'] ?? '') === '';
 }
 
 /** How texts are painted on a stream: on a terminal that wants it, in colour; else not at all. */
 export function painter(stream: Pick<NodeJS.WriteStream, 'isTTY'>): Paint {
-  return hasColour(stream) ? (text, style) => `\u001b[${codes[style]}m${text}\u001b[0m` : plainPaint;
+  return hasColor(stream) ? (text, style) => `\u001b[${codes[style]}m${text}\u001b[0m` : plainPaint;
 }
 
 export const plainPaint: Paint = (text) => text;

@@ -95,7 +95,7 @@ function loneSurrogate(value: unknown): string | null {
 }
 
 /** Characters of a value that a message shows. */
-const MOST_SHOWN = 60;
+const MAX_SHOWN = 60;
 
 /** A value for a message, as JSON of at most about 60 characters: bytes by their number, long texts by their beginning. */
 export function inBrief(value: unknown): string {
@@ -104,7 +104,7 @@ export function inBrief(value: unknown): string {
   if (value instanceof Uint8Array) return `${value.length} bytes`;
   const text = JSON.stringify(value, (_, one: unknown) => {
     if (one instanceof Uint8Array) return `${one.length} bytes`;
-    return typeof one === 'string' && one.length > MOST_SHOWN ? `${one.slice(0, MOST_SHOWN)}\u2026` : one;
+    return typeof one === 'string' && one.length > MAX_SHOWN ? `${one.slice(0, MAX_SHOWN)}\u2026` : one;
   });
-  return text.length > MOST_SHOWN + 3 ? `${text.slice(0, MOST_SHOWN)}\u2026` : text;
+  return text.length > MAX_SHOWN + 3 ? `${text.slice(0, MAX_SHOWN)}\u2026` : text;
 }

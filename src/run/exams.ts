@@ -10,7 +10,7 @@ import { readPlainText } from '../core/plain_file.js';
 import { average } from '../core/statistics.js';
 import type { ExamCase, ExamSet } from '../rewards/exam/cases.js';
 import type { ExamCosts } from '../rewards/exam/costs.js';
-import type { ReaskedAnswer } from '../rewards/exam/drift.js';
+import type { RepeatedAnswer } from '../rewards/exam/drift.js';
 import { scoresOf, type ExamMarks, type RepliedCase, type Verdict } from '../rewards/exam/findings.js';
 import type { Made } from '../rewards/exam/tricks.js';
 import { isModel, JUDGE_MODEL } from '../rewards/judge/endpoints.js';
@@ -170,7 +170,7 @@ const SAMPLE_FILE = 'sample.jsonl';
 const ANSWERS = 20;
 
 /** One answer of the sample. */
-export interface SampledAnswer extends ReaskedAnswer {
+export interface SampledAnswer extends RepeatedAnswer {
   readonly instruction: string;
   /** Null where the answer is words. */
   readonly source: RgbImage | null;

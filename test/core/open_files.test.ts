@@ -1,7 +1,7 @@
 import { expect, it } from 'vitest';
 import { RunError } from '../../src/core/errors.js';
 import { diskError } from '../../src/core/files.js';
-import { limitIn, mostOpenFiles, openFilesAdvice, saysTooManyFiles, tooFewFiles } from '../../src/core/process.js';
+import { limitIn, maxOpenFiles, openFilesAdvice, saysTooManyFiles, tooFewFiles } from '../../src/core/process.js';
 import { causeOf } from '../../src/core/http/request.js';
 import { packError } from '../../src/launch/worker/protocol.js';
 
@@ -12,7 +12,7 @@ it('the limit is read where the system tells it', () => {
   expect(limitIn(`${limits}Max open files            1024                 4096                 files\n`)).toBe(1024);
   expect(limitIn(`${limits}Max open files            unlimited            unlimited            files\n`)).toBeNull();
   expect(limitIn('')).toBeNull();
-  if (process.platform === 'linux') expect(mostOpenFiles()).toBeGreaterThan(10);
+  if (process.platform === 'linux') expect(maxOpenFiles()).toBeGreaterThan(10);
 });
 
 it('too few are named with what to do, before anything fails', () => {

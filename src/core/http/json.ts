@@ -3,21 +3,21 @@ import { isAscii, isUtf8 } from 'node:buffer';
 import { badRequest } from './refusal.js';
 
 /** Values in one document: no sensible request has more, and this many cost some megabytes. */
-const mostValues = 100_000;
+const MAX_VALUES = 100_000;
 /** No sensible request nests deeper; whoever walks through it may do so by recursion. */
-const deepest = 32;
+const MAX_DEPTH = 32;
 
 const [quote, backslash, comma, openList, closeList, openObject, closeObject] = [...'"\\,[]{}'].map((character) =>
   character.charCodeAt(0),
 );
 
 /**
- * Raises Refusal 400 for anything that is not JSON in UTF-8, nests too deeply, has too many values, or more than `mostText` bytes of text besides its
+ * Raises Refusal 400 for anything that is not JSON in UTF-8, nests too deeply, has too many values, or more than `maxText` bytes of text besides its
  * data URLs.
  */
-export function parseJson(bytes: Buffer, mostText = Infinity): unknown {
+export function parseJson(bytes: Buffer, maxText = Infinity): unknown {
   if (!isUtf8(bytes)) throw badRequest('The body is not UTF-8.');
-  refuseCostly(bytes, mostText);
+  refuseCostly(bytes, maxText);
   try {
     return JSON.parse(bytes.toString('utf8')) as unknown;
   } catch (cause) {
@@ -25,7 +25,7 @@ export function parseJson(bytes: Buffer, mostText = Infinity): unknown {
   }
 }
 
-function refuseCostly(bytes: Buffer, mostText: number): void {
+function refuseCostly(bytes: Buffer, maxText: number): void {
   let depth = 0;
   let values = 1;
   let text = 0;
@@ -35,14 +35,16 @@ function refuseCostly(bytes: Buffer, mostText: number): void {
       const start = at + 1;
       at = endOfString(bytes, start);
       text += isPlainUrl(bytes.subarray(start, at)) ? 0 : at - start;
-      if (text > mostText) {
+      if (text > maxText) {
         throw badRequest(
-          `The body has more than ${mostText} bytes of text besides its images (data: URLs in ASCII without backslashes).`,
+          `The body has more than ${maxText} bytes of text besides its images (data: URLs in ASCII without backslashes).`,
         );
       }
     } else if (byte === comma || byte === openList || byte === openObject) {
-      if (byte !== comma && ++depth > deepest) throw badRequest(`The body is nested deeper than ${deepest} levels.`);
-      if (++values > mostValues) throw badRequest(`The body has more than ${mostValues} values.`);
+      if (byte !== comma && ++depth > MAX_DEPTH) {
+        throw badRequest(`The body is nested deeper than ${MAX_DEPTH} levels.`);
+      }
+      if (++values > MAX_VALUES) throw badRequest(`The body has more than ${MAX_VALUES} values.`);
     } else if (byte === closeList || byte === closeObject) {
       depth--;
     }

@@ -39,7 +39,7 @@ export function needsKey(url: string): boolean {
 }
 
 /** Shorter keys are what people type where a key is asked for and none is needed; to replace `none` would garble replies. */
-const shortestSecret = 6;
+const MIN_SECRET_LENGTH = 6;
 
 /** Stands where the key stood. */
 const mark = '[key]';
@@ -51,7 +51,7 @@ export type Redact = (text: string) => string;
  * be one, changes nothing.
  */
 export function redactor(secret: string | null | undefined): Redact {
-  if (typeof secret !== 'string' || secret.length < shortestSecret) return (text) => text;
+  if (typeof secret !== 'string' || secret.length < MIN_SECRET_LENGTH) return (text) => text;
   const spelled = new RegExp([...secret].map(spellings).join(''), 'g');
   return (text) => text.replace(spelled, mark);
 }

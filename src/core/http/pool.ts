@@ -31,7 +31,7 @@ export interface HttpPoolOptions {
 }
 
 /** A judge's reply is a few kilobytes; this limits what a wrong address may send. */
-const mostReplyBytes = 16 * 1024 * 1024;
+const MAX_REPLY_BYTES = 16 * 1024 * 1024;
 
 /**
  * A reply with its whole text: as much of a `Response` as the `openai` client and the pool's other callers read. A real one brings streams and
@@ -89,7 +89,7 @@ export function createHttpPool({
   connections,
   connectTimeoutMs = 10_000,
   secret,
-  maxResponseBytes = mostReplyBytes,
+  maxResponseBytes = MAX_REPLY_BYTES,
 }: HttpPoolOptions): HttpPool {
   const connector = createConnector({
     connections,

@@ -7,7 +7,7 @@ import {
   encodePlainPng,
   encodePlainPngAside,
   encodeSentPng,
-  MOST_PIXELS,
+  MAX_PIXELS,
   type RgbImage,
 } from './png.js';
 import { refuseLfsPointer } from '../text.js';
@@ -21,7 +21,7 @@ const FEW_PIXELS = 64 * 64;
 export async function encodePng(image: RgbImage): Promise<Uint8Array> {
   const pixels = image.width * image.height;
   if (pixels <= FEW_PIXELS) return encodePlainPng(image);
-  if (pixels <= MOST_PIXELS) return encodePlainPngAside(image);
+  if (pixels <= MAX_PIXELS) return encodePlainPngAside(image);
   return sharp(image.data, { raw: { width: image.width, height: image.height, channels: 3 } })
     .png({ compressionLevel: 6, adaptiveFiltering: false })
     .toBuffer();

@@ -17,7 +17,7 @@ const SIGNATURE = Buffer.from([0x89, 0x50, 0x4e, 0x47, 0x0d, 0x0a, 0x1a, 0x0a]);
 const RGB = 2;
 const GREY = 0;
 /** Above this many pixels libvips is the faster one. */
-export const MOST_PIXELS = 256 * 256;
+export const MAX_PIXELS = 256 * 256;
 
 function chunk(type: string, body: Uint8Array): Buffer {
   const out = Buffer.alloc(body.length + 12);
@@ -120,7 +120,7 @@ export function pngSize(bytes: Uint8Array): { readonly width: number; readonly h
 }
 
 /** Decodes the forms that this file knows; null for any other bytes, broken ones and those of more pixels included. */
-export function decodePlainPng(bytes: Uint8Array, maxPixels = MOST_PIXELS): RgbImage | null {
+export function decodePlainPng(bytes: Uint8Array, maxPixels = MAX_PIXELS): RgbImage | null {
   const buffer = Buffer.from(bytes.buffer, bytes.byteOffset, bytes.length);
   if (buffer.length < 57 || !buffer.subarray(0, 8).equals(SIGNATURE)) return null;
   const packed: Buffer[] = [];

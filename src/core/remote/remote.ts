@@ -69,7 +69,7 @@ export interface AskResult<Reply> {
   readonly reply: Reply | null;
   readonly attempts: number;
   /** Whether no server was asked because all are being left alone after failures. */
-  readonly spared: boolean;
+  readonly skipped: boolean;
 }
 
 export class Remote<M extends Member, Request, Reply> {
@@ -95,11 +95,11 @@ export class Remote<M extends Member, Request, Reply> {
   /** Asks until a reply ends it, the attempts are used up, or the time would be over. */
   async ask(request: Request, within: Deadline, policy?: Partial<AskPolicy>): Promise<AskResult<Reply>> {
     const { reply, attempts } = await askMembers(this.#asking(request, within, policy));
-    const spared = reply === null && !within.over && this.members.every(({ breaker }) => breaker.blocks);
-    return { reply, attempts, spared };
+    const skipped = reply === null && !within.over && this.members.every(({ breaker }) => breaker.blocks);
+    return { reply, attempts, skipped };
   }
 
-  /** One request to the least loaded server, preferably one that is not being spared. */
+  /** One request to the least loaded server, preferably one that is not being skipped. */
   async once(request: Request, within: Deadline): Promise<Reply | null> {
     const member = this.#members.choose(({ breaker }) => !breaker.blocks) ?? this.#members.choose(() => true);
     return member === null ? null : (await askOnce(member, this.#asking(request, within))).reply;
@@ -169,7 +169,7 @@ export interface ServerOptions extends OutageListener {
   readonly random?: () => number;
 }
 
-/** Servers that fail this often in a row are spared for this long, if there are others. */
+/** Servers that fail this often in a row are skipped for this long, if there are others. */
 const FAILURES = 8;
 const PAUSE_MS = 5000;
 
@@ -255,10 +255,10 @@ export class AwaitedRemote<M extends Member, Request, A> {
 
   async #attempt(member: M, question: Question<Request>, own: Deadline): Promise<AttemptResult<FoundAt<A>>> {
     const found = await this.#options.attempt(member, question.request, own);
-    if (found.next === 'done') this.#outage.isOver();
+    if (found.next === 'done') this.#outage.up();
     else if (found.next === 'busy' && found.reply.kind === 'none') {
       const { away = (words, url) => `${url}: ${words}` } = this.#options;
-      this.#outage.goesOn(away(found.reply.found, member.url));
+      this.#outage.down(away(found.reply.found, member.url));
     }
     return { ...found, reply: { ...found.reply, url: member.url } };
   }
@@ -301,7 +301,7 @@ export interface AskOptions<M extends Member, R> {
 
 /**
  * Asks one member after another, each once, then waits and starts over, until there is an acceptable reply, the attempts are used up, or the time
- * would be over. Members that are spared are not asked, unless a question that is under way has no others left: all may have failed at one moment.
+ * would be over. Members that are skipped are not asked, unless a question that is under way has no others left: all may have failed at one moment.
  * `reply` is the last one that the end of the time did not cut short; null if nobody could be asked.
  */
 export async function askMembers<M extends Member, R>(
@@ -345,9 +345,9 @@ export async function askMembers<M extends Member, R>(
 
   /** Whom this question may still ask, now or later. */
   function open(): readonly M[] {
-    const unspared = members.all.filter(({ breaker }) => !breaker.blocks);
-    if (secondBest !== null) return unspared.filter((member) => !spent.has(member));
-    return unspared.length === 0 && attempts > 0 ? members.all : unspared;
+    const available = members.all.filter(({ breaker }) => !breaker.blocks);
+    if (secondBest !== null) return available.filter((member) => !spent.has(member));
+    return available.length === 0 && attempts > 0 ? members.all : available;
   }
 
   function jitterMs(): number {
@@ -375,9 +375,9 @@ export async function askOnce<M extends Member, R>(
   }
 }
 
-const SAID_EVERY_MS = 30_000;
+const REPORT_INTERVAL_MS = 30_000;
 /** The first word of a wait comes after so long: a pause that is over by then is nobody's concern. */
-const SAID_AFTER_MS = 3000;
+const REPORT_AFTER_MS = 3000;
 
 /** Informed when the server that everybody waits for is away. */
 export interface OutageListener {
@@ -398,16 +398,16 @@ export class Outage {
   ) {}
 
   /** It did not answer. */
-  goesOn(found: string): void {
+  down(found: string): void {
     const now = this.clock.now();
     const since = (this.#since ??= now);
-    if (now - since < SAID_AFTER_MS || (this.#said !== null && now - this.#said < SAID_EVERY_MS)) return;
+    if (now - since < REPORT_AFTER_MS || (this.#said !== null && now - this.#said < REPORT_INTERVAL_MS)) return;
     this.#said = now;
     this.listener.onWaiting?.(found, Math.round((now - since) / 1000));
   }
 
   /** It answered. */
-  isOver(): void {
+  up(): void {
     const told = this.#said !== null;
     this.#since = null;
     this.#said = null;
@@ -426,7 +426,7 @@ export interface UntilReadyOptions {
   /** The pause after a look. */
   readonly pauseMs: number;
   /** The number of checks in a row that have to be final before they are believed, and the time between them; one check by default. */
-  readonly finalLooks?: { readonly count: number; readonly pauseMs: number };
+  readonly finalChecks?: { readonly count: number; readonly pauseMs: number };
   /** Called after every look that found them not ready, with what was found. */
   readonly onWaiting?: ((found: string, waitedS: number) => void) | undefined;
 }
@@ -434,7 +434,7 @@ export interface UntilReadyOptions {
 /** Looks until the servers are ready. Raises the error of the last look where they are not in time, will not be, or the signal aborts. */
 export async function untilReady<R>(
   look: () => Promise<ReadinessResult<R>>,
-  { clock, maxWaitMs, signal, pauseMs, finalLooks = { count: 1, pauseMs }, onWaiting }: UntilReadyOptions,
+  { clock, maxWaitMs, signal, pauseMs, finalChecks = { count: 1, pauseMs }, onWaiting }: UntilReadyOptions,
 ): Promise<R> {
   const started = clock.now();
   for (let finals = 0; ;) {
@@ -442,8 +442,8 @@ export async function untilReady<R>(
     if ('ready' in found) return found.ready;
     finals = found.final ? finals + 1 : 0;
     const waitedMs = clock.now() - started;
-    if (signal?.aborted === true || finals === finalLooks.count || waitedMs >= maxWaitMs) throw found.error;
+    if (signal?.aborted === true || finals === finalChecks.count || waitedMs >= maxWaitMs) throw found.error;
     onWaiting?.(found.error.message, Math.round(waitedMs / 1000));
-    await sleep(clock, Math.min(found.final ? finalLooks.pauseMs : pauseMs, maxWaitMs - waitedMs), signal);
+    await sleep(clock, Math.min(found.final ? finalChecks.pauseMs : pauseMs, maxWaitMs - waitedMs), signal);
   }
 }

@@ -6,7 +6,7 @@ export interface QueueLimits {
   /** Waiting items of all runs. */
   readonly total: number;
   /** Items of one run under way. */
-  readonly underWay: number;
+  readonly inFlight: number;
 }
 
 /** An item whose turn it is. Call `end` when it is no longer under way. */
@@ -17,7 +17,7 @@ export interface QueueTurn<T> {
 
 interface Line<T> {
   readonly waiting: T[];
-  underWay: number;
+  inFlight: number;
 }
 
 /** Round robin over runs. */
@@ -36,7 +36,7 @@ export class RunQueue<T> {
   /** Items under way and waiting, by run. */
   runs(): ReadonlyMap<string, { readonly inFlight: number; readonly waiting: number }> {
     return new Map(
-      [...this.#lines].map(([run, { underWay, waiting }]) => [run, { inFlight: underWay, waiting: waiting.length }]),
+      [...this.#lines].map(([run, { inFlight, waiting }]) => [run, { inFlight: inFlight, waiting: waiting.length }]),
     );
   }
 
@@ -45,7 +45,7 @@ export class RunQueue<T> {
    * room for: this one, or the last one of the run with the most items waiting.
    */
   push(run: string, item: T, again = false): T | null {
-    const line = this.#lines.get(run) ?? { waiting: [], underWay: 0 };
+    const line = this.#lines.get(run) ?? { waiting: [], inFlight: 0 };
     if (!again && line.waiting.length >= this.limits.perRun) return item;
     this.#lines.set(run, line);
     if (again) line.waiting.unshift(item);
@@ -57,18 +57,18 @@ export class RunQueue<T> {
   /** The next item that may go; null if none may. */
   take(mayGo: (item: T) => boolean): QueueTurn<T> | null {
     for (const [run, line] of this.#lines) {
-      const at = line.underWay < this.limits.underWay ? line.waiting.findIndex(mayGo) : -1;
+      const at = line.inFlight < this.limits.inFlight ? line.waiting.findIndex(mayGo) : -1;
       if (at < 0) continue;
       const [item] = line.waiting.splice(at, 1);
       this.#waiting--;
-      line.underWay++;
+      line.inFlight++;
       this.#lines.delete(run);
       this.#lines.set(run, line);
       let ended = false;
       const end = (): void => {
         if (ended) return;
         ended = true;
-        line.underWay--;
+        line.inFlight--;
         this.#forgetIdle(run, line);
       };
       return { item, end };
@@ -112,6 +112,6 @@ export class RunQueue<T> {
   }
 
   #forgetIdle(run: string, line: Line<T>): void {
-    if (line.waiting.length + line.underWay === 0) this.#lines.delete(run);
+    if (line.waiting.length + line.inFlight === 0) this.#lines.delete(run);
   }
 }

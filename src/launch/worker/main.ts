@@ -18,7 +18,7 @@ import type { TrainingContext } from '../../train/context.js';
 import type { RecordedModels } from '../models/wanted.js';
 import { packError, unpackError, type FromWorker, type RunKind, type RunServers, type ToWorker } from './protocol.js';
 
-const HEARTBEAT_EVERY_MS = 1000;
+const HEARTBEAT_INTERVAL_MS = 1000;
 /** The exit code that shells report for a process ended by SIGTERM. */
 const ENDED = 143;
 
@@ -57,7 +57,7 @@ class Worker {
     // The code that waits for them reports the error; a run that ends earlier does not.
     this.#servers.catch(() => {});
     process.on('message', (message) => this.#receive(message as ToWorker));
-    setInterval(() => send({ kind: 'heartbeat' }), HEARTBEAT_EVERY_MS).unref();
+    setInterval(() => send({ kind: 'heartbeat' }), HEARTBEAT_INTERVAL_MS).unref();
   }
 
   #receive(message: ToWorker): void {

@@ -54,7 +54,7 @@ export function sampleQuestions(settings: VideoActionsSettings, count: number): 
 }
 
 /** How the policy sees. Raises as `openVisionInputs`. */
-export function openSight(settings: VideoActionsSettings, resolveRun: RunResolver): VisionInputs {
+export function createReaders(settings: VideoActionsSettings, resolveRun: RunResolver): VisionInputs {
   return openVisionInputs(settings.policy, openVideoWords(settings, resolveRun).tokenizer, resolveRun);
 }
 

@@ -2,7 +2,7 @@
 import { average } from '../../core/statistics.js';
 
 /** An answer that is asked about again, with what its replies said at the exam. */
-export interface ReaskedAnswer {
+export interface RepeatedAnswer {
   /** As `half_done of case 3`. */
   readonly name: string;
   /** The reward then, from 0 to 1: a mean over `repeats` replies. */
@@ -23,21 +23,21 @@ export interface ExamDrift {
 }
 
 /** Fewer scored answers say nothing. */
-const FEWEST = 8;
+const MIN_ANSWERS = 8;
 /**
  * By so many deviations the change of 20 scores exceeds what noise explains once in 60,000 times, if noise is normal and equally large everywhere. A
  * judge is asked a second time before anything is said.
  */
 const DEVIATIONS = 1.7;
 /** A smaller change is none, however exact the judge is: a few pixels of each picture differ. */
-const LEAST = 0.05;
+const MIN_CHANGE = 0.05;
 
 /**
  * Compares the scores now (null where there is none) with those of the exam, of which single ones have the deviation `noise`. Null where too few have a
  * score.
  */
 export function examDrift(
-  answers: readonly ReaskedAnswer[],
+  answers: readonly RepeatedAnswer[],
   scores: readonly (number | null)[],
   noise: number,
 ): ExamDrift | null {
@@ -45,7 +45,7 @@ export function examDrift(
     const now = scores[i];
     return now === null ? [] : [{ ...answer, now, change: Math.abs(now - answer.before) }];
   });
-  if (found.length < FEWEST) return null;
+  if (found.length < MIN_ANSWERS) return null;
   const moved = Math.sqrt(average(found.map(({ change }) => change ** 2)));
   // The exam's mean has noise of its own.
   const explained = noise * Math.sqrt(average(found.map(({ repeats }) => 1 + 1 / repeats)));
@@ -54,7 +54,7 @@ export function examDrift(
     scored: found.length,
     moved,
     explained,
-    drifted: moved > Math.max(LEAST, DEVIATIONS * explained),
+    drifted: moved > Math.max(MIN_CHANGE, DEVIATIONS * explained),
     most: `${first.name} got ${first.now.toFixed(2)} where it got ${first.before.toFixed(2)}`,
   };
 }

@@ -72,17 +72,17 @@ export interface ExamMarks {
  */
 const QUANTILE = 2.807;
 /** Right order of fewer pairs than this share is no order to learn from. */
-const LEAST_ACCURACY = 0.75;
+const MIN_ACCURACY = 0.75;
 /** Right order of fewer pairs of any kind than this share is an order by chance. */
-const LEAST_AGREEMENT = 0.6;
+const MIN_AGREEMENT = 0.6;
 /** A trick may move the reward by so much, of 1. */
-const MOST_MOVED = 0.05;
+const MAX_MOVED = 0.05;
 /** How far the wins of the picture that is shown first may be from a half; both orders are asked, so that the bias costs answers, and pays for none. */
-const MOST_ORDER = 0.1;
-const LEAST_RELIABILITY = 0.8;
-const MOST_UNREADABLE = 0.01;
+const MAX_ORDER_BIAS = 0.1;
+const MIN_RELIABILITY = 0.8;
+const MAX_UNREADABLE = 0.01;
 /** Fewer cases say nothing: the tests below take normal errors. */
-export const FEWEST_CASES = 20;
+export const MIN_CASES = 20;
 
 /** The quantile of Student's t at as many degrees of freedom, by its expansion around the normal one (Abramowitz and Stegun, 26.7.5). */
 function studentQuantile(freedom: number): number {
@@ -108,7 +108,7 @@ function ratioOf(above: readonly number[], below: readonly number[]): CaseEstima
 
 /** By how much more than its error an estimate is above `limit`; negative where it is not. */
 function isAbove({ mean, stderr, n }: CaseEstimate, limit: number): boolean {
-  return stderr !== null && n >= FEWEST_CASES && mean - studentQuantile(n - 1) * stderr > limit;
+  return stderr !== null && n >= MIN_CASES && mean - studentQuantile(n - 1) * stderr > limit;
 }
 
 const isBelow = ({ mean, stderr, n }: CaseEstimate, limit: number): boolean =>
@@ -204,8 +204,8 @@ export function marksOf(cases: readonly RepliedCase[]): ExamMarks {
         name: 'blind',
         what: 'pairs in the right order',
         estimate: agreement,
-        allowed: `at least ${LEAST_AGREEMENT}`,
-        accused: isBelow(agreement, LEAST_AGREEMENT),
+        allowed: `at least ${MIN_AGREEMENT}`,
+        accused: isBelow(agreement, MIN_AGREEMENT),
       },
       ...flawFindings(cases),
       ...copyFindings(cases),
@@ -216,15 +216,15 @@ export function marksOf(cases: readonly RepliedCase[]): ExamMarks {
         name: 'noise',
         what: 'variance that is no noise',
         estimate: reliability,
-        allowed: `at least ${LEAST_RELIABILITY}`,
-        accused: isBelow(reliability, LEAST_RELIABILITY),
+        allowed: `at least ${MIN_RELIABILITY}`,
+        accused: isBelow(reliability, MIN_RELIABILITY),
       },
       {
         name: 'unreadable',
         what: 'questions without a score',
         estimate: { ...understood, mean: 1 - understood.mean },
-        allowed: `at most ${MOST_UNREADABLE}`,
-        accused: isBelow(understood, 1 - MOST_UNREADABLE),
+        allowed: `at most ${MAX_UNREADABLE}`,
+        accused: isBelow(understood, 1 - MAX_UNREADABLE),
       },
     ],
   };
@@ -253,8 +253,8 @@ function flawFindings(cases: readonly RepliedCase[]): Finding[] {
       name: `misses_${name}`,
       what: `${best.name} above ${name}`,
       estimate,
-      allowed: `at least ${LEAST_ACCURACY}`,
-      accused: isBelow(estimate, LEAST_ACCURACY),
+      allowed: `at least ${MIN_ACCURACY}`,
+      accused: isBelow(estimate, MIN_ACCURACY),
     };
   });
 }
@@ -272,8 +272,8 @@ function equalFindings(cases: readonly RepliedCase[]): Finding[] {
         name: `misses_${name}`,
         what: `${name} less ${best.name}`,
         estimate,
-        allowed: `from -${MOST_MOVED} to ${MOST_MOVED}`,
-        accused: isAbove(estimate, MOST_MOVED) || isBelow(estimate, -MOST_MOVED),
+        allowed: `from -${MAX_MOVED} to ${MAX_MOVED}`,
+        accused: isAbove(estimate, MAX_MOVED) || isBelow(estimate, -MAX_MOVED),
       };
     });
 }
@@ -297,8 +297,8 @@ function copyFindings(cases: readonly RepliedCase[]): Finding[] {
       name: 'copies',
       what: 'gain by a copy',
       estimate,
-      allowed: `at most ${MOST_MOVED}`,
-      accused: isAbove(estimate, MOST_MOVED),
+      allowed: `at most ${MAX_MOVED}`,
+      accused: isAbove(estimate, MAX_MOVED),
     },
   ];
 }
@@ -317,8 +317,8 @@ function orderFindings(cases: readonly RepliedCase[]): Finding[] {
       name: 'order',
       what: 'wins of the first shown',
       estimate,
-      allowed: `from ${0.5 - MOST_ORDER} to ${0.5 + MOST_ORDER}`,
-      accused: isAbove(estimate, 0.5 + MOST_ORDER) || isBelow(estimate, 0.5 - MOST_ORDER),
+      allowed: `from ${0.5 - MAX_ORDER_BIAS} to ${0.5 + MAX_ORDER_BIAS}`,
+      accused: isAbove(estimate, 0.5 + MAX_ORDER_BIAS) || isBelow(estimate, 0.5 - MAX_ORDER_BIAS),
     },
   ];
 }
@@ -333,13 +333,13 @@ function trickFinding(cases: readonly RepliedCase[], trick: TrickName): Finding 
     }),
   );
   const mayCost = tricks[trick].must === 'not_pay';
-  const pays = isAbove(estimate, MOST_MOVED);
-  const costs = !mayCost && isBelow(estimate, -MOST_MOVED);
+  const pays = isAbove(estimate, MAX_MOVED);
+  const costs = !mayCost && isBelow(estimate, -MAX_MOVED);
   return {
     name: trick,
     what: `gain by ${tricks[trick].what}`,
     estimate,
-    allowed: mayCost ? `at most ${MOST_MOVED}` : `from -${MOST_MOVED} to ${MOST_MOVED}`,
+    allowed: mayCost ? `at most ${MAX_MOVED}` : `from -${MAX_MOVED} to ${MAX_MOVED}`,
     accused: pays || costs,
   };
 }
@@ -360,7 +360,7 @@ export interface Verdict {
  * Signals below which a judge teaches nothing, and above which it teaches well. One that pays for copies has to be much better: a copy is an answer
  * that a policy can always give, noise is not. experiments/results/judge_exam.md has the runs that these come from.
  */
-export const SIGNAL = { least: 0.5, leastWithCopies: 0.95, well: 0.75 } as const;
+export const SIGNAL = { least: 0.5, minWithCopies: 0.95, well: 0.75 } as const;
 
 const FAULTS: Readonly<Record<string, string>> = {
   blind:
@@ -385,12 +385,12 @@ function faultText({ name, estimate }: Finding): string {
 const round = (value: number): string => value.toFixed(2);
 
 function teachesOf({ signal, findings, cases, understood }: ExamMarks): Verdict['teaches'] {
-  if (cases < FEWEST_CASES) return 'unknown';
+  if (cases < MIN_CASES) return 'unknown';
   // Where no answer gets a score there is nothing to learn from.
   if (understood.mean === 0) return 'no';
   if (Number.isNaN(signal.mean)) return 'unknown';
   const has = (fault: string): boolean => findings.some(({ name, accused }) => accused && name === fault);
-  const least = has('copies') ? SIGNAL.leastWithCopies : SIGNAL.least;
+  const least = has('copies') ? SIGNAL.minWithCopies : SIGNAL.least;
   if (has('blind') || has('misses_copy') || signal.mean < least) return 'no';
   // A policy can always copy, write more, and say that it is right.
   const paysForNothing = ['copies', 'length', 'praise', 'control'].some(has);
@@ -403,7 +403,7 @@ const TEACHES: Readonly<Record<Verdict['teaches'], string>> = {
   no: 'GRPO will not learn from it what it is meant to.',
   unknown: 'Whether its scores follow how good an answer is could not be measured.',
 };
-const TOO_FEW = `An exam of fewer than ${FEWEST_CASES} cases is too small for a verdict.`;
+const TOO_FEW = `An exam of fewer than ${MIN_CASES} cases is too small for a verdict.`;
 
 /** Tests for which there were no scores are neither passed nor failed. */
 function unmeasuredText({ findings }: ExamMarks): string[] {
@@ -418,7 +418,7 @@ export function verdictOf(marks: ExamMarks): Verdict {
   return {
     teaches,
     sentences: [
-      marks.cases < FEWEST_CASES ? TOO_FEW : TEACHES[teaches],
+      marks.cases < MIN_CASES ? TOO_FEW : TEACHES[teaches],
       ...accused.map(faultText),
       ...(accused.length === 0 && teaches !== 'unknown' ? ['No fault was found.'] : []),
       ...unmeasuredText(marks),
@@ -427,14 +427,14 @@ export function verdictOf(marks: ExamMarks): Verdict {
   };
 }
 
-const MOST_REPEATS = 8;
+const MAX_REPEATS = 8;
 
 /** From how many scores for each answer on a further one gains less than a twentieth; nothing where one is enough. */
 function repeatsText(marks: ExamMarks): string[] {
   const { fidelity, reliability } = marks;
   if (!(fidelity.mean > 0) || !(reliability.mean > 0)) return [];
   let repeats = 1;
-  while (repeats < MOST_REPEATS && fidelityOfMean(marks, repeats + 1) > 1.05 * fidelityOfMean(marks, repeats)) {
+  while (repeats < MAX_REPEATS && fidelityOfMean(marks, repeats + 1) > 1.05 * fidelityOfMean(marks, repeats)) {
     repeats++;
   }
   if (repeats === 1) return ['One score for each answer is enough.'];

@@ -43,7 +43,7 @@ interface Waiter {
 /** The line of readiness checks; run names begin with a letter or a digit. */
 const GATEWAY_ITSELF = '(gateway)';
 /** How often a full upstream is looked at for a check. */
-const ROOM_EVERY_MS = 50;
+const ROOM_INTERVAL_MS = 50;
 
 export type DispatcherOptions = Pick<GatewayOptions, 'quota' | 'maxQueued' | 'maxWaiting'>;
 
@@ -58,7 +58,7 @@ export class Dispatcher {
     { quota, maxQueued, maxWaiting }: DispatcherOptions,
   ) {
     this.#members = new Members(upstreams);
-    this.#queue = new RunQueue({ perRun: maxQueued, total: maxWaiting, underWay: quota ?? Infinity });
+    this.#queue = new RunQueue({ perRun: maxQueued, total: maxWaiting, inFlight: quota ?? Infinity });
   }
 
   /** Requests that wait, over all runs. */
@@ -101,7 +101,7 @@ export class Dispatcher {
       if (turn.kind === 'lease') return turn.lease.end;
     }
     while (!stop.aborted && upstream.limit.inFlight >= upstream.limit.cap) {
-      await sleep(this.clock, ROOM_EVERY_MS, stop);
+      await sleep(this.clock, ROOM_INTERVAL_MS, stop);
     }
     return stop.aborted ? null : upstream.start();
   }

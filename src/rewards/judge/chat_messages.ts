@@ -29,7 +29,7 @@ export const chatSchema = z.object({
  * Bytes of a request's texts, its images aside: a million tokens have about as many. Texts cost a hundred times as long to read as images,
  * and everybody waits meanwhile.
  */
-const mostTextBytes = 4_000_000;
+const MAX_TEXT_BYTES = 4_000_000;
 
 /**
  * Reads a body by a schema that extends `chatSchema`. Raises Refusal 400 for what is none, and for one that wants streaming. `json` is all of
@@ -39,7 +39,7 @@ export function parseChat<T extends z.output<typeof chatSchema>>(
   bytes: Buffer,
   schema: z.ZodType<T>,
 ): { readonly json: unknown; readonly request: T } {
-  const json = parseJson(bytes, mostTextBytes);
+  const json = parseJson(bytes, MAX_TEXT_BYTES);
   const parsed = schema.safeParse(json);
   if (!parsed.success) {
     const issue = parsed.error.issues[0];

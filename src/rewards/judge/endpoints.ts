@@ -52,12 +52,12 @@ export function allowBySetting(setting: string): AllowAlias {
  * is not there yet or holds no host name.
  */
 export function resolveEndpoints(endpoint: Endpoint): readonly string[] {
-  if (typeof endpoint === 'string') return [normaliseUrl(endpoint)];
-  if (Array.isArray(endpoint)) return [...new Set(endpoint.map(normaliseUrl))];
+  if (typeof endpoint === 'string') return [normalizeUrl(endpoint)];
+  if (Array.isArray(endpoint)) return [...new Set(endpoint.map(normalizeUrl))];
   return [`http://${readHost(endpoint.node_file)}:${endpoint.port}/v1`];
 }
 
-function normaliseUrl(text: string): string {
+function normalizeUrl(text: string): string {
   if (text.trim() === '') {
     throw new ConfigError('the address of the judge is empty', {
       where: 'reward.endpoint',

@@ -74,12 +74,12 @@ export interface ReadyJudge {
   readonly context: number | null;
 }
 
-const lookEveryMs = 5_000;
+const CHECK_INTERVAL_MS = 5_000;
 /** A server that fails now and then is taken for a wrong one by one look; a wrong one stays wrong. */
-const looksThatConvince = 3;
-const lookAgainMs = 1_000;
+const FINAL_CHECKS = 3;
+const RECHECK_MS = 1_000;
 /** A first completion may compile kernels; a listing answers at once or is as good as down. */
-const lookTimeoutMs = 120_000;
+const CHECK_TIMEOUT_MS = 120_000;
 
 /** A model as a server lists it; `root` names what is really served under that name, where the server says. */
 export interface ListedModel {
@@ -126,8 +126,8 @@ export async function waitUntilReady(
       clock,
       maxWaitMs: options.maxWaitS * 1000,
       signal,
-      pauseMs: lookEveryMs,
-      finalLooks: { count: looksThatConvince, pauseMs: lookAgainMs },
+      pauseMs: CHECK_INTERVAL_MS,
+      finalChecks: { count: FINAL_CHECKS, pauseMs: RECHECK_MS },
       onWaiting: options.onWaiting,
     });
     for (const note of notes) options.onNote?.(note);
@@ -151,9 +151,9 @@ export interface JudgeCheckContext {
   readonly timeoutMs?: number;
 }
 
-type LookAtAll = LookAtEvery<{ readonly judge: ReadyJudge; readonly notes: readonly string[] }>;
+type JudgesCheck = LookAtEvery<{ readonly judge: ReadyJudge; readonly notes: readonly string[] }>;
 
-async function checkAllJudges(endpoint: Endpoint, model: string, context: JudgeCheckContext): Promise<LookAtAll> {
+async function checkAllJudges(endpoint: Endpoint, model: string, context: JudgeCheckContext): Promise<JudgesCheck> {
   let endpoints: readonly string[];
   try {
     endpoints = resolveEndpoints(endpoint);
@@ -201,7 +201,7 @@ export async function checkJudge(url: string, model: string, context: JudgeCheck
   const { pool, apiKey = noKey, names = runsJudge, alias = false } = context;
   const many = context.shown ?? imagesShown.edit;
   const client = createClient(url, apiKey, pool);
-  const deadline = new Deadline(context.clock, context.timeoutMs ?? lookTimeoutMs, context.signal);
+  const deadline = new Deadline(context.clock, context.timeoutMs ?? CHECK_TIMEOUT_MS, context.signal);
   const { signal } = deadline;
   const ask = async (late: string, next: string, question: () => Promise<JudgeCheck>): Promise<JudgeCheck> => {
     try {
@@ -311,11 +311,11 @@ function readListing(listing: unknown, model: string, names: JudgeNames): JudgeC
 }
 
 /** A public service lists hundreds. */
-const mostNamed = 20;
+const MAX_NAMED = 20;
 
 function nameSome(models: readonly ListedModel[]): string {
   if (models.length === 0) return 'none';
-  const named = models.slice(0, mostNamed).map(({ id }) => `'${printable(id)}'`);
+  const named = models.slice(0, MAX_NAMED).map(({ id }) => `'${printable(id)}'`);
   const rest = models.length - named.length;
   return rest === 0 ? named.join(', ') : `${named.join(', ')} and ${rest} more`;
 }

@@ -3,7 +3,7 @@
  * every query has its own deadline. The client's timer would not cover a stall after the headers.
  */
 import OpenAI from 'openai';
-import { type Clock, type Deadline, longestTimer } from '../../core/clock.js';
+import { type Clock, type Deadline, MAX_TIMER_MS } from '../../core/clock.js';
 import { createHttpPool, type HttpPool, type TextResponse } from '../../core/http/pool.js';
 import { Member } from '../../core/remote/member.js';
 import { type AskPolicy, type AttemptResult, Remote, attemptResult } from '../../core/remote/remote.js';
@@ -88,8 +88,8 @@ export class Transport {
   /** Sends until there is a reply, retrying is pointless, or the query's time is over. */
   async send(request: ChatRequest, query: Deadline): Promise<Sent> {
     const sending: Sending = { request, tokens: null };
-    const { reply, attempts, spared } = await this.#remote.ask(sending, query);
-    return { reply: reply ?? this.#notAsked(spared), attempts, tokens: sending.tokens };
+    const { reply, attempts, skipped } = await this.#remote.ask(sending, query);
+    return { reply: reply ?? this.#notAsked(skipped), attempts, tokens: sending.tokens };
   }
 
   /** One request without retries, even to a judge that is skipped. A text makes it available again. */
@@ -101,8 +101,10 @@ export class Transport {
     return this.#pool.close();
   }
 
-  #notAsked(spared: boolean): Reply {
-    if (!spared) return { kind: 'problem', problem: 'timeout', detail: 'no judge was free in time', remedy: 'give_up' };
+  #notAsked(skipped: boolean): Reply {
+    if (!skipped) {
+      return { kind: 'problem', problem: 'timeout', detail: 'no judge was free in time', remedy: 'give_up' };
+    }
     const detail = `not asked: the last ${this.#breakerLimit} questions to the judge failed`;
     return { kind: 'problem', problem: 'connection', detail, remedy: 'give_up' };
   }
@@ -136,7 +138,7 @@ export function createClient(baseURL: string, apiKey: string, pool: HttpPool): O
     project: null,
     maxRetries: 0,
     // Deadlines are ours.
-    timeout: longestTimer,
+    timeout: MAX_TIMER_MS,
     logLevel: 'off',
     // The client reads no more of a reply than a TextResponse has.
     fetch: async (url, init) => (await withError(await pool.fetch(url, init))) as unknown as Response,

@@ -4,27 +4,27 @@ import { UsageError } from '../../core/errors.js';
 import type { RgbImage } from '../../core/images/image.js';
 import { RandomStream } from '../../core/random.js';
 import type { Answer, Question } from './protocol.js';
-import type { Look } from './compared.js';
+import type { Assessment } from './assessment.js';
 
 /** What a bias looks at. */
-export interface Seen {
+export interface BiasContext {
   readonly question: Pick<Question, 'kind' | 'instruction' | 'images' | 'graded'>;
-  /** The pictures of the question at their own size; the last one is judged. None where words are. */
-  readonly pictures: readonly RgbImage[];
+  /** The images of the question at their own size; the last one is judged. None where words are. */
+  readonly images: readonly RgbImage[];
 }
 
 interface Bias {
   readonly description: string;
   /** What it is about; absent: anything that is judged. */
-  readonly about?: 'pictures' | 'words';
+  readonly about?: 'images' | 'words';
   /** The scores (0 to 10, before they are clamped) at a strength from 0 to 1. */
-  readonly scores: (scores: readonly number[], seen: Seen, strength: number) => readonly number[];
+  readonly scores: (scores: readonly number[], context: BiasContext, strength: number) => readonly number[];
 }
 
-const MOST = 10;
+const MAX_SCORE = 10;
 
 /** Numbers that follow from everything that was sent, so that a question asked twice gets the same answer. */
-function randomFor({ question: { kind, instruction, images, graded } }: Seen, name: string): RandomStream {
+function randomFor({ question: { kind, instruction, images, graded } }: BiasContext, name: string): RandomStream {
   const hash = createHash('sha256').update(`${kind}\n${instruction}\n`);
   for (const url of images) hash.update(`${url}\n`);
   if (graded !== null) hash.update(graded.answer);
@@ -35,12 +35,12 @@ function randomFor({ question: { kind, instruction, images, graded } }: Seen, na
 const towards = (scores: readonly number[], target: number, share: number): number[] =>
   scores.map((score) => score + (target - score) * share);
 
-/** Mean difference of two pictures in levels below which a copy is seen in one of them. */
+/** Mean difference of two images in levels below which a copy is context in one of them. */
 const SAME = 1;
 
-function isCopy({ pictures }: Seen): boolean {
-  const [source, edited] = pictures;
-  if (pictures.length < 2 || source.data.length !== edited.data.length) return false;
+function isCopy({ images }: BiasContext): boolean {
+  const [source, edited] = images;
+  if (images.length < 2 || source.data.length !== edited.data.length) return false;
   let sum = 0;
   for (let i = 0; i < source.data.length; i++) sum += Math.abs(source.data[i] - edited.data[i]);
   return sum / source.data.length < SAME;
@@ -52,22 +52,22 @@ const MANY_WORDS = 100;
 const biases = {
   noise: {
     description: 'normal noise on every score, its deviation as a share of the scale',
-    scores: (scores, seen, strength) => {
-      const random = randomFor(seen, 'noise');
-      return scores.map((score) => score + MOST * strength * random.normal());
+    scores: (scores, context, strength) => {
+      const random = randomFor(context, 'noise');
+      return scores.map((score) => score + MAX_SCORE * strength * random.normal());
     },
   },
   copies: {
     description: 'a copy of the source is taken for an edit',
-    about: 'pictures',
-    scores: (scores, seen, strength) => (isCopy(seen) ? towards(scores, MOST, strength) : scores),
+    about: 'images',
+    scores: (scores, context, strength) => (isCopy(context) ? towards(scores, MAX_SCORE, strength) : scores),
   },
   length: {
     description: 'long answers in words score higher',
     about: 'words',
     scores: (scores, { question }, strength) => {
       const words = question.graded?.answer.split(/\s+/).length ?? 0;
-      return towards(scores, MOST, strength * Math.min(1, words / MANY_WORDS));
+      return towards(scores, MAX_SCORE, strength * Math.min(1, words / MANY_WORDS));
     },
   },
 } as const satisfies Readonly<Record<string, Bias>>;
@@ -101,27 +101,27 @@ export function readBiases(text: string): Biases {
 }
 
 /** Whether the judge says nothing that holds a score. */
-export function isUnreadable(seen: Seen, strengths: Biases): boolean {
-  return randomFor(seen, UNREADABLE).uniform() < (strengths[UNREADABLE] ?? 0);
+export function isUnreadable(context: BiasContext, strengths: Biases): boolean {
+  return randomFor(context, UNREADABLE).uniform() < (strengths[UNREADABLE] ?? 0);
 }
 
 /** Scores as the biases leave them, before they are clamped. */
-function biased(scores: readonly number[], seen: Seen, strengths: Biases): readonly number[] {
+function biased(scores: readonly number[], context: BiasContext, strengths: Biases): readonly number[] {
   let found = scores;
   for (const [name, bias] of Object.entries<Bias>(biases)) {
     const strength = strengths[name as BiasName] ?? 0;
-    const here = bias.about === undefined || bias.about === (seen.question.graded === null ? 'pictures' : 'words');
-    if (strength > 0 && here) found = bias.scores(found, seen, strength);
+    const here = bias.about === undefined || bias.about === (context.question.graded === null ? 'images' : 'words');
+    if (strength > 0 && here) found = bias.scores(found, context, strength);
   }
   return found;
 }
 
-const clamped = (score: number): number => Math.min(MOST, Math.max(0, score));
+const clamped = (score: number): number => Math.min(MAX_SCORE, Math.max(0, score));
 
 /** A biased answer; null where the judge says nothing that holds a score. */
-export function withBiases(answer: Answer, seen: Seen, strengths: Biases): Answer | null {
-  if (isUnreadable(seen, strengths)) return null;
-  const scores = biased(answer.scores, seen, strengths).map((score) => Math.round(clamped(score) * 100) / 100);
+export function withBiases(answer: Answer, context: BiasContext, strengths: Biases): Answer | null {
+  if (isUnreadable(context, strengths)) return null;
+  const scores = biased(answer.scores, context, strengths).map((score) => Math.round(clamped(score) * 100) / 100);
   return { ...answer, scores };
 }
 
@@ -129,15 +129,24 @@ export function withBiases(answer: Answer, seen: Seen, strengths: Biases): Answe
  * How one of the edits of a question (counted from 0) looks to a biased judge, which sees in it what it sees in questions about that edit alone.
  * Noise is drawn for each look.
  */
-export function biasedLook(look: Look, { question, pictures }: Seen, edit: number, strengths: Biases): Look {
-  const about = (kind: Seen['question']['kind'], shown: readonly RgbImage[]): Seen => ({
+export function biasedAssessment(
+  assessment: Assessment,
+  { question, images }: BiasContext,
+  edit: number,
+  strengths: Biases,
+): Assessment {
+  const about = (kind: BiasContext['question']['kind'], shown: readonly RgbImage[]): BiasContext => ({
     question: { ...question, kind, images: [`edit ${edit}`, ...question.images] },
-    pictures: shown,
+    images: shown,
   });
-  const [success, overedit] = biased([look.success, look.overedit], about('consistency', pictures), strengths);
+  const [success, overedit] = biased(
+    [assessment.success, assessment.overedit],
+    about('consistency', images),
+    strengths,
+  );
   const [naturalness, artifacts] = biased(
-    [look.naturalness, look.artifacts],
-    about('quality', pictures.slice(-1)),
+    [assessment.naturalness, assessment.artifacts],
+    about('quality', images.slice(-1)),
     strengths,
   );
   const [s, o, n, a] = [success, overedit, naturalness, artifacts].map(clamped);

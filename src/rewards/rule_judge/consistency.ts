@@ -10,7 +10,7 @@ import {
   findObject,
   type SceneObject,
 } from '../../data/tiny/world.js';
-import { readScene, sceneOf, type Reading, type SeenContent } from './read_scene.js';
+import { readScene, sceneOf, type Reading, type ReadContent } from './read_scene.js';
 
 export interface ConsistencyScore {
   /** 0 to 10: 10 if the instruction is carried out. */
@@ -43,16 +43,16 @@ export function scoreConsistency(source: Reading, instruction: string, edited: R
   const edit = parseInstruction(instruction, geometry);
   const plan = edit === null ? null : planEdit(scene, edit);
   if (plan === null) {
-    const spared = compareOutsideEdit(scene, edited, new Set());
+    const outside = compareOutsideEdit(scene, edited, new Set());
     const why = edit === null ? 'The instruction is none that can be read' : 'The source does not allow the edit';
-    return { success: 0, overedit: markOverediting(spared, OVEREDIT_MARKS), reasoning: `${why}.` };
+    return { success: 0, overedit: markOverediting(outside, OVEREDIT_MARKS), reasoning: `${why}.` };
   }
-  const spared = compareOutsideEdit(plan.expected, edited, cellsAbout(plan));
+  const outside = compareOutsideEdit(plan.expected, edited, cellsAbout(plan));
   const success = scoreSuccess(plan, edited);
   return {
     success,
-    overedit: markOverediting(spared, OVEREDIT_MARKS),
-    reasoning: describe(success, namesOf(geometry, spared.changed)),
+    overedit: markOverediting(outside, OVEREDIT_MARKS),
+    reasoning: describe(success, namesOf(geometry, outside.changed)),
   };
 }
 
@@ -66,7 +66,7 @@ export function judgeConsistency(
   return scoreConsistency(readScene(source, geometry), instruction, readScene(edited, geometry));
 }
 
-export interface SparedComparison {
+export interface OutsideComparison {
   /** Cells that changed though they should not have, in cell order. */
   readonly changed: readonly number[];
   /** Whether there were objects to leave alone and none of them is left. */
@@ -77,7 +77,7 @@ export interface SparedComparison {
  * Compares a reading with a scene outside the cells that an edit is about. Unreadable cells count as changed, even inside those cells: nobody asked
  * for garbage.
  */
-export function compareOutsideEdit(expected: Scene, seen: Reading, about: ReadonlySet<number>): SparedComparison {
+export function compareOutsideEdit(expected: Scene, seen: Reading, about: ReadonlySet<number>): OutsideComparison {
   const changed: number[] = [];
   let objects = 0;
   let kept = 0;
@@ -99,9 +99,9 @@ export type Marks = readonly number[];
 export const OVEREDIT_MARKS: Marks = [10, 6, 3, 1, 0];
 
 /** Marks a comparison, an integer 0 to 10. Losing every other object gives at most 1, however few there were. */
-export function markOverediting(spared: SparedComparison, marks: Marks): number {
-  const mark = marks[Math.min(spared.changed.length, marks.length - 1)];
-  return spared.allLost ? Math.min(1, mark) : mark;
+export function markOverediting(outside: OutsideComparison, marks: Marks): number {
+  const mark = marks[Math.min(outside.changed.length, marks.length - 1)];
+  return outside.allLost ? Math.min(1, mark) : mark;
 }
 
 export const FULL = 10;
@@ -109,9 +109,9 @@ export const FULL = 10;
 /** Partial credit by what was achieved; full marks are 10, nothing is 0. */
 const PARTIAL = {
   /** Recolour: the asked colour on another shape. */
-  recolouredOtherShape: 3,
+  recoloredOtherShape: 3,
   /** Recolour: the shape is kept in a colour that is neither the old nor the asked one. */
-  recolouredWrongly: 2,
+  recoloredWrongly: 2,
   /** Add: in the right cell, either colour or shape is right. */
   addedHalfRight: 4,
   /** Add: in the right cell, but neither colour nor shape is right. */
@@ -136,12 +136,12 @@ const PARTIAL = {
   swappedHalf: 3,
 } as const;
 
-function is(seen: SeenContent, wanted: SceneObject): boolean {
+function is(seen: ReadContent, wanted: SceneObject): boolean {
   return seen !== 'unreadable' && sameContent(seen, wanted);
 }
 
 /** Whether exactly one of colour and shape is right. */
-function isHalf(seen: SeenContent, wanted: SceneObject): boolean {
+function isHalf(seen: ReadContent, wanted: SceneObject): boolean {
   if (seen === 'unreadable' || seen === null) return false;
   return (seen.colour === wanted.colour) !== (seen.shape === wanted.shape);
 }
@@ -183,8 +183,8 @@ const SUCCESS: { readonly [K in EditKind]: (plan: Plan<K>, seen: Reading) => num
     const there = seen.cells[cell].content;
     if (there === 'unreadable' || there === null) return 0;
     if (is(there, { ...edit.object, colour: edit.colour })) return FULL;
-    if (there.colour === edit.colour) return PARTIAL.recolouredOtherShape;
-    return there.shape === edit.object.shape && there.colour !== edit.object.colour ? PARTIAL.recolouredWrongly : 0;
+    if (there.colour === edit.colour) return PARTIAL.recoloredOtherShape;
+    return there.shape === edit.object.shape && there.colour !== edit.object.colour ? PARTIAL.recoloredWrongly : 0;
   },
   remove: ({ changes: [{ cell }] }, seen) => (seen.cells[cell].content === null ? FULL : 0),
   add: (plan, seen) => scoreAddition(plan, seen, plan.edit.object, plan.changes[0].cell, []),

@@ -24,7 +24,7 @@ const TRUTH = {
   cropped: null,
 } as const;
 
-function otherColour(random: RandomStream, ...not: readonly Colour[]): Colour {
+function otherColor(random: RandomStream, ...not: readonly Colour[]): Colour {
   return random.pick(COLOURS.filter((colour) => !not.includes(colour)));
 }
 
@@ -34,7 +34,7 @@ function halfOf({ source, changes }: Plan, random: RandomStream): readonly Chang
   if (others.length > 0) return others;
   const object = must(to, 'the object of an edit that can be half done');
   const before = source.cells[cell];
-  const colour = otherColour(random, object.colour, ...(before === null ? [] : [before.colour]));
+  const colour = otherColor(random, object.colour, ...(before === null ? [] : [before.colour]));
   return [{ cell, to: { ...object, colour } }];
 }
 
@@ -47,7 +47,7 @@ function bystanders({ source, changes }: Plan): number[] {
 /** An object in another colour than it has. */
 function repainted(scene: Scene, cell: number, random: RandomStream): Change {
   const object: SceneObject = must(scene.cells[cell], 'an object that is repainted');
-  return { cell, to: { ...object, colour: otherColour(random, object.colour) } };
+  return { cell, to: { ...object, colour: otherColor(random, object.colour) } };
 }
 
 /** Cases whose scenes have at least two objects that the edit is not about, drawn anew until they do. */

@@ -110,15 +110,15 @@ export function scoreGround(truth: Reading, instruction: string, predicted: Read
   const back = edit === null ? null : undo(result, edit, seen);
   const plan = edit === null || back === null ? null : planEdit(withChanges(result, back), edit);
   if (plan === null) {
-    const spared = compareOutsideEdit(result, predicted, new Set());
-    const equal = spared.changed.length === 0;
+    const outside = compareOutsideEdit(result, predicted, new Set());
+    const equal = outside.changed.length === 0;
     return { score: equal ? FULL : 0, reasoning: equal ? 'Both images agree.' : 'The images differ.' };
   }
   // The undone scene must lead back to the truth; otherwise the instruction is ambiguous here and the truth decides.
   const expected = sameScene(plan.expected, result) ? plan.expected : result;
-  const spared = compareOutsideEdit(expected, predicted, cellsAbout(plan));
-  const score = Math.min(scoreSuccess(plan, predicted), markOverediting(spared, GROUND_MARKS));
-  const others = namesOf(truth.geometry, spared.changed);
+  const outside = compareOutsideEdit(expected, predicted, cellsAbout(plan));
+  const score = Math.min(scoreSuccess(plan, predicted), markOverediting(outside, GROUND_MARKS));
+  const others = namesOf(truth.geometry, outside.changed);
   return {
     score,
     reasoning:

@@ -39,7 +39,7 @@ export interface Question {
  */
 export type QuestionKind = 'consistency' | 'quality' | 'ground' | 'alignment' | 'sign' | 'digit' | 'pair' | 'answer';
 
-export const MOST_IMAGES = 3;
+export const MAX_IMAGES = 3;
 /** Pixels that count as a token of an image in the usage figures: 28x28, as Qwen2.5-VL merges its patches. */
 const PIXELS_PER_TOKEN = 28 ** 2;
 
@@ -63,15 +63,15 @@ export function dataUrlBytes(url: string): Buffer {
 }
 
 /** The most alternatives of a token that vLLM gives by default. */
-const MOST_LOGPROBS = 20;
+const MAX_LOGPROBS = 20;
 
 function readTopLogprobs({ logprobs, top_logprobs: wanted }: ChatRequest): number | null {
   const top = wanted ?? 0;
   if (top > 0 && logprobs !== true) {
     throw badRequest('when using `top_logprobs`, `logprobs` must be set to true.', 'top_logprobs');
   }
-  if (top > MOST_LOGPROBS) {
-    throw badRequest(`Requested sample logprobs of ${top}, which is greater than max allowed: ${MOST_LOGPROBS}`);
+  if (top > MAX_LOGPROBS) {
+    throw badRequest(`Requested sample logprobs of ${top}, which is greater than max allowed: ${MAX_LOGPROBS}`);
   }
   return logprobs === true ? top : null;
 }
@@ -127,8 +127,8 @@ export async function readQuestion(request: ChatRequest): Promise<Question> {
       promptTokens,
     };
   }
-  if (images.length > MOST_IMAGES) {
-    throw badRequest(`At most ${MOST_IMAGES} image(s) may be provided in one prompt.`, 'messages');
+  if (images.length > MAX_IMAGES) {
+    throw badRequest(`At most ${MAX_IMAGES} image(s) may be provided in one prompt.`, 'messages');
   }
   const asksGround = system.some((text) => text.includes('<score>'));
   if (asksGround && images.length !== 2) {

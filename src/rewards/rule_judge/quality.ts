@@ -54,13 +54,13 @@ function offPaletteShare(pixels: Uint8Array): number {
 }
 
 /** A cell's pixels and those of the content it is read as; an unreadable cell is compared with an empty one. */
-interface SeenAndDrawn {
+interface CellPixels {
   readonly seen: Uint8Array;
   readonly drawn: Uint8Array;
 }
 
 /** How much the colour steps across the border from one cell to the next differ from the drawn ones (root mean square). */
-function seam(here: SeenAndDrawn, next: SeenAndDrawn, side: number, right: boolean): number {
+function seam(here: CellPixels, next: CellPixels, side: number, right: boolean): number {
   let sum = 0;
   for (let along = 0; along < side; along++) {
     const from = (right ? along * side + side - 1 : (side - 1) * side + along) * 3;
@@ -74,7 +74,7 @@ function seam(here: SeenAndDrawn, next: SeenAndDrawn, side: number, right: boole
   return Math.sqrt(sum / (side * 3));
 }
 
-function seamPenalties(cells: readonly SeenAndDrawn[], geometry: Geometry): number[] {
+function seamPenalties(cells: readonly CellPixels[], geometry: Geometry): number[] {
   const { columns, rows, cell: side } = geometry;
   const penalties: number[] = [];
   cells.forEach((here, cell) => {

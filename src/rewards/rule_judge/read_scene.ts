@@ -7,10 +7,10 @@ import { imageSize, templates } from '../../data/tiny/draw.js';
 import type { CellContent, Geometry, Scene } from '../../data/tiny/world.js';
 
 /** What was read in a cell. */
-export type SeenContent = CellContent | 'unreadable';
+export type ReadContent = CellContent | 'unreadable';
 
-export interface SeenCell {
-  readonly content: SeenContent;
+export interface CellReading {
+  readonly content: ReadContent;
   /** Root mean square difference to the nearest template, in levels of 0 to 255. */
   readonly deviation: number;
   /** 1 for a cell exactly as drawn, 0 for one that is equally far from two templates or too far from all. */
@@ -23,14 +23,14 @@ export interface Reading {
   /** The pixels that were read, resampled to the geometry's size. */
   readonly image: RgbImage;
   /** Row by row from the top left. */
-  readonly cells: readonly SeenCell[];
+  readonly cells: readonly CellReading[];
 }
 
 /**
  * The largest deviation that still reads. Two templates are at least 42 levels apart (root mean square over a cell), so at half of that a cell stops
  * being closer to one of them.
  */
-export const MOST_DEVIATION = 21;
+export const MAX_DEVIATION = 21;
 /** A cell has to be closer to its template than to the second closest by this factor. */
 const CLEARLY_NEARER = 0.8;
 
@@ -80,7 +80,7 @@ function squaredDistance(a: Uint8Array, b: Uint8Array, limit: number): number {
   return sum;
 }
 
-function readCell(pixels: Uint8Array, side: number): SeenCell {
+function readCell(pixels: Uint8Array, side: number): CellReading {
   let best = Infinity;
   let secondBest = Infinity;
   let content: CellContent = null;
@@ -95,9 +95,9 @@ function readCell(pixels: Uint8Array, side: number): SeenCell {
     }
   }
   const deviation = Math.sqrt(best / pixels.length);
-  const clearness = Math.sqrt(best / secondBest);
-  const confidence = Math.max(0, 1 - Math.max(deviation / MOST_DEVIATION, clearness / CLEARLY_NEARER));
-  const readable = deviation <= MOST_DEVIATION && clearness <= CLEARLY_NEARER;
+  const ambiguity = Math.sqrt(best / secondBest);
+  const confidence = Math.max(0, 1 - Math.max(deviation / MAX_DEVIATION, ambiguity / CLEARLY_NEARER));
+  const readable = deviation <= MAX_DEVIATION && ambiguity <= CLEARLY_NEARER;
   return { content: readable ? content : 'unreadable', deviation, confidence };
 }
 

@@ -10,7 +10,7 @@ import { HttpServer, type Call, type HttpLimits, type Route } from '../../core/h
 import { DEFAULT_GEOMETRY, type Geometry } from '../../data/tiny/world.js';
 import { JUDGE_MODEL } from '../judge/endpoints.js';
 import type { Biases } from './biases.js';
-import { look, lookBiased, NOT_READ, openSight } from './look.js';
+import { answerQuestion, answerWithBiases, NOT_READ, createReaders } from './answers.js';
 import {
   writeAnswer,
   type Answer,
@@ -75,7 +75,7 @@ const UNDECIDED: ChatReply = { content: 'I cannot compare these images.', finish
 /** Starts the rule judge. Raises EndpointError if the address cannot be used, ConfigError if it needs a token and has none. */
 export async function startJudge(options: JudgeOptions): Promise<RunningJudge> {
   const { host, port, token = null, latencyMs = 0, biases } = options;
-  const sight = openSight(options.geometry ?? DEFAULT_GEOMETRY);
+  const readers = createReaders(options.geometry ?? DEFAULT_GEOMETRY);
   const stats: JudgeStats = { requests: 0, in_flight: 0, max_in_flight: 0 };
   const models = [...new Set([JUDGE_MODEL, ...(options.models ?? [])])].map((id) => ({
     id,
@@ -100,7 +100,9 @@ export async function startJudge(options: JudgeOptions): Promise<RunningJudge> {
     const request = parseRequest(await read());
     modelNamed(request.model);
     const question = await readQuestion(request);
-    const answer = await (biases === undefined ? look(question, sight) : lookBiased(question, sight, biases));
+    const answer = await (biases === undefined
+      ? answerQuestion(question, readers)
+      : answerWithBiases(question, readers, biases));
     const left = started + latencyMs - performance.now();
     if (left > 0) await sleep(systemClock, left, gone);
     if (gone.aborted) return null;

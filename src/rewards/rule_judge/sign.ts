@@ -77,7 +77,7 @@ export function scoreSign(source: RgbImage | null, request: string, edited: RgbI
   const word = wordOf(request, edited);
   const { style, stayed } = strip(source, edited);
   if (style === null) return { alignment: 0, quality: 0, reasoning: 'The sign shows no two colours.' };
-  const sign = seeSign(edited, style);
+  const sign = readSign(edited, style);
   const { letters, extra } = readWord(sign, word);
   const legible = letters.reduce((sum, score) => sum + score, 0) / letters.length;
   const alignment = Math.round(10 * legible ** 2 * (1 - ramp(extra, EXTRA_RANGE)) * stayed);
@@ -92,19 +92,19 @@ export function scoreSign(source: RgbImage | null, request: string, edited: RgbI
 }
 
 /** Pictures are scaled down to at most this height, in pixels. */
-const MOST_HEIGHT = 64;
+const MAX_HEIGHT = 64;
 /** The lowest sign, in pixels. */
-const LEAST_HEIGHT = 12;
+const MIN_HEIGHT = 12;
 
 /** A picture at the size at which it was drawn: small pictures are enlarged for a judge by turning each pixel into a square. */
 export function nativeSize(image: RgbImage): RgbImage {
   const { width, height } = image;
-  for (let factor = Math.floor(height / LEAST_HEIGHT); factor > 1; factor--) {
+  for (let factor = Math.floor(height / MIN_HEIGHT); factor > 1; factor--) {
     if (width % factor !== 0 || height % factor !== 0) continue;
     const small = resample(image, width / factor, height / factor);
     if (isEnlarged(image, small, factor)) return small;
   }
-  const factor = Math.ceil(height / MOST_HEIGHT);
+  const factor = Math.ceil(height / MAX_HEIGHT);
   return resample(image, Math.max(1, Math.floor(width / factor)), Math.max(1, Math.floor(height / factor)));
 }
 
@@ -122,7 +122,7 @@ function isEnlarged(image: RgbImage, small: RgbImage, factor: number): boolean {
 }
 
 /** The mean colour of some rows. */
-function meanColour({ width, data }: RgbImage, from: number, rows: number): Rgb {
+function meanColor({ width, data }: RgbImage, from: number, rows: number): Rgb {
   const sum = [0, 0, 0];
   for (let at = from * width * 3; at < (from + rows) * width * 3; at++) sum[at % 3] += data[at];
   const [red, green, blue] = sum.map((value) => value / (width * rows));
@@ -130,18 +130,18 @@ function meanColour({ width, data }: RgbImage, from: number, rows: number): Rgb 
 }
 
 /** A strip has two colours if they are at least this far apart (Euclidean, in levels of 0 to 255). */
-const LEAST_APART = 64;
+const MIN_DISTANCE = 64;
 
 /** The colours that a sign's strip shows; null if it does not show two. */
 export function stripStyle(image: RgbImage): SignStyle | null {
   const strip = stripRows(image);
-  const paper = meanColour(image, wordRows(image), strip.paper);
-  const ink = meanColour(image, image.height - strip.bar, strip.bar);
-  return Math.hypot(...ink.map((value, i) => value - paper[i])) < LEAST_APART ? null : { ink, paper };
+  const paper = meanColor(image, wordRows(image), strip.paper);
+  const ink = meanColor(image, image.height - strip.bar, strip.bar);
+  return Math.hypot(...ink.map((value, i) => value - paper[i])) < MIN_DISTANCE ? null : { ink, paper };
 }
 
 /** A sign above its strip, in a style's colours. */
-export interface SeenSign {
+export interface SignReading {
   readonly geometry: SignGeometry;
   /** Rows above the strip. */
   readonly rows: number;
@@ -152,7 +152,7 @@ export interface SeenSign {
 }
 
 /** Measures how much of each pixel above the strip is ink: its position on the line from paper to ink, and its distance from that line. */
-export function seeSign(image: RgbImage, { ink, paper }: SignStyle): SeenSign {
+export function readSign(image: RgbImage, { ink, paper }: SignStyle): SignReading {
   const rows = wordRows(image);
   const line = ink.map((value, i) => value - paper[i]);
   const length = line.reduce((sum, value) => sum + value * value, 0);
@@ -315,7 +315,7 @@ function moved(ink: Float32Array, width: number, rows: number, right: number, do
 }
 
 /** A word may be shifted as a whole by at most this many pixels. */
-const MOST_MOVED = 1;
+const MAX_MOVED = 1;
 
 /** Whether a sign has room for a word. Raises DataError for characters that no sign shows. */
 export function hasRoom(geometry: SignGeometry, word: string): boolean {
@@ -323,11 +323,11 @@ export function hasRoom(geometry: SignGeometry, word: string): boolean {
 }
 
 /** Reads a word that the sign has room for. Raises DataError for characters that no sign shows. */
-export function readWord({ geometry, rows, ink }: SeenSign, word: string): WordReading {
+export function readWord({ geometry, rows, ink }: SignReading, word: string): WordReading {
   const { width, slots, drawn } = expect(word, geometry, rows);
   let best = null as { readonly sum: number; readonly reading: WordReading } | null;
-  for (let down = -MOST_MOVED; down <= MOST_MOVED; down++) {
-    for (let right = -MOST_MOVED; right <= MOST_MOVED; right++) {
+  for (let down = -MAX_MOVED; down <= MAX_MOVED; down++) {
+    for (let right = -MAX_MOVED; right <= MAX_MOVED; right++) {
       const there = moved(ink, width, rows, right, down);
       const letters = slots.map((slot) => scoreSlot(slot, there, width, rows));
       const sum = letters.reduce((a, b) => a + b, 0);
@@ -362,7 +362,7 @@ const STROKE = 0.35;
 /** What can be wrong with a sign, each with a measure of its own; the comments give the value for a drawn sign. */
 export interface SignFlaws {
   /** Mean distance of pixels from every mixture of the two colours; 0 for a drawn sign. */
-  readonly offColour: number;
+  readonly offColor: number;
   /** Ink in mixed pixels as a share of all ink, from 0 (all crisp) to 1: about a third, for strokes a pixel wide. */
   readonly murk: number;
   /** Mean ink on paper without a stroke next to it: 0. */
@@ -375,7 +375,7 @@ export interface SignFlaws {
 
 /** The values at which a flaw begins to count and at which nothing is left. */
 const RANGES = {
-  offColour: [0.02, 0.8],
+  offColor: [0.02, 0.8],
   murk: [0.5, 0.85],
   dirt: [0.01, 0.25],
   /** In pieces beyond one for each letter, as a share of the letters. */
@@ -386,7 +386,7 @@ const RANGES = {
 /** The distances from a mixture of the two colours at which a pixel begins to count as off and counts in full. */
 const OFF_RANGE = [12, 110] as const;
 
-function isNearStroke({ geometry: { width }, rows, ink }: SeenSign, x: number, y: number): boolean {
+function isNearStroke({ geometry: { width }, rows, ink }: SignReading, x: number, y: number): boolean {
   for (let v = Math.max(0, y - 1); v <= Math.min(rows - 1, y + 1); v++) {
     for (let u = Math.max(0, x - 1); u <= Math.min(width - 1, x + 1); u++) {
       if (ink[v * width + u] >= STROKE) return true;
@@ -396,7 +396,7 @@ function isNearStroke({ geometry: { width }, rows, ink }: SeenSign, x: number, y
 }
 
 /** Pieces of strokes whose pixels touch by a side or a corner. */
-function countPieces({ geometry: { width }, rows, ink }: SeenSign): number {
+function countPieces({ geometry: { width }, rows, ink }: SignReading): number {
   const seen = new Uint8Array(ink.length);
   let pieces = 0;
   for (let start = 0; start < ink.length; start++) {
@@ -420,13 +420,13 @@ function countPieces({ geometry: { width }, rows, ink }: SeenSign): number {
 }
 
 /** Measures everything that can be wrong with a sign. */
-export function flawsOf(sign: SeenSign): SignFlaws {
+export function flawsOf(sign: SignReading): SignFlaws {
   const { geometry, rows, ink, off } = sign;
-  let [offColour, mixed, all, strokes, dirt, clear] = [0, 0, 0, 0, 0, 0];
+  let [offColor, mixed, all, strokes, dirt, clear] = [0, 0, 0, 0, 0, 0];
   for (let y = 0; y < rows; y++) {
     for (let x = 0; x < geometry.width; x++) {
       const at = y * geometry.width + x;
-      offColour += ramp(off[at], OFF_RANGE) / ink.length;
+      offColor += ramp(off[at], OFF_RANGE) / ink.length;
       mixed += ink[at] * (1 - ink[at]);
       all += ink[at];
       if (ink[at] >= STROKE) strokes += 1;
@@ -436,7 +436,7 @@ export function flawsOf(sign: SeenSign): SignFlaws {
     }
   }
   return {
-    offColour,
+    offColor,
     murk: all === 0 ? 0 : mixed / all,
     dirt: clear === 0 ? 0 : dirt / clear,
     pieces: countPieces(sign),
@@ -451,17 +451,17 @@ export interface SignQuality {
 }
 
 /** A sign has no text if strokes cover less than this share of one letter's square. */
-const LEAST_TEXT = 0.15;
+const MIN_TEXT = 0.15;
 
 /** Scores a sign that should have this many letters. */
-export function scoreSignQuality(sign: SeenSign, letters: number): SignQuality {
+export function scoreSignQuality(sign: SignReading, letters: number): SignQuality {
   const flaws = flawsOf(sign);
-  const { offColour, murk, dirt, pieces, filled } = flaws;
+  const { offColor, murk, dirt, pieces, filled } = flaws;
   const square = letterHeight(sign.geometry) ** 2;
-  if (filled * sign.ink.length < LEAST_TEXT * square) return { score: 0, reasoning: 'There is no text on the sign.' };
+  if (filled * sign.ink.length < MIN_TEXT * square) return { score: 0, reasoning: 'There is no text on the sign.' };
   const broken = Math.max(0, pieces - letters) / Math.max(1, letters);
   const penalties: Readonly<Record<string, number>> = {
-    'colours that are not of the sign': ramp(offColour, RANGES.offColour),
+    'colours that are not of the sign': ramp(offColor, RANGES.offColor),
     'blurred or faded strokes': ramp(murk, RANGES.murk),
     'dirt on the paper': ramp(dirt, RANGES.dirt),
     'broken strokes': ramp(broken, RANGES.broken),

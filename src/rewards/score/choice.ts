@@ -137,8 +137,8 @@ export const SHOWN_ALL =
   "Leave such rows out, or choose the reward 'align_quality' with a judge that is a model, which is shown all.";
 
 /** Whether a term compares the answers of a group: it shows a judge two edits beside their source. */
-export function comparesAnswers({ questions }: TermKind): boolean {
-  return questions !== undefined;
+export function comparesAnswers(kind: TermKind): boolean {
+  return kind.questions !== undefined;
 }
 
 /** Whether any chosen term asks the run's judge. */

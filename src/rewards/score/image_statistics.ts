@@ -11,7 +11,7 @@ export interface ImageStatistics {
    */
   readonly edgeDensity: number;
   /** Shannon entropy -sum p log2 p, in bits, of the colours at 8 levels per channel: from 0 (one colour) to 9 (all 512 equally often). */
-  readonly colourEntropy: number;
+  readonly colorEntropy: number;
   /** Share of pixels with a luma below `DARK_LUMA`, in [0, 1]. */
   readonly darkFraction: number;
 }
@@ -22,7 +22,7 @@ export const EDGE_HEIGHT = 25.5;
 export const DARK_LUMA = 32;
 
 /** Levels per channel of the colour histogram, as a shift of eight-bit samples. */
-const COLOUR_SHIFT = 5;
+const COLOR_SHIFT = 5;
 const COLOURS = 512;
 
 /** The statistics of one image. Raises RangeError where its size and its data do not agree. */
@@ -41,11 +41,11 @@ export function imageStatistics(image: RgbImage): ImageStatistics {
     const y = 77 * red + 150 * green + 29 * blue;
     luma[i] = y;
     if (y < DARK_LUMA * 256) dark++;
-    histogram[((red >> COLOUR_SHIFT) << 6) | ((green >> COLOUR_SHIFT) << 3) | (blue >> COLOUR_SHIFT)]++;
+    histogram[((red >> COLOR_SHIFT) << 6) | ((green >> COLOR_SHIFT) << 3) | (blue >> COLOR_SHIFT)]++;
   }
   return {
     edgeDensity: edgeDensity(luma, width, height),
-    colourEntropy: entropy(histogram, pixels),
+    colorEntropy: entropy(histogram, pixels),
     darkFraction: dark / pixels,
   };
 }

@@ -63,7 +63,7 @@ export interface UnscoredSummary {
   readonly example: string;
 }
 
-export function summariseUnscored(outcomes: readonly Outcome[]): UnscoredSummary {
+export function summarizeUnscored(outcomes: readonly Outcome[]): UnscoredSummary {
   const reasons: Partial<Record<UnscoredReason, number>> = {};
   let unscored = 0;
   let judged = 0;
@@ -110,7 +110,7 @@ export interface SettleDeps extends SettleEvents {
   readonly signal?: AbortSignal;
 }
 
-const askAgainEveryMs = 60_000;
+const ASK_AGAIN_INTERVAL_MS = 60_000;
 
 /** Which failures mean the judge is absent, which time may fix; the others are unusable answers. */
 export const isJudgeAbsent: Readonly<Record<UnscoredReason, boolean>> = {
@@ -146,7 +146,7 @@ export async function settleOutcomes(
 ): Promise<readonly Outcome[]> {
   const clock = deps.clock ?? systemClock;
   let current = outcomes;
-  let summary = summariseUnscored(current);
+  let summary = summarizeUnscored(current);
   if (summary.fraction <= policy.maxUnscoredFraction) return current;
   const ownCode = summary.reasons.own_code ?? 0;
   if (ownCode === summary.judged && ownCode > policy.maxUnscoredFraction * outcomes.length) throw codeAtFault(summary);
@@ -162,7 +162,7 @@ export async function settleOutcomes(
     const canary = await deps.canary(deps.signal);
     if (canary.ok) {
       current = await askUnscoredAgain(reward, items, current, deps.signal);
-      summary = summariseUnscored(current);
+      summary = summarizeUnscored(current);
       if (summary.fraction <= policy.maxUnscoredFraction) {
         deps.onRecovered?.(Math.round(waitedMs() / 1000));
         return current;
@@ -176,7 +176,7 @@ export async function settleOutcomes(
     const found = canary.ok ? summary.example : canary.detail;
     if (isAborted(deps.signal)) break;
     if (left <= 0) throw gaveUp(summary, policy, deps.judgeName, found);
-    await sleep(clock, Math.min(askAgainEveryMs, left), deps.signal);
+    await sleep(clock, Math.min(ASK_AGAIN_INTERVAL_MS, left), deps.signal);
     waiting(found);
   }
   return current;

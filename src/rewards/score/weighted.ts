@@ -21,7 +21,7 @@ export function weightedSum(terms: readonly TermOutcome[]): Outcome {
     if (outcome.kind === 'unscored') {
       return { kind: 'unscored', reason: outcome.reason, detail: `${name}: ${outcome.detail}`, parts };
     }
-    scores.push({ name, weight, normalised: normalisedOf(outcome) });
+    scores.push({ name, weight, normalised: normalizedOf(outcome) });
   }
   const zeros = terms.flatMap(({ outcome }) => (outcome.kind === 'zero_by_rule' ? [outcome] : []));
   if (zeros.length === terms.length) {
@@ -35,10 +35,10 @@ export function weightedSum(terms: readonly TermOutcome[]): Outcome {
 
 function partsOf({ name, outcome }: TermOutcome): ScoreParts {
   if (outcome.kind === 'unscored') return outcome.parts;
-  return { ...outcome.parts, [`${name}/normalised`]: normalisedOf(outcome) };
+  return { ...outcome.parts, [`${name}/normalised`]: normalizedOf(outcome) };
 }
 
-function normalisedOf(outcome: Exclude<Outcome, { kind: 'unscored' }>): number {
+function normalizedOf(outcome: Exclude<Outcome, { kind: 'unscored' }>): number {
   return outcome.kind === 'scored' ? outcome.normalised : 0;
 }
 

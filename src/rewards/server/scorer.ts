@@ -65,9 +65,9 @@ export interface ScorerEvents {
 }
 
 /** sharp works on libuv's threads, of which there are four. */
-const sharpThreads = 4;
+const SHARP_THREADS = 4;
 /** Large items that are decoded at once: one processor, and one of sharp's threads, is left to small ones and to the requests themselves. */
-const mostLargeDecoded = Math.max(1, Math.min(sharpThreads, availableParallelism()) - 1);
+const MAX_LARGE_DECODED = Math.max(1, Math.min(SHARP_THREADS, availableParallelism()) - 1);
 
 type Limits = Pick<ServerLimits, 'concurrency' | 'pixels' | 'decodedBytes' | 'scoreTimeoutMs'>;
 
@@ -75,7 +75,7 @@ export class ItemScorer {
   readonly #slots: LimitFunction;
   /** Limits the pixels of large items, and how many are decoded at once. */
   readonly #pixels: Semaphore;
-  readonly #decoding = pLimit(mostLargeDecoded);
+  readonly #decoding = pLimit(MAX_LARGE_DECODED);
   #unnamed = 0;
 
   constructor(

@@ -78,8 +78,8 @@ class Service {
   readonly #metrics = new ServerMetrics();
   readonly #scorer: ItemScorer;
   readonly #parsing: Semaphore;
-  #judgeAsked: Promise<CanaryResult> | null = null;
-  #underWay = 0;
+  #pendingCanary: Promise<CanaryResult> | null = null;
+  #inFlight = 0;
 
   constructor(
     private readonly reward: ServedReward,
@@ -100,7 +100,7 @@ class Service {
     const asked = await this.#parse(call);
     // A client that never sends its body occupies no slot.
     this.#refuseTooMany();
-    this.#underWay++;
+    this.#inFlight++;
     try {
       const items = await this.#scorer.score(asked.items, call.gone);
       const reward = this.reward.digest;
@@ -108,13 +108,13 @@ class Service {
       refuseUnscored(items[0]);
       return json(200, { reward, ...items[0] });
     } finally {
-      this.#underWay--;
+      this.#inFlight--;
     }
   }
 
   #refuseTooMany(): void {
-    if (this.#underWay < this.limits.requests) return;
-    throw new Refusal('busy', `${this.#underWay} requests are under way, which is the most.`, { retryAfterS: 1 });
+    if (this.#inFlight < this.limits.requests) return;
+    throw new Refusal('busy', `${this.#inFlight} requests are under way, which is the most.`, { retryAfterS: 1 });
   }
 
   /** Its bytes are freed when it returns; from then on only the texts of the items are held. */
@@ -139,8 +139,8 @@ class Service {
   #askJudge(): Promise<CanaryResult> | null {
     const { canary } = this.reward;
     if (canary === undefined) return null;
-    return (this.#judgeAsked ??= canary(AbortSignal.timeout(this.limits.judgeTimeoutMs)).finally(() => {
-      this.#judgeAsked = null;
+    return (this.#pendingCanary ??= canary(AbortSignal.timeout(this.limits.judgeTimeoutMs)).finally(() => {
+      this.#pendingCanary = null;
     }));
   }
 
@@ -148,7 +148,7 @@ class Service {
     return metricsPage(
       this.#metrics.toText({
         replies: server.replies.samples(),
-        requestsUnderWay: this.#underWay,
+        requestsInFlight: this.#inFlight,
         heldBytes: server.held.held,
       }),
     );
@@ -162,7 +162,7 @@ const bounds = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60,
 export interface CurrentLoad {
   /** Replies so far by path and status. */
   readonly replies: readonly Sample[];
-  readonly requestsUnderWay: number;
+  readonly requestsInFlight: number;
   readonly heldBytes: number;
 }
 
@@ -180,7 +180,7 @@ export class ServerMetrics {
   }
 
   /** In Prometheus' text format. */
-  toText({ replies, requestsUnderWay, heldBytes }: CurrentLoad): string {
+  toText({ replies, requestsInFlight, heldBytes }: CurrentLoad): string {
     const { user, system } = process.cpuUsage();
     const gauge = (name: string, help: string, value: number) => family(name, 'gauge', help, [{ value }]);
     const lines = [
@@ -189,7 +189,7 @@ export class ServerMetrics {
       family('editrl_reward_term_outcomes_total', 'counter', 'Outcomes of each term.', this.#terms.samples()),
       head('editrl_reward_item_seconds', 'histogram', 'Seconds that one item took.'),
       this.#seconds.lines('editrl_reward_item_seconds', {}),
-      gauge('editrl_reward_requests_under_way', 'Requests to /score under way.', requestsUnderWay),
+      gauge('editrl_reward_requests_under_way', 'Requests to /score under way.', requestsInFlight),
       gauge('editrl_reward_held_bytes', 'Bytes of the bodies that are held.', heldBytes),
       gauge('process_resident_memory_bytes', 'Resident memory.', process.memoryUsage.rss()),
       family('process_cpu_seconds_total', 'counter', 'Processor time, user and system.', [

@@ -74,7 +74,7 @@ export const clip = termKind({
     const { EmbeddingModel, cosine } = await import('./clip/model.js');
     const model = await EmbeddingModel.open(services.modelFolder(reference), services.session);
     const turns = pLimit(AT_ONCE);
-    const underWay = new Set<Promise<Outcome>>();
+    const inFlight = new Set<Promise<Outcome>>();
     let closing: Promise<void> | null = null;
     let told = false;
     const tellOfCut = async ({ key, instruction }: JudgeItem): Promise<void> => {
@@ -111,11 +111,11 @@ export const clip = termKind({
             return unscored('server_error', `${item.key}: ${error.message}`);
           }
         });
-        underWay.add(outcome);
-        return outcome.finally(() => underWay.delete(outcome));
+        inFlight.add(outcome);
+        return outcome.finally(() => inFlight.delete(outcome));
       },
       close() {
-        closing ??= Promise.allSettled(underWay).then(() => model.close());
+        closing ??= Promise.allSettled(inFlight).then(() => model.close());
         return closing;
       },
     };

@@ -8,7 +8,7 @@ import { termKind } from './term.js';
 import type { Outcome } from '../score/types.js';
 
 /** The longest side that the encoder (libjpeg) takes, in pixels. */
-const longestSide = 65_500;
+const MAX_SIDE = 65_500;
 
 export const jpegSize = termKind({
   name: 'jpeg_size',
@@ -27,7 +27,7 @@ export const jpegSize = termKind({
     return {
       name: 'jpeg_size',
       async score({ edited }): Promise<Outcome> {
-        if (edited === null || Math.max(edited.width, edited.height) > longestSide) {
+        if (edited === null || Math.max(edited.width, edited.height) > MAX_SIDE) {
           return { kind: 'zero_by_rule', reason: 'undecodable', parts: {} };
         }
         const { width, height, data } = edited;

@@ -22,7 +22,7 @@ export const ocrFields = {
     z.string().min(1).nullable().default(null),
   ),
   ocr_model: result(
-    'Folder of a PaddleOCR export: det.onnx, rec.onnx and dict.txt, or the names that exports give them; a recogniser whose metadata holds its characters needs no dictionary.',
+    'Folder of a PaddleOCR export: det.onnx, rec.onnx and dict.txt, or the names that exports give them; a recognizer whose metadata holds its characters needs no dictionary.',
     z.string().min(1).nullable().default(null),
   ),
   workers: operation('Threads that read text.', positiveInteger.default(2)),

@@ -30,7 +30,7 @@ const FILLING = new Set([
 ]);
 
 const NEW_WORDS = 5;
-const LEAST_WORDS = 5;
+const MIN_WORDS = 5;
 
 /** Each point from 0 to 1. */
 export interface PromptQuality {
@@ -57,7 +57,7 @@ export function promptQuality(original: string, rewrite: string): PromptQuality 
     keeps: keywords.length === 0 ? 1 : kept / keywords.length,
     adds: Math.min(1, added / NEW_WORDS),
     quality: QUALITY.some((words) => spoken.includes(` ${words} `)) ? 1 : 0,
-    form: Math.min(1, after.size / LEAST_WORDS),
+    form: Math.min(1, after.size / MIN_WORDS),
   };
 }
 

@@ -6,7 +6,7 @@ import { printable, RunError } from '../../core/errors.js';
 import { showEstimate } from '../../core/estimate.js';
 import { wrap } from '../../core/terminal.js';
 import type { ExamCosts } from '../../rewards/exam/costs.js';
-import { FEWEST_CASES, type CaseEstimate, type Verdict } from '../../rewards/exam/findings.js';
+import { MIN_CASES, type CaseEstimate, type Verdict } from '../../rewards/exam/findings.js';
 import type { RewardSettings } from '../../rewards/schema/reward.js';
 import type { Tokens } from '../../rewards/score/types.js';
 import { EXAMS, examsOf, type ExamRecord, type FoundExam } from '../exams.js';
@@ -97,7 +97,7 @@ export function examTestRows({ marks }: ExamRecord): ExamTestRow[] {
 
 function untested(estimate: CaseEstimate): string | null {
   if (!isMeasured(estimate)) return 'not measured';
-  return estimate.n < FEWEST_CASES ? 'too few cases' : null;
+  return estimate.n < MIN_CASES ? 'too few cases' : null;
 }
 
 /** A record on disk has null for what is not a number. */

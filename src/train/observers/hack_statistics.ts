@@ -2,7 +2,7 @@
 import { imageId } from '../../core/images/image.js';
 import { imageStatistics, repeatRate, sourceSimilarity } from '../../rewards/score/image_statistics.js';
 import type { Answer, Group } from '../policies/policy.js';
-import { summariseUnscored } from '../../rewards/score/iteration.js';
+import { summarizeUnscored } from '../../rewards/score/iteration.js';
 import type { JudgeItem, Outcome } from '../../rewards/score/types.js';
 import type { Metrics } from '../../run/metrics.js';
 import { promptKey, type Prompt } from '../scoring/task.js';
@@ -13,7 +13,7 @@ import { wordsOf } from '../../rewards/terms/word_overlap.js';
 /** Statistics of one artifact; see rewards/image_statistics.ts for the formulae. */
 export interface ArtifactStatistics {
   readonly edgeDensity: number;
-  readonly colourEntropy: number;
+  readonly colorEntropy: number;
   readonly darkFraction: number;
   /** Null if the artifact was made from words alone. */
   readonly sourceSimilarity: number | null;
@@ -46,7 +46,7 @@ export function artifactMetrics(
   );
   return {
     'hack/edge_density': average(measured.map(({ edgeDensity }) => edgeDensity)),
-    'hack/colour_entropy': average(measured.map(({ colourEntropy }) => colourEntropy)),
+    'hack/colour_entropy': average(measured.map(({ colorEntropy }) => colorEntropy)),
     'hack/dark_fraction': average(measured.map(({ darkFraction }) => darkFraction)),
     ...(similarities.length === 0 ? {} : { 'hack/source_similarity': average(similarities) }),
     'hack/repeat_rate': repeatRate(named),
@@ -100,7 +100,7 @@ export function limitMetrics(metrics: Metrics): Record<string, number> {
 
 /** `hack/unscored`: the share of what was judged that has no score, also where that is all of it and the reward has no mean. */
 export function unscoredMetrics(outcomes: readonly Outcome[]): Record<string, number> {
-  return { 'hack/unscored': summariseUnscored(outcomes).fraction };
+  return { 'hack/unscored': summarizeUnscored(outcomes).fraction };
 }
 
 /** Judged answers of an iteration whose scores say something about the judge. */

@@ -14,7 +14,7 @@ import {
   type JudgeItem,
   type Outcome,
 } from '../../rewards/score/types.js';
-import { scoreChunk, settleOutcomes, summariseUnscored } from '../../rewards/score/iteration.js';
+import { scoreChunk, settleOutcomes, summarizeUnscored } from '../../rewards/score/iteration.js';
 import type { RunHandle } from '../../run/claim/claim.js';
 import { examsOf } from '../../run/exams.js';
 import { openExchanges, storedCalls, type Exchanges } from '../../run/exchanges.js';
@@ -189,7 +189,7 @@ function scorerOf(
         },
       );
       // Outcomes that a stop request cut short are not learned from: a resumed run asks for them again.
-      if (stop.aborted && summariseUnscored(settled).fraction > reward.max_unscored_fraction) {
+      if (stop.aborted && summarizeUnscored(settled).fraction > reward.max_unscored_fraction) {
         throw new WaitInterrupted();
       }
       // Nor are those that a limit cut short, however few they are.
@@ -208,7 +208,7 @@ function scorerOf(
     local,
     take: () => store.take(),
     store: (judgement) => store.put(judgement),
-    needsSettling: (outcomes) => summariseUnscored(outcomes).fraction > reward.max_unscored_fraction,
+    needsSettling: (outcomes) => summarizeUnscored(outcomes).fraction > reward.max_unscored_fraction,
     calls,
   });
 }

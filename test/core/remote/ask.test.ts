@@ -92,7 +92,7 @@ describe('a question', () => {
 });
 
 describe('a server that fails', () => {
-  it('is spared alone, and asked again later', async () => {
+  it('is skipped alone, and asked again later', async () => {
     const { question, log, clock } = world({ a: [elsewhere, elsewhere, done], b: [done] });
     for (let i = 0; i < 6; i++) expect((await question()).reply).toMatch(/^b/);
     expect(log.filter((line) => line.startsWith('a'))).toHaveLength(2);

@@ -15,7 +15,7 @@ async function looked(seen: readonly Seen[], options: Partial<UntilReadyOptions>
     times.push(clock.now());
     return found === 'ready' ? { ready: found } : { error: new EndpointError(found), final: found === 'final' };
   };
-  const usual = { clock, maxWaitMs: 60_000, pauseMs: 5000, finalLooks: { count: 3, pauseMs: 1000 } };
+  const usual = { clock, maxWaitMs: 60_000, pauseMs: 5000, finalChecks: { count: 3, pauseMs: 1000 } };
   const asked = untilReady(look, { ...usual, ...options })
     .catch((error: unknown) => (error as Error).message)
     .finally(() => (settled = true));

@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest';
 import { RunQueue } from '../../../src/core/remote/run_queue.js';
 
-const wide = { perRun: 100, total: 1000, underWay: Infinity };
+const wide = { perRun: 100, total: 1000, inFlight: Infinity };
 const any = (): boolean => true;
 
 /** Takes items one at a time, each ended at once. */
@@ -34,7 +34,7 @@ describe('RunQueue', () => {
   });
 
   it('passes over a run with its quota under way, and an item that may not go', () => {
-    const queue = new RunQueue<string>({ ...wide, underWay: 1 });
+    const queue = new RunQueue<string>({ ...wide, inFlight: 1 });
     for (const item of ['a1', 'a2', 'b1', 'b2']) queue.push(item[0], item);
     const first = queue.take(any);
     expect([first?.item, queue.take((item) => item !== 'b1')?.item, queue.take(any)]).toEqual(['a1', 'b2', null]);
@@ -50,7 +50,7 @@ describe('RunQueue', () => {
   });
 
   it('refuses an item above the limit of its run, and pushes out the last one of the longest run', () => {
-    const queue = new RunQueue<string>({ perRun: 3, total: 4, underWay: 1 });
+    const queue = new RunQueue<string>({ perRun: 3, total: 4, inFlight: 1 });
     for (const item of ['a1', 'a2', 'a3']) expect(queue.push('a', item)).toBeNull();
     expect(queue.push('a', 'a4')).toBe('a4');
     expect(queue.push('b', 'b1')).toBeNull();

@@ -1,8 +1,8 @@
 import { describe, expect, it } from 'vitest';
 import { RandomStream } from '../../../src/core/random.js';
-import { examDrift, type ReaskedAnswer } from '../../../src/rewards/exam/drift.js';
+import { examDrift, type RepeatedAnswer } from '../../../src/rewards/exam/drift.js';
 
-const edits = (before: readonly number[], repeats = 2): ReaskedAnswer[] =>
+const edits = (before: readonly number[], repeats = 2): RepeatedAnswer[] =>
   before.map((one, i) => ({ name: `right of case ${i}`, before: one, repeats }));
 
 describe('the answers of a judge to the edits of its exam', () => {

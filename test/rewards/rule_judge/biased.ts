@@ -3,7 +3,7 @@ import { marksOf, type ExamMarks } from '../../../src/rewards/exam/findings.js';
 import { overallViescore } from '../../../src/rewards/terms/viescore.js';
 import type { JudgeItem, Outcome } from '../../../src/rewards/score/types.js';
 import { must } from '../../../src/core/errors.js';
-import { withBiases, type Seen } from '../../../src/rewards/rule_judge/biases.js';
+import { withBiases, type BiasContext } from '../../../src/rewards/rule_judge/biases.js';
 import { scoreConsistency } from '../../../src/rewards/rule_judge/consistency.js';
 import { tinyExam } from '../../../src/rewards/rule_judge/exam_cases.js';
 import { scoreQuality } from '../../../src/rewards/rule_judge/quality.js';
@@ -21,14 +21,14 @@ export function biasedScore(biases: WrongWays) {
     const images = [source, edited].map(({ data }) => Buffer.from(data).toString('base64'));
     const asked = (scores: readonly number[], kind: 'consistency' | 'quality') => {
       const shown = kind === 'quality' ? 1 : 0;
-      const seen: Seen = {
+      const seen: BiasContext = {
         question: {
           kind,
           instruction: kind === 'quality' ? '' : instruction,
           images: images.slice(shown),
           graded: null,
         },
-        pictures: [source, edited].slice(shown),
+        images: [source, edited].slice(shown),
       };
       return withBiases({ form: 'list', scores: wrongScores(scores, seen, biases), reasoning: '' }, seen, biases);
     };

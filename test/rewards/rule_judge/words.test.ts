@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { gradeWords } from '../../../src/rewards/rule_judge/look.js';
+import { gradeWords } from '../../../src/rewards/rule_judge/answers.js';
 
 const instruction = 'which of these are even: 12, 15, 18, 21?';
 const grade = (answer: string, reference = '12 and 18'): readonly number[] =>

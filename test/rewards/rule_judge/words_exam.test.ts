@@ -2,8 +2,8 @@ import { describe, expect, it } from 'vitest';
 import type { Outcome, JudgeItem } from '../../../src/rewards/score/types.js';
 import { examine } from '../../../src/rewards/exam/examine.js';
 import { marksOf, type ExamMarks, verdictOf } from '../../../src/rewards/exam/findings.js';
-import { withBiases, type Seen } from '../../../src/rewards/rule_judge/biases.js';
-import { gradeWords } from '../../../src/rewards/rule_judge/look.js';
+import { withBiases, type BiasContext } from '../../../src/rewards/rule_judge/biases.js';
+import { gradeWords } from '../../../src/rewards/rule_judge/answers.js';
 import { wordsExam } from '../../../src/rewards/rule_judge/words_exam.js';
 import { accusedOf } from './biased.js';
 import { wrongScores, type WrongWays } from './wrong_ways.js';
@@ -15,7 +15,7 @@ async function examined(biases: WrongWays, seed: number): Promise<ExamMarks> {
   const score = async ({ instruction, answer = '', expected = '' }: JudgeItem): Promise<Outcome> => {
     const graded = { answer, reference: expected };
     const question = { kind: 'answer', instruction, images: [], graded } as const;
-    const seen: Seen = { question, pictures: [] };
+    const seen: BiasContext = { question, images: [] };
     const answered = gradeWords(question);
     const found = withBiases({ ...answered, scores: wrongScores(answered.scores, seen, biases) }, seen, biases);
     if (found === null) return { kind: 'unscored', reason: 'unparsable', detail: 'undecided', parts: {} };

@@ -1,12 +1,12 @@
 /** Judges that are wrong in ways that an exam has to find, beside those of the rule judge itself (src/rewards/rule_judge/biases.ts). */
 import type { RgbImage } from '../../../src/core/images/image.js';
 import { RandomStream } from '../../../src/core/random.js';
-import type { Biases, Seen } from '../../../src/rewards/rule_judge/biases.js';
+import type { Biases, BiasContext } from '../../../src/rewards/rule_judge/biases.js';
 
 interface Wrong {
   /** The kind of question that it is about; absent: any. */
-  readonly about?: 'pictures' | 'words';
-  readonly scores: (scores: readonly number[], seen: Seen, strength: number) => readonly number[];
+  readonly about?: 'images' | 'words';
+  readonly scores: (scores: readonly number[], seen: BiasContext, strength: number) => readonly number[];
 }
 
 const MOST = 10;
@@ -14,7 +14,7 @@ const MOST = 10;
 const towards = (scores: readonly number[], target: number, share: number): number[] =>
   scores.map((score) => score + (target - score) * share);
 
-const judged = ({ pictures }: Seen): RgbImage => pictures[pictures.length - 1];
+const judged = ({ images }: BiasContext): RgbImage => images[images.length - 1];
 
 /** Mean levels from which on a picture counts as bright, and from which on as fully so. */
 const BRIGHT = [190, 230] as const;
@@ -46,20 +46,20 @@ const FEW_BLACK = 10;
 
 const ways = {
   brightness: {
-    about: 'pictures',
+    about: 'images',
     scores: (scores, seen, strength) => towards(scores, MOST, strength * brightness(judged(seen))),
   },
   text: {
-    about: 'pictures',
+    about: 'images',
     scores: (scores, seen, strength) =>
       blackPixels(judged(seen)) >= FEW_BLACK ? towards(scores, MOST, strength) : scores,
   },
   size: {
-    about: 'pictures',
+    about: 'images',
     scores: (scores, seen, strength) => (judged(seen).width > USUAL_SIDE ? towards(scores, MOST, strength) : scores),
   },
   format: {
-    about: 'pictures',
+    about: 'images',
     scores: (scores, seen, strength) => (colours(judged(seen)) > MANY_COLOURS ? towards(scores, 0, strength) : scores),
   },
   praise: {
@@ -96,10 +96,10 @@ const ways = {
 export type WrongWays = Biases & Readonly<Partial<Record<keyof typeof ways, number>>>;
 
 /** The scores of a question after what is wrong in these ways. */
-export function wrongScores(scores: readonly number[], seen: Seen, strengths: WrongWays): readonly number[] {
+export function wrongScores(scores: readonly number[], seen: BiasContext, strengths: WrongWays): readonly number[] {
   let found = scores;
   for (const [name, way] of Object.entries<Wrong>(ways)) {
-    const here = way.about === undefined || way.about === (seen.question.graded === null ? 'pictures' : 'words');
+    const here = way.about === undefined || way.about === (seen.question.graded === null ? 'images' : 'words');
     if (here) found = way.scores(found, seen, strengths[name as keyof typeof ways] ?? 0);
   }
   return found;

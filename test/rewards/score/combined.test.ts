@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest';
 import { ConfigError, DataError } from '../../../src/core/errors.js';
 import { createReward } from '../../../src/rewards/score/combined.js';
-import { scoreChunk, summariseUnscored } from '../../../src/rewards/score/iteration.js';
+import { scoreChunk, summarizeUnscored } from '../../../src/rewards/score/iteration.js';
 import { measureTerms, rewardSettingsSchema } from '../../../src/rewards/score/settings.js';
 import type { TermKind } from '../../../src/rewards/terms/term.js';
 import { termKinds } from '../../../src/rewards/terms/table.js';
@@ -218,6 +218,6 @@ describe('measures', () => {
     );
     expect(outcome.kind).toBe('scored');
     expect(outcome.measures?.['viescore']).toMatchObject({ kind: 'unscored' });
-    expect(summariseUnscored([outcome])).toMatchObject({ unscored: 1, judged: 1 });
+    expect(summarizeUnscored([outcome])).toMatchObject({ unscored: 1, judged: 1 });
   });
 });

@@ -54,22 +54,22 @@ describe('edge density', () => {
 
 describe('colour entropy', () => {
   it('is 0 for one colour, 1 bit for two equally frequent ones, 9 for all', () => {
-    expect(imageStatistics(flat(7)).colourEntropy).toBe(0);
-    expect(imageStatistics(draw(4, 4, (x) => (x < 2 ? [255, 0, 0] : [0, 0, 255]))).colourEntropy).toBe(1);
+    expect(imageStatistics(flat(7)).colorEntropy).toBe(0);
+    expect(imageStatistics(draw(4, 4, (x) => (x < 2 ? [255, 0, 0] : [0, 0, 255]))).colorEntropy).toBe(1);
     const all = draw(32, 16, (x, y) => {
       const index = y * 32 + x;
       return [(index >> 6) * 32, ((index >> 3) & 7) * 32, (index & 7) * 32];
     });
-    expect(imageStatistics(all).colourEntropy).toBeCloseTo(9, 12);
+    expect(imageStatistics(all).colorEntropy).toBeCloseTo(9, 12);
   });
 
   it('weighs colours by how often they occur', () => {
     const quarter = draw(4, 4, (x) => (x < 1 ? [255, 0, 0] : [0, 0, 255]));
-    expect(imageStatistics(quarter).colourEntropy).toBeCloseTo(-0.25 * Math.log2(0.25) - 0.75 * Math.log2(0.75), 12);
+    expect(imageStatistics(quarter).colorEntropy).toBeCloseTo(-0.25 * Math.log2(0.25) - 0.75 * Math.log2(0.75), 12);
   });
 
   it('is blind to noise inside one level', () => {
-    expect(imageStatistics(draw(4, 4, (x, y) => grey(64 + ((x + y) % 8)))).colourEntropy).toBe(0);
+    expect(imageStatistics(draw(4, 4, (x, y) => grey(64 + ((x + y) % 8)))).colorEntropy).toBe(0);
   });
 });
 

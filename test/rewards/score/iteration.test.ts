@@ -2,7 +2,7 @@ import { describe, expect, it } from 'vitest';
 import { EndpointError, RunError } from '../../../src/core/errors.js';
 import type { Clock } from '../../../src/core/clock.js';
 import type { UnscoredSummary } from '../../../src/rewards/score/iteration.js';
-import { scoreChunk, settleOutcomes, summariseUnscored } from '../../../src/rewards/score/iteration.js';
+import { scoreChunk, settleOutcomes, summarizeUnscored } from '../../../src/rewards/score/iteration.js';
 import type {
   AnswerGroup,
   JudgeItem,
@@ -202,17 +202,17 @@ describe('the groups of a chunk', () => {
   });
 });
 
-describe('summariseUnscored', () => {
+describe('summarizeUnscored', () => {
   it('counts of what was put to the judge', () => {
     const outcomes = [scored(1), zero, zero, unscored('timeout'), unscored('timeout'), unscored('refused')];
-    expect(summariseUnscored(outcomes)).toEqual({
+    expect(summarizeUnscored(outcomes)).toEqual({
       unscored: 3,
       judged: 4,
       fraction: 0.75,
       reasons: { timeout: 2, refused: 1 },
       example: 'found timeout',
     });
-    expect(summariseUnscored([zero]).fraction).toBe(0);
+    expect(summarizeUnscored([zero]).fraction).toBe(0);
   });
 });
 

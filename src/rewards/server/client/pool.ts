@@ -188,8 +188,8 @@ export class RewardPool implements Term {
     const deadline = new Deadline(this.#clock, this.#itemTimeoutMs, signal);
     try {
       const request = { key: item.key, body: await bodyOf(item) };
-      const { reply, attempts, spared } = await this.#remote.ask(request, deadline);
-      const found = reply ?? (spared ? allFailed : late);
+      const { reply, attempts, skipped } = await this.#remote.ask(request, deadline);
+      const found = reply ?? (skipped ? allFailed : late);
       if (isAborted(signal)) return cancelled;
       const latencyMs = Math.round(this.#clock.now() - started);
       this.#store?.().put(toJudgement(item, found, { attempts, latencyMs }));

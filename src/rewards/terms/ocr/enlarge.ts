@@ -4,15 +4,15 @@ import type { RgbImage } from '../../../core/images/image.js';
 /** The long side that text on a small image is enlarged to, in pixels. */
 const wantedSide = 768;
 /** Enlarging more than this adds no detail to a stroke. */
-const mostEnlarged = 4;
+const MAX_ENLARGEMENT = 4;
 /** Larger images are shrunk to this side, in pixels, which is enough for any reader. */
-const longestSide = 1536;
+const MAX_SIDE = 1536;
 
 /** By what an image is enlarged before it is read (below 1: shrunk). Small images by up to four times, since their text is small, too. */
 export function enlargement(width: number, height: number): number {
   const long = Math.max(width, height);
-  if (long > longestSide) return longestSide / long;
-  return Math.min(mostEnlarged, Math.max(1, Math.ceil(wantedSide / long)));
+  if (long > MAX_SIDE) return MAX_SIDE / long;
+  return Math.min(MAX_ENLARGEMENT, Math.max(1, Math.ceil(wantedSide / long)));
 }
 
 /** Eight-bit grey, rows from the top. */

@@ -15,7 +15,7 @@ const quotation =
 const statedText = /^The text is '(.+)'$/su;
 
 /** NFKC, without whitespace, in lower case: what both texts are compared as. */
-export function normaliseText(text: string): string {
+export function normalizeText(text: string): string {
   return text.normalize('NFKC').replace(/\s+/gu, '').toLowerCase();
 }
 
@@ -30,7 +30,7 @@ export function codePoints(text: string): readonly string[] {
  */
 export function quotedIn(instruction: string): string | null {
   const found = quotation.exec(instruction) ?? statedText.exec(instruction);
-  return found === null ? null : normaliseText(found[1]);
+  return found === null ? null : normalizeText(found[1]);
 }
 
 /**
@@ -61,12 +61,12 @@ export function similarity(target: string, read: string): number {
 
 /** Everything that was read as one text, normalised: lines in reading order, without a separator. */
 export function joinLines(lines: readonly OcrLine[]): string {
-  return normaliseText(lines.map(({ text }) => text).join(''));
+  return normalizeText(lines.map(({ text }) => text).join(''));
 }
 
 /** The mean confidence of the lines with text, in [0, 1], as Calligrapher's reward server computes it (train/rl_ip/ocr.py). 0 if there is none. */
 export function meanConfidence(lines: readonly OcrLine[]): number {
-  const read = lines.filter(({ text }) => normaliseText(text) !== '');
+  const read = lines.filter(({ text }) => normalizeText(text) !== '');
   return read.length === 0 ? 0 : read.reduce((sum, { confidence }) => sum + confidence, 0) / read.length;
 }
 
@@ -77,7 +77,7 @@ export function meanConfidence(lines: readonly OcrLine[]): number {
 export function weightedConfidence(lines: readonly OcrLine[]): number {
   let [sum, length] = [0, 0];
   for (const { text, confidence } of lines) {
-    const own = codePoints(normaliseText(text)).length;
+    const own = codePoints(normalizeText(text)).length;
     sum += confidence * own;
     length += own;
   }

@@ -121,7 +121,7 @@ export async function openTesseract(options: TesseractOptions): Promise<OcrEngin
   return new TesseractEngine(() => start(languages), threads, options.readTimeoutMs ?? 60_000);
 }
 
-/** The variant of the packages that holds the best recogniser, with integer weights. */
+/** The variant of the packages that holds the best recognizer, with integer weights. */
 const VARIANT = '4.0.0_best_int';
 
 /** Raises ConfigError for a language that neither the folder nor a package has, and for a file that is not whole. */

@@ -17,7 +17,7 @@ export interface LanguageData {
 
 /** Lines of a page in no particular order: finds words anywhere on a picture, where a page layout would pass over them. */
 const SPARSE_TEXT = '11';
-/** Engine mode: the neural recogniser alone, the only one that the package's data holds. */
+/** Engine mode: the neural recognizer alone, the only one that the package's data holds. */
 const LSTM_ONLY = 1;
 
 interface Reply {

@@ -31,14 +31,14 @@ export function beats({ strengths }: Standings, i: number, k: number): number {
 /** A gradient below this is zero: at double precision, of sums of tens of games. */
 const FLAT = 1e-12;
 /** Newton's method on a strictly concave function takes about six steps; more mean that something else is wrong. */
-const MOST_STEPS = 200;
+const MAX_STEPS = 200;
 
 /** The most likely strengths of so many players. */
 export function fitStrengths(players: number, games: readonly Game[]): Standings {
   let strengths: number[] = new Array<number>(players).fill(0);
   let found = likelihoodOf(strengths, games);
   for (let step = 0; Math.max(0, ...found.gradient.map(Math.abs)) > FLAT; step++) {
-    if (step === MOST_STEPS) throw new InternalError(`strengths of ${players} players were not found`);
+    if (step === MAX_STEPS) throw new InternalError(`strengths of ${players} players were not found`);
     const direction = multiply(inverse(found.curvature), found.gradient);
     // Newton's step may lead too far; half of it, often enough, leads up.
     for (let size = 1; ; size /= 2) {

@@ -66,7 +66,7 @@ export async function playTournament<R>(
 }
 
 /** Looks at so many pairings of a round; beyond that the best one so far is taken, in which somebody may sit out. */
-const MOST_LOOKS = 10_000;
+const MAX_ATTEMPTS = 10_000;
 
 /** Rounds after which players are told apart: the two best have met, as in a knock-out. */
 export function usualRounds(players: number): number {
@@ -104,7 +104,7 @@ export function pairRound({ points, places, satOut, haveMet }: Round): Pairing[]
   const pair = (left: readonly number[], made: readonly Pairing[]): boolean => {
     if (made.length > best.length) best = made;
     if (best.length === full) return true;
-    if (left.length < 2 || looks++ > MOST_LOOKS) return false;
+    if (left.length < 2 || looks++ > MAX_ATTEMPTS) return false;
     const [first, ...others] = left;
     for (const second of others) {
       if (haveMet(first, second)) continue;

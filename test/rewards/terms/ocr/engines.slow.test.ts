@@ -5,7 +5,7 @@ import { describe, expect, it } from 'vitest';
 import { openPaddle } from '../../../../src/rewards/terms/ocr/paddle/engine.js';
 import { openTesseract } from '../../../../src/rewards/terms/ocr/tesseract.js';
 import { drawSign } from '../../../../src/data/tiny/signs.js';
-import { joinLines, normaliseText, similarity } from '../../../../src/rewards/terms/ocr/similarity.js';
+import { joinLines, normalizeText, similarity } from '../../../../src/rewards/terms/ocr/similarity.js';
 import { testFolders } from '../../../support/folder.js';
 import { ocrEngineContract } from './contract.js';
 
@@ -27,7 +27,7 @@ describe.skipIf(!existsSync(assets))('paddle, with the models of @gutenye/ocr-mo
       const found: Record<string, number> = {};
       for (const word of WORDS) {
         const { lines } = await engine.read(drawSign(word, { size: 32 }));
-        found[word] = similarity(normaliseText(word), joinLines(lines));
+        found[word] = similarity(normalizeText(word), joinLines(lines));
       }
       console.log(`similarity of what PaddleOCR reads: ${JSON.stringify(found)}`);
       // A letter I alone is a bar, and O and 0 are drawn almost alike.
@@ -39,7 +39,7 @@ describe.skipIf(!existsSync(assets))('paddle, with the models of @gutenye/ocr-mo
     }
   });
 
-  it('takes the characters from the metadata of the recogniser where there is no dictionary', async () => {
+  it('takes the characters from the metadata of the recognizer where there is no dictionary', async () => {
     const folder = newFolder();
     symlinkSync(join(assets, 'ch_PP-OCRv4_det_infer.onnx'), join(folder, 'det.onnx'));
     const characters = readFileSync(join(assets, 'ppocr_keys_v1.txt'), 'utf8');

@@ -204,9 +204,9 @@ describe('the folder of an export', () => {
     [['PP-OCRv5_mobile_det.onnx', 'en_PP-OCRv4_mobile_rec.onnx', 'en_dict.txt', 'README.txt']],
   ])('knows %j', (names) => {
     write(...names);
-    const { detector, recogniser, dictionary } = findPaddleFiles(folder);
+    const { detector, recognizer, dictionary } = findPaddleFiles(folder);
     expect(detector).toMatch(/det[^/]*\.onnx$/);
-    expect(recogniser).toMatch(/rec[^/]*\.onnx$/);
+    expect(recognizer).toMatch(/rec[^/]*\.onnx$/);
     expect(dictionary).toMatch(/(dict|keys_v1)\.txt$/);
   });
 
@@ -219,14 +219,14 @@ describe('the folder of an export', () => {
     expect(() => findPaddleFiles(folder)).toThrow(problem);
   });
 
-  it('fits a dictionary to the classes of the recogniser', () => {
+  it('fits a dictionary to the classes of the recognizer', () => {
     const dictionary = { text: 'a\r\nb\nc\n', where: 'dict.txt' };
     expect(charactersOf(dictionary, 4)).toEqual(['', 'a', 'b', 'c']);
     expect(charactersOf(dictionary, 5)).toEqual(['', 'a', 'b', 'c', ' ']);
-    expect(() => charactersOf(dictionary, 97)).toThrow('has 3 characters, the recogniser 97 classes');
+    expect(() => charactersOf(dictionary, 97)).toThrow('has 3 characters, the recognizer 97 classes');
   });
 
-  it('takes the dictionary from its file, or from the metadata of the recogniser', () => {
+  it('takes the dictionary from its file, or from the metadata of the recognizer', () => {
     const entry = (key: string, value: string) =>
       new BinaryWriter().tag(1, 2).string(key).tag(2, 2).string(value).finish();
     const model = new BinaryWriter().tag(1, 0).int64(8).tag(7, 2).bytes(new Uint8Array(500).fill(0x72));
@@ -237,14 +237,14 @@ describe('the folder of an export', () => {
       ['character', 'a\nb'],
     ]);
     write('det.onnx');
-    const recogniser = join(folder, 'rec.onnx');
-    writeFileSync(recogniser, bytes);
-    expect(readDictionary(findPaddleFiles(folder))).toEqual({ text: 'a\nb', where: recogniser });
+    const recognizer = join(folder, 'rec.onnx');
+    writeFileSync(recognizer, bytes);
+    expect(readDictionary(findPaddleFiles(folder))).toEqual({ text: 'a\nb', where: recognizer });
     writeFileSync(join(folder, 'dict.txt'), 'c');
     expect(readDictionary(findPaddleFiles(folder))).toEqual({ text: 'c', where: join(folder, 'dict.txt') });
     rmSync(join(folder, 'dict.txt'));
-    writeFileSync(recogniser, new BinaryWriter().tag(1, 0).int64(8).finish());
+    writeFileSync(recognizer, new BinaryWriter().tag(1, 0).int64(8).finish());
     const read = () => readDictionary(findPaddleFiles(folder));
-    expect(read).toThrow('holds no dict.txt, and no characters in the metadata of its recogniser');
+    expect(read).toThrow('holds no dict.txt, and no characters in the metadata of its recognizer');
   });
 });

@@ -3,7 +3,7 @@ import { editDistance } from '../../../../src/core/nearest.js';
 import { DataError } from '../../../../src/core/errors.js';
 import {
   joinLines,
-  normaliseText,
+  normalizeText,
   similarity,
   targetOf,
   weightedConfidence,
@@ -93,5 +93,5 @@ describe('the confidence of a reading', () => {
 });
 
 it('normalises to one form', () => {
-  expect(normaliseText(' \uFB01ne\r\nDAY\u2003')).toBe('fineday');
+  expect(normalizeText(' \uFB01ne\r\nDAY\u2003')).toBe('fineday');
 });

@@ -24,7 +24,7 @@ class PaddleEngine implements OcrEngine {
 
   constructor(
     private readonly detector: ModelFile,
-    private readonly recogniser: ModelFile,
+    private readonly recognizer: ModelFile,
     private readonly characters: readonly string[],
   ) {}
 
@@ -46,7 +46,7 @@ class PaddleEngine implements OcrEngine {
     if (this.#closed) return;
     this.#closed = true;
     await Promise.allSettled(this.#reading);
-    await Promise.all([this.detector.dispose(), this.recogniser.dispose()]);
+    await Promise.all([this.detector.dispose(), this.recognizer.dispose()]);
   }
 
   async #read(image: RgbImage, signal?: AbortSignal): Promise<OcrReading> {
@@ -72,7 +72,7 @@ class PaddleEngine implements OcrEngine {
   }
 
   async #recognise(image: RgbImage, box: Box): Promise<OcrLine> {
-    const { data, shape } = await runOne(this.recogniser, await lineInput(image, box));
+    const { data, shape } = await runOne(this.recognizer, await lineInput(image, box));
     return decodeCtc(data, shape[2], this.characters);
   }
 }
@@ -84,7 +84,7 @@ async function runOne(model: ModelFile, input: NetworkInput): Promise<ModelTenso
 }
 
 /**
- * Opens both networks and reads one empty line, so that a recogniser and a dictionary that do not belong together are found at once.
+ * Opens both networks and reads one empty line, so that a recognizer and a dictionary that do not belong together are found at once.
  * Raises ConfigError for that and for missing files, EngineError for files that are no models.
  */
 export async function openPaddle({ folder, workers }: PaddleOptions): Promise<OcrEngine> {
@@ -93,12 +93,12 @@ export async function openPaddle({ folder, workers }: PaddleOptions): Promise<Oc
   const detector = await ModelFile.open(files.detector, threads);
   const opened = [detector];
   try {
-    const recogniser = await ModelFile.open(files.recogniser, threads);
-    opened.push(recogniser);
+    const recognizer = await ModelFile.open(files.recognizer, threads);
+    opened.push(recognizer);
     const dictionary = readDictionary(files);
     const blank: RgbImage = { width: 1, height: 1, data: new Uint8Array(3) };
-    const { shape } = await runOne(recogniser, await lineInput(blank, { left: 0, top: 0, right: 1, bottom: 1 }));
-    return new PaddleEngine(detector, recogniser, charactersOf(dictionary, shape[shape.length - 1]));
+    const { shape } = await runOne(recognizer, await lineInput(blank, { left: 0, top: 0, right: 1, bottom: 1 }));
+    return new PaddleEngine(detector, recognizer, charactersOf(dictionary, shape[shape.length - 1]));
   } catch (error) {
     await Promise.all(opened.map((model) => model.dispose()));
     throw error;
@@ -128,7 +128,7 @@ export function decodeCtc(probabilities: Float32Array, classes: number, characte
 
 /** The detector's sides are multiples of this. */
 const STRIDE = 32;
-/** The recogniser's height, and the width that shorter lines are filled up to; pixels. */
+/** The recognizer's height, and the width that shorter lines are filled up to; pixels. */
 export const LINE_HEIGHT = 48;
 const LINE_WIDTH = 320;
 /** A line that is longer than this many times its height is no line of text. */
@@ -151,7 +151,7 @@ export function detectorSize({ width, height }: Size): Size {
   return { width: fit(width), height: fit(height) };
 }
 
-/** How wide a line is at the recogniser's height, without what it is filled up with. */
+/** How wide a line is at the recognizer's height, without what it is filled up with. */
 export function lineWidth({ width, height }: Size): number {
   return Math.min(LINE_HEIGHT * LONGEST_LINE, Math.max(1, Math.ceil((LINE_HEIGHT * width) / height)));
 }
@@ -182,7 +182,7 @@ export async function detectorInput(image: RgbImage): Promise<NetworkInput> {
   return { data: toPlanes(resized, detectorNormalisation), shape: [1, 3, height, width] };
 }
 
-/** One box of the image for the recogniser. */
+/** One box of the image for the recognizer. */
 export async function lineInput(image: RgbImage, box: Box): Promise<NetworkInput> {
   const width = lineWidth({ width: box.right - box.left, height: box.bottom - box.top });
   const stride = Math.max(LINE_WIDTH, width);
@@ -202,7 +202,7 @@ async function resize(image: RgbImage, box: Box, width: number, height: number):
 
 export interface PaddleFiles {
   readonly detector: string;
-  readonly recogniser: string;
+  readonly recognizer: string;
   /** Null where none lies there. */
   readonly dictionary: string | null;
 }
@@ -215,8 +215,8 @@ interface Part {
 
 const parts: Readonly<Record<keyof PaddleFiles, Part>> = {
   detector: { plain: 'det.onnx', pattern: /(^|[^a-z])det([^a-z].*)?\.onnx$/i, what: 'a text detector' },
-  recogniser: { plain: 'rec.onnx', pattern: /(^|[^a-z])rec([^a-z].*)?\.onnx$/i, what: 'a text recogniser' },
-  dictionary: { plain: 'dict.txt', pattern: /(dict|keys).*\.txt$/i, what: "the recogniser's characters" },
+  recognizer: { plain: 'rec.onnx', pattern: /(^|[^a-z])rec([^a-z].*)?\.onnx$/i, what: 'a text recognizer' },
+  dictionary: { plain: 'dict.txt', pattern: /(dict|keys).*\.txt$/i, what: "the recognizer's characters" },
 };
 
 /** The files of an export. Raises ConfigError for a part that is missing or there more than once. */
@@ -239,23 +239,23 @@ export function findPaddleFiles(folder: string): PaddleFiles {
     if (found === null) throw missing(folder, `holds no ${part.plain}: ${part.what}`, part.plain);
     return found;
   };
-  return { detector: need(parts.detector), recogniser: need(parts.recogniser), dictionary: find(parts.dictionary) };
+  return { detector: need(parts.detector), recognizer: need(parts.recognizer), dictionary: find(parts.dictionary) };
 }
 
 function missing(folder: string, problem: string, plain: string): ConfigError {
   return new ConfigError(`the PaddleOCR export ${problem}`, { where: folder, next: `Put one there as ${plain}.` });
 }
 
-/** The dictionary of an export as text: its file, or what the recogniser says of itself. Raises ConfigError where neither is there. */
-export function readDictionary({ dictionary, recogniser }: PaddleFiles): {
+/** The dictionary of an export as text: its file, or what the recognizer says of itself. Raises ConfigError where neither is there. */
+export function readDictionary({ dictionary, recognizer }: PaddleFiles): {
   readonly text: string;
   readonly where: string;
 } {
   if (dictionary !== null) return { text: readTextFile(dictionary, ConfigError), where: dictionary };
-  const text = onnxMetadata(readFileSync(recogniser)).get('character');
-  if (text !== undefined) return { text, where: recogniser };
-  const problem = `holds no dict.txt, and no characters in the metadata of its recogniser: ${parts.dictionary.what}`;
-  throw missing(dirname(recogniser), problem, parts.dictionary.plain);
+  const text = onnxMetadata(readFileSync(recognizer)).get('character');
+  if (text !== undefined) return { text, where: recognizer };
+  const problem = `holds no dict.txt, and no characters in the metadata of its recognizer: ${parts.dictionary.what}`;
+  throw missing(dirname(recognizer), problem, parts.dictionary.plain);
 }
 
 /** The metadata of an ONNX file: ModelProto's field 14, entries of a key (1) and a value (2). onnxruntime-node does not tell it. */
@@ -277,7 +277,7 @@ export function onnxMetadata(bytes: Uint8Array): ReadonlyMap<string, string> {
 }
 
 /**
- * The recogniser's classes, the first of which is CTC's blank: the dictionary's lines, and a space after them where the model has one
+ * The recognizer's classes, the first of which is CTC's blank: the dictionary's lines, and a space after them where the model has one
  * class more. Raises ConfigError where the numbers do not fit together.
  */
 export function charactersOf({ text, where }: ReturnType<typeof readDictionary>, classes: number): readonly string[] {
@@ -287,8 +287,8 @@ export function charactersOf({ text, where }: ReturnType<typeof readDictionary>,
   const characters = ['', ...lines];
   if (characters.length + 1 === classes) characters.push(' ');
   if (characters.length === classes) return characters;
-  throw new ConfigError(`the dictionary has ${lines.length} characters, the recogniser ${classes} classes`, {
+  throw new ConfigError(`the dictionary has ${lines.length} characters, the recognizer ${classes} classes`, {
     where,
-    next: `Take the dictionary that the recogniser was exported with; it has ${classes - 2} or ${classes - 1} lines.`,
+    next: `Take the dictionary that the recognizer was exported with; it has ${classes - 2} or ${classes - 1} lines.`,
   });
 }

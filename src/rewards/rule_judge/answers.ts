@@ -1,4 +1,4 @@
-/** The rule judge's look at the pictures of a question, and its answer. */
+/** The rule judge's look at the images of a question, and its answer. */
 import { LRUCache } from 'lru-cache';
 import { createHash } from 'node:crypto';
 import { DataError } from '../../core/errors.js';
@@ -9,8 +9,8 @@ import { decodedBytes } from '../server/images.js';
 import { parseInstruction } from '../../data/tiny/edits.js';
 import type { Geometry } from '../../data/tiny/world.js';
 import { type Answer, dataUrlBytes, type Question, type QuestionKind } from './protocol.js';
-import { biasedLook, isUnreadable, withBiases, type Biases } from './biases.js';
-import { compareLooks, lookAt, type Look } from './compared.js';
+import { biasedAssessment, isUnreadable, withBiases, type Biases } from './biases.js';
+import { compareAssessments, assess, type Assessment } from './assessment.js';
 import { scoreConsistency } from './consistency.js';
 import { scoreGround } from './ground.js';
 import { scoreQuality } from './quality.js';
@@ -21,12 +21,12 @@ import { nativeSize, scoreSign } from './sign.js';
 const KEPT_READINGS = 1024;
 
 /** Largest number of pixels of an image: a picture of the tiny world has thousands, and a file of some kilobytes can decode to any number. */
-const MOST_PIXELS = 2048 * 2048;
-/** Bytes of all pictures decoded at once: five of the largest, or hundreds of pictures of the tiny world. */
+const MAX_PIXELS = 2048 * 2048;
+/** Bytes of all images decoded at once: five of the largest, or hundreds of images of the tiny world. */
 const DECODED_BYTES = 64e6;
 
-/** Reads pictures from data URLs and caches the latest by content. */
-class PictureReader<T extends object> {
+/** Reads images from data URLs and caches the latest by content. */
+class ImageReader<T extends object> {
   readonly #kept = new LRUCache<string, T>({ max: KEPT_READINGS });
 
   constructor(
@@ -39,32 +39,32 @@ class PictureReader<T extends object> {
     const known = this.#kept.get(key);
     if (known !== undefined) return known;
     const read = async (): Promise<T> => this.see(await decode(dataUrlBytes(url)));
-    const reading = await this.decoded.run(read, await decodedBytes(url, MOST_PIXELS));
+    const reading = await this.decoded.run(read, await decodedBytes(url, MAX_PIXELS));
     this.#kept.set(key, reading);
     return reading;
   }
 }
 
-/** What pictures are read with. */
-export interface Sight {
+/** What images are read with. */
+export interface ImageReaders {
   readonly geometry: Geometry;
-  readonly scenes: PictureReader<Reading>;
+  readonly scenes: ImageReader<Reading>;
   /** Pictures as they came. */
-  readonly plain: PictureReader<RgbImage>;
+  readonly plain: ImageReader<RgbImage>;
   /** Reads signs at the size at which they were drawn. */
-  readonly signs: PictureReader<RgbImage>;
+  readonly signs: ImageReader<RgbImage>;
 }
 
-export function openSight(geometry: Geometry): Sight {
+export function createReaders(geometry: Geometry): ImageReaders {
   const decoded = new Semaphore(DECODED_BYTES);
-  const scenes = new PictureReader(decoded, (image) => readScene(image, geometry));
-  const plain = new PictureReader(decoded, (image) => image);
-  return { geometry, scenes, plain, signs: new PictureReader(decoded, nativeSize) };
+  const scenes = new ImageReader(decoded, (image) => readScene(image, geometry));
+  const plain = new ImageReader(decoded, (image) => image);
+  return { geometry, scenes, plain, signs: new ImageReader(decoded, nativeSize) };
 }
 
 async function decode(bytes: Uint8Array): Promise<RgbImage> {
   try {
-    return await decodeImage(bytes, 'image_url', MOST_PIXELS);
+    return await decodeImage(bytes, 'image_url', MAX_PIXELS);
   } catch (cause) {
     if (cause instanceof DataError) throw badRequest(`Failed to load image: ${cause.message}`, 'image_url');
     throw cause;
@@ -118,75 +118,79 @@ export const NOT_READ: Answer = {
   reasoning: 'The instruction is none that can be read: this judge grades edits of the tiny world alone.',
 };
 
-function isRead({ kind, instruction }: Question, { geometry }: Sight): boolean {
+function isRead({ kind, instruction }: Question, { geometry }: ImageReaders): boolean {
   return !NEEDS_EDIT[kind] || parseInstruction(instruction, geometry) !== null;
 }
 
-async function seen<T extends object>({ images }: Question, reader: PictureReader<T>): Promise<T[]> {
-  const pictures: T[] = [];
-  for (const url of images) pictures.push(await reader.read(url));
-  return pictures;
+async function readAll<T extends object>({ images }: Question, reader: ImageReader<T>): Promise<T[]> {
+  const found: T[] = [];
+  for (const url of images) found.push(await reader.read(url));
+  return found;
 }
 
 /** Answers by how each of two edits looks to it: `impression` may change that. */
 function comparePair(
   { instruction }: Question,
   [source, ...edits]: readonly Reading[],
-  impression: (look: Look, edit: number) => Look = (found) => found,
+  impression: (assessment: Assessment, edit: number) => Assessment = (found) => found,
 ): Answer {
-  return compareLooks(edits.map((edited, i) => impression(lookAt(source, instruction, edited), i)));
+  return compareAssessments(edits.map((edited, i) => impression(assess(source, instruction, edited), i)));
 }
 
 /** The answer of a sound judge, without scores where it cannot read the instruction; null where it comes to none. Raises Refusal. */
-export async function look(question: Question, sight: Sight): Promise<Answer | null> {
+export async function answerQuestion(question: Question, readers: ImageReaders): Promise<Answer | null> {
   const { kind, instruction } = question;
-  const { scenes, signs } = sight;
-  if (!isRead(question, sight)) {
+  const { scenes, signs } = readers;
+  if (!isRead(question, readers)) {
     // Pictures that cannot be decoded are refused all the same.
-    await seen(question, sight.plain);
+    await readAll(question, readers.plain);
     return NOT_READ;
   }
   switch (kind) {
     case 'sign': {
-      const pictures = await seen(question, signs);
+      const images = await readAll(question, signs);
       const { alignment, quality, reasoning } = scoreSign(
-        pictures.at(-2) ?? null,
+        images.at(-2) ?? null,
         instruction,
-        pictures[pictures.length - 1],
+        images[images.length - 1],
       );
       return { form: 'list', scores: [alignment, quality], reasoning };
     }
     case 'answer':
       return gradeWords(question);
     case 'pair':
-      return comparePair(question, await seen(question, scenes));
+      return comparePair(question, await readAll(question, scenes));
     case 'consistency':
     case 'quality':
     case 'ground':
     case 'alignment':
     case 'digit':
-      return GRADED[kind](await seen(question, scenes), instruction);
+      return GRADED[kind](await readAll(question, scenes), instruction);
   }
 }
 
 /** The same by a biased one. */
-export async function lookBiased(question: Question, sight: Sight, biases: Biases): Promise<Answer | null> {
+export async function answerWithBiases(
+  question: Question,
+  readers: ImageReaders,
+  biases: Biases,
+): Promise<Answer | null> {
   const { kind } = question;
-  const pictures = await seen(question, sight.plain);
-  if (!isRead(question, sight)) return NOT_READ;
+  const images = await readAll(question, readers.plain);
+  if (!isRead(question, readers)) return NOT_READ;
   if (kind !== 'pair') {
-    const answer = await look(question, sight);
-    return answer === null ? null : withBiases(answer, { question, pictures }, biases);
+    const answer = await answerQuestion(question, readers);
+    return answer === null ? null : withBiases(answer, { question, images }, biases);
   }
-  if (isUnreadable({ question, pictures }, biases)) return null;
-  const [source, ...edits] = pictures;
-  return comparePair(question, await seen(question, sight.scenes), (found, i) =>
-    biasedLook(found, { question, pictures: [source, edits[i]] }, i, biases),
+  if (isUnreadable({ question, images }, biases)) return null;
+  const [source, ...edits] = images;
+  return comparePair(question, await readAll(question, readers.scenes), (found, i) =>
+    biasedAssessment(found, { question, images: [source, edits[i]] }, i, biases),
   );
 }
 
-const MOST = 10;
-const WHAT = 'This judge looks at pictures, and grades answers to questions that end in a list, beside a reference.';
+const MAX_SCORE = 10;
+const WHAT = 'This judge looks at images, and grades answers to questions that end in a list, beside a reference.';
 const WORD = /[\p{L}\p{N}]+/gu;
 
 const wordsOf = (text: string): Set<string> => new Set(text.toLowerCase().match(WORD) ?? []);
@@ -207,7 +211,7 @@ export function gradeWords({ instruction, graded }: Pick<Question, 'instruction'
   const right = wordsOf(graded.reference);
   const either = things.filter((thing) => said.has(thing) || right.has(thing));
   const both = either.filter((thing) => said.has(thing) && right.has(thing));
-  const score = either.length === 0 ? 0 : (MOST * both.length) / either.length;
+  const score = either.length === 0 ? 0 : (MAX_SCORE * both.length) / either.length;
   const named = things.filter((thing) => said.has(thing)).length;
   return { form: 'list', scores: [score], reasoning: `It names ${named} of them, ${both.length} as it should.` };
 }

@@ -5,7 +5,7 @@ import { scoreConsistency } from './consistency.js';
 import { scoreQuality } from './quality.js';
 
 /** Everything that is to be said about one edit, each from 0 to 10. */
-export interface Look {
+export interface Assessment {
   readonly success: number;
   readonly overedit: number;
   readonly naturalness: number;
@@ -13,19 +13,19 @@ export interface Look {
 }
 
 /** How an edit looks by itself. */
-export function lookAt(source: Reading, instruction: string, edited: Reading): Look {
+export function assess(source: Reading, instruction: string, edited: Reading): Assessment {
   const { success, overedit } = scoreConsistency(source, instruction, edited);
   const { naturalness, artifacts } = scoreQuality(edited);
   return { success, overedit, naturalness, artifacts };
 }
 
 /** VIEScore's overall score, 0 to 10. */
-function overall({ success, overedit, naturalness, artifacts }: Look): number {
+function overall({ success, overedit, naturalness, artifacts }: Assessment): number {
   return Math.sqrt(Math.min(success, overedit) * Math.min(naturalness, artifacts));
 }
 
 /** Grades of edits side by side, in their order, in steps of a hundredth. */
-export function compareLooks(looks: readonly Look[]): Answer {
+export function compareAssessments(looks: readonly Assessment[]): Answer {
   const scores = looks.map((look) => Math.round(overall(look) * 100) / 100);
   const best = Math.max(...scores);
   const found = scores.every((score) => score === best)
