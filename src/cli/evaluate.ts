@@ -145,11 +145,11 @@ function isConfig(named: string): boolean {
 /** Evaluates anew what was evaluated before; judges are asked only what its records have no answer to. */
 async function evaluate(launcher: Launcher, subject: EvaluationSubject, view: View): Promise<string> {
   const { label, paths } = subject;
-  const { withHeldCheckpoint } = await import('../launch/evaluation.js');
+  const { withPinnedCheckpoint } = await import('../launch/evaluation.js');
   if (readState(paths)?.state === 'finished') rmSync(paths.state);
   view.busy(`evaluating ${label}`);
   try {
-    return await withHeldCheckpoint(subject, (config) => launcher.evaluate(config));
+    return await withPinnedCheckpoint(subject, (config) => launcher.evaluate(config));
   } finally {
     view.busy(null);
   }

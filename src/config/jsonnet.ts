@@ -323,12 +323,12 @@ function importedTexts(sources: Evaluation['sources']): string[] {
 }
 
 /** Shorter lines of a file are in messages by chance. */
-const LEAST_LINE = 6;
+const MIN_LINE = 6;
 
 /** A message without the lines of files that a config imports as text: they may be secret, and messages are logged. */
 export function withoutContents(message: string, sources: Evaluation['sources']): string {
   const lines = importedTexts(sources).flatMap((text) => text.split('\n'));
-  const secret = lines.map((line) => line.trim()).filter((line) => line.length >= LEAST_LINE);
+  const secret = lines.map((line) => line.trim()).filter((line) => line.length >= MIN_LINE);
   return [...new Set(secret)].reduce(
     (left, line) => left.replaceAll(line, '…').replaceAll(JSON.stringify(line).slice(1, -1), '…'),
     message,

@@ -199,12 +199,12 @@ function canonicalForm(raw: Record<string, unknown>, request: FormRequest): Cano
   const changes = sets.map(parseSet);
   if (!isFlat(raw)) {
     const problems = applyChanges(raw, changes);
-    const placed = placeModules(normalise(raw), folders);
+    const placed = placeModules(normalize(raw), folders);
     return { value: placed.value, problems: [...problems, ...placed.problems], warnings: [], words: null };
   }
   const { APP__DATA_DIR: dataDir } = externalVariables(file, env);
   const translated = translateFlat(raw, { stem: fileStem(file), dataDir, overlaid, changes });
-  const placed = placeModules(normalise(translated.value), folders);
+  const placed = placeModules(normalize(translated.value), folders);
   return { ...translated, value: placed.value, problems: [...translated.problems, ...placed.problems] };
 }
 
@@ -274,10 +274,10 @@ function notAnObject(value: unknown): string {
 }
 
 /** Normalises spellings that mean the same: an endpoint without a path or with /v1, a mode with * or x, no mode beside terms, one measure or a list. */
-function normalise(given: Record<string, unknown>): Record<string, unknown> {
+function normalize(given: Record<string, unknown>): Record<string, unknown> {
   const { reward, validation } = given;
   const { canonicalMeasure } = rewardForms();
-  const normalised = isObject(reward) ? normaliseReward(reward) : null;
+  const normalised = isObject(reward) ? normalizeReward(reward) : null;
   const raw =
     isObject(validation) && 'measure' in validation
       ? {
@@ -288,7 +288,7 @@ function normalise(given: Record<string, unknown>): Record<string, unknown> {
   return normalised === null ? raw : { ...raw, reward: normalised };
 }
 
-function normaliseReward(reward: Record<string, unknown>): Record<string, unknown> {
+function normalizeReward(reward: Record<string, unknown>): Record<string, unknown> {
   const normalised = { ...reward };
   if ('endpoint' in reward) normalised['endpoint'] = canonicalEndpoint(reward['endpoint']);
   // The default mode applies to a config that says nothing about its reward.

@@ -166,13 +166,13 @@ function namesOf(schema: z.ZodType): string[] {
 }
 
 /** Longest value that a message shows. */
-const MOST_SHOWN = 80;
+const MAX_SHOWN = 80;
 
 /** A value for a message; of a long one only its size, because it may be the content of a file. */
 function describeFound(found: unknown): string {
   if (found === undefined) return 'missing';
   const text = JSON.stringify(found);
-  if (text.length <= MOST_SHOWN) return `found ${text}`;
+  if (text.length <= MAX_SHOWN) return `found ${text}`;
   if (typeof found === 'string') return `found a text of ${found.length} characters`;
   if (Array.isArray(found)) return `found a list of ${found.length}`;
   const keys = Object.keys(found as object);

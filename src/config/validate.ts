@@ -114,7 +114,7 @@ export function warningsOf(settings: RunSettings): string[] {
 }
 
 /** AdamW's step is about as large as the learning rate whatever the gradient, and weights are of the order of 0.01 to 1. */
-const LARGEST_USUAL_LEARNING_RATE = 0.1;
+const MAX_USUAL_LEARNING_RATE = 0.1;
 
 /** Environment variables that control PyTorch's GPU memory and NCCL's communication. */
 const TORCH_VARIABLE = /^(?:PYTORCH_|TORCH_|NCCL_)/;
@@ -151,7 +151,7 @@ function ofTraining(settings: TrainedSettings): string[] {
       `algorithm.warmup_steps: found ${algorithm.warmup_steps}; the run ends within them, after ${steps} steps${unused}`,
     );
   }
-  if (optimizer.learning_rate > LARGEST_USUAL_LEARNING_RATE) {
+  if (optimizer.learning_rate > MAX_USUAL_LEARNING_RATE) {
     warnings.push(
       `optimizer.learning_rate: found ${optimizer.learning_rate}; AdamW moves every weight by about that much in one step, and usual values lie between 1e-6 and 1e-2`,
     );

@@ -182,20 +182,20 @@ export function requireCommonNumber([own, other]: readonly Pick<EvaluationSubjec
   );
 }
 
-const HELD = '.weights-';
+const PINNED = '.weights-';
 
 /**
  * Calls `work` with the subject's config while its checkpoint stays where the config says: a run that trains on meanwhile may remove its own, so that
  * another folder shares its files until `work` is done. Raises CheckpointError for a checkpoint that has just been removed.
  */
-export async function withHeldCheckpoint<T>(
+export async function withPinnedCheckpoint<T>(
   { config, run }: Pick<EvaluationSubject, 'config' | 'run'>,
   work: (config: LoadedConfig) => Promise<T>,
 ): Promise<T> {
   const { checkpoint, iteration } = config.evaluation;
   if (run === null || checkpoint === null || liveLock(run) === null) return work(config);
-  sweepStaging(run.evaluationsDir, HELD);
-  const held = stagingFolder(run.evaluationsDir, HELD);
+  sweepStaging(run.evaluationsDir, PINNED);
+  const held = stagingFolder(run.evaluationsDir, PINNED);
   try {
     const place = join(held, iterationName(iteration));
     try {

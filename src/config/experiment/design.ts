@@ -15,7 +15,7 @@ export interface NamedCell {
 type Design = (matrix: Matrix) => AxisValues[];
 
 /** More cells than this are assumed to be a mistake. */
-const MOST_CELLS = 200_000;
+const MAX_CELLS = 200_000;
 
 const order = new Intl.Collator('en', { numeric: true });
 
@@ -190,8 +190,8 @@ class Matrix {
   combinations(axes: readonly string[], fixed: AxisValues = {}): AxisValues[] {
     const free = axes.filter((axis) => fixed[axis] === undefined);
     const size = free.reduce((product, axis) => product * this.valuesOf(axis).length, 1);
-    if (size > MOST_CELLS) {
-      throw new ConfigError(`the matrix has ${size} cells; allowed: at most ${MOST_CELLS}`, {
+    if (size > MAX_CELLS) {
+      throw new ConfigError(`the matrix has ${size} cells; allowed: at most ${MAX_CELLS}`, {
         next: 'Make it smaller: fewer values, zipped axes, or a one_factor design.',
       });
     }

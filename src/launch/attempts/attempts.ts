@@ -36,11 +36,11 @@ export type RunPlacement = Placement & { readonly stop?: AbortSignal; readonly k
 type Place = Pick<Attempt, 'placement' | 'processes' | 'placed'>;
 
 /** The longest pause before a restart, in seconds. */
-const LONGEST_PAUSE_S = 60;
+const MAX_PAUSE_S = 60;
 
 /** Seconds before the next start, given the number of consecutive attempts without progress: what fails at once would fail again at once. */
-export function restartDelayS(inVain: number): number {
-  return inVain === 0 ? 0 : Math.min(LONGEST_PAUSE_S, 2 ** (inVain - 1));
+export function restartDelayS(withoutProgress: number): number {
+  return withoutProgress === 0 ? 0 : Math.min(MAX_PAUSE_S, 2 ** (withoutProgress - 1));
 }
 
 /** Starts runs, and restarts them after a transient failure, as often as their configs allow. */
@@ -80,7 +80,7 @@ export class Attempts {
       stop: any(stopAll, wanted?.stop, owned.stop),
       kill: any(killAll, wanted?.kill, owned.kill, lost),
     };
-    let [reached, inVain, now] = [readState(paths)?.iteration ?? 0, 0, config];
+    let [reached, withoutProgress, now] = [readState(paths)?.iteration ?? 0, 0, config];
     for (let restarts = 0; ; restarts++) {
       try {
         return await this.#attempt(now, owned, place, signals);
@@ -88,9 +88,9 @@ export class Attempts {
         if (restarts >= launch.max_restarts || !isRetryable(error) || signals.stop.aborted || lost.aborted) throw error;
         say(messageOf(error));
         const iteration = readState(paths)?.iteration ?? 0;
-        inVain = iteration > reached ? 0 : inVain + 1;
+        withoutProgress = iteration > reached ? 0 : withoutProgress + 1;
         reached = Math.max(reached, iteration);
-        const waitS = restartDelayS(inVain);
+        const waitS = restartDelayS(withoutProgress);
         const when = waitS === 0 ? '' : `in ${waitS} s, since it got no further, `;
         say(`${run_name} is started again ${when}from its last checkpoint (${restarts + 1} of ${launch.max_restarts})`);
         await delay(waitS * 1000, undefined, { signal: any(signals.stop, signals.kill) }).catch(() => undefined);

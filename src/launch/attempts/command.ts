@@ -19,7 +19,7 @@ import type { RunKind } from '../worker/protocol.js';
 import type { Attempt, AttemptServices } from './attempt.js';
 import { TrainerMetrics } from './metrics_file.js';
 
-const FOLLOW_EVERY_MS = 200;
+const FOLLOW_INTERVAL_MS = 200;
 
 /** The part of a run directory that belongs to the trainer. */
 export class TrainerPaths {
@@ -128,7 +128,7 @@ class Follower {
   ) {}
 
   start(): void {
-    this.#timer = setInterval(() => this.#read(false), FOLLOW_EVERY_MS);
+    this.#timer = setInterval(() => this.#read(false), FOLLOW_INTERVAL_MS);
     if (this.metrics.iteration >= 0) this.handle.setState({ iteration: this.metrics.iteration });
   }
 

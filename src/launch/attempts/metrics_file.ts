@@ -120,7 +120,7 @@ export class TrainerMetrics {
         this.options.warn(`${this.#reader.path}:${number} is not a line of metrics: ${parsed.problem}`);
         continue;
       }
-      for (const name of parsed.leftOut) this.#sayLeftOut(name, number);
+      for (const name of parsed.leftOut) this.#warnOfField(name, number);
       understood.push(parsed.line);
     }
     await this.#apply(understood);
@@ -147,7 +147,7 @@ export class TrainerMetrics {
     }
   }
 
-  #sayLeftOut(name: string, number: number): void {
+  #warnOfField(name: string, number: number): void {
     if (this.#leftOut.has(name)) return;
     this.#leftOut.add(name);
     this.options.warn(

@@ -50,7 +50,7 @@ export async function trainNatively(
       stop,
       kill,
       askToStop: (workers) => send(workers[0], { kind: 'stop' }),
-      onEnding: (worker) => send(worker, { kind: 'end' }),
+      beforeEnd: (worker) => send(worker, { kind: 'end' }),
       onLine: (_rank, line) => onWorkerLine(settings.run_name, line),
       onStarted: (started) => {
         onStarted(started);
@@ -109,14 +109,14 @@ class Outcome {
   /** Returns the result or raises the most informative error. Workers that were ended at once have said neither. */
   settle(): RunKind {
     if (this.failure === null && this.#errors.size === 0) return this.#result ?? 'interrupted';
-    const told = this.#tellingError();
+    const told = this.#mostInformativeError();
     if (told === null) throw this.failure;
     const { rank, error } = told;
     throw unpackError(rank === 0 ? error : { ...error, message: `rank ${rank}: ${error.message}` });
   }
 
   /** The error that a worker reported for its own end, unless a worker hung or was ended from outside. */
-  #tellingError(): { rank: number; error: ErrorMessage } | null {
+  #mostInformativeError(): { rank: number; error: ErrorMessage } | null {
     const { failure } = this;
     const all = [...this.#errors].map(([rank, error]) => ({ rank, error }));
     const own = all.filter(({ error }) => error.name !== PEER_LOST);

@@ -67,7 +67,7 @@ export const PCI_ORDER = 'PCI_BUS_ID';
 /** A GPU with more used memory than this counts as taken even if no process is visible: containers hide other processes. */
 const TAKEN_BYTES = 2 * 2 ** 30;
 const MEBIBYTE = 2 ** 20;
-const ASK_TIMEOUT_MS = 30_000;
+const TIMEOUT_MS = 30_000;
 
 /**
  * The GPUs that nvidia-smi lists and `CUDA_VISIBLE_DEVICES` leaves (Slurm sets it), and the cores of this process. There are none without NVIDIA's
@@ -78,7 +78,7 @@ export function detectDevices(env: Environment = process.env, machine: Machine =
   const visible = env['CUDA_VISIBLE_DEVICES'];
   const isHidden = visible !== undefined && hidesAll(visible);
   if (isHidden || !hasGpu({ ...machine, visible: undefined })) return { gpus: [], cpus };
-  const answer = askNvidiaSmi('--query-gpu=index,uuid,name,memory.total,memory.used');
+  const answer = queryNvidiaSmi('--query-gpu=index,uuid,name,memory.total,memory.used');
   if (answer === null) {
     return nvidiaFile(machine) === undefined
       ? { gpus: [], cpus }
@@ -110,7 +110,7 @@ export function requireFree(
 ): void {
   if (indices.length === 0 || env[SHARE_VARIABLE] === '1') return;
   const gpus = detectDevices(env, machine).gpus.filter((gpu) => indices.includes(gpu.index));
-  const answer = askNvidiaSmi('--query-compute-apps=gpu_uuid,pid,process_name');
+  const answer = queryNvidiaSmi('--query-compute-apps=gpu_uuid,pid,process_name');
   const problems = describeTakenGpus(gpus, answer === null || 'problem' in answer ? [] : parseGpuProcesses(answer.csv));
   if (problems.length === 0) return;
   throw new RunError(problems.join('\n'), {
@@ -312,10 +312,10 @@ function whatExists(gpus: readonly Gpu[]): string {
 const NOT_FOUND: ReadonlySet<string> = new Set(['ENOENT', 'EACCES', 'ENOTDIR', 'ELOOP', 'ENAMETOOLONG']);
 
 /** The CSV output of nvidia-smi, empty if it finds no GPU; or why it gives none; null if it is not installed. */
-function askNvidiaSmi(query: string): { readonly csv: string } | { readonly problem: string } | null {
+function queryNvidiaSmi(query: string): { readonly csv: string } | { readonly problem: string } | null {
   const asked = spawnSync('nvidia-smi', [query, '--format=csv,noheader,nounits'], {
     encoding: 'utf8',
-    timeout: ASK_TIMEOUT_MS,
+    timeout: TIMEOUT_MS,
   });
   const { code = '' } = (asked.error ?? {}) as NodeJS.ErrnoException;
   if (NOT_FOUND.has(code)) return null;

@@ -9,7 +9,7 @@ import type { RunSettings, TrainedSettings } from '../../config/schema/run.js';
 import { gibibytes } from './devices.js';
 
 /** Reserve for everything but checkpoints, which is not estimated: with less than this a disk counts as full. */
-const LEAST_FREE_BYTES = 16 * 2 ** 20;
+const MIN_FREE_BYTES = 16 * 2 ** 20;
 
 const OTHER_FOLDER = 'Name another folder: APP__BASE_EXP_DIR, or --set base_exp_dir=/path.';
 
@@ -63,11 +63,11 @@ function checkpointsToCome({ num_iterations, checkpoint }: TrainedSettings, from
 export function checkFolder(folder: string, bytes: number, freeOf: FreeSpace = freeSpace): void {
   const there = requireWritable(folder, OTHER_FOLDER);
   const free = freeOf(there);
-  if (free < LEAST_FREE_BYTES) {
-    throw new RunError(
-      `the disk is full: ${sizeText(free)} are free, and ${sizeText(LEAST_FREE_BYTES)} are the least`,
-      { where: there, next: `Free some space. ${OTHER_FOLDER}` },
-    );
+  if (free < MIN_FREE_BYTES) {
+    throw new RunError(`the disk is full: ${sizeText(free)} are free, and ${sizeText(MIN_FREE_BYTES)} are the least`, {
+      where: there,
+      next: `Free some space. ${OTHER_FOLDER}`,
+    });
   }
   if (free >= bytes) return;
   throw new RunError(

@@ -108,7 +108,7 @@ export function placedVerdict(
   return fullest ?? verdictOf(all, 1, [], machine);
 }
 
-const LESS_AT_ONCE = 'lower optimizer.per_device_batch_size';
+const SMALLER_BATCH = 'lower optimizer.per_device_batch_size';
 
 /** @param onGpus empty for the machine's main memory. */
 function verdictOf(
@@ -116,7 +116,7 @@ function verdictOf(
   processes: number,
   onGpus: readonly Memory[],
   machine: Memory,
-  less = LESS_AT_ONCE,
+  less = SMALLER_BATCH,
 ): MemoryVerdict {
   const places = onGpus.length > 0 ? onGpus : [machine];
   const [freeBytes, totalBytes] = [

@@ -9,7 +9,7 @@ import { failureOf, computeOnce, type Obstacle } from '../preflight/obstacle.js'
 import { pinnedCommits, hubEnvironmentOf, wantedModels } from './wanted.js';
 
 /** Limit for chains of adapters. */
-const MOST_BASES = 4;
+const MAX_BASES = 4;
 
 export interface HubModelsOptions {
   /** Called with one line for each event. */
@@ -41,10 +41,13 @@ export class HubModels {
   }
 
   /** Which models of these runs are unavailable; afterwards, the small files that describe the others are in the cache. */
-  async obstacles(configs: readonly LoadedConfig[], anew: ReadonlySet<LoadedConfig> = new Set()): Promise<Obstacle[]> {
+  async obstacles(
+    configs: readonly LoadedConfig[],
+    startOver: ReadonlySet<LoadedConfig> = new Set(),
+  ): Promise<Obstacle[]> {
     const found = new Map<string, Obstacle>();
     for (const config of configs) {
-      for (const asked of hubQueriesOf(config, anew)) {
+      for (const asked of hubQueriesOf(config, startOver)) {
         const error = await failureOf(() => this.#withBases(asked));
         const text = error?.toText();
         if (error === null || text === undefined || found.has(text)) continue;
@@ -62,8 +65,8 @@ export class HubModels {
   }
 
   /** Downloads the models of these runs into the cache. Raises what prevents one. */
-  async fetch(configs: readonly LoadedConfig[], anew: ReadonlySet<LoadedConfig> = new Set()): Promise<void> {
-    for (const asked of configs.flatMap((config) => hubQueriesOf(config, anew))) {
+  async fetch(configs: readonly LoadedConfig[], startOver: ReadonlySet<LoadedConfig> = new Set()): Promise<void> {
+    for (const asked of configs.flatMap((config) => hubQueriesOf(config, startOver))) {
       for (const found of await this.#withBases(asked)) {
         await computeOnce(this.#fetched, keyOf({ ...asked, ...found }), () => this.#fetch(asked.environment, found));
       }
@@ -95,7 +98,7 @@ export class HubModels {
     const all = [await this.#lookUp(asked)];
     let base = asked.need === 'model' ? hubBaseOf(all[0].folder) : null;
     while (base !== null) {
-      if (all.length > MOST_BASES) {
+      if (all.length > MAX_BASES) {
         throw new ConfigError(`the adapter ${asked.reference.hub} stands on adapters without an end`);
       }
       const found = await this.#lookUp({ ...asked, reference: base, pinned: asked.commits[hubKey(base)] ?? null });
@@ -120,11 +123,11 @@ export class HubModels {
   }
 }
 
-function hubQueriesOf(config: LoadedConfig, anew: ReadonlySet<LoadedConfig> = new Set()): HubQuery[] {
+function hubQueriesOf(config: LoadedConfig, startOver: ReadonlySet<LoadedConfig> = new Set()): HubQuery[] {
   const environment = hubEnvironmentOf(config.settings);
-  const wanted = wantedModels(config.settings, anew.has(config));
+  const wanted = wantedModels(config.settings, startOver.has(config));
   if (wanted.length === 0) return [];
-  const commits = pinnedCommits(config.settings, anew.has(config));
+  const commits = pinnedCommits(config.settings, startOver.has(config));
   return wanted.map((one) => ({ ...one, environment, commits }));
 }
 

@@ -20,11 +20,11 @@ import type { WholeCheckpoint } from '../../run/checkpoints.js';
 import { parentCheckpoint } from '../../run/claim/parents.js';
 import { readState } from '../../run/state.js';
 
-/** The models that a run needs, at the commits it began with. A run that begins `anew` takes what the Hub has now. */
-export function wantedModels(settings: RunSettings, anew = false): RequestedModel[] {
+/** The models that a run needs, at the commits it began with. A run that starts over takes what the Hub has now. */
+export function wantedModels(settings: RunSettings, startsOver = false): RequestedModel[] {
   const named = [...hubModels(settings), ...basesOfFolders(settings)];
   if (named.length === 0) return [];
-  const commits = pinnedCommits(settings, anew);
+  const commits = pinnedCommits(settings, startsOver);
   const wholly = new Set(named.filter(({ tokenizerOnly }) => !tokenizerOnly).map(({ reference }) => hubKey(reference)));
   return named.map(({ reference }) => ({
     reference,
@@ -34,8 +34,8 @@ export function wantedModels(settings: RunSettings, anew = false): RequestedMode
 }
 
 /** The commits of Hub models that a run began with, including those of adapters' bases, under their names in its record. */
-export function pinnedCommits(settings: RunSettings, anew = false): Readonly<Record<string, string>> {
-  const record = anew ? null : readRecord(RunPaths.of(settings));
+export function pinnedCommits(settings: RunSettings, startsOver = false): Readonly<Record<string, string>> {
+  const record = startsOver ? null : readRecord(RunPaths.of(settings));
   return record?.models ?? {};
 }
 

@@ -22,7 +22,7 @@ import { markedProcesses } from '../processes/guardian.js';
 import type { Started } from '../processes/supervise.js';
 
 /** Milliseconds between checks for the file that asks for the end. */
-const STOP_LOOK_MS = 200;
+const STOP_INTERVAL_MS = 200;
 
 /** Why a run that was asked to stop is interrupted. */
 export const STOPPED = 'stopped on request';
@@ -40,7 +40,7 @@ export class Ownership {
     // A request is only for the owner to which it was made.
     clearStopRequest(paths);
     lock.keepAlive((error) => this.#lost.abort(error));
-    this.#timer = setInterval(() => this.#look(), STOP_LOOK_MS).unref();
+    this.#timer = setInterval(() => this.#look(), STOP_INTERVAL_MS).unref();
   }
 
   /** Takes a folder's lock. Raises InUseError when another process has it, RunError when the disk refuses. */

@@ -15,7 +15,7 @@ import { liveLock, readStatus, type RunStatus } from '../../run/status.js';
 import { KILLED, requestStop } from '../../run/claim/stop_request.js';
 
 const POLL_MS = 100;
-const PROGRESS_EVERY_MS = 5_000;
+const PROGRESS_INTERVAL_MS = 5_000;
 
 export interface StopOptions {
   /** Kills its workers instead of asking them: training since the last checkpoint is lost. */
@@ -60,7 +60,7 @@ async function waitUntilFree(paths: RunPaths, held: HeldBy, options: StopOptions
   let said = world.nowMs();
   while (readLock(paths, world)?.token === held.token && liveLock(paths, world) !== null) {
     if (options.stop?.aborted === true) return false;
-    if (world.nowMs() - said >= PROGRESS_EVERY_MS) {
+    if (world.nowMs() - said >= PROGRESS_INTERVAL_MS) {
       said = world.nowMs();
       const { iteration, num_iterations } = readStatus(paths, world);
       const { pid, host } = held;

@@ -13,7 +13,7 @@ export const TAIL_LINES = 40;
 /** How long output may still arrive from a process that holds a dead child's pipe. */
 const DRAIN_MS = 200;
 const POLL_MS = 20;
-const LONGEST_LINE = 16_384;
+const MAX_LINE = 16_384;
 
 export interface ChildOptions {
   /** The program and its arguments. */
@@ -146,7 +146,7 @@ export class GuardedChild {
       const lines = (rest + chunk).split('\n');
       rest = lines.pop() as string;
       for (const whole of lines) line(lastRewrite(whole));
-      if (rest.length > LONGEST_LINE) {
+      if (rest.length > MAX_LINE) {
         line(lastRewrite(rest));
         rest = '';
       }

@@ -24,7 +24,7 @@ export interface RunFailure {
 }
 
 /** How a run goes on whose worker, or whose own training server, has ended. */
-export const GO_ON =
+export const HOW_TO_CONTINUE =
   'Run the same command again to continue from the last checkpoint; launch.max_restarts does so by itself.';
 
 /** A worker died, hung or ended with a code other than 0. */
@@ -47,7 +47,7 @@ export class RunFailed extends RunError {
       shown.length === 0 ? ['It printed nothing.'] : ['Its last lines:', ...shown.map((line) => `  | ${line}`)];
     super([reason, ...lines].join('\n'), {
       where: failure.run,
-      next: failure.advice === null ? GO_ON : `${failure.advice}\n  ${GO_ON}`,
+      next: failure.advice === null ? HOW_TO_CONTINUE : `${failure.advice}\n  ${HOW_TO_CONTINUE}`,
     });
     this.rank = failure.rank;
     this.workerExitCode = failure.exitCode;
@@ -169,15 +169,15 @@ export function memoryAdvice(message: string): string | null {
   return which === null ? null : NEXT[which];
 }
 
-const LONGEST_QUOTE = 160;
+const MAX_QUOTE = 160;
 
 function shortened(line: string): string {
   const text = line.trim();
-  return text.length > LONGEST_QUOTE ? `${text.slice(0, LONGEST_QUOTE)}…` : text;
+  return text.length > MAX_QUOTE ? `${text.slice(0, MAX_QUOTE)}…` : text;
 }
 
 /** A message about memory counts for this many further lines: trainers survive some of them and continue. */
-const HEARD_FOR_LINES = 300;
+const RECENT_LINES = 300;
 
 /** Watches the lines of one process for messages about memory. */
 export class MemoryMessages {
@@ -199,7 +199,7 @@ export class MemoryMessages {
   }
 
   #recent(): { readonly which: MemoryKind; readonly line: string } | null {
-    return this.#last !== null && this.#lines - this.#last.at <= HEARD_FOR_LINES ? this.#last : null;
+    return this.#last !== null && this.#lines - this.#last.at <= RECENT_LINES ? this.#last : null;
   }
 }
 

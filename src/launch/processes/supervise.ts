@@ -16,7 +16,7 @@ export const MASTER_ADDRESS = '127.0.0.1';
 /** Seconds between SIGTERM and SIGKILL for ranks that are ended. */
 const GRACE_S = 5;
 /** Seconds that the other ranks have once the first one has stopped on request. */
-const LAGGARD_S = 10;
+const STRAGGLER_S = 10;
 /** Ranks that die because another died do so within this time; the first one is then identified by how it ended. */
 const SETTLE_MS = 200;
 
@@ -64,7 +64,7 @@ export interface Supervision {
   /** How the ranks are asked to stop; default: SIGTERM to every group. */
   readonly askToStop?: (workers: readonly Worker[]) => void;
   /** Called for every rank that is ended because of another one, right before its SIGTERM. */
-  readonly onEnding?: (worker: Worker) => void;
+  readonly beforeEnd?: (worker: Worker) => void;
   /** Seconds between SIGTERM and SIGKILL for ranks that are ended; default: 5. */
   readonly graceS?: number;
   /** Seconds that a graceful end may take before SIGTERM and SIGKILL; default: no limit. */
@@ -255,7 +255,7 @@ class Attempt {
   async #follow({ rank, child, talk }: Rank): Promise<void> {
     const exit = await child.ended;
     this.#exits.push({ rank, ...exit });
-    if (this.#state === 'stopping') this.#endWithin(LAGGARD_S);
+    if (this.#state === 'stopping') this.#endWithin(STRAGGLER_S);
     if (this.#state !== 'running' || exit.code === 0) return;
     const memory = { told: talk.latest(), kill: this.#memoryKills.recent() };
     this.#faults.push({ rank, exit, ...exitReason(exit, memory) });
@@ -326,7 +326,7 @@ class Attempt {
     const live = this.#ranks.filter(({ child }) => child.isAlive);
     if (live.length === 0) return;
     for (const worker of live) {
-      this.plan.onEnding?.(worker);
+      this.plan.beforeEnd?.(worker);
       worker.signal('SIGTERM');
       worker.signal('SIGCONT');
     }

@@ -106,7 +106,7 @@ export class SharedGateways {
         ...['--json', '--exit-with-parent'],
       ],
       startTimeoutS: 60,
-      lastWords: 5,
+      shownLines: 5,
       log: join(baseExpDir, 'gateway.log'),
       onLine: (line) => {
         if (/ warn: /.test(line)) say(`gateway: ${line.replace(/^\S+ warn: /, '')}`, false);
@@ -151,7 +151,7 @@ function specification(program: string, model: string): ServerSpecification {
       ...['--token-env', TOKEN_VARIABLE, '--json', '--exit-with-parent'],
     ],
     startTimeoutS: 30,
-    lastWords: 5,
+    shownLines: 5,
   };
 }
 

@@ -8,7 +8,7 @@ import { dirname } from 'node:path';
 import { systemClock, type Clock } from '../../core/clock.js';
 import { ConfigError, EndpointError, ServerEndedError } from '../../core/errors.js';
 import { endMarked, GuardedChild, type ChildExit } from '../processes/child.js';
-import { exitReason, GO_ON } from '../processes/failure.js';
+import { exitReason, HOW_TO_CONTINUE } from '../processes/failure.js';
 import type { Guardian } from '../processes/guardian.js';
 import { MASTER_ADDRESS } from '../processes/supervise.js';
 
@@ -19,11 +19,11 @@ import { MASTER_ADDRESS } from '../processes/supervise.js';
 export const TOKEN_VARIABLE = 'EDITRL_SERVER_TOKEN';
 
 /** Milliseconds that a server may take to end after it was asked to, besides what its processes have. */
-const LONGEST_END_MS = 30_000;
+const MAX_END_MS = 30_000;
 /** Milliseconds before the first restart; doubled for each further one. */
 const FIRST_PAUSE_MS = 250;
 /** Maximum number of failed restarts in a row before it is given up. */
-const MOST_RESTARTS = 5;
+const MAX_RESTARTS = 5;
 /** Milliseconds after which a restart counts as successful: a later end is counted from 1 again. */
 const STEADY_MS = 60_000;
 
@@ -77,7 +77,7 @@ export interface ServerSpecification {
   /** Seconds that processes it started have to end after it. */
   readonly graceS?: number;
   /** How many of its last lines are reported with its end. */
-  readonly lastWords: number;
+  readonly shownLines: number;
   /** File to which its output is appended. */
   readonly log?: string;
   /** Called with each line that it prints. */
@@ -163,7 +163,7 @@ export class ManagedServer {
     const child = this.#child;
     if (child === null) return;
     child.signal('SIGTERM');
-    const cancel = this.#clock.after(LONGEST_END_MS + 1000 * (this.spec.graceS ?? 0), () => child.signal('SIGKILL'));
+    const cancel = this.#clock.after(MAX_END_MS + 1000 * (this.spec.graceS ?? 0), () => child.signal('SIGKILL'));
     await this.#gone;
     cancel();
   }
@@ -271,12 +271,12 @@ export class ManagedServer {
     if (this.#closed.signal.aborted) return;
     if (this.#clock.now() - this.#upSince >= STEADY_MS) this.#deaths = 0;
     this.#deaths++;
-    if (endsItsUsers || this.#deaths > MOST_RESTARTS) {
+    if (endsItsUsers || this.#deaths > MAX_RESTARTS) {
       this.#giveUp(how);
       return;
     }
     const pauseMs = FIRST_PAUSE_MS * 2 ** (this.#deaths - 1);
-    this.#tell(`${name} ${how}; it is started again in ${pauseMs / 1000} s (${this.#deaths} of ${MOST_RESTARTS})`);
+    this.#tell(`${name} ${how}; it is started again in ${pauseMs / 1000} s (${this.#deaths} of ${MAX_RESTARTS})`);
     this.#cancelRestart = this.#clock.after(pauseMs, () => void this.#restart());
   }
 
@@ -293,9 +293,12 @@ export class ManagedServer {
     this.#closed.abort();
     this.options.onLost?.();
     const error = endsItsUsers
-      ? new ServerEndedError(`${name} that was started with the run ${how}`, { where, next: `${next}\n  ${GO_ON}` })
+      ? new ServerEndedError(`${name} that was started with the run ${how}`, {
+          where,
+          next: `${next}\n  ${HOW_TO_CONTINUE}`,
+        })
       : new EndpointError(
-          `${name} does not stay up: it was started again ${MOST_RESTARTS} times, and the last time it ${how}`,
+          `${name} does not stay up: it was started again ${MAX_RESTARTS} times, and the last time it ${how}`,
           { where, next },
         );
     this.options.say(error.toText(), this.#users.size > 0);
@@ -305,7 +308,7 @@ export class ManagedServer {
   /** Includes its last lines, unless it was ended from outside, which they have nothing to do with. */
   #howItEnded(exit: ChildExit, tail: readonly string[]): string {
     const { reason } = exitReason(exit, { told: null, kill: null });
-    const words = exit.signal === 'SIGKILL' || exit.signal === 'SIGTERM' ? [] : tail.slice(-this.spec.lastWords);
+    const words = exit.signal === 'SIGKILL' || exit.signal === 'SIGTERM' ? [] : tail.slice(-this.spec.shownLines);
     return [reason, ...words].join('\n  | ');
   }
 }

@@ -32,7 +32,7 @@ const NAME = 'the training server';
 const MARGIN_S = 60;
 /** SkyRL lets go of its engine within 5 s, and Ray of its workers. */
 const GRACE_S = 20;
-const LOOK_MS = 10_000;
+const REQUEST_TIMEOUT_MS = 10_000;
 /** A run has one adapter at a time, beside which one may not be gone yet. */
 const ADAPTERS = 2;
 
@@ -99,7 +99,7 @@ function specification(options: TrainingServerOptions, port: number): ServerSpec
     // A model that is trained is in its memory alone.
     endsItsUsers: true,
     graceS: GRACE_S,
-    lastWords: 12,
+    shownLines: 12,
     log,
   };
 }
@@ -115,7 +115,7 @@ async function untilReady(
     url,
     apiKey: token,
     concurrency: 1,
-    timeoutMs: LOOK_MS,
+    timeoutMs: REQUEST_TIMEOUT_MS,
     onWaiting: (_found, waitedS) => user.notice(`${NAME} is starting (${waitedS} s)`),
   });
   try {
@@ -130,7 +130,7 @@ async function untilReady(
 async function warnIfOpen(url: string, user: ServerUser): Promise<void> {
   const pool = createHttpPool({ connections: 1, secret: null });
   try {
-    const signal = AbortSignal.any([user.over, AbortSignal.timeout(LOOK_MS)]);
+    const signal = AbortSignal.any([user.over, AbortSignal.timeout(REQUEST_TIMEOUT_MS)]);
     const status = await pool.fetch(`${url}/api/v1/get_server_capabilities`, { signal }).then(
       (reply) => reply.status,
       () => null,

@@ -58,7 +58,7 @@ function specification({ sampled, devices, model, log, user }: VllmServerOptions
     startTimeoutS,
     // Time to free its GPU's memory before it is killed.
     graceS: 15,
-    lastWords: 8,
+    shownLines: 8,
     log,
   };
 }

@@ -95,7 +95,7 @@ exit "$code"
 }
 
 /** Ends a judge. */
-export function farewellScript(job: Job & { /** The id of the judge's job. */ readonly judge: string }): string {
+export function judgeCleanupScript(job: Job & { /** The id of the judge's job. */ readonly judge: string }): string {
   return `#!/bin/bash
 ${directives(job, [])}
 

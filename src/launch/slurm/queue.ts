@@ -186,7 +186,7 @@ export async function reconcile(baseExpDir: string): Promise<Map<string, SlurmJo
     await ask('squeue', ['--noheader', '--array', '--states=all', `--format=${squeueFormat}`]),
   );
   const forgotten = arrays.flatMap(({ job_id }) => job_id ?? []).filter((id) => !ids.has(id));
-  if (forgotten.length > 0) for (const [task, report] of await askAccounting(forgotten)) tasks.set(task, report);
+  if (forgotten.length > 0) for (const [task, report] of await queryAccounting(forgotten)) tasks.set(task, report);
   // A later submission of a run replaces earlier ones.
   const jobs = new Map<string, SlurmJob>();
   for (const array of arrays) {
@@ -257,7 +257,7 @@ export async function stopJobs(jobs: readonly SlurmJob[], options: { readonly at
   if (asked.length > 0) await ask('scancel', ['--batch', '--signal=TERM', ...asked]);
 }
 
-interface Heard {
+interface SqueueReport {
   /** By task. */
   readonly tasks: Map<string, TaskReport>;
   /** The ids of jobs. */
@@ -267,7 +267,7 @@ interface Heard {
 }
 
 /** Lines of squeue in `squeueFormat`. */
-function parseSqueue(text: string): Heard {
+function parseSqueue(text: string): SqueueReport {
   const tasks = new Map<string, TaskReport>();
   const ids = new Set<string>();
   const names = new Map<string, string>();
@@ -293,7 +293,7 @@ export function parseSacct(text: string): Map<string, TaskReport> {
 }
 
 /** What accounting knows of jobs that the controller has dropped; empty if the cluster has no accounting. */
-async function askAccounting(ids: readonly string[]): Promise<Map<string, TaskReport>> {
+async function queryAccounting(ids: readonly string[]): Promise<Map<string, TaskReport>> {
   const format = ['--noheader', '--parsable2', '--allocations', '--format=JobID,State,NodeList'];
   const called = await runSlurm('sacct', [...format, `--jobs=${ids.join(',')}`]);
   return called.kind === 'done' ? parseSacct(called.out) : new Map();

@@ -17,7 +17,7 @@ import { HubModels } from '../models/hub.js';
 import type { CheckOptions } from '../preflight/preflight.js';
 import type { RunFolderState } from '../sweep/schedule.js';
 import { inspect, setAsideOutdated } from '../sweep/run_folders.js';
-import { arrayScript, farewellScript, judgeScript, literalPath } from './batch_script.js';
+import { arrayScript, judgeCleanupScript, judgeScript, literalPath } from './batch_script.js';
 import { planArrays, resourcesOf, type ArrayPlan, type SlurmRun } from './jobs.js';
 import {
   isUnderWay,
@@ -190,7 +190,10 @@ class SubmissionInProgress {
         if (after.length === 0) await cancel(id);
         else {
           const path = join(this.dir, `judge_end_${index}.sh`);
-          writeFileAtomic(path, farewellScript({ ...common, dependency: `afterany:${after.join(':')}`, judge: id }));
+          writeFileAtomic(
+            path,
+            judgeCleanupScript({ ...common, dependency: `afterany:${after.join(':')}`, judge: id }),
+          );
           await submit(path);
         }
       } catch (error) {

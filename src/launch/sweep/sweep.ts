@@ -7,7 +7,7 @@ import { Schedule, type AttemptEnd, type Notice, type RunFolderState } from './s
 import type { PlannedJob, SizedJob } from './plan.js';
 
 /** Interval between checks of runs that other processes hold. */
-const LOOK_AGAIN_MS = 500;
+const POLL_MS = 500;
 
 /** Starts runs: the Launcher, or a fake one. */
 export interface Runner {
@@ -139,12 +139,12 @@ class Sweep {
     view.begin(this.#schedule, this.#running);
     try {
       this.#act(this.#before);
-      for (const name of this.#schedule.names('elsewhere')) this.#tellElsewhere(name);
+      for (const name of this.#schedule.names('elsewhere')) this.#reportElsewhere(name);
       for (;;) {
         if (this.#broken !== null) throw this.#broken.error;
-        this.#startWhatFits();
+        this.#startRuns();
         if (this.#schedule.done) break;
-        await this.#somethingHappens();
+        await this.#waitForChange();
       }
     } catch (error) {
       // Nothing that was started may be left running.
@@ -164,7 +164,7 @@ class Sweep {
   }
 
   /** In order, but a run without enough room lets smaller ones go first. */
-  #startWhatFits(): void {
+  #startRuns(): void {
     const limit = this.options.maxParallel ?? Number.POSITIVE_INFINITY;
     for (const { name } of this.#schedule.startable()) {
       if (this.#running.size >= limit || !hasRoom(this.services.slots, this.#kinds)) break;
@@ -211,14 +211,14 @@ class Sweep {
     slots.release(placement);
     this.#attempts.delete(job.name);
     const isElsewhere = failure !== null && this.#isElsewhere(job);
-    if (!isElsewhere) this.#tellEnd(running, end, failure);
+    if (!isElsewhere) this.#reportEnd(running, end, failure);
     this.#running.delete(job.name);
     if (isElsewhere) return;
     this.#act(this.#schedule.ended(job.name, end));
     if (this.options.failFast && this.#schedule.halted) this.#stopRuns.abort();
   }
 
-  #tellEnd(running: RunningJob, end: AttemptEnd, failure: Failure | null): void {
+  #reportEnd(running: RunningJob, end: AttemptEnd, failure: Failure | null): void {
     const { view } = this.services;
     const seconds = (performance.now() - running.startedMs) / 1000;
     if (failure !== null) view.tell({ kind: 'failed', running, failure, seconds });
@@ -231,7 +231,7 @@ class Sweep {
     const found = this.services.world.inspect(job.config);
     if (found.kind !== 'elsewhere') return false;
     this.#schedule.heldElsewhere(job.name, found.holder);
-    this.#tellElsewhere(job.name);
+    this.#reportElsewhere(job.name);
     return true;
   }
 
@@ -241,7 +241,7 @@ class Sweep {
     return found.kind === 'open' && found.interrupted;
   }
 
-  #tellElsewhere(name: string): void {
+  #reportElsewhere(name: string): void {
     this.services.view.tell({ kind: 'elsewhere', name, holder: this.#schedule.reason(name) ?? '' });
   }
 
@@ -249,14 +249,14 @@ class Sweep {
     for (const notice of notices) this.services.view.tell(notice);
   }
 
-  async #somethingHappens(): Promise<void> {
+  async #waitForChange(): Promise<void> {
     const elsewhere = this.#schedule.names('elsewhere');
     if (elsewhere.length === 0) {
       await Promise.race(this.#attempts.values());
       return;
     }
     const timer = new AbortController();
-    await Promise.race([...this.#attempts.values(), delay(LOOK_AGAIN_MS, timer.signal, this.services.stop)]);
+    await Promise.race([...this.#attempts.values(), delay(POLL_MS, timer.signal, this.services.stop)]);
     timer.abort();
     const free = new Map<string, RunFolderState>();
     for (const name of elsewhere) {

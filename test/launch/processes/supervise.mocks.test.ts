@@ -113,7 +113,7 @@ async function start(ranks: number, more: Partial<Supervision> = {}): Promise<Wa
 describe('ranks that are ended because of another one', () => {
   it('get a moment to die of the same, are asked, set going if they are stopped, and killed after their time', async () => {
     const warned: number[] = [];
-    const watched = await start(3, { onEnding: ({ rank }) => warned.push(rank) });
+    const watched = await start(3, { beforeEnd: ({ rank }) => warned.push(rank) });
     children[1].tail.push('its last words');
     children[1].end({ code: 3 });
     await pass(0.19);

@@ -52,7 +52,7 @@ export class KeptProgram {
       reached,
       command: (port) => [process.execPath, this.path, '--port', String(port)],
       startTimeoutS: 30,
-      lastWords: 5,
+      shownLines: 5,
       log: join(this.dir, 'logs/server.log'),
     };
   }

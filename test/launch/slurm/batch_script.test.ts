@@ -5,7 +5,7 @@ import { join } from 'node:path';
 import { afterAll, describe, expect, it } from 'vitest';
 import {
   arrayScript,
-  farewellScript,
+  judgeCleanupScript,
   judgeScript,
   literalPath,
   type ArrayJob,
@@ -159,7 +159,7 @@ describe("the judge's script", () => {
 
 describe("the script of a judge's farewell", () => {
   it('ends the judge', () => {
-    writeFileSync(join(dir, 'farewell.sh'), farewellScript({ ...job, judge: '11' }));
+    writeFileSync(join(dir, 'farewell.sh'), judgeCleanupScript({ ...job, judge: '11' }));
     const programs = 'scancel() { echo "scancel $*"; }; sleep() { echo "sleep $1"; }; export -f scancel sleep';
     const played = spawnSync('bash', ['-c', `${programs}; bash farewell.sh`], { cwd: dir, encoding: 'utf8' });
     expect(played).toMatchObject({ status: 0, stderr: '' });
