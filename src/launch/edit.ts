@@ -10,7 +10,7 @@ import type { RunPaths } from '../run/paths.js';
 import { readRecord } from '../run/record.js';
 import { recordedConfig } from '../run/recorded_config.js';
 import { must } from '../core/errors.js';
-import { evaluatedRun, withHeldCheckpoint } from './evaluation.js';
+import { evaluatedRun, withPinnedCheckpoint } from './evaluation.js';
 import type { Launcher } from './launcher.js';
 import { runResolver } from './models/wanted.js';
 
@@ -62,7 +62,7 @@ export async function applyEditor(
     trust,
   });
   try {
-    if ((await withHeldCheckpoint(subject, (config) => launcher.evaluate(config))) === 'interrupted') return null;
+    if ((await withPinnedCheckpoint(subject, (config) => launcher.evaluate(config))) === 'interrupted') return null;
     const episodes = readRecordedEpisodes(subject.paths.heldOutEpisodes(subject.config.evaluation.iteration));
     const manners = new Set(episodes.map(({ key }) => parseHeldOutKey(key)?.sampling));
     const wanted = manners.size === 1 ? [...manners][0] : sampled ? 'sampled' : 'greedy';
