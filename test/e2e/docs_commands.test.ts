@@ -51,8 +51,9 @@ function matching(pattern: string): string[] {
     .filter((file) => name.test(file));
 }
 
-/** `RUN`, `FOLDER`, `LIST.jsonl`: a form to fill in. */
-const isForm = (words: readonly string[]): boolean => words.some((word) => /^[A-Z_]+(?:\.jsonl)?(?:@.*)?$/.test(word));
+/** `RUN`, `FOLDER`, `LIST.jsonl`, `IMAGE.png`: a form to fill in. */
+const isForm = (words: readonly string[]): boolean =>
+  words.some((word) => /^[A-Z_]+(?:\.jsonl|\.png)?(?:@.*)?$/.test(word));
 
 const PLANNED = new Set(['run', 'sweep']);
 const DROPPED = new Set(['--failed', '--fresh', '--retries', '1', '--allow-changes']);
