@@ -11,7 +11,7 @@ import { readRecord } from '../run/record.js';
 import { readState } from '../run/state.js';
 
 export interface Parent {
-  /** Null if a run is taken as it is: it is finished or pinned, and there is nothing to compare it with. */
+  /** Null for a run that is used as it is: it is finished or its checkpoint is pinned, and there is no config to compare it with. */
   readonly config: LoadedConfig | null;
   readonly finished: boolean;
   /** A note to show to the user. */
@@ -19,10 +19,9 @@ export interface Parent {
 }
 
 /**
- * The config of a run that another starts from. The parents of a config file come from the files that it names, even if they are finished, so that a
- * parent made with other settings is refused when it is claimed; one that was extended keeps its length. A run that continues from its own record
- * keeps the parents that it began with: neither its config file nor, for a cell of an experiment, the axes that reached them are evaluated again.
- * Raises RunError when such a parent is gone, and whatever reading a config raises.
+ * The config of a run that another starts from. The parents of a config file come from the files that it names, even if they are finished. A parent
+ * with other settings is then rejected when it is claimed. A parent that was extended keeps its length. A run that continues from its record keeps the
+ * parents that it started with. Raises RunError if such a parent is gone, and the errors of reading a config.
  */
 export async function parentOf(
   config: LoadedConfig,
@@ -40,15 +39,12 @@ export async function parentOf(
   if (finished) return { config: null, finished };
   const record = readRecord(paths);
   if (record === null) {
-    throw new RunError(
-      `${config.settings.run_name} starts from the run ${reference.run}, which is not there any more`,
-      {
-        where: paths.dir,
-        next: 'Bring the folder back, or give again the `editrl run` or `editrl sweep` command that made both (the attempts in run.json have it).',
-      },
-    );
+    throw new RunError(`${config.settings.run_name} starts from the run ${reference.run}, which no longer exists`, {
+      where: paths.dir,
+      next: 'Restore the folder, or repeat the `editrl run` or `editrl sweep` command that made both. The attempts in run.json record it.',
+    });
   }
-  // A run that has a checkpoint of it pinned does not wait: the parent may be training on.
+  // A run with a pinned checkpoint does not wait for its parent, which may be training on.
   const own = readRecord(RunPaths.of(config.settings));
   const pinned = own?.parents.some(({ run, iteration }) => run === reference.run && iteration !== undefined) === true;
   return { config: pinned ? null : recordedConfig(paths, record, { trust: config.trust }), finished };
@@ -57,13 +53,13 @@ export async function parentOf(
 /** A run of a chain. */
 export interface Link extends Parent {
   readonly config: LoadedConfig;
-  /** The run that starts from it; null for the last. */
+  /** The run that starts from it. Null for the last. */
   readonly child: string | null;
 }
 
 /**
- * A run after everything it starts from, each run once. Runs in `made` are taken as they are. Raises ConfigError when runs start from each other in a
- * cycle, and whatever `parentOf` raises.
+ * A run after all runs that it starts from, each once. Runs in `made` are left out. Raises ConfigError if runs start from each other in a cycle, and
+ * the errors of `parentOf`.
  */
 export async function chainOf(
   config: LoadedConfig,
@@ -77,7 +73,7 @@ export async function chainOf(
     for (const reference of dependencies(settings)) {
       if (made.has(reference.run) || links.has(reference.run)) continue;
       if (names.includes(reference.run)) {
-        throw new ConfigError(`runs need each other: ${[...names, reference.run].join(' -> ')}`, {
+        throw new ConfigError(`runs start from each other: ${[...names, reference.run].join(' -> ')}`, {
           where: link.config.file,
         });
       }
@@ -90,13 +86,13 @@ export async function chainOf(
   return [...links.values()];
 }
 
-/** The config of a parent with the number of iterations in its folder, if it was extended beyond what its file says. */
+/** The config of a parent, with the number of iterations in its record if the run was extended. */
 function withRecordedLength(config: LoadedConfig, paths: RunPaths): Pick<Parent, 'config' | 'note'> {
   const { settings } = config;
   const recorded = Number(readRecord(paths)?.settings['num_iterations'] ?? 0);
   if (recorded <= settings.num_iterations || !growable(settings)) return { config };
   return {
     config: { ...config, settings: { ...settings, num_iterations: recorded } },
-    note: `${settings.run_name} was made longer than its config says: ${recorded} iterations instead of ${settings.num_iterations}`,
+    note: `${settings.run_name} was extended to ${recorded} iterations; its config has ${settings.num_iterations}`,
   };
 }

@@ -1,4 +1,4 @@
-/** What is evaluated without training: a checkpoint of a run or a config's model, as a config with a run directory of its own. */
+/** Subjects of an evaluation without training: a checkpoint of a run, or a config's model. Each is a config with its own run directory. */
 import { existsSync, rmSync } from 'node:fs';
 import { join, resolve } from 'node:path';
 import { canonicalJson, resultHash } from '../config/hash.js';
@@ -25,7 +25,7 @@ import type { TrainedSettings } from '../config/schema/run.js';
 import { getPath, isObject } from '../core/schema/walk.js';
 import { runResolver } from './models/wanted.js';
 
-/** What an evaluation changes of the settings. */
+/** Changes that an evaluation makes to the settings. */
 export interface EvaluationChanges {
   /** Held-out datasets in place of `data.validation`. */
   readonly data: readonly string[];
@@ -37,25 +37,25 @@ export interface EvaluationChanges {
   readonly trust?: boolean | undefined;
 }
 
-/** Something to evaluate. */
+/** A checkpoint or model to evaluate. */
 export interface EvaluationSubject {
-  /** For people: `sft_s__rl_s at iteration 100`, `sft_s__rl_s with me/model`. */
+  /** Such as `sft_s__rl_s at iteration 100`, `sft_s__rl_s with me/model`. */
   readonly label: string;
-  /** With its `evaluation`; its settings name the run directory that holds the records. */
+  /** Its settings name the run directory for the records. */
   readonly config: LoadedConfig & { readonly evaluation: EvaluatedWeights };
   readonly paths: RunPaths;
-  /** The run whose checkpoint it is; null for a model. */
+  /** The run of the checkpoint. Null for a model. */
   readonly run: RunPaths | null;
-  /** The same run, if nothing that its own evaluation depends on was changed; else null. */
+  /** The same run, if the evaluation changes no setting. Else null. */
   readonly recordedBy: RunPaths | null;
-  /** What was wrong with later checkpoints that were passed over. */
+  /** Problems with later checkpoints, which were skipped. */
   readonly problems: readonly string[];
 }
 
-/** The sections of settings that an evaluation depends on, of which `--set` may name keys. */
+/** The sections that an evaluation depends on. `--set` may change their keys. */
 const SECTIONS = ['data', 'environment', 'launch', 'policy', 'reader', 'reward', 'rollout', 'validation'];
 
-/** A run's checkpoint. Raises what reading the run raises, and UsageError for a run that has nothing to evaluate. */
+/** A run's checkpoint. Raises the errors of reading the run, and UsageError for a run that cannot be evaluated. */
 export function evaluatedRun(paths: RunPaths, choice: CheckpointChoice, changes: EvaluationChanges): EvaluationSubject {
   const record = readRecord(paths);
   if (record === null) throw new RunError('there is no run here', { where: paths.dir });
@@ -74,18 +74,18 @@ export function evaluatedRun(paths: RunPaths, choice: CheckpointChoice, changes:
   };
 }
 
-/** Where a config comes from. */
+/** A config to evaluate. */
 export interface ConfigPlace {
   readonly file: string;
   readonly overlays: readonly string[];
-  /** Beside those of the changes: `base_exp_dir`. */
+  /** Further `--set`s: `base_exp_dir`. */
   readonly sets: readonly string[];
-  /** Where runs are looked for that a model is named by; empty for the usual folders. */
+  /** The folder of a run that a model is named by. Empty for the usual folders. */
   readonly expDir: string;
 }
 
 /**
- * A config's start, before any training: the model that its settings name, or another one in its place: a folder (`PATH`), a model of the Hub
+ * The model that a config starts from, or another one in its place: a folder (`PATH`), a model of the Hub
  * (`hub:OWNER/NAME[@REVISION]`), or the checkpoint of a run (`run:NAME[@CHECKPOINT]`). Raises ConfigError as `loadConfig` does.
  */
 export async function evaluatedModel(
@@ -109,13 +109,13 @@ export async function evaluatedModel(
   };
 }
 
-/** Datasets are named by a path, or by one below the folder of the settings' data. Raises UsageError for a key that no evaluation depends on. */
+/** Datasets are paths, or paths below `data.dir`. Raises UsageError for a key that no evaluation depends on. */
 function setsOf({ data, measures, sets }: EvaluationChanges, dataDir: unknown): string[] {
   for (const set of sets) {
     const section = parseSet(set).path.split('.')[0];
     if (SECTIONS.includes(section)) continue;
     throw new UsageError(`--set ${set}: found a key of ${section}; allowed: keys of ${SECTIONS.join(', ')}`, {
-      next: 'The weights were decided by the other settings when they were trained.',
+      next: 'The other settings took effect when the weights were trained.',
     });
   }
   const listed = data.map((path) => {
@@ -133,15 +133,15 @@ function setsOf({ data, measures, sets }: EvaluationChanges, dataDir: unknown): 
 
 function requireEvaluable({ settings }: LoadedConfig, where: string): void {
   if (!isTrainable(settings) || settings.launch.command !== null) {
-    throw new UsageError(`${where}: another program trains it, and only that program can evaluate it`);
+    throw new UsageError(`${where}: a foreign trainer trains it, and only that trainer can evaluate it`);
   }
   if (settings.data?.validation.length !== 0) return;
-  throw new UsageError(`${where}: data.validation names no held-out data`, {
+  throw new UsageError(`${where}: data.validation is empty`, {
     next: 'Name a dataset: editrl evaluate … --data PATH.',
   });
 }
 
-/** The changes that put a model into the place of the one that a config starts from. */
+/** The `--set`s that replace the model that a config starts from. */
 function modelSets({ settings }: LoadedConfig, model: string, expDir: string): string[] {
   if (!isTrainable(settings) || !recipeOf(settings).models.includes('policy.model')) {
     throw new UsageError(`--model ${model}: a run of task '${settings.task}' starts from no model`);
@@ -161,23 +161,23 @@ function modelOf(model: string, expDir: string): unknown {
     return { hub, ...(revision === undefined ? {} : { revision }) };
   }
   if (existsSync(model)) return resolve(model);
-  throw new UsageError(`--model ${model}: there is no such folder`, {
+  throw new UsageError(`--model ${model}: no such folder`, {
     next: 'Name a folder, a model of the Hub as hub:OWNER/NAME, or a run as run:NAME or run:NAME@CHECKPOINT.',
   });
 }
 
-/** Raises UsageError where two subjects are scored by different rewards, and by no measure that both have. */
+/** Raises UsageError if two subjects are scored by different rewards and share no measure. */
 export function requireCommonNumber([own, other]: readonly Pick<EvaluationSubject, 'label' | 'config'>[]): void {
   if (other === undefined) return;
   const [scales, others] = [own, other].map(({ config }) => scalesOf((path) => getPath(config.settings, path)));
   const isCommon = ([name, identity]: readonly [string, string]): boolean => others.measures.get(name) === identity;
   if (!differ(scales, others, null) || [...scales.measures].some(isCommon)) return;
   const labels = [scales, others].map(({ reward }) => reward?.label ?? '');
-  const said = labels[0] === labels[1] ? `${labels[0]}, with other fields or another judge` : labels.join(' and ');
+  const names = labels[0] === labels[1] ? `${labels[0]}, with other fields or another judge` : labels.join(' and ');
   throw new UsageError(
-    `--against: the rewards of ${own.label} and of ${other.label} differ (${said}), and a difference of their numbers means nothing`,
+    `--against: the rewards of ${own.label} and of ${other.label} differ (${names}), so their numbers cannot be compared`,
     {
-      next: 'Score both by one term: --measure TERM, or by one reward: --set reward.terms=[{"name":"TERM","weight":1}], which holds for both.',
+      next: 'Score both by one term: --measure TERM, or by one reward for both: --set reward.terms=[{"name":"TERM","weight":1}].',
     },
   );
 }
@@ -185,8 +185,8 @@ export function requireCommonNumber([own, other]: readonly Pick<EvaluationSubjec
 const PINNED = '.weights-';
 
 /**
- * Calls `work` with the subject's config while its checkpoint stays where the config says: a run that trains on meanwhile may remove its own, so that
- * another folder shares its files until `work` is done. Raises CheckpointError for a checkpoint that has just been removed.
+ * Calls `work` with the subject's config while its checkpoint cannot be removed. A run that trains on may remove its checkpoints, so the files are
+ * linked into another folder until `work` is done. Raises CheckpointError for a checkpoint that has just been removed.
  */
 export async function withPinnedCheckpoint<T>(
   { config, run }: Pick<EvaluationSubject, 'config' | 'run'>,
@@ -195,26 +195,26 @@ export async function withPinnedCheckpoint<T>(
   const { checkpoint, iteration } = config.evaluation;
   if (run === null || checkpoint === null || liveLock(run) === null) return work(config);
   sweepStaging(run.evaluationsDir, PINNED);
-  const held = stagingFolder(run.evaluationsDir, PINNED);
+  const pinned = stagingFolder(run.evaluationsDir, PINNED);
   try {
-    const place = join(held, iterationName(iteration));
+    const place = join(pinned, iterationName(iteration));
     try {
       linkFolder(checkpoint, place);
       requireWhole(place, iteration);
     } catch (cause) {
       if (existsSync(checkpoint)) throw cause;
       throw new CheckpointError(
-        `run ${run.runName}, which trains on, has just removed its checkpoint of iteration ${iteration}`,
+        `run ${run.runName} is training and has just removed its checkpoint of iteration ${iteration}`,
         {
           where: checkpoint,
-          next: `Run the same command again, or name one that stays: there are checkpoints of ${listCheckpoints(run).join(', ')}.`,
+          next: `Run the same command again, or name another one: there are checkpoints of ${listCheckpoints(run).join(', ')}.`,
           cause,
         },
       );
     }
     return await work({ ...config, evaluation: { checkpoint: place, iteration } });
   } finally {
-    rmSync(held, { recursive: true, force: true });
+    rmSync(pinned, { recursive: true, force: true });
   }
 }
 
@@ -225,8 +225,8 @@ interface PinnedModels {
 }
 
 /**
- * The config of an evaluation below a run's folder. Models of other runs become folders and those of the Hub the commits that the run began with, since
- * the folder of the evaluation is not the one that runs lie in. Nothing is forwarded to trackers.
+ * The config of an evaluation below a run's folder. References to other runs become folders, and models of the Hub get the commits that the run started
+ * with, because the evaluation is in another folder than the runs. Nothing is forwarded to trackers.
  */
 function subjectOf(
   run: RunPaths,

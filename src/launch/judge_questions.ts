@@ -1,4 +1,4 @@
-/** How many questions a run asks judges, from its settings and the lengths of its held-out lists. */
+/** The number of judge questions of a run, from its settings and the lengths of its held-out lists. */
 import { countRows } from '../data/rows.js';
 import { isSupervised } from '../recipes/shared/rules/training.js';
 import { rewardOf } from '../recipes/settings.js';
@@ -12,20 +12,20 @@ import { RunPaths } from '../run/paths.js';
 import { readState } from '../run/state.js';
 
 export interface JudgeQuestions {
-  /** Most questions of an iteration. */
+  /** Maximum of an iteration. */
   readonly iteration: number;
-  /** Most questions of a held-out evaluation. */
+  /** Maximum of a held-out evaluation. */
   readonly evaluation: number;
-  /** Most questions of what is left, if every question is asked once. */
+  /** Maximum of the rest of the run, if every question is sent once. */
   readonly left: number;
   /**
-   * The same without groups that `rollout.refill` may add. Exact where every answer can be shown to a judge, no two that are compared are equal, each question is asked once, and the run does
-   * not end early: fewer are asked where answers decode to nothing, more where replies have to be asked for again.
+   * The same without groups that `rollout.refill` may add. Retries add requests. Answers that cannot be decoded, equal answers in a comparison and an
+   * early stop save some.
    */
   readonly forecast: number;
 }
 
-/** Null for a run that asks no judge. `done` iterations are behind it. */
+/** Null for a run without a judge. `done`: the number of finished iterations. */
 export function judgeQuestions(settings: RunSettings, done: number): JudgeQuestions | null {
   const reward = rewardOf(settings);
   const validation = getPath(settings, 'validation') as ValidationSettings | undefined;
@@ -48,7 +48,7 @@ export function judgeQuestions(settings: RunSettings, done: number): JudgeQuesti
   return { iteration, evaluation, left: of(episodes), forecast: of(fewest) };
 }
 
-/** Held-out prompts of an evaluation: `prompts` of each set, or all where its list is known to be shorter. */
+/** Held-out prompts of an evaluation: `prompts` of each set, or all of a set that is known to be shorter. */
 function heldOutPrompts(settings: RunSettings, prompts: number): number {
   const sets = (getPath(settings, 'data.validation') ?? []) as readonly { readonly path: string }[];
   if (sets.length === 0) return prompts;
@@ -57,12 +57,12 @@ function heldOutPrompts(settings: RunSettings, prompts: number): number {
 
 type Planned = Pick<RolloutSettings, 'episodes_per_iteration' | 'refill'>;
 
-/** The most: every group of the first round, and of every further one, lacks spread. */
+/** The maximum: every group of every round has zero variance. */
 export function mostEpisodes({ episodes_per_iteration: episodes, refill }: Planned): number {
   return episodes * (1 + (refill?.rounds ?? 0));
 }
 
-/** How many held-out evaluations are left after `done` of all iterations: before the first, after every so many (null: none between), after the last. */
+/** Held-out evaluations left after `done` iterations: before the first, after every `every` (null: none between), after the last. */
 export function evaluationsLeft(
   { num_iterations: last }: Pick<RunSettings, 'num_iterations'>,
   every: number | null,
@@ -74,26 +74,26 @@ export function evaluationsLeft(
 }
 
 /**
- * Raises ConfigError where the requests so far and the forecast of those that are left come to more than `most`: such a run would pause half way. Answers
- * that are stored for what comes next are not asked for again. `startsOver`: its folder will be moved away.
+ * Raises ConfigError if the requests so far and the forecast of the rest exceed `most`: such a run would pause half way. Stored replies to later questions
+ * do not count twice. `startsOver`: the run's folder will be moved away.
  */
 export function checkJudgeCalls(settings: RunSettings, most: number, startsOver: boolean): void {
   const paths = RunPaths.of(settings);
   const done = startsOver ? 0 : (readState(paths)?.iteration ?? 0);
   const questions = judgeQuestions(settings, done);
   if (questions === null) return;
-  // The evaluation before the first iteration is among what is left of a run that has not come to that.
+  // A run at iteration 0 still has its first evaluation ahead.
   const from = done === 0 ? 0 : done + 1;
   const { requests, known } = startsOver ? { requests: 0, known: 0 } : storedCalls(paths.judgements, from);
   const left = Math.max(0, questions.forecast - known);
   if (left === 0 || requests + left <= most) return;
   const iterations = settings.num_iterations - done;
-  const before = requests === 0 ? '' : ` after ${shown(requests)} requests so far`;
+  const before = requests === 0 ? '' : `, after ${shown(requests)} requests so far`;
   throw new ConfigError(
-    `${settings.run_name} has about ${shown(left)} questions to ask judges in the ${shown(iterations)} iterations left${before}, and may send ${shown(most)} requests in all`,
+    `${settings.run_name} needs about ${shown(left)} judge requests for its last ${shown(iterations)} iterations${before}; allowed: ${shown(most)} in total`,
     {
       where: 'reward.max_judge_calls',
-      next: `Set reward.max_judge_calls to at least ${shown(requests + left)} (replies that have to be asked for again count, too) or to null, or lower num_iterations.`,
+      next: `Set reward.max_judge_calls to at least ${shown(requests + left)} (retries count too) or to null, or lower num_iterations.`,
     },
   );
 }

@@ -1,4 +1,4 @@
-/** Takes a loaded config to a finished run: missing parents first, then its processes, supervised and restarted as configured. */
+/** Trains a config: first the runs that it starts from, then its own run, supervised and restarted as configured. */
 import { setTimeout as delay } from 'node:timers/promises';
 import type { LoadedConfig } from '../config/load.js';
 import { checkRunnable, dependencies } from '../config/models.js';
@@ -21,28 +21,28 @@ import { RunServerPool } from './servers/run_server_pool.js';
 import { RunTrackings } from './trackings.js';
 import type { RunKind } from './worker/protocol.js';
 
-/** Milliseconds between looks at a run that another process holds. */
+/** Milliseconds between checks of a run that another process holds. */
 const POLL_MS = 1_000;
 
 export interface LauncherOptions {
-  /** Shows what happens. */
+  /** Shows progress and messages. */
   readonly view: View;
   readonly command: readonly string[];
-  /** Asks every run to checkpoint and end. */
+  /** Requests that every run save a checkpoint and stop. */
   readonly stop: AbortSignal;
-  /** Ends every run at once. */
+  /** Kills every run. */
   readonly kill?: AbortSignal;
-  /** Whether to expect several runs, so that a judge which they name is shared through a gateway. */
+  /** Whether several runs are expected, so that they share a judge through a gateway. */
   readonly severalRuns?: boolean;
 }
 
 export interface RunResult {
   readonly kind: RunKind;
-  /** The last run that was worked on: the config's own, or one that it starts from. */
+  /** The last run that was trained: the config's own, or one that it starts from. */
   readonly run_name: string;
 }
 
-/** Runs configs, one after another or several at once; a judge that was started for one also serves the others. */
+/** Runs configs, one after another or several at once. They share the judges that are started for them. */
 export class Launcher {
   readonly #devices = lazy(() => detectDevices());
   #preflight: Preflight | null = null;
@@ -51,18 +51,18 @@ export class Launcher {
   readonly #servers: RunServerPool;
   readonly #trackings: RunTrackings;
   readonly #attempts: Attempts;
-  /** Parents that are finished and were made with their configs' settings. */
+  /** Finished parents whose settings are those of their configs. */
   readonly #made = new Set<string>();
-  /** By the names of runs that wait for their parents: functions that end the note about waiting. */
+  /** By the names of runs that wait for their parents: functions that remove the record of waiting. */
   readonly #waiting = new Map<string, () => void>();
-  /** Messages about servers, which a run that has heard of them prints as well. */
-  readonly #said = new Set<string>();
+  /** Messages about servers. A run that logs one of them does not print it again. */
+  readonly #reported = new Set<string>();
 
   constructor(private readonly options: LauncherOptions) {
     const { view, command, stop, kill, severalRuns = false } = options;
     const guardian = this.#guardian;
     const say = (line: string): void => this.#say(line);
-    this.#servers = new RunServerPool({ severalRuns, guardian, say: (...told) => this.#reportServer(...told) });
+    this.#servers = new RunServerPool({ severalRuns, guardian, say: (...report) => this.#reportServer(...report) });
     this.#trackings = new RunTrackings({ say, kill });
     this.#hub = new HubModels({ say, busy: (what) => view.busy(what), stop });
     this.#attempts = new Attempts({
@@ -71,15 +71,15 @@ export class Launcher {
       ...(kill === undefined ? {} : { kill }),
       devices: this.#devices,
       onWorkerLine: (run, line) => {
-        if (!this.#said.has(line)) view.workerLine(run, line);
+        if (!this.#reported.has(line)) view.workerLine(run, line);
       },
       onClaimed: (settings) => this.#claimed(settings),
     });
   }
 
   /**
-   * Trains what the config needs and then the config's own run, if nothing prevents any of them. With `fresh` the run starts over, and what its name
-   * held before is kept beside it. Raises whatever prevents that, RunFailed when a worker died, and any error that a worker ended with.
+   * Trains the runs that the config starts from and then its own run. With `fresh` the run starts over, and its previous folder is kept under another
+   * name. Raises the problems that prevent any of them, RunFailed if a worker died, and the error that a worker reported.
    */
   async run(config: LoadedConfig, { fresh = false }: { readonly fresh?: boolean } = {}): Promise<RunResult> {
     this.#trackings.setRequestedRun(config.settings);
@@ -116,7 +116,7 @@ export class Launcher {
     return { kind: await this.#step(steps, config, () => this.#attempts.run(config)), run_name: own };
   }
 
-  /** Works on a run of a chain while the view shows it. */
+  /** Trains a run of a chain while the view shows it. */
   async #step(steps: ChainProgress, config: LoadedConfig, work: () => Promise<RunKind>): Promise<RunKind> {
     const { name, startedMs } = steps.begin(config);
     try {
@@ -133,7 +133,7 @@ export class Launcher {
   /** Prepares runs as `Preflight.prepare` does, and raises what it raises. Null if the runs are stopped meanwhile. */
   async ready(configs: readonly LoadedConfig[], options: CheckOptions): Promise<Findings | null> {
     const warn = (warning: string): void => this.#say(`warning: ${warning}`);
-    // Checking needs networks and policies. This process supervises without them.
+    // Only the checks need networks and policies.
     this.#preflight ??= new (await import('./preflight/preflight.js')).Preflight();
     try {
       return await this.#preflight.prepare(configs, { ...options, models: this.#hub, warn });
@@ -143,7 +143,7 @@ export class Launcher {
     }
   }
 
-  /** From now on the run's own record names its parents, or the run does not start. */
+  /** The run's own record names its parents from now on, or the run does not start. */
   #claimed({ run_name }: RunSettings): void {
     this.#waiting.get(run_name)?.();
     this.#waiting.delete(run_name);
@@ -151,7 +151,7 @@ export class Launcher {
 
   #setAsideOldRun({ settings }: LoadedConfig): void {
     const aside = setAside(RunPaths.of(settings));
-    if (aside !== null) this.#say(`${settings.run_name} begins anew; what was there is now ${aside}`);
+    if (aside !== null) this.#say(`${settings.run_name} starts from scratch; the previous run was moved to ${aside}`);
   }
 
   /** Trains a run that another starts from, or waits for the process that is already doing so. */
@@ -162,33 +162,33 @@ export class Launcher {
       try {
         return await this.#attempts.run(config);
       } catch (error) {
-        // Another process, which also waited, was faster.
+        // Another process that also waited was faster.
         if (!(error instanceof InUseError)) throw error;
       }
     }
   }
 
-  /** Waits until nobody holds a run; returns false if asked to stop meanwhile. */
+  /** Waits until no process holds a run. Returns false if a stop is requested meanwhile. */
   async #waitUntilFree(paths: RunPaths): Promise<boolean> {
-    for (let told = false; ; told = true) {
+    for (let isReported = false; ; isReported = true) {
       const { stop } = this.options;
       if (stop.aborted) return false;
       const held = liveLock(paths);
       if (held === null) return true;
-      if (!told) this.#say(`${paths.runName} is being trained by process ${held.pid} on ${held.host}: waiting for it`);
+      if (!isReported) this.#say(`waiting for process ${held.pid} on ${held.host}, which trains ${paths.runName}`);
       await delay(POLL_MS, undefined, { signal: stop }).catch(() => undefined);
     }
   }
 
-  /** Trains only the config's own run, whose parents have to be finished. Without a placement it has the machine to itself. */
+  /** Trains only the config's own run, whose parents must be finished. Without a placement the run has the whole machine. */
   async runWithoutParents(config: LoadedConfig, placement?: RunPlacement): Promise<RunResult> {
     checkRunnable(config);
     return { kind: await this.#attempts.run(config, placement), run_name: config.settings.run_name };
   }
 
   /**
-   * Evaluates once what the config's `evaluation` names, in the run directory that its settings name. Neither memory nor room for checkpoints is asked
-   * for: nothing is trained. Raises as `run` does.
+   * Evaluates the weights of the config's `evaluation` once, in the run directory of its settings. Checks neither memory nor disk space, because nothing
+   * is trained. Raises as `run` does.
    */
   async evaluate(config: LoadedConfig): Promise<RunKind> {
     if ((await this.ready([config], { claimed: [], freeSpace: () => Infinity })) === null) return 'interrupted';
@@ -198,15 +198,15 @@ export class Launcher {
   async close(): Promise<void> {
     await this.#hub.close();
     await this.#servers.close();
-    // Everything it guards has ended by now; it ends whatever is left.
+    // Everything that it guards should have ended by now. It ends the rest.
     this.#guardian.close();
     await this.#trackings.close();
   }
 
-  /** Reports a server's line, unless a run on its own has heard of it: then that run reports it, in its log and here. */
-  #reportServer(line: string, heard: boolean): void {
-    if (heard && this.options.severalRuns !== true) return;
-    this.#said.add(`warning: ${line}`);
+  /** Reports a server's line. If a single run uses the server, the run's log reports it instead. */
+  #reportServer(line: string, isLogged: boolean): void {
+    if (isLogged && this.options.severalRuns !== true) return;
+    this.#reported.add(`warning: ${line}`);
     this.#say(line);
   }
 

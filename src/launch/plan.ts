@@ -1,4 +1,4 @@
-/** What an experiment would do and what has been done: one line per run, without starting anything. */
+/** The plan of an experiment: the state and the needs of each run. Starts nothing. */
 import type { Cell, Experiment } from '../config/experiment/load.js';
 import { isTrainable } from '../config/recipes.js';
 import { must } from '../core/errors.js';
@@ -21,22 +21,22 @@ export interface PlannedRun {
   readonly axes: Readonly<Record<string, string>>;
   readonly hash: string;
   /**
-   * `new`, `changed` (its directory was made with other settings), `extended` (it finished with fewer iterations than its settings give, and a sweep
-   * trains the rest), or what the run directory says.
+   * `new`, `changed` (its directory has other settings), `extended` (it finished with fewer iterations than its settings have, and a sweep trains the
+   * rest), or the state in its directory.
    */
   readonly state: RunStateName | 'new' | 'changed' | 'extended';
   readonly parents: readonly string[];
-  /** Processes, each with a device of its own: a GPU, or a share of the cores. */
+  /** Processes, each with its own device: a GPU, or a share of the cores. */
   readonly devices: number;
   readonly device: DeviceKind;
   /** Estimated bytes of one process; null if the settings do not tell. */
   readonly memory_bytes: number | null;
-  /** Which GPU computes what, in words; null if launch.placement is not set. */
+  /** The GPU of each part, in words. Null without launch.placement. */
   readonly placement: string | null;
-  /** What to do if it does not fit; null if it fits. */
+  /** Advice if it does not fit. Null if it fits. */
   readonly memory_advice: string | null;
   readonly differs: Readonly<Record<string, unknown>>;
-  /** What it asks its judges; null if it asks none. */
+  /** Its judge questions. Null if it has no judge. */
   readonly judge_questions: JudgeQuestions | null;
   /** Estimated seconds left, from finished runs of the same kind; 0 when done, null if there are none. */
   readonly seconds_left: number | null;
@@ -46,17 +46,17 @@ export interface ExperimentPlan {
   readonly experiment: string;
   readonly cells: readonly PlannedRun[];
   readonly parents: readonly PlannedRun[];
-  /** How many runs a sweep starts at once on the CPU, where memory is too small for as many as the cores would take; else null. */
+  /** How many runs a sweep starts at once on the CPU, if memory is the limit. Else null. */
   readonly at_once: TightMemory | null;
   /** Models of the Hub to fetch before they start. */
   readonly downloads: readonly string[];
-  /** What prevents them on this machine. */
+  /** Problems that prevent runs on this machine. */
   readonly obstacles: readonly { readonly run: string; readonly message: string }[];
   /** Warnings about runs that nothing prevents. */
   readonly warnings: readonly string[];
 }
 
-/** Looks at the run directories of all runs. Raises RunError for one that cannot be read. */
+/** Reads the run directories of all runs. Raises RunError for one that cannot be read. */
 export async function planExperiment(
   experiment: Experiment,
   devices: Devices,
@@ -104,7 +104,7 @@ export async function planExperiment(
 }
 
 /**
- * What a sweep would find of its runs on the CPU; those on GPUs have one each. A config alone, which has no axes, trains its runs one after another.
+ * The memory limit of a sweep's runs on the CPU. Runs on GPUs have one each. A config without axes trains its runs one after another.
  */
 function atOnce(experiment: Experiment, devices: Devices, freeBytes: number, memory: MemoryModel): TightMemory | null {
   if (experiment.cells.every(({ axes }) => Object.keys(axes).length === 0)) return null;
@@ -140,7 +140,7 @@ function kindOf({ config: { settings } }: Cell): string {
   return isTrainable(settings) ? `${settings.task} ${settings.algorithm.type}` : settings.task;
 }
 
-/** The states of runs whose iterations tell how fast others of their kind will be. */
+/** The states of runs whose times count for estimates. */
 const MEASURED: ReadonlySet<PlannedRun['state'] | undefined> = new Set(['finished', 'extended']);
 
 function secondsPerIteration(cells: readonly Cell[], looks: ReadonlyMap<string, FolderState>): Map<string, number> {

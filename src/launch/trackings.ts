@@ -1,4 +1,4 @@
-/** Tracks the runs of a launcher: one tracking per attempt, which may still be at work when the next one has begun. */
+/** Tracks the runs of a launcher: one tracking per attempt. It may still be uploading when the next attempt has started. */
 import { EditrlError } from '../core/errors.js';
 import { RunPaths } from '../run/paths.js';
 import { readRecord } from '../run/record.js';
@@ -15,11 +15,11 @@ export interface TrackingsOptions {
 }
 
 export class RunTrackings {
-  /** By run_name. A tracking whose run has ended stays until everything is passed on. */
+  /** By run_name. A tracking stays until everything is uploaded, even after its run has ended. */
   readonly #of = new Map<string, RunTracking>();
 
-  /** The run that the user asked for, and its id in W&B if WANDB_RUN_ID gives one. */
-  #asked: { readonly run: string; readonly wandbId: string | null } | null = null;
+  /** The run that the user requested, and its W&B id from WANDB_RUN_ID. */
+  #requested: { readonly run: string; readonly wandbId: string | null } | null = null;
 
   constructor(private readonly options: TrackingsOptions) {
     const giveUp = (): void => {
@@ -29,33 +29,33 @@ export class RunTrackings {
   }
 
   /**
-   * Sets the run that the user asked for: WANDB_RUN_ID means that run, and none of its parents. Raises ConfigError for an id that W&B does not
+   * Sets the run that the user requested. WANDB_RUN_ID is the id of that run and not of its parents. Raises ConfigError for an id that W&B does not
    * accept.
    */
   setRequestedRun({ run_name, track, launch }: RunSettings): void {
     const wandbId = wandbIdOfEnvironment(process.env);
-    this.#asked = { run: run_name, wandbId };
-    // Another trainer's program connects to W&B on its own.
+    this.#requested = { run: run_name, wandbId };
+    // A foreign trainer connects to W&B on its own.
     if (wandbId === null || track.wandb !== null || launch.command !== null) return;
     this.options.say(
-      'warning: WANDB_RUN_ID is set, but nothing goes to W&B: --set track.wandb.project=NAME sends it there',
+      'warning: WANDB_RUN_ID is set, but W&B is off; --set track.wandb.project=NAME turns it on',
       'warn',
     );
   }
 
   /** For an attempt that is about to start. */
   attempt(settings: RunSettings): TrackedAttempt {
-    const wandbId = settings.run_name === this.#asked?.run ? this.#asked.wandbId : null;
+    const wandbId = settings.run_name === this.#requested?.run ? this.#requested.wandbId : null;
     return new TrackedAttempt(settings, wandbId, this.#of, this.options);
   }
 
-  /** Waits for all of them: for W&B at most its own limit, for the Hub as long as its uploads retry. */
+  /** Waits for all of them: for W&B up to its time limit, for the Hub as long as its uploads retry. */
   async close(): Promise<void> {
     await Promise.all([...this.#of.values()].map((tracking) => tracking.end()));
   }
 }
 
-/** One attempt at a run, as its tracking sees it. */
+/** The tracking of one attempt. */
 export class TrackedAttempt {
   /** The run's processes. */
   workers: readonly { readonly pid: number }[] = [];
@@ -72,12 +72,12 @@ export class TrackedAttempt {
     this.#say = options.say;
   }
 
-  /** Aborted when somebody asks for the run's end on a tracking page. */
+  /** Aborted when somebody stops the run on a tracking page. */
   get stop(): AbortSignal {
     return this.#stop.signal;
   }
 
-  /** The attempt has claimed its run. `say` reaches the run's own log until it ends. Problems with tracking are reported, and end nothing. */
+  /** Call when the attempt has claimed its run. `say` writes to the run's log. Problems with tracking are reported and stop nothing. */
   begin(say: Say): void {
     try {
       this.#begin(say);
@@ -102,14 +102,14 @@ export class TrackedAttempt {
       pids: () => this.workers.map(({ pid }) => pid),
       say: (line, level) => this.#say(line, level),
       onStop: () => this.#stop.abort(),
-      // This attempt passes on what an earlier one has not.
+      // This attempt uploads the rest of an earlier one.
       ...(earlier === undefined ? {} : { after: earlier.giveUp() }),
     });
     this.#tracking = tracking;
     this.others.set(run_name, tracking);
   }
 
-  /** It has ended, and its state says how. The rest is passed on in the background. */
+  /** Call when the attempt has ended and its state is recorded. The rest is uploaded in the background. */
   end(): void {
     this.#say = this.options.say;
     const [tracking, { run_name }] = [this.#tracking, this.settings];

@@ -174,7 +174,7 @@ describe('a judge that is killed', () => {
     killJudge(live);
     const { code, out, err } = await live.ended;
     expect({ code, err }).toEqual({ code: 0, err: '' });
-    const line = 'warning: the embedded judge was ended by SIGKILL; it is started again in 0.25 s (1 of 5)\n';
+    const line = 'warning: the embedded judge was ended by SIGKILL; restarting it in 0.25 s (1 of 5)\n';
     for (const text of [out, place.log('rejudged')]) expect(text.split(line)).toHaveLength(2);
     expectUndisturbed('rejudged');
   });

@@ -236,7 +236,7 @@ describe('the gateway that a launcher starts', () => {
       const [gatewayPid] = childrenOf(process.pid).filter((pid) => !before.has(pid));
       expect(readFileSync(`/proc/${gatewayPid}/cmdline`, 'utf8')).not.toContain(token);
       process.kill(gatewayPid, 'SIGKILL');
-      await until('it is noticed', () => said.some((line) => line.includes('it is started again')));
+      await until('it is noticed', () => said.some((line) => line.includes('restarting it')));
       await waitUntilReady(url, stubModel, { maxWaitS: 60, apiKey: token });
       const [again] = childrenOf(process.pid).filter((pid) => !before.has(pid));
       await gateways.close();

@@ -104,7 +104,7 @@ describe('a judge that', () => {
     const refused = await trainWith('short', rambling, 'reward.max_judge_calls=100');
     expect(refused).toMatchObject({ code: 2 });
     expect(refused.err).toMatch(
-      /^editrl: reward\.max_judge_calls: short has about 384 questions to ask judges in the 6 iterations left, and may send 100 requests in all\n {2}Set /,
+      /^editrl: reward\.max_judge_calls: short needs about 384 judge requests for its last 6 iterations; allowed: 100 in total\n {2}Set /,
     );
     expect(place.state('short')).toBeNull();
 

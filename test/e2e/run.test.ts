@@ -131,7 +131,7 @@ describe('editrl run --fresh', () => {
       expect(readdirSync(place.runs)).toEqual(['other']);
       const { code, out } = await run('true', 2, '--fresh');
       expect(code).toBe(0);
-      expect(out).toContain(`other begins anew; what was there is now ${place.runs}/other.old-1\n`);
+      expect(out).toContain(`other starts from scratch; the previous run was moved to ${place.runs}/other.old-1\n`);
       expect(readdirSync(place.runs).sort()).toEqual(['other', 'other.old-1']);
     } finally {
       place.remove();
@@ -150,7 +150,7 @@ it('two runs that need one missing parent train it once', async () => {
       { code: 0, err: '' },
     ]);
     expect(place.attempts('tiny_vq')).toBe(1);
-    const waited = ended.filter(({ out }) => /tiny_vq is being trained by process \d+ on .*: waiting for it/.test(out));
+    const waited = ended.filter(({ out }) => /waiting for process \d+ on .*, which trains tiny_vq/.test(out));
     expect(waited).toHaveLength(1);
   } finally {
     place.remove();

@@ -51,7 +51,7 @@ describe('a worker that is killed', () => {
     process.kill(worker('again'), 'SIGKILL');
     const { code, out, err } = await live.ended;
     expect({ code, err }).toEqual({ code: 0, err: '' });
-    expect(out).toContain('again is started again from its last checkpoint (1 of 1)');
+    expect(out).toContain('restarting again from its last checkpoint (1 of 1)');
     // Where it was killed is a matter of moments; it has written a checkpoint every fourth iteration.
     const [, from] = /resuming again from iteration (\d+)/.exec(out) ?? [];
     expect(Number(from) % 4).toBe(0);

@@ -70,7 +70,7 @@ describe('what a run starts from', () => {
 
     const config = await loadConfig({ file: 'configs/sft_s.jsonnet', overlays, sets: [inBase] });
     const longer = await parentOf(config, tokenizer(config));
-    expect(longer.note).toBe('tiny_vq was made longer than its config says: 3000 iterations instead of 1500');
+    expect(longer.note).toBe('tiny_vq was extended to 3000 iterations; its config has 1500');
     expect(longer).toMatchObject({
       finished: true,
       config: { settings: { run_name: 'tiny_vq', num_iterations: 3000 } },
@@ -96,7 +96,7 @@ describe('what a run starts from', () => {
     rmSync(join(base, 'tiny_vq__seed-1'), { recursive: true });
     await expect(parentOf(recorded(), tokenizer(recorded()))).rejects.toMatchObject({
       code: 'run',
-      message: expect.stringContaining('starts from the run tiny_vq__seed-1, which is not there any more') as string,
+      message: expect.stringContaining('starts from the run tiny_vq__seed-1, which no longer exists') as string,
     });
   });
 });

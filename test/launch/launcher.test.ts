@@ -42,7 +42,7 @@ describe('a run that starts from another', () => {
     const { launcher: one, printed } = launcher();
     const failure = one.run(egg);
     await expect(failure).rejects.toThrow(ConfigError);
-    await expect(failure).rejects.toThrow('runs need each other: egg -> hen -> egg');
+    await expect(failure).rejects.toThrow('runs start from each other: egg -> hen -> egg');
     expect(printed()).toBe('');
     expect(() => runResolver(join(dir, 'runs'))({ run: 'hen', config: '' })).toThrow(CheckpointError);
   });

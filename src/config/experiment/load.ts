@@ -138,7 +138,7 @@ function refuseCycles(runs: readonly Cell[], file: string): void {
   const done = new Set<string>();
   const visit = (name: string, path: readonly string[]): void => {
     if (path.includes(name)) {
-      throw new ConfigError(`runs need each other: ${[...path.slice(path.indexOf(name)), name].join(' -> ')}`, {
+      throw new ConfigError(`runs start from each other: ${[...path.slice(path.indexOf(name)), name].join(' -> ')}`, {
         where: displayPath(file),
         next: 'Let one of them start from a checkpoint or from random weights.',
       });

@@ -19,15 +19,15 @@ export interface AttemptServices {
   readonly trackings: RunTrackings;
   readonly hub: HubModels;
   readonly view: View;
-  /** The command line, for the run's record. */
+  /** This process's command line, for the run's record. */
   readonly command: readonly string[];
-  /** Asks every run to checkpoint and end. */
+  /** Requests that every run save a checkpoint and stop. */
   readonly stop: AbortSignal;
-  /** Ends every run at once. */
+  /** Kills every run. */
   readonly kill?: AbortSignal;
   readonly devices: () => Devices;
   readonly say: (line: string) => void;
-  /** Called with each line that a run's own worker printed or its log got from this process. */
+  /** Called with each line that a worker prints or that this process adds to the run's log. */
   readonly onWorkerLine: (run: string, line: string) => void;
   /** Called when an attempt has claimed a run. */
   readonly onClaimed: (settings: RunSettings) => void;
@@ -37,16 +37,16 @@ export interface AttemptServices {
 export interface Attempt {
   readonly config: LoadedConfig;
   readonly handle: RunHandle;
-  /** Rank 0's log, for this process's own messages. */
+  /** Rank 0's log, which also takes this process's messages. */
   readonly log: RunLog;
   readonly placement: Placement;
   /** Number of processes from `launch.processes`, with `auto` resolved. */
   readonly processes: number;
-  /** Which GPU computes each part; null if the settings do not say. */
+  /** The GPU of each part. Null without `launch.placement`. */
   readonly placed: PlacedParts | null;
-  /** Asks this run to checkpoint and end. */
+  /** Requests that this run save a checkpoint and stop. */
   readonly stop: AbortSignal;
-  /** Ends this run at once. */
+  /** Kills this run. */
   readonly kill: AbortSignal;
   readonly onStarted: (started: Started) => void;
 }

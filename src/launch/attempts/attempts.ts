@@ -1,4 +1,4 @@
-/** The attempts at a run: where it is placed, who trains it, what its end means for its state, and when it is restarted after a failure. */
+/** The attempts at a run: placement, training, the state that is recorded at the end, and restarts after failures. */
 import { createRequire } from 'node:module';
 import { setTimeout as delay } from 'node:timers/promises';
 import type { LoadedConfig } from '../../config/load.js';
@@ -30,15 +30,15 @@ import type { RunKind } from '../worker/protocol.js';
 import { trainNatively } from './native.js';
 import type { Attempt, AttemptServices } from './attempt.js';
 
-/** Where one run is placed, and signals for only that run. */
+/** The placement of one run, and signals for that run only. */
 export type RunPlacement = Placement & { readonly stop?: AbortSignal; readonly kill?: AbortSignal };
 
 type Place = Pick<Attempt, 'placement' | 'processes' | 'placed'>;
 
-/** The longest pause before a restart, in seconds. */
+/** Maximum pause before a restart, in seconds. */
 const MAX_PAUSE_S = 60;
 
-/** Seconds before the next start, given the number of consecutive attempts without progress: what fails at once would fail again at once. */
+/** Seconds before the next start, after this many attempts in a row without progress. */
 export function restartDelayS(withoutProgress: number): number {
   return withoutProgress === 0 ? 0 : Math.min(MAX_PAUSE_S, 2 ** (withoutProgress - 1));
 }
@@ -47,7 +47,7 @@ export function restartDelayS(withoutProgress: number): number {
 export class Attempts {
   constructor(private readonly services: AttemptServices) {}
 
-  /** Runs a config to its end as the owner of the run. Without a placement it has the machine to itself. Raises the last attempt's failure. */
+  /** Runs a config to its end as the owner of the run. Without a placement the run has the whole machine. Raises the last attempt's failure. */
   async run(config: LoadedConfig, wanted?: RunPlacement): Promise<RunKind> {
     if (isFinishedBy(config)) {
       const handle = claimRun(claimRequest(config, contextOf(config.settings, this.services.command, [])));
@@ -91,8 +91,8 @@ export class Attempts {
         withoutProgress = iteration > reached ? 0 : withoutProgress + 1;
         reached = Math.max(reached, iteration);
         const waitS = restartDelayS(withoutProgress);
-        const when = waitS === 0 ? '' : `in ${waitS} s, since it got no further, `;
-        say(`${run_name} is started again ${when}from its last checkpoint (${restarts + 1} of ${launch.max_restarts})`);
+        const when = waitS === 0 ? '' : `in ${waitS} s, because it made no progress, `;
+        say(`restarting ${run_name} ${when}from its last checkpoint (${restarts + 1} of ${launch.max_restarts})`);
         await delay(waitS * 1000, undefined, { signal: any(signals.stop, signals.kill) }).catch(() => undefined);
         lost.throwIfAborted();
         if (signals.stop.aborted || signals.kill.aborted) {
@@ -148,7 +148,7 @@ export class Attempts {
       log.logger.debug((error instanceof Error ? error.stack : undefined) ?? messageOf(error));
       log.logger.error(messageOf(error), FILES_ONLY);
       const stayedAway = error instanceof EndpointError && !(error instanceof ServerEndedError);
-      // What a worker recorded before it died is true; an error of its own comes after that.
+      // The state that a worker recorded before it died stays. An error of this process replaces it.
       const over = error instanceof RunFailed ? undefined : RUN_STATES;
       owned.recordEnd(stayedAway ? 'interrupted' : 'failed', reasonOf(error), over);
       throw error;
@@ -158,7 +158,7 @@ export class Attempts {
     }
   }
 
-  /** Assigns part of the machine to a run. Raises ConfigError for GPUs that do not exist, RunError for GPUs that somebody uses. */
+  /** Assigns part of the machine to a run. Raises ConfigError for GPUs that do not exist, RunError for GPUs in use. */
   #place({ settings }: LoadedConfig, wanted?: RunPlacement): Place {
     const { say } = this.services;
     const { launch, run_name } = settings;
@@ -179,13 +179,13 @@ export class Attempts {
   }
 }
 
-/** Why a run that was stopped is interrupted. */
+/** The reason to record for a stopped run. */
 function reasonToStop(kill: AbortSignal): string {
   const reason: unknown = kill.reason;
-  return typeof reason === 'string' ? reason : kill.aborted ? 'stopped at once' : STOPPED;
+  return typeof reason === 'string' ? reason : kill.aborted ? 'killed' : STOPPED;
 }
 
-/** The context of an attempt that computes on some GPUs; `command` is this process's command line. */
+/** The context of an attempt on some GPUs. `command`: this process's command line. */
 function contextOf(settings: RunSettings, command: readonly string[], gpus: readonly number[]): AttemptContext {
   return {
     command,
@@ -213,7 +213,7 @@ export function programVersions(settings: RunSettings): Record<string, string> {
   return ffmpeg === null ? {} : { ffmpeg };
 }
 
-/** Which GPU computes each part of a run, among the GPUs that it may use or was given; null if the settings do not say. */
+/** The GPU of each part of a run, among the GPUs that it may use or was given. Null without `launch.placement`. */
 function partsOf(settings: RunSettings, own: Devices, kind: DeviceKind, wanted?: RunPlacement): PlacedParts | null {
   const { placement, devices, command } = settings.launch;
   if (placement === null || command !== null) return null;
@@ -226,10 +226,10 @@ function partsOf(settings: RunSettings, own: Devices, kind: DeviceKind, wanted?:
   );
 }
 
-/** Whether nothing is left to do: the run is then only claimed, which checks its settings, and no process is started. */
+/** Whether nothing is left to do. The run is then only claimed, which checks its settings. */
 function isFinishedBy({ settings, allowChanges = [] }: LoadedConfig): boolean {
   const state = readState(RunPaths.of(settings));
-  // A requested change may let a run continue that ended by its own rule.
+  // An allowed change may let a run continue that stopped early.
   if (state?.stopped_early === true && allowChanges.length > 0) return false;
   return isDone(state, settings.num_iterations);
 }

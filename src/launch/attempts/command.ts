@@ -1,6 +1,6 @@
 /**
- * Runs another trainer: `launch.command` instead of this program's own workers. The launcher's process owns the run; the trainer's environment tells
- * it its identity, where its files belong and how its processes find each other.
+ * Runs a foreign trainer: `launch.command` instead of our own workers. The launcher's process owns the run. Environment variables give the trainer the
+ * run's name, the paths of its files and the address at which its processes meet.
  */
 import { mkdirSync, readdirSync, statSync, writeFileSync } from 'node:fs';
 import { basename, join, resolve } from 'node:path';
@@ -33,15 +33,15 @@ export class TrainerPaths {
   get config(): string {
     return join(this.dir, 'config.json');
   }
-  /** For the trainer's own checkpoints. */
+  /** The folder for the trainer's own checkpoints. */
   get checkpointsDir(): string {
     return join(this.dir, 'checkpoints');
   }
-  /** Metrics from one attempt of the trainer. Each attempt has its own file, so that a line torn by a crash cannot spoil another. */
+  /** Metrics of one attempt. Each attempt has its own file, so that a line torn by a crash cannot damage the next one. */
   metrics(attempt: number): string {
     return join(this.dir, `metrics_${String(attempt).padStart(3, '0')}.jsonl`);
   }
-  /** The metrics files of the attempts before this one, oldest first. */
+  /** The metrics files of earlier attempts, oldest first. */
   earlierMetrics(attempt: number): string[] {
     return readdirSync(this.dir)
       .filter((name) => Number(/^metrics_(\d{3,})\.jsonl$/.exec(name)?.[1] ?? Infinity) < attempt)
@@ -54,7 +54,7 @@ export class TrainerPaths {
 const LAUNCHERS = ['torchrun', 'accelerate', 'deepspeed'];
 const LAUNCHER_MODULES = ['torch.distributed.run', 'torch.distributed.launch', 'accelerate.commands.launch'];
 
-/** Whether a command starts its ranks itself: it is then started once, with all of the run's devices. */
+/** Whether a command starts its ranks itself. It is then started once, with all devices of the run. */
 export function startsItsOwnRanks(command: readonly string[]): boolean {
   if (command.some((word) => LAUNCHERS.includes(basename(word)) && !word.startsWith('-'))) return true;
   const module = command[command.indexOf('-m') + 1];
@@ -62,8 +62,8 @@ export function startsItsOwnRanks(command: readonly string[]): boolean {
 }
 
 /**
- * Runs the trainer of a claimed run to its end and keeps `metrics.jsonl` and the state's iteration up to date with what it reports. Exit code 0 means
- * that it has finished its work. Raises RunFailed for any other code, and RunError when the disk refuses.
+ * Runs the trainer of a claimed run to its end. Keeps `metrics.jsonl` and the iteration in the state up to date with the metrics that it reports. Exit
+ * code 0 means that it has finished. Raises RunFailed for any other code, and RunError if a write fails.
  */
 export async function runCommand(attempt: Attempt, { guardian, view }: CommandServices): Promise<RunKind> {
   const { config, handle, log, stop, kill, onStarted } = attempt;
@@ -99,7 +99,7 @@ export async function runCommand(attempt: Attempt, { guardian, view }: CommandSe
     const [reported, wanted] = [metrics.iteration, settings.num_iterations];
     const isComplete = reported >= wanted && exits.every(({ code }) => code === 0);
     if (kind === 'stopped' && !isComplete) return 'interrupted';
-    // It has done what it was asked, however it counts its iterations; a trainer that reports nothing has done all of them.
+    // A trainer that reports no metrics has done all iterations.
     handle.setState({
       state: 'finished',
       reason: null,
@@ -115,7 +115,7 @@ export async function runCommand(attempt: Attempt, { guardian, view }: CommandSe
 
 type CommandServices = Pick<AttemptServices, 'guardian'> & { readonly view: Pick<View, 'trainerLine'> };
 
-/** Reads the metrics file at intervals while the trainer runs, and once more after its end. */
+/** Reads the metrics file at intervals while the trainer runs, and once after its end. */
 class Follower {
   #timer: NodeJS.Timeout | null = null;
   #reading: Promise<void> = Promise.resolve();
@@ -149,7 +149,7 @@ class Follower {
   }
 }
 
-/** Output of the ranks: rank 0's goes to the log that people read, each other rank's to a file of its own. */
+/** The output of the ranks. Rank 0 writes to console.log, and each other rank to its own file. */
 class RankLogs {
   readonly #others = new Map<number, RunLog>();
 
@@ -159,7 +159,7 @@ class RankLogs {
   ) {}
 
   write(rank: number, line: string): void {
-    // On the terminal, the view shows it.
+    // The view shows it on the terminal.
     this.#of(rank).logger.info(line, FILES_ONLY);
   }
 
@@ -178,7 +178,7 @@ class RankLogs {
 
 type Claimed = Pick<RunHandle, 'paths' | 'attempt' | 'record' | 'kind'>;
 
-/** The processes to start for one attempt, with the environment of each. Raises ConfigError when the GPUs cannot be shared out. */
+/** The processes to start for one attempt, with their environments. Raises ConfigError if the GPUs cannot be divided evenly. */
 export function rankCommands(
   {
     config,
@@ -220,8 +220,8 @@ function runEnvironment(config: LoadedConfig, claimed: Claimed): Record<string, 
 }
 
 /**
- * One id for all attempts of a run: that of WANDB_RUN_ID if it was started with one. A run that is recreated under the same name gets another id.
- * Raises RunError for an unreadable note of the id.
+ * One W&B id for all attempts of a run: WANDB_RUN_ID if the run was started with one. A run that is recreated under the same name gets another id.
+ * Raises RunError if the recorded id cannot be read.
  */
 export function wandbRunId({ record, paths }: Pick<RunHandle, 'record' | 'paths'>): string {
   const noted = notedWandbId(paths);
@@ -230,8 +230,8 @@ export function wandbRunId({ record, paths }: Pick<RunHandle, 'record' | 'paths'
 }
 
 /**
- * For a program that numbers its ranks itself: without a rank from this program, and with torchrun's options set so that two runs on one machine do
- * not collide at its fixed port.
+ * The environment of a program that numbers its ranks itself: no rank variables, and torchrun options that keep two runs on one machine from using the
+ * same port.
  */
 function ownRanksEnvironment(env: NodeJS.ProcessEnv, processes: number, port: number): NodeJS.ProcessEnv {
   const rest = Object.entries(env).filter(([name]) => !RANK_VARIABLES.includes(name));
@@ -241,12 +241,12 @@ function ownRanksEnvironment(env: NodeJS.ProcessEnv, processes: number, port: nu
 
 const RANK_VARIABLES = ['RANK', 'LOCAL_RANK', 'GROUP_RANK', 'WORLD_SIZE', 'LOCAL_WORLD_SIZE'];
 
-/** Creates the trainer's folder and writes the resolved config into it. Raises RunError when the disk refuses. */
+/** Creates the trainer's folder and writes the resolved config into it. Raises RunError if a write fails. */
 export function prepareTrainer(config: LoadedConfig, paths: RunPaths): TrainerPaths {
   const trainer = new TrainerPaths(paths);
   try {
     mkdirSync(trainer.checkpointsDir, { recursive: true });
-    // Not synced, because every start writes it again.
+    // Not synced: every start writes it again.
     writeFileSync(trainer.config, `${JSON.stringify(config.settings, null, 2)}\n`);
   } catch (cause) {
     throw diskError(trainer.config, cause);

@@ -1,16 +1,16 @@
 /**
- * The metrics of another trainer: JSON lines in its own file, one file per start of its command. They are followed, checked, and passed on so that
- * `metrics.jsonl` has every iteration once, whatever the trainer repeats.
+ * The metrics of a foreign trainer: JSON lines in one file per start of its command. They are checked and copied, so that `metrics.jsonl` has every
+ * iteration once even if the trainer repeats iterations.
  */
 import { LogReader } from '../../core/log.js';
 import { decodeNumber, dropLinesAfter } from '../../run/journal.js';
 import { MetricsJournal, type MetricsLine } from '../../run/metrics.js';
 import type { RunPaths } from '../../run/paths.js';
 
-/** Names that this program adds to a line itself. */
+/** The field that every line must have. */
 const RESERVED = 'iteration';
 
-/** A parsed line and its fields that were left out because they are not numbers; or why it cannot be parsed. */
+/** A parsed line and the fields skipped because they are not numbers, or the reason why it cannot be parsed. */
 export type ParsedLine =
   { readonly line: MetricsLine; readonly leftOut: readonly string[] } | { readonly problem: string };
 
@@ -42,16 +42,16 @@ export function parseMetricsLine(text: string): ParsedLine {
   return { line: { iteration, metrics }, leftOut };
 }
 
-/** Changes to make to `metrics.jsonl`: first drop what follows `rewindTo` (null: nothing), then append. */
+/** Changes to `metrics.jsonl`: first drop the lines after iteration `rewindTo` (null: none), then append. */
 export interface MetricsChange {
   readonly rewindTo: number | null;
   readonly append: readonly MetricsLine[];
 }
 
 /**
- * Appends lines to those already written. A line that goes back in iterations replaces everything from its own iteration on, because a trainer that
- * goes back repeats the rest; further lines of the latest iteration add to it. `written`: the last iteration in `metrics.jsonl`, -1 for none. `open`:
- * that iteration's line if this start of the trainer wrote it, else null.
+ * Appends lines to those already written. A line of an earlier iteration replaces everything from that iteration on, because the trainer repeats the
+ * rest. Further lines of the latest iteration add to it. `written`: the last iteration in `metrics.jsonl`, -1 for none. `open`: the line of that
+ * iteration if this start of the trainer wrote it, else null.
  */
 export function mergeLines(written: number, open: MetricsLine | null, lines: readonly MetricsLine[]): MetricsChange {
   const kept: MetricsLine[] = open === null ? [] : [open];
@@ -68,11 +68,11 @@ export function mergeLines(written: number, open: MetricsLine | null, lines: rea
 
 export interface FollowOptions {
   readonly paths: RunPaths;
-  /** Called with one sentence for each line that cannot be parsed, and one for each field that is not a number. */
+  /** Called with a sentence for each line that cannot be parsed and for each field that is not a number. */
   readonly warn: (sentence: string) => void;
 }
 
-/** Follows a trainer's metrics files and keeps `metrics.jsonl` equal to what they say. */
+/** Follows a trainer's metrics files and keeps `metrics.jsonl` equal to them. */
 export class TrainerMetrics {
   #reader: LineReader | null = null;
   #journal: MetricsJournal | null = null;
@@ -82,12 +82,12 @@ export class TrainerMetrics {
 
   constructor(private readonly options: FollowOptions) {}
 
-  /** The last iteration that was reported; -1 before the first. */
+  /** The last reported iteration. -1 before the first. */
   get iteration(): number {
     return this.#written;
   }
 
-  /** Rebuilds `metrics.jsonl` from the files of earlier starts, oldest first. Problems in them were reported back then. */
+  /** Rebuilds `metrics.jsonl` from the files of earlier starts, oldest first. Their problems have been reported before. */
   async replay(files: readonly string[]): Promise<void> {
     dropLinesAfter(this.options.paths.metrics, -1);
     for (const file of files) {
@@ -99,25 +99,25 @@ export class TrainerMetrics {
     this.#open = null;
   }
 
-  /** Call when the trainer has been started and will append to this file. */
+  /** Call before the trainer is started. It appends to this file. */
   begin(file: string): void {
     this.#reader = new LineReader(file);
     this.#open = null;
   }
 
-  /** Reads what was appended; `ended` means that nothing will follow, so the last line needs no newline. Returns whether there was anything. */
+  /** Reads new lines. Returns whether there were any. `ended`: the trainer has ended, so the last line needs no newline. */
   async read(ended: boolean): Promise<boolean> {
     if (this.#reader === null) return false;
     const { lines, begunAgain } = this.#reader.read(ended);
     if (begunAgain) {
-      this.options.warn(`${this.#reader.path} became shorter: it is read from its beginning again`);
+      this.options.warn(`${this.#reader.path} became shorter; reading it again from the start`);
       this.#open = null;
     }
     const understood: MetricsLine[] = [];
     for (const { text, number } of lines) {
       const parsed = parseMetricsLine(text);
       if ('problem' in parsed) {
-        this.options.warn(`${this.#reader.path}:${number} is not a line of metrics: ${parsed.problem}`);
+        this.options.warn(`${this.#reader.path}:${number} cannot be read as metrics: ${parsed.problem}`);
         continue;
       }
       for (const name of parsed.leftOut) this.#warnOfField(name, number);
@@ -127,7 +127,7 @@ export class TrainerMetrics {
     return understood.length > 0;
   }
 
-  /** Makes everything durable and ends. */
+  /** Syncs and closes the journal. */
   async finish(): Promise<void> {
     this.#journal?.close();
     this.#journal = null;
@@ -150,9 +150,7 @@ export class TrainerMetrics {
   #warnOfField(name: string, number: number): void {
     if (this.#leftOut.has(name)) return;
     this.#leftOut.add(name);
-    this.options.warn(
-      `${this.#reader?.path}:${number}: '${name}' is not a number; it is left out, here and further on`,
-    );
+    this.options.warn(`${this.#reader?.path}:${number}: '${name}' is not a number; skipping it in this run`);
   }
 }
 
@@ -169,11 +167,11 @@ class LineReader {
 
   constructor(readonly path: string) {}
 
-  /** The lines since the last call; a line without a newline waits unless the file has ended. A missing file has none. */
+  /** The lines since the last call. A line without a newline waits until `ended`. A missing file has none. */
   read(ended: boolean): { lines: NumberedLine[]; begunAgain: boolean } {
     const log = LogReader.open(this.path);
     const size = log?.size ?? 0;
-    // Another file with at least as many bytes is continued: a trainer may rewrite its file in order to append to it.
+    // A replaced file of at least the same size is continued: a trainer may rewrite its file to append to it.
     const begunAgain = size < this.#offset;
     if (begunAgain) [this.#offset, this.#number] = [0, 0];
     const lines: NumberedLine[] = [];

@@ -1,4 +1,4 @@
-/** One attempt with this program's own workers. */
+/** One attempt with our own workers. */
 import { randomUUID } from 'node:crypto';
 import { fileURLToPath } from 'node:url';
 import { serverDevices, type Devices, type Placement } from '../machine/devices.js';
@@ -17,7 +17,7 @@ import {
 } from '../worker/protocol.js';
 import type { Attempt, AttemptServices } from './attempt.js';
 
-/** Starts the workers and their servers, and returns how they ended. Raises the most informative error of a failure. */
+/** Starts the workers and their servers, and returns the kind of their end. Raises the most informative error of a failure. */
 export async function trainNatively(
   { config, handle, log, placement, processes, placed, stop, kill, onStarted }: Attempt,
   { guardian, servers, devices, onWorkerLine }: AttemptServices,
@@ -90,12 +90,12 @@ function send(worker: Worker, message: ToWorker): void {
   worker.send(message);
 }
 
-/** CPU threads of a rank; 0 (all of them) lets the engine choose. */
+/** CPU threads of a rank. 0 lets the engine use all of them. */
 function threadsOf(placement: Placement, devices: Devices): number {
   return placement.threads >= devices.cpus ? 0 : placement.threads;
 }
 
-/** How the workers ended, by what they said and how they died. */
+/** The end of the workers, from their messages and their exits. */
 class Outcome {
   failure: unknown = null;
   #result: RunKind | null = null;
@@ -106,16 +106,16 @@ class Outcome {
     if (message.kind === 'failed') this.#errors.set(rank, message.error);
   }
 
-  /** Returns the result or raises the most informative error. Workers that were ended at once have said neither. */
+  /** Returns the result, or raises the most informative error. Killed workers have reported neither. */
   settle(): RunKind {
     if (this.failure === null && this.#errors.size === 0) return this.#result ?? 'interrupted';
-    const told = this.#mostInformativeError();
-    if (told === null) throw this.failure;
-    const { rank, error } = told;
+    const reported = this.#mostInformativeError();
+    if (reported === null) throw this.failure;
+    const { rank, error } = reported;
     throw unpackError(rank === 0 ? error : { ...error, message: `rank ${rank}: ${error.message}` });
   }
 
-  /** The error that a worker reported for its own end, unless a worker hung or was ended from outside. */
+  /** The error that a worker reported before it ended. Null if a worker hung or was killed. */
   #mostInformativeError(): { rank: number; error: ErrorMessage } | null {
     const { failure } = this;
     const all = [...this.#errors].map(([rank, error]) => ({ rank, error }));

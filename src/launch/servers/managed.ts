@@ -276,7 +276,7 @@ export class ManagedServer {
       return;
     }
     const pauseMs = FIRST_PAUSE_MS * 2 ** (this.#deaths - 1);
-    this.#tell(`${name} ${how}; it is started again in ${pauseMs / 1000} s (${this.#deaths} of ${MAX_RESTARTS})`);
+    this.#tell(`${name} ${how}; restarting it in ${pauseMs / 1000} s (${this.#deaths} of ${MAX_RESTARTS})`);
     this.#cancelRestart = this.#clock.after(pauseMs, () => void this.#restart());
   }
 

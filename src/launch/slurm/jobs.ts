@@ -73,7 +73,7 @@ function depthsOf(runs: readonly SlurmRun[]): Map<string, number> {
     const known = depths.get(run.run_name);
     if (known !== undefined) return known;
     if (ancestry.includes(run.run_name)) {
-      throw new InternalError(`runs need each other: ${[...ancestry, run.run_name].join(' -> ')}`);
+      throw new InternalError(`runs start from each other: ${[...ancestry, run.run_name].join(' -> ')}`);
     }
     const parents = run.parents.flatMap((name) => byName.get(name) ?? []);
     const depth = Math.max(-1, ...parents.map((parent) => depthOf(parent, [...ancestry, run.run_name]))) + 1;

@@ -110,8 +110,8 @@ describe('following', () => {
     await metrics.read(false);
     await metrics.read(true);
     expect(warnings).toEqual([
-      "start_1.jsonl:1: 'note' is not a number; it is left out, here and further on",
-      'start_1.jsonl:2 is not a line of metrics: not JSON',
+      "start_1.jsonl:1: 'note' is not a number; skipping it in this run",
+      'start_1.jsonl:2 cannot be read as metrics: not JSON',
     ]);
     expect(metrics.iteration).toBe(2);
     await metrics.finish();
@@ -160,6 +160,6 @@ describe('following', () => {
     await metrics.read(false);
     await metrics.finish();
     expect(written()).toEqual([[1, { r: 9 }]]);
-    expect(warnings).toEqual(['start_1.jsonl became shorter: it is read from its beginning again']);
+    expect(warnings).toEqual(['start_1.jsonl became shorter; reading it again from the start']);
   });
 });

@@ -44,8 +44,8 @@ describe('a limit to the requests that judges may get from a run', () => {
     expect(await found(await run(folder, null))).toEqual([]);
     expect(await found(await run(folder, ALL))).toEqual([]);
     expect(await found(await run(folder, ALL - 1))).toEqual([
-      'reward.max_judge_calls: sft_s__rl_s has about 44,032 questions to ask judges in the 80 iterations left, and may send 44,031 requests in all\n' +
-        '  Set reward.max_judge_calls to at least 44,032 (replies that have to be asked for again count, too) or to null, or lower num_iterations.',
+      'reward.max_judge_calls: sft_s__rl_s needs about 44,032 judge requests for its last 80 iterations; allowed: 44,031 in total\n' +
+        '  Set reward.max_judge_calls to at least 44,032 (retries count too) or to null, or lower num_iterations.',
     ]);
     expect(await found(await run(folder, ALL, 'rollout.refill={"rounds": 2}'))).toEqual([]);
   });
@@ -60,9 +60,7 @@ describe('a limit to the requests that judges may get from a run', () => {
     expect(await found(await run(folder, left - 1 + 7))).toEqual([]);
     const short = await run(folder, left - 1 + 6);
     expect(await found(short)).toEqual([
-      expect.stringContaining(
-        'has about 11,263 questions to ask judges in the 20 iterations left after 7 requests so far',
-      ),
+      expect.stringContaining('needs about 11,263 judge requests for its last 20 iterations, after 7 requests so far'),
     ]);
     // One that starts over has asked nothing, and has everything ahead of it.
     const whole = await run(folder, ALL);

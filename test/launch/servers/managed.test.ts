@@ -43,7 +43,7 @@ describe.each(['printed', 'asked'] as const)('a server whose address is %s', (ki
     expect(await ask(url)).toBe(String(program.pids[0]));
     await expect(ask(`${url}/die`)).rejects.toThrow();
     await until(() => said.length === 1);
-    expect(said).toEqual(['the judge was ended by SIGKILL; it is started again in 0.25 s (1 of 5)']);
+    expect(said).toEqual(['the judge was ended by SIGKILL; restarting it in 0.25 s (1 of 5)']);
     expect(program.pids).toHaveLength(1);
     await clock.pass(250);
     expect(await answer(url)).toBe(String(program.pids[1]));

@@ -109,9 +109,7 @@ describe('a vLLM of the run', () => {
     const { url, token } = await start();
     process.kill(program.starts[0].pid, 'SIGKILL');
     await until(() => program.starts.length === 2);
-    await until(() =>
-      notices.some((line) => line.includes('was ended by SIGKILL; it is started again in 0.25 s (1 of 5)')),
-    );
+    await until(() => notices.some((line) => line.includes('was ended by SIGKILL; restarting it in 0.25 s (1 of 5)')));
     let status = 0;
     while (status === 0) {
       status = await fetch(`${url}/health`).then(
