@@ -95,8 +95,8 @@ export function readPipeline(folder: string): Pipeline {
   const parsed = index.safeParse(readJson(where));
   const name = parsed.success ? parsed.data._class_name : null;
   if (!parsed.success || name === null || !Object.hasOwn(forms, name)) {
-    const found = name === null ? 'it names no _class_name' : `_class_name '${name}' is not covered`;
-    throw new CheckpointError(`${found}; covered: ${pipelineClasses.join(', ')}`, {
+    const found = name === null ? 'it names no _class_name' : `_class_name '${name}' is not supported`;
+    throw new CheckpointError(`${found}; allowed: ${pipelineClasses.join(', ')}`, {
       where,
       next: "Name a pipeline's folder of one of these classes, or the folder of a transformer and those of the models around it.",
     });
@@ -162,5 +162,5 @@ function requirePart(value: unknown, part: string, classes: PartClasses, where: 
   const found = classOf(value, part, where);
   if (classes.includes(found)) return;
   const shown = (name: string | null): string => name ?? 'none';
-  throw new CheckpointError(`${part} is ${shown(found)}; covered: ${classes.map(shown).join(', ')}`, { where });
+  throw new CheckpointError(`${part} is ${shown(found)}; allowed: ${classes.map(shown).join(', ')}`, { where });
 }

@@ -114,19 +114,19 @@ describe('a model', () => {
       'of another architecture',
       'llama',
       config({ model_type: 'gpt_neox' }),
-      /model_type 'gpt_neox' is not covered; covered: llama, mistral, qwen2/,
+      /model_type 'gpt_neox' is not supported; allowed: llama, mistral, qwen2/,
     ],
     [
       'with other positions',
       'llama',
       config({ rope_parameters: { rope_type: 'longrope', factor: 2 } }),
-      /longrope.*covered: /,
+      /longrope.*allowed: /,
     ],
     [
       'of another activation',
       'llama',
       config({ hidden_act: 'gelu' }),
-      /hidden_act 'gelu' is not covered; covered: silu/,
+      /hidden_act 'gelu' is not supported; allowed: silu/,
     ],
     ['of another dtype', 'llama', otherDtype, /tensor \S+ has dtype I32, weights must be F32, F16 or BF16/],
     [
@@ -218,7 +218,7 @@ describe('a tokenizer', () => {
   });
 
   it('is there, and can be read', () => {
-    expect(tokenizer(modelOf('llama'))).toThrow('there is no tokenizer; covered: tokenizer.json');
+    expect(tokenizer(modelOf('llama'))).toThrow('there is no tokenizer; allowed: tokenizer.json');
     const older = modelOf('llama');
     writeFileSync(join(older, 'tokenizer.model'), '');
     expect(tokenizer(older)).toThrow(/; found: tokenizer\.model$/);
@@ -245,7 +245,7 @@ describe('a tokenizer', () => {
     const examples = [{ prompt: 'a', answer: 'b' }];
     expect(said(gemma, { examples })).not.toThrow();
     expect(said(gemma, { system: 'x' })).toThrow(/the chat template fails: System role not supported/);
-    expect(said(gemma, {}, 'words and pictures')).toThrow(/the chat template fails: /);
+    expect(said(gemma, {}, 'words and images')).toThrow(/the chat template fails: /);
     const single = withTokenizer(
       pairs,
       "{% if messages|length > 1 or not enable_thinking %}{{ raise_exception('one turn, thinking') }}{% endif %}",
@@ -314,7 +314,7 @@ describe('a flow transformer', () => {
     expect(look('flux', 'adapter')).toThrow('the model has no IP-Adapter, which alone is to be trained');
     const other = config({ num_layers: 7 });
     expect(look('flux', 'all', other)).toThrow(CheckpointError);
-    expect(look('flux', 'all', config({ _class_name: 'Unknown' }))).toThrow("_class_name 'Unknown' is not covered");
+    expect(look('flux', 'all', config({ _class_name: 'Unknown' }))).toThrow("_class_name 'Unknown' is not supported");
   });
 
   it('may stay as it is', () => {

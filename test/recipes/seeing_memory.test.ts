@@ -22,7 +22,7 @@ const vision = {
 
 describe('the size of a model that sees', () => {
   it.each(families)('is counted part by part, but for biases and norms: %s', (family) => {
-    const { config, weights } = openDecoder(folderOf(family), 'words and pictures');
+    const { config, weights } = openDecoder(folderOf(family), 'words and images');
     const counted = (of: keyof TrainedParts): number =>
       [...weights]
         .filter(([name, tensor]) => partOf(name) === of && tensor.shape.length > 1)
@@ -36,7 +36,7 @@ describe('the size of a model that sees', () => {
   });
 
   it('is that of adapters on the parts that have some', () => {
-    const { config } = openDecoder(folderOf('qwen2_5_vl'), 'words and pictures');
+    const { config } = openDecoder(folderOf('qwen2_5_vl'), 'words and images');
     const lora = { rank: 3, alpha: 6, rslora: false, targets: 'all-linear' };
     const most = seeingAdapterParameters(config, config.vision!, 3);
     for (const part of parts) {

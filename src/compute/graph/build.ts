@@ -30,7 +30,7 @@ export function apply<K extends OpType>(op: K, inputs: readonly Value[], attribu
   }
 }
 
-/** Gives `output` a gradient of its own, in place of differentiating through the nodes that compute it. */
+/** Replaces the differentiation of the nodes that compute `output` by a gradient function. */
 export function withGradient(output: Value, custom: CustomGradient): Value {
   if (output.origin.kind !== 'node') {
     throw new GraphError(`${custom.name}: only a computed value can have its own gradient`);
@@ -75,7 +75,7 @@ export interface GemmOptions {
   readonly transA?: boolean;
   readonly transB?: boolean;
   readonly alpha?: number;
-  /** Added to every row; [columns]. */
+  /** A bias added to every row; [columns]. */
   readonly bias?: Value;
 }
 
@@ -84,7 +84,7 @@ export function gemm(a: Value, b: Value, { transA = false, transB = false, alpha
   return apply('Gemm', bias === undefined ? [a, b] : [a, b, bias], { transA, transB, alpha });
 }
 
-/** `options` beyond their defaults, a kernel that moves by one over an unpadded picture. */
+/** Overrides of the default options: stride 1, no padding. */
 export function conv(x: Value, kernels: Value, options: Partial<Convolution> & { readonly bias?: Value } = {}): Value {
   const { strides = [1, 1], pads = [0, 0, 0, 0], dilations = [1, 1], bias } = options;
   return apply('Conv', bias === undefined ? [x, kernels] : [x, kernels, bias], { strides, pads, dilations });

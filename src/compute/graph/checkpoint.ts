@@ -1,6 +1,6 @@
 /**
- * Gradient checkpointing (Chen et al., "Training Deep Nets with Sublinear Memory Cost", 2016): a region keeps its inputs alone,
- * and its inside is computed a second time when its gradient is due.
+ * Gradient checkpointing (Chen et al., "Training Deep Nets with Sublinear Memory Cost", 2016): a region keeps only its
+ * inputs, and the backward pass recomputes its inner values.
  */
 import { GraphError } from '../../core/errors.js';
 import { apply, reshape, slice, where, withGradient } from './build.js';
@@ -11,9 +11,10 @@ import type { Graph, Value } from './ir.js';
 export const CHECKPOINT_INPUT = 'checkpoint_keep';
 
 /**
- * Computes `build(inputs)` and forgets its inside until the gradient needs it. `build` runs once for the forward pass and once
- * more for every differentiation; it must make the same nodes each time. Parameters and outer values that it uses without
- * being given them get their gradients too. Raises GraphError when `build` uses an input other than through its argument.
+ * Computes `build(inputs)` and discards its inner values until the gradient needs them. `build` runs once for the
+ * forward pass and once for every differentiation, and must make the same nodes each time. Captured parameters and
+ * outer values get their gradients too. Raises GraphError if `build` uses a graph input other than through its
+ * argument.
  */
 export function checkpoint(name: string, inputs: readonly Value[], build: (inputs: readonly Value[]) => Value): Value {
   if (inputs.length === 0) throw new GraphError(`checkpoint ${name} needs at least one input`);
@@ -33,8 +34,8 @@ export function checkpoint(name: string, inputs: readonly Value[], build: (input
       const found = vectorJacobian(again, d, wanted);
       let next = 0;
       const all = targets.map((_, at) => (needed[at] ? found[next++] : null));
-      // Later computations wait for the gradients of the captured values, so that this region's inner values are freed before the previous
-      // region's are made.
+      // Later computations wait for the gradients of the captured values, so that this region's inner values are freed
+      // before the previous region's are made.
       const local = all.slice(inputs.length).filter((gradient) => gradient !== null);
       return all.map((gradient, at) =>
         gradient !== null && at < inputs.length ? computedAfter(gradient, local) : gradient,
@@ -55,14 +56,14 @@ function rebuild(
   if (strange === undefined) return again;
   throw new GraphError(`checkpoint ${name}: the second pass uses ${String(strange)}, which the first did not capture`, {
     where: `graph ${again.graph.name}`,
-    next: 'Use the inputs that the region is given as its argument, and make the same nodes each time.',
+    next: "Pass the region's inputs through its argument, and make the same nodes each time.",
   });
 }
 
 /**
- * `x`, bit for bit, but not to be had before `others`. It is a choice by a flag that is only known at run time, so that no
- * optimization can see through it, and that never computes with the elements of `others`, which may be infinite.
- * Stops gradients. Integer and boolean values pass as they are.
+ * `x` unchanged, computed only after `others`. The node is a selection by a flag known only at run time, so no
+ * optimization can remove it. It never computes with the elements of `others`, which may be infinite. Stops gradients.
+ * Integer and boolean values are returned as they are.
  */
 export function computedAfter(x: Value, others: readonly Value[]): Value {
   const waited = others.filter((other) => other.dtype === 'float32' && other.size > 0);

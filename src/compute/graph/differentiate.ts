@@ -1,4 +1,7 @@
-/** Reverse-mode differentiation: the driver finds the path, accumulates, and sums broadcast axes back; rules stay one line. */
+/**
+ * Reverse-mode differentiation. The driver finds the path, accumulates gradients, and sums over broadcast axes, so that
+ * each rule stays one line.
+ */
 import { GraphError, InternalError } from '../../core/errors.js';
 import {
   formatShape,
@@ -13,8 +16,8 @@ import { add, concat, expand, pad, reduceSum, reshape } from './build.js';
 import { type GradientRule, gradientRules } from './gradients.js';
 
 /**
- * Gradients of a scalar with respect to `targets`, as nodes of the same graph.
- * Raises GraphError where the loss does not depend on a target, or where an operator on the way passes no gradient.
+ * Gradients of a scalar with respect to `targets`, as nodes of the same graph. Raises GraphError if the loss does not
+ * depend on a target, or if an operator on the path passes no gradient.
  */
 export function gradients(loss: Value, targets: readonly Value[]): Value[] {
   if (loss.size !== 1) throw new GraphError(`only a scalar can be differentiated, not ${String(loss)}`);
@@ -25,7 +28,7 @@ export function gradients(loss: Value, targets: readonly Value[]): Value[] {
   });
 }
 
-/** The product of `seed` (the gradient of `root`) with the Jacobian of `root`; null if there is no dependence. */
+/** The product of `seed` (the gradient of `root`) with the Jacobian of `root`; null without a dependence. */
 export function vectorJacobian(root: Value, seed: Value, targets: readonly Value[]): (Value | null)[] {
   const wanted = new Set(targets);
   const order = forwardOrder(root);
@@ -68,7 +71,10 @@ export function vectorJacobian(root: Value, seed: Value, targets: readonly Value
   return targets.map((target) => (onPath.has(target) ? (accumulated.get(target)?.total() ?? null) : null));
 }
 
-/** Sums what flows into one value. Slices that cut an axis up without gap or overlap are joined, instead of padded and added. */
+/**
+ * Sums the gradients of one value. Slices that partition an axis without gap or overlap are joined instead of padded
+ * and added.
+ */
 class Accumulator {
   #sum: Value | null = null;
   #pieces: (OpAttributes['Slice'] & { readonly d: Value })[] = [];
@@ -97,7 +103,7 @@ class Accumulator {
     } else {
       for (const { axis, start, end, d } of pieces) this.add(pad(d, axis, start, this.value.shape[axis] - end));
     }
-    if (this.#sum === null) throw new InternalError(`nothing flows into ${String(this.value)}`);
+    if (this.#sum === null) throw new InternalError(`${String(this.value)} receives no gradient`);
     return this.#sum;
   }
 }
@@ -119,8 +125,8 @@ function gradientInputs(value: Value): readonly Value[] {
 }
 
 /**
- * The values that `root` depends on through inputs to which gradients flow, inputs first; the inside of a custom region is not visited. A value is
- * younger than everything it depends on, so sorting by id is enough.
+ * The values that `root` depends on through differentiable inputs, inputs first. The inside of a custom region is not
+ * visited. Every value is younger than its inputs, so sorting by id is enough.
  */
 function forwardOrder(root: Value): Value[] {
   const reachable = new Set<Value>([root]);

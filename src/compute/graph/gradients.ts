@@ -1,6 +1,7 @@
 /**
- * One gradient rule per operator. A rule gets the output's gradient `d` and returns one entry per input, null for an input without a gradient.
- * Entries may have the broadcast shape of an elementwise operator: the driver in differentiate.ts sums them back.
+ * One gradient rule per operator. A rule gets the output's gradient `d` and returns one entry per input, null for an
+ * input without a gradient. Entries may have the broadcast shape of an elementwise operator: the driver in
+ * differentiate.ts sums them back.
  */
 import { GraphError } from '../../core/errors.js';
 import { type Convolution, type OpAttributes, type OpType, sizeOf, type Value } from './ir.js';
@@ -16,7 +17,7 @@ export interface GradientContext<K extends OpType> {
 
 export type GradientRule<K extends OpType> = (context: GradientContext<K>) => readonly (Value | null)[];
 
-/** 'none' marks operators that pass no gradient at all, such as comparisons. */
+/** 'none' marks operators that pass no gradient, such as comparisons. */
 export const gradientRules: { readonly [K in OpType]: GradientRule<K> | 'none' } = {
   Add: ({ d }) => [d, d],
   Sub: ({ d }) => [d, g.neg(d)],
@@ -71,7 +72,7 @@ export const gradientRules: { readonly [K in OpType]: GradientRule<K> | 'none' }
     transB ? g.gemm(d, a, { transA: true, transB: transA, alpha }) : g.gemm(a, d, { transA: !transA, alpha }),
     ...bias.map(() => d),
   ],
-  // A convolution's transpose, and the sum over pictures of what each kernel element reads times d.
+  // The convolution's transpose, and for each kernel element the sum over images of its inputs times d.
   Conv: ({ inputs: [x, kernels, ...bias], attributes, d }) => [
     g.convTranspose(d, kernels, { ...attributes, outputPadding: leftOver(x, kernels, attributes) }),
     kernelGradient(x, d, kernels, attributes),
@@ -95,8 +96,8 @@ export const gradientRules: { readonly [K in OpType]: GradientRule<K> | 'none' }
   },
   Slice: ({ inputs: [x], attributes: { axis, start, end }, d }) => [g.pad(d, axis, start, x.shape[axis] - end)],
   Pad: ({ inputs: [x], attributes: { axis, before }, d }) => [g.slice(d, axis, before, before + x.shape[axis])],
-  // Rows are summed in a fixed order: by a product with the one-hot matrix where the table is small, else one after another, which
-  // ScatterElements does on the CPU and ScatterND does not.
+  // Rows are summed in a fixed order: by a product with the one-hot matrix for a small table, otherwise one after
+  // another. ScatterElements keeps that order on the CPU, ScatterND does not.
   Gather: ({ inputs: [data, indices], attributes: { axis }, d }) => {
     if (axis !== 0) throw new GraphError(`the gradient of Gather is defined for axis 0, not ${axis}`);
     const [rows, width] = [data.shape[0], sizeOf(data.shape.slice(1))];
@@ -182,7 +183,7 @@ function alongWidth(x: Value, vector: Value): Value {
   return g.reshape(g.matMul(g.reshape(x, [1, width]), column), [1]);
 }
 
-/** How many of a padded picture's last rows and columns no kernel reads. */
+/** The number of last rows and columns of a padded image that no kernel reads. */
 function leftOver(x: Value, kernels: Value, { strides, pads, dilations }: Convolution): readonly [number, number] {
   const of = (axis: 0 | 1): number => {
     const extent = dilations[axis] * (kernels.shape[2 + axis] - 1) + 1;
@@ -192,22 +193,24 @@ function leftOver(x: Value, kernels: Value, { strides, pads, dilations }: Convol
 }
 
 /**
- * The gradient of a convolution's kernels, from x and the gradient d of its output y: dk[o, c, i, j] = sum_{n, p, q} x[n, c, s p + t i, s q + t j] d[n, o, p, q], s the strides and t
- * the dilations. That is a convolution again, of x by d, in which pictures take the place of channels and s that of t.
+ * The gradient of a convolution's kernels, from x and the gradient d of its output y: dk[o, c, i, j] = sum_{n, p, q}
+ * x[n, c, s p + t i, s q + t j] d[n, o, p, q], with strides s and dilations t. It is itself a convolution of x by d, in
+ * which images and channels change roles, and so do s and t.
  */
 function kernelGradient(x: Value, d: Value, kernels: Value, attributes: Convolution): Value {
   const { strides, pads, dilations } = attributes;
   if ([...strides, ...dilations].every((step) => step === 1)) return denseKernelGradient(x, d, kernels, attributes);
   const swap = [1, 0, 2, 3];
   const all = g.conv(g.transpose(x, swap), g.transpose(d, swap), { strides: dilations, pads, dilations: strides });
-  // Elements that no kernel position read lie outside the kernel's own elements.
+  // Elements that no kernel position reads lie outside the kernel's own elements.
   const own = g.slice(g.slice(all, 2, 0, kernels.shape[2]), 3, 0, kernels.shape[3]);
   return g.transpose(own, swap);
 }
 
 /**
- * The same where neighbours are read one beside the other: a product of d [O, N P Q] by the places [N P Q, C] that each of the kernel's
- * elements reads. A training step of configs/tiny_vae.jsonnet took 0.48 CPU seconds so, and 0.70 as a convolution by kernels as large as pictures.
+ * The same gradient for strides and dilations of 1: a product of d [O, N P Q] with the places [N P Q, C] that each kernel element
+ * reads. A training step of configs/tiny_vae.jsonnet took 0.48 CPU seconds with it, and 0.70 with a convolution by
+ * image-sized kernels.
  */
 function denseKernelGradient(
   x: Value,

@@ -1,6 +1,6 @@
 /**
- * The intermediate representation: a graph of ONNX operators whose values carry shape and dtype.
- * Values are made by `apply` (build.ts) and never changed. A Graph only owns their numbering and its inputs.
+ * The intermediate representation: a graph of ONNX operators whose values carry shape and dtype. `apply` (build.ts)
+ * makes values, which never change. A Graph owns only their numbering and its inputs.
  */
 import { GraphError } from '../../core/errors.js';
 
@@ -11,9 +11,9 @@ export type Shape = readonly number[];
 /** How the kernel of a two-dimensional convolution moves: rows, then columns. */
 export interface Convolution {
   readonly strides: readonly [number, number];
-  /** Zeros around the picture: top, left, bottom, right. */
+  /** Zeros around the image: top, left, bottom, right. */
   readonly pads: readonly [number, number, number, number];
-  /** Distance of the pictures' elements that one kernel reads. */
+  /** The distance between image elements that neighboring kernel elements read. */
   readonly dilations: readonly [number, number];
 }
 
@@ -51,13 +51,13 @@ export interface OpAttributes {
   Cast: { readonly to: Dtype };
   // products
   MatMul: None;
-  /** alpha * op(a) op(b) + c over matrices, op transposing where asked; c, one number a column, may be left out. */
+  /** alpha * op(a) op(b) + c over matrices, where op optionally transposes. c, one number a column, is optional. */
   Gemm: { readonly transA: boolean; readonly transB: boolean; readonly alpha: number };
-  /** Pictures [N, C, H, W] by kernels [O, C, h, w], with one number per channel O added, which may be left out: [N, O, H', W']. */
+  /** Images [N, C, H, W] convolved with kernels [O, C, h, w], plus an optional bias [O]: [N, O, H', W']. */
   Conv: Convolution;
   /**
-   * The result of Conv's transpose for [N, O, H', W'] and kernels [O, C, h, w]: [N, C, H, W]. Several sizes H have the same H'; `outputPadding` is
-   * the difference of the wanted one from the smallest.
+   * Conv's transpose for [N, O, H', W'] and kernels [O, C, h, w]: [N, C, H, W]. Several sizes H have the same H';
+   * `outputPadding` is the difference between the desired one and the smallest.
    */
   ConvTranspose: Convolution & { readonly outputPadding: readonly [number, number] };
   // form
@@ -69,7 +69,10 @@ export interface OpAttributes {
   Pad: { readonly axis: number; readonly before: number; readonly after: number };
   Gather: { readonly axis: number };
   GatherElements: { readonly axis: number };
-  /** Copies the first input and adds elements of the third where the second says, along an axis, in the order of the third's elements. */
+  /**
+   * Copies the first input and adds the elements of the third at the indices of the second along an axis, in the order
+   * of the third's elements.
+   */
   ScatterElements: { readonly axis: number };
   // reductions, keeping the reduced axes with size one
   ReduceSum: { readonly axes: readonly number[] };
@@ -78,28 +81,31 @@ export interface OpAttributes {
   ReduceSumSquare: { readonly axes: readonly number[] };
   ArgMin: { readonly axis: number };
   // along the last axis
-  /** scale (x - mean) / sqrt(variance + epsilon) + shift. Scale and shift are [width], or [batch, 1, width] beside x [batch, rows, width]. */
+  /**
+   * scale (x - mean) / sqrt(variance + epsilon) + shift. Scale and shift are [width], or [batch, 1, width] for x
+   * [batch, rows, width].
+   */
   LayerNormalization: { readonly epsilon: number };
   /** scale x / sqrt(mean(x^2) + epsilon), scale [width]. */
   RMSNormalization: { readonly epsilon: number };
   Softmax: None;
   LogSoftmax: None;
   /**
-   * Rotary positions over [batch, heads, positions, depth] with caches [positions of the model, depth / 2] (ONNX 23). The pairs that turn
-   * are elements i and i + depth / 2, or 2i and 2i + 1 where interleaved.
+   * Rotary positions over [batch, heads, positions, depth] with caches [positions of the model, depth / 2] (ONNX 23).
+   * Each rotated pair consists of elements i and i + depth / 2, or 2i and 2i + 1 if interleaved.
    */
   RotaryEmbedding: { readonly interleaved: boolean };
 }
 
 export type OpType = keyof OpAttributes;
 
-/** Shape and dtype of a value; all sizes are known while the graph is built. */
+/** Shape and dtype of a value. All sizes are known when the graph is built. */
 export interface ValueType {
   readonly shape: Shape;
   readonly dtype: Dtype;
 }
 
-/** How a value comes to be. */
+/** The operation that makes a value. */
 export type Origin =
   | { readonly kind: 'input' }
   | { readonly kind: 'parameter' }
@@ -114,9 +120,9 @@ export interface NodeOrigin<K extends OpType = OpType> {
 }
 
 /**
- * A region with its own gradient: `gradient` replaces differentiation through the nodes that made the value.
- * It is given the gradient of the output, and for each input whether its gradient is needed; it returns one entry per input,
- * null for "none".
+ * A region with its own gradient: `gradient` replaces differentiation through the nodes that made the value. It
+ * receives the gradient of the output, and for each input whether its gradient is needed. It returns one entry per
+ * input, null for "none".
  */
 export interface CustomGradient {
   readonly name: string;
@@ -124,7 +130,7 @@ export interface CustomGradient {
   readonly gradient: (outputGradient: Value, needed: readonly boolean[]) => readonly (Value | null)[];
 }
 
-/** One tensor of a graph. Made by a Graph or by `apply`, immutable. */
+/** One immutable tensor of a graph. Graph and `apply` make them. */
 export class Value implements ValueType {
   /** Set once by `withGradient`, before anything is differentiated. */
   custom: CustomGradient | null = null;
@@ -148,7 +154,7 @@ export class Value implements ValueType {
   }
 }
 
-/** A define-then-run graph: inputs are fed at every run, parameters are inputs that training may change. */
+/** A define-then-run graph. Every run takes new inputs; parameters are inputs that training may change. */
 export class Graph {
   readonly inputs: Value[] = [];
   readonly parameters = new Map<string, Value>();
@@ -158,7 +164,7 @@ export class Graph {
 
   constructor(readonly name: string) {}
 
-  /** How many values have been made; ids count up from 0, so that a value is older than another when its id is less. */
+  /** The number of values made so far. Ids count up from 0, so the older of two values has the lower id. */
   get valueCount(): number {
     return this.#next;
   }
@@ -169,13 +175,13 @@ export class Graph {
     return value;
   }
 
-  /** A float32 weight; asking twice for one name gives the same value, and the shapes must agree. */
+  /** A float32 weight. The same name returns the same value, and its shapes must agree. */
   parameter(name: string, shape: Shape): Value {
     const known = this.parameters.get(name);
     if (known !== undefined) {
       if (!sameShape(known.shape, shape)) {
         throw new GraphError(
-          `parameter ${name} has shape ${formatShape(known.shape)}, asked for ${formatShape(shape)}`,
+          `parameter ${name} has shape ${formatShape(known.shape)}, requested ${formatShape(shape)}`,
         );
       }
       return known;
@@ -226,7 +232,7 @@ export class Graph {
     const id = this.#next++;
     for (const size of type.shape) {
       if (!Number.isInteger(size) || size < 0) {
-        throw new GraphError(`shape ${formatShape(type.shape)} is not made of whole sizes`);
+        throw new GraphError(`shape ${formatShape(type.shape)} has a size that is not a whole number`);
       }
     }
     const scoped = this.#scope.length > 0 ? `${this.#scope.join('.')}.${id}` : String(id);

@@ -1,6 +1,7 @@
 /**
- * Writes a graph as an ONNX model, in passes over its values: what each is to the model, then its nodes by name, then their messages. Parameters
- * become model inputs, so that their buffers can change between runs. Constants become initializers, and equal ones are written once.
+ * Writes a graph as an ONNX model, in passes over its values: the role of each value, then node names, then messages.
+ * Parameters become model inputs, so that their buffers can change between runs. Constants become initializers, and
+ * equal ones are written once.
  */
 import { InternalError, must } from '../../core/errors.js';
 import { type Graph, type NodeOrigin, type OpType, type Shape, topological, type Value, type ValueType } from './ir.js';
@@ -10,34 +11,34 @@ import { verifyGraph } from './verify.js';
 
 type ConstantData = Float32Array | BigInt64Array | Uint8Array;
 
-/** Inputs that are fed at every run although they never change: values that depend on sizes, if sizes are free. */
+/** Inputs with the same value in every run: values that depend on sizes, if sizes are free. */
 export interface ConstantInput {
   readonly type: ValueType;
   readonly data: ConstantData;
 }
 
-/** A model with the names that a session is fed with and asked for. */
+/** A model with the names of its session's inputs and outputs. */
 export interface OnnxModel {
   readonly bytes: Uint8Array;
   readonly inputs: ReadonlyMap<string, ValueType>;
   readonly parameters: ReadonlyMap<string, ValueType>;
-  /** Parameters that are initializers where a product reads them, in the external file `packedFile` of their name. */
+  /** Parameters that a product reads as initializers, from the external file `packedFile` of their name. */
   readonly packed: ReadonlyMap<string, ValueType>;
-  /** Inputs that take parameters in half precision: each use of such a parameter has one of its own. */
+  /** Inputs for parameters in half precision. Each use of such a parameter has its own input. */
   readonly halves: ReadonlyMap<string, HalfInput>;
-  /** Inputs that take some rows of a parameter. */
+  /** Inputs for some rows of a parameter. */
   readonly rows: ReadonlyMap<string, RowsInput>;
   readonly constants: ReadonlyMap<string, ConstantInput>;
   readonly outputs: ReadonlyMap<string, ValueType>;
 }
 
-/** An input that is fed with a parameter in half precision. */
+/** An input for a parameter in half precision. */
 export interface HalfInput {
   readonly parameter: string;
   readonly shape: Shape;
 }
 
-/** An input that is fed with rows of a parameter, beginning with its row `first`. */
+/** An input for rows of a parameter, starting at row `first`. */
 export interface RowsInput {
   readonly parameter: Value;
   readonly first: number;
@@ -45,25 +46,34 @@ export interface RowsInput {
 }
 
 export interface OnnxOptions {
-  /** Parameters that never change: products hold them as initializers, which a runtime packs once; all else reads them as inputs. */
+  /**
+   * Parameters that never change. Products read them as initializers, which a runtime packs once; other operators read
+   * them as inputs.
+   */
   readonly frozen?: ReadonlySet<string>;
   /**
-   * Parameters that are fed in half precision, and widened to float32 right before each use: at most those that are used at the time exist in float32.
-   * Nothing holds them as initializers.
+   * Parameters in half precision, which are widened to float32 directly before each use. Only those in use exist in
+   * float32. No initializer holds them.
    */
   readonly halves?: ReadonlySet<string>;
-  /** Whether rows of a parameter are inputs, which are fed without a copy where a parameter lies in memory; else the graph cuts them out. */
+  /**
+   * Whether rows of a parameter are inputs, which need no copy if the parameter is in memory. Otherwise the graph
+   * slices the parameter.
+   */
   readonly feedsRows?: boolean;
-  /** Whether the runtime normalises with one scale and shift for all samples alone: those of each sample are then applied in operators of their own. */
+  /**
+   * Whether the runtime normalizes only with one scale and shift for all samples. Scales and shifts of each sample are
+   * then separate operators.
+   */
   readonly sharedNorms?: boolean;
   /**
-   * Leaves every size of inputs, outputs and constants open: graphs that differ in sizes alone are then the same bytes, and differ in the
-   * constants that they feed.
+   * Leaves every size of inputs, outputs and constants open. Graphs that differ only in sizes then have the same bytes,
+   * and differ in the constants of their runs.
    */
   readonly anySize?: boolean;
 }
 
-/** Serializes what `outputs` depend on. Inputs and parameters that nothing depends on are left out. */
+/** Serializes the dependencies of `outputs`. Other inputs and parameters are left out. */
 export function toOnnx(graph: Graph, outputs: ReadonlyMap<string, Value>, options: OnnxOptions = {}): OnnxModel {
   verifyGraph(graph, outputs);
   const values = topological([...outputs.values()]);
@@ -81,8 +91,9 @@ export function toOnnx(graph: Graph, outputs: ReadonlyMap<string, Value>, option
 }
 
 /**
- * What a computed value is to the model, if not a node of its own: a part of a parameter in half precision, which is cut anew for each use; rows of a
- * parameter, which are an input; or `folded`, a node that follows from frozen parameters alone, which a runtime computes once.
+ * The role of a computed value that is not an ordinary node. It is a part of a half-precision parameter, sliced again
+ * for each use; or rows of a parameter, which are an input; or `folded`, a node that depends only on frozen parameters,
+ * which a runtime computes once.
  */
 type Role = 'cut' | 'rows' | 'folded';
 
@@ -108,7 +119,7 @@ function rolesOf(values: readonly Value[], outputs: ReadonlySet<Value>, options:
         continue;
       }
     }
-    // What takes sizes that are fed is computed in every run.
+    // Values that depend on free sizes are computed in every run.
     const isFixed = !anySize || (formOf(origin).sizes ?? []).length === 0;
     if (isFixed && origin.inputs.every(isFrozen)) roles.set(value, 'folded');
   }
@@ -119,8 +130,8 @@ function rolesOf(values: readonly Value[], outputs: ReadonlySet<Value>, options:
 class Lowering {
   readonly nodes: NodeMessage[] = [];
   /**
-   * What widens parameters, before all other nodes: onnxruntime orders nodes from the outputs backwards, and of a node's inputs computes that of the
-   * lowest place in the file last, which is right before the node.
+   * The nodes that widen parameters, before all other nodes. onnxruntime orders nodes from the outputs backwards, and
+   * computes last the input with the lowest place in the file, which is directly before the node.
    */
   readonly widening: NodeMessage[] = [];
   readonly declared: InfoMessage[] = [];
@@ -161,7 +172,10 @@ class Lowering {
     } else if (origin.kind === 'node') this.#node(value, origin);
   }
 
-  /** A computed value is made under its output's name; any other, such as an input or a second name, goes through Identity. */
+  /**
+   * A computed value takes its output's name. Any other value, such as an input or a second name, goes through
+   * Identity.
+   */
   output(output: string, value: Value): InfoMessage {
     const name = outputName(output);
     if (this.#outputNames.get(value) !== name) {
@@ -183,7 +197,7 @@ class Lowering {
     }
     const output = this.#outputNames.get(value) ?? `v${value.name}`;
     this.#names.set(value, output);
-    // The rows that are looked up are widened, not the table.
+    // Widens the gathered rows, not the table.
     const looksUp = op === 'Gather' && inputs[0].origin.kind === 'parameter' && this.#isHalf(inputs[0]);
     const names = inputs.map((input, i) => {
       if (looksUp && i === 0) return this.#halfInput(input);
@@ -226,7 +240,10 @@ class Lowering {
     return { op: origin.op, name: `${origin.op}:${name}`, inputs, output, form };
   }
 
-  /** Whether the model holds what a node reads as its input `i`: a product's right factor, and what a runtime computes once of such. */
+  /**
+   * Whether the model holds input `i` of a node: a product's right factor, and values that a runtime computes once from
+   * one.
+   */
   #isHeld({ op, inputs }: NodeOrigin, role: Role | undefined, i: number): boolean {
     const { origin, name } = inputs[i];
     if (origin.kind !== 'parameter' || this.options.frozen?.has(name) !== true || this.#isHalf(inputs[i])) return false;
@@ -239,8 +256,8 @@ class Lowering {
   }
 
   /**
-   * The name of a half-precision parameter's input for one use. Each use has another, so that a runtime cannot share what was widened for one with a
-   * later one, and has to keep it until then.
+   * The name of a half-precision parameter's input for one use. Each use has its own name, so that a runtime cannot
+   * share a widened copy between uses and keep it in memory.
    */
   #halfInput({ name, shape }: Value): string {
     const input = `${name}@${this.halves.size}`;
@@ -295,7 +312,7 @@ class Lowering {
     return name;
   }
 
-  /** Blocks that repeat take the same sizes in the same places; each such place is fed once for all of them. */
+  /** Repeated blocks use the same sizes in the same places, so each such place has one input for all blocks. */
   #fedSizes(value: Value, sizes: readonly number[]): string {
     const scope = value.name.slice(0, Math.max(0, value.name.lastIndexOf('.')));
     const place = this.#sizesIn.get(scope) ?? 0;
@@ -323,12 +340,12 @@ function bytesOf({ buffer, byteOffset, byteLength }: ConstantData): Uint8Array {
   return new Uint8Array(buffer, byteOffset, byteLength);
 }
 
-/** The name that a packed parameter has as an initializer, and of the external file that holds it. */
+/** The name of a packed parameter's initializer and of its external file. */
 export function packedFile(parameter: string): string {
   return `packed:${parameter}`;
 }
 
-/** The name of an output in the model; the prefix distinguishes it from inputs with the same name. */
+/** The name of an output in the model. The prefix distinguishes it from inputs of the same name. */
 export function outputName(name: string): string {
   return `out:${name}`;
 }

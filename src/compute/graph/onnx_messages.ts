@@ -8,12 +8,12 @@ const OPSET = 23;
 
 /** The numbers of element types. */
 const ELEMENT_TYPE: Readonly<Record<Dtype | 'float16', number>> = { float32: 1, int64: 7, bool: 9, float16: 10 };
-/** The location of a tensor's elements: another file. */
+/** The location of a tensor's elements in another file. */
 const EXTERNAL = 1;
 /** The numbers of kinds of attributes. */
 const ATTRIBUTE = { float: 1, int: 2, text: 3, ints: 7 } as const;
 
-/** A node of an operator. What its form reads besides is among the inputs. */
+/** A node of an operator. `inputs` includes the inputs that its form adds. */
 export interface NodeMessage {
   readonly op: string;
   readonly inputs: readonly string[];
@@ -22,14 +22,14 @@ export interface NodeMessage {
   readonly form?: OnnxForm;
 }
 
-/** An input or output of a graph; a size of null may be any. */
+/** An input or output of a graph. A size of null is free. */
 export interface InfoMessage {
   readonly name: string;
   readonly dtype: Dtype | 'float16';
   readonly sizes: readonly (number | null)[];
 }
 
-/** A constant tensor; `bytes` of null are in an external file that has its name. */
+/** A constant tensor. If `bytes` is null, they are in an external file with its name. */
 export interface TensorMessage {
   readonly name: string;
   readonly type: ValueType;

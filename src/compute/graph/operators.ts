@@ -22,7 +22,7 @@ export interface OnnxForm {
 }
 
 export interface OperatorSpec<K extends OpType> {
-  /** Shape and dtype of the output; raises GraphError (without naming the operator) where the inputs do not fit. */
+  /** Shape and dtype of the output. Raises GraphError (without the operator's name) if the inputs do not fit. */
   readonly infer: (inputs: readonly ValueType[], attributes: OpAttributes[K]) => ValueType;
   readonly onnx?: (attributes: OpAttributes[K], inputs: readonly ValueType[]) => OnnxForm;
 }
@@ -94,17 +94,15 @@ type Sizes = readonly [number, number, number, number];
 function operands(inputs: readonly ValueType[], { strides, pads, dilations }: Convolution): readonly [Sizes, Sizes] {
   for (const input of inputs) expectDtype(input, 'float32');
   const [x, kernels] = [inputs[0].shape, inputs[1].shape];
-  if (x.length !== 4 || kernels.length !== 4) throw new GraphError('takes pictures and kernels of four axes');
+  if (x.length !== 4 || kernels.length !== 4) throw new GraphError('takes images and kernels of four axes');
   if ([...strides, ...dilations].some((step) => !Number.isInteger(step) || step < 1)) {
-    throw new GraphError(
-      `moves by ${formatShape(strides)} and reads ${formatShape(dilations)} apart; both must be 1 or more`,
-    );
+    throw new GraphError(`strides ${formatShape(strides)} and dilations ${formatShape(dilations)} must be at least 1`);
   }
   if (pads.some((pad) => !Number.isInteger(pad) || pad < 0)) throw new GraphError(`pads by ${formatShape(pads)}`);
   return [x as unknown as Sizes, kernels as unknown as Sizes];
 }
 
-/** How far apart the first and the last element lie that a kernel reads, and one. */
+/** The extent of a kernel: the distance between its first and last element, plus one. */
 const extent = (kernels: Sizes, { dilations }: Convolution, axis: 0 | 1): number =>
   dilations[axis] * (kernels[2 + axis] - 1) + 1;
 
@@ -114,18 +112,21 @@ const kernelForm = ({ strides, pads, dilations }: Convolution): OnnxForm => ({
   attributes: { strides, pads, dilations },
 });
 
-/** The normalised type, given how many vectors follow it; a vector is [width], or [batch, 1, width] where the first input has three axes. */
+/**
+ * The normalized type, given the number of vectors that follow. A vector is [width], or [batch, 1, width] if the first
+ * input has three axes.
+ */
 function normalised(inputs: readonly ValueType[], vectors: number, perSample: boolean): ValueType {
   expectArity(inputs, 1 + vectors);
   for (const input of inputs) expectDtype(input, 'float32');
   const { shape } = inputs[0];
   const width = shape.at(-1);
-  if (width === undefined) throw new GraphError('takes one axis or more');
+  if (width === undefined) throw new GraphError('takes at least one axis');
   const allowed = [[width], ...(perSample && shape.length === 3 ? [[shape[0], 1, width]] : [])];
   for (const vector of inputs.slice(1)) {
     if (allowed.some((one) => one.join() === vector.shape.join())) continue;
     throw new GraphError(
-      `scales or shifts by ${formatShape(vector.shape)}; allowed: ${allowed.map(formatShape).join(', ')}`,
+      `the scale or shift has shape ${formatShape(vector.shape)}; allowed: ${allowed.map(formatShape).join(', ')}`,
     );
   }
   return { shape, dtype: 'float32' };
@@ -250,14 +251,14 @@ export const operators: { readonly [K in OpType]: OperatorSpec<K> } = {
     infer: (inputs, attributes) => {
       if (inputs.length !== 3) expectArity(inputs, 2);
       const [x, kernels] = operands(inputs, attributes);
-      if (x[1] !== kernels[1]) throw new GraphError(`kernels of ${kernels[1]} channels for pictures of ${x[1]}`);
+      if (x[1] !== kernels[1]) throw new GraphError(`kernels have ${kernels[1]} channels, images ${x[1]}`);
       if (inputs.length === 3 && !sameShape(inputs[2].shape, [kernels[0]])) {
         throw new GraphError(`adds ${formatShape(inputs[2].shape)}, which must be [${kernels[0]}]`);
       }
       const [rows, columns] = ([0, 1] as const).map((axis) => {
         const room = x[2 + axis] + padded(attributes, axis) - extent(kernels, attributes, axis);
         if (room < 0) {
-          throw new GraphError(`kernels ${formatShape(kernels)} are larger than the padded picture ${formatShape(x)}`);
+          throw new GraphError(`kernels ${formatShape(kernels)} are larger than the padded image ${formatShape(x)}`);
         }
         return Math.floor(room / attributes.strides[axis]) + 1;
       });
@@ -269,7 +270,7 @@ export const operators: { readonly [K in OpType]: OperatorSpec<K> } = {
     infer: (inputs, attributes) => {
       expectArity(inputs, 2);
       const [x, kernels] = operands(inputs, attributes);
-      if (x[1] !== kernels[0]) throw new GraphError(`kernels for ${kernels[0]} channels, and pictures of ${x[1]}`);
+      if (x[1] !== kernels[0]) throw new GraphError(`kernels have ${kernels[0]} channels, images ${x[1]}`);
       const { strides, outputPadding } = attributes;
       if (outputPadding.some((more, axis) => more < 0 || more >= strides[axis])) {
         throw new GraphError(
@@ -298,7 +299,7 @@ export const operators: { readonly [K in OpType]: OperatorSpec<K> } = {
     infer: (inputs, { shape }) => {
       expectArity(inputs, 1);
       if (sizeOf(shape) !== sizeOf(inputs[0].shape)) {
-        throw new GraphError(`cannot give ${formatShape(inputs[0].shape)} the shape ${formatShape(shape)}`);
+        throw new GraphError(`cannot reshape ${formatShape(inputs[0].shape)} to ${formatShape(shape)}`);
       }
       return { shape, dtype: inputs[0].dtype };
     },
@@ -395,7 +396,7 @@ export const operators: { readonly [K in OpType]: OperatorSpec<K> } = {
         data.shape.length === indices.shape.length &&
         data.shape.every((size, at) => at === axis || indices.shape[at] <= size);
       if (!fits) {
-        throw new GraphError(`indices ${formatShape(indices.shape)} do not lie within ${formatShape(data.shape)}`);
+        throw new GraphError(`indices ${formatShape(indices.shape)} are not within ${formatShape(data.shape)}`);
       }
       return { shape: indices.shape, dtype: data.dtype };
     },
@@ -416,7 +417,7 @@ export const operators: { readonly [K in OpType]: OperatorSpec<K> } = {
         data.shape.length === indices.shape.length &&
         data.shape.every((size, at) => at === axis || indices.shape[at] <= size);
       if (!fits) {
-        throw new GraphError(`indices ${formatShape(indices.shape)} do not lie within ${formatShape(data.shape)}`);
+        throw new GraphError(`indices ${formatShape(indices.shape)} are not within ${formatShape(data.shape)}`);
       }
       return { shape: data.shape, dtype: 'float32' };
     },

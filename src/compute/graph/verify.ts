@@ -1,4 +1,4 @@
-/** The legality of a graph, re-derived from scratch; run before a graph is handed to the runtime. */
+/** Checks a graph from scratch before it goes to the runtime. */
 import { InternalError } from '../../core/errors.js';
 import {
   formatType,
@@ -18,7 +18,7 @@ export function verifyGraph(graph: Graph, outputs: ReadonlyMap<string, Value>): 
     throw new InternalError(`graph ${graph.name}: ${String(value)} ${problem}`);
   };
   for (const value of topological([...outputs.values()])) {
-    if (value.graph !== graph) fail(value, 'belongs to another graph');
+    if (value.graph !== graph) fail(value, 'is from another graph');
     const { origin } = value;
     switch (origin.kind) {
       case 'input':

@@ -1,6 +1,6 @@
 /**
- * A vector-quantised autoencoder over square patches (van den Oord et al., 2017): each patch is encoded by itself to the nearest
- * vector of a codebook, so that one vision token stands for one patch. It learns from pixels alone.
+ * A vector-quantized autoencoder over square patches (van den Oord et al., 2017). Each patch is encoded separately as
+ * the nearest vector of a codebook, so that one vision token represents one patch. It learns from pixels alone.
  */
 import { RandomStream } from '../../core/random.js';
 import type { FloatTensor } from '../../core/safetensors.js';
@@ -99,8 +99,8 @@ export interface AutoencoderLoss {
 }
 
 /**
- * |x - decode(e)|^2 + |stop(z) - e|^2 + commitment |z - stop(e)|^2, e the code nearest to z = encode(x), the decoder's gradient
- * passed straight through to z.
+ * |x - decode(e)|^2 + |stop(z) - e|^2 + commitment |z - stop(e)|^2, where e is the code nearest to z = encode(x). The
+ * decoder's gradient passes unchanged to z.
  */
 export function autoencoderLoss(config: ImageTokenizerConfig, patches: Value): AutoencoderLoss {
   const { graph } = patches;

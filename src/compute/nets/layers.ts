@@ -1,4 +1,6 @@
-/** Layers over rows [N, width], with hand-derived gradients where those read memory fewer times than differentiated parts. */
+/**
+ * Layers over rows [N, width], with hand-derived gradients if those read memory fewer times than differentiated parts.
+ */
 import {
   add,
   erf,
@@ -20,7 +22,7 @@ import { checkpoint } from '../graph/checkpoint.js';
 import type { Graph, Value } from '../graph/ir.js';
 import { type Adapter, productsOf, sumOf } from './lora.js';
 
-/** x W^T + b over rows, and what an adapter adds; weights are stored [out, in], as in Hugging Face checkpoints. */
+/** x W^T + b over rows, plus the adapter's output. Weights are stored [out, in], as in Hugging Face checkpoints. */
 export function linear(x: Value, name: string, out: number, bias = false, adapter?: Adapter): Value {
   const weight = x.graph.parameter(`${name}.weight`, [out, x.shape[1]]);
   return sumOf(productsOf(x, weight, name, adapter), bias ? x.graph.parameter(`${name}.bias`, [out]) : undefined);
@@ -34,7 +36,7 @@ const normScales = {
 export type NormScale = keyof typeof normScales;
 
 /**
- * Root-mean-square normalisation (Zhang and Sennrich, 2019): y = s x r, s the scale, r = 1 / sqrt(mean(x^2) + eps).
+ * Root-mean-square normalization (Zhang and Sennrich, 2019): y = s x r, s the scale, r = 1 / sqrt(mean(x^2) + eps).
  * With t = x dy: ds = sum_rows r t, dx = r s dy - x r^3 mean(t s).
  */
 export function rmsNorm(x: Value, name: string, eps: number, scale: NormScale = 'weight'): Value {
@@ -86,7 +88,7 @@ export function silu(x: Value): Value {
   return mul(x, sigmoid(x));
 }
 
-/** Layer normalisation (Ba et al., 2016) of rows [N, width], with a weight and a bias. */
+/** Layer normalization (Ba et al., 2016) of rows [N, width], with a weight and a bias. */
 export function layerNorm(x: Value, name: string, eps: number): Value {
   const width = x.shape[1];
   const vector = (part: string): Value => x.graph.parameter(`${name}.${part}`, [width]);
@@ -108,5 +110,5 @@ export function quickGelu(x: Value): Value {
 /** Wraps a block, for example to recompute it in the backward pass. */
 export type BlockWrapper = (name: string, x: Value, build: (x: Value) => Value) => Value;
 
-/** Keeps a block's input alone, and computes the block again in the backward pass. */
+/** Keeps only a block's input, and recomputes the block in the backward pass. */
 export const recomputed: BlockWrapper = (name, x, build) => checkpoint(name, [x], ([inner]) => build(inner));

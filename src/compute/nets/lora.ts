@@ -1,7 +1,7 @@
 /**
- * Linear layers as sums of matrix products, and low-rank adapters (Hu et al., "LoRA", 2021): a linear layer with frozen weights W computes
- * x W^T + s (x A^T) B^T, where A [rank, in] and B [out, rank] are trained. B starts at zero, so that an adapter changes nothing at first. Names and
- * options are those of PEFT.
+ * Linear layers as sums of matrix products, and low-rank adapters (Hu et al., "LoRA", 2021). A linear layer with frozen
+ * weights W computes x W^T + s (x A^T) B^T with trained A [rank, in] and B [out, rank]. B starts at zero, so an adapter
+ * changes nothing at first. Names and options are those of PEFT.
  */
 import { ConfigError } from '../../core/errors.js';
 import { RandomStream } from '../../core/random.js';
@@ -32,11 +32,17 @@ export interface LoraSettings {
   readonly alpha: number;
   /** alpha / sqrt(rank) instead of alpha / rank (Kalajdzievski, "rsLoRA", 2023). */
   readonly rslora: boolean;
-  /** `all-linear` (all but the output head), a regular expression of whole names, or names of which a layer's is one or ends in one. */
+  /**
+   * `all-linear` (all except the output head), a regular expression that matches whole names, or a list of names that
+   * match whole names or their ends.
+   */
   readonly targets: string | readonly string[];
-  /** Layers without an adapter that `targets` match; absent: none. */
+  /** Layers that `targets` match but that get no adapter; absent: none. */
   readonly excluded?: string | readonly string[];
-  /** The only indexes of layers with an adapter, and the names of the lists that they count in (empty: any), for targets by their ends; absent: all. */
+  /**
+   * The only indexes of layers with an adapter, and the names of the lists that they count in (empty: any), for targets
+   * given as a list; absent: all.
+   */
   readonly transformed?: { readonly indexes: readonly number[]; readonly patterns: readonly string[] };
 }
 
@@ -55,8 +61,9 @@ export interface Adapter {
 const WEIGHT = '.weight';
 
 /**
- * The adapter of a model with these parameters, of which `linear` are the weights of linear layers and `head` is the output head. `namings` are the
- * names of layers that the settings may mean: the first under which a target matches count. Raises ConfigError for targets that match no layer.
+ * The adapter of a model with these parameters, of which `linear` are the weights of linear layers and `head` is the
+ * output head. `namings` are alternative namings of layers; the first under which a target matches counts. Raises
+ * ConfigError for targets that match no layer.
  */
 export function adapterOf(
   settings: LoraSettings,
@@ -82,7 +89,7 @@ export function adapterOf(
       const kinds = [...new Set(layers.map((name) => name.split('.').at(-1) ?? name))];
       throw new ConfigError(`'${target}' matches no linear layer`, {
         where,
-        next: `The model's linear layers are called ${kinds.join(', ')}; 'all-linear' takes all but ${head}.`,
+        next: `The model's linear layers are ${kinds.join(', ')}; 'all-linear' takes all except ${head}.`,
       });
     }
     for (const layer of found) {
@@ -107,7 +114,7 @@ function wholeMatch(pattern: string, where: string): (name: string) => boolean {
   return (name) => expression.test(name);
 }
 
-/** Whether a layer's index, the first number in its name behind a list's name, is one of those. */
+/** Whether a layer's index, the first number after a list's name, is one of the given indexes. */
 function indexMatch(
   { indexes, patterns }: NonNullable<LoraSettings['transformed']>,
   where: string,
@@ -134,7 +141,7 @@ function expressionOf(source: string, pattern: string, where: string): RegExp {
   try {
     return new RegExp(PYTHON.reduce((text, [python, own]) => text.replace(python, own), source));
   } catch (cause) {
-    throw new ConfigError(`'${pattern}' is no regular expression: ${(cause as Error).message}`, {
+    throw new ConfigError(`'${pattern}' is not a regular expression: ${(cause as Error).message}`, {
       where,
       next: 'Write it without features that only Python has, or list the names of the layers.',
     });
@@ -160,7 +167,10 @@ export function isAdapters(name: string): boolean {
   return /\.lora_[AB]\.weight$/.test(name);
 }
 
-/** A is uniform within 1/sqrt(in) (Kaiming's initialisation with a = sqrt(5), as PEFT's), B is zero. Each has a stream of its own. */
+/**
+ * A is uniform within 1/sqrt(in) (Kaiming initialization with a = sqrt(5), as in PEFT), B is zero. Each has its own
+ * random stream.
+ */
 export function initAdapter(
   adapter: Adapter,
   shapeOf: (weight: string) => Shape,

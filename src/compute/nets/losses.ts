@@ -2,7 +2,7 @@
 import { exp, minimum, mul, neg, sub, sumAll } from '../graph/build.js';
 import type { Value } from '../graph/ir.js';
 
-/** k3's exponent at most: a policy that gives an action e^-20 of the reference's probability is held back by e^20 already, and float32 ends at e^88. */
+/** The maximum of k3's exponent. float32 overflows at e^88; at e^20, the penalty already dominates. */
 export const KL_EXPONENT_LIMIT = 20;
 
 /** How the distance to the reference enters a loss. */
@@ -11,8 +11,9 @@ export interface KlTerm {
 }
 
 /**
- * [N] the cost of the distance to the reference: beta (exp(d) - d - 1) for d = log p_ref - log p, an estimate of KL(policy || reference) per action that
- * is unbiased and never negative (k3: Schulman, "Approximating KL Divergence", 2020). The exponent is clamped.
+ * [N] the cost of the distance to the reference: beta (exp(d) - d - 1) for d = log p_ref - log p. This estimate of
+ * KL(policy || reference) per action is unbiased and never negative (k3: Schulman, "Approximating KL Divergence",
+ * 2020). The exponent is clamped.
  */
 export function klTerm(logProbs: Value, reference: Value, { coefficient }: KlTerm): Value {
   const { graph } = logProbs;

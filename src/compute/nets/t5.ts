@@ -1,6 +1,6 @@
 /**
- * T5's encoder (Raffel et al., 2020), by the names of Hugging Face's T5Config and T5EncoderModel: ids to the states of each token.
- *
+ * T5's encoder (Raffel et al., 2020), with the names of Hugging Face's T5Config and T5EncoderModel: ids to the states
+ * of each token.
  * Axis letters: T tokens, W width, H heads, D depth of a head.
  */
 import { z } from 'zod';
@@ -41,8 +41,8 @@ const any = z.unknown().optional();
 const covered = z.strictObject({
   ...fields,
   model_type: z.literal('t5'),
-  feed_forward_proj: z.literal('gated-gelu', 'only gated-gelu is covered'),
-  // What transformers makes of feed_forward_proj, which counts before these.
+  feed_forward_proj: z.literal('gated-gelu', 'only gated-gelu is supported'),
+  // transformers derives these from feed_forward_proj, which takes precedence.
   dense_act_fn: z.literal('gelu_new').nullish(),
   is_gated_act: z.literal(true).nullish(),
   is_decoder: z.literal(false).nullish(),
@@ -75,17 +75,22 @@ const covered = z.strictObject({
   ),
 });
 
-/** Reads an encoder's `config.json`. Raises CheckpointError, naming `where`, for another kind of model and for settings that are not known. */
+/**
+ * Reads an encoder's `config.json`. Raises CheckpointError, naming `where`, for another kind of model and for unknown
+ * settings.
+ */
 export function readT5Config(json: unknown, where: string): T5Config {
   const issue = covered.safeParse(json).error?.issues[0];
   if (issue === undefined) return z.object(fields).parse(json);
   throw new CheckpointError(`T5: ${[...issue.path, issue.message].join(': ')}`, {
     where,
-    next: 'Name an encoder of T5 1.1, such as that of FLUX or Stable Diffusion 3, as transformers saves it.',
+    next: 'Name a T5 1.1 encoder, such as that of FLUX or Stable Diffusion 3, in the format of transformers.',
   });
 }
 
-/** The states [1, T, W] of the last layer for ids [1, T], int64. Every token attends to all, those that fill the text up included. */
+/**
+ * The states [1, T, W] of the last layer for int64 ids [1, T]. Every token attends to all others, including padding.
+ */
 export function encodeT5(config: T5Config, ids: Value): Value {
   const { graph } = ids;
   const [, length] = ids.shape as [number, number];
@@ -110,7 +115,7 @@ export function encodeT5(config: T5Config, ids: Value): Value {
   return reshape(rmsNorm(rows, 'encoder.final_layer_norm', eps), [1, length, width]);
 }
 
-/** What is added to the scores of all layers: a number for each head and each bucket of distances, [1, H, T, T]. */
+/** The position bias of all layers: a number for each head and each bucket of distances, [1, H, T, T]. */
 function relativeBias(graph: Graph, config: T5Config, length: number): Value {
   const { num_heads: heads, relative_attention_num_buckets: buckets } = config;
   const name = 'encoder.block.0.layer.0.SelfAttention.relative_attention_bias.weight';
@@ -122,7 +127,10 @@ function relativeBias(graph: Graph, config: T5Config, length: number): Value {
   return transpose(reshape(found, [1, length, length, heads]), [0, 3, 1, 2]);
 }
 
-/** The bucket of a key's distance behind its query: half of them are for what comes later, half of each for single distances, the rest grow with the logarithm. */
+/**
+ * The bucket of the distance from a query to a key. Half of the buckets are for later keys. In each half, one half has
+ * single distances and the other grows logarithmically.
+ */
 export function bucketOf(
   distance: number,
   {

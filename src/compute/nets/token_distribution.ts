@@ -1,9 +1,8 @@
 /**
- * What the distribution of tokens says of given ones: softmax(logits / temperature) over a vocabulary, whole or in two parts, from the
- * products that the logits are the sum of.
- *
- * Logits of a large vocabulary are computed piece by piece and forgotten: no tensor has a column for each of its tokens and a row for each of
- * a batch's. Small ones are computed whole.
+ * Log-probabilities and entropies of a token distribution: softmax(logits / temperature) over a vocabulary, whole or in
+ * two parts, from the products whose sum the logits are.
+ * Logits of a large vocabulary are computed and discarded piece by piece: no tensor has a column for each token of the
+ * vocabulary and a row for each token of the batch. Small ones are computed whole.
  */
 import { InternalError } from '../../core/errors.js';
 import {
@@ -46,17 +45,20 @@ export interface TokenDistribution {
 export interface DistributionOptions {
   readonly temperature: number;
   /**
-   * The id at which the vocabulary's second part begins, where a row's distribution is over the tokens of its target's part alone (EARL's
-   * separate language and vision vocabularies); null where it is over all.
+   * The id at which the vocabulary's second part begins, if a row's distribution covers only the part of its target
+   * (EARL's separate language and vision vocabularies); null if it covers all.
    */
   readonly secondPart: number | null;
-  /** Whether gradients of the log-probabilities will be asked for. */
+  /** Whether gradients of the log-probabilities are needed. */
   readonly learning: boolean;
 }
 
 /** Vocabularies up to this size are computed whole. */
 const WHOLE_VOCABULARY = 8192;
-/** Elements of a piece's logits, where its columns are between these bounds: fewer would make its product slower. */
+/**
+ * The number of elements of a piece's logits, within these bounds of its columns: a smaller number makes its product
+ * slower.
+ */
 const PIECE_ELEMENTS = 2 ** 22;
 const PIECE_COLUMNS = { least: 1024, most: 8192 } as const;
 
@@ -79,7 +81,10 @@ export function tokenDistribution(
   return wholeDistribution(sumOf(logits), targets, options.temperature, part);
 }
 
-/** For each of two modalities, 0 on its tokens and a large negative number on the others': [2, V] from int64 [V] of zeros and ones. */
+/**
+ * For each of two modalities, 0 on its tokens and a large negative number on the others': [2, V] from int64 [V] of
+ * zeros and ones.
+ */
 function modalityMasks(modality: Value): Value {
   const { graph } = modality;
   const own = equal(reshape(range(graph, 2), [2, 1]), reshape(modality, [1, modality.size]));
@@ -87,9 +92,9 @@ function modalityMasks(modality: Value): Value {
 }
 
 /**
- * Log-probabilities of `targets` [N] under softmax(logits [N, V] / temperature). With `modality` int64 [V] given, 0 for language
- * and 1 for vision, a row's distribution is over the tokens of its target's modality alone.
- * d logits = d (one_hot(target) - softmax).
+ * Log-probabilities of `targets` [N] under softmax(logits [N, V] / temperature). If `modality` int64 [V] is given (0
+ * for language, 1 for vision), a row's distribution covers only the tokens of its target's modality. d logits = d
+ * (one_hot(target) - softmax).
  */
 export function wholeDistribution(
   logits: Value,
@@ -106,7 +111,7 @@ export function wholeDistribution(
   const p = exp(logp);
   const picked = withGradient(gatherElements(logp, column, 1), {
     name: 'token_log_prob',
-    // Straight to the logits: a masked token has probability 0 and is never the target, so that its gradient is 0 by itself.
+    // Directly to the logits: a masked token has probability 0 and is never the target, so its gradient is 0.
     inputs: [scaled],
     gradient: (d) => {
       const hot = cast(equal(column, reshape(range(graph, vocabulary), [1, vocabulary])), 'float32');
@@ -125,13 +130,13 @@ interface Piece {
 
 /** The running statistics of the softmax over the pieces so far. */
 interface Partial {
-  /** [N, 1] the greatest logit, to which the others are compared, so that nothing is lost where logits are large. */
+  /** [N, 1] the largest logit, relative to which the others are computed, to keep precision with large logits. */
   readonly top: Value;
   /** [N, 1] log of the sum of exponentials of logits less the greatest. */
   readonly logSum: Value;
   /** [N, 1] */
   readonly entropy: Value;
-  /** The mean row of the table for each product, [N, K]; empty if no gradient is wanted. */
+  /** The mean row of the table for each product, [N, K]; empty without gradients. */
   readonly means: readonly Value[];
 }
 
@@ -151,14 +156,14 @@ function inPieces(
   const column = reshape(targets, [rows, 1]);
   const scaled = logits.map((product) => ({ ...product, scale: product.scale / temperature }));
   const pieces = piecesOf(logits[0].table.shape[0], rows, secondPart);
-  /** 0 where a piece's tokens are visible to a row, else NEVER: [N, 1]; null where all are. */
+  /** 0 if a piece's tokens are visible to a row, otherwise NEVER: [N, 1]; null if all are visible. */
   const hiddenOf = ({ second }: Piece): Value | null => {
     if (secondPart === null) return null;
     const seesSecond = greater(column, graph.constant(BigInt64Array.of(BigInt(secondPart - 1)), []));
     const [zero, never] = [graph.scalar(0), graph.scalar(NEVER)];
     return second ? where(seesSecond, zero, never) : where(seesSecond, never, zero);
   };
-  /** A piece's products. They wait for `others`, so that they are computed after them and not together with other pieces. */
+  /** A piece's products. They wait for `others`, so that pieces are computed one after another. */
   const productsOf = ({ start, end }: Piece, others: readonly Value[]): readonly Product[] =>
     scaled
       .map((product) => ({ ...product, table: slice(product.table, 0, start, end) }))
@@ -191,13 +196,13 @@ function inPieces(
     name: 'token_log_prob',
     inputs: [...scaled.map((product) => product.rows), ...scaled.map(({ table }) => table)],
     gradient: (d, needed) => {
-      if (!learning) throw new InternalError('a gradient of log-probabilities that were made without');
+      if (!learning) throw new InternalError('log-probabilities made without gradients cannot be differentiated');
       const ofRows = scaled.map(({ scale }, i) =>
         needed[i] ? mul(sub(own[i], means[i]), mul(d, graph.scalar(scale))) : null,
       );
       const trains = scaled.map((_, i) => needed[scaled.length + i]);
       if (!trains.includes(true)) return [...ofRows, ...trains.map(() => null)];
-      // Not before `d`, so that they are computed again instead of being kept.
+      // Waits for `d`, so that the products are computed again instead of being kept.
       const weighted = scaled.map((product) => mul(product.rows, d));
       const gradientsOf = pieces.map((piece) => {
         const { start, end } = piece;
@@ -225,7 +230,7 @@ function inPieces(
   return { logProbs: reshape(picked, [rows]), entropy: reshape(whole.entropy, [rows]) };
 }
 
-/** Cuts a vocabulary up, so that no piece has tokens of both of its parts. */
+/** Splits a vocabulary into pieces, each within one of its parts. */
 function piecesOf(vocabulary: number, rows: number, secondPart: number | null): Piece[] {
   const { least, most } = PIECE_COLUMNS;
   const columns = Math.min(most, Math.max(least, 2 ** Math.floor(Math.log2(PIECE_ELEMENTS / rows))));

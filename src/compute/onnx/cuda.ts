@@ -15,7 +15,7 @@ const NVIDIA_FILES = ['/dev/nvidia0', '/dev/nvidiactl'];
 /** WSL's device file: of any maker's GPU. */
 const WSL_FILE = '/dev/dxg';
 
-/** Queries to the machine; tests replace them. */
+/** Reads facts about the machine; tests replace it. */
 export interface Machine {
   readonly platform: NodeJS.Platform;
   /** The folder of the runtime's native libraries. */
@@ -35,12 +35,12 @@ export function thisMachine(): Machine {
   };
 }
 
-/** The provider that 'auto' stands for: CUDA if its libraries and a visible device are present, else the CPU. */
+/** The provider of 'auto': CUDA if its libraries and a visible device are present, otherwise the CPU. */
 export function autoProvider(machine: Machine = thisMachine()): 'cuda' | 'cpu' {
   return cudaProblem(machine) === null && hasGpu(machine) ? 'cuda' : 'cpu';
 }
 
-/** Why the runtime's libraries offer no CUDA provider; null if they do. */
+/** Why the runtime's libraries have no CUDA provider; null if they have one. */
 export function cudaProblem({ platform, libraries, exists }: Machine): string | null {
   const needed = CUDA_LIBRARIES[platform];
   if (needed === undefined) return `onnxruntime-node has no CUDA provider for ${platform}`;
@@ -49,7 +49,7 @@ export function cudaProblem({ platform, libraries, exists }: Machine): string | 
   return null;
 }
 
-/** Whether this process can see an NVIDIA device. Only Linux exposes devices as files; on other systems one is assumed. */
+/** Whether this process has an NVIDIA device. Only Linux exposes devices as files; on other systems one is assumed. */
 export function hasGpu({ platform, exists, visible }: Machine): boolean {
   if (visible !== undefined && ['', '-1'].includes(visible.trim())) return false;
   return platform !== 'linux' || [...NVIDIA_FILES, WSL_FILE].some((path) => exists(path));
@@ -61,8 +61,8 @@ export function nvidiaFile({ platform, exists }: Machine): string | undefined {
 }
 
 /**
- * Why provider 'auto' would leave an NVIDIA GPU idle, as a sentence; null if no GPU is visible or CUDA can use it. Only Linux has files that are
- * NVIDIA's for certain.
+ * Why provider 'auto' would leave an NVIDIA GPU idle, as a sentence; null if no GPU is visible or CUDA can use it. Only
+ * on Linux do device files identify NVIDIA GPUs.
  */
 export function idleGpuProblem(machine: Machine = thisMachine()): string | null {
   const device = hasGpu(machine) ? nvidiaFile(machine) : undefined;
@@ -73,11 +73,14 @@ export function idleGpuProblem(machine: Machine = thisMachine()): string | null 
 }
 
 const CUDA_REMEDY =
-  'To use the GPU, run scripts/fetch_cuda of editrl, which fetches the CUDA provider. ' +
+  'To use the GPU, run editrl's scripts/fetch_cuda, which downloads the CUDA provider. ' +
   "To compute on the CPU, set engine.provider to 'cpu' or launch.devices to [], " +
   "or hide the GPUs from this command: CUDA_VISIBLE_DEVICES=''.";
 
-/** Raises EngineError, with the choices, if 'auto' would leave an NVIDIA GPU idle, or if 'cuda' is asked for and its libraries are missing. */
+/**
+ * Raises EngineError, with the choices, if 'auto' would leave an NVIDIA GPU idle, or if 'cuda' is requested and its
+ * libraries are missing.
+ */
 export function rejectIdleGpu(choice: 'auto' | 'cuda', machine: Machine = thisMachine()): void {
   const problem = choice === 'auto' ? idleGpuProblem(machine) : cudaProblem(machine);
   if (problem === null) return;

@@ -13,7 +13,7 @@ export interface OpenedGraph<Output extends string = string> {
   readonly weights: Map<string, FloatTensor>;
 }
 
-/** Options of sessions over weights of which none ever changes: on WebGPU they lie on the device. */
+/** Options of sessions whose weights never change: on WebGPU the weights stay on the device. */
 export function frozenOptions(options: SessionOptions, weights: ReadonlyMap<string, FloatTensor>): SessionOptions {
   return { ...options, frozen: new Set(weights.keys()), halves: halvesIn(weights) };
 }
@@ -25,8 +25,8 @@ export class FrozenGraph<Output extends string> {
   ) {}
 
   /**
-   * Takes the weights over: those that the session holds itself are dropped from them, which those in half precision are not. Raises EngineError where
-   * the provider cannot run the graph.
+   * Takes ownership of the weights, and drops those that the session holds itself, except in half precision. Raises
+   * EngineError if the provider cannot run the graph.
    */
   static async open<Output extends string>(
     { graph, outputs, weights }: OpenedGraph<Output>,
@@ -38,7 +38,7 @@ export class FrozenGraph<Output extends string> {
     return new FrozenGraph(session, weights);
   }
 
-  /** Raises EngineError where the provider fails. */
+  /** Raises EngineError if the provider fails. */
   async run(feeds: Readonly<Record<string, Float32Array | BigInt64Array>>): Promise<Record<Output, Float32Array>> {
     try {
       return (await this.session.run(feeds, this.weights)) as Record<Output, Float32Array>;
@@ -55,13 +55,13 @@ export class FrozenGraph<Output extends string> {
   }
 }
 
-/** A model that is opened when it is first asked. A failure is not kept: the next call tries again. */
+/** A model that opens on first use. After a failure, the next call tries again. */
 export class Lazy<T extends { dispose(): Promise<void> }> {
   #opened: Promise<T> | null = null;
 
   constructor(private readonly open: () => Promise<T>) {}
 
-  /** Raises what opening raises. */
+  /** Raises the errors of opening. */
   get(): Promise<T> {
     if (this.#opened === null) {
       this.#opened = this.open();

@@ -1,9 +1,9 @@
-/** Models that another program exported: run as their file holds them, with whatever shapes they allow. */
+/** Models that another program exported. They run unchanged, with the shapes that they allow. */
 import type * as Ort from 'onnxruntime-node';
 import { EngineError } from '../../core/errors.js';
 import { allCores, loadRuntime, onDevice, type Provider } from './session.js';
 
-/** The elements of a tensor that a model file takes or gives. */
+/** The elements of an input or output tensor of a model file. */
 export type ModelData = Float32Array | BigInt64Array | Int32Array | Uint8Array;
 
 export interface ModelTensor {
@@ -13,9 +13,9 @@ export interface ModelTensor {
 
 export interface ModelFileOptions {
   readonly provider?: Provider;
-  /** Index among the GPUs that this process sees; default: the first. Only for `cuda`. */
+  /** Index among the GPUs of this process; default: the first. Only for `cuda`. */
   readonly device?: number;
-  /** Threads within an operator; default: one for each core that this process may use. */
+  /** Threads within an operator; default: one for each core of this process. */
   readonly threads?: number;
 }
 
@@ -39,7 +39,7 @@ export class ModelFile {
     this.#session = session;
   }
 
-  /** Raises EngineError where the file is missing, is no ONNX model, or the provider cannot run it. */
+  /** Raises EngineError if the file is missing or no ONNX model, or if the provider cannot run it. */
   static async open(file: string, options: ModelFileOptions = {}): Promise<ModelFile> {
     const ort = await loadRuntime();
     const provider = options.provider ?? 'cpu';
@@ -68,7 +68,7 @@ export class ModelFile {
     return this.#session.outputNames;
   }
 
-  /** An input's dimensions: a number if the file fixes it, a name if it is free. Empty if the file does not say. */
+  /** An input's dimensions: a number if the file fixes it, a name if it is free. Empty if unknown. */
   shapeOf(input: string): readonly (number | string)[] {
     const found = this.#session.inputMetadata.find(({ name }) => name === input);
     return found?.isTensor === true ? found.shape : [];
@@ -93,7 +93,7 @@ export class ModelFile {
     }
   }
 
-  /** Frees the native session; no run may be under way. */
+  /** Frees the native session; no run may be in progress. */
   async dispose(): Promise<void> {
     await this.#session.release();
   }

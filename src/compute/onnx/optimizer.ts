@@ -11,7 +11,9 @@ export interface AdamWOptions {
   readonly eps: number;
   /** Decoupled: the weight shrinks by learning rate times this. */
   readonly weight_decay: number;
-  /** Decay of an exponential moving average of the weights, which starts as a copy of them; null or absent means none. */
+  /**
+   * Decay of an exponential moving average of the weights, which starts as a copy of them; null or absent means none.
+   */
   readonly ema_decay?: number | null;
 }
 
@@ -49,7 +51,7 @@ export class AdamW {
     return this.#steps;
   }
 
-  /** One step by the gradients times `clip`; weights without a gradient stay as they are. */
+  /** Takes one step with the gradients times `clip`. Weights without a gradient do not change. */
   step(gradients: ReadonlyMap<string, Float32Array>, learningRate: number, clip = 1): void {
     for (const [name, gradient] of gradients) {
       if (this.#states.get(name)?.weight.data.length !== gradient.length) {
@@ -79,7 +81,7 @@ export class AdamW {
     }
   }
 
-  /** The moving average of the weights; null if none is kept. */
+  /** The moving average of the weights; null without one. */
   averages(): Map<string, FloatTensor> | null {
     const out = new Map<string, FloatTensor>();
     for (const [name, { weight, average }] of this.#states) {
@@ -90,8 +92,8 @@ export class AdamW {
   }
 
   /**
-   * The state as tensors `exp_avg.<parameter>` and `exp_avg_sq.<parameter>`, and `ema.<parameter>` where an average is kept.
-   * They share memory with the optimizer. The number of steps is apart: `steps`.
+   * The state as tensors `exp_avg.<parameter>` and `exp_avg_sq.<parameter>`, and `ema.<parameter>` if there is an
+   * average. They share memory with the optimizer. `steps` is stored separately.
    */
   state(): Map<string, FloatTensor> {
     const out = new Map<string, FloatTensor>();
@@ -101,7 +103,7 @@ export class AdamW {
     return out;
   }
 
-  /** Takes over a state that `state()` gave, by copying it. Raises CheckpointError where a tensor is missing, misshapen or not finite. */
+  /** Copies a state from `state()`. Raises CheckpointError if a tensor is missing, misshapen or not finite. */
   restore(tensors: ReadonlyMap<string, FloatTensor>, steps: number): void {
     const copies: (readonly [Float32Array, Float32Array])[] = [];
     for (const [name, state] of this.#states) {
@@ -110,7 +112,7 @@ export class AdamW {
         if (found === undefined || !sameShape(found.shape, state.weight.shape)) {
           const what = found === undefined ? 'is missing' : `has shape ${formatShape(found.shape)}`;
           throw new CheckpointError(
-            `optimizer tensor ${prefix}.${name} ${what}, needed is ${formatShape(state.weight.shape)}`,
+            `optimizer tensor ${prefix}.${name} ${what}, expected ${formatShape(state.weight.shape)}`,
             { next: 'Resume with the model and the optimizer settings that the checkpoint was written with.' },
           );
         }
@@ -138,7 +140,10 @@ interface StepFactors {
   readonly remaining: number;
 }
 
-/** One step of AdamW over arrays of the same length, computed in float64 from float32; weights and moments are changed in place. */
+/**
+ * One step of AdamW over arrays of the same length, computed in float64 from float32. Changes weights and moments in
+ * place.
+ */
 function stepInPlace(
   weights: Float32Array,
   first: Float32Array,
@@ -166,7 +171,7 @@ function moveAverage(average: Float32Array, w: Float32Array, decay: number): voi
   for (let i = 0; i < average.length; i++) average[i] = decay * average[i] + fresh * w[i];
 }
 
-/** The sum of squares in float64, by four interleaved sums, so that the order is fixed. */
+/** The sum of squares in float64, by four interleaved sums in a fixed order. */
 function sumOfSquares(g: Float32Array): number {
   let [a, b, c, d] = [0, 0, 0, 0];
   const whole = g.length - (g.length % 4);
@@ -180,7 +185,7 @@ function sumOfSquares(g: Float32Array): number {
   return a + b + (c + d);
 }
 
-/** The joint Euclidean norm of gradients, summed in float64 in the order of the map, so that the order is fixed. */
+/** The joint Euclidean norm of gradients, summed in float64 in the order of the map. */
 export function gradientNorm(gradients: ReadonlyMap<string, Float32Array>): number {
   let squares = 0;
   for (const g of gradients.values()) squares += sumOfSquares(g);
@@ -198,7 +203,10 @@ interface WarmupOptions {
   readonly warmupSteps: number;
 }
 
-/** 'linear' and 'cosine' fall from the peak to `floor` (default 0), which step `totalSteps` would have; warm-up is included. */
+/**
+ * 'linear' and 'cosine' fall from the peak to `floor` (default 0), which step `totalSteps` would have; warm-up is
+ * included.
+ */
 export type ScheduleOptions =
   | (WarmupOptions & { readonly schedule: 'constant' })
   | (WarmupOptions & { readonly schedule: 'linear' | 'cosine'; readonly totalSteps: number; readonly floor?: number });
@@ -210,8 +218,8 @@ const DECAY = {
 } as const;
 
 /**
- * The learning rate of step `step`, counted from 0. Warm-up rises linearly and reaches the peak at its last step;
- * a pure function, so that a resumed run needs the number of steps alone.
+ * The learning rate of step `step`, counted from 0. Warm-up rises linearly and reaches the peak at its last step. A
+ * pure function, so a resumed run needs only the number of steps.
  */
 export function learningRateAt(step: number, options: ScheduleOptions): number {
   const { learningRate, warmupSteps, schedule } = options;

@@ -1,4 +1,4 @@
-/** Selects the execution provider of a session, and tells what this machine offers. */
+/** Selects the execution provider of a session, and reports the providers of this machine. */
 import { EngineError } from '../../core/errors.js';
 import { matMul } from '../graph/build.js';
 import { Graph } from '../graph/ir.js';
@@ -6,25 +6,26 @@ import { autoProvider, hasGpu, type Machine, rejectIdleGpu, thisMachine, cudaPro
 import { loadRuntime, type Provider, Session } from './session.js';
 
 /**
- * The values that a config may ask for. 'auto' means CUDA if its libraries and a device are present, else WebGPU if that is Apple's GPU and works,
- * else the CPU.
+ * The allowed values in a config. 'auto' means CUDA if its libraries and a device are present, otherwise WebGPU if it
+ * works on an Apple GPU, otherwise the CPU.
  */
 export type ProviderChoice = 'auto' | Provider;
 
-/** What this machine and this build of the runtime support. */
+/** The providers of this machine and this build of the runtime. */
 export interface RuntimeDescription {
   /** The version of onnxruntime-node. */
   readonly version: string;
-  /** Providers that a session can ask for, as far as can be told without creating one. */
+  /** Providers that a session can request, as far as known without creating one. */
   readonly available: readonly Provider[];
-  /** What the other providers lack, one sentence each. */
+  /** Why each of the other providers is missing, one sentence each. */
   readonly missing: Readonly<Partial<Record<Provider, string>>>;
 }
 
 /**
- * The provider to compile sessions for. Raises EngineError, with the remedy, if 'cuda' is asked for and its libraries are missing, if 'auto' would
- * leave an NVIDIA GPU idle, or if 'webgpu' is asked for and this build of the runtime lacks it. Every Apple machine has a GPU; on others WebGPU is used only on request, because the adapter that
- * it finds may be a CPU that emulates a GPU.
+ * The provider to compile sessions for. Raises EngineError, with the remedy, in three cases: 'cuda' is requested and
+ * its libraries are missing, 'auto' would leave an NVIDIA GPU idle, or 'webgpu' is requested and this build of the
+ * runtime lacks it. Every Apple machine has a GPU. On others WebGPU is used only on request, because its adapter may be
+ * a CPU that emulates a GPU.
  */
 export async function resolveProvider(
   choice: ProviderChoice,
@@ -44,14 +45,14 @@ export async function resolveProvider(
       return 'cuda';
     case 'webgpu': {
       if (await isBundled('webgpu')) return 'webgpu';
-      throw new EngineError(`provider webgpu: onnxruntime-node has none for ${machine.platform}`, {
+      throw new EngineError(`provider webgpu: onnxruntime-node has no WebGPU for ${machine.platform}`, {
         next: "Set policy.engine.provider to 'cpu'.",
       });
     }
   }
 }
 
-/** Whether a session that does next to nothing can be had. */
+/** Whether a minimal session runs. */
 async function canCompute(provider: Provider): Promise<boolean> {
   if (!(await isBundled(provider))) return false;
   const graph = new Graph('look');
@@ -85,15 +86,18 @@ export async function describeRuntime(machine: Machine = thisMachine()): Promise
     available,
     missing: {
       ...(noCuda === null ? {} : { cuda: noCuda }),
-      ...(webgpu ? {} : { webgpu: `onnxruntime-node has none for ${machine.platform}` }),
+      ...(webgpu ? {} : { webgpu: `onnxruntime-node has no WebGPU for ${machine.platform}` }),
     },
   };
 }
 
 export interface ProbedProvider {
-  /** The provider that the choice stands for on this machine. */
+  /** The provider of the choice on this machine. */
   readonly provider: Provider;
-  /** Speed of square matrix products, in 1e9 floating-point operations per second; copies to and from the device included. */
+  /**
+   * Speed of square matrix products, in 1e9 floating-point operations per second, including copies to and from the
+   * device.
+   */
   readonly gflops: number;
 }
 
@@ -103,9 +107,9 @@ const ROUNDS = 8;
 /** Square matrix products that are timed. */
 export interface SquareProducts {
   readonly provider: Provider;
-  /** A power of two, so that what they come to is exact. */
+  /** A power of two, so that the results are exact. */
   readonly side: number;
-  /** Products of one run, each of the result of the one before; what is copied to and from the device is copied once. */
+  /** Products of one run, each multiplying the previous result; inputs and outputs are copied once per run. */
   readonly chained: number;
   readonly rounds: number;
   /** As in SessionOptions. */
@@ -142,8 +146,8 @@ export async function squareProductSpeed(asked: SquareProducts): Promise<number>
 }
 
 /**
- * Runs [SIDE, SIDE] products on the provider. `threads` as in SessionOptions. Raises EngineError where the provider is missing,
- * refuses the graph, or computes something else.
+ * Runs [SIDE, SIDE] products on the provider. `threads` as in SessionOptions. Raises EngineError if the provider is
+ * missing, refuses the graph, or computes a wrong result.
  */
 export async function probeProvider(choice: ProviderChoice, threads?: number): Promise<ProbedProvider> {
   const provider = await resolveProvider(choice);

@@ -1,6 +1,6 @@
 /**
- * The only door to onnxruntime-node: compiles graphs to sessions and runs them. Buffers are plain typed arrays; a weight is
- * wrapped without a copy, so that an optimizer may change it in place between runs.
+ * The only module that calls onnxruntime-node: compiles graphs to sessions and runs them. Buffers are plain typed
+ * arrays. A weight is wrapped without a copy, so an optimizer may change it in place between runs.
  */
 import { createHash } from 'node:crypto';
 import { readFileSync } from 'node:fs';
@@ -15,36 +15,38 @@ import { canKeepOnDevice, residentTensor, TensorCell, type TensorData } from './
 
 export type Provider = 'cpu' | 'webgpu' | 'cuda';
 
-/** What a run is fed, or writes into. */
+/** An input of a run, or a buffer for an output. */
 export type Fed = TensorData | TensorCell;
 
 export interface SessionOptions {
   readonly provider?: Provider;
-  /** Index among the GPUs that this process sees; default: the first. Only for `cuda`. */
+  /** Index among the GPUs of this process; default: the first. Only for `cuda`. */
   readonly device?: number;
-  /** Threads within an operator; default: one for each core that this process may use. */
+  /** Threads within an operator; default: one for each core of this process. */
   readonly threads?: number;
-  /** Parameters that never change: on WebGPU they lie on the device, and are not fed from this process's memory. Default: none. */
+  /**
+   * Parameters that never change. On WebGPU they stay on the device instead of being copied from memory. Default: none.
+   */
   readonly frozen?: ReadonlySet<string>;
-  /** Those of them that are fed as `HalfTensor`s; default: none. */
+  /** Those among them given as `HalfTensor`s; default: none. */
   readonly halves?: ReadonlySet<string>;
   /**
-   * Outputs that runs put into cells, and so leave on the device where it can keep them: what is there is lost, and may not be touched, once the session is
-   * disposed of. Default: none.
+   * Outputs that runs put into cells, and leave on the device if the provider can. Disposing of the session destroys
+   * the contents of these cells. Default: none.
    */
   readonly leaves?: (output: string) => boolean;
   /** Writes onnxruntime's per-operator profile to files with this prefix. */
   readonly profilePrefix?: string;
 }
 
-/** A provider as onnxruntime is asked for it. */
+/** A provider in onnxruntime's form. */
 export function onDevice(provider: Provider, device = 0): Ort.InferenceSession.ExecutionProviderConfig {
   return provider === 'cuda' && device > 0 ? { name: provider, deviceId: device } : provider;
 }
 
 let loaded: Promise<typeof Ort> | null = null;
 
-/** Loads the runtime once; raises EngineError with the remedy when the native library is not there. */
+/** Loads the runtime once. Raises EngineError with the remedy if the native library is missing. */
 export async function loadRuntime(): Promise<typeof Ort> {
   loaded ??= import('onnxruntime-node');
   try {
@@ -69,12 +71,12 @@ export async function loadRuntime(): Promise<typeof Ort> {
  */
 const SESSION_SETTINGS = { session: { set_denormal_as_zero: '1', force_spinning_stop: '1' } } as const;
 
-/** Values of `checkpoint` that every run asks for. */
+/** Values of `checkpoint` that every run needs. */
 const KEEP = Uint8Array.of(1);
 
 const ARRAY_TYPE = { float32: Float32Array, int64: BigInt64Array, bool: Uint8Array } as const;
 
-/** How long at least one of several overlapping works was under way; times in milliseconds. */
+/** The time during which at least one of several overlapping works was in progress, in milliseconds. */
 export class BusyTime {
   #underWay = 0;
   #since = 0;
@@ -88,7 +90,7 @@ export class BusyTime {
     if (--this.#underWay === 0) this.#total += now - this.#since;
   }
 
-  /** Time covered by work that has ended. Time shared with work still under way is added when that ends. */
+  /** Time covered by finished work. Time shared with work in progress is added when that ends. */
   get total(): number {
     return this.#total;
   }
@@ -96,7 +98,10 @@ export class BusyTime {
 
 const busy = new BusyTime();
 
-/** Seconds in which at least one run of a session was under way in this process; the difference of two readings is a share. */
+/**
+ * Seconds in which at least one run of a session was in progress in this process; the difference of two readings is a
+ * share.
+ */
 export function runtimeSeconds(): number {
   return busy.total / 1000;
 }
@@ -108,23 +113,23 @@ export function compileSeconds(): number {
   return allCompileSeconds;
 }
 
-/** A compiled graph. Runs may overlap; each has its own output buffers unless the caller gives some. */
+/** A compiled graph. Runs may overlap; each has its own output buffers unless the caller provides some. */
 export class Session {
   readonly #model: OnnxModel;
   readonly #session: Ort.InferenceSession;
   readonly #ort: typeof Ort;
-  /** Wrapped buffers, so that a weight fed at every run is wrapped once. */
+  /** Wrapped buffers, so that each weight is wrapped only once. */
   readonly #wrapped = new WeakMap<TensorData | Uint16Array, Ort.Tensor>();
-  /** Rows of parameters as they were fed last, and the arrays that they lie in. */
+  /** The last used rows of parameters, and the arrays that contain them. */
   readonly #rows = new Map<string, { readonly of: Float32Array; readonly rows: Float32Array }>();
   /** Seconds spent in the runtime, summed over runs. */
   seconds = 0;
   runs = 0;
 
   readonly #giveBack: () => Promise<void>;
-  /** Parameters that lie on the device. */
+  /** Parameters on the device. */
   readonly #resident: ReadonlySet<string>;
-  /** Whether any output is left on the device: the runtime then gives all others in arrays of its own. */
+  /** Whether any output stays on the device: the runtime then returns all others in new arrays. */
   readonly #leaves: boolean;
 
   private constructor(
@@ -143,8 +148,8 @@ export class Session {
   }
 
   /**
-   * Compiles what `outputs` depend on, or shares what `pool` has compiled of other sizes. Raises EngineError when the provider is missing
-   * or refuses the graph.
+   * Compiles the dependencies of `outputs`, or shares a session that `pool` has compiled for other sizes. Raises
+   * EngineError if the provider is missing or refuses the graph.
    */
   static async compile(
     graph: Graph,
@@ -161,9 +166,9 @@ export class Session {
     const model = toOnnx(graph, new Map(Object.entries(outputs)), {
       frozen: new Set(frozen.keys()),
       anySize,
-      // Elsewhere they would be brought over besides the parameter itself.
+      // On other devices they would be copied in addition to the parameter.
       feedsRows: (options.provider ?? 'cpu') === 'cpu',
-      // WebGPU's kernel takes vectors alone.
+      // WebGPU's kernel only takes vectors.
       sharedNorms: (options.provider ?? 'cpu') !== 'cpu',
       ...(options.halves === undefined ? {} : { halves: options.halves }),
     });
@@ -175,7 +180,8 @@ export class Session {
       ort.InferenceSession.create(model.bytes, {
         executionProviders: [onDevice(provider, options.device)],
         graphOptimizationLevel: 'all',
-        // Otherwise the second run would take one block for all of its tensors, in addition to what the first run took one by one.
+        // Otherwise the second run would allocate one block for all of its tensors, in addition to the single
+        // allocations of the first run.
         enableMemPattern: false,
         executionMode: 'sequential',
         logSeverityLevel: 3,
@@ -212,7 +218,7 @@ export class Session {
     return this.#model.inputs;
   }
 
-  /** The parameters that runs are fed, whole or in parts. */
+  /** The parameters that runs read, whole or in parts. */
   get parameters(): ReadonlySet<string> {
     const { parameters, rows, halves } = this.#model;
     return new Set([
@@ -227,8 +233,9 @@ export class Session {
   }
 
   /**
-   * Runs once. `feeds` holds every input (except that of checkpoints, which is fed here), `weights` every parameter. Outputs are written into `into`
-   * if it names them, else into new arrays; those in cells are not returned. Raises EngineError for half precision on a device without.
+   * Runs once. `feeds` must have every input (except that of checkpoints, which is added here), `weights` every
+   * parameter. Outputs are written into `into` if it has their names, otherwise into new arrays. Outputs in cells are
+   * not returned. Raises EngineError for half precision on a device without support.
    */
   async run(
     feeds: Readonly<Record<string, Fed>>,
@@ -284,7 +291,10 @@ export class Session {
     return out;
   }
 
-  /** Frees what was compiled, where no other session of the pool uses it; no run may be under way. With profiling this also writes the profile. */
+  /**
+   * Frees the compiled session if no other session of the pool uses it; no run may be in progress. With profiling this
+   * also writes the profile.
+   */
   async dispose(): Promise<void> {
     await this.#giveBack();
   }
@@ -295,7 +305,7 @@ export class Session {
     const { data } = held;
     const known = this.#rows.get(name);
     if (known?.of === data) return known.rows;
-    // It is asked for as a whole, so that one of another size is told.
+    // Requested as a whole, so that another size is an error.
     this.#tensor(parameter.name, parameter, data);
     const start = first * sizeOf(shape.slice(1));
     const rows = data.subarray(start, start + sizeOf(shape));
@@ -309,12 +319,12 @@ export class Session {
   ): { readonly tensor: Ort.Tensor; readonly halves: Uint16Array } {
     const held = weights.get(parameter);
     if (!(held instanceof HalfTensor) || !sameShape(held.shape, shape)) {
-      throw new InternalError(`${parameter} takes float16${formatShape(shape)}, which it is not held in`);
+      throw new InternalError(`${parameter} needs float16${formatShape(shape)}, but has another type or shape`);
     }
     let tensor = this.#wrapped.get(held.halves);
     if (tensor === undefined) {
       tensor = new this.#ort.Tensor('float16', held.halves, shape);
-      // From Node 24 on onnxruntime views the bits as a Float16Array, which its native part takes for an empty array.
+      // From Node 24 on, onnxruntime makes a Float16Array of the bits, which its native part reads as an empty array.
       Object.defineProperty(tensor, 'data', { value: held.halves });
       this.#wrapped.set(held.halves, tensor);
     }
@@ -323,14 +333,14 @@ export class Session {
 
   #tensor(name: string, type: ValueType, fed: Fed | undefined): Ort.Tensor {
     if (fed === undefined) {
-      throw new InternalError(`nothing is fed to ${name}: ${type.dtype}${formatShape(type.shape)}`);
+      throw new InternalError(`input ${name} is missing: ${type.dtype}${formatShape(type.shape)}`);
     }
     const held = fed instanceof TensorCell ? fed.read(name, type) : { elements: fed };
     if ('tensor' in held) return held.tensor;
     const buffer = held.elements;
     if (!(buffer instanceof ARRAY_TYPE[type.dtype]) || buffer.length !== sizeOf(type.shape)) {
       throw new InternalError(
-        `${name} takes ${type.dtype}${formatShape(type.shape)}, got ${buffer.constructor.name} of ${buffer.length}`,
+        `${name} needs ${type.dtype}${formatShape(type.shape)}, got ${buffer.constructor.name} of ${buffer.length}`,
       );
     }
     let tensor = this.#wrapped.get(buffer);
@@ -342,7 +352,7 @@ export class Session {
   }
 }
 
-/** Where a session leaves each output. */
+/** The location of each output of a session. */
 function locationsOf(
   outputs: Iterable<string>,
   leaves: (output: string) => boolean,
@@ -350,7 +360,10 @@ function locationsOf(
   return Object.fromEntries([...outputs].map((name) => [outputName(name), leaves(name) ? 'gpu-buffer' : 'cpu']));
 }
 
-/** Some devices compute nothing with half precision, which shows when a graph first runs. Raises EngineError for these, else what it is given. */
+/**
+ * Some devices do not support half precision, which only a graph's first run shows. Raises EngineError for these,
+ * otherwise the given error.
+ */
 function explain(cause: unknown): never {
   if (!(cause instanceof Error) || !cause.message.includes('requires f16')) throw cause;
   throw new EngineError('this WebGPU device has no float16', { next: "Set policy.engine.dtype to 'float32'.", cause });
@@ -371,15 +384,15 @@ export function sessionOptions(
   return { provider, ...(device === undefined ? {} : { device }), ...(asked === 0 ? {} : { threads: asked }) };
 }
 
-/** Linux says here whether two threads share a core. */
+/** The file in which Linux lists the threads that share a core. */
 const SMT = '/sys/devices/system/cpu/smt/active';
 
 let cores: number | null = null;
 
 /**
- * The number of cores that this process may use; two hyperthreads count as one. Sessions are given this number because by default the runtime pins
- * its threads to one core each, starting with the machine's first core: the threads of two processes would share the same cores while others are
- * idle, and would use cores that the process was told to avoid.
+ * The number of cores that this process may use; two hyperthreads count as one. Sessions get this number because by
+ * default the runtime pins its threads to one core each, starting with the machine's first core. The threads of two
+ * processes would then share cores while others are idle, and would use cores outside the process's affinity.
  */
 export function allCores(): number {
   cores ??= hyperthreaded() ? Math.ceil(availableParallelism() / 2) : availableParallelism();
@@ -390,7 +403,7 @@ function hyperthreaded(): boolean {
   try {
     return readFileSync(SMT, 'utf8').trim() === '1';
   } catch {
-    // Another system, or a container that hides it: every processor counts.
+    // Another system, or a container that hides the file: every processor counts.
     return false;
   }
 }
@@ -398,7 +411,7 @@ function hyperthreaded(): boolean {
 /** Weights by name. */
 export type WeightData = ReadonlyMap<string, { readonly data: Float32Array }>;
 
-/** Weights by name, as runs are fed them: elements, or cells in which they lie. */
+/** Weights by name: elements, or the cells that contain them. */
 export type RunWeights = ReadonlyMap<string, { readonly data: Float32Array } | TensorCell>;
 
 interface Compiled {
@@ -407,17 +420,17 @@ interface Compiled {
 }
 
 /**
- * Sessions of one pool leave their sizes open: graphs that differ only in sizes are compiled once, and the compiled session is freed with its last
- * user. Products hold packed copies of frozen weights, which are made at compilation and shared in the same way; their results differ in the last
- * bits from those with weights that are fed.
+ * Sessions of one pool leave their sizes open. Graphs that differ only in sizes are compiled once, and the compiled
+ * session is freed with its last user. Products hold packed copies of frozen weights, which are made at compilation and
+ * shared in the same way. Their results differ from unpacked products in the last bits.
  */
 export class SessionPool {
   readonly #compiled = new Map<string, Compiled>();
 
-  /** `frozen`: weights that nothing changes between the first use of a session of the pool and the last. */
+  /** `frozen`: weights that never change between the first and the last use of a session of the pool. */
   constructor(readonly frozen: WeightData = new Map()) {}
 
-  /** Lends what was compiled of a model, or compiles it. */
+  /** Lends the compiled session of a model, or compiles it. */
   async lend(key: string, compile: () => Promise<Ort.InferenceSession>): Promise<Ort.InferenceSession> {
     const entry = this.#compiled.get(key) ?? { native: compile(), users: 0 };
     this.#compiled.set(key, entry);
@@ -448,14 +461,14 @@ export function isOnCpu({ provider = 'cpu' }: { readonly provider?: string }): b
 }
 
 /**
- * A pool for sessions with these options, each of which would otherwise hold the memory of its own largest run. None on an accelerator, where tensors
- * that depend on sizes would be copied at every run.
+ * A pool for sessions with these options, each of which would otherwise hold the memory of its own largest run. There
+ * is none on an accelerator, which would copy tensors that depend on sizes in every run.
  */
 export function poolFor(options: { readonly provider?: string }, frozen?: WeightData): SessionPool | undefined {
   return isOnCpu(options) ? new SessionPool(frozen) : undefined;
 }
 
-/** Tells models apart. */
+/** Identifies a model. */
 export function keyOf(model: Uint8Array): string {
   return createHash('sha256').update(model).digest('base64');
 }

@@ -1,20 +1,20 @@
-/** The sessions compiled for the shapes met so far. */
+/** The sessions compiled for the shapes used so far. */
 import { Graph, type Shape, type Value } from '../graph/ir.js';
 import { type RunWeights, Session, type SessionOptions, SessionPool, type WeightData } from './session.js';
 import { TensorCell } from './tensors.js';
 
-/** Sessions that a cache keeps: a compiled graph holds memory of its own, whether it runs or not. */
+/** The number of sessions in a cache: a compiled graph holds memory even when it does not run. */
 const KEPT_SESSIONS = 8;
-/** The limit for sessions that share a pool: each then holds only what depends on its sizes. */
+/** The limit for sessions that share a pool: each then holds only memory that depends on its sizes. */
 const KEPT_SIZES = 32;
 
 interface CachedSession {
   readonly session: Promise<Session>;
-  /** How many are using it; while some are, it stays. */
+  /** The number of users; a used session stays alive. */
   users: number;
 }
 
-/** Builds a session the first time that a shape is met, and keeps those used last; concurrent users share it. */
+/** Builds a session when a shape is first used, and keeps the most recently used ones. Concurrent users share it. */
 export class SessionCache {
   /** In the order of their last use. */
   readonly #sessions = new Map<string, CachedSession>();
@@ -22,12 +22,15 @@ export class SessionCache {
   constructor(
     readonly name: string,
     readonly options: SessionOptions,
-    /** Where sessions of several shapes share what is compiled. */
+    /** The pool of sessions of several shapes. */
     private readonly pool?: SessionPool,
     readonly kept = pool === undefined ? KEPT_SESSIONS : KEPT_SIZES,
   ) {}
 
-  /** Lends the session of a shape, which stays alive until `work` has settled. Raises what the compilation or the work raises. */
+  /**
+   * Lends the session of a shape, which stays alive until `work` has settled. Raises the errors of the compilation and
+   * of the work.
+   */
   async use<T>(
     shape: object,
     build: (graph: Graph) => Record<string, Value>,
@@ -60,7 +63,7 @@ export class SessionCache {
     return { session, users: 0 };
   }
 
-  /** Frees the sessions beyond `kept` that have gone unused for longest, but none in use. */
+  /** Frees the least recently used sessions beyond `kept`, but none in use. */
   async #evict(): Promise<void> {
     const idle = [...this.#sessions].filter(([, { users }]) => users === 0);
     const evicted = idle.slice(0, Math.max(0, this.#sessions.size - this.kept));
@@ -70,8 +73,9 @@ export class SessionCache {
 }
 
 /**
- * Lends what was made of one version: the first use of another frees it before it has its own made, so that no two lie there. Weights are changed in
- * place, and nothing can be seen by them: every use says which version it means. Uses wait for each other.
+ * Lends an object made from one version of the weights. The first use of another version frees the object before making
+ * its own, so that only one exists. Weights change in place without a trace, so every use gives its version. Uses wait
+ * for each other.
  */
 export class WeightVersions<W, Made> {
   #held: { readonly version: string; readonly made: Made } | null = null;
@@ -82,7 +86,7 @@ export class WeightVersions<W, Made> {
     private readonly free: (made: Made) => void | Promise<void>,
   ) {}
 
-  /** `weights` may not change before `work` has settled. Raises what making and the work raise. */
+  /** `weights` may not change before `work` has settled. Raises the errors of making the object and of the work. */
   use<T>(version: string, weights: W, work: (made: Made) => Promise<T>): Promise<T> {
     const turn = this.#last.then(async () => {
       if (this.#held?.version !== version) {
@@ -107,7 +111,7 @@ export class WeightVersions<W, Made> {
   }
 }
 
-/** Sessions whose products hold the weights packed. */
+/** Sessions whose products hold packed weights. */
 export function packedSessions(name: string, options: SessionOptions): WeightVersions<WeightData, SessionCache> {
   return new WeightVersions(
     (weights) => new SessionCache(name, options, new SessionPool(weights)),
@@ -119,11 +123,11 @@ type Given = ReadonlyMap<string, { readonly shape: Shape; readonly data: Float32
 
 interface Copied {
   readonly weights: RunWeights;
-  /** What made the copies, whose memory is its own. */
+  /** The provider of the copies, whose memory is its own. */
   readonly session: Session | null;
 }
 
-/** Weights of which those that train lie in cells, copied there once; the others are as they were given. */
+/** Weights of which the trained ones are in cells, where they were copied once; the others are unchanged. */
 export function copiedWeights(options: SessionOptions): WeightVersions<Given, Copied> {
   return new WeightVersions<Given, Copied>(
     async (weights) => {

@@ -1,4 +1,7 @@
-/** Tensors that stay on the device: those that one run gives and the next reads, and weights that every session of this process reads. */
+/**
+ * Tensors that stay on the device: outputs of one run that the next run reads, and weights that every session of this
+ * process reads.
+ */
 import type * as Ort from 'onnxruntime-node';
 import { InternalError } from '../../core/errors.js';
 import { formatShape, sameShape, type ValueType } from '../graph/ir.js';
@@ -7,22 +10,30 @@ import { identityModel } from '../graph/onnx_messages.js';
 /** The elements of a tensor: float32, int64, or bool as bytes of 0 and 1. */
 export type TensorData = Float32Array | BigInt64Array | Uint8Array;
 
-/** Whether sessions with this provider can leave what they give on the device: onnxruntime-node has WebGPU's buffers as tensors, and CUDA's not. */
+/**
+ * Whether sessions with this provider can leave outputs on the device. onnxruntime-node supports tensors in WebGPU's
+ * buffers, but not on CUDA.
+ */
 export function canKeepOnDevice({ provider = 'cpu' }: { readonly provider?: string }): boolean {
   return provider === 'webgpu';
 }
 
 /**
- * A place for a tensor: a run reads what lies there, or puts in its place what it gives. Whoever made it disposes of it, before the session that gave the
- * tensor: a device's memory is the session's.
+ * A place for a tensor: a run reads its content, or replaces it by an output. Whoever made the cell disposes of it,
+ * before the session that made the tensor, because the session owns the device's memory.
  */
 export class TensorCell {
   #tensor: Ort.Tensor | null = null;
 
-  /** @param start what is read before a run has given anything; null where that would be a mistake */
+  /**
+   * @param start the content before the first run; null if reading it would be a mistake
+   */
   constructor(private readonly start: TensorData | null = null) {}
 
-  /** What lies there: elements of this process, or a tensor of this type. Raises InternalError for nothing, or for another type. */
+  /**
+   * The content: elements of this process, or a tensor of this type. Raises InternalError for no content, or for
+   * another type.
+   */
   read(name: string, { dtype, shape }: ValueType): { readonly elements: TensorData } | { readonly tensor: Ort.Tensor } {
     const tensor = this.#tensor;
     if (tensor === null) {
@@ -31,18 +42,18 @@ export class TensorCell {
     }
     if (tensor.type !== dtype || !sameShape(tensor.dims, shape)) {
       const found = `${tensor.type}${formatShape(tensor.dims)}`;
-      throw new InternalError(`${name} takes ${dtype}${formatShape(shape)}, its cell has ${found}`);
+      throw new InternalError(`${name} needs ${dtype}${formatShape(shape)}, but its cell has ${found}`);
     }
     return { tensor };
   }
 
-  /** Takes a tensor over, and frees the one that lay there. */
+  /** Takes ownership of a tensor, and frees the previous one. */
   put(tensor: Ort.Tensor): void {
     this.dispose();
     this.#tensor = tensor;
   }
 
-  /** Frees what lies there. No run may be reading it. */
+  /** Frees the content. No run may be reading it. */
   dispose(): void {
     this.#tensor?.dispose();
     this.#tensor = null;
@@ -51,13 +62,14 @@ export class TensorCell {
 
 type Held = Float32Array | Uint16Array;
 
-/** The copies by what they were made of. */
+/** The copies by their originals. */
 const copies = new WeakMap<Held, Promise<Ort.Tensor>>();
 const uploads = new Map<string, Promise<Ort.InferenceSession>>();
 
 /**
- * The copy of a tensor on WebGPU's device, which is made when it is first asked for: its elements may not change afterwards. It is what a session gives
- * that passes the tensor on, since onnxruntime-node makes no tensor of a device otherwise. Raises what onnxruntime raises.
+ * The copy of a tensor on WebGPU's device, made on first use; its elements may not change afterwards. A session that
+ * returns its input makes the copy, because onnxruntime-node has no other way to make a tensor on a device. Raises
+ * onnxruntime's errors.
  */
 export function residentTensor(ort: typeof Ort, tensor: Ort.Tensor, elements: Held): Promise<Ort.Tensor> {
   const known = copies.get(elements);

@@ -138,7 +138,7 @@ export function listedTargets(
 
 /** Which parts of a folder's model can be read: the vision encoder too, if its adapter or one it stacks on was trained with it. */
 export function readableParts(folder: string): ReadPart {
-  return isSeeingJson(descriptionOf(folder)) ? 'words and pictures' : 'words';
+  return isSeeingJson(descriptionOf(folder)) ? 'words and images' : 'words';
 }
 
 /** A model's settings and weights; for an adapter's folder, its base's with the adapter applied. */

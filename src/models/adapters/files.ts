@@ -155,7 +155,7 @@ export function describeAdapter(folder: string): DescribedAdapter {
     return { kind: 'image_prompt', config: ip.data.image_prompt, base: ip.data.base_model_name_or_path };
   }
   const [issue] = ip.error.issues;
-  throw new CheckpointError(`this IP-Adapter is not covered: ${[...issue.path, issue.message].join(': ')}`, {
+  throw new CheckpointError(`this IP-Adapter is not supported: ${[...issue.path, issue.message].join(': ')}`, {
     where,
     next: 'Name an adapter that this program wrote.',
   });

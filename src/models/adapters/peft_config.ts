@@ -121,7 +121,7 @@ export function readPeftConfig(json: unknown, where: string): StoredLora {
         next: 'Set base_model_name_or_path to the folder, or the name on the Hub, of the model that it was trained over.',
       });
     }
-    throw new CheckpointError(`this adapter is not covered: ${issue.path.join('.')}: ${issue.message}`, {
+    throw new CheckpointError(`this adapter is not supported: ${issue.path.join('.')}: ${issue.message}`, {
       where,
       next: 'Covered is LoRA of one rank over linear layers.',
     });
@@ -164,7 +164,7 @@ function requireKeys(json: Readonly<Record<string, unknown>>, where: string): vo
     if (isNothing(value)) continue;
     const shown = `${key}: ${shortened(value)}`;
     if (!isKnown(key)) {
-      throw new CheckpointError(`this adapter is not covered: ${shown}: the key is not known here`, {
+      throw new CheckpointError(`this adapter is not supported: ${shown}: the key is not known here`, {
         where,
         next: `Known are the keys of peft ${PEFT_VERSION}. Remove the key if it has no say in what the trained adapter computes; otherwise: ${MERGE}`,
       });
@@ -172,7 +172,7 @@ function requireKeys(json: Readonly<Record<string, unknown>>, where: string): vo
     const meaning = keys[key];
     if (meaning === 'read' || meaning === 'no effect') continue;
     if (isDeepStrictEqual(value, peftDefaults[key]) || meaning.harmless?.includes(value) === true) continue;
-    throw new CheckpointError(`this adapter is not covered: ${shown}: ${meaning.why}`, { where, next: meaning.next });
+    throw new CheckpointError(`this adapter is not supported: ${shown}: ${meaning.why}`, { where, next: meaning.next });
   }
 }
 

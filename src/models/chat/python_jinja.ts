@@ -223,7 +223,7 @@ class PythonInterpreter extends library.Interpreter {
     const isCall = filter.type === 'CallExpression';
     const name = (isCall ? (filter['callee'] as Node) : filter).value;
     if (name === 'trim' && isText(operand) && !isCall) return valueOf(strip(operand.value, undefined, 'both'));
-    if (refusedFilters.has(name)) throw new Error(`the filter '${String(name)}' is not covered`);
+    if (refusedFilters.has(name)) throw new Error(`the filter '${String(name)}' is not supported`);
     if (name === 'list' && !isCall && !isList(operand)) throw new Error(`the filter 'list' takes lists`);
     if (name === 'tojson' && isAbsent(operand)) throw new Error('it writes an undefined value as JSON');
     if (name === 'join') {
@@ -273,7 +273,7 @@ export function renderTemplate(template: Node, names: Readonly<Record<string, un
 const weekdays = ['Sunday', 'Monday', 'Tuesday', 'Wednesday', 'Thursday', 'Friday', 'Saturday'];
 const months = ['January', 'February', 'March', 'April', 'May', 'June', 'July', 'August', 'September', 'October', 'November', 'December']; // prettier-ignore
 
-/** Local time in the C locale. Throws an Error for a directive that is not covered. */
+/** Local time in the C locale. Throws an Error for a directive that is not supported. */
 export function strftime(date: Date, format: string): string {
   const two = (value: number): string => String(value).padStart(2, '0');
   const hour = date.getHours() % 12 || 12;
@@ -301,7 +301,7 @@ export function strftime(date: Date, format: string): string {
   };
   return format.replace(/%(-?.?)/gsu, (found, directive: string) => {
     const value = directives[directive];
-    if (value === undefined) throw new Error(`'${found}' of strftime_now is not covered`);
+    if (value === undefined) throw new Error(`'${found}' of strftime_now is not supported`);
     return value;
   });
 }

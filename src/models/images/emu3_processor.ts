@@ -38,7 +38,7 @@ const BICUBIC = 3;
 const side = z.int().positive();
 const three = z.tuple([z.number(), z.number(), z.number()]);
 const threePositive = z.tuple([z.number().positive(), z.number().positive(), z.number().positive()]);
-const always = z.literal(true, 'only true is covered: the network takes colours that are scaled and normalised');
+const always = z.literal(true, 'only true is supported: the network takes colours that are scaled and normalised');
 
 const file = z.looseObject({
   image_processor_type: z
@@ -64,7 +64,7 @@ const file = z.looseObject({
         // Later ones of transformers have them here alone.
         z.strictObject({ shortest_edge: side, longest_edge: side }),
       ],
-      'only {min_pixels, max_pixels} and {shortest_edge, longest_edge} are covered',
+      'only {min_pixels, max_pixels} and {shortest_edge, longest_edge} are supported',
     )
     .nullish(),
   // Pictures of several sizes are padded to one batch; here each is computed alone.

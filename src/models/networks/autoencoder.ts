@@ -82,7 +82,7 @@ export function describeAutoencoder(folder: string): FrozenAutoencoder {
   const name = String(json._class_name);
   if (Object.hasOwn(classes, name)) return classes[name](json, where);
   throw new CheckpointError(
-    `_class_name ${JSON.stringify(json._class_name) ?? 'none'} is not covered; covered: ${autoencoderClasses.join(', ')}`,
+    `_class_name ${JSON.stringify(json._class_name) ?? 'none'} is not supported; allowed: ${autoencoderClasses.join(', ')}`,
     { where, next: "Name an autoencoder's folder as diffusers saves it." },
   );
 }

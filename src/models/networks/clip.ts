@@ -66,7 +66,7 @@ export function openImageEncoder(folder: string): OpenedHalf {
 
 /**
  * Looks at what would be opened, without reading weights. Raises CheckpointError for a folder without config or weights, a model or a setting that
- * is not covered, the first tensor that is missing or of another shape, and tensors that nothing reads.
+ * is not supported, the first tensor that is missing or of another shape, and tensors that nothing reads.
  */
 export function checkEmbedder(folder: string): EmbedderConfig {
   const config = describeEmbedder(folder);

@@ -24,7 +24,7 @@ export interface LoadedDecoder extends Architecture {
 }
 
 /**
- * Raises CheckpointError for a folder without config or weights, an architecture that is not covered, sizes that do not go together, the
+ * Raises CheckpointError for a folder without config or weights, an architecture that is not supported, sizes that do not go together, the
  * first tensor that is missing or of another shape, tensors that the architecture does not read, and as `readWeights` for what cannot be held so.
  */
 export function openDecoder(folder: string, part: ReadPart = 'words', held: HeldDtype = 'float32'): LoadedDecoder {

@@ -36,7 +36,7 @@ const form = z.object({
 });
 
 /**
- * Raises CheckpointError for a folder without tokenizer.json, with a tokenizer that cannot be read, or with settings that are not covered.
+ * Raises CheckpointError for a folder without tokenizer.json, with a tokenizer that cannot be read, or with settings that are not supported.
  */
 export function openTokenizer(folder: string): Tokenizer {
   const where = join(folder, TOKENIZER_FILE);
@@ -51,7 +51,7 @@ export function openTokenizer(folder: string): Tokenizer {
   });
   const settings = readConfig(folder, TOKENIZER_CONFIG_FILE) ?? {};
   if (settings.split_special_tokens === true) {
-    throw new CheckpointError('split_special_tokens is not covered: true; covered: false', {
+    throw new CheckpointError('split_special_tokens is not supported: true; allowed: false', {
       where: join(folder, TOKENIZER_CONFIG_FILE),
     });
   }

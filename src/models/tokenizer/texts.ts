@@ -91,7 +91,7 @@ export function noTokenizer(folder: string): CheckpointError {
   const others = otherForms.filter((name) => existsSync(join(folder, name)));
   const found = others.length === 0 ? '' : `; found: ${others.join(', ')}`;
   return new CheckpointError(
-    `there is no tokenizer; covered: ${TOKENIZER_FILE}, ${EMU3_RANKS_FILE} with ${EMU3_VISION_FILE}, ${CLIP_VOCABULARY_FILE} with ${CLIP_MERGES_FILE} of a CLIPTokenizer${found}`,
+    `there is no tokenizer; allowed: ${TOKENIZER_FILE}, ${EMU3_RANKS_FILE} with ${EMU3_VISION_FILE}, ${CLIP_VOCABULARY_FILE} with ${CLIP_MERGES_FILE} of a CLIPTokenizer${found}`,
     {
       where: folder,
       next: 'Make it in Python: AutoTokenizer.from_pretrained(folder).save_pretrained(folder) of the package transformers.',

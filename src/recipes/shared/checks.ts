@@ -155,7 +155,7 @@ export function decoderCheck(folder: string, options: DecoderOptions): Check {
 
 function checkDecoderIn(folder: string, { lora, contextSize, vision }: DecoderOptions): void {
   if (!isComplete(folder)) return;
-  const part = vision === undefined ? 'words' : 'words and pictures';
+  const part = vision === undefined ? 'words' : 'words and images';
   const config = describeModel(folder, part);
   checkAdapters(folder, part);
   const positions = checkDecoder(rootOf(folder), part).contextSize;
@@ -213,7 +213,7 @@ function requireTemplate(folder: string, tokenizer: unknown, { messages, variabl
 /** The image processor of a model that a server trains. */
 const imageInputCheck = checkOf('image input', (folder: string) => {
   if (!isComplete(folder)) return;
-  describeModel(folder, 'words and pictures');
+  describeModel(folder, 'words and images');
   openImageProcessor(processorFolder(folder));
 });
 
@@ -234,7 +234,7 @@ export function languageModelChecks(
   prompt: ExamplePrompt,
 ): Check[] {
   const [model, reader] = [folderOf(start), folderOf(tokenizer ?? start)];
-  const conversation = exampleConversation(prompt, train === undefined ? 'words' : 'words and pictures');
+  const conversation = exampleConversation(prompt, train === undefined ? 'words' : 'words and images');
   const vision = train === undefined ? {} : { vision: train };
   return [
     ...(model === null ? [] : [decoderCheck(model, { lora, contextSize, ...vision })]),
@@ -262,7 +262,7 @@ const QUESTION = 'a question';
 /** Only words, or words after an image. */
 const questions = {
   words: QUESTION,
-  'words and pictures': [{ type: 'image' }, { type: 'text', text: QUESTION }],
+  'words and images': [{ type: 'image' }, { type: 'text', text: QUESTION }],
 } as const satisfies Readonly<Record<string, MessageContent>>;
 
 /** Null if the prompts are bare words. */

@@ -77,7 +77,7 @@ const misuses: { readonly [K in OpType]: readonly Misuse<K>[] } = {
     [[heads, b], { transA: false, transB: false, alpha: 1 }, 'takes two matrices'],
     [[a, a, row], { transA: false, transB: true, alpha: 1 }, 'adds [3]'],
   ],
-  Reshape: [[[a], { shape: [4, 2] }, 'cannot give']],
+  Reshape: [[[a], { shape: [4, 2] }, 'cannot reshape']],
   Transpose: [
     [[a], { perm: [0] }, 'does not permute'],
     [[a], { perm: [0, 0] }, 'does not permute'],
@@ -105,14 +105,14 @@ const misuses: { readonly [K in OpType]: readonly Misuse<K>[] } = {
   ],
   GatherElements: [
     [[a, a], { axis: 1 }, 'takes int64'],
-    [[b, graph.input('rows', [5, 1], 'int64')], { axis: 1 }, 'do not lie within'],
-    [[row, ids], { axis: 0 }, 'do not lie within'],
+    [[b, graph.input('rows', [5, 1], 'int64')], { axis: 1 }, 'are not within'],
+    [[row, ids], { axis: 0 }, 'are not within'],
   ],
   ScatterElements: [
     [[a, ids, b], { axis: 0 }, 'has indices'],
     [[ids, ids, a], { axis: 0 }, 'takes float32'],
     [[b, ids, a], { axis: 2 }, 'is not within'],
-    [[row, ids, a], { axis: 0 }, 'do not lie within'],
+    [[row, ids, a], { axis: 0 }, 'are not within'],
   ],
   ReduceSum: noAxis,
   ReduceMean: noAxis,
@@ -123,22 +123,22 @@ const misuses: { readonly [K in OpType]: readonly Misuse<K>[] } = {
     [[ids], { axis: 0 }, 'takes float32'],
   ],
   Conv: [
-    [[heads, a], still, 'takes pictures and kernels'],
-    [[heads, graph.input('kernels', [4, 3, 1, 1])], still, 'kernels of 3 channels'],
+    [[heads, a], still, 'takes images and kernels'],
+    [[heads, graph.input('kernels', [4, 3, 1, 1])], still, 'kernels have 3 channels'],
     [[heads, graph.input('large', [4, 2, 5, 1])], still, 'are larger than'],
-    [[heads, heads], { ...still, strides: [0, 1] }, 'moves by'],
+    [[heads, heads], { ...still, strides: [0, 1] }, 'must be at least 1'],
     [[heads, heads], { ...still, pads: [0, -1, 0, 0] }, 'pads by'],
     [[heads, heads, row], still, 'adds [3]'],
   ],
   ConvTranspose: [
-    [[heads, graph.input('other', [4, 2, 1, 1])], { ...still, outputPadding: [0, 0] }, 'kernels for 4 channels'],
+    [[heads, graph.input('other', [4, 2, 1, 1])], { ...still, outputPadding: [0, 0] }, 'kernels have 4 channels'],
     [[heads, graph.input('fitting', [2, 4, 1, 1])], { ...still, outputPadding: [0, 1] }, 'outputPadding'],
   ],
   LayerNormalization: [
-    [[a, b, b], { epsilon: 1 }, 'scales or shifts by'],
+    [[a, b, b], { epsilon: 1 }, 'the scale or shift has shape'],
     [[a, row], { epsilon: 1 }, 'takes 3 inputs'],
   ],
-  RMSNormalization: [[[a, b], { epsilon: 1 }, 'scales or shifts by']],
+  RMSNormalization: [[[a, b], { epsilon: 1 }, 'the scale or shift has shape']],
   Softmax: notFloat,
   LogSoftmax: notFloat,
   RotaryEmbedding: [
@@ -192,10 +192,10 @@ describe('an error while building', () => {
     const wrong: readonly (readonly [() => unknown, string])[] = [
       [() => g.add(a, other), 'different graphs'],
       [() => g.apply('Concat', [], { axis: 0 }), 'at least one input'],
-      [() => names.parameter('w', [3, 2]), 'asked for [3, 2]'],
+      [() => names.parameter('w', [3, 2]), 'requested [3, 2]'],
       [() => names.input('w', [1]), 'already has an input or parameter named w'],
       [() => names.parameter('x', [1]), 'already has an input or parameter named x'],
-      [() => names.input('y', [1.5]), 'whole sizes'],
+      [() => names.input('y', [1.5]), 'not a whole number'],
       [() => names.constant(new Float32Array(5), [2, 3]), 'needs 6 elements'],
     ];
     for (const [build, says] of wrong) expect(messageOf(build)).toContain(says);

@@ -127,7 +127,7 @@ describe('a session', () => {
     const rows = g.slice(graph.parameter('table', [4, 2]), 0, 1, 3);
     await withSession(Session.compile(graph, { product: g.neg(rows) }), async (session) => {
       const weights = new Map([['table', { data: new Float32Array(12) }]]);
-      await expect(session.run({}, weights)).rejects.toThrow('table takes float32[4, 2], got Float32Array of 12');
+      await expect(session.run({}, weights)).rejects.toThrow('table needs float32[4, 2], got Float32Array of 12');
     });
   });
 
@@ -143,7 +143,7 @@ describe('a session', () => {
   it('says what is missing or does not fit', () =>
     withSession(product(), async (session) => {
       const weights = new Map([['w', { data: new Float32Array(4) }]]);
-      await expect(session.run({}, weights)).rejects.toThrow(/nothing is fed to x/);
+      await expect(session.run({}, weights)).rejects.toThrow(/input x is missing/);
       await expect(session.run({ x: new Float32Array(4) })).rejects.toThrow(InternalError);
       await expect(session.run({ x: new Float32Array(3) }, weights)).rejects.toThrow(/got Float32Array of 3/);
       await expect(session.run({ x: new BigInt64Array(4) }, weights)).rejects.toThrow(/got BigInt64Array of 4/);

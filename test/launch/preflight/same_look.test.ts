@@ -58,7 +58,7 @@ describe('check and run', () => {
     const absent = expect.stringContaining('some/siglip at aaaaaaaaaaaa was not downloaded') as string;
     expect(await saidByBoth(config)).toEqual([absent]);
     writeFileSync(join(snapshot, 'config.json'), JSON.stringify({ model_type: 'siglip2' }));
-    const otherwise = expect.stringContaining('model_type is "siglip2"; covered: clip, siglip') as string;
+    const otherwise = expect.stringContaining('model_type "siglip2" is not supported; allowed: clip, siglip') as string;
     expect((await saidByBoth(config)).sort()).toEqual(expect.arrayContaining([absent, otherwise]));
   });
 

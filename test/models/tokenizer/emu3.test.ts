@@ -38,7 +38,7 @@ describe("Emu3's tokenizer", () => {
     afterAll(() => rmSync(folder, { recursive: true }));
 
     it('says which', () => {
-      expect(() => openTokenizer(folder)).toThrow('there is no tokenizer; covered: tokenizer.json');
+      expect(() => openTokenizer(folder)).toThrow('there is no tokenizer; allowed: tokenizer.json');
       cpSync(emu3Folder('tiktoken'), folder, { recursive: true });
       const ranks = readFileSync(join(folder, 'emu3.tiktoken'), 'utf8').split('\n');
       ranks.splice(7, 1);
@@ -46,7 +46,7 @@ describe("Emu3's tokenizer", () => {
       expect(() => openTokenizer(folder)).toThrow(CheckpointError);
       expect(() => openTokenizer(folder)).toThrow('line 8 is no token with rank 7');
       rmSync(join(folder, 'emu3_vision_tokens.txt'));
-      expect(() => openTokenizer(folder)).toThrow('covered: tokenizer.json, emu3.tiktoken with emu3_vision_tokens.txt');
+      expect(() => openTokenizer(folder)).toThrow('allowed: tokenizer.json, emu3.tiktoken with emu3_vision_tokens.txt');
     });
   });
 });

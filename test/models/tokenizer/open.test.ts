@@ -59,7 +59,7 @@ describe('folders that cannot be used', () => {
   const config = (content: object): string => folder('gpt2', { 'tokenizer_config.json': content });
   const added = { added_tokens: [{ id: 3 }], model: { type: 'BPE', vocab: {}, merges: [] } };
   const cases: readonly (readonly [string, string, RegExp])[] = [
-    ['an empty folder', folder(null), /there is no tokenizer; covered: tokenizer\.json/],
+    ['an empty folder', folder(null), /there is no tokenizer; allowed: tokenizer\.json/],
     [
       'other forms',
       folder(null, { 'tokenizer.model': '', 'vocab.json': '{}' }),
@@ -69,7 +69,7 @@ describe('folders that cannot be used', () => {
     ['a kind that the library lacks', json({ model: { type: 'Letters', vocab: {} } }), /cannot be read: /],
     ['added tokens without words', json(added), /added_tokens\.0\.content/],
     ['settings of another form', config({ added_tokens_decoder: 3 }), /added_tokens_decoder/],
-    ['special tokens that are split', config({ split_special_tokens: true }), /split_special_tokens is not covered/],
+    ['special tokens that are split', config({ split_special_tokens: true }), /split_special_tokens is not supported/],
   ];
   test.each(cases)('%s', (_, path, message) => {
     expect(() => openTokenizer(path)).toThrow(CheckpointError);

@@ -116,7 +116,7 @@ it('names the kinds that are covered', () => {
   const folder = changed('config.json', { model_type: 'chameleon_vqgan' });
   expect(() => describeVisionTokenizer(folder)).toThrow(CheckpointError);
   expect(() => describeVisionTokenizer(folder)).toThrow(
-    'the image tokenizer is a "chameleon_vqgan"; covered: Emu3VisionVQ, emu3_vqgan, emu3, and those trained here',
+    'the image tokenizer is a "chameleon_vqgan"; allowed: Emu3VisionVQ, emu3_vqgan, emu3, and those trained here',
   );
   expect(visionTokenizerTypes).toHaveLength(3);
 });

@@ -173,7 +173,7 @@ describe('an adapter whose file and description differ', () => {
     [
       'an expression that is none',
       () => adapterOf('tokens', 'gaussian', { target_modules: '(?>q)_proj' }),
-      /no regular expression/,
+      /not a regular expression/,
     ],
     [
       'layers_to_transform beside an expression',
@@ -227,7 +227,7 @@ describe('an adapter of a model that reads pictures', () => {
   /** Over q_proj and v_proj of its words, and with `pictures` over attn.proj of its vision encoder. */
   function adapterOver(age: keyof typeof names, targets: string | string[], pictures = false): string {
     const folder = mkdtempSync(join(root, 'seeing-'));
-    const weights = openModel(model, 'words and pictures').weights;
+    const weights = openModel(model, 'words and images').weights;
     const tensors = new Map<string, FloatTensor>();
     for (const [name, { shape }] of weights) {
       const isAdapted = /self_attn\.[qv]_proj\.weight$/.test(name) || (pictures && /attn\.proj\.weight$/.test(name));
@@ -265,7 +265,7 @@ describe('an adapter of a model that reads pictures', () => {
     ],
   ] as const)('is read under %s, with and without pictures', (_, age, targets) => {
     const folder = adapterOver(age, typeof targets === 'string' ? targets : [...targets]);
-    for (const part of ['words', 'words and pictures'] as const) {
+    for (const part of ['words', 'words and images'] as const) {
       checkAdapters(folder, part);
       const [found, base] = [openModel(folder, part).weights, openModel(model, part).weights];
       const changed = [...found].flatMap(([name, { data }]) =>
@@ -285,8 +285,8 @@ describe('an adapter of a model that reads pictures', () => {
   it('may change its vision encoder', () => {
     for (const age of ['old', 'new'] as const) {
       const folder = adapterOver(age, ['q_proj', 'v_proj', 'attn.proj'], true);
-      checkAdapters(folder, 'words and pictures');
-      const { adapter } = withStoredAdapter(describeModel(folder, 'words and pictures'), folder);
+      checkAdapters(folder, 'words and images');
+      const { adapter } = withStoredAdapter(describeModel(folder, 'words and images'), folder);
       expect(adapter.layers.has('visual.blocks.0.attn.proj')).toBe(true);
     }
   });

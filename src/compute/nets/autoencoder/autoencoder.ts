@@ -1,4 +1,7 @@
-/** The autoencoder of latent diffusion: pictures to means and log-variances of latents, and latents to pictures. */
+/**
+ * The autoencoder of latent diffusion: encodes images as means and log-variances of latents, and decodes latents to
+ * images.
+ */
 import { RandomStream } from '../../../core/random.js';
 import type { FloatTensor } from '../../../core/safetensors.js';
 import { add, exp, mul, slice, sub, sumAll } from '../../graph/build.js';
@@ -13,7 +16,7 @@ export interface LatentDistribution {
   readonly logVariance: Value;
 }
 
-/** Pictures [B, in_channels, H, W] in [-1, 1], whose sides are multiples of `reduction`. */
+/** Images [B, in_channels, H, W] in [-1, 1]; H and W are multiples of `reduction`. */
 export function encodeImages(config: AutoencoderConfig, pictures: Value): LatentDistribution {
   const { block_out_channels: channels, norm_num_groups: groups, latent_channels: latent } = config;
   let x = convolve(pictures, 'encoder.conv_in', channels[0], 3);
@@ -28,7 +31,10 @@ export function encodeImages(config: AutoencoderConfig, pictures: Value): Latent
   return { mean: slice(x, 1, 0, latent), logVariance: slice(x, 1, latent, 2 * latent) };
 }
 
-/** Latents [B, latent_channels, h, w], as the encoder makes them, to pictures [B, out_channels, h * reduction, w * reduction]. */
+/**
+ * Decodes latents [B, latent_channels, h, w] from the encoder to images [B, out_channels, h * reduction, w *
+ * reduction].
+ */
 export function decodeLatents(config: AutoencoderConfig, latents: Value): Value {
   const { norm_num_groups: groups } = config;
   const channels = [...config.block_out_channels].reverse();
@@ -42,7 +48,7 @@ export function decodeLatents(config: AutoencoderConfig, latents: Value): Value 
   return convolve(silu(groupNorm(x, 'decoder.conv_norm_out', groups)), 'decoder.conv_out', config.out_channels, 3);
 }
 
-/** Two residual blocks, and attention between them where the config has it. */
+/** Two residual blocks, with attention between them if the config has it. */
 function lowest(config: AutoencoderConfig, x: Value, name: string): Value {
   const { norm_num_groups: groups, mid_block_add_attention: attention } = config;
   const first = residualBlock(x, `${name}.resnets.0`, x.shape[1], groups);
@@ -59,7 +65,7 @@ export function autoencoderParameters(config: AutoencoderConfig): Map<string, Sh
   return new Map([...graph.parameters].map(([name, { shape }]) => [name, shape]));
 }
 
-/** Random weights: kernels and matrices 1/sqrt(fan-in), biases 0, norms 1. Each parameter has a stream of its own. */
+/** Random weights: kernels and matrices 1/sqrt(fan-in), biases 0, norms 1. Each parameter has its own random stream. */
 export function initAutoencoder(config: AutoencoderConfig, seed: number): Map<string, FloatTensor> {
   const out = new Map<string, FloatTensor>();
   for (const [name, shape] of autoencoderParameters(config)) {
@@ -78,16 +84,16 @@ export function initAutoencoder(config: AutoencoderConfig, seed: number): Map<st
 /** Scalars of a batch. */
 export interface AutoencoderLoss {
   readonly loss: Value;
-  /** Mean squared error of the pictures. */
+  /** Mean squared error of the images. */
   readonly reconstruction: Value;
   /** Mean square of the encoder's means. */
   readonly meanSquare: Value;
 }
 
 /**
- * Mean squared error of pictures [B, C, H, W] that are decoded from mean + deviation * noise, and `klWeight` times the latents' divergence
- * from a standard normal distribution, sum((mean^2 + variance - log variance - 1) / 2), divided by B C H W (Kingma and Welling, 2014;
- * weighed as in Rombach et al., 2022).
+ * Mean squared error of images [B, C, H, W] decoded from mean + deviation * noise, plus `klWeight` times the divergence
+ * of the latents from a standard normal distribution, sum((mean^2 + variance - log variance - 1) / 2), divided by B C H
+ * W (Kingma and Welling, 2014; weighted as in Rombach et al., 2022).
  * @param noise [B, latent_channels, H / reduction, W / reduction]
  */
 export function autoencoderLoss(

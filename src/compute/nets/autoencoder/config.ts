@@ -1,4 +1,4 @@
-/** The config of an autoencoder of pictures, with the names of diffusers' `AutoencoderKL`, and which of these autoencoders are supported. */
+/** The config of an image autoencoder, with the names of diffusers' `AutoencoderKL`, and the supported autoencoders. */
 import { z } from 'zod';
 import { CheckpointError } from '../../../core/errors.js';
 
@@ -7,22 +7,22 @@ export interface AutoencoderConfig {
   readonly in_channels: number;
   readonly out_channels: number;
   readonly latent_channels: number;
-  /** Channels of each level; a picture's sides are halved between one and the next. */
+  /** Channels of each level; the image is halved between levels. */
   readonly block_out_channels: readonly number[];
-  /** Residual blocks of a level of the encoder; the decoder's have one more. */
+  /** Residual blocks of an encoder level; a decoder level has one more. */
   readonly layers_per_block: number;
   readonly norm_num_groups: number;
   /** Latents that a diffusion model sees are (latent - shift_factor) * scaling_factor. */
   readonly scaling_factor: number;
   readonly shift_factor: number;
-  /** Whether a layer without neighbours follows the encoder, and whether one precedes the decoder. */
+  /** Whether a 1x1 convolution follows the encoder, and whether one precedes the decoder. */
   readonly use_quant_conv: boolean;
   readonly use_post_quant_conv: boolean;
   /** Whether all places attend to each other at the lowest level. */
   readonly mid_block_add_attention: boolean;
 }
 
-/** A side of a picture by the side of its latents. */
+/** The ratio of an image's side to the side of its latents. */
 export function reduction({ block_out_channels }: AutoencoderConfig): number {
   return 2 ** (block_out_channels.length - 1);
 }
@@ -56,13 +56,16 @@ const schema = z.object({
   mid_block_add_attention: z.boolean().default(true),
 });
 
-/** Reads an autoencoder's `config.json`. Raises CheckpointError, naming `where`, for another class and for what cannot be computed. */
+/**
+ * Reads an autoencoder's `config.json`. Raises CheckpointError, naming `where`, for another class and for unsupported
+ * settings.
+ */
 export function readAutoencoderConfig(json: unknown, where: string): AutoencoderConfig {
   const parsed = schema.safeParse(json);
   const issue = covered.safeParse(json).error?.issues[0] ?? parsed.error?.issues[0];
   if (issue !== undefined || !parsed.success) {
     throw new CheckpointError(
-      `${issue?.path.join('.') ?? ''}: ${issue?.message ?? 'is not covered'}; covered: ${AUTOENCODER_CLASS}`,
+      `${issue?.path.join('.') ?? ''}: ${issue?.message ?? 'is not supported'}; allowed: ${AUTOENCODER_CLASS}`,
       {
         where,
         next: "Name an autoencoder's folder as diffusers saves it.",
@@ -73,7 +76,7 @@ export function readAutoencoderConfig(json: unknown, where: string): Autoencoder
   const uneven = config.block_out_channels.find((channels) => channels % config.norm_num_groups !== 0);
   if (uneven !== undefined) {
     throw new CheckpointError(
-      `block_out_channels holds ${uneven}, which is no multiple of norm_num_groups ${config.norm_num_groups}`,
+      `block_out_channels has ${uneven}, which is not a multiple of norm_num_groups ${config.norm_num_groups}`,
       { where },
     );
   }

@@ -1,4 +1,4 @@
-/** Layers over pictures [N, C, H, W]. */
+/** Layers over images [N, C, H, W]. */
 import {
   add,
   conv,
@@ -20,7 +20,7 @@ import { linear, silu } from '../layers.js';
 /** Epsilon of every norm. */
 const EPS = 1e-6;
 
-/** A convolution with square kernels that keeps the picture's size. */
+/** A convolution with square kernels that keeps the size of the image. */
 export function convolve(x: Value, name: string, channels: number, kernel: 1 | 3): Value {
   const pad = (kernel - 1) / 2;
   return conv(x, ...kernelsOf(x, name, channels, kernel, { pads: [pad, pad, pad, pad] }));
@@ -55,7 +55,10 @@ export function upsample(x: Value, name: string, made = x.shape[1]): Value {
   return convolve(repeated, name, made, 3);
 }
 
-/** Group normalisation (Wu and He, 2018): mean 0 and variance 1 over each group of channels of each picture, then a weight and a bias a channel. */
+/**
+ * Group normalization (Wu and He, 2018): mean 0 and variance 1 over each group of channels of each image, then a weight
+ * and a bias per channel.
+ */
 export function groupNorm(x: Value, name: string, groups: number): Value {
   const [batch, channels, rows, columns] = x.shape as [number, number, number, number];
   const [places, inGroup] = [rows * columns, channels / groups];
@@ -79,14 +82,14 @@ function standardised(x: Value): Value {
   });
 }
 
-/** x, or a projection of it where channels change, and two convolutions of it, each after a norm. */
+/** x, projected if the channels change, plus two convolutions of x, each after a norm. */
 export function residualBlock(x: Value, name: string, channels: number, groups: number): Value {
   const first = convolve(silu(groupNorm(x, `${name}.norm1`, groups)), `${name}.conv1`, channels, 3);
   const second = convolve(silu(groupNorm(first, `${name}.norm2`, groups)), `${name}.conv2`, channels, 3);
   return add(x.shape[1] === channels ? x : convolve(x, `${name}.conv_shortcut`, channels, 1), second);
 }
 
-/** x, and what each place finds among all others by one head. */
+/** x plus single-head attention of each place to all places. */
 export function spatialAttention(x: Value, name: string, groups: number): Value {
   const [batch, channels, height, width] = x.shape as [number, number, number, number];
   const places = height * width;

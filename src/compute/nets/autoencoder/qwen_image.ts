@@ -1,6 +1,7 @@
 /**
- * The autoencoder of Qwen-Image, with the names of diffusers' `AutoencoderKLQwenImage`. It is one of videos: its convolutions also reach back over two
- * frames, which are zero before a picture, so that only the last slice of their kernels counts. Layers over time have no effect on a picture.
+ * The autoencoder of Qwen-Image, with the names of diffusers' `AutoencoderKLQwenImage`. It is a video autoencoder: its
+ * convolutions also cover the two frames before, which are zero for an image, so only the last slice of each kernel
+ * matters. Layers over time have no effect on an image.
  */
 import { z } from 'zod';
 import { CheckpointError } from '../../../core/errors.js';
@@ -26,7 +27,7 @@ const schema = z.strictObject({
   z_dim: size.default(16),
   dim_mult: z.array(size).min(2).default([1, 2, 4, 4]),
   num_res_blocks: size.default(2),
-  attn_scales: z.array(z.number()).max(0, 'is not covered; covered: []').default([]),
+  attn_scales: z.array(z.number()).max(0, 'is not supported; allowed: []').default([]),
   temperal_downsample: z.array(z.boolean()).default([false, true, true]),
   /** Only trains. */
   dropout: z.number().default(0),
@@ -36,7 +37,7 @@ const schema = z.strictObject({
 });
 export type QwenImageConfig = z.output<typeof schema>;
 
-/** Reads its `config.json`. Raises CheckpointError, naming `where`, for what cannot be computed. */
+/** Reads its `config.json`. Raises CheckpointError, naming `where`, for unsupported settings. */
 export function readQwenImage(json: object, where: string): QwenImageConfig {
   // Keys with an underscore name the class and its version.
   const parsed = schema.safeParse(Object.fromEntries(Object.entries(json).filter(([key]) => !key.startsWith('_'))));
@@ -57,7 +58,7 @@ export function readQwenImage(json: object, where: string): QwenImageConfig {
   return parsed.data;
 }
 
-/** Pictures [B, 3, H, W] in [-1, 1] to the means of latents [B, z_dim, H / r, W / r], r = 2^(levels - 1). */
+/** Encodes images [B, 3, H, W] in [-1, 1] as means of latents [B, z_dim, H / r, W / r], r = 2^(levels - 1). */
 export function encodeQwenImage(config: QwenImageConfig, pictures: Value): Value {
   const { base_dim, dim_mult, num_res_blocks, z_dim } = config;
   let x = convolve(pictures, 'encoder.conv_in', base_dim, 3);
@@ -71,7 +72,7 @@ export function encodeQwenImage(config: QwenImageConfig, pictures: Value): Value
   return slice(x, 1, 0, z_dim);
 }
 
-/** Latents [B, z_dim, h, w] to pictures [B, 3, h r, w r]. */
+/** Decodes latents [B, z_dim, h, w] to images [B, 3, h r, w r]. */
 export function decodeQwenImage(config: QwenImageConfig, latents: Value): Value {
   const { base_dim, dim_mult, num_res_blocks, z_dim } = config;
   const widths = dim_mult.map((factor) => base_dim * factor).reverse();

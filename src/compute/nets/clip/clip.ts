@@ -1,8 +1,8 @@
 /**
- * CLIP (Radford et al., 2021) and SigLIP (Zhai et al., 2023) by the names of Hugging Face's models: texts and pictures as vectors of one space, which
- * the cosine compares, and CLIP's text half as what conditions an image model.
- *
- * Axis letters: B samples, T tokens of a text or N of a picture, W width, S side of a picture, H heads, D depth of a head, E width of the shared space.
+ * CLIP (Radford et al., 2021) and SigLIP (Zhai et al., 2023), with the names of Hugging Face's models. They embed texts
+ * and images in one space, in which the cosine compares them; CLIP's text half also conditions image models.
+ * Axis letters: B samples, T tokens of a text or N of an image, W width, S side of an image, H heads, D depth of a
+ * head, E width of the shared space.
  */
 import { z } from 'zod';
 import { CheckpointError } from '../../../core/errors.js';
@@ -58,12 +58,12 @@ export function wordTokens(config: TextTowerConfig, half: string, ids: Value): V
   return add(reshape(words, [batch, length, width]), slice(places, 0, 0, length));
 }
 
-/** How many squares of pixels a picture has. */
+/** The number of patches of an image. */
 export function patchCount({ image_size, patch_size }: VisionTowerConfig): number {
   return Math.floor(image_size / patch_size) ** 2;
 }
 
-/** The squares of pictures [B, 3, S, S], without places: [B, N, W]. */
+/** The patches of images [B, 3, S, S], without positions: [B, N, W]. */
 export function patchTokens(config: VisionTowerConfig, half: string, pixels: Value, bias: boolean): Value {
   const { graph } = pixels;
   const { hidden_size: width, patch_size: patch } = config;
@@ -74,7 +74,7 @@ export function patchTokens(config: VisionTowerConfig, half: string, pixels: Val
   return transpose(reshape(patches, [pixels.shape[0], width, patchCount(config)]), [0, 2, 1]);
 }
 
-/** What is learnt of each place: [count, W]. */
+/** The learned position embeddings: [count, W]. */
 export function positions(graph: Graph, half: string, count: number, width: number): Value {
   return graph.parameter(`${half}.embeddings.position_embedding.weight`, [count, width]);
 }
@@ -117,10 +117,13 @@ export function feedForward(config: TowerConfig, name: string, rows: Value): Val
   return linear(activations[config.hidden_act](inner), `${name}.fc2`, config.hidden_size, true);
 }
 
-/** The logarithm of what cosines are multiplied by before they are compared. */
+/** The logarithm of the factor of the cosines. */
 export const LOGIT_SCALE = 'logit_scale';
 
-/** Embeds texts: ids [B, T], int64, to [B, E], taken at each text's first end token, which attends to everything before it. Not normalised. */
+/**
+ * Embeds texts: int64 ids [B, T] to [B, E], from each text's first end token, which attends to all tokens before it.
+ * Not normalized.
+ */
 export function embedTexts({ text, projection_dim: space }: ClipConfig, ids: Value): Value {
   const x = wordTokens(text, 'text_model', ids);
   const out = tower(text, 'text_model', x, causalMask(ids.graph, 1, ids.shape[1]));
@@ -128,7 +131,7 @@ export function embedTexts({ text, projection_dim: space }: ClipConfig, ids: Val
   return linear(gather(rows, endRows(ids, text.eos_token_id)), 'text_projection', space);
 }
 
-/** Pictures [B, 3, S, S], preprocessed, to [B, E]: what becomes of the token that stands for all of it. Not normalised. */
+/** Embeds preprocessed images [B, 3, S, S] as [B, E], from the class token. Not normalized. */
 export function embedImages(
   { vision, projection_dim: space }: Pick<ClipConfig, 'vision' | 'projection_dim'>,
   pixels: Value,
@@ -154,7 +157,7 @@ export function embedImages(
 export function endRows(ids: Value, end: number): Value {
   const { graph } = ids;
   const [batch, length] = ids.shape as [number, number];
-  // Numbers that are least at the end; the first of several least ones counts.
+  // Numbers that are least at the end; the first of equal ones counts.
   const apart =
     end === LEGACY_END
       ? neg(cast(ids, 'float32'))
@@ -184,7 +187,7 @@ function clipParameters(config: ClipConfig): ReadonlyMap<string, Value> {
   return graph.parameters;
 }
 
-/** Spread of the embeddings of words, places and the picture's own token at the beginning. */
+/** Spread of the embeddings of words and positions, and of the class token. */
 const EMBEDDING_STD = 0.1;
 
 /** Random weights: layers of 1/sqrt(fan-in), and cosines that are multiplied by `logitScale` at first. */
@@ -203,17 +206,19 @@ function begun(name: string, shape: Shape, seed: number): Float32Array {
   return data.map(() => deviation * stream.normal());
 }
 
-/** Embeds texts: ids [B, T], int64, filled up to the length that the model was trained with, to [B, E], by the last token. Not normalised. */
+/**
+ * Embeds texts: int64 ids [B, T], padded to the model's text length, to [B, E], from the last token. Not normalized.
+ */
 export function embedSiglipTexts({ text }: SiglipConfig, ids: Value): Value {
   const [batch, length] = ids.shape as [number, number];
   const { hidden_size: width, layer_norm_eps: eps } = text;
-  // Every token attends to every other, also to those that fill up.
+  // Every token attends to every other, including padding.
   const out = tower(text, 'text_model', wordTokens(text, 'text_model', ids), null);
   const last = reshape(slice(reshape(out, [batch, length, width]), 1, length - 1, length), [batch, width]);
   return linear(layerNorm(last, 'text_model.final_layer_norm', eps), 'text_model.head', text.projection_size, true);
 }
 
-/** Pictures [B, 3, S, S], preprocessed, to [B, W], by the head that pools the tokens. Not normalised. */
+/** Embeds preprocessed images [B, 3, S, S] as [B, W], with the attention pooling head. Not normalized. */
 export function embedSiglipImages({ vision }: Pick<SiglipConfig, 'vision'>, pixels: Value): Value {
   const { graph } = pixels;
   const [batch] = pixels.shape as [number];
@@ -224,7 +229,7 @@ export function embedSiglipImages({ vision }: Pick<SiglipConfig, 'vision'>, pixe
   return pooled(vision, rows, batch, tokens);
 }
 
-/** What a learnt query finds among rows [B * N, W] of each picture: [B, W]. */
+/** Attention of a learned query to the rows [B * N, W] of each image: [B, W]. */
 function pooled(vision: SiglipConfig['vision'], rows: Value, batch: number, tokens: number): Value {
   const { graph } = rows;
   const { hidden_size: width, num_attention_heads: heads, layer_norm_eps: eps } = vision;
@@ -247,7 +252,7 @@ function pooled(vision: SiglipConfig['vision'], rows: Value, batch: number, toke
   return add(found, feedForward(vision, `${name}.mlp`, layerNorm(found, `${name}.layernorm`, eps)));
 }
 
-/** `projection_dim`: width of the summary's projection; null: the summary is not projected. */
+/** `projection_dim`: width of the summary's projection; null: no projection. */
 export type ClipTextConfig = ClipConfig['text'] & { readonly projection_dim: number | null };
 
 const any = z.unknown().optional();
@@ -274,8 +279,8 @@ const covered = z.strictObject({
 });
 
 /**
- * Reads the config.json of a CLIPTextModel, or of one with a projection. Raises CheckpointError, naming `where`, for another kind of model and for
- * settings that are not known.
+ * Reads the config.json of a CLIPTextModel, with or without a projection. Raises CheckpointError, naming `where`, for
+ * another kind of model and for unknown settings.
  */
 export function readClipText(json: unknown, where: string, projects: boolean): ClipTextConfig {
   const issue = covered.safeParse(json).error?.issues[0] ?? fitting(fields).safeParse(json).error?.issues[0];
@@ -294,7 +299,7 @@ export function summaryWidth({ projection_dim, hidden_size }: ClipTextConfig): n
   return projection_dim ?? hidden_size;
 }
 
-/** Of ids [1, T]: the states [1, T, W] that go into the last layer, and what that makes of the token that ends the text, [1, E]. */
+/** For ids [1, T]: the states [1, T, W] before the last layer, and the output at the end token, [1, E]. */
 export function encodeClipText(
   config: ClipTextConfig,
   ids: Value,

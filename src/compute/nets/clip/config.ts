@@ -1,6 +1,6 @@
 /**
- * The configs of models that compare texts with pictures, read from a Hugging Face `config.json`. Names and defaults are those of transformers'
- * configuration classes.
+ * The configs of models that compare texts with images, read from a Hugging Face `config.json`. Names and defaults are
+ * those of transformers' configuration classes.
  */
 import { z } from 'zod';
 import { CheckpointError } from '../../../core/errors.js';
@@ -9,7 +9,7 @@ import { CheckpointError } from '../../../core/errors.js';
 export const TOWER_ACTIVATIONS = ['quick_gelu', 'gelu', 'gelu_pytorch_tanh'] as const;
 export type TowerActivation = (typeof TOWER_ACTIVATIONS)[number];
 
-/** One half: a transformer that normalises before each of its layers. */
+/** One half: a transformer with a norm before each layer. */
 export interface TowerConfig {
   readonly hidden_size: number;
   readonly intermediate_size: number;
@@ -22,25 +22,28 @@ export interface TowerConfig {
 /** The half that reads texts. */
 export interface TextTowerConfig extends TowerConfig {
   readonly vocab_size: number;
-  /** Tokens of a text, those that begin, end and fill it up included. */
+  /** Tokens of a text, including begin, end and padding tokens. */
   readonly max_position_embeddings: number;
 }
 
-/** The half that looks at pictures. */
+/** The vision half. */
 export interface VisionTowerConfig extends TowerConfig {
-  /** Side of a picture in pixels. */
+  /** Side of an image in pixels. */
   readonly image_size: number;
-  /** Side of the square of pixels that becomes one token; pixels beyond the last whole square are not looked at. */
+  /** Side of the square of pixels that becomes one token; pixels beyond the last whole square are ignored. */
   readonly patch_size: number;
 }
 
 /** CLIP (Radford et al., 2021). */
 export interface ClipConfig {
-  /** Width of the space in which texts and pictures are compared. */
+  /** Width of the space in which texts and images are compared. */
   readonly projection_dim: number;
   readonly text: TextTowerConfig & {
     readonly bos_token_id: number;
-    /** The token whose first place stands for a text. 2 is what older files say of any vocabulary: the highest id of a text ends it then. */
+    /**
+     * The token at whose first place a text is summarized. Older files have 2 for any vocabulary; the highest id of a
+     * text then marks its end.
+     */
     readonly eos_token_id: number;
   };
   readonly vision: VisionTowerConfig;
@@ -49,19 +52,19 @@ export interface ClipConfig {
 /** SigLIP (Zhai et al., 2023). */
 export interface SiglipConfig {
   readonly text: TextTowerConfig & {
-    /** Width of the space in which texts and pictures are compared, that of the vision half. */
+    /** Width of the space in which texts and images are compared: the width of the vision half. */
     readonly projection_size: number;
   };
   readonly vision: VisionTowerConfig & {
-    /** Whether attention pools the tokens of a picture; without it there is no vector of the whole. */
+    /** Whether attention pools an image's tokens; without it there is no image embedding. */
     readonly vision_use_head: boolean;
   };
 }
 
-/** Epsilon of the layer norms in both halves of CLIP, where a config does not say. */
+/** Epsilon of the layer norms in both halves of CLIP, if a config has none. */
 export const CLIP_EPS = 1e-5;
 
-/** Older files say this of any vocabulary (ClipConfig). */
+/** Older files have this value for any vocabulary (ClipConfig). */
 export const LEGACY_END = 2;
 
 /** The content of a folder's config.json, which Hugging Face reads as a CLIPModel's. */
@@ -87,7 +90,7 @@ export type ImageEncoderConfig =
   | ({ readonly family: 'siglip' } & Pick<SiglipConfig, 'vision'>);
 
 const size = z.int().positive();
-const colours = z.literal(3, 'only 3 is covered: red, green and blue').default(3);
+const colours = z.literal(3, 'only 3 is supported: red, green and blue').default(3);
 
 const layers = (usual: { readonly width: number; readonly heads: number; readonly act: TowerActivation }) => ({
   hidden_size: size.default(usual.width),
@@ -96,7 +99,7 @@ const layers = (usual: { readonly width: number; readonly heads: number; readonl
   num_attention_heads: size.default(usual.heads),
   hidden_act: z
     .enum(TOWER_ACTIVATIONS, {
-      error: ({ input }) => `found ${JSON.stringify(input)}; covered: ${TOWER_ACTIVATIONS.join(', ')}`,
+      error: ({ input }) => `found ${JSON.stringify(input)}; allowed: ${TOWER_ACTIVATIONS.join(', ')}`,
     })
     .default(usual.act),
 });
@@ -123,7 +126,7 @@ export function fitting<T extends z.ZodType<{ readonly hidden_size: number; read
   return schema.refine(({ hidden_size: width, num_attention_heads: heads }) => width % heads === 0, {
     error: ({ input }) => {
       const { hidden_size: width, num_attention_heads: heads } = input as z.output<T>;
-      return `hidden_size is ${width}, which is no multiple of its ${heads} heads`;
+      return `hidden_size ${width} is not a multiple of its ${heads} heads`;
     },
   });
 }
@@ -134,7 +137,7 @@ export const clipText = z.object({
   ...words(49_408, 77),
   layer_norm_eps: epsilon(CLIP_EPS),
   bos_token_id: z.int().default(49_406),
-  eos_token_id: z.int('it has to be one id').default(49_407),
+  eos_token_id: z.int('must be a single id').default(49_407),
 });
 const clipVision = z.object({
   ...layers({ width: 768, heads: 12, act: 'quick_gelu' }),
@@ -157,8 +160,8 @@ const siglipVision = z.object({
 type Json = Readonly<Record<string, unknown>>;
 
 /**
- * A half's section. What `<half>_config_dict` says counts in its place, with a default for all that it leaves out, as in transformers: files of the
- * first years have both.
+ * The section of one half. As in transformers, `<half>_config_dict` takes precedence, with defaults for its absent
+ * keys: early files have both.
  */
 function sectionOf(json: Json, half: 'text' | 'vision', schema: z.ZodObject): object {
   const key = `${half}_config_dict`;
@@ -206,23 +209,25 @@ const alone: Readonly<Record<`${EmbedderFamily}_vision_model`, (json: Json) => I
   siglip_vision_model: (json) => ({ family: 'siglip', vision: fitting(siglipVision).parse(json) }),
 };
 
-/** The types of models that are covered, by the `model_type` of config.json. */
+/** The supported values of config.json's `model_type`. */
 export const embedderTypes: readonly string[] = Object.keys(families);
 /** The types of vision halves that are models of their own. */
 export const imageEncoderTypes: readonly string[] = Object.keys(alone);
 
-/** What to do about a model of another type, where more is known of it. */
+/** The remedies for known models of other types. */
 const instead: Readonly<Record<string, string>> = {
   siglip2:
-    'A siglip2 looks at pictures in their own shape (NaFlex), which is not covered. Name a checkpoint of one size, such as google/siglip2-base-patch16-224, whose model_type is siglip.',
+    'A siglip2 model processes images in their own aspect ratio (NaFlex), which is not supported. Name a checkpoint with one size, such as google/siglip2-base-patch16-224, whose model_type is siglip.',
 };
 
-/** Reads a config.json. Raises CheckpointError, naming `where`, for another kind of model, and for settings that are not covered. */
+/**
+ * Reads a config.json. Raises CheckpointError, naming `where`, for another kind of model and for unsupported settings.
+ */
 export function readEmbedder(json: Json, where: string): EmbedderConfig {
   return read(json, where, families);
 }
 
-/** Reads the vision half of a config.json, of a whole model or of one that is that half alone. Raises as `readEmbedder`. */
+/** Reads the vision half of a config.json, from a whole model or a vision model. Raises as `readEmbedder`. */
 export function readImageEncoder(json: Json, where: string): ImageEncoderConfig {
   return read<ImageEncoderConfig>(json, where, { ...families, ...alone });
 }
@@ -236,7 +241,7 @@ function read<T extends ImageEncoderConfig>(
   if (typeof type !== 'string' || !Object.hasOwn(readers, type)) {
     const known = typeof type === 'string' && Object.hasOwn(instead, type) ? instead[type] : null;
     throw new CheckpointError(
-      `this folder holds another kind of model: model_type is ${JSON.stringify(type)}; covered: ${Object.keys(readers).join(', ')}`,
+      `model_type ${JSON.stringify(type)} is not supported; allowed: ${Object.keys(readers).join(', ')}`,
       { where, next: known ?? 'Name the folder of a CLIP or a SigLIP in the Hugging Face layout.' },
     );
   }
@@ -255,5 +260,5 @@ function read<T extends ImageEncoderConfig>(
 
 function requireSquare({ vision: { image_size: side, patch_size: patch } }: ImageEncoderConfig, where: string): void {
   if (patch <= side) return;
-  throw new CheckpointError(`patch_size is ${patch}, and pictures have ${side} pixels on a side`, { where });
+  throw new CheckpointError(`patch_size ${patch} is larger than the image size ${side}`, { where });
 }

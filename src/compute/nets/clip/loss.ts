@@ -1,4 +1,4 @@
-/** CLIP's training loss: which texts and pictures of a batch belong together. */
+/** CLIP's training loss: which texts and images of a batch belong together. */
 import { must } from '../../../core/errors.js';
 import {
   add,
@@ -24,15 +24,16 @@ export interface ContrastiveLoss {
   readonly contrast: Value;
   /** Mean cosine of matching pairs. */
   readonly matched: Value;
-  /** Cosines [B, B], of pictures by texts. */
+  /** Cosines [B, B], of images by texts. */
   readonly cosines: Value;
 }
 
-/** The logarithm of what cosines are multiplied by, at most, as in CLIP. */
+/** The maximum of the logarithm of the cosines' factor, as in CLIP. */
 const MAX_LOGIT_SCALE = Math.log(100);
 
 /**
- * Limits the scale to its maximum; to be called after every step. The loss cannot do this: a clipped scale would have no gradient to lead it back.
+ * Limits the scale to its maximum; call it after every step. The loss cannot do this, because a clipped scale would
+ * have no gradient.
  */
 export function clampLogitScale(weights: ReadonlyMap<string, { readonly data: Float32Array }>): void {
   const { data } = must(weights.get(LOGIT_SCALE), LOGIT_SCALE);
@@ -40,9 +41,10 @@ export function clampLogitScale(weights: ReadonlyMap<string, { readonly data: Fl
 }
 
 /**
- * The mean of both cross-entropies over scale * cosines [B, B] (CLIP's loss), and (mean matched cosine - `held`)^2 besides where that is given.
+ * The mean of both cross-entropies over scale * cosines [B, B] (CLIP's loss), plus (mean matched cosine - `held`)^2 if
+ * `held` is given.
  * @param pictures [B, E]
- * @param texts [B, E] of which the i-th belongs to the i-th picture
+ * @param texts [B, E], of which the i-th belongs to the i-th image
  */
 export function contrastiveLoss(pictures: Value, texts: Value, held: number | null): ContrastiveLoss {
   const { graph } = pictures;

@@ -1,5 +1,5 @@
 /**
- * Language models by their Hugging Face `config.json`: which of them are supported, and the values that each implies without writing them. The
+ * Language models by their Hugging Face `config.json`: the supported families, and the values that each implies. The
  * defaults are those of transformers' configuration classes.
  */
 import { z } from 'zod';
@@ -11,7 +11,7 @@ import { readScaling, requireOneRotation } from './rope.js';
 /** A model as its folder describes it. */
 export interface Architecture {
   readonly config: DecoderConfig;
-  /** The most tokens that its positions were made for; null where nothing says so. */
+  /** The largest supported number of tokens; null if the config does not limit it. */
   readonly contextSize: number | null;
 }
 
@@ -49,26 +49,29 @@ const base = z.object({
 });
 type HubConfig = z.output<typeof base>;
 
-/** The value of each trait of a family, except for the activation, which the file names; undefined for a trait that the family does not have. */
+/**
+ * The value of each trait of a family, except for the activation, which the file names; undefined for a trait that the
+ * family does not have.
+ */
 type Traits = { readonly [name in Exclude<Trait, 'activation'>]: DecoderConfig[name] | undefined };
 
-/** All that this program has to know of a family beside its sizes. None has a default: a family says each of them. */
+/** The facts about a family other than its sizes. None has a default: every family gives each of them. */
 interface Family {
   readonly traits: (config: HubConfig) => Traits;
   readonly eps: number;
   readonly theta: number;
   readonly context: number;
-  /** Whether the output head shares the embeddings where the file does not say it. */
+  /** Whether the output head shares the embeddings if the file does not say. */
   readonly tied: boolean;
-  /** An absent `head_dim`; null: hidden_size / num_attention_heads. */
+  /** The default of `head_dim`; null: hidden_size / num_attention_heads. */
   readonly headDim: number | null;
-  /** Whether `head_dim` is read; else it is hidden_size / num_attention_heads. */
+  /** Whether `head_dim` is read; otherwise it is hidden_size / num_attention_heads. */
   readonly readsHeadDim: boolean;
   /** Whether it has windows in any case. */
   readonly needsWindow: boolean;
-  /** Where a vision model's file holds the settings of its text model; null: at the top level. */
+  /** The key of a vision model's text settings; null: the top level. */
   readonly nested: string | null;
-  /** How its heads are divided over the axes of pictures where the file does not say it; empty: it has no vision encoder that can be read. */
+  /** The default split of a head over the axes of images; empty: the family has no supported vision encoder. */
   readonly sections: readonly number[];
   /** The key that names the activation; the supported activations, by their names in files; and the default name. */
   readonly activation: {
@@ -205,19 +208,19 @@ export const activations: readonly string[] = [
 ];
 
 /** Which parts of a model to read. */
-export type ReadPart = 'words' | 'words and pictures';
+export type ReadPart = 'words' | 'words and images';
 
 /**
- * Reads a `config.json`, with the vision encoder of a vision model if `part` asks for it. Raises CheckpointError, naming `where`, for a model that is
- * not supported or whose settings cannot be computed; the message lists what is supported.
+ * Reads a `config.json`, with a vision model's encoder if `part` requests it. Raises CheckpointError, naming `where`,
+ * for an unsupported model or settings; the message lists the supported ones.
  */
 export function readArchitecture(json: unknown, where: string, part: ReadPart = 'words'): Architecture {
   const outer = z.looseObject({ model_type: z.string() }).safeParse(json);
   const type = outer.success ? (aliases[outer.data.model_type] ?? outer.data.model_type) : null;
   const family: Family | null = type !== null && Object.hasOwn(families, type) ? families[type as ModelType] : null;
   if (family === null || !outer.success) {
-    const found = type === null ? 'it names no model_type' : `model_type '${type}' is not covered`;
-    throw new CheckpointError(`${found}; covered: ${modelTypes.join(', ')}`, {
+    const found = type === null ? 'it names no model_type' : `model_type '${type}' is not supported`;
+    throw new CheckpointError(`${found}; allowed: ${modelTypes.join(', ')}`, {
       where,
       next: 'Name a model of one of these families, converted to the Hugging Face layout.',
     });
@@ -226,7 +229,7 @@ export function readArchitecture(json: unknown, where: string, part: ReadPart = 
   if (quantized !== null) {
     const { quant_method: method = null } = Object(quantized) as { readonly quant_method?: unknown };
     throw new CheckpointError(
-      `quantized weights (quantization_config, quant_method ${JSON.stringify(method)}) are not covered; covered: F32, F16, BF16`,
+      `quantized weights (quantization_config, quant_method ${JSON.stringify(method)}) are not supported; allowed: F32, F16, BF16`,
       {
         where,
         next: 'Name the model that it was quantized from.',
@@ -234,7 +237,7 @@ export function readArchitecture(json: unknown, where: string, part: ReadPart = 
     );
   }
   const nested = family.nested === null ? undefined : outer.data[family.nested];
-  // Newer files repeat outside what holds for the whole model.
+  // Newer files repeat settings of the whole model outside.
   const inner = typeof nested === 'object' && nested !== null ? (nested as Readonly<Record<string, unknown>>) : {};
   // Whether the head is tied is a setting of the whole model, not of its text model.
   const tied = outer.data['tie_word_embeddings'] ?? inner['tie_word_embeddings'];
@@ -260,19 +263,19 @@ function toArchitecture(config: HubConfig, family: Family, where: string): Archi
   const activation = config[key] ?? absent;
   if (!Object.hasOwn(covered, activation)) {
     const allowed = Object.keys(covered).join(', ');
-    throw new CheckpointError(`${key} '${activation}' is not covered; covered: ${allowed}`, { where });
+    throw new CheckpointError(`${key} '${activation}' is not supported; allowed: ${allowed}`, { where });
   }
   const gate = covered[activation];
   for (const name of ['attn_logit_softcapping', 'final_logit_softcapping', 'use_bidirectional_attention'] as const) {
     const found = config[name] ?? false;
     if (found === false) continue;
-    throw new CheckpointError(`${name} ${JSON.stringify(found)} is not covered; covered: none`, { where });
+    throw new CheckpointError(`${name} ${JSON.stringify(found)} is not supported; allowed: none`, { where });
   }
   const even = hidden_size / num_attention_heads;
   const head_dim = config.head_dim ?? (family.readsHeadDim ? (family.headDim ?? even) : even);
   if (!family.readsHeadDim && head_dim !== even) {
     throw new CheckpointError(
-      `head_dim ${head_dim} is not covered; covered: hidden_size / num_attention_heads, ${even}`,
+      `head_dim ${head_dim} is not supported; allowed: hidden_size / num_attention_heads, ${even}`,
       { where },
     );
   }
@@ -286,24 +289,28 @@ function toArchitecture(config: HubConfig, family: Family, where: string): Archi
   const ends = config.eos_token_id ?? [];
   const outside = (typeof ends === 'number' ? [ends] : ends).find((id) => id < 0 || id >= config.vocab_size);
   if (outside !== undefined) {
-    throw new CheckpointError(`eos_token_id ${outside} is no token of a vocabulary of ${config.vocab_size}`, { where });
+    throw new CheckpointError(`eos_token_id ${outside} is not in the vocabulary of ${config.vocab_size} tokens`, {
+      where,
+    });
   }
   const partial = config.rope_parameters?.['partial_rotary_factor'] ?? config.partial_rotary_factor ?? 1;
   if (partial !== 1) {
-    throw new CheckpointError(`partial_rotary_factor ${JSON.stringify(partial)} is not covered; covered: 1`, { where });
+    throw new CheckpointError(`partial_rotary_factor ${JSON.stringify(partial)} is not supported; allowed: 1`, {
+      where,
+    });
   }
   const fallback = config.rope_theta ?? family.theta;
   if (!isNone(config.rope_scaling) && !isNone(config.rope_parameters)) {
     requireOneRotation(config.rope_scaling, config.rope_parameters, fallback, where);
   }
-  // Newer files hold everything of the rotation in one place.
+  // Newer files hold all rotation settings in one place.
   const rope = ropeOf(config, 'full_attention') ?? config.rope_scaling ?? {};
   const theta = typeof rope['rope_theta'] === 'number' ? rope['rope_theta'] : fallback;
   const contextSize = config.max_position_embeddings ?? family.context;
   const local = ropeOf(config, 'sliding_attention') ?? {};
   if (local !== config.rope_parameters && readScaling(local, contextSize, where) !== null) {
     const found = JSON.stringify(local['rope_type']);
-    throw new CheckpointError(`rope_type ${found} of sliding_attention is not covered; covered: default`, { where });
+    throw new CheckpointError(`rope_type ${found} of sliding_attention is not supported; allowed: default`, { where });
   }
   const scaling = readScaling(rope, contextSize, where, family.sections.length > 0);
   return {
@@ -332,16 +339,19 @@ function isNone(value: unknown): value is null | undefined {
 /** The kinds of layers that `layer_types` may name. */
 const LAYER_TYPES = ['full_attention', 'sliding_attention'];
 
-/** Raises CheckpointError for layers that transformers cannot compute either: of unknown kinds, or with a window that nothing says. */
+/**
+ * Raises CheckpointError for layers that transformers cannot compute either: of unknown kinds, or without the size of
+ * their window.
+ */
 function requireLayers(config: HubConfig, family: Family, where: string): void {
   const { layer_types: types, num_hidden_layers: count, sliding_window } = config;
   if (family.needsWindow && sliding_window === null) {
-    throw new CheckpointError('sliding_window null is not covered; covered: a number of columns', { where });
+    throw new CheckpointError('sliding_window null is not supported; allowed: a number of columns', { where });
   }
   if (isNone(types)) return;
   const unknown = types.find((type) => !LAYER_TYPES.includes(type));
   if (unknown !== undefined) {
-    throw new CheckpointError(`layer_types: '${unknown}' is not covered; covered: ${LAYER_TYPES.join(', ')}`, {
+    throw new CheckpointError(`layer_types: '${unknown}' is not supported; allowed: ${LAYER_TYPES.join(', ')}`, {
       where,
     });
   }
@@ -352,7 +362,7 @@ function requireLayers(config: HubConfig, family: Family, where: string): void {
   if (isWindowed || !types.includes('sliding_attention')) return;
   throw new CheckpointError("layer_types has 'sliding_attention', and the model has no window", {
     where,
-    next: 'Set sliding_window, and use_sliding_window where the family has it, or name only full_attention.',
+    next: 'Set sliding_window, and use_sliding_window if the family has it, or name only full_attention.',
   });
 }
 
@@ -364,7 +374,7 @@ function known(traits: { readonly [name in Trait]: DecoderConfig[name] | undefin
   >;
 }
 
-/** The rotation of a kind of layers in the newer form of files, which give it for each kind or once for all; null if they give none. */
+/** The rotation of one kind of layers in newer files, which give it for each kind or once for all; null without one. */
 function ropeOf({ rope_parameters: all }: HubConfig, kind: string): Readonly<Record<string, unknown>> | null {
   const own = all?.[kind];
   return typeof own === 'object' && own !== null ? (own as Readonly<Record<string, unknown>>) : (all ?? null);
@@ -375,7 +385,7 @@ function localTheta(config: HubConfig): number {
   return typeof theta === 'number' ? theta : (config.rope_local_base_freq ?? 10_000);
 }
 
-/** Every sixth layer, or as many as `sliding_window_pattern` says, sees all columns. */
+/** Every sixth layer, or every `sliding_window_pattern`-th, attends to all columns. */
 function gemmaLayers({ num_hidden_layers, sliding_window_pattern: pattern }: HubConfig): string[] {
   return Array.from({ length: num_hidden_layers }, (_, layer) =>
     (layer + 1) % (pattern ?? 6) === 0 ? 'full_attention' : 'sliding_attention',
@@ -386,7 +396,7 @@ function layersWith(kind: string, layerTypes: readonly string[]): number[] {
   return layerTypes.flatMap((each, layer) => (each === kind ? [layer] : []));
 }
 
-/** A window and the layers in which it holds, or nothing. */
+/** A window and its layers, or nothing. */
 function window(
   columns: number | null | undefined,
   layerTypes: readonly string[] | null | undefined,
@@ -397,7 +407,10 @@ function window(
   return layers.length === 0 ? {} : { sliding_window: columns, sliding_layers: layers };
 }
 
-/** Qwen's windows hold where `use_sliding_window` says so: in the layers that `layer_types` marks, else from `max_window_layers` on. */
+/**
+ * Qwen enables windows with `use_sliding_window`: in the layers that `layer_types` marks, otherwise from
+ * `max_window_layers` on.
+ */
 function qwenWindow(config: HubConfig, usually: number): Pick<DecoderConfig, 'sliding_window' | 'sliding_layers'> {
   if (config.use_sliding_window !== true) return {};
   const from = config.max_window_layers ?? usually;
@@ -407,7 +420,7 @@ function qwenWindow(config: HubConfig, usually: number): Pick<DecoderConfig, 'sl
   return window(config.sliding_window ?? 4096, config.layer_types ?? marked);
 }
 
-/** Positions are rotations, which have no end; loaders want one. */
+/** Rotations have no largest position, but loaders need one. */
 const MADE_FOR_POSITIONS = 32_768;
 
 /** The config.json of a model that sees, from which `readArchitecture` reads the same. */

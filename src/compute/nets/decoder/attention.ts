@@ -36,8 +36,8 @@ import type { GivenAngles } from './inputs.js';
 const MASKED = -1e9;
 
 /**
- * Rotates queries and keys by their positions. Queries are also scaled by 1/sqrt(depth), or by the model's own factor, so that scores need no
- * separate pass.
+ * Rotates queries and keys by their positions. Queries are also scaled by 1/sqrt(depth), or by the model's own factor,
+ * so that scores need no separate pass.
  */
 export interface Rotary {
   /** Turns keys [N, heads, T, D] by the columns `first`, `first` + 1, …, or by rows of the tables, int64 [N, T]. */
@@ -46,7 +46,7 @@ export interface Rotary {
   queries(x: Value, first: number | Value): Value;
 }
 
-/** The rotation by layer: of columns, or of the positions given to the graph for each column of each prompt. */
+/** The rotation of each layer, by columns or by the graph's positions of each column of each prompt. */
 export function rotaryOf(
   graph: Graph,
   config: DecoderConfig,
@@ -58,7 +58,8 @@ export function rotaryOf(
     const rotary = new PromptAngles(scale, given);
     return () => rotary;
   }
-  // At once, and not when a layer first asks: that may be within a checkpointed block, whose inside others cannot use.
+  // Computed at once: a layer's first use may be within a checkpointed block, whose inner values other layers cannot
+  // use.
   const { usual, sliding } = rotations(config);
   const all = new ColumnAngles(graph, usual, columns, scale);
   const ofWindows = sliding === usual ? all : new ColumnAngles(graph, sliding, columns, scale);
@@ -180,7 +181,7 @@ export function swapLastAxes(x: Value): Value {
   return transpose(x, [...Array.from({ length: rank - 2 }, (_, axis) => axis), rank - 1, rank - 2]);
 }
 
-/** Keys and values [..., T, D], and a mask that is added to the scores [..., rows, T] by broadcasting; null for none. */
+/** Keys and values [..., T, D], and a mask that broadcasts over the scores [..., rows, T]; null for none. */
 export interface AttentionInput {
   readonly keys: Value;
   readonly values: Value;
@@ -199,8 +200,9 @@ function attend(
 }
 
 /**
- * Gradients of queries, keys and values. A softmax's gradient is w (dw - sum(w dw)), where sum(w dw) = d . mixture (Dao et al.,
- * "FlashAttention", 2022): `inner` is that [..., rows, 1], and is cheaper to have from the mixture than from the weights.
+ * Gradients of queries, keys and values. A softmax's gradient is w (dw - sum(w dw)), where sum(w dw) = d . mixture (Dao
+ * et al., "FlashAttention", 2022). `inner` is that sum [..., rows, 1]; the mixture gives it more cheaply than the
+ * weights.
  */
 function attendGradient(
   queries: Value,
@@ -229,8 +231,8 @@ function innerProduct(d: Value, mixed: Value): Value {
 }
 
 /**
- * Prompts attending to themselves: queries [P * K, R, Tp, D], keys and values [P, K, Tp, D], the mask of padding [P, 1, 1, Tp].
- * Returns heads [P, K, R * Tp, D].
+ * Prompts attending to themselves: queries [P * K, R, Tp, D], keys and values [P, K, Tp, D], the mask of padding [P, 1,
+ * 1, Tp]. Returns heads [P, K, R * Tp, D].
  */
 export function attendPrompts(queries: Value, keys: Value, values: Value, padding: Value, causal: Value): Value {
   const [prompts, k, length, depth] = keys.shape as [number, number, number, number];
@@ -290,11 +292,14 @@ function logSumExp({ scores, weights }: { readonly scores: Value; readonly weigh
   return sub(reduceMax(scores, last), log(reduceMax(weights, last)));
 }
 
-/** What an answer's queries attend to besides the shared prompt: groups of transposed keys [P * K * G, D, T], values and a mask. */
+/**
+ * The keys and values of an answer besides the shared prompt: groups of transposed keys [P * K * G, D, T], values and a
+ * mask.
+ */
 export interface AnswerContext {
   readonly keysTransposed: Value;
   readonly values: Value;
-  /** Added to the scores [P * K * G, R * T, columns], by broadcasting; null for none. */
+  /** Broadcasts over the scores [P * K * G, R * T, columns]; null for none. */
   readonly mask: Value | null;
 }
 

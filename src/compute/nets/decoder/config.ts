@@ -13,8 +13,8 @@ export type Activation = 'silu' | 'gelu_tanh';
 export type BlockNorms = 'before' | 'before_and_after';
 
 /**
- * How a family differs from Llama. Code that reads or writes configs of families has a table over these names, so that a newly added trait does not
- * compile until each table covers it.
+ * The differences of a family from Llama. Code that reads or writes configs of families has a table over these names,
+ * so that a new trait does not compile until each table has it.
  */
 export type Trait =
   | 'attention_bias'
@@ -55,11 +55,11 @@ export interface DecoderConfig extends RotarySettings {
   readonly attention_output_bias?: boolean;
   /** Whether the feed-forward projections have one. Absent: no. */
   readonly mlp_bias?: boolean;
-  /** Whether each head of queries and keys is normalised before it is rotated (Qwen3). Absent: no. */
+  /** Whether each head of queries and keys is normalized before it is rotated (Qwen3). Absent: no. */
   readonly qk_norm?: boolean;
   /** How many columns a query sees in `sliding_layers`, its own included. Absent: all before it. */
   readonly sliding_window?: number;
-  /** Which layers use the window; absent: all. */
+  /** The layers with the window; absent: all. */
   readonly sliding_layers?: readonly number[];
   /** The base of the rotary angles in `sliding_layers`, which are not scaled (Gemma 3). Absent: as in the other layers. */
   readonly sliding_rope_theta?: number;
@@ -74,9 +74,9 @@ export interface DecoderConfig extends RotarySettings {
   /** Which norms a block has: before attention and feed-forward, or before and after each (Gemma 3). Absent: `before`. */
   readonly block_norms?: BlockNorms;
   readonly tie_word_embeddings: boolean;
-  /** The adapter that is trained beside frozen weights; absent: all weights are trained. */
+  /** The adapter that is trained on top of frozen weights; absent: all weights are trained. */
   readonly adapter?: Adapter;
-  /** Its vision encoder; absent: it reads words alone. */
+  /** The vision encoder; absent: the model reads only words. */
   readonly vision?: VisionConfig;
   /** For a vision model: how many rotary frequencies of a head follow time, rows and columns. */
   readonly mrope_section?: readonly number[];
@@ -92,7 +92,7 @@ export function hasVision(config: DecoderConfig): config is VisionDecoderConfig 
   return config.vision !== undefined;
 }
 
-/** Raises GraphError where the sizes do not go together. */
+/** Raises GraphError if the sizes do not fit together. */
 export function checkDecoderConfig(config: DecoderConfig): void {
   if (config.num_attention_heads % config.num_key_value_heads !== 0) {
     throw new GraphError(
@@ -116,13 +116,16 @@ export function hasSlidingWindow(
   return layers === undefined ? window !== undefined : layers.includes(layer);
 }
 
-/** The rotation of the queries and keys of all layers, and the one that layers with a sliding window use instead, which may be the same. */
+/**
+ * The rotation of the queries and keys of all layers, and the rotation of layers with a sliding window, which may be
+ * the same.
+ */
 export function rotations(config: DecoderConfig): { readonly usual: RotarySettings; readonly sliding: RotarySettings } {
   const { head_dim, sliding_rope_theta: theta } = config;
   return { usual: config, sliding: theta === undefined ? config : { head_dim, rope_theta: theta } };
 }
 
-/** How many columns a layer's queries see of `columns`; null where they see all. */
+/** The number of columns that a layer's queries attend to, out of `columns`; null for all. */
 export function windowOf(config: DecoderConfig, layer: number, columns: number): number | null {
   const { sliding_window: window } = config;
   return window === undefined || window >= columns || !hasSlidingWindow(config, layer) ? null : window;
@@ -177,8 +180,8 @@ export function decoderParameters(config: DecoderConfig): Map<string, { readonly
 }
 
 /**
- * The decoder with an adapter on those of its `parts` that are trained (default: all), by names as in `adapterOf`. Raises ConfigError for targets that
- * match none of their layers.
+ * The decoder with an adapter on its trained `parts` (default: all), by names as in `adapterOf`. Raises ConfigError for
+ * targets that match none of their layers.
  */
 export function withAdapter(
   config: DecoderConfig,
@@ -207,11 +210,14 @@ export function decoderAdapter(config: DecoderConfig & { readonly adapter: Adapt
 export interface InitScale {
   /** Standard deviation of the embeddings. */
   readonly embedding_std: number;
-  /** Standard deviation of the other matrices; null: 1/sqrt(fan-in), matrices that feed the residual stream also / sqrt(2 layers). */
+  /**
+   * Standard deviation of the other matrices. null: 1/sqrt(fan-in), and for matrices that feed the residual stream also
+   * / sqrt(2 layers).
+   */
   readonly initializer_range: number | null;
 }
 
-/** Random weights; each parameter has a stream of its own, so that adding one changes no other. */
+/** Random weights. Each parameter has its own random stream, so that adding one changes no other. */
 export function initDecoder(config: DecoderConfig, scale: InitScale, seed: number): Map<string, FloatTensor> {
   checkDecoderConfig(config);
   const out = new Map<string, FloatTensor>();

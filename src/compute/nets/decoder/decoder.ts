@@ -1,6 +1,7 @@
 /**
- * A Llama/Qwen2-style decoder. One description of a block yields three graphs: whole sequences (training and log-probabilities),
- * the prefill of prompts, and one cached decoding step. They differ only in how a block attends.
+ * A Llama/Qwen2-style decoder. One description of a block makes three graphs: whole sequences (training and
+ * log-probabilities), the prefill of prompts, and one cached decoding step. They differ only in the attention of a
+ * block.
  */
 import { must } from '../../../core/errors.js';
 import { add, concat, mul, reshape, slice } from '../../graph/build.js';
@@ -30,31 +31,34 @@ import { HeadOrder, headsOf, keysOf } from './heads.js';
 import { type Product, productsOf, sumOf } from '../lora.js';
 import { withImageTokens } from '../vision/encoder.js';
 
-/** Values that layers with the same window share. They are made once, before any layer, because a layer may be computed a second time. */
+/**
+ * Values that layers with the same window share. They are made before the layers, because a layer may be recomputed.
+ */
 function perWindow<T>(
   config: DecoderConfig,
   columns: number,
   make: (window: number | null) => T,
 ): (layer: number) => T {
-  // At once, and not when a layer first asks: that may be within a checkpointed block, whose inside others cannot use.
+  // Computed at once: a layer's first use may be within a checkpointed block, whose inner values other layers cannot
+  // use.
   const layers = Array.from({ length: config.num_hidden_layers }, (_, layer) => windowOf(config, layer, columns));
   const made = new Map([...new Set(layers)].map((window) => [window, make(window)]));
   return (layer) => must(made.get(layers[layer] ?? null), `the window of layer ${layer}`);
 }
 
-/** Attention of one block: from normalised rows to mixed rows, before the output projection. */
+/** Attention of one block: from normalized rows to mixed rows, before the output projection. */
 type Attend = (layer: string, index: number, normalised: Value) => Value;
 
 const plain: BlockWrapper = (_name, x, build) => build(x);
 
-/** What a gate and the rows beside it come to. */
+/** The product of a gate and its rows. */
 const gates: Readonly<Record<Activation, (gate: Value, up: Value) => Value>> = { silu: swiglu, gelu_tanh: geglu };
 
 function norm(config: DecoderConfig, x: Value, name: string): Value {
   return rmsNorm(x, name, config.rms_norm_eps, config.norm_scale);
 }
 
-/** x + attention, then x + gated feed-forward; `keep` first drops the rows that nothing later reads. */
+/** x + attention, then x + gated feed-forward; `keep` first drops the rows that no later layer reads. */
 function block(config: DecoderConfig, index: number, x: Value, attend: Attend, keep: (rows: Value) => Value): Value {
   const layer = `model.layers.${index}`;
   const { adapter } = config;
@@ -75,7 +79,7 @@ function block(config: DecoderConfig, index: number, x: Value, attend: Attend, k
   });
 }
 
-/** The norm of each head where the model has one, by the projection that it follows. */
+/** The norm of each head, if the model has one, by the projection that it follows. */
 const headNorms = { q_proj: 'q_norm', k_proj: 'k_norm', v_proj: null } as const;
 
 function project(config: DecoderConfig, layer: string, rows: Value, which: keyof typeof headNorms): Value {
@@ -98,14 +102,14 @@ function embed(graph: Graph, config: DecoderConfig, ids: Value): Value {
   return config.embedding_scale === undefined ? rows : mul(rows, graph.scalar(config.embedding_scale));
 }
 
-/** Rows of ids, prompts first, with their pictures if the decoder has a vision encoder. */
+/** Rows of ids, prompts first, with their images if the decoder has a vision encoder. */
 function embedSeen(config: DecoderConfig, ids: Value, shape: PromptShape, wrap?: BlockWrapper): Value {
   const words = embed(ids.graph, config, ids);
   if (!hasVision(config)) return words;
-  return withImageTokens(words, config, shape.prompts, must(shape.pictures, 'the shape of pictures'), wrap);
+  return withImageTokens(words, config, shape.prompts, must(shape.pictures, 'the shape of images'), wrap);
 }
 
-/** A decoder with a vision encoder is given the angles of its columns, which follow from the pictures. */
+/** A decoder with a vision encoder takes the angles of its columns as inputs, because they depend on the images. */
 function anglesOf(graph: Graph, config: DecoderConfig, prompts: number, columns: number): GivenAngles | null {
   return hasVision(config) ? givenAngles(graph, config, prompts, columns) : null;
 }
@@ -118,7 +122,7 @@ function headOf(config: DecoderConfig, rows: Value): readonly Product[] {
   return productsOf(normalised, table, 'lm_head', tied ? undefined : adapter);
 }
 
-/** Logits [rows of answers, vocabulary] of the answers' tokens, given whole sequences. */
+/** Logits [rows of answers, vocabulary] of the answers' tokens, for whole sequences. */
 export function sequenceLogits(config: DecoderConfig, shape: BatchShape, inputs: SequenceInputs): Value {
   return sumOf(sequenceHead(config, shape, inputs));
 }
@@ -138,7 +142,7 @@ export function hiddenStates(config: DecoderConfig, shape: BatchShape, inputs: S
   return norm(config, sequenceRows(config, shape, inputs, 'all', plain), 'model.norm');
 }
 
-/** The rows that the last block makes, of all tokens or of the answers' alone. */
+/** The rows of the last block: of all tokens or only of the answers. */
 function sequenceRows(
   config: DecoderConfig,
   shape: BatchShape,
@@ -173,7 +177,7 @@ function sequenceRows(
   const answerKeys = new HeadOrder(graph, answerPart, keysOf(heads), promptRows, ofAnswer);
   const promptQueries = new HeadOrder(graph, promptPart, heads, 0, ofPrompt);
   const answerQueries = new HeadOrder(graph, answerPart, heads, promptRows, ofAnswer);
-  // After the last block only the answers' rows are read, so that prompts need no queries there.
+  // After the last block only the answers' rows are read, so prompts need no queries there.
   const answerQueriesAlone = new HeadOrder(graph, answerPart, heads, 0, ofAnswer);
 
   const attend: Attend = (layer, index, normalised) => {

@@ -26,16 +26,19 @@ export function keysOf(heads: Heads): Heads {
   return { ...heads, queriesPerHead: 1 };
 }
 
-/** Where the tokens of one part of a batch stand if padding has no rows of its own. */
+/** The columns of one part's tokens in a batch whose padding has no rows. */
 export interface TokenLayout {
   readonly rows: number;
-  /** int64 [P * G * T]: the row of each column within the part; padding has one of a row without a token. */
+  /** int64 [P * G * T]: the row of each column within the part. Padding has the index of a row without a token. */
   readonly rowOf: Value;
-  /** int64 [rows]: the column of each row; a row without a token has one of padding. */
+  /** int64 [rows]: the column of each row. A row without a token has the index of a padding column. */
   readonly columnOf: Value;
 }
 
-/** The heads of one part of a batch: P prompts, G answers of each (1 for prompts themselves), T columns, K * R heads in a row. */
+/**
+ * The heads of one part of a batch: P prompts, G answers of each (1 for prompts themselves), T columns, K * R heads in
+ * a row.
+ */
 export class HeadOrder {
   readonly #rows: number;
   readonly #columns: number;
@@ -58,7 +61,7 @@ export class HeadOrder {
     this.#rows = places?.rows ?? this.#columns;
     this.#perRow = keyValueHeads * queriesPerHead;
     const count = this.#columns * this.#perRow;
-    // Without places the columns of the part begin with the first row of the batch that is its own.
+    // Without places, the columns of the part begin with its first row in the batch.
     const first = places === null ? firstRow * this.#perRow : 0;
     const byHead = new BigInt64Array(count);
     const byRow = new BigInt64Array(count);
@@ -90,9 +93,12 @@ export class HeadOrder {
     this.#byRow = reshape(ofRows, [rows * perRow]);
   }
 
-  /** Rows of the batch [N, K * R * D] to this part's heads in the order [P, K, G, R, T, D], given any shape of that size. */
+  /**
+   * Rows of the batch [N, K * R * D] as this part's heads in the order [P, K, G, R, T, D], reshaped to the given shape
+   * of that size.
+   */
   split(rows: Value, shape: Shape): Value {
-    // The gradient flows to this part only, so that the gradients of a batch's parts are joined without padding.
+    // The gradient flows only to this part, so that the gradients of a batch's parts are joined without padding.
     const part = slice(rows, 0, this.firstRow, this.firstRow + this.#rows);
     return withGradient(this.#ofBatch(rows, shape), {
       name: 'split_heads',
@@ -101,7 +107,7 @@ export class HeadOrder {
     });
   }
 
-  /** Heads of several parts, in the order that `split` gives them, to the rows of the batch that the parts make up. */
+  /** Heads of several parts, in the order of `split`, as the rows of their batch. */
   static join(parts: readonly { readonly order: HeadOrder; readonly x: Value }[]): Value {
     const rows = concat(
       parts.map(({ order, x }) => order.#toRows(x)),

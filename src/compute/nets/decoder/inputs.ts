@@ -1,4 +1,4 @@
-/** What a decoder's graphs are given: the sizes of a batch, and the inputs of each graph. */
+/** The inputs of a decoder's graphs, and the sizes of a batch. */
 import type { Graph, Value } from '../../graph/ir.js';
 import type { ImageShape } from '../vision/layout.js';
 import { type DecoderConfig, windowOf } from './config.js';
@@ -11,11 +11,12 @@ export interface BatchShape {
   readonly promptColumns: number;
   readonly answerColumns: number;
   /**
-   * How many rows whole sequences take, if only tokens have rows; absent: one for each column, padding too. There is at least one more of each than tokens
-   * in any batch, and at least one more column than tokens in any sequence.
+   * The number of rows of whole sequences if only tokens have rows; absent: one for each column, including padding.
+   * There is at least one more of each than tokens in any batch, and at least one more column than tokens in any
+   * sequence.
    */
   readonly tokenRows?: TokenRows;
-  /** The pictures of each prompt; a decoder with a vision encoder needs them, others have none. */
+  /** The images of each prompt; required by a decoder with a vision encoder, absent for others. */
   readonly pictures?: ImageShape;
 }
 
@@ -35,13 +36,16 @@ export type PromptShape = Omit<BatchShape, 'answersPerPrompt' | 'answerColumns' 
 
 /** Inputs of a whole-sequence graph. */
 export interface SequenceInputs {
-  /** int64 [P, Tp]: prompts without their last token, padded on the left; or [rows], where only tokens have rows. */
+  /** int64 [P, Tp]: prompts without their last token, padded on the left; or [rows] if only tokens have rows. */
   readonly promptIds: Value;
   /** float32 [P, Tp]: 0 on tokens, a large negative number on padding. */
   readonly promptPadding: Value;
-  /** int64 [P, G, Ta]: the prompt's last token, then the answer without its last token; or [rows], where only tokens have rows. */
+  /**
+   * int64 [P, G, Ta]: the prompt's last token, then the answer without its last token; or [rows] if only tokens have
+   * rows.
+   */
   readonly answerIds: Value;
-  /** Null where every column has a row. */
+  /** Null if every column has a row. */
   readonly places: { readonly prompts: TokenLayout; readonly answers: TokenLayout } | null;
 }
 
@@ -78,13 +82,15 @@ export interface LayerCache {
   readonly values: Value;
 }
 
-/** Inputs of a decoding step; the caches are read, never copied: the caller writes the returned columns into its arrays. */
+/**
+ * Inputs of a decoding step. The caches are read, never copied: the caller writes the returned columns into its arrays.
+ */
 export interface StepInputs {
   /** int64 [P, G]: each answer's latest token. */
   readonly ids: Value;
   /**
-   * int64 [P * K * G, 1]: the column of that token, counted from the prompt's first column; where the decoder has a vision encoder, its row in the tables of
-   * angles, which then hold the answers' columns alone.
+   * int64 [P * K * G, 1]: the column of that token, counted from the prompt's first column. With a vision encoder: its
+   * row in the tables of angles, which then hold only the answers' columns.
    */
   readonly positions: Value;
   /** float32 [P, Tp]. */
@@ -92,8 +98,8 @@ export interface StepInputs {
   /** float32 [Ta]: 0 for the answer's columns before this token, a large negative number from it on. */
   readonly answerPadding: Value;
   /**
-   * For layers with a window shorter than the columns: float32 [Tp + Ta], 0 for columns that the token sees, a large negative number for those before
-   * its window; null if there is no such layer.
+   * For layers with a window shorter than the columns: float32 [Tp + Ta], 0 for columns within the token's window, a
+   * large negative number for those before it; null without such layers.
    */
   readonly window: Value | null;
   readonly prompt: readonly LayerCache[];
@@ -132,7 +138,7 @@ export function stepInputs(graph: Graph, config: DecoderConfig, shape: BatchShap
   };
 }
 
-/** Tables of angles given to a graph in place of those of its columns: [prompts * columns, depth / 2]. */
+/** Tables of angles that replace those of the graph's columns: [prompts * columns, depth / 2]. */
 export interface GivenAngles {
   readonly cos: Value;
   readonly sin: Value;

@@ -10,7 +10,7 @@ import { CheckpointError } from '../../../core/errors.js';
 export type RopeScaling =
   /** All positions count 1/factor (Chen et al., "Extending Context Window", 2023). */
   | { readonly rope_type: 'linear'; readonly factor: number }
-  /** Changes nothing up to `max_position_embeddings` tokens, which is as far as it is read here. */
+  /** Changes nothing up to `max_position_embeddings` tokens, the largest supported length. */
   | { readonly rope_type: 'dynamic'; readonly max_position_embeddings: number }
   /** Long waves are slowed down, short ones are not (Llama 3.1). */
   | {
@@ -32,7 +32,7 @@ export type RopeScaling =
       readonly original_max_position_embeddings: number;
     };
 
-/** Frequencies [d / 2] in radians a column, and what cosines and sines are multiplied by. */
+/** Frequencies [d / 2] in radians a column, and the factor of cosines and sines. */
 export interface Rotation {
   readonly frequencies: readonly number[];
   readonly magnitude: number;
@@ -67,7 +67,10 @@ export function rotationOf({ head_dim, rope_theta, rope_scaling }: RotarySetting
 
 type Scaling<Type extends RopeScaling['rope_type']> = RopeScaling & { readonly rope_type: Type };
 
-/** Waves shorter than L/high stay, those longer than L/low are slowed by the factor, and between both it is a mixture, linear in L/wave. */
+/**
+ * Waves shorter than L/high stay, those longer than L/low are slowed by the factor, and waves between them get a
+ * mixture that is linear in L/wave.
+ */
 function llama3(frequency: number, scaling: Scaling<'llama3'>): number {
   const { factor, low_freq_factor: low, high_freq_factor: high, original_max_position_embeddings: before } = scaling;
   const turns = (before * frequency) / (2 * Math.PI);
@@ -77,7 +80,10 @@ function llama3(frequency: number, scaling: Scaling<'llama3'>): number {
   return frequency * ((1 - share) / factor + share);
 }
 
-/** A ramp over the frequencies, from those that turn `beta_fast` times within the original context to those that turn `beta_slow` times. */
+/**
+ * A ramp over the frequencies, from those that turn `beta_fast` times within the original context to those that turn
+ * `beta_slow` times.
+ */
 function yarn(plain: readonly number[], depth: number, theta: number, scaling: Scaling<'yarn'>): number[] {
   const { factor, beta_fast, beta_slow, truncate, original_max_position_embeddings: before } = scaling;
   const turning = (times: number): number => (depth * Math.log(before / (times * 2 * Math.PI))) / (2 * Math.log(theta));
@@ -120,14 +126,20 @@ const scalings = {
   }),
 };
 
-/** A rotation as a `config.json` holds it. */
+/** A rotation in the form of a `config.json`. */
 export type RopeJson = Readonly<Record<string, unknown>>;
 
-/** Rotations that change nothing for text: without scaling, and the three rows of positions of models with pictures, which are equal there. */
+/**
+ * Rotations that change nothing for text: those without scaling, and vision models' three rows of positions, which are
+ * equal for text.
+ */
 const UNSCALED = ['default'];
 const UNSCALED_WITH_PICTURES = ['default', 'mrope'];
 
-/** Raises CheckpointError, naming `where`, if `rope_scaling` says another rotation than `rope_parameters`: programs differ in which of them they take. */
+/**
+ * Raises CheckpointError, naming `where`, if `rope_scaling` and `rope_parameters` differ: programs do not agree on
+ * which one counts.
+ */
 export function requireOneRotation(scaling: RopeJson, parameters: RopeJson, theta: number, where: string): void {
   const [older, newer] = [scaling, parameters].map(({ type = 'default', rope_type, rope_theta, ...others }) => {
     const name = rope_type ?? type;
@@ -136,13 +148,13 @@ export function requireOneRotation(scaling: RopeJson, parameters: RopeJson, thet
   if (isDeepStrictEqual(older, newer)) return;
   throw new CheckpointError(
     `rope_scaling ${JSON.stringify(scaling)} and rope_parameters ${JSON.stringify(parameters)} differ`,
-    { where, next: 'Remove the one that the model was not trained with. transformers takes rope_scaling.' },
+    { where, next: 'Remove the one that the model was not trained with. transformers uses rope_scaling.' },
   );
 }
 
 /**
- * How a `config.json` scales the rotation of positions; null if it does not. Raises CheckpointError, naming `where`, for a scaling that is not
- * supported.
+ * The scaling of a `config.json`'s rotation; null without one. Raises CheckpointError, naming `where`, for an
+ * unsupported scaling.
  */
 export function readScaling(
   rope: RopeJson,
@@ -155,7 +167,7 @@ export function readScaling(
   if (typeof type === 'string' && unscaled.includes(type)) return null;
   if (typeof type !== 'string' || !Object.hasOwn(scalings, type)) {
     const allowed = [...unscaled, ...Object.keys(scalings)].join(', ');
-    throw new CheckpointError(`rope_type ${JSON.stringify(type)} is not covered; covered: ${allowed}`, { where });
+    throw new CheckpointError(`rope_type ${JSON.stringify(type)} is not supported; allowed: ${allowed}`, { where });
   }
   const name = type as keyof typeof scalings;
   const parse = <T>(schema: z.ZodType<T>): T => {
@@ -195,7 +207,7 @@ export function readScaling(
   }
 }
 
-/** Files say 0 or null for none. */
+/** Files write 0 or null for none. */
 function isNumber(value: number | null | undefined): value is number {
   return typeof value === 'number' && value !== 0;
 }

@@ -5,29 +5,29 @@ import type { Shape } from '../../graph/ir.js';
 
 /** Emu3's vision tokenizer (Wang et al., "Emu3", 2024), with BAAI's names. */
 export interface Emu3VisionConfig {
-  /** How parameters are called and kept. */
+  /** The names and the layout of parameters. */
   readonly layout: 'published' | 'transformers';
   /** Number of codes. */
   readonly codebook_size: number;
-  /** Channels of latents, those of the codes included. */
+  /** Channels of latents, including those of the codes. */
   readonly embed_dim: number;
-  /** Channels of the widest pictures, by which `ch_mult` multiplies at each level. */
+  /** Channels at full resolution; `ch_mult` multiplies them at each level. */
   readonly ch: number;
-  /** A picture's sides are halved between a level and the next. */
+  /** The image is halved between levels. */
   readonly ch_mult: readonly number[];
-  /** Residual blocks of a level of the encoder; the decoder's have one more. */
+  /** Residual blocks of an encoder level; a decoder level has one more. */
   readonly num_res_blocks: number;
   /** Levels at which all places attend to each other. */
   readonly attn_resolutions: readonly number[];
   readonly attention_heads: number;
-  /** Frames of a clip that become one; a picture is encoded as a clip of so many equal frames. A power of 2. */
+  /** Frames of a clip that become one; an image is encoded as a clip of that many equal frames. A power of 2. */
   readonly temporal_downsample_factor: number;
 }
 
-/** The groups of channels in every norm, which no config says. */
+/** The groups of channels in every norm, which no config gives. */
 export const NORM_GROUPS = 32;
 
-/** Side of the square of pixels that one code stands for. */
+/** Side of the square of pixels that one code represents. */
 export function patchOf({ ch_mult }: Pick<Emu3VisionConfig, 'ch_mult'>): number {
   return 2 ** (ch_mult.length - 1);
 }
@@ -38,20 +38,20 @@ export function timeSteps({ temporal_downsample_factor: factor }: Emu3VisionConf
 }
 
 const size = z.int().positive();
-const colours = z.literal(3, 'only 3 is covered: red, green and blue').default(3);
+const colours = z.literal(3, 'only 3 is supported: red, green and blue').default(3);
 const shared = {
   codebook_size: size.default(32_768),
   embed_dim: size.default(4),
   in_channels: colours,
   out_channels: colours,
   temporal_downsample_factor: size
-    .refine((factor) => Number.isInteger(Math.log2(factor)), 'frames are halved: only powers of 2 are covered')
+    .refine((factor) => Number.isInteger(Math.log2(factor)), 'only powers of 2 are supported')
     .default(4),
   num_res_blocks: size.default(2),
   attn_resolutions: z.array(z.int().nonnegative()).default([3]),
 };
-const single = z.literal(false, 'only false is covered: codes are made of all channels of the encoder').default(false);
-/** Says what is left out in training. */
+const single = z.literal(false, 'only false is supported: codes use all channels of the encoder').default(false);
+/** Dropout in training. */
 const dropout = z.number().default(0);
 
 const published = z
@@ -91,7 +91,10 @@ type Found = z.output<typeof published> | z.output<typeof converted>;
 
 type Json = Readonly<Record<string, unknown>>;
 
-/** What any config of transformers may hold, and what has no say in this network: who wrote it, and how texts are generated and labelled. */
+/**
+ * Settings that any config of transformers may hold and that do not affect this network: its origin, and how texts are
+ * generated and labeled.
+ */
 const WITHOUT_EFFECT: ReadonlySet<string> = new Set([
   ...['architectures', 'auto_map', 'dtype', 'model_type', 'torch_dtype', 'transformers_version', 'initializer_range'],
   ...['add_cross_attention', 'chunk_size_feed_forward', 'cross_attention_hidden_size', 'finetuning_task'],
@@ -105,7 +108,7 @@ function ownFields(json: Json): Json {
   return Object.fromEntries(Object.entries(json).filter(([key]) => !key.startsWith('_') && !WITHOUT_EFFECT.has(key)));
 }
 
-/** The `model_type` of an Emu3 that holds it, and is a decoder besides. */
+/** The `model_type` of an Emu3 model, which contains the tokenizer and a decoder. */
 export const WHOLE = 'emu3';
 
 /** By the `model_type` of config.json. */
@@ -118,10 +121,13 @@ const readers: Readonly<Record<string, (json: Json) => Found>> = {
   },
 };
 
-/** The types of models that hold Emu3's vision tokenizer. */
+/** The types of models that contain Emu3's vision tokenizer. */
 export const emu3VisionTypes: readonly string[] = Object.keys(readers);
 
-/** Reads a config.json whose `model_type` is among `emu3VisionTypes`. Raises CheckpointError, naming `where`, for settings that are not covered. */
+/**
+ * Reads a config.json whose `model_type` is one of `emu3VisionTypes`. Raises CheckpointError, naming `where`, for
+ * unsupported settings.
+ */
 export function readEmu3Vision(json: Json, where: string): Emu3VisionConfig {
   try {
     const found = readers[String(json['model_type'])](json);
@@ -143,20 +149,22 @@ export function readEmu3Vision(json: Json, where: string): Emu3VisionConfig {
 function problemOf(found: Found): string | null {
   const { ch, ch_mult, embed_dim, z_channels, attn_resolutions, attention_heads: heads, attention_width } = found;
   if (embed_dim !== z_channels) {
-    return `codes have ${embed_dim} channels and latents ${z_channels}; only equal numbers are covered: the decoder reads both in one stack`;
+    return `codes have ${embed_dim} channels and latents ${z_channels}; the numbers must be equal`;
   }
   const widths = ch_mult.map((times) => ch * times);
   const uneven = widths.find((width) => width % NORM_GROUPS !== 0);
-  if (uneven !== undefined) return `a level has ${uneven} channels, which is no multiple of the ${NORM_GROUPS} groups`;
+  if (uneven !== undefined) {
+    return `a level has ${uneven} channels, which is not a multiple of the ${NORM_GROUPS} groups`;
+  }
   if (attention_width === null) return null;
   const attending = [...widths.filter((_, level) => attn_resolutions.includes(level)), widths[widths.length - 1]];
   const other = attending.find((width) => width !== attention_width);
   if (other !== undefined) {
-    return `hidden_size is ${attention_width}, and places attend where there are ${other} channels`;
+    return `hidden_size is ${attention_width}, but attention has ${other} channels`;
   }
   return attention_width % heads === 0
     ? null
-    : `hidden_size is ${attention_width}, which is no multiple of its ${heads} heads`;
+    : `hidden_size ${attention_width} is not a multiple of its ${heads} heads`;
 }
 
 export type Half = 'encoder' | 'decoder';
@@ -164,7 +172,7 @@ export type Half = 'encoder' | 'decoder';
 export interface Naming {
   /** Before the number of a level. */
   readonly levels: Readonly<Record<Half, string>>;
-  /** What stands between the levels and the latents. */
+  /** The layers between the levels and the latents. */
   readonly middle: string;
   /** The layers of an attention, after its name. */
   readonly projections: Readonly<Record<'q' | 'k' | 'v' | 'out', string>>;
@@ -180,7 +188,7 @@ export const namings: Readonly<Record<Emu3VisionConfig['layout'], Naming>> = {
     middle: 'mid',
     projections: { q: 'q', k: 'k', v: 'v', out: 'proj_out' },
     normOf: (attention) => `${attention}.norm`,
-    // As the kernels of a convolution without neighbours.
+    // As the kernels of a 1x1 convolution.
     matrix: (channels) => [channels, channels, 1, 1],
   },
   transformers: {

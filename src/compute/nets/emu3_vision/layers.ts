@@ -1,4 +1,4 @@
-/** Layers of Emu3's vision tokenizer over pictures and frames [N, C, H, W]. */
+/** Layers of Emu3's vision tokenizer over images and frames [N, C, H, W]. */
 import { add, concat, conv, div, mul, reshape, slice, sqrt, sub, transpose } from '../../graph/build.js';
 import type { Value } from '../../graph/ir.js';
 import { convolve, groupNorm } from '../autoencoder/layers.js';
@@ -8,21 +8,21 @@ import { silu } from '../layers.js';
 import { sumOf } from '../lora.js';
 import { type Emu3VisionConfig, namings, NORM_GROUPS } from './config.js';
 
-/** A norm of pictures; its parameters have this name. */
+/** A norm of images; its parameters have this name. */
 export type Norm = (x: Value, name: string) => Value;
 
 /** By groups of channels. */
 export const plainNorm: Norm = (x, name) => groupNorm(x, name, NORM_GROUPS);
 
 /**
- * By groups of channels, then a factor and a summand for each channel and place that follow from the codes' vectors [N, E, h, w] there (Zheng et
- * al., "MoVQ", 2022): a vector counts for the square of places that it stands for.
+ * Normalization by groups of channels, followed by a factor and a summand for each channel and place. These depend on
+ * the codes' vectors [N, E, h, w] (Zheng et al., "MoVQ", 2022), each of which covers a square of places.
  */
 export function spatialNorm(vectors: Value): Norm {
   return (x, name) => {
     const [batch, channels, rows, columns] = x.shape as [number, number, number, number];
     const [high, wide] = [vectors.shape[2], vectors.shape[3]];
-    // A layer without neighbours gives the same before and after vectors are repeated, and is far less work before.
+    // A 1x1 convolution gives the same before and after vectors are repeated, and is much cheaper before.
     const each = (part: string): Value =>
       reshape(convolve(vectors, `${name}.${part}`, channels, 1), [batch, channels, high, 1, wide, 1]);
     const squares = [batch, channels, high, rows / high, wide, columns / wide];
@@ -31,14 +31,14 @@ export function spatialNorm(vectors: Value): Norm {
   };
 }
 
-/** x, or a projection of it where channels change, and two convolutions of it, each after a norm. */
+/** x, projected if the channels change, plus two convolutions of x, each after a norm. */
 export function residualBlock(x: Value, name: string, channels: number, norm: Norm): Value {
   const first = convolve(silu(norm(x, `${name}.norm1`)), `${name}.conv1`, channels, 3);
   const second = convolve(silu(norm(first, `${name}.norm2`)), `${name}.conv2`, channels, 3);
   return add(x.shape[1] === channels ? x : convolve(x, `${name}.nin_shortcut`, channels, 1), second);
 }
 
-/** x, and what each place finds among all others. */
+/** x plus attention of each place to all places. */
 export function spatialAttention(
   { layout, attention_heads: heads }: Emu3VisionConfig,
   x: Value,
@@ -67,7 +67,7 @@ export function spatialAttention(
   return add(x, reshape(transpose(out, [0, 2, 1]), x.shape));
 }
 
-/** Frames before the first are zero, so many of them: a frame depends on none after it. */
+/** The number of zero frames before the first: a frame depends on no later frame. */
 const BEFORE = 2;
 
 /** The kernels of a convolution over frames. */
@@ -94,7 +94,7 @@ export function timeConvolve(
   const count = Math.floor((clip.length + BEFORE - frames) / stride) + 1;
   return Array.from({ length: count }, (_, i) => {
     const from = i * stride - BEFORE;
-    // Frames of zeros add nothing: they and what the kernels have for them are left out.
+    // Frames of zeros add nothing, so they and their part of the kernels are left out.
     const skipped = Math.max(0, -from);
     const read = clip.slice(from + skipped, from + frames);
     const stacked = concat(

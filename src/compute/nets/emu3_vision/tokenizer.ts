@@ -1,4 +1,7 @@
-/** Emu3's vision tokenizer (Wang et al., "Emu3", 2024): pictures to codes of a codebook, and codes to pictures. */
+/**
+ * Emu3's vision tokenizer (Wang et al., "Emu3", 2024): encodes images as codes of a codebook, and decodes codes to
+ * images.
+ */
 import { concat, gather, reshape, slice, transpose } from '../../graph/build.js';
 import { Graph, type Shape, type Value } from '../../graph/ir.js';
 import { convolve, upsample, downsample } from '../autoencoder/layers.js';
@@ -15,7 +18,10 @@ import {
   timeConvolve,
 } from './layers.js';
 
-/** Pictures [B, 3, H, W], normalised, whose sides are multiples of `patchOf`, to vectors [B * h * w, E], place by place. */
+/**
+ * Encodes normalized images [B, 3, H, W], whose sides are multiples of `patchOf`, as vectors [B * h * w, E], place by
+ * place.
+ */
 export function encodeImages(config: Emu3VisionConfig, pictures: Value): Value {
   const { ch, ch_mult, embed_dim: width } = config;
   const { levels } = namings[config.layout];
@@ -27,7 +33,7 @@ export function encodeImages(config: Emu3VisionConfig, pictures: Value): Value {
   });
   x = middle(config, x, 'encoder', plainNorm);
   x = convolve(silu(plainNorm(x, 'encoder.norm_out')), 'encoder.conv_out', width, 3);
-  // All frames of a picture are equal: up to here one of them is computed for all.
+  // All frames of an image are equal, so up to here only one is computed.
   let clip = Array.from({ length: config.temporal_downsample_factor }, () => x);
   for (let i = 0; i < timeSteps(config); i++) {
     const kernels = { channels: width, frames: 4, stride: 2, side: 3 } as const;
@@ -45,7 +51,7 @@ export function codesOf({ codebook_size, embed_dim }: Emu3VisionConfig, vectors:
   return nearestCodes({ codebook_size, code_dim: embed_dim }, vectors);
 }
 
-/** Codes int64 [B, h, w] to pictures [B, 3, H, W], normalised: the first frame of the clip that they stand for. */
+/** Decodes int64 codes [B, h, w] to normalized images [B, 3, H, W]: the first frame of their clip. */
 export function decodeCodes(config: Emu3VisionConfig, codes: Value): Value {
   const { graph } = codes;
   const { ch, ch_mult, embed_dim: width, codebook_size } = config;
@@ -60,8 +66,8 @@ export function decodeCodes(config: Emu3VisionConfig, codes: Value): Value {
     stride: 1,
     side: 1,
   });
-  // One stack reads latents and vectors. No frame depends on one after it, and the first stays the first where frames are doubled: it is all that
-  // a picture is made of.
+  // One stack reads latents and vectors. No frame depends on a later one, and doubling frames keeps the first one
+  // first: the image depends only on it.
   let clip = [concat([latents, vectors], 0)];
   for (let i = 0; i < config.num_res_blocks; i++) clip = timeBlock(clip, `decoder.time_res_stack.${i}`);
   for (let i = 0; i < timeSteps(config); i++) {
@@ -88,7 +94,7 @@ interface Level {
   readonly channels: number;
 }
 
-/** The residual blocks of a level, each with attention after it where the config has it. */
+/** The residual blocks of a level, each followed by attention if the config has it. */
 function blocks(config: Emu3VisionConfig, x: Value, { name, level, count, channels }: Level, norm: Norm): Value {
   const attends = config.attn_resolutions.includes(level);
   let made = x;

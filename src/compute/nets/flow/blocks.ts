@@ -1,6 +1,7 @@
 /**
- * The IP-Adapter of joint blocks: image tokens attend to tokens of a style image with separate keys and values, beside the attention to text and
- * image. Queries are the image's after their norm, without rotation; the result is added after the block, without a gate.
+ * The IP-Adapter of joint blocks: image tokens attend to tokens of a style image with separate keys and values, in
+ * addition to the attention to text and image. Queries are the image's after their norm, without rotation; the result
+ * is added after the block, without a gate.
  */
 import { add, concat, gelu, mul, reshape, rmsNormalization, slice } from '../../graph/build.js';
 import type { Value } from '../../graph/ir.js';
@@ -54,7 +55,7 @@ export class ImagePrompt {
     const { heads, depth } = this.sizes;
     const project = (name: string, factor: number): Value => {
       const rows = linear(this.#tokens, `${block}.${name}`, heads * depth, true, this.adapter);
-      // The scores' scale and the adapter's are applied here, where there are the fewest numbers.
+      // The scores' scale and the adapter's are applied here, to the smallest tensors.
       return this.#heads.split(mul(rows, graph.scalar(factor)));
     };
     return attendAll(queries, {
@@ -73,24 +74,24 @@ export interface BlockContext {
   readonly names: FlowNames;
   readonly sizes: HeadSizes;
   readonly textTokens: number;
-  /** Added to the scores of every token's look at all, [B, 1, 1, S]; null for none. */
+  /** Mask of the scores over the whole sequence, [B, 1, 1, S]; null for none. */
   readonly mask: Value | null;
   readonly image: StreamHeads;
   readonly text: StreamHeads;
   /** Text and image together. */
   readonly all: StreamHeads;
   readonly compared: Compared;
-  /** Whether queries and keys are normalised. */
+  /** Whether queries and keys are normalized. */
   readonly normsHeads: boolean;
-  /** What modulations of the text, and of text and image together, are computed from. */
+  /** The source of the text's modulations, and of joint ones of text and image. */
   readonly conditioning: StreamConditioning;
-  /** What those of the image are computed from. */
+  /** The source of the image's modulations. */
   readonly imageConditioning: StreamConditioning;
   readonly prompt: ImagePrompt | null;
   readonly adapter: Adapter | undefined;
 }
 
-/** Tokens of both streams, [B, N, W] and [B, T, W]; text is null where nothing reads it any more. */
+/** Tokens of both streams, [B, N, W] and [B, T, W]; text is null if no later layer reads it. */
 export interface Streams {
   readonly image: Value;
   readonly text: Value | null;
@@ -108,7 +109,7 @@ function tokensOf(net: BlockContext, rows: Value): Value {
   return reshape(rows, [batch, rows.shape[0] / batch, rows.shape[1]]);
 }
 
-/** Rows to heads [B, H, T, D] by a layer, each head normalised where `norm` names a layer for it and the model has such layers. */
+/** Rows to heads [B, H, T, D] by a layer. `norm` names the layer that normalizes each head, if the model has it. */
 function project(net: BlockContext, rows: Value, layer: string, norm: string | null, heads: StreamHeads): Value {
   const { sizes, adapter } = net;
   const projected = linear(rows, layer, widthOf(net), true, adapter);
@@ -125,7 +126,10 @@ function feedForward(net: BlockContext, rows: Value, up: string, down: string): 
   return linear(inner, down, width, true, net.adapter);
 }
 
-/** Shifts, scales and gates of a stream: for attention and the feed-forward layers, for its keys alone, or for a second attention as well. */
+/**
+ * Shifts, scales and gates of a stream: for attention and the feed-forward layers, for its keys alone, or for a second
+ * attention as well.
+ */
 const vectorCounts = { whole: 6, keys: 2, dual: 9 } as const;
 
 /** A stream between its attention's two halves. */
@@ -146,7 +150,7 @@ function enter(
 ): Entered {
   const conditioning = names === net.names.image ? net.imageConditioning : net.conditioning;
   const vectors = modulations(conditioning, `${block}.${names.modulation}`, vectorCounts[form], net.adapter);
-  // Where a text is there for its keys alone, its scale stands before its shift.
+  // A text that provides only keys and values has its scale before its shift.
   const [shift, scale] = form === 'keys' ? [vectors[1], vectors[0]] : vectors;
   const normalised = rowsOf(modulatedNorm(tokens, shift, scale));
   return {
@@ -180,7 +184,7 @@ function withAttended(
   return add(tokens, gated(tokensOf(net, rows), gate));
 }
 
-/** What the image's attention to itself makes of its tokens, which are normalised with shift and scale: rows. */
+/** The image's attention to itself, from tokens normalized with shift and scale: rows. */
 function attendItself(net: BlockContext, block: string, image: Value, shift: Modulation, scale: Modulation): Value {
   const normalised = rowsOf(modulatedNorm(image, shift, scale));
   const at = (part: keyof AttentionNames): string => `${block}.${ownAttention[part]}`;
@@ -193,7 +197,7 @@ function attendItself(net: BlockContext, block: string, image: Value, shift: Mod
   return net.image.join(mixed, 0);
 }
 
-/** x + gate out(attended), and the same of what it `added`; then x + gate feed-forward(norm(x)). */
+/** x + gate out(attended), and the same for its `added` attention; then x + gate feed-forward(norm(x)). */
 function leave(
   net: BlockContext,
   block: string,
@@ -210,7 +214,9 @@ function leave(
   return add(x, gated(tokensOf(net, made), mlpGate));
 }
 
-/** One joint block. Where its text `isRead` by nothing later, the text has neither queries nor feed-forward layers. */
+/**
+ * One joint block. If no later layer reads its text (`isRead`), the text has neither queries nor feed-forward layers.
+ */
 export function applyJointBlock(
   net: BlockContext,
   index: number,
@@ -243,7 +249,10 @@ export function applyJointBlock(
   return { image: x, text: leave(net, block, text, net.text.join(mixed, 0), names.text, ofText.modulations) };
 }
 
-/** One single block over [B, S, W]: x + gate out([attended, gelu(up(norm(x)))]). The last one makes the image's tokens alone, [B, N, W]. */
+/**
+ * One single block over [B, S, W]: x + gate out([attended, gelu(up(norm(x)))]). The last one computes only the image's
+ * tokens, [B, N, W].
+ */
 export function applySingleBlock(net: BlockContext, index: number, x: Value, isLast: boolean): Value {
   const block = singleBlock(index);
   const { compared, textTokens, adapter } = net;

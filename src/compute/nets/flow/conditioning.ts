@@ -1,6 +1,6 @@
 /**
- * The conditioning of a sample besides its text tokens (noise level, guidance and the text's summary, as one vector), and how it acts on tokens
- * (Peebles and Xie, "Scalable Diffusion Models with Transformers", 2023).
+ * The conditioning of a sample besides its text tokens (noise level, guidance and the text's summary, as one vector),
+ * and its effect on tokens (Peebles and Xie, "Scalable Diffusion Models with Transformers", 2023).
  */
 import { add, concat, cos, layerNormalization, mul, reshape, sin, slice } from '../../graph/build.js';
 import type { Value } from '../../graph/ir.js';
@@ -49,11 +49,11 @@ function sinusoids(x: Value): Value {
 /** Epsilon of every norm over the width. */
 const EPS = 1e-6;
 
-/** What the tokens of a stream are modulated by. */
+/** The conditioning that modulates the tokens of a stream. */
 export interface StreamConditioning {
   /** [B, W], a row for each sample; with `clean` [B + 1, W]. */
   readonly rows: Value;
-  /** The first of the stream's tokens that the last row is for, in every sample; null: all tokens have their sample's row. */
+  /** In every sample, the first of the stream's tokens with the last row; null: all tokens have their sample's row. */
   readonly clean: number | null;
 }
 
@@ -61,11 +61,11 @@ export interface StreamConditioning {
 export interface Modulation {
   /** [B, 1, W], for the tokens before `clean.from`. */
   readonly own: Value;
-  /** The vector [W] for the tokens from `from` on; null: there are none. */
+  /** The vector [W] for the tokens from `from` on; null without such tokens. */
   readonly clean: { readonly vector: Value; readonly from: number } | null;
 }
 
-/** `count` vectors that a layer makes of a stream's conditioning. */
+/** `count` vectors that a layer computes from a stream's conditioning. */
 export function modulations(
   { rows, clean }: StreamConditioning,
   name: string,
@@ -84,7 +84,7 @@ export function modulations(
   });
 }
 
-/** Tokens [B, T, width], normalised to n along the width and modulated: n (1 + scale) + shift. */
+/** Tokens [B, T, width], normalized to n along the width and modulated: n (1 + scale) + shift. */
 export function modulatedNorm(x: Value, shift: Modulation, scale: Modulation): Value {
   const one = x.graph.scalar(1);
   return inParts(x, [shift, scale], (part, [by, times]) => layerNormalization(part, add(times, one), by, EPS));
@@ -95,7 +95,7 @@ export function gated(x: Value, gate: Modulation): Value {
   return inParts(x, [gate], (part, [by]) => mul(part, by));
 }
 
-/** What `of` makes of tokens and the vectors for them, where not all tokens have the same. */
+/** Applies `of` to tokens and their vectors if not all tokens have the same ones. */
 function inParts(
   x: Value,
   vectors: readonly Modulation[],

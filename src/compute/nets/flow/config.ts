@@ -13,7 +13,7 @@ export interface IpAdapterConfig {
 }
 
 interface Sizes {
-  /** Width of an image token that goes in, masks and other channels included. */
+  /** Width of an input image token, including masks and other channels. */
   readonly in_channels: number;
   readonly out_channels: number;
   /** Blocks with weights of their own for text and image. */
@@ -25,13 +25,14 @@ interface Sizes {
   /** Null: none. */
   readonly ip_adapter: IpAdapterConfig | null;
   /**
-   * The output of the last layer: the velocity itself, or the clean sample x0 that it leads to. Diffusers does not know the latter: noise fills all
-   * dimensions and clean samples few, so a narrow model may find x0 easier to predict (Li and He, "Back to Basics", 2025, arXiv 2511.13720).
+   * The output of the last layer: the velocity itself, or the clean sample x0, from which the velocity is computed.
+   * diffusers does not have the latter. Noise fills all dimensions and clean samples only few, so a narrow model may
+   * predict x0 more easily (Li and He, "Back to Basics", 2025, arXiv 2511.13720).
    */
   readonly prediction: 'velocity' | 'sample';
   /**
-   * The share of training pictures that the model saw without words and style; null if unknown. diffusers has no such field. At 0, guidance
-   * has no effect that could be measured.
+   * The share of training images without words and style; null if unknown. diffusers has no such field. At 0, guidance
+   * had no measurable effect.
    */
   readonly condition_dropout: number | null;
 }
@@ -47,7 +48,7 @@ export interface FluxConfig extends Sizes, Turned {
   readonly architecture: 'flux';
   /** Blocks after the joint ones, in which text and image share weights; may be 0. */
   readonly num_single_layers: number;
-  /** Width of the text's summary; 0 if there is none and no layer for it, which diffusers does not know. */
+  /** Width of the text's summary. 0 means no summary and no layer for it, which diffusers does not support. */
   readonly pooled_projection_dim: number;
   /** Whether the guidance is one of its inputs. */
   readonly guidance_embeds: boolean;
@@ -56,25 +57,31 @@ export interface FluxConfig extends Sizes, Turned {
 /** Qwen-Image (Alibaba, 2025). */
 export interface QwenImageConfig extends Sizes, Turned {
   readonly architecture: 'qwen_image';
-  /** Side of the patch that one outgoing token stands for: it is patch_size^2 * out_channels wide. */
+  /** Side of the patch of one output token, which is patch_size^2 * out_channels wide. */
   readonly patch_size: number;
-  /** Whether pictures that are looked at and not painted are modulated as at a noise level of 0, which is what they have: Qwen-Image-Edit-2511. */
+  /** Whether reference images are modulated as at a noise level of 0, their true level: Qwen-Image-Edit-2511. */
   readonly zero_cond_t: boolean;
 }
 
-/** Stable Diffusion 3 and 3.5 (Esser et al., 2024): joint blocks alone, whose positions are added to the image's tokens. */
+/**
+ * Stable Diffusion 3 and 3.5 (Esser et al., 2024): only joint blocks, with positions that are added to the image's
+ * tokens.
+ */
 export interface Sd3Config extends Sizes {
   readonly architecture: 'sd3';
-  /** Side of the patch that one token stands for, going in and out. Files have the channels of a latent as in_channels: here it is the width of a token. */
+  /**
+   * Side of the patch of one input or output token. In files, in_channels is the number of a latent's channels; here it
+   * is the width of a token.
+   */
   readonly patch_size: number;
   readonly pooled_projection_dim: number;
-  /** Rows and columns of the table of positions, of which a picture has the middle. */
+  /** Rows and columns of the table of positions, of which an image uses the middle. */
   readonly pos_embed_max_size: number;
-  /** Side of the latents that it was trained on, which diffusers needs to begin a table of positions. */
+  /** Side of the latents in training, which diffusers needs to initialize a table of positions. */
   readonly sample_size: number;
-  /** How queries and keys are normalised; null: not at all. */
+  /** The norm of queries and keys; null: none. */
   readonly qk_norm: 'rms_norm' | null;
-  /** Blocks in which the image attends to itself once more. */
+  /** Blocks with a second attention of the image to itself. */
   readonly dual_attention_layers: readonly number[];
 }
 
@@ -84,7 +91,10 @@ export type FluxInit = Pick<
   'num_layers' | 'num_single_layers' | 'attention_head_dim' | 'num_attention_heads' | 'prediction'
 >;
 
-/** FLUX with random weights and without guidance: a third of each head's rotation follows rows, a third columns, and the rest pictures. */
+/**
+ * FLUX with random weights and without guidance: a third of each head's rotation follows rows, a third columns, and the
+ * rest images.
+ */
 export function freshFlux(
   { num_layers, num_single_layers, attention_head_dim: depth, num_attention_heads, prediction }: FluxInit,
   widths: Omit<FluxConfig, keyof FluxInit | 'architecture' | 'guidance_embeds' | 'axes_dims_rope'>,
@@ -123,7 +133,7 @@ export function velocityWidth(config: FlowTransformerConfig): number {
   return config.architecture === 'flux' ? config.out_channels : config.patch_size ** 2 * config.out_channels;
 }
 
-/** Width of the text's summary that it reads; 0 for none. */
+/** Width of the text's summary; 0 for none. */
 export function pooledWidth(config: FlowTransformerConfig): number {
   return config.architecture === 'qwen_image' ? 0 : config.pooled_projection_dim;
 }
@@ -133,14 +143,17 @@ export function singleLayers(config: FlowTransformerConfig): number {
   return config.architecture === 'flux' ? config.num_single_layers : 0;
 }
 
-/** Whether queries and keys are normalised, head by head. */
+/** Whether each head's queries and keys are normalized. */
 export function normsHeads(config: FlowTransformerConfig): boolean {
   return config.architecture !== 'sd3' || config.qk_norm !== null;
 }
 
-/** What a joint block has. */
+/** The layers of a joint block. */
 export interface JointForm {
-  /** Whether the text is carried on, or is there for its keys and values alone: it then has no further layers, and modulations of its own order. */
+  /**
+   * Whether the block updates the text. If not, the text provides only keys and values, without further layers and with
+   * its own order of modulations.
+   */
   readonly text: 'whole' | 'keys';
   /** Whether the image attends to itself once more. */
   readonly dual: boolean;
@@ -154,22 +167,22 @@ export function jointForm(config: FlowTransformerConfig, index: number): JointFo
   };
 }
 
-/** Tokens on a side of a picture, at most. */
+/** The largest number of tokens on a side of an image. */
 export function maxSideTokens(config: FlowTransformerConfig): number {
   return config.architecture === 'sd3' ? config.pos_embed_max_size : Infinity;
 }
 
-/** Whether an IP-Adapter can go beside it. */
+/** Whether an IP-Adapter is supported. */
 export function takesStyle({ architecture }: FlowTransformerConfig): boolean {
   return architecture !== 'sd3';
 }
 
-/** Whether a second picture can follow the first as further tokens: those of Stable Diffusion 3 have no positions for one. */
+/** Whether a second image can follow the first as further tokens: Stable Diffusion 3 has no positions for one. */
 export function takesSecond({ architecture }: FlowTransformerConfig): boolean {
   return architecture !== 'sd3';
 }
 
-/** Whether more pictures than a second one can follow: Qwen-Image-Edit-2509 and -2511 were trained with up to three. */
+/** Whether more images can follow the second one: Qwen-Image-Edit-2509 and -2511 were trained with up to three. */
 export function takesSeveral({ architecture }: FlowTransformerConfig): boolean {
   return architecture === 'qwen_image';
 }
@@ -178,7 +191,7 @@ const size = z.int().positive();
 const axis = z.int().nonnegative();
 /** The form in a config.json. */
 export const ipAdapterSchema = z.object({ tokens: size, image_embed_dim: size, scale: z.number() });
-/** What diffusers' classes do not know. */
+/** Settings that diffusers' classes do not have. */
 const own = {
   ip_adapter: ipAdapterSchema.nullish().transform((adapter) => adapter ?? null),
   prediction: z.enum(['velocity', 'sample']).default('velocity'),
@@ -208,9 +221,12 @@ const sd3Fields = {
   dual_attention_layers: z.array(axis).default([]),
   qk_norm: z.literal('rms_norm').nullable().default(null),
 };
-const no = z.literal(false, 'only false is covered').nullish();
+const no = z.literal(false, 'only false is supported').nullish();
 
-/** By `_class_name`: which values of its settings are supported, and how the rest is read. Defaults are those of diffusers' classes. */
+/**
+ * By `_class_name`: the supported values of its settings, and the reader of the rest. Defaults are those of diffusers'
+ * classes.
+ */
 const classes = {
   FluxTransformer2DModel: {
     architecture: 'flux',
@@ -274,7 +290,7 @@ const classes = {
           text === heads * depth,
         {
           path: ['caption_projection_dim'],
-          message: 'text and image have to be of one width: num_attention_heads * attention_head_dim',
+          message: 'text and image must have the same width: num_attention_heads * attention_head_dim',
         },
       ),
     schema: z.object({ ...sd3Fields, ...own }).transform(({ in_channels, out_channels, ...rest }): Sd3Config => ({
@@ -293,15 +309,15 @@ const classes = {
 export const flowClasses: readonly string[] = Object.keys(classes);
 
 /**
- * Reads a transformer's `config.json`. Raises CheckpointError, naming `where`, for a class that is not supported (the message lists the supported
- * ones) and for settings that cannot be computed.
+ * Reads a transformer's `config.json`. Raises CheckpointError, naming `where`, for an unsupported class (the message
+ * lists the supported ones) and for unsupported settings.
  */
 export function readFlowConfig(json: unknown, where: string): FlowTransformerConfig {
   const outer = z.looseObject({ _class_name: z.string() }).safeParse(json);
   const name = outer.success ? outer.data._class_name : null;
   if (name === null || !Object.hasOwn(classes, name)) {
-    const found = name === null ? 'it names no _class_name' : `_class_name '${name}' is not covered`;
-    throw new CheckpointError(`${found}; covered: ${flowClasses.join(', ')}`, {
+    const found = name === null ? 'it names no _class_name' : `_class_name '${name}' is not supported`;
+    throw new CheckpointError(`${found}; allowed: ${flowClasses.join(', ')}`, {
       where,
       next: "Name a transformer's folder of one of these classes, as diffusers saves it.",
     });
@@ -311,7 +327,7 @@ export function readFlowConfig(json: unknown, where: string): FlowTransformerCon
   const issue = covered.safeParse(outer.data).error?.issues[0] ?? parsed.error?.issues[0];
   if (issue !== undefined || !parsed.success) {
     const at = issue === undefined || issue.path.length === 0 ? '' : `${issue.path.join('.')}: `;
-    throw new CheckpointError(`${name}: ${at}${issue?.message ?? 'is not covered'}`, { where });
+    throw new CheckpointError(`${name}: ${at}${issue?.message ?? 'is not supported'}`, { where });
   }
   const config: FlowTransformerConfig = parsed.data;
   const problem = problemOf(config);
@@ -319,7 +335,7 @@ export function readFlowConfig(json: unknown, where: string): FlowTransformerCon
   return config;
 }
 
-/** Raises GraphError where the sizes do not go together. */
+/** Raises GraphError if the sizes do not fit together. */
 export function checkFlowConfig(config: FlowTransformerConfig): void {
   const problem = problemOf(config);
   if (problem !== null) throw new GraphError(problem);
@@ -329,19 +345,19 @@ function problemOf(config: FlowTransformerConfig): string | null {
   if (config.architecture === 'sd3') return problemOfSd3(config);
   const { axes_dims_rope: axes, attention_head_dim: depth } = config;
   const odd = axes.find((turning) => turning % 2 !== 0);
-  if (odd !== undefined) return `axes_dims_rope holds ${odd}, and elements of a head turn in pairs`;
+  if (odd !== undefined) return `axes_dims_rope has ${odd}, but all of its elements must be even`;
   const sum = axes.reduce((total, turning) => total + turning, 0);
   return sum === depth ? null : `axes_dims_rope sums to ${sum}, which must be attention_head_dim ${depth}`;
 }
 
 function problemOfSd3(config: Sd3Config): string | null {
   const { ip_adapter, dual_attention_layers: dual, num_layers: layers } = config;
-  if (ip_adapter !== null && !takesStyle(config)) return 'an IP-Adapter beside Stable Diffusion 3 is not covered';
+  if (ip_adapter !== null && !takesStyle(config)) return 'an IP-Adapter on Stable Diffusion 3 is not supported';
   const beyond = dual.find((layer) => layer >= layers);
-  return beyond === undefined ? null : `dual_attention_layers holds ${beyond}, and num_layers is ${layers}`;
+  return beyond === undefined ? null : `dual_attention_layers has ${beyond}, but num_layers is ${layers}`;
 }
 
-/** Whether a transformer's config.json has settings that diffusers' classes do not know and that change what is computed. */
+/** Whether a transformer's config.json has settings that diffusers' classes do not have and that change the result. */
 export function hasOwnSettings(json: Readonly<Record<string, unknown>>): boolean {
   return [json['ip_adapter'], json['prediction']].some((value) => (value ?? null) !== null);
 }
@@ -366,7 +382,7 @@ export function flowConfigJson(config: FlowTransformerConfig): string {
   const json = {
     _class_name: name,
     ...known,
-    // Releases of diffusers from before it do not know it.
+    // Older releases of diffusers do not have it.
     ...(zero_cond_t ? { zero_cond_t } : {}),
     ...(ip_adapter === null ? {} : { ip_adapter }),
     ...(prediction === 'velocity' ? {} : { prediction }),

@@ -39,7 +39,8 @@ export class StreamHeads {
 
   /** The rows [B * T, H * D] of the stream whose first token is at `first`, from the heads [B, H, S, D] of a sequence. */
   join(sequence: Value, first: number): Value {
-    // The gradient flows to the stream's part only, so that the gradients of a sequence's parts are joined without padding.
+    // The gradient flows only to the stream's part, so that the gradients of a sequence's parts are joined without
+    // padding.
     const part = slice(sequence, 2, first, first + this.tokens);
     return withGradient(this.#toRows(sequence, first), {
       name: 'join_heads',

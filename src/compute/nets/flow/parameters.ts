@@ -55,7 +55,7 @@ const ofText = {
   out: 'attn.to_add_out',
 } as const;
 
-/** The image's attention to itself alone, of blocks that have it. */
+/** The image's attention to itself, in blocks that have it. */
 export const ownAttention: AttentionNames = {
   query: 'attn2.to_q',
   key: 'attn2.to_k',
@@ -100,7 +100,7 @@ export const LAST = 'proj_out';
 export const jointBlock = (index: number): string => `transformer_blocks.${index}`;
 export const singleBlock = (index: number): string => `single_transformer_blocks.${index}`;
 
-/** One stream of a single block, of which `out` also takes what the feed-forward layer `up` makes. */
+/** One stream of a single block, whose `out` also reads the output of the feed-forward layer `up`. */
 export const singleNames = {
   modulation: 'norm.linear',
   query: 'attn.to_q',
@@ -112,7 +112,7 @@ export const singleNames = {
   out: 'proj_out',
 } as const;
 
-/** The adapter's layers as diffusers has them once an adapter is loaded, for the first of the adapters that it could hold. */
+/** The adapter's layers, with diffusers' names for the first loaded adapter. */
 export const IP_PROJECTION = 'encoder_hid_proj.image_projection_layers.0.image_embeds';
 export const IP_NORM = 'encoder_hid_proj.image_projection_layers.0.norm';
 export const IP_KEY = 'attn.processor.to_k_ip.0';
@@ -169,7 +169,7 @@ function listOf(config: FlowTransformerConfig): ParameterList {
   if (config.architecture === 'sd3') {
     const { pos_embed_max_size: places, patch_size: patch, in_channels } = config;
     list.parameters.set(POSITION_TABLE, { shape: [1, places ** 2, width], begin: 'places' });
-    // A convolution, and so no layer that LoRA goes beside.
+    // A convolution, to which LoRA does not apply.
     const kernels = [width, in_channels / patch ** 2, patch, patch];
     list.parameters.set(`${names.imageIn}.weight`, { shape: kernels, begin: 'spread' });
     list.parameters.set(`${names.imageIn}.bias`, { shape: [width], begin: 'zero' });
@@ -215,8 +215,8 @@ function listOf(config: FlowTransformerConfig): ParameterList {
 }
 
 /**
- * Names and shapes of all parameters. Where no single block follows, the last joint block's text stream ends at its keys and values: the
- * layers after those are stored, as diffusers does, and `velocity` reads none of them.
+ * Names and shapes of all parameters. Without single blocks, the last joint block's text stream ends at its keys and
+ * values. The layers after those are stored, as diffusers does, and `velocity` reads none of them.
  */
 export function flowParameters(config: FlowTransformerConfig): Map<string, Shape> {
   return new Map([...listOf(config).parameters].map(([name, { shape }]) => [name, shape]));

@@ -4,28 +4,28 @@ import { add, gather, mul, reshape, rotary } from '../../graph/build.js';
 import type { Graph, Value } from '../../graph/ir.js';
 import { innerWidth, POSITION_TABLE, type Sd3Config, type RotaryConfig } from './config.js';
 
-/** Height and width of a picture in tokens. */
+/** Height and width of an image in tokens. */
 export interface ImageGrid {
   readonly rows: number;
   readonly columns: number;
 }
 
-/** A picture of rows x columns tokens, beside this many text tokens. */
+/** An image of rows x columns tokens, next to the given number of text tokens. */
 export interface FlowGrid extends ImageGrid {
   readonly textTokens: number;
-  /** Whether a second picture of the same size follows; absent means none. */
+  /** Whether a second image of the same size follows; absent means none. */
   readonly hasSecond?: boolean;
-  /** Pictures after the second, each of a size of its own; absent means none. */
+  /** Images after the second, each with its own size; absent means none. */
   readonly further?: readonly ImageGrid[];
 }
 
-/** The pictures of a sequence, in their order: the one that is painted, and those that are looked at. */
+/** The images of a sequence in order: the generated image, then the reference images. */
 export function picturesOf({ rows, columns, hasSecond = false, further = [] }: FlowGrid): readonly ImageGrid[] {
   const own = { rows, columns };
   return [own, ...(hasSecond ? [own] : []), ...further];
 }
 
-/** Tokens of the pictures that are looked at. */
+/** Tokens of the reference images. */
 export function referenceTokens(grid: FlowGrid): number {
   const [, ...shown] = picturesOf(grid);
   return shown.reduce((sum, { rows, columns }) => sum + rows * columns, 0);
@@ -35,7 +35,7 @@ type Position = readonly [frame: number, row: number, column: number];
 
 interface Places {
   readonly text: (token: number, pictures: readonly ImageGrid[]) => Position;
-  /** `frame` counts pictures, of which this one has this size. */
+  /** `frame` is the index of the image, which has the given size. */
   readonly image: (frame: number, row: number, column: number, size: ImageGrid) => Position;
 }
 
@@ -43,7 +43,7 @@ const half = (size: number): number => Math.floor(size / 2);
 
 const placesOf: Readonly<Record<RotaryConfig['architecture'], Places>> = {
   flux: { text: () => [0, 0, 0], image: (frame, row, column) => [frame, row, column] },
-  // Images lie around the origin, text goes on along the diagonal beyond the furthest lower or right edge.
+  // Images are placed around the origin; text continues along the diagonal after the furthest lower or right edge.
   qwen_image: {
     text: (token, pictures) => {
       const place = Math.max(...pictures.map(({ rows, columns }) => Math.max(half(rows), half(columns)))) + token;
@@ -78,19 +78,19 @@ export function rotaryAngles(config: RotaryConfig, grid: FlowGrid): number[][] {
   );
 }
 
-/** Queries and keys [B, H, T, D] as attention compares them, of which the first stands at `first` of the sequence. */
+/** Rotated queries and keys [B, H, T, D], starting at position `first` of the sequence. */
 export interface Compared {
   /** Scaled by 1/sqrt(depth). */
   queries(x: Value, first: number): Value;
   keys(x: Value, first: number): Value;
 }
 
-/** Of a model whose tokens hold their positions. */
+/** For a model whose tokens include their positions. */
 export function unrotated(depth: number): Compared {
   return { queries: (x) => mul(x, x.graph.scalar(1 / Math.sqrt(depth))), keys: (x) => x };
 }
 
-/** Turns queries and keys; queries are also scaled by 1/sqrt(depth), so that scores need no pass of their own. */
+/** Rotates queries and keys. Queries are also scaled by 1/sqrt(depth), so that scores need no separate pass. */
 export class FlowRotary implements Compared {
   readonly #queries: readonly [Value, Value];
   readonly #keys: readonly [Value, Value];
@@ -133,8 +133,8 @@ export class FlowRotary implements Compared {
 }
 
 /**
- * The table [size^2, W] of a fresh model, as diffusers begins it: a quarter each of sines and cosines of the column, then of the row. Places are
- * counted in those of a picture of `sample_size`, by which it is as wide as the table.
+ * The table [size^2, W] of a new model, initialized as in diffusers: a quarter each of sines and cosines of the column,
+ * then of the row. Positions are scaled so that an image of `sample_size` spans the table.
  */
 export function positionTable(config: Sd3Config): Float32Array {
   const { pos_embed_max_size: size, sample_size, patch_size } = config;
@@ -155,7 +155,10 @@ export function positionTable(config: Sd3Config): Float32Array {
   return table;
 }
 
-/** Tokens [B, N, W] of a picture of rows x columns, with their positions. Raises GraphError for a picture that is larger than the table. */
+/**
+ * Tokens [B, N, W] of an image of rows x columns, with their positions. Raises GraphError for an image larger than the
+ * table.
+ */
 export function addPositions(
   config: Sd3Config,
   tokens: Value,
@@ -165,7 +168,9 @@ export function addPositions(
   const { pos_embed_max_size: size } = config;
   const width = innerWidth(config);
   if (Math.max(rows, columns) > size) {
-    throw new GraphError(`a picture of ${rows} x ${columns} tokens, and the model has positions for ${size} x ${size}`);
+    throw new GraphError(
+      `an image of ${rows} x ${columns} tokens is larger than the model's ${size} x ${size} positions`,
+    );
   }
   const table = reshape(graph.parameter(POSITION_TABLE, [1, size ** 2, width]), [size ** 2, width]);
   const [top, left] = [Math.floor((size - rows) / 2), Math.floor((size - columns) / 2)];

@@ -32,35 +32,38 @@ export { isIpAdapter } from './parameters.js';
 export { flowAdapter, flowLinearLayers, flowParameters, initFlowTransformer } from './parameters.js';
 
 /**
- * The sizes of a batch: pictures of rows x columns tokens, each with this many text tokens. A second picture of as many tokens, and those after it, are
- * looked at and not painted.
+ * The sizes of a batch: images of rows x columns tokens, each with the given number of text tokens. A second image of
+ * the same size and those after it are references, which are not generated.
  */
 export interface FlowShape extends FlowGrid {
   readonly batch: number;
-  /** Whether some of the text's tokens are padding, which nothing looks at. Absent means none. */
+  /** Whether some of the text's tokens are padding, which no token attends to. Absent means none. */
   readonly hasPadding?: boolean;
 }
 
 export interface FlowInputs {
-  /** [B, N, in_channels]: packed noisy latents with the joined latents, row by row of the picture. */
+  /** [B, N, in_channels]: packed noisy latents with the joined latents, row by row of the image. */
   readonly hidden: Value;
-  /** [B, M, in_channels]: the latents of the second picture and those after it; null where the shape has none. */
+  /** [B, M, in_channels]: the latents of the second image and those after it; null if the shape has none. */
   readonly second: Value | null;
   /** [B, T, joint_attention_dim] */
   readonly text: Value;
-  /** [B, T]: 0 on tokens, a large negative number on padding; null where the shape has none. */
+  /** [B, T]: 0 on tokens, a large negative number on padding; null if the shape has none. */
   readonly textPadding: Value | null;
-  /** [B, pooled_projection_dim]; null where the config has none. */
+  /** [B, pooled_projection_dim]; null if the config has none. */
   readonly pooled: Value | null;
   /** [B]: the noise level in [0, 1]. */
   readonly sigma: Value;
-  /** [B]; null where the config has none. */
+  /** [B]; null if the config has none. */
   readonly guidance: Value | null;
   /** [B, image_embed_dim]: features of the style image; null: the graph is without the IP-Adapter. */
   readonly imageFeatures: Value | null;
 }
 
-/** The inputs that a config asks for, as inputs of the graph: hidden, second, text, text_padding, pooled, sigma, guidance, image_features. */
+/**
+ * The inputs that a config needs, as inputs of the graph: hidden, second, text, text_padding, pooled, sigma, guidance,
+ * image_features.
+ */
 export function flowInputs(graph: Graph, config: FlowTransformerConfig, shape: FlowShape): FlowInputs {
   const shapes = shapesOf(config, shape);
   const optional = (name: string, wanted: Shape | null): Value | null =>
@@ -100,10 +103,10 @@ function shapesOf(
 function checkInputs(config: FlowTransformerConfig, shape: FlowShape, inputs: FlowInputs): void {
   const looksAt = picturesOf(shape).length - 1;
   if (looksAt > 1 && !takesSeveral(config)) {
-    throw new GraphError(`${looksAt} pictures as further tokens, of which the model takes one`);
+    throw new GraphError(`${looksAt} reference images, but the model takes only one`);
   }
   if (looksAt > 0 && !takesSecond(config)) {
-    throw new GraphError('a second picture as further tokens, for which the model has no positions');
+    throw new GraphError('a second image, for which the model has no positions');
   }
   const shapes = shapesOf(config, shape);
   for (const name of Object.keys(shapes) as (keyof FlowInputs)[]) {
@@ -112,13 +115,14 @@ function checkInputs(config: FlowTransformerConfig, shape: FlowShape, inputs: Fl
     if (found?.shape.join() === wanted?.join()) continue;
     const text = (one: Shape | null | undefined): string =>
       one === null || one === undefined ? 'none' : `[${one.join(', ')}]`;
-    throw new GraphError(`${name} has shape ${text(found?.shape)}, the config asks for ${text(wanted)}`);
+    throw new GraphError(`${name} has shape ${text(found?.shape)}, the config needs ${text(wanted)}`);
   }
 }
 
 /**
- * The velocity [B, N, velocityWidth] that `config` predicts. `adapter` is a LoRA adapter over its linear layers; `wrap` builds each block, of all of
- * its tokens [B, S, W]. Raises GraphError for a config or inputs whose sizes do not go together.
+ * The velocity [B, N, velocityWidth] that `config` predicts. `adapter` is a LoRA adapter over its linear layers; `wrap`
+ * builds each block, of all of its tokens [B, S, W]. Raises GraphError for a config or inputs whose sizes do not fit
+ * together.
  */
 export function velocity(
   graph: Graph,
@@ -152,7 +156,7 @@ export function velocity(
     }
   }
   const { batch, rows, columns } = shape;
-  // The results of the tokens that are looked at are not used.
+  // The results of reference tokens are not used.
   x = slice(x, 1, 0, rows * columns);
   const [scale, shift] = modulations(net.conditioning, LAST_MODULATION, 2, adapter);
   const last = reshape(modulatedNorm(x, shift, scale), [batch * rows * columns, innerWidth(config)]);
@@ -163,7 +167,10 @@ export function velocity(
   return config.prediction === 'velocity' ? predicted : towards(predicted, inputs);
 }
 
-/** A joint block built by `wrap`, which takes and makes one value: the tokens of both streams, text first, or those of the image where nothing else is left. */
+/**
+ * A joint block built by `wrap`, which takes and returns one value: the tokens of both streams, text first, or only the
+ * image's if the text is no longer read.
+ */
 function wrapped(
   wrap: BlockWrapper,
   name: string,
@@ -182,7 +189,10 @@ function wrapped(
   return made.shape[1] === image.shape[1] ? { image: made, text: null } : cut(made);
 }
 
-/** The last layer of Stable Diffusion 3 has the channels of a patch innermost; tokens go in, and come out of other models, with them outermost. */
+/**
+ * The last layer of Stable Diffusion 3 has the channels of a patch innermost. Input tokens, and the outputs of other
+ * models, have them outermost.
+ */
 function channelsFirst(rows: Value, { patch_size: patch, out_channels: channels }: Sd3Config): Value {
   const count = rows.shape[0];
   return transpose(reshape(rows, [count, patch ** 2, channels]), [0, 2, 1]);
@@ -191,7 +201,7 @@ function channelsFirst(rows: Value, { patch_size: patch, out_channels: channels 
 /** Below this noise level the way from a sample to the clean one is not divided by less. */
 const MIN_LEVEL = 0.05;
 
-/** The velocity (x - x0) / sigma that leads from noisy samples, the first channels of what goes in, to clean ones [B, N, C]. */
+/** The velocity (x - x0) / sigma from noisy samples, the first input channels, to clean ones [B, N, C]. */
 function towards(clean: Value, { hidden, sigma }: FlowInputs): Value {
   const [batch, , channels] = clean.shape;
   const level = maximum(sigma, sigma.graph.scalar(MIN_LEVEL));
@@ -229,7 +239,7 @@ function netOf(
   };
 }
 
-/** The conditioning of both streams: pictures that are looked at may be modulated as if nothing was noisy. */
+/** The conditioning of both streams. Reference images may be modulated as noise-free. */
 function conditioningOf(
   config: FlowTransformerConfig,
   shape: FlowShape,

@@ -6,7 +6,7 @@ import { z } from 'zod';
 import { CheckpointError } from '../../../core/errors.js';
 import type { Shape } from '../../graph/ir.js';
 
-/** How pictures are cut, in the words of Hugging Face's configs. */
+/** The cutting of images into patches, in the names of Hugging Face's configs. */
 export interface PatchSizes {
   /** Side of a patch in pixels. */
   readonly patch_size: number;
@@ -16,13 +16,13 @@ export interface PatchSizes {
   readonly spatial_merge_size: number;
 }
 
-/** The tokens that stand for pictures, by the names of a config.json. */
+/** The tokens of images, by the names of a config.json. */
 export interface ImageTokens {
   readonly image_token_id: number;
   readonly video_token_id: number;
 }
 
-/** With those that stand around a picture. */
+/** With the tokens that surround an image. */
 export interface MarkedImageTokens extends ImageTokens {
   readonly vision_start_token_id: number;
   readonly vision_end_token_id: number;
@@ -41,13 +41,16 @@ export interface VisionConfig extends PatchSizes, MarkedImageTokens {
   readonly num_heads: number;
   /** The width of a token in the decoder. */
   readonly out_width: number;
-  /** Side in pixels of the squares within which patches see each other, and the blocks in which they see the whole frame; null: always that. */
+  /**
+   * Side in pixels of the windows within which patches attend to each other, and the blocks that attend to the whole
+   * frame; null: all blocks do.
+   */
   readonly windows: { readonly window_size: number; readonly fullatt_block_indexes: readonly number[] } | null;
-  /** How much a second counts in the temporal positions of a clip; null: each time step counts 1. */
+  /** The weight of a second in the temporal positions of a clip; null: each time step counts 1. */
   readonly tokens_per_second: number | null;
 }
 
-/** The parts of a model of which each trains or stays as it is, in the words of Qwen's training scripts. */
+/** The parts of a model, each trained or frozen, with the names of Qwen's training scripts. */
 export interface TrainedParts {
   /** The encoder. */
   readonly mm_vision: boolean;
@@ -188,8 +191,8 @@ function sizesOf({ depth, num_heads, patch_size, temporal_patch_size, spatial_me
 export const visionDecoderTypes: readonly string[] = Object.keys(families);
 
 /**
- * Reads the vision part of a config.json, whose tokens are `width` wide. Raises CheckpointError, naming `where`, for a model without one or with one
- * that is not supported.
+ * Reads the vision part of a config.json, whose tokens are `width` wide. Raises CheckpointError, naming `where`, for a
+ * model without one or with an unsupported one.
  */
 export function readVision(json: Readonly<Record<string, unknown>>, width: number, where: string): VisionConfig {
   const type = json['model_type'];
@@ -212,7 +215,7 @@ export function readVision(json: Readonly<Record<string, unknown>>, width: numbe
   }
   if (config.width % (4 * config.num_heads) !== 0) {
     throw new CheckpointError(
-      `vision_config: a width of ${config.width} is no multiple of four times its ${config.num_heads} heads`,
+      `vision_config: width ${config.width} is not a multiple of four times its ${config.num_heads} heads`,
       { where },
     );
   }
@@ -226,7 +229,7 @@ export function readVision(json: Readonly<Record<string, unknown>>, width: numbe
   return config;
 }
 
-/** A `vision_config` that says the same. */
+/** The equivalent `vision_config`. */
 export function visionJson(config: VisionConfig): object {
   const { family, width, inner, out_width, windows, tokens_per_second } = config;
   const sizes = { ...sizesOf(config), in_channels: 3, model_type: `${family}_vision` };

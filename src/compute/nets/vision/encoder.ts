@@ -1,6 +1,6 @@
 /**
- * The vision encoders of Qwen2-VL (Wang et al., 2024) and Qwen2.5-VL (Bai et al., 2025), and their connector, over frames that lie as layout.ts
- * says: F frames of W windows of U slots, in rows [F * W * U, width].
+ * The vision encoders of Qwen2-VL (Wang et al., 2024) and Qwen2.5-VL (Bai et al., 2025), and their connector, over
+ * frames in the layout of layout.ts: F frames of W windows of U slots, in rows [F * W * U, width].
  */
 import {
   add,
@@ -158,14 +158,14 @@ export function merge(config: VisionConfig, rows: Value, adapter?: Adapter): Val
   });
 }
 
-/** Rows of tokens that the pictures of one prompt take. */
+/** Rows of tokens of one prompt's images. */
 export function tokenRows(shape: ImageShape, { spatial_merge_size: side }: VisionConfig): number {
   if (shape.from !== 'pixels') return shape.tokens;
   const { frames, windows, slots } = shape.frames;
   return (frames * windows * slots) / side ** 2;
 }
 
-/** The picture tokens of this many prompts, [prompts * rows of each, width of the decoder]. */
+/** The image tokens of the given number of prompts, [prompts * rows of each, width of the decoder]. */
 function pictureTokens(
   graph: Graph,
   config: DecoderConfig & { readonly vision: VisionConfig },
@@ -185,8 +185,9 @@ function pictureTokens(
 }
 
 /**
- * Words [N, width] with the pictures' tokens [M, width] in their places. Inputs of the graph: `picture_index`, int64 [N], says of each row which
- * row of words and pictures together stands there; `picture_places`, int64 [M], where each token of a picture stands, N for nowhere.
+ * Words [N, width] with the images' tokens [M, width] inserted. Inputs of the graph: `picture_index`, int64 [N], the
+ * index into words and images together for each row; `picture_places`, int64 [M], the row of each image token, N for
+ * none.
  */
 export function withImageTokens(
   words: Value,
@@ -205,7 +206,7 @@ export function withImageTokens(
     name: 'pictures',
     inputs: [words, pictures],
     gradient: (d) => {
-      // A token that stands nowhere reads a row of zeros.
+      // A token without a row reads a row of zeros.
       const none = graph.constant(new Float32Array(width), [1, width]);
       return [mul(d, isWord), gather(concat([d, none], 0), places)];
     },

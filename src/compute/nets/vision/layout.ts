@@ -6,14 +6,17 @@
 import { type RotarySettings, rotationOf } from '../decoder/rope.js';
 import type { PatchSizes, VisionConfig } from './config.js';
 
-/** Patches of a picture: time steps (1 for an image), rows and columns; rows and columns are multiples of `spatial_merge_size`. */
+/**
+ * Patches of an image or clip: time steps (1 for an image), rows and columns; rows and columns are multiples of
+ * `spatial_merge_size`.
+ */
 export interface PatchGrid {
   readonly steps: number;
   readonly rows: number;
   readonly columns: number;
 }
 
-/** What the network has to know of an image or a clip besides its pixels. */
+/** The facts about an image or a clip that the network needs besides its pixels. */
 export interface PlacedImage {
   readonly kind: 'image' | 'video';
   readonly grid: PatchGrid;
@@ -34,8 +37,8 @@ export interface FrameShape {
 }
 
 /**
- * Where a graph starts for the pictures of each prompt. The steps before are frozen, and computed once for each picture: `tokens` are finished,
- * `features` go through the connector, pixels through encoder and connector.
+ * The start of a graph for the images of each prompt. The earlier steps are frozen, and computed once for each image:
+ * `tokens` are final, `features` go through the connector, pixels through encoder and connector.
  */
 export type ImageShape =
   | { readonly from: 'tokens' | 'features'; readonly tokens: number }
@@ -63,7 +66,7 @@ export function windowsOf(
   return out;
 }
 
-/** The least shape in which each of several lists of pictures has the same number of frames. */
+/** The smallest shape for all of several lists of images, with the same number of frames. */
 export function frameShape(lists: readonly (readonly Pick<PlacedImage, 'grid'>[])[], config: VisionConfig): FrameShape {
   const all = lists.flat().map(({ grid }) => windowsOf(grid, config));
   const squares = Math.max(1, ...all.flat().map((window) => window.length));
@@ -74,7 +77,7 @@ export function frameShape(lists: readonly (readonly Pick<PlacedImage, 'grid'>[]
   };
 }
 
-/** The row of each patch of a picture, in Hugging Face's order, where its first time step is frame `first`. */
+/** The row of each patch of an image, in Hugging Face's order, if its first time step is frame `first`. */
 export function patchRows(
   { grid }: Pick<PlacedImage, 'grid'>,
   config: VisionConfig,
@@ -100,8 +103,8 @@ export function patchRows(
 const THETA = 10_000;
 
 /**
- * Angles [depth of a head / 2] of a patch: the first half turns with its row, the second with its column; with d the number of either's
- * elements in a head, frequency i is THETA^(-2i/d).
+ * Angles [depth of a head / 2] of a patch. The first half rotates with its row, the second with its column. Frequency i
+ * is THETA^(-2i/d), where d is the number of elements of each half in a head.
  */
 export function patchAngles(
   patch: number,
@@ -143,9 +146,10 @@ type PositionSettings = Pick<
 >;
 
 /**
- * Positions of a prompt that holds placeholders for each token of its pictures (Wang et al., "Qwen2-VL", 2024), by the rule of transformers 5.23
- * (`get_rope_index`). Words count on all three axes at once. A picture's tokens have its time steps, rows and columns, from where the words before it
- * ended. The words behind it begin after the larger of its sides, however long it lasts.
+ * Positions of a prompt with placeholders for each token of its images (Wang et al., "Qwen2-VL", 2024), by the rule of
+ * transformers 5.23 (`get_rope_index`). Words count on all three axes at once. An image's tokens have its time steps,
+ * rows and columns, counted from the end of the words before it. The words after it begin after the larger of its
+ * sides, regardless of its duration.
  */
 export function positionsOf(
   ids: readonly number[],
@@ -168,7 +172,7 @@ export function positionsOf(
     const first = next;
     next += Math.max(rows, columns);
     for (let step = 0; step < grid.steps; step++) {
-      // A product of 32 bits, as there: 64 may come to another whole number.
+      // A product in 32 bits, as in transformers: 64 bits may round to another whole number.
       const time = Math.trunc(Math.fround(step * Math.fround(interval)));
       for (let row = 0; row < rows; row++) {
         for (let column = 0; column < columns; column++, at++) {

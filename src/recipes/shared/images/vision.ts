@@ -42,7 +42,7 @@ export function openVisionInputs(
   const described = trainer?.type === 'tinker' ? words : model;
   if (described !== null) {
     const folder = modelFolder(described, resolveRun);
-    const { vision } = describeModel(folder, 'words and pictures');
+    const { vision } = describeModel(folder, 'words and images');
     return {
       processor: openImageProcessor(processorFolder(folder), pixels),
       tokens: must(vision, 'a vision encoder'),

@@ -192,7 +192,7 @@ export function requireTrained(
 ): void {
   const own = config.ip_adapter;
   if (imagePrompt !== null && !takesStyle(config)) {
-    throw new CheckpointError('an IP-Adapter beside Stable Diffusion 3 is not covered', {
+    throw new CheckpointError('an IP-Adapter beside Stable Diffusion 3 is not supported', {
       where: folder,
       next: 'Set policy.ip_adapter to null, or name another model.',
     });

@@ -11,7 +11,7 @@ import { shifted, shiftedEven, shiftedTwice, type FlowModelType } from './model_
 
 const SCHEDULER_FILE = join('scheduler', 'scheduler_config.json');
 
-const no = z.literal(false, 'only false is covered').nullish();
+const no = z.literal(false, 'only false is supported').nullish();
 const scheduler = z.strictObject({
   _class_name: z.literal('FlowMatchEulerDiscreteScheduler'),
   _diffusers_version: z.string().nullish(),
@@ -22,7 +22,7 @@ const scheduler = z.strictObject({
   max_shift: z.number().nullable().default(1.15),
   base_image_seq_len: z.int().nullable().default(256),
   max_image_seq_len: z.int().nullable().default(4096),
-  shift_terminal: z.null('only null is covered').optional(),
+  shift_terminal: z.null('only null is supported').optional(),
   time_shift_type: z.literal('exponential').nullish(),
   invert_sigmas: no,
   use_karras_sigmas: no,
@@ -40,7 +40,7 @@ const families: Readonly<
   sd3: { dynamic: false, fixed: shiftedTwice },
 };
 
-/** Raises CheckpointError for a scheduler of another class, and for settings that are not covered. */
+/** Raises CheckpointError for a scheduler of another class, and for settings that are not supported. */
 export function pipelineSchedule(pipeline: Pipeline): FlowModelType {
   const where = join(pipeline.folder, SCHEDULER_FILE);
   const parsed = scheduler.safeParse(readJson(where));
@@ -52,7 +52,7 @@ export function pipelineSchedule(pipeline: Pipeline): FlowModelType {
   const { dynamic, fixed } = families[pipeline.form.family];
   if (!isDynamic) return { sigmas: (steps) => fixed(shift, steps) };
   if (!dynamic) {
-    throw new CheckpointError(`the scheduler: use_dynamic_shifting: only false is covered for a ${pipeline.name}`, {
+    throw new CheckpointError(`the scheduler: use_dynamic_shifting: only false is supported for a ${pipeline.name}`, {
       where,
     });
   }

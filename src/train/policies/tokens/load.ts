@@ -40,7 +40,7 @@ export function loadPolicy<P extends TokenPrompt>(
   parts: TrainedParts | null = null,
   held: HeldDtype = 'float32',
 ): PolicyModel<P> {
-  const part = parts === null ? 'words' : 'words and pictures';
+  const part = parts === null ? 'words' : 'words and images';
   requireTokens(format, describeModel(folder, part).vocab_size, folder);
   const { config, weights } = openModel(folder, part, held);
   const seeing = parts === null ? {} : { trains: parts, files: processorFiles(folder) };

@@ -153,7 +153,7 @@ export class VisionTower {
     return out;
   }
 
-  /** For each row, its index among words and pictures together, and for each picture token, its position. */
+  /** For each row, its index among words and images together, and for each picture token, its position. */
   #places(
     prompts: readonly TokenPrompt[],
     rows: number,

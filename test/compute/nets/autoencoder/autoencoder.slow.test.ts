@@ -111,7 +111,7 @@ it.each<[string, Record<string, unknown>, RegExp]>([
   [
     'groups that do not divide the channels',
     { norm_num_groups: 3 },
-    /holds 4, which is no multiple of norm_num_groups 3/,
+    /has 4, which is not a multiple of norm_num_groups 3/,
   ],
 ])('refuses %s', (_name, change, message) => {
   const json = JSON.parse(readFileSync(join(fixtures, 'two_levels', 'config.json'), 'utf8')) as Record<string, unknown>;

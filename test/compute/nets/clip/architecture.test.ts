@@ -87,30 +87,34 @@ describe('the config of a model that compares texts with pictures', () => {
   });
 
   it.each([
-    [{ model_type: 'siglip2' }, /model_type is "siglip2"; covered: clip, siglip$/, /NaFlex.*siglip2-base-patch16-224/],
-    [{ model_type: 'blip' }, /model_type is "blip"; covered: clip, siglip$/, /a CLIP or a SigLIP/],
-    [{}, /model_type is undefined/, /a CLIP or a SigLIP/],
+    [
+      { model_type: 'siglip2' },
+      /model_type "siglip2" is not supported; allowed: clip, siglip$/,
+      /NaFlex.*siglip2-base-patch16-224/,
+    ],
+    [{ model_type: 'blip' }, /model_type "blip" is not supported; allowed: clip, siglip$/, /a CLIP or a SigLIP/],
+    [{}, /model_type undefined/, /a CLIP or a SigLIP/],
     [
       { model_type: 'clip', text_config: { hidden_act: 'gelu_new' } },
-      /^text_config\.hidden_act: found "gelu_new"; covered: quick_gelu, gelu, gelu_pytorch_tanh$/,
+      /^text_config\.hidden_act: found "gelu_new"; allowed: quick_gelu, gelu, gelu_pytorch_tanh$/,
       undefined,
     ],
     [{ model_type: 'clip', text_config_dict: { hidden_act: 1 } }, /^text_config_dict\.hidden_act: found 1/, undefined],
     [
       { model_type: 'clip', text_config: { eos_token_id: [1, 2] } },
-      /^text_config\.eos_token_id: it has to be one id/,
+      /^text_config\.eos_token_id: must be a single id/,
       undefined,
     ],
     [{ model_type: 'clip', vision_config: { num_channels: 4 } }, /^vision_config\.num_channels: only 3/, undefined],
     [{ model_type: 'clip', vision_config: { image_size: [224, 224] } }, /^vision_config\.image_size: /, undefined],
     [
       { model_type: 'siglip', vision_config: { num_attention_heads: 7 } },
-      /^vision_config: hidden_size is 768, which is no multiple of its 7 heads$/,
+      /^vision_config: hidden_size 768 is not a multiple of its 7 heads$/,
       undefined,
     ],
     [
       { model_type: 'siglip', vision_config: { image_size: 8 } },
-      /^patch_size is 16, and pictures have 8 pixels/,
+      /^patch_size 16 is larger than the image size 8/,
       undefined,
     ],
   ])('refuses %j', (json, message, next) => {
@@ -132,8 +136,8 @@ describe('the config of a model that compares texts with pictures', () => {
     expect(tower({ model_type: 'siglip_vision_model', ...found })).toMatchObject({ family: 'siglip', vision: found });
     expect(tower({ model_type: 'siglip' })).toEqual(siglip());
     expect(() => tower({ model_type: 'dinov2' })).toThrow(
-      'covered: clip, siglip, clip_vision_model, siglip_vision_model',
+      'allowed: clip, siglip, clip_vision_model, siglip_vision_model',
     );
-    expect(() => read({ model_type: 'siglip_vision_model' })).toThrow('covered: clip, siglip');
+    expect(() => read({ model_type: 'siglip_vision_model' })).toThrow('allowed: clip, siglip');
   });
 });

@@ -256,27 +256,37 @@ describe('a model folder', () => {
       'quantized weights',
       'llama',
       { quantization_config: { quant_method: 'gptq' } },
-      /quant_method "gptq".*not covered/,
+      /quant_method "gptq".*not supported/,
     ],
     ['heads that do not go together', 'llama', { num_key_value_heads: 3 }, /not a multiple of num_key_value_heads 3/],
-    ['another architecture', 'llama', { model_type: 'gpt2' }, /'gpt2' is not covered; covered: llama, mistral, qwen2/],
+    [
+      'another architecture',
+      'llama',
+      { model_type: 'gpt2' },
+      /'gpt2' is not supported; allowed: llama, mistral, qwen2/,
+    ],
     ['no model_type', 'llama', { model_type: undefined, vocab_size: undefined }, /names no model_type/],
     [
       'another rope type',
       'llama',
       { rope_parameters: rope('longrope') },
-      /"longrope" is not covered; covered: default, lin/,
+      /"longrope" is not supported; allowed: default, lin/,
     ],
     ['half a scaling', 'llama', { rope_parameters: rope('llama3', { factor: 8 }) }, /rope_scaling\.low_freq_factor/],
     ['a rotation of parts of heads', 'llama', { partial_rotary_factor: 0.5 }, /partial_rotary_factor 0\.5/],
-    ['another activation', 'llama', { hidden_act: 'gelu' }, /hidden_act 'gelu' is not covered; covered: silu/],
-    ["another family's activation", 'gemma3', { hidden_activation: 'silu' }, /'silu' is not covered; covered: gelu_py/],
-    ['capped logits', 'gemma3', { final_logit_softcapping: 30 }, /final_logit_softcapping 30 is not covered/],
+    ['another activation', 'llama', { hidden_act: 'gelu' }, /hidden_act 'gelu' is not supported; allowed: silu/],
+    [
+      "another family's activation",
+      'gemma3',
+      { hidden_activation: 'silu' },
+      /'silu' is not supported; allowed: gelu_py/,
+    ],
+    ['capped logits', 'gemma3', { final_logit_softcapping: 30 }, /final_logit_softcapping 30 is not supported/],
     [
       'windows that turn by scaled angles',
       'gemma3',
       { rope_parameters: { sliding_attention: rope('linear', { factor: 2 }) } },
-      /"linear" of sliding_attention is not covered/,
+      /"linear" of sliding_attention is not supported/,
     ],
     ['a wrong size', 'llama', { hidden_size: 0 }, /hidden_size/],
     ['other sizes than its weights', 'llama', { intermediate_size: 47 }, /gate_proj\.weight has shape \[48, 32\]/],
@@ -287,11 +297,11 @@ describe('a model folder', () => {
     ['windows that it does not use', 'qwen2', { ...kinds(full, full, sliding), ...unused }, /no window/],
     ['windows of no size', 'mistral', { ...kinds(sliding, full, full), sliding_window: null }, /no window/],
     ['windows of a family without', 'llama', kinds(sliding, full, full), /no window/],
-    ['no window in Gemma', 'gemma3', { sliding_window: null }, /sliding_window null is not covered/],
+    ['no window in Gemma', 'gemma3', { sliding_window: null }, /sliding_window null is not supported/],
     ['yarn without a factor', 'qwen2_yarn', { rope_parameters: rope('yarn') }, /rope_scaling\.factor/],
-    ["pictures' rotation of words alone", 'llama', { rope_parameters: rope('mrope') }, /"mrope" is not covered/],
-    ['an end that is no token', 'llama', { eos_token_id: [2, 61] }, /61 is no token of a vocabulary of 61/],
-    ['an end that is no token', 'llama', { eos_token_id: -1 }, /eos_token_id -1 is no token/],
+    ["pictures' rotation of words alone", 'llama', { rope_parameters: rope('mrope') }, /"mrope" is not supported/],
+    ['an end that is no token', 'llama', { eos_token_id: [2, 61] }, /61 is not in the vocabulary of 61/],
+    ['an end that is no token', 'llama', { eos_token_id: -1 }, /eos_token_id -1 is not in/],
     ['two rotations', 'linear', { rope_scaling: { type: 'linear', factor: 8 } }, /8.* differ/],
     ['two rotations', 'llama', { rope_scaling: { rope_type: 'default', rope_theta: 5 } }, /5.* differ/],
   ] as const)('is refused with %s (%s %j)', (_, name, change, message) => {
@@ -302,7 +312,7 @@ describe('a model folder', () => {
   it('is refused with another size of heads than its width has, where only the width counts', () => {
     const read = (head_dim: number) => readArchitecture({ model_type: 'qwen2_vl', ...sizes, head_dim }, 'here').config;
     expect(read(4).head_dim).toBe(4);
-    expect(() => read(8)).toThrow(/head_dim 8 is not covered/);
+    expect(() => read(8)).toThrow(/head_dim 8 is not supported/);
   });
 
   it('may say its rotation twice', () => {

@@ -117,24 +117,24 @@ it.each<[string, unknown, RegExp]>([
   [
     'nothing',
     null,
-    /names no _class_name; covered: FluxTransformer2DModel, QwenImageTransformer2DModel, SD3Transformer2DModel/,
+    /names no _class_name; allowed: FluxTransformer2DModel, QwenImageTransformer2DModel, SD3Transformer2DModel/,
   ],
   [
     'another class',
     { _class_name: 'SanaTransformer2DModel' },
-    /'SanaTransformer2DModel' is not covered; covered: Flux/,
+    /'SanaTransformer2DModel' is not supported; allowed: Flux/,
   ],
   ['a size that is none', { ...fill, num_layers: 0 }, /FluxTransformer2DModel: num_layers/],
   ['another patch', { ...fill, patch_size: 2 }, /FluxTransformer2DModel: patch_size/],
   [
     'a condition of layers',
     { ...qwen, use_additional_t_cond: true },
-    /QwenImageTransformer2DModel: use_additional_t_cond: only false is covered/,
+    /QwenImageTransformer2DModel: use_additional_t_cond: only false is supported/,
   ],
   [
     'positions of layers',
     { ...qwen, use_layer3d_rope: true },
-    /QwenImageTransformer2DModel: use_layer3d_rope: only false is covered/,
+    /QwenImageTransformer2DModel: use_layer3d_rope: only false is supported/,
   ],
   ['a switch that is none', { ...qwen, zero_cond_t: 1 }, /QwenImageTransformer2DModel: zero_cond_t/],
   [
@@ -143,15 +143,11 @@ it.each<[string, unknown, RegExp]>([
     /sums to 130, which must be attention_head_dim 128/,
   ],
   ['a key that is not known', { ...sd3, quantization_config: {} }, /SD3Transformer2DModel: .*quantization_config/],
-  ['a text of another width', { ...sd3, caption_projection_dim: 1024 }, /caption_projection_dim: .* of one width/],
+  ['a text of another width', { ...sd3, caption_projection_dim: 1024 }, /caption_projection_dim: .* the same width/],
   ['another norm of heads', { ...sd3, qk_norm: 'layer_norm' }, /SD3Transformer2DModel: qk_norm/],
-  [
-    'a second attention beyond the last',
-    { ...sd35, num_layers: 12 },
-    /dual_attention_layers holds 12.*num_layers is 12/,
-  ],
+  ['a second attention beyond the last', { ...sd35, num_layers: 12 }, /dual_attention_layers has 12.*num_layers is 12/],
   ['a style image beside it', { ...sd3, ip_adapter: adapter }, /SD3Transformer2DModel: ip_adapter/],
-  ['an odd axis', { ...fill, axes_dims_rope: [15, 57, 56] }, /axes_dims_rope holds 15/],
+  ['an odd axis', { ...fill, axes_dims_rope: [15, 57, 56] }, /axes_dims_rope has 15/],
 ])('refuses %s', (_name, json, message) => {
   expect(() => readFlowConfig(json, 'there/config.json')).toThrow(message);
   try {

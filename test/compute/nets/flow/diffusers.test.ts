@@ -141,6 +141,6 @@ it('refuses more pictures than a model takes', () => {
   const { config } = openFlowTransformer(join(fixtures, 'flux'));
   const graph = new Graph('several');
   expect(() => velocity(graph, config, SEVERAL, flowInputs(graph, config, SEVERAL))).toThrow(
-    '3 pictures as further tokens, of which the model takes one',
+    '3 reference images, but the model takes only one',
   );
 });

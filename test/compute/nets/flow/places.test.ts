@@ -45,8 +45,6 @@ it('refuses a picture that is larger than its table, and a second one', () => {
     const graph = new Graph('flow');
     return velocity(graph, config, shape, flowInputs(graph, config, shape));
   };
-  expect(() => draw({ ...GRID, columns: 8 })).toThrow(
-    'a picture of 2 x 8 tokens, and the model has positions for 7 x 7',
-  );
+  expect(() => draw({ ...GRID, columns: 8 })).toThrow("larger than the model's 7 x 7 positions");
   expect(() => draw({ ...GRID, hasSecond: true })).toThrow('for which the model has no positions');
 });

@@ -79,7 +79,7 @@ export function prompts(): TokenPrompt[] {
 export const everything: TrainedParts = { mm_vision: true, mm_mlp: true, mm_llm: true };
 
 export function modelOf(family: Family, trains = everything): PolicyModel {
-  const { config, weights } = openDecoder(folderOf(family), 'words and pictures');
+  const { config, weights } = openDecoder(folderOf(family), 'words and images');
   const format = new FreeText({ size: config.vocab_size, files: {} }, new Set([2]));
   return { config, weights, format, trains };
 }

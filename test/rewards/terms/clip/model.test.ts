@@ -59,7 +59,7 @@ describe('opening a CLIP', () => {
     [
       'another activation',
       () => own(tinyClip, { config: { vision_config: { hidden_act: 'relu6' } } }),
-      /vision_config\.hidden_act: found "relu6"; covered: quick_gelu, gelu, gelu_pytorch_tanh/,
+      /vision_config\.hidden_act: found "relu6"; allowed: quick_gelu, gelu, gelu_pytorch_tanh/,
     ],
     [
       'pictures of another size than the model looks at',
@@ -94,7 +94,7 @@ describe('opening a CLIP', () => {
     [
       'pictures that keep their shape',
       () => own(tinySiglip, { config: { model_type: 'siglip2' } }),
-      /model_type is "siglip2"; covered: clip, siglip/,
+      /model_type "siglip2" is not supported; allowed: clip, siglip/,
     ],
   ])('refuses weights with %s, before they are read too', async (_name, make, message) => {
     const folder = make();

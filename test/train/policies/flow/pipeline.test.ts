@@ -233,11 +233,11 @@ describe('the noise levels of a pipeline', () => {
   });
 });
 
-describe('a pipeline that is not covered is refused', () => {
+describe('a pipeline that is not supported is refused', () => {
   const [index, scheduler] = ['model_index.json', 'scheduler/scheduler_config.json'];
   const [clip, t5] = ['text_encoder/config.json', 'text_encoder_3/config.json'];
   it.each<[string, string, object, string]>([
-    ['another class', index, { _class_name: 'SanaPipeline' }, "'SanaPipeline' is not covered"],
+    ['another class', index, { _class_name: 'SanaPipeline' }, "'SanaPipeline' is not supported"],
     ['a part of another class', index, { vae: ['diffusers', 'AutoencoderDC'] }, 'vae is AutoencoderDC'],
     ['a part that is missing', index, { text_encoder: [null, null] }, 'text_encoder is none'],
     ['a part that is not known', index, { image_encoder: ['transformers', 'Siglip'] }, 'image_encoder is Siglip'],
