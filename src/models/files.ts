@@ -40,17 +40,17 @@ export type CheckpointFiles = Readonly<Record<string, CheckpointContent>>;
 
 /** Diffusers' file names. */
 export const DIFFUSERS_FILE = 'diffusion_pytorch_model.safetensors';
-/** Files of a folder that hold all weights of a model, the first that is there counts. */
+/** Alternative files with all weights of a model; the first existing one counts. */
 export const WEIGHT_FILES = [POLICY_FILE, 'model.safetensors', DIFFUSERS_FILE];
-/** Says which of several files holds each tensor. */
+/** The index that maps each tensor to its file. */
 export const INDEX_FILE = 'model.safetensors.index.json';
-/** That, and what diffusers calls it. */
+/** The same, with diffusers' names. */
 export const INDEX_FILES = [INDEX_FILE, 'diffusion_pytorch_model.safetensors.index.json'];
 
-/** Maps each tensor of a folder to the file that holds it. */
+/** Maps each tensor of a folder to its file. */
 export type TensorFiles = ReadonlyMap<string, string>;
 
-/** Maps each tensor of a folder to the file that is to hold it, which may not be there yet. Raises CheckpointError for a broken index. */
+/** Maps each tensor of a folder to its file, which may not exist yet. Raises CheckpointError for a broken index. */
 export function indexedTensors(folder: string): TensorFiles {
   const whole = WEIGHT_FILES.map((name) => join(folder, name)).find(existsSync);
   if (whole !== undefined) return tensorsOf(whole);
@@ -59,7 +59,7 @@ export function indexedTensors(folder: string): TensorFiles {
   return new Map(shards.map(([name, shard]) => [name, join(folder, shard)]));
 }
 
-/** Raises CheckpointError for a folder without weights, with a broken index, or where a file is missing that the index names. */
+/** Raises CheckpointError for a folder without weights, with a broken index, or without a file that the index names. */
 export function tensorFiles(folder: string): TensorFiles {
   const whole = WEIGHT_FILES.map((name) => join(folder, name)).find(existsSync);
   if (whole !== undefined) return tensorsOf(whole);
@@ -99,7 +99,7 @@ export function tensorFiles(folder: string): TensorFiles {
     const held = present.get(path) ?? new Set(readSafetensorsIndex(path).entries.keys());
     present.set(path, held);
     if (!held.has(name)) {
-      throw new CheckpointError(`the index says that ${shard} holds ${name}, which it does not`, { where: index });
+      throw new CheckpointError(`the index maps ${name} to ${shard}, which does not contain it`, { where: index });
     }
     files.set(name, path);
   }
@@ -113,7 +113,7 @@ export function tensorsOf(file: string): TensorFiles {
 
 const indexSchema = z.object({ weight_map: z.record(z.string(), z.string()) });
 
-/** The file of each tensor, according to the index beside them. Raises CheckpointError if the index cannot be read. */
+/** The file of each tensor according to the index. Raises CheckpointError if the index cannot be read. */
 export function readIndex(index: string): Readonly<Record<string, string>> {
   const parsed = indexSchema.safeParse(readJson(index));
   if (!parsed.success) throw new CheckpointError('the index names no files of tensors (weight_map)', { where: index });
@@ -121,9 +121,9 @@ export function readIndex(index: string): Readonly<Record<string, string>> {
 }
 
 /**
- * Reads all expected tensors as float32, or matrices as `HalfTensor`s where they are held in float16, all of them or by name. `stored` gives the name
- * that a tensor has in its file. Raises CheckpointError naming the first tensor that is missing, of another shape, or holds a number that is not finite
- * or beyond float16.
+ * Reads all expected tensors as float32, or matrices as `HalfTensor`s if they are held in float16, all of them or by
+ * name. `stored` returns a tensor's name in its file. Raises CheckpointError naming the first tensor that is missing,
+ * has another shape, or has a number that is not finite or beyond float16.
  */
 export function readWeights(
   files: TensorFiles,
@@ -147,7 +147,7 @@ export function readWeights(
   return weights;
 }
 
-/** Looks at what `readWeights` would read, by the files' headers and sizes alone. Raises as that does. */
+/** Checks the input of `readWeights` by the files' headers and sizes. Raises the same errors. */
 export function checkWeights(
   files: TensorFiles,
   expected: ReadonlyMap<string, readonly number[]>,
@@ -162,14 +162,14 @@ export function checkWeights(
   }
 }
 
-/** Raises CheckpointError for tensors that nothing reads. */
+/** Raises CheckpointError for unused tensors. */
 export function rejectUnread(folder: string, files: TensorFiles, isKnown: (name: string) => boolean): void {
   const unread = [...files.keys()].filter((name) => !isKnown(name));
   if (unread.length === 0) return;
   const more = unread.length > 3 ? ` and ${unread.length - 3} more` : '';
-  throw new CheckpointError(`nothing reads these tensors: ${unread.slice(0, 3).join(', ')}${more}`, {
+  throw new CheckpointError(`unused tensors: ${unread.slice(0, 3).join(', ')}${more}`, {
     where: files.get(unread[0]) ?? folder,
-    next: `They belong to a model that computes something else than ${CONFIG_FILE} says. Name a checkpoint of the kind that it names.`,
+    next: `They belong to another model than ${CONFIG_FILE} describes. Name a checkpoint of the described model.`,
   });
 }
 
@@ -193,15 +193,15 @@ function namesByFile(
 function requireShape(found: readonly number[], asked: readonly number[], name: string, where: string): void {
   if (found.join() === asked.join()) return;
   throw new CheckpointError(
-    `tensor ${name} has shape [${found.join(', ')}], the config asks for [${asked.join(', ')}]`,
+    `tensor ${name} has shape [${found.join(', ')}], but the config needs [${asked.join(', ')}]`,
     { where },
   );
 }
 
-/** Holds a tensor's place in the order of the architecture. */
+/** Keeps a tensor's place in the order of the architecture. */
 const EMPTY: FloatTensor = { shape: [0], data: new Float32Array(0) };
 
-/** The model's config.json. Raises CheckpointError if there is none, or if it cannot be read. */
+/** The model's config.json. Raises CheckpointError if it is missing or cannot be read. */
 export function readConfig<T>(folder: string): T {
   const where = join(folder, CONFIG_FILE);
   requireHere(folder);
@@ -209,23 +209,23 @@ export function readConfig<T>(folder: string): T {
     throw new CheckpointError(`there is no ${CONFIG_FILE}`, {
       where: folder,
       next: existsSync(join(folder, PIPELINE_FILE))
-        ? 'The folder holds a whole pipeline of diffusers: name that of one of its models, such as transformer or vae.'
+        ? 'The folder is a whole diffusers pipeline: name one of its models, such as transformer or vae.'
         : 'Name a folder in the Hugging Face layout.',
     });
   }
   return readJson(where) as T;
 }
 
-/** Raises CheckpointError for a checkpoint whose weights are at a training server alone. */
+/** Raises CheckpointError for a checkpoint whose weights exist only on a training server. */
 export function requireHere(folder: string): void {
   if (!existsSync(join(folder, SERVED_FILE)) || existsSync(join(folder, 'adapter_config.json'))) return;
   throw new CheckpointError('its weights are at the training server, and the checkpoint has no copy of the adapter', {
     where: folder,
-    next: `Use a checkpoint that has one: they are written with policy.trainer.download_adapter where the server gives it. ${SERVED_FILE} names the state that it keeps.`,
+    next: `Use a checkpoint with weights: policy.trainer.download_adapter downloads them if the server provides them. ${SERVED_FILE} names the state on the server.`,
   });
 }
 
-/** Raises CheckpointError where the file cannot be read or holds no JSON. */
+/** Raises CheckpointError if the file cannot be read or is not JSON. */
 export function readJson(path: string): unknown {
   try {
     return JSON.parse(readTextFile(path, CheckpointError)) as unknown;

@@ -1,4 +1,7 @@
-/** A folder that holds all models of an image model, as diffusers saves a pipeline: model_index.json, and a folder for each part. */
+/**
+ * A folder with all models of an image model, as diffusers saves a pipeline: model_index.json, and a folder for each
+ * part.
+ */
 import { existsSync } from 'node:fs';
 import { join } from 'node:path';
 import { z } from 'zod';
@@ -12,7 +15,7 @@ export interface TextPart {
 }
 
 interface PipelineForm {
-  /** The value of `model_type` that goes with it. */
+  /** Its value of `model_type`. */
   readonly family: 'flux' | 'sd3';
   readonly transformer: string;
   /** The class of the encoders of `clips`. */
@@ -62,7 +65,7 @@ export interface Pipeline {
   readonly name: string;
   readonly folder: string;
   readonly form: PipelineForm;
-  /** Null for a model that goes without. */
+  /** Null for a model without one. */
   readonly t5: TextPart | null;
 }
 
@@ -89,7 +92,10 @@ export function isPipeline(folder: string): boolean {
 const entry = z.tuple([z.string().nullable(), z.string().nullable()]);
 const index = z.looseObject({ _class_name: z.string() });
 
-/** Reads a pipeline's model_index.json. Raises CheckpointError for another class, for parts of other classes, and for parts that are not known. */
+/**
+ * Reads a pipeline's model_index.json. Raises CheckpointError for another class, for parts of other classes, and for
+ * unknown parts.
+ */
 export function readPipeline(folder: string): Pipeline {
   const where = join(folder, PIPELINE_FILE);
   const parsed = index.safeParse(readJson(where));
@@ -98,7 +104,7 @@ export function readPipeline(folder: string): Pipeline {
     const found = name === null ? 'it names no _class_name' : `_class_name '${name}' is not supported`;
     throw new CheckpointError(`${found}; allowed: ${pipelineClasses.join(', ')}`, {
       where,
-      next: "Name a pipeline's folder of one of these classes, or the folder of a transformer and those of the models around it.",
+      next: 'Name the folder of a pipeline of one of these classes, or the folder of a transformer and those of its other models.',
     });
   }
   const form: PipelineForm = forms[name as keyof typeof forms];
@@ -110,12 +116,12 @@ export function readPipeline(folder: string): Pipeline {
   }
   const { encoder, tokenizer } = form.t5;
   if (has(encoder) !== has(tokenizer)) {
-    throw new CheckpointError(`of ${encoder} and ${tokenizer} it has one alone`, { where });
+    throw new CheckpointError(`it has only one of ${encoder} and ${tokenizer}`, { where });
   }
   return { name, folder, form, t5: has(encoder) ? form.t5 : null };
 }
 
-/** Raises CheckpointError where a part that model_index.json names is not there. */
+/** Raises CheckpointError if a part named in model_index.json is missing. */
 export function requireParts(pipeline: Pipeline): void {
   const { folder, form, t5 } = pipeline;
   const texts = [...form.clips, ...(t5 === null ? [] : [t5])].flatMap(({ encoder, tokenizer }) => [encoder, tokenizer]);
@@ -124,7 +130,7 @@ export function requireParts(pipeline: Pipeline): void {
   );
   if (missing.length === 0) return;
   const isT5 = form.dropsT5 && missing.every((part) => Object.values(form.t5).includes(part));
-  throw new CheckpointError(`${PIPELINE_FILE} names ${missing.join(' and ')}, and there is no such folder`, {
+  throw new CheckpointError(`${PIPELINE_FILE} names ${missing.join(' and ')}, but there is no such folder`, {
     where: folder,
     next: `Copy the whole model${isT5 ? `, or set ${form.t5.encoder} and ${form.t5.tokenizer} to [null, null] there: it works without T5` : ''}.`,
   });
@@ -132,7 +138,7 @@ export function requireParts(pipeline: Pipeline): void {
 
 type PartClasses = readonly (string | null)[];
 
-/** Which class each part may be of; null where it may be missing. */
+/** The allowed classes of each part; null if it may be missing. */
 function partsOf({ transformer, clip, clips, t5, dropsT5 }: PipelineForm): Readonly<Record<string, PartClasses>> {
   const missing = dropsT5 ? [null] : [];
   return {
@@ -150,7 +156,7 @@ function partsOf({ transformer, clip, clips, t5, dropsT5 }: PipelineForm): Reado
   };
 }
 
-/** The class of a part; null where there is none. */
+/** The class of a part; null if there is none. */
 function classOf(value: unknown, part: string, where: string): string | null {
   if (value === undefined) return null;
   const parsed = entry.safeParse(value);

@@ -18,8 +18,8 @@ export interface RunReference {
 export type ModelReference = string | HubReference | RunReference;
 
 /**
- * Finds the folder of a reference that is not a path: a finished run's model, or a cached Hub model. The caller, who knows the run directories and
- * the commits that a run began with, provides it.
+ * Finds the folder of a reference that is not a path: a finished run's model, or a cached Hub model. The caller
+ * provides it, because it has the run directories and the commits at the start of a run.
  */
 export type RunResolver = (reference: RunReference | HubReference) => string;
 

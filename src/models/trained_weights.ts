@@ -1,4 +1,4 @@
-/** Weights that are being trained in this process: the optimizer over them, and what of both a checkpoint holds. */
+/** Weights in training: the optimizer over them, and the content of a checkpoint for both. */
 import { existsSync } from 'node:fs';
 import { join } from 'node:path';
 import { requireFinite } from '../core/finite.js';
@@ -7,19 +7,19 @@ import { POLICY_FILE, readWeights, tensorsOf, type CheckpointFiles, type Weights
 import { AdamW, clipFactor, gradientNorm, type AdamWOptions } from '../compute/onnx/optimizer.js';
 
 const OPTIMIZER_FILE = 'optimizer.safetensors';
-/** The moving averages of the weights, under the weights' names, where such are kept. */
+/** The moving averages of the weights, under the weights' names, if there are any. */
 const AVERAGES_FILE = 'ema.safetensors';
 
-/** Prefix of a parameter's name that gives the optimizer's name for its moving average. */
+/** Prefix of a parameter's name in the optimizer's name for its moving average. */
 const AVERAGE = 'ema.';
 
-/** Where a checkpoint holds the weights, and under which names. */
+/** The files and names of the weights in a checkpoint. */
 export interface WeightsLayout {
   readonly file: string;
   readonly stored: (name: string) => string;
   /** Texts in the file's header. */
   readonly metadata: Readonly<Record<string, string>>;
-  /** Tensors beside them in the file that are never trained, by their names there; absent: none. */
+  /** Untrained tensors in the same file, by their names there; absent: none. */
   readonly beside?: Weights;
 }
 
@@ -48,12 +48,15 @@ export class TrainedWeights {
     return this.#version;
   }
 
-  /** The moving averages, which share memory with the optimizer; null if none are kept. */
+  /** The moving averages, which share memory with the optimizer; null without any. */
   get averages(): Weights | null {
     return this.#optimizer.averages();
   }
 
-  /** Takes one AdamW step with the clipped gradients, which stay unchanged. A gradient that is not finite is reported and changes nothing. */
+  /**
+   * Takes one AdamW step with the clipped gradients, which stay unchanged. A gradient that is not finite is reported
+   * and changes nothing.
+   */
   step(gradients: ReadonlyMap<string, Float32Array>, learningRate: number): { gradNorm: number; applied: boolean } {
     const gradNorm = gradientNorm(gradients);
     const applied = Number.isFinite(gradNorm);
@@ -64,7 +67,7 @@ export class TrainedWeights {
     return { gradNorm, applied };
   }
 
-  /** Differs where weights differ in a bit. */
+  /** Differs if weights differ in a bit. */
   checksum(): string {
     let hash = 0x811c9dc5;
     for (const { data } of this.weights.values()) {
@@ -75,8 +78,9 @@ export class TrainedWeights {
   }
 
   /**
-   * The files of a checkpoint. They are views of the weights and the optimizer, to be written before the next step. Raises CheckpointError
-   * where the weights or the optimizer's state are not finite: nobody could go on from such a checkpoint.
+   * The files of a checkpoint. They are views of the weights and the optimizer, to be written before the next step.
+   * Raises CheckpointError if the weights or the optimizer's state are not finite: training could not continue from
+   * such a checkpoint.
    */
   files(): CheckpointFiles {
     requireFinite(this.weights);
@@ -92,7 +96,10 @@ export class TrainedWeights {
     };
   }
 
-  /** Takes over a checkpoint's weights, their averages and the optimizer after `steps` steps, in place. Raises CheckpointError where one of them is missing or not finite. */
+  /**
+   * Copies a checkpoint's weights, their averages and the optimizer after `steps` steps, in place. Raises
+   * CheckpointError if one of them is missing or not finite.
+   */
   restore(folder: string, steps: number): void {
     this.#version += 1;
     const shapes = new Map([...this.weights].map(([name, { shape }]) => [name, shape]));

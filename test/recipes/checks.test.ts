@@ -86,7 +86,7 @@ describe('a model', () => {
           ...json,
           weight_map: { ...(json['weight_map'] as object), 'model.none.weight': shardsOf(folder)[0] },
         })),
-      /the index says that model-00001-of-.* holds model\.none\.weight, which it does not/,
+      /the index maps model\.none\.weight to model-00001-of-.*, which does not contain it/,
     ],
     [
       'with an index that leaves tensors out',
@@ -133,7 +133,7 @@ describe('a model', () => {
       'whose weights are of another size',
       'llama',
       config({ intermediate_size: 64 }),
-      /tensor \S+ has shape \[48, 32\], the config asks for \[64, 32\]/,
+      /tensor \S+ has shape \[48, 32\], but the config needs \[64, 32\]/,
     ],
   ];
   it.each(broken)('%s is refused, as by whoever opens it', (_, kind, change, message) => {

@@ -97,10 +97,10 @@ describe('setting up datasets', () => {
     const client = new HubClient({ endpoint: stub.endpoint, cacheDir: folder, token: null, offline: false }, patience);
     onTestFinished(() => client.close());
     const other = setUpDatasets(folder, [readArchive('some/other:x.tar.gz')], client, () => {});
-    await expect(other).rejects.toThrow('there is no dataset datasets/some/other on the Hub, or it is private');
+    await expect(other).rejects.toThrow('the Hub has no dataset datasets/some/other, or it is private');
     stub.fault = () => ({ status: 503 });
     const away = setUpDatasets(folder, [readArchive('some/edits:x.tar.gz')], client, () => {});
-    await expect(away).rejects.toThrow('the Hub cannot be asked for datasets/some/edits: it answers 503');
+    await expect(away).rejects.toThrow('the Hub cannot be queried for datasets/some/edits: it answers 503');
   });
 
   it('reads names of archives', () => {

@@ -73,7 +73,7 @@ export function idleGpuProblem(machine: Machine = thisMachine()): string | null 
 }
 
 const CUDA_REMEDY =
-  'To use the GPU, run editrl's scripts/fetch_cuda, which downloads the CUDA provider. ' +
+  'To use the GPU, run the script scripts/fetch_cuda, which downloads the CUDA provider. ' +
   "To compute on the CPU, set engine.provider to 'cpu' or launch.devices to [], " +
   "or hide the GPUs from this command: CUDA_VISIBLE_DEVICES=''.";
 

@@ -40,13 +40,16 @@ export function isAdapted(model: PolicyModel): model is AdaptedModel {
   return model.config.adapter !== undefined && model.adapter !== undefined;
 }
 
-/** The starting weights: the model without its adapter's change, or a copy of the weights that train; frozen ones are shared. */
+/**
+ * The starting weights: the model without its adapter's change, or a copy of the trained weights; frozen ones are
+ * shared.
+ */
 export function referenceWeights(model: PolicyModel): Weights {
   const { config, weights } = model;
   const kept = ([name, tensor]: [string, FloatTensor]): FloatTensor => {
     if (!isTrained(model, name)) return tensor;
     if (config.adapter === undefined) return { shape: tensor.shape, data: tensor.data.slice() };
-    // With B = 0 the adapter adds nothing, whatever A is.
+    // With B = 0 the adapter adds nothing, for any A.
     return name.endsWith('.lora_B.weight')
       ? { shape: tensor.shape, data: new Float32Array(tensor.data.length) }
       : tensor;
@@ -57,7 +60,7 @@ export function referenceWeights(model: PolicyModel): Weights {
 /** A model's config, and the config.json of its folder if it has one. */
 type Described = Pick<PolicyModel, 'config' | 'description'>;
 
-/** Whether transformers' model of it reads pictures, though a run may train it on words alone. */
+/** Whether transformers' class of the model reads images, even if a run trains it only on words. */
 function isSeeing({ config, description }: Described): boolean {
   return hasVision(config) || (description !== undefined && isSeeingJson(description));
 }
@@ -118,7 +121,10 @@ export function storedAdapterWeights(folder: string, adapted: AdaptedDecoder['co
   return adapterWeights(folder, decoderAdapter(adapted), 'lora', names);
 }
 
-/** Checks a folder's adapter and those below it without reading their weights. Raises as `openModel` for problems in them. */
+/**
+ * Checks a folder's adapter and those below it without reading their weights. Raises as `openModel` for problems in
+ * them.
+ */
 export function checkAdapters(folder: string, part: ReadPart = 'words'): void {
   if (!holdsAdapter(folder)) return;
   checkAdapters(baseOf(folder), part);
@@ -127,7 +133,7 @@ export function checkAdapters(folder: string, part: ReadPart = 'words'): void {
   checkAdapterWeights(folder, decoderAdapter(adapted), 'lora', names);
 }
 
-/** Lists the adapted layers of a model that sees one by one: the targets alone do not tell which parts are adapted. */
+/** Lists the adapted layers of a vision model one by one: the targets alone do not show which parts are adapted. */
 export function listedTargets(
   model: Described & { readonly config: AdaptedModel['config'] },
   lora: LoraSettings,
@@ -136,25 +142,28 @@ export function listedTargets(
   return { ...lora, targets: [...model.config.adapter.layers].map(peftNames(model)) };
 }
 
-/** Which parts of a folder's model can be read: the vision encoder too, if its adapter or one it stacks on was trained with it. */
+/**
+ * The readable parts of a folder's model. They include the vision encoder if its adapter, or one below it, was trained
+ * with it.
+ */
 export function readableParts(folder: string): ReadPart {
   return isSeeingJson(descriptionOf(folder)) ? 'words and images' : 'words';
 }
 
-/** A model's settings and weights; for an adapter's folder, its base's with the adapter applied. */
+/** A model's settings and weights; for an adapter's folder, those of its base with the adapter applied. */
 export interface OpenedModel {
   readonly config: DecoderConfig;
   readonly weights: Weights;
 }
 
-/** The config.json of a folder, or that of its adapter's base. Raises as `openModel`, except for weights. */
+/** The config.json of a folder, or of its adapter's base. Raises as `openModel`, except for weights. */
 export function describeModel(folder: string, part: ReadPart = 'words'): DecoderConfig {
   return holdsAdapter(folder) ? describeModel(baseOf(folder), part) : describeDecoder(folder, part).config;
 }
 
 /**
- * `held` in float16, matrices are `HalfTensor`s. Raises as `openDecoder` does, and CheckpointError when an adapter's base is not the one it was trained
- * on.
+ * If `held` in float16, matrices are `HalfTensor`s. Raises as `openDecoder` does, and CheckpointError when an adapter's
+ * base is not the one it was trained on.
  */
 export function openModel(folder: string, part: ReadPart = 'words', held: HeldDtype = 'float32'): OpenedModel {
   if (!holdsAdapter(folder)) return openDecoder(folder, part, held);
@@ -163,7 +172,7 @@ export function openModel(folder: string, part: ReadPart = 'words', held: HeldDt
   const frozen = openModel(base, part);
   const { config, weights } = adaptFrom(frozen.config, frozen.weights, folder);
   const merged = mergeAdapter(config.adapter, weights);
-  // One map alone holds them, so that each is let go as it is narrowed.
+  // Only this map holds them, so that each is freed as soon as it is narrowed.
   for (const others of [frozen.weights, weights]) others.clear();
   narrowMatrices(merged, () => held);
   return { config: frozen.config, weights: merged };

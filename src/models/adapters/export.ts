@@ -1,4 +1,7 @@
-/** Exports what a run trained as files that other programs load: an adapter in PEFT's form, or a whole model in transformers'. */
+/**
+ * Exports a run's training result as files that other programs load: an adapter in PEFT's form, or a whole model in
+ * transformers'.
+ */
 import { closeSync, copyFileSync, cpSync, existsSync, openSync, readdirSync, writeFileSync, writeSync } from 'node:fs';
 import { join } from 'node:path';
 import { CheckpointError, must } from '../../core/errors.js';
@@ -74,8 +77,8 @@ const ofTraining: ReadonlySet<string> = new Set([
 ]);
 
 /**
- * The form in which other programs load a checkpoint's model; null for a policy that is not a language model. Raises CheckpointError when its
- * description is not JSON.
+ * The form in which other programs load a checkpoint's model; null for a policy other than a language model. Raises
+ * CheckpointError when its description is not JSON.
  */
 export function formatOf(checkpoint: string): 'adapter' | 'merged' | null {
   if (holdsAdapter(checkpoint)) {
@@ -89,8 +92,8 @@ export function formatOf(checkpoint: string): 'adapter' | 'merged' | null {
 }
 
 /**
- * Copies a checkpoint without the files that only serve to continue training. The weights get the name that diffusers gives them if config.json names
- * a class of diffusers.
+ * Copies a checkpoint without the files that are only needed to continue training. The weights get diffusers' file name
+ * if config.json names a class of diffusers.
  */
 export function exportFiles(checkpoint: string, folder: string): void {
   requireHere(checkpoint);
@@ -205,11 +208,11 @@ const ofOthers: Readonly<Record<Trait | 'rope_scaling', boolean>> = {
 };
 const otherFamilies = (Object.keys(ofOthers) as (keyof typeof ofOthers)[]).filter((key) => ofOthers[key]);
 
-/** The config of a model made here from random weights: Llama's, or Qwen2's if it has biases. */
+/** The config of a model made by this program from random weights: Llama's, or Qwen2's if it has biases. */
 function huggingFaceConfig(json: Readonly<Record<string, unknown>>, checkpoint: string): Record<string, unknown> {
   const where = join(checkpoint, CONFIG_FILE);
   if (!('num_hidden_layers' in json) || !('vocab_size' in json)) {
-    throw new CheckpointError('this is no language model: only these are exported', { where });
+    throw new CheckpointError('this is not a language model; only language models can be exported', { where });
   }
   const config = json as unknown as DecoderConfig;
   const { attention_bias, ...sizes } = config;
@@ -285,7 +288,7 @@ function writeShard(path: string, tensors: ReadonlyMap<string, LazyTensor>, dtyp
     for (const [name, { read }] of tensors) {
       const { data } = read();
       if (dtype === 'F16' && data.some((value) => Math.abs(value) >= 65_520)) {
-        throw new CheckpointError(`${name} holds numbers beyond 65504, the largest of float16`, {
+        throw new CheckpointError(`${name} has numbers beyond 65504, the largest of float16`, {
           where: path,
           next: 'Use --dtype bfloat16 or float32.',
         });
@@ -302,7 +305,7 @@ const id = z
   .nullish()
   .catch(null);
 const ids = z.looseObject({ eos_token_id: id, pad_token_id: id }).catch({ eos_token_id: null, pad_token_id: null });
-/** A model that also sees keeps what concerns words in a section of its own. */
+/** A vision model keeps the settings of its text model in a section of their own. */
 const nested = z.looseObject({ text_config: ids }).catch({ text_config: { eos_token_id: null, pad_token_id: null } });
 const words = z.object({
   added_tokens: z
@@ -326,7 +329,7 @@ export function completeTokenizerConfig(folder: string, settings: readonly strin
   if (!existsSync(tokenizer)) return;
   const parsed = readJson(tokenizer);
   const file = join(folder, TOKENIZER_CONFIG_FILE);
-  // A class is only missing where the whole file is: without one, other programs guess it by the model.
+  // A class is missing only if the whole file is: without one, other programs guess it from the model.
   const own = existsSync(file)
     ? (readJson(file) as Readonly<Record<string, unknown>>)
     : { tokenizer_class: 'PreTrainedTokenizerFast' };

@@ -1,6 +1,7 @@
 /**
- * Adapters over frozen weights in files: `adapter_config.json`, which names the base they were trained on, and `adapter_model.safetensors`. LoRA is
- * stored as PEFT does; an IP-Adapter is a kind of this program's own, with diffusers' names for its layers.
+ * Files of adapters over frozen weights: `adapter_config.json`, which names the base that they were trained on, and
+ * `adapter_model.safetensors`. LoRA has the format of PEFT. An IP-Adapter has a format of this program, with diffusers'
+ * names for its layers.
  */
 import { existsSync, statSync } from 'node:fs';
 import { join, sep } from 'node:path';
@@ -35,7 +36,7 @@ const PREFIX = 'base_model.model.';
 
 /** A tensor of a LoRA adapter: its layer, and which of both matrices. Some savers keep the adapter's name before `weight`. */
 const LORA_TENSOR = /^base_model\.model\.(.+)\.(lora_[AB])(?:\.[^.]+)?\.weight$/;
-/** What PEFT itself never loads: it is only known with the prefix. */
+/** Without this prefix, PEFT does not load a tensor. */
 const BARE_TENSOR = /^(?!base_model\.model\.).+\.lora_[AB](?:\.[^.]+)?\.weight$/;
 /** An adapter as a pickle. */
 const PICKLE = 'adapter_model.bin';
@@ -58,7 +59,7 @@ export interface AdapterBase {
   readonly baseDigest: string;
 }
 
-/** What is trained over a base. */
+/** The trained part on top of a base. */
 export type TrainedAdapter =
   | { readonly kind: 'lora'; readonly lora: LoraSettings }
   | { readonly kind: 'image_prompt'; readonly config: IpAdapterConfig };
@@ -73,12 +74,15 @@ export function adapterLayout(
   return { file: ADAPTER_FILE, stored: kind === 'lora' ? inPeft(names) : same, metadata };
 }
 
-/** The layers that a file of PEFT's adapts, by the names of its tensors. Raises CheckpointError for a tensor that is none of a low-rank adapter's. */
+/**
+ * The layers that a file of PEFT adapts, by the names of its tensors. Raises CheckpointError for a tensor that does not
+ * belong to a low-rank adapter.
+ */
 export function layersIn(tensors: readonly string[], where: string): string[] {
   const layers = tensors.map((name) => {
     const layer = LORA_TENSOR.exec(name)?.[1];
     if (layer === undefined) {
-      throw new CheckpointError(`found ${name}, which is no tensor of a LoRA adapter`, { where });
+      throw new CheckpointError(`found ${name}, which is not a tensor of a LoRA adapter`, { where });
     }
     return layer;
   });
@@ -90,7 +94,7 @@ export function holdsAdapter(folder: string): boolean {
   return existsSync(join(folder, ADAPTER_CONFIG_FILE));
 }
 
-/** Names a base so that others can find it: they have the Hub's model in another folder. */
+/** Names a base so that other machines can find it: their cache has a Hub model in another folder. */
 function baseJson(base: string): object {
   const hub = hubModelAt(base);
   return { base_model_name_or_path: hub?.hub ?? base, ...(hub === null ? {} : { revision: hub.revision }) };
@@ -138,7 +142,7 @@ const ipSchema = z.strictObject({
   image_prompt: z.strictObject(ipAdapterSchema.shape),
 });
 
-/** What kind of adapter a folder has and what base it needs; its weights need not exist yet. */
+/** The kind of a folder's adapter and the base that it needs; its weights need not exist yet. */
 export type DescribedAdapter =
   | (StoredLora & { readonly kind: 'lora' })
   | { readonly kind: 'image_prompt'; readonly config: IpAdapterConfig; readonly base: string };
@@ -171,7 +175,7 @@ export function readAdapterConfig(folder: string): StoredLora {
   });
 }
 
-/** The digest of the base that a folder's adapter was trained on; null if its file names none. */
+/** The digest of the base that a folder's adapter was trained on; null if its file has none. */
 export function recordedBase(folder: string): string | null {
   return readSafetensorsIndex(adapterFile(folder)).metadata[BASE_DIGEST] ?? null;
 }
@@ -217,7 +221,7 @@ export function adapterWeights(
   return readWeights(files, parameters, stored);
 }
 
-/** Checks what `adapterWeights` would read, by the file's header. Raises the same errors. */
+/** Checks the input of `adapterWeights` by the file's header. Raises the same errors. */
 export function checkAdapterWeights(
   folder: string,
   parameters: Parameters,
@@ -279,20 +283,20 @@ function requireLora(where: string): void {
   if (bare === undefined) return;
   throw new CheckpointError(`the adapter's tensors lack PEFT's prefix '${PREFIX}': ${bare}`, {
     where,
-    next: `Write '${PREFIX}' before each name. PEFT loads nothing of such a file, so merging it in Python gives the bare base.`,
+    next: `Write '${PREFIX}' before each name. PEFT loads nothing from such a file, so merging it in Python would return the base unchanged.`,
   });
 }
 
 function requireRead(unread: readonly string[], where: string): void {
   if (unread.length === 0) return;
   const count = unread.length === 1 ? '' : ` (and ${unread.length - 1} more)`;
-  throw new CheckpointError(`the adapter holds a tensor that is no part of it here: ${unread[0]}${count}`, {
+  throw new CheckpointError(`the adapter has an unexpected tensor: ${unread[0]}${count}`, {
     where,
     next: `Read are A and B of the linear layers that target_modules in ${ADAPTER_CONFIG_FILE} name. ${MERGE}`,
   });
 }
 
-/** SHA-256 over the digests of the files that hold a folder's weights, including its adapter's, in the order of their names. */
+/** SHA-256 over the digests of a folder's weight files, including its adapter's, in the order of their names. */
 export function digestOfWeights(folder: string): string {
   if (holdsAdapter(folder)) {
     return sha256(`${digestOfWeights(baseOf(folder))} ${digestOf(join(folder, ADAPTER_FILE))}`);
@@ -301,7 +305,10 @@ export function digestOfWeights(folder: string): string {
   return sha256(files.map(digestOf).join(' '));
 }
 
-/** The Hub's cache names a large file by its digest, which was checked when it was fetched, so the file need not be read again. */
+/**
+ * The Hub's cache names a large file by its digest, which was checked when it was downloaded, so the file need not be
+ * read again.
+ */
 function digestOf(path: string): string {
   const { mtimeMs, size } = statSync(path);
   const key = `${path} ${mtimeMs} ${size}`;
@@ -314,8 +321,9 @@ function digestOf(path: string): string {
 const digests = new Map<string, string>();
 
 /**
- * The folder of an adapter's base: where the file says; or, if the folder of runs was moved, the run beside the checkpoint's own; or the Hub's model
- * in the cache. Raises CheckpointError when it is in none of these places. The digest shows whether it is the right one.
+ * The folder of an adapter's base: the path in the file; or, if the folder of runs was moved, the run beside the
+ * checkpoint's own; or the Hub's model in the cache. Raises CheckpointError if it is in none of these places. The
+ * digest verifies that it is the right one.
  */
 export function baseOf(folder: string): string {
   const { base } = describeAdapter(folder);
@@ -323,12 +331,12 @@ export function baseOf(folder: string): string {
   const beside = join(folder, '..', '..', '..', ...base.split(sep).slice(-PLACE_OF_CHECKPOINT));
   const found = hub === null ? [base, beside].find(existsSync) : cachedSnapshot(hub);
   if (found !== null && found !== undefined) return found;
-  throw new CheckpointError(`the adapter stands on ${base}, which is not there`, {
+  throw new CheckpointError(`the adapter's base ${base} is missing`, {
     where: join(folder, ADAPTER_CONFIG_FILE),
     next:
       hub === null
         ? 'Bring the base model back, or correct base_model_name_or_path.'
-        : 'It is a model of the Hub that is not in the cache: `editrl run` with this adapter as a model downloads it, or set HF_HUB_CACHE to the cache that has it.',
+        : 'It is a Hub model that is not in the cache: `editrl run` with this adapter as a model downloads it, or set HF_HUB_CACHE to the cache that has it.',
   });
 }
 
@@ -354,10 +362,13 @@ export function descriptionOf(folder: string): string {
   return readTextFile(join(folder, CONFIG_FILE), CheckpointError);
 }
 
-/** An adapter is useless on weights other than those it was trained on. A digest of null is unknown. */
+/**
+ * Checks that the weights are those that an adapter was trained on; it is useless on others. A digest of null is
+ * unknown.
+ */
 export function rejectOtherBase(folder: string, recorded: string | null, found: string): void {
   if (recorded === null || recorded === found) return;
-  throw new CheckpointError('the adapter was trained on other weights than its base holds now', {
+  throw new CheckpointError('the adapter was trained on other weights than its base has now', {
     where: join(folder, ADAPTER_FILE),
     next: `Bring back the weights whose digest is ${recorded.slice(0, 12)}…; found ${found.slice(0, 12)}….`,
   });

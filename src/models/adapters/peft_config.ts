@@ -1,6 +1,6 @@
 /**
- * Reads the adapter_config.json of PEFT's LoRA (peft/tuners/lora/config.py). A key that changes what the adapter computes is either read or refused:
- * loading such an adapter as plain LoRA would give a model that nobody trained.
+ * Reads the adapter_config.json of PEFT's LoRA (peft/tuners/lora/config.py). Every key that changes the adapter's
+ * result is either read or rejected: loading such an adapter as plain LoRA would give a different model.
  */
 import { isDeepStrictEqual } from 'node:util';
 import { z } from 'zod';
@@ -19,13 +19,13 @@ export const MERGE =
   'Merge it in Python, PeftModel.from_pretrained(base, adapter).merge_and_unload().save_pretrained(folder), and name that folder as the model.';
 const RETRAIN = 'Train the adapter without it: it cannot be merged into the weights of its base.';
 const REWRITE =
-  'Save it once more where it was trained, against the untouched base: save_pretrained(folder, path_initial_model_for_weight_conversion=initial_adapter); or merge it there with merge_and_unload() and name the merged model.';
+  'In Python, save it again with the unchanged base: save_pretrained(folder, path_initial_model_for_weight_conversion=initial_adapter). Or merge it with merge_and_unload() and name the merged model.';
 
-/** Why a non-default value is refused, and what to do. */
+/** The reason for rejecting a non-default value, and the remedy. */
 interface Refusal {
   readonly why: string;
   readonly next: string;
-  /** Harmless values besides the default, null, false and empty ones. */
+  /** Harmless values in addition to the default, null, false and empty ones. */
   readonly harmless?: readonly unknown[];
 }
 
@@ -33,7 +33,10 @@ function refused(why: string, next = MERGE, harmless: readonly unknown[] = []): 
   return { why, next, harmless };
 }
 
-/** What each key means for an adapter that was trained and saved: it is read here, it no longer has an effect, or a non-default value is refused. */
+/**
+ * The meaning of each key for a trained adapter: it is read, has no effect, or has a non-default value that is
+ * rejected.
+ */
 const keys: Readonly<Record<keyof typeof peftDefaults, 'read' | 'no effect' | Refusal>> = {
   peft_type: 'read',
   base_model_name_or_path: 'read',
@@ -58,34 +61,33 @@ const keys: Readonly<Record<keyof typeof peftDefaults, 'read' | 'no effect' | Re
   corda_config: 'no effect',
   lora_ga_config: 'no effect',
   qalora_group_size: 'no effect',
-  // Changes what is kept for the gradient, not what is computed.
+  // Changes only the data kept for the gradient, not the result.
   velora_config: 'no effect',
 
   // These only change the initial A and B over an unchanged base; pissa, olora, corda, loftq and lora_ga also change the base that they train on.
-  init_lora_weights: refused('its base was changed when the adapter was begun, which its file does not hold', REWRITE, [
-    'gaussian',
-    'eva',
-    'orthogonal',
-    'mica',
-  ]),
+  init_lora_weights: refused(
+    'its base was changed before training, and the file does not contain the change',
+    REWRITE,
+    ['gaussian', 'eva', 'orthogonal', 'mica'],
+  ),
   bias: refused('the biases of the base were trained, too'),
   lora_bias: refused('the adapter has biases', RETRAIN),
   modules_to_save: refused('whole modules of the base were trained, too'),
   trainable_token_indices: refused('embeddings of the base were trained, too'),
   ensure_weight_tying: refused('the adapter of the output head also changes the embeddings'),
-  target_parameters: refused('parameters that are no linear layers are adapted'),
-  layer_replication: refused('layers of the base stand several times in its model'),
-  fan_in_fan_out: refused('the layers of its base hold their weights transposed'),
+  target_parameters: refused('parameters other than linear layers are adapted'),
+  layer_replication: refused('layers of the base occur several times in its model'),
+  fan_in_fan_out: refused('the layers of its base have transposed weights'),
   rank_pattern: refused('its layers have several ranks'),
   alpha_pattern: refused('its layers have several scales'),
-  use_dora: refused('DoRA has magnitudes besides the low-rank product'),
+  use_dora: refused('DoRA has magnitudes in addition to the low-rank product'),
   use_qalora: refused('QA-LoRA pools the inputs of its layers'),
   use_bdlora: refused('its matrices are block-diagonal'),
-  kasa_config: refused('KaSA changes the base and has singular values besides the low-rank product'),
+  kasa_config: refused('KaSA changes the base and has singular values in addition to the low-rank product'),
   monteclora_config: refused('its weights are drawn at random'),
   alora_invocation_tokens: refused('it acts only behind its invocation tokens', RETRAIN),
   arrow_config: refused('a router chooses among adapters', RETRAIN),
-  megatron_config: refused("it stands on Megatron's layers"),
+  megatron_config: refused("it uses Megatron's layers"),
 };
 
 /** The keys whose non-default values are refused. */
@@ -108,7 +110,8 @@ const schema = z.object({
 });
 
 /**
- * Raises CheckpointError, naming `where`, for a file that does not describe a LoRA adapter, and for the first key that would change what is computed.
+ * Raises CheckpointError, naming `where`, for a file that does not describe a LoRA adapter, and for the first key that
+ * would change the result.
  */
 export function readPeftConfig(json: unknown, where: string): StoredLora {
   if (typeof json === 'object' && json !== null) requireKeys(json as Record<string, unknown>, where);
@@ -123,20 +126,17 @@ export function readPeftConfig(json: unknown, where: string): StoredLora {
     }
     throw new CheckpointError(`this adapter is not supported: ${issue.path.join('.')}: ${issue.message}`, {
       where,
-      next: 'Covered is LoRA of one rank over linear layers.',
+      next: 'Only LoRA with one rank over linear layers is supported.',
     });
   }
   const { r, lora_alpha, use_rslora, target_modules, base_model_name_or_path, exclude_modules, ...layers } =
     parsed.data;
   const indexes = listOf(layers.layers_to_transform);
   if (indexes.length > 0 && typeof target_modules === 'string') {
-    throw new CheckpointError(
-      'layers_to_transform goes with a list of target_modules, and found a regular expression',
-      {
-        where,
-        next: 'PEFT rejects this too. Name the layers in the expression, and remove layers_to_transform.',
-      },
-    );
+    throw new CheckpointError('layers_to_transform requires a list of target_modules, found a regular expression', {
+      where,
+      next: 'PEFT rejects this too. Name the layers in the expression, and remove layers_to_transform.',
+    });
   }
   const patterns = listOf(layers.layers_pattern).filter((pattern) => pattern !== '');
   return {
@@ -158,15 +158,15 @@ function listOf<T>(found: T | T[] | null | undefined): readonly T[] {
 }
 
 function requireKeys(json: Readonly<Record<string, unknown>>, where: string): void {
-  // Another kind of adapter has other keys: it is refused for its kind instead.
+  // Another kind of adapter has other keys, and is rejected for its kind instead.
   if (json.peft_type !== peftDefaults.peft_type) return;
   for (const [key, value] of Object.entries(json)) {
     if (isNothing(value)) continue;
     const shown = `${key}: ${shortened(value)}`;
     if (!isKnown(key)) {
-      throw new CheckpointError(`this adapter is not supported: ${shown}: the key is not known here`, {
+      throw new CheckpointError(`this adapter is not supported: ${shown}: the key is unknown`, {
         where,
-        next: `Known are the keys of peft ${PEFT_VERSION}. Remove the key if it has no say in what the trained adapter computes; otherwise: ${MERGE}`,
+        next: `The keys of peft ${PEFT_VERSION} are known. Remove the key if it has no effect on the trained adapter; otherwise: ${MERGE}`,
       });
     }
     const meaning = keys[key];
@@ -186,7 +186,7 @@ function isNothing(value: unknown): boolean {
   return typeof value === 'object' && Object.keys(value).length === 0;
 }
 
-/** A value on one line; a long one is cut at the end. */
+/** A value on one line, shortened if it is long. */
 function shortened(value: unknown): string {
   const text = JSON.stringify(value);
   return text.length > 60 ? `${text.slice(0, 60)}…` : text;

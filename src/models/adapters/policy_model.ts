@@ -1,4 +1,4 @@
-/** A token policy's weights and what is needed to use them. */
+/** The weights of a token policy, and the files needed to use them. */
 import type { DecoderConfig } from '../../compute/nets/decoder/config.js';
 import type { Weights } from '../files.js';
 import { isAdapters, type LoraSettings } from '../../compute/nets/lora.js';
@@ -12,22 +12,22 @@ export interface PolicyModel<P extends TokenPrompt = TokenPrompt> {
   readonly format: TokenFormat<P>;
   /** All weights, including an adapter's. */
   readonly weights: Weights;
-  /** The config.json of the model it was loaded from; absent for random weights. */
+  /** The config.json of the original model; absent for random weights. */
   readonly description?: string;
-  /** For a model that sees: which parts train, and which of them with an adapter; absent: all. */
+  /** For a vision model: the trained parts, and those with an adapter; absent: all. */
   readonly trains?: TrainedParts;
-  /** Further files of its folder by name, such as how pictures are cut; default: none. */
+  /** Further files of its folder by name, such as the image processor's config; default: none. */
   readonly files?: Readonly<Record<string, string>>;
   /** For a model with an adapter: its settings and its base. */
   readonly adapter?: AdapterOrigin;
 }
 
-/** What an adapter's checkpoint records besides its weights. */
+/** The content of an adapter's checkpoint besides its weights. */
 export interface AdapterOrigin extends AdapterBase {
   readonly lora: LoraSettings;
 }
 
-/** Whether training changes a weight: the adapter's if the model has one, else those of the parts that train. */
+/** Whether training changes a weight: the adapter's if the model has one, otherwise those of the trained parts. */
 export function isTrained({ config, trains }: Pick<PolicyModel, 'config' | 'trains'>, name: string): boolean {
   if (config.adapter !== undefined) return isAdapters(name);
   return trains === undefined || trains[partOf(name)];

@@ -1,6 +1,7 @@
 /**
- * Chat templates as Python's jinja2 renders them. `@huggingface/jinja` evaluates; this module corrects where it silently differs from
- * Python, or refuses. It changes the package's classes, so only the renderer's own process loads it.
+ * Renders chat templates as Python's jinja2 does. `@huggingface/jinja` evaluates them; this module corrects or rejects
+ * the cases in which it silently differs from Python. It changes the package's classes, so only the renderer's own
+ * process loads it.
  */
 import * as jinja from '@huggingface/jinja';
 import type { Node } from './syntax.js';
@@ -85,7 +86,7 @@ function correctStrings(): void {
       const methods = own.get!.call(this) as Map<string, Value>;
       return methods
         .set('capitalize', method(() => capitalized(this.value)))
-        // A word begins after any character that is no letter.
+        // A word begins after any character other than a letter.
         .set('title', method(() => this.value.replace(/\p{L}+/gu, capitalized)))
         .set('strip', method((characters) => strip(this.value, characters, 'both')))
         .set('lstrip', method((characters) => strip(this.value, characters, 'left')))
@@ -104,7 +105,10 @@ function equal(a: Value, b: Value): boolean {
   return a.value.size === b.value.size && [...a.value].every(([key, item]) => b.value.has(key) && equal(item, b.value.get(key)!)); // prettier-ignore
 }
 
-/** A value as it is printed. Raises for lists and dicts: Python prints its own notation, on which no template should rely. */
+/**
+ * The printed form of a value. Raises for lists and dicts: Python prints its own notation, on which no template should
+ * rely.
+ */
 function printed(value: Value): string {
   if (isText(value)) return value.value;
   if (isInteger(value) && Number.isSafeInteger(value.value)) return String(value.value);
@@ -158,7 +162,10 @@ class PythonInterpreter extends library.Interpreter {
     }
   }
 
-  /** The package's own evaluation of blocks prints values as JavaScript does, and forgets what a turn wrote before `break` or `continue`. */
+  /**
+   * The package prints values in blocks as JavaScript does, and discards the output of a turn before `break` or
+   * `continue`.
+   */
   evaluateBlock(body: readonly Node[], scope: Scope): Value {
     let text = '';
     for (const statement of body) {
@@ -172,7 +179,7 @@ class PythonInterpreter extends library.Interpreter {
     return valueOf(text);
   }
 
-  /** The body of a loop, with a scope of its own. After `break` further turns write nothing. */
+  /** The body of a loop, with its own scope. After `break` the remaining turns print nothing. */
   #turn({ body, loop }: Node, scope: Scope): Value {
     const state = loop as { ended: boolean };
     if (state.ended) return valueOf('');
@@ -182,7 +189,7 @@ class PythonInterpreter extends library.Interpreter {
     return text;
   }
 
-  /** A macro sees the names where it is defined, and not the caller's; a call block hands its `caller` over. */
+  /** A macro has the names of the scope where it is defined, not the caller's; a call block passes its `caller`. */
   #macro(node: Node, scope: Scope): Value {
     const result = super.evaluate(node, scope);
     const defined = scope.lookupVariable(node.name!.value) as Value & { value: Callable };
@@ -251,7 +258,7 @@ for (const name of ['iterable', 'sequence']) tests.set(name, isSequence);
 for (const name of refusedTests) tests.delete(name);
 for (const name of ['eq', 'equalto', '==']) tests.set(name, equal);
 
-/** The text that a template gives with `names`, which are JSON. Throws an Error in the template's or jinja's words. */
+/** The text of a template with `names`, which are JSON. Throws an Error in the template's or jinja's words. */
 export function renderTemplate(template: Node, names: Readonly<Record<string, unknown>>, now: Date): string {
   const scope = new library.Environment();
   const constants = { true: true, True: true, false: false, False: false, none: null, None: null };
@@ -266,14 +273,14 @@ export function renderTemplate(template: Node, names: Readonly<Record<string, un
     scope.setVariable(name, valueOf(value));
   }
   const text = new PythonInterpreter(scope).evaluate(template, scope).value as string;
-  if (/\p{Surrogate}/u.test(text)) throw new Error('it takes half of a character out of a text');
+  if (/\p{Surrogate}/u.test(text)) throw new Error('a text ends or starts within a character');
   return text;
 }
 
 const weekdays = ['Sunday', 'Monday', 'Tuesday', 'Wednesday', 'Thursday', 'Friday', 'Saturday'];
 const months = ['January', 'February', 'March', 'April', 'May', 'June', 'July', 'August', 'September', 'October', 'November', 'December']; // prettier-ignore
 
-/** Local time in the C locale. Throws an Error for a directive that is not supported. */
+/** Local time in the C locale. Throws an Error for an unsupported directive. */
 export function strftime(date: Date, format: string): string {
   const two = (value: number): string => String(value).padStart(2, '0');
   const hour = date.getHours() % 12 || 12;

@@ -1,7 +1,7 @@
 /**
- * The process that renders chat templates, one after the other. A template may compute without end: this process ends a rendering after a time, and
- * is ended by its heap's limit, which the process that starts it sets. It ends with that process. Started
- * without a channel, it renders what its standard input says, and ends.
+ * The process that renders chat templates, one after the other. A template may loop forever. Therefore this process
+ * stops a rendering after a timeout, and its parent process limits its heap. It exits with its parent. Started without
+ * a channel, it renders the request on standard input and exits.
  */
 import { readFileSync } from 'node:fs';
 import { runInThisContext } from 'node:vm';
@@ -17,7 +17,7 @@ function render({ source, names, now }: ToRenderer): string {
   return renderTemplate(template, names, new Date(now));
 }
 
-/** What is being asked. A timeout needs a script, and a script sees only global names. */
+/** The current request. A timeout needs a script, and a script has only global names. */
 const asked: { render: () => string } = Object.assign(globalThis, { render: () => '' });
 
 function answer(message: ToRenderer): FromRenderer {

@@ -6,7 +6,7 @@ import { programPath } from '../../core/files.js';
 import type { Tokenizer } from '../tokenizer/tokenizer.js';
 import { parseTemplate } from './syntax.js';
 
-/** A message's content: text, or parts of which those of type `text` hold text. */
+/** A message's content: text, or parts, of which those of type `text` hold text. */
 export type MessageContent = string | readonly { readonly type: string; readonly text?: string }[];
 
 export interface Message {
@@ -15,7 +15,7 @@ export interface Message {
 }
 
 export interface RenderOptions {
-  /** Whether the assistant's turn is begun, so that the model goes on with its answer. */
+  /** Whether to open the assistant's turn, so that the model continues with its answer. */
   readonly addGenerationPrompt: boolean;
   /** Further names for the template, such as `enable_thinking`. */
   readonly variables?: Readonly<Record<string, unknown>>;
@@ -23,8 +23,8 @@ export interface RenderOptions {
 
 export class ChatTemplate {
   /**
-   * `special` are the tokenizer's special tokens by name (`bos_token`, …), which templates print. Raises DataError, naming `where`, for a
-   * template that cannot be parsed.
+   * `special` are the tokenizer's special tokens by name (`bos_token`, …), which templates print. Raises DataError,
+   * naming `where`, for a template that cannot be parsed.
    */
   constructor(
     readonly source: string,
@@ -40,8 +40,8 @@ export class ChatTemplate {
   }
 
   /**
-   * A conversation's text. Rejects with DataError, with the template's own words, if the template fails or refuses, or needs more than 10 seconds or
-   * 256 MB.
+   * A conversation's text. Rejects with DataError, with the template's own words, if the template fails or refuses, or
+   * needs more than 10 seconds or 256 MB.
    */
   async render(messages: readonly Message[], options: RenderOptions): Promise<string> {
     try {
@@ -51,7 +51,7 @@ export class ChatTemplate {
     }
   }
 
-  /** As `render`, waiting for it in this thread, in a process for this rendering alone. */
+  /** As `render`, but blocks this thread and starts a process only for this rendering. */
   renderNow(messages: readonly Message[], options: RenderOptions): string {
     try {
       return renderChatNow(this.#rendering(messages, options));
@@ -71,13 +71,13 @@ export class ChatTemplate {
     if (!(cause instanceof Error) || cause instanceof EditrlError) return cause;
     return new DataError(`the chat template fails: ${cause.message}`, {
       where: this.where,
-      next: 'Give messages that the template takes, or another template.',
+      next: 'Give messages that the template accepts, or another template.',
       cause,
     });
   }
 }
 
-/** A message to the process; each is answered by one `FromRenderer`. */
+/** A request to the process, which answers with one `FromRenderer`. */
 export type ToRenderer = {
   readonly source: string;
   /** The template's names and their values, as JSON. */
@@ -102,7 +102,7 @@ const MAX_MB = 256;
 const limits = [`--max-old-space-size=${MAX_MB}`, '--max-semi-space-size=16'];
 
 const program = programPath('models/chat/render_main');
-/** One process for all templates. V8 writes pages about a heap that is full, which nobody needs. */
+/** One process for all templates. V8 prints long reports about a full heap, which are suppressed. */
 const renderer = new ChildService<ToRenderer, FromRenderer>(program, {
   execArgv: limits,
   stderr: 'ignore',
@@ -125,18 +125,18 @@ function endOf(how: string): Error {
   });
 }
 
-/** Renders a template. Rejects with an Error in the template's words, or with EngineError if the process is ended from outside. */
+/** Renders a template. Rejects with an Error in the template's words, or with EngineError if the process is killed. */
 export async function renderChat(template: Rendering): Promise<string> {
   const message = { withinMs: WITHIN_MS, ...template };
   try {
-    // The process itself ends a rendering that is late; its start takes time, too.
+    // The process itself stops a slow rendering; this limit includes its start.
     return textOf(await renderer.ask(message, 2 * message.withinMs + WITHIN_MS), message);
   } catch (error) {
     throw error instanceof ChildEnded ? endOf(error.how) : error;
   }
 }
 
-/** As `renderChat`, in a process for this rendering alone. It is for the check before a start, which waits for it. */
+/** As `renderChat`, in a process for this rendering alone. Used by the blocking check before a start. */
 export function renderChatNow(template: Rendering): string {
   const message = { withinMs: WITHIN_MS, ...template };
   const { stdout, status, signal, error } = spawnSync(process.execPath, [...limits, program], {
@@ -149,15 +149,16 @@ export function renderChatNow(template: Rendering): string {
   throw error ?? endOf(signal ?? `exit code ${status}`);
 }
 
-/** A model's tokenizer with its template; null where the model has none. */
+/** A model's tokenizer with its template; null if the model has none. */
 export interface Reader {
   readonly tokenizer: Tokenizer;
   readonly template: ChatTemplate | null;
 }
 
 /**
- * A prompt's text, and whether the tokenizer adds its own tokens around it: plain text is used as it is, messages are written by the template.
- * `prefill` is the text that the answer is made to begin with. Rejects with DataError if there is no template for messages, or if it fails.
+ * A prompt's text, and whether the tokenizer adds its own tokens around it. Plain text is used unchanged; the template
+ * writes messages. `prefill` is the beginning of the answer. Rejects with DataError if there is no template for
+ * messages, or if it fails.
  */
 export async function promptText(
   { template }: Pick<Reader, 'template'>,

@@ -1,6 +1,6 @@
 /**
- * The Hub's cache on this machine, in Hugging Face's layout: `models--OWNER--NAME/` with `refs/REVISION` (the commit that it was),
- * `snapshots/COMMIT/FILE` and `blobs/DIGEST`, which the snapshots' files link to. Whatever Python has downloaded is found here.
+ * The Hub's cache on this machine, in Hugging Face's layout: `models--OWNER--NAME/` with `refs/REVISION` (its commit),
+ * `snapshots/COMMIT/FILE` and `blobs/DIGEST`, to which the snapshots' files link. It shares Python's downloads.
  */
 import { existsSync, readFileSync, realpathSync } from 'node:fs';
 import { homedir } from 'node:os';
@@ -10,7 +10,7 @@ import type { HubReference } from '../reference.js';
 import { readJson } from '../files.js';
 import { type Need, missingFiles } from './needed.js';
 
-/** A model that lies in the cache. */
+/** A model in the cache. */
 export interface CachedModel {
   readonly folder: string;
   readonly commit: string;
@@ -28,12 +28,12 @@ export function snapshotFolder(environment: Pick<HubEnvironment, 'cacheDir'>, hu
   return join(repositoryFolder(environment, hub), 'snapshots', commit);
 }
 
-/** Whether a revision is a whole commit hash, which is never another commit. */
+/** Whether a revision is a full commit hash, which never changes its commit. */
 export function isCommit(revision: string): boolean {
   return /^[0-9a-f]{40}$/.test(revision);
 }
 
-/** The commit that a revision referred to when it was last queried; null if it never was. */
+/** The commit of a revision when it was last queried; null if it never was. */
 export function knownCommit(environment: HubEnvironment, { hub, revision }: HubReference): string | null {
   if (isCommit(revision)) return revision;
   const ref = join(repositoryFolder(environment, hub), 'refs', revision);
@@ -41,7 +41,7 @@ export function knownCommit(environment: HubEnvironment, { hub, revision }: HubR
   return isCommit(commit) ? commit : null;
 }
 
-/** The snapshot of a model, at `pinned` if a commit is given; null if there is none, or if it lacks required files. */
+/** The snapshot of a model, at `pinned` if a commit is given; null if it is missing or lacks required files. */
 export function cachedModel(
   reference: HubReference,
   need: Need,
@@ -54,7 +54,9 @@ export function cachedModel(
   return missingFiles(folder, need).length === 0 ? { folder, commit } : null;
 }
 
-/** The snapshot of a revision as last queried, or of `pinned`, even if only a part of it was fetched; null if nothing was. */
+/**
+ * The snapshot of a revision as last queried, or of `pinned`, even if only partly downloaded; null without any file.
+ */
 export function cachedSnapshot(
   reference: HubReference,
   pinned: string | null = null,
@@ -85,7 +87,7 @@ export function nameOf({ hub, revision }: HubReference, pinned: string | null = 
   return shown === null ? hub : `${hub} at ${isCommit(shown) ? shown.slice(0, 12) : shown}`;
 }
 
-/** The Hub model that a folder of a cache holds; null for another folder. */
+/** The Hub model of a folder in a cache; null for another folder. */
 export function hubModelAt(folder: string): { readonly hub: string; readonly revision: string } | null {
   const [repository = '', snapshots, commit = ''] = folder.split(sep).slice(-3);
   const [kind, owner, name, ...more] = repository.split('--');
@@ -93,13 +95,13 @@ export function hubModelAt(folder: string): { readonly hub: string; readonly rev
   return snapshots === 'snapshots' && isCommit(commit) ? { hub: `${owner}/${name}`, revision: commit } : null;
 }
 
-/** The SHA-256 that a large file of a cache goes by; null for any other file. */
+/** The SHA-256 that names a large file of a cache; null for any other file. */
 export function blobDigest(path: string): string | null {
   const [folder, name = ''] = realpathSync(path).split(sep).slice(-2);
   return folder === 'blobs' && /^[0-9a-f]{64}$/.test(name) ? name : null;
 }
 
-/** The Hub model that an adapter's file names as its base; null if it names a folder, or if there is no adapter. */
+/** The Hub model that an adapter's file names as its base; null if it names a folder, or without an adapter. */
 export function hubBaseOf(folder: string): HubReference | null {
   const file = join(folder, 'adapter_config.json');
   if (!existsSync(file)) return null;
@@ -111,11 +113,11 @@ export function hubBaseOf(folder: string): HubReference | null {
 export interface HubEnvironment {
   /** The Hub's address, without a slash at its end. */
   readonly endpoint: string;
-  /** The folder in which models lie. */
+  /** The folder of models. */
   readonly cacheDir: string;
-  /** Who asks; null: nobody in particular. */
+  /** The token of the user; null: anonymous. */
   readonly token: string | null;
-  /** Whether the Hub may not be asked. */
+  /** Whether Hub queries are disabled. */
   readonly offline: boolean;
 }
 
@@ -135,7 +137,7 @@ export function hubEnvironment(env: NodeJS.ProcessEnv = process.env): HubEnviron
   };
 }
 
-/** Null where nobody has logged in on this machine, or the file is another account's. */
+/** Null if nobody has logged in on this machine, or if another account owns the file. */
 function readToken(path: string): string | null {
   try {
     return readFileSync(path, 'utf8').trim() || null;

@@ -1,6 +1,6 @@
 /**
- * Queries to the Hub. `@huggingface/hub` knows the Hub's interface (addresses, pages of long lists); how the Hub is reached, what is retried and what
- * errors mean is decided here, in the one `fetch` that the library is given.
+ * Queries to the Hub. `@huggingface/hub` implements the Hub's interface (addresses, pages of long lists). The `fetch`
+ * given to the library decides about connections, retries and error messages.
  */
 import { datasetInfo, listFiles, modelInfo } from '@huggingface/hub';
 import { EnvHttpProxyAgent, Headers as UndiciHeaders, Response, fetch as undiciFetch, type RequestInit } from 'undici';
@@ -56,8 +56,8 @@ export class HubClient {
   }
 
   /**
-   * The commit that a revision refers to now. Raises EndpointError if the Hub cannot be queried or denies access, ConfigError if it has no such
-   * model.
+   * The current commit of a revision. Raises EndpointError if the Hub cannot be queried or denies access, ConfigError
+   * if it has no such model.
    */
   async commitOf(reference: HubReference): Promise<string> {
     const { hub, revision } = reference;
@@ -79,18 +79,21 @@ export class HubClient {
       recursive: true,
     });
     for await (const { type, path, size, oid, lfs } of listed) {
-      // A path becomes one on this machine: none may lead out of its folder.
+      // Paths become local paths: none may leave its folder.
       if (type !== 'file' || path.split('/').some((part) => part === '..' || part === '')) continue;
       const [of, hex, bytes] =
         lfs === undefined ? (['git', oid ?? '', size] as const) : (['sha256', lfs.oid, lfs.size] as const);
-      // So does a digest.
+      // So do digests.
       if (!digests[of].test(hex)) throw this.#unlike(`'${hex}' as the digest of ${path} of ${nameOf(reference)}`);
       files.push({ path, bytes, digest: { of, hex } });
     }
     return files;
   }
 
-  /** A file's bytes from one of them on; the server may begin at 0 instead, which its status says. Raises as `commitOf`, and TransientError. */
+  /**
+   * A file's bytes from the given one on. The server may start at 0 instead, which its status shows. Raises as
+   * `commitOf`, and TransientError.
+   */
   open(reference: HubReference, commit: string, path: string, from: number): Promise<Response> {
     const name = path.split('/').map(encodeURIComponent).join('/');
     return this.#ask(reference, `${this.environment.endpoint}/${reference.hub}/resolve/${commit}/${name}`, {
@@ -100,7 +103,7 @@ export class HubClient {
     });
   }
 
-  /** Does something again while what stops it may pass and it comes further; says what stopped it in the end. */
+  /** Retries an action while its error may pass and it makes progress; raises the last error. */
   async persevere<T>(reference: HubReference, work: () => Promise<T>, progress: () => number = () => 0): Promise<T> {
     const { retryPolicy: policy, signal } = this;
     try {
@@ -131,7 +134,7 @@ export class HubClient {
   }
 
   #unlike(found: string, cause?: unknown): EndpointError {
-    return new EndpointError(`what answers is not the Hub: found ${found}`, {
+    return new EndpointError(`the server is not a Hub: found ${found}`, {
       where: this.environment.endpoint,
       next: 'Check HF_ENDPOINT, and whether something between here and the Hub (a proxy, a page to log in) answers instead.',
       cause,
@@ -160,10 +163,10 @@ export class HubClient {
     const [kind, detail] = [headers.get('x-error-code'), headers.get('x-error-message') ?? said];
     const where = `${endpoint}/${reference.hub}`;
     if (kind === 'GatedRepo') {
-      const found = token === null ? 'no token was sent' : 'the account of the token may not read it';
+      const found = token === null ? 'no token was sent' : "the token's account has no read access";
       return new EndpointError(`the ${kindOf(reference.hub)} ${reference.hub} is gated, and ${found}`, {
         where,
-        next: `Accept its conditions on its page, ${where}, and set HF_TOKEN to a token of that account. A token of fine-grained rights has to name it, too.`,
+        next: `Accept its conditions on its page, ${where}, and set HF_TOKEN to a token of that account. A fine-grained token must include it, too.`,
       });
     }
     if (kind === 'RevisionNotFound') {
@@ -173,7 +176,7 @@ export class HubClient {
       });
     }
     if (status === 401 && token !== null && kind !== 'RepoNotFound') {
-      return new EndpointError(`the Hub does not take the token (${detail})`, {
+      return new EndpointError(`the Hub rejected the token (${detail})`, {
         where,
         next: 'Set HF_TOKEN to a valid token, or unset it and remove the file that an earlier login left.',
       });
@@ -185,17 +188,17 @@ export class HubClient {
   #noModel({ hub }: HubReference): EditrlError {
     const { token, endpoint } = this.environment;
     const needs = token === null ? 'HF_TOKEN' : 'a token of an account that may read it';
-    return new ConfigError(`there is no ${kindOf(hub)} ${hub} on the Hub, or it is private`, {
+    return new ConfigError(`the Hub has no ${kindOf(hub)} ${hub}, or it is private`, {
       where: endpoint,
       next: `Check the name. A private ${kindOf(hub)} needs ${needs}.`,
     });
   }
 
   #away(reference: HubReference, { found, waitMs, cause }: TransientError): EndpointError {
-    const wait = waitMs === null || waitMs <= 0 ? '' : ` and asks to be left alone for ${waitMs / 1000} s`;
-    return new EndpointError(`the Hub cannot be asked for ${nameOf(reference)}: ${found}${wait}`, {
+    const wait = waitMs === null || waitMs <= 0 ? '' : ` and requests a pause of ${waitMs / 1000} s`;
+    return new EndpointError(`the Hub cannot be queried for ${nameOf(reference)}: ${found}${wait}`, {
       where: this.environment.endpoint,
-      next: 'Check the network (HTTPS_PROXY is taken from the environment) and HF_ENDPOINT, then give the same command again: what was downloaded stays. With HF_HUB_OFFLINE=1 the cache alone is used.',
+      next: 'Check the network (HTTPS_PROXY is read from the environment) and HF_ENDPOINT, then repeat the command: downloaded data stays. With HF_HUB_OFFLINE=1 only the cache is used.',
       cause,
     });
   }
@@ -205,14 +208,17 @@ function kindOf(hub: string): 'dataset' | 'model' {
   return hub.startsWith(DATASETS) ? 'dataset' : 'model';
 }
 
-/** What a reply means that a retry may get past; null for any other reply. */
+/** The reason of a reply that a retry may fix; null for any other reply. */
 export function transientStatus({ status, headers }: Response): TransientError | null {
   if (status !== 429 && status < 500) return null;
   const waitMs = retryAfterMs((name) => headers.get(name));
   return new TransientError(`it answers ${status}`, waitMs);
 }
 
-/** One request. The token is sent to the Hub only, not to other servers that it names: those of its files, and of pages of long lists. */
+/**
+ * One request. The token is sent only to the Hub, not to other servers that it names: those of its files, and of pages
+ * of long lists.
+ */
 export function hubFetch(
   { token, endpoint }: HubEnvironment,
   address: string,
@@ -234,13 +240,13 @@ export function libraryFetch(
   return { hubUrl: endpoint, fetch: fetching as unknown as typeof fetch };
 }
 
-/** The part of a network failure that a retry may get past; null if retrying would fail the same way. */
+/** The reason of a network failure that a retry may fix; null if retrying would fail in the same way. */
 export function transientErrorOf(cause: unknown): TransientError | null {
   const code = codeOf(cause);
   return TRANSIENT_CODES.has(code) ? new TransientError(code, null, cause) : null;
 }
 
-/** A server that answered before may come back; one that cannot be reached at all is not waited for. */
+/** A server that answered before may come back; the client does not wait for an unreachable one. */
 const TRANSIENT_CODES: ReadonlySet<string> = new Set([
   'EAI_AGAIN',
   'ECONNRESET',
@@ -250,7 +256,7 @@ const TRANSIENT_CODES: ReadonlySet<string> = new Set([
   'UND_ERR_SOCKET',
 ]);
 
-/** The system's word for what broke a connection; `fetch` wraps it. */
+/** The system's code of a connection failure; `fetch` wraps it. */
 export function codeOf(error: unknown): string {
   const { code, cause, message } = error as { code?: unknown; cause?: unknown; message?: string };
   if (typeof code === 'string') return code;

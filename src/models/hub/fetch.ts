@@ -15,18 +15,18 @@ import { cachedModel, isCommit, knownCommit, nameOf, repositoryFolder, snapshotF
 import type { HubClient, RepositoryFile } from './client.js';
 import { type Need, descriptionFiles, weightFiles } from './needed.js';
 
-/** A model that somebody names. */
+/** A model by its reference. */
 export interface RequestedModel {
   readonly reference: HubReference;
   readonly need: Need;
-  /** The commit that a run began with; null if it has not begun. */
+  /** The commit at the start of a run; null before the start. */
   readonly pinned: string | null;
 }
 
 /** A model that can be had. */
 export interface FoundModel extends RequestedModel {
   readonly commit: string;
-  /** Its snapshot, which holds all but `left`. */
+  /** Its snapshot, with all files except `left`. */
   readonly folder: string;
   /** The files that remain to be fetched. */
   readonly left: readonly RepositoryFile[];
@@ -39,7 +39,7 @@ export interface FoundModel extends RequestedModel {
 export interface FetchListener {
   /** Called with one line for each event. */
   readonly say: (line: string) => void;
-  /** Called often, with the number of bytes that have arrived so far. */
+  /** Called often, with the number of bytes received so far. */
   readonly progress?: (done: number, all: number) => void;
 }
 
@@ -48,9 +48,9 @@ const LOOK_EVERY_MS = 500;
 const MIN_FREE_BYTES = 64 * 2 ** 20;
 
 /**
- * Finds a model, and fetches the files that describe it. A cached commit that a run began with is used without a query; so is the cached snapshot if
- * the Hub does not answer. Raises CheckpointError if the Hub may not be queried and the cache lacks the model, or if the model has no readable
- * weights, and whatever `HubClient` and `download` raise.
+ * Finds a model, and fetches the files that describe it. Uses the cached commit of a started run without a query, and
+ * the cached snapshot if the Hub does not answer. Raises CheckpointError if Hub queries are disabled and the cache
+ * lacks the model, or if the model has no readable weights, and the errors of `HubClient` and `fetchFiles`.
  */
 export async function lookUp(client: HubClient, wanted: RequestedModel, telling: FetchListener): Promise<FoundModel> {
   const { reference, need, pinned } = wanted;
@@ -65,14 +65,14 @@ export async function lookUp(client: HubClient, wanted: RequestedModel, telling:
     return await describe(client, { ...wanted, commit }, files, telling);
   } catch (error) {
     if (ready === null || !(error instanceof EndpointError)) throw error;
-    return { ...ready, note: `${error.message}; the copy in the cache is used` };
+    return { ...ready, note: `${error.message}; using the cached copy` };
   }
 }
 
-/** The error for a model that the cache lacks and that may not be requested from the Hub. */
+/** The error for a model that the cache lacks while Hub queries are disabled. */
 export function notDownloaded({ reference, pinned }: RequestedModel, cacheDir: string): CheckpointError {
   return new CheckpointError(
-    `the model ${nameOf(reference, pinned)} was not downloaded, and HF_HUB_OFFLINE says that the Hub may not be asked`,
+    `the model ${nameOf(reference, pinned)} was not downloaded, and HF_HUB_OFFLINE disables downloads`,
     {
       where: cacheDir,
       next: 'Unset HF_HUB_OFFLINE, or set HF_HUB_CACHE to the cache that has it.',
@@ -97,7 +97,7 @@ async function describe(
       for (const file of describing) await download(client, reference, commit, file);
     });
   }
-  // A cache that others keep, which cannot be written, serves as long as it has all that is needed.
+  // A read-only shared cache works as long as it has all needed files.
   if (wanted.pinned === null && knownCommit(client.environment, reference) !== commit) {
     const ref = join(repositoryFolder(client.environment, reference.hub), 'refs', reference.revision);
     try {
@@ -153,7 +153,7 @@ export function megabytes(bytes: number): string {
   return bytes < 1e9 ? `${Math.max(1, Math.ceil(bytes / 1e6))} MB` : `${(bytes / 1e9).toFixed(1)} GB`;
 }
 
-/** Does something while no other process of this program downloads from the same repository; waits until it may. */
+/** Runs an action while no other process of this program downloads from the same repository; waits for its turn. */
 async function whileLocked(
   client: HubClient,
   { hub }: HubReference,
@@ -167,7 +167,7 @@ async function whileLocked(
   } catch (cause) {
     throw cacheError(
       folder,
-      `its folder cannot be made (${(cause as NodeJS.ErrnoException).code ?? String(cause)})`,
+      `its folder cannot be created (${(cause as NodeJS.ErrnoException).code ?? String(cause)})`,
       cause,
     );
   }
@@ -205,7 +205,7 @@ async function lockWhenFree(path: string, signal: AbortSignal, onWaiting: () => 
 /** Called for every piece, with the number of the file's bytes that are on disk. */
 export type OnBytes = (bytes: number) => void;
 
-/** Whether a commit's file lies in the cache, at its full size. */
+/** Whether a commit's file is in the cache, at its full size. */
 export function isCached(
   client: HubClient,
   { hub }: HubReference,
@@ -223,8 +223,8 @@ export function bytesBefore(client: HubClient, { hub }: HubReference, file: Repo
 }
 
 /**
- * Brings a file into the snapshot of its commit. Raises what the client raises, EndpointError if the Hub sends something other than it lists, and
- * RunError if the disk refuses.
+ * Adds a file to the snapshot of its commit. Raises the client's errors, EndpointError if the Hub sends another file
+ * than it lists, and RunError if the disk fails.
  */
 export async function download(
   client: HubClient,
@@ -317,13 +317,13 @@ async function checkDigest(
 }
 
 function other({ environment }: HubClient, { hub }: HubReference, path: string, found: string): EndpointError {
-  return new EndpointError(`what the Hub sends of ${path} of ${hub} is not the file that it lists: ${found}`, {
+  return new EndpointError(`the downloaded ${path} of ${hub} is not the listed file: ${found}`, {
     where: environment.endpoint,
-    next: 'Give the same command again; if it stays so, something between here and the Hub (a proxy, a mirror) changes files.',
+    next: 'Repeat the command. If it fails again, a proxy or mirror between this machine and the Hub changes files.',
   });
 }
 
-/** Relative, so that the cache can be moved; a second name of the blob where the file system has no such links. */
+/** Relative, so that the cache can be moved; a hard link to the blob if the file system has no symbolic links. */
 function link(blob: string, place: string): void {
   rmSync(place, { force: true });
   try {
@@ -346,11 +346,11 @@ function diskFull(cause: unknown, blob: string): RunError | null {
   );
 }
 
-/** A model that cannot be kept. */
+/** The error for a model that cannot be stored. */
 export function cacheError(where: string, why: string, cause?: unknown): RunError {
   return new RunError(`the model cannot be downloaded: ${why}`, {
     where,
-    next: 'Free some space, or name another folder for models: HF_HOME or HF_HUB_CACHE. What was downloaded stays.',
+    next: 'Free some space, or name another folder for models: HF_HOME or HF_HUB_CACHE. Downloaded data stays.',
     cause,
   });
 }

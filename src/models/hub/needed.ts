@@ -33,8 +33,8 @@ export function descriptionFiles(paths: readonly string[]): string[] {
 }
 
 /**
- * The files with a model's weights. `folder` already has the files that describe it. Raises CheckpointError if the repository has no readable weights
- * or lacks one of their files.
+ * The files with a model's weights. `folder` already has the files that describe it. Raises CheckpointError if the
+ * repository has no readable weights or lacks one of their files.
  */
 export function weightFiles(folder: string, paths: readonly string[], name: string): string[] {
   const wanted = weightsIn(folder, (file) => paths.includes(file));
@@ -44,14 +44,14 @@ export function weightFiles(folder: string, paths: readonly string[], name: stri
   const found =
     others.length === 0
       ? ''
-      : `; found ${others.slice(0, 3).join(', ')}, which are pickles: these can execute code, and are never fetched`;
+      : `; found ${others.slice(0, 3).join(', ')}, which are pickles: these can execute code, and are never downloaded`;
   throw new CheckpointError(`the repository has no ${missing.slice(0, 3).join(', ')}${found}`, {
     where: name,
     next: 'Name a revision that has safetensors, or a folder with the model saved again in Python: from_pretrained(…).save_pretrained(folder).',
   });
 }
 
-/** The files that a snapshot lacks to be usable, as far as its own files tell. */
+/** The files that a snapshot lacks to be usable, according to its own files. */
 export function missingFiles(folder: string, need: Need): string[] {
   const has = (file: string): boolean => existsSync(join(folder, file));
   if (need === 'tokenizer') {
@@ -62,7 +62,7 @@ export function missingFiles(folder: string, need: Need): string[] {
 }
 
 /**
- * An adapter's weights, else those of a pipeline's parts, else the weights in one file, else the files that the index names.
+ * An adapter's weights, or those of a pipeline's parts, or the weights in one file, or the files that the index names.
  */
 function weightsIn(folder: string, has: (file: string) => boolean): string[] {
   if (has(ADAPTER_CONFIG)) return [ADAPTER_WEIGHTS];

@@ -1,6 +1,6 @@
 /**
- * Publishes to the Hub. `@huggingface/hub` knows how (repositories, branches, large files, commits); how the Hub is reached, what is retried and what
- * errors mean is decided here, in the one `fetch` that the library is given, as in `client.ts`.
+ * Publishes to the Hub. `@huggingface/hub` implements the steps (repositories, branches, large files, commits). As in
+ * `client.ts`, the `fetch` given to the library decides about connections, retries and error messages.
  */
 import { commit, createBranch, createRepo, listFiles, type CommitOperation } from '@huggingface/hub';
 import { pathToFileURL } from 'node:url';
@@ -21,7 +21,7 @@ export interface Publication {
   readonly repository: string;
   /** `main`, or another branch, which is created if it does not exist. */
   readonly branch: string;
-  /** Whether a repository that has to be made is private. */
+  /** Whether a newly created repository is private. */
   readonly private: boolean;
   readonly title: string;
   readonly files: readonly PublishedFile[];
@@ -29,7 +29,7 @@ export interface Publication {
   readonly removes: (path: string) => boolean;
 }
 
-/** The commit that was made. */
+/** The new commit. */
 export interface Published {
   /** With its owner. */
   readonly repository: string;
@@ -37,12 +37,12 @@ export interface Published {
   readonly url: string;
 }
 
-/** A name without an owner; parts as the Hub has them. */
+/** A name without an owner, by the Hub's rules. */
 const REPOSITORY = /^([\w.-]+\/)?[\w.-]+$/;
 /** The last byte of a large file is sent long before the Hub has stored it. */
 const SILENCE_MS = 600_000;
 
-/** Raises ConfigError for what cannot be a repository's name. */
+/** Raises ConfigError for an invalid repository name. */
 export function checkRepository(repository: string, where: string): void {
   if (REPOSITORY.test(repository) && repository.length <= 96) return;
   throw new ConfigError(`'${repository}' cannot name a repository`, {
@@ -72,8 +72,8 @@ export class HubWriter {
   }
 
   /**
-   * Publishes files as one commit. Raises ConfigError if the Hub may not be queried or there is no token; EndpointError if it cannot be reached or
-   * refuses.
+   * Publishes files as one commit. Raises ConfigError if Hub queries are disabled or there is no token; EndpointError
+   * if it cannot be reached or refuses.
    */
   async publish(publication: Publication): Promise<Published> {
     const { branch, title, files, removes } = publication;
@@ -84,7 +84,7 @@ export class HubWriter {
       await this.#make(repository, publication.private);
       const repo = { type: 'model' as const, name: repository };
       const asking = { ...this.#asking(), repo };
-      // A branch that is there stays as it is.
+      // An existing branch stays unchanged.
       if (branch !== 'main') await createBranch({ ...asking, branch, overwrite: true });
       const there: string[] = [];
       for await (const { type, path } of listFiles({ ...asking, revision: branch, recursive: true })) {
@@ -97,7 +97,7 @@ export class HubWriter {
           .filter((path) => !names.has(path) && removes(path))
           .map((path) => ({ operation: 'delete' as const, path })),
       ];
-      // Large files go where the Hub says by plain requests; its other protocol computes for long on this side.
+      // Large files are uploaded with plain requests; the Hub's other protocol needs much CPU time.
       const made = await commit({ ...asking, branch, title, operations, useXet: false, abortSignal: this.signal });
       const { endpoint } = this.environment;
       const url = `${endpoint}/${repository}${branch === 'main' ? '' : `/tree/${branch}`}`;
@@ -108,13 +108,13 @@ export class HubWriter {
   #requireUsable(): void {
     const { offline, token } = this.environment;
     if (offline) {
-      throw new ConfigError('the Hub may not be asked (HF_HUB_OFFLINE)', {
+      throw new ConfigError('HF_HUB_OFFLINE disables requests to the Hub', {
         where: 'HF_HUB_OFFLINE',
         next: 'Unset it, and export again.',
       });
     }
     if (token === null) {
-      throw new ConfigError('publishing on the Hub needs a token, and there is none', {
+      throw new ConfigError('publishing on the Hub needs a token, but there is none', {
         where: 'HF_TOKEN',
         next: 'Set HF_TOKEN to a token that may write, or log in with `hf auth login`.',
       });
@@ -126,17 +126,20 @@ export class HubWriter {
     const response = await this.#fetch(`${this.environment.endpoint}/api/whoami-v2`, {});
     const { name } = (await response.json()) as { readonly name?: unknown };
     if (!response.ok || typeof name !== 'string') {
-      throw new Refused(response.status, 'the account of the token is not told');
+      throw new Refused(response.status, "the token's account is unknown");
     }
     return `${name}/${repository}`;
   }
 
-  /** Creates the repository unless it exists; an account that may not create one may still write to an existing one. */
+  /**
+   * Creates the repository unless it exists. An account without the right to create one may still have write access to
+   * an existing one.
+   */
   async #make(repository: string, isPrivate: boolean): Promise<void> {
     try {
       await createRepo({
         ...this.#asking(),
-        // The library requires a token and would refuse those of other servers; `#fetch` sets the one that is sent.
+        // The library requires a token and would reject those of other servers; `#fetch` sets the real one.
         accessToken: 'hf_',
         repo: { type: 'model', name: repository },
         visibility: isPrivate ? 'private' : 'public',
@@ -168,7 +171,7 @@ export class HubWriter {
     return retry(attempt, { policy: this.policy, signal: this.signal, transientErrorOf });
   }
 
-  /** Errors in words; none of them holds the token. */
+  /** Error messages, without the token. */
   async #explained<T>(repository: string, work: () => Promise<T>): Promise<T> {
     const { endpoint } = this.environment;
     try {
@@ -179,21 +182,21 @@ export class HubWriter {
       const status = statusOf(error);
       const where = `${endpoint}/${repository}`;
       if (status === 401) {
-        throw new EndpointError('the Hub does not take the token', { where, next: 'Set HF_TOKEN to a valid one.' });
+        throw new EndpointError('the Hub rejected the token', { where, next: 'Set HF_TOKEN to a valid one.' });
       }
       if (status === 403) {
-        throw new EndpointError('the token may not write there', {
+        throw new EndpointError('the token has no write access', {
           where,
-          next: 'Use a token with the right to write to this repository, or to make it; or another repository.',
+          next: 'Use a token with write access to this repository, or with the right to create it; or another repository.',
         });
       }
       if (status !== null) {
         const said = error instanceof Error ? error.message.slice(0, 300) : '';
-        throw new EndpointError(`the Hub refuses to publish (${status}: ${said})`, { where });
+        throw new EndpointError(`the Hub rejected the upload (${status}: ${said})`, { where });
       }
       throw new EndpointError(`the Hub cannot be reached (${codeOf(error)})`, {
         where: endpoint,
-        next: 'Check the network (HTTPS_PROXY is taken from the environment) and HF_ENDPOINT, then export again.',
+        next: 'Check the network (HTTPS_PROXY is read from the environment) and HF_ENDPOINT, then export again.',
         cause: error,
       });
     }
@@ -209,7 +212,7 @@ class Refused extends Error {
   }
 }
 
-/** The status that the Hub answered with; null if the error is not an answer of the Hub. */
+/** The status of the Hub's answer; null if the error is not an answer of the Hub. */
 function statusOf(error: unknown): number | null {
   const { statusCode } = (error ?? {}) as { readonly statusCode?: unknown };
   return typeof statusCode === 'number' ? statusCode : null;

@@ -1,4 +1,7 @@
-/** Prepares a picture for Emu3's vision tokenizer, and makes pictures of what that gives: the steps of BAAI's and of transformers' image processors. */
+/**
+ * Prepares images for Emu3's vision tokenizer and converts its output to images: the steps of BAAI's and of
+ * transformers' image processors.
+ */
 import { existsSync } from 'node:fs';
 import { join } from 'node:path';
 import { z } from 'zod';
@@ -17,20 +20,20 @@ export interface Levels {
   readonly std: Three;
 }
 
-/** How a picture's size is chosen. */
+/** The rule for the size of an image. */
 export interface FittedSize {
   /** Sides become multiples of it. */
   readonly factor: number;
   readonly limits: PixelLimits;
-  /** The largest ratio of a picture's sides. */
+  /** The largest ratio of an image's sides. */
   readonly longest: number;
-  /** The least side of a picture. */
+  /** The smallest side of an image. */
   readonly least: number;
 }
 
 export interface Emu3Processor {
   readonly levels: Levels;
-  /** Null: pictures stay as they are. */
+  /** Null: images keep their size. */
   readonly size: FittedSize | null;
 }
 
@@ -38,7 +41,7 @@ const BICUBIC = 3;
 const side = z.int().positive();
 const three = z.tuple([z.number(), z.number(), z.number()]);
 const threePositive = z.tuple([z.number().positive(), z.number().positive(), z.number().positive()]);
-const always = z.literal(true, 'only true is supported: the network takes colours that are scaled and normalised');
+const always = z.literal(true, 'only true is supported: the network needs scaled and normalized colors');
 
 const file = z.looseObject({
   image_processor_type: z
@@ -61,18 +64,18 @@ const file = z.looseObject({
       [
         // BAAI's processor and earlier ones of transformers write their limits here once more and do not read them.
         z.strictObject({ min_pixels: side, max_pixels: side }),
-        // Later ones of transformers have them here alone.
+        // Later versions of transformers store them only here.
         z.strictObject({ shortest_edge: side, longest_edge: side }),
       ],
       'only {min_pixels, max_pixels} and {shortest_edge, longest_edge} are supported',
     )
     .nullish(),
-  // Pictures of several sizes are padded to one batch; here each is computed alone.
+  // transformers pads images of several sizes to one batch; here each is computed alone.
   do_pad: z.boolean().nullish(),
 });
 const keys: ReadonlySet<string> = new Set(Object.keys(file.shape));
 
-/** What differs between the two processors, by whose they are. */
+/** The differences between the two processors. */
 const makers = {
   published: { mean: [0.5, 0.5, 0.5], std: [0.5, 0.5, 0.5], longest: 5, hasLeast: true },
   transformers: {
@@ -86,8 +89,9 @@ const usualLimits: PixelLimits = { min_pixels: 512 * 512, max_pixels: 1024 * 102
 const USUAL_FACTOR = 8;
 
 /**
- * Reads `preprocessor_config.json`, or the image part of `processor_config.json`, for a tokenizer whose codes stand for squares of `patch` pixels.
- * Raises CheckpointError where there is neither, and for a step that is not available.
+ * Reads `preprocessor_config.json`, or the image part of `processor_config.json`, for a tokenizer whose codes each
+ * cover a square with a side of `patch` pixels. Raises CheckpointError if both files are missing, and for an
+ * unsupported step.
  */
 export function readEmu3Processor(folder: string, patch: number): Emu3Processor {
   const [where, json] = processorJson(folder);
@@ -98,9 +102,9 @@ export function readEmu3Processor(folder: string, patch: number): Emu3Processor 
   }
   const unknown = unknownStep(parsed.data, keys);
   if (unknown !== null) {
-    throw new CheckpointError(`${unknown}: what this asks of pictures is not known here`, {
+    throw new CheckpointError(`${unknown}: the key is unknown, so its effect on images is not supported`, {
       where,
-      next: 'Remove the key if the model was trained on pictures without that step.',
+      next: 'Remove the key if the model was trained without that step.',
     });
   }
   const found = parsed.data;
@@ -113,10 +117,10 @@ export function readEmu3Processor(folder: string, patch: number): Emu3Processor 
   const isFitted = found.do_resize !== false;
   const edges = found.size && 'shortest_edge' in found.size ? found.size : null;
   if (isFitted && factor % patch !== 0) {
-    throw new CheckpointError(
-      `spatial_factor is ${factor}, and a code stands for squares of ${patch} pixels: pictures could not be cut into these`,
-      { where, next: `Take ${PROCESSOR_FILE} and config.json from one model.` },
-    );
+    throw new CheckpointError(`spatial_factor is ${factor}, but a code covers squares of ${patch} pixels`, {
+      where,
+      next: `Use ${PROCESSOR_FILE} and config.json of the same model.`,
+    });
   }
   return {
     levels: { scale: found.rescale_factor ?? 1 / 255, mean: found.image_mean ?? mean, std: found.image_std ?? std },
@@ -149,26 +153,29 @@ function processorJson(folder: string): [where: string, json: unknown] {
 }
 
 /**
- * A picture in the size that the processor gives it, by Pillow's bicubic interpolation. Raises DataError, naming `where`, for a picture that is too
- * long or too small.
+ * An image in the processor's size, by Pillow's bicubic interpolation. Raises DataError, naming `where`, for an image
+ * that is too long or too small.
  */
 export function fitImage({ size }: Emu3Processor, image: RgbImage, where: string): RgbImage {
   if (size === null) return image;
   const { width, height } = image;
   const { factor, limits, longest, least } = size;
   if (Math.min(width, height) < least) {
-    throw new DataError(`found a picture of ${width}x${height} pixels; allowed: at least ${least} a side`, { where });
+    throw new DataError(`found an image of ${width}x${height} pixels; allowed: at least ${least} a side`, { where });
   }
   if (Math.max(width, height) / Math.min(width, height) > longest) {
-    throw new DataError(`found a picture of ${width}x${height} pixels; allowed: sides of at most 1 to ${longest}`, {
-      where,
-    });
+    throw new DataError(
+      `found an image of ${width}x${height} pixels; allowed: sides with a ratio of at most ${longest}`,
+      {
+        where,
+      },
+    );
   }
   const fitted = smartSize(height, width, factor, limits);
   return resizeCubic(image, fitted.width, fitted.height);
 }
 
-/** A picture as planes [3, height, width] of a network's numbers, rounded to float32 after each step as numpy does. */
+/** An image as planes [3, height, width] of a network's numbers, rounded to float32 after each step as in numpy. */
 export function toNetwork({ scale, mean, std }: Levels, { width, height, data }: RgbImage): Float32Array {
   const count = width * height;
   const planes = new Float32Array(3 * count);
@@ -180,7 +187,7 @@ export function toNetwork({ scale, mean, std }: Levels, { width, height, data }:
   return planes;
 }
 
-/** The inverse, rounded in the same way; levels are cut off at both ends, and fractions of one are left out. */
+/** The inverse, rounded in the same way. Levels are clamped at both ends, and fractions are dropped. */
 export function fromNetwork(
   { scale, mean, std }: Levels,
   planes: Float32Array,

@@ -12,7 +12,7 @@ import type { PatchSizes } from '../../compute/nets/vision/config.js';
 import { readJson } from '../files.js';
 import type { ColorScale, VisionInput } from './vision_input.js';
 
-/** How many pixels a picture has at least and at most after it was resized; of a clip, each of its frames. */
+/** The smallest and the largest number of pixels of a resized image, or of each frame of a clip. */
 export interface PixelLimits {
   readonly min_pixels: number;
   readonly max_pixels: number;
@@ -27,17 +27,17 @@ export interface ProcessorSettings {
 
 export const PROCESSOR_FILE = 'preprocessor_config.json';
 export const VIDEO_PROCESSOR_FILE = 'video_preprocessor_config.json';
-/** The file in which later versions of transformers keep both, under these names. */
+/** The file in which later versions of transformers store both, under these names. */
 export const NESTED_PROCESSOR_FILE = 'processor_config.json';
 const NESTED = { image: 'image_processor', video: 'video_processor' } as const;
 
-/** Resizing a frame takes tens of milliseconds: between any two, whoever waits for them, this process does what else is due. */
+/** Resizing a frame takes tens of milliseconds, so the process handles other events between frames. */
 const turns = pLimit(1);
 
-/** The largest ratio of a picture's sides. */
+/** The largest ratio of an image's sides. */
 const LONGEST = 200;
 
-/** The mean and deviation of the colours that CLIP was trained on. */
+/** The mean and deviation of the colors in CLIP's training. */
 const clipColours: ColorScale = {
   mean: [0.48145466, 0.4578275, 0.40821073],
   std: [0.26862954, 0.26130258, 0.27577711],
@@ -52,7 +52,7 @@ const usual = {
 export class ImageProcessor {
   constructor(readonly settings: ProcessorSettings) {}
 
-  /** How many tokens stand for an image of a size. */
+  /** The number of tokens of an image of a size. */
   tokensOf({ width, height }: { readonly width: number; readonly height: number }): number {
     const { sizes, image: limits } = this.settings;
     const factor = sizes.patch_size * sizes.spatial_merge_size;
@@ -60,7 +60,7 @@ export class ImageProcessor {
     return (shown.width * shown.height) / factor ** 2;
   }
 
-  /** An image. Raises DataError, naming `where`, for one that is more than 200 times as long as it is wide. */
+  /** An image. Raises DataError, naming `where`, if it is more than 200 times as long as it is wide. */
   image(image: RgbImage, where: string): VisionInput {
     const { sizes, colours, image: limits } = this.settings;
     const frames = [resizeCubic(image, ...sideLengths(image, sizes, limits, where))];
@@ -68,8 +68,8 @@ export class ImageProcessor {
   }
 
   /**
-   * A clip of frames that are `secondsPerFrame` apart; the last is repeated where the model's patches reach beyond it. Raises DataError, naming `where`,
-   * for a clip without frames, frames of several sizes, and as `image`.
+   * A clip of frames that are `secondsPerFrame` apart; the last is repeated to fill the model's patches. Raises
+   * DataError, naming `where`, for a clip without frames, frames of several sizes, and as `image`.
    */
   async video(frames: readonly RgbImage[], secondsPerFrame: number, where: string): Promise<VisionInput> {
     const { sizes, colours, video: limits } = this.settings;
@@ -127,7 +127,7 @@ function gridOf(
   return { steps, rows: height / patch_size, columns: width / patch_size };
 }
 
-/** Width and height that a picture is shown in. */
+/** The resized width and height of an image. */
 function sideLengths(
   { width, height }: RgbImage,
   sizes: PatchSizes,
@@ -137,17 +137,20 @@ function sideLengths(
   const factor = sizes.patch_size * sizes.spatial_merge_size;
   const long = Math.max(width, height) / Math.min(width, height);
   if (long > LONGEST) {
-    throw new DataError(`found a picture of ${width}x${height} pixels; allowed: sides of at most 1 to ${LONGEST}`, {
-      where,
-    });
+    throw new DataError(
+      `found an image of ${width}x${height} pixels; allowed: sides with a ratio of at most ${LONGEST}`,
+      {
+        where,
+      },
+    );
   }
   const size = smartSize(height, width, factor, limits);
   return [size.width, size.height];
 }
 
 /**
- * The size nearest to a picture's whose sides are multiples of `factor` and whose pixels lie within the limits, its shape kept as far as that
- * allows (transformers' `smart_resize`).
+ * The size nearest to an image's whose sides are multiples of `factor` and whose pixels are within the limits, with the
+ * same aspect ratio as far as possible (transformers' `smart_resize`).
  */
 export function smartSize(
   height: number,
@@ -186,7 +189,9 @@ const BICUBIC = 3;
 const file = z.looseObject({
   image_processor_type: type,
   video_processor_type: type,
-  do_resize: z.literal(true, 'only true is available: sides have to be multiples of what one token shows').nullish(),
+  do_resize: z
+    .literal(true, "only true is supported: sides must be multiples of the size of a token's square")
+    .nullish(),
   resample: z.literal(BICUBIC, 'only 3 (bicubic) is available').nullish(),
   do_rescale: z.boolean().nullish(),
   rescale_factor: z.number().positive().nullish(),
@@ -205,8 +210,8 @@ const keys: ReadonlySet<string> = new Set(Object.keys(file.shape));
 type ProcessorFile = z.output<typeof file>;
 
 /**
- * The processor of a model's folder. `limits` override the files' own. Raises CheckpointError if the folder lacks its files, or if one of them cannot
- * be read or asks for something that is not supported.
+ * The processor of a model's folder. `limits` override the files' own. Raises CheckpointError if the folder lacks its
+ * files, or if one of them cannot be read or has an unsupported setting.
  */
 export function openImageProcessor(
   folder: string,
@@ -224,8 +229,8 @@ export function openImageProcessor(
   const ofVideo = { sizes: sizesOf(video), colours: coloursOf(video) };
   if (!isDeepStrictEqual(shared, ofVideo)) {
     throw new CheckpointError(
-      `images and videos are cut or coloured differently: ${JSON.stringify(shared)} and ${JSON.stringify(ofVideo)}`,
-      { where: folder, next: `Give both the same sizes and colours in ${PROCESSOR_FILE} and ${VIDEO_PROCESSOR_FILE}.` },
+      `images and videos have different patches or colors: ${JSON.stringify(shared)} and ${JSON.stringify(ofVideo)}`,
+      { where: folder, next: `Give both the same sizes and colors in ${PROCESSOR_FILE} and ${VIDEO_PROCESSOR_FILE}.` },
     );
   }
   return new ImageProcessor({
@@ -259,7 +264,7 @@ function coloursOf({ do_rescale, rescale_factor, do_normalize, image_mean, image
   return { mean: scaled(mean), std: scaled(std) };
 }
 
-/** The processor of a model from random weights: colours from -1 to 1, as they are. */
+/** The processor of a model with random weights: colors from -1 to 1, unchanged. */
 export function plainProcessor(sizes: PatchSizes, image: PixelLimits, video = image): ImageProcessor {
   const half = [0.5, 0.5, 0.5] as const;
   const { patch_size, temporal_patch_size, spatial_merge_size } = sizes;
@@ -267,7 +272,7 @@ export function plainProcessor(sizes: PatchSizes, image: PixelLimits, video = im
   return new ImageProcessor({ sizes: own, colours: { mean: half, std: half }, image, video });
 }
 
-/** The files of a model's folder that say the same, by their names. */
+/** The equivalent files of a model's folder, by their names. */
 export function processorFilesOf({ sizes, colours, image, video }: ProcessorSettings): Record<string, string> {
   const shared = {
     processor_class: 'Qwen2_5_VLProcessor',
@@ -284,7 +289,7 @@ export function processorFilesOf({ sizes, colours, image, video }: ProcessorSett
   };
 }
 
-/** Null where a folder says nothing. */
+/** Null if a folder has no setting. */
 function readSettings(folder: string, name: string, nested: string): ProcessorFile | null {
   const [own, shared] = [join(folder, name), join(folder, NESTED_PROCESSOR_FILE)];
   const where = existsSync(own) ? own : shared;
@@ -299,9 +304,9 @@ function readSettings(folder: string, name: string, nested: string): ProcessorFi
   }
   const unknown = unknownStep(parsed.data, keys);
   if (unknown === null) return parsed.data;
-  throw new CheckpointError(`${unknown}: what this asks of pictures is not known here`, {
+  throw new CheckpointError(`${unknown}: the key is unknown, so its effect on images is not supported`, {
     where,
-    next: 'Remove the key if the model was trained on pictures without that step.',
+    next: 'Remove the key if the model was trained without that step.',
   });
 }
 
@@ -312,7 +317,7 @@ function limitsOf({ min_pixels, max_pixels, size }: ProcessorFile, otherwise: Pi
   };
 }
 
-/** Keys that say who wrote the file, in which form its arrays are returned, or how a step works that another key has to switch on. */
+/** Keys for the file's origin, for the form of returned arrays, or for a step that another key must enable. */
 const withoutEffect: ReadonlySet<string> = new Set([
   '_processor_class',
   'auto_map',
@@ -328,7 +333,7 @@ const withoutEffect: ReadonlySet<string> = new Set([
   'input_data_format',
   'return_metadata',
   'return_tensors',
-  // Every picture is read as RGB.
+  // Every image is read as RGB.
   'do_convert_rgb',
   'crop_size',
   'default_to_square',
@@ -343,8 +348,8 @@ const withoutEffect: ReadonlySet<string> = new Set([
 ]);
 
 /**
- * The first key that is neither in `read` nor known to have no effect, with its value, for messages; null if there is none. Null, false and empty
- * values ask for nothing.
+ * The first key that is neither in `read` nor known to have no effect, with its value, for messages; null if there is
+ * none. Null, false and empty values have no effect.
  */
 export function unknownStep(json: object, read: ReadonlySet<string>): string | null {
   const asks = (value: unknown): boolean =>

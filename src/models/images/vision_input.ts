@@ -1,4 +1,4 @@
-/** Pictures and clips in the form that the vision encoders of Qwen2-VL and Qwen2.5-VL read. */
+/** Images and clips in the form that the vision encoders of Qwen2-VL and Qwen2.5-VL read. */
 import { DataError } from '../../core/errors.js';
 import type { RgbImage } from '../../core/images/png.js';
 import type { MarkedImageTokens, PatchSizes, ImageTokens } from '../../compute/nets/vision/config.js';
@@ -11,29 +11,33 @@ export interface ColorScale {
 }
 
 /**
- * One image or one clip of a prompt, ready for the policy. `ImageProcessor` makes it. The same picture is always the same object, because the
- * results of a frozen encoder are cached by object.
+ * One image or one clip of a prompt, ready for the policy. `ImageProcessor` makes it. The same image is always the same
+ * object, because the results of a frozen encoder are cached by object.
  */
 export interface VisionInput extends PlacedImage {
-  /** Frames of one size, whose sides are `rows` and `columns` patches; one for an image, `steps` x `temporal_patch_size` for a clip. */
+  /**
+   * Frames of one size, whose sides are `rows` and `columns` patches; one for an image, `steps` x `temporal_patch_size`
+   * for a clip.
+   */
   readonly frames: readonly RgbImage[];
   readonly colours: ColorScale;
 }
 
 /**
- * Bytes that a run keeps of the pixels of prompts that nobody is working at, since opening a short clip takes a tenth of a second of processor time;
- * and, beside these, of what frozen parts of the model make of pictures.
+ * The limit in bytes of the pixels that a run keeps for inactive prompts, since opening a short clip takes a tenth of a
+ * second of CPU time. A second cache of the same size holds the outputs of frozen vision layers.
  */
 export const KEPT_BYTES = 2 ** 30;
 
-/** Tokens that stand for a picture in a prompt. */
+/** The number of tokens of an image in a prompt. */
 export function tokensOf({ steps, rows, columns }: PatchGrid, { spatial_merge_size: merge }: PatchSizes): number {
   return (steps * rows * columns) / merge ** 2;
 }
 
 /**
- * Patches [steps * rows * columns, patchWidth] in Hugging Face's order (`pixel_values`): step after step, in each the squares that become one
- * token, row after row, and in each square its patches. `place` says in which row of `out` a patch goes; default: its own.
+ * Patches [steps * rows * columns, patchWidth] in Hugging Face's order (`pixel_values`): step after step, in each the
+ * squares that become one token, row after row, and in each square its patches. `place` gives the row of `out` for a
+ * patch; default: its own.
  */
 export function writePatches(
   { frames, grid, colours }: VisionInput,
@@ -52,7 +56,7 @@ export function writePatches(
     for (const table of tables) {
       const channel = tables.indexOf(table);
       for (let d = 0; d < depth; d++) {
-        // An image is a clip that stands still.
+        // An image is a clip of equal frames.
         const frame = frames.length === 1 ? frames[0] : frames[step * depth + d];
         for (let y = 0; y < side; y++) {
           const from = ((row * side + y) * frame.width + column * side) * 3 + channel;
@@ -64,8 +68,9 @@ export function writePatches(
 }
 
 /**
- * Writes a place for each of so many images, between the marks of its own, where `ids` have one for a clip: what a chat template writes for as many
- * images. Raises DataError, naming `where`, where the clip's place does not stand between marks.
+ * Replaces a clip's placeholder in `ids` by placeholders for the given number of images, each between its own marks, as
+ * a chat template would for that many images. Raises DataError, naming `where`, if the clip's placeholder is not
+ * between marks.
  */
 export function withStills(
   ids: readonly number[],
@@ -85,7 +90,7 @@ export function withStills(
       continue;
     }
     if (ids[i - 1] !== start || ids[i + 1] !== end) {
-      throw new DataError('the place of the video does not stand between the marks of a picture', {
+      throw new DataError('the placeholder of the video is not between the marks of an image', {
         where,
         next: "Use a chat template that writes them, or set data.frames.as to 'video'.",
       });
@@ -98,8 +103,8 @@ export function withStills(
 }
 
 /**
- * Writes as many placeholders for each picture as it has tokens. `ids` hold one for each, in the order of `pictures`. Raises DataError, naming
- * `where`, where ids and pictures do not go together.
+ * Writes as many placeholders for each image as it has tokens. `ids` hold one for each, in the order of `pictures`.
+ * Raises DataError, naming `where`, if ids and images do not match.
  */
 export function withImages(
   ids: readonly number[],
@@ -113,13 +118,10 @@ export function withImages(
   const asked = ids.map(kindOf).filter((kind) => kind !== null);
   const given = pictures.map(({ kind }) => kind);
   if (asked.join() !== given.join()) {
-    throw new DataError(
-      `the words of the prompt have places for ${counted(asked)}, and it comes with ${counted(given)}`,
-      {
-        where,
-        next: 'Give a conversation as many images and videos as its words have placeholders, in their order.',
-      },
-    );
+    throw new DataError(`the prompt has placeholders for ${counted(asked)}, but ${counted(given)} are given`, {
+      where,
+      next: 'Give a conversation as many images and videos as its words have placeholders, in their order.',
+    });
   }
   let next = 0;
   return ids.flatMap((id) =>
@@ -128,5 +130,5 @@ export function withImages(
 }
 
 function counted(kinds: readonly VisionInput['kind'][]): string {
-  return kinds.length === 0 ? 'no pictures' : kinds.join(', ');
+  return kinds.length === 0 ? 'no images' : kinds.join(', ');
 }

@@ -22,14 +22,14 @@ import {
 export interface FrozenAutoencoder {
   /** Of latents. */
   readonly channels: number;
-  /** Side of a picture divided by that of its latents. */
+  /** The ratio of an image's side to the side of its latents. */
   readonly reduction: number;
-  /** Channels of its largest pictures. */
+  /** Channels at full resolution. */
   readonly widest: number;
-  /** Latents that a diffusion model sees are (mean - shift) * scale; one value for each channel. */
+  /** A diffusion model reads latents as (mean - shift) * scale; one value for each channel. */
   readonly shift: readonly number[];
   readonly scale: readonly number[];
-  /** Pictures [B, 3, H, W] in [-1, 1] to means [B, channels, H / reduction, W / reduction]. */
+  /** Encodes images [B, 3, H, W] in [-1, 1] as means [B, channels, H / reduction, W / reduction]. */
   readonly encode: (pictures: Value) => Value;
   /** The reverse. */
   readonly decode: (latents: Value) => Value;
@@ -75,7 +75,10 @@ const classes: Readonly<Record<string, (json: object, where: string) => FrozenAu
 /** The classes of autoencoders that are read. */
 export const autoencoderClasses: readonly string[] = Object.keys(classes);
 
-/** The autoencoder in a folder that diffusers or this program wrote. Raises CheckpointError for another class, and for what cannot be computed. */
+/**
+ * The autoencoder in a folder of diffusers or of this program. Raises CheckpointError for another class and for
+ * unsupported settings.
+ */
 export function describeAutoencoder(folder: string): FrozenAutoencoder {
   const where = join(folder, CONFIG_FILE);
   const json = Object(readConfig(folder)) as { readonly _class_name?: unknown };
@@ -96,8 +99,8 @@ export function frozenParameters({ channels, reduction: side, encode, decode }: 
 }
 
 /**
- * Opens an autoencoder from its folder, written by this program or by diffusers. Raises CheckpointError for a folder without config or weights, a
- * class that is not supported, and the first tensor that is missing or has another shape.
+ * Opens an autoencoder from a folder of this program or of diffusers. Raises CheckpointError for a folder without
+ * config or weights, an unsupported class, and the first tensor that is missing or has another shape.
  */
 export function openAutoencoder(folder: string): { readonly config: AutoencoderConfig; readonly weights: Weights } {
   const config = readAutoencoderConfig(readConfig(folder), join(folder, CONFIG_FILE));
@@ -120,9 +123,9 @@ function storedName(files: ReadonlyMap<string, string>, name: string): string {
   return files.has(former) ? former : name;
 }
 
-/** Convolutions within a frame; the others reach over time. */
+/** Convolutions within a frame; the others extend over time. */
 const FLAT = /\.(resample\.1|to_qkv|proj)\.weight$/;
-/** Layers over time alone. */
+/** Layers only over time. */
 const OVER_TIME = /\.time_conv\.(weight|bias)$/;
 
 /** The shape that a parameter has in the file. */
@@ -142,7 +145,7 @@ function readQwenImageWeights(folder: string, parameters: ReadonlyMap<string, Sh
   return new Map([...read].map(([name, tensor]) => [name, ofPicture(tensor, parameters.get(name) ?? tensor.shape)]));
 }
 
-/** The last slice in time of a kernel [out, in, time, side, side], in this shape; other tensors as they are. */
+/** The last slice in time of a kernel [out, in, time, side, side], in this shape; other tensors unchanged. */
 function ofPicture({ shape, data }: FloatTensor, wanted: Shape): FloatTensor {
   if (shape.length !== 5) return { shape: wanted, data };
   const [outputs, inputs, time, side] = shape;

@@ -1,4 +1,7 @@
-/** Opens a model that compares texts with pictures from its folder, in the layout of Hugging Face's transformers: config.json and safetensors. */
+/**
+ * Opens a model that compares texts with images from its folder, in the layout of Hugging Face's transformers:
+ * config.json and safetensors.
+ */
 import { join } from 'node:path';
 import { CheckpointError } from '../../core/errors.js';
 import type { OpenedGraph } from '../../compute/onnx/frozen_graph.js';
@@ -20,7 +23,7 @@ import {
 } from '../../compute/nets/clip/config.js';
 import { embedImages, embedSiglipImages, embedSiglipTexts, embedTexts } from '../../compute/nets/clip/clip.js';
 
-/** A half for one text or one picture. */
+/** A half for one text or one image. */
 export type OpenedHalf = OpenedGraph<'embedding'>;
 
 /** The name of a half's input: ids [1, T], int64; pixels [1, 3, S, S]. */
@@ -46,27 +49,27 @@ function pictureGraph(config: ImageEncoderConfig): HalfGraph {
   return { graph, embedding };
 }
 
-/** Opens the half that reads texts of so many tokens. Raises as `checkEmbedder`. */
+/** Opens the text half for the given number of tokens. Raises as `checkEmbedder`. */
 export function openTextHalf(folder: string, length: number): OpenedHalf {
   const config = describeEmbedder(folder);
   return withWeights(textGraph(config, length), wholeFiles(folder, config));
 }
 
-/** Opens the half of a whole model that looks at pictures. Raises as `checkEmbedder`. */
+/** Opens the vision half of a whole model. Raises as `checkEmbedder`. */
 export function openImageHalf(folder: string): OpenedHalf {
   const config = describeEmbedder(folder);
   return withWeights(pictureGraph(config), wholeFiles(folder, config));
 }
 
-/** Opens the half that looks at pictures, of a whole model or of one that is that half alone. Raises as `checkImageEncoder`. */
+/** Opens the vision half of a whole model or of a vision model. Raises as `checkImageEncoder`. */
 export function openImageEncoder(folder: string): OpenedHalf {
   const config = describeImageEncoder(folder);
   return withWeights(pictureGraph(config), towerFiles(folder, config));
 }
 
 /**
- * Looks at what would be opened, without reading weights. Raises CheckpointError for a folder without config or weights, a model or a setting that
- * is not supported, the first tensor that is missing or of another shape, and tensors that nothing reads.
+ * Checks a model without reading its weights. Raises CheckpointError for a folder without config or weights, an
+ * unsupported model or setting, the first tensor that is missing or has another shape, and unused tensors.
  */
 export function checkEmbedder(folder: string): EmbedderConfig {
   const config = describeEmbedder(folder);
@@ -84,7 +87,10 @@ export function checkImageEncoder(folder: string): ImageEncoderConfig {
   return config;
 }
 
-/** The config in a folder's config.json, without the weights. Raises CheckpointError as `checkEmbedder`, and where a text and a picture become vectors of different widths. */
+/**
+ * The config in a folder's config.json, without the weights. Raises CheckpointError as `checkEmbedder`, and if texts
+ * and images have embeddings of different widths.
+ */
 export function describeEmbedder(folder: string): EmbedderConfig {
   const where = join(folder, CONFIG_FILE);
   const config = readEmbedder(readConfig(folder), where);
@@ -93,10 +99,10 @@ export function describeEmbedder(folder: string): EmbedderConfig {
   const [text, picture] = [config.text.projection_size, config.vision.hidden_size];
   if (text === picture) return config;
   throw new CheckpointError(
-    `texts become ${text} numbers (text_config.projection_size), pictures ${picture} (vision_config.hidden_size)`,
+    `texts have embeddings of width ${text} (text_config.projection_size), images ${picture} (vision_config.hidden_size)`,
     {
       where,
-      next: 'Texts and pictures can be compared where both are of one width.',
+      next: 'Texts and images can only be compared with the same width.',
     },
   );
 }
@@ -111,15 +117,15 @@ export function describeImageEncoder(folder: string): ImageEncoderConfig {
 
 function requireHead(config: ImageEncoderConfig, where: string): void {
   if (config.family === 'clip' || config.vision.vision_use_head) return;
-  throw new CheckpointError('vision_use_head is false: nothing makes one vector of a picture', {
+  throw new CheckpointError('vision_use_head is false, so images have no embedding', {
     where,
     next: 'Name a checkpoint with its pooling head.',
   });
 }
 
 /**
- * Bytes of a model while it is opened, at most: one half after the other, whose weights lie there as they were read and as the engine packs them. In
- * float32, whatever the file has. Raises as `describeEmbedder`.
+ * The most memory in bytes while a model is opened: one half after the other, with its weights both as read and as
+ * packed by the engine. In float32, whatever the file has. Raises as `describeEmbedder`.
  */
 export function embedderBytes(folder: string): number {
   const config = describeEmbedder(folder);
@@ -138,15 +144,18 @@ function parametersOf(half: HalfGraph): number {
   return [...shapesOf(half).values()].reduce((sum, shape) => sum + sizeOf(shape), 0);
 }
 
-/** How wide the vector of a picture is. */
+/** The width of an image's embedding. */
 export function imageEmbeddingWidth(config: ImageEncoderConfig): number {
   return config.family === 'clip' ? config.projection_dim : config.vision.hidden_size;
 }
 
-/** What no embedding depends on: how cosines are scaled for the loss, and lists of places that older versions of transformers saved. */
+/**
+ * Parameters without effect on embeddings: the scale of the loss's cosines, and lists of positions that older versions
+ * of transformers saved.
+ */
 const WITHOUT_EFFECT = /^(?:logit_scale|logit_bias|(?:(?:text|vision)_model\.)?embeddings\.position_ids)$/;
 
-/** Where the weights are, and from a parameter's name to that in the files. */
+/** The location of the weights, and the mapping from a parameter's name to that in the files. */
 interface Stored {
   readonly files: TensorFiles;
   readonly stored: (name: string) => string;
@@ -157,12 +166,12 @@ function wholeFiles(folder: string, config: EmbedderConfig): Stored {
   return knownFiles(folder, [...text.keys(), ...shapesOf(pictureGraph(config)).keys()]);
 }
 
-/** A whole model's text half is there in vain. */
+/** A whole model's text half is ignored. */
 function towerFiles(folder: string, config: ImageEncoderConfig): Stored {
   return knownFiles(folder, [...shapesOf(pictureGraph(config)).keys()], /^text_(?:model|projection)\./);
 }
 
-/** Before the names of a vision half in a whole model; transformers 5 leaves it out where the half is a model of its own. */
+/** The prefix of a vision half's names in a whole model; transformers 5 omits it in a vision model. */
 const VISION = 'vision_model.';
 
 function knownFiles(folder: string, parameters: readonly string[], inVain?: RegExp): Stored {

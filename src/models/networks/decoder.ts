@@ -24,26 +24,29 @@ export interface LoadedDecoder extends Architecture {
 }
 
 /**
- * Raises CheckpointError for a folder without config or weights, an architecture that is not supported, sizes that do not go together, the
- * first tensor that is missing or of another shape, tensors that the architecture does not read, and as `readWeights` for what cannot be held so.
+ * Raises CheckpointError for a folder without config or weights, an unsupported architecture, sizes that do not fit
+ * together, the first tensor that is missing or has another shape, and tensors that the architecture does not use. Also
+ * raises as `readWeights` for weights that cannot be stored in the requested precision.
  */
 export function openDecoder(folder: string, part: ReadPart = 'words', held: HeldDtype = 'float32'): LoadedDecoder {
   const { config, contextSize, files, expected, stored } = findDecoder(folder, part);
   return { config, contextSize, weights: readWeights(files, expected, stored, held) };
 }
 
-/** Looks at what `openDecoder` would read, without reading its weights. Raises as that does. */
+/** Checks the input of `openDecoder` without reading its weights. Raises the same errors. */
 export function checkDecoder(folder: string, part: ReadPart = 'words'): Architecture {
   const { config, contextSize, files, expected, stored } = findDecoder(folder, part);
   checkWeights(files, expected, stored);
   return { config, contextSize };
 }
 
-/** Why a folder's config.json does not describe its weights; null if it does. Raises as `checkDecoder`. */
+/**
+ * The problem of a folder's config.json that does not describe its weights; null without one. Raises as `checkDecoder`.
+ */
 export function remarkOnHead(folder: string): string | null {
   const { config, tiedByConfig } = findDecoder(folder, 'words');
   if (config.tie_word_embeddings === tiedByConfig) return null;
-  return `${join(folder, CONFIG_FILE)} says tie_word_embeddings: true, but lm_head.weight differs from the embeddings: editrl uses lm_head.weight. Set tie_word_embeddings to false there for programs that follow it.`;
+  return `${join(folder, CONFIG_FILE)} has tie_word_embeddings: true, but lm_head.weight differs from the embeddings: editrl uses lm_head.weight. Set tie_word_embeddings to false for programs that follow it.`;
 }
 
 interface FoundDecoder extends DescribedDecoder {
@@ -61,9 +64,9 @@ function findDecoder(folder: string, part: ReadPart): FoundDecoder {
   const files = tensorFiles(folder);
   const stored = storedNames(files, folder);
   if (!config.tie_word_embeddings && !files.has(stored(HEAD))) {
-    throw new CheckpointError('the weights hold no lm_head.weight, and tie_word_embeddings is false', {
+    throw new CheckpointError('the weights have no lm_head.weight, but tie_word_embeddings is false', {
       where: folder,
-      next: `If the output head shares the embeddings, say so in ${CONFIG_FILE}: "tie_word_embeddings": true.`,
+      next: `If the output head shares the embeddings, write in ${CONFIG_FILE}: "tie_word_embeddings": true.`,
     });
   }
   const expected = new Map([...decoderParameters(config)].map(([name, { shape }]) => [name, shape]));
@@ -78,7 +81,7 @@ function findDecoder(folder: string, part: ReadPart): FoundDecoder {
 }
 
 const HEAD = 'lm_head.weight';
-/** Prefixes of Emu3's image tokenizer beside its text model. */
+/** Prefixes of Emu3's image tokenizer next to its text model. */
 const IMAGE_TOKENIZERS = ['vqmodel.', 'model.vqmodel.'];
 /** Tables in older files, which the config implies. */
 const WITHOUT_EFFECT = /\.rotary_emb\.inv_freq$/;
@@ -92,8 +95,8 @@ function requireSizes(config: DecoderConfig, where: string): void {
 }
 
 /**
- * The config of a folder's decoder, without its weights. As in transformers, an output head in the files that differs from the embeddings is the head,
- * whatever config.json says. Raises as `openDecoder` does.
+ * The config of a folder's decoder, without its weights. As in transformers, an output head in the files that differs
+ * from the embeddings takes precedence over config.json. Raises as `openDecoder` does.
  */
 export function describeDecoder(folder: string, part: ReadPart = 'words'): Architecture {
   const { config, contextSize } = describe(folder, part);
@@ -101,13 +104,13 @@ export function describeDecoder(folder: string, part: ReadPart = 'words'): Archi
 }
 
 interface DescribedDecoder extends Architecture {
-  /** What config.json alone says. */
+  /** The config in config.json alone. */
   readonly tiedByConfig: boolean;
 }
 
 function describe(folder: string, part: ReadPart): DescribedDecoder {
   const json = readConfig<Record<string, unknown>>(folder);
-  // This program's own checkpoints hold the decoder's settings as they are.
+  // This program's own checkpoints hold the decoder's settings unchanged.
   const read =
     !('model_type' in json) && 'vocab_size' in json
       ? { config: json as unknown as DecoderConfig, contextSize: null }
@@ -156,7 +159,10 @@ const nameUnder =
     return name.startsWith('model.') ? `${model}${name.slice('model.'.length)}` : `${head}${name}`;
   };
 
-/** The names that versions of transformers give to layers and parameters: of a model of words alone, of one with pictures since 4.52, and others. */
+/**
+ * The names that versions of transformers give to layers and parameters: of a text model, of a vision model since 4.52,
+ * and others.
+ */
 export const namings = prefixes.map(nameUnder) as [ModuleNames, ModuleNames, ...ModuleNames[]];
 
 /** From a parameter's name to that in the files. */
@@ -164,5 +170,5 @@ export function storedNames(files: Pick<TensorFiles, 'has'>, folder: string): Mo
   const found = prefixes.find(({ model }) => files.has(`${model}embed_tokens.weight`));
   if (found !== undefined) return nameUnder(found);
   const allowed = prefixes.map(({ model }) => `${model}embed_tokens.weight`).join(', ');
-  throw new CheckpointError(`the weights hold no embeddings; allowed names: ${allowed}`, { where: folder });
+  throw new CheckpointError(`the weights have no embeddings; allowed names: ${allowed}`, { where: folder });
 }

@@ -1,4 +1,6 @@
-/** Opens Emu3's vision tokenizer from its folder: BAAI's, or what transformers saves of it, alone or within an Emu3. */
+/**
+ * Opens Emu3's vision tokenizer from its folder: BAAI's, or the one that transformers saves, alone or within an Emu3.
+ */
 import { join } from 'node:path';
 import { CheckpointError } from '../../core/errors.js';
 import type { Shape } from '../../compute/graph/ir.js';
@@ -21,8 +23,8 @@ interface Stored {
 type Json = Readonly<Record<string, unknown>>;
 
 /**
- * Looks at what `openEmu3Vision` would open, without reading weights. Raises CheckpointError for a folder without weights, for settings that are not
- * covered, for the first tensor that is missing or of another shape, and for tensors that nothing reads.
+ * Checks the input of `openEmu3Vision` without reading weights. Raises CheckpointError for a folder without weights,
+ * for unsupported settings, for the first tensor that is missing or has another shape, and for unused tensors.
  */
 export function checkEmu3Vision(folder: string, json: Json): Emu3VisionConfig {
   const config = readEmu3Vision(json, join(folder, CONFIG_FILE));
@@ -45,7 +47,7 @@ function storedIn(folder: string, config: Emu3VisionConfig, within: boolean): St
   const files = tensorFiles(folder);
   const [found] = [...files.keys()].flatMap((name) => WITHIN.exec(name) ?? []);
   if (within && found === undefined) {
-    throw new CheckpointError('this Emu3 holds no image tokenizer: no tensor is under vqmodel', {
+    throw new CheckpointError('this Emu3 has no image tokenizer: no tensor is under vqmodel', {
       where: folder,
       next: 'Name the folder of BAAI/Emu3-VisionTokenizer.',
     });
@@ -60,8 +62,8 @@ function storedIn(folder: string, config: Emu3VisionConfig, within: boolean): St
   );
   if (unread.length === 0) return { files, expected, stored };
   const more = unread.length > 3 ? ` and ${unread.length - 3} more` : '';
-  throw new CheckpointError(`nothing reads these tensors: ${unread.slice(0, 3).join(', ')}${more}`, {
+  throw new CheckpointError(`unused tensors: ${unread.slice(0, 3).join(', ')}${more}`, {
     where: files.get(unread[0]) ?? folder,
-    next: `They belong to a model that computes something else than ${CONFIG_FILE} says. Name a checkpoint of the kind that it names.`,
+    next: `They belong to another model than ${CONFIG_FILE} describes. Name a checkpoint of the described model.`,
   });
 }

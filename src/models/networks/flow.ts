@@ -16,28 +16,28 @@ import { flowParameters } from '../../compute/nets/flow/parameters.js';
 
 export interface LoadedFlowTransformer {
   readonly config: FlowTransformerConfig;
-  /** The IP-Adapter's among them, where the config has one. */
+  /** Including the IP-Adapter's, if the config has one. */
   readonly weights: Weights;
 }
 
 /**
- * Matrices of which `heldOf` says float16 are `HalfTensor`s. Raises CheckpointError for a folder without config or weights, a class that is not
- * covered, the first tensor that is missing or of another shape, or has a number beyond what it is held in, and, of Stable Diffusion 3, tensors that
- * nothing reads.
+ * Matrices for which `heldOf` returns float16 are `HalfTensor`s. Raises CheckpointError for a folder without config or
+ * weights, an unsupported class, the first tensor that is missing, has another shape, or exceeds the range of its
+ * precision, and, for Stable Diffusion 3, unused tensors.
  */
 export function openFlowTransformer(folder: string, heldOf: HeldOf = inFloat32): LoadedFlowTransformer {
   const config = describeFlowTransformer(folder);
   return { config, weights: readWeights(filesOf(folder, config), flowParameters(config), (name) => name, heldOf) };
 }
 
-/** Looks at what `openFlowTransformer` would read, without reading its weights. Raises as that does. */
+/** Checks the input of `openFlowTransformer` without reading its weights. Raises the same errors. */
 export function checkFlowTransformer(folder: string): FlowTransformerConfig {
   const config = describeFlowTransformer(folder);
   checkWeights(filesOf(folder, config), flowParameters(config));
   return config;
 }
 
-/** A second attention in another block than config.json says would else be passed over. */
+/** Otherwise a second attention in a block that config.json does not list would be ignored. */
 function filesOf(folder: string, config: FlowTransformerConfig): TensorFiles {
   const files = tensorFiles(folder);
   const known = flowParameters(config);

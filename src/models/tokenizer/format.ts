@@ -1,11 +1,14 @@
-/** What a policy writes in: a vocabulary, and which of its tokens may come next in an answer. Image blocks (emu3/) and free text are two examples. */
+/**
+ * The output format of a policy: a vocabulary, and the tokens that may come next in an answer. Image blocks (emu3/) and
+ * free text are two examples.
+ */
 import type { VisionInput } from '../images/vision_input.js';
 import type { Tokenizer } from './tokenizer.js';
 
 export interface TokenPrompt {
-  /** Contains as many placeholders for each picture as it has tokens (models/images/placeholders.ts). */
+  /** Contains as many placeholders for each image as it has tokens (models/images/placeholders.ts). */
   readonly ids: readonly number[];
-  /** In the order of their placeholders; default: none. Only a model that sees takes any. */
+  /** In the order of their placeholders; default: none. Only a vision model accepts any. */
   readonly pictures?: readonly VisionInput[];
 }
 
@@ -18,16 +21,19 @@ export interface AnswerState {
   accept(token: number): void;
 }
 
-/** The rules of one answer as data, for a server that keeps to them: the same that its `AnswerState` tells step by step. */
+/**
+ * The rules of one answer as data, for a server that enforces them: the same rules that `AnswerState` gives step by
+ * step.
+ */
 export interface WrittenRules {
-  /** The ids of the vocabulary's second part: from the first to the one before the last number. Words are those before. */
+  /** The ids of the vocabulary's second part: the first one, and the one after the last. Words have the ids before. */
   readonly second: readonly [from: number, to: number];
   /** The token that begins the block, which is then behind it; null if the answer begins inside. */
   readonly opening: number | null;
-  /** Words that may not come before the block, and behind it. */
+  /** Words that may not come before or after the block. */
   readonly before: readonly number[];
   readonly after: readonly number[];
-  /** The block: a token that must come, or null for any of the second part, and how many times. */
+  /** The block: a token that must come, or null for any of the second part, and its number of repetitions. */
   readonly block: readonly (readonly [id: number | null, times: number])[];
 }
 
@@ -36,13 +42,13 @@ export interface TokenFormat<P extends TokenPrompt = TokenPrompt> {
   readonly size: number;
   /** The ids that end an answer. */
   readonly ends: ReadonlySet<number>;
-  /** The id at which the vocabulary's second part begins, such as that of images; null if there is only one part. */
+  /** The id at which the vocabulary's second part begins, such as that of images; null for a single part. */
   readonly secondPart: number | null;
   /** The tokenizer's files by name, which are stored with a checkpoint. */
   readonly tokenizerFiles: Readonly<Record<string, string>>;
   /** Begins an answer. */
   start(prompt: P): AnswerState;
-  /** What `start` does, written down; absent where any token may follow any other. */
+  /** The rules of `start` as data; absent if any token may follow any other. */
   rules?(prompt: P): WrittenRules;
 }
 

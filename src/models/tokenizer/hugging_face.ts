@@ -1,6 +1,6 @@
 /**
- * Any `tokenizer.json`, by the npm package `tokenizers`: the same Rust code that Python runs, so the ids are the same. (Rewrites in
- * JavaScript, as in transformers.js, differ in white space, normalisation and added tokens.)
+ * Any `tokenizer.json`, by the npm package `tokenizers`: the same Rust code as in Python, so the ids are the same.
+ * (JavaScript implementations, as in transformers.js, differ in white space, normalization and added tokens.)
  */
 import { AddedToken as NativeToken, Tokenizer as Native } from 'tokenizers';
 import { CheckpointError, DataError } from '../../core/errors.js';

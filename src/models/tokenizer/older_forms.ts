@@ -1,6 +1,7 @@
 /**
- * Tokenizers in older forms as `tokenizer.json`. CLIP's first form is vocab.json and merges.txt. Emu3's is as BAAI publishes it: `emu3.tiktoken` (one token in base64 and its rank per line) and `emu3_vision_tokens.txt`. As a
- * `tokenizer.json` it gives the same ids: pairs are merged in the order of the ranks of their results.
+ * Converts tokenizers in older forms to `tokenizer.json`: CLIP's vocab.json and merges.txt, and BAAI's files for Emu3,
+ * `emu3.tiktoken` (one token in base64 and its rank per line) and `emu3_vision_tokens.txt`. The `tokenizer.json` gives
+ * the same ids, because pairs are merged in the order of the ranks of their results.
  */
 import { z } from 'zod';
 import { CheckpointError } from '../../core/errors.js';
@@ -8,7 +9,7 @@ import { CheckpointError } from '../../core/errors.js';
 export const EMU3_RANKS_FILE = 'emu3.tiktoken';
 export const EMU3_VISION_FILE = 'emu3_vision_tokens.txt';
 
-/** How texts are split before bytes are joined: digits stand alone. */
+/** How texts are split before bytes are joined: each digit is separate. */
 const PATTERN =
   "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+";
 
@@ -20,7 +21,9 @@ const SPECIAL: readonly string[] = [
   ...Array.from({ length: 205 }, (_, i) => `<|extra_${i}|>`),
 ];
 
-/** `tokenizer.json` of both files' texts. Raises CheckpointError naming `where` for lines of another form. */
+/**
+ * The `tokenizer.json` for the texts of both files. Raises CheckpointError naming `where` for lines of another form.
+ */
 export function emu3TokenizerJson(ranks: string, vision: string, where: string): string {
   const tokens = readRanks(ranks, where);
   const named = [...SPECIAL, ...lines(vision)];
@@ -71,7 +74,7 @@ function readRanks(text: string, where: string): string[] {
     const [encoded, rank] = line.split(' ');
     const token = Buffer.from(encoded, 'base64').toString('latin1');
     if (token === '' || Number(rank) !== number) {
-      throw new CheckpointError(`line ${number + 1} is no token with rank ${number}`, {
+      throw new CheckpointError(`line ${number + 1} is not a token with rank ${number}`, {
         where,
         next: 'Fetch the tokenizer again.',
       });
@@ -81,7 +84,10 @@ function readRanks(text: string, where: string): string[] {
   return tokens;
 }
 
-/** For every token the pairs of tokens that merge into it, ordered by the rank of the result and then by the rank of their first parts. */
+/**
+ * For every token the pairs of tokens that merge into it, ordered by the rank of the result and then by the rank of
+ * their first parts.
+ */
 function mergesOf(tokens: readonly string[]): (readonly [string, string])[] {
   const ranks = new Map(tokens.map((token, rank) => [token, rank]));
   const rank = (token: string): number => ranks.get(token) ?? Infinity;
@@ -91,12 +97,12 @@ function mergesOf(tokens: readonly string[]): (readonly [string, string])[] {
       const pair = [token.slice(0, at), token.slice(at)] as const;
       if (pair.every((part) => ranks.has(part))) pairs.push(pair);
     }
-    // No two of them begin with the same part, so that this orders all of them.
+    // No two of them begin with the same part, so the order is total.
     return pairs.sort((a, b) => rank(a[0]) - rank(b[0]));
   });
 }
 
-/** GPT-2's characters for bytes: printable ones stand for themselves, the others for those from U+0100 on. */
+/** GPT-2's characters for bytes: printable ones represent themselves, the others those from U+0100 on. */
 const CHARACTERS: readonly string[] = (() => {
   const plain = (byte: number): boolean =>
     (byte >= 33 && byte <= 126) || (byte >= 161 && byte <= 172) || (byte >= 174 && byte <= 255);
@@ -117,7 +123,10 @@ function lines(text: string): string[] {
 
 export const CLIP_VOCABULARY_FILE = 'vocab.json';
 export const CLIP_MERGES_FILE = 'merges.txt';
-/** The classes of transformers that read these two files so; others with the same files split texts in other ways. */
+/**
+ * The classes of transformers that read these two files in this way; others with the same files split texts
+ * differently.
+ */
 export const CLIP_TOKENIZERS: readonly unknown[] = ['CLIPTokenizer', 'CLIPTokenizerFast'];
 
 const [START, END] = ['<|startoftext|>', '<|endoftext|>'];
@@ -125,10 +134,13 @@ const WORDS = String.raw`<\|startoftext\|>|<\|endoftext\|>|'s|'t|'re|'ve|'m|'ll|
 
 const vocabulary = z.record(z.string(), z.int().nonnegative());
 
-/** The text of the tokenizer.json. Raises CheckpointError, naming `where`, for a vocabulary of another form, or without the tokens that begin and end a text. */
+/**
+ * The text of the tokenizer.json. Raises CheckpointError, naming `where`, for a vocabulary of another form, or without
+ * begin and end tokens.
+ */
 export function clipTokenizerJson(vocab: unknown, merges: string, where: string): string {
   const parsed = vocabulary.safeParse(vocab);
-  if (!parsed.success) throw new CheckpointError('it is no table of tokens and their ids', { where });
+  if (!parsed.success) throw new CheckpointError('this is not a table of tokens and their ids', { where });
   const [start, end] = [START, END].map((token) => {
     const id = parsed.data[token] as number | undefined;
     if (id === undefined) throw new CheckpointError(`there is no token ${token}`, { where });

@@ -25,7 +25,7 @@ import { isWordTokenizer, WordTokenizer } from './words.js';
 
 const SPECIAL_TOKENS_FILE = 'special_tokens_map.json';
 
-/** The parts of tokenizer.json that are read here; the library reads the rest. */
+/** The parts of tokenizer.json that this program reads; the library reads the rest. */
 const form = z.object({
   model: z.object({ type: z.string().optional() }).nullish().catch(null),
   padding: z
@@ -36,7 +36,8 @@ const form = z.object({
 });
 
 /**
- * Raises CheckpointError for a folder without tokenizer.json, with a tokenizer that cannot be read, or with settings that are not supported.
+ * Raises CheckpointError for a folder without tokenizer.json, with a tokenizer that cannot be read, or with unsupported
+ * settings.
  */
 export function openTokenizer(folder: string): Tokenizer {
   const where = join(folder, TOKENIZER_FILE);
@@ -60,7 +61,7 @@ export function openTokenizer(folder: string): Tokenizer {
     json,
     own,
     special: specialOf(folder, parsed, own, settings),
-    // transformers leaves the text of byte-pair tokenizers alone, whatever their files say.
+    // transformers does not clean up the text of byte-pair tokenizers, whatever their files say.
     cleanUp: settings.clean_up_tokenization_spaces === true && form.parse(parsed).model?.type !== 'BPE',
     files: { [TOKENIZER_FILE]: json, ...Object.fromEntries(others) },
     where,
@@ -101,7 +102,10 @@ const ids = z
   .nullish();
 const ending = z.looseObject({ eos_token_id: ids });
 
-/** The ids that end an answer: those of generation_config.json, and the tokenizer's `eos_token`. Raises CheckpointError if neither names one. */
+/**
+ * The ids that end an answer: those of generation_config.json, and the tokenizer's `eos_token`. Raises CheckpointError
+ * if both are missing.
+ */
 export function endTokens(folder: string, tokenizer: Pick<Tokenizer, 'special' | 'id'>): readonly number[] {
   const where = join(folder, GENERATION_FILE);
   const parsed = ending.safeParse(readJson(folder, GENERATION_FILE) ?? {});
@@ -109,7 +113,7 @@ export function endTokens(folder: string, tokenizer: Pick<Tokenizer, 'special' |
   const own = tokenizer.special['eos_token'];
   const found = new Set([...(parsed.data.eos_token_id ?? []), ...(own === undefined ? [] : [tokenizer.id(own)])]);
   if (found.size > 0) return [...found];
-  throw new CheckpointError('nothing says which token ends an answer', {
+  throw new CheckpointError('no file names the token that ends an answer', {
     where: folder,
     next: `Name it in ${GENERATION_FILE} (eos_token_id) or ${TOKENIZER_CONFIG_FILE} (eos_token).`,
   });

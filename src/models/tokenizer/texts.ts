@@ -1,4 +1,7 @@
-/** The texts of a tokenizer's folder, and its chat template: what can be known of them without the library that computes tokens. */
+/**
+ * The texts of a tokenizer's folder, and its chat template: everything available without the library that computes
+ * tokens.
+ */
 import { existsSync } from 'node:fs';
 import { join } from 'node:path';
 import { z } from 'zod';
@@ -19,7 +22,7 @@ import type { Tokenizer } from './tokenizer.js';
 
 export const TOKENIZER_CONFIG_FILE = 'tokenizer_config.json';
 export const TEMPLATE_FILE = 'chat_template.jinja';
-/** The file in which vision models keep their template. */
+/** The file in which vision models store their template. */
 export const PROCESSOR_TEMPLATE_FILE = 'chat_template.json';
 /** Further templates under names of their own. */
 const TEMPLATES_FOLDER = 'additional_chat_templates';
@@ -47,7 +50,10 @@ export function readText(folder: string, name: string): string | null {
   }
 }
 
-/** The text of a folder's tokenizer.json, or Emu3's or CLIP's own files in that form; null if the folder has none. Raises CheckpointError. */
+/**
+ * The text of a folder's tokenizer.json, or Emu3's or CLIP's own files in that form; null if the folder has none.
+ * Raises CheckpointError.
+ */
 export function tokenizerJson(folder: string): string | null {
   const own = readText(folder, TOKENIZER_FILE);
   if (own !== null) return own;
@@ -111,14 +117,16 @@ export function openChatTemplate(folder: string, { special }: Pick<Tokenizer, 's
     const usual = found.find((entry) => entry.name === 'default');
     if (usual !== undefined) return new ChatTemplate(usual.template, where, special);
     throw new CheckpointError(
-      `has templates named ${found.map((entry) => entry.name).join(', ')}, and none named default`,
+      `has templates named ${found.map((entry) => entry.name).join(', ')}, but none named default`,
       { where },
     );
   }
   return null;
 }
 
-/** One more than the highest id of a tokenizer.json, to which the files beside it may add; null if it has another form. */
+/**
+ * One more than the highest id of a tokenizer.json, to which the files next to it may add; null if it has another form.
+ */
 export function tokenCount(json: unknown): number | null {
   const { model, added_tokens: added } = Object(json) as {
     readonly model?: { readonly vocab?: unknown } | null;
@@ -126,7 +134,7 @@ export function tokenCount(json: unknown): number | null {
   };
   const vocab = model?.vocab;
   if (typeof vocab !== 'object' || vocab === null) return null;
-  // A list has its tokens in the order of their ids. There are up to some hundred thousand: each is looked at once, and by no schema.
+  // A list has its tokens in the order of their ids. There may be several hundred thousand, so no schema checks them.
   const own: unknown[] = Array.isArray(vocab) ? [vocab.length - 1] : Object.values(vocab);
   const more = Array.isArray(added) ? added.map((token) => (Object(token) as { readonly id?: unknown }).id) : [];
   const ids = [...own, ...more].filter((id) => typeof id === 'number');
@@ -142,7 +150,7 @@ const token = z.looseObject({
   rstrip: flag,
   single_word: flag,
 });
-/** A token by its words alone, or with how it is found in a text. */
+/** A token as its text, or with its matching options. */
 const named = z.union([z.string(), token]);
 const config = z.looseObject({
   added_tokens_decoder: z.record(z.string(), token).nullish(),
@@ -154,7 +162,7 @@ const config = z.looseObject({
 });
 export type TokenizerConfig = z.output<typeof config>;
 
-/** A token with everything that decides where it is found; absent fields have the defaults of Python's AddedToken. */
+/** A token with all of its matching options; absent fields have the defaults of Python's AddedToken. */
 export interface AddedToken {
   readonly content: string;
   readonly special: boolean;

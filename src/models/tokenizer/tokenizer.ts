@@ -1,4 +1,7 @@
-/** Turns text into a model's tokens and back: this program's own words (`words.ts`), and any `tokenizer.json` of the Hub (`hugging_face.ts`). */
+/**
+ * Converts text to a model's tokens and back: this program's own words (`words.ts`), and any `tokenizer.json` of the
+ * Hub (`hugging_face.ts`).
+ */
 
 export interface EncodeOptions {
   /** Whether to add the tokens that the tokenizer puts around a text, such as one at its beginning. Templates write these themselves. */
@@ -6,7 +9,7 @@ export interface EncodeOptions {
 }
 
 export interface DecodeOptions {
-  /** Whether tokens that carry no words, such as the end of an answer, are left out. */
+  /** Whether to leave out tokens without words, such as the end of an answer. */
   readonly skipSpecial: boolean;
 }
 
@@ -17,13 +20,16 @@ export interface Tokenizer {
   readonly json: string;
   /** Everything that a folder needs for the tokenizer to be opened again, by file name. */
   readonly files: Readonly<Record<string, string>>;
-  /** The id that stands for every word or character without a token; null if there is none. */
+  /** The id for every word or character without a token; null if there is none. */
   readonly unknown: number | null;
   /** The special tokens by their names (`bos_token`, `eos_token`, …), as chat templates print them. */
   readonly special: Readonly<Record<string, string>>;
   /** By default without added special tokens. */
   encode(text: string, options?: EncodeOptions): readonly number[] | Promise<readonly number[]>;
-  /** By default with special tokens. An id without a token gives nothing; bytes that do not form a character give U+FFFD. */
+  /**
+   * By default with special tokens. An id without a token gives no text; bytes that do not form a character give
+   * U+FFFD.
+   */
   decode(ids: Iterable<number>, options?: DecodeOptions): string;
   /** The id of a token that must exist. Raises DataError if it does not. */
   id(token: string): number;

@@ -28,7 +28,7 @@ export class WordTokenizer implements Tokenizer {
   readonly #ids = new Map<string, number>();
   readonly #words: string[] = [];
   readonly #added: ReadonlySet<string>;
-  /** Lengths of added tokens, the longest first, so that a token that begins another is not taken for it. */
+  /** Lengths of added tokens, longest first, so that a longer token wins over its own beginning. */
   readonly #lengths: readonly number[];
   readonly unknown: number;
 
@@ -40,7 +40,7 @@ export class WordTokenizer implements Tokenizer {
     const parsed = parseJson(json, where);
     if (parsed.model?.type !== 'WordLevel' || parsed.model.vocab === undefined) {
       throw new CheckpointError(
-        `a ${parsed.model?.type ?? 'nameless'} tokenizer is not one of words; allowed: WordLevel`,
+        `a ${parsed.model?.type ?? 'nameless'} tokenizer is not supported; allowed: WordLevel`,
         { where },
       );
     }
@@ -125,7 +125,7 @@ export function wordTokenizerJson(
   const added: AddedToken[] = contents.map((content, id) => ({ id, content }));
   const first = contents.length + ordinary.length;
   last.forEach((content, i) => added.push({ id: first + i, content }));
-  // Added tokens are in the vocabulary too, because Hugging Face's tokenizers renumber those that are not.
+  // Added tokens are also in the vocabulary, because Hugging Face's tokenizers renumber those that are not.
   const vocab: Record<string, number> = Object.fromEntries(added.map(({ id, content }) => [content, id]));
   ordinary.forEach((word, i) => (vocab[word] = contents.length + i));
   return JSON.stringify({

@@ -196,7 +196,7 @@ describe('the models of the Hub that a run needs', () => {
     const config = await load({ model: { hub: 'some/bsae' } });
     const found = await models.obstacles([config, config]);
     expect(found.map(({ run, error }) => `${run}: ${error.message}`)).toEqual([
-      'text_plain: there is no model some/bsae on the Hub, or it is private',
+      'text_plain: the Hub has no model some/bsae, or it is private',
     ]);
   });
 });

@@ -86,7 +86,7 @@ describe('a template that fails', () => {
     const error = await fails(refuses, system);
     expect(error.message).toBe('the chat template fails: no system');
     expect(error.where).toBe('model/chat_template.jinja');
-    expect(error.next).toMatch(/messages that the template takes/);
+    expect(error.next).toMatch(/messages that the template accepts/);
   });
 
   test('while its caller waits', () => {

@@ -161,7 +161,7 @@ describe('a model of the Hub', () => {
     await stub.close();
     const { commit, note } = await want();
     expect(commit).toBe(COMMIT);
-    expect(note).toMatch(/^the Hub cannot be asked for some\/model: ECONNREFUSED; the copy in the cache is used$/);
+    expect(note).toMatch(/^the Hub cannot be queried for some\/model: ECONNREFUSED; using the cached copy$/);
   });
 
   it('is not asked for offline, and used where it lies in the cache', async () => {
@@ -171,7 +171,7 @@ describe('a model of the Hub', () => {
     expect(await there.get()).toMatchObject({ commit: COMMIT, note: null });
     const nowhere = await hub({ offline: true });
     await expect(nowhere.get()).rejects.toThrow(CheckpointError);
-    await expect(nowhere.get()).rejects.toThrow('some/model was not downloaded, and HF_HUB_OFFLINE says');
+    await expect(nowhere.get()).rejects.toThrow('some/model was not downloaded, and HF_HUB_OFFLINE disables');
     expect([...there.stub.asked, ...nowhere.stub.asked]).toEqual([]);
   });
 
@@ -216,10 +216,10 @@ describe('a download that breaks', () => {
   });
 
   it.each([
-    [{ garbled: true }, /model.safetensors of some\/model is not the file that it lists: its digest is not the one/],
+    [{ garbled: true }, /model.safetensors of some\/model is not the listed file: its digest is not the one/],
     [{ endAfter: 0 }, /it sends 0 of the 5000 bytes of model.safetensors/],
     [{ status: 503 }, /it answers 503/],
-    [{ status: 429, retryAfter: '86400' }, /it answers 429 and asks to be left alone for 86400 s/],
+    [{ status: 429, retryAfter: '86400' }, /it answers 429 and requests a pause of 86400 s/],
   ] as const)('by %j says so, and leaves nothing that looks whole', async (fault, message) => {
     const { get, stub, repository, environment } = await hub();
     stub.fault = ({ host, path }) => (host === 'cdn' && ofWeights(path) ? fault : null);
@@ -255,7 +255,14 @@ describe('a model that cannot be had', () => {
   const pickled = { refs: { main: COMMIT }, commits: { [COMMIT]: pickles } };
   const cases: readonly [string, Ways, object, new (...args: never[]) => Error, RegExp, RegExp][] = [
     ['gated, without a token', { models: { 'some/model': gated } }, {}, EndpointError, /gated/, /conditions.*HF_TOKEN/],
-    ['asked for with a token that is none', { token: 'hf_wrong' }, {}, EndpointError, /not take the/, /Set HF_TOKEN/],
+    [
+      'asked for with a token that is none',
+      { token: 'hf_wrong' },
+      {},
+      EndpointError,
+      /rejected the token/,
+      /Set HF_TOKEN/,
+    ],
     ['of nobody', { token: TOKEN }, { hub: 'no/thing' }, ConfigError, /no model no\/thing/, /a token of an account/],
     ['of a revision that is not there', {}, { revision: 'mian' }, ConfigError, /no revision 'mian'/, /Name a branch/],
     ['in pickles alone', { models: { 'some/model': pickled } }, {}, CheckpointError, /are pickles/, /Name a revision/],
@@ -275,7 +282,7 @@ describe('a model that cannot be had', () => {
   it('because the Hub is away says where it was looked for', async () => {
     const { get, stub } = await hub();
     await stub.close();
-    await expect(get()).rejects.toThrow('the Hub cannot be asked for some/model: ECONNREFUSED');
+    await expect(get()).rejects.toThrow('the Hub cannot be queried for some/model: ECONNREFUSED');
   });
 
   it('whose list leads out of its folder brings nothing there', async () => {

@@ -104,9 +104,9 @@ describe('HubWriter', () => {
   });
 
   it.each([
-    ['offline', {}, { offline: true }, 'HF_HUB_OFFLINE: the Hub may not be asked'],
+    ['offline', {}, { offline: true }, 'HF_HUB_OFFLINE disables requests'],
     ['no token', {}, { token: null }, 'HF_TOKEN: publishing on the Hub needs a token'],
-    ['a wrong token', {}, { token: 'hf_other' }, 'does not take the token'],
+    ['a wrong token', {}, { token: 'hf_other' }, 'rejected the token'],
     ['a wrong name', { repository: 'a/b/c' }, {}, "'a/b/c' cannot name a repository"],
     ['nobody there', {}, { endpoint: 'http://127.0.0.1:9' }, 'http://127.0.0.1:9: the Hub cannot be reached'],
   ])('says what is wrong: %s', async (_what, given, environment, message) => {
@@ -117,7 +117,7 @@ describe('HubWriter', () => {
 
   it('says it where the token may not write', async () => {
     stub.mayCreate = false;
-    await expect(publish()).rejects.toMatchObject({ message: 'the token may not write there', exitCode: 3 });
+    await expect(publish()).rejects.toMatchObject({ message: 'the token has no write access', exitCode: 3 });
   });
 
   it('says what the Hub says', async () => {

@@ -96,13 +96,13 @@ describe('a picture', () => {
     const own = read(byBaai);
     expect(() => fitImage(own, picture(48, 8), 'line 3')).toThrow(DataError);
     expect(() => fitImage(own, picture(48, 8), 'line 3')).toThrow(
-      'found a picture of 48x8 pixels; allowed: sides of at most 1 to 5',
+      'found an image of 48x8 pixels; allowed: sides with a ratio of at most 5',
     );
     expect(() => fitImage(own, picture(9, 7), 'line 3')).toThrow(
-      'found a picture of 9x7 pixels; allowed: at least 8 a side',
+      'found an image of 9x7 pixels; allowed: at least 8 a side',
     );
     const theirs = read({ image_processor_type: 'Emu3ImageProcessor' });
-    expect(() => fitImage(theirs, picture(201, 1), 'line 3')).toThrow('allowed: sides of at most 1 to 200');
+    expect(() => fitImage(theirs, picture(201, 1), 'line 3')).toThrow('allowed: sides with a ratio of at most 200');
   });
 });
 
@@ -117,8 +117,8 @@ describe('a file', () => {
     [{ resample: 2 }, 'resample: only 3 (bicubic) is available'],
     [{ image_std: [0.5, 0, 0.5] }, 'image_std.1: '],
     [{ size: { height: 512, width: 512 } }, 'size: only {min_pixels, max_pixels} and'],
-    [{ do_center_crop: true }, 'do_center_crop: true: what this asks of pictures is not known here'],
-    [{ spatial_factor: 12 }, 'spatial_factor is 12, and a code stands for squares of 8 pixels'],
+    [{ do_center_crop: true }, 'do_center_crop: true: the key is unknown, so its effect on images is not supported'],
+    [{ spatial_factor: 12 }, 'spatial_factor is 12, but a code covers squares of 8 pixels'],
   ])('is refused with %j', (json, message) => {
     expect(() => read(json)).toThrow(CheckpointError);
     expect(() => read(json)).toThrow(message);
@@ -132,6 +132,8 @@ describe('a file', () => {
     cpSync(folderOf({ tokenizer: 1 }, 'processor_config.json'), folder, { recursive: true });
     expect(() => readEmu3Processor(folder, 8)).toThrow('there is no preprocessor_config.json');
     renameSync(join(folder, 'processor_config.json'), join(folder, FILE));
-    expect(() => readEmu3Processor(folder, 8)).toThrow('tokenizer: 1: what this asks of pictures is not known here');
+    expect(() => readEmu3Processor(folder, 8)).toThrow(
+      'tokenizer: 1: the key is unknown, so its effect on images is not supported',
+    );
   });
 });

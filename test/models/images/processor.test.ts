@@ -68,7 +68,7 @@ describe('a processor', () => {
   it.each([
     ['without frames', () => processor.video([], 1, 'clip.mp4'), 'no frames'],
     ['of frames of two sizes', () => processor.video([grey(8, 8), grey(8, 16)], 1, 'clip.mp4'), '8x8 and of 8x16'],
-    ['that is a thread', async () => processor.image(grey(201, 1), 'clip.mp4'), 'at most 1 to 200'],
+    ['that is a thread', async () => processor.image(grey(201, 1), 'clip.mp4'), 'ratio of at most 200'],
   ])('refuses a picture %s', async (_, make, message) => {
     await expect(make()).rejects.toThrow(
       expect.objectContaining({
@@ -128,7 +128,7 @@ describe('the files of a processor', () => {
     ['have sides of their own', { size: { height: 224, width: 224 } }, /size: .*"height", "width"/],
     ['are of another processor', { image_processor_type: 'CLIPImageProcessor' }, /image_processor_type: only/],
     ['cut out the centre', { do_center_crop: true, crop_size: 3 }, /do_center_crop: true/],
-    ['ask for an unknown step', { sharpen: 0.5 }, /sharpen: 0\.5.* not known/],
+    ['ask for an unknown step', { sharpen: 0.5 }, /sharpen: 0\.5: the key is unknown/],
   ])('are refused where they %s', (_, json, message) => {
     const path = folder();
     if (json !== null) writeFileSync(join(path, PROCESSOR_FILE), JSON.stringify(json));
@@ -172,7 +172,7 @@ describe('colours', () => {
     const path = folder();
     writeFileSync(join(path, PROCESSOR_FILE), '{}');
     writeFileSync(join(path, VIDEO_PROCESSOR_FILE), JSON.stringify({ do_normalize: false }));
-    expect(() => openImageProcessor(path)).toThrow(/images and videos are cut or coloured differently/);
+    expect(() => openImageProcessor(path)).toThrow(/images and videos have different patches or colors/);
   });
 });
 
@@ -197,9 +197,9 @@ describe('placeholders', async () => {
   });
 
   it.each([
-    [[1, 7, 7], [image], 'the words of the prompt have places for image, image, and it comes with image'],
-    [[1, 8], [image], 'the words of the prompt have places for video, and it comes with image'],
-    [[1], [clip], 'the words of the prompt have places for no pictures, and it comes with video'],
+    [[1, 7, 7], [image], 'the prompt has placeholders for image, image, but image are given'],
+    [[1, 8], [image], 'the prompt has placeholders for video, but image are given'],
+    [[1], [clip], 'the prompt has placeholders for no images, but video are given'],
   ])('that do not go with the pictures are refused: %j', (ids, pictures, message) => {
     expect(() => withImages(ids, pictures, tokens, sizes, 'row 3')).toThrow(message);
   });

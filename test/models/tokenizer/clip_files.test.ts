@@ -50,5 +50,5 @@ it('refuses a vocabulary without the tokens around a text, and one of another fo
   writeFileSync(join(folder, 'vocab.json'), JSON.stringify({ a: 0 }));
   expect(() => openTokenizer(folder)).toThrow('there is no token <|startoftext|>');
   writeFileSync(join(folder, 'vocab.json'), '[]');
-  expect(() => openTokenizer(folder)).toThrow('it is no table of tokens and their ids');
+  expect(() => openTokenizer(folder)).toThrow('this is not a table of tokens and their ids');
 });

@@ -44,7 +44,7 @@ describe("Emu3's tokenizer", () => {
       ranks.splice(7, 1);
       writeFileSync(join(folder, 'emu3.tiktoken'), ranks.join('\n'));
       expect(() => openTokenizer(folder)).toThrow(CheckpointError);
-      expect(() => openTokenizer(folder)).toThrow('line 8 is no token with rank 7');
+      expect(() => openTokenizer(folder)).toThrow('line 8 is not a token with rank 7');
       rmSync(join(folder, 'emu3_vision_tokens.txt'));
       expect(() => openTokenizer(folder)).toThrow('allowed: tokenizer.json, emu3.tiktoken with emu3_vision_tokens.txt');
     });

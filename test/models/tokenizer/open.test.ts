@@ -96,7 +96,7 @@ describe('chat templates', () => {
     expect(source({ 'tokenizer_config.json': { chat_template: several } })).toBe('d');
     expect(source({})).toBeUndefined();
     expect(() => source({ 'tokenizer_config.json': { chat_template: several.slice(0, 1) } })).toThrow(
-      /has templates named rag, and none named default/,
+      /has templates named rag, but none named default/,
     );
   });
 
@@ -128,7 +128,7 @@ describe('where an answer ends', () => {
 
   test('where nothing says so, or wrongly', () => {
     const nothing = { 'special_tokens_map.json': null };
-    expect(() => ends('llama2', nothing)).toThrow(/nothing says which token ends an answer/);
+    expect(() => ends('llama2', nothing)).toThrow(/no file names the token that ends an answer/);
     expect(ends('llama2', { ...nothing, 'generation_config.json': { eos_token_id: 5 } })).toEqual([5]);
     expect(() => ends('llama2', { 'generation_config.json': { eos_token_id: 'x' } })).toThrow(
       /neither an id nor a list/,

@@ -52,7 +52,7 @@ describe('word tokenizer', () => {
 
   it('refuses what it cannot read, and says what it is', () => {
     const bpe = JSON.stringify({ model: { type: 'BPE', vocab: {} } });
-    expect(() => new WordTokenizer(bpe, 'file')).toThrow(/a BPE tokenizer is not one of words/);
+    expect(() => new WordTokenizer(bpe, 'file')).toThrow(/a BPE tokenizer is not supported/);
     const noUnknown = JSON.stringify({ model: { type: 'WordLevel', vocab: { a: 0 } } });
     expect(() => new WordTokenizer(noUnknown, 'file')).toThrow(/no token for unknown words/);
     expect(() => new WordTokenizer('{', 'file')).toThrow(CheckpointError);

@@ -47,8 +47,8 @@ describe('the encoder of style images', () => {
       writeFileSync(join(folder, 'config.json'), JSON.stringify({ ...config, vision_config }));
       return folder;
     };
-    expect(() => new StyleEncoder(changed({ vision_use_head: false }))).toThrow('nothing makes one vector');
+    expect(() => new StyleEncoder(changed({ vision_use_head: false }))).toThrow('images have no embedding');
     expect(() => new StyleEncoder(changed({ image_size: 23 }))).toThrow('brought to 20x20 pixels');
-    expect(() => new StyleEncoder(changed({ intermediate_size: 17 }))).toThrow('the config asks for [17, 8]');
+    expect(() => new StyleEncoder(changed({ intermediate_size: 17 }))).toThrow('the config needs [17, 8]');
   });
 });

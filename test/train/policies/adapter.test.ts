@@ -290,7 +290,7 @@ describe('a policy with an adapter', () => {
     const bytes = readFileSync(join(base, 'model.safetensors'));
     bytes[bytes.length - 1] ^= 1;
     writeFileSync(join(base, 'model.safetensors'), bytes);
-    expect(() => openModel(folder)).toThrow(/trained on other weights than its base holds now/);
+    expect(() => openModel(folder)).toThrow(/trained on other weights than its base has now/);
     const other = policyOf({ ...model, adapter: { lora, base, baseDigest: digestOfWeights(base) } });
     await expect(other.restore(folder, 1)).rejects.toThrow(/trained on other weights/);
     await other.dispose();
@@ -315,7 +315,7 @@ describe('targets', () => {
     ['a name that is no layer', ['q_proj', 'query'], /'query' matches no linear layer/],
     ['an end without its dot', ['proj'], /'proj' matches no linear layer/],
     ['an expression that matches a part', 'q_proj', /'q_proj' matches no linear layer/],
-    ['no expression', '(', /'\(' is no regular expression/],
+    ['no expression', '(', /'\(' is not a regular expression/],
   ])('%s is refused', (_, targets, message) => {
     expect(() => layersOf(targets)).toThrow(message);
   });

@@ -140,7 +140,7 @@ describe('a merged model', () => {
       'its family is not recorded, and it has qk_norm',
     );
     writeFileSync(join(checkpoint, 'config.json'), '{"codebook_size":4}');
-    expect(() => exportMerged(checkpoint, out, { dtype: 'float32' })).toThrow('this is no language model');
+    expect(() => exportMerged(checkpoint, out, { dtype: 'float32' })).toThrow('this is not a language model');
   });
 
   // 65520 lies half-way between the largest float16, 65504, and what would be the next one: it rounds to infinity.
@@ -152,7 +152,7 @@ describe('a merged model', () => {
     writeFileSync(file, encodeSafetensors(tensors));
     const failure = (): void => exportMerged(checkpoint, out, { dtype: 'float16' });
     expect(failure).toThrow(CheckpointError);
-    expect(failure).toThrow('model.norm.weight holds numbers beyond 65504');
+    expect(failure).toThrow('model.norm.weight has numbers beyond 65504');
   });
 });
 
@@ -171,7 +171,7 @@ describe('the base of an adapter', () => {
     expect(baseOf(moved)).toBe(parent.replace('/runs/', '/moved/'));
     expect(openModel(moved).weights.size).toBeGreaterThan(0);
     renameSync(join(folder, 'moved', 'parent'), join(folder, 'moved', 'other'));
-    expect(() => baseOf(moved)).toThrow(`the adapter stands on ${parent}, which is not there`);
+    expect(() => baseOf(moved)).toThrow(`the adapter's base ${parent} is missing`);
   });
 });
 

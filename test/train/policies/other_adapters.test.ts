@@ -74,13 +74,13 @@ describe('adapters of a language model that peft saved', () => {
 
   it.each([
     ['lora_bias', /lora_bias: true: the adapter has biases/],
-    ['pissa', /init_lora_weights: "pissa": its base was changed when the adapter was begun/],
+    ['pissa', /init_lora_weights: "pissa": its base was changed before training/],
     ['olora', /init_lora_weights: "olora": its base was changed/],
     ['bias', /bias: "lora_only": the biases of the base were trained/],
     ['modules_to_save', /modules_to_save: \["norm"\]: whole modules/],
     ['trainable_token_indices', /trainable_token_indices: \[3,5\]: embeddings/],
-    ['target_parameters', /target_parameters: \["mlp.down_proj.weight"\]: parameters that are no linear layers/],
-    ['layer_replication', /layer_replication: \[\[0,2\],\[1,2\]\]: layers of the base stand several times/],
+    ['target_parameters', /target_parameters: \["mlp.down_proj.weight"\]: parameters other than linear layers/],
+    ['layer_replication', /layer_replication: \[\[0,2\],\[1,2\]\]: layers of the base occur several times/],
     ['rank_pattern', /rank_pattern: .*: its layers have several ranks/],
     ['alpha_pattern', /alpha_pattern: .*: its layers have several scales/],
     ['use_dora', /use_dora: true: DoRA/],
@@ -88,8 +88,8 @@ describe('adapters of a language model that peft saved', () => {
     ['kasa_config', /kasa_config: .*: KaSA/],
     ['alora_invocation_tokens', /alora_invocation_tokens: \[7\]: it acts only behind its invocation tokens/],
     ['ensure_weight_tying', /ensure_weight_tying: true: the adapter of the output head/],
-    ['fan_in_fan_out', /fan_in_fan_out: true: the layers of its base hold their weights transposed/],
-    ['saved_embeddings', /no part of it here: base_model\.model\.lm_head\.weight \(and 1 more\)/],
+    ['fan_in_fan_out', /fan_in_fan_out: true: the layers of its base have transposed weights/],
+    ['saved_embeddings', /an unexpected tensor: base_model\.model\.lm_head\.weight \(and 1 more\)/],
   ])('%s is refused, before a run and when it is opened', (name, message) => {
     const folder = adapterOf('tokens', name);
     expect(() => checkTokens(folder)).toThrow(message);
@@ -99,7 +99,7 @@ describe('adapters of a language model that peft saved', () => {
   it('tensors are refused by name and number where the config does not mention them', () => {
     const folder = adapterOf('tokens', 'lora_bias', { lora_bias: false });
     const message =
-      /no part of it here: base_model\.model\.model\.layers\.0\.self_attn\.q_proj\.lora_B\.bias \(and 2 more\)/;
+      /an unexpected tensor: base_model\.model\.model\.layers\.0\.self_attn\.q_proj\.lora_B\.bias \(and 2 more\)/;
     expect(() => openModel(folder)).toThrow(message);
     expect(() => checkTokens(folder)).toThrow(message);
   });
@@ -146,12 +146,12 @@ describe('an adapter whose file and description differ', () => {
     [
       'more layers than layers_to_transform',
       () => withTensors((all) => all, { layers_to_transform: 1 }),
-      /no part of it/,
+      /unexpected tensor/,
     ],
     [
       'a layer that is excluded',
       () => withTensors((all) => all, { exclude_modules: '.*layers\\.2\\..*' }),
-      /no part of it here: .*layers\.2\./,
+      /an unexpected tensor: .*layers\.2\./,
     ],
     [
       'tensors without numbers',
@@ -178,7 +178,7 @@ describe('an adapter whose file and description differ', () => {
     [
       'layers_to_transform beside an expression',
       () => adapterOf('tokens', 'gaussian', { target_modules: '.*q_proj', layers_to_transform: [0] }),
-      /goes with a list of target_modules/,
+      /requires a list of target_modules/,
     ],
   ])('is refused with %s', (_, make, message) => {
     const folder = make();
@@ -305,7 +305,7 @@ describe('adapters of a flow model that peft saved', () => {
 
   it.each([
     ['lora_bias', {}, /lora_bias: true: the adapter has biases/],
-    ['lora_bias', { lora_bias: false }, /no part of it here: base_model\.model\.\S+\.lora_B\.bias \(and \d+ more\)/],
+    ['lora_bias', { lora_bias: false }, /an unexpected tensor: base_model\.model\.\S+\.lora_B\.bias \(and \d+ more\)/],
     ['pissa', {}, /init_lora_weights: "pissa": its base was changed/],
     ['bias', {}, /bias: "lora_only": the biases of the base were trained/],
     ['use_dora', {}, /use_dora: true: DoRA/],
@@ -337,10 +337,10 @@ describe('keys of adapter_config.json', () => {
   });
 
   it.each([
-    [{ a_later_key: true }, /a_later_key: true: the key is not known here/],
-    [{ a_later_key: 0 }, /a_later_key: 0: the key is not known here/],
-    [{ a_later_key: 'x'.repeat(99) }, /a_later_key: "x{59}…: the key is not known/],
-    [{ toString: 1 }, /toString: 1: the key is not known here/],
+    [{ a_later_key: true }, /a_later_key: true: the key is unknown/],
+    [{ a_later_key: 0 }, /a_later_key: 0: the key is unknown/],
+    [{ a_later_key: 'x'.repeat(99) }, /a_later_key: "x{59}…: the key is unknown/],
+    [{ toString: 1 }, /toString: 1: the key is unknown/],
     [{ init_lora_weights: 'pissa_niter_4' }, /its base was changed/],
     [{ init_lora_weights: 'corda' }, /its base was changed/],
     [{ init_lora_weights: 'of_a_later_version' }, /its base was changed/],

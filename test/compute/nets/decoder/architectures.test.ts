@@ -139,7 +139,7 @@ describe('a model folder', () => {
       'an index that names too much',
       'mistral',
       replaced(index, 'model.norm.weight', 'model.other.weight'),
-      /holds model\.other\.weight/,
+      /maps model\.other\.weight/,
     ],
     [
       'an index that leads elsewhere',
@@ -151,7 +151,7 @@ describe('a model folder', () => {
       'no embeddings',
       'mistral',
       replaced(index, 'model.embed_tokens', 'model.norm'),
-      /hold no embeddings; allowed names/,
+      /have no embeddings; allowed names/,
     ],
     [
       'half a file',
@@ -235,7 +235,7 @@ describe('a model folder', () => {
   ] as const)('is refused with %s, by the name of the tensor', (_, name, tensor) => {
     const folder = withTensors(name, (tensors) => tensors.set(tensor, { shape: [1], data: new Float32Array(1) }));
     for (const open of [checkDecoder, openDecoder]) {
-      expect(() => open(folder)).toThrow(`nothing reads these tensors: ${tensor}`);
+      expect(() => open(folder)).toThrow(`unused tensors: ${tensor}`);
     }
   });
 

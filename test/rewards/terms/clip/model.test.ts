@@ -69,7 +69,7 @@ describe('opening a CLIP', () => {
     [
       'weights of another shape',
       () => own(tinyClip, { config: { projection_dim: 9 } }),
-      /tensor text_projection\.weight has shape \[8, 8\], the config asks for \[9, 8\]/,
+      /tensor text_projection\.weight has shape \[8, 8\], but the config needs \[9, 8\]/,
     ],
     [
       'an end that the tokenizer does not write',

@@ -140,7 +140,7 @@ describe.each([
     const folder = write(await policy.files());
     const other = smallFlow('all', 2).weights;
     writeFileSync(join(base, 'policy.safetensors'), Buffer.concat(safetensorsPieces(other)));
-    const words = 'the adapter was trained on other weights than its base holds now';
+    const words = 'the adapter was trained on other weights than its base has now';
     expect(() => openFlowModel(folder)).toThrow(words);
     await expect(policyOf(loadFlow(base, training)).restore(folder, 0)).rejects.toThrow(words);
   });

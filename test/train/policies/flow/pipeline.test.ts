@@ -241,7 +241,7 @@ describe('a pipeline that is not supported is refused', () => {
     ['a part of another class', index, { vae: ['diffusers', 'AutoencoderDC'] }, 'vae is AutoencoderDC'],
     ['a part that is missing', index, { text_encoder: [null, null] }, 'text_encoder is none'],
     ['a part that is not known', index, { image_encoder: ['transformers', 'Siglip'] }, 'image_encoder is Siglip'],
-    ['half of T5', index, { tokenizer_3: [null, null] }, 'it has one alone'],
+    ['half of T5', index, { tokenizer_3: [null, null] }, 'it has only one of'],
     ['a part in another form', index, { vae: 'AutoencoderKL' }, 'vae is not [library, class]'],
     ['second attentions not asked for', 'transformer/config.json', { dual_attention_layers: [] }, 'attn2.'],
     ['another scheduler', scheduler, { use_karras_sigmas: true }, 'use_karras_sigmas: only false'],
@@ -252,7 +252,7 @@ describe('a pipeline that is not supported is refused', () => {
     ['a key of a CLIP', clip, { quantization_config: {} }, 'CLIP: Unrecognized key: "quantization_config"'],
     ['CLIPs of two lengths', 'tokenizer_2/tokenizer_config.json', { model_max_length: 12 }, '16 and 12 tokens'],
     ['a CLIP with fewer places', clip, { max_position_embeddings: 12 }, 'CLIP has 12 places'],
-    ['a CLIP of other sizes', 'text_encoder_2/config.json', { hidden_size: 16 }, 'the config asks for'],
+    ['a CLIP of other sizes', 'text_encoder_2/config.json', { hidden_size: 16 }, 'the config needs'],
     ['fewer words than tokens', clip, { vocab_size: 500 }, '520 tokens, and the model 500'],
   ])('%s', (_name, name, change, message) => {
     const copy = changed(name, (json) => ({ ...json, ...change }));
@@ -269,7 +269,7 @@ describe('a pipeline that is not supported is refused', () => {
       void new PipelineTextEncoder(readPipeline(copy));
       expect.unreachable();
     } catch (error) {
-      expect((error as EditrlError).toText()).toContain(`model_index.json names ${part}, and there is no such folder`);
+      expect((error as EditrlError).toText()).toContain(`model_index.json names ${part}, but there is no such folder`);
       expect((error as EditrlError).toText()).toContain(next);
     }
   });
@@ -305,7 +305,7 @@ describe('a pipeline that is not supported is refused', () => {
     const copy = changed('model_index.json', (json) => json);
     const weights = join(copy, 'text_encoder_3', 'model.safetensors');
     cpSync(join(copy, 'text_encoder', 'model.safetensors'), weights);
-    expect(() => new PipelineTextEncoder(readPipeline(copy))).toThrow('nothing reads these tensors: text_model.');
+    expect(() => new PipelineTextEncoder(readPipeline(copy))).toThrow('unused tensors: text_model.');
   });
 
   it('another family than the settings say', () => {

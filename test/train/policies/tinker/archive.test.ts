@@ -36,7 +36,7 @@ describe("a training server's archive of an adapter", () => {
   it.each<[string, Readonly<Record<string, Uint8Array | string>>, RegExp]>([
     ['the whole model', { 'config.json': '{}', 'model-00001-of-00002.safetensors': 'x' }, /gives the whole model/],
     ['a mark alone', { MARKER: 'weights live in GPU memory' }, /gives MARKER in place of adapter_model/],
-    ['a tensor that is none of an adapter', { 'base_model.model.lm_head.weight': '' }, /is no tensor of a LoRA/],
+    ['a tensor that is none of an adapter', { 'base_model.model.lm_head.weight': '' }, /is not a tensor of a LoRA/],
     ['an adapter of a kind that is not supported', { use_dora: 'true' }, /use_dora: true: DoRA has magnitudes/],
     ['no JSON', { config: '{' }, /holds no JSON/],
   ])('is refused where it holds %s', async (_, changes, message) => {
