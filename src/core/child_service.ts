@@ -1,7 +1,7 @@
-/** A child process that answers one request at a time: for computations that may take any time or memory, and that nothing else can stop. */
+/** A child process that answers one request at a time, for computations of unbounded time or memory that nothing else can stop. */
 import { fork, type ChildProcess, type Serializable } from 'node:child_process';
 
-/** There is no reply: the process was ended because it was late, or ended by itself (`how` is its signal or exit code). */
+/** There is no reply: the process was killed because it was late, or it ended by itself. `how` is its signal or exit code. */
 export class ChildEnded extends Error {
   constructor(
     readonly how: string,
@@ -12,18 +12,18 @@ export class ChildEnded extends Error {
 }
 
 export interface ChildOptions<Reply> {
-  /** Node's flags for the process, such as a limit of its heap. Flags of this process, such as a debugger's port, are not passed on. */
+  /** Node's flags for the process, such as a heap limit. Flags of this process, such as a debugger's port, are not inherited. */
   readonly execArgv: string[];
   readonly stderr: 'inherit' | 'ignore';
-  /** It is ended after so long without a request. */
+  /** The process is killed after this long without a request. */
   readonly idleMs: number;
-  /** Whether the process is to be ended after a reply, before the next request. */
+  /** Whether to kill the process after this reply. */
   readonly isSpent?: (reply: Reply) => boolean;
 }
 
 /**
- * Starts the process for the first request, and again after it has ended. It keeps this process alive only while it works, ends with it (the program
- * has to exit on `disconnect`), and has a process group of its own, because this process decides what Ctrl-C means.
+ * Starts the process for the first request, and again after it has ended. It keeps this process alive only while it works and ends with it
+ * (the program must exit on `disconnect`). It has its own process group, because this process decides what Ctrl-C does.
  */
 export class ChildService<Request extends Serializable, Reply> {
   #child: ChildProcess | null = null;
@@ -35,7 +35,7 @@ export class ChildService<Request extends Serializable, Reply> {
     private readonly options: ChildOptions<Reply>,
   ) {}
 
-  /** Starts the process, so that it is ready when the first request comes. */
+  /** Starts the process before the first request. */
   start(): ChildProcess {
     if (this.#child !== null) return this.#child;
     const { execArgv, stderr } = this.options;
@@ -54,7 +54,7 @@ export class ChildService<Request extends Serializable, Reply> {
     this.#child = null;
   }
 
-  /** The reply. Rejects with ChildEnded. A request waits for those before it, which its time does not include. */
+  /** Rejects with ChildEnded. A request waits for earlier ones, and its time does not include this wait. */
   ask(request: Request, withinMs: number): Promise<Reply> {
     const reply = this.#last.then(() => this.#askNow(request, withinMs));
     this.#last = reply.catch(() => undefined);
@@ -81,7 +81,7 @@ export class ChildService<Request extends Serializable, Reply> {
           .once('message', (said) => resolve(said as Reply))
           .once('close', onClose)
           .once('error', onError);
-        // The end of a process that is gone settles the request.
+        // If the process has ended, its `close` event settles the request.
         child.send(request, () => undefined);
       });
       if (this.options.isSpent?.(reply) === true) this.#end();
@@ -93,7 +93,7 @@ export class ChildService<Request extends Serializable, Reply> {
     }
   }
 
-  /** Counts the idle time from now on. */
+  /** Restarts the idle timer. */
   #rest(child: ChildProcess): void {
     child.unref();
     child.channel?.unref();

@@ -1,14 +1,14 @@
-/** Time, injected so that tests control it: sleeping, deadlines, and work that is cancelled together. */
+/** Time that tests can control: sleeping, deadlines, and work that is cancelled together. */
 import { setMaxListeners } from 'node:events';
 
 export interface Clock {
   /** Milliseconds since an arbitrary but fixed moment. */
   now(): number;
-  /** Calls back once after this many milliseconds; the returned function cancels it. */
+  /** Calls back once after this many milliseconds. The returned function cancels it. */
   after(milliseconds: number, callback: () => void): () => void;
 }
 
-/** The longest delay of a Node timer, in milliseconds (24 days); a longer one would fire at once. */
+/** The longest delay of a Node timer, in milliseconds (24 days). A longer one would fire at once. */
 export const MAX_TIMER_MS = 2_147_483_647;
 
 export const systemClock: Clock = {
@@ -19,7 +19,7 @@ export const systemClock: Clock = {
   },
 };
 
-/** Waits this many milliseconds, or until the signal aborts; it never rejects, so the caller checks the signal afterwards. */
+/** Waits this many milliseconds, or until the signal aborts. Never rejects, so the caller checks the signal afterwards. */
 export function sleep(clock: Clock, milliseconds: number, signal?: AbortSignal): Promise<void> {
   return new Promise((resolve) => {
     if (signal?.aborted === true) {
@@ -33,23 +33,23 @@ export function sleep(clock: Clock, milliseconds: number, signal?: AbortSignal):
     };
     const cancel = clock.after(milliseconds, finish);
     if (signal === undefined) return;
-    // Many requests that are waited for share one limit, which is not a leak.
+    // Many pending requests share one limit, which is not a leak.
     allowManyListeners(signal);
     signal.addEventListener('abort', finish);
   });
 }
 
 /**
- * Lets any number listen to a signal without Node's warning of a leak: all requests under way share one limit. The limit is Infinity and not 0, which
- * means the same to listeners, because Node 20's `getMaxListeners`, which its `fetch` calls, raises an error for a signal whose limit is 0.
+ * Lets any number of listeners share a signal without Node's leak warning. The limit is Infinity rather than 0, which means the same,
+ * because `getMaxListeners` of Node 20, which `fetch` calls, raises an error for a signal whose limit is 0.
  */
 export function allowManyListeners(signal: AbortSignal): void {
   setMaxListeners(Infinity, signal);
 }
 
 /**
- * A time limit inside whatever limits its parent, an abort signal or another limit. Made by hand because one is set for every request:
- * it has to let go of its parent when the request is over, and makes a signal only where one is asked for.
+ * A time limit within its parent, which is an abort signal or another limit. Custom, because every request has one: it must release its
+ * parent when the request is over, and creates a signal only if one is read.
  */
 export class Deadline {
   readonly #end: number;
@@ -89,14 +89,14 @@ export class Deadline {
     return Math.max(0, this.#end - this.clock.now());
   }
 
-  /** Calls back once when the time is over or the parent ends it, at once if that has happened; the returned function cancels it. */
+  /** Calls back once when the time is over or the parent ends, at once if that has happened. The returned function cancels it. */
   onOver(callback: () => void): () => void {
     if (this.#over) callback();
     else this.#onOver.add(callback);
     return () => void this.#onOver.delete(callback);
   }
 
-  /** Call when the limited work is over. */
+  /** Call when the work is over. */
   dispose(): void {
     this.#dispose();
   }
@@ -112,7 +112,7 @@ export class Deadline {
 
 function hangOn(parent: AbortSignal | Deadline, end: () => void): () => void {
   if (parent instanceof Deadline) return parent.onOver(end);
-  // All requests under way listen to one parent, which is not a leak.
+  // All requests in flight listen to one parent, which is not a leak.
   allowManyListeners(parent);
   parent.addEventListener('abort', end);
   if (parent.aborted) end();
@@ -120,8 +120,8 @@ function hangOn(parent: AbortSignal | Deadline, end: () => void): () => void {
 }
 
 /**
- * Starts all and returns their results in order. When one rejects, the others are called off through the signal that they were given, and
- * its error is raised after they have ended, whatever these raise: nothing goes on in the background. The caller's signal calls all of them off.
+ * Starts all and returns their results in order. If one rejects, aborts the signal of the others, waits for them, and raises the first
+ * error, so that nothing continues in the background. The caller's signal aborts all.
  */
 export async function allOrAbort<T>(
   starts: readonly ((signal: AbortSignal) => Promise<T>)[],
@@ -130,7 +130,7 @@ export async function allOrAbort<T>(
   const controller = new AbortController();
   const abort = (): void => controller.abort();
   if (signal !== undefined) {
-    // All work under way listens to one signal, which is not a leak.
+    // All work in flight listens to one signal, which is not a leak.
     allowManyListeners(signal);
     signal.addEventListener('abort', abort);
   }

@@ -1,6 +1,6 @@
-/** Series of numbers for charts: the points of a line, fewer points, and a smoothed curve. Pure; also runs in browsers. */
+/** Number series for charts: finite points, fewer points, smoothing, sparklines. Pure, and also runs in browsers. */
 
-/** A line over iterations, oldest first, with a band around it where it has one. */
+/** A line over iterations, oldest first, with an optional band. */
 export interface Curve {
   readonly iterations: readonly number[];
   readonly mean: readonly number[];
@@ -10,8 +10,8 @@ export interface Curve {
 }
 
 /**
- * The points of a curve that are finite, at iterations from `from` to `to`. The band is as wide as the errors, where any is above 0; errors may be
- * fewer than values, and one that is not finite counts as 0. Called for a hundred thousand lines at a time.
+ * The finite points of a curve at iterations from `from` to `to`. The band has the width of the errors, if any is above 0. There may be
+ * fewer errors than values, and a non-finite error counts as 0. Called for a hundred thousand lines at a time.
  */
 export function finiteCurve(
   iterations: ArrayLike<number>,
@@ -38,8 +38,8 @@ export function finiteCurve(
 }
 
 /**
- * A curve of at most `most` points. Each is the mean of a stretch of neighbours; the band spans their extremes, so that peaks survive, or keeps its
- * mean width where the curve has one already.
+ * A curve of at most `most` points. Each is the mean of neighboring values. The band spans their extremes, so that peaks survive, or keeps
+ * its mean width if the curve has a band already.
  */
 export function condense(curve: Curve, most: number): Curve {
   const { iterations, mean, low = mean, high = mean } = curve;
@@ -67,13 +67,13 @@ export function condense(curve: Curve, most: number): Curve {
 }
 
 /**
- * Centred moving average over about a tenth of the course. At both ends, where the window would reach beyond it, the straight line that fits the
- * outermost window: a slope does not bend there, and a single last value does not draw the curve to itself. Values that are not finite are passed over.
+ * Centered moving average over about a tenth of the curve. At both ends, where the window would be cut, a straight line is fitted to the
+ * outermost window: a slope does not bend there, and the last value does not attract the curve. Non-finite values are ignored.
  */
 export function smooth(values: readonly number[]): number[] {
   const widest = Math.max(2, Math.round(values.length / 20));
-  // Sums of all values before a place: the mean of any window is two look-ups, however long the course. What a sum rounds off is kept beside it
-  // (Knuth's two-sum), or one value of 1e20 would take with it all that come after.
+  // Prefix sums: the mean of a window takes two look-ups. Rounding errors are kept beside them (Knuth's two-sum), or one value of 1e20
+  // would erase all later ones.
   const sums = [0];
   const lost = [0];
   const counts = [0];
@@ -100,8 +100,8 @@ export function smooth(values: readonly number[]): number[] {
 }
 
 /**
- * The straight line of least squares through the finite ones of the values from `start` to before `end`, by their places. It stays between the least
- * and the greatest of them, so that what is never negative is not drawn so.
+ * The least-squares line through the finite values from `start` to before `end`. Clamped to their range, so that the line of a non-negative
+ * series is never negative.
  */
 function lineThrough(values: readonly number[], start: number, end: number): (at: number) => number {
   const places: number[] = [];
@@ -120,8 +120,8 @@ function lineThrough(values: readonly number[], start: number, end: number): (at
 const BARS = [...'▁▂▃▄▅▆▇█'];
 
 /**
- * A curve in one line of text, `width` characters at most: each the mean of a stretch of values, from the least of them to the greatest.
- * Values that are not finite are passed over; empty where there is none.
+ * A curve as one line of text of at most `width` characters, scaled from its minimum to its maximum. Non-finite values are ignored. Empty
+ * if there is no finite value.
  */
 export function sparkline(values: readonly number[], width: number): string {
   const means = condense(finiteCurve(values, values), width).mean;

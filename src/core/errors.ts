@@ -1,12 +1,12 @@
 /**
- * Errors that a person reads. Each has a stable code, says what was found, what is allowed, where, and what to do next.
- * The command line prints `message` and `next` without a stack trace; `exitCode` is the process's exit code.
+ * Errors for people. Each has a stable code and reports what was found, what is allowed, where, and what to do next. The command line
+ * prints `message` and `next` without a stack trace. `exitCode` is the exit code of the process.
  */
 
 export interface ErrorDetails {
-  /** Where it happened: a file, a config key's path, a URL. */
+  /** The place: a file, the path of a config key, a URL. */
   readonly where?: string;
-  /** What the reader can do about it, as an imperative sentence. */
+  /** What to do about it, as an imperative sentence. */
   readonly next?: string;
   readonly cause?: unknown;
 }
@@ -25,7 +25,7 @@ export abstract class EditrlError extends Error {
     this.next = details.next;
   }
 
-  /** The text for a terminal: message, place, and what to do. */
+  /** The text for a terminal: place, message, and what to do. */
   toText(): string {
     const lines = [this.where === undefined ? this.message : `${this.where}: ${this.message}`];
     if (this.next !== undefined) lines.push(`  ${this.next}`);
@@ -34,8 +34,8 @@ export abstract class EditrlError extends Error {
 }
 
 /**
- * Text with its control characters spelled out, but for line breaks and tabs, and those that turn the direction of the text around them or cannot be
- * seen: what an input holds is shown, and not obeyed by a terminal.
+ * Escapes control characters, except line breaks and tabs, and characters that are invisible or change the direction of text. Terminals
+ * show them instead of obeying them.
  */
 export function printable(text: string): string {
   return text.replace(
@@ -44,19 +44,19 @@ export function printable(text: string): string {
   );
 }
 
-/** The command line was used incorrectly. */
+/** Wrong use of the command line. */
 export class UsageError extends EditrlError {
   readonly code = 'usage';
   override readonly exitCode = 2;
 }
 
-/** A config does not evaluate or does not validate. */
+/** A config cannot be evaluated or is invalid. */
 export class ConfigError extends EditrlError {
   readonly code = 'config';
   override readonly exitCode = 2;
 }
 
-/** A dataset file is missing, unreadable or of the wrong form. */
+/** A dataset file is missing, unreadable or malformed. */
 export class DataError extends EditrlError {
   readonly code = 'data';
 }
@@ -74,16 +74,16 @@ export class RunError extends EditrlError {
 /** Another process holds the run. */
 export class InUseError extends RunError {}
 
-/** An endpoint (a judge, a server) cannot be reached or is not what it should be. */
+/** An endpoint (a judge, a server) cannot be reached or behaves incorrectly. */
 export class EndpointError extends EditrlError {
   readonly code = 'endpoint';
   override readonly exitCode = 3;
 }
 
-/** A run has used up what its settings allow it to ask for: it goes on from where it is once they allow more. */
+/** The run has reached its request limit. It continues once the limit is raised. */
 export class JudgeLimitError extends EndpointError {}
 
-/** A server of the run's own has ended, and with it what the run had there: the run goes on from its last checkpoint. */
+/** A server that the run started has ended, and its state is lost. The run resumes from its last checkpoint. */
 export class ServerEndedError extends EndpointError {}
 
 /** A model graph is wrong: shapes, dtypes, a missing gradient. */
@@ -91,12 +91,12 @@ export class GraphError extends EditrlError {
   readonly code = 'graph';
 }
 
-/** The engine cannot do what was asked: a provider that is missing, a session that fails. */
+/** The engine cannot do this: a provider is missing, or a session failed. */
 export class EngineError extends EditrlError {
   readonly code = 'engine';
 }
 
-/** One of this program's own invariants is broken; always a bug in editrl. */
+/** An invariant of this program is broken. Always a bug in editrl. */
 export class InternalError extends EditrlError {
   readonly code = 'internal';
   constructor(message: string, details: ErrorDetails = {}) {
@@ -104,7 +104,7 @@ export class InternalError extends EditrlError {
   }
 }
 
-/** Narrows away null and undefined, or raises an InternalError that says what was missing. */
+/** Returns the value, or raises InternalError naming `what` if it is null or undefined. */
 export function must<T>(value: T | null | undefined, what: string): T {
   if (value === null || value === undefined) throw new InternalError(`${what} is missing`);
   return value;

@@ -1,4 +1,4 @@
-/** Writes files and folders so that a crash at any moment leaves either the old content or the complete new content. */
+/** Writes files and folders so that a crash at any moment leaves either the old or the complete new content. */
 import { randomUUID } from 'node:crypto';
 import {
   accessSync,
@@ -22,16 +22,16 @@ import { RunError } from './errors.js';
 import { openFilesAdvice, processStart, saysTooManyFiles } from './process.js';
 
 /**
- * Makes a folder and those above it, by its absolute path: Node's recursive `mkdir` of a relative one never returns where the working directory was
- * removed. Raises what the system says.
+ * Creates a folder and its parents by absolute path: Node's recursive `mkdir` of a relative path never returns if the working directory was
+ * removed. Raises the system's error.
  */
 export function makeFolder(path: string): void {
   mkdirSync(resolve(path), { recursive: true });
 }
 
 /**
- * Writes beside the target, syncs, renames. Raises RunError with what to do when the disk refuses. What is soon written again may go
- * without the sync: a process may still die at any moment, only a failing machine could lose it.
+ * Writes beside the target, syncs and renames. Raises RunError if the disk refuses. Files that are rewritten soon may skip the sync: then
+ * only a failing machine could lose them, not a dying process.
  */
 export function writeFileAtomic(path: string, content: Uint8Array | string, { sync = true } = {}): void {
   const temporary = `${path}.${process.pid}.tmp`;
@@ -54,8 +54,8 @@ export function writeFileAtomic(path: string, content: Uint8Array | string, { sy
 }
 
 /**
- * That files can be written to a folder, or to what it will be made in, which is returned. Raises RunError with what to do. Asked before
- * long work; Node's recursive `mkdir` besides says ENOENT of a read-only disk.
+ * Returns the folder, or its closest existing parent, after checking that files can be written there. Raises RunError. Called before long
+ * work. Node's recursive `mkdir` reports ENOENT for a read-only disk.
  */
 export function requireWritable(folder: string, next: string): string {
   let there = resolve(folder);
@@ -65,12 +65,16 @@ export function requireWritable(folder: string, next: string): string {
     accessSync(there, constants.W_OK);
   } catch (cause) {
     const readOnly = (cause as NodeJS.ErrnoException).code === 'EROFS';
-    throw new RunError(readOnly ? 'the disk is read-only' : 'you may not write here', { where: there, next, cause });
+    throw new RunError(readOnly ? 'the disk is read-only' : 'no permission to write here', {
+      where: there,
+      next,
+      cause,
+    });
   }
   return there;
 }
 
-/** Makes a directory's renames durable. */
+/** Makes renames in a directory durable. */
 export function syncDirectory(path: string): void {
   const directory = openSync(path, 'r');
   try {
@@ -80,7 +84,7 @@ export function syncDirectory(path: string): void {
   }
 }
 
-/** Gives a file or folder the first free name of `PATH.WORD-1`, `PATH.WORD-2`, ..., which is returned. Raises RunError where the disk refuses. */
+/** Renames a file or folder to the first free name of `PATH.WORD-1`, `PATH.WORD-2`, ..., and returns it. Raises RunError if the disk refuses. */
 export function renameAside(path: string, word: string): string {
   let number = 1;
   while (existsSync(`${path}.${word}-${number}`)) number++;
@@ -93,7 +97,7 @@ export function renameAside(path: string, word: string): string {
   return aside;
 }
 
-/** Turns an operating-system error into one that says what to do. */
+/** Adds advice to an operating-system error. */
 export function diskError(path: string, cause: unknown): RunError {
   const code = (cause as NodeJS.ErrnoException).code ?? '';
   const remedies: Record<string, string> = {
@@ -101,11 +105,12 @@ export function diskError(path: string, cause: unknown): RunError {
       'The disk is full: free some space (older checkpoints are under checkpoints/), then run the same command again.',
     EDQUOT: 'Your disk quota is used up: free some space, then run the same command again.',
     EROFS: 'The file system is read-only: choose another base_exp_dir.',
-    EISDIR: 'A folder has the name of this file: see who put it there, move it away, then run the same command again.',
-    ENOENT: 'Its folder is gone: see who removed it, then run the same command again.',
-    EPERM: 'The file may not be replaced: see its attributes (lsattr) and its folder, or choose another base_exp_dir.',
-    EIO: 'The disk fails: see the system log, and choose another base_exp_dir.',
-    EACCES: 'You may not write there: choose another base_exp_dir or change its permissions.',
+    EISDIR: 'A folder has the name of this file: move it away, then run the same command again.',
+    ENOENT: 'Its folder is gone: check who removed it, then run the same command again.',
+    EPERM:
+      'The file may not be replaced: check its attributes (lsattr) and its folder, or choose another base_exp_dir.',
+    EIO: 'The disk fails: check the system log, and choose another base_exp_dir.',
+    EACCES: 'No permission to write there: choose another base_exp_dir or change its permissions.',
     ...(saysTooManyFiles(cause) ? { EMFILE: openFilesAdvice(), ENFILE: openFilesAdvice() } : {}),
   };
   return new RunError(`cannot write (${code || (cause instanceof Error ? cause.message : String(cause))})`, {
@@ -115,12 +120,12 @@ export function diskError(path: string, cause: unknown): RunError {
   });
 }
 
-/** The folder of package.json, found both from the sources and from dist/. */
+/** The folder of package.json, found from the sources and from dist/. */
 export function projectRoot(): string {
   for (let folder = dirname(fileURLToPath(import.meta.url)); ; folder = dirname(folder)) {
     if (existsSync(join(folder, 'package.json'))) return folder;
     if (folder === dirname(folder)) {
-      throw new RunError('the folder of this program is not found', { where: folder, next: 'Run: npm ci' });
+      throw new RunError("editrl's own folder was not found", { where: folder, next: 'Run: npm ci' });
     }
   }
 }
@@ -130,7 +135,7 @@ export function programVersion(): string {
   return (JSON.parse(readFileSync(join(projectRoot(), 'package.json'), 'utf8')) as { version: string }).version;
 }
 
-/** A program of its own that processes are started with, as the build compiles it: `config/interpreter_main` of src/. */
+/** The path of a compiled program that runs in its own process, such as `config/interpreter_main` of src/. */
 export function programPath(name: string): string {
   return join(projectRoot(), 'dist', 'src', `${name}.js`);
 }
@@ -140,18 +145,18 @@ export function libraryFolder(): string {
   return join(projectRoot(), 'dist', 'library');
 }
 
-/** The path of such a folder, which no other process gives, on whatever machine. */
+/** A folder path that no other process on any machine uses. */
 export function stagingFolder(parent: string, prefix: string): string {
   return join(parent, `${prefix}${hostname()}-${process.pid}-${randomUUID().slice(0, 8)}`);
 }
 
-/** Whether such a folder is of a process of this machine that is gone; whether those of others live is not known here. */
+/** Whether such a folder belongs to a process of this machine that has ended. Processes of other machines are unknown. */
 export function isAbandoned(name: string, prefix: string): boolean {
   const [, host, pid] = /^(.*)-(\d+)-[0-9a-f]{8}$/.exec(name.startsWith(prefix) ? name.slice(prefix.length) : '') ?? [];
   return host === hostname() && processStart(Number(pid)) === null;
 }
 
-/** Removes half-made folders of processes of this machine that are gone. */
+/** Removes unfinished folders of processes of this machine that have ended. */
 export function sweepStaging(parent: string, prefix: string): void {
   if (!existsSync(parent)) return;
   for (const name of readdirSync(parent)) {

@@ -1,13 +1,13 @@
-/** Whether the numbers of tensors are finite: a weight that is NaN or infinite spoils everything that is computed with it. */
+/** Whether tensors are finite: one NaN or infinite weight spoils everything that is computed with it. */
 import { closeSync, openSync, readSync } from 'node:fs';
 import { CheckpointError } from './errors.js';
 import { HalfTensor, halfToFloat } from './half.js';
 import { readSafetensorsIndex, type FloatTensor, type TensorEntry } from './safetensors.js';
 
-/** Bytes that are read at a time; a multiple of every number's size. */
+/** Bytes read at a time. A multiple of every number's size. */
 const PIECE_BYTES = 8 * 1024 * 1024;
 
-/** How a number format is scanned: a number whose exponent has all bits set is NaN or infinite (IEEE 754; bfloat16 is a float's upper half). */
+/** How to scan a number format: a number whose exponent has all bits set is NaN or infinite (IEEE 754). bfloat16 is the upper half of a float. */
 interface Format {
   readonly bytes: number;
   readonly view: (piece: Uint8Array) => Uint32Array | Uint16Array;
@@ -16,7 +16,7 @@ interface Format {
 }
 
 const words16 = (piece: Uint8Array): Uint16Array => new Uint16Array(piece.buffer, piece.byteOffset, piece.length / 2);
-/** The float32 of these bits. */
+/** The float32 with these bits. */
 export const floatOf = (bits: number): number => new Float32Array(Uint32Array.of(bits).buffer)[0];
 
 const FLOAT32: Format = {
@@ -28,20 +28,20 @@ const FLOAT32: Format = {
 
 const FLOAT16: Format = { bytes: 2, view: words16, exponent: 0x7c00, toNumber: halfToFloat };
 
-/** The formats that have numbers that are not finite. */
+/** The formats that have non-finite numbers. */
 const FORMATS: Readonly<Partial<Record<TensorEntry['dtype'], Format>>> = {
   F32: FLOAT32,
   BF16: { bytes: 2, view: words16, exponent: 0x7f80, toNumber: (bits) => floatOf(bits << 16) },
   F16: FLOAT16,
 };
 
-/** The place of the first number that is NaN or infinite; -1 where all are finite. */
+/** The index of the first NaN or infinite number. -1 if all are finite. */
 function firstNotFinite(words: Uint32Array | Uint16Array, exponent: number): number {
   for (let i = 0; i < words.length; i++) if ((words[i] & exponent) === exponent) return i;
   return -1;
 }
 
-/** Raises CheckpointError, with the tensor's name, for the first of these tensors that holds a number that is not finite. */
+/** Raises CheckpointError, naming the tensor, for the first non-finite number. */
 export function requireFinite(tensors: Iterable<readonly [string, FloatTensor]>, where?: string): void {
   const details = where === undefined ? {} : { where };
   for (const [name, tensor] of tensors) {
@@ -53,8 +53,8 @@ export function requireFinite(tensors: Iterable<readonly [string, FloatTensor]>,
 }
 
 /**
- * What is wrong with the first tensor of a safetensors file that holds a number that is not finite; null where all are finite. The file is read
- * in pieces. Raises CheckpointError for a malformed file and what the system says of one that cannot be read.
+ * Describes the first non-finite number in a safetensors file. Null if all are finite. Reads the file in chunks. Raises CheckpointError for
+ * a malformed file and the system's error for an unreadable one.
  */
 export function notFiniteIn(path: string): string | null {
   const { entries } = readSafetensorsIndex(path);
@@ -86,5 +86,5 @@ export function notFiniteIn(path: string): string | null {
 }
 
 function notFinite(name: string, value: number, at: number, count: number): string {
-  return `tensor ${name} holds a number that is not finite (${value}, number ${at + 1} of ${count})`;
+  return `tensor ${name} contains a number that is not finite (${value}, number ${at + 1} of ${count})`;
 }

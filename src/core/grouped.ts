@@ -1,6 +1,6 @@
-/** Items by what they share. */
+/** Items by a common key. */
 
-/** Lists of items with the same key, in order of first appearance. `Map.groupBy` of later versions of Node. */
+/** Lists of items with the same key, in order of first appearance. Like `Map.groupBy` of later Node versions. */
 export function grouped<K, T>(items: Iterable<T>, keyOf: (item: T) => K): Map<K, T[]> {
   const groups = new Map<K, T[]>();
   for (const item of items) {

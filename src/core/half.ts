@@ -1,15 +1,15 @@
-/** Numbers of IEEE half precision (float16), and tensors that are held in it. */
+/** IEEE half precision (float16) numbers, and tensors of them. */
 import { CheckpointError, InternalError } from './errors.js';
 
-/** The bits of an exponent: where all are set, a half is NaN or infinite. */
+/** The exponent bits. If all are set, a half is NaN or infinite. */
 const EXPONENT = 0x7c00;
 
-/** Half precision of a float's bits, rounded to the nearest, to even where two are as near; Infinity beyond 65504. */
+/** A float's bits in half precision, rounded to nearest even. Infinity beyond 65504. */
 export function floatToHalf(bits: number): number {
   const sign = (bits >>> 16) & 0x8000;
   const size = bits & 0x7fffffff;
   if (size > 0x7f800000) return sign | 0x7e00;
-  // 65520 is as near to 65504 as to the next power of two.
+  // 65520 is as close to 65504 as to the next power of two.
   if (size >= 0x477ff000) return sign | EXPONENT;
   // Below 2^-14 numbers are multiples of 2^-24.
   if (size < 0x38800000) {
@@ -23,7 +23,7 @@ export function floatToHalf(bits: number): number {
   return sign | (kept + roundsUp(size & 0x1fff, 13, kept));
 }
 
-/** 1 where what is cut off, of so many bits, is more than half of the last kept bit, or half of it and that bit is set. */
+/** 1 to round up: the cut bits exceed half of the last kept bit, or equal half and that bit is set. */
 function roundsUp(cut: number, bits: number, kept: number): 0 | 1 {
   const half = 2 ** (bits - 1);
   return cut > half || (cut === half && (kept & 1) === 1) ? 1 : 0;
@@ -39,7 +39,7 @@ export function halfToFloat(bits: number): number {
   return sign * 2 ** (exponent - 15) * (1 + fraction / 1024);
 }
 
-// A model has hundreds of millions of numbers, and looking one up takes a tenth of the time of computing it.
+// A model has hundreds of millions of numbers, and a look-up takes a tenth of the time of computing.
 let floatsOfHalves: Float32Array | null = null;
 let halvesOfBrains: Uint16Array | null = null;
 
@@ -67,7 +67,7 @@ export function floatsToHalves(floats: Float32Array): Uint16Array {
   return out;
 }
 
-/** A float32 tensor whose numbers are held in half precision. */
+/** A float32 tensor stored in half precision. */
 export class HalfTensor {
   /** @param halves the numbers' bits */
   constructor(
@@ -75,28 +75,28 @@ export class HalfTensor {
     readonly halves: Uint16Array,
   ) {}
 
-  /** The numbers, widened anew at each reading: for what is read rarely. What is written there is lost. */
+  /** The widened numbers, computed at each read: for rare reads. Writes are lost. */
   get data(): Float32Array {
     return halvesToFloats(this.halves);
   }
 }
 
-/** The names of those tensors that are held in half precision. */
+/** The names of the tensors in half precision. */
 export function halvesIn(tensors: ReadonlyMap<string, unknown>): ReadonlySet<string> {
   return new Set([...tensors].filter(([, tensor]) => tensor instanceof HalfTensor).map(([name]) => name));
 }
 
-/** The numbers of a tensor, to be changed in place. Raises InternalError for one in half precision, where what is written would be lost. */
+/** The numbers of a tensor, to change in place. Raises InternalError for half precision, where writes would be lost. */
 export function writable(name: string, tensor: { readonly data: Float32Array }): Float32Array {
   if (tensor instanceof HalfTensor) {
-    throw new InternalError(`${name} is held in float16, and cannot be changed in place`);
+    throw new InternalError(`${name} is stored in float16 and cannot be changed in place`);
   }
   return tensor.data;
 }
 
 /**
- * Raises CheckpointError for a number that has become infinite in half precision, with `original` of its index. Numbers that were not finite before
- * are left to whoever looks at those.
+ * Raises CheckpointError for a number that became infinite in half precision. `original` gives its value by index. Numbers that were not
+ * finite before are checked elsewhere.
  */
 export function requireHalves(
   name: string,
@@ -108,7 +108,7 @@ export function requireHalves(
     if ((halves[i] & EXPONENT) !== EXPONENT) continue;
     const value = original(i);
     if (!Number.isFinite(value)) return;
-    throw new CheckpointError(`tensor ${name} holds ${value}, and float16 ends at 65504`, {
+    throw new CheckpointError(`tensor ${name} contains ${value}, beyond 65504, the limit of float16`, {
       ...(where === undefined ? {} : { where }),
       next: "Set policy.engine.dtype to 'float32'.",
     });

@@ -1,11 +1,10 @@
 /**
- * One process at a time owns what a lock file stands for. It is a file that is made by hard-linking a finished one into place (by an
- * exclusive copy where the file system has no links), so that two racers cannot both win and nobody reads half a lock; its modification
- * time is the heartbeat.
- *
- * Taking over a dead owner's lock goes through a file named after that lock's token, made in the same exclusive way:
- * whoever makes it owns the succession, and if that process dies too, its own token names the next file. The owner is
- * therefore the end of the chain, and a process that acts on an outdated view of it finds out before it owns anything.
+ * A lock file makes one process at a time the owner of something. The file is hard-linked into place when it is complete (or copied
+ * exclusively, on file systems without links), so two racers cannot both win and nobody reads half a lock. Its modification time is the
+ * heartbeat.
+ * A dead owner's lock is taken over through a file named after that lock's token, created in the same exclusive way. Its creator owns the
+ * succession. If that process dies too, its own token names the next file. So the owner is the end of the chain, and a process with an
+ * outdated view finds out before it owns anything.
  */
 import { spawnSync } from 'node:child_process';
 import { createHash, randomUUID } from 'node:crypto';
@@ -30,7 +29,7 @@ import { diskError, makeFolder } from './files.js';
 import { MEBIBYTE, readPlainText } from './plain_file.js';
 import { processStart } from './process.js';
 
-/** After this many seconds without a heartbeat a lock of another host may be taken over. */
+/** A lock of another host without a heartbeat for this many seconds may be taken over. */
 export const STALE_AFTER_S = 120;
 const HEARTBEAT_INTERVAL_MS = 10_000;
 const MAX_ROUNDS = 100;
@@ -40,17 +39,17 @@ export interface LockOwner {
   readonly token: string;
   readonly host: string;
   readonly pid: number;
-  /** Clock ticks since boot at which the process started (Linux), so that a reused pid is told apart; else null. */
+  /** Clock ticks since boot at which the process started (Linux), which distinguishes a reused pid. Else null. */
   readonly process_start: string | null;
   readonly slurm_job_id: string | null;
   readonly acquired_at: string;
-  /** Id of the boot of the machine's kernel (Linux); absent or null where it is not known. */
+  /** Id of the kernel's boot (Linux). Absent or null if unknown. */
   readonly boot_id?: string | null;
-  /** The namespace that `pid` counts in (Linux), another one in each container; absent or null where it is not known. */
+  /** The namespace of `pid` (Linux), which differs between containers. Absent or null if unknown. */
   readonly pid_namespace?: string | null;
 }
 
-/** What identifies the process numbers that a pid belongs to. */
+/** Identifies the set of process numbers that a pid belongs to. */
 export type ProcessHome = Pick<LockOwner, 'host' | 'boot_id' | 'pid_namespace'>;
 
 export interface HeldBy extends LockOwner {
@@ -58,23 +57,23 @@ export interface HeldBy extends LockOwner {
   readonly ageS: number;
 }
 
-/** A lock file that is there. */
+/** An existing lock file. */
 export interface FoundLock {
-  /** Its owner's; of a file that names none, a text that stands for what it says. */
+  /** The owner's token. For a file without an owner, a digest of its text. */
   readonly token: string;
   /** Seconds since the last heartbeat. */
   readonly ageS: number;
-  /** Null where the file does not name one. */
+  /** Null if the file names none. */
   readonly owner: HeldBy | null;
 }
 
 /**
- * What is known of an owner: it is certainly `gone`; its process `lives` on this machine; it is elsewhere and was `last_seen` a short time ago; or it
- * is elsewhere, silent, and Slurm still knows its `job`.
+ * The state of an owner. `gone`: certainly ended. `lives`: its process runs on this machine. `last_seen`: on another machine, with a recent
+ * heartbeat. `job`: on another machine, silent, and Slurm still knows its job.
  */
 export type OwnerStatus = 'gone' | 'lives' | 'last_seen' | 'job';
 
-/** The lock's queries to its surroundings; tests replace them. */
+/** The lock's view of the system. Tests replace it. */
 export interface LockWorld {
   readonly host: string;
   readonly pid: number;
@@ -83,9 +82,9 @@ export interface LockWorld {
   readonly bootId?: string | null;
   readonly pidNamespace?: string | null;
   nowMs(): number;
-  /** The start time of a live process on this machine, '' when alive but unknown, null when there is none. */
+  /** The start time of a live process on this machine. '' if it is alive but the time is unknown, null if there is none. */
   processStart(pid: number): string | null;
-  /** Whether Slurm says that a job is over; null when Slurm is not here or does not answer. */
+  /** Whether a Slurm job has ended. Null if Slurm is missing or does not answer. */
   slurmJobEnded(jobId: string): boolean | null;
 }
 
@@ -102,7 +101,7 @@ export function realLockWorld(): LockWorld {
   };
 }
 
-/** Facts that only Linux has, and not every container shows. */
+/** Only Linux has these facts, and not every container shows them. */
 function orNull(read: () => string): string | null {
   try {
     return read();
@@ -111,14 +110,14 @@ function orNull(read: () => string): string | null {
   }
 }
 
-/** Which processes this process's number is unique among. */
+/** Where this process's number is unique. */
 export function homeOf({ host, bootId = null, pidNamespace = null }: LockWorld): ProcessHome {
   return { host, boot_id: bootId, pid_namespace: pidNamespace };
 }
 
 /**
- * Whether the processes of a lock's host are those that this process sees. Hosts of one name are told apart, as far as both
- * are known, by the boot of their kernel and the namespace of their process numbers: containers often share the name.
+ * Whether this process sees the processes of a lock's host. Hosts of one name are distinguished by kernel boot and process namespace, as
+ * far as both are known, because containers often share the name.
  */
 export function seesProcessesOf(held: ProcessHome, world: LockWorld): boolean {
   const same = (theirs: string | null | undefined, ours: string | null | undefined): boolean =>
@@ -142,7 +141,7 @@ export interface KeepAliveOptions {
   readonly everyMs?: number;
 }
 
-/** A lock file, held by this process until `release`. */
+/** A lock file that this process owns until `release`. */
 export class FileLock {
   #file: number | null;
   #beat: NodeJS.Timeout | undefined;
@@ -155,18 +154,18 @@ export class FileLock {
     this.#file = openSync(path, 'r+');
   }
 
-  /** Records that the owner is alive, and returns whether it still is the owner; false also after `release`. */
+  /** Records a heartbeat, and returns whether this process still is the owner. False after `release`. */
   heartbeat(): boolean {
     if (this.#file === null) return false;
-    // By descriptor: if the file was replaced, only the abandoned one is touched, never the other owner's.
+    // By descriptor: if the file was replaced, this touches only the abandoned file.
     const now = this.world.nowMs() / 1000;
     futimesSync(this.#file, now, now);
     return readLockFile(this.path, this.world)?.token === this.owner.token;
   }
 
   /**
-   * Gives signs of life until the lock is released. If the disk refuses one, the next tries again: `onRefused` is called with the first error in a row.
-   * `onLost` is called once if another process has taken the lock, or the file is gone.
+   * Sends heartbeats until the lock is released. If the disk refuses one, the next one tries again, and `onRefused` gets the first error in
+   * a row. Calls `onLost` once if another process has taken the lock or the file is gone.
    */
   keepAlive({ onLost, onRefused = () => {}, everyMs = HEARTBEAT_INTERVAL_MS }: KeepAliveOptions): void {
     let isRefused = false;
@@ -187,7 +186,7 @@ export class FileLock {
     this.#beat = setInterval(beat, everyMs).unref();
   }
 
-  /** Releases it; harmless if it is not owned any more. */
+  /** Releases the lock. Harmless if this process no longer owns it. */
   release(): void {
     clearInterval(this.#beat);
     if (this.#file === null) return;
@@ -209,7 +208,7 @@ export function ownerStatus(held: HeldBy, world: LockWorld): OwnerStatus {
     return isKnown && start !== held.process_start ? 'gone' : 'lives';
   }
   if (held.ageS <= STALE_AFTER_S) return 'last_seen';
-  // Slurm runs one attempt of a job at a time: what a requeued job finds of itself on another host is over.
+  // Slurm runs one attempt of a job at a time, so an earlier attempt of this job on another host has ended.
   const ownEarlierAttempt = held.slurm_job_id !== null && held.slurm_job_id === world.slurmJobId;
   const isKnownToSlurm =
     held.slurm_job_id !== null && !ownEarlierAttempt && world.slurmJobEnded(held.slurm_job_id) === false;
@@ -217,8 +216,8 @@ export function ownerStatus(held: HeldBy, world: LockWorld): OwnerStatus {
 }
 
 /**
- * Takes a lock, from an owner that is gone if need be. `refuse` raises where a found one may not be taken over. Raises RunError when the
- * disk refuses.
+ * Takes a lock, if need be from an owner that is gone. `refuse` raises if a found lock may not be taken over. Raises RunError if the disk
+ * refuses.
  */
 export function takeLock(path: string, refuse: (found: FoundLock) => void, world: LockWorld): FileLock {
   const owner: LockOwner = {
@@ -241,16 +240,16 @@ export function takeLock(path: string, refuse: (found: FoundLock) => void, world
     for (let round = 0; round < MAX_ROUNDS; round++) {
       if (claimEndOfChain(path, own, refuse, world)) return new FileLock(path, owner, world);
     }
-    throw new RunError('the lock changes hands faster than it can be read', {
+    throw new RunError('the lock changes owners faster than it can be read', {
       where: path,
-      next: 'See which processes want it, and run the same command again.',
+      next: 'Check which processes use it, then run the same command again.',
     });
   } finally {
     rmSync(own, { force: true });
   }
 }
 
-/** One walk along the chain; false when it changed meanwhile and the walk has to begin again. */
+/** Walks the chain once. Returns false if it changed meanwhile and the walk must start again. */
 function claimEndOfChain(lock: string, own: string, refuse: (found: FoundLock) => void, world: LockWorld): boolean {
   const walked: { path: string; token: string }[] = [];
   let path = lock;
@@ -291,7 +290,7 @@ function tryLink(own: string, path: string): boolean {
 /** Error codes of file systems without hard links. */
 const withoutLinks: ReadonlySet<string> = new Set(['EPERM', 'ENOTSUP', 'EOPNOTSUPP', 'ENOSYS', 'EMLINK']);
 
-/** As exclusive as a link; whoever looks before it is whole finds a lock that names nobody yet, and may not take it. */
+/** As exclusive as a link. A reader of the unfinished copy finds a lock without an owner, which it may not take. */
 function tryCopy(own: string, path: string): boolean {
   try {
     copyFileSync(own, path, constants.COPYFILE_EXCL);
@@ -304,7 +303,7 @@ function tryCopy(own: string, path: string): boolean {
 
 const MAX_LOCK_BYTES = MEBIBYTE;
 
-/** The lock file at a path; null where there is none. Raises RunError for what is no plain file. */
+/** The lock file at a path. Null if there is none. Raises RunError for anything but a plain file. */
 export function readLockFile(path: string, world: LockWorld): FoundLock | null {
   const text = readPlainText(path, MAX_LOCK_BYTES);
   const modified = text === null ? undefined : statSync(path, { throwIfNoEntry: false })?.mtimeMs;

@@ -1,6 +1,6 @@
 /**
- * Files of lines as bytes: reading, following and appending. A file may still be growing, may end in half a line, and may be larger than memory. The
- * callers decode lines. A line is appended whole or not at all, and opening a file for appending cuts off what a crash tore.
+ * Files of lines, as bytes: reading, following and appending. A file may still grow, may end in half a line, and may be larger than memory.
+ * Callers decode the lines. A line is appended whole or not at all, and opening a file for appending removes what a crash left behind.
  */
 import {
   type Stats,
@@ -18,12 +18,12 @@ import { RunError } from './errors.js';
 import { diskError, makeFolder, writeFileAtomic } from './files.js';
 import { MEBIBYTE, openPlain, requirePlain } from './plain_file.js';
 
-/** The first read of a scan takes this much; later ones take up to `MAX_CHUNK_BYTES`. */
+/** Size of the first read of a scan. Later ones grow up to `MAX_CHUNK_BYTES`. */
 const CHUNK_BYTES = 64 * 1024;
 const MAX_CHUNK_BYTES = 4 * MEBIBYTE;
-/** How far back the last lines of a file are looked for. */
+/** How far back the last lines of a file are searched. */
 const MAX_TAIL_BYTES = 64 * MEBIBYTE;
-/** What is taken up at once while a file is followed, unless the caller says otherwise. */
+/** Bytes read at once while following a file, by default. */
 const PIECE_BYTES = 2 * MEBIBYTE;
 const NEWLINE = 10;
 
@@ -36,19 +36,19 @@ export interface Line {
   readonly end: number;
 }
 
-/** Receives a line and its place in bytes, its newline not counted. */
+/** Receives a line and its place in bytes, without its newline. */
 export type OnLine = (line: string, offset: number, length: number) => void;
 
-/** Lines of more bytes than `longest` are skipped and never held in memory. */
+/** Lines longer than `longest` bytes are skipped and never in memory. */
 export interface LongLines {
   readonly longest: number;
   /** Receives the length of such a line in bytes. */
   readonly onTooLong: (length: number) => void;
-  /** Called as soon as a line turns out to be too long, before its end is found. */
+  /** Called as soon as a line is too long, before its end is found. */
   readonly onBegun?: () => void;
 }
 
-/** Longer than any line that this program writes: a file without newlines is read no further. */
+/** Longer than any line that this program writes. A file without newlines is not read further. */
 export const LONGEST_LINE_BYTES = 64 * MEBIBYTE;
 
 /** Raises RunError for a line that is too long. */
@@ -60,13 +60,13 @@ export function refuseLongLines(path: string): LongLines {
 }
 
 function lineTooLong(path: string): RunError {
-  return new RunError(`a line has more than ${LONGEST_LINE_BYTES / MEBIBYTE} MiB, which no line of such a file has`, {
+  return new RunError(`a line has more than ${LONGEST_LINE_BYTES / MEBIBYTE} MiB, more than any line of such a file`, {
     where: path,
-    next: 'See who put it there; move it away, or restore the file from a copy.',
+    next: 'Check who wrote it. Move it away, or restore the file from a copy.',
   });
 }
 
-/** The whole lines of some bytes, the first of which is byte `from` of a file. A last line without a newline is left out. */
+/** The complete lines in some bytes that start at byte `from` of a file. A last line without a newline is left out. */
 export function* linesIn(bytes: Buffer, from = 0): Generator<Line> {
   let start = 0;
   for (let end = bytes.indexOf(NEWLINE); end >= 0; end = bytes.indexOf(NEWLINE, start)) {
@@ -76,15 +76,15 @@ export function* linesIn(bytes: Buffer, from = 0): Generator<Line> {
 }
 
 /**
- * Calls back for every whole line of a file, in order; half a line at the end is skipped. Returns the bytes of that half line: 0 where the
- * file ends with a newline or does not exist. Raises RunError where the file cannot be read, and for a line of more than 64 MiB unless
- * `long` takes it.
+ * Calls back for every complete line of a file, in order, and skips half a line at the end. Returns the bytes of that half line: 0 if the
+ * file ends with a newline or does not exist. Raises RunError if the file cannot be read, and for a line of more than 64 MiB unless `long`
+ * handles it.
  */
 export function scanLines(path: string, onLine: OnLine, long = refuseLongLines(path)): number {
   return withLog(path, 0, (log) => log.scan(onLine, long));
 }
 
-/** Opens a file of lines, calls `read`, and closes it. Returns `absent` where there is no file. Raises RunError as `LogReader.open`. */
+/** Opens a file of lines, calls `read`, and closes it. Returns `absent` if there is no file. Raises RunError as `LogReader.open`. */
 export function withLog<T>(path: string, absent: T, read: (log: LogReader) => T): T {
   const log = LogReader.open(path);
   if (log === null) return absent;
@@ -95,21 +95,21 @@ export function withLog<T>(path: string, absent: T, read: (log: LogReader) => T)
   }
 }
 
-/** An open file of lines, whatever its path leads to meanwhile. All methods raise RunError where the system refuses to read. */
+/** An open file of lines, even if its path points elsewhere now. All methods raise RunError if it cannot be read. */
 export class LogReader {
-  /** @param file a descriptor that can be read; `close` closes it. */
+  /** @param file a readable descriptor, which `close` closes. */
   constructor(
     readonly file: number,
     readonly path: string,
   ) {}
 
-  /** Null where there is no file. Raises RunError for anything but a plain file. */
+  /** Null if there is no file. Raises RunError for anything but a plain file. */
   static open(path: string): LogReader | null {
     const file = openPlain(path);
     return file === null ? null : new LogReader(file, path);
   }
 
-  /** In bytes, now. */
+  /** Current size in bytes. */
   get size(): number {
     return fstatSync(this.file).size;
   }
@@ -118,7 +118,7 @@ export class LogReader {
     closeSync(this.file);
   }
 
-  /** The bytes from `from` to before `to`, or to the file's end where that comes first. */
+  /** The bytes from `from` to before `to`, or to the end of the file. */
   bytes(from: number, to: number): Buffer {
     const bytes = Buffer.allocUnsafe(Math.max(0, to - from));
     let done = 0;
@@ -134,16 +134,16 @@ export class LogReader {
     return bytes.subarray(0, done);
   }
 
-  /** The line at a place that is known. Raises RunError where the file has become shorter. */
+  /** The line at a known place. Raises RunError if the file has become shorter. */
   at(offset: number, length: number): string {
     const bytes = this.bytes(offset, offset + length);
     if (bytes.length < length) throw new RunError('the file is shorter than it was', { where: this.path });
     return bytes.toString('utf8');
   }
 
-  /** The whole lines from byte `from` on. Returns the bytes of half a line at the end. Raises RunError for a line that is too long. */
+  /** The complete lines from byte `from`. Returns the bytes of half a line at the end. Raises RunError for a line that is too long. */
   *lines(from = 0, { longest, onTooLong, onBegun }: LongLines = refuseLongLines(this.path)): Generator<Line, number> {
-    // What was read of a line whose end was not found yet: `held` bytes, and before these `skipped` bytes if it is too long.
+    // The unfinished line: `held` bytes in memory, after `skipped` bytes if it is too long.
     let rest: Buffer[] = [];
     let [held, skipped] = [0, 0];
     let position = from;
@@ -185,7 +185,7 @@ export class LogReader {
     }
   }
 
-  /** Whole lines from byte `from` on: `most` bytes of them at most, but one line at least where there is one. */
+  /** Complete lines from byte `from`: at most `most` bytes, but at least one line if there is one. */
   piece(from: number, most = PIECE_BYTES): Line[] {
     const lines: Line[] = [];
     for (const line of this.lines(from)) {
@@ -195,7 +195,7 @@ export class LogReader {
     return lines;
   }
 
-  /** The last line that has its newline; null where there is none. Raises RunError for a line that is too long. */
+  /** The last complete line. Null if there is none. Raises RunError for a line that is too long. */
   last(): string | null {
     const { size } = this;
     const [end, start] = this.#startsBefore(size, Math.max(0, size - LONGEST_LINE_BYTES));
@@ -204,14 +204,14 @@ export class LogReader {
     return this.bytes(start, end - 1).toString('utf8');
   }
 
-  /** Where the last `count` lines begin, within the last 64 MiB. Half a line at the end counts as a line. */
+  /** Start of the last `count` lines, within the last 64 MiB. Half a line at the end counts as a line. */
   startOfLast(count: number): number {
     const { size } = this;
     if (count === 0) return size;
     const least = Math.max(0, size - MAX_TAIL_BYTES);
     let missing = count;
     for (const start of this.#startsBefore(size, least)) {
-      // The newline at the very end begins no line.
+      // The newline at the very end starts no line.
       if (start < size) missing--;
       if (missing === 0) return start;
     }
@@ -219,8 +219,8 @@ export class LogReader {
   }
 
   /**
-   * The length of the file without what a crash left at its end: half a line, and lines that are not `whole`, because after a power failure
-   * a block of zeros can stand where a line was.
+   * The length of the file without what a crash left at its end: half a line, and lines that are not `whole`. After a power failure, a
+   * block of zeros can replace a line.
    */
   wholeLength(whole: (line: string) => boolean): number {
     let end = this.size;
@@ -232,7 +232,7 @@ export class LogReader {
     return 0;
   }
 
-  /** The first whole line with `mark` among `most` bytes from byte `start` on; null where there is none or it is too long. */
+  /** The first complete line with `mark` in the `most` bytes from byte `start`. Null if there is none or it is too long. */
   firstWith(mark: Buffer, most: number, start = 0): Line | null {
     const end = Math.min(this.size, start + most);
     for (let from = start; from < end;) {
@@ -240,13 +240,13 @@ export class LogReader {
       const at = bytes.indexOf(mark);
       if (at >= 0) return this.#around(from + at);
       if (bytes.length <= mark.length) return null;
-      // A mark may lie across two chunks.
+      // A mark may span two chunks.
       from += bytes.length - mark.length;
     }
     return null;
   }
 
-  /** As `firstWith`, the last one within the last `most` bytes. */
+  /** As `firstWith`, for the last line within the last `most` bytes. */
   lastWith(mark: Buffer, most: number): Line | null {
     const { size } = this;
     const least = Math.max(0, size - most);
@@ -265,7 +265,7 @@ export class LogReader {
     return null;
   }
 
-  /** Where lines begin, at `at` or before, last first; newlines before `least` are not looked for. */
+  /** Starts of lines at or before `at`, last first. Newlines before `least` are ignored. */
   *#startsBefore(at: number, least = 0): Generator<number> {
     for (let to = at; to > least;) {
       const from = Math.max(least, to - CHUNK_BYTES);
@@ -282,7 +282,7 @@ export class LogReader {
     if (least === 0) yield 0;
   }
 
-  /** The whole line around a byte; null where it has no newline yet, and where it is too long. */
+  /** The complete line around a byte. Null if it has no newline yet, or is too long. */
   #around(at: number): Line | null {
     const [start] = this.#startsBefore(at, Math.max(0, at - LONGEST_LINE_BYTES)) as Iterable<number | undefined>;
     if (start === undefined) return null;
@@ -300,21 +300,21 @@ export class LogReader {
   }
 }
 
-/** How lines reach the disk; tests use ones that fail. */
+/** Writes lines to the disk. Tests replace it. */
 export interface LogDisk {
   write(file: number, bytes: Uint8Array, offset: number, length: number): number;
 }
 
 const realDisk: LogDisk = { write: (file, bytes, offset, length) => writeSync(file, bytes, offset, length) };
 
-/** A file of lines that is open for appending. All methods raise RunError when the disk refuses. */
+/** A file of lines, open for appending. All methods raise RunError if the disk refuses. */
 export class LogWriter {
-  /** How many bytes were cut off when it was opened. */
+  /** Bytes that were removed when it was opened. */
   readonly repairedBytes: number;
   #log: LogReader | null = null;
   #length: number;
 
-  /** @param whole tells a line from what a power failure left in its place. */
+  /** @param whole whether a line is intact after a power failure. */
   constructor(
     readonly path: string,
     whole: (line: string) => boolean,
@@ -341,7 +341,7 @@ export class LogWriter {
     return this.#log;
   }
 
-  /** Appends a line without its newline and returns where it lies, in bytes. */
+  /** Appends a line and returns its place in bytes, without its newline. */
   appendLine(line: string): { offset: number; length: number } {
     const bytes = Buffer.from(`${line}\n`, 'utf8');
     const { file } = this.log;
@@ -351,14 +351,14 @@ export class LogWriter {
       while (done < bytes.length) done += this.disk.write(file, bytes, done, bytes.length - done);
       this.#length += bytes.length;
     } catch (cause) {
-      // A full disk can take half a line; what was there before is whole again afterwards.
+      // A full disk can take half a line. Restores what was there before.
       ftruncateSync(file, offset);
       throw diskError(this.path, cause);
     }
     return { offset, length: bytes.length - 1 };
   }
 
-  /** Makes what was appended durable. */
+  /** Makes appended lines durable. */
   sync(): void {
     try {
       fsyncSync(this.log.file);
@@ -374,8 +374,8 @@ export class LogWriter {
 }
 
 /**
- * Puts another line in a line's place, or none where `change` gives null; lines are counted from 1. The file is written anew at once or not
- * at all, and only where something changes. Returns how many lines are gone.
+ * Replaces lines, or removes those for which `change` returns null. Lines are counted from 1. The file is rewritten atomically, and only if
+ * something changes. Returns the number of removed lines.
  */
 export function rewriteLines(path: string, change: (line: string, number: number) => string | null): number {
   const kept: string[] = [];
@@ -389,28 +389,28 @@ export function rewriteLines(path: string, change: (line: string, number: number
   return number - kept.length;
 }
 
-/** What the path leads to now. */
+/** The file at the path now. */
 export interface FollowedFile {
   readonly log: LogReader;
-  /** It is another file than at the last look, or the first one. */
+  /** It is a new file, or the first one. */
   readonly replaced: boolean;
-  /** It is the same file, and has fewer bytes than were read of it. */
+  /** It is the same file, and shorter than what was read. */
   readonly shorter: boolean;
 }
 
-/** How many bytes were read is the caller's to keep. */
+/** Follows a path across replacements of its file. The caller counts the bytes that it has read. */
 export class FollowedLog {
   #log: LogReader | null = null;
   #identity = '';
 
   constructor(readonly path: string) {}
 
-  /** The file that is open, which may have been moved away from the path. */
+  /** The open file, which may have been moved away from the path. */
   get current(): LogReader | null {
     return this.#log;
   }
 
-  /** Whether the path leads to another file than the one that is open. False where it leads to none. Raises RunError. */
+  /** Whether the path points to another file than the open one. False if there is none. Raises RunError. */
   get moved(): boolean {
     const there = statOf(this.path);
     if (there === null || this.#log === null) return false;
@@ -418,7 +418,10 @@ export class FollowedLog {
     return ino !== there.ino || dev !== there.dev;
   }
 
-  /** Opens what the path leads to, unless it is open; null where there is nothing. Raises RunError. @param seen the bytes that were read. */
+  /**
+   * Opens the file at the path unless it is open. Null if there is none. Raises RunError.
+   * @param seen the bytes that were read.
+   */
   look(seen: number): FollowedFile | null {
     if (statOf(this.path) === null) {
       this.close();
@@ -429,14 +432,14 @@ export class FollowedLog {
     this.#log ??= LogReader.open(this.path);
     if (this.#log === null) return null;
     const { ino, dev, birthtimeMs, size } = fstatSync(this.#log.file);
-    // After `close` a file's number may be another one's; while it is open it is its own.
+    // After `close`, another file may reuse the inode number.
     const identity = `${dev} ${ino} ${birthtimeMs}`;
     const replaced = identity !== this.#identity;
     this.#identity = identity;
     return { log: this.#log, replaced, shorter: !replaced && size < seen };
   }
 
-  /** Lets go of the file; the next look still tells whether it is the same one. */
+  /** Closes the file. The next call of `look` still recognizes it. */
   close(): void {
     this.#log?.close();
     this.#log = null;

@@ -1,18 +1,15 @@
-/** The known word that a misspelled one was probably meant to be, and how far two sequences are apart. */
+/** The known word that a misspelled one probably meant, and the edit distance of sequences. */
 
-/** Whether a word abbreviates a name of several words: `lr` is `learning_rate`, `batch_size` ends `per_device_batch_size`. */
+/** Whether a word abbreviates a name of several words: `lr` is `learning_rate`, and `batch_size` ends `per_device_batch_size`. */
 function abbreviates(word: string, name: string): boolean {
   const parts = name.split('_');
   if (parts.length < 2) return false;
   return parts.map((part) => part.charAt(0)).join('') === word || name.endsWith(`_${word}`);
 }
 
-/**
- * The one of `known` that `word` begins or abbreviates, else the closest to it by letters; null where none is close enough to be what
- * was meant, or several are.
- */
+/** The one of `known` that `word` starts or abbreviates, else the closest one. Null if none is close enough, or several are. */
 export function nearest(word: string, known: readonly string[]): string | null {
-  // A word of one or two letters is close to everything: no guess is better than a random one.
+  // A word of one or two letters is close to everything, so no guess is made.
   const short = word.length < 3;
   const longer = known.filter((candidate) => candidate.toLowerCase().startsWith(word.toLowerCase()));
   if (!short && longer.length === 1) return longer[0];
@@ -32,7 +29,7 @@ export function nearest(word: string, known: readonly string[]): string | null {
 }
 
 /**
- * Edits (insert, delete, replace) from one sequence to the other (Levenshtein, 1966); with `swaps` an exchange of neighbours is one edit, too
+ * Edits (insert, delete, replace) from one sequence to the other (Levenshtein, 1966). With `swaps`, exchanging neighbors is one edit, too
  * (optimal string alignment). Elements are compared by `===`.
  */
 export function editDistance<T>(from: readonly T[], to: readonly T[], { swaps = false } = {}): number {

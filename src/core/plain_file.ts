@@ -1,28 +1,28 @@
 /**
- * The one door through which files of a run are read. Folders of runs are written by many people and programs: a file there may be a pipe
- * that never ends, a link to a device, or larger than memory. What is opened here is a plain file of at most a size, and opening it never waits.
+ * All reads of a run's files go through here. Many people and programs write to run folders: a file may be an endless pipe, a link to a
+ * device, or larger than memory. This module opens only plain files of limited size, and opening never blocks.
  */
 import { closeSync, constants, fstatSync, openSync, readSync, statSync, type Stats } from 'node:fs';
 import { RunError } from './errors.js';
 
 export const MEBIBYTE = 2 ** 20;
 
-/** The most that a file holds which is read at once and parsed: a record, a state, a picture. */
+/** Size limit of files that are read at once and parsed: a record, a state, an image. */
 export const MAX_BYTES = 64 * MEBIBYTE;
 
-/** Where nothing can be: the file, or a folder on the way to it, is not there. */
+/** The file, or a folder of its path, does not exist. */
 const ABSENT: ReadonlySet<string> = new Set(['ENOENT', 'ENOTDIR']);
 
 /**
- * A descriptor for reading a plain file, also through links; null where there is none. Raises RunError, with what was found, for a pipe, a device,
- * a socket or a folder, for a file of more than `most` bytes, and where the system refuses.
+ * A descriptor for reading a plain file, also through links. Null if there is none. Raises RunError for a pipe, a device, a socket or a
+ * folder, for a file of more than `most` bytes, and if the system refuses.
  */
 export function openPlain(path: string, most = Infinity): number | null {
   let file: number;
   try {
     const there = statSync(path, { throwIfNoEntry: false });
     if (there === undefined) return null;
-    // Before it is opened: opening a device can do something, and opening a pipe tells its writer that somebody reads.
+    // Checked before opening: opening a device can have effects, and opening a pipe wakes its writer.
     requirePlain(there, path, most);
     file = openSync(path, constants.O_RDONLY | constants.O_NONBLOCK | constants.O_NOCTTY);
   } catch (cause) {
@@ -31,7 +31,7 @@ export function openPlain(path: string, most = Infinity): number | null {
     throw unreadable(path, cause);
   }
   try {
-    // Another file may have come in its place meanwhile.
+    // Another file may have replaced it meanwhile.
     requirePlain(fstatSync(file), path, most);
     return file;
   } catch (error) {
@@ -45,18 +45,18 @@ function unreadable(path: string, cause: unknown): RunError {
   return new RunError(`cannot read the file${code === '' ? '' : ` (${code})`}`, {
     where: path,
     ...(code === 'EACCES'
-      ? { next: 'This user may not read the file or enter its folder: ask its owner, or change the permissions.' }
+      ? { next: 'No permission to read the file or enter its folder: ask its owner, or change the permissions.' }
       : {}),
     cause,
   });
 }
 
-/** Raises RunError unless this is a plain file of at most so many bytes. */
+/** Raises RunError unless this is a plain file of at most `most` bytes. */
 export function requirePlain(found: Stats, path: string, most = Infinity): void {
   if (!found.isFile()) {
     throw new RunError(`this is ${kindOf(found)}, not a plain file`, {
       where: path,
-      next: 'See who put it there; move it away, or restore the file from a copy.',
+      next: 'Check who put it there. Move it away, or restore the file from a copy.',
     });
   }
   if (found.size > most) throw tooLarge(path, most);
@@ -70,9 +70,9 @@ function kindOf(found: Stats): string {
 }
 
 function tooLarge(path: string, most: number): RunError {
-  return new RunError(`this has more than ${sizeOf(most)}, which no such file has`, {
+  return new RunError(`this has more than ${sizeOf(most)}, more than any such file`, {
     where: path,
-    next: 'See who put it there; move it away, or restore the file from a copy.',
+    next: 'Check who put it there. Move it away, or restore the file from a copy.',
   });
 }
 
@@ -80,14 +80,14 @@ function sizeOf(bytes: number): string {
   return bytes >= MEBIBYTE ? `${Math.floor(bytes / MEBIBYTE)} MiB` : `${bytes} bytes`;
 }
 
-/** All bytes of a plain file; null where there is none. Raises RunError as `openPlain`, also for a file that grows beyond `most` while it is read. */
+/** All bytes of a plain file. Null if there is none. Raises RunError as `openPlain`, also for a file that grows beyond `most` while it is read. */
 export function readPlain(path: string, most = MAX_BYTES): Buffer | null {
   const file = openPlain(path, most);
   if (file === null) return null;
   try {
     const pieces: Buffer[] = [];
     let total = 0;
-    // Its size is not trusted: files of /proc have none.
+    // The reported size is not trusted: files of /proc report 0.
     for (let size = fstatSync(file).size; ; size = 0) {
       const piece = Buffer.allocUnsafe(Math.max(size - total, 0) + 4096);
       const read = readSync(file, piece, 0, piece.length, null);

@@ -1,7 +1,7 @@
 /**
- * Counter-based randomness: a stream is a pure function of the words it is keyed by, so that no generator state has to be
- * saved and any episode can be drawn again by itself. The generator is xoshiro128** seeded by SplitMix32 over a 128-bit
- * FNV-like mix of the key (Blackman and Vigna, "Scrambled linear pseudorandom number generators", 2018).
+ * Counter-based randomness: a stream is a pure function of its key, so there is no generator state to save, and any episode can be drawn
+ * again by itself. The generator is xoshiro128** seeded by SplitMix32 over a 128-bit FNV-like mix of the key (Blackman and Vigna,
+ * "Scrambled linear pseudorandom number generators", 2018).
  */
 
 export type KeyWord = number | string;
@@ -15,7 +15,7 @@ function mix(state: number, word: number): number {
   return (h ^ (h >>> 16)) >>> 0;
 }
 
-/** Hashes a key to 32 bits; numbers are taken as 64-bit floats, so that 1 and 1.5 differ. */
+/** Hashes a key to 32 bits. Numbers are hashed as 64-bit floats, so 1 and 1.5 differ. */
 function hashKey(words: readonly KeyWord[], salt: number): number {
   let h = mix(0x2545f491, salt);
   const view = new DataView(new ArrayBuffer(8));
@@ -31,7 +31,7 @@ function hashKey(words: readonly KeyWord[], salt: number): number {
   return h;
 }
 
-/** A stream of random numbers. Two streams with equal keys are equal; others are independent for our purposes. */
+/** A stream of random numbers. Streams with equal keys are equal. Others are independent for our purposes. */
 export class RandomStream {
   #a: number;
   #b: number;

@@ -1,23 +1,23 @@
-/** Retries with exponential back-off: the shared policy of everything that contacts a remote service. */
+/** Retries with exponential backoff, shared by everything that contacts a remote service. */
 import { sleep, systemClock, type Clock } from './clock.js';
 
 /** How the pauses between attempts grow. */
 export interface Backoff {
-  /** The pause after the first failure, in milliseconds; doubled after each further one. */
+  /** The pause after the first failure in milliseconds. Doubled after each further failure. */
   readonly backoffBaseMs: number;
-  /** No pause is longer. */
+  /** The longest pause. */
   readonly backoffCapMs: number;
 }
 
-/** The range of the random factor that a pause is multiplied by. */
+/** The range of the random factor of a pause. */
 export type Jitter = readonly [least: number, most: number];
 
 /** "Full jitter" (Brooker, AWS Architecture Blog, 2015): uniform from 0 to the pause. */
 export const FULL_JITTER: Jitter = [0, 1];
 
 /**
- * The pause after so many failures, counted from 0, in milliseconds: u * min(cap, base * 2^failures), with u uniform in the range of the jitter.
- * @param random uniform in [0, 1); it must not draw from a stream that training uses.
+ * The pause after this many failures (from 0) in milliseconds: u * min(cap, base * 2^failures), with u uniform in the range of the jitter.
+ * @param random uniform in [0, 1). It must not draw from a stream that training uses.
  */
 export function backoffMs(
   { backoffBaseMs, backoffCapMs }: Backoff,
@@ -28,11 +28,11 @@ export function backoffMs(
   return Math.min(backoffCapMs, backoffBaseMs * 2 ** failures) * (least + (most - least) * random());
 }
 
-/** An attempt failed in a way that a retry may get past: the connection broke, or the server is overloaded. */
+/** An attempt failed, and a retry may succeed: the connection broke, or the server is overloaded. */
 export class TransientError extends Error {
   /**
-   * @param found what was found, in words.
-   * @param waitMs how long the server asks to be left alone; null where it does not say.
+   * @param found what was found.
+   * @param waitMs the pause that the server asks for. Null if there is none.
    */
   constructor(
     readonly found: string,
@@ -48,16 +48,16 @@ export interface RetryPolicy extends Backoff {
   readonly retries: number;
 }
 
-/** A server that asks for a longer pause than this is not retried. */
+/** A server that asks for a longer pause is not retried. */
 export const LONGEST_WAIT_MS = 300_000;
 
 export interface RetryOptions {
   readonly policy: RetryPolicy;
-  /** Ends a pause early; the next attempt has to check it. */
+  /** Ends a pause early. The next attempt has to check it. */
   readonly signal: AbortSignal;
-  /** The range of the random factor of each pause; default: [1, 1]. */
+  /** The range of the random factor of each pause, [1, 1] by default. */
   readonly jitter?: Jitter;
-  /** Which other errors a retry may get past; default: none. */
+  /** Which other errors may be retried, none by default. */
   readonly transientErrorOf?: (cause: unknown) => TransientError | null;
   /** Progress of the work. The count of retries restarts whenever an attempt gets further. */
   readonly progress?: () => number;
@@ -67,9 +67,9 @@ export interface RetryOptions {
 }
 
 /**
- * Repeats the work while it fails with errors that a retry may get past. Between attempts it waits for as long as the server asks, and at least for
- * the back-off. Raises TransientError when it gives up, and every other error at once.
- * @param work is told whether a failure of this attempt will be the last.
+ * Repeats the work while it raises errors that may be retried. Pauses for the backoff, or longer if the server asks for it. Raises
+ * TransientError when it gives up, and every other error at once.
+ * @param work gets whether this is the last attempt.
  */
 export async function retry<T>(work: (isLast: boolean) => Promise<T>, options: RetryOptions): Promise<T> {
   const { policy, signal, jitter = [1, 1], transientErrorOf, clock = systemClock } = options;

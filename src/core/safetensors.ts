@@ -13,7 +13,7 @@ export interface FloatTensor {
   readonly data: Float32Array;
 }
 
-/** Where a tensor lies in a file, in bytes from the file's start. */
+/** The place of a tensor in a file, in bytes from the file's start. */
 export interface TensorEntry {
   readonly dtype: StoredDtype;
   readonly shape: readonly number[];
@@ -21,19 +21,19 @@ export interface TensorEntry {
   readonly length: number;
 }
 
-/** Bytes of one number of those formats. */
+/** Bytes per number. */
 const BYTES: Readonly<Record<StoredDtype, number>> = { F32: 4, F16: 2, BF16: 2, I64: 8, I32: 4, U8: 1, BOOL: 1 };
 
 const MAX_HEADER_BYTES = 100_000_000;
-/** Enough to know a Git LFS pointer by. */
+/** Enough to recognize a Git LFS pointer. */
 const POINTER_BYTES = 64;
 
-/** Read at a time: one system call takes less than 2 GiB. */
+/** Read at a time: one system call is limited to 2 GiB. */
 const READ_PIECE_BYTES = 64 * 1024 * 1024;
 
 /**
- * The bytes of a file of float32 tensors, in the order of the map: the header, then one view of each tensor. Nothing is copied, so a
- * file may be larger than any buffer; the pieces change with the tensors until they are written. Data begins at a multiple of 8 bytes.
+ * The bytes of a file of float32 tensors, in the order of the map: the header, then one view of each tensor. Nothing is copied, so a file
+ * may be larger than any buffer. The views change with the tensors until they are written. Data starts at a multiple of 8 bytes.
  */
 export function safetensorsPieces(
   tensors: ReadonlyMap<string, FloatTensor>,
@@ -46,11 +46,11 @@ export function safetensorsPieces(
   ];
 }
 
-/** Number formats that tensors are written in, with the bytes of one number. */
+/** Number formats for writing, with their bytes per number. */
 export const DTYPE_BYTES = { F32: 4, BF16: 2, F16: 2 } as const;
 export type WrittenDtype = keyof typeof DTYPE_BYTES;
 
-/** What stands before the data of tensors that follow each other in the order of the map. */
+/** The header of tensors that follow each other in the order of the map. */
 export function safetensorsHeader(
   shapes: ReadonlyMap<string, readonly number[]>,
   dtype: WrittenDtype,
@@ -66,14 +66,14 @@ export function safetensorsHeader(
 
 const times = (product: number, size: number): number => product * size;
 
-/** A tensor as its bytes in a file. */
+/** A tensor as bytes in a file. */
 export interface StoredTensor {
   readonly dtype: StoredDtype;
   readonly shape: readonly number[];
   readonly bytes: Uint8Array;
 }
 
-/** The whole file of tensors that are of different number formats, in the order of the map. */
+/** The whole file of tensors of different number formats, in the order of the map. */
 export function storedSafetensors(
   tensors: ReadonlyMap<string, StoredTensor>,
   metadata: Record<string, string> = {},
@@ -104,11 +104,11 @@ function headerOf(
   return start;
 }
 
-/** Numbers as a file holds them; those of fewer bits are rounded to the nearest, to even where two are as near. float16 has none beyond 65504: Infinity. */
+/** Numbers as stored in a file. Formats of fewer bits are rounded to nearest even. Beyond 65504, float16 is Infinity. */
 export function toStoredBytes(data: Float32Array, dtype: WrittenDtype): Uint8Array {
   if (dtype === 'F32') return new Uint8Array(data.buffer, data.byteOffset, data.byteLength);
   const bits = new Uint32Array(data.buffer, data.byteOffset, data.length);
-  // A loop: `from` with a function makes a list of all elements first, which ends the process beyond 10^8 of them.
+  // A loop: `from` with a function builds a list of all elements first, which ends the process beyond 10^8 of them.
   const out = new Uint16Array(bits.length);
   const of = dtype === 'BF16' ? floatToBrain : floatToHalf;
   for (let i = 0; i < bits.length; i++) out[i] = of(bits[i]);
@@ -121,7 +121,7 @@ function floatToBrain(bits: number): number {
   return (bits + 0x7fff + ((bits >>> 16) & 1)) >>> 16;
 }
 
-/** The same file in one buffer of its own; for models that fit into one (4 GiB). */
+/** The same file in one buffer, for models of at most 4 GiB. */
 export function encodeSafetensors(
   tensors: ReadonlyMap<string, FloatTensor>,
   metadata: Record<string, string> = {},
@@ -136,7 +136,7 @@ export function encodeSafetensors(
   return out;
 }
 
-/** Reads only the header: which tensors the file holds and where. Raises CheckpointError on a malformed file. */
+/** Reads only the header: the file's tensors and their places. Raises CheckpointError on a malformed file. */
 export function readSafetensorsIndex(path: string): {
   entries: Map<string, TensorEntry>;
   metadata: Record<string, string>;
@@ -167,23 +167,23 @@ export function tensorNamesIn(bytes: Uint8Array, path: string): string[] {
   return Object.keys(parseHeader(bytes.subarray(8, 8 + headerLength), path)).filter((name) => name !== '__metadata__');
 }
 
-/** Tensors that share bytes can make gigabytes of a small file; the format has every byte in one tensor. */
+/** Overlapping tensors can make gigabytes of a small file. In this format every byte belongs to one tensor. */
 function refuseOverlaps(entries: readonly (readonly [string, TensorEntry])[], path: string): void {
   let [before, end] = ['', 0];
   for (const [name, { offset, length }] of [...entries].sort(([, a], [, b]) => a.offset - b.offset)) {
     if (length === 0) continue;
-    if (offset < end) throw malformed(path, `${before} and ${name} lie in the same bytes`);
+    if (offset < end) throw malformed(path, `${before} and ${name} overlap`);
     [before, end] = [name, offset + length];
   }
 }
 
-/** A tensor's line of a header whose data begin at `start`. Its dtype may be one that cannot be read: whoever reads the tensor says so. */
+/** A tensor's entry of a header whose data begin at `start`. The dtype may be unsupported, which readers of the tensor report. */
 function toEntry(found: unknown, start: number, name: string, path: string): TensorEntry {
   const { dtype, shape, data_offsets: offsets } = Object(found) as Readonly<Record<string, unknown>>;
   const sizes = sizesIn(shape);
   const [from, to, ...more] = sizesIn(offsets) ?? [];
   if (typeof dtype !== 'string' || sizes === null || to === undefined || more.length > 0 || from > to) {
-    throw malformed(path, `its header does not say where ${name} lies`);
+    throw malformed(path, `its header does not locate ${name}`);
   }
   const length = to - from;
   const bytes = (BYTES as Readonly<Record<string, number>>)[dtype];
@@ -198,25 +198,25 @@ function sizesIn(found: unknown): number[] | null {
   return Array.isArray(found) && found.every(isSize) ? (found as number[]) : null;
 }
 
-/** What numbers are held in. */
+/** The format of numbers in memory. */
 export type HeldDtype = 'float32' | 'float16';
 
-/** The same by a tensor's name. */
+/** The same by tensor name. */
 export type HeldOf = (name: string) => HeldDtype;
 
-/** All of them in float32. */
+/** All in float32. */
 export const inFloat32: HeldOf = () => 'float32';
 
 export interface ReadOptions {
   /** Read at a time. */
   readonly pieceBytes?: number;
-  /** 'float16' reads tensors of two or more axes as `HalfTensor`s; default: all are float32. */
+  /** 'float16' reads tensors of two or more axes as `HalfTensor`s. By default all are float32. */
   readonly held?: HeldDtype;
 }
 
 /**
- * Reads every tensor (or those named) as float32; bfloat16 and float16 are widened. Raises CheckpointError for a tensor that is missing or of another
- * kind, and with `held: 'float16'` for one with a number beyond it.
+ * Reads every tensor (or those named) as float32, widening bfloat16 and float16. Raises CheckpointError for a tensor that is missing or of
+ * another type, and with `held: 'float16'` for a number beyond its range.
  */
 export function readSafetensors(
   path: string,
@@ -250,7 +250,7 @@ export interface TensorPlace {
   readonly name: string;
 }
 
-/** Whether two tensors have the same shape and numbers, whatever formats hold them. Reads no further than the first difference. Raises as `readSafetensors`. */
+/** Whether two tensors have the same shape and numbers, in whatever formats. Stops at the first difference. Raises as `readSafetensors`. */
 export function areEqualTensors(a: TensorPlace, b: TensorPlace): boolean {
   const places = [a, b].map(({ path, name }) => {
     checkSafetensors(path, [name]);
@@ -275,10 +275,13 @@ export function areEqualTensors(a: TensorPlace, b: TensorPlace): boolean {
   }
 }
 
-/** Compared at a time. */
+/** Numbers compared at a time. */
 const COMPARED_NUMBERS = 4 * 1024 * 1024;
 
-/** Looks, by a file's header and size alone, whether these tensors can be read. Raises CheckpointError as `readSafetensors`; gives their shapes. */
+/**
+ * Checks by a file's header and size alone whether these tensors can be read, and returns their shapes. Raises CheckpointError as
+ * `readSafetensors`.
+ */
 export function checkSafetensors(path: string, names: readonly string[]): Map<string, readonly number[]> {
   const { entries } = readSafetensorsIndex(path);
   const { size } = statSync(path);
@@ -294,7 +297,7 @@ export function checkSafetensors(path: string, names: readonly string[]): Map<st
   );
 }
 
-/** What can be widened to float32. */
+/** Formats that can be widened to float32. */
 export const WEIGHT_DTYPES: ReadonlySet<string> = new Set(['F32', 'BF16', 'F16'] satisfies StoredDtype[]);
 
 function noWeights(dtype: string, name: string, path: string): CheckpointError {
@@ -309,12 +312,12 @@ function openSafetensors(path: string): number {
     if (!(cause instanceof RunError)) throw cause;
     throw new CheckpointError(`cannot open the file: ${cause.message}`, { where: path, cause });
   }
-  if (file === null) throw new CheckpointError('cannot open the file: it is not there', { where: path });
+  if (file === null) throw new CheckpointError('cannot open the file: it does not exist', { where: path });
   return file;
 }
 
 function readAt(file: number, path: string, offset: number, length: number, pieceBytes = READ_PIECE_BYTES): Uint8Array {
-  // Before room is made for it: a header can claim any length.
+  // Checked before allocating: a header can claim any length.
   const { size } = fstatSync(file);
   if (offset + length > size) throw malformed(path, `it ends after ${size} bytes, ${offset + length} are needed`);
   const out = new Uint8Array(length);
@@ -380,7 +383,7 @@ function narrow(bytes: Uint8Array, entry: TensorEntry, name: string, path: strin
   return halves;
 }
 
-/** Those tensors of two or more axes that are to be held in float16 as `HalfTensor`s, in their places. Raises as `narrowed`. */
+/** Converts tensors of two or more axes to `HalfTensor`s, in place, where `heldOf` says float16. Raises as `narrowed`. */
 export function narrowMatrices(tensors: Map<string, FloatTensor>, heldOf: HeldOf): void {
   for (const [name, tensor] of tensors) {
     if (tensor.shape.length < 2 || tensor instanceof HalfTensor || heldOf(name) === 'float32') continue;
@@ -388,7 +391,7 @@ export function narrowMatrices(tensors: Map<string, FloatTensor>, heldOf: HeldOf
   }
 }
 
-/** A tensor in half precision. Raises CheckpointError, with the tensor's name, for a number beyond it. */
+/** A tensor in half precision. Raises CheckpointError, naming the tensor, for a number beyond its range. */
 export function narrowed(name: string, { shape, data }: FloatTensor): HalfTensor {
   const halves = floatsToHalves(data);
   requireHalves(name, halves, (index) => data[index]);

@@ -1,7 +1,4 @@
-/**
- * Limits how much happens at once, where some work takes more slots than other work (p-limit only counts); waiting work is served in order of
- * arrival.
- */
+/** Limits concurrent work whose parts need different numbers of slots (p-limit only counts). Waiting work is served in order of arrival. */
 export class Semaphore {
   #free: number;
   readonly #waiting: { readonly slots: number; readonly start: () => void }[] = [];
@@ -11,8 +8,8 @@ export class Semaphore {
   }
 
   /**
-   * Runs the work when as many slots are free as it takes; one that takes more than there are gets all of them. The work itself looks at
-   * its abort signal: waiting here is never given up early.
+   * Runs the work when enough slots are free. Work that needs more than all slots gets all of them. The work checks its own abort signal:
+   * waiting here is never cancelled.
    */
   async run<T>(work: () => Promise<T>, slots = 1): Promise<T> {
     const taken = Math.min(slots, this.slots);

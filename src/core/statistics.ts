@@ -1,6 +1,6 @@
 /** Means and spreads of lists of numbers. */
 
-/** NaN of an empty list. */
+/** NaN for an empty list. */
 export function average(values: readonly number[]): number {
   return values.length === 0 ? NaN : values.reduce((sum, value) => sum + value, 0) / values.length;
 }
@@ -11,14 +11,14 @@ export function deviation(values: readonly number[]): number {
   return values.length === 0 ? 0 : Math.sqrt(average(values.map((value) => (value - mean) ** 2)));
 }
 
-/** A mean and how far its values lie about it; `std` is the sample's standard deviation, null for a single value. */
+/** A mean and the spread of its values. `std` is the sample's standard deviation, null for a single value. */
 export interface Spread {
   readonly mean: number;
   readonly std: number | null;
   readonly n: number;
 }
 
-/** Null of an empty list. */
+/** Null for an empty list. */
 export function spreadOf(values: readonly number[]): Spread | null {
   const n = values.length;
   if (n === 0) return null;
@@ -27,7 +27,7 @@ export function spreadOf(values: readonly number[]): Spread | null {
   return { mean, std: n > 1 ? Math.sqrt(squares / (n - 1)) : null, n };
 }
 
-/** The value that a share of the values, from 0 to 1, lies below, between neighbours in proportion; NaN of an empty list. */
+/** The quantile of a share from 0 to 1, interpolated between neighbors. NaN for an empty list. */
 export function quantile(values: readonly number[], share: number): number {
   if (values.length === 0) return NaN;
   const sorted = values.toSorted((a, b) => a - b);
@@ -36,10 +36,10 @@ export function quantile(values: readonly number[], share: number): number {
   return below + (above - below) * (at - Math.floor(at));
 }
 
-/** Deviations below this are those of rounding. */
+/** Smaller deviations are rounding errors. */
 const MIN_DEVIATION = 1e-9;
 
-/** Pearson's coefficient of pairs: the mean product of deviations over the product of standard deviations; null where either does not vary. */
+/** Pearson's coefficient of pairs: the mean product of deviations over the product of standard deviations. Null if either is constant. */
 export function correlation(pairs: readonly (readonly [number, number])[]): number | null {
   const [a, b] = [0, 1].map((side) => {
     const values = pairs.map((pair) => pair[side]);
@@ -47,7 +47,7 @@ export function correlation(pairs: readonly (readonly [number, number])[]): numb
   });
   if (pairs.length < 2 || a.std < MIN_DEVIATION || b.std < MIN_DEVIATION) return null;
   const product = average(pairs.map(([x, y]) => (x - a.mean) * (y - b.mean)));
-  // Rounding may lead just past its bounds.
+  // Rounding may exceed the bounds.
   return Math.max(-1, Math.min(1, product / (a.std * b.std)));
 }
 

@@ -1,4 +1,4 @@
-/** Text for terminals: color, and tables that are as wide as their content or as the terminal lets them be. */
+/** Text for terminals: color, and tables that fit their content or the terminal. */
 import stringWidth from 'string-width';
 import wrapAnsi from 'wrap-ansi';
 
@@ -7,34 +7,34 @@ export type Cell = string | number | boolean | null;
 export interface Column {
   readonly title: string;
   readonly align?: 'left' | 'right';
-  /** If the table is too wide, the words of this column continue on further lines. */
+  /** If the table is too wide, this column wraps. */
   readonly wraps?: boolean;
-  /** First column only: if the table is still too wide, a long cell gets a line of its own, uncut. */
+  /** First column only: if the table is still too wide, a long cell gets its own line, uncut. */
   readonly alone?: boolean;
 }
 
 export interface TableOptions {
-  /** Columns of the terminal; without, every row stands on one line. */
+  /** Columns of the terminal. Without it, every row is one line. */
   readonly width?: number;
-  /** Lines that belong below a row, by its index; they are indented and wrapped. */
+  /** Lines below a row, by its index, indented and wrapped. */
   readonly below?: (row: number) => readonly string[];
 }
 
-/** Matches text whose characters all take one column, including the dash of an empty cell. */
+/** Text whose characters all take one column, including the dash of an empty cell. */
 const PLAIN = /^[\x20-\x7e–]*$/;
 /**
- * Where a long word breaks: behind punctuation, but not inside numbers such as 2.5 and 3e-4. Semicolons and square brackets are not among it, because
- * escape sequences contain them.
+ * Where a long word breaks: after punctuation, but not inside numbers such as 2.5 and 3e-4. Not after semicolons and square brackets, which
+ * escape sequences contain.
  */
 const BREAK = /(?<=[/_,:=&|(]|\.(?!\d)|(?<!\de)-)/u;
 const GAP = 2;
-/** Minimum width of a column that wraps. */
+/** Minimum width of a wrapping column. */
 const MIN_WIDTH = 12;
 /** Minimum width of a first column whose long cells may get their own line. */
 const MIN_NAME_WIDTH = 16;
 const INDENT = '    ';
 
-/** Rows under titles. Cells may have colours; their other control characters are the caller's to spell out. Axes of `rows`: [row, column]. */
+/** Rows with titles. Cells may contain colors. Callers escape other control characters. Axes of `rows`: [row, column]. */
 export function formatTable(
   columns: readonly Column[],
   rows: readonly (readonly Cell[])[],
@@ -55,7 +55,7 @@ export function formatTable(
   return [line(columns.map(({ title }) => title)), rule, ...body].map((one) => one.trimEnd()).join('\n');
 }
 
-/** Columns under each other, without titles; the last one wraps. */
+/** Aligned columns without titles. The last one wraps. */
 export function alignColumns(rows: readonly (readonly string[])[], width = Infinity): string[] {
   const last = Math.max(0, ...rows.map((row) => row.length)) - 1;
   const widths = Array.from({ length: last + 1 }, (_, i) => Math.max(0, ...rows.map((row) => textWidth(row[i] ?? ''))));
@@ -71,13 +71,13 @@ export function alignColumns(rows: readonly (readonly string[])[], width = Infin
   });
 }
 
-/** How many columns of a terminal a text takes: wide letters two, escape sequences none. */
+/** The terminal columns of a text: wide letters take two, escape sequences none. */
 export function textWidth(text: string): number {
-  // The library looks at each letter: seconds in a table of ten thousand rows.
+  // The library checks each letter: seconds in a table of ten thousand rows.
   return PLAIN.test(text) ? text.length : stringWidth(text);
 }
 
-/** A text in lines of at most so many columns, broken between words where it can be; in longer words, such as paths and keys, behind punctuation. */
+/** Wraps a text to lines of at most `width` columns, between words if possible, and in longer words, such as paths and keys, after punctuation. */
 export function wrap(text: string, width: number): string[] {
   if (PLAIN.test(text) && text.length <= width && text.trim() === text) return [text];
   if (!Number.isFinite(width)) return text.split('\n');
@@ -85,7 +85,7 @@ export function wrap(text: string, width: number): string[] {
   return wrapAnsi(breakable, width, { hard: true }).split('\n');
 }
 
-/** A long word in parts of at most so many columns, as long as they can be; a piece without punctuation that is longer stays whole. */
+/** Splits a long word into parts of at most `width` columns, as long as possible. A longer piece without punctuation stays whole. */
 function packed(word: string, width: number): string[] {
   const parts: string[] = [];
   for (const piece of word.split(BREAK)) {
@@ -96,7 +96,7 @@ function packed(word: string, width: number): string[] {
   return parts;
 }
 
-/** Text that is cut in its middle where it is too wide: names differ at their ends. */
+/** Cuts a text in its middle if it is too wide: names differ at their ends. */
 export function clip(text: string, width: number): string {
   if (textWidth(text) <= width) return text;
   const letters = [...text];
@@ -114,7 +114,7 @@ export function clip(text: string, width: number): string {
   return `${take(letters, width - 1 - Math.floor((width - 1) / 2)).join('')}…${tail.join('')}`;
 }
 
-/** Natural widths, or those at which the table fits: columns that wrap give way first, the widest most, then the first one. */
+/** Natural widths, or widths that fit: wrapping columns shrink first, the widest most, then the first column. */
 function fittedWidths(columns: readonly Column[], cells: readonly (readonly string[])[], width: number): number[] {
   const widths = columns.map(({ title }, index) =>
     Math.max(textWidth(title), ...cells.map((row) => textWidth(row[index]))),
@@ -135,7 +135,7 @@ function fittedWidths(columns: readonly Column[], cells: readonly (readonly stri
   return widths;
 }
 
-/** The lines of a row; a name that is too long stands alone above the rest, whole. */
+/** The lines of a row. A name that is too long gets its own line above the rest. */
 function rowLines(row: readonly string[], widths: readonly number[]): string[][] {
   const long = textWidth(row[0]) > widths[0];
   const columns = row.map((text, index) => (index === 0 ? [long ? '' : text] : wrap(text, widths[index])));
@@ -160,15 +160,15 @@ function cellText(cell: Cell): string {
 const codes = { red: 31, green: 32, yellow: 33, cyan: 36, dim: 2, bold: 1 } as const;
 export type Style = keyof typeof codes;
 
-/** Gives a text a style, or leaves it as it is. */
+/** Gives a text a style, or returns it unchanged. */
 export type Paint = (text: string, style: Style) => string;
 
-/** Whether a stream gets colour: a terminal, unless NO_COLOR is set. */
+/** Whether a stream gets color: a terminal, unless NO_COLOR is set. */
 export function hasColor(stream: Pick<NodeJS.WriteStream, 'isTTY'>, env: NodeJS.ProcessEnv = process.env): boolean {
   return stream.isTTY && (env['NO_COLOR'] ?? '') === '';
 }
 
-/** How texts are painted on a stream: on a terminal that wants it, in colour; else not at all. */
+/** How to style text on a stream: in color on a terminal that supports it, else not at all. */
 export function painter(stream: Pick<NodeJS.WriteStream, 'isTTY'>): Paint {
   return hasColor(stream) ? (text, style) => `\u001b[${codes[style]}m${text}\u001b[0m` : plainPaint;
 }

@@ -1,13 +1,10 @@
-/**
- * Texts that people hand in, read strictly: a lenient decoder turns every character of another encoding into U+FFFD, which is then trained on and
- * scored.
- */
+/** Texts from users, read strictly: a lenient decoder would turn characters of another encoding into U+FFFD, which would be trained on and scored. */
 import { isUtf8 } from 'node:buffer';
 import { readFileSync } from 'node:fs';
 import type { EditrlError } from './errors.js';
 import { DataError, type ErrorDetails } from './errors.js';
 
-/** The class of the errors that a reader raises. */
+/** The class of errors that a reader raises. */
 export type ErrorKind = new (message: string, details?: ErrorDetails) => EditrlError;
 
 export interface TextPlace {
@@ -20,7 +17,7 @@ export interface TextPlace {
 const NEWLINE = 0x0a;
 const LFS_POINTER = 'version https://git-lfs.github.com/spec/';
 
-/** Raises an error for a Git LFS pointer, which a clone without git-lfs has in the place of every large file. */
+/** Raises an error for a Git LFS pointer, which replaces large files in a clone without git-lfs. */
 export function refuseLfsPointer(bytes: Uint8Array, where: string, Kind: ErrorKind = DataError): void {
   if (Buffer.from(bytes.subarray(0, LFS_POINTER.length)).toString('latin1') !== LFS_POINTER) return;
   throw new Kind('this is a Git LFS pointer, not the file itself', {
@@ -39,12 +36,12 @@ export function textOf(bytes: Uint8Array, file: string, { line = 1, kind: Kind =
   });
 }
 
-/** UTF-16 without a mark at its beginning has a NUL in every other byte, and is valid UTF-8. */
+/** UTF-16 without a byte order mark has a NUL in every other byte, and can be valid UTF-8. */
 function isText(bytes: Uint8Array): boolean {
   return isUtf8(bytes) && !bytes.includes(0);
 }
 
-/** The first line, from 0, that is not text: a line break is never part of another character. */
+/** The first line, from 0, that is not text. A line break is never part of another character. */
 function brokenLine(bytes: Uint8Array): number {
   for (let start = 0, line = 0; ; line++) {
     const found = bytes.indexOf(NEWLINE, start);
@@ -54,14 +51,14 @@ function brokenLine(bytes: Uint8Array): number {
   }
 }
 
-/** A file as text. Raises as `textOf`, and the system's error for a file that cannot be read. */
+/** A file as text. Raises as `textOf`, and the system's error for an unreadable file. */
 export function readTextFile(file: string, kind: ErrorKind = DataError): string {
   return textOf(readFileSync(file), file, { kind });
 }
 
 /**
- * What a JSON text says; a whole number that a number cannot hold exactly stays text. Raises an error, naming `where`, for what is not JSON and for a
- * string with half a surrogate pair, which no encoding can write.
+ * Parses JSON. An integer that a number cannot represent exactly stays text. Raises an error, naming `where`, for anything that is not JSON
+ * and for a string with half a surrogate pair, which no encoding can write.
  */
 export function parseJson(text: string, where: string, Kind: ErrorKind = DataError): unknown {
   let value: unknown;
@@ -72,10 +69,13 @@ export function parseJson(text: string, where: string, Kind: ErrorKind = DataErr
   }
   const half = /\\u[dD][89a-fA-F]/.test(text) ? loneSurrogate(value) : null;
   if (half === null) return value;
-  throw new Kind(`a text has half a surrogate pair (\\u${half.charCodeAt(0).toString(16)}), which is no character`, {
-    where,
-    next: 'Write the whole character, or remove it: the text was cut in the middle of one.',
-  });
+  throw new Kind(
+    `a text contains half a surrogate pair (\\u${half.charCodeAt(0).toString(16)}), which is not a character`,
+    {
+      where,
+      next: 'Write the whole character, or remove it: the text was cut in the middle of it.',
+    },
+  );
 }
 
 function withExactIntegers(text: string): string {
@@ -94,10 +94,10 @@ function loneSurrogate(value: unknown): string | null {
   return null;
 }
 
-/** Characters of a value that a message shows. */
+/** Characters of a value in a message. */
 const MAX_SHOWN = 60;
 
-/** A value for a message, as JSON of at most about 60 characters: bytes by their number, long texts by their beginning. */
+/** A value for a message, as JSON of at most about 60 characters. Bytes are shown by their number, long texts by their beginning. */
 export function inBrief(value: unknown): string {
   if (value === undefined) return 'nothing';
   if (typeof value === 'number' || typeof value === 'bigint') return String(value);

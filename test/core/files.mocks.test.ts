@@ -16,7 +16,7 @@ vi.mock('node:fs', async (original) => {
 
 it.each([
   ['EROFS', 'the disk is read-only'],
-  ['EACCES', 'you may not write here'],
+  ['EACCES', 'no permission to write here'],
 ])('says of the folder that a missing one would be made in what keeps it from being made: %s', (code, message) => {
   const there = testFolder('writable');
   refusal.code = code;

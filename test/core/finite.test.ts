@@ -31,7 +31,7 @@ describe('numbers of a tensor', () => {
       ['fine', { shape: [2], data: Float32Array.of(-3.4e38, 1e-45) }],
       ['wrong', { shape: [3], data: Float32Array.of(0, value, NaN) }],
     ];
-    const message = `tensor wrong holds a number that is not finite (${text}, number 2 of 3)`;
+    const message = `tensor wrong contains a number that is not finite (${text}, number 2 of 3)`;
     expect(() => requireFinite(tensors, 'some/file')).toThrow(
       expect.objectContaining({ message, where: 'some/file', code: 'checkpoint' }),
     );
@@ -54,7 +54,7 @@ describe('numbers of a tensor', () => {
     };
     expect(notFiniteIn(file(of(largest, -largest, 0)))).toBeNull();
     expect(notFiniteIn(file(of(largest, -Infinity)))).toBe(
-      'tensor w holds a number that is not finite (-Infinity, number 2 of 2)',
+      'tensor w contains a number that is not finite (-Infinity, number 2 of 2)',
     );
   });
 

@@ -58,7 +58,7 @@ describe('half precision', () => {
     };
     expect(() => refuse(1, -65504)).not.toThrow();
     expect(() => refuse(1, -70000)).toThrow(CheckpointError);
-    expect(() => refuse(1, -70000)).toThrow('tensor w holds -70000, and float16 ends at 65504');
+    expect(() => refuse(1, -70000)).toThrow('tensor w contains -70000, beyond 65504');
     expect(() => refuse(NaN)).not.toThrow();
   });
 });
@@ -70,7 +70,7 @@ it('is not changed in place by what learns or merges', () => {
     ['w.lora_B.weight', { shape: [1, 1], data: Float32Array.of(1) }],
   ]);
   const layer = { rank: 1, scale: 1 } as Parameters<typeof mergeLayer>[0];
-  const refusal = 'is held in float16, and cannot be changed in place';
+  const refusal = 'is stored in float16 and cannot be changed in place';
   expect(() => writable('w', half)).toThrow(InternalError);
   expect(() => new AdamW(new Map([['w', half]]), { betas: [0.9, 0.999], eps: 1e-8, weight_decay: 0 })).toThrow(refusal);
   expect(() => mergeLayer(layer, 'w', half, adapters)).toThrow(refusal);

@@ -19,7 +19,7 @@ it('too few are named with what to do, before anything fails', () => {
   expect(tooFewFiles('the gateway', 1000, 1000)).toBeNull();
   expect(tooFewFiles('the gateway', 1000, null)).toBeNull();
   expect(tooFewFiles('the gateway', 1000, 256)).toMatch(
-    /^the gateway may open 256 files and connections at once, and may need 1000: .*\(now 256\): `ulimit -Hn 65536; ulimit -n 65536`/,
+    /^the gateway may open 256 files and connections at once, but may need 1000: .*\(now 256\): `ulimit -Hn 65536; ulimit -n 65536`/,
   );
 });
 
@@ -32,7 +32,7 @@ it('what fails for want of them says so, wherever it is in the chain of causes',
   expect(packError(new RunError('cannot read', { cause: emfile() }))).toMatchObject({ name: 'RunError', next });
   expect(packError(new RunError('cannot read', { next: 'Wait.', cause: emfile() }))).toMatchObject({ next: 'Wait.' });
   expect(causeOf(new Error('fetch failed', { cause: emfile() }))).toContain(
-    'EMFILE: too many open files, open x: this process may open no more. Let this process open more',
+    'EMFILE: too many open files, open x: too many open files. Let this process open more',
   );
   expect(causeOf(new Error('connect ECONNREFUSED'))).toBe('connect ECONNREFUSED');
 });

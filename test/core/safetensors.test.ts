@@ -68,13 +68,13 @@ describe('a safetensors file', () => {
   it.each<[string, unknown, string]>([
     ['is a list', [1], 'its header does not name tensors'],
     ['is null', null, 'its header does not name tensors'],
-    ['says nothing of a tensor', { w: null }, 'its header does not say where w lies'],
-    ['names no shape', { w: { dtype: 'F32', data_offsets: [0, 16] } }, 'does not say where w lies'],
-    ['names no place', { w: { dtype: 'F32', shape: [4], data_offsets: null } }, 'does not say where w lies'],
-    ['names half a place', { w: { dtype: 'F32', shape: [4], data_offsets: [0] } }, 'does not say where w lies'],
-    ['names a place in words', { w: { dtype: 'F32', shape: [4], data_offsets: ['0', '16'] } }, 'where w lies'],
-    ['names a place before the data', { w: { dtype: 'F32', shape: [4], data_offsets: [-16, 0] } }, 'where w lies'],
-    ['names an end before the start', { w: { dtype: 'F32', shape: [0], data_offsets: [16, 0] } }, 'where w lies'],
+    ['says nothing of a tensor', { w: null }, 'its header does not locate w'],
+    ['names no shape', { w: { dtype: 'F32', data_offsets: [0, 16] } }, 'does not locate w'],
+    ['names no place', { w: { dtype: 'F32', shape: [4], data_offsets: null } }, 'does not locate w'],
+    ['names half a place', { w: { dtype: 'F32', shape: [4], data_offsets: [0] } }, 'does not locate w'],
+    ['names a place in words', { w: { dtype: 'F32', shape: [4], data_offsets: ['0', '16'] } }, 'locate w'],
+    ['names a place before the data', { w: { dtype: 'F32', shape: [4], data_offsets: [-16, 0] } }, 'locate w'],
+    ['names an end before the start', { w: { dtype: 'F32', shape: [0], data_offsets: [16, 0] } }, 'locate w'],
     ['names a wrong size', { w: { dtype: 'F32', shape: [4], data_offsets: [0, 8] } }, 'w is F32 of shape [4], and has 8 bytes'], // prettier-ignore
     ['is of another format', { w: { dtype: 'BF16', shape: [4], data_offsets: [0, 16] } }, 'w is BF16 of shape [4], and has 16 bytes'], // prettier-ignore
   ])('is refused where its header %s', (_, header, said) => {
@@ -113,7 +113,7 @@ describe('a hostile header', () => {
       () => readSafetensorsIndex(path),
       () => checkSafetensors(path, []),
     ]) {
-      expect(read).toThrow('not a whole safetensors file: a and b lie in the same bytes');
+      expect(read).toThrow('not a whole safetensors file: a and b overlap');
     }
     // An empty tensor lies nowhere.
     expect([...readSafetensorsIndex(file({ b: [2, 6], none: [3, 3], a: [0, 2] }, 6)).entries.keys()]).toHaveLength(3);

@@ -120,7 +120,7 @@ it(`comes to the same weights through ${KILLS} kills, and takes no step twice (s
     const what = `kill ${kill}, of the ${who}`;
     if (who === 'server') {
       expect(ended.code, `${what}: ${ended.err}`).toBe(3);
-      expect(ended.err, what).toContain('the run goes on from its last checkpoint');
+      expect(ended.err, what).toContain('The run resumes from its last checkpoint');
     } else expect(ended.signal, `${what}: ${ended.err}`).toBe('SIGKILL');
     goesOn(ended.out, what);
   }

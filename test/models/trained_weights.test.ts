@@ -128,13 +128,13 @@ describe('weights under training', () => {
   it('are not written where they are not finite', () => {
     const state = made();
     state.weights.get('w')!.data[1] = Infinity;
-    expect(() => state.files()).toThrow('tensor w holds a number that is not finite (Infinity, number 2 of 2)');
+    expect(() => state.files()).toThrow('tensor w contains a number that is not finite (Infinity, number 2 of 2)');
   });
 
   it.each([
-    ['policy.safetensors', 'w', /tensor w holds a number that is not finite \(NaN, number 1 of 2\)/],
-    ['optimizer.safetensors', 'exp_avg_sq.w', /tensor exp_avg_sq\.w holds a number that is not finite/],
-    ['ema.safetensors', 'w', /tensor ema\.w holds a number that is not finite/],
+    ['policy.safetensors', 'w', /tensor w contains a number that is not finite \(NaN, number 1 of 2\)/],
+    ['optimizer.safetensors', 'exp_avg_sq.w', /tensor exp_avg_sq\.w contains a number that is not finite/],
+    ['ema.safetensors', 'w', /tensor ema\.w contains a number that is not finite/],
   ])('are refused where %s is not finite', (file, name, message) => {
     const folder = join(root, `wrong-${file}`);
     mkdirSync(folder);

@@ -337,13 +337,13 @@ describe('the training loop', () => {
     const training = new FakeTraining();
     const files = training.files.bind(training);
     training.files = (iteration) => {
-      if (iteration === 3) throw new CheckpointError('tensor w holds a number that is not finite');
+      if (iteration === 3) throw new CheckpointError('tensor w contains a number that is not finite');
       return files(iteration);
     };
     await expect(go(training)).rejects.toThrow(
       expect.objectContaining({
         code: 'run',
-        message: 'iteration 3 is not saved: tensor w holds a number that is not finite',
+        message: 'iteration 3 is not saved: tensor w contains a number that is not finite',
         next: expect.stringContaining('that of iteration 0') as string,
       }),
     );

@@ -1,14 +1,14 @@
-/** The processes that train one policy together, as far as the policy has to know of them. */
+/** The processes that train one policy together, as the policy sees them. */
 
-/** Every process calls the same of these in the same order. */
+/** Every process calls the same of these methods in the same order. */
 export interface Peers {
   readonly rank: number;
   readonly size: number;
   /** Every rank's value, by rank, on every rank. */
   allGather<T>(value: T): Promise<T[]>;
-  /** Brings element r of each rank's list to rank r: what every rank, by rank, had for this one. */
+  /** Sends element r of each rank's list to rank r, which gets one element from every rank. */
   allToAll<T>(toEach: readonly T[]): Promise<T[]>;
-  /** Replaces the numbers by their sums over the ranks, bit-identical everywhere. */
+  /** Replaces the numbers by their sums over the ranks, bit-identical on all ranks. */
   sum(arrays: readonly Float32Array[]): Promise<void>;
 }
 
@@ -20,7 +20,7 @@ export const soloPeers: Peers = {
   sum: async () => {},
 };
 
-/** The part of `count` things that a rank takes: contiguous shares whose sizes differ by at most one. `end` is exclusive. */
+/** The share of `count` things of one rank: contiguous, with sizes that differ by at most one. `end` is exclusive. */
 export function shareOf(
   count: number,
   { rank, size }: { readonly rank: number; readonly size: number },

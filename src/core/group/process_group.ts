@@ -1,7 +1,7 @@
 /**
- * The processes of one run, on one machine: rank 0 listens on a loopback address, the others connect to it (a star). All
- * ranks call the same collectives in the same order, one at a time. Sums are taken in a fixed tree over the ranks, so that they
- * do not depend on which rank was ready first.
+ * The processes of one run on one machine. Rank 0 listens on a loopback address, and the others connect to it (a star). All ranks call the
+ * same collectives in the same order, one at a time. Sums use a fixed tree over the ranks, so they do not depend on which rank was ready
+ * first.
  */
 import { deserialize, serialize } from 'node:v8';
 import { InternalError } from '../errors.js';
@@ -19,27 +19,27 @@ import {
 
 export { ProcessGroupError };
 
-/** Values that ranks exchange. They may hold typed arrays, maps and numbers that are not finite, but no functions and no classes. */
+/** Values that ranks exchange. They may contain typed arrays, maps and non-finite numbers, but no functions or class instances. */
 export interface ProcessGroup {
   readonly rank: number;
   readonly size: number;
-  /** Rank 0's value on every rank; what others pass is ignored. Raises ProcessGroupError where a peer went away, as all of these do. */
+  /** Rank 0's value on every rank. The values of other ranks are ignored. Like all collectives, raises ProcessGroupError if a peer disconnects. */
   broadcast<T>(value?: T): Promise<T>;
   /** Every rank's value, by rank, on every rank. */
   allGather<T>(value: T): Promise<T[]>;
-  /** Brings element r of each rank's list to rank r: what every rank, by rank, had for this one. Others' lists go nowhere else. */
+  /** Sends element r of each rank's list to rank r, which gets one element from every rank. Nobody else receives it. */
   allToAll<T>(toEach: readonly T[]): Promise<T[]>;
-  /** Every rank's value, by rank, on rank 0; null on the others. */
+  /** Every rank's value, by rank, on rank 0. Null on the others. */
   gather<T>(value: T): Promise<T[] | null>;
-  /** Replaces the numbers by their sums over the ranks, which are bit-identical everywhere. Ranks pass arrays of the same lengths. */
+  /** Replaces the numbers by their sums over the ranks, bit-identical on all ranks. All ranks pass arrays of the same lengths. */
   sum(arrays: readonly Float32Array[]): Promise<void>;
-  /** Returns when every rank has come here. */
+  /** Returns when every rank has called it. */
   barrier(): Promise<void>;
-  /** Ends the connections: peers that still wait for this rank raise. */
+  /** Ends the connections. Peers that wait for this rank raise. */
   close(): void;
 }
 
-/** A group of one: nothing is copied, nothing is sent. */
+/** A group of one, without copies or connections. */
 export function soloGroup(): ProcessGroup {
   return {
     rank: 0,
@@ -55,14 +55,14 @@ export function soloGroup(): ProcessGroup {
 }
 
 export interface OpenOptions {
-  /** How long ranks wait for each other. Default: 120 000. */
+  /** How long ranks wait for each other, 120 000 by default. */
   readonly timeoutMs?: number;
 }
 
 /**
- * Meets the other ranks as the torchrun environment says: `RANK`, `WORLD_SIZE`, `MASTER_ADDR`, `MASTER_PORT`; where
- * `EDITRL_GROUP_TOKEN` is set, every rank must have the same. Raises ProcessGroupError where the address is not of this machine, a
- * variable is missing, or ranks do not come in time (they are named).
+ * Connects to the other ranks by the torchrun environment: `RANK`, `WORLD_SIZE`, `MASTER_ADDR`, `MASTER_PORT`. If `EDITRL_GROUP_TOKEN` is
+ * set, all ranks must have the same. Raises ProcessGroupError if the address is not on this machine, a variable is missing, or ranks do not
+ * connect in time (naming them).
  */
 export async function openProcessGroup(env: NodeJS.ProcessEnv, options: OpenOptions = {}): Promise<ProcessGroup> {
   const size = integerOf(env, 'WORLD_SIZE', 1);
@@ -80,7 +80,7 @@ export async function openProcessGroup(env: NodeJS.ProcessEnv, options: OpenOpti
   return rank === 0 ? new Hub(size, await accept(place)) : new Spoke(rank, size, await connect(place));
 }
 
-/** The part that both ends share: one collective at a time, numbered, and failures that end the group. */
+/** The common part of both ends: one numbered collective at a time, and failures that end the group. */
 abstract class Connected {
   #sequence = 0;
   #running: string | null = null;
@@ -92,11 +92,11 @@ abstract class Connected {
   ) {}
 
   abstract close(): void;
-  /** Tells the peers why before the connections end. */
+  /** Sends the reason to the peers before the connections end. */
   protected abstract fail(why: string): Promise<void>;
 
   protected async collective<T>(name: string, work: (sequence: number) => Promise<T>): Promise<T> {
-    if (this.#running !== null) throw new InternalError(`${name} began while ${this.#running} was under way`);
+    if (this.#running !== null) throw new InternalError(`${name} began while ${this.#running} was in progress`);
     if (this.closed) throw new ProcessGroupError(`rank ${this.rank} has left its process group`);
     this.#running = name;
     try {
@@ -110,7 +110,7 @@ abstract class Connected {
     }
   }
 
-  /** Reads one frame of a peer; `room` gives the memory for its bytes. */
+  /** Reads one frame of a peer into memory from `room`. */
   protected async receive(
     peer: { readonly rank: number; readonly wire: Wire },
     kind: FrameKind,
@@ -152,7 +152,7 @@ abstract class Connected {
     }
   }
 
-  /** The bytes that each other rank is to get; a rank's value for itself is not written. */
+  /** The bytes for each other rank. A rank's value for itself is not written. */
   protected serializedForOthers(toEach: readonly unknown[]): Uint8Array[] {
     return Array.from({ length: this.size }, (_, rank) =>
       rank === this.rank ? new Uint8Array(0) : serialize(toEach[rank]),
@@ -166,7 +166,7 @@ abstract class Connected {
   abstract allGather<T>(value: T): Promise<T[]>;
 }
 
-/** Parts behind their lengths, one for each rank. */
+/** Parts with their lengths, one for each rank. */
 function withLengths(parts: readonly Uint8Array[]): Uint8Array[] {
   const lengths = Float64Array.from(parts, ({ byteLength }) => byteLength);
   return [new Uint8Array(lengths.buffer), ...parts];
@@ -185,7 +185,7 @@ const anyRoom = (bytes: number): readonly Uint8Array[] => [new Uint8Array(bytes)
 /** Rank 0. */
 class Hub extends Connected implements ProcessGroup {
   readonly #peers: readonly { readonly rank: number; readonly wire: Wire }[];
-  /** Buffers into which each peer's arrays are read; kept from sum to sum. */
+  /** Buffers for each peer's arrays, reused from sum to sum. */
   readonly #received = new Map<number, Float32Array[]>();
 
   constructor(size: number, wires: ReadonlyMap<number, Wire>) {
@@ -339,7 +339,7 @@ function add(into: readonly Float32Array[], other: readonly Float32Array[]): voi
 
 function gone(rank: number, cause: Error): ProcessGroupError {
   return new ProcessGroupError(`rank ${rank} went away: ${cause.message}`, {
-    next: 'Look at the last lines of its log; the run can be resumed by its name.',
+    next: 'Check the last lines of its log. The run can be resumed by its name.',
     cause,
   });
 }
@@ -350,7 +350,7 @@ function integerOf(env: NodeJS.ProcessEnv, name: string, atLeast: number): numbe
   throw new ProcessGroupError(
     `${name} is ${env[name] ?? 'not set'}; it must be a whole number of at least ${atLeast}`,
     {
-      next: 'editrl run sets it for its workers; whoever starts them by hand sets RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT.',
+      next: 'editrl run sets it for its workers. To start workers by hand, set RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT.',
     },
   );
 }
@@ -358,6 +358,6 @@ function integerOf(env: NodeJS.ProcessEnv, name: string, atLeast: number): numbe
 function loopback(address: string): string {
   if (address === 'localhost' || address === '::1' || /^127(\.\d{1,3}){3}$/.test(address)) return address;
   throw new ProcessGroupError(`MASTER_ADDR is ${address}: a process group is local to one machine (127.0.0.1)`, {
-    next: "For more machines give each run one of them (launch.backend 'slurm'), or use a remote engine (policy.engine.type).",
+    next: "To use more machines, give each run its own (launch.backend 'slurm'), or use a remote engine (policy.engine.type).",
   });
 }

@@ -1,10 +1,10 @@
-/** Decisions that one rank takes for all. */
+/** Decisions of one rank for all. */
 import type { ProcessGroup } from './process_group.js';
 
-/** Raised by what cannot come to its end because the run was asked to stop while it waited, or because rank 0 gave it up. */
+/** Work was interrupted because the run was asked to stop, or because rank 0 failed. */
 export class WaitInterrupted extends Error {}
 
-/** Rank 0 does the work, and all ranks get its result. If it raises, the others raise WaitInterrupted: rank 0 reports the error. */
+/** Rank 0 does the work, and all ranks get its result. If it raises, the others raise WaitInterrupted, since rank 0 reports the error. */
 export async function runOnRankZero<T>(
   group: Pick<ProcessGroup, 'rank' | 'broadcast'>,
   work: () => Promise<T>,

@@ -1,9 +1,9 @@
-/** How the ranks of a process group find each other: who may join, how long they wait, and the error if some do not come. */
+/** How the ranks of a process group connect: who may join, how long they wait, and the error if some do not connect. */
 import { timingSafeEqual } from 'node:crypto';
 import { createServer, Socket } from 'node:net';
 import { RunError } from '../errors.js';
 
-/** The processes cannot meet, or one of them went away. */
+/** The ranks cannot connect, or one of them disconnected. */
 export class ProcessGroupError extends RunError {}
 
 export interface Rendezvous {
@@ -11,7 +11,7 @@ export interface Rendezvous {
   readonly size: number;
   readonly address: string;
   readonly port: number;
-  /** A stranger on the same port does not have it. */
+  /** Unknown to strangers on the same port. */
   readonly token: string;
   readonly timeoutMs: number;
 }
@@ -25,7 +25,7 @@ interface Hello {
 const HELLO_MAX_BYTES = 4096;
 const RETRY_MS = 25;
 
-/** Rank 0's side: listens until every other rank has come. */
+/** Rank 0's side: listens until all other ranks have connected. */
 export async function accept(place: Rendezvous): Promise<Map<number, Wire>> {
   const { size, address, port, timeoutMs } = place;
   const joined = new Map<number, Wire>();
@@ -36,13 +36,13 @@ export async function accept(place: Rendezvous): Promise<Map<number, Wire>> {
   try {
     await new Promise<void>((resolve, reject) => {
       timer = setTimeout(() => {
-        const refused = strangers.size > 0 ? `; ${strangers.size} connections were refused` : '';
+        const refused = strangers.size > 0 ? `; ${strangers.size} connections were rejected` : '';
         reject(
           new ProcessGroupError(
-            `rank${missing().length > 1 ? 's' : ''} ${missing().join(', ')} of ${size} did not come within ${timeoutMs / 1000} s${refused}`,
+            `rank${missing().length > 1 ? 's' : ''} ${missing().join(', ')} of ${size} did not connect within ${timeoutMs / 1000} s${refused}`,
             {
               where: `${address}:${port}`,
-              next: 'Look at their logs: they may have failed before they could connect.',
+              next: 'Check their logs: they may have failed before they could connect.',
             },
           ),
         );
@@ -86,32 +86,32 @@ export async function accept(place: Rendezvous): Promise<Map<number, Wire>> {
   }
 }
 
-/** The rank that a connection belongs to; null if the connection was refused. */
+/** The rank of a connection. Null if the connection was rejected. */
 async function admit(wire: Wire, place: Rendezvous, joined: ReadonlyMap<number, Wire>): Promise<number | null> {
   const header = await wire.header();
-  if (header?.kind !== 'hello' || header.bytes > HELLO_MAX_BYTES) return refuse(wire, 'that is not a rank of this run');
+  if (header?.kind !== 'hello' || header.bytes > HELLO_MAX_BYTES) return refuse(wire, 'it is not a rank of this run');
   const bytes = Buffer.alloc(header.bytes);
   await wire.fill(bytes);
   const hello = parseHello(bytes.toString('utf8'));
   if (hello === null || !sameToken(hello.token, place.token)) return refuse(wire, 'EDITRL_GROUP_TOKEN differs');
   if (hello.size !== place.size) return refuse(wire, `WORLD_SIZE is ${hello.size}, rank 0 has ${place.size}`);
   if (!(hello.rank >= 1 && hello.rank < place.size)) return refuse(wire, `there is no rank ${hello.rank}`);
-  if (joined.has(hello.rank)) return refuse(wire, `rank ${hello.rank} is there already`);
+  if (joined.has(hello.rank)) return refuse(wire, `rank ${hello.rank} is connected already`);
   return hello.rank;
 }
 
 async function refuse(wire: Wire, why: string): Promise<null> {
-  await wire.send('failure', 0, [Buffer.from(`rank 0 refused the connection: ${why}`)]);
+  await wire.send('failure', 0, [Buffer.from(`rank 0 rejected the connection: ${why}`)]);
   wire.socket.end();
   return null;
 }
 
-/** The other ranks' side: tries until rank 0 listens, and returns when all have come. */
+/** The other ranks' side: tries until rank 0 listens, and returns when all have connected. */
 export async function connect(place: Rendezvous): Promise<Wire> {
   const { rank, size, token, address, port } = place;
   const until = performance.now() + place.timeoutMs;
   const wire = await connectUntil(place, until);
-  // Rank 0 says who is missing when its own time is over; this is for a listener that says nothing at all.
+  // Rank 0 reports who is missing when its own time is over. This covers a listener that never answers.
   const timer = setTimeout(() => wire.destroy(), until + 5_000 - performance.now());
   try {
     const hello: Hello = { rank, size, token };
@@ -121,14 +121,14 @@ export async function connect(place: Rendezvous): Promise<Wire> {
     const text = header?.kind === 'failure' ? Buffer.alloc(Math.min(header.bytes, HELLO_MAX_BYTES)) : null;
     if (text !== null) await wire.fill(text);
     wire.destroy();
-    throw new ProcessGroupError(text?.toString('utf8') ?? 'what listens there is not rank 0 of this run', {
+    throw new ProcessGroupError(text?.toString('utf8') ?? 'this port does not belong to rank 0 of this run', {
       where: `${address}:${port}`,
     });
   } catch (error) {
     if (!(error instanceof Disconnected)) throw error;
-    throw new ProcessGroupError(`rank 0 went away before all ranks had met: ${error.message}`, {
+    throw new ProcessGroupError(`rank 0 disconnected before all ranks had connected: ${error.message}`, {
       where: `${address}:${port}`,
-      next: "Look at rank 0's log.",
+      next: "Check rank 0's log.",
       cause: error,
     });
   } finally {
@@ -148,7 +148,7 @@ async function connectUntil({ address, port, timeoutMs }: Rendezvous, until: num
     if (performance.now() > until) {
       throw new ProcessGroupError(`rank 0 did not listen within ${timeoutMs / 1000} s: ${failure.message}`, {
         where: `${address}:${port}`,
-        next: "Look at rank 0's log: it may have failed before it could listen.",
+        next: "Check rank 0's log: it may have failed before it could listen.",
         cause: failure,
       });
     }
@@ -171,19 +171,19 @@ function sameToken(a: string, b: string): boolean {
   return left.length === right.length && timingSafeEqual(left, right);
 }
 
-/** The kind of a frame's content; both ends of a collective must agree. */
+/** The kind of a frame's content. Both ends of a collective must agree. */
 export const frameKinds = { hello: 1, welcome: 2, failure: 3, value: 4, values: 5, arrays: 6 } as const;
 export type FrameKind = keyof typeof frameKinds;
 
 export interface FrameHeader {
   readonly kind: FrameKind;
-  /** The number of the collective that the frame belongs to. */
+  /** The number of the frame's collective. */
   readonly sequence: number;
-  /** The length of the content that follows. */
+  /** The length of the following content. */
   readonly bytes: number;
 }
 
-/** The other end closed the connection, or it broke. */
+/** The other end closed the connection, or it failed. */
 export class Disconnected extends Error {}
 
 const HEADER_BYTES = 16;
@@ -191,7 +191,7 @@ const kindNames = new Map<number, FrameKind>(
   (Object.keys(frameKinds) as FrameKind[]).map((kind) => [frameKinds[kind], kind]),
 );
 
-/** One connection. Reads are pulled, so that an end that is not reading slows the other one down instead of filling memory. */
+/** One connection. Reads are pulled, so an end that does not read slows the other one down instead of filling memory. */
 export class Wire {
   #rest: Buffer | null = null;
   #ended: Error | null = null;
@@ -213,7 +213,7 @@ export class Wire {
     socket.on('error', (error) => end(error.message));
   }
 
-  /** Resolves when the operating system has all of it; until then the parts must not change. */
+  /** Resolves when the operating system has all of it. Until then the parts must not change. */
   async send(kind: FrameKind, sequence: number, parts: readonly Uint8Array[]): Promise<void> {
     const header = Buffer.alloc(HEADER_BYTES);
     header.writeUInt32LE(frameKinds[kind], 0);
@@ -224,7 +224,7 @@ export class Wire {
       this.socket.cork();
       this.socket.write(header);
       for (const part of parts) if (part.byteLength > 0) this.socket.write(part);
-      // Called after everything before it is written, or with the error that prevented it.
+      // Called when everything before it is written, or with the error that prevented it.
       this.socket.write(Buffer.alloc(0), (error) =>
         error === null || error === undefined ? resolve() : reject(new Disconnected(error.message)),
       );
@@ -232,7 +232,7 @@ export class Wire {
     });
   }
 
-  /** The next frame's header; `null` where these bytes are none. */
+  /** The next frame's header. Null if these bytes are not a header. */
   async header(): Promise<FrameHeader | null> {
     const bytes = Buffer.alloc(HEADER_BYTES);
     await this.fill(bytes);
@@ -242,7 +242,7 @@ export class Wire {
     return { kind, sequence: bytes.readUInt32LE(4), bytes: length };
   }
 
-  /** Reads exactly as many bytes as `target` holds. Raises Disconnected. */
+  /** Fills `target`. Raises Disconnected. */
   async fill(target: Uint8Array): Promise<void> {
     let at = 0;
     while (at < target.length) {

@@ -1,6 +1,6 @@
 /**
- * Answers that a run gets from another machine: each is stored before it is used, and found again under the same name for the same request. So a
- * resumed run stays the same, although no server promises to give the same answer twice.
+ * Answers from other machines. Each is stored before use, and found again by its name and request. So a resumed run equals an uninterrupted
+ * one, although servers may answer differently the second time.
  */
 import pLimit, { type LimitFunction } from 'p-limit';
 import type { RemoteExchange } from '../remote/exchange.js';
@@ -14,11 +14,11 @@ export interface ReplayOptions<T extends RemoteExchange> {
     find(key: string, requestHash: string): T | undefined | Promise<T | undefined>;
     put(exchange: T): void | Promise<void>;
   };
-  /** Hands the lines that this rank has yet to store to rank 0; see `gatherLines`. */
+  /** Sends the lines that this rank has not stored yet to rank 0, see `gatherLines`. */
   readonly keep: () => Promise<void>;
-  /** Answers under way at once, on this rank. */
+  /** Requests in flight on this rank. */
   readonly concurrency: number;
-  /** How long one answer is waited for. */
+  /** Time limit of one answer. */
   readonly maxWaitMs: number;
   readonly stop: AbortSignal;
   /** Closes connections and files. */
@@ -33,7 +33,7 @@ export class Replay<T extends RemoteExchange> {
     this.#slots = pLimit(options.concurrency);
   }
 
-  /** Called by every rank when an iteration's answers are there: they are then stored on rank 0. */
+  /** Every rank calls this when an iteration's answers are complete. Rank 0 then stores them. */
   keep(): Promise<void> {
     return this.options.keep();
   }
@@ -42,15 +42,15 @@ export class Replay<T extends RemoteExchange> {
     return this.options.close();
   }
 
-  /** Gives the results in order; the first error calls the others off. Raises WaitInterrupted where the run is asked to stop meanwhile. */
+  /** Returns the results in order. The first error cancels the others. Raises WaitInterrupted if the run is asked to stop. */
   all<R>(works: readonly ((over: AbortSignal) => Promise<R>)[]): Promise<R[]> {
     const starts = works.map((work) => (over: AbortSignal) => this.#slots(() => work(over)));
     return allOrAbort(starts, this.options.stop);
   }
 
   /**
-   * The answer to one request under each of several names, in their order. If an interrupted run has stored it under one of them, it is used for the
-   * others too; otherwise `ask` is called once. Raises what `ask` raises, and WaitInterrupted if the run is asked to stop meanwhile.
+   * The answer to one request under each of several names, in their order. An answer that an interrupted run stored under one name is used
+   * for the others. Otherwise calls `ask` once. Raises what `ask` raises, and WaitInterrupted if the run is asked to stop.
    */
   async answers(
     keys: readonly string[],
@@ -70,15 +70,13 @@ export class Replay<T extends RemoteExchange> {
     );
   }
 
-  /** Raises WaitInterrupted where the run is asked to stop meanwhile. */
+  /** Raises WaitInterrupted if the run is asked to stop. */
   within<R>(work: (deadline: Deadline) => Promise<R>, over = this.options.stop): Promise<R> {
     return waitForRemote(this.options, work, over);
   }
 }
 
-/**
- * Does work that waits for another machine, within its time. Raises what the work raises, and WaitInterrupted if the run is asked to stop meanwhile.
- */
+/** Does work that waits for another machine, within its time limit. Raises what the work raises, and WaitInterrupted if the run is asked to stop. */
 export async function waitForRemote<R>(
   { stop, maxWaitMs, clock = systemClock }: Pick<ReplayOptions<never>, 'stop' | 'maxWaitMs' | 'clock'>,
   work: (deadline: Deadline) => Promise<R>,
@@ -94,7 +92,7 @@ export async function waitForRemote<R>(
   }
 }
 
-/** Hands what each rank has collected to rank 0, which stores it; every rank calls it. */
+/** Sends what each rank has collected to rank 0, which stores it. Every rank calls it. */
 export async function gatherLines<L>(
   group: Pick<ProcessGroup, 'gather'>,
   lines: { take(): L[]; put(line: L): void },

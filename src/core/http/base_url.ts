@@ -1,6 +1,6 @@
 /**
- * The base URL of an OpenAI-compatible server, as its clients have it: `/v1` stands for no path, any other path is the base (`/v1beta/openai`,
- * `/api/paas/v4`), and the path of chat completions below it is left out. The URL has to be one that can be parsed.
+ * The base URL of an OpenAI-compatible server, as its clients expect it. No path means `/v1`. Any other path is kept (`/v1beta/openai`,
+ * `/api/paas/v4`) without `/chat/completions`. The URL must be valid.
  */
 export function openAiBaseUrl(url: string): string {
   const { origin, pathname } = new URL(url);

@@ -1,10 +1,10 @@
-/** JSON that strangers send. A few bytes of it can cost a hundred times as many in memory, so it is looked through before it is parsed. */
+/** JSON from strangers. A few bytes can cost a hundred times their memory, so the text is scanned before it is parsed. */
 import { isAscii, isUtf8 } from 'node:buffer';
 import { badRequest } from './refusal.js';
 
-/** Values in one document: no sensible request has more, and this many cost some megabytes. */
+/** Values in one document. No sensible request has more, and this many take some megabytes. */
 const MAX_VALUES = 100_000;
-/** No sensible request nests deeper; whoever walks through it may do so by recursion. */
+/** No sensible request nests deeper, and readers may recurse. */
 const MAX_DEPTH = 32;
 
 const [quote, backslash, comma, openList, closeList, openObject, closeObject] = [...'"\\,[]{}'].map((character) =>
@@ -12,8 +12,8 @@ const [quote, backslash, comma, openList, closeList, openObject, closeObject] = 
 );
 
 /**
- * Raises Refusal 400 for anything that is not JSON in UTF-8, nests too deeply, has too many values, or more than `maxText` bytes of text besides its
- * data URLs.
+ * Raises Refusal 400 for anything that is not JSON in UTF-8, nests too deeply, has too many values, or has more than `maxText` bytes of
+ * text besides its data URLs.
  */
 export function parseJson(bytes: Buffer, maxText = Infinity): unknown {
   if (!isUtf8(bytes)) throw badRequest('The body is not UTF-8.');
@@ -55,7 +55,7 @@ function refuseCostly(bytes: Buffer, maxText: number): void {
 function endOfString(bytes: Buffer, start: number): number {
   const end = bytes.indexOf(quote, start);
   if (end === -1) return bytes.length;
-  // Images have no escapes, and are most of a body.
+  // Images have no escapes, and they are most of a body.
   if (bytes[end - 1] !== backslash) return end;
   let at = start;
   while (at < bytes.length && bytes[at] !== quote) at += bytes[at] === backslash ? 2 : 1;

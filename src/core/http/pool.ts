@@ -1,7 +1,8 @@
 /**
- * A small `fetch` for the `openai` client on a pool of keep-alive connections. Node's own fetch spends more processor time on a small
- * call than the call is worth (streams, web headers) and gives up on bodies that are idle for 300 s, whatever the client's time limit.
- * Servers on other machines are reached through the proxies of the environment. The whole body is read before the promise resolves, so that an abort signal covers a server that stalls after its headers too.
+ * A small `fetch` for the `openai` client on a pool of keep-alive connections. Node's fetch spends too much processor time on small calls
+ * (streams, web headers), and drops bodies that are idle for 300 s whatever the client's time limit. Servers on other machines are reached
+ * through the proxies of the environment. The promise resolves with the whole body, so an abort signal also covers a server that stalls
+ * after its headers.
  */
 import type { IncomingHttpHeaders } from 'node:http';
 import { Agent, EnvHttpProxyAgent, Pool, type Dispatcher } from 'undici';
@@ -12,30 +13,30 @@ import { redactor, type Redact } from './key.js';
 
 export interface HttpPool {
   readonly fetch: (url: string | URL | Request, init?: RequestInit) => Promise<TextResponse>;
-  /** A request whose reply is bytes: nothing is redacted in it. Rejects as `exchangeWhole`. */
+  /** A request with a binary reply, which is not redacted. Rejects as `exchangeWhole`. */
   readonly exchange: (url: string, request: HttpRequest) => Promise<WholeReply>;
-  /** A text of a server's without the secret. */
+  /** Removes the secret from a server's text. */
   readonly redact: Redact;
-  /** Closes idle connections and refuses further requests; may be called again. */
+  /** Closes idle connections and rejects further requests. May be called again. */
   close(): Promise<void>;
 }
 
 export interface HttpPoolOptions {
-  /** Connections per server; further requests wait for a free one. */
+  /** Connections per server. Further requests wait for a free one. */
   readonly connections: number;
   readonly connectTimeoutMs?: number;
-  /** A key that must never come back: if a server quotes it in a reply, `[key]` is put in its place. Null if none is sent. */
+  /** A key that must not leak: if a server quotes it, `[key]` replaces it. Null if none is sent. */
   readonly secret: string | null;
-  /** The longest reply that is read. */
+  /** The longest reply. */
   readonly maxResponseBytes?: number;
 }
 
-/** A judge's reply is a few kilobytes; this limits what a wrong address may send. */
+/** A judge's reply is a few kilobytes. This limits what a wrong address can send. */
 const MAX_REPLY_BYTES = 16 * 1024 * 1024;
 
 /**
- * A reply with its whole text: as much of a `Response` as the `openai` client and the pool's other callers read. A real one brings streams and
- * web headers, about a tenth of a small call's processor time.
+ * A reply with its whole text: the part of a `Response` that the `openai` client and other callers read. Streams and web headers of a real
+ * one take a tenth of a small call's processor time.
  */
 export class TextResponse {
   readonly url = '';
@@ -55,7 +56,7 @@ export class TextResponse {
     return Promise.resolve(this.content);
   }
 
-  /** Rejects with SyntaxError for a text that is no JSON. */
+  /** Rejects with SyntaxError if the text is not JSON. */
   async json(): Promise<unknown> {
     return JSON.parse(this.content) as unknown;
   }
@@ -66,7 +67,7 @@ export class TextResponse {
   }
 }
 
-/** Headers of a reply, by names in lower case. */
+/** Headers of a reply, by lower-case names. */
 export class TextHeaders {
   readonly #values = new Map<string, string>();
 
@@ -95,7 +96,7 @@ export function createHttpPool({
     connections,
     pipelining: 1,
     keepAliveTimeout: 4_000,
-    // Deadlines are the caller's, by abort signal.
+    // The caller limits time by an abort signal.
     headersTimeout: 0,
     bodyTimeout: 0,
     connect: { timeout: connectTimeoutMs },
@@ -124,36 +125,36 @@ export function createHttpPool({
   };
 }
 
-/** A text as it is, or a form with the files that it holds. */
+/** A text as it is, or a form with its files. */
 async function toBody(
   body: NonNullable<RequestInit['body']> | null,
 ): Promise<{ readonly body: string | Buffer | null; readonly headers: Record<string, string> }> {
   if (body === null || typeof body === 'string') return { body, headers: {} };
-  if (!(body instanceof FormData)) throw new InternalError('the HTTP pool sends texts and forms only');
+  if (!(body instanceof FormData)) throw new InternalError('the HTTP pool sends only texts and forms');
   const form = new Response(body);
   const bytes = Buffer.from(await form.arrayBuffer());
   return { body: bytes, headers: { 'content-type': form.headers.get('content-type') ?? '' } };
 }
 
-/** An error of the platform for a header that cannot be sent quotes it whole, key included; this one does not. */
+/** The platform's error for an invalid header quotes the header with its key. This one does not. */
 function toHeaders(headers: RequestInit['headers']): Record<string, string> {
   try {
     return Object.fromEntries(headers instanceof Headers ? headers : new Headers(headers));
   } catch {
-    throw new InternalError('a header of the request holds what HTTP does not carry');
+    throw new InternalError('a header of the request contains characters that HTTP cannot carry');
   }
 }
 
 interface Connector {
   /** The dispatcher for requests to this address. */
   readonly to: (url: string) => Dispatcher;
-  /** Closes idle connections and refuses further requests. */
+  /** Closes idle connections and rejects further requests. */
   readonly close: () => Promise<void>;
 }
 
 const SCHEMES: readonly string[] = ['http:', 'https:', 'socks5:', 'socks:'];
 
-/** Addresses of this machine never go through a proxy. Raises ConfigError if a variable is not the address of a proxy. */
+/** Addresses of this machine never use a proxy. Raises ConfigError if a variable is not the address of a proxy. */
 function createConnector(options: Agent.Options & { readonly connect: { readonly timeout: number } }): Connector {
   const direct = new Agent(options);
   const [httpProxy, httpsProxy] = ['HTTP_PROXY', 'HTTPS_PROXY'].map(proxyOf);
@@ -163,11 +164,11 @@ function createConnector(options: Agent.Options & { readonly connect: { readonly
     httpProxy,
     httpsProxy: httpsProxy === '' ? httpProxy : httpsProxy,
     noProxy: variable('NO_PROXY').text,
-    // A proxy passes requests to http servers on as they are. Many tunnel to port 443 only.
+    // A proxy forwards requests to http servers. Many tunnel to port 443 only.
     proxyTunnel: false,
     proxyTls: options.connect,
     requestTls: options.connect,
-    // Without it, undici's own connections to a proxy would have none of the options.
+    // Without it, undici's own connections to a proxy would have no options.
     factory: (origin, given) => new Pool(origin, { ...options, ...given }),
   });
   return {
@@ -178,7 +179,7 @@ function createConnector(options: Agent.Options & { readonly connect: { readonly
   };
 }
 
-/** The value of a variable, spelled in lower or upper case; empty if neither is set. */
+/** The value of a variable, in lower or upper case. Empty if neither is set. */
 function variable(name: string): { readonly name: string; readonly text: string } {
   const found = [name.toLowerCase(), name].find((spelled) => (process.env[spelled] ?? '') !== '') ?? name;
   return { name: found, text: process.env[found] ?? '' };
@@ -188,7 +189,7 @@ function variable(name: string): { readonly name: string; readonly text: string 
 function proxyOf(given: string): string {
   const { name, text } = variable(given);
   if (text === '' || (URL.canParse(text) && SCHEMES.includes(new URL(text).protocol))) return text;
-  throw new ConfigError('this is not the address of a proxy; allowed: http://, https:// or socks5://, host and port', {
+  throw new ConfigError('not the address of a proxy; allowed: http://, https:// or socks5://, host and port', {
     where: name,
     next: `Write it like http://proxy.example:3128, or run: unset ${name}`,
   });

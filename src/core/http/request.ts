@@ -1,13 +1,13 @@
 /**
- * One HTTP request whose whole reply is wanted. It stands on undici's dispatch, since nobody here reads a reply piece by piece and the
- * streams of its `request` cost processor time. An abort signal covers a server that stalls after its headers, too.
+ * One HTTP request with its whole reply. It uses undici's dispatch, because the streams of its `request` cost processor time and nobody
+ * reads replies in parts. An abort signal also covers a server that stalls after its headers.
  */
 import { openFilesAdvice, saysTooManyFiles } from '../process.js';
 import type { IncomingHttpHeaders } from 'node:http';
 import type { Readable } from 'node:stream';
 import type { Dispatcher } from 'undici';
 
-/** A body that is sent piece by piece, and never there as a whole. Each iteration gives all pieces anew. */
+/** A body that is sent in chunks and never in memory as a whole. Each iteration yields all chunks again. */
 export interface PiecewiseBody extends Iterable<Uint8Array> {
   readonly byteLength: number;
 }
@@ -17,18 +17,18 @@ export interface HttpRequest {
   readonly headers: Record<string, string>;
   readonly body: string | Buffer | PiecewiseBody | null;
   readonly signal: AbortSignal | null;
-  /** Called when there is a connection and the request goes out on it: whatever fails from then on, the server was there. */
+  /** Called when a connection exists and the request is sent. Later failures show that the server was there. */
   readonly onSending?: () => void;
 }
 
 export interface WholeReply {
   readonly status: number;
-  /** By names in lower case. */
+  /** By lower-case names. */
   readonly headers: IncomingHttpHeaders;
   readonly body: Buffer;
 }
 
-/** Why a request failed: the innermost message of a chain of causes, with its code; outer ones say only that there was an error. */
+/** Why a request failed: the innermost message of the chain of causes, with its code. Outer messages only report that there was an error. */
 export function causeOf(error: unknown): string {
   let innermost = error;
   for (let depth = 0; depth < 8 && innermost instanceof Error && innermost.cause instanceof Error; depth++) {
@@ -38,11 +38,11 @@ export function causeOf(error: unknown): string {
   const { message, name } = innermost;
   const { code } = innermost as NodeJS.ErrnoException;
   if (message === '') return code ?? name;
-  const told = code === undefined || message.includes(code) ? message : `${code}: ${message}`;
-  return saysTooManyFiles(innermost) ? `${told}: this process may open no more. ${openFilesAdvice()}` : told;
+  const described = code === undefined || message.includes(code) ? message : `${code}: ${message}`;
+  return saysTooManyFiles(innermost) ? `${described}: too many open files. ${openFilesAdvice()}` : described;
 }
 
-/** Nobody listens there, or nobody yet. */
+/** No server listens there, or not yet. */
 const NOT_THERE: ReadonlySet<unknown> = new Set([
   'ECONNREFUSED',
   'EHOSTUNREACH',
@@ -52,7 +52,7 @@ const NOT_THERE: ReadonlySet<unknown> = new Set([
   'UND_ERR_CONNECT_TIMEOUT',
 ]);
 
-/** Whether a request failed because there is no server at the address, or none yet. */
+/** Whether a request failed because no server listens at the address, or not yet. */
 export function isNotThere(error: unknown): boolean {
   for (let at = error; at instanceof Error; at = at.cause) {
     if (NOT_THERE.has((at as NodeJS.ErrnoException).code)) return true;
@@ -60,7 +60,7 @@ export function isNotThere(error: unknown): boolean {
   return false;
 }
 
-/** Rejects with what undici found, or with the signal's reason once that aborts. */
+/** Rejects with undici's error, or with the signal's reason once it aborts. */
 export function exchangeWhole(agent: Dispatcher, url: string, request: HttpRequest): Promise<WholeReply> {
   const { origin, pathname, search } = new URL(url);
   const { method, signal, onSending } = request;
@@ -70,7 +70,7 @@ export function exchangeWhole(agent: Dispatcher, url: string, request: HttpReque
     const abort = (): void => {
       const reason = signal?.reason instanceof Error ? signal.reason : new Error('called off');
       cancel?.(reason);
-      // A request that waits for a connection has nothing to cancel yet.
+      // A request that waits for a connection cannot be cancelled yet.
       fail(reason);
     };
     const fail = (error: Error): void => {
@@ -108,12 +108,12 @@ export function exchangeWhole(agent: Dispatcher, url: string, request: HttpReque
   });
 }
 
-/** undici calls it an abort if a proxy refuses a tunnel. Callers would take that for their own time limit. */
+/** undici reports an abort if a proxy rejects a tunnel. Callers would take it for their own time limit. */
 function withoutAbort(error: Error): Error {
   return error.name === 'AbortError' ? new Error(error.message) : error;
 }
 
-/** undici takes what can be iterated, though its types do not say so; it learns the length from the header. */
+/** undici accepts iterables, although its types do not say so, and reads the length from the header. */
 function sent({ headers, body }: HttpRequest): {
   readonly headers: Record<string, string>;
   readonly body: string | Buffer | Readable | null;

@@ -1,6 +1,6 @@
-/** The meaning of a reply by its status and its `Retry-After`. */
+/** The meaning of a reply, by its status and `Retry-After`. */
 
-/** Meanings by exact status first, then by class, then by `rest`. */
+/** Meanings by exact status, then by class, then `rest`. */
 export type StatusTable<M> = Readonly<Partial<Record<number | '2xx' | '3xx' | '4xx' | '5xx', M>>> & {
   readonly rest: M;
 };
@@ -9,12 +9,12 @@ export function byStatus<M>(table: StatusTable<M>, status: number): M {
   return table[status] ?? table[`${Math.floor(status / 100)}xx` as '5xx'] ?? table.rest;
 }
 
-/** The value of a header, by its name in lower case; null or undefined if there is none. */
+/** The value of a header by its lower-case name. Null or undefined if there is none. */
 type HeaderOf = (name: string) => unknown;
 
 /**
- * How long a server asks to be left alone, in milliseconds: `retry-after-ms`, or `Retry-After` in seconds or as a date (RFC 9110, 10.2.3); null where
- * neither can be read.
+ * The requested pause before a retry in milliseconds: `retry-after-ms`, or `Retry-After` in seconds or as a date (RFC 9110, 10.2.3). Null
+ * if there is none.
  */
 export function retryAfterMs(headerOf: HeaderOf, nowMs = Date.now()): number | null {
   const [milliseconds, value] = [headerOf('retry-after-ms'), headerOf('retry-after')];

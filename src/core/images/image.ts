@@ -1,4 +1,4 @@
-/** RGB images in memory and as PNG files. sharp (libvips) does the coding: prebuilt for every platform, and later work needs its resizing. */
+/** RGB images in memory and as files. sharp (libvips) encodes and decodes them. */
 import { createHash } from 'node:crypto';
 import sharp from 'sharp';
 import { DataError } from '../errors.js';
@@ -14,10 +14,10 @@ import { refuseLfsPointer } from '../text.js';
 
 export type { RgbImage };
 
-/** Up to this many pixels, handing them to another thread costs more than it spares. */
+/** Up to this many pixels, another thread costs more than it saves. */
 const FEW_PIXELS = 64 * 64;
 
-/** Encodes as PNG; the same pixels always give the same bytes. */
+/** Encodes as PNG. The same pixels always give the same bytes. */
 export async function encodePng(image: RgbImage): Promise<Uint8Array> {
   const pixels = image.width * image.height;
   if (pixels <= FEW_PIXELS) return encodePlainPng(image);
@@ -29,7 +29,7 @@ export async function encodePng(image: RgbImage): Promise<Uint8Array> {
 
 const ids = new WeakMap<RgbImage, string>();
 
-/** Names a picture: SHA-256 over its size and pixels, in hexadecimal. Equal for exact repeats and for nothing else. Computed once per image. */
+/** Identifies an image: hexadecimal SHA-256 of its size and pixels. Computed once per image. */
 export function imageId(image: RgbImage): string {
   const { width, height, data } = image;
   const id = ids.get(image) ?? createHash('sha256').update(`${width}x${height}:`).update(data).digest('hex');
@@ -39,7 +39,7 @@ export function imageId(image: RgbImage): string {
 
 const sent = new WeakMap<RgbImage, Promise<Uint8Array>>();
 
-/** A picture as PNG for requests, where time counts for more than bytes. Encoded once per image; the same pixels always give the same bytes. */
+/** An image as PNG for requests, where time counts more than bytes. Encoded once per image, and the same pixels always give the same bytes. */
 export function pngToSend(image: RgbImage): Promise<Uint8Array> {
   const isSmall = image.width * image.height <= FEW_PIXELS;
   const png = sent.get(image) ?? (isSmall ? Promise.resolve(encodePlainPng(image)) : encodeSentPng(image));
@@ -47,7 +47,7 @@ export function pngToSend(image: RgbImage): Promise<Uint8Array> {
   return png;
 }
 
-/** The image enlarged by a whole factor: every pixel becomes a square of its own colour. */
+/** Enlarges the image by a whole factor: every pixel becomes a square of its color. */
 export function enlargeImage(image: RgbImage, factor: number): RgbImage {
   const [width, height] = [image.width * factor, image.height * factor];
   const data = new Uint8Array(width * height * 3);
@@ -61,13 +61,13 @@ export function enlargeImage(image: RgbImage, factor: number): RgbImage {
         data[to + 2] = image.data[from + 2];
       }
     }
-    // The row that was just written, once for each further one that looks like it.
+    // Repeats the row that was just written.
     for (let n = 1; n < factor; n++, to += row) data.copyWithin(to, to - row, to);
   }
   return { width, height, data };
 }
 
-/** The image in a smaller size (Lanczos, three lobes); the shape is the caller's to keep. */
+/** Shrinks the image to this size (Lanczos, three lobes). Callers keep the aspect ratio. */
 export async function shrinkImage(image: RgbImage, width: number, height: number): Promise<RgbImage> {
   const { data } = await sharp(image.data, { raw: { width: image.width, height: image.height, channels: 3 } })
     .resize(width, height, { fit: 'fill', kernel: 'lanczos3' })
@@ -76,7 +76,7 @@ export async function shrinkImage(image: RgbImage, width: number, height: number
   return { width, height, data: new Uint8Array(data.buffer, data.byteOffset, data.length) };
 }
 
-/** The image scaled until it covers a size, with its shape, and cropped to that at the middle (Lanczos, three lobes). */
+/** Scales the image to cover the size and crops it at the center (Lanczos, three lobes). */
 export async function coverImage(image: RgbImage, width: number, height: number): Promise<RgbImage> {
   const { data } = await sharp(image.data, { raw: { width: image.width, height: image.height, channels: 3 } })
     .resize(width, height, { fit: 'cover', position: 'centre', kernel: 'lanczos3' })
@@ -85,12 +85,12 @@ export async function coverImage(image: RgbImage, width: number, height: number)
   return { width, height, data: new Uint8Array(data.buffer, data.byteOffset, data.length) };
 }
 
-/** Images with more pixels are not decoded: 64 million take 192 MB in memory, and a file of a few kilobytes may claim any number. */
+/** Images with more pixels are not decoded: 64 million take 192 MB, and a file of a few kilobytes can claim any number. */
 export const mostImagePixels = 64_000_000;
 
 /**
- * The first bytes of the formats that are read (PNG, JPEG, WebP); null stands for any byte. The others that libvips knows, SVG among them, are
- * more than pictures and are refused.
+ * The first bytes of the supported formats (PNG, JPEG, WebP). Null stands for any byte. Other formats of libvips, such as SVG, are more
+ * than images and are rejected.
  */
 const signatures = {
   png: [0x89, 0x50, 0x4e, 0x47, 0x0d, 0x0a, 0x1a, 0x0a],
@@ -98,26 +98,26 @@ const signatures = {
   webp: [0x52, 0x49, 0x46, 0x46, null, null, null, null, 0x57, 0x45, 0x42, 0x50],
 } as const satisfies Readonly<Record<string, readonly (number | null)[]>>;
 
-/** Formats that are read, by the endings of their files. */
+/** Supported formats by file extension. */
 export type ImageFormat = keyof typeof signatures;
 
-/** The format of a picture by its first bytes; null for one that is not read. */
+/** The format of an image by its first bytes. Null if it is not supported. */
 export function imageFormat(bytes: Uint8Array): ImageFormat | null {
   const formats = Object.keys(signatures) as ImageFormat[];
   return formats.find((one) => signatures[one].every((byte, i) => byte === null || bytes[i] === byte)) ?? null;
 }
 
 /**
- * Decodes PNG, JPEG or WebP bytes, turned as a camera's mark in the file (EXIF orientation) says. As in Pillow's `convert('RGB')`, which models were
- * trained behind, transparency is dropped and CMYK is converted without color profiles. `where` names the source in an error. Raises DataError for
- * other bytes, for a file that is broken or ends early, and for more than `maxPixels` pixels, before any of them is decoded.
+ * Decodes PNG, JPEG or WebP bytes and applies the EXIF orientation. As in Pillow's `convert('RGB')`, which models were trained with,
+ * transparency is dropped and CMYK is converted without color profiles. `where` names the source in errors. Raises DataError for other
+ * bytes, for a broken or truncated file, and for more than `maxPixels` pixels before decoding.
  */
 export async function decodeImage(bytes: Uint8Array, where: string, maxPixels = mostImagePixels): Promise<RgbImage> {
   const plain = decodePlainPng(bytes);
   if (plain !== null && plain.width * plain.height <= maxPixels) return plain;
   if (imageFormat(bytes) === null) {
     refuseLfsPointer(bytes, where);
-    throw new DataError('cannot decode the image: its bytes are not those of a PNG, JPEG or WebP file', { where });
+    throw new DataError('cannot decode the image: not a PNG, JPEG or WebP file', { where });
   }
   try {
     const image = sharp(bytes, { limitInputPixels: maxPixels, autoOrient: true });
@@ -144,7 +144,7 @@ export async function decodeImage(bytes: Uint8Array, where: string, maxPixels = 
   }
 }
 
-/** Each ink's share of what black leaves, rounded as Pillow does. */
+/** Applies each ink's share to what black leaves, rounded as in Pillow. */
 function rgbOfCmyk(inks: Uint8Array): Uint8Array {
   const out = new Uint8Array((inks.length / 4) * 3);
   for (let from = 0, to = 0; from < inks.length; from += 4) {
@@ -157,7 +157,7 @@ function rgbOfCmyk(inks: Uint8Array): Uint8Array {
   return out;
 }
 
-/** The size in the header of a file, by its path or its bytes, before it is turned; null where it has none that can be read. */
+/** The size in the header of a file, by its path or its bytes, before rotation. Null if it cannot be read. */
 export async function imageSize(file: Uint8Array | string): Promise<{ width: number; height: number } | null> {
   try {
     return await sharp(file, { limitInputPixels: false }).metadata();
@@ -166,7 +166,7 @@ export async function imageSize(file: Uint8Array | string): Promise<{ width: num
   }
 }
 
-/** SHA-256 of some bytes, in hexadecimal. */
+/** Hexadecimal SHA-256. */
 export function sha256(bytes: Uint8Array | string): string {
   return createHash('sha256').update(bytes).digest('hex');
 }

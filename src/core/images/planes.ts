@@ -1,7 +1,7 @@
-/** Pictures as planes of numbers. */
+/** Images as planes of numbers. */
 import type { RgbImage } from './image.js';
 
-/** [channels, height, width] of latents, or of a picture. */
+/** [channels, height, width] of latents or of an image. */
 export interface Planes {
   readonly channels: number;
   readonly height: number;
@@ -9,10 +9,10 @@ export interface Planes {
   readonly data: Float32Array;
 }
 
-/** A byte from -1 to 1. */
+/** A byte as a number from -1 to 1. */
 export const toUnit = (byte: number): number => byte / 127.5 - 1;
 
-/** A picture as three planes from -1 to 1. */
+/** An image as three planes from -1 to 1. */
 export function toPlanes({ width, height, data }: RgbImage): Planes {
   const size = width * height;
   const planes = new Float32Array(3 * size);
@@ -22,7 +22,7 @@ export function toPlanes({ width, height, data }: RgbImage): Planes {
   return { channels: 3, width, height, data: planes };
 }
 
-/** Planes as a picture; what lies beyond its range is cut off. */
+/** Planes as an image. Values outside the range are clamped. */
 export function toImage({ width, height, data: planes }: Planes): RgbImage {
   const size = width * height;
   const data = Uint8Array.from({ length: 3 * size }, (_, at) =>

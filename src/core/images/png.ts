@@ -1,7 +1,7 @@
 /**
- * PNG for small plain images, without a native call: a 32x32 image takes tens of microseconds where libvips takes a
- * millisecond, which decides how long a dataset takes and how many images a judge reads per second. It knows one form of
- * PNG (eight bits, RGB or grey, not interlaced); everything else is for libvips (image.ts).
+ * PNG for small plain images, without a native call. A 32x32 image takes tens of microseconds, where libvips takes a millisecond. That
+ * decides how long a dataset takes and how many images a judge reads per second. Supports one form of PNG (eight bits, RGB or gray, not
+ * interlaced). libvips handles all others (image.ts).
  */
 import { promisify } from 'node:util';
 import { constants, crc32, deflate as deflateOnThread, deflateSync, inflateSync, type ZlibOptions } from 'node:zlib';
@@ -16,7 +16,7 @@ export interface RgbImage {
 const SIGNATURE = Buffer.from([0x89, 0x50, 0x4e, 0x47, 0x0d, 0x0a, 0x1a, 0x0a]);
 const RGB = 2;
 const GREY = 0;
-/** Above this many pixels libvips is the faster one. */
+/** Above this many pixels libvips is faster. */
 export const MAX_PIXELS = 256 * 256;
 
 function chunk(type: string, body: Uint8Array): Buffer {
@@ -28,19 +28,19 @@ function chunk(type: string, body: Uint8Array): Buffer {
   return out;
 }
 
-/** Encodes an image as an unfiltered RGB PNG; the same pixels give the same bytes. */
+/** Encodes an image as an unfiltered RGB PNG. The same pixels give the same bytes. */
 export function encodePlainPng(image: RgbImage): Uint8Array {
   return fileOf(image, deflateSync(rowsOf(image), COMPRESSION));
 }
 
-/** The same bytes, compressed on a thread of their own: for images that would keep everything else waiting. */
+/** The same bytes, compressed on another thread: for images that would block everything else. */
 export async function encodePlainPngAside(image: RgbImage): Promise<Uint8Array> {
   return fileOf(image, await deflate(rowsOf(image), COMPRESSION));
 }
 
 /**
- * A PNG for a request, which nobody keeps: of a photograph less than half the processor time and about half the bytes. Differences to the left are run-length coded
- * (PNG's filter 1, zlib's Z_RLE), on a thread of their own.
+ * A PNG for a request. For a photo it takes less than half the processor time and about half the bytes. Differences to the left pixel
+ * (PNG's filter 1) are run-length coded (zlib's Z_RLE) on another thread.
  */
 export async function encodeSentPng(image: RgbImage): Promise<Uint8Array> {
   return fileOf(image, await deflate(differencesOf(image), { level: 1, strategy: constants.Z_RLE }));
@@ -51,7 +51,7 @@ const deflate = promisify<Uint8Array, ZlibOptions, Buffer>(deflateOnThread);
 
 const SUB = 1;
 
-/** Rows whose bytes are what each sample is more than the one of the pixel on its left. */
+/** Rows of differences between each sample and that of the pixel on its left. */
 function differencesOf({ width, height, data }: RgbImage): Uint8Array {
   const stride = width * 3;
   const rows = new Uint8Array(height * (stride + 1));
@@ -81,7 +81,7 @@ function fileOf({ width, height }: RgbImage, compressed: Uint8Array): Uint8Array
   return Buffer.concat([SIGNATURE, chunk('IHDR', header), chunk('IDAT', compressed), chunk('IEND', new Uint8Array(0))]);
 }
 
-/** Undoes PNG's row filters (PNG specification, section 9) in place of a copy; null for an unknown filter. */
+/** Reverses PNG's row filters (PNG specification, section 9). Null for an unknown filter. */
 function unfilter(rows: Uint8Array, stride: number, height: number, channels: number): Uint8Array | null {
   const out = new Uint8Array(height * stride);
   for (let y = 0; y < height; y++) {
@@ -109,17 +109,17 @@ function predict(filter: number, left: number, up: number, corner: number): numb
   return toUp <= toCorner ? up : corner;
 }
 
-/** Chunks whose absence or presence does not change how plain RGB samples are read. */
+/** Chunks that do not change how plain RGB samples are read. */
 const HARMLESS = new Set(['IHDR', 'IDAT', 'IEND', 'pHYs', 'tEXt', 'zTXt', 'iTXt', 'tIME', 'sBIT', 'sRGB']);
 
-/** The size in a PNG's first bytes, of which 24 are enough; null where they are no PNG's. */
+/** The size in a PNG's first 24 bytes. Null if it is not a PNG. */
 export function pngSize(bytes: Uint8Array): { readonly width: number; readonly height: number } | null {
   const buffer = Buffer.from(bytes.buffer, bytes.byteOffset, bytes.length);
   if (buffer.length < 24 || !buffer.subarray(0, 8).equals(SIGNATURE)) return null;
   return { width: buffer.readUInt32BE(16), height: buffer.readUInt32BE(20) };
 }
 
-/** Decodes the forms that this file knows; null for any other bytes, broken ones and those of more pixels included. */
+/** Decodes the supported forms. Null for other or broken bytes, and for too many pixels. */
 export function decodePlainPng(bytes: Uint8Array, maxPixels = MAX_PIXELS): RgbImage | null {
   const buffer = Buffer.from(bytes.buffer, bytes.byteOffset, bytes.length);
   if (buffer.length < 57 || !buffer.subarray(0, 8).equals(SIGNATURE)) return null;

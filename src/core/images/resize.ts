@@ -1,7 +1,8 @@
 /**
- * Pictures in another size by cubic or linear interpolation, with Pillow's pixels bit for bit (`Image.resize` with `Resampling.BICUBIC` or
- * `BILINEAR` on RGB): models that see were trained on these, and libvips' `cubic` differs by up to 13 levels. Separable, weights in 22-bit fixed point, rounded to bytes
- * between the two passes (Pillow, libImaging/Resample.c). That rounding makes their order show, in which Pillow 13 differs from those before.
+ * Resizes images by cubic or linear interpolation, bit-identical to Pillow (`Image.resize` with `Resampling.BICUBIC` or `BILINEAR` on RGB).
+ * Vision models were trained on these pixels, and libvips' `cubic` differs by up to 13 levels. Separable, with weights in 22-bit fixed
+ * point, rounded to bytes between the two passes (Pillow, libImaging/Resample.c). That rounding makes the order of the passes matter, and
+ * Pillow 13 changed it.
  */
 import type { RgbImage } from './png.js';
 
@@ -13,11 +14,11 @@ export interface Window {
   readonly height: number;
 }
 
-/** 8 bits of a level and two for weights below 0 and sums above 1 leave this much of 32. */
+/** Of 32 bits, 8 are for a level and two for negative weights and sums above 1. */
 const FRACTION_BITS = 22;
 const HALF = 1 << (FRACTION_BITS - 1);
 
-/** What an input pixel weighs at a distance from the output's place. It reaches further than `reach` where it also has to average. */
+/** The weight of an input pixel at a distance from the output pixel. The kernel is widened if it also has to average. */
 interface Kernel {
   /** Input pixels to either side. */
   readonly reach: number;
@@ -42,10 +43,10 @@ const cubic: Kernel = {
 };
 const linear: Kernel = { reach: 1, weigh: (distance) => Math.max(0, 1 - distance) };
 
-/** Weights for the output positions [from, from + length) of an axis that goes from `input` to `output` pixels. */
+/** Weights for the output positions [from, from + length) of an axis that is resized from `input` to `output` pixels. */
 function tapsOf({ reach, weigh }: Kernel, input: number, output: number, from: number, length: number): Taps {
   const scale = input / output;
-  // Enlarging keeps the kernel as it is; shrinking widens it over all pixels that fall into one.
+  // Enlarging keeps the kernel. Shrinking widens it over all input pixels of an output pixel.
   const widening = Math.max(scale, 1);
   const support = reach * widening;
   const count = Math.min(input, Math.ceil(support) * 2 + 1);
@@ -59,7 +60,7 @@ function tapsOf({ reach, weigh }: Kernel, input: number, output: number, from: n
       weigh(Math.abs((x + low - center + 0.5) * (1 / widening))),
     );
     const sum = exact.reduce((total, weight) => total + weight, 0);
-    // The last taps weigh nothing where fewer are needed; they must lie inside the image all the same.
+    // Unused last taps have weight 0, but must lie inside the image.
     first[i] = Math.min(low, input - count);
     exact.forEach((weight, x) => {
       const fraction = (sum === 0 ? weight : weight / sum) * 2 ** FRACTION_BITS;
@@ -75,7 +76,7 @@ function level(sum: number): number {
   return whole < 0 ? 0 : whole > 255 ? 255 : whole;
 }
 
-/** Every row of the image with its columns put together by `taps`. */
+/** Combines the columns of every row by `taps`. */
 function alongRows({ width, height, data }: RgbImage, { first, weights, count }: Taps): RgbImage {
   const out = new Uint8Array(first.length * height * 3);
   for (let y = 0; y < height; y++) {
@@ -97,7 +98,7 @@ function alongRows({ width, height, data }: RgbImage, { first, weights, count }:
   return { width: first.length, height, data: out };
 }
 
-/** Every column of the image with its rows put together by `taps`. */
+/** Combines the rows of every column by `taps`. */
 function alongColumns({ width, data }: RgbImage, { first, weights, count }: Taps): RgbImage {
   const stride = width * 3;
   const out = new Uint8Array(first.length * stride);
@@ -113,7 +114,7 @@ function alongColumns({ width, data }: RgbImage, { first, weights, count }: Taps
   return { width, height: first.length, data: out };
 }
 
-/** The part of an axis that `taps` look at, and the taps within it. */
+/** The part of an axis that `taps` read, and the taps relative to it. */
 function within({ first, weights, count }: Taps): { from: number; length: number; taps: Taps } {
   const from = first[0];
   const length = first[first.length - 1] + count - from;
@@ -130,7 +131,7 @@ function cut({ width, data }: RgbImage, { left, top, ...size }: Window): RgbImag
   return { ...size, data: out };
 }
 
-/** The picture in a size of `width` x `height`, both at least 1, as Pillow up to 12 makes it; the shape is the caller's to keep. Torch's are at most 2 of 255 away. */
+/** The image at `width` x `height`, both at least 1, as in Pillow up to 12. Callers keep the aspect ratio. Torch differs by at most 2 of 255. */
 export function resizeCubic(image: RgbImage, width: number, height: number): RgbImage {
   if (width === image.width && height === image.height) return image;
   return resized(cubic, image, { width, height }, { left: 0, top: 0, width, height }, false);
@@ -140,8 +141,8 @@ const kernels = { cubic, linear } as const;
 export type ResizeFilter = keyof typeof kernels;
 
 /**
- * What `window` shows of the picture resized as Pillow 13 does. The window lies inside the resized picture, and only that much is computed, so
- * that a picture of 10000x1 pixels costs no more than another.
+ * A window of the image resized as in Pillow 13. Only the window is computed, so an image of 10000x1 pixels costs no more than another. The
+ * window must lie inside the resized image.
  */
 export function resizeWindow(
   filter: ResizeFilter,
@@ -154,7 +155,7 @@ export function resizeWindow(
   return resized(kernels[filter], image, size, window, isColumnsFirst);
 }
 
-/** What `window`, which lies inside `size`, shows of the picture resized to `size` by linear interpolation, as Pillow up to 12 does. */
+/** A window, inside `size`, of the image resized to `size` by linear interpolation, as in Pillow up to 12. */
 export function resizeLinearWindow(image: RgbImage, size: Pick<Window, 'width' | 'height'>, window: Window): RgbImage {
   return resized(linear, image, size, window, false);
 }

@@ -1,30 +1,30 @@
 /** Answers of other machines, stored so that they are not requested twice. */
 
-/** A request to another machine, with its answer. */
+/** A request to another machine with its answer. */
 export interface RemoteExchange {
-  /** What the request was made for: the name of an episode, and more. */
+  /** What the request was for: the name of an episode, and more. */
   readonly key: string;
-  /** SHA-256 of all that decides the answer. */
+  /** SHA-256 of everything that affects the answer. */
   readonly requestHash: string;
 }
 
-/** Exchanges by key and hash. Putting one twice replaces the earlier one. */
+/** Exchanges by key and hash. A later one replaces an earlier one. */
 export interface ExchangeStore<T extends RemoteExchange> {
   find(key: string, requestHash: string): T | undefined;
   put(exchange: T): void;
 }
 
-/** The query in the keys of what reward servers gave, which is stored among judgements. */
+/** Marks the keys of reward servers' replies, which are stored among judgements. */
 export const REPLY_QUERY = 'remote';
 
-/** How exchanges of one kind are written as lines. */
+/** How exchanges are written as lines. */
 export interface LineForm<T extends RemoteExchange> {
   readonly write: (exchange: T) => Readonly<Record<string, unknown>>;
   /** Raises SyntaxError for a line that is not JSON. */
   readonly read: (line: string) => T;
 }
 
-/** A form whose fields have these names, in this order. Undefined fields are not written, and missing ones stay missing. */
+/** A form with these field names, in this order. Undefined fields are not written, and missing ones stay missing. */
 export function lineForm<T extends RemoteExchange>(names: { readonly [K in keyof T]-?: string }): LineForm<T> {
   const all = Object.entries<string>(names);
   const renamed = (fields: object, pairs: readonly (readonly [string, string])[]): Record<string, unknown> =>

@@ -1,29 +1,26 @@
-/** Equal servers: the state of each, and which one is asked. */
+/** Equal servers: the state of each, and how to choose one. */
 import type { Clock } from '../clock.js';
 
-/**
- * What the end of a request says about whether its server works: `unsure` if the request itself may be at fault, `nothing` if its caller cancelled
- * it.
- */
+/** What a finished request shows about its server. `unsure`: the request itself may be at fault. `nothing`: its caller cancelled it. */
 export type HealthSign = 'works' | 'fails' | 'unsure' | 'nothing';
 
-/** What the end of a request tells of its server. */
+/** What a finished request shows about its server. */
 export interface RequestEnd {
   readonly load: LoadSign;
   readonly health: HealthSign;
-  /** Identifies the failed request, so that two failures of the same request count once; see `FailureRow`. */
+  /** Identifies the request, so that two failures of the same request count once, see `FailureRow`. */
   readonly request?: unknown;
   /** A description of the failure. */
   readonly found?: string;
 }
 
 export interface MemberOptions {
-  /** Requests that may be under way, at most; see `AdaptiveLimit`. */
+  /** Requests in flight, at most, see `AdaptiveLimit`. */
   readonly cap: number;
-  /** Requests that fail in a row, after which it is left alone, and for how long. */
+  /** After this many failed requests in a row, the server is skipped for the pause. */
   readonly failures: number;
   readonly pauseMs: number;
-  /** Like `failures`, for requests that may be at fault themselves: it takes more of them to doubt a server that answers. */
+  /** Like `failures`, for requests that may be at fault themselves. It takes more of them to doubt a server that answers. */
   readonly doubts: number;
 }
 
@@ -31,10 +28,7 @@ export interface MemberOptions {
 export class Member {
   readonly limit: AdaptiveLimit;
   readonly breaker: Breaker;
-  /**
-   * Requests that the server itself answered with an error, and similar ones: they may be invalid, and no caller may block a server for others by
-   * invalid requests.
-   */
+  /** Failures that may be caused by invalid requests. No caller may block a server for others by invalid requests. */
   readonly #unsure: FailureRow;
   #busyUntil = -Infinity;
 
@@ -48,17 +42,17 @@ export class Member {
     this.#unsure = new FailureRow(doubts);
   }
 
-  /** How long it still wants to be left alone, in milliseconds. */
+  /** How long the server wants no requests, in milliseconds. */
   get waitMs(): number {
     return Math.max(0, this.#busyUntil - this.clock.now());
   }
 
-  /** It asked to be left alone, having too much to do. */
+  /** The server is busy and asked for a pause. */
   busyFor(milliseconds: number): void {
     this.#busyUntil = Math.max(this.#busyUntil, this.clock.now() + milliseconds);
   }
 
-  /** Counts a request as under way. The returned function ends it, once. */
+  /** Counts a request as in flight. The returned function ends it, once. */
   start(): (ending: RequestEnd) => void {
     const end = this.limit.start();
     this.breaker.requested();
@@ -71,18 +65,18 @@ export class Member {
     };
   }
 
-  /** It is known to work. */
+  /** The server works. */
   protected works(): void {
     this.breaker.succeeded();
     this.#unsure.clear();
   }
 
-  /** The number of failures in a row of requests that may be at fault themselves. A caller that can check the server does so instead. */
+  /** Too many requests in a row failed that may be at fault themselves. A subclass that can check the server does so instead. */
   protected suspected(): void {
     this.breaker.open();
   }
 
-  /** It has just failed so often that it is left alone. */
+  /** Called when the breaker opens. */
   protected opened?(found: string): void;
 
   #told({ health, request, found = '' }: RequestEnd): void {
@@ -116,8 +110,8 @@ export class Members<M extends Member> {
 }
 
 /**
- * Requests that failed in a row, with no success between them. The same request counts once, however often it is made, so that one request that no
- * server can answer never makes a server look dead.
+ * Requests that failed in a row without a success between them. A repeated request counts once, so one request that no server can answer
+ * never makes a server look dead.
  */
 export class FailureRow {
   readonly #requests = new Set<unknown>();
@@ -133,7 +127,7 @@ export class FailureRow {
     return this.#requests.size >= this.limit;
   }
 
-  /** @param request what names it: two that are the same must be given the same. Returns whether the row is full since now. */
+  /** @param request its identity. Returns whether the row just became full. */
   add(request: unknown): boolean {
     if (this.isFull) return false;
     this.#requests.add(request);
@@ -146,8 +140,8 @@ export class FailureRow {
 }
 
 /**
- * A circuit breaker: spares a server that has stopped answering, and spares its callers the wait. After a number of failures in a row it blocks until
- * a pause is over; then one caller may try, and its success lets everyone through again.
+ * A circuit breaker: protects a server that has stopped answering, and saves its callers the wait. After a number of failures in a row it
+ * blocks for a pause. Then one caller may try, and its success unblocks everyone.
  */
 export class Breaker {
   readonly #row: FailureRow;
@@ -167,12 +161,12 @@ export class Breaker {
     return this.#row.length;
   }
 
-  /** Whether the server is not to be asked now. */
+  /** Whether the server must not be asked now. */
   get blocks(): boolean {
     return this.#isOpen && this.clock.now() < this.#closedUntil;
   }
 
-  /** Call when the server is asked: once the pause is over, the first caller starts another pause, so that it goes alone. */
+  /** Call for each request. After the pause, the first caller starts another pause, so that it tries alone. */
   requested(): void {
     if (this.#isOpen && !this.blocks) this.open();
   }
@@ -182,7 +176,7 @@ export class Breaker {
     this.#isOpen = false;
   }
 
-  /** Returns whether it blocks since now. */
+  /** Returns whether it just started to block. */
   failed(request: unknown): boolean {
     const opens = this.#row.add(request);
     if (opens) this.open();
@@ -196,13 +190,13 @@ export class Breaker {
   }
 }
 
-/** What the end of a request says about how much load its server can take. */
+/** What a finished request shows about the server's load. */
 export type LoadSign = 'carried' | 'overloaded' | 'nothing';
 
 /**
- * How many requests may be under way at one upstream: additive increase, multiplicative decrease (Chiu and Jain, 1989), under a hard
- * cap. It starts at the cap, grows by one for every `limit` requests that went well, and is halved when the server says that it is
- * overloaded: once for all requests that were under way at that time, since they all tell of the same overload.
+ * How many requests may be in flight at one server: additive increase, multiplicative decrease (Chiu and Jain, 1989), up to a cap. Starts
+ * at the cap, grows by one for every `limit` good replies, and is halved when the server is overloaded. All requests that were in flight at
+ * that time count as one overload.
  */
 export class AdaptiveLimit {
   #limit: number;
@@ -216,7 +210,7 @@ export class AdaptiveLimit {
     this.#limit = cap;
   }
 
-  /** Requests that may be under way now; a whole number from 1 to the cap. */
+  /** Requests that may be in flight now, from 1 to the cap. */
   get limit(): number {
     return Math.floor(this.#limit);
   }
@@ -229,12 +223,12 @@ export class AdaptiveLimit {
     return this.#inFlight < this.limit;
   }
 
-  /** The share of the limit that is in use. */
+  /** The share of the limit in use. */
   get load(): number {
     return this.#inFlight / this.limit;
   }
 
-  /** Takes a slot; the returned function gives it back, once. */
+  /** Takes a slot. The returned function releases it, once. */
   start(): (sign: LoadSign) => void {
     const started = this.clock.now();
     let ended = false;

@@ -1,6 +1,6 @@
 /**
- * Asks another machine: one server or several equal ones behind one name. A specification says how one request is made of one server, and what each
- * reply means (`MEANINGS`). Which server is asked, when it is asked again, and what is reported while it is away is the same for all.
+ * Asks another machine: one server, or several equal ones. The caller specifies how to request one server, and what each reply means
+ * (`MEANINGS`). Choosing, retrying and reporting work the same for all.
  */
 import { type Clock, Deadline, sleep, systemClock } from '../clock.js';
 import type { EndpointError } from '../errors.js';
@@ -8,24 +8,24 @@ import { causeOf, isNotThere } from '../http/request.js';
 import { Member, Members, type RequestEnd } from './member.js';
 import { backoffMs, FULL_JITTER, type Backoff } from '../retry.js';
 
-/** A server that is away, or busy without saying for how long, is asked again after this. */
+/** Default pause before asking an absent or busy server again. */
 const AGAIN_MS = 1000;
 
 /** What a reply means for its request and for its server. */
 const MEANINGS = {
-  /** It is what was asked for. */
+  /** It is the answer. */
   answered: { next: 'done', ending: { load: 'carried', health: 'works' } },
-  /** It will do if no other server gives a better one. */
+  /** It is acceptable if no other server has a better one. */
   second_best: { next: 'second_best', ending: { load: 'carried', health: 'works' } },
-  /** The server refuses this request, as every other server would. */
+  /** The server rejects this request, as every other server would. */
   refused: { next: 'done', ending: { load: 'nothing', health: 'works' } },
-  /** It refuses every request like it: settings or the key are wrong. */
+  /** The server rejects all such requests: the settings or the key are wrong. */
   wrong: { next: 'done', ending: { load: 'nothing', health: 'nothing' } },
-  /** The server is not there, or not ready. That counts as no failure. */
+  /** The server is down or not ready. Not a failure. */
   away: { next: 'busy', ending: { load: 'nothing', health: 'nothing' }, retryAfterMs: AGAIN_MS },
-  /** It has too much to do. That counts as no failure. */
+  /** The server is busy. Not a failure. */
   busy: { next: 'busy', ending: { load: 'overloaded', health: 'works' }, retryAfterMs: AGAIN_MS },
-  /** It has too much to do, which counts as a failure of the request, but not of the server. */
+  /** The server is busy. A failure of the request, but not of the server. */
   turned_away: { next: 'elsewhere', ending: { load: 'overloaded', health: 'works' } },
   /** The server failed. */
   failed: { next: 'elsewhere', ending: { load: 'nothing', health: 'fails' } },
@@ -42,7 +42,7 @@ const MEANINGS = {
 } as const satisfies Readonly<Record<string, Omit<AttemptResult<never>, 'reply'>>>;
 export type ReplyMeaning = keyof typeof MEANINGS;
 
-/** @param retryAfterMs how long the server asks to be left alone; null or undefined where it does not say. */
+/** @param retryAfterMs the pause that the server asks for, if any. */
 export function attemptResult<R>(meaning: ReplyMeaning, reply: R, retryAfterMs?: number | null): AttemptResult<R> {
   return {
     ...MEANINGS[meaning],
@@ -54,21 +54,21 @@ export function attemptResult<R>(meaning: ReplyMeaning, reply: R, retryAfterMs?:
 export interface RemoteOptions<M extends Member, Request, Reply> {
   readonly members: readonly M[];
   readonly policy: AskPolicy;
-  /** Makes one request to one server within its own time. Never rejects, whatever the server does. */
+  /** Makes one request to one server within its own time limit. Never rejects. */
   readonly attempt: (member: M, request: Request, within: Deadline) => Promise<AttemptResult<Reply>>;
-  /** Servers that are asked before the others. */
+  /** Servers to ask before the others. */
   readonly prefers?: (member: M) => boolean;
   readonly clock?: Clock | undefined;
-  /** Uniform in [0, 1), for back-off jitter only. */
+  /** Uniform in [0, 1), for backoff jitter only. */
   readonly random?: (() => number) | undefined;
 }
 
 /** The result of a request. */
 export interface AskResult<Reply> {
-  /** The last reply; null where no server could be asked. */
+  /** The last reply. Null if no server could be asked. */
   readonly reply: Reply | null;
   readonly attempts: number;
-  /** Whether no server was asked because all are being left alone after failures. */
+  /** Whether no server was asked because all are skipped after failures. */
   readonly skipped: boolean;
 }
 
@@ -92,14 +92,14 @@ export class Remote<M extends Member, Request, Reply> {
     return this.members.map(({ url }) => url);
   }
 
-  /** Asks until a reply ends it, the attempts are used up, or the time would be over. */
+  /** Asks until a reply is final, the attempts are used up, or the time is over. */
   async ask(request: Request, within: Deadline, policy?: Partial<AskPolicy>): Promise<AskResult<Reply>> {
     const { reply, attempts } = await askMembers(this.#asking(request, within, policy));
     const skipped = reply === null && !within.over && this.members.every(({ breaker }) => breaker.blocks);
     return { reply, attempts, skipped };
   }
 
-  /** One request to the least loaded server, preferably one that is not being skipped. */
+  /** One request to the least loaded server, preferably one that is not skipped. */
   async once(request: Request, within: Deadline): Promise<Reply | null> {
     const member = this.#members.choose(({ breaker }) => !breaker.blocks) ?? this.#members.choose(() => true);
     return member === null ? null : (await askOnce(member, this.#asking(request, within))).reply;
@@ -119,7 +119,7 @@ export class Remote<M extends Member, Request, Reply> {
   }
 }
 
-/** The outcome of a request. `none`: no answer now, perhaps later; `wrong`: the settings or the key are wrong, and asking again does not help. */
+/** The outcome of a request. `none`: no answer now, perhaps later. `wrong`: the settings or the key are wrong, and asking again does not help. */
 export type ReplyOutcome<A> =
   | { readonly kind: 'answered'; readonly answer: A }
   | { readonly kind: 'none'; readonly found: string }
@@ -141,7 +141,7 @@ export function misconfigured(found: string, next: string): AttemptResult<ReplyO
   return attemptResult('wrong', { kind: 'wrong', found, next });
 }
 
-/** What a request without a reply means. A cancelled request says nothing about how long it took. */
+/** What a request without a reply means. A cancelled request says nothing about its duration. */
 export function requestFailed(
   error: unknown,
   attempt: Deadline,
@@ -149,33 +149,33 @@ export function requestFailed(
 ): AttemptResult<ReplyOutcome<never>> {
   if (attempt.over) {
     const calledOff = attempt.remainingMs() > 0;
-    return noAnswer('failed', calledOff ? 'it was called off' : `no answer within ${timeoutMs / 1000} s`);
+    return noAnswer('failed', calledOff ? 'cancelled' : `no answer within ${timeoutMs / 1000} s`);
   }
   return noAnswer(isNotThere(error) ? 'away' : 'failed', causeOf(error));
 }
 
-/** How a client reaches one server that a run cannot do without. */
+/** How to reach a server that a run depends on. */
 export interface ServerOptions extends OutageListener {
   /** `http://HOST:PORT`. */
   readonly url: string;
-  /** Absent if it needs none. */
+  /** Absent if the server needs none. */
   readonly apiKey?: string | undefined;
-  /** Requests under way at once. */
+  /** Requests in flight. */
   readonly concurrency: number;
-  /** The time of one request. */
+  /** Time limit of one request. */
   readonly timeoutMs: number;
   readonly clock?: Clock;
-  /** Uniform in [0, 1), for back-off jitter only. */
+  /** Uniform in [0, 1), for backoff jitter only. */
   readonly random?: () => number;
 }
 
-/** Servers that fail this often in a row are skipped for this long, if there are others. */
+/** After this many failures in a row, a server is skipped for this long if there are others. */
 const FAILURES = 8;
 const PAUSE_MS = 5000;
 
-/** A server that is waited for. */
+/** A server that the run waits for. */
 export class AwaitedMember extends Member {
-  /** @param cap requests that may be under way; `alone`: there is no other server to leave it alone for. */
+  /** @param cap requests in flight. `alone`: there is no other server, so it is never skipped. */
   constructor(url: string, clock: Clock, { cap, alone }: { readonly cap: number; readonly alone: boolean }) {
     const failures = alone ? Infinity : Math.max(FAILURES, cap);
     super(url, clock, { cap, failures, doubts: failures, pauseMs: PAUSE_MS });
@@ -185,21 +185,21 @@ export class AwaitedMember extends Member {
 export interface AwaitedOptions<M extends Member, Request, A>
   extends Omit<RemoteOptions<M, Request, ReplyOutcome<A>>, 'policy'>, OutageListener {
   readonly policy: Pick<AskPolicy, 'maxAttempts' | 'attemptTimeoutMs' | 'retryAfterCapMs'>;
-  /** The error of a request without an answer; `next` gives better advice than running the command again, if there is any. */
+  /** The error of a request without an answer. `next` has better advice than running the command again, if there is any. */
   readonly error: (
     found: string,
     where: { readonly url: string; readonly next?: string },
     asked: Request,
   ) => EndpointError;
-  /** The report on a server that is away; by default its address and what was found. */
+  /** Describes a server that is down. By default its address and what was found. */
   readonly away?: (found: string, url: string) => string;
 }
 
 /** What to do about a server that a run cannot do without. */
 export const RUN_AGAIN =
-  'Check that it runs and what its log says, then run the same command again: the run goes on from its last checkpoint.';
+  'Check that it runs and what its log says, then run the same command again. The run resumes from its last checkpoint.';
 
-/** With the server that it was found at. */
+/** With the server's address. */
 type FoundAt<A> = ReplyOutcome<A> & { readonly url: string };
 
 interface Question<Request> {
@@ -208,8 +208,8 @@ interface Question<Request> {
 }
 
 /**
- * A remote that a run cannot do without: while its servers are away it waits for them, and reports that, until the caller's time is over; failures
- * are retried a limited number of times; a refused request is not repeated.
+ * A remote that a run depends on. While its servers are down, it waits and reports, until the caller's time is over. Failures are retried a
+ * limited number of times. Rejected requests are not repeated.
  */
 export class AwaitedRemote<M extends Member, Request, A> {
   readonly #options: AwaitedOptions<M, Request, A>;
@@ -232,13 +232,13 @@ export class AwaitedRemote<M extends Member, Request, A> {
     return this.#remote.urls;
   }
 
-  /** Raises EndpointError where no server gives an answer within the time or the attempts, or says that settings are wrong. */
+  /** Raises EndpointError if no server answers within the time or the attempts, or if the settings are wrong. */
   async answer(request: Request, within: Deadline, policy?: Partial<AskPolicy>): Promise<A> {
     while (!within.over) {
       const { reply } = await this.#remote.ask({ request, within }, within, policy);
       if (reply?.kind === 'answered') return reply.answer;
       if (reply !== null) throw this.error(request, reply.found, reply);
-      // All are being left alone.
+      // All are skipped.
       await sleep(this.#remote.clock, AGAIN_MS, within.signal);
     }
     throw this.error(request, 'no time was left to ask');
@@ -264,24 +264,24 @@ export class AwaitedRemote<M extends Member, Request, A> {
   }
 }
 
-/** Pauses, with full jitter, come after all servers were tried. */
+/** Pauses with full jitter follow after all servers were tried. */
 export interface AskPolicy extends Backoff {
-  /** Requests for one question that may fail. */
+  /** Failed requests per question. */
   readonly maxAttempts: number;
   readonly attemptTimeoutMs: number;
-  /** A longer `Retry-After` is cut to this. */
+  /** A longer `Retry-After` is reduced to this. */
   readonly retryAfterCapMs: number;
 }
 
 /**
- * What a reply means for its question: it is `done`; another server may do better (`elsewhere`), or this one in a while; `busy` is the
- * same, but no failure; `second_best` is taken where no other server, each asked once, gives a better one.
+ * What a reply means for its question. `done`: final. `elsewhere`: another server may do better, or this one later. `busy`: the same, but
+ * not a failure. `second_best`: taken if no other server, each asked once, has a better one.
  */
 export interface AttemptResult<R> {
   readonly reply: R;
   readonly next: 'done' | 'elsewhere' | 'busy' | 'second_best';
   readonly ending: RequestEnd;
-  /** How long the server asks to be left alone. */
+  /** The pause that the server asks for. */
   readonly retryAfterMs?: number;
 }
 
@@ -295,21 +295,21 @@ export interface AskOptions<M extends Member, R> {
   readonly within: Deadline;
   /** One request. */
   readonly ask: (member: M, within: Deadline) => Promise<AttemptResult<R>>;
-  /** Members to ask before the others. */
+  /** Servers to ask before the others. */
   readonly prefers?: (member: M) => boolean;
 }
 
 /**
- * Asks one member after another, each once, then waits and starts over, until there is an acceptable reply, the attempts are used up, or the time
- * would be over. Members that are skipped are not asked, unless a question that is under way has no others left: all may have failed at one moment.
- * `reply` is the last one that the end of the time did not cut short; null if nobody could be asked.
+ * Asks each server once, then waits and starts over, until a reply is acceptable, the attempts are used up, or the time is over. Servers
+ * that are skipped are not asked, unless a question in progress has no others left, since all may have failed at one moment. `reply` is the
+ * last one that the end of the time did not cut short. Null if no server could be asked.
  */
 export async function askMembers<M extends Member, R>(
   asking: AskOptions<M, R>,
 ): Promise<{ readonly reply: R | null; readonly attempts: number }> {
   const { members, policy, clock, random, within, prefers = () => true } = asking;
   const tried = new Set<M>();
-  /** Members that have already given their best reply. */
+  /** Members that have given their best reply. */
   const spent = new Set<M>();
   let secondBest: R | null = null;
   let last: R | null = null;
@@ -322,7 +322,7 @@ export async function askMembers<M extends Member, R>(
     const willDo = (member: M): boolean => candidates.includes(member) && !tried.has(member) && member.waitMs === 0;
     const member = members.choose((each) => willDo(each) && prefers(each)) ?? members.choose(willDo);
     if (member === null) {
-      // Jitter is added, so that callers who got the same delay do not all return at the same moment.
+      // Jitter is added, so that callers with the same delay do not all return at the same moment.
       const waitMs = Math.min(...candidates.map((each) => each.waitMs)) + jitterMs();
       if (waitMs >= within.remainingMs()) break;
       if (tried.size > 0) rounds++;
@@ -343,7 +343,7 @@ export async function askMembers<M extends Member, R>(
   }
   return { reply: secondBest ?? last, attempts };
 
-  /** Whom this question may still ask, now or later. */
+  /** Servers that this question may still ask, now or later. */
   function open(): readonly M[] {
     const available = members.all.filter(({ breaker }) => !breaker.blocks);
     if (secondBest !== null) return available.filter((member) => !spent.has(member));
@@ -355,7 +355,7 @@ export async function askMembers<M extends Member, R>(
   }
 }
 
-/** One request within its own time, whose end is reported to the member. */
+/** One request within its own time limit. Reports its end to the member. */
 export async function askOnce<M extends Member, R>(
   member: M,
   { ask, clock, policy, within }: Pick<AskOptions<M, R>, 'ask' | 'clock' | 'policy' | 'within'>,
@@ -365,7 +365,7 @@ export async function askOnce<M extends Member, R>(
   let ending: RequestEnd = { load: 'nothing', health: 'nothing' };
   try {
     const tried = await ask(member, deadline);
-    // A request that the caller cancelled says nothing about the server; a question that ran out of time does.
+    // A request that the caller cancelled says nothing about the server. A question that ran out of time does.
     const calledOff = tried.next !== 'done' && within.over && within.remainingMs() > 0;
     if (!calledOff) ending = { ...tried.ending, request: within };
     return tried;
@@ -376,18 +376,18 @@ export async function askOnce<M extends Member, R>(
 }
 
 const REPORT_INTERVAL_MS = 30_000;
-/** The first word of a wait comes after so long: a pause that is over by then is nobody's concern. */
+/** Shorter outages are not reported. */
 const REPORT_AFTER_MS = 3000;
 
-/** Informed when the server that everybody waits for is away. */
+/** Informed while a required server is down. */
 export interface OutageListener {
-  /** Called at intervals while it is away, with what was found and for how long it has been away. */
+  /** Called at intervals while it is down, with what was found and for how long. */
   readonly onWaiting?: ((found: string, waitedS: number) => void) | undefined;
-  /** Called when it answers again after that. */
+  /** Called when it answers again. */
   readonly onBack?: (() => void) | undefined;
 }
 
-/** How long the awaited server has been away, reported from time to time. */
+/** How long the server has been down, reported from time to time. */
 export class Outage {
   #since: number | null = null;
   #said: number | null = null;
@@ -397,7 +397,7 @@ export class Outage {
     private readonly listener: OutageListener,
   ) {}
 
-  /** It did not answer. */
+  /** The server did not answer. */
   down(found: string): void {
     const now = this.clock.now();
     const since = (this.#since ??= now);
@@ -406,7 +406,7 @@ export class Outage {
     this.listener.onWaiting?.(found, Math.round((now - since) / 1000));
   }
 
-  /** It answered. */
+  /** The server answered. */
   up(): void {
     const told = this.#said !== null;
     this.#since = null;
@@ -415,23 +415,23 @@ export class Outage {
   }
 }
 
-/** The result of checking servers. `final`: waiting will not make them ready. */
+/** The result of checking servers. `final`: waiting will not help. */
 export type ReadinessResult<R> = { readonly ready: R } | { readonly error: EndpointError; readonly final: boolean };
 
 export interface UntilReadyOptions {
   readonly clock: Clock;
-  /** 0 looks once. */
+  /** 0 checks once. */
   readonly maxWaitMs: number;
   readonly signal?: AbortSignal | undefined;
-  /** The pause after a look. */
+  /** The pause between checks. */
   readonly pauseMs: number;
-  /** The number of checks in a row that have to be final before they are believed, and the time between them; one check by default. */
+  /** How many checks in a row must be final before they are believed, and the pause between them. One check by default. */
   readonly finalChecks?: { readonly count: number; readonly pauseMs: number };
-  /** Called after every look that found them not ready, with what was found. */
+  /** Called after every check that found the servers not ready. */
   readonly onWaiting?: ((found: string, waitedS: number) => void) | undefined;
 }
 
-/** Looks until the servers are ready. Raises the error of the last look where they are not in time, will not be, or the signal aborts. */
+/** Checks until the servers are ready. Raises the last error if they are not ready in time, will not become ready, or the signal aborts. */
 export async function untilReady<R>(
   look: () => Promise<ReadinessResult<R>>,
   { clock, maxWaitMs, signal, pauseMs, finalChecks = { count: 1, pauseMs }, onWaiting }: UntilReadyOptions,

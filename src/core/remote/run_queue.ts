@@ -1,15 +1,15 @@
-/** Runs take turns: each gives the next item of its line, however many items another run has waiting. */
+/** Runs take turns. Each sends its next item, however many items another run has waiting. */
 
 export interface QueueLimits {
   /** Waiting items of one run. */
   readonly perRun: number;
   /** Waiting items of all runs. */
   readonly total: number;
-  /** Items of one run under way. */
+  /** Items of one run in flight. */
   readonly inFlight: number;
 }
 
-/** An item whose turn it is. Call `end` when it is no longer under way. */
+/** An item whose turn it is. Call `end` when it is no longer in flight. */
 export interface QueueTurn<T> {
   readonly item: T;
   readonly end: () => void;
@@ -22,7 +22,7 @@ interface Line<T> {
 
 /** Round robin over runs. */
 export class RunQueue<T> {
-  /** Runs with items waiting or under way, the one whose turn is next first. */
+  /** Runs with items waiting or in flight. The run with the next turn comes first. */
   readonly #lines = new Map<string, Line<T>>();
   #waiting = 0;
 
@@ -33,7 +33,7 @@ export class RunQueue<T> {
     return this.#waiting;
   }
 
-  /** Items under way and waiting, by run. */
+  /** Items in flight and waiting, by run. */
   runs(): ReadonlyMap<string, { readonly inFlight: number; readonly waiting: number }> {
     return new Map(
       [...this.#lines].map(([run, { inFlight, waiting }]) => [run, { inFlight: inFlight, waiting: waiting.length }]),
@@ -41,8 +41,8 @@ export class RunQueue<T> {
   }
 
   /**
-   * Lets an item wait. `again`: it had its turn before, and goes first among its run's items whatever the limits. Returns the item that there is no
-   * room for: this one, or the last one of the run with the most items waiting.
+   * Adds an item. `again`: it had its turn before, goes first among its run's items, and ignores the limits. Returns the item that there is
+   * no room for: this one, or the last one of the run with the most waiting items.
    */
   push(run: string, item: T, again = false): T | null {
     const line = this.#lines.get(run) ?? { waiting: [], inFlight: 0 };
@@ -54,7 +54,7 @@ export class RunQueue<T> {
     return again || this.#waiting <= this.limits.total ? null : this.#pushOut();
   }
 
-  /** The next item that may go; null if none may. */
+  /** The next item that may go. Null if there is none. */
   take(mayGo: (item: T) => boolean): QueueTurn<T> | null {
     for (const [run, line] of this.#lines) {
       const at = line.inFlight < this.limits.inFlight ? line.waiting.findIndex(mayGo) : -1;
@@ -85,7 +85,7 @@ export class RunQueue<T> {
     return true;
   }
 
-  /** Removes and returns all waiting items that fulfill the condition. */
+  /** Removes and returns all waiting items that meet the condition. */
   dropAll(isOver: (item: T) => boolean): readonly T[] {
     const dropped: T[] = [];
     for (const [run, line] of [...this.#lines]) {

@@ -1,8 +1,8 @@
-/** Looking into a schema: which fields there are at a path, and how they are marked. */
+/** Walks a schema: the fields at a path, and their marks. */
 import { z } from 'zod';
 import type { Effect, Mark } from './mark.js';
 
-/** Kept, because a schema never changes and zod takes microseconds to tell: much for each field of many settings. */
+/** Cached: a schema never changes, and zod takes microseconds per field. */
 const marks = new WeakMap<z.ZodType, Mark>();
 
 /** The mark of a schema: its own, else that of the schema it wraps. */
@@ -33,7 +33,7 @@ export function unwrap(schema: z.ZodType): z.ZodType {
   return bare;
 }
 
-/** The fields of an object schema; for a discriminated union the fields of the variant that `value` names, else of all variants. */
+/** The fields of an object schema. For a discriminated union, the fields of the variant that `value` names, else of all variants. */
 export function fieldsOf(schema: z.ZodType, value: unknown): Readonly<Record<string, z.ZodType>> | null {
   const bare = unwrap(schema);
   if (bare instanceof z.ZodObject) return bare.shape;
@@ -47,7 +47,7 @@ export function fieldsOf(schema: z.ZodType, value: unknown): Readonly<Record<str
   return null;
 }
 
-/** The schema of one key or index of `value`, or null if there is none. */
+/** The schema of one key or index of `value`. Null if there is none. */
 export function childOf(schema: z.ZodType, key: string | number, value: unknown): z.ZodType | null {
   const bare = unwrap(schema);
   if (bare instanceof z.ZodArray) return bare.element as z.ZodType;
@@ -56,7 +56,7 @@ export function childOf(schema: z.ZodType, key: string | number, value: unknown)
   return fields !== null && Object.hasOwn(fields, key) ? fields[key] : null;
 }
 
-/** Follows a path through a schema, choosing variants by the content of `value`; null if it leads nowhere. */
+/** Follows a path through a schema, choosing variants by the content of `value`. Null if there is none. */
 export function schemaAt(schema: z.ZodType, path: readonly (string | number)[], value: unknown): z.ZodType | null {
   let here: z.ZodType | null = schema;
   let found = value;
@@ -75,7 +75,7 @@ export interface Leaf {
   readonly mark: Mark;
 }
 
-/** Every marked field of a value, in the order of the schema. An absent section counts as `result` if it could hold one. */
+/** Every marked field of a value, in schema order. An absent section counts as `result` if it could contain one. */
 export function leaves(schema: z.ZodType, value: unknown, path = ''): Leaf[] {
   const found: Leaf[] = [];
   collectLeaves(schema, value, path, found);
@@ -111,7 +111,7 @@ function holdsResult(schema: z.ZodType): boolean {
   return fields !== null && Object.values(fields).some(holdsResult);
 }
 
-/** Dotted paths of every key that a schema knows, sections included; `[]` stands for any place in a list. */
+/** Dotted paths of all keys of a schema, sections included. `[]` stands for any index of a list. */
 export function* knownPaths(schema: z.ZodType, prefix = ''): Generator<string> {
   for (const [key, field] of Object.entries(fieldsOf(schema, undefined) ?? {})) {
     yield `${prefix}${key}`;
@@ -125,7 +125,7 @@ export function isObject(value: unknown): value is Record<string, unknown> {
   return typeof value === 'object' && value !== null && !Array.isArray(value);
 }
 
-/** The value at a path, dotted or in parts; undefined if there is none. */
+/** The value at a path, dotted or in parts. Undefined if there is none. */
 export function getPath(root: unknown, path: string | readonly (string | number)[]): unknown {
   let here = root;
   for (const key of typeof path === 'string' ? path.split('.') : path) {
@@ -140,8 +140,8 @@ export function hasPath(root: unknown, path: string): boolean {
 }
 
 /**
- * Sets a value, creating the objects on the way (also in place of nulls). If something on the way is neither an object nor an existing list element,
- * returns its path, else null.
+ * Sets a value and creates the objects of its path (also in place of nulls). If a part of the path is neither an object nor an existing
+ * list element, returns the path to it, else null.
  */
 export function setPath(root: Record<string, unknown>, path: string, value: unknown): string | null {
   const keys = path.split('.');
@@ -164,7 +164,7 @@ export function setPath(root: Record<string, unknown>, path: string, value: unkn
   return null;
 }
 
-/** The leaves of a value, by dotted path and in its order; a list, and an object without keys, counts as one leaf. */
+/** The leaves of a value by dotted path, in order. A list, and an object without keys, is one leaf. */
 export function leavesOf(value: Readonly<Record<string, unknown>>, above = ''): [path: string, value: unknown][] {
   return Object.entries(value).flatMap(([key, inner]): [string, unknown][] => {
     const path = above === '' ? key : `${above}.${key}`;

@@ -150,7 +150,7 @@ describe('the collectives of a process group', () => {
   it('are taken one at a time', async () => {
     const [a, b] = await openGroups(2);
     const first = a.barrier();
-    await expect(a.barrier()).rejects.toThrow('allGather began while allGather was under way');
+    await expect(a.barrier()).rejects.toThrow('allGather began while allGather was in progress');
     await b.barrier();
     await first;
     a.close();
@@ -166,7 +166,7 @@ describe('meeting', () => {
     );
     for (const error of await Promise.all(ranks)) {
       expect(error).toBeInstanceOf(ProcessGroupError);
-      expect((error as Error).message).toContain('ranks 1, 3 of 4 did not come within 0.3 s');
+      expect((error as Error).message).toContain('ranks 1, 3 of 4 did not connect within 0.3 s');
     }
   });
 

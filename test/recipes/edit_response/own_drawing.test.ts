@@ -26,6 +26,6 @@ it('holds its matrices as environment.engine.dtype says, and refuses by name wha
     const environment = { model: folder, model_type: 'tiny', ...around, engine } as unknown as OwnEditor;
     return OwnDrawing.open(environment, null, () => folder);
   };
-  expect(() => open('float16')).toThrow(`tensor ${name} holds 100000, and float16 ends at 65504`);
+  expect(() => open('float16')).toThrow(`tensor ${name} contains 100000, beyond 65504`);
   await open('float32').dispose();
 });

@@ -96,7 +96,7 @@ it('paints as with float32 where its transformer and its text encoders are held 
   // What float16 does not hold is refused where it is to be held so.
   rounded.find(([, { shape }]) => shape.length > 1)![1].data[0] = 70_000;
   writeFileSync(file, Buffer.concat(safetensorsPieces(new Map(rounded))));
-  expect(() => openImages(own as OwnImageModel, nobody)).toThrow('float16 ends at 65504');
+  expect(() => openImages(own as OwnImageModel, nobody)).toThrow('beyond 65504');
 });
 
 it('measures guidance from the prompt of no words, and reads that for nothing else', async () => {

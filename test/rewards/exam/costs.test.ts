@@ -33,8 +33,4 @@ describe('the costs of an exam', () => {
     expect(rows(costs, 2).map(([, found]) => found)).toEqual(['unknown', '0.100 to 0.100']);
     expect(costSentence(costs)).toContain('reports no tokens');
   });
-
-  it('are no rows of a record that lacks them', () => {
-    expect(examCostRows({ judgements: { count: 2 } } as ExamRecord)).toEqual([]);
-  });
 });

@@ -109,7 +109,7 @@ describe.each([
     // What float16 does not hold is refused where it is to be held so.
     weights.find(([, { shape }]) => shape.length > 1)![1].data[0] = 70_000;
     writeFileSync(join(folder, 'policy.safetensors'), Buffer.concat(safetensorsPieces(new Map(weights))));
-    expect(() => FlowEditor.open(folder, pixelCodec, { ...options, held: 'float16' })).toThrow('float16 ends at 65504');
+    expect(() => FlowEditor.open(folder, pixelCodec, { ...options, held: 'float16' })).toThrow('beyond 65504');
   });
 
   it('edits by what it is told, from the source, and from its noise', async () => {

@@ -132,7 +132,7 @@ describe('a flow model held in float16', () => {
     const folder = large(frozen);
     expect(load(folder, ofAdapter)).toThrow(
       expect.objectContaining({
-        message: expect.stringContaining(`tensor ${frozen} holds 70000, and float16 ends at 65504`) as string,
+        message: expect.stringContaining(`tensor ${frozen} contains 70000, beyond 65504`) as string,
         next: "Set policy.engine.dtype to 'float32'.",
       }),
     );
