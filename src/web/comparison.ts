@@ -141,6 +141,7 @@ export async function comparisonReport(comparison: Comparison): Promise<WireRepo
     run: null,
     leading,
     scale: scaleOf(runs),
+    changes: null,
     curves: reportCurves(
       runs.map(({ report, lines }, at) => ({ label: letteredName(report.run_name, at), runs: [lines] })),
       leading,

@@ -12,6 +12,8 @@ import { episodesOf, episodesRequest, integerParameter, judgementsOf, pictureOf 
 import { cellGroups, listExperiments, matrixOf, sweepOf } from './experiments.js';
 import { GUARD_HEADERS, pageRoutes } from './page_files.js';
 import { listKeys, listRuns } from './run_list.js';
+import { wireChanges } from './changes.js';
+import { readHeldOutChanges } from '../run/report/held_out_changes.js';
 import { runOf, runPage } from './run_page.js';
 import { isSystemError, recordOf, RunsIndex } from './runs_index.js';
 import { SeriesCache } from './series.js';
@@ -120,6 +122,10 @@ function dataRoutes(
       if (experiment !== null) return jsonReply(await groupCurvesOf(series, cellGroups(index, experiment), request));
       if (query.getAll('run').length < 2) return jsonReply(await curvesOf(series, runOf(index, query).paths, request));
       return jsonReply(await groupCurvesOf(series, groupsOf(chosenRuns(index, query)), request));
+    },
+    '/api/changes': async ({ query }) => {
+      const changes = readHeldOutChanges(runOf(index, query).paths);
+      return jsonReply(changes === null ? null : await wireChanges(changes, (name) => name));
     },
     '/api/compare': async ({ query }) => jsonReply(await comparisonOf(chosenRuns(index, query))),
     '/api/report': ({ query }) => reportFileOf(chosenRuns(index, query)),

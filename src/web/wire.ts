@@ -249,6 +249,28 @@ export interface WireMatrix {
   readonly cells: readonly WireCell[];
 }
 
+/** An image of an example, where it is found: by its name in the run's media, or by its index in a report; null if there is none. */
+export interface WireShown {
+  readonly label: string;
+  readonly score: number | null;
+  readonly at: string | null;
+}
+
+/** How a run's answers to held-out prompts changed from its first evaluation to its last. */
+export interface WireChanges {
+  readonly before: number;
+  readonly after: number;
+  readonly change: { readonly mean: number; readonly stderr: WireNumber; readonly n: number };
+  readonly better: number;
+  readonly same: number;
+  readonly worse: number;
+  readonly examples: readonly {
+    readonly prompt: string;
+    readonly gain: number;
+    readonly images: readonly WireShown[];
+  }[];
+}
+
 /** A text: plain, or marked as an identifier, as a sign that something is wrong, or as a side remark. */
 export type WireText = string | { readonly text: string; readonly as: 'code' | 'bad' | 'quiet' };
 
@@ -304,6 +326,8 @@ export interface WireReport {
   readonly leading: string | null;
   /** What that metric measures, such as `viescore, 0 to 10`; null if unknown, or not the same for all that is shown. */
   readonly scale: string | null;
+  /** How the held-out answers of the run changed; null for several runs, and before a second evaluation. */
+  readonly changes: WireChanges | null;
   readonly curves: WireCurves;
   readonly sections: readonly { readonly title: string; readonly blocks: readonly WireBlock[] }[];
   /** As data addresses. */

@@ -3,6 +3,7 @@ import { render, type JSX } from 'preact';
 import { useMemo } from 'preact/hooks';
 import type { WireCurves, WireReport } from '../wire.js';
 import { Content, Notice, Sections, Text } from './blocks.js';
+import { ChangesView } from './changes_view.js';
 import { Chart } from './chart.js';
 import { CurvesView, Legend, linesOf, rangeOf, withRange, withScale } from './curves_view.js';
 import { isStoppedEarly } from './format.js';
@@ -15,7 +16,7 @@ const LEADING_HEIGHT = 300;
 
 function Report({ report }: { readonly report: WireReport }): JSX.Element {
   const place = usePlace();
-  const { heading, about, run, facts, notice, sections } = report;
+  const { heading, about, run, facts, notice, sections, changes } = report;
   return (
     <main class="report">
       <div class="row">
@@ -31,6 +32,7 @@ function Report({ report }: { readonly report: WireReport }): JSX.Element {
       </p>
       <Facts facts={facts.map(({ name, value, more }) => ({ name, value: <Text text={value} />, more }))} />
       <Notice notice={notice} />
+      {changes !== null && <ChangesView changes={changes} scale={report.scale} address={(at) => at} />}
       <Leading report={report} place={place} />
       <Sections
         sections={sections}

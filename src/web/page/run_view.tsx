@@ -1,8 +1,9 @@
 /** One run: what it is doing, its actions, and tabs for its curves, episodes, log and settings. */
 import type { JSX } from 'preact';
 import { useState } from 'preact/hooks';
-import type { WireAlarm, WireRunPage } from '../wire.js';
+import type { WireAlarm, WireChanges, WireRunPage } from '../wire.js';
 import { Actions, ReportButton, type ActionTexts } from './actions_row.js';
+import { ChangesView } from './changes_view.js';
 import { CurvesView } from './curves_view.js';
 import { parseMetric } from '../../run/metric_names.js';
 import { useData, useNow } from './hooks.js';
@@ -12,7 +13,6 @@ import {
   nameOfId,
   rewardScale,
   showAgo,
-  showChange,
   showDuration,
   showMean,
   showNumber,
@@ -47,7 +47,7 @@ interface TabProps {
 const TABS: Readonly<Record<string, (props: TabProps) => JSX.Element>> = {
   curves: ({ place, page }) => (
     <>
-      {page.has_contact_sheet && <Sheet page={page} />}
+      <Answers page={page} />
       <CurvesView place={place} of={{ run: page.run.id }} scale={rewardScale([page.run])} />
     </>
   ),
@@ -143,16 +143,12 @@ function RunFacts({ page }: { readonly page: WireRunPage }): JSX.Element {
   const now = useNow();
   const { run, dir, task, parents, seconds_left: secondsLeft } = page;
   const { held_out: heldOut } = run;
-  const change =
-    heldOut === null || heldOut.before === null || heldOut.after === null
-      ? ''
-      : ` (${showChange(heldOut.after - heldOut.before)} since the start)`;
   const facts: readonly (readonly [string, JSX.Element | string | null])[] = [
     ['task', task],
     ['reward', run.reward === null ? null : showNumber(run.reward)],
     [
       heldOut?.scale === undefined || heldOut.scale === null ? 'held-out' : `held-out ${heldOut.scale}`,
-      heldOut === null ? null : `${showMean(heldOut.after, heldOut.stderr)}${change}`,
+      heldOut === null ? null : showMean(heldOut.after, heldOut.stderr),
     ],
     ['time left', secondsLeft === null ? null : `about ${showDuration(secondsLeft)}`],
     ['last seen', run.heartbeat === null ? null : showAgo(run.heartbeat, now)],
@@ -190,7 +186,25 @@ function Parents({ parents }: Pick<WireRunPage, 'parents'>): JSX.Element {
   );
 }
 
-/** What the policy makes, before any number about it. */
+/** What the policy makes, before any curve: how its answers changed, or else those of the last evaluation. */
+function Answers({ page }: { readonly page: WireRunPage }): JSX.Element {
+  const { id } = page.run;
+  const { data, loading } = useData<WireChanges | null>('/api/changes', { run: id }, [id]);
+  const hasExamples = data !== null && data.examples.length > 0;
+  return (
+    <>
+      {data !== null && (
+        <ChangesView
+          changes={data}
+          scale={rewardScale([page.run])}
+          address={(at) => address(`/api/picture/${at}`, { run: id })}
+        />
+      )}
+      {!hasExamples && !loading && page.has_contact_sheet && <Sheet page={page} />}
+    </>
+  );
+}
+
 function Sheet({ page }: { readonly page: WireRunPage }): JSX.Element {
   const { id, name, held_out: heldOut } = page.run;
   const manner = parseMetric(heldOut?.metric ?? '')?.manner;

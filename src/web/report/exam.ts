@@ -30,6 +30,7 @@ export async function examFile(
     notice: null,
     leading: null,
     scale: null,
+    changes: null,
     curves: reportCurves([], null),
     sections: [
       { title: 'Verdict', blocks: verdict.sentences.map((sentence) => paragraph(sentence)) },

@@ -54,6 +54,7 @@ export async function experimentReport(report: ExperimentReport): Promise<WireRe
     notice: parts.notice('Not all of it can be shown', problemsOf(report)),
     leading: results.metric,
     scale: results.scale === null ? null : showScale(results.scale),
+    changes: null,
     curves: reportCurves(
       groups.filter((group) => group.runs.length > 0),
       results.metric,

@@ -1,13 +1,15 @@
 /** Parts that several reports share: tables, alarms, times, answers, settings, contact sheets. */
 import { existsSync } from 'node:fs';
-import sharp from 'sharp';
+import sharp, { type WebpOptions } from 'sharp';
 import type { RunPaths } from '../../run/paths.js';
 import type { AlarmSpan } from '../../run/report/alarms.js';
 import type { HeldOutAnswer } from '../../run/report/answers.js';
+import { readHeldOutChanges } from '../../run/report/held_out_changes.js';
 import { TIME_SHARES, type RunReport } from '../../run/report/read.js';
 import { contactSheets, startMiddleEnd } from '../../run/report/contact_sheet.js';
 import { leavesOf } from '../../core/schema/walk.js';
-import type { WireBlock, WireContent, WireReport, WireTable, WireText } from '../wire.js';
+import { wireChanges } from '../changes.js';
+import type { WireBlock, WireChanges, WireContent, WireReport, WireTable, WireText } from '../wire.js';
 
 /** Shown in place of a missing value. */
 export const NONE = '–';
@@ -139,10 +141,21 @@ export class Pictures {
     return [heading(title), { kind: 'pictures', title, pictures }];
   }
 
+  /** How held-out answers changed, with the images of the examples; null before a second evaluation. */
+  async changes(paths: RunPaths): Promise<WireChanges | null> {
+    const changes = readHeldOutChanges(paths);
+    if (changes === null) return null;
+    const place = async (name: string): Promise<string | null> => {
+      const at = await this.#take(paths.media(name), { lossless: true });
+      return at === null ? null : String(at);
+    };
+    return wireChanges(changes, place);
+  }
+
   /** Index of a picture; null if the file is gone or not a picture. */
-  async #take(path: string): Promise<number | null> {
+  async #take(path: string, options: WebpOptions = { quality: 86 }): Promise<number | null> {
     try {
-      const bytes = await sharp(path).webp({ quality: 86 }).toBuffer();
+      const bytes = await sharp(path).webp(options).toBuffer();
       return this.addresses.push(`data:image/webp;base64,${bytes.toString('base64')}`) - 1;
     } catch {
       return null; // The page says so in its place.

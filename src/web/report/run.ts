@@ -26,6 +26,7 @@ export async function runReport({ paths, report, lines }: ComparedRun): Promise<
   const { state, iteration, num_iterations, reason, heldout } = report;
   const pictures = new parts.Pictures();
   const answers = parts.answers(report.answers);
+  const changes = await pictures.changes(paths);
   const sections = [
     { title: 'Held-out', blocks: [heldOutTable(report)] },
     { title: 'Settings', blocks: settings(record) },
@@ -51,6 +52,7 @@ export async function runReport({ paths, report, lines }: ComparedRun): Promise<
     notice: null,
     leading: heldout.metric,
     scale: heldout.scale === null ? null : showScale(heldout.scale),
+    changes,
     curves: reportCurves([{ label: report.run_name, runs: [lines] }], heldout.metric),
     sections,
     pictures: pictures.addresses,
