@@ -1,4 +1,4 @@
-/** What this program reads, computes and refuses, from the tables that decide it: shown by `editrl doctor` and docs/reference/coverage.md. */
+/** Supported and rejected formats and models, from the tables of the code. `editrl doctor` and docs/reference/coverage.md show them. */
 import { WEIGHT_DTYPES } from '../core/safetensors.js';
 import { visionTokenizerTypes } from '../train/environments/vision_tokens.js';
 import { pipelineClasses } from '../models/pipeline.js';
@@ -15,9 +15,9 @@ import { trainerTypes } from '../config/schema/trainer.js';
 
 export interface CoverageRow {
   readonly what: string;
-  /** The names that are covered, as files and configs spell them. */
+  /** Supported names, as files and configs spell them. */
   readonly names: readonly string[];
-  /** What is refused, in words. */
+  /** Everything rejected, in words. */
   readonly refuses: string;
 }
 
@@ -28,28 +28,28 @@ export function coverage(): CoverageRow[] {
     {
       what: 'language models (`model_type`)',
       names: modelTypes,
-      refuses: `every other \`model_type\`, quantized weights, activations other than ${activations.join(' and ')}, caps of scores or logits, scalings of positions that are not known`,
+      refuses: `every other \`model_type\`, quantized weights, activations other than ${activations.join(' and ')}, caps of scores or logits, unknown scalings of positions`,
     },
     {
-      what: 'models that see (`model_type`)',
+      what: 'vision-language models (`model_type`)',
       names: visionDecoderTypes,
-      refuses: "language models and other encoders where pictures are asked for; picture processors other than Qwen's",
+      refuses: "other vision encoders, and image processors other than Qwen's",
     },
     {
       what: 'image tokenizers (`model_type`)',
       names: [...visionTokenizerTypes, 'those trained here'],
-      refuses: 'every other `model_type`, and settings and tensors of these that nothing reads',
+      refuses: 'every other `model_type`, and unused settings and tensors',
     },
     {
       what: 'flow transformers (`_class_name`)',
       names: flowClasses,
-      refuses: "every other class of diffusers, and settings of these that the class's checkpoints do not have",
+      refuses: 'every other class of diffusers, and settings that the checkpoints of the class do not have',
     },
     {
       what: 'pipelines of diffusers (`_class_name` of `model_index.json`)',
       names: pipelineClasses,
       refuses:
-        'every other pipeline, parts of other classes, schedulers other than FlowMatchEulerDiscreteScheduler, and settings and tensors that nothing reads',
+        'every other pipeline, parts of other classes, schedulers other than FlowMatchEulerDiscreteScheduler, and unused settings and tensors',
     },
     {
       what: 'noise schedules (`model_type` of the flow model)',
@@ -59,23 +59,22 @@ export function coverage(): CoverageRow[] {
     {
       what: 'adapters',
       names: [`LORA of peft up to ${PEFT_VERSION}`, 'IP_ADAPTER of this program'],
-      refuses: `other kinds, tensors that nobody reads, keys that are not known, and other values than the default of ${rejectedKeys.map((key) => `\`${key}\``).join(', ')}`,
+      refuses: `other kinds, unused tensors, unknown keys, and values other than the default of ${rejectedKeys.map((key) => `\`${key}\``).join(', ')}`,
     },
     {
-      what: 'number formats that are read',
+      what: 'number formats of weights',
       names: [...WEIGHT_DTYPES],
-      refuses: 'weights of other formats, pickles, and GGUF (`scripts/gguf_folder.py` makes a folder of one)',
+      refuses: 'other formats, pickles, and GGUF (convert it with `scripts/gguf_folder.py`)',
     },
     {
-      what: 'number formats that are exported',
+      what: 'number formats of exports',
       names: Object.keys(exportedDtypes),
       refuses: 'numbers beyond the range of float16',
     },
     {
       what: 'trainers (`policy.trainer.type`)',
       names: trainerTypes,
-      refuses:
-        'tinker, where pictures are made from hidden states of the policy (edit_response), clips as such, which it takes frame by frame, and policies of flow models; other trainers',
+      refuses: 'other trainers. tinker also rejects edit_response, flow models, and clips that are not shown as images',
     },
     {
       what: 'engines (`policy.engine.type`)',
@@ -83,26 +82,26 @@ export function coverage(): CoverageRow[] {
       refuses: 'other engines',
     },
     {
-      what: 'number formats that frozen weights are held in (`policy.engine.dtype`)',
+      what: 'number formats of frozen weights (`policy.engine.dtype`)',
       names: valuesOf(dtype),
-      refuses: 'bfloat16 (float16 holds such a checkpoint), quantized weights, computation in half precision',
+      refuses: 'bfloat16 (use float16 for such a checkpoint), quantized weights, computation in half precision',
     },
     {
       what: 'devices (`policy.engine.provider`)',
       names: valuesOf(provider),
-      refuses: 'a provider that this machine or this build of onnxruntime lacks',
+      refuses: 'a provider that the machine or onnxruntime lacks',
     },
     {
-      what: 'samplers (`rollout.engine.type`; null is the engine that trains)',
+      what: 'samplers (`rollout.engine.type`, null for the training engine)',
       names: valuesOf(samplingEngine.shape.type),
       refuses:
-        'a policy that starts from random weights, adapters of what sees pictures, clips whose words vLLM would see at other positions, and a server for shorter sequences',
+        'policies from random weights, adapters of the vision encoder or connector, clips to which vLLM gives other positions, and a server for shorter sequences',
     },
   ];
 }
 
 /** Machines and memory of one run. */
-export const LIMITS = 'One node trains a run, in float32, unsharded: every process holds the whole model.';
+export const LIMITS = 'One node trains a run in float32 without sharding. Every process holds the whole model.';
 
 function valuesOf(choice: {
   readonly unwrap?: () => unknown;
@@ -118,12 +117,11 @@ export function coveragePage(): string {
     ({ what, names, refuses }) => `| ${what} | ${names.map((name) => `\`${name}\``).join(', ')} | ${refuses} |`,
   );
   return [
-    '# What is covered',
+    '# Coverage',
     '',
-    'This page is written by `npm run build && node dist/scripts/coverage.js` from the tables that decide it; `editrl doctor` prints the same. What is refused is refused by',
-    'name, before a run starts.',
+    'The code generates this page (`npm run build && node dist/scripts/coverage.js`), and `editrl doctor` prints the same. editrl rejects everything else by name before a run starts.',
     '',
-    '| kind | covered | refused |',
+    '| kind | supported | rejected |',
     '| --- | --- | --- |',
     ...rows,
     '',
