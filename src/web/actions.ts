@@ -1,6 +1,6 @@
 /**
- * Actions that the page can request for a run or a sweep. Each is a command of this program, called as a person would call it, in a process of its
- * own that outlives the dashboard; if it refuses, its message is shown.
+ * Actions that the page can request for a run or a sweep. Each action runs a command of this program in a separate process that outlives the
+ * dashboard. The page shows the message of a failed command.
  */
 import { spawn } from 'node:child_process';
 import { closeSync, mkdtempSync, openSync, readFileSync, rmSync } from 'node:fs';
@@ -15,15 +15,15 @@ import type { ShownState } from '../run/status.js';
 import type { IndexedRun } from './runs_index.js';
 import type { ActionName, WireAction } from './wire.js';
 
-/** How many letters of a long output are shown, from its end. */
+/** Maximum number of characters of a command's output to show, from its end. */
 const SHOWN_LETTERS = 4_000;
 
 interface Action {
-  /** States in which the action makes sense. */
+  /** States that allow the action. */
   readonly states: readonly ShownState[];
-  /** The arguments of the command; null if the record does not have them, as for a run that waits in a queue. */
+  /** The arguments of the command. Null if the record lacks them, for example while a run waits in a queue. */
   readonly command: (run: IndexedRun, record: RunRecord | null) => readonly string[] | null;
-  /** Message when it is done. */
+  /** Message after success. */
   readonly done: string;
 }
 
@@ -34,7 +34,7 @@ const actions: Readonly<Record<ActionName, Action>> = {
   stop: {
     states: ACTIVE_STATES,
     command: (run) => ['stop', ...nameArguments(run)],
-    done: 'has stopped with a checkpoint',
+    done: 'stopped with a checkpoint',
   },
   stop_now: { states: ACTIVE_STATES, command: (run) => ['stop', ...nameArguments(run), '--now'], done: 'was killed' },
   resume: {
@@ -44,7 +44,7 @@ const actions: Readonly<Record<ActionName, Action>> = {
   },
   start_again: {
     states: [...RESUMABLE_STATES, 'finished'],
-    // A fork begins with another run's checkpoint, which is not in its settings.
+    // A fork starts from another run's checkpoint, which its settings do not contain.
     command: (run, record) =>
       record === null || record.fork !== undefined ? null : ['resume', ...nameArguments(run), '--fresh'],
     done: 'has ended',
@@ -64,7 +64,7 @@ export function actionsOf(run: IndexedRun, record: RunRecord | null): WireAction
   });
 }
 
-/** @param starts the programs that the command starts, which are shown with it. */
+/** @param starts the programs that the command starts. The page shows them too. */
 function wireAction(action: ActionName, args: readonly string[], starts: readonly string[] = []): WireAction {
   const command = ['editrl', ...args].map(shellQuote).join(' ');
   return { action, command: starts.length === 0 ? command : `${command} # ${printable(starts.join(', '))}` };
@@ -75,22 +75,22 @@ function argumentsOf(name: ActionName, run: IndexedRun, record: RunRecord | null
   return states.includes(run.status.state) ? command(run, record) : null;
 }
 
-/** An experiment with what its scheduler's actions need. */
+/** An experiment for its scheduler's actions. */
 export interface Sweep {
   readonly name: string;
   readonly folder: string;
-  /** Whether a scheduler is working on it. */
+  /** Whether a scheduler is running it. */
   readonly swept: boolean;
 }
 
-/** Each action for a sweep: `editrl stop` ends it together with its runs. */
+/** The actions for a sweep. `editrl stop` stops the sweep together with its runs. */
 const sweepActions: Readonly<Partial<Record<ActionName, { readonly more: readonly string[]; readonly done: string }>>> =
   {
-    stop: { more: [], done: 'has stopped, with its runs' },
-    stop_now: { more: ['--now'], done: 'was killed, with its runs' },
+    stop: { more: [], done: 'stopped, including its runs' },
+    stop_now: { more: ['--now'], done: 'was killed, including its runs' },
   };
 
-/** The actions for an experiment's scheduler; none if no scheduler is working on it. */
+/** The actions for an experiment's scheduler. Empty if no scheduler is running it. */
 export function sweepActionsOf({ name, folder, swept }: Sweep): WireAction[] {
   if (!swept) return [];
   return (Object.keys(sweepActions) as ActionName[]).map((action) =>
@@ -105,7 +105,7 @@ function sweepArguments(action: ActionName, name: string, folder: string): strin
 /** Like `performAction`, for an experiment's scheduler. Raises Refusal for an action that is not allowed. */
 export function actOnSweep(name: unknown, sweep: Sweep, program: readonly string[], onNotice: OnNotice): void {
   const action = actionNamed(name, sweepActions);
-  if (!sweep.swept) throw new Refusal('bad_request', `${sweep.name} is not being swept.`);
+  if (!sweep.swept) throw new Refusal('bad_request', `No sweep of ${sweep.name} is running.`);
   const done = `The sweep ${sweep.name} ${sweepActions[action]?.done ?? ''}`;
   startCommand(program, sweepArguments(action, sweep.name, sweep.folder), done, onNotice);
 }
@@ -114,16 +114,16 @@ export function actOnSweep(name: unknown, sweep: Sweep, program: readonly string
 function actionNamed(name: unknown, among: Readonly<Partial<Record<ActionName, unknown>>>): ActionName {
   if (typeof name === 'string' && Object.hasOwn(among, name)) return name as ActionName;
   throw badRequest(
-    `There is no action ${JSON.stringify(name ?? null)}; there are: ${Object.keys(among).join(', ')}.`,
+    `Unknown action ${JSON.stringify(name ?? null)}. Allowed: ${Object.keys(among).join(', ')}.`,
     'action',
   );
 }
 
-/** Called with the outcome of a requested action. */
+/** Called with the result of a requested action. */
 export type OnNotice = (level: 'info' | 'error', text: string) => void;
 
 /**
- * Starts the command of an action; reports its outcome to `onNotice`. Raises Refusal for an unknown action, or one that the run's state does not
+ * Starts the command of an action and reports its result to `onNotice`. Raises Refusal for an unknown action, or one that the run's state does not
  * allow.
  *
  * @param program starts this program's command line.
@@ -142,8 +142,8 @@ export function performAction(
     throw new Refusal(
       'bad_request',
       states.includes(run.status.state)
-        ? `${run.paths.runName} cannot ${actionTitle(action)}: its record cannot be read, or it is a fork of another run.`
-        : `${run.paths.runName} is ${run.status.state}; ${actionTitle(action)} is for runs that are ${states.join(', ')}.`,
+        ? `Cannot ${actionTitle(action)} ${run.paths.runName}: its record is unreadable, or it is a fork of another run.`
+        : `Cannot ${actionTitle(action)} ${run.paths.runName}: it is ${run.status.state}. Allowed states: ${states.join(', ')}.`,
     );
   }
   startCommand(program, args, `${run.paths.runName} ${actions[action].done}`, onNotice);
@@ -153,7 +153,7 @@ function actionTitle(action: ActionName): string {
   return action.replaceAll('_', ' ');
 }
 
-/** Calls the command line with arguments, in a process that outlives this one. */
+/** Calls the command line in a process that outlives this one. */
 export function startCommand(
   program: readonly string[],
   args: readonly string[],
@@ -178,17 +178,17 @@ export function startCommand(
   };
   child.once('error', (error) => end('error', `${spoken}\n${error.message}`));
   child.once('exit', (code, signal) => {
-    // 130: it was interrupted, for example by a requested stop.
+    // 130: interrupted, for example by a requested stop.
     if (code === 0 || code === 130) end('info', done);
     else end('error', `${spoken}\nended with ${signal ?? `exit code ${code}`}:\n${outputTail(output)}`);
   });
 }
 
-/** The end of a command's output; or that the file is gone, as after somebody emptied the temporary folder. */
+/** The end of a command's output, or a note that the output file is gone. */
 function outputTail(path: string): string {
   try {
     return printable(readFileSync(path, 'utf8')).trimEnd().slice(-SHOWN_LETTERS);
   } catch (error) {
-    return `(what it printed cannot be read: ${(error as Error).message})`;
+    return `(cannot read its output: ${(error as Error).message})`;
   }
 }

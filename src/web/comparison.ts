@@ -1,4 +1,4 @@
-/** Runs side by side on the dashboard: their curves, what their settings differ in, and their paired differences. */
+/** Comparisons of runs on the dashboard: their curves, different settings, and paired differences. */
 import { existsSync } from 'node:fs';
 import { badRequest, Refusal } from '../core/http/refusal.js';
 import type { Reply } from '../core/http/body.js';
@@ -25,49 +25,49 @@ import { wireRun } from './run_list.js';
 import type { IndexedRun, RunsIndex } from './runs_index.js';
 import type { WireBlock, WireComparison, WireFact, WireReport } from './wire.js';
 
-/** The runs that a query names, and the names of those that are not there, as after they were removed. */
+/** The runs that a query names, and the ids of missing runs, for example removed ones. */
 export interface ChosenRuns {
   readonly runs: readonly IndexedRun[];
   readonly missing: readonly string[];
 }
 
-/** Raises Refusal: 400 for more runs than can be told apart, 404 if none of them is there. */
+/** Raises Refusal: 400 for more runs than there are colors, 404 if none of the runs exists. */
 export function chosenRuns(index: RunsIndex, query: URLSearchParams): ChosenRuns {
   const ids = [...new Set(query.getAll('run'))];
   if (ids.length > SERIES_COLORS) {
-    throw badRequest(`${ids.length} runs were chosen; allowed: at most ${SERIES_COLORS} side by side.`, 'run');
+    throw badRequest(`Cannot compare ${ids.length} runs. Allowed: at most ${SERIES_COLORS}.`, 'run');
   }
   const found = ids.map((id) => index.get(id));
   const runs = found.flatMap((run) => run ?? []);
   const missing = ids.filter((_, at) => found[at] === null).map((id) => id.slice(0, 120));
   if (runs.length > 0) return { runs, missing };
-  throw new Refusal('not_found', `There is no run '${missing.join("', '")}' here.`);
+  throw new Refusal('not_found', `Run not found: ${missing.join(', ')}.`);
 }
 
-/** One group of curves for each run; letters tell runs of the same name in different folders apart. */
+/** One group of curves per run. Letters distinguish runs of the same name in different folders. */
 export function groupsOf({ runs }: ChosenRuns): CurveGroup[] {
   return runs.map(({ paths }, at) => ({ label: letteredName(paths.runName, at), runs: [paths] }));
 }
 
-/** The runs with their metrics, a run at a time. Raises RunError when the records of a run cannot be read. */
+/** Reads the runs with their metrics, one run at a time. Raises RunError for unreadable records. */
 async function readChosen({ runs }: ChosenRuns): Promise<ComparedRun[]> {
   const read: ComparedRun[] = [];
   for (const { paths } of runs) {
     const lines = readMetrics(paths);
     read.push({ paths, report: readRun(paths, lines), lines });
-    // Other requests are answered between two runs.
+    // Lets other requests proceed between two runs.
     await new Promise<void>((resolve) => setImmediate(resolve));
   }
   return read;
 }
 
 /**
- * The report of the runs as one file to download: of a single run, or of runs side by side. Raises Refusal 404 if one of them is not there: a file
- * does not say later what it lacks. Raises RunError when the records of a run cannot be read, or the page was not built.
+ * The report of one run, or the comparison of several, as a file to download. Raises Refusal 404 if a run is missing. Raises RunError for unreadable
+ * records, or if the page was not built.
  */
 export async function reportFileOf(chosen: ChosenRuns): Promise<Reply> {
   const { missing } = chosen;
-  if (missing.length > 0) throw new Refusal('not_found', `There is no run '${missing.join("', '")}' here any more.`);
+  if (missing.length > 0) throw new Refusal('not_found', `Run no longer exists: ${missing.join(', ')}.`);
   const read = await readChosen(chosen);
   const [first] = read;
   const body = read.length === 1 ? await runFile(first) : await comparisonFile(compareRead(read));
@@ -75,12 +75,12 @@ export async function reportFileOf(chosen: ChosenRuns): Promise<Reply> {
   return { status: 200, type: 'text/html; charset=utf-8', body, headers };
 }
 
-/** Raises RunError when the records of a run cannot be read. */
+/** Raises RunError for unreadable records. */
 export async function comparisonOf(chosen: ChosenRuns): Promise<WireComparison> {
   const { runs, missing } = chosen;
   const read = await readChosen(chosen);
   const { about, facts, notice, results, settings, times, alarms } = comparisonParts(compareRead(read));
-  const gone = missing.map((id) => `There is no run '${id}' here any more; it is left out.`);
+  const gone = missing.map((id) => `Run ${id} no longer exists and is left out.`);
   return {
     runs: runs.map((run) => wireRun(run)),
     with_contact_sheet: runs.filter(({ paths }) => existsSync(paths.contactSheet)).map(({ id }) => id),
@@ -88,7 +88,7 @@ export async function comparisonOf(chosen: ChosenRuns): Promise<WireComparison> 
     facts,
     notice: gone.length === 0 ? notice : { title: 'Mind', texts: [...gone, ...(notice?.texts ?? [])] },
     above_curves: [
-      { title: 'What their settings differ in', blocks: settings },
+      { title: 'Different settings', blocks: settings },
       { title: 'Results', blocks: [results] },
     ],
     sections: [
@@ -98,7 +98,7 @@ export async function comparisonOf(chosen: ChosenRuns): Promise<WireComparison> 
   };
 }
 
-/** What a comparison says in words and tables. */
+/** The texts and tables of a comparison. */
 export type ComparisonParts = Pick<WireReport, 'about' | 'facts' | 'notice' | 'leading'> & {
   readonly results: WireBlock;
   readonly settings: readonly WireBlock[];
@@ -111,7 +111,7 @@ export function comparisonParts(comparison: Comparison): ComparisonParts {
   const rows = comparisonRows(comparison).map(({ label, values }) => [label, ...values]);
   return {
     about:
-      'Held-out before and after. Paired differences are taken prompt by prompt at each run’s last evaluation; their standard errors are over prompts, and say nothing of other seeds.',
+      'Held-out rewards before and after training. Paired differences compare the same prompts at each run’s last evaluation. Standard errors are over prompts and do not include the variation between seeds.',
     facts: facts(comparison),
     notice: parts.notice('Mind', remarks),
     leading: runs.find(({ report }) => report.heldout.metric !== null)?.report.heldout.metric ?? null,
@@ -137,7 +137,7 @@ export async function comparisonReport(comparison: Comparison): Promise<WireRepo
   }
   return {
     ...head,
-    heading: `${runs.length} runs side by side`,
+    heading: `Comparison of ${runs.length} runs`,
     run: null,
     leading,
     scale: scaleOf(runs),
@@ -148,7 +148,7 @@ export async function comparisonReport(comparison: Comparison): Promise<WireRepo
     ),
     sections: [
       { title: 'Results', blocks: [results] },
-      { title: 'What their settings differ in', blocks: differences },
+      { title: 'Different settings', blocks: differences },
       { title: 'Curves', blocks: [{ kind: 'curves' }] },
       { title: 'Time', blocks: [times] },
       { title: 'Hack alarms', blocks: alarms },
@@ -158,7 +158,7 @@ export async function comparisonReport(comparison: Comparison): Promise<WireRepo
   };
 }
 
-/** A run's name behind its letter, which tells it from a run of the same name in another folder. */
+/** A run's letter and name. The letter distinguishes runs of the same name in different folders. */
 export function letteredName(name: string, at: number): string {
   return `${letterOf(at)}: ${name}`;
 }
@@ -178,8 +178,8 @@ function facts({ runs, paired }: Comparison): WireFact[] {
     const more =
       found === undefined
         ? at === 0
-          ? 'the others are compared with it'
-          : 'no prompt that both were evaluated on, by the same reward or measure'
+          ? 'reference of the comparison'
+          : 'no shared prompts with the same reward or measure'
         : `${signedEstimate(found)} against ${letterOf(0)}${found.by === null ? '' : `, ${found.by}`}, paired over ${found.n} prompts, ${found.manner}`;
     const shown = (mean: number | null): string => (mean === null ? NONE : showHeldOut({ mean, stderr: null }));
     const value = `${shown(before)} → ${shown(after)}`;
@@ -188,8 +188,8 @@ function facts({ runs, paired }: Comparison): WireFact[] {
 }
 
 function settings({ settings: all, runs }: Comparison): WireBlock[] {
-  if (all === null) return [paragraph('They cannot be compared: see above.')];
-  if (all.length === 0) return [paragraph('In none.')];
+  if (all === null) return [paragraph('The settings cannot be compared. See the note above.')];
+  if (all.length === 0) return [paragraph('None.')];
   const of = (effect: 'result' | 'operation'): ReturnType<typeof parts.differences> =>
     parts.differences(
       runs.map((_, at) => letterOf(at)),
@@ -197,25 +197,25 @@ function settings({ settings: all, runs }: Comparison): WireBlock[] {
     );
   const others = of('operation');
   return [
-    table('What their settings differ in', of('result')),
-    ...(others.rows.length === 0 ? [] : [parts.folded('Those that decide no result', others)]),
+    table('Different settings', of('result')),
+    ...(others.rows.length === 0 ? [] : [parts.folded('Settings that do not affect results', others)]),
   ];
 }
 
-/** The width of a comparison's text, which is shown where scripts are not allowed: as a usual terminal, in columns. */
+/** Width of the text version, which readers see if scripts are disabled, in columns. */
 const TEXT_WIDTH = 80;
 
-/** One run as a self-contained page. Raises RunError when its record cannot be read, or the page was not built. */
+/** The report of one run as a self-contained page. Raises RunError for an unreadable record, or if the page was not built. */
 export async function runFile(run: ComparedRun): Promise<string> {
   const { paths, report } = run;
   return reportDocument(`${paths.runName}: report`, await runReport(run), formatReport(report));
 }
 
-/** Runs side by side as a self-contained page. Raises RunError when the page was not built. */
+/** The comparison of runs as a self-contained page. Raises RunError if the page was not built. */
 export async function comparisonFile(comparison: Comparison): Promise<string> {
   const names = comparison.runs.map(({ report }) => report.run_name).join(', ');
   return reportDocument(
-    `${names}: side by side`,
+    `${names}: comparison`,
     await comparisonReport(comparison),
     formatComparison(comparison, TEXT_WIDTH),
   );

@@ -1,4 +1,4 @@
-/** Learning curves: a few points that represent all lines, with the extremes of the lines that each represents. */
+/** Learning curves, reduced to a limited number of points with the minimum and maximum of the iterations that share a point. */
 import { condense, finiteCurve, smooth, type Curve } from '../core/curves.js';
 import { must } from '../core/errors.js';
 import { average, spreadOf } from '../core/statistics.js';
@@ -13,7 +13,7 @@ export interface CurvesRequest {
   readonly metrics: readonly string[];
   /** Maximum number of points of a curve. */
   readonly points: number;
-  /** The wanted range of iterations, both ends included. */
+  /** Range of iterations, including both ends. */
   readonly from: number;
   readonly to: number;
 }
@@ -24,7 +24,7 @@ export interface CurveGroup {
   readonly runs: readonly RunPaths[];
 }
 
-/** The curves of one run. Raises RunError when the metrics cannot be read. */
+/** The curves of one run. Raises RunError for unreadable metrics. */
 export async function curvesOf(cache: SeriesCache, paths: RunPaths, request: CurvesRequest): Promise<WireCurves> {
   const read = await readColumns(cache, [paths]);
   const [columns] = read;
@@ -32,7 +32,7 @@ export async function curvesOf(cache: SeriesCache, paths: RunPaths, request: Cur
   return { ...summaryOf(read), curves, alarms: alarmMarks(columns) };
 }
 
-/** The curves of several runs or cells, each with its color. Raises RunError when the metrics cannot be read. */
+/** The curves of several runs or cells, each in one color. Raises RunError for unreadable metrics. */
 export async function groupCurvesOf(
   cache: SeriesCache,
   all: readonly CurveGroup[],
@@ -45,7 +45,7 @@ export async function groupCurvesOf(
   return { ...summaryOf(read), ...groupCurves(all, columns, request) };
 }
 
-/** Curves of groups of runs, of which those without a color are only counted. */
+/** The curves of groups of runs. Groups beyond the number of colors are only counted. */
 function groupCurves(
   all: readonly { readonly label: string; readonly runs: readonly unknown[] }[],
   columns: readonly (readonly MetricColumns[])[],
@@ -69,7 +69,7 @@ function runCurve(columns: MetricColumns, metric: string, request: CurvesRequest
   return { metric, ...condense(rawCurve(metric, columns, request), request.points) };
 }
 
-/** Reads files one after another: many that are read at once would delay each other. */
+/** Reads files one after another, because parallel reads would delay each other. */
 async function readColumns(cache: SeriesCache, all: readonly RunPaths[]): Promise<Columns[]> {
   const read: Columns[] = [];
   for (const { metrics } of all) {
@@ -99,13 +99,13 @@ function rawCurve(metric: string, columns: MetricColumns, { from, to }: Pick<Cur
 /** Runs that share a color: a single run, or the seeds of a cell. */
 export interface Group {
   readonly label: string;
-  /** The metrics of each of its runs, oldest first. */
+  /** The metrics of each run, oldest first. */
   readonly runs: readonly (readonly MetricsLine[])[];
 }
 
-/** Points kept per curve: more than a chart can show would only make the file larger. */
+/** Points per curve. A chart cannot show more, and the file would grow. */
 const MOST_POINTS = 300;
-/** Significant digits kept, as many as a chart can show. */
+/** Significant digits, as many as a chart can show. */
 const DIGITS = 6;
 
 /** The curves of every metric that has a chart, and of `leading`. */
@@ -124,14 +124,14 @@ export function reportCurves(all: readonly Group[], leading: string | null): Wir
   return { ...common, curves, alarms: alarmMarks(only) };
 }
 
-/** What charts mark of alarms. */
+/** The alarms that charts mark. */
 function alarmMarks(columns: MetricColumns): NonNullable<WireCurves['alarms']> {
   return alarmsIn(columns).map(({ metric, from, to }) => ({ metric, span: [from, to] }));
 }
 
 /**
- * The curve of a run among others, or of the seeds of a cell, of at most so many points: smoothed, because several raw curves in a chart hide each
- * other. A run's points are put together before, which costs less for long runs and leaves no band of extremes. Runs without a point are left out.
+ * The smoothed curve of one run in a comparison, or of the seeds of a cell. Several raw curves in one chart would hide each other. The points of a run
+ * are reduced before smoothing, so long runs cost less and there is no band. Runs without points are left out.
  */
 export function groupCurve(curves: readonly Curve[], metric: string, points: number): Curve & Pick<WireCurve, 'last'> {
   const found = curves.filter(({ mean }) => mean.length > 0);
@@ -147,7 +147,7 @@ function smoothed(metric: string, curve: Curve): Curve {
   return isSmoothed(metric, curve.mean.length) ? { iterations: curve.iterations, mean: smooth(curve.mean) } : curve;
 }
 
-/** Combines several curves: their mean at each iteration that any of them has, with a band of one standard deviation. */
+/** Averages several curves at each iteration that any of them has, with a band of one standard deviation. */
 export function meanWithSpread(curves: readonly Curve[], metric: string): Curve {
   const byIteration = new Map<number, number[]>();
   for (const { iterations, mean } of curves.map((curve) => smoothed(metric, curve))) {
@@ -170,7 +170,7 @@ function digits(value: number): number {
   return Number(value.toPrecision(DIGITS));
 }
 
-/** A curve with as many digits as a chart can show. */
+/** Rounds a curve to the digits that a chart can show. */
 function rounded(curve: Curve): Curve {
   const all = (values: readonly number[]): number[] => values.map(digits);
   const { iterations, mean, low, high } = curve;

@@ -1,4 +1,4 @@
-/** Recorded episodes for people. Records of another version are shown as far as they are understood. */
+/** Reads recorded episodes for the page. Records of another version are shown as far as possible. */
 import { statSync } from 'node:fs';
 import { RunError } from '../core/errors.js';
 import { scanLines } from '../core/log.js';
@@ -16,11 +16,11 @@ export const ORDERS = ['as_recorded', 'best', 'worst', 'advantage', 'disadvantag
 export type EpisodeOrder = (typeof ORDERS)[number];
 
 export interface EpisodesRequest {
-  /** Null for the last file of this kind, or of the other kind if there is none. */
+  /** Null for the latest file of this kind, or of the other kind if there is none. */
   readonly iteration: number | null;
   readonly heldOut: boolean;
   readonly outcome: WireOutcomeKind | null;
-  /** Text that the instruction or the answer has to contain. */
+  /** Text that the instruction or the answer must contain. */
   readonly words: string;
   readonly order: EpisodeOrder;
   readonly offset: number;
@@ -48,9 +48,9 @@ export function episodesOf(paths: RunPaths, request: EpisodesRequest): WireEpiso
   };
 }
 
-/** Whether answers of a judge are kept for the run. */
+/** Whether the run has recorded judgements. */
 function isJudged({ judgements }: RunPaths): boolean {
-  // A run that asks no judge has an empty file.
+  // A run without a judge has an empty file.
   return (statSync(judgements, { throwIfNoEntry: false })?.size ?? 0) > 0;
 }
 
@@ -63,7 +63,7 @@ function chosen(files: readonly EpisodeFile[], { iteration, heldOut }: EpisodesR
   if (iteration === null) return ofKind.at(-1) ?? files.at(-1) ?? null;
   const found = ofKind.find((file) => file.iteration === iteration);
   if (found !== undefined) return found;
-  throw new Refusal('not_found', `No ${heldOut ? 'held-out ' : ''}episodes of iteration ${iteration} are recorded.`);
+  throw new Refusal('not_found', `No ${heldOut ? 'held-out ' : ''}episodes are recorded for iteration ${iteration}.`);
 }
 
 function matches(episode: WireEpisode, { outcome, words }: EpisodesRequest): boolean {
@@ -82,7 +82,7 @@ const orders: Readonly<Record<EpisodeOrder, Compare | null>> = {
   disadvantage: (a, b) => compareNumbers(a.advantage, b.advantage, Infinity),
 };
 
-/** Values without a number go last. */
+/** Missing values go last. */
 function compareNumbers(a: number | null, b: number | null, missing: number): number {
   const [x, y] = [a ?? missing, b ?? missing];
   return x === y ? 0 : x - y;
@@ -93,7 +93,7 @@ function sortEpisodes(episodes: WireEpisode[], order: EpisodeOrder): WireEpisode
   return compare === null ? episodes : episodes.sort(compare);
 }
 
-/** The episodes of a file, and how many of its lines are invalid; empty if it has just been removed. */
+/** The episodes of a file and the number of invalid lines. Empty if the file was just removed. */
 function readEpisodeFile(path: string): { episodes: WireEpisode[]; wrong: number } {
   const episodes: WireEpisode[] = [];
   let wrong = 0;
@@ -170,7 +170,7 @@ export function integerParameter(query: URLSearchParams, name: string, otherwise
   throw badRequest(`${name} is '${text.slice(0, 50)}'; allowed: a whole number from 0 to ${most}.`, name);
 }
 
-/** One of the given words; null if the parameter is absent. */
+/** One of the given words. Null if the parameter is absent. */
 function choiceParameter<W extends string>(query: URLSearchParams, name: string, words: readonly W[]): W | null {
   const text = query.get(name);
   if (text === null || text === '') return null;
@@ -194,7 +194,7 @@ export function episodesRequest(query: URLSearchParams): EpisodesRequest {
   };
 }
 
-/** The last answer to every question; empty if nothing was asked or kept. */
+/** The judge's latest answer to every question about an episode. */
 export function judgementsOf(paths: RunPaths, episodeKey: string): WireJudgement[] {
   const start = `{"key":${JSON.stringify(`${episodeKey}/`).slice(0, -1)}`;
   const found = new Map<string, WireJudgement>();
@@ -222,14 +222,14 @@ const PNG = Buffer.from('89504e470d0a1a0a', 'hex');
 const CONTACT_SHEET = 'contact_sheet';
 
 /**
- * The picture with this name: an image in media/, which never changes, or the contact sheet. Raises Refusal 404 for a missing one, and for a file
- * that is not a PNG: other content under such a name is never served.
+ * The image with this name: a file in media/, which never changes, or the contact sheet. Raises Refusal 404 for a missing file, and for a file that is
+ * not a PNG, because other content must not be served.
  */
 export function pictureOf(paths: RunPaths, name: string): Reply {
   const sheet = name === CONTACT_SHEET;
-  if (!sheet && !/^[0-9a-f]{64}$/.test(name)) throw new Refusal('not_found', 'No picture has such a name.');
+  if (!sheet && !/^[0-9a-f]{64}$/.test(name)) throw new Refusal('not_found', 'No image has this name.');
   const body = readPng(sheet ? paths.contactSheet : paths.media(name));
-  if (body === null) throw new Refusal('not_found', 'The picture is gone, or is none.');
+  if (body === null) throw new Refusal('not_found', 'The image is missing or not a PNG file.');
   const kept = sheet ? 'no-store' : 'private, max-age=31536000, immutable';
   return { status: 200, type: 'image/png', body, headers: { ...GUARD_HEADERS, 'cache-control': kept } };
 }

@@ -1,4 +1,4 @@
-/** Streams of server-sent events. A reader that does not keep up is disconnected: it opens another stream and requests everything again. */
+/** Streams of server-sent events. A slow reader is disconnected. It then opens another stream and requests everything again. */
 import type { ServerResponse } from 'node:http';
 import { EditrlError, printable } from '../core/errors.js';
 import type { Call } from '../core/http/server.js';
@@ -7,16 +7,16 @@ import type { RunPaths } from '../run/paths.js';
 import { GUARD_HEADERS } from './page_files.js';
 import type { WireLog } from './wire.js';
 
-/** An empty line, so that both ends notice when the other is gone. */
-const PING_EVERY_MS = 15_000;
-/** How much may be queued for a reader. */
+/** Interval of comment lines, so that both ends notice a lost connection. */
+const PING_INTERVAL_MS = 15_000;
+/** Maximum amount of queued data per reader, in bytes. */
 const MOST_WAITING_BYTES = 4 * 1024 * 1024;
 
 /** One open stream of events. */
 export class EventStream<E> {
   readonly #response: ServerResponse;
   readonly #ping: NodeJS.Timeout;
-  /** Aborted when the stream is over, whichever side ended it. */
+  /** Aborted when either side ends the stream. */
   readonly #over = new AbortController();
 
   constructor({ response, gone }: Pick<Call, 'response' | 'gone'>) {
@@ -27,7 +27,7 @@ export class EventStream<E> {
       'cache-control': 'no-store',
     });
     response.write(': open\n\n');
-    this.#ping = setInterval(() => this.#write(': still here\n\n'), PING_EVERY_MS);
+    this.#ping = setInterval(() => this.#write(': still here\n\n'), PING_INTERVAL_MS);
     this.#ping.unref();
     gone.addEventListener('abort', () => this.close());
   }
@@ -36,7 +36,7 @@ export class EventStream<E> {
     return this.#over.signal;
   }
 
-  /** Whether the reader has not yet received what was sent. */
+  /** Whether sent data is still queued for the reader. */
   get behind(): boolean {
     return this.#response.writableNeedDrain;
   }
@@ -45,7 +45,7 @@ export class EventStream<E> {
     this.#write(`data: ${JSON.stringify(event)}\n\n`);
   }
 
-  /** Harmless if it is already closed. */
+  /** Does nothing if the stream is already closed. */
   close(): void {
     if (this.#over.signal.aborted) return;
     clearInterval(this.#ping);
@@ -84,7 +84,7 @@ export class Broadcast<E> {
 const POLL_MS = 400;
 const DRAIN_MS = 50;
 
-/** Sends the content of a log, and continues while it grows. */
+/** Sends the content of a log and follows it as it grows. */
 export async function streamLog(call: Call, paths: RunPaths, choice: LogChoice): Promise<void> {
   const stream = new EventStream<WireLog>(call);
   const decoder = new TextDecoder();

@@ -1,4 +1,4 @@
-/** Experiments that a sweep has recorded, as their runs show them. */
+/** Experiments from the records of sweeps and their runs. */
 import { existsSync } from 'node:fs';
 import { Refusal } from '../core/http/refusal.js';
 import { liveSweeps } from '../launch/sweep/lock.js';
@@ -20,9 +20,9 @@ type Axes = Readonly<Record<string, string>>;
 interface FoundCell {
   readonly name: string;
   readonly axes: Axes;
-  /** Null for a run that has not begun. */
+  /** Null for a run that has not started. */
   readonly run: IndexedRun | null;
-  /** False if the folder with its name contains another run, with other settings. */
+  /** False if the folder with its name contains a run with other settings. */
   readonly counts: boolean;
 }
 
@@ -32,7 +32,7 @@ interface FoundExperiment {
   readonly folder: string;
   readonly baseline: Axes | null;
   readonly swept: boolean;
-  /** The terms that its cells are compared by. */
+  /** The terms for comparing its cells. */
   readonly measure: readonly MeasureTerm[];
   readonly cells: readonly FoundCell[];
 }
@@ -79,7 +79,7 @@ export function matrixOf(index: RunsIndex, id: string): WireMatrix {
   };
 }
 
-/** The cells that have begun, each with its seeds; the baseline first. Raises Refusal 404 for an unknown experiment. */
+/** The started cells with their seeds, the baseline first. Raises Refusal 404 for an unknown experiment. */
 export function cellGroups(index: RunsIndex, id: string): CurveGroup[] {
   const { name, cells, baseline } = experimentOf(index, id);
   const groups = new Map<string, { label: string; first: boolean; runs: RunPaths[] }>();
@@ -98,10 +98,10 @@ export function cellGroups(index: RunsIndex, id: string): CurveGroup[] {
 function experimentOf(index: RunsIndex, id: string): FoundExperiment {
   const found = findExperiments(index).find((one) => one.id === id);
   if (found !== undefined) return found;
-  throw new Refusal('not_found', `There is no experiment '${id.slice(0, 120)}' here.`);
+  throw new Refusal('not_found', `Experiment not found: ${id.slice(0, 120)}.`);
 }
 
-/** The experiment with this id, for its actions. Raises Refusal 404 for an unknown one. */
+/** The experiment with this id, for its actions. Raises Refusal 404 for an unknown experiment. */
 export function sweepOf(index: RunsIndex, id: string): Sweep {
   return experimentOf(index, id);
 }
@@ -162,7 +162,7 @@ function findExperiments(index: RunsIndex): FoundExperiment[] {
   });
 }
 
-/** The last held-out number of a run, by the first measure if there is one. */
+/** The latest held-out number of a run, by the first measure if there is one. */
 function heldOutSoFar(index: RunsIndex, run: IndexedRun, [term]: readonly MeasureTerm[]): number | null {
   if (term === undefined) return heldOutOf(run)?.after ?? null;
   const last = measuredBy(term, run.heldOut?.numbers ?? [], settingsOf(index, run)).map(

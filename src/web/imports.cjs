@@ -8,7 +8,7 @@ module.exports = {
       from: { path: '^src/web/page/' },
       to: {
         pathNot:
-          '^src/(web/(page/|(wire|panels)\\.ts$)|core/(curves|errors|estimate)\\.ts$)|node_modules/(preact|uplot)/',
+          '^src/(web/(page/|(wire|panels)\\.ts$)|core/(curves|errors|estimate)\\.ts$|run/metric_names\\.ts$)|node_modules/(preact|uplot)/',
       },
     },
   ],

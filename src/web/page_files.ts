@@ -1,6 +1,5 @@
 /**
- * The page itself: one document, one style sheet and one script, which `npm run build` bundles (scripts/bundle_page.ts). Nothing else is served as a
- * file.
+ * The page: one document, one style sheet and one script, which `npm run build` bundles (scripts/bundle_page.ts). The server serves no other files.
  */
 import { existsSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
@@ -8,7 +7,7 @@ import { RunError } from '../core/errors.js';
 import { projectRoot } from '../core/files.js';
 import type { Route } from '../core/http/server.js';
 
-/** Headers of every response: nothing from other origins, nothing inline, no frames, no guessing of types. */
+/** Headers of every response. They forbid other origins, inline code, frames, and content type sniffing. */
 export const GUARD_HEADERS: Readonly<Record<string, string>> = {
   'x-content-type-options': 'nosniff',
   'referrer-policy': 'no-referrer',
@@ -17,7 +16,7 @@ export const GUARD_HEADERS: Readonly<Record<string, string>> = {
   'x-frame-options': 'DENY',
 };
 
-/** Images of runs are shown from memory (`blob:`). */
+/** The page shows images of runs from memory (`blob:`). */
 const CONTENT_SECURITY_POLICY = [
   "default-src 'none'",
   "script-src 'self'",
@@ -30,7 +29,7 @@ const CONTENT_SECURITY_POLICY = [
   "require-trusted-types-for 'script'",
 ].join('; ');
 
-/** Routes for these files, which need no token: the page contains no data. Raises RunError when it was not built. */
+/** Routes for these files. They need no token because they contain no data. Raises RunError if the page was not built. */
 export function pageRoutes(): Record<string, Route> {
   const route = (kind: string, body: string, more: Readonly<Record<string, string>> = {}): Route => {
     const headers = { ...GUARD_HEADERS, 'cache-control': 'no-cache', ...more };
@@ -44,9 +43,11 @@ export function pageRoutes(): Record<string, Route> {
   };
 }
 
-/** A file that the build bundled. Raises RunError when it was not built. */
+/** Reads a bundled file. Raises RunError if the page was not built. */
 export function builtFile(name: string): string {
   const path = join(projectRoot(), 'dist', 'page', name);
-  if (!existsSync(path)) throw new RunError('the page was not built', { where: path, next: 'Run: npm run build' });
+  if (!existsSync(path)) {
+    throw new RunError('The dashboard page was not built', { where: path, next: 'Run: npm run build' });
+  }
   return readFileSync(path, 'utf8');
 }

@@ -1,13 +1,13 @@
-/** The metrics that every training is watched by, and which of them share a chart. The server and the page share this table. */
+/** The default charts and their metrics. The server and the page share this table. */
 import { isHeldOut, parseMetric, type HeldOutMetric } from '../run/metric_names.js';
 
-/** Number of colors for series in the page's style: more runs or cells than this are not drawn together. */
+/** Number of series colors in the page's style. This limits how many runs or cells share a chart. */
 export const SERIES_COLORS = 10;
 
 /** Metrics on one scale. */
 export interface Panel {
   readonly title: string;
-  /** What its vertical axis measures; empty if the title says it. */
+  /** Unit of the vertical axis. Empty if the title contains it. */
   readonly unit: string;
   readonly metrics: readonly string[];
 }
@@ -16,13 +16,13 @@ interface PanelKind {
   readonly title: string;
   readonly unit?: string;
   readonly holds: (metric: string) => boolean;
-  /** Whether its metrics have different scales, so that each needs its own chart. */
+  /** Whether its metrics have different scales, so each needs a separate chart. */
   readonly apart?: true;
   /** Whether a single metric of this kind adds nothing to other charts. */
   readonly several?: true;
 }
 
-/** Whether a metric is a mean of the reward, in training or held-out, of all sets or of one. */
+/** Whether a metric is a mean reward, in training or held-out, over all sets or one. */
 export function isReward(metric: string): boolean {
   return metric === 'reward/mean' || heldOutMean(({ by }) => by === null)(metric);
 }
@@ -72,7 +72,7 @@ const PANEL_KINDS: readonly PanelKind[] = [
   { title: 'reward hacking statistics', holds: named(/^hack\//), apart: true },
 ];
 
-/** The charts for these metrics, which are sorted by name. Kinds without metrics are skipped. */
+/** The charts for these metrics, which are sorted by name. Charts without metrics are left out. */
 export function panelsOf(metrics: readonly string[]): Panel[] {
   return PANEL_KINDS.flatMap(({ title, unit = '', holds, apart, several }) => {
     const own = metrics.filter(holds);
@@ -81,7 +81,7 @@ export function panelsOf(metrics: readonly string[]): Panel[] {
   });
 }
 
-/** With at least this many points, the values of a training metric are drawn smoothed; held-out numbers are few, and are drawn as they are. */
+/** Training metrics with at least this many points are smoothed. Held-out metrics never are, because they have few points. */
 const SMOOTHED_FROM = 20;
 
 /** Whether a metric with this many points is smoothed. */
@@ -89,7 +89,7 @@ export function isSmoothed(metric: string, points: number): boolean {
   return !isHeldOut(metric) && points >= SMOOTHED_FROM;
 }
 
-/** The metric with the standard errors of a held-out mean; null for any other metric. */
+/** The metric with the standard errors of a held-out mean. Null for any other metric. */
 export function errorMetricOf(metric: string): string | null {
   if (!isHeldOut(metric)) return null;
   if (metric.endsWith('/drop')) return `${metric}_stderr`;

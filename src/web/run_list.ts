@@ -9,10 +9,10 @@ import type { WireHeldOut, WireKey, WireRun, WireRuns } from './wire.js';
 
 type Column = (run: IndexedRun) => unknown;
 
-/** What the column `alarm` says of a run without any: `alarm!=none` finds the others. */
+/** Value of the column `alarm` for a run without alarms. `alarm!=none` finds the others. */
 const NO_ALARM = 'none';
 
-/** The columns of runs besides their settings; they take precedence over a setting with the same name (`num_iterations`). */
+/** The columns besides the settings. They take precedence over a setting of the same name (`num_iterations`). */
 const columns: Readonly<Record<string, Column>> = {
   name: ({ status }) => status.run_name,
   state: ({ status }) => status.state,
@@ -35,7 +35,7 @@ export interface RunsRequest {
   readonly descending: boolean;
   readonly offset: number;
   readonly limit: number;
-  /** The settings that rows contain. */
+  /** Settings to include in the rows. */
   readonly columns: readonly string[];
 }
 
@@ -67,7 +67,7 @@ export function listRuns(index: RunsIndex, request: RunsRequest): WireRuns {
   };
 }
 
-/** The columns and settings of all runs; those that differ between runs first. */
+/** The columns and settings of all runs. Settings that differ between runs come first. */
 export function listKeys(index: RunsIndex): WireKey[] {
   const counts = index.settings.counts(index.runs.map(({ settings }) => settings));
   const own = Object.keys(columns).map((key) => ({ key, values: 0 }));
@@ -105,7 +105,7 @@ function sorted(runs: readonly IndexedRun[], read: Column, descending: boolean):
   return keyed.sort((a, b) => compare(a.value, b.value)).map(({ run }) => run);
 }
 
-/** The last number of a run, and the first if there are two. */
+/** The latest held-out number of a run, and the first one if there are two. */
 export function heldOutOf({ heldOut }: IndexedRun): WireHeldOut | null {
   if (heldOut?.metric === undefined || heldOut.metric === null) return null;
   const { metric, scale, before, after, iterations } = heldOut;
@@ -133,13 +133,13 @@ function finite(value: number | null): number | null {
 type Operator = '!=' | '<=' | '>=' | '=' | '<' | '>' | '~';
 
 export interface Condition {
-  /** Null for a word that the name has to contain. */
+  /** Null for plain text, which the name must contain. */
   readonly key: string | null;
   readonly operator: Operator;
   readonly value: string;
 }
 
-/** Raises Refusal 400 for a quotation without an end. Keys are resolved by `resolveKey`. */
+/** Raises Refusal 400 for an unclosed quotation mark. `resolveKey` resolves the keys. */
 export function parseFilter(text: string): Condition[] {
   return wordsOf(text).map((word) => {
     const found = /^([^\s!<>=~]+)(!=|<=|>=|=|<|>|~)(.*)$/s.exec(word);
@@ -163,31 +163,31 @@ function wordsOf(text: string): string[] {
       word = (word ?? '') + letter;
     }
   }
-  if (quoted) throw badRequest('The filter has a quotation mark (") without a second one.', 'filter');
+  if (quoted) throw badRequest('The filter contains an unclosed quotation mark (").', 'filter');
   if (word !== null) words.push(word);
   return words;
 }
 
 /**
- * The key that a person means: an exact match, or the only one that ends with what was written (`kl_coeff` for `algorithm.kl_coeff`). Raises Refusal
- * 400 with the candidates.
+ * Resolves a written key: an exact match, or the only key that ends with it (`kl_coeff` for `algorithm.kl_coeff`). Raises Refusal 400 with the
+ * candidates.
  */
 export function resolveKey(written: string, keys: readonly string[]): string {
   if (keys.includes(written)) return written;
   const ending = keys.filter((key) => key.endsWith(`.${written}`));
   if (ending.length === 1) return ending[0];
   if (ending.length > 1) {
-    throw badRequest(`'${written}' may be any of ${ending.slice(0, 8).join(', ')}; write one of them.`, 'filter');
+    throw badRequest(`'${written}' is ambiguous. Use one of: ${ending.slice(0, 8).join(', ')}.`, 'filter');
   }
   const ends = keys.map((key) => key.slice(key.lastIndexOf('.') + 1));
   const close = nearest(written, keys) ?? keys[ends.indexOf(nearest(written, ends) ?? '')] ?? null;
   throw badRequest(
-    `No run has a column or setting '${written}'${close === null ? '.' : `; did you mean '${close}'?`}`,
+    `Unknown column or setting '${written}'.${close === null ? '' : ` Did you mean '${close}'?`}`,
     'filter',
   );
 }
 
-/** Whether a value satisfies a condition: of a list, any item, or every item for `!=`. A missing value satisfies only `!=`. */
+/** Whether a value satisfies a condition. For a list, any item must satisfy it, or every item for `!=`. A missing value satisfies only `!=`. */
 export function matchesCondition(value: unknown, condition: Omit<Condition, 'key'>): boolean {
   const { operator, value: wanted } = condition;
   if (Array.isArray(value) && value.length > 0 && !wanted.startsWith('[')) {
@@ -222,7 +222,7 @@ function operatorHolds(operator: '<' | '<=' | '>' | '>=', difference: number): b
   return operator === '>' ? difference > 0 : difference >= 0;
 }
 
-/** A value in the form that a person writes: text as it is, anything else as JSON. */
+/** A value as the user writes it: text unchanged, everything else as JSON. */
 export function textOf(value: unknown): string {
   return typeof value === 'string' ? value : (JSON.stringify(value) ?? '');
 }
@@ -231,7 +231,7 @@ function numberOf(value: unknown): number | null {
   return typeof value === 'number' ? value : null;
 }
 
-/** Orders the values of a column: numbers, then text, then missing values last in either direction. */
+/** Orders the values of a column: numbers, then text. Missing values come last in both directions. */
 export function ordering(descending: boolean): (a: unknown, b: unknown) => number {
   const sign = descending ? -1 : 1;
   return (a, b) => {

@@ -1,4 +1,4 @@
-/** The content of a run's page besides its curves, episodes and logs. */
+/** The content of a run's page except curves, episodes and logs. */
 import { existsSync } from 'node:fs';
 import { EditrlError } from '../core/errors.js';
 import { Refusal } from '../core/http/refusal.js';
@@ -15,16 +15,16 @@ import { recordOf, type IndexedRun, type RunsIndex } from './runs_index.js';
 import type { MetricsSeries, SeriesCache } from './series.js';
 import type { WireAlarm, WireRunPage } from './wire.js';
 
-/** How many of the last lines an estimate of the time left looks at. */
+/** Number of recent lines for the estimate of the remaining time. */
 const TIMED_LINES = 50;
 
-/** The run that a query names by its id. Raises Refusal: 404 if there is none, as after it was removed. */
+/** The run that a query names by its id. Raises Refusal 404 if there is none. */
 export function runOf(index: RunsIndex, query: URLSearchParams): IndexedRun {
   const id = query.get('run') ?? '';
   const run = index.get(id);
   if (run !== null) return run;
-  const unread = index.unread > 0 ? ' yet; not all runs have been read' : '';
-  throw new Refusal('not_found', `There is no run '${id.slice(0, 120)}' here${unread}.`);
+  const unread = index.unread > 0 ? ' The dashboard is still reading runs.' : '';
+  throw new Refusal('not_found', `Run not found: ${id.slice(0, 120)}.${unread}`);
 }
 
 export async function runPage(index: RunsIndex, cache: SeriesCache, run: IndexedRun): Promise<WireRunPage> {
@@ -50,25 +50,25 @@ export async function runPage(index: RunsIndex, cache: SeriesCache, run: Indexed
   };
 }
 
-/** The metrics as far as they can be read. */
+/** The readable part of the metrics. */
 async function readSeries(cache: SeriesCache, { metrics }: RunPaths): Promise<MetricsSeries> {
   const series = cache.get(metrics);
   try {
     await series.readWhole();
   } catch (error) {
-    // The run's state and its curves say why its metrics cannot be read.
+    // The run's state and its curves report why the metrics are unreadable.
     if (!(error instanceof EditrlError)) throw error;
   }
   return series;
 }
 
 function alarmsOf(index: RunsIndex, { settings }: IndexedRun, { columns }: MetricsSeries): WireAlarm[] {
-  return alarmsIn(columns).map(({ name, metric, value, from, to, standing }) => ({
+  return alarmsIn(columns).map(({ name, metric, value, from, to, active }) => ({
     name,
     metric,
     value,
     span: [from, to],
-    standing,
+    active,
     limits: alarmLimits(name, (path) => index.settings.valueOf(settings, path)),
   }));
 }
@@ -78,7 +78,7 @@ function secondsLeftOf({ status }: IndexedRun, { columns }: MetricsSeries): numb
   return secondsLeft([...columns.column('time/total').slice(-TIMED_LINES)], status.num_iterations - status.iteration);
 }
 
-/** Newest first. Fields that another version did not write stay empty. */
+/** Newest first. Fields that another version did not write are empty. */
 function attemptsOf({ attempts }: RunRecord): WireRunPage['attempts'] {
   return [...attempts].reverse().map(({ attempt, started_at, from_iteration, host, devices, command, versions }) => ({
     attempt,

@@ -1,6 +1,6 @@
 /**
- * The runs of some folders in memory, kept up to date by the sizes and times of their files: a file is read again when these change. Slow work is
- * done in slices, so that requests are answered meanwhile. Never writes; a run that is deleted or half-written is shown as far as possible.
+ * An index of the runs in some folders, in memory. It reads a file again when its size or time changes. Slow work is split into slices so that
+ * requests are answered in between. The index never writes. Deleted or partly written runs are shown as far as possible.
  */
 import { existsSync, readdirSync, statSync } from 'node:fs';
 import { join } from 'node:path';
@@ -17,32 +17,32 @@ import { getPath, leavesOf } from '../core/schema/walk.js';
 import { evaluatedLines, Slices } from './series.js';
 import { SettingsTable, type SettingsRow } from './settings_table.js';
 
-/** A run as last read. */
+/** A run at the time of its last read. */
 export interface IndexedRun {
-  /** `FOLDER/NAME`, where FOLDER counts the index's folders from 0. */
+  /** `FOLDER/NAME`. FOLDER is the index of the folder, from 0. */
   readonly id: string;
   readonly paths: RunPaths;
   readonly status: RunStatus;
-  /** Its last heartbeat, in milliseconds since 1970. */
+  /** Last heartbeat, in milliseconds since 1970. */
   readonly heartbeat: number | null;
-  /** Its held-out numbers; null before the first evaluation, or if its line cannot be read: the curves report that. */
+  /** Held-out numbers. Null before the first evaluation, or if its line is unreadable, which the curves report. */
   readonly heldOut: HeldOut | null;
   readonly settings: SettingsRow;
-  /** The runs that it starts from. */
+  /** The runs that it was initialized from. */
   readonly parents: readonly string[];
 }
 
 /** Called with the ids of runs that were added, changed or removed. */
 export type OnChanged = (ids: readonly string[]) => void;
 
-/** States in which the same files may mean something else a moment later. */
+/** States that can change without a change of files. */
 const LIVE: ReadonlySet<ShownState> = new Set(['queued', 'running', 'waiting', 'dead']);
 
 const LOOK_EVERY_MS = 1_000;
-/** Runs that have ended are checked only once in this many looks, and so is Slurm. */
+/** Ended runs and Slurm are checked only once in this many scans. */
 const ENDED_EVERY = 5;
 const SLURM_EVERY = 10;
-/** How long a slice of work may take before it yields. */
+/** Maximum duration of a slice of work, in milliseconds. */
 const SLICE_MS = 12;
 
 interface Watched {
@@ -50,11 +50,11 @@ interface Watched {
   readonly paths: RunPaths;
   stamps: Stamps | null;
   run: IndexedRun | null;
-  /** Whether its status comes from Slurm, and stays until the files change or Slurm is asked again. */
+  /** Whether the status comes from Slurm. It then stays until the files change or Slurm is queried again. */
   slurm: boolean;
 }
 
-/** Size, time and identity of each file that a run's entry is read from. */
+/** Size, time and identity of each file behind a run's entry. */
 interface Stamps {
   readonly record: string;
   readonly metrics: string;
@@ -67,7 +67,7 @@ export class RunsIndex {
   readonly settings = new SettingsTable();
   readonly experiments = new ExperimentRecords();
   readonly #watched = new Map<string, Watched>();
-  /** Runs that only Slurm knows: they wait in its queue, or ended there, and have no folder. */
+  /** Runs that only Slurm knows. They wait in its queue or ended there, and have no folder. */
   #queued: ReadonlyMap<string, IndexedRun> = new Map();
   readonly #problems = new Map<string, string>();
   #slurmProblems: readonly string[] = [];
@@ -78,11 +78,11 @@ export class RunsIndex {
   constructor(
     readonly folders: readonly string[],
     private readonly onChanged: OnChanged,
-    /** Called with errors of a look; the next look continues. */
+    /** Called with errors of a scan. The next scan continues. */
     private readonly onDefect: (error: unknown) => void,
   ) {}
 
-  /** Looks once a second until `close`. Resolves when every run has been read once. */
+  /** Scans once a second until `close`. Resolves when every run has been read once. */
   async start(): Promise<void> {
     await this.look().catch(this.onDefect);
     this.#schedule();
@@ -104,7 +104,7 @@ export class RunsIndex {
     );
   }
 
-  /** Why folders cannot be read, or Slurm cannot be asked. */
+  /** Problems with folders or with Slurm. */
   get problems(): readonly string[] {
     return [...this.#problems.values(), ...this.#slurmProblems];
   }
@@ -114,7 +114,7 @@ export class RunsIndex {
     return [...[...this.#watched.values()].flatMap(({ run }) => run ?? []), ...queued];
   }
 
-  /** Number of runs that were found but not read yet. */
+  /** Number of discovered runs that were not read yet. */
   get unread(): number {
     let count = 0;
     for (const { run } of this.#watched.values()) count += run === null ? 1 : 0;
@@ -127,7 +127,7 @@ export class RunsIndex {
     return watched === undefined ? (this.#queued.get(id) ?? null) : watched.run;
   }
 
-  /** The run with this name in the folder of another one. */
+  /** The run with this name in the folder of another run. */
   sibling(run: IndexedRun, name: string): IndexedRun | null {
     return this.get(idOf(this.#folderOf(run.id), name));
   }
@@ -136,7 +136,7 @@ export class RunsIndex {
     return Number(id.slice(0, id.indexOf('/')));
   }
 
-  /** Looks at every folder once. */
+  /** Scans every folder once. */
   async look(): Promise<void> {
     const all = this.#looks % ENDED_EVERY === 0;
     const slurm = this.#looks % SLURM_EVERY === 0;
@@ -160,7 +160,7 @@ export class RunsIndex {
     if (ids.length > 0 && !this.#closed) this.onChanged(ids);
   }
 
-  /** Finds added runs and drops removed ones; returns the ids of the latter. */
+  /** Adds new runs and drops removed ones. Returns the ids of the removed runs. */
   #list(): string[] {
     const found = new Set<string>();
     this.folders.forEach((folder, index) => {
@@ -187,21 +187,21 @@ export class RunsIndex {
       return names;
     } catch (cause) {
       const code = (cause as NodeJS.ErrnoException).code ?? String(cause);
-      // A folder in which runs will be created.
+      // The folder does not exist yet. Runs may create it.
       if (code === 'ENOENT') this.#problems.delete(folder);
-      else this.#problems.set(folder, `${folder} cannot be listed (${code})`);
+      else this.#problems.set(folder, `Cannot list ${folder} (${code})`);
       return [];
     }
   }
 
-  /** Like `#refresh`, but an unreadable disk or damaged files of one run do not keep other runs from being read. */
+  /** Like `#refresh`, but unreadable files of one run do not affect other runs. */
   #refreshSafely(watched: Watched, live: boolean): boolean {
     try {
       return this.#refresh(watched, live);
     } catch (error) {
       if (!isSystemError(error)) throw error;
       const { run, paths } = watched;
-      // Forgets the files' stamps, so that they are read again once that is possible, even if they have not changed.
+      // Forgets the files' stamps, so that unchanged files are read again once they are readable.
       watched.stamps = null;
       const status: RunStatus = {
         run_name: paths.runName,
@@ -222,12 +222,12 @@ export class RunsIndex {
     }
   }
 
-  /** Reads what has changed of a run; returns whether its entry changed. */
+  /** Reads the changed files of a run. Returns whether its entry changed. */
   #refresh(watched: Watched, live: boolean): boolean {
     const { id, paths, stamps: before, run } = watched;
     const stamps = stampsOf(paths);
     if (stamps.record === '' && run !== null) {
-      // Its folder is being removed, or was moved away.
+      // The folder is being removed or was moved.
       this.#watched.delete(id);
       return true;
     }
@@ -252,7 +252,7 @@ export class RunsIndex {
     return run === null || !same || grown || visiblePart(run.status) !== visiblePart(status);
   }
 
-  /** Empty for a record that cannot be read: its status says why. */
+  /** Empty for an unreadable record. The status reports the reason. */
   #recorded(paths: RunPaths): Pick<IndexedRun, 'settings' | 'parents'> {
     const record = recordOf(paths);
     if (record === null) return { settings: noSettings, parents: [] };
@@ -260,7 +260,7 @@ export class RunsIndex {
     return { settings: this.settings.row(leavesOf(record.settings)), parents };
   }
 
-  /** Asks Slurm about submitted runs that have no folder; does not ask if nothing was ever submitted. */
+  /** Queries Slurm about submitted runs without a folder. Skips the query if nothing was ever submitted. */
   async #askSlurm(): Promise<string[]> {
     const changed: string[] = [];
     const problems: string[] = [];
@@ -291,7 +291,7 @@ export class RunsIndex {
   }
 }
 
-/** Adopts Slurm's status of a run; returns its id if its entry changed. */
+/** Takes over Slurm's status of a run. Returns its id if its entry changed. */
 function applySlurmStatus(watched: Watched, status: RunStatus): string[] {
   if (watched.run === null || visiblePart(watched.run.status) === visiblePart(status)) return [];
   watched.slurm = true;
@@ -299,12 +299,12 @@ function applySlurmStatus(watched: Watched, status: RunStatus): string[] {
   return [watched.id];
 }
 
-/** A run of which only the status is known. */
+/** A run with only a status. */
 function withoutFiles(id: string, paths: RunPaths, status: RunStatus): IndexedRun {
   return { id, paths, status, heartbeat: null, heldOut: null, settings: noSettings, parents: [] };
 }
 
-/** Whether it comes from the operating system: a file that may not be read, or is a folder. */
+/** Whether an error comes from the operating system, for example missing permissions. */
 export function isSystemError(error: unknown): error is NodeJS.ErrnoException {
   return error instanceof Error && 'syscall' in error;
 }
@@ -313,7 +313,7 @@ export function idOf(folder: number, name: string): string {
   return `${folder}/${name}`;
 }
 
-/** A run's record; null if it cannot be read. */
+/** A run's record. Null if it is unreadable. */
 export function recordOf(paths: RunPaths): RunRecord | null {
   return nullOnError(() => readRecord(paths));
 }
@@ -327,12 +327,12 @@ function nullOnError<T>(read: () => T | null): T | null {
   }
 }
 
-/** The visible part of a status; its heartbeat is left out, because it changes all the time. */
+/** The visible part of a status, without the heartbeat, which changes all the time. */
 function visiblePart(status: RunStatus | null): string {
   return JSON.stringify({ ...status, heartbeat_age_s: null });
 }
 
-/** Null before the first evaluation, and for metrics that cannot be read. */
+/** Null before the first evaluation, and for unreadable metrics. */
 function heldOutOf(paths: RunPaths): HeldOut | null {
   return nullOnError(() => {
     const lines = evaluatedLines(paths.metrics);
@@ -353,18 +353,18 @@ function stampsOf(paths: RunPaths): Stamps {
   };
 }
 
-/** Size, time and identity of a file; '' if there is none, and the error code if it may not be accessed. */
+/** Size, time and identity of a file. Empty if there is none, or the error code if access is denied. */
 export function stampOf(path: string): string {
   try {
     const found = statSync(path, { throwIfNoEntry: false });
     return found === undefined ? '' : `${found.ino} ${found.size} ${found.mtimeMs}`;
   } catch (cause) {
-    // A folder that may not be entered; the run's status says so.
+    // A folder without access permission. The run's status reports it.
     return String((cause as NodeJS.ErrnoException).code);
   }
 }
 
-/** Number of cached records: those of large matrices have megabytes. */
+/** Number of cached records. Records of large matrices take megabytes. */
 const MOST_CACHED = 200;
 
 interface CachedRecord {
@@ -375,7 +375,7 @@ interface CachedRecord {
 export class ExperimentRecords {
   readonly #known = new LRUCache<string, CachedRecord>({ max: MOST_CACHED });
 
-  /** Null for a record that does not exist or that another version wrote. */
+  /** Null for a missing record, or one from another version. */
   get(folder: string, name: string): ExperimentRecord | null {
     const path = experimentFile(folder, name);
     const stamp = stampOf(path);

@@ -1,4 +1,4 @@
-/** A run's metrics as columns of numbers, read once and then only where the file grows. A long file is read in slices. */
+/** A run's metrics as columns of numbers. The file is read once, then only its new lines. Long files are read in slices. */
 import { FollowedLog, withLog } from '../core/log.js';
 import { decodeNumber, parseLine } from '../run/journal.js';
 import { metricsOfLine, type MetricsLine } from '../run/metrics.js';
@@ -34,7 +34,7 @@ class GrowingNumbers {
     return this.#values.byteLength;
   }
 
-  /** Sets a value at an index at or beyond the end; indices in between were not measured. */
+  /** Sets a value at an index at or beyond the end. Skipped indices become NaN. */
   put(place: number, value: number): void {
     if (place >= this.#values.length) {
       const larger = new Float64Array(Math.max(2 * this.#values.length, place + 1));
@@ -54,11 +54,11 @@ export class Columns {
   #lines = 0;
   #wrong = 0;
 
-  /** Number of whole lines. */
+  /** Number of complete lines. */
   get lines(): number {
     return this.#lines;
   }
-  /** Number of lines that are not metrics. */
+  /** Number of invalid lines. */
   get wrong(): number {
     return this.#wrong;
   }
@@ -74,7 +74,7 @@ export class Columns {
     return sum;
   }
 
-  /** At most as long as `iterations`; NaN where it was not measured. */
+  /** At most as long as `iterations`, with NaN for missing values. */
   column(name: string): Float64Array {
     return this.#columns.get(name)?.values ?? new Float64Array(0);
   }
@@ -116,7 +116,7 @@ export class MetricsSeries {
     this.#file = new FollowedLog(path);
   }
 
-  /** Reads to the file's end, from the beginning if the file was rewritten. Raises RunError when the file cannot be read. */
+  /** Reads to the end of the file, from its start if it was rewritten. Raises RunError for an unreadable file. */
   async readWhole(): Promise<void> {
     await this.#start();
   }
@@ -179,8 +179,8 @@ const MARK = Buffer.from('"validation/');
 const MAX_BYTES = 16 * 1024 * 1024;
 
 /**
- * The lines of the first and the last evaluation, if they are within 16 megabytes of the file's ends; one if there was only one, none before the first.
- * Raises RunError when the file cannot be read or one of these lines is invalid.
+ * The lines of the first and the last evaluation, if they are within 16 megabytes of the file's ends. One line if there was only one evaluation, none
+ * before the first. Raises RunError for an unreadable file, or if one of these lines is invalid.
  */
 export function evaluatedLines(path: string): MetricsLine[] {
   return withLog(path, [], (log) => {

@@ -1,4 +1,4 @@
-/** The dashboard: a page and its data, only on loopback. Everything but the empty page needs the token. */
+/** The dashboard server: a page and its data, on loopback only. Everything except the empty page needs the token. */
 import { EditrlError } from '../core/errors.js';
 import { parseJson } from '../core/http/json.js';
 import { Refusal } from '../core/http/refusal.js';
@@ -34,15 +34,15 @@ const limits: HttpLimits = {
   drainTimeoutMs: 2_000,
 };
 
-/** Maximum number of rows in one answer. */
+/** Maximum number of rows in one response. */
 const MOST_ROWS = 500;
 const MOST_CURVES = 64;
 const MOST_POINTS = 4_000;
-/** Maximum number of ids in one event; with more, clients request the whole list. */
+/** Maximum number of ids in one event. With more changes, clients request the whole list. */
 const MOST_IDS = 100;
 
 export interface DashboardOptions {
-  /** 0 takes a free port. */
+  /** 0 selects a free port. */
   readonly port: number;
   readonly token: string;
   /** The folders that contain runs. */
@@ -51,7 +51,7 @@ export interface DashboardOptions {
   readonly program: readonly string[];
   /** Called with unexpected errors of handlers. */
   readonly onDefect: (error: unknown) => void;
-  /** Routes for the page itself; default: the compiled page. */
+  /** Routes for the page. Default: the compiled page. */
   readonly page?: Readonly<Record<string, Route>>;
 }
 
@@ -62,7 +62,7 @@ export interface Dashboard {
   close(): Promise<void>;
 }
 
-/** Raises EndpointError for a port that is taken, RunError when the page was not built. */
+/** Raises EndpointError for a port in use, RunError if the page was not built. */
 export async function startDashboard(options: DashboardOptions): Promise<Dashboard> {
   const { port, token, folders, onDefect, page = pageRoutes() } = options;
   const events = new Broadcast<WireEvent>();
@@ -181,7 +181,7 @@ function actionRoutes(
   };
 }
 
-/** Reports problems of a run's folder in the words of the command line. */
+/** Reports problems of a run's folder like the command line. */
 function withRefusals(handler: Handler): Handler {
   return async (call) => {
     try {
@@ -195,7 +195,7 @@ function withRefusals(handler: Handler): Handler {
   };
 }
 
-/** JSON that must not be cached. */
+/** A JSON response that must not be cached. */
 export function jsonReply(body: unknown): Reply {
   return json(200, body, { ...GUARD_HEADERS, 'cache-control': 'no-store' });
 }

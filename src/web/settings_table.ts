@@ -1,16 +1,16 @@
-/** The settings of thousands of runs in compact form: for each run and key the index of a value, since there are few distinct values. */
+/** The settings of thousands of runs in compact form: for each run and key the index of a value. There are few distinct values. */
 
-/** The leaves of settings, which are not objects; a list counts as one value. */
+/** The leaves of settings. A list counts as one value. */
 export type Leaves = readonly (readonly [key: string, value: unknown])[];
 
-/** A run's settings: for the index of each key, the index of its value, 0 if it has none. */
+/** A run's settings: for the index of each key, the index of its value, or 0 if it has none. */
 export type SettingsRow = Uint32Array;
 
 export class SettingsTable {
   readonly #keys = new Map<string, number>();
-  /** By JSON, so that equal values share an entry. */
+  /** Keyed by JSON, so equal values share an entry. */
   readonly #places = new Map<string, number>();
-  /** Index 0 represents a value that a run does not have. */
+  /** Index 0 is a missing value. */
   readonly #values: unknown[] = [undefined];
 
   get keys(): readonly string[] {
@@ -34,7 +34,7 @@ export class SettingsTable {
     return place === undefined ? undefined : this.#values[row[place] ?? 0];
   }
 
-  /** How many distinct values each key has among the given runs; missing counts as a value. */
+  /** Number of distinct values per key among the given runs. Missing counts as a value. */
   counts(rows: readonly SettingsRow[]): { readonly key: string; readonly values: number }[] {
     return [...this.#keys].map(([key, place]) => ({
       key,

@@ -1,30 +1,30 @@
-/** The data that the dashboard's server, or a report's writer, sends to the page. Only types: it is compiled for both. */
+/** The data that the dashboard server or a report sends to the page. Types only, because the server and the page both compile this file. */
 import type { Curve } from '../core/curves.js';
 
-/** As shown by `editrl ls`. */
+/** As in `editrl ls`. */
 export type WireState =
   'queued' | 'running' | 'waiting' | 'finished' | 'failed' | 'interrupted' | 'dead' | 'unreadable';
 
-/** A number in JSON; null if it is missing or not finite. */
+/** A number in JSON. Null if it is missing or not finite. */
 export type WireNumber = number | null;
 
-/** The held-out number of a run's last evaluation, and that of its first if there were two. */
+/** The held-out numbers of a run's last and first evaluation. */
 export interface WireHeldOut {
   readonly metric: string;
-  /** The name of the reward or loss, such as `viescore`; null if unknown. */
+  /** The name of the reward or loss, such as `viescore`. Null if unknown. */
   readonly label: string | null;
-  /** The same with its range, or with a note that lower is better. */
+  /** The name with its range, or with a note that lower is better. */
   readonly scale: string | null;
   readonly before: WireNumber;
   readonly after: WireNumber;
-  /** The standard error of the last number, over prompts; null if unknown, as for losses. */
+  /** The standard error of the last number over prompts. Null if unknown, for example for losses. */
   readonly stderr: WireNumber;
   /** The iteration of the last evaluation. */
   readonly iteration: number;
 }
 
 export interface WireRun {
-  /** `FOLDER/NAME`, where FOLDER counts the folders of `WireRuns` from 0. */
+  /** `FOLDER/NAME`. FOLDER is an index into the folders of `WireRuns`, from 0. */
   readonly id: string;
   readonly name: string;
   readonly state: WireState;
@@ -32,33 +32,33 @@ export interface WireRun {
   readonly num_iterations: number;
   readonly reward: WireNumber;
   readonly held_out: WireHeldOut | null;
-  /** Names of the hack alarms that are active in its last iteration. */
+  /** Names of the hack alarms that are active in the last iteration. */
   readonly alarms: readonly string[];
   /** The last heartbeat, in milliseconds since 1970. */
   readonly heartbeat: number | null;
   readonly where: string | null;
   readonly reason: string | null;
-  /** The requested settings, in order; undefined is written as null. */
+  /** The requested settings, in order. Null for missing ones. */
   readonly values: readonly unknown[];
 }
 
 /** A hack alarm that was raised. */
 export interface WireAlarm {
   readonly name: string;
-  /** The statistic that it watches, and its value when the alarm was raised; null if unknown. */
+  /** The statistic that it watches, and its value when the alarm was raised. Null if unknown. */
   readonly metric: string;
   readonly value: WireNumber;
-  /** The iterations in which it was raised and last active. */
+  /** The first and last iteration in which it was active. */
   readonly span: readonly [from: number, to: number];
   /** Whether it is active in the last iteration. */
-  readonly standing: boolean;
-  /** The limits in the settings, such as `max_fall 0.4, max_rise 1`; null if unknown. */
+  readonly active: boolean;
+  /** The limits in the settings, such as `max_fall 0.4, max_rise 1`. Null if unknown. */
   readonly limits: string | null;
 }
 
 export interface WireRuns {
   readonly folders: readonly string[];
-  /** All runs, and how many of them match. */
+  /** Number of runs, and of matching runs. */
   readonly total: number;
   readonly matching: number;
   /** Index of the first of `runs` among the matching ones. */
@@ -66,13 +66,13 @@ export interface WireRuns {
   readonly runs: readonly WireRun[];
   /** Matching runs by state. */
   readonly states: Readonly<Partial<Record<WireState, number>>>;
-  /** Number of runs found but not read yet. */
+  /** Number of discovered runs that were not read yet. */
   readonly unread: number;
-  /** Folders that cannot be read, and why. */
+  /** Problems with folders. */
   readonly problems: readonly string[];
 }
 
-/** A setting, and how many distinct values the runs have for it. */
+/** A setting with its number of distinct values. */
 export interface WireKey {
   readonly key: string;
   readonly values: number;
@@ -89,7 +89,7 @@ export interface WireAttempt {
   readonly version: string | null;
 }
 
-/** The actions for a run; for a sweep, only those that stop it. */
+/** The actions for a run. A sweep has only those that stop it. */
 export type ActionName = 'stop' | 'stop_now' | 'resume' | 'start_again';
 
 export interface WireAction {
@@ -104,40 +104,40 @@ export interface WireRunPage {
   readonly task: string | null;
   /** By dotted path. */
   readonly settings: readonly (readonly [key: string, value: unknown])[];
-  /** The runs that it starts from; a null id for one that does not exist. */
+  /** The runs that it was initialized from. The id is null for a missing run. */
   readonly parents: readonly { readonly name: string; readonly id: string | null }[];
   readonly attempts: readonly WireAttempt[];
   readonly checkpoints: readonly number[];
-  /** `40, reward 4.213`: the best of them, where `checkpoint.keep_best` says by what. */
+  /** The best checkpoint, such as `40, reward 4.213`. `checkpoint.keep_best` selects the metric. */
   readonly best_checkpoint: string | null;
   /** Number of processes of an attempt, each with its own log. */
   readonly processes: number;
   readonly has_contact_sheet: boolean;
-  /** In the order in which they were raised. */
+  /** In the order of their first iteration. */
   readonly alarms: readonly WireAlarm[];
-  /** An estimate of how long a running run will still take; null for any other, and before three iterations are timed. */
+  /** Estimated remaining time of a running run. Null for other states, and before three iterations were timed. */
   readonly seconds_left: WireNumber;
   readonly actions: readonly WireAction[];
 }
 
 /**
- * One metric over iterations, without values that are not finite. Its band is the standard error of a held-out number, the standard deviation over a
- * group's seeds, or the extremes of the lines that each point represents.
+ * One metric over iterations, without non-finite values. Its band is the standard error of a held-out number, the standard deviation over a group's
+ * seeds, or the minimum and maximum of the iterations that share a point.
  */
 export interface WireCurve extends Curve {
   readonly metric: string;
-  /** Its run or cell, if `WireCurves.groups` names several. */
+  /** The run or cell, if `WireCurves.groups` contains several. */
   readonly group?: string;
-  /** Its last value before it was smoothed, a mean over the runs of a cell; absent for the curve of one run, which arrives as it is. */
+  /** The last value before smoothing, averaged over the runs of a cell. Absent for a single run, whose curve is not smoothed yet. */
   readonly last?: number;
 }
 
 export interface WireCurves {
   readonly metrics: readonly string[];
   readonly curves: readonly WireCurve[];
-  /** Runs or cells that are compared: each has a color and a curve in every chart. Absent if all curves are from one run. */
+  /** The compared runs or cells, each with a color and one curve per chart. Absent if all curves are from one run. */
   readonly groups?: readonly string[];
-  /** How many more there are, without curves. */
+  /** Number of further groups without curves. */
   readonly more_groups?: number;
   /** Whether the band of a group is the standard deviation over its seeds. */
   readonly over_seeds?: boolean;
@@ -145,7 +145,7 @@ export interface WireCurves {
   readonly alarms?: readonly { readonly metric: string; readonly span: readonly [from: number, to: number] }[];
   /** Number of lines read. */
   readonly lines: number;
-  /** Number of lines that are not metrics, which are left out. */
+  /** Number of invalid lines, which are skipped. */
   readonly wrong_lines: number;
 }
 
@@ -163,31 +163,31 @@ export interface WireEpisode {
   readonly outcome: WireOutcomeKind;
   readonly score: WireNumber;
   readonly advantage: WireNumber;
-  /** Why it was not scored, or scored zero. */
+  /** Reason for a missing score or a zero. */
   readonly reason: string | null;
   readonly parts: Readonly<Record<string, WireNumber>>;
   readonly finished: boolean;
   readonly thought: string | null;
-  /** The answer's words, if it has any. */
+  /** The text of the answer, if it has any. */
   readonly text: string | null;
   readonly expected: string | null;
-  /** Names of images; null if there is none or it was not kept. */
+  /** Names of images. Null if there is none or it was not kept. */
   readonly source: string | null;
   readonly edited: string | null;
   readonly truth: string | null;
 }
 
 export interface WireEpisodes {
-  /** Whether a judge was asked about any episode of the run. */
+  /** Whether a judge scored any episode of the run. */
   readonly judged: boolean;
   readonly files: readonly WireEpisodeFile[];
-  /** The file that is shown; null if there is none. */
+  /** The file that the page shows. Null if there is none. */
   readonly shown: WireEpisodeFile | null;
   readonly total: number;
   readonly matching: number;
   readonly offset: number;
   readonly episodes: readonly WireEpisode[];
-  /** Number of lines that are not episodes, which are left out. */
+  /** Number of invalid lines, which are skipped. */
   readonly wrong_lines: number;
 }
 
@@ -209,7 +209,7 @@ export interface WireExperiment {
   readonly runs: number;
   readonly states: Readonly<Partial<Record<WireState, number>>>;
   readonly axes: readonly string[];
-  /** Whether a scheduler is working on it. */
+  /** Whether a scheduler is running it. */
   readonly swept: boolean;
 }
 
@@ -228,7 +228,7 @@ export interface WireCell {
     readonly state: WireState;
     readonly iteration: number;
     readonly num_iterations: number;
-    /** The last held-out number so far, by the measure that cells are compared by. */
+    /** The latest held-out number, by the measure for comparing cells. */
     readonly held_out: WireNumber;
   }[];
 }
@@ -241,7 +241,7 @@ export interface WireMatrix {
   readonly axes: readonly { readonly name: string; readonly values: readonly string[] }[];
   readonly metric: string | null;
   readonly less_is_better: boolean;
-  /** Whether its cells' numbers measure the same thing; otherwise they cannot be ranked. */
+  /** Whether the cells use the same measure. Otherwise they cannot be ranked. */
   readonly comparable: boolean;
   readonly caption: string;
   /** The actions for its sweep. */
@@ -249,14 +249,14 @@ export interface WireMatrix {
   readonly cells: readonly WireCell[];
 }
 
-/** An image of an example, where it is found: by its name in the run's media, or by its index in a report; null if there is none. */
+/** An image of an example: its name in the run's media, or its index in a report. Null if there is none. */
 export interface WireShown {
   readonly label: string;
   readonly score: number | null;
   readonly at: string | null;
 }
 
-/** How a run's answers to held-out prompts changed from its first evaluation to its last. */
+/** Changes of a run's held-out answers from the first to the last evaluation. */
 export interface WireChanges {
   readonly before: number;
   readonly after: number;
@@ -271,10 +271,10 @@ export interface WireChanges {
   }[];
 }
 
-/** A text: plain, or marked as an identifier, as a sign that something is wrong, or as a side remark. */
+/** A text: plain, an identifier, a warning, or a side remark. */
 export type WireText = string | { readonly text: string; readonly as: 'code' | 'bad' | 'quiet' };
 
-/** Content of a table cell or a line: one text, or several. */
+/** Content of a table cell or a line: one or several texts. */
 export type WireContent = WireText | readonly WireText[];
 
 export interface WireFact {
@@ -286,9 +286,9 @@ export interface WireFact {
 export interface WireTable {
   readonly titles: readonly string[];
   readonly rows: readonly (readonly WireContent[])[];
-  /** The first column with numbers; absent if there is none. */
+  /** Index of the first column with numbers. Absent if there is none. */
   readonly numbers_from?: number;
-  /** Whether rows contain long texts, so that each cell gets its own line on a narrow screen. */
+  /** Whether rows contain long texts and need one line per cell on narrow screens. */
   readonly long?: true;
 }
 
@@ -298,49 +298,49 @@ export type WireBlock =
   /** A paragraph. */
   | { readonly kind: 'text'; readonly text: WireContent }
   | ({ readonly kind: 'table'; readonly label: string; readonly folded: boolean } & WireTable)
-  /** All curves except that of the leading metric. */
+  /** All curves except the leading metric's. */
   | { readonly kind: 'curves' }
-  /** Where the seconds of an iteration go. */
+  /** The time of each part of an iteration. */
   | {
       readonly kind: 'times';
       readonly shares: readonly string[];
       readonly rows: readonly { readonly label: string; readonly total: number; readonly seconds: readonly number[] }[];
     }
-  /** Pictures in the report, by their indices in `WireReport.pictures`; null for one that cannot be read, which `label` says. */
+  /** Images, by their indices in `WireReport.pictures`. Null for an unreadable image, which `label` reports. */
   | {
       readonly kind: 'pictures';
       readonly title: string;
       readonly pictures: readonly { readonly label: string; readonly at: number | null }[];
     };
 
-/** A report: of a run, of an experiment, or of runs side by side. */
+/** The report of a run, an experiment, or a comparison. */
 export interface WireReport {
   readonly heading: string;
   readonly about: WireContent;
-  /** What the run is doing, if the report is about one. */
+  /** The state of the run, if the report is about one. */
   readonly run: { readonly state: WireState; readonly iteration: number; readonly num_iterations: number } | null;
   readonly facts: readonly WireFact[];
-  /** Problems or warnings, shown above everything else; null if there are none. */
+  /** Problems or warnings, shown at the top. Null if there are none. */
   readonly notice: { readonly title: string; readonly texts: readonly string[] } | null;
-  /** The held-out metric that it begins with; null if there is none. */
+  /** The held-out metric of the first chart. Null if there is none. */
   readonly leading: string | null;
-  /** What that metric measures, such as `viescore, 0 to 10`; null if unknown, or not the same for all that is shown. */
+  /** The scale of that metric, such as `viescore, 0 to 10`. Null if unknown, or if it differs between runs. */
   readonly scale: string | null;
   /** How the held-out answers of the run changed; null for several runs, and before a second evaluation. */
   readonly changes: WireChanges | null;
   readonly curves: WireCurves;
   readonly sections: readonly { readonly title: string; readonly blocks: readonly WireBlock[] }[];
-  /** As data addresses. */
+  /** Data URLs. */
   readonly pictures: readonly string[];
 }
 
-/** Runs side by side on the dashboard, compared with the first of them. */
+/** A comparison of runs with the first of them. */
 export interface WireComparison extends Pick<WireReport, 'about' | 'facts' | 'notice' | 'sections'> {
-  /** Sections above the curves, which are asked for apart: they are there earlier. */
+  /** Sections above the curves. The page requests curves separately because they take longer. */
   readonly above_curves: WireReport['sections'];
-  /** In the order in which they were asked for; the curves have a color and a letter for each. */
+  /** In the requested order. The curves have a color and a letter for each run. */
   readonly runs: readonly WireRun[];
-  /** Ids of those that have one. */
+  /** Ids of the runs with a contact sheet. */
   readonly with_contact_sheet: readonly string[];
 }
 
@@ -353,7 +353,7 @@ export type WireEvent =
 export type WireLog =
   { readonly kind: 'text'; readonly text: string } | { readonly kind: 'end'; readonly reason: string | null };
 
-/** The form of errors of all of this program's servers. */
+/** The error format of all servers in this program. */
 export interface WireError {
   readonly error: { readonly message: string; readonly type: string; readonly code: number };
 }

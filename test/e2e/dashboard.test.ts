@@ -134,22 +134,22 @@ describe.skipIf(noBrowser !== null)('the dashboard in a browser', () => {
     await expect.poll(() => page.locator('.chart').count()).toBe(1);
   });
 
-  it('compares runs that were ticked, under an address that can be shared', async () => {
+  it('compares runs that were selected, under an address that can be shared', async () => {
     await open();
     await row('made_alarm').waitFor();
     await page.getByLabel('compare made_alarm').check();
     await page.locator('#filter').fill('made_episodes');
     await page.getByLabel('compare made_episodes').check();
     await page.getByRole('link', { name: 'compare', exact: true }).click();
-    await page.getByRole('heading', { name: '2 runs side by side' }).waitFor();
+    await page.getByRole('heading', { name: 'Comparison of 2 runs' }).waitFor();
     const chart = page.getByRole('img', { name: /^training reward: A: made_alarm .*; B: made_episodes / });
     await chart.waitFor();
     await page.getByLabel('logarithmic').check();
-    await expect.poll(() => page.locator('.charts').textContent()).toContain('not logarithmic');
+    await expect.poll(() => page.locator('.charts').textContent()).toContain('linear axis');
     await page.reload();
     await chart.waitFor();
     expect(await page.getByLabel('logarithmic').isChecked()).toBe(true);
-    await page.getByRole('button', { name: 'without made_alarm' }).click();
+    await page.getByRole('button', { name: 'remove made_alarm' }).click();
     await page.getByRole('heading', { name: 'One run' }).waitFor();
   });
 
@@ -178,17 +178,17 @@ describe.skipIf(noBrowser !== null)('the dashboard in a browser', () => {
     }
   });
 
-  it('compares all runs of the cells that were ticked in an experiment', async () => {
+  it('compares all runs of the cells that were selected in an experiment', async () => {
     await open('#/experiment/0/grid');
     await page.getByLabel('compare kl 0').check();
-    const ticked = page.locator('.picked');
-    await expect.poll(() => ticked.textContent()).toContain('1 cell is ticked, with 2 runs');
+    const selected = page.locator('.picked');
+    await expect.poll(() => selected.textContent()).toContain('1 cell is selected, with 2 runs');
     await page.getByLabel('compare kl 1e-4').check();
     await page.reload();
-    await expect.poll(() => ticked.textContent()).toContain('2 cells are ticked, with 4 runs');
+    await expect.poll(() => selected.textContent()).toContain('2 cells are selected, with 4 runs');
     await page.getByLabel('compare kl 0').uncheck();
-    await ticked.getByRole('link', { name: 'compare' }).click();
-    await page.getByRole('heading', { name: '2 runs side by side' }).waitFor();
+    await selected.getByRole('link', { name: 'compare' }).click();
+    await page.getByRole('heading', { name: 'Comparison of 2 runs' }).waitFor();
     expect(await page.locator('.compared').textContent()).toMatch(/kl-1e-4__seed-1.*kl-1e-4__seed-2/);
   });
 
@@ -226,8 +226,8 @@ describe.skipIf(noBrowser !== null)('the dashboard in a browser', () => {
     await page.getByRole('dialog').getByRole('button', { name: 'kill' }).click();
     await expect.poll(() => page.locator('h1 + .state').textContent(), { timeout: LONG }).toBe('interrupted');
 
-    await page.getByRole('button', { name: 'start again' }).click();
-    await page.getByRole('dialog').getByRole('button', { name: 'start again' }).click();
+    await page.getByRole('button', { name: 'restart' }).click();
+    await page.getByRole('dialog').getByRole('button', { name: 'restart' }).click();
     await expect.poll(() => page.locator('h1 + .state').textContent(), { timeout: LONG }).toBe('running');
     expect(place.attempts(RL)).toBe(1);
     await page.getByRole('button', { name: 'stop', exact: true }).click();
@@ -287,7 +287,7 @@ describe.skipIf(noBrowser !== null)('the dashboard in a browser', () => {
     await page.locator('body').click({ position: { x: 5, y: 300 } });
     await page.keyboard.press('[');
     await expect.poll(() => page.url()).toContain('iteration=15');
-    await cards.first().getByRole('button', { name: "the judge's words" }).click();
+    await cards.first().getByRole('button', { name: 'judge replies' }).click();
     await expect.poll(() => cards.first().locator('.judgements').textContent()).toContain('changed as asked');
   });
 
@@ -296,7 +296,7 @@ describe.skipIf(noBrowser !== null)('the dashboard in a browser', () => {
     await page.locator('.episode').first().waitFor();
     await expect.poll(() => page.locator('.instruction').first().textContent()).toContain('<img src=x onerror=');
     expect(await page.locator('.instruction').first().textContent()).toContain('\\u202eevil\\u001b[31m <script>');
-    await expect.poll(() => page.getByText('image is gone').count()).toBeGreaterThan(0);
+    await expect.poll(() => page.getByText('image not available').count()).toBeGreaterThan(0);
     await page.getByRole('link', { name: 'log' }).click();
     await expect.poll(() => page.locator('.log').textContent()).toContain('\\u202eevil');
     expect(await page.title()).toBe('editrl');
@@ -311,7 +311,9 @@ describe.skipIf(noBrowser !== null)('the dashboard in a browser', () => {
     await expect.poll(() => page.locator('table.matrix thead').textContent()).toContain('kl 0kl 1e-4');
     await expect.poll(() => page.locator('.matrix .standing-reference').textContent()).toContain('5.');
     expect(await page.locator('.matrix .standing-worse').count()).toBe(1);
-    expect(await page.locator('.legend').first().textContent()).toContain('worse than the best, by 2 standard errors');
+    expect(await page.locator('.legend').first().textContent()).toContain(
+      'worse than the best by at least 2 standard errors',
+    );
     await page
       .getByRole('link', { name: /seed 2/ })
       .first()
@@ -387,7 +389,7 @@ describe.skipIf(noBrowser !== null)('the dashboard in a browser', () => {
     await row(START).waitFor();
     first.kill('SIGTERM');
     expect((await first.ended).code).toBe(0);
-    await expect.poll(() => page.getByRole('alert').textContent()).toContain('does not answer');
+    await expect.poll(() => page.getByRole('alert').textContent()).toContain('does not respond');
     const second = place.start(
       args.map((word) => (word === '0' ? new URL(String(url)).port : word)),
       env,

@@ -36,7 +36,7 @@ describe('episodes', () => {
     expect([shown?.iteration, total]).toEqual([4, 12]);
     expect(episodes[0]).toMatchObject({ key: '4/0/0', outcome: 'scored', score: 4, sample: 'samples/000000.npz' });
     expect(keys(paths, { iteration: 2 })[0]).toBe('2/0/0');
-    expect(() => keys(paths, { iteration: 3 })).toThrow('No episodes of iteration 3 are recorded.');
+    expect(() => keys(paths, { iteration: 3 })).toThrow('No episodes are recorded for iteration 3.');
   });
 
   it('are chosen by outcome and words', async () => {

@@ -63,7 +63,7 @@ describe('experiments', () => {
     expect(listExperiments(index).map(({ name, runs }) => [name, runs])).toEqual([['e', 4]]);
     const matrix = matrixOf(index, '0/e');
     expect(matrix.axes[0].values).toEqual(['0', '1', '2']);
-    expect(() => matrixOf(index, '0/other')).toThrow("There is no experiment '0/other' here.");
+    expect(() => matrixOf(index, '0/other')).toThrow('Experiment not found: 0/other.');
     const byKl = new Map(matrix.cells.map((one) => [one.axes['kl'], one]));
     expect(byKl.get('0')).toMatchObject({ is_baseline: true, n: 1 });
     expect(byKl.get('1')?.difference?.mean).toBeCloseTo(2 * (1 - Math.exp(-4)));

@@ -61,9 +61,11 @@ describe('a key', () => {
   });
 
   it('has to be that of one alone, and one that there is', () => {
-    expect(() => resolveKey('model.run', keys)).toThrow("'model.run' may be any of policy.model.run, reward.model.run");
-    expect(() => resolveKey('algorithm.kl_coef', keys)).toThrow("did you mean 'algorithm.kl_coeff'?");
-    expect(() => resolveKey('zebra', keys)).toThrow("No run has a column or setting 'zebra'.");
+    expect(() => resolveKey('model.run', keys)).toThrow(
+      "'model.run' is ambiguous. Use one of: policy.model.run, reward.model.run",
+    );
+    expect(() => resolveKey('algorithm.kl_coef', keys)).toThrow("Did you mean 'algorithm.kl_coeff'?");
+    expect(() => resolveKey('zebra', keys)).toThrow("Unknown column or setting 'zebra'.");
   });
 });
 

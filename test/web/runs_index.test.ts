@@ -172,7 +172,7 @@ describe('an index of runs', () => {
     const file = join(folder(), 'no folder');
     writeFileSync(file, '');
     const { index } = await indexOf(file);
-    expect(listRuns(index, request).problems).toEqual([`${file} cannot be listed (ENOTDIR)`]);
+    expect(listRuns(index, request).problems).toEqual([`Cannot list ${file} (ENOTDIR)`]);
   });
 });
 
@@ -195,7 +195,7 @@ describe('a list of runs', () => {
     expect(names(index, { filter: 't clip_range=null' })).toEqual(['two']);
     expect(names(index, { filter: 'progress<1' })).toEqual(['three']);
     expect(names(index, { filter: 'policy.model.run=sft_s seed!=1' })).toEqual(['two']);
-    expect(() => names(index, { filter: 'kl_coef=1' })).toThrow("did you mean 'algorithm.kl_coeff'?");
+    expect(() => names(index, { filter: 'kl_coef=1' })).toThrow("Did you mean 'algorithm.kl_coeff'?");
   });
 
   it('is sorted by columns and settings, and comes in parts', async () => {

@@ -154,8 +154,8 @@ describe('what is asked for', () => {
   it.each([
     ['/api/runs?offset=-1', "offset is '-1'; allowed: a whole number from 0 to 1000000000."],
     ['/api/runs?limit=501', "limit is '501'; allowed: a whole number from 0 to 500."],
-    ['/api/runs?sort=nothing', "No run has a column or setting 'nothing'."],
-    ['/api/runs?filter=%22', 'The filter has a quotation mark'],
+    ['/api/runs?sort=nothing', "Unknown column or setting 'nothing'."],
+    ['/api/runs?filter=%22', 'quotation mark'],
     ['/api/episodes?run=0/run&order=random', "order is 'random'; allowed: as_recorded"],
   ])('makes sense: %s', async (path, message) => {
     const dir = folder();
@@ -228,13 +228,13 @@ describe('hack alarms', () => {
     const page = async () => ((await (await ask('/api/run?run=0/run')).json()) as WireRunPage).alarms;
     const [first, ...others] = await page();
     expect(others).toEqual([]);
-    expect(first).toMatchObject({ name: 'repeat_rate', metric: 'hack/repeat_rate', span: [4, 9], standing: true });
+    expect(first).toMatchObject({ name: 'repeat_rate', metric: 'hack/repeat_rate', span: [4, 9], active: true });
     expect(first.value).toBeCloseTo(0.6, 0);
     expect(first.limits).toBe('max_rise 0.2');
     const curves = (await (await ask('/api/curves?run=0/run&metric=hack/repeat_rate')).json()) as WireCurves;
     expect(curves.alarms).toEqual([{ metric: 'hack/repeat_rate', span: [4, 9] }]);
     appendFileSync(paths.metrics, '{"iteration":10,"reward/mean":1}\n');
-    await expect.poll(async () => (await page()).map(({ standing }) => standing)).toEqual([false]);
+    await expect.poll(async () => (await page()).map(({ active }) => active)).toEqual([false]);
   });
 
   it('do not keep a page from being shown whose metrics cannot be read', async () => {
@@ -289,12 +289,12 @@ describe('a comparison', () => {
     const reply = await ask('/api/compare?run=0/a&run=0/gone&run=0/b');
     const found = (await reply.json()) as WireComparison;
     expect(found.runs.map(({ name }) => name)).toEqual(['a', 'b']);
-    expect(found.notice?.texts[0]).toBe("There is no run '0/gone' here any more; it is left out.");
+    expect(found.notice?.texts[0]).toBe('Run 0/gone no longer exists and is left out.');
     const [differences] = found.above_curves;
     expect(JSON.stringify(differences)).toMatch(/algorithm\.kl_coeff.*0\.1.*0\.2/);
     expect((await ask('/api/compare?run=0/gone')).status).toBe(404);
     const many = Array.from({ length: 11 }, (_, at) => `run=0/${at}`).join('&');
-    expect(await errorOf(await ask(`/api/compare?${many}`))).toContain('11 runs were chosen; allowed: at most 10');
+    expect(await errorOf(await ask(`/api/compare?${many}`))).toContain('Cannot compare 11 runs. Allowed: at most 10');
     expect(defects).toEqual([]);
   });
 
@@ -326,7 +326,7 @@ describe('a comparison', () => {
     const { ask } = await serve(dir);
     const reply = await ask('/api/report?run=0/first&run=0/gone');
     expect(reply.status).toBe(404);
-    expect(await errorOf(reply)).toBe("There is no run '0/gone' here any more.");
+    expect(await errorOf(reply)).toBe('Run no longer exists: 0/gone.');
   });
 });
 
@@ -453,14 +453,14 @@ describe('actions', () => {
     const actions = async (): Promise<WireMatrix['actions']> =>
       ((await (await ask('/api/experiment?id=0/e')).json()) as WireMatrix).actions;
     expect(await actions()).toEqual([]);
-    expect(await errorOf(await act(ask, { experiment: '0/e', action: 'stop' }))).toBe('e is not being swept.');
+    expect(await errorOf(await act(ask, { experiment: '0/e', action: 'stop' }))).toBe('No sweep of e is running.');
     const owned = ownExperiment(dir, 'e');
     try {
       expect(await actions()).toEqual([
         { action: 'stop', command: `editrl stop e --exp-dir ${dir}` },
         { action: 'stop_now', command: `editrl stop e --exp-dir ${dir} --now` },
       ]);
-      expect(await errorOf(await act(ask, { experiment: '0/e', action: 'resume' }))).toContain('There is no action');
+      expect(await errorOf(await act(ask, { experiment: '0/e', action: 'resume' }))).toContain('Unknown action');
       expect((await act(ask, { experiment: '0/f', action: 'stop' })).status).toBe(404);
       expect((await act(ask, { experiment: '0/e', action: 'stop' })).status).toBe(200);
       const notes = join(elsewhere, 'called');
@@ -477,9 +477,9 @@ describe('actions', () => {
     vi.stubEnv('TMPDIR', temporary);
     const { ask, defects, url } = await serve(dir, program(elsewhere, ''));
     expect(await errorOf(await act(ask, { run: '0/run', action: 'stop' }))).toBe(
-      'run is interrupted; stop is for runs that are queued, running, waiting.',
+      'Cannot stop run: it is interrupted. Allowed states: queued, running, waiting.',
     );
-    expect(await errorOf(await act(ask, { run: '0/run', action: 'constructor' }))).toContain('There is no action');
+    expect(await errorOf(await act(ask, { run: '0/run', action: 'constructor' }))).toContain('Unknown action');
     expect((await act(ask, { run: '0/../run', action: 'resume' })).status).toBe(404);
     expect((await act(ask, null)).status).toBe(404);
     expect((await ask('/api/act', { method: 'POST', body: '{' })).status).toBe(400);

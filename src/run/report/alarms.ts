@@ -17,7 +17,7 @@ export interface AlarmSpan {
   readonly from: number;
   readonly to: number;
   /** Whether it is active in the last iteration. */
-  readonly standing: boolean;
+  readonly active: boolean;
   /** The statistic that it watches, and its value in the iteration `from`; null if it was not measured there. */
   readonly metric: string;
   readonly value: number | null;
@@ -57,15 +57,15 @@ export function alarmsIn(columns: MetricColumns): AlarmSpan[] {
 function spansOf(name: string, columns: MetricColumns): AlarmSpan[] {
   const { iterations } = columns;
   const metric = watchedMetric(name);
-  const [active, values] = [columns.column(PREFIX + name), columns.column(metric)];
+  const [alarms, values] = [columns.column(PREFIX + name), columns.column(metric)];
   const last = iterations.length - 1;
   const spans: AlarmSpan[] = [];
-  for (let at = 0; at < active.length; at++) {
-    if (active[at] !== 1) continue;
-    const [to, standing] = [iterations[at], at === last];
-    const before = at > 0 && active[at - 1] === 1 ? spans.pop() : undefined;
+  for (let at = 0; at < alarms.length; at++) {
+    if (alarms[at] !== 1) continue;
+    const to = iterations[at];
+    const before = at > 0 && alarms[at - 1] === 1 ? spans.pop() : undefined;
     const value = Number.isFinite(values[at]) ? values[at] : null;
-    spans.push({ ...(before ?? { name, from: to, metric, value }), to, standing });
+    spans.push({ ...(before ?? { name, from: to, metric, value }), to, active: at === last });
   }
   return spans;
 }

@@ -134,8 +134,8 @@ function oneLine(text: string): string {
 
 function alarms(report: RunReport, width: number): string[] {
   if (report.alarms.length === 0) return [];
-  const until = ({ to, from, standing }: AlarmSpan): string =>
-    standing ? ' and still standing' : to === from ? '' : ` to ${to}`;
+  const until = ({ to, from, active }: AlarmSpan): string =>
+    active ? ' (still active)' : to === from ? '' : ` to ${to}`;
   const rows = report.alarms.map((span) => [
     `  ${span.name}`,
     `iteration ${span.from}${until(span)}${span.value === null ? '' : `, ${span.metric} ${span.value.toFixed(3)}`}`,

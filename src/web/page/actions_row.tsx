@@ -12,9 +12,9 @@ import { address } from './source.js';
 interface ActionText {
   readonly title: string;
   readonly why: string;
-  /** Whether it destroys something, which its confirmation shows. */
+  /** Whether it destroys something. The confirmation shows this. */
   readonly danger?: true;
-  /** Whether it is what most people want. */
+  /** Whether it is the recommended action. */
   readonly primary?: true;
 }
 
@@ -29,7 +29,7 @@ export function Actions({
 }: {
   readonly actions: readonly WireAction[];
   readonly words: ActionTexts;
-  /** Name of what is acted on. */
+  /** The name of the run or experiment. */
   readonly name: string;
   readonly target: { readonly run: string } | { readonly experiment: string };
 }): JSX.Element | null {
@@ -62,7 +62,7 @@ export function Actions({
         );
       })}
       <span role="status" class="quiet">
-        {sent === null ? '' : `${sent} was asked for; the state follows.`}
+        {sent === null ? '' : `Request sent: ${sent}. The state will update shortly.`}
       </span>
       {error !== null && (
         <p class="error" role="alert">
@@ -72,7 +72,7 @@ export function Actions({
       {asked !== null && (
         <Dialog title={`${wordsOf(asked).title} ${name}?`} onClose={() => setAsked(null)}>
           <p>{wordsOf(asked).why}</p>
-          <p class="quiet">The same as:</p>
+          <p class="quiet">Equivalent command:</p>
           <pre class="command">{visible(asked.command)}</pre>
           <form method="dialog">
             <button>cancel</button>
@@ -97,14 +97,14 @@ export function ReportButton({
   run,
   file,
 }: {
-  /** Ids of runs: of one for its own report, of more for their comparison. */
+  /** Ids of runs. One id gives the run's report, several give a comparison. */
   readonly run: readonly string[];
   /** The name of the file. */
   readonly file: string;
 }): JSX.Element {
   const [doing, setDoing] = useState<DownloadState>({ kind: 'idle' });
   const asked = useRef<AbortController | null>(null);
-  // A file for a page that was left would come as a surprise.
+  // Cancels the download when the user leaves the page.
   useEffect(() => () => asked.current?.abort(), []);
   const save = (): void => {
     const request = new AbortController();
@@ -124,7 +124,7 @@ export function ReportButton({
   return (
     <>
       <button type="button" disabled={doing.kind === 'making'} onClick={save}>
-        {doing.kind === 'making' ? 'making the report…' : 'download the report'}
+        {doing.kind === 'making' ? 'creating the report…' : 'download the report'}
       </button>
       {doing.kind === 'failed' && (
         <p class="error" role="alert">
@@ -135,7 +135,7 @@ export function ReportButton({
   );
 }
 
-/** How long a browser may take to begin with a download, in milliseconds. */
+/** Time for the browser to start a download, in milliseconds. */
 const REVOKE_AFTER_MS = 60_000;
 
 function saveAs(url: string, file: string): void {
@@ -146,27 +146,27 @@ function saveAs(url: string, file: string): void {
   setTimeout(() => URL.revokeObjectURL(url), REVOKE_AFTER_MS);
 }
 
-/** Nothing while nothing is ticked. The ticks are in the place's address as `pick`. */
+/** A bar about the selected runs. The address holds the selection as `pick`. */
 export function Picked({
   place,
   runs,
   cells,
 }: {
   readonly place: Place;
-  /** The ids of the runs that were ticked, whatever the view shows of them. */
+  /** The ids of the selected runs, including those that the current filter hides. */
   readonly runs: readonly string[];
-  /** How many cells these runs are from, if cells were ticked. */
+  /** Number of cells that these runs belong to, if cells were selected. */
   readonly cells?: number;
 }): JSX.Element | null {
   if (runs.length === 0) return null;
   return (
     <p class="picked" role="status">
       {cells === undefined
-        ? `${countInWords(runs.length, 'run')} ticked`
-        : `${countInWords(cells, 'cell')} ticked, with `}
+        ? `${countInWords(runs.length, 'run')} selected`
+        : `${countInWords(cells, 'cell')} selected, with `}
       {cells !== undefined && (runs.length === 1 ? '1 run' : `${runs.length} runs`)}{' '}
       {runs.length === 1 ? (
-        <span class="quiet">tick another to compare</span>
+        <span class="quiet">select another to compare</span>
       ) : runs.length > SERIES_COLORS ? (
         <span class="quiet">at most {SERIES_COLORS} runs can be compared</span>
       ) : (
@@ -175,7 +175,7 @@ export function Picked({
         </a>
       )}{' '}
       <button type="button" onClick={() => go(changed(place, { pick: [] }), 'replace')}>
-        untick
+        clear
       </button>
     </p>
   );

@@ -5,7 +5,7 @@ import { colorOf } from './chart.js';
 import { visible } from './format.js';
 import { Breakable, Picture, Table } from './parts.js';
 
-/** Draws what depends on the page that a block stands in: its curves. */
+/** Draws the curves, which depend on the page that contains the block. */
 type Curves = () => JSX.Element;
 
 type Kind = WireBlock['kind'];
@@ -54,7 +54,7 @@ const BLOCKS: Blocks = {
   ),
 };
 
-/** Problems or warnings, above everything else. */
+/** Problems or warnings, shown at the top. */
 export function Notice({ notice }: Pick<WireReport, 'notice'>): JSX.Element | null {
   if (notice === null) return null;
   return (
@@ -108,7 +108,7 @@ function Times({ shares, rows }: Omit<Extract<WireBlock, { kind: 'times' }>, 'ki
       </p>
       <Table
         label="Time"
-        titles={['', 'an iteration', '', 'seconds']}
+        titles={['', 'part of an iteration', '', 'seconds']}
         rows={rows.map(({ label, total, seconds }) => [
           <Breakable text={label} />,
           `${total.toFixed(2)} s`,
@@ -129,7 +129,7 @@ function Times({ shares, rows }: Omit<Extract<WireBlock, { kind: 'times' }>, 'ki
   );
 }
 
-/** Texts on one line, or below each other if `apart`. */
+/** Texts on one line, or on separate lines if `apart`. */
 export function Content({
   content,
   apart = false,
@@ -158,7 +158,7 @@ export function Content({
 
 const CLASSES = { code: 'mono', bad: 'bad', quiet: 'quiet' } as const;
 
-/** A text up to this length stays on one line of its cell. */
+/** Texts up to this length stay on one line of their cell. */
 const BRIEF = 28;
 
 export function Text({ text }: { readonly text: WireText }): JSX.Element {

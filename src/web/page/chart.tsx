@@ -35,17 +35,17 @@ export function Chart({
   logarithmic = false,
 }: {
   readonly title: string;
-  /** What the vertical axis measures. */
+  /** Unit of the vertical axis. */
   readonly unit?: string;
   readonly lines: readonly Line[];
   readonly range: Range;
   readonly onRange: (range: Range) => void;
-  /** Whether the chart names its lines itself, and not the page once for all charts. */
+  /** Whether the chart has its own legend. Otherwise the page has one legend for all charts. */
   readonly named?: boolean;
   readonly height?: number;
   /** Iterations in which a hack alarm about one of its metrics was active. */
   readonly alarms?: readonly Span[];
-  /** Whether its vertical axis is logarithmic, if all of its values are above 0. */
+  /** Whether the vertical axis is logarithmic. Ignored if any value is 0 or less. */
   readonly logarithmic?: boolean;
 }): JSX.Element {
   const holder = useRef<HTMLDivElement>(null);
@@ -56,7 +56,7 @@ export function Chart({
   const columns = (['edge', 'pale', 'strong'] as const).flatMap((kind) => all.filter((one) => one.kind === kind));
   const data = alignedData(columns);
   const powers = logarithmic && all.every(({ numbers }) => numbers.every((value) => value > 0));
-  /** The chart is rebuilt when this changes; otherwise new values are put into the same columns. */
+  /** The chart is rebuilt when this changes. Otherwise it only gets new values. */
   const shape = [powers, ...columns.map(({ line, kind }) => `${line.label} ${line.color} ${kind}`)].join('\n');
   const latest = useRef({ onRange, data, lines, alarms });
   latest.current = { onRange, data, lines, alarms };
@@ -97,7 +97,7 @@ export function Chart({
     <section class="card chart">
       <h3>
         {visible(title)} {unit !== '' && <span class="quiet unit">{unit}</span>}{' '}
-        {logarithmic && !powers && <span class="quiet unit">not logarithmic: it has values of 0 or less</span>}
+        {logarithmic && !powers && <span class="quiet unit">linear axis: some values are 0 or less</span>}
       </h3>
       <p class="legend" ref={values}>
         {lines.map(({ label, color }) => (
@@ -123,7 +123,7 @@ export function Chart({
   );
 }
 
-/** A summary of a curve, for people who cannot see it. */
+/** A summary of a curve for screen readers. */
 function inWords({ label, curve: { iterations, mean, last } }: Line): string {
   if (mean.length === 0) return `${label} has no values`;
   const ends = `${showNumber(mean[0])} at iteration ${iterations[0]}, ${showNumber(last ?? mean.at(-1))} at ${iterations.at(-1)}`;
@@ -231,7 +231,7 @@ function optionsFor(columns: readonly Column[], { width, height, powers, select,
     bands,
     cursor: { sync: { key: 'curves' }, drag: { x: true, y: false, setScale: false }, points: { size: 6 } },
     hooks: {
-      // Before the grid and the curves: an alarm is a shade behind them, with a line where it was raised.
+      // Draws alarms behind the grid and the curves: a shaded range with a line at its start.
       drawClear: [(plot) => shadeSpans(plot, alarms(), read('--bad'), read('--bad-back'))],
       setCursor: [(plot) => show(plot.cursor.idx ?? null)],
       setSelect: [
@@ -265,7 +265,7 @@ function shadeSpans(plot: uPlot, spans: readonly Span[], line: () => string, bac
   ctx.restore();
 }
 
-/** Writes each line's value at an iteration, or its last one, directly into the element: this happens many times a second. */
+/** Writes each line's value at an iteration, or its last value, directly into the element because it runs many times a second. */
 function showValues(element: HTMLElement | null, lines: readonly Line[], iteration: number | null | undefined): void {
   lines.forEach(({ curve: { iterations, mean, last } }, at) => {
     const target = element?.querySelectorAll('b')[at];

@@ -1,4 +1,4 @@
-/** Runs side by side: their curves in the same charts, what their settings differ in, and paired differences. */
+/** Compares runs: their curves in shared charts, different settings, and paired differences. */
 import type { JSX } from 'preact';
 import type { WireComparison } from '../wire.js';
 import { Content, Notice, Sections, Text } from './blocks.js';
@@ -17,9 +17,9 @@ export function CompareView({ place }: { readonly place: Place }): JSX.Element {
   if (run.length === 0) {
     return (
       <main class="narrow">
-        <h1>No run is chosen</h1>
+        <h1>No runs selected</h1>
         <p>
-          Tick runs in the <a href={hashOf('runs')}>list</a> to see them side by side.
+          Select runs in the <a href={hashOf('runs')}>list</a> to compare them.
         </p>
       </main>
     );
@@ -27,7 +27,7 @@ export function CompareView({ place }: { readonly place: Place }): JSX.Element {
   return (
     <main class="report">
       <div class="row">
-        <h1>{run.length === 1 ? 'One run' : `${run.length} runs side by side`}</h1>
+        <h1>{run.length === 1 ? 'One run' : `Comparison of ${run.length} runs`}</h1>
         {data !== null && data.runs.length > 1 && (
           <ReportButton run={data.runs.map(({ id }) => id)} file="comparison.html" />
         )}
@@ -40,7 +40,7 @@ export function CompareView({ place }: { readonly place: Place }): JSX.Element {
               const { id, name, state } = one;
               return (
                 <li key={id}>
-                  <button type="button" aria-label={`without ${nameOfId(id)}`} onClick={() => without(id)}>
+                  <button type="button" aria-label={`remove ${nameOfId(id)}`} onClick={() => without(id)}>
                     ×
                   </button>
                   <span class="row">
@@ -71,7 +71,7 @@ export function CompareView({ place }: { readonly place: Place }): JSX.Element {
       {data !== null && <Sections sections={data.sections} />}
       {data !== null && data.with_contact_sheet.length > 0 && (
         <section>
-          <h2>Contact sheets of the last evaluations</h2>
+          <h2>Contact sheets from the latest evaluations</h2>
           <div class="sheets">
             {data.with_contact_sheet.map((id) => (
               <Picture key={id} path={address('/api/picture/contact_sheet', { run: id })} label={nameOfId(id)} />

@@ -1,4 +1,4 @@
-/** The curves of a run, or of several side by side: the usual ones, and any metric that the user searches for. */
+/** The curves of one or several runs: the default charts, or the metrics that match a search. */
 import type { JSX } from 'preact';
 import { useMemo, useState } from 'preact/hooks';
 import type { WireCurve, WireCurves } from '../wire.js';
@@ -13,16 +13,16 @@ import { changed, go, type Place } from './router.js';
 /** Maximum number of charts for a search. */
 const MOST_FOUND = 24;
 const POINTS = 600;
-/** With several curves in each chart, of each. */
+/** Points per curve if a chart shows several curves. */
 const GROUP_POINTS = 300;
 
-/** The runs whose curves are shown: some by their ids, or all of an experiment by its cells. A report shows the only ones that it has. */
+/** The runs to show: by their ids, or all runs of an experiment. A report shows every run that it contains. */
 export interface CurvesOf {
   readonly run?: string | readonly string[];
   readonly experiment?: string;
 }
 
-/** `without` is a metric that is shown elsewhere already. `scale` is what rewards measure, such as `viescore, 0 to 10`. */
+/** `without` is a metric that the page already shows elsewhere. `scale` describes the rewards, such as `viescore, 0 to 10`. */
 export function CurvesView({
   place,
   of = {},
@@ -34,7 +34,7 @@ export function CurvesView({
   readonly without?: string | null;
   readonly scale?: string | null;
 }): JSX.Element {
-  // The cells of an experiment are known to the server alone, so any run that changes may be one of them.
+  // Only the server knows the cells of an experiment, so every changed run triggers an update.
   const about = of.experiment !== undefined ? null : typeof of.run === 'string' ? [of.run] : (of.run ?? []);
   const search = place.query.get('metric') ?? '';
   const range = rangeOf(place.query);
@@ -53,7 +53,7 @@ export function CurvesView({
     },
     about,
   );
-  /** Keeps the lists identical while the data is the same, so that charts are redrawn only for new data. */
+  /** Keeps the same list objects while the data is unchanged. Charts are then redrawn only for new data. */
   const { charts, constants } = useMemo(() => chartsOf(panels, data, search === ''), [data, names.data, search]);
   const setRange = withRange(place);
 
@@ -67,7 +67,7 @@ export function CurvesView({
             type="search"
             list="metrics"
             value={search}
-            placeholder="the usual ones; or a part of a name, such as time/ or viescore"
+            placeholder="the default charts, or part of a name such as time/ or viescore"
             autocomplete="off"
             spellcheck={false}
             onInput={(event) => go(changed(place, { metric: event.currentTarget.value || null }), 'replace')}
@@ -95,11 +95,11 @@ export function CurvesView({
       />
       {data !== null && data.wrong_lines > 0 && (
         <p class="error" role="alert">
-          Lines of metrics.jsonl that cannot be read and are skipped: {data.wrong_lines}
+          Skipped {data.wrong_lines} unreadable {data.wrong_lines === 1 ? 'line' : 'lines'} of metrics.jsonl.
         </p>
       )}
-      {names.data !== null && known.length === 0 && <p>There are no metrics yet.</p>}
-      {search !== '' && known.length > 0 && panels.length === 0 && <p>No metric has this in its name.</p>}
+      {names.data !== null && known.length === 0 && <p>No metrics yet.</p>}
+      {search !== '' && known.length > 0 && panels.length === 0 && <p>No metric name contains this text.</p>}
       {data !== null && <Legend curves={data} />}
       <div class="charts">
         {charts.map(({ key, ...chart }) => (
@@ -122,13 +122,13 @@ export function CurvesView({
   );
 }
 
-/** What a chart's axis measures; of the reward, its scale. */
+/** Unit of a chart's axis. For rewards it includes their scale. */
 export function withScale(unit: string, lines: readonly Line[], scale: string | null): string {
   const hasReward = lines.some(({ curve: { metric } }) => isReward(metric));
   return scale === null || !hasReward ? unit : unit === '' ? scale : `${unit}: ${scale}`;
 }
 
-/** When an alarm about one of a chart's metrics was active. */
+/** Iterations in which an alarm about one of a chart's metrics was active. */
 function alarmsOf(lines: readonly Line[], alarms: WireCurves['alarms'] = []): Span[] {
   return alarms.flatMap(({ metric, span }) => (lines.some(({ curve }) => curve.metric === metric) ? [span] : []));
 }
@@ -140,7 +140,7 @@ interface ChartOf {
   readonly lines: readonly Line[];
 }
 
-/** One chart per panel; or one per metric if several groups are compared. With `usual`, metrics that never change are listed separately. */
+/** One chart per panel, or one per metric if groups are compared. With `usual`, metrics that never change are listed separately. */
 function chartsOf(
   panels: readonly Panel[],
   data: WireCurves | null,
@@ -166,7 +166,7 @@ function chartsOf(
   return { charts, constants };
 }
 
-/** Assigns colors to curves: by group if there are groups, else by order. */
+/** Assigns colors to curves by group, or by order if there are no groups. */
 export function linesOf(curves: readonly WireCurve[], groups: readonly string[] | undefined): Line[] {
   return curves.map((curve, at) => ({
     label: curve.group ?? curve.metric,
@@ -175,7 +175,7 @@ export function linesOf(curves: readonly WireCurve[], groups: readonly string[] 
   }));
 }
 
-/** The groups that are compared, once for all charts. */
+/** One legend of the compared groups for all charts. */
 export function Legend({
   curves: { groups, more_groups: more = 0 },
 }: {
@@ -207,24 +207,22 @@ function ChartNotes({
   const all = charts.flatMap(({ lines }) => lines.map(({ curve }) => curve));
   const heldOut = (curve: WireCurve): boolean => isHeldOut(curve.metric) && curve.low !== undefined;
   const long = all.some(({ metric, mean }) => isSmoothed(metric, mean.length));
-  const said = [
+  const notes = [
     ...(long
       ? [
-          'Training curves of 20 iterations and more are smoothed over about a tenth of the course: a centered mean, and at both ends a straight line.',
+          'Training curves of at least 20 iterations are smoothed with a centered mean over about a tenth of the iterations. The ends use a linear fit.',
         ]
       : []),
     ...(overSeeds ? ['Bands: mean ± standard deviation over seeds.'] : []),
-    ...(!overSeeds && all.some(heldOut) ? ['Bands of held-out numbers: ± one standard error.'] : []),
+    ...(!overSeeds && all.some(heldOut) ? ['Bands of held-out curves: ± one standard error.'] : []),
     ...(groups === undefined && all.some((curve) => curve.low !== undefined && !heldOut(curve))
-      ? ['Other bands: the extremes of the iterations that a point stands for.']
+      ? ['Other bands: minimum and maximum over the iterations that share a point.']
       : []),
     ...(constants.length === 0
       ? []
-      : [
-          `The same throughout: ${constants.map(({ metric, mean }) => `${metric} ${showNumber(mean[0])}`).join(', ')}.`,
-        ]),
+      : [`Constant: ${constants.map(({ metric, mean }) => `${metric} ${showNumber(mean[0])}`).join(', ')}.`]),
   ];
-  return <p class="quiet small">{visible(said.join(' '))}</p>;
+  return <p class="quiet small">{visible(notes.join(' '))}</p>;
 }
 
 function found(known: readonly string[], search: string): Panel[] {
@@ -235,7 +233,7 @@ function found(known: readonly string[], search: string): Panel[] {
     .map((name) => ({ title: name, unit: '', metrics: [name] }));
 }
 
-/** Changes the shown iterations, which are part of the address. */
+/** Returns a function that changes the range of iterations in the address. */
 export function withRange(place: Place): (range: Range) => void {
   return (range) => go(changed(place, { from: range?.[0] ?? null, to: range?.[1] ?? null }), 'replace');
 }
@@ -269,8 +267,7 @@ function RangeFields({
 }
 
 /**
- * A number field that takes effect once the number is complete. The text typed so far is kept here, because the page is redrawn whenever something is
- * measured.
+ * A number field that takes effect once the number is complete. The field keeps unfinished text because new metrics redraw the page at any time.
  */
 function IterationField({
   label,

@@ -25,7 +25,7 @@ const ORDERS = [
   ['best', 'best score first'],
   ['worst', 'worst score first'],
   ['advantage', 'largest advantage first'],
-  ['disadvantage', 'least advantage first'],
+  ['disadvantage', 'smallest advantage first'],
 ] as const;
 
 interface EpisodesProps {
@@ -81,17 +81,20 @@ export function EpisodesView({ place, id }: EpisodesProps): JSX.Element {
       <Status error={error} loading={loading && data === null} what="Reading episodes" />
       {data !== null && data.wrong_lines > 0 && (
         <p class="error" role="alert">
-          {data.wrong_lines} {data.wrong_lines === 1 ? 'line is no episode' : 'lines are no episodes'} and left out.
+          Skipped {data.wrong_lines} unreadable {data.wrong_lines === 1 ? 'line' : 'lines'} of the episodes file.
         </p>
       )}
-      {data?.files.length === 0 && <p>No episodes are recorded yet, or this training has none.</p>}
+      {data?.files.length === 0 && (
+        <p>No episodes recorded yet. Some methods, such as supervised fine-tuning, record none.</p>
+      )}
       {data !== null && data.files.length > 0 && (
         <p>
           {filtered ? `${data.matching} of ${data.total}` : data.total} episodes
           {data.matching > 0 &&
             data.episodes.every(({ source, edited, text }) => source === null && edited === null && text === null) && (
               <span class="quiet">
-                ; of this iteration no pictures were kept (track.log_episodes_every_n_iterations says of which they are)
+                {' '}
+                (no images for this iteration: track.log_episodes_every_n_iterations sets which iterations keep them)
               </span>
             )}
         </p>
@@ -197,7 +200,7 @@ function EpisodeFilter({ place }: Pick<EpisodesProps, 'place'>): JSX.Element {
   return (
     <div class="filter">
       <label class="grow">
-        <span class="label">words of the instruction or the answer</span>
+        <span class="label">text in the instruction or the answer</span>
         <input
           id="filter"
           type="search"
@@ -212,7 +215,7 @@ function EpisodeFilter({ place }: Pick<EpisodesProps, 'place'>): JSX.Element {
   );
 }
 
-/** Longer answers are folded. */
+/** Longer answers are collapsed. */
 const LONG = 600;
 
 function Episode({
@@ -222,7 +225,7 @@ function Episode({
 }: {
   readonly id: string;
   readonly episode: WireEpisode;
-  /** Whether a judge was asked about episodes of this run. */
+  /** Whether a judge scored episodes of this run. */
   readonly judged: boolean;
 }): JSX.Element {
   const [asked, setAsked] = useState(false);
@@ -256,7 +259,7 @@ function Episode({
       <p class="row">
         {judged && (
           <button type="button" aria-expanded={asked} onClick={() => setAsked(!asked)}>
-            the judge's words
+            judge replies
           </button>
         )}
       </p>
@@ -278,14 +281,14 @@ function AnswerText({ title, text }: { readonly title: string; readonly text: st
   return (
     <details>
       <summary>
-        {title} ({text.length} letters)
+        {title} ({text.length} characters)
       </summary>
       {shown}
     </details>
   );
 }
 
-/** The parts of each term, under its name. */
+/** The parts of the score, grouped by term. */
 function ScoreParts({ parts }: Pick<WireEpisode, 'parts'>): JSX.Element | null {
   const terms = new Map<string, [part: string, value: number | null][]>();
   for (const [name, value] of Object.entries(parts)) {
@@ -316,8 +319,8 @@ function Judgements({ id, episodeKey }: { readonly id: string; readonly episodeK
   const { data, error, loading } = useData<readonly WireJudgement[]>('/api/judgements', { run: id, key: episodeKey });
   return (
     <div class="judgements">
-      <Status error={error} loading={loading} what="Looking for judgements" />
-      {data?.length === 0 && <p class="quiet">No judge was asked about this episode.</p>}
+      <Status error={error} loading={loading} what="Reading judgements" />
+      {data?.length === 0 && <p class="quiet">No judge scored this episode.</p>}
       {data?.map(({ question, model, text, problem, scores, attempts, latency_ms }) => (
         <section key={question}>
           <h3>

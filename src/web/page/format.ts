@@ -3,18 +3,18 @@ import { printable as visible } from '../../core/errors.js';
 import { showEstimate } from '../../core/estimate.js';
 import type { WireRun } from '../wire.js';
 
-/** Text with control characters spelled out, as on a terminal. */
+/** Text with its control characters escaped, as on a terminal. */
 export { visible };
 
-/** Words that are longer than any in a language, such as paths and keys; shorter ones are never broken. */
+/** Matches words longer than natural ones, such as paths and keys. Shorter words are never broken. */
 const LONG_WORD = /(\S{21,})/u;
 /**
- * Where a long word breaks: behind its punctuation, and, without any, after as many letters as a short word may have. A hyphen or a dot before a digit
- * is no such place: `seed-1`, `3e-4` and `2.5` stay whole.
+ * Break points in a long word: after punctuation, or after a fixed number of characters if there is none. There is no break between a hyphen or a dot
+ * and a digit, so `seed-1`, `3e-4` and `2.5` stay whole.
  */
 const PART = /(?:[^/_.,:;=&?|-]|[.-](?=\d)){1,20}[/_.,:;=&?|-]*|[/_.,:;=&?|-]{1,20}/gu;
 
-/** A text in pieces between which a line may break although there is no space. Joined, they are the text. */
+/** Splits text into pieces between which a line may break without a space. Joining the pieces gives the text. */
 export function piecesOf(text: string): string[] {
   return text
     .split(LONG_WORD)
@@ -22,12 +22,12 @@ export function piecesOf(text: string): string[] {
     .filter((piece) => piece !== '');
 }
 
-/** Words with a hyphen before a digit, such as `3e-4`, at every second place: browsers break a line behind any hyphen. */
+/** Splits text so that every second part is a word such as `3e-4`, which must not break: browsers break lines after any hyphen. */
 export function withHyphens(text: string): string[] {
   return text.split(/(\S*-\d\S*)/u);
 }
 
-/** Four significant digits; a dash for a missing number. */
+/** Four significant digits, or a dash for a missing number. */
 export function showNumber(value: number | null | undefined): string {
   if (value === null || value === undefined) return '–';
   if (!Number.isFinite(value)) return String(value);
@@ -38,13 +38,13 @@ export function showNumber(value: number | null | undefined): string {
   return String(Number(value.toPrecision(4)));
 }
 
-/** A mean with its error, both with as many decimals; only the mean if its error is unknown. */
+/** A mean with its error, both with the same decimals. Only the mean if the error is unknown. */
 export function showMean(mean: number | null | undefined, stderr: number | null | undefined): string {
   if (typeof mean !== 'number' || typeof stderr !== 'number') return showNumber(mean);
   return showEstimate({ mean, stderr });
 }
 
-/** A number on an axis with ticks `step` apart, with as many digits as distinguish it from its neighbors. */
+/** A number on an axis whose ticks are `step` apart, with just enough digits to distinguish the ticks. */
 export function showTick(value: number, step: number): string {
   const size = Math.max(Math.abs(value), step);
   if (size >= 1e6 || size < 1e-4) return value === 0 ? '0' : String(Number(value.toPrecision(3)).toExponential());
@@ -58,14 +58,14 @@ export function showChange(value: number): string {
   return value >= 0 ? `+${showNumber(value)}` : showNumber(value).replace('-', '−');
 }
 
-/** A setting: text as it is, everything else as JSON. */
+/** A setting: text unchanged, everything else as JSON. */
 export function showValue(value: unknown): string {
   if (value === null || value === undefined) return '–';
   if (typeof value === 'number') return showNumber(value);
   return typeof value === 'string' ? visible(value) : visible(JSON.stringify(value));
 }
 
-/** Whether a run ended before its last iteration because it had learned enough. */
+/** Whether a run stopped before its last iteration because it reached its early-stopping condition. */
 export function isStoppedEarly({
   state,
   iteration,
@@ -74,7 +74,7 @@ export function isStoppedEarly({
   return state === 'finished' && iteration < num_iterations;
 }
 
-/** What the held-out rewards of some runs measure; null if that is unknown or not the same, and for losses. */
+/** The scale of some runs' held-out rewards. Null if it is unknown or differs between runs, and for losses. */
 export function rewardScale(runs: readonly Pick<WireRun, 'held_out'>[]): string | null {
   const scales = new Set(runs.map(({ held_out: found }) => (found?.metric.endsWith('/mean') ? found.scale : null)));
   const [scale = null] = scales;

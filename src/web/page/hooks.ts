@@ -1,4 +1,4 @@
-/** Data that stays up to date: fetched once, and again when the runs that it depends on change. */
+/** Hooks for data that stays up to date, for the keyboard, and for text fields. */
 import { createContext } from 'preact';
 import { useContext, useEffect, useLayoutEffect, useRef, useState } from 'preact/hooks';
 import { address, Unreachable, type Query, type Source } from './source.js';
@@ -9,12 +9,12 @@ export const SourceContext = createContext<Source | null>(null);
 
 export function useSource(): Source {
   const source = useContext(SourceContext);
-  if (source === null) throw new Error('a component that shows data stands outside of a source');
+  if (source === null) throw new Error('useSource needs a SourceContext');
   return source;
 }
 
 export interface Loaded<T> {
-  /** The latest answer, which remains while another request is under way. */
+  /** The latest answer. It stays available while another request is pending. */
   readonly data: T | null;
   readonly error: string | null;
   readonly loading: boolean;
@@ -22,8 +22,8 @@ export interface Loaded<T> {
 }
 
 /**
- * Data from a path. It is fetched again when one of the `about` runs changes; null means every run, an empty list none. A path of null fetches
- * nothing.
+ * Fetches data from a path, and fetches it again when one of the `about` runs changes. Null means every run, an empty list means none. A null path
+ * fetches nothing.
  */
 export function useData<T>(path: string | null, query: Query = {}, about: readonly string[] | null = []): Loaded<T> {
   const source = useSource();
@@ -37,7 +37,7 @@ export function useData<T>(path: string | null, query: Query = {}, about: readon
   const concerning = useRef(about);
   concerning.current = about;
   const shownFor = useRef(path);
-  /** Whether the server was unreachable: the page reports that once for all requests, and this one is repeated when the server is back. */
+  /** Whether the server was unreachable. The page reports this once for all requests and repeats this one when the server is back. */
   const unanswered = useRef(false);
 
   useEffect(() => {
@@ -96,7 +96,7 @@ export function useData<T>(path: string | null, query: Query = {}, about: readon
   return { ...state, reload: () => setTurn((before) => before + 1) };
 }
 
-/** The current time, by the second, because heartbeats age without any event. */
+/** The current time, updated every second, because heartbeats age without an event. */
 export function useNow(): number {
   const [now, setNow] = useState(Date.now());
   useEffect(() => {
@@ -108,7 +108,7 @@ export function useNow(): number {
 
 export type KeyTable = Readonly<Record<string, () => void>>;
 
-/** Listens while the component is shown, from before it is painted, since a user who sees it may press a key at once. */
+/** Listens to keys while the component is shown. A layout effect, so that it is ready before the user sees the component. */
 export function useKeys(table: KeyTable): void {
   const current = useRef(table);
   current.current = table;
@@ -130,27 +130,27 @@ function isWriting(target: EventTarget | null): boolean {
   return target instanceof HTMLElement && target.matches('input, textarea, select, [contenteditable]');
 }
 
-/** The meaning of the keys, for the list that `?` shows. */
+/** Descriptions of the keys, which `?` shows. */
 export const KEY_HELP: readonly (readonly [keys: string, meaning: string])[] = [
-  ['/', 'write a filter'],
-  ['j  k', 'the next, the previous run or episode'],
+  ['/', 'edit the filter'],
+  ['j  k', 'next or previous run or episode'],
   ['Enter', 'open the run'],
-  ['[  ]', 'the previous, the next iteration or page'],
-  ['?', 'this list'],
+  ['[  ]', 'previous or next iteration or page'],
+  ['?', 'show this list'],
 ];
 
 const REPORTED_AFTER_MS = 250;
 
 /**
- * The text of a field, and a function to change it. `onValue` gets the text after a short pause in typing. When the value changes for another reason,
- * it replaces the text; getting back the reported value does not count, because the user may have typed on since.
+ * The text of a field, and a function to change it. `onValue` gets the text after a short pause in typing. A value that changes for another reason
+ * replaces the text. A value that was just reported does not, because the user may have kept typing.
  */
 export function useTyped(value: string, onValue: (text: string) => void): [string, (text: string) => void] {
   const [text, setText] = useState(value);
   const reported = useRef(value);
   const report = useRef(onValue);
   report.current = onValue;
-  // In a layout effect: after painting, the user may already have begun to type.
+  // A layout effect, because the user may start typing right after painting.
   useLayoutEffect(() => {
     if (value === reported.current) return;
     reported.current = value;

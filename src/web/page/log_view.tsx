@@ -1,4 +1,4 @@
-/** A run's log, followed while the run goes on. */
+/** A run's log, which follows new lines while the run is active. */
 import type { JSX } from 'preact';
 import { useEffect, useRef, useState } from 'preact/hooks';
 import type { WireLog, WireRunPage } from '../wire.js';
@@ -6,8 +6,8 @@ import { visible } from './format.js';
 import { changed, go, type Place } from './router.js';
 import { listen } from './server_source.js';
 
-/** How many letters of a long log are kept, from its end. */
-const MOST_LETTERS = 400_000;
+/** Maximum number of characters to keep, from the end of the log. */
+const MAX_CHARACTERS = 400_000;
 /** Within this many pixels of the end, the view follows new lines. */
 const NEAR_END_PX = 40;
 const RETRY_AFTER_MS = 2_000;
@@ -27,8 +27,8 @@ export function LogView({ place, page }: { readonly place: Place; readonly page:
     follows.current = true;
     const stop = new AbortController();
     const take = (event: WireLog): void => {
-      if (event.kind === 'text') setText((before) => (before + event.text).slice(-MOST_LETTERS));
-      else setEnding(event.reason ?? 'The run has ended; this is its log to the end.');
+      if (event.kind === 'text') setText((before) => (before + event.text).slice(-MAX_CHARACTERS));
+      else setEnding(event.reason ?? 'The run has ended. This is its complete log.');
     };
     const query = { run: run.id, ...(attempt === '' ? {} : { attempt }), ...(rank === '' ? {} : { rank }) };
     const follow = async (): Promise<void> => {
@@ -38,12 +38,12 @@ export function LogView({ place, page }: { readonly place: Place; readonly page:
         take(event);
       };
       await listen<WireLog>('/api/log', query, watch, stop.signal, () => setText(''));
-      if (!ended) throw new Error('The stream broke off');
+      if (!ended) throw new Error('Lost the connection to the log');
     };
     const again = (): void => {
       follow().catch((error: unknown) => {
         if (stop.signal.aborted) return;
-        setEnding(`${error instanceof Error ? error.message : String(error)}; trying again.`);
+        setEnding(`${error instanceof Error ? error.message : String(error)}; reconnecting.`);
         setTimeout(() => {
           if (!stop.signal.aborted) again();
         }, RETRY_AFTER_MS);
@@ -51,7 +51,7 @@ export function LogView({ place, page }: { readonly place: Place; readonly page:
     };
     again();
     return () => stop.abort();
-    // A run that is started again continues its log.
+    // A restarted run continues its log.
   }, [run.id, attempt, rank, attempts.length]);
 
   useEffect(() => {
@@ -68,7 +68,7 @@ export function LogView({ place, page }: { readonly place: Place; readonly page:
             value={attempt}
             onChange={(event) => go(changed(place, { attempt: event.currentTarget.value || null }))}
           >
-            <option value="">the latest</option>
+            <option value="">latest</option>
             {attempts.map((one) => (
               <option key={one.attempt} value={one.attempt}>
                 {one.attempt}

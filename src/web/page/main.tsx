@@ -1,4 +1,4 @@
-/** The page: its header, the view that the address names, and errors that prevent showing it. */
+/** The page: its header, the view from the address, and connection errors. */
 import { render, type JSX } from 'preact';
 import { useEffect, useState } from 'preact/hooks';
 import { visible } from './format.js';
@@ -50,13 +50,13 @@ function Page(): JSX.Element {
             experiments
           </a>
         </nav>
-        <button type="button" class="help" onClick={() => setHelp(true)} aria-label="keys of the keyboard">
+        <button type="button" class="help" onClick={() => setHelp(true)} aria-label="keyboard shortcuts">
           ?
         </button>
       </header>
       {connection === 'lost' && (
         <p class="banner" role="alert">
-          The dashboard does not answer; trying again. What is shown may be old.
+          The dashboard server does not respond. Reconnecting. The page may be out of date.
         </p>
       )}
       {connection === 'refused' ? (
@@ -68,7 +68,7 @@ function Page(): JSX.Element {
       )}
       <Notices />
       {help && (
-        <Dialog title="Keys" onClose={() => setHelp(false)}>
+        <Dialog title="Keyboard shortcuts" onClose={() => setHelp(false)}>
           <dl class="keys">
             {KEY_HELP.map(([keys, meaning]) => (
               <div key={keys}>
@@ -93,14 +93,14 @@ function TokenForm(): JSX.Element {
   const [tried, setTried] = useState(false);
   return (
     <main class="narrow">
-      <h1>The dashboard asks for its token</h1>
+      <h1>Enter the dashboard token</h1>
       <p>
-        Open the address that <code>editrl dashboard</code> printed, which has it, or write the token here. It is kept
-        for this tab alone.
+        Open the address that <code>editrl dashboard</code> printed, or enter its token here. Only this browser tab
+        keeps the token.
       </p>
       {tried && (
         <p class="error" role="alert">
-          This token is not right, or the dashboard was started anew since.
+          The token is wrong. A restarted dashboard has a new token.
         </p>
       )}
       <form
@@ -130,7 +130,7 @@ function TokenForm(): JSX.Element {
 function NotFound(): JSX.Element {
   return (
     <main class="narrow">
-      <h1>There is nothing here</h1>
+      <h1>Page not found</h1>
       <p>
         <a href={hashOf('runs')}>All runs</a>
       </p>
@@ -138,7 +138,7 @@ function NotFound(): JSX.Element {
   );
 }
 
-/** Outcomes of requested actions, until the user dismisses them. */
+/** Results of requested actions, until the user dismisses them. */
 function Notices(): JSX.Element {
   const [notices, setNotices] = useState<readonly { id: number; level: 'info' | 'error'; text: string }[]>([]);
   useEffect(() => {
@@ -156,7 +156,7 @@ function Notices(): JSX.Element {
           <pre>{visible(text)}</pre>
           <button
             type="button"
-            aria-label="put away"
+            aria-label="dismiss"
             onClick={() => setNotices((before) => before.filter((one) => one.id !== id))}
           >
             ×

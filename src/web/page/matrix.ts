@@ -2,21 +2,21 @@
 import { CLEAR_ERRORS, significanceOf } from '../../core/estimate.js';
 import type { WireCell, WireMatrix } from '../wire.js';
 
-/** Which number a cell shows: the result of its finished runs, or the last held-out number of every run so far. */
+/** The number that a cell shows: the result of its finished runs, or the latest held-out number of all its runs. */
 export type Shown = 'result' | 'so_far';
 
 export interface Grid {
   readonly column: string | null;
   readonly values: readonly string[];
   readonly rows: readonly {
-    /** Its value of every other axis. */
+    /** The value of each other axis. */
     readonly axes: readonly (readonly [axis: string, value: string])[];
-    /** By the column's value; null for a cell that is not in the experiment. */
+    /** One cell per column value. Null if the experiment has no such cell. */
     readonly cells: readonly (WireCell | null)[];
   }[];
 }
 
-/** One axis across, all others down, in the order of their values; seeds have already been averaged. */
+/** Puts one axis into columns and all others into rows, in the order of their values. Seeds are already averaged. */
 export function gridOf({ axes, cells }: Pick<WireMatrix, 'axes' | 'cells'>, asked: string | null): Grid {
   const column = axes.find(({ name }) => name === asked) ?? axes.at(-1) ?? null;
   const others = axes.filter(({ name }) => name !== column?.name);
@@ -41,14 +41,14 @@ export function gridOf({ axes, cells }: Pick<WireMatrix, 'axes' | 'cells'>, aske
   return { column: column?.name ?? null, values, rows: sorted };
 }
 
-/** A cell's name within its experiment, as it is in the names of its runs. */
+/** A cell's name within its experiment, which the names of its runs contain. */
 export function nameOf({ axes }: Pick<WireCell, 'axes'>): string {
   return Object.entries(axes)
     .map(([axis, value]) => `${axis}-${value}`)
     .join('__');
 }
 
-/** The ids of its runs that have begun. */
+/** The ids of a cell's started runs. */
 export function runsOf({ runs }: Pick<WireCell, 'runs'>): string[] {
   return runs.flatMap(({ id }) => id ?? []);
 }
@@ -59,12 +59,12 @@ export function valueOf(cell: WireCell, shown: Shown): number | null {
   return values.length === 0 ? null : values.reduce((sum, value) => sum + value, 0) / values.length;
 }
 
-/** How a cell's result compares with what it is measured against. */
+/** How a cell's result compares with the reference cell. */
 export type Standing = 'reference' | 'better' | 'worse' | 'level' | 'unknown';
 
 /**
- * Compares each cell by its paired difference, from the baseline or, without one, from the best cell. A cell whose difference has no error, as of a
- * single seed, has the standing `unknown`. Nothing for cells whose numbers cannot be compared.
+ * Rates each cell by its paired difference from the baseline, or from the best cell if there is no baseline. A difference without a standard error,
+ * for example from a single seed, gives `unknown`. Cells without comparable numbers get no standing.
  */
 export function standingsOf({
   cells,
@@ -89,15 +89,15 @@ export function standingsOf({
   return new Map(known.map((cell) => [cell, standing(cell)]));
 }
 
-/** What the colors of standings mean, for a legend; those of `present` alone. */
+/** Legend texts for the standings in `present`. */
 export function legendOf(present: ReadonlySet<Standing>, based: boolean): readonly (readonly [Standing, string])[] {
   const than = based ? 'the baseline' : 'the best';
   const meanings: Readonly<Record<Standing, string>> = {
     reference: based ? 'baseline' : 'best mean',
-    better: `better than ${than}, by ${CLEAR_ERRORS} standard errors or more`,
+    better: `better than ${than} by at least ${CLEAR_ERRORS} standard errors`,
     level: `within ${CLEAR_ERRORS} standard errors of ${than}`,
-    worse: `worse than ${than}, by ${CLEAR_ERRORS} standard errors or more`,
-    unknown: 'no standard error: a single seed',
+    worse: `worse than ${than} by at least ${CLEAR_ERRORS} standard errors`,
+    unknown: 'no standard error (single seed)',
   };
   return (Object.entries(meanings) as [Standing, string][]).filter(([standing]) => present.has(standing));
 }

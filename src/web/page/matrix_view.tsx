@@ -10,21 +10,21 @@ import { Breakable, State, Status, Table } from './parts.js';
 import { changed, go, hashOf, type Place } from './router.js';
 
 const SHOWN: Readonly<Record<Shown, string>> = {
-  result: 'the result of finished runs',
-  so_far: 'the last held-out number so far',
+  result: 'results of finished runs',
+  so_far: 'latest held-out reward',
 };
 
-/** A value up to this length stays on one line. */
+/** Values up to this length stay on one line. */
 const BRIEF = 12;
 
 const ACTION_TEXTS: ActionTexts = {
   stop: {
     title: 'stop',
-    why: 'Its runs save a checkpoint after their iteration and end, and no other is started. The same sweep command goes on with them.',
+    why: 'The runs save a checkpoint after their current iteration and stop. No other run starts. Repeat the sweep command to continue.',
   },
   stop_now: {
     title: 'kill',
-    why: 'Its runs end at once; what they learned since their last checkpoints is lost.',
+    why: 'The runs stop immediately and lose everything since their last checkpoints.',
     danger: true,
   },
 };
@@ -44,7 +44,7 @@ export function MatrixView({ place }: { readonly place: Place }): JSX.Element {
       {data !== null && (
         <>
           <h1>
-            {visible(data.name)} {data.swept && <span class="quiet">being swept</span>}
+            {visible(data.name)} {data.swept && <span class="quiet">sweep in progress</span>}
           </h1>
           <p class="quiet">{visible(data.caption)}</p>
           <Actions actions={data.actions} words={ACTION_TEXTS} name={data.name} target={{ experiment: data.id }} />
@@ -77,7 +77,7 @@ export function MatrixView({ place }: { readonly place: Place }): JSX.Element {
                 ))}
               </select>
             </label>
-            <a href={hashOf('runs', '', { filter: `${data.name}__` })}>as a list of runs</a>
+            <a href={hashOf('runs', '', { filter: `${data.name}__` })}>show as a list of runs</a>
           </div>
           {shown === 'result' && <Standings data={data} />}
           <Ticked place={place} data={data} />
@@ -90,14 +90,14 @@ export function MatrixView({ place }: { readonly place: Place }): JSX.Element {
   );
 }
 
-/** The cells that were ticked, by their names in the address: all their runs are compared, those that began since as well. */
+/** The selected cells, whose names are in the address. The comparison covers all their runs, including newly started ones. */
 function Ticked({ place, data }: { readonly place: Place; readonly data: WireMatrix }): JSX.Element {
   const names = place.query.getAll('pick');
   const cells = data.cells.filter((cell) => names.includes(nameOf(cell)));
   return <Picked place={place} runs={cells.flatMap(runsOf)} cells={cells.length} />;
 }
 
-/** What the colors of the grid mean. */
+/** The legend of the grid's colors. */
 function Standings({ data }: { readonly data: WireMatrix }): JSX.Element | null {
   const present = new Set(standingsOf(data).values());
   if (present.size === 0) return null;
@@ -159,7 +159,7 @@ function Matrix({
               {cells.map((cell, at) =>
                 cell === null ? (
                   <td key={grid.values[at]} class="quiet">
-                    no such cell
+                    not in the experiment
                   </td>
                 ) : (
                   <MatrixCell
@@ -191,9 +191,9 @@ function MatrixCell({
 }: {
   readonly cell: WireCell;
   readonly shown: Shown;
-  /** Null for numbers that are no results. */
+  /** Null unless the cell shows a result. */
   readonly standing: Standing | null;
-  /** The cell that its difference is from, in words. */
+  /** The reference of the difference, in words. */
   readonly than: string;
   readonly picked: boolean;
   readonly onPick: (on: boolean) => void;
@@ -230,7 +230,7 @@ function MatrixCell({
         {runs.map(({ id, name, seed, state, iteration, num_iterations, held_out }) => (
           <li key={name}>
             {id === null ? (
-              <span class="quiet">{seed === null ? '' : `${visible(seed)}: `}not begun</span>
+              <span class="quiet">{seed === null ? '' : `${visible(seed)}: `}not started</span>
             ) : (
               <a href={hashOf('run', id)} title={`${name}: ${state}, ${iteration} of ${num_iterations} iterations`}>
                 {seed === null ? 'run' : `seed ${visible(seed)}`}
@@ -251,9 +251,7 @@ export function ExperimentsView(): JSX.Element {
     <main>
       <h1>Experiments</h1>
       <Status error={error} loading={loading && data === null} what="Reading experiments" />
-      {data?.length === 0 && (
-        <p>There are none here: editrl sweep EXPERIMENT makes one, of runs that are named NAME__axis-value.</p>
-      )}
+      {data?.length === 0 && <p>No experiments yet. Start one with: editrl sweep EXPERIMENT</p>}
       {data !== null && data.length > 0 && (
         <Table
           label="Experiments"
@@ -261,7 +259,7 @@ export function ExperimentsView(): JSX.Element {
           rows={data.map(({ id, name, runs, states, axes, swept }) => [
             <>
               <a href={hashOf('experiment', id)}>{visible(name)}</a>
-              {swept && <span class="quiet"> being swept</span>}
+              {swept && <span class="quiet"> sweep in progress</span>}
             </>,
             runs,
             <span class="chips">

@@ -1,11 +1,11 @@
-/** Small parts that several views share. */
+/** Small components that several views share. */
 import { Fragment, type ComponentChildren, type JSX } from 'preact';
 import { useEffect, useState } from 'preact/hooks';
 import type { WireState } from '../wire.js';
 import { piecesOf, visible, withHyphens } from './format.js';
 import { useSource } from './hooks.js';
 
-/** A text whose long words may break where `piecesOf` says; all others stay whole. */
+/** Text whose long words may break at the points from `piecesOf`. */
 export function Breakable({ text }: { readonly text: string }): JSX.Element {
   return (
     <>
@@ -19,12 +19,12 @@ export function Breakable({ text }: { readonly text: string }): JSX.Element {
   );
 }
 
-/** A state as a word; the color only repeats it. */
+/** A state as a word. The color only repeats it. */
 export function State({ state }: { readonly state: WireState }): JSX.Element {
   return <span class={`state state-${state}`}>{state}</span>;
 }
 
-/** Names of active hack alarms, as a sign that something may be wrong. */
+/** A badge with the names of active alarms. */
 export function AlarmBadge({ alarms }: { readonly alarms: readonly string[] }): JSX.Element | null {
   if (alarms.length === 0) return null;
   const [first] = alarms;
@@ -61,7 +61,7 @@ export function Progress({
   );
 }
 
-/** An error, or a note that data is loading; nothing if there is data and no error. */
+/** An error or a loading note. */
 export function Status({
   error,
   loading,
@@ -81,7 +81,7 @@ export function Status({
   return loading ? <p class="quiet">{what}…</p> : null;
 }
 
-/** A picture of a run, over the whole width where it is a strip, as of a clip's frames. One that is not there yet is asked for when it is near the screen; one that is gone says so. */
+/** An image of a run. It is loaded when it comes near the visible area. A wide strip, such as the frames of a clip, takes the full width. */
 export function Picture({
   path,
   label,
@@ -143,7 +143,7 @@ export function Picture({
       )}
       {url === null && (
         <span class="picture-missing" title={found.error ?? undefined}>
-          {found.error === null ? '' : 'image is gone'}
+          {found.error === null ? '' : 'image not available'}
         </span>
       )}
       <figcaption>{visible(label)}</figcaption>
@@ -151,7 +151,7 @@ export function Picture({
   );
 }
 
-/** A table that scrolls on its own if it is wider than the page; on a narrow screen, a row is a card whose lines carry the columns' titles. */
+/** A table that scrolls horizontally if it is wide. On narrow screens each row becomes a card with the column titles. */
 export function Table({
   label,
   titles,
@@ -159,13 +159,13 @@ export function Table({
   numbersFrom = Infinity,
   long = false,
 }: {
-  /** Describes it for screen readers. */
+  /** Label for screen readers. */
   readonly label: string;
   readonly titles: readonly string[];
   readonly rows: readonly (readonly ComponentChildren[])[];
-  /** The first right-aligned column. */
+  /** Index of the first right-aligned column. */
   readonly numbersFrom?: number;
-  /** Whether cells have long texts, so that each gets its own line on a narrow screen. */
+  /** Whether cells contain long texts and need their own lines on narrow screens. */
   readonly long?: boolean;
 }): JSX.Element {
   const kind = (at: number): string | undefined => (at >= numbersFrom ? 'number' : undefined);
@@ -197,7 +197,7 @@ export function Table({
   );
 }
 
-/** Facts about something, by name. */
+/** A list of names and values. */
 export function Facts({
   facts,
 }: {

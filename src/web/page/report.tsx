@@ -1,4 +1,4 @@
-/** A report page of a run, of an experiment or of runs side by side, with its data inlined. */
+/** The report page of a run, an experiment or a comparison, with its data inlined. */
 import { render, type JSX } from 'preact';
 import { useMemo } from 'preact/hooks';
 import type { WireCurves, WireReport } from '../wire.js';
@@ -53,7 +53,7 @@ interface Shown {
   readonly place: Place;
 }
 
-/** The chart of held-out numbers, as wide as the page. */
+/** The held-out chart, at full page width. */
 function Leading({ report: { curves, leading, scale }, place }: Shown): JSX.Element | null {
   const range = rangeOf(place.query);
   const query = { metric: leading ?? '', ...(range === null ? {} : { from: range[0], to: range[1] }) };

@@ -1,4 +1,4 @@
-/** Which view is shown, and how: everything is in the address after the #, so that it survives a reload, a bookmark and going back. */
+/** The address after the # holds the view and all its settings, so reloading, bookmarks and going back work. */
 import { useLayoutEffect, useState } from 'preact/hooks';
 
 export interface Place {
@@ -20,7 +20,7 @@ export function placeOf(hash: string): Place {
 
 export function usePlace(): Place {
   const [place, setPlace] = useState(() => placeOf(location.hash));
-  // In a layout effect: other effects run after painting, and a change of the address before that would be missed.
+  // A layout effect, because an ordinary effect runs after painting and could miss a change of the address.
   useLayoutEffect(() => {
     const change = (): void => setPlace(placeOf(location.hash));
     addEventListener('hashchange', change);
@@ -41,13 +41,13 @@ export function hashOf(view: string, id = '', query: Changes = {}): string {
   return `#/${view}${id === '' ? '' : `/${id}`}${search === '' ? '' : `?${search}`}`;
 }
 
-/** The address of the same view with a changed query; null removes a parameter. */
+/** The address of the same view with a changed query. Null removes a parameter. */
 export function changed({ view, id, query }: Place, changes: Changes): string {
   const search = withChanges(new URLSearchParams(query), changes).toString();
   return `#/${view}${id === '' ? '' : `/${id}`}${search === '' ? '' : `?${search}`}`;
 }
 
-/** Navigates; with `replace`, going back skips the current address. */
+/** Navigates. With `replace`, going back skips the current address. */
 export function go(hash: string, how: 'push' | 'replace' = 'push'): void {
   if (hash === location.hash) return;
   if (how === 'push') {

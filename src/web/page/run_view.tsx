@@ -1,4 +1,4 @@
-/** One run: what it is doing, its actions, and tabs for its curves, episodes, log and settings. */
+/** One run: its state and actions, and tabs for its curves, episodes, log and settings. */
 import type { JSX } from 'preact';
 import { useState } from 'preact/hooks';
 import type { WireAlarm, WireChanges, WireRunPage } from '../wire.js';
@@ -25,16 +25,16 @@ import { hashOf, type Place } from './router.js';
 import { address } from './source.js';
 
 const ACTION_TEXTS: ActionTexts = {
-  stop: { title: 'stop', why: 'It saves a checkpoint after this iteration and ends.' },
+  stop: { title: 'stop', why: 'The run saves a checkpoint after this iteration and stops.' },
   stop_now: {
     title: 'kill',
-    why: 'It ends at once; what was learned since the last checkpoint is lost.',
+    why: 'The run stops immediately and loses everything since its last checkpoint.',
     danger: true,
   },
-  resume: { title: 'resume', primary: true, why: 'It goes on from its last whole checkpoint.' },
+  resume: { title: 'resume', primary: true, why: 'The run continues from its last complete checkpoint.' },
   start_again: {
-    title: 'start again',
-    why: 'It begins anew with the settings that it recorded. What is there now is kept beside it, as another run.',
+    title: 'restart',
+    why: 'The run starts from the beginning with its recorded settings. The existing run is kept under another name.',
     danger: true,
   },
 };
@@ -81,7 +81,7 @@ export function RunView({ place }: { readonly place: Place }): JSX.Element {
           <Alarms page={data} />
           <RunFacts page={data} />
           <Tabs
-            label="Parts of the run"
+            label="Run views"
             chosen={tab}
             tabs={Object.keys(TABS).map((name) => ({ name, title: name, href: hashOf('run', id, { tab: name }) }))}
           />
@@ -92,19 +92,19 @@ export function RunView({ place }: { readonly place: Place }): JSX.Element {
   );
 }
 
-/** The alarms that stand, and a line about those that do not any more. */
+/** The active alarms, and a line about past ones. */
 function Alarms({ page: { alarms, run } }: { readonly page: WireRunPage }): JSX.Element | null {
-  const standing = alarms.filter((alarm) => alarm.standing);
-  const over = alarms.filter((alarm) => !alarm.standing);
+  const active = alarms.filter((alarm) => alarm.active);
+  const over = alarms.filter((alarm) => !alarm.active);
   const metrics = [...new Set(alarms.map(({ metric }) => metric))];
   if (alarms.length === 0) return null;
   return (
-    <section class={standing.length > 0 ? 'alarms' : 'alarms alarms-over'} aria-label="Hack alarms">
-      {standing.length > 0 && (
+    <section class={active.length > 0 ? 'alarms' : 'alarms alarms-over'} aria-label="Hack alarms">
+      {active.length > 0 && (
         <>
-          <strong>The reward may be exploited: look at the answers.</strong>
+          <strong>Possible reward hacking. Check the answers.</strong>
           <ul>
-            {standing.map((alarm) => (
+            {active.map((alarm) => (
               <li key={alarm.name}>{visible(inWords(alarm))}</li>
             ))}
           </ul>
@@ -130,7 +130,7 @@ function Alarms({ page: { alarms, run } }: { readonly page: WireRunPage }): JSX.
 
 function inWords({ name, metric, value, span, limits }: WireAlarm): string {
   const since = ` since iteration ${span[0]}`;
-  const first = value === null ? '' : `, where ${metric} was ${showNumber(value)}`;
+  const first = value === null ? '' : `; ${metric} was ${showNumber(value)}`;
   return `${name}${since}${first}${limits === null ? '' : `; track.alarms.limits.${name}: ${limits}`}`;
 }
 
@@ -138,7 +138,7 @@ function spanInWords(span: WireAlarm['span']): string {
   return span[0] === span[1] ? `iteration ${span[0]}` : `iterations ${span[0]} to ${span[1]}`;
 }
 
-/** The clock ticks only here: nothing else on the page changes with time alone. */
+/** The only part of the page that changes with time alone. */
 function RunFacts({ page }: { readonly page: WireRunPage }): JSX.Element {
   const now = useNow();
   const { run, dir, task, parents, seconds_left: secondsLeft } = page;
@@ -151,9 +151,9 @@ function RunFacts({ page }: { readonly page: WireRunPage }): JSX.Element {
       heldOut === null ? null : showMean(heldOut.after, heldOut.stderr),
     ],
     ['time left', secondsLeft === null ? null : `about ${showDuration(secondsLeft)}`],
-    ['last seen', run.heartbeat === null ? null : showAgo(run.heartbeat, now)],
-    ['held by', run.where],
-    ['starts from', parents.length === 0 ? null : <Parents parents={parents} />],
+    ['last heartbeat', run.heartbeat === null ? null : showAgo(run.heartbeat, now)],
+    ['running on', run.where],
+    ['initialized from', parents.length === 0 ? null : <Parents parents={parents} />],
     ['folder', monospace(dir)],
   ];
   return (
@@ -179,14 +179,14 @@ function Parents({ parents }: Pick<WireRunPage, 'parents'>): JSX.Element {
       {parents.map(({ name, id }, at) => (
         <span key={name}>
           {at > 0 && ', '}
-          {id === null ? `${visible(name)} (not here)` : <a href={hashOf('run', id)}>{name}</a>}
+          {id === null ? `${visible(name)} (not in this folder)` : <a href={hashOf('run', id)}>{name}</a>}
         </span>
       ))}
     </>
   );
 }
 
-/** What the policy makes, before any curve: how its answers changed, or else those of the last evaluation. */
+/** Example outputs of the policy: changed held-out answers, or the contact sheet of the latest evaluation. */
 function Answers({ page }: { readonly page: WireRunPage }): JSX.Element {
   const { id } = page.run;
   const { data, loading } = useData<WireChanges | null>('/api/changes', { run: id }, [id]);
@@ -215,7 +215,7 @@ function Sheet({ page }: { readonly page: WireRunPage }): JSX.Element {
   ];
   return (
     <details class="card sheet" open>
-      <summary>Held-out answers at the last evaluation</summary>
+      <summary>Held-out answers from the latest evaluation</summary>
       <Picture path={address('/api/picture/contact_sheet', { run: id })} label={label.join(', ')} />
     </details>
   );
@@ -242,7 +242,7 @@ function SettingsTab({ page }: TabProps): JSX.Element {
             id="filter"
             type="search"
             value={search}
-            placeholder="a part of a key"
+            placeholder="part of a key"
             autocomplete="off"
             onInput={(event) => setSearch(event.currentTarget.value)}
           />

@@ -1,4 +1,4 @@
-/** The list of runs: filtered, sorted, with columns for chosen settings. */
+/** The list of runs, with a filter, sorting, and columns for chosen settings. */
 import type { JSX } from 'preact';
 import { useLayoutEffect, useRef, useState } from 'preact/hooks';
 import type { WireKey, WireRun, WireRuns, WireState } from '../wire.js';
@@ -77,7 +77,7 @@ const COLUMNS: readonly Column[] = [
       </span>
     ),
   },
-  { key: 'heartbeat', title: 'last seen', numeric: true, cell: ({ heartbeat }, now) => showAgo(heartbeat, now) },
+  { key: 'heartbeat', title: 'last heartbeat', numeric: true, cell: ({ heartbeat }, now) => showAgo(heartbeat, now) },
 ];
 
 export function RunsView({ place }: { readonly place: Place }): JSX.Element {
@@ -199,7 +199,7 @@ function Head({
   readonly onRemove?: () => void;
 }): JSX.Element {
   const sorted = sort === key;
-  // Numbers are mostly wanted from the largest down, names from a to z.
+  // Sorts numbers in descending order and names in ascending order by default.
   const other = sorted ? !descending : key !== 'name' && key !== 'state';
   return (
     <th
@@ -226,7 +226,7 @@ function Head({
   );
 }
 
-/** The filter text, and which settings have a column. */
+/** The filter text, and the settings shown as columns. */
 function Filter({
   place,
   filter,
@@ -255,7 +255,7 @@ function Filter({
           id="filter"
           type="search"
           value={text}
-          placeholder="words of the name, or state=running  alarm!=none  kl_coeff<=3e-4  model~emu"
+          placeholder="part of a name, or state=running  alarm!=none  kl_coeff<=3e-4  model~emu"
           autocomplete="off"
           spellcheck={false}
           onInput={(event) => setText(event.currentTarget.value)}
@@ -276,7 +276,7 @@ function Filter({
           onInput={(event) => {
             const { value } = event.currentTarget;
             setAdding(value);
-            // Typed text may be incomplete; an entry chosen from the list is complete.
+            // Typed text may be incomplete. An entry chosen from the list is complete.
             if (isReplacement(event)) add(value);
           }}
           onChange={(event) => add(event.currentTarget.value)}
@@ -298,7 +298,7 @@ function isReplacement({ inputType }: Partial<InputEvent>): boolean {
   return inputType === undefined || inputType === 'insertReplacementText';
 }
 
-/** How many runs there are in each state; clicking a state filters by it. */
+/** Number of runs in each state. Clicking a state filters by it. */
 function Summary({
   data,
   place,
@@ -314,7 +314,7 @@ function Summary({
     <div class="summary">
       <p>
         {all} {data.total === 1 ? 'run' : 'runs'} in {data.folders.map(visible).join(' and ')}
-        {data.unread > 0 && `, ${data.unread} still to be read`}
+        {data.unread > 0 && `, ${data.unread} not read yet`}
       </p>
       <p class="chips">
         {entries.map(([state, count]) => (
@@ -322,7 +322,7 @@ function Summary({
             key={state}
             type="button"
             class="chip"
-            aria-label={`${count} ${state}: show these alone`}
+            aria-label={`show only the ${count} ${state} runs`}
             onClick={() => go(changed(place, { filter: withState(filter, state), offset: null }))}
           >
             {count} <State state={state} />

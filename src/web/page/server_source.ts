@@ -1,4 +1,4 @@
-/** The dashboard's server as a source of data: authenticates with the token, and reports changes while the tab is visible. */
+/** Gets data from the dashboard server: authenticates with the token, and reports changes while the tab is visible. */
 import type { WireError, WireEvent } from '../wire.js';
 import { address, Refused, Unreachable, type Query, type Source } from './source.js';
 
@@ -10,14 +10,14 @@ export type Connection = 'open' | 'lost' | 'refused';
 
 const RETRY_AFTER_MS = 2_000;
 
-/** The tab's only event stream, and its listeners. */
+/** The tab's single event stream and its listeners. */
 class EventFeed {
   readonly #changes = new Set<OnChange>();
   readonly #notices = new Set<(notice: Extract<WireEvent, { kind: 'notice' }>) => void>();
   readonly #connections = new Set<(connection: Connection) => void>();
   #open: AbortController | null = null;
 
-  /** Follows the server while the tab is visible: browsers limit connections, and hidden tabs would occupy them. */
+  /** Follows the server while the tab is visible. Browsers limit connections, so hidden tabs must not occupy them. */
   start(): void {
     const follow = (): void => {
       if (document.hidden) {
@@ -59,7 +59,7 @@ class EventFeed {
     while (!signal.aborted) {
       try {
         const take = (event: WireEvent): void => {
-          if (event.kind === 'notice') for (const tell of this.#notices) tell(event);
+          if (event.kind === 'notice') for (const notify of this.#notices) notify(event);
           else for (const tell of this.#changes) tell(event.more ? null : event.ids);
         };
         const opened = (): void => {
@@ -89,7 +89,7 @@ function subscribe<T>(set: Set<T>, item: T): () => void {
 
 export const feed = new EventFeed();
 
-/** Tells the feed if the server wants another token: the page then asks the user for one. */
+/** Reports to the feed that the server refused the token. The page then asks the user for another one. */
 async function withTokenCheck<T>(asked: Promise<T>): Promise<T> {
   try {
     return await asked;
@@ -112,7 +112,7 @@ export const serverSource: Source = {
 
 const STORAGE_KEY = 'editrl-token';
 
-/** Takes the token out of the address, if it has one. */
+/** Removes the token from the address and stores it. */
 export function storeTokenOfAddress(): void {
   const found = /^#token=([\x21-\x7e]+)$/.exec(location.hash)?.[1];
   if (found === undefined) return;
@@ -133,7 +133,7 @@ async function fetchReply(path: string, init: RequestInit): Promise<Response> {
     return await fetch(path, init);
   } catch (cause) {
     if (init.signal?.aborted === true) throw cause;
-    throw new Unreachable('the dashboard does not answer', { cause });
+    throw new Unreachable('The dashboard server does not respond.', { cause });
   }
 }
 
@@ -149,13 +149,13 @@ export async function postJson<T>(path: string, body: unknown): Promise<T> {
   return (await checkedReply(reply)).json() as Promise<T>;
 }
 
-/** A file as an address in this tab's memory, because neither an `<img>` nor a link can send the token. Raises as `getJson` does. */
+/** Downloads a file and returns an object URL, because neither an `<img>` nor a link can send the token. Raises as `getJson` does. */
 export async function getFileUrl(path: string, signal: AbortSignal): Promise<string> {
   const reply = await checkedReply(await fetchReply(path, { headers: headers(), signal }));
   return URL.createObjectURL(await reply.blob());
 }
 
-/** Calls back when a stream is open, and for each of its events until it ends. Raises as `getJson` does. */
+/** Calls back when a stream opens and for each of its events until it ends. Raises as `getJson` does. */
 export async function listen<E>(
   path: string,
   query: Query,
@@ -182,7 +182,7 @@ export async function listen<E>(
 async function checkedReply(reply: Response): Promise<Response> {
   if (reply.ok) return reply;
   const text = await reply.text();
-  throw new Refused(reply.status, messageOf(text) ?? `The dashboard answered ${reply.status}.`);
+  throw new Refused(reply.status, messageOf(text) ?? `The dashboard server responded with status ${reply.status}.`);
 }
 
 function messageOf(text: string): string | null {

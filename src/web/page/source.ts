@@ -1,4 +1,4 @@
-/** Where the page gets its data: from the dashboard's server, or from the file that the page itself is. */
+/** Sources of the page's data: the dashboard server, or the report file itself. */
 import type { WireCurve, WireReport } from '../wire.js';
 
 /** The server answered with an error. */
@@ -15,25 +15,25 @@ export class Refused extends Error {
   }
 }
 
-/** Nobody answered. */
+/** The server did not respond. */
 export class Unreachable extends Error {}
 
 export interface Source {
-  /** The data at an address. Raises Refused, and Unreachable. */
+  /** Gets the data at an address. Raises Refused and Unreachable. */
   ask<T>(address: string, signal: AbortSignal): Promise<T>;
-  /** A picture that the page already has, as an address for an `<img>`; null for one that has to be requested. */
+  /** The address of an inlined image for an `<img>`. Null if the image has to be requested. */
   inlined(address: string): string | null;
-  /** Loads any other picture, with the same result. Raises as `ask` does. */
+  /** Loads an image that is not inlined. Raises as `ask` does. */
   picture(address: string, signal: AbortSignal): Promise<string>;
-  /** Calls back when data has changed, with the ids of the affected runs or null for all; returns a function that stops it. */
+  /** Calls back when data has changed, with the ids of the affected runs or null for all. Returns a function that stops it. */
   onChange(callback: (ids: readonly string[] | null) => void): () => void;
-  /** Calls back when the server can be reached again; returns a function that stops it. */
+  /** Calls back when the server can be reached again. Returns a function that stops it. */
   onReturn(callback: () => void): () => void;
 }
 
 export type Query = Readonly<Record<string, string | number | readonly string[] | undefined>>;
 
-/** A path with a query; a list repeats its name for each text. */
+/** A path with a query. A list repeats its name for each value. */
 export function address(path: string, query: Query = {}): string {
   const search = new URLSearchParams();
   for (const [name, value] of Object.entries(query)) {
@@ -44,7 +44,7 @@ export function address(path: string, query: Query = {}): string {
   return text === '' ? path : `${path}?${text}`;
 }
 
-/** Answers requests for curves like the dashboard's server, and for the report's pictures by index. */
+/** Answers requests for curves like the dashboard server, and requests for images by their index in the report. */
 export function inlinedSource({ curves, pictures }: WireReport): Source {
   const never = (): (() => void) => () => undefined;
   return {
@@ -60,17 +60,17 @@ export function inlinedSource({ curves, pictures }: WireReport): Source {
       return { ...curves, curves: found } as T;
     },
     inlined: (place) => pictures[Number(place)] ?? null,
-    picture: async (place) => notInReport(`the picture ${place}`),
+    picture: async (place) => notInReport(`the image ${place}`),
     onChange: never,
     onReturn: never,
   };
 }
 
 function notInReport(what: string): never {
-  throw new Refused(404, `A report does not hold ${what}.`);
+  throw new Refused(404, `The report does not contain ${what}.`);
 }
 
-/** The points of a curve within a range of iterations, both ends included. */
+/** The points of a curve within a range of iterations, including both ends. */
 function cutToRange(curve: WireCurve, from: number, to: number): WireCurve {
   const { iterations, mean, low, high } = curve;
   const kept = <T>(values: readonly T[]): T[] =>

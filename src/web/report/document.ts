@@ -1,12 +1,11 @@
-/** A report as one self-contained file: its data, the script that shows it, and a text for readers without scripts. */
+/** A report as one self-contained file: its data, the script that shows it, and a text version for readers without scripts. */
 import { createHash } from 'node:crypto';
 import { printable } from '../../core/errors.js';
 import { builtFile } from '../page_files.js';
 import type { WireReport } from '../wire.js';
 
 /**
- * `text` is the same report as on a terminal. The policy allows only the page's own script and inlined pictures. Raises RunError when the page was
- * not built.
+ * `text` is the report as on a terminal. The policy allows only the page's script and inlined images. Raises RunError if the page was not built.
  */
 export function reportDocument(title: string, report: WireReport, text: string): string {
   const script = builtFile('report.js').trim();
@@ -46,8 +45,8 @@ export function escapeHtml(text: string): string {
   return printable(text).replace(/[&<>"']/g, (character) => ENTITIES[character]);
 }
 
-/** JSON that cannot end the element that contains it, and without control characters. */
+/** JSON without control characters that cannot close the element that contains it. */
 export function escapeJson(value: unknown): string {
-  // Spells characters that `printable` spells out as JSON escapes; line breaks and tabs never occur in JSON texts.
+  // Writes JSON escapes for the characters that `printable` escapes. JSON never contains raw line breaks or tabs.
   return printable(JSON.stringify(value)).replaceAll('<', '\\u003c');
 }

@@ -1,4 +1,4 @@
-/** The page of an exam: the verdict, answers with what the judge said of them, marks and tests. */
+/** The report page of a judge exam: the verdict, example answers with their rewards, marks and tests. */
 import { showEstimate } from '../../core/estimate.js';
 import type { ExamRecord } from '../../run/exams.js';
 import { drawExamSheet, type ShownCase } from '../../run/report/exam_sheet.js';
@@ -8,7 +8,7 @@ import { reportCurves } from '../curves.js';
 import { reportDocument } from './document.js';
 import { code, paragraph, table } from './parts.js';
 
-/** The exam as a self-contained page; `cases` are some to look at, of equal answers, and `text` is what a terminal shows. */
+/** The exam as a self-contained page. `cases` are examples with the same answers, and `text` is the terminal version. */
 export async function examFile(
   record: ExamRecord,
   folder: string,
@@ -19,13 +19,17 @@ export async function examFile(
   const said = await answersShown(cases, reward.model);
   const report: WireReport = {
     heading: `Exam of ${reward.model}`,
-    about: [`${marks.cases} cases of ${set}, each answer ${repeats} times, by ${reward.name} `, code(folder)],
+    about: [`${marks.cases} cases from ${set}, ${repeats} judgements per answer, reward ${reward.name} `, code(folder)],
     run: null,
     facts: [
-      { name: 'signal', value: showEstimate(marks.signal), more: 'fidelity times the root of the share understood' },
-      { name: 'fidelity', value: showEstimate(marks.fidelity), more: 'correlation of scores with quality in a case' },
-      { name: 'agreement', value: showEstimate(marks.agreement), more: 'share of pairs in the right order' },
-      { name: 'understood', value: showEstimate(marks.understood), more: 'share of questions that got a score' },
+      { name: 'signal', value: showEstimate(marks.signal), more: 'fidelity times the square root of understood' },
+      {
+        name: 'fidelity',
+        value: showEstimate(marks.fidelity),
+        more: 'correlation of scores with quality within a case',
+      },
+      { name: 'agreement', value: showEstimate(marks.agreement), more: 'share of answer pairs in the right order' },
+      { name: 'understood', value: showEstimate(marks.understood), more: 'share of questions with a score' },
     ],
     notice: null,
     leading: null,
@@ -34,19 +38,19 @@ export async function examFile(
     curves: reportCurves([], null),
     sections: [
       { title: 'Verdict', blocks: verdict.sentences.map((sentence) => paragraph(sentence)) },
-      { title: 'What it said', blocks: said.blocks },
+      { title: 'Example rewards', blocks: said.blocks },
       {
         title: 'Tests',
-        blocks: [table('Tests', { titles: ['test', 'found', 'allowed', ''], rows: testRows(record) })],
+        blocks: [table('Tests', { titles: ['test', 'value', 'allowed', ''], rows: testRows(record) })],
       },
       {
         title: 'Marks',
-        blocks: [table('Marks', { titles: ['mark', 'value', 'what it is'], rows: examMarkRows(record) })],
+        blocks: [table('Marks', { titles: ['mark', 'value', 'meaning'], rows: examMarkRows(record) })],
       },
       {
         title: 'Costs',
         blocks: [
-          table('Costs', { titles: ['cost', 'value', 'what it is'], rows: examCostRows(record) }),
+          table('Costs', { titles: ['cost', 'value', 'meaning'], rows: examCostRows(record) }),
           paragraph(judgementsText(record)),
         ],
       },
@@ -56,7 +60,7 @@ export async function examFile(
   return reportDocument(`Exam of ${reward.model}`, report, text);
 }
 
-/** The cases as one picture; those in words as a table. */
+/** The cases as one image, or as a table if the answers are text. */
 async function answersShown(
   cases: readonly ShownCase[],
   model: string,
@@ -74,7 +78,7 @@ async function answersShown(
   }
   const sheet = await drawExamSheet(cases, caption);
   return {
-    blocks: [{ kind: 'pictures', title: 'Edits with their rewards', pictures: [{ label: 'the first cases', at: 0 }] }],
+    blocks: [{ kind: 'pictures', title: 'Edits with their rewards', pictures: [{ label: 'first cases', at: 0 }] }],
     pictures: [`data:image/png;base64,${Buffer.from(sheet).toString('base64')}`],
   };
 }

@@ -1,4 +1,4 @@
-/** The report of an experiment: what won by how much, and the results that led there. */
+/** The report of an experiment: the best cell, its difference from the reference, and all results. */
 import { basename } from 'node:path';
 import { RunError } from '../../core/errors.js';
 import { CLEAR_ERRORS, significanceOf } from '../../core/estimate.js';
@@ -23,14 +23,14 @@ import { reportCurves } from '../curves.js';
 import * as parts from './parts.js';
 import { code, NONE, paragraph, quiet, table } from './parts.js';
 
-/** A cell of the table with its runs, whatever became of them. */
+/** A cell of the table with all its runs. */
 interface Cell {
   readonly cell: ResultCell;
   readonly name: string;
   readonly runs: readonly ExperimentRun[];
 }
 
-/** The report of an experiment. Never raises for problems of a run: the page shows them. */
+/** The report of an experiment. It never raises for problems of a run. The page shows them instead. */
 export async function experimentReport(report: ExperimentReport): Promise<WireReport> {
   const { record, results, runs } = report;
   const cells = results.cells.map((cell): Cell => {
@@ -51,7 +51,7 @@ export async function experimentReport(report: ExperimentReport): Promise<WireRe
     about: [`${countsOf(runs)} ·`, code(record.file)],
     run: null,
     facts: facts(report, base, verdict),
-    notice: parts.notice('Not all of it can be shown', problemsOf(report)),
+    notice: parts.notice('Some results are missing', problemsOf(report)),
     leading: results.metric,
     scale: results.scale === null ? null : showScale(results.scale),
     changes: null,
@@ -61,7 +61,7 @@ export async function experimentReport(report: ExperimentReport): Promise<WireRe
     ),
     sections: [
       { title: 'Results', blocks: resultBlocks(results) },
-      { title: 'What the cells differ in', blocks: [cellDifferences(cells, results)] },
+      { title: 'Different settings', blocks: [cellDifferences(cells, results)] },
       { title: 'Curves', blocks: [{ kind: 'curves' }] },
       { title: 'Time', blocks: [parts.times(timed)] },
       {
@@ -76,7 +76,7 @@ export async function experimentReport(report: ExperimentReport): Promise<WireRe
   };
 }
 
-/** The winner's baseline cell; without one the second best, which the winner is compared with. */
+/** The reference of the best cell: its baseline, or the second best cell if there is no baseline. */
 function baseOf({ results }: ExperimentReport, cells: readonly Cell[], verdict: Verdict | null): Cell | null {
   const own = verdict === null ? null : baselineOf(verdict.winner, results);
   const base = own ?? results.cells.find((cell) => cell.is_baseline) ?? verdict?.against ?? results.cells[0];
@@ -94,9 +94,9 @@ function facts({ record, results }: ExperimentReport, base: Cell | null, verdict
       value: named
         ? base.name
         : record.base_axis === null
-          ? `${config ?? 'one config'}, no baseline named`
-          : `given by the axis ${record.base_axis}`,
-      more: named ? `${shown(base.cell)}${config === null ? '' : ` · ${config}`}` : 'no cell is named as the baseline',
+          ? `${config ?? 'one config'}`
+          : `set by the axis ${record.base_axis}`,
+      more: named ? `${shown(base.cell)}${config === null ? '' : ` · ${config}`}` : 'no baseline cell',
     },
     {
       name: axes.length === 1 ? 'Axis' : 'Axes',
@@ -114,9 +114,9 @@ function facts({ record, results }: ExperimentReport, base: Cell | null, verdict
   ];
 }
 
-/** The best cell is a winner only if its difference is more than noise may give. */
+/** The best cell is a winner only if its difference exceeds the noise. */
 function winnerFact(verdict: Verdict, name: string, shown: string, fallen: readonly string[]): WireFact {
-  const warning = fallen.length === 0 ? '' : ` · greedy answers became worse in ${fallen.join(', ')}`;
+  const warning = fallen.length === 0 ? '' : ` · worse greedy answers in ${fallen.join(', ')}`;
   const numbers = `${shown}${warning}`;
   if (isNoise(verdict)) {
     return { name: 'Winner', value: 'no clear winner', more: `${name} has the best mean: ${numbers}` };
@@ -128,7 +128,7 @@ function isNoise({ difference }: Verdict): boolean {
   return difference !== null && significanceOf(difference) === 'noise';
 }
 
-/** What the best cell may be called. */
+/** The label of the best cell. */
 function standingOf(verdict: Verdict): 'Winner' | 'Best mean' {
   const { against, difference } = verdict;
   const isKnown = against === null || (difference !== null && difference.stderr !== null);
@@ -139,26 +139,26 @@ function differenceFact(verdict: Verdict | null, { experiment, incomparable }: R
   const name = 'Paired difference ± standard error';
   if (incomparable !== null) return { name, value: NONE, more: 'The cells cannot be compared.' };
   if (verdict === null || verdict.against === null) {
-    return { name, value: NONE, more: 'There is nothing to compare with.' };
+    return { name, value: NONE, more: 'There is no other cell to compare with.' };
   }
   const { difference, against } = verdict;
   const than = `${verdict.to_baseline ? 'against the baseline' : 'against the second best,'} ${cellName(against, experiment)}`;
-  if (difference === null) return { name, value: NONE, more: `${than}: no seed that both have finished` };
+  if (difference === null) return { name, value: NONE, more: `${than}: no seed finished in both cells` };
   const { n, over } = difference;
   return {
     name,
     value: signedEstimate(difference),
-    more: `${than}; ${n} ${over ?? (n === 1 ? 'pair' : 'pairs')}. ${significanceInWords(difference)}`,
+    more: `${than}, ${n} ${over ?? (n === 1 ? 'pair' : 'pairs')}. ${significanceInWords(difference)}`,
   };
 }
 
-/** How much weight a difference carries. */
+/** Explains the significance of a difference. */
 function significanceInWords({ mean, stderr, n }: PairedDifference): string {
   if (stderr === null) return 'A single pair has no standard error.';
   const errors = Math.abs(mean) / stderr;
-  if (stderr === 0) return 'All pairs agree exactly.';
-  const few = n < 5 ? ', and so few pairs make the error itself uncertain' : '';
-  return `${errors.toFixed(1)} standard errors: ${errors < CLEAR_ERRORS ? 'no more than noise may give' : 'more than noise usually gives'}${few}.`;
+  if (stderr === 0) return 'All pairs have the same difference.';
+  const few = n < 5 ? '. With so few pairs the standard error itself is uncertain' : '';
+  return `${errors.toFixed(1)} standard errors: ${errors < CLEAR_ERRORS ? 'within noise' : 'beyond noise'}${few}.`;
 }
 
 function axesOf(cells: ExperimentReport['record']['cells']): [string, string[]][] {
@@ -178,7 +178,7 @@ function countsOf(runs: readonly ExperimentRun[]): string {
 function problemsOf({ runs }: ExperimentReport): string[] {
   return runs.flatMap(({ run_name, problem, status }) => {
     if (problem !== null) return [`${run_name}: ${problem}`];
-    return status === null ? [`${run_name}: it has no folder; it was not begun, or was removed`] : [];
+    return status === null ? [`${run_name}: not started, or its folder was removed`] : [];
   });
 }
 
@@ -210,7 +210,7 @@ function seedTable({ cells, experiment }: Results): WireBlock {
   });
 }
 
-/** The first seed of each cell represents all: settings that the seed decides do not distinguish cells and are left out. */
+/** Uses the first seed of each cell. Settings that depend on the seed do not distinguish cells and are left out. */
 function cellDifferences(cells: readonly Cell[], results: Results): WireBlock {
   /** What is recorded of a cell by what it differs in, else in its own settings, else by its baseline. */
   const valueOf = ({ cell, runs }: Cell, key: string): unknown => {
@@ -224,8 +224,8 @@ function cellDifferences(cells: readonly Cell[], results: Results): WireBlock {
   const keys = [...new Set(cells.flatMap(({ runs }) => Object.keys(runs[0]?.cell.differs ?? {})))]
     .filter((key) => new Set(cells.map((cell) => JSON.stringify(valueOf(cell, key)))).size > 1)
     .sort();
-  if (keys.length === 0) return paragraph('In nothing that is recorded.');
-  const label = 'What the cells differ in';
+  if (keys.length === 0) return paragraph('None in the records.');
+  const label = 'Different settings';
   return table(
     label,
     parts.differences(
@@ -244,7 +244,7 @@ function meanSeconds(runs: readonly ExperimentRun[]): RunReport['seconds_per_ite
   return Object.fromEntries(TIME_PARTS.map((part) => [part, mean(part)])) as RunReport['seconds_per_iteration'];
 }
 
-/** Contact sheets and answers of the best cell and of the cell it is compared with, one seed each. */
+/** Contact sheets and answers of the best cell and its reference, one seed each. */
 async function sheets(
   pictures: parts.Pictures,
   cells: readonly Cell[],
@@ -262,7 +262,7 @@ async function sheets(
     const answers = parts.answers(run.report?.answers ?? []);
     blocks.push(...(await pictures.sheets(title, run.paths)), ...(answers === null ? [] : [answers]));
   }
-  return blocks.length === 0 ? [paragraph(quiet('No run has begun.'))] : blocks;
+  return blocks.length === 0 ? [paragraph(quiet('No run has started.'))] : blocks;
 }
 
 function settingsOf({ name, runs }: Cell): WireBlock | null {
@@ -271,7 +271,7 @@ function settingsOf({ name, runs }: Cell): WireBlock | null {
       const record = readRecord(paths);
       if (record !== null) return parts.allSettings(`All settings of ${name} (${paths.runName})`, record.settings);
     } catch (error) {
-      // The reason is shown above, with the run's name.
+      // The page shows the reason above, with the run's name.
       if (!(error instanceof RunError)) throw error;
     }
   }

@@ -11,7 +11,7 @@ import { leavesOf } from '../../core/schema/walk.js';
 import { wireChanges } from '../changes.js';
 import type { WireBlock, WireChanges, WireContent, WireReport, WireTable, WireText } from '../wire.js';
 
-/** Shown in place of a missing value. */
+/** Placeholder for a missing value. */
 export const NONE = '–';
 
 export function code(text: string): WireText {
@@ -34,48 +34,45 @@ export function notice(title: string, texts: readonly string[]): WireReport['not
   return texts.length === 0 ? null : { title, texts };
 }
 
-/** A table that is always visible. `label` names it for screen readers. */
+/** A table that is always visible. `label` is for screen readers. */
 export function table(label: string, content: WireTable): WireBlock {
   return { kind: 'table', label, folded: false, ...content };
 }
 
-/** A table folded behind its label. */
+/** A table that is collapsed under its label. */
 export function folded(label: string, content: WireTable): WireBlock {
   return { kind: 'table', label, folded: true, ...content };
 }
 
 type Seconds = RunReport['seconds_per_iteration'];
 
-/** Where the seconds of an iteration go, for each run or cell that was timed. */
+/** The time of each part of an iteration, for each timed run or cell. */
 export function times(all: readonly { readonly label: string; readonly seconds: Seconds }[]): WireBlock {
   const rows = all.flatMap(({ label, seconds: { total, ...shares } }) =>
     total === null ? [] : [{ label, total, seconds: TIME_SHARES.map((share) => shares[share] ?? 0) }],
   );
   return rows.length === 0
-    ? paragraph(quiet('No iteration was timed yet.'))
+    ? paragraph(quiet('No iteration has been timed yet.'))
     : { kind: 'times', shares: TIME_SHARES, rows };
 }
 
 export function alarms(all: readonly { readonly run: string; readonly alarms: readonly AlarmSpan[] }[]): WireBlock[] {
   const rows = all.flatMap(({ run, alarms: raised }) =>
-    raised.map(({ name, from, to, standing, metric, value }): WireContent[] => [
+    raised.map(({ name, from, to, active, metric, value }): WireContent[] => [
       run,
       { text: name, as: 'bad' },
       String(from),
-      standing ? 'still standing' : String(to),
+      active ? 'still active' : String(to),
       code(metric),
       value === null ? NONE : value.toFixed(3),
     ]),
   );
-  if (rows.length === 0) return [paragraph('None was raised.')];
+  if (rows.length === 0) return [paragraph('None.')];
   const titles = ['run', 'alarm', 'raised at', 'until', 'metric', 'value'];
-  return [
-    paragraph('The reward may be exploited: look at the answers.'),
-    table('Hack alarms', { titles, rows, long: true }),
-  ];
+  return [paragraph('Possible reward hacking. Check the answers.'), table('Hack alarms', { titles, rows, long: true })];
 }
 
-/** Held-out answers in words; null if answers are not words. */
+/** Held-out answers as text. Null if the answers are not text. */
 export function answers(all: readonly HeldOutAnswer[]): WireBlock | null {
   if (all.length === 0) return null;
   const said = (one: HeldOutAnswer['before']): WireContent =>
@@ -93,7 +90,7 @@ export function answers(all: readonly HeldOutAnswer[]): WireBlock | null {
   });
 }
 
-/** Settings by dotted keys, folded away. */
+/** All settings by dotted key, collapsed. */
 export function allSettings(title: string, settings: Readonly<Record<string, unknown>>): WireBlock {
   return folded(title, {
     titles: ['key', 'value'],
@@ -101,7 +98,7 @@ export function allSettings(title: string, settings: Readonly<Record<string, unk
   });
 }
 
-/** Settings that differ, one row per key. */
+/** Different settings, one row per key. */
 export function differences(
   titles: readonly string[],
   rows: readonly (readonly [key: string, ...values: unknown[]])[],
@@ -116,32 +113,32 @@ function showSetting(value: unknown): string {
   return value === undefined ? NONE : typeof value === 'string' ? value : JSON.stringify(value);
 }
 
-/** Collects the pictures of a report as data addresses. */
+/** Collects the images of a report as data URLs. */
 export class Pictures {
   readonly addresses: string[] = [];
 
-  /** The contact sheets at the start, in the middle and at the end of a run. */
+  /** The contact sheets from the start, the middle and the end of a run. */
   async sheets(title: string, paths: RunPaths): Promise<WireBlock[]> {
     const kept = startMiddleEnd(contactSheets(paths));
     const sheets =
       kept.length > 0
         ? kept.map(({ iteration, path }) => ({ label: `iteration ${iteration}`, path }))
         : existsSync(paths.contactSheet)
-          ? [{ label: 'the last evaluation; this run kept no earlier ones', path: paths.contactSheet }]
+          ? [{ label: 'latest evaluation (this run kept no earlier contact sheets)', path: paths.contactSheet }]
           : [];
     if (sheets.length === 0) {
-      const why = 'There is no contact sheet: nothing was evaluated yet, or the pictures are gone.';
+      const why = 'No contact sheet: there was no evaluation yet, or the images were removed.';
       return [heading(title), paragraph(quiet(why))];
     }
     const pictures: { readonly label: string; readonly at: number | null }[] = [];
     for (const { label, path } of sheets) {
       const at = await this.#take(path);
-      pictures.push({ label: at === null ? `This picture cannot be read: ${path}` : label, at });
+      pictures.push({ label: at === null ? `Cannot read the image ${path}` : label, at });
     }
     return [heading(title), { kind: 'pictures', title, pictures }];
   }
 
-  /** How held-out answers changed, with the images of the examples; null before a second evaluation. */
+  /** Changed held-out answers with example images. Null before the second evaluation. */
   async changes(paths: RunPaths): Promise<WireChanges | null> {
     const changes = readHeldOutChanges(paths);
     if (changes === null) return null;
@@ -152,13 +149,13 @@ export class Pictures {
     return wireChanges(changes, place);
   }
 
-  /** Index of a picture; null if the file is gone or not a picture. */
+  /** Index of an image. Null if the file is missing or not an image. */
   async #take(path: string, options: WebpOptions = { quality: 86 }): Promise<number | null> {
     try {
       const bytes = await sharp(path).webp(options).toBuffer();
       return this.addresses.push(`data:image/webp;base64,${bytes.toString('base64')}`) - 1;
     } catch {
-      return null; // The page says so in its place.
+      return null; // The page shows a note instead.
     }
   }
 }

@@ -20,7 +20,7 @@ import { reportCurves } from '../curves.js';
 import * as parts from './parts.js';
 import { code, heading, NONE, paragraph, quiet, table } from './parts.js';
 
-/** The report of a run. Raises RunError when the run's record cannot be read. */
+/** The report of a run. Raises RunError for an unreadable record. */
 export async function runReport({ paths, report, lines }: ComparedRun): Promise<WireReport> {
   const record = readRecord(paths);
   const { state, iteration, num_iterations, reason, heldout } = report;
@@ -68,7 +68,7 @@ function facts(report: RunReport, record: RunRecord | null): WireFact[] {
   const change = headlineNumber(heldout)?.change;
   const more =
     before === null || after === null
-      ? 'not evaluated twice yet'
+      ? 'fewer than two evaluations'
       : isLoss
         ? signedLoss(after - before)
         : change === undefined
@@ -92,28 +92,28 @@ function facts(report: RunReport, record: RunRecord | null): WireFact[] {
     },
     {
       name: 'Speed',
-      value: time.total === null ? NONE : `${time.total.toFixed(2)} s an iteration`,
+      value: time.total === null ? NONE : `${time.total.toFixed(2)} s per iteration`,
       more: speed === null ? null : showSpeed(speed),
     },
     {
       name: 'Alarms',
       value: report.alarms.length === 0 ? 'none' : { text: alarmNames(report), as: 'bad' },
-      more: `${Object.values(report.unscored).reduce((sum, count) => sum + count, 0)} episodes unscored, ${report.non_finite} metrics not finite`,
+      more: `${Object.values(report.unscored).reduce((sum, count) => sum + count, 0)} unscored episodes, ${report.non_finite} non-finite metrics`,
     },
     {
-      name: 'Starts from',
+      name: 'Initialized from',
       value:
         record === null || record.parents.length === 0
           ? 'no other run'
           : record.parents.map(({ run }) => String(run)).join(', '),
-      more: record?.fork === undefined ? null : `a fork of ${record.fork.run} at iteration ${record.fork.iteration}`,
+      more: record?.fork === undefined ? null : `fork of ${record.fork.run} at iteration ${record.fork.iteration}`,
     },
   ];
 }
 
-/** Names of the alarms, standing ones first: a reader has to look at these. */
+/** Names of the alarms, active ones first. */
 function alarmNames({ alarms }: RunReport): string {
-  const order = [...alarms].sort((a, b) => Number(b.standing) - Number(a.standing));
+  const order = [...alarms].sort((a, b) => Number(b.active) - Number(a.active));
   return [...new Set(order.map(({ name }) => name))].join(', ');
 }
 
@@ -124,7 +124,7 @@ function heldOutTable({ heldout }: RunReport): WireBlock {
     after ?? NONE,
     change ?? '',
   ]);
-  if (rows.length === 0) return paragraph(quiet('There was no held-out evaluation yet.'));
+  if (rows.length === 0) return paragraph(quiet('No held-out evaluation yet.'));
   const at = (iteration: number | null): string => (iteration === null ? '' : ` (iteration ${iteration})`);
   const { before, after } = heldout.iterations;
   return table('Held-out', {
@@ -142,7 +142,7 @@ function settings(record: RunRecord | null): WireBlock[] {
   );
   return [
     config === undefined
-      ? paragraph('They were not read from a config file.')
+      ? paragraph('The settings did not come from a config file.')
       : paragraph(
           'Made of',
           code(config.file),
@@ -152,8 +152,8 @@ function settings(record: RunRecord | null): WireBlock[] {
     ...(changed.length === 0
       ? []
       : [
-          heading('Changed on the way'),
-          table('Changed on the way', parts.differences(['before', 'after', 'since'], changed)),
+          heading('Changed during training'),
+          table('Changed during training', parts.differences(['before', 'after', 'since'], changed)),
         ]),
     parts.allSettings('All settings', record.settings),
   ];

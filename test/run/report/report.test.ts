@@ -190,14 +190,14 @@ describe('a report', () => {
     });
     const paths = makeRun('hacked', (i) => ({ 'hack/edge_density': 1 / (i + 1), ...alarms(i) }), 12);
     expect(readRun(paths).alarms).toEqual([
-      { name: 'dark_fraction', from: 7, to: 8, standing: false, metric: 'hack/dark_fraction', value: null },
-      { name: 'edge_density', from: 9, to: 12, standing: true, metric: 'hack/edge_density', value: 0.1 },
+      { name: 'dark_fraction', from: 7, to: 8, active: false, metric: 'hack/dark_fraction', value: null },
+      { name: 'edge_density', from: 9, to: 12, active: true, metric: 'hack/edge_density', value: 0.1 },
     ]);
     expect(formatReport(readRun(paths))).toContain(
       [
         'hack alarms: the reward may be exploited, look at the answers',
         '  dark_fraction  iteration 7 to 8',
-        '  edge_density   iteration 9 and still standing, hack/edge_density 0.100',
+        '  edge_density   iteration 9 (still active), hack/edge_density 0.100',
       ].join('\n'),
     );
   });

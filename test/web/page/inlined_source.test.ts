@@ -27,10 +27,10 @@ it('answers for curves as the server does: their names, then those that are aske
   expect((await ask({ metric: ['b', 'a'] })).curves).toHaveLength(2);
 });
 
-it('has its pictures at once, and says what it does not hold', async () => {
+it('returns inlined images and rejects anything else', async () => {
   const source = inlinedSource(report);
   expect(source.inlined('0')).toBe('data:image/webp;base64,AA');
   expect(source.inlined('1')).toBeNull();
-  await expect(source.picture('1', signal)).rejects.toThrow('does not hold the picture 1');
-  await expect(source.ask('/api/runs', signal)).rejects.toThrow('does not hold /api/runs');
+  await expect(source.picture('1', signal)).rejects.toThrow('does not contain the image 1');
+  await expect(source.ask('/api/runs', signal)).rejects.toThrow('does not contain /api/runs');
 });

@@ -87,8 +87,8 @@ describe('a cell stands', () => {
     expect(legendOf(new Set(found.values()), false).map(([, meaning]) => meaning)).toEqual([
       'best mean',
       'within 2 standard errors of the best',
-      'worse than the best, by 2 standard errors or more',
-      'no standard error: a single seed',
+      'worse than the best by at least 2 standard errors',
+      'no standard error (single seed)',
     ]);
   });
 });

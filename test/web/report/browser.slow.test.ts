@@ -88,7 +88,7 @@ describe.skipIf(noBrowser !== null)(
         expect((box?.y ?? Infinity) + (box?.height ?? 0)).toBeLessThan(800);
         first.push((await fact.innerText()).replace(/\s+/g, ' '));
       }
-      expect(first[0]).toContain('Base given by the axis recipe');
+      expect(first[0]).toContain('Base set by the axis recipe');
       expect(first[1]).toContain('Axes recipe (10) × seed (3)');
       expect(first[2]).toMatch(/^Winner recipe sft_\S+ 3\.000/);
       expect(first[3]).toMatch(

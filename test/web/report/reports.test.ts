@@ -68,14 +68,14 @@ describe('reports', () => {
       'Base kl base 3.000 ± 0.000 → 4.875 ± 0.530 · sft_s__rl_s.jsonnet',
       'Axes kl (2) × seed (2)',
       'Winner kl 0 3.000 ± 0.000 → 5.500 ± 0.707',
-      'Paired difference ± standard error +0.625 ± 0.125 against the baseline kl base; 2 pairs',
-      '5.0 standard errors: more than noise usually gives, and so few pairs',
+      'Paired difference ± standard error +0.625 ± 0.125 against the baseline kl base, 2 pairs',
+      '5.0 standard errors: beyond noise. With so few pairs',
     ]) {
       expect(first).toContain(said);
     }
     for (const said of ['iteration 20', 'edge_density 6 8']) expect(words).toContain(said);
     // The baseline's own value, although it differs in nothing.
-    expect(words).toContain('What the cells differ in key kl 0 kl base algorithm.kl_coeff 0 0.0003');
+    expect(words).toContain('Different settings key kl 0 kl base algorithm.kl_coeff 0 0.0003');
     expect(report.leading).toBe('validation/sampled/mean');
     expect(report.curves.groups).toEqual(['kl 0', 'kl base']);
     for (const metric of [
@@ -114,9 +114,9 @@ describe('reports', () => {
       await experimentReport(readExperimentReport(base, { ...record, cells: refused, baseline: null })),
     );
     expect(page).toContain('x__kl-0__seed-2: other settings');
-    expect(page).toContain('x__kl-9__seed-1: it has no folder');
-    expect(page).toContain('Base sft_s__rl_s.jsonnet, no baseline named');
-    expect(page).toContain('against the second best, kl base; 1 pair. A single pair has no standard error.');
+    expect(page).toContain('x__kl-9__seed-1: not started');
+    expect(page).toContain('Base sft_s__rl_s.jsonnet no baseline cell');
+    expect(page).toContain('against the second best, kl base, 1 pair. A single pair has no standard error.');
     const none = { ...record, cells: [cells[4]] };
     expect(wordsOf(await experimentReport(readExperimentReport(base, none)))).toContain('Winner none yet');
   });
@@ -129,20 +129,20 @@ describe('reports', () => {
     );
     const words = wordsOf(report);
     expect(words).toContain('3.000 → 5.000');
-    expect(words).toContain('Alarms edge_density 0 episodes unscored');
+    expect(words).toContain('Alarms edge_density 0 unscored episodes');
     expect(words).toContain(HOSTILE);
   });
 
   it('say which pictures are gone', async () => {
     const paths = at('x__kl-0__seed-2');
-    expect(wordsOf(await ofRun(paths))).toContain('There is no contact sheet');
+    expect(wordsOf(await ofRun(paths))).toContain('No contact sheet');
     await withSheets(paths);
     const [first, second] = contactSheets(paths);
     writeFileSync(first.path, 'no picture');
     rmSync(second.path);
     const words = wordsOf(await ofRun(paths));
-    expect(words).toContain(`This picture cannot be read: ${first.path}`);
+    expect(words).toContain(`Cannot read the image ${first.path}`);
     rmSync(paths.contactSheetsDir, { recursive: true });
-    expect(wordsOf(await ofRun(paths))).toContain('this run kept no earlier ones');
+    expect(wordsOf(await ofRun(paths))).toContain('kept no earlier contact sheets');
   });
 });
