@@ -19,31 +19,34 @@ interface BenchEdit {
   readonly key: string;
   readonly type: string;
   readonly instruction: string;
-  /** The picture's bytes, or where its file lies. */
+  /** The image's bytes, or the path of its file. */
   readonly picture: Uint8Array | string;
 }
 
 export interface BenchRequest {
   /** Parquet files of GEdit-Bench, or one list of ImgEdit. */
   readonly lists: readonly string[];
-  /** The folder that ImgEdit's pictures are named below; null for GEdit-Bench. */
+  /** The folder of ImgEdit's images; null for GEdit-Bench. */
   readonly pictures: string | null;
-  /** Which of GEdit-Bench's instructions are taken: `en` or `cn`; null for all. */
+  /** The language of GEdit-Bench's instructions: `en` or `cn`; null for all. */
   readonly language: string | null;
-  /** The folder to write, which must not hold anything. */
+  /** The output folder, which must be empty or missing. */
   readonly out: string;
 }
 
-/** How many edits each file has, by its name without the ending: that of their type. */
+/** The number of edits in each file, by their type (the name without its ending). */
 export type BenchReport = Readonly<Record<string, number>>;
 
 const STAGING = '.bench-';
 
-/** Writes the lists. Raises UsageError for a folder that holds something, DataError for a list of another form, RunError where the disk refuses. */
+/**
+ * Writes the lists. Raises UsageError for a folder that is not empty, DataError for a list of another form, RunError if
+ * the disk fails.
+ */
 export async function writeBenchmark({ lists, pictures, language, out: given }: BenchRequest): Promise<BenchReport> {
   const out = resolve(given);
   if (existsSync(out) && (!statSync(out).isDirectory() || readdirSync(out).length > 0)) {
-    throw new UsageError(`--out: ${given} holds something`, { next: 'Name another folder, or remove this one.' });
+    throw new UsageError(`--out: ${given} is not empty`, { next: 'Name another folder, or remove this one.' });
   }
   const staging = stagingFolder(dirname(out), STAGING);
   try {
@@ -62,7 +65,7 @@ export async function writeBenchmark({ lists, pictures, language, out: given }: 
           writeFileSync(join(staging, source), picture);
         }
         const line = JSON.stringify({ source, instruction, key, task_type: type });
-        // Types whose files would have one name share it: each line says its type.
+        // Types with the same file name share the file: each line has its type.
         const name = fileName(type);
         const known = lines.get(name);
         if (known === undefined) lines.set(name, [line]);
@@ -91,7 +94,7 @@ const geditRow = z.looseObject({
   input_image: image.nullish(),
   input_image_raw: image.nullish(),
 });
-/** Rows of a parquet file that are read at a time: their pictures are held in memory. */
+/** Rows of a parquet file that are read at a time, since their images are held in memory. */
 const ROWS = 50;
 
 async function* geditEdits(file: string, language: string | null): AsyncGenerator<BenchEdit> {
@@ -112,7 +115,7 @@ async function* geditEdits(file: string, language: string | null): AsyncGenerato
   const count = Number(metadata.num_rows);
   for (let rowStart = 0; rowStart < count; rowStart += ROWS) {
     const rowEnd = Math.min(count, rowStart + ROWS);
-    // Bytes stay bytes: only columns that say that they are text are words.
+    // Bytes stay bytes: only columns marked as text are text.
     const rows = await read(() =>
       parquetReadObjects({ file: buffer, metadata, compressors, utf8: false, parsers: STRICT_TEXTS, rowStart, rowEnd }),
     );
@@ -138,8 +141,8 @@ const imgEditList = z.record(
 
 async function* imgEdits(file: string, pictures: string | null): AsyncGenerator<BenchEdit> {
   if (pictures === null) {
-    throw new UsageError(`${file} names pictures below a folder, and none is said`, {
-      next: "Say which: --pictures FOLDER, the one that holds 'animal' and its like.",
+    throw new UsageError(`${file} has image paths relative to a folder, but no folder is given`, {
+      next: "Give the folder: --pictures FOLDER, the one that contains 'animal' and the other types.",
     });
   }
   if (!existsSync(file)) throw new DataError('there is no such file', { where: file });
@@ -147,9 +150,9 @@ async function* imgEdits(file: string, pictures: string | null): AsyncGenerator<
   for (const [key, { id, prompt, edit_type }] of Object.entries(parsed(imgEditList, value, file))) {
     const picture = join(pictures, id);
     if (!existsSync(picture)) {
-      throw new DataError(`the picture of edit ${key} is not there`, {
+      throw new DataError(`the image of edit ${key} is missing`, {
         where: picture,
-        next: "Name the folder that 'id' is relative to: --pictures FOLDER.",
+        next: "Name the folder to which 'id' is relative: --pictures FOLDER.",
       });
     }
     yield { key, type: edit_type, instruction: prompt, picture };
@@ -165,9 +168,9 @@ function parsed<T>(schema: z.ZodType<T>, value: unknown, where: string): T {
   });
 }
 
-/** The ending of a picture's file by its first bytes. */
+/** The ending of an image's file by its first bytes. */
 function endingOf(bytes: Uint8Array, where: string): string {
   const format = imageFormat(bytes);
   if (format !== null) return `.${format}`;
-  throw new DataError('a picture is neither PNG, JPEG nor WebP', { where });
+  throw new DataError('an image is neither PNG, JPEG nor WebP', { where });
 }

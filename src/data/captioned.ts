@@ -1,6 +1,6 @@
 /**
- * Pictures with captions, as Hugging Face's image folders have them: JSON lines (or parquet) whose rows have `file_name`, relative to the
- * file's own folder, and `text`. A picture may have several rows.
+ * Images with captions, in the form of Hugging Face's image folders: JSON lines (or parquet) whose rows have
+ * `file_name`, relative to the file's own folder, and `text`. An image may have several rows.
  */
 import { statSync } from 'node:fs';
 import { dirname, resolve } from 'node:path';
@@ -15,13 +15,16 @@ import type { SampleSource } from './types.js';
 export interface CaptionedImage {
   readonly id: string;
   readonly text: string;
-  /** Where the picture lies on this machine. */
+  /** The image's local path. */
   readonly path: string;
-  /** Where its row stands, for messages. */
+  /** The location of its row, for messages. */
   readonly where: string;
 }
 
-/** Opens a list of captioned pictures, or the folder around it. Raises DataError as `openRows`; a row is looked at when it is read. */
+/**
+ * Opens a list of captioned images, or the folder around it. Raises DataError as `openRows`; a row is checked when it
+ * is read.
+ */
 export async function openCaptioned(path: string): Promise<SampleSource<CaptionedImage>> {
   const rows = await openRows(path);
   const folder = statSync(path).isDirectory() ? path : dirname(path);
@@ -30,7 +33,7 @@ export async function openCaptioned(path: string): Promise<SampleSource<Captione
     const { file_name: file, text } = rows.read(index);
     if (typeof file !== 'string' || file === '' || typeof text !== 'string' || text.trim() === '') {
       throw new DataError(
-        'the row has no picture with a caption; allowed: {"file_name": "1.png", "text": "a red circle"}',
+        'the row has no image with a caption; allowed: {"file_name": "1.png", "text": "a red circle"}',
         { where },
       );
     }
@@ -41,7 +44,7 @@ export async function openCaptioned(path: string): Promise<SampleSource<Captione
     name: path,
     length: rows.length,
     remark: null,
-    /** Every picture is read once, when this is first asked for. */
+    /** The first request reads every image once. */
     get digest() {
       return (digest ??= {
         ids: rows.digest.ids,
@@ -52,7 +55,7 @@ export async function openCaptioned(path: string): Promise<SampleSource<Captione
   };
 }
 
-/** A digest of the pictures' bytes, in the order of the rows. Raises DataError for a picture that cannot be read. */
+/** A digest of the images' bytes, in the order of the rows. Raises DataError for an image that cannot be read. */
 function digestOf(samples: readonly CaptionedImage[]): string {
   const known = new Map<string, string>();
   const digests = samples.map(({ path, where }) => {
@@ -63,12 +66,12 @@ function digestOf(samples: readonly CaptionedImage[]): string {
   return sha256(digests.join(' '));
 }
 
-/** The picture of a row. Raises DataError, naming the row, where it cannot be read. */
+/** The image of a row. Raises DataError, naming the row, if it cannot be read. */
 export async function captionedPixels({ path, where }: CaptionedImage): Promise<RgbImage> {
   return decodeImage(imageBytes(path, where), path);
 }
 
-/** A captioned picture as it is compared with others. */
+/** A captioned image for the comparison with others. */
 export function comparedCaption(source: SampleSource<CaptionedImage>, index: number): ComparedSample {
   const { id, text, path, where } = source.read(index);
   return { id, words: text, picture: () => pixelDigest(imageBytes(path, where), path) };

@@ -1,4 +1,7 @@
-/** Datasets of every kind: reads one completely, so that problems are known before a run needs it, and opens it to compare its samples. */
+/**
+ * Datasets of every kind: reads one completely, so that problems are known before a run needs it, and opens it to
+ * compare its samples.
+ */
 import { existsSync, readdirSync, realpathSync, statSync } from 'node:fs';
 import { availableParallelism } from 'node:os';
 import { basename, extname, join, relative } from 'node:path';
@@ -38,43 +41,46 @@ export interface DatasetReport {
   readonly path: string;
   readonly kind: 'edits' | 'images' | 'inpainting' | 'videos' | 'pictured' | 'captioned' | 'texts';
   readonly samples: number;
-  /** Edits that carry the answer's codes; rows with a response or an edited picture, or with words that are expected. */
+  /** Edits with the answer's codes; rows with a response or an edited image, or with expected words. */
   readonly labelled: number;
-  /** Height and width in codes or pixels, as `4x4`, of all samples; more than one where they differ. */
+  /** Height and width in codes or pixels, as `4x4`, of all samples; several if they differ. */
   readonly sizes: readonly string[];
-  /** What could not be read: of edits and images at most MAX_PROBLEMS, else all. */
+  /** The problems found: of edits and images at most MAX_PROBLEMS, otherwise all. */
   readonly problems: readonly DataError[];
   /** A remark for the user about how the list was read. */
   readonly remark: string | null;
 }
 
-/** How a run uses a dataset, as far as that decides what is wrong with it. */
+/** The use of a dataset in a run, as far as it affects the checks. */
 export interface DatasetUse {
   /** Checks each prompt of inpainting samples. */
   readonly checkPrompt?: PromptCheck;
-  /** The side of the squares that inpainting samples are brought to; they are taken as they are where absent. */
+  /** The side of the squares to which inpainting samples are resized; absent: no resizing. */
   readonly resolution?: number;
-  /** The folder that relative paths of questions about videos and of edits in rows begin at; the list's own where absent. */
+  /** The folder to which paths of questions about videos and of edits in rows are relative; absent: the list's own. */
   readonly media?: string;
   /** The columns of rows that are called otherwise than by default. */
   readonly columns?: Readonly<Partial<ImageEditColumns & TextColumns>>;
-  /** Least frames of each segment of a video whose own sample does not say; 1 where absent. */
+  /** The minimum of frames of each segment of a video whose own sample has none; absent: 1. */
   readonly minFrames?: number;
-  /** Returns the parts of a label that a person should look at, such as "(2023)"; empty if there are none. Asked only for questions about videos. */
+  /**
+   * Returns the parts of a label that a person should check, such as "(2023)"; empty without any. Called only for
+   * questions about videos.
+   */
   readonly suspects?: (label: string) => readonly string[];
   /** Called with how many of a list's questions about videos have been checked. */
   readonly onProgress?: (done: number, total: number) => void;
 }
 
-/** Lists of these kinds are given up at this many unreadable samples. */
+/** The check of lists of these kinds stops at this number of unreadable samples. */
 const MAX_PROBLEMS = 20;
 const GIVEN_UP: readonly DatasetReport['kind'][] = ['edits', 'images'];
 
 const LISTS: readonly string[] = [DATALIST_NAME, SELF_BENCH_NAME, CONVERSATIONS_NAME];
 
 /**
- * The lists below a folder (`<root>/<name>/<split>/list/…`, `<root>/…/self_bench.txt`, `<root>/…/conversations.json`), else the files of
- * rows in it, or the one list that a path names. Raises DataError where there is none.
+ * The lists below a folder (`<root>/<name>/<split>/list/…`, `<root>/…/self_bench.txt`, `<root>/…/conversations.json`),
+ * otherwise the files of rows in it, or the one list at a path. Raises DataError without any.
  */
 export function findDatalists(path: string): string[] {
   if (!existsSync(path)) {
@@ -102,7 +108,7 @@ export function findDatalists(path: string): string[] {
   return lists;
 }
 
-/** What reading a dataset through has found. */
+/** The findings of reading a whole dataset. */
 class Tally {
   labelled = 0;
   readonly sizes = new Set<string>();
@@ -137,7 +143,7 @@ interface OpenedList {
   readonly remark: string | null;
   /** Problems that show without reading samples. */
   readonly problems: readonly DataError[];
-  /** Reads a sample completely and records what it finds. May raise DataError. */
+  /** Reads a sample completely and records the findings. May raise DataError. */
   readonly check: (index: number, tally: Tally) => Promise<void>;
   readonly compare: (index: number) => ComparedSample;
 }
@@ -311,7 +317,7 @@ export async function openCompared({ path, kind }: DatasetReport, use: DatasetUs
   return { name: path, length, at: compare };
 }
 
-/** Which labels contain numbers in parentheses that are hardly actions, in one sentence; null if none does. */
+/** A sentence about labels with numbers in parentheses that are probably not actions; null without any. */
 function largeNumbers(
   questions: readonly { readonly question: VideoQuestion; readonly place: string }[],
   suspects: (label: string) => readonly string[],
@@ -321,7 +327,7 @@ function largeNumbers(
     return numbers.length === 0 ? [] : [`${place}: ${numbers.map((number) => `(${number})`).join(', ')}`];
   });
   if (found.length === 0) return null;
-  return `${found.length} of ${questions.length} labelled answers contain a number over 99 in parentheses, the first of them ${found[0]}; reward 'format_accuracy' counts every number in parentheses as an action: take it out of the label, or set the field actions of the term to 'items'`;
+  return `${found.length} of ${questions.length} labels contain a number over 99 in parentheses, the first of them ${found[0]}; reward 'format_accuracy' counts every number in parentheses as an action: remove it from the label, or set the field actions of the term to 'items'`;
 }
 
 /** One problem for all prompts that show images or videos. */
@@ -333,9 +339,9 @@ function shownProblems(rows: RowSource, path: string, { prompt }: TextColumns): 
   }).flat();
   if (shown.length === 0) return [];
   return [
-    new DataError(`${shown.length} of ${rows.length} prompts show more than words, the first at ${shown[0]}`, {
+    new DataError(`${shown.length} of ${rows.length} prompts contain more than words, the first at ${shown[0]}`, {
       where: path,
-      next: 'Recipes that read prompts do not show images to the policy. Use a dataset of words.',
+      next: 'Recipes with prompts do not show images to the policy. Use a dataset of words.',
     }),
   ];
 }
@@ -350,7 +356,10 @@ export const TEXT_COLUMNS: TextColumns = { prompt: 'prompt', expected: 'expected
 
 type RowsKind = 'pictured' | 'captioned' | 'texts';
 
-/** What rows are, by the columns of the first one. Raises DataError where they are nothing that a recipe reads, and as `missingColumn`. */
+/**
+ * The kind of the rows, by the columns of the first one. Raises DataError if no recipe reads them, and as
+ * `missingColumn`.
+ */
 function kindOfRows(path: string, columns: ImageEditColumns & TextColumns): RowsKind {
   const needed: Readonly<Record<RowsKind, readonly string[]>> = {
     pictured: [columns.source, columns.instruction],
@@ -362,10 +371,10 @@ function kindOfRows(path: string, columns: ImageEditColumns & TextColumns): Rows
   if (kind !== undefined) return kind;
   const found = missingColumn(path, needed.texts)?.found ?? '';
   throw new DataError(
-    `the rows are neither edits (columns ${needed.pictured.join(', ')}), nor captioned pictures (${needed.captioned.join(', ')}), nor prompts (${needed.texts.join(', ')})${found}`,
+    `the rows are neither edits (columns ${needed.pictured.join(', ')}), nor captioned images (${needed.captioned.join(', ')}), nor prompts (${needed.texts.join(', ')})${found}`,
     {
       where: path,
-      next: 'Say what the columns are called: --columns prompt=NAME, or --columns source=NAME --columns instruction=NAME.',
+      next: 'Name the columns: --columns prompt=NAME, or --columns source=NAME --columns instruction=NAME.',
     },
   );
 }

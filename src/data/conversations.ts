@@ -19,7 +19,7 @@ import type { Sampling } from './video/sampling.js';
 /** Name of the list in a dataset's folder. */
 export const CONVERSATIONS_NAME = 'conversations.json';
 
-/** A piece of what is said: words, or the place of a picture or of the video. */
+/** A piece of a turn: words, or the place of an image or of the video. */
 export type Part = { readonly type: 'text'; readonly text: string } | { readonly type: 'image' | 'video' };
 
 export interface Turn {
@@ -29,14 +29,14 @@ export interface Turn {
 
 /** A question about a video. */
 export interface VideoQuestion {
-  /** What is said before the answer; it holds the video once, and ends with the user's turn. */
+  /** The turns before the answer; they contain the video once, and end with the user's turn. */
   readonly turns: readonly Turn[];
   /** The labelled answer, as the dataset has it. */
   readonly expected: string;
   readonly video: string;
-  /** The files of the pictures, in the order of their placeholders. */
+  /** The files of the images, in the order of their placeholders. */
   readonly images: readonly string[];
-  /** What the sample itself says of the sampling. */
+  /** The sample's own sampling settings. */
   readonly meta: {
     readonly minFrames: number | null;
     readonly maxFrames: number | null;
@@ -45,16 +45,16 @@ export interface VideoQuestion {
 }
 
 export interface VideoQuestions {
-  /** The path as it was given. */
+  /** The path as given. */
   readonly name: string;
   readonly length: number;
   readonly remark: null;
-  /** Covers the list and the sizes of its videos and pictures. */
+  /** Covers the list and the sizes of its videos and images. */
   readonly digest: ListDigest;
   read(index: number): VideoQuestion;
   /** Names a sample independently of the machine. */
   id(index: number): string;
-  /** Where a sample is, for messages. */
+  /** The location of a sample, for messages. */
   place(index: number): string;
 }
 
@@ -113,9 +113,10 @@ export interface ReadQuestions {
 }
 
 /**
- * Reads a list (a .json or .jsonl file, or a folder that holds conversations.json) and looks for the files that it names, without opening them.
- * @param media the folder that relative paths begin at; null for the list's own
- * Raises DataError where the list itself cannot be read.
+ * Reads a list (a .json or .jsonl file, or a folder with conversations.json) and checks that the files in it exist,
+ * without opening them.
+ * @param media the folder to which relative paths are relative; null for the list's own Raises DataError if the list
+ * itself cannot be read.
  */
 export function readQuestions(path: string, media: string | null = null): ReadQuestions {
   const file = listFile(path);
@@ -155,7 +156,7 @@ export function openQuestions(path: string, media: string | null = null): VideoQ
   };
 }
 
-/** How a video is sampled where its own sample does not say. */
+/** The sampling of a video whose own sample has no settings. */
 export type UsualSampling = Omit<Sampling, 'segments'>;
 
 /** The frames that a question shows. Raises DataError and EngineError as `readClip`. */
@@ -177,7 +178,7 @@ function samplingOf({ meta }: VideoQuestion, usual: UsualSampling): Sampling {
 
 const GLANCE_BYTES = 2 ** 20;
 
-/** Whether a file holds such a list, as far as its beginning tells. */
+/** Whether a file contains such a list, judged by its beginning. */
 export function isQuestionList(path: string): boolean {
   if (!['.json', '.jsonl'].includes(extname(path)) || !existsSync(path)) return false;
   return /"conversations"\s*:/.test(beginningOf(path, GLANCE_BYTES));
@@ -227,7 +228,7 @@ function entries(bytes: Uint8Array, file: string): Entry[] {
   return list.map((value: unknown, i) => ({ value, place: `${file}:sample ${i + 1}`, problem: null }));
 }
 
-/** A sample, or what is wrong with it. */
+/** A sample, or its problem. */
 function readSample(value: unknown, folder: string): VideoQuestion | string[] {
   const parsed = sampleSchema.safeParse(value);
   if (!parsed.success) {
@@ -269,10 +270,10 @@ function wrongTurns({ conversations, image }: RawSample): string[] {
   else if (roles.at(-2) !== 'user') problems.push("the turn before the answer is not the human's");
   const said = conversations.flatMap(({ value }, i) => (roles[i] === 'user' ? [value] : [])).join('\n');
   const [videos, pictures] = [count(said, '<video>'), count(said, '<image>')];
-  if (videos !== 1) problems.push(`found <video> ${plural(videos, 'time')} in what the human says; allowed: once`);
+  if (videos !== 1) problems.push(`found <video> ${plural(videos, 'time')} in human turns; allowed: once`);
   if (pictures !== image.length) {
     problems.push(
-      `found ${plural(image.length, 'file')} of images, and <image> ${plural(pictures, 'time')}; allowed: as often as files`,
+      `found ${plural(image.length, 'file')} of images, but <image> ${plural(pictures, 'time')}; allowed: as many as files`,
     );
   }
   return problems;
@@ -295,7 +296,7 @@ function count(text: string, tag: string): number {
   return text.split(tag).length - 1;
 }
 
-/** Cuts what a human says at the places of files. */
+/** Splits a human turn at the places of files. */
 function turnOf(role: Turn['role'], said: string): Turn {
   if (role !== 'user') return { role, parts: [{ type: 'text', text: said }] };
   const pieces = said.split(/(<image>|<video>)/);
@@ -307,12 +308,14 @@ function turnOf(role: Turn['role'], said: string): Turn {
   return { role, parts };
 }
 
-/** Tells the videos and pictures of a question from those of others. */
+/** Identifies the videos and images of a question. */
 export async function inputDigest({ video, images }: VideoQuestion): Promise<string> {
   return sha256(JSON.stringify([video, ...images].map(fileMark)));
 }
 
-/** Bytes at the beginning of a file that tell it, with its size, from others: whole videos would take long to read. */
+/**
+ * The bytes at the beginning of a file that identify it, together with its size: whole videos would take long to read.
+ */
 const BEGINNING = 1 << 16;
 
 function fileMark(path: string): string {

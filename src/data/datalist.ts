@@ -23,7 +23,7 @@ const datalistSchema = z
   })
   .refine(({ path_list, sha256 }) => sha256 === undefined || sha256.length === path_list.length);
 
-/** SHA-256 of what is listed, in its order: of the paths and of the files' own digests; null where the list has none. */
+/** SHA-256 of the listed paths and of the files' own digests, in order; null if the list has none. */
 export interface ListDigest {
   readonly ids: string;
   readonly files: string | null;
@@ -32,32 +32,34 @@ export interface ListDigest {
 export interface Datalist {
   /** The list's own path. */
   readonly path: string;
-  /** The folder that relative paths begin at. */
+  /** The folder to which relative paths are relative. */
   readonly directory: string;
-  /** A remark for the user about how the list was read; null if there is none. */
+  /** A note for the user about reading the list; null without one. */
   readonly remark: string | null;
-  /** Paths as they are listed: they name samples independently of where the dataset lies. */
+  /** Paths as listed: they name samples independently of the dataset's location. */
   readonly ids: readonly string[];
   readonly digest: ListDigest;
-  /** SHA-256 of every file; null where the list does not say. */
+  /** SHA-256 of every file; null if the list has none. */
   readonly fileDigests: readonly string[] | null;
-  /** The id of the image tokenizer in whose codes the samples are written; null where the list does not say. */
+  /** The id of the image tokenizer for the samples' codes; null if the list has none. */
   readonly tokenizer: string | null;
-  /** Where sample i is. */
+  /** The path of sample i. */
   file(index: number): string;
 }
 
-/** What to do about a missing file. */
+/** The remedy for a missing file. */
 export function missingFileAdvice(path: string): string {
   if (/\/(?:edits|images|words|signs|captioned|clips)-[0-9a-f]{12}\//.test(path)) {
-    return "The tiny world's data is not whole: remove its folder (edits-…, images-…, words-…, signs-…, captioned-… or clips-…), and the next run makes it again.";
+    return "The tiny world's data is incomplete: remove its folder (edits-…, images-…, words-…, signs-…, captioned-… or clips-…), and the next run creates it again.";
   }
   return path.includes('tiny')
     ? "A run makes the tiny world's data before it trains: start one with an overlay such as configs/lib/tiny.libsonnet."
     : 'Check the path (APP__DATA_DIR is the folder that the configs build it from) and that the dataset is on this machine.';
 }
 
-/** Opens a list: the path of the json, or of the dataset folder that holds `list/tokenized_datalist.json`. Raises DataError. */
+/**
+ * Opens a list: the path of the json, or of the dataset folder with `list/tokenized_datalist.json`. Raises DataError.
+ */
 export function openDatalist(given: string): Datalist {
   const absolute = resolve(given);
   const folder = existsSync(absolute) && statSync(absolute).isDirectory();
@@ -75,7 +77,7 @@ export function openDatalist(given: string): Datalist {
   if (!checked.success) {
     throw new DataError('the list of samples has no "path_list" of texts, or a "sha256" that is not one for each', {
       where: path,
-      next: 'It has to be {"path_list": ["samples/000000.npz", ...]}.',
+      next: 'It must be {"path_list": ["samples/000000.npz", ...]}.',
     });
   }
   const ids = checked.data.path_list;
@@ -92,7 +94,7 @@ export function openDatalist(given: string): Datalist {
     path,
     directory,
     remark: isGone
-      ? `${path}: its prefix ${JSON.stringify(prefix)} is no folder of this machine; as in EARL's RL, its samples are looked for in ${directory}`
+      ? `${path}: its prefix ${JSON.stringify(prefix)} is not a folder on this machine; as in EARL's RL, its samples are read from ${directory}`
       : null,
     ids,
     digest: { ids: sha256(JSON.stringify(ids)), files: fileDigests === null ? null : sha256(fileDigests.join(' ')) },
@@ -102,7 +104,7 @@ export function openDatalist(given: string): Datalist {
   };
 }
 
-/** Reads a listed file. Raises DataError, naming it and what to do, where it is not there or not what the list says. */
+/** Reads a listed file. Raises DataError, naming it and the remedy, if it is missing or differs from the list. */
 export function readListedFile(list: Datalist, index: number): { readonly path: string; readonly bytes: Uint8Array } {
   if (!Number.isInteger(index) || index < 0 || index >= list.ids.length) {
     throw new DataError(`there is no sample ${index}: the list has ${list.ids.length}`, { where: list.path });
@@ -123,6 +125,6 @@ export function readListedFile(list: Datalist, index: number): { readonly path: 
   if (list.fileDigests === null || list.fileDigests[index] === sha256(bytes)) return { path, bytes };
   throw new DataError(`a sample is not the one that was listed: its SHA-256 differs from that in ${list.path}`, {
     where: path,
-    next: 'Something has written to the dataset since it was made: copy or make it again. Data of the tiny world is made again once its folder (edits-… or images-…) is removed.',
+    next: 'Another program changed the dataset after its creation: copy or create it again. Data of the tiny world is created again after its folder (edits-… or images-…) is removed.',
   });
 }

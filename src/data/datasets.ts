@@ -1,4 +1,7 @@
-/** The datasets of a run: those that it trains on, in an endless order, and held-out ones, with their names in metrics and records. */
+/**
+ * The datasets of a run: the training datasets, in an endless order, and held-out ones, with their names in metrics and
+ * records.
+ */
 import { basename, dirname, extname } from 'node:path';
 import { ConfigError, DataError } from '../core/errors.js';
 import { createSampler, type SamplePlace, type SamplerOptions, type SamplerSource } from './sampler.js';
@@ -19,11 +22,11 @@ export interface DatasetSettings<N extends ListedSource = ListedSource> {
   };
 }
 
-/** Orders in which training asks for samples: pure functions of the datasets' sizes, the settings and a position, counted from 0. */
+/** Orders of training samples: pure functions of the datasets' sizes, the settings and a position, counted from 0. */
 export interface TrainingOrder {
   /** The endless order of all iterations' prompts. */
   ordinary(globalIndex: number): SamplePlace;
-  /** An order of its own over the same samples, for prompts that replace others. */
+  /** A separate order over the same samples, for prompts that replace others. */
   refill(globalIndex: number): SamplePlace;
   /** Samples of one epoch of either. */
   readonly epochLength: number;
@@ -49,7 +52,10 @@ export class Datasets<S extends SamplerSource> {
     this.order = { ordinary: (n) => ordinary.at(n), refill: (n) => refill.at(n), epochLength };
   }
 
-  /** Opens every dataset. `pathOf` is where names are taken from. Raises DataError as `open` does, and where there is nothing to train on. */
+  /**
+   * Opens every dataset. `pathOf` returns the source of names. Raises DataError as `open` does, and without training
+   * samples.
+   */
   static async open<S extends SamplerSource, N extends ListedSource>(
     settings: DatasetSettings<N>,
     open: (listed: N) => Promise<S>,
@@ -69,7 +75,7 @@ export class Datasets<S extends SamplerSource> {
     return new Datasets(settings, train.map(open), validation.map(open), (path) => path);
   }
 
-  /** All of them: those of `train`, then those of `validation`. */
+  /** All datasets: those of `train`, then those of `validation`. */
   get sources(): readonly S[] {
     return [...this.train, ...this.validation];
   }
@@ -126,7 +132,7 @@ export function nameSources<S>(paths: readonly string[], opened: readonly S[]): 
   for (const { name } of named) {
     const same = paths.filter((_, i) => named[i].name === name);
     if (same.length < 2) continue;
-    throw new ConfigError(`found ${same.length} held-out sets that are called '${name}': ${same.join(', ')}`, {
+    throw new ConfigError(`${same.length} held-out sets have the name '${name}': ${same.join(', ')}`, {
       where: 'data.validation',
       next: 'Name each dataset once, and keep different ones in folders of different names.',
     });
@@ -134,7 +140,7 @@ export function nameSources<S>(paths: readonly string[], opened: readonly S[]): 
   return named;
 }
 
-/** What a path stands for: the folder around a datalist, a file of rows without its ending, or the folder itself. */
+/** The name for a path: the folder around a datalist, a file of rows without its ending, or the folder itself. */
 function datasetOf(path: string): string {
   const ending = extname(path);
   if (ending === '.json') return dirname(dirname(path));

@@ -43,7 +43,9 @@ export function openEditDataset(path: string): SampleSource<EditSample> {
   };
 }
 
-/** An edit as it is compared with others. The picture is compared by its pixels, or by its codes where these alone tell what it shows. */
+/**
+ * An edit for the comparison with others. The image is compared by its pixels, or by its codes if it only has codes.
+ */
 export function comparedEdit(source: SampleSource<EditSample>, index: number): ComparedSample {
   const { id, instruction, sourcePng, source: grid } = source.read(index);
   const picture = async (): Promise<string> =>
@@ -51,7 +53,7 @@ export function comparedEdit(source: SampleSource<EditSample>, index: number): C
   return { id, words: instruction, picture };
 }
 
-/** EARL's training cuts what a policy is to think to so many characters. */
+/** EARL's training cuts a policy's thoughts to this number of characters. */
 const MAX_THOUGHT = 1750;
 const INTEGERS: ReadonlySet<Dtype> = new Set([
   'uint8',
@@ -105,9 +107,9 @@ function rationaleOf(value: unknown, where: string): string | null {
 }
 
 function wrong(what: string, value: unknown, allowed: string, where: string): DataError {
-  return new DataError(`${what} ${found(value)}; it has to be ${allowed}`, {
+  return new DataError(`${what} ${found(value)}; allowed: ${allowed}`, {
     where,
-    next: 'A sample has the fields instruction, original_image and, where it is labelled, edited_image and CoT, as EARL saves them.',
+    next: 'A sample has the fields instruction, original_image and, if labeled, edited_image and CoT, as EARL saves them.',
   });
 }
 
@@ -122,7 +124,7 @@ function found(value: unknown): string {
 export interface ImageSample {
   /** Its path relative to the dataset. */
   readonly id: string;
-  /** Where it is on this machine. */
+  /** Its local path. */
   readonly path: string;
   /** The file's bytes (PNG, JPEG or WebP). */
   readonly bytes: Uint8Array;

@@ -1,6 +1,6 @@
 /**
- * Edits of pictures in rows: JSON lines (or parquet) that name the picture before the edit, say what is asked, and where they are labelled how
- * the edit may be described, and the picture behind it. Where an edit begins from several pictures, the column lists them.
+ * Edits of images in rows: JSON lines (or parquet) with the image before the edit, the instruction, and for labeled
+ * edits a possible description and the image after the edit. For edits of several images, the column lists them.
  */
 import { closeSync, existsSync, openSync, readSync, statSync } from 'node:fs';
 import { basename, dirname, extname, isAbsolute, resolve } from 'node:path';
@@ -16,19 +16,19 @@ export interface ImageEdit {
   /** Names the sample independently of the machine. */
   readonly id: string;
   readonly instruction: string;
-  /** The picture's file on this machine. */
+  /** The image's local path. */
   readonly source: string;
-  /** The files of the pictures that come after it, in their order; absent where it is the only one. */
+  /** The files of the further images, in order; absent for a single image. */
   readonly further?: readonly string[];
-  /** The labelled description of the edit; null where there is none. */
+  /** The labeled description of the edit; null without one. */
   readonly response: string | null;
-  /** The file of the edited picture on this machine; null where there is none. */
+  /** The local path of the edited image; null without one. */
   readonly target: string | null;
-  /** Where its row is, for messages. */
+  /** The location of its row, for messages. */
   readonly where: string;
 }
 
-/** The files of all pictures before an edit, in their order. */
+/** The files of all images before an edit, in order. */
 export function sourcesOf({
   source,
   further = [],
@@ -36,7 +36,7 @@ export function sourcesOf({
   return [source, ...further];
 }
 
-/** A digest of what is shown before an edit. Raises DataError for a picture that cannot be read. */
+/** A digest of the images before an edit. Raises DataError for an image that cannot be read. */
 export async function sourceDigest(edit: ImageEdit): Promise<string> {
   const { where } = edit;
   const digests = await Promise.all(sourcesOf(edit).map((file) => pixelDigest(imageBytes(file, where), where)));
@@ -51,7 +51,7 @@ export interface ImageEditColumns {
   readonly target: string;
 }
 
-/** The columns that are read if the config names none. */
+/** The columns if the config names none. */
 export const IMAGE_EDIT_COLUMNS: ImageEditColumns = {
   source: 'source',
   instruction: 'instruction',
@@ -59,20 +59,19 @@ export const IMAGE_EDIT_COLUMNS: ImageEditColumns = {
   target: 'target',
 };
 
-/** Whether a path is of a kind that holds rows, as no other list of samples is. */
+/** Whether a path has the ending of a file of rows, which no other list of samples has. */
 export function mayHoldRows(path: string): boolean {
   return ['.jsonl', '.parquet'].includes(extname(path));
 }
 
 export interface ReadImageEdits extends SampleSource<ImageEdit> {
-  /** One for each line that is no row, then one for each row that is broken, in their order. */
+  /** One for each line that is not a row, then one for each broken row, in order. */
   readonly problems: readonly DataError[];
 }
 
 /**
- * Reads a dataset and looks for the pictures that it names, without opening them.
- * @param media the folder that relative paths begin at; null for the list's own
- * Raises DataError as `readRows`.
+ * Reads a dataset and checks that the images in it exist, without opening them.
+ * @param media the folder to which relative paths are relative; null for the list's own Raises DataError as `readRows`.
  */
 export async function readImageEdits(
   path: string,
@@ -117,7 +116,7 @@ export async function openImageEdits(
   return source;
 }
 
-/** The first edits of a dataset, without a look at the rest. Raises DataError for the first of them that is broken. */
+/** The first edits of a dataset; the rest is not read. Raises DataError for the first broken one. */
 export async function firstImageEdits(
   path: string,
   media: string | null,
@@ -132,13 +131,13 @@ export async function firstImageEdits(
   });
 }
 
-/** Every row has the same problem: it is said once. */
+/** Every row has the same problem, so it is reported once. */
 function refusePictures(row: Row, { source, target }: ImageEditColumns, where: string): void {
   const column = [source, target].find((name) => holdsImages(valueAt(row, name)) || isDataUrl(valueAt(row, name)));
   if (column === undefined) return;
-  throw new DataError(`column '${column}' holds pictures themselves; allowed: the paths of picture files`, {
+  throw new DataError(`column '${column}' contains images themselves; allowed: the paths of image files`, {
     where,
-    next: "Write each picture to a file (in Python: Path(name).write_bytes(row['source']['bytes'])) and the file's path into the column.",
+    next: "Write each image to a file (in Python: Path(name).write_bytes(row['source']['bytes'])) and the file's path into the column.",
   });
 }
 
@@ -150,7 +149,7 @@ function broken(found: readonly string[], where: string): DataError {
   return new DataError(found.join('; '), { where, next: 'Correct this row, or leave it out.' });
 }
 
-/** A parsed row, or what is wrong with it. */
+/** A parsed row, or its problem. */
 function readRow(row: Row, columns: ImageEditColumns, folder: string): Omit<ImageEdit, 'id' | 'where'> | string[] {
   const problems: string[] = [];
   const isWords = (value: unknown): value is string => typeof value === 'string' && value.trim() !== '';
@@ -172,7 +171,7 @@ function readRow(row: Row, columns: ImageEditColumns, folder: string): Omit<Imag
     const value = valueAt(row, column) ?? null;
     const named: readonly unknown[] = Array.isArray(value) ? value : [value];
     if (named.length > 0 && named.every(isWords)) return named.map((one) => placed(column, one));
-    problems.push(`column '${column}': found ${inBrief(value)}; allowed: the path of a picture, or a list of paths`);
+    problems.push(`column '${column}': found ${inBrief(value)}; allowed: the path of an image, or a list of paths`);
     return [];
   };
   const [source, ...further] = files(columns.source);
@@ -184,21 +183,21 @@ function readRow(row: Row, columns: ImageEditColumns, folder: string): Omit<Imag
   return { source, ...(further.length === 0 ? {} : { further }), instruction, response, target };
 }
 
-/** A list of edits, and where its rows name what an edit begins from. */
+/** A list of edits, and the column with their source images. */
 export interface SourceList {
   readonly path: string;
-  /** The folder that relative paths begin at; null: that of the list. */
+  /** The folder to which relative paths are relative; null: that of the list. */
   readonly media: string | null;
   readonly column: string;
 }
 
-/** Bytes of each file that are looked at, and rows: they represent the others. */
+/** The number of checked bytes of each file, and of checked rows: they represent the others. */
 const MAX_BYTES = 2 ** 22;
 const MAX_ROWS = 512;
 
 /**
- * The pictures before the edit of every row of JSON lines that is looked at, each null where its header says no size. Rows with a picture that cannot
- * be read are left out, as is a list that cannot: what is wrong with them is told where they are opened.
+ * The images before the edit of every checked row of JSON lines, each null without a size in its header. Skips rows
+ * with an unreadable image, and unreadable lists: opening them reports the problem.
  */
 export function sourceSizes({ path, media, column }: SourceList): readonly (readonly (ImageSize | null)[])[] {
   try {
@@ -225,7 +224,7 @@ export function sourceSizes({ path, media, column }: SourceList): readonly (read
   }
 }
 
-/** The lines at the beginning of a file, the last of which may be cut, and then is no row. */
+/** The lines at the beginning of a file; the last may be cut, and is then not a row. */
 function firstLines(path: string): string[] {
   const bytes = Buffer.alloc(Math.min(MAX_BYTES, statSync(path).size));
   const file = openSync(path, 'r');
@@ -236,7 +235,7 @@ function firstLines(path: string): string[] {
   }
 }
 
-/** The pictures that a row names; none for a line that is no such row. */
+/** The images that a row names; none for a line that is not such a row. */
 function namesIn(line: string, column: string): string[] {
   let row: unknown;
   try {
@@ -249,7 +248,7 @@ function namesIn(line: string, column: string): string[] {
   return named.filter((one) => typeof one === 'string');
 }
 
-/** The size that a picture's header says, null for none; nothing for a file that cannot be read. */
+/** The size in an image's header, null without one; nothing for an unreadable file. */
 function sizeIfRead(file: string): readonly (ImageSize | null)[] {
   try {
     return [headerSize(file)];

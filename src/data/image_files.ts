@@ -1,4 +1,4 @@
-/** A person's own pictures: their bytes, their sizes, and as a dataset takes them, upright and of one size. */
+/** A user's own images: their bytes, their sizes, and for datasets, upright and with one size. */
 import { closeSync, openSync, readFileSync, readSync } from 'node:fs';
 import { DataError } from '../core/errors.js';
 import { coverImage, decodeImage, type RgbImage } from '../core/images/image.js';
@@ -11,11 +11,11 @@ export interface ImageSize {
 
 export interface FittedImage {
   readonly image: RgbImage;
-  /** What it was before it was fitted. */
+  /** Its size before it was fitted. */
   readonly original: ImageSize;
 }
 
-/** The bytes of a picture. Raises DataError with `where`, the line that names it. */
+/** The bytes of an image. Raises DataError with `where`, the line that names it. */
 export function imageBytes(path: string, where: string): Uint8Array {
   try {
     return readFileSync(path);
@@ -25,10 +25,10 @@ export function imageBytes(path: string, where: string): Uint8Array {
   }
 }
 
-/** Bytes at the beginning of a file that say a PNG's size. */
+/** The bytes at the beginning of a file with a PNG's size. */
 const HEADER_BYTES = 24;
 
-/** The size that a PNG's header says; null for what else may be decoded. Raises DataError for a file that cannot be read or is empty. */
+/** The size in a PNG's header; null for other formats. Raises DataError for a file that cannot be read or is empty. */
 export function headerSize(path: string): ImageSize | null {
   const header = Buffer.alloc(HEADER_BYTES);
   let read: number;
@@ -43,11 +43,11 @@ export function headerSize(path: string): ImageSize | null {
     const code = (cause as NodeJS.ErrnoException).code ?? String(cause);
     throw new DataError(`cannot be read (${code})`, { where: path, cause });
   }
-  if (read < HEADER_BYTES) throw new DataError(`is no picture: it has ${read} bytes`, { where: path });
+  if (read < HEADER_BYTES) throw new DataError(`is not an image: it has ${read} bytes`, { where: path });
   return pngSize(header);
 }
 
-/** Reads a picture; scaled and cropped at the middle to `size`, as it is where that is null. Raises DataError with `where`. */
+/** Reads an image, scaled and center-cropped to `size`; unchanged if that is null. Raises DataError with `where`. */
 export async function readFitted(path: string, where: string, size: ImageSize | null): Promise<FittedImage> {
   const bytes = imageBytes(path, where);
   try {

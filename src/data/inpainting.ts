@@ -15,7 +15,7 @@ import {
   readSelfBench,
 } from './self_bench.js';
 
-/** What is to be painted: 1, and what is to stay: 0; axes [height, width]. */
+/** 1 inside the painted region, 0 outside; axes [height, width]. */
 export interface Mask {
   readonly width: number;
   readonly height: number;
@@ -25,12 +25,12 @@ export interface Mask {
 /** The part of a ref that shows its style: the largest rectangle outside of the mask, the box around the mask, or the whole ref. */
 export type StyleCrop = 'outside_mask' | 'mask' | 'whole';
 
-/** Three pictures of one size. */
+/** Three images of one size. */
 export interface Triplet {
   readonly source: RgbImage;
   readonly mask: Mask;
   readonly ref: RgbImage;
-  /** What the files hold, from which the style is cropped. */
+  /** The unchanged images, from which the style is cropped. */
   readonly stored: { readonly mask: Mask; readonly ref: RgbImage };
 }
 
@@ -63,8 +63,8 @@ export async function readTriplet(sample: InpaintSample, resolution: number | nu
 }
 
 /**
- * How a picture becomes a square: the shorter side is scaled to `side`, the longer by as much (rounded down), and the middle is cut out
- * (halves to the even pixel). These are torchvision's Resize and CenterCrop.
+ * The scaled size and the center crop of an image: the shorter side is scaled to `side`, the longer by the same factor
+ * (rounded down), and the center square is cut out (halves to the even pixel). As torchvision's Resize and CenterCrop.
  */
 function scaledTo({ width, height }: ImageSize, side: number): { readonly size: ImageSize; readonly window: Window } {
   const long = Math.trunc((side * Math.max(width, height)) / Math.min(width, height));
@@ -82,7 +82,7 @@ function squareOf(picture: RgbImage, side: number): RgbImage {
   return resizeLinearWindow(picture, size, window);
 }
 
-/** By the nearest pixel. Raises DataError where nothing white is left. */
+/** By the nearest pixel. Raises DataError if no white pixel is left. */
 function squareMask(mask: Mask, side: number, where: string): Mask {
   const { size, window } = scaledTo(mask, side);
   const [x, y] = [
@@ -93,9 +93,9 @@ function squareMask(mask: Mask, side: number, where: string): Mask {
     return mask.data[y[Math.floor(at / side)] * mask.width + x[at % side]];
   });
   if (data.includes(1)) return { width: side, height: side, data };
-  throw new DataError(`nothing of the mask is left in the middle square of ${side}x${side} pixels`, {
+  throw new DataError(`the center square of ${side}x${side} pixels contains no part of the mask`, {
     where,
-    next: 'Crop the pictures around what is to be painted, or set data.resolution to null.',
+    next: 'Crop the images around the mask, or set data.resolution to null.',
   });
 }
 
@@ -106,28 +106,27 @@ function nearestPlaces(from: number, to: number, first: number, count: number): 
   );
 }
 
-/** Raises DataError where the pictures of a sample are not of one size. */
+/** Raises DataError if the images of a sample have different sizes. */
 export function requireOneSize(sizes: Readonly<Record<Member, ImageSize>>, id: string, where: string): void {
   const { source, mask, ref } = sizes;
   if (sameSize(source, mask) && sameSize(source, ref)) return;
   const found = `source ${sizeText(source)}, mask ${sizeText(mask)}, ref ${sizeText(ref)}`;
-  throw new DataError(`the pictures of sample ${id} differ in size: ${found}`, {
+  throw new DataError(`the images of sample ${id} differ in size: ${found}`, {
     where,
-    next: 'Bring the three to one size; or set data.resolution, which brings each to a square.',
+    next: 'Give the three images one size, or set data.resolution, which makes each a square.',
   });
 }
 
-/** One error as it is; several as one that names each of their places. */
+/** A single error unchanged; several as one that names each of their places. */
 function together(errors: readonly unknown[], where: string): unknown {
   const [first] = errors;
   if (errors.length === 1 || !errors.every((each) => each instanceof DataError)) return first;
   return new DataError(errors.map((each) => `${each.where ?? where}: ${each.message}`).join('; '), { cause: first });
 }
 
-const MASK_FORM =
-  'A mask is white (255) where the picture is to be painted and black (0) elsewhere, with nothing between.';
+const MASK_FORM = 'A mask is white (255) inside the painted region and black (0) elsewhere, with nothing between.';
 
-/** What a mask says. Raises DataError for one that is empty or holds anything between black and white. */
+/** The pixels of a mask. Raises DataError for one that is empty or has a value between black and white. */
 export function binaryMask({ width, height, data }: RgbImage, where: string): Mask {
   const mask = new Uint8Array(width * height);
   let [between, white] = [0, 0];
@@ -142,7 +141,7 @@ export function binaryMask({ width, height, data }: RgbImage, where: string): Ma
     throw new DataError(`the mask is not binary: ${found}`, { where, next: MASK_FORM });
   }
   if (white > 0) return { width, height, data: mask };
-  throw new DataError('the mask is empty: all of it is black, and nothing would be painted', {
+  throw new DataError('the mask is empty: all of it is black', {
     where,
     next: MASK_FORM,
   });
@@ -150,7 +149,7 @@ export function binaryMask({ width, height, data }: RgbImage, where: string): Ma
 
 type Box = Window;
 
-/** The rectangle of a ref that a rule means; it may reach beyond the ref. Raises DataError as `styleCrop`. */
+/** The rectangle of a ref by a rule; it may extend beyond the ref. Raises DataError as `styleCrop`. */
 function boxFor(rule: StyleCrop, mask: Mask, ref: ImageSize, where: string): Box {
   if (rule === 'whole') return { left: 0, top: 0, width: ref.width, height: ref.height };
   if (rule === 'mask') {
@@ -163,7 +162,7 @@ function boxFor(rule: StyleCrop, mask: Mask, ref: ImageSize, where: string): Box
   if (!sameSize(mask, ref)) throw otherSize(mask, ref, where);
   const found = largestOutside(mask);
   if (found !== null) return found;
-  throw new DataError('the mask covers the whole picture, and leaves nothing to crop the style from', {
+  throw new DataError('the mask covers the whole image, so there is no style crop', {
     where,
     next: "Set data.style_crop to 'mask' or 'whole'.",
   });
@@ -172,13 +171,13 @@ function boxFor(rule: StyleCrop, mask: Mask, ref: ImageSize, where: string): Box
 function otherSize(mask: Mask, ref: ImageSize, where: string): DataError {
   const { left, top } = boxOf(mask);
   const found = `the ref has ${sizeText(ref)} pixels, and its mask ${sizeText(mask)}, white from (${left}, ${top}) on`;
-  return new DataError(`${found}: there is no crop of the ref that the mask tells`, {
+  return new DataError(`${found}: the mask defines no crop of the ref`, {
     where,
     next: "Set data.style_crop to 'whole' if refs are crops already, or resize ref and mask to one size.",
   });
 }
 
-/** The smallest rectangle with all that is masked. */
+/** The smallest rectangle that contains the mask. */
 function boxOf({ width, height, data }: Mask): Box {
   let [left, top, right, bottom] = [width, height, -1, -1];
   for (let y = 0; y < height; y++) {
@@ -192,8 +191,8 @@ function boxOf({ width, height, data }: Mask): Box {
 }
 
 /**
- * The crop of a picture that shows its style; black where it reaches beyond the picture. Raises DataError, naming `where`, for `outside_mask` of a
- * mask that covers everything, and for a mask that tells nothing of a ref of another size.
+ * The crop of an image that shows its style; black beyond the image. Raises DataError, naming `where`, for
+ * `outside_mask` of a mask that covers everything, and for a mask whose size differs from the ref's.
  */
 export function styleCrop(ref: RgbImage, mask: Mask, rule: StyleCrop, where: string): RgbImage {
   const box = boxFor(rule, mask, ref, where);
@@ -206,7 +205,7 @@ export function styleCrop(ref: RgbImage, mask: Mask, rule: StyleCrop, where: str
   return { width: box.width, height: box.height, data };
 }
 
-/** The largest rectangle without a masked pixel, the first from the top and the left of those; null where there is none. */
+/** The largest rectangle without a masked pixel, the first from the top and the left of those; null without one. */
 function largestOutside({ width, height, data }: Mask): Box | null {
   // How far up the unmasked pixels reach in each column, from the row at hand.
   const heights = new Array<number>(width).fill(0);
@@ -238,13 +237,13 @@ function widestBelow(heights: readonly number[]): { left: number; span: number; 
   return runs;
 }
 
-/** Masks are looked into until so many of their pixels were seen; `editrl data check` looks into all. */
+/** The number of pixels of masks that a run checks; `editrl data check` checks all. */
 const MAX_MASK_PIXELS = 2 ** 26;
 
 /**
- * All that is wrong with the samples of a list as far as the headers of their files tell, and with their masks.
- * @param side both sides of every picture are to be multiples of it
- * @param resolution of the squares that pictures are brought to; null: they are taken as they are
+ * The problems of a list's samples, by the headers of their files and their masks.
+ * @param side both sides of every image must be multiples of it
+ * @param resolution of the squares to which images are resized; null: no resizing
  */
 export function checkSamples(
   { folder, lines }: Pick<SelfBenchList, 'folder' | 'lines'>,
@@ -255,7 +254,10 @@ export function checkSamples(
   if (resolution !== null && resolution % side !== 0) {
     const next = `Set it to a multiple of ${side}.`;
     return [
-      new DataError(`found ${resolution}: no whole number of patches of ${side}`, { where: 'data.resolution', next }),
+      new DataError(`found ${resolution}, which is not a multiple of the patch size ${side}`, {
+        where: 'data.resolution',
+        next,
+      }),
     ];
   }
   return lines.flatMap(({ number, stem }) => {
@@ -280,7 +282,7 @@ export function checkSamples(
   });
 }
 
-/** The largest of the wanted pictures of a dataset, as far as headers tell; null where none can be read. */
+/** The largest image of a dataset, by the headers; null if none can be read. */
 export function largestImage(path: string): ImageSize | null {
   const problems: DataError[] = [];
   const list = problemOr(problems, () => readSelfBench(path));
@@ -302,11 +304,11 @@ function problemOr<T>(problems: DataError[], look: () => T): T | null {
   }
 }
 
-/** Raises DataError for sides that are no whole number of patches. */
+/** Raises DataError for sides that are not multiples of the patch size. */
 export function requireWhole(size: ImageSize, side: number, where: string): void {
   if (size.width % side === 0 && size.height % side === 0) return;
-  throw new DataError(`a picture of ${sizeText(size)} pixels is no whole number of patches of ${side}`, {
+  throw new DataError(`an image of ${sizeText(size)} pixels is not a multiple of the patch size ${side}`, {
     where,
-    next: `Bring the pictures to sides that are multiples of ${side}.`,
+    next: `Give the images sides that are multiples of ${side}.`,
   });
 }

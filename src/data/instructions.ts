@@ -1,15 +1,15 @@
-/** A person's own edits: a file of JSON lines, each a picture and what is to be done to it. */
+/** A user's own edits: a file of JSON lines, each with an image and an instruction. */
 import { existsSync, statSync } from 'node:fs';
 import { dirname, resolve } from 'node:path';
 import { z } from 'zod';
 import { DataError } from '../core/errors.js';
 import { inBrief, parseJson, readTextFile } from '../core/text.js';
 
-/** One line, its pictures found. */
+/** One line with existing images. */
 export interface EditLine {
   /** The file and the line, counted from 1, for errors. */
   readonly where: string;
-  /** Absolute paths of pictures. */
+  /** Absolute paths of images. */
   readonly source: string;
   readonly edited: string | null;
   readonly instruction: string;
@@ -17,11 +17,11 @@ export interface EditLine {
   readonly split: string;
 }
 
-/** What each field of a line may be; messages say it. */
+/** The form of each field, for messages. */
 const ALLOWED = {
-  source: 'the path of a picture, from the folder of this file',
+  source: 'the path of an image, relative to the folder of this file',
   instruction: 'a text',
-  edited: 'the path of a picture, from the folder of this file',
+  edited: 'the path of an image, relative to the folder of this file',
   rationale: 'a text',
   split: 'a name of letters, digits, "_" and "-", such as train or validation',
 } as const;
@@ -38,13 +38,13 @@ const lineSchema = z.strictObject({
     .default('train'),
 });
 
-/** So many problems are told at once. */
+/** The number of problems in one message. */
 const MAX_SHOWN = 20;
 
-/** What a model reads as a token of its own, wherever it stands. */
+/** Texts that a model reads as a token of their own, at any position. */
 const SPECIAL_TOKEN = /<\|[^|]*\|>/;
 
-/** Reads all lines; empty ones are passed over. Raises one DataError with what is wrong, line by line. */
+/** Reads all lines except empty ones. Raises one DataError with the problems of each line. */
 export function readInstructions(file: string): readonly EditLine[] {
   const problems: { readonly where: string; readonly message: string }[] = [];
   const lines: EditLine[] = [];
@@ -59,7 +59,7 @@ export function readInstructions(file: string): readonly EditLine[] {
     });
   if (problems.length > 0) throw errorOf(problems);
   if (lines.length === 0) {
-    throw new DataError('no edits stand in this file', { where: file, next: FORM });
+    throw new DataError('the file has no edits', { where: file, next: FORM });
   }
   return lines;
 }
@@ -112,13 +112,13 @@ function messagesOf(issue: z.core.$ZodIssue, value: unknown): string[] {
 }
 
 function pictureProblem(field: string, path: string): string[] {
-  if (!existsSync(path)) return [`'${field}': there is no picture ${path}`];
-  return statSync(path).isFile() ? [] : [`'${field}': ${path} is no file`];
+  if (!existsSync(path)) return [`'${field}': there is no image ${path}`];
+  return statSync(path).isFile() ? [] : [`'${field}': ${path} is not a file`];
 }
 
 function tokenProblem(field: string, value: string): string[] {
   const special = SPECIAL_TOKEN.exec(value)?.[0];
-  return special === undefined ? [] : [`'${field}' holds ${special}, which a model takes for a token of its own`];
+  return special === undefined ? [] : [`'${field}' contains ${special}, which a model reads as a special token`];
 }
 
 function errorOf(problems: readonly { readonly where: string; readonly message: string }[]): DataError {
@@ -126,5 +126,5 @@ function errorOf(problems: readonly { readonly where: string; readonly message: 
   if (problems.length === 1) return new DataError(first.message, { where: first.where, next: FORM });
   const shown = problems.slice(0, MAX_SHOWN).map(({ where, message }) => `${where}: ${message}`);
   const more = problems.length > MAX_SHOWN ? [`and ${problems.length - MAX_SHOWN} more`] : [];
-  return new DataError([`${problems.length} things are wrong`, ...shown, ...more].join('\n  '), { next: FORM });
+  return new DataError([`${problems.length} problems found`, ...shown, ...more].join('\n  '), { next: FORM });
 }

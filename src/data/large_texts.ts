@@ -5,7 +5,9 @@ import { parseJson, refuseLfsPointer, textOf } from '../core/text.js';
 
 const NEWLINE = 0x0a;
 
-/** The lines of some bytes, without their ends; after a last line break there is an empty one. Each is yet to be read as text. */
+/**
+ * The lines of some bytes, without their ends; after a last line break there is an empty one. They are not decoded yet.
+ */
 export function* linesOf(bytes: Uint8Array): Generator<Uint8Array> {
   for (let start = 0; start <= bytes.length;) {
     const found = bytes.indexOf(NEWLINE, start);
@@ -15,13 +17,15 @@ export function* linesOf(bytes: Uint8Array): Generator<Uint8Array> {
   }
 }
 
-/** What a line of JSON says; undefined for a blank one. Raises DataError as `textOf` and `parseJson`. */
+/** The value of a line of JSON; undefined for a blank one. Raises DataError as `textOf` and `parseJson`. */
 export function jsonLine(bytes: Uint8Array, file: string, line: number): unknown {
   const text = textOf(bytes, file, { line });
   return text.trim() === '' ? undefined : parseJson(text, `${file}:${line}`);
 }
 
-/** All bytes of a file of a dataset. Raises DataError for one that is larger than Node reads at once, and for a Git LFS pointer. */
+/**
+ * All bytes of a dataset's file. Raises DataError if it is larger than Node reads at once, and for a Git LFS pointer.
+ */
 export function readWhole(path: string): Uint8Array {
   try {
     const bytes = readFileSync(path);
@@ -37,7 +41,7 @@ export function readWhole(path: string): Uint8Array {
   }
 }
 
-/** The first bytes of a file as text; a character that is cut in the middle becomes U+FFFD. */
+/** The first bytes of a file as text; a character cut at the end becomes U+FFFD. */
 export function beginningOf(path: string, bytes: number): string {
   const file = openSync(path, 'r');
   try {

@@ -7,11 +7,11 @@ import type { CodeGrid, EditSample } from './types.js';
 /** Writes named arrays, uncompressed; the same arrays give the same bytes. */
 export function encodeNpz(arrays: Readonly<Record<string, NpyArray>>): Uint8Array {
   const entries = Object.entries(arrays).map(([name, array]) => [`${name}.npy`, encodeNpy(array)] as const);
-  // A fixed date (zip knows none before 1980) keeps the bytes free of the clock.
+  // A fixed date (zip has none before 1980) keeps the bytes independent of the clock.
   return zipSync(Object.fromEntries(entries), { level: 0, mtime: new Date(1980, 0, 1) });
 }
 
-/** A sample is an instruction, grids of codes and two pictures: a megabyte or two. */
+/** A sample is an instruction, grids of codes and two images: one or two megabytes. */
 const MAX_UNPACKED_BYTES = 256 * 2 ** 20;
 
 function tooLarge(where: string): DataError {
@@ -19,18 +19,21 @@ function tooLarge(where: string): DataError {
     `unpacked, the .npz file has more than ${MAX_UNPACKED_BYTES / 2 ** 20} MiB, which no sample has`,
     {
       where,
-      next: 'See where it comes from; make or copy the dataset again.',
+      next: 'Check its origin; create or copy the dataset again.',
     },
   );
 }
 
-/** Reads the named arrays of a zip, stored or deflated. Raises DataError naming `where`, also for one that unpacks to more than 256 MiB. */
+/**
+ * Reads the named arrays of a zip, stored or deflated. Raises DataError naming `where`, also for one that unpacks to
+ * more than 256 MiB.
+ */
 export function decodeNpz(bytes: Uint8Array, where: string): Map<string, NpyArray> {
   let entries: Record<string, Uint8Array>;
   let unpacked = 0;
   try {
     entries = unzipSync(bytes, {
-      // What an entry says is what it gets: more than that is cut off.
+      // An entry is cut at its stated size.
       filter: ({ originalSize }) => {
         unpacked += originalSize;
         if (unpacked > MAX_UNPACKED_BYTES) throw tooLarge(where);
@@ -83,9 +86,9 @@ export function decodeEditSample(bytes: Uint8Array, id: string, where: string): 
   const wrong = (name: string, wanted: string): DataError => {
     const found = arrays.get(name);
     const what = found === undefined ? 'is missing' : `is ${found.dtype} [${found.shape.join(', ')}]`;
-    return new DataError(`the field '${name}' ${what}; it has to be ${wanted}`, {
+    return new DataError(`the field '${name}' ${what}; allowed: ${wanted}`, {
       where,
-      next: 'Make the dataset again with fields instruction, source_tokens, source_png and, where labelled, target_tokens, target_png, rationale.',
+      next: 'Create the dataset again with fields instruction, source_tokens, source_png and, if labeled, target_tokens, target_png, rationale.',
     });
   };
   const byteField = (name: string): Uint8Array => {
@@ -120,7 +123,7 @@ export type NpyArray =
 const MAGIC = [0x93, 0x4e, 0x55, 0x4d, 0x50, 0x59];
 const DESCRIPTIONS = { uint8: '|u1', int32: '<i4' } as const;
 
-/** Serialises an array as numpy.save does (little-endian, C order). */
+/** Serializes an array as numpy.save does (little-endian, C order). */
 export function encodeNpy(array: NpyArray): Uint8Array {
   const shape = array.shape.length === 1 ? `${array.shape[0]},` : array.shape.join(', ');
   const fields = `{'descr': '${DESCRIPTIONS[array.dtype]}', 'fortran_order': False, 'shape': (${shape}), }`;
@@ -136,7 +139,10 @@ export function encodeNpy(array: NpyArray): Uint8Array {
   return out;
 }
 
-/** Parses an array; int64 and uint16 that NumPy users commonly save are narrowed to int32. Raises DataError naming `where`. */
+/**
+ * Parses an array; int64 and uint16, which NumPy users often save, are narrowed to int32. Raises DataError naming
+ * `where`.
+ */
 export function decodeNpy(bytes: Uint8Array, where: string): NpyArray {
   const fail = (found: string): DataError =>
     new DataError(`not a readable .npy array: ${found}`, {
@@ -144,7 +150,7 @@ export function decodeNpy(bytes: Uint8Array, where: string): NpyArray {
       next: 'Save it with numpy as uint8 or int32, C order (numpy.ascontiguousarray), then try again.',
     });
   const buffer = Buffer.from(bytes.buffer, bytes.byteOffset, bytes.length);
-  if (buffer.length < 10 || MAGIC.some((byte, i) => buffer[i] !== byte)) throw fail('it does not begin as one');
+  if (buffer.length < 10 || MAGIC.some((byte, i) => buffer[i] !== byte)) throw fail('it has another header');
   const wide = buffer[6] >= 2;
   if (wide && buffer.length < 12) throw fail('it is cut short');
   const start = wide ? 12 : 10;

@@ -1,13 +1,16 @@
-/** Finds held-out samples that stand in the training data, too: the same words and, where a sample shows a picture, the same pixels. */
+/**
+ * Finds held-out samples that are also in the training data: the same words and, if a sample has an image, the same
+ * pixels.
+ */
 import { setImmediate } from 'node:timers/promises';
 import { decodeImage, sha256 } from '../core/images/image.js';
 
-/** A sample, as far as it tells whether it is the same as another. */
+/** A sample, reduced to the data that identify it. */
 export interface ComparedSample {
   readonly id: string;
-  /** What is asked; empty for a picture by itself. */
+  /** The words; empty for a lone image. */
   readonly words: string;
-  /** A digest of what is shown, asked for only where the words are the same; null where nothing is shown. */
+  /** A digest of the image, requested only if the words are the same; null without an image. */
   readonly picture: (() => Promise<string>) | null;
 }
 
@@ -20,22 +23,22 @@ export interface ComparedSet {
   at(index: number): ComparedSample;
 }
 
-/** How much is looked at. */
+/** The limits of the comparison. */
 export interface OverlapLimits {
   /** The largest number of training samples, spread evenly over all. */
   readonly samples: number;
-  /** The largest number of training pictures. */
+  /** The largest number of training images. */
   readonly pictures: number;
 }
 
 export interface Overlap {
-  /** For each held-out set, how many of its samples stand in the training data. */
+  /** For each held-out set, the number of its samples that are also in the training data. */
   readonly found: readonly number[];
-  /** One of them, and the training sample that it is; null if there is none. */
+  /** One of them, and its equal training sample; null without one. */
   readonly example: { readonly heldOut: string; readonly training: string } | null;
   /** Of the training data. */
   readonly samples: { readonly compared: number; readonly all: number };
-  /** Training pictures that were not looked at, because there were too many. */
+  /** Training images that were not compared, because there were too many. */
   readonly picturesLeft: number;
 }
 
@@ -45,10 +48,10 @@ interface HeldOutSample extends ComparedSample {
   digest: Promise<string> | null;
 }
 
-/** Other work gets its turn after so many samples. */
+/** Other work gets its turn after this number of samples. */
 const TURN = 64;
 
-/** Raises DataError for a sample or a picture that cannot be read. */
+/** Raises DataError for a sample or an image that cannot be read. */
 export async function findOverlap(
   heldOut: readonly ComparedSet[],
   training: readonly ComparedSet[],
@@ -93,7 +96,7 @@ export async function findOverlap(
   return { found, example, samples: { compared, all }, picturesLeft };
 }
 
-/** The set that holds the sample with this number over all sets, and its number there. */
+/** The set of the sample with this number over all sets, and its number there. */
 function placeOf(
   sets: readonly ComparedSet[],
   number: number,
@@ -104,25 +107,28 @@ function placeOf(
   return { source: sets[at], index };
 }
 
-/** A digest of a picture's pixels, whatever the format of its file. Raises DataError, naming `where`, for bytes that are no picture. */
+/**
+ * A digest of an image's pixels, independent of the format of its file. Raises DataError, naming `where`, for bytes
+ * that are not an image.
+ */
 export async function pixelDigest(bytes: Uint8Array, where: string): Promise<string> {
   const { width, height, data } = await decodeImage(bytes, where);
   return sha256(`${width}x${height} ${sha256(data)}`);
 }
 
-/** What a run says of the samples that were found, as one sentence; null where there is nothing to say. */
+/** A run's message about the found samples, as one sentence; null without any. */
 export function describeOverlap({ found, example, samples, picturesLeft }: Overlap, heldOut: number): string | null {
   const count = found.reduce((sum, one) => sum + one, 0);
   const cut = [
     ...(samples.compared < samples.all
       ? [`${samples.compared} of ${samples.all} training samples were compared, spread evenly`]
       : []),
-    ...(picturesLeft > 0 ? [`${picturesLeft} training pictures with the same words were not looked at`] : []),
+    ...(picturesLeft > 0 ? [`${picturesLeft} training images with the same words were not compared`] : []),
   ].join('; ');
   if (example === null) {
     return cut === '' || heldOut === 0
       ? null
-      : `no held-out sample was found in the training data, of which not all was looked at: ${cut}`;
+      : `no held-out sample was found in the training data, but the comparison is incomplete: ${cut}`;
   }
-  return `${count} of ${heldOut} held-out samples stand in the training data, too, so that held-out numbers say less about what is new: ${example.heldOut} is ${example.training}${cut === '' ? '' : ` (${cut})`}`;
+  return `${count} of ${heldOut} held-out samples are also in the training data, so held-out scores overestimate generalization: ${example.heldOut} is ${example.training}${cut === '' ? '' : ` (${cut})`}`;
 }

@@ -30,13 +30,13 @@ import {
 } from './image_files.js';
 import type { CodeGrid } from './types.js';
 
-/** What packing needs from an image tokenizer. */
+/** The parts of an image tokenizer that packing needs. */
 export interface ImageCodes {
   /** Changes whenever codes would mean something else. */
   readonly id: string;
-  /** Side of the square of pixels that one code stands for. */
+  /** Side of the square of pixels of one code. */
   readonly patch: number;
-  /** How pictures are brought to a size where none is asked for; null: they stay as they are. */
+  /** The default rule for the size of images; null: they keep their size. */
   readonly sizing: { readonly rules: object; fit(image: RgbImage, where: string): RgbImage } | null;
   encode(images: readonly RgbImage[]): Promise<CodeGrid[]>;
   /** The `tokenizer.json` of a vocabulary of these words and the codes. */
@@ -44,12 +44,12 @@ export interface ImageCodes {
 }
 
 export interface PackRequest {
-  /** The file of JSON lines; pictures are found from its folder. */
+  /** The file of JSON lines; image paths are relative to its folder. */
   readonly instructions: string;
   readonly out: string;
-  /** Pictures are scaled and cropped to it; null leaves them as they are, or as `codes` has them. */
+  /** Images are scaled and cropped to it; null keeps their size, or that of `codes`. */
   readonly size: ImageSize | null;
-  /** Null for pictures alone. */
+  /** Null for images alone. */
   readonly codes: ImageCodes | null;
   /** Called with how many of all lines are done. */
   readonly onProgress?: (done: number, total: number) => void;
@@ -59,7 +59,7 @@ export interface PackedSplit {
   readonly split: string;
   readonly list: string;
   readonly samples: number;
-  /** Edits with the edited picture; 0 among pictures. */
+  /** Edits with an edited image; 0 for images alone. */
   readonly labelled: number;
 }
 
@@ -67,7 +67,7 @@ export interface PackReport {
   readonly out: string;
   readonly kind: 'edits' | 'images';
   readonly splits: readonly PackedSplit[];
-  /** Different words of instructions and rationales; null among pictures, which have none. */
+  /** Different words of instructions and rationales; null for images alone, which have none. */
   readonly words: number | null;
   /** Whether the same dataset already existed. */
   readonly was_there: boolean;
@@ -75,9 +75,9 @@ export interface PackReport {
 
 const TOKENIZER_NAME = 'tokenizer.json';
 const RECORD_NAME = 'dataset.json';
-/** Raise this when the same input would give other files. */
+/** Raise this when the same input would produce other files. */
 const FORMAT = 1;
-/** Lines whose pictures are held and encoded at once: a photograph of 12 million pixels takes 36 MB while it is read. */
+/** Lines whose images are held and encoded at once: decoding a photograph of 12 million pixels takes 36 MB. */
 const BATCH = 8;
 
 const recordSchema = z.object({
@@ -92,8 +92,8 @@ const recordSchema = z.object({
 type PackRecord = z.output<typeof recordSchema>;
 
 /**
- * Packs a file of edits. The same input again finds the dataset made. Raises DataError, naming file and line, for what is wrong with
- * the input or where another dataset is in the way, RunError where the disk refuses.
+ * Packs a file of edits. The same input again finds the existing dataset. Raises DataError, naming file and line, for
+ * problems of the input or if another dataset is in the way, RunError if the disk fails.
  */
 export async function packDataset(request: PackRequest): Promise<PackReport> {
   const lines = readInstructions(request.instructions);
@@ -127,7 +127,7 @@ function isEmptyFolder(path: string): boolean {
   return statSync(path).isDirectory() && readdirSync(path).length === 0;
 }
 
-/** Everything that decides what is written. */
+/** Everything that determines the output. */
 function digestOf({ size, codes }: PackRequest, lines: readonly EditLine[]): string {
   const pictures = new Map<string, string>();
   const pictureDigest = (path: string | null, where: string): string | null => {
@@ -148,7 +148,7 @@ function digestOf({ size, codes }: PackRequest, lines: readonly EditLine[]): str
 
 function requireSame(out: string, madeFrom: string): PackRecord {
   const path = join(out, RECORD_NAME);
-  const next = 'Name another folder with --out; a dataset stays as it is, because runs may read it.';
+  const next = 'Name another folder with --out; an existing dataset is not changed, because runs may read it.';
   let found: unknown = null;
   try {
     if (existsSync(path)) found = JSON.parse(readFileSync(path, 'utf8'));
@@ -158,7 +158,7 @@ function requireSame(out: string, madeFrom: string): PackRecord {
   const parsed = recordSchema.safeParse(found);
   if (parsed.success && parsed.data.made_from === madeFrom) return parsed.data;
   const what = parsed.success
-    ? 'there is a dataset here that was made of other pictures, instructions, size or codes'
+    ? 'the folder has a dataset of other images, instructions, size or codes'
     : 'there is something else here';
   throw new DataError(what, { where: out, next });
 }
@@ -172,13 +172,13 @@ function stagingPrefix(out: string): string {
   return `.${basename(out)}.making-`;
 }
 
-/** Samples of each split under names in the order in which they come, and their lists. */
+/** Samples of each split, named in their order, and their lists. */
 class Splits {
   readonly #found = new Map<string, { paths: string[]; digests: string[]; labelled: number }>();
 
   constructor(
     private readonly folder: string,
-    /** The id of the image tokenizer of the codes; null among pictures. */
+    /** The id of the image tokenizer of the codes; null for images alone. */
     private readonly tokenizer: string | null,
   ) {}
 
@@ -206,7 +206,7 @@ class Splits {
   }
 }
 
-/** Each picture of a split once, sources and edited ones alike. */
+/** Each image of a split once, sources and edited ones alike. */
 async function writePictures(
   { size, onProgress }: PackRequest,
   lines: readonly EditLine[],
@@ -266,7 +266,7 @@ function wordsOf(lines: readonly EditLine[]): string[] {
   return [...new Set(texts.flatMap((each) => each.split(/\s+/)))].filter((word) => word !== '').sort();
 }
 
-/** The pictures of an edit, fitted to one size. */
+/** The images of an edit, fitted to one size. */
 interface EditPictures {
   readonly source: RgbImage;
   readonly edited: RgbImage | null;
@@ -286,8 +286,8 @@ async function readPictures(
   const { width, height } = source.image;
   if (width % patch !== 0 || height % patch !== 0) {
     throw new DataError(
-      `the pictures are ${sizeText(source.image)} pixels, which cannot be cut into the image tokenizer's squares of ${patch}`,
-      { where, next: `Give --size, with sides that are multiples of ${patch}.` },
+      `the images have ${sizeText(source.image)} pixels, which are not multiples of the image tokenizer's squares of ${patch}`,
+      { where, next: `Give --size with sides that are multiples of ${patch}.` },
     );
   }
   if (line.edited === null) return { source: source.image, edited: null };
@@ -295,7 +295,8 @@ async function readPictures(
   if (size === null ? sameSize(source.original, edited.original) : sameShape(source.original, edited.original)) {
     return { source: source.image, edited: edited.image };
   }
-  const wanted = size === null ? 'the same size; --size makes one of all' : 'the same shape, to be cropped alike';
-  const found = `the source is ${sizeText(source.original)} pixels, the edited picture ${sizeText(edited.original)}`;
+  const wanted =
+    size === null ? 'the same size; --size gives all images one size' : 'the same shape, to be cropped alike';
+  const found = `the source has ${sizeText(source.original)} pixels, the edited image ${sizeText(edited.original)}`;
   throw new DataError(`${found}; allowed: ${wanted}`, { where });
 }

@@ -1,4 +1,4 @@
-/** The rows of parquet files as JSON would hold them. */
+/** The rows of parquet files as JSON values. */
 import { isUtf8 } from 'node:buffer';
 import { closeSync, fstatSync, openSync, readSync } from 'node:fs';
 import {
@@ -12,7 +12,7 @@ import { DataError } from '../core/errors.js';
 import { refuseLfsPointer } from '../core/text.js';
 import type { Row } from './types.js';
 
-/** What is not UTF-8 stays bytes: hyparquet's own decoders replace it by U+FFFD. */
+/** Bytes that are not UTF-8 stay bytes: hyparquet's own decoders replace them by U+FFFD. */
 export const STRICT_TEXTS: NonNullable<ParquetReadOptions['parsers']> = {
   stringFromBytes: (bytes: Uint8Array | undefined) => strictText(bytes),
   jsonFromBytes: (bytes: Uint8Array | undefined) => {
@@ -55,7 +55,9 @@ export async function readParquetRows(
   }
 }
 
-/** A row with the columns of a file and nothing in them, from its footer alone. Raises DataError for a file without one. */
+/**
+ * A row with the columns of a file and without values, from its footer alone. Raises DataError for a file without one.
+ */
 export function parquetColumns(path: string): Row {
   const footer = parquetFooter(path);
   try {
@@ -65,7 +67,10 @@ export function parquetColumns(path: string): Row {
   }
 }
 
-/** The error for a file that hyparquet cannot read: the feature that it does not support, or damage, of which its own words say little. */
+/**
+ * The error for a file that hyparquet cannot read: an unsupported feature, or damage, which its own words do not
+ * explain.
+ */
 export function parquetError(cause: unknown, where: string): DataError {
   if (cause instanceof DataError) return cause;
   const said = (cause as Error).message;
@@ -106,7 +111,10 @@ function emptyOf({ element, children }: SchemaTree): unknown {
   return Object.fromEntries(children.map((child) => [child.element.name, emptyOf(child)]));
 }
 
-/** hyparquet gives decimals as numbers, which lose digits. Without their mark they come as the whole numbers that are stored. */
+/**
+ * hyparquet returns decimals as numbers, which lose digits. Without their mark they are returned as the stored whole
+ * numbers.
+ */
 function takeDecimals(node: SchemaTree, found: Map<SchemaTree, number>): void {
   const { element, children } = node;
   const logical = element.logical_type;
@@ -119,8 +127,9 @@ function takeDecimals(node: SchemaTree, found: Map<SchemaTree, number>): void {
 }
 
 /**
- * What JSON would hold: whole numbers come as bigint. One that a number cannot hold exactly stays text, and so does a decimal, with all its digits.
- * Bytes of a column without a type are text if they can be. Raises DataError for a column of texts with bytes that are not UTF-8.
+ * The JSON value. Whole numbers arrive as bigint. One that a number cannot hold exactly becomes text, and so does a
+ * decimal, with all its digits. Bytes of a column without a type become text if possible. Raises DataError for a text
+ * column with bytes that are not UTF-8.
  */
 function plainValue(value: unknown, node: SchemaTree | null, decimals: ReadonlyMap<SchemaTree, number>): unknown {
   if (value === null || value === undefined) return null;
@@ -153,7 +162,7 @@ function leafOf(node: SchemaTree | null): SchemaTree | null {
   return node?.children.length === 1 ? leafOf(node.children[0]) : node;
 }
 
-/** A decimal with as many digits after the point as its column has. */
+/** A decimal with the number of digits after the point that its column has. */
 function decimalText(stored: number | bigint | Uint8Array, scale: number): string {
   const bytes = stored instanceof Uint8Array ? Buffer.from(stored).toString('hex') : null;
   const value =

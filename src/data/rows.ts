@@ -1,4 +1,7 @@
-/** Datasets of rows: JSON lines, the parquet files of Hugging Face's datasets, or texts with a prompt on each line. They are read whole: prompts are small beside a model. */
+/**
+ * Datasets of rows: JSON lines, the parquet files of Hugging Face's datasets, or texts with a prompt on each line. They
+ * are read whole: prompts are small compared to a model.
+ */
 import { closeSync, existsSync, openSync, readSync, readdirSync, statSync } from 'node:fs';
 import { basename, extname, join, resolve } from 'node:path';
 import { DataError } from '../core/errors.js';
@@ -13,7 +16,7 @@ import type { Row } from './types.js';
 export type { Row };
 
 export interface RowSource {
-  /** The path as it was given. */
+  /** The path as given. */
   readonly name: string;
   readonly length: number;
   readonly remark: null;
@@ -22,7 +25,7 @@ export interface RowSource {
   read(index: number): Row;
   /** Names a row independently of the machine: its file and its number in it, from 1. */
   id(index: number): string;
-  /** Where a row is, for messages. */
+  /** The location of a row, for messages. */
   place(index: number): string;
 }
 
@@ -43,10 +46,10 @@ type Reader = (
 /** How a file of each kind becomes rows. */
 const READERS: Readonly<Record<string, Reader>> = { '.jsonl': readLines, '.parquet': readParquet, '.txt': readPrompts };
 const KINDS = Object.keys(READERS).join(', ');
-/** The kinds that are read from a folder. A .txt file in a folder is skipped, because it may be somebody's notes. */
+/** The kinds that are read from a folder. A .txt file in a folder is skipped, because it may contain notes. */
 const FOLDER_KINDS = Object.keys(READERS).filter((kind) => kind !== '.txt');
 
-/** The files of a dataset: the path itself, or what lies in its folder, by name. Raises DataError where there are none. */
+/** The files of a dataset: the path itself, or the files in its folder, by name. Raises DataError without any. */
 export function rowFiles(path: string): readonly string[] {
   const absolute = resolve(path);
   if (!existsSync(absolute)) {
@@ -66,19 +69,22 @@ export function rowFiles(path: string): readonly string[] {
     .sort();
   requireOneSplit(names, absolute);
   if (names.length > 0) return names.map((name) => join(absolute, name));
-  throw new DataError(`the folder holds no dataset; allowed: files of kind ${FOLDER_KINDS.join(', ')}`, {
+  throw new DataError(`the folder has no dataset; allowed: files of kind ${FOLDER_KINDS.join(', ')}`, {
     where: absolute,
   });
 }
 
-/** What the files of a split are called in a repository of the Hub, which has all splits in one folder. */
+/** The names of a split's files in a Hub repository, which has all splits in one folder. */
 const SPLITS = {
   train: /(?:^|[-_.])train(?:ing)?(?:[-_.]|$)/i,
   validation: /(?:^|[-_.])(?:validation|valid|val|dev)(?:[-_.]|$)/i,
   test: /(?:^|[-_.])(?:test|testing|eval|evaluation)(?:[-_.]|$)/i,
 };
 
-/** Raises DataError for a folder of several splits: what is held out would be trained on. A name that says two is of neither. */
+/**
+ * Raises DataError for a folder with several splits: training would include held-out samples. A name with two splits
+ * counts for neither.
+ */
 function requireOneSplit(names: readonly string[], folder: string): void {
   const found = new Map<string, string>();
   for (const name of names) {
@@ -87,15 +93,15 @@ function requireOneSplit(names: readonly string[], folder: string): void {
   }
   if (found.size < 2) return;
   const splits = [...found].map(([split, name]) => `${split} (${name})`).sort();
-  throw new DataError(`the folder holds several splits: ${splits.join(', ')}`, {
+  throw new DataError(`the folder has several splits: ${splits.join(', ')}`, {
     where: folder,
-    next: 'Name the files of one split, each as a dataset of its own, or put them in a folder of their own.',
+    next: 'Name the files of one split, each as a separate dataset, or move them to a folder of their own.',
   });
 }
 
 /**
- * Looks at the first file of a dataset without reading it: that it is of its kind, and has these columns. Raises DataError as `openRows`, and for
- * a column that is not there.
+ * Checks the kind and the columns of a dataset's first file without reading it. Raises DataError as `openRows`, and for
+ * a missing column.
  */
 export function checkRows(path: string, columns: readonly string[]): void {
   const lacks = missingColumn(path, columns);
@@ -106,7 +112,9 @@ export function checkRows(path: string, columns: readonly string[]): void {
   });
 }
 
-/** The first of some columns that a dataset's first file lacks, and what there is instead; null where it has all. Raises as `checkRows`. */
+/**
+ * The first missing column of a dataset's first file, and the existing ones; null if it has all. Raises as `checkRows`.
+ */
 export function missingColumn(
   path: string,
   columns: readonly string[],
@@ -121,7 +129,7 @@ export const COLUMNS_ADVICE =
 
 interface Glance {
   readonly missing: string | undefined;
-  /** What there is instead, for the message. */
+  /** The existing columns, for the message. */
   readonly found: string;
 }
 
@@ -167,7 +175,7 @@ function isFields(value: unknown): value is Row {
   return typeof value === 'object' && value !== null && Object.getPrototypeOf(value) === Object.prototype;
 }
 
-/** The first rows of a dataset, without reading the rest of it. Raises DataError as `openRows`, for what of them is no row. */
+/** The first rows of a dataset; the rest is not read. Raises DataError as `openRows`, for lines that are not rows. */
 export async function firstRows(
   path: string,
   count: number,
@@ -194,7 +202,7 @@ const FIRST: Readonly<Record<string, (file: string, count: number, problems: Dat
 /** Read at a time, of a file whose lines end somewhere. */
 const PIECE_BYTES = 1 << 16;
 
-/** The bytes of a file up to the end of its first lines that are not blank; all of them where there are fewer. */
+/** The bytes of a file up to the end of its first lines that are not blank; all bytes if there are fewer lines. */
 function firstLines(path: string, count: number): Uint8Array {
   const file = openSync(path, 'r');
   try {
@@ -219,14 +227,17 @@ function firstLines(path: string, count: number): Uint8Array {
   }
 }
 
-/** Raises DataError as `readRows`, and the first of what is no row. */
+/** Raises DataError as `readRows`, and the first error of a line. */
 export async function openRows(path: string): Promise<RowSource> {
   const { problems, ...source } = await readRows(path);
   if (problems.length > 0) throw problems[0];
   return source;
 }
 
-/** The rows of a dataset, and an error naming file and line for each line that is none. Raises DataError for files that cannot be read. */
+/**
+ * The rows of a dataset, and an error naming file and line for each line that is not a row. Raises DataError for files
+ * that cannot be read.
+ */
 export async function readRows(path: string): Promise<RowSource & { readonly problems: readonly DataError[] }> {
   const rows: Numbered[] = [];
   const problems: DataError[] = [];
@@ -234,7 +245,7 @@ export async function readRows(path: string): Promise<RowSource & { readonly pro
   for (const file of rowFiles(path)) {
     const bytes = readWhole(file);
     digests.push(sha256(bytes));
-    // One by one: a call takes no more than some 100,000 arguments.
+    // One by one: a call takes at most about 100,000 arguments.
     for (const row of await READERS[extname(file)](bytes, file, problems)) rows.push(row);
   }
   if (rows.length === 0 && problems.length === 0) {
@@ -253,7 +264,7 @@ export async function readRows(path: string): Promise<RowSource & { readonly pro
   };
 }
 
-/** A file with so many lines that are no rows is of another kind, and not read on. */
+/** A file with this number of invalid lines is of another kind, and is not read further. */
 const MAX_BROKEN = 100;
 
 function readLines(bytes: Uint8Array, file: string, problems: DataError[]): Numbered[] {
@@ -262,7 +273,7 @@ function readLines(bytes: Uint8Array, file: string, problems: DataError[]): Numb
   let number = 0;
   for (const line of linesOf(bytes)) {
     if (problems.length - before === MAX_BROKEN) {
-      const found = `${MAX_BROKEN} lines are no rows, and what follows line ${number} was not looked at`;
+      const found = `${MAX_BROKEN} lines are not rows; the lines after line ${number} were not checked`;
       problems.push(new DataError(found, { where: file, next: 'Name a file with a JSON object on each line.' }));
       break;
     }
@@ -273,7 +284,7 @@ function readLines(bytes: Uint8Array, file: string, problems: DataError[]): Numb
       if (isFields(row)) rows.push({ row, file, number });
       else {
         const where = `${file}:${number}`;
-        problems.push(new DataError('found a line that is no object; allowed: {"prompt": …, …}', { where }));
+        problems.push(new DataError('found a line that is not an object; allowed: {"prompt": …, …}', { where }));
       }
     } catch (cause) {
       if (!(cause instanceof DataError)) throw cause;
@@ -286,7 +297,10 @@ function readLines(bytes: Uint8Array, file: string, problems: DataError[]): Numb
 /** The column of a text whose lines are prompts. */
 const PROMPT_COLUMN = 'prompt';
 
-/** A prompt on each line, with its number from 1; blank lines, and those that begin with #, are left out. Raises DataError as `textOf`. */
+/**
+ * A prompt on each line, with its number from 1, without blank lines and those that begin with #. Raises DataError as
+ * `textOf`.
+ */
 export function promptLines(
   bytes: Uint8Array,
   file: string,
@@ -310,12 +324,12 @@ async function readParquet(bytes: Uint8Array, file: string, problems: DataError[
   });
 }
 
-/** Larger files are not counted: a forecast is made for every run of an experiment. */
+/** Larger files are not counted, because a forecast is made for every run of an experiment. */
 const MAX_COUNTED_BYTES = 4 * MEBIBYTE;
 
 /**
- * The number of samples in a dataset, or `most` if it has more. An upper bound: broken rows count. Null if it is not known at once: for a dataset that
- * is missing, in parquet or larger than 4 MiB.
+ * The number of samples in a dataset, or `most` if it has more. An upper bound: broken rows count. Null if unknown: for
+ * a dataset that is missing, in parquet or larger than 4 MiB.
  */
 export function countRows(path: string, most: number): number | null {
   const list = existsSync(path) && statSync(path).isDirectory() ? join(path, 'list', DATALIST_NAME) : path;
@@ -332,37 +346,45 @@ export function countRows(path: string, most: number): number | null {
     );
     return Math.min(most, rows.length);
   } catch (error) {
-    // Opening the dataset reports what is wrong with it.
+    // Opening the dataset reports the problem.
     if (error instanceof DataError) return null;
     throw error;
   }
 }
 
-/** Columns of datasets about pictures, as ms-swift, verl, LLaVA, VLM-R1 and Hugging Face's image folders call them. */
+/**
+ * Columns of datasets about images, with the names in ms-swift, verl, LLaVA, VLM-R1 and Hugging Face's image folders.
+ */
 const COLUMNS: ReadonlySet<string> = new Set(['image', 'images', 'video', 'videos', 'audio', 'audios']);
 
-/** A placeholder at the beginning or the end of a line, or a token of Qwen's: within a line, `<image>` may be a word about HTML. */
+/**
+ * A placeholder at the beginning or the end of a line, or a token of Qwen's. Within a line, `<image>` may be a word
+ * about HTML.
+ */
 const PLACEHOLDER =
   /^\s*<(?:image|video|audio)>|<(?:image|video|audio)>\s*$|<\|(?:vision_start|image_pad|video_pad|image|audio_pad)\|>/m;
 
-/** What a row shows besides words, for a message; null if it shows nothing else. */
+/** The content of a row besides words, for a message; null without any. */
 export function mediaBeside(row: Row, words: string): string | null {
   const column = Object.entries(row).find(
     ([name, value]) => holdsImages(value) || (COLUMNS.has(name) && namesFiles(value)),
   );
-  if (column !== undefined) return `pictures or videos in column '${column[0]}' (${inBrief(column[1])})`;
+  if (column !== undefined) return `images or videos in column '${column[0]}' (${inBrief(column[1])})`;
   const placeholder = PLACEHOLDER.exec(words)?.[0].trim();
-  return placeholder === undefined ? null : `a place for a picture or a video, ${placeholder}`;
+  return placeholder === undefined ? null : `a placeholder for an image or a video, ${placeholder}`;
 }
 
-/** Whether a value is a picture as Hugging Face's datasets write it, {bytes, path}, or a list of them. */
+/** Whether a value is an image in the form of Hugging Face's datasets, {bytes, path}, or a list of them. */
 export function holdsImages(value: unknown): boolean {
   if (Array.isArray(value)) return value.length > 0 && value.every(holdsImages);
   if (value instanceof Uint8Array) return true;
   return typeof value === 'object' && value !== null && 'bytes' in value && value.bytes !== null;
 }
 
-/** Whether a value can become words: it holds neither bytes nor a number that is not finite, such as the NaN that pandas writes for a missing one. */
+/**
+ * Whether a value can become words: it contains neither bytes nor a number that is not finite, such as the NaN that
+ * pandas writes for a missing one.
+ */
 export function isSayable(value: unknown): boolean {
   if (typeof value === 'number') return Number.isFinite(value);
   if (value instanceof Uint8Array) return false;

@@ -15,15 +15,15 @@ export interface SamplerSource {
 
 export interface SamplerOptions {
   readonly seed: number;
-  /** How often each source is taken in an epoch; an empty list raises all to the largest source's size. */
+  /** The weight of each source in an epoch; an empty list raises all to the largest source's size. */
   readonly coefficients: readonly number[];
-  /** Whether the part that a fraction of a source is, is drawn in each epoch anew (the default) or once for all. */
+  /** Whether each epoch draws a new part of a source with a fraction (the default) or all use the same part. */
   readonly part?: 'each_epoch' | 'once';
-  /** Names the order: those of different names go through the same samples independently of each other. Default: 'order'. */
+  /** Names the order: orders of different names run independently through the same samples. Default: 'order'. */
   readonly order?: 'order' | 'refill';
 }
 
-/** Which sample to take: its source's place in the list and its index there. */
+/** A sample: its source's place in the list and its index there. */
 export interface SamplePlace {
   readonly source: number;
   readonly index: number;
@@ -67,7 +67,7 @@ function checkedCoefficients(sources: readonly SamplerSource[], given: readonly 
   if (wrong >= 0) {
     throw new DataError(`the coefficient ${given[wrong]} is not a number above 0`, {
       where: sources[wrong].name,
-      next: 'Use 1 for the whole dataset, 0.5 for half of it, 2 to take it twice; leave the dataset out for none of it.',
+      next: 'Use 1 for the whole dataset, 0.5 for half of it, 2 to take it twice; remove the dataset from the list to skip it.',
     });
   }
   return given;
@@ -86,7 +86,7 @@ export function createSampler(sources: readonly SamplerSource[], options: Sample
     readonly order: readonly number[];
     readonly parts: readonly (readonly number[])[];
   }
-  // The orders of the current epoch are kept for speed alone; they are recomputed whenever another epoch is asked for.
+  // The orders of the current epoch are kept only for speed; they are recomputed when another epoch is requested.
   let kept: Epoch | null = null;
   const epochAt = (number: number): Epoch => {
     if (kept?.number === number) return kept;
@@ -109,7 +109,7 @@ export function createSampler(sources: readonly SamplerSource[], options: Sample
     perSource,
     at(globalIndex) {
       if (!Number.isSafeInteger(globalIndex) || globalIndex < 0) {
-        throw new DataError(`${globalIndex} is no position in a dataset`);
+        throw new DataError(`${globalIndex} is not a position in a dataset`);
       }
       const epoch = epochAt(Math.floor(globalIndex / epochLength));
       const slot = epoch.order[globalIndex % epochLength];

@@ -26,9 +26,9 @@ export const SUMS_NAME = 'SHA256SUMS';
 export const MEMBERS = ['source', 'mask', 'ref'] as const;
 export type Member = (typeof MEMBERS)[number];
 
-/** One sample as its files hold it; `readTriplet` decodes and checks them. */
+/** One sample, as stored in its files; `readTriplet` decodes and checks them. */
 export interface InpaintSample {
-  /** The sample's number as the list writes it, below the name of its dataset where that has one. */
+  /** The sample's number in the list, after the name of its dataset if it has one. */
   readonly id: string;
   readonly prompt: string;
   readonly sourcePng: Uint8Array;
@@ -38,29 +38,29 @@ export interface InpaintSample {
   readonly paths: Readonly<Record<Member, string>>;
 }
 
-/** Looks at a prompt that a line holds; raises DataError, naming `where`, for one that the run cannot use. */
+/** Checks a prompt of a line; raises DataError, naming `where`, for one that the run cannot use. */
 export type PromptCheck = (prompt: string, where: string) => void;
 
 interface Line {
   readonly number: string;
-  /** What the names of its files begin with. */
+  /** The prefix of its files' names. */
   readonly stem: string;
   readonly prompt: string;
   /** The list and the line, counted from 1, for messages. */
   readonly where: string;
 }
 
-/** What a list says, without a look into the pictures. */
+/** The content of a list; the images are not opened. */
 export interface SelfBenchList {
   readonly path: string;
   readonly folder: string;
   /** Lines that are not blank, whatever is wrong with them. */
   readonly samples: number;
-  /** The samples that are whole, as far as their names tell. */
+  /** The complete samples, judged by their names. */
   readonly lines: readonly Line[];
-  /** All that is wrong: with lines, prompts, missing members, SHA256SUMS. */
+  /** All problems: of lines, prompts, missing files, SHA256SUMS. */
   readonly problems: readonly DataError[];
-  /** SHA-256 by file name; null where SHA256SUMS is not there. */
+  /** SHA-256 by file name; null without SHA256SUMS. */
   readonly sums: ReadonlyMap<string, string> | null;
 }
 
@@ -73,8 +73,8 @@ export function memberName(stem: string, member: Member): string {
 }
 
 /**
- * Reads the list of a dataset (its folder, or the list itself) and looks for the files that it names. What is wrong with samples stands in
- * `problems`, all of it; raises DataError only where there is no list, or nothing in it.
+ * Reads the list of a dataset (its folder, or the list itself) and checks that the files in it exist. `problems` has
+ * the problems of all samples; raises DataError only for a missing or empty list.
  */
 export function readSelfBench(given: string, checkPrompt: PromptCheck = () => undefined): SelfBenchList {
   const absolute = resolve(given);
@@ -109,10 +109,13 @@ function collect(problems: DataError[], look: () => void): void {
 
 /** A number, which a mark such as `:` or `.` may follow, white space, and the prompt. */
 const LINE = /^\s*(\d+)[:.,)|]?\s+(\S.*?)\s*$/u;
-/** A number, a hyphen, and the text that the picture is to show: without double quotation marks, which would seem to quote a part of it. */
+/**
+ * A number, a hyphen, and the text of the image, without double quotation marks, which would seem to quote a part of
+ * it.
+ */
 const TEXT_LINE = /^\s*(\d+)-\s*([^\s"\u201C-\u201F\uFF02][^"\u201C-\u201F\uFF02]*?)\s*$/u;
 
-/** The sample that a line describes; null for a line of neither form. */
+/** The sample of a line; null for a line of neither form. */
 function sampleOf(line: string): Pick<Line, 'number' | 'stem' | 'prompt'> | null {
   const prompted = LINE.exec(line);
   if (prompted !== null) return { number: prompted[1], stem: prompted[1], prompt: prompted[2] };
@@ -120,7 +123,7 @@ function sampleOf(line: string): Pick<Line, 'number' | 'stem' | 'prompt'> | null
   return text === null ? null : { number: text[1], stem: `test${text[1]}`, prompt: `The text is '${text[2]}'` };
 }
 
-/** The lines that can be read, each number once; blank ones are passed over. */
+/** The readable lines, each number once, without blank ones. */
 function readLines(path: string, problems: DataError[]): Line[] {
   const lines: Line[] = [];
   const seen = new Map<string, number>();
@@ -133,7 +136,7 @@ function readLines(path: string, problems: DataError[]): Line[] {
       continue;
     }
     const { number } = sample;
-    // 7 and 007 would be files of different names, and yet one sample to whoever reads the list.
+    // 7 and 007 would name different files, but readers of the list see one sample.
     const value = number.replace(/^0+(?=\d)/, '');
     const first = seen.get(value);
     if (first === undefined) {
@@ -141,8 +144,8 @@ function readLines(path: string, problems: DataError[]): Line[] {
       lines.push({ ...sample, where });
       continue;
     }
-    const next = 'Give each sample a number of its own.';
-    problems.push(new DataError(`the number ${value} stands on line ${first} already`, { where, next }));
+    const next = 'Give each sample its own number.';
+    problems.push(new DataError(`the number ${value} is already on line ${first}`, { where, next }));
   }
   return lines;
 }
@@ -152,7 +155,7 @@ function lineProblem(text: string, where: string): DataError {
     ? 'the text behind the hyphen has a double quotation mark'
     : /^\s*\d+\W*$/u.test(text)
       ? 'the line has a number and no prompt'
-      : 'the line begins with no number';
+      : 'the line does not begin with a number';
   return new DataError(`${found}: ${JSON.stringify(text.slice(0, 80))}`, { where, next: FORM });
 }
 
@@ -162,7 +165,7 @@ function textIn(path: string): string {
   } catch (cause) {
     if (cause instanceof DataError) throw cause;
     const code = (cause as NodeJS.ErrnoException).code ?? String(cause);
-    const found = code === 'ENOENT' ? `there is no ${basename(path)} here` : `cannot be read (${code})`;
+    const found = code === 'ENOENT' ? `${basename(path)} is missing` : `cannot be read (${code})`;
     throw new DataError(found, { where: path, next: missingFileAdvice(path), cause });
   }
 }
@@ -174,8 +177,12 @@ function readSums(path: string, problems: DataError[]): ReadonlyMap<string, stri
   for (const [i, line] of textIn(path).split(/\r?\n/).entries()) {
     if (line === '') continue;
     const parts = SUM.exec(line);
-    if (parts !== null) sums.set(parts[2], parts[1]);
-    else problems.push(new DataError('the line is no SHA-256 with a name', { where: `${path}:${i + 1}`, next: RESUM }));
+    if (parts === null) {
+      const where = `${path}:${i + 1}`;
+      problems.push(new DataError('the line is not a SHA-256 with a name', { where, next: RESUM }));
+      continue;
+    }
+    sums.set(parts[2], parts[1]);
   }
   return sums;
 }
@@ -198,14 +205,14 @@ function memberProblems(
   return [new DataError(`${name} is not in ${SUMS_NAME}`, { where, next: RESUM })];
 }
 
-/** A dataset of the samples that a list has whole, whatever is wrong with others: `openSelfBench` refuses those. */
+/** A dataset of the complete samples of a list, ignoring the others; `openSelfBench` rejects those. */
 export class SelfBench implements SampleSource<InpaintSample> {
   readonly remark = null;
   readonly #list: SelfBenchList;
   readonly #held: Map<string, string>;
   #digest: ListDigest | null = null;
 
-  /** `prefix` tells its samples from those of other datasets. */
+  /** `prefix` distinguishes its samples from those of other datasets. */
   constructor(
     readonly name: string,
     list: SelfBenchList,
@@ -219,7 +226,7 @@ export class SelfBench implements SampleSource<InpaintSample> {
     return this.#list.lines.length;
   }
 
-  /** Without SHA256SUMS every file is read once, when this is first asked for; `read` holds them to it from then on. */
+  /** Without SHA256SUMS the first request reads every file once; `read` compares with the digests from then on. */
   get digest(): ListDigest {
     return (this.#digest ??= this.#readDigest());
   }
@@ -271,16 +278,17 @@ export class SelfBench implements SampleSource<InpaintSample> {
     }
     const held = this.#held.get(name);
     if (held === undefined || held === sha256(bytes)) return bytes;
-    throw new DataError('a sample is not what it was: its SHA-256 is another', {
+    throw new DataError('a sample has changed: its SHA-256 differs', {
       where,
-      next: `Something has written to the dataset: copy or make it again. Where the change is meant: ${RESUM}`,
+      next: `Another program changed the dataset: copy or create it again. If the change is intended: ${RESUM}`,
     });
   }
 }
 
 /**
- * Opens a dataset: its folder, or its `self_bench.txt`. Pictures are read when they are asked for. Raises one DataError with all that is
- * wrong with its lines, its prompts (by `checkPrompt`) and the names of its files. Its samples are called `prefix/number`, or by their numbers.
+ * Opens a dataset: its folder, or its `self_bench.txt`. Images are read on request. Raises one DataError with all
+ * problems of its lines, its prompts (by `checkPrompt`) and the names of its files. Its samples are called
+ * `prefix/number`, or by their numbers.
  */
 export function openSelfBench(
   path: string,
@@ -290,9 +298,7 @@ export function openSelfBench(
   return new SelfBench(path, wholeList(path, checkPrompt), prefix);
 }
 
-/**
- * The list of a dataset all of whose samples have their files, and with which `look` finds nothing wrong. Raises DataError as `openSelfBench`.
- */
+/** The list of a dataset whose samples have all their files and pass `look`. Raises DataError as `openSelfBench`. */
 export function wholeList(
   path: string,
   checkPrompt?: PromptCheck,
@@ -304,7 +310,7 @@ export function wholeList(
   return list;
 }
 
-/** A sample as it is compared with others: by its prompt and its picture without the edit. */
+/** A sample for the comparison with others: its prompt and its image before the edit. */
 export function comparedInpaint(source: SampleSource<InpaintSample>, index: number): ComparedSample {
   const { id, prompt, sourcePng, paths } = source.read(index);
   return { id, words: prompt, picture: () => pixelDigest(sourcePng, paths.source) };

@@ -1,7 +1,7 @@
 /**
- * Files of `torch.save`, read as data: a zip with a pickle, which lists the contents, and the bytes of each storage in an entry of its own. A pickle is
- * a program for a small stack machine that may name any function of the machine it is read on and call it. Here a name means an entry of one table of
- * functions of this file, any other name is rejected, and no Python runs.
+ * Reads files of `torch.save` as data: a zip with a pickle, which lists the contents, and an entry with the bytes of
+ * each storage. A pickle is a program for a small stack machine that may call any function of the reading machine by
+ * name. Here a name can only refer to a table of functions of this module, so other names are rejected and no Python runs.
  */
 import { isUtf8 } from 'node:buffer';
 import { unzipSync } from 'fflate';
@@ -9,7 +9,7 @@ import { DataError } from '../core/errors.js';
 import { floatOf } from '../core/finite.js';
 import { halfToFloat } from '../core/half.js';
 
-/** A tensor or a NumPy array, its elements in C order. A NumPy array is made empty, and filled by the pickle afterwards. */
+/** A tensor or a NumPy array, its elements in C order. The pickle first makes a NumPy array empty and then fills it. */
 export class SavedArray {
   constructor(
     public dtype: Dtype,
@@ -21,7 +21,9 @@ export class SavedArray {
 
 type Read = (view: DataView, at: number, little: boolean) => number | bigint;
 
-/** By dtype: torch's class of storages and NumPy's short name, null if there is none; bytes of an element; how it is read. */
+/**
+ * By dtype: torch's class of storages and NumPy's short name, null if there is none; bytes of an element; its reader.
+ */
 const dtypes = {
   uint8: ['torch.ByteStorage', 'u1', 1, (view, at) => view.getUint8(at)],
   int8: ['torch.CharStorage', 'i1', 1, (view, at) => view.getInt8(at)],
@@ -41,13 +43,16 @@ export type Dtype = keyof typeof dtypes;
 
 const dtypeNames = Object.keys(dtypes) as Dtype[];
 
-/** Elements of all arrays of a file together: views may repeat the elements of a small storage, and no sample has as many. */
+/**
+ * Elements of all arrays of a file together: views may repeat the elements of a small storage, and no sample has that
+ * many.
+ */
 const MAX_ELEMENTS = 2 ** 22;
 const MAX_AXES = 8;
-/** An entry takes at least so many bytes in the directory of a zip. */
+/** The minimum size of an entry in the directory of a zip. */
 const MIN_ENTRY_BYTES = 46;
 
-/** Why a file is rejected; `readTorchFile` makes a DataError of it. */
+/** The reason for rejecting a file; `readTorchFile` makes a DataError of it. */
 class Refusal extends Error {}
 
 function refuse(found: string): never {
@@ -55,8 +60,9 @@ function refuse(found: string): never {
 }
 
 /**
- * Reads a file. Dictionaries become maps, so that no key is special, tensors and NumPy arrays become `SavedArray`s. Raises DataError naming `where` for
- * a file that torch did not write, that is cut short, or that holds anything but data.
+ * Reads a file. Dictionaries become maps, so that no key is special; tensors and NumPy arrays become `SavedArray`s.
+ * Raises DataError naming `where` for a file that torch did not write, that is truncated, or that contains anything but
+ * data.
  */
 export function readTorchFile(bytes: Uint8Array, where: string): unknown {
   try {
@@ -71,13 +77,13 @@ export function readTorchFile(bytes: Uint8Array, where: string): unknown {
     if (!(cause instanceof Refusal)) throw cause;
     throw new DataError(`not a readable file of torch.save: ${cause.message}`, {
       where,
-      next: 'Samples are dictionaries of texts, numbers, tensors and NumPy arrays: copy or make this one again, or save it as .npz. A file from elsewhere that holds anything else may be an attack.',
+      next: 'Samples are dictionaries of texts, numbers, tensors and NumPy arrays: copy or create this one again, or save it as .npz. Other content in a file from an unknown source may be an attack.',
       cause,
     });
   }
 }
 
-/** The entries of the zip. They are stored as they are: nothing in the file can grow when it is read. */
+/** The entries of the zip. They are not compressed, so the file cannot grow when it is read. */
 function unzip(bytes: Uint8Array): Map<string, Uint8Array> {
   let [count, size] = [0, 0];
   try {
@@ -87,7 +93,7 @@ function unzip(bytes: Uint8Array): Map<string, Uint8Array> {
         size += entry.size;
         if (entry.compression !== 0) refuse(`its entry ${entry.name} is compressed, which torch does not do`);
         const fits = size <= bytes.length && count * MIN_ENTRY_BYTES <= bytes.length;
-        return fits || refuse('its entries are said to be larger than the whole');
+        return fits || refuse('its entries are larger than the file');
       },
     });
     return new Map(Object.entries(found));
@@ -101,7 +107,7 @@ class Mentioned {
   constructor(readonly dtype: Dtype | null) {}
 }
 
-/** NumPy's description of elements. The pickle sets the order of bytes after it was made. */
+/** NumPy's description of elements. The pickle sets the order of bytes afterwards. */
 class NumpyDtype {
   little = true;
   constructor(readonly dtype: Dtype) {}
@@ -123,7 +129,7 @@ class Storage {
     const count = shape.reduce((product, size) => product * size, 1);
     const last = shape.reduce((at, size, axis) => at + (size - 1) * strides[axis], offset);
     if (shape.length > MAX_AXES || count > this.room.elements) {
-      refuse(`it holds more elements than any sample has: an array [${shape.slice(0, MAX_AXES).join(', ')}]`);
+      refuse(`an array has more elements than any sample: [${shape.slice(0, MAX_AXES).join(', ')}]`);
     }
     this.room.elements -= count;
     const held = Math.floor(this.bytes.length / width);
@@ -137,7 +143,7 @@ class Storage {
       }
       const value = read(data, at * width, this.little);
       const fits = typeof value === 'number' || Number.isSafeInteger(Number(value));
-      return fits ? Number(value) : refuse(`it holds the number ${value}, which is too large`);
+      return fits ? Number(value) : refuse(`the number ${value} is too large`);
     });
     return new SavedArray(this.dtype, shape, values);
   }
@@ -167,29 +173,29 @@ const rebuildTensor: Call = ([storage, offset, shape, strides]) => {
 const emptyNumpyArray: Call = ([type]) =>
   type instanceof Mentioned && type.dtype === null
     ? new SavedArray('uint8', [0], [])
-    : refuse('it builds an array of a class of its own');
+    : refuse('it builds an array of a custom class');
 
-/** What fills a NumPy array: (version, shape, dtype, whether in Fortran order, bytes). */
+/** The arguments that fill a NumPy array: (version, shape, dtype, whether in Fortran order, bytes). */
 function fillNumpyArray(array: SavedArray, state: unknown, room: Room): void {
   const [, shape, dtype, fortran, data] = fieldsOf(state);
   const isArray = dtype instanceof NumpyDtype && data instanceof Uint8Array && isSizes(shape);
-  if (!isArray) return refuse('it holds a NumPy array of no numbers');
+  if (!isArray) return refuse('a NumPy array does not contain numbers');
   const strides = fortran === true ? stridesOf([...shape].reverse()).reverse() : stridesOf(shape);
   const { values } = new Storage(dtype.dtype, data, room, dtype.little).view(0, shape, strides);
   const bytes = values.length * dtypes[dtype.dtype][2];
-  if (bytes !== data.length) refuse(`it holds a NumPy array [${shape.join(', ')}] with ${data.length} bytes`);
+  if (bytes !== data.length) refuse(`a NumPy array [${shape.join(', ')}] has ${data.length} bytes`);
   Object.assign(array, { dtype: dtype.dtype, shape, values });
 }
 
 /** `dtype('i8', …)` */
 const numpyDtype: Call = ([kind]) => {
   const dtype = typeof kind === 'string' && dtypeNames.find((one) => dtypes[one][1] === kind);
-  return dtype ? new NumpyDtype(dtype) : refuse(`it holds elements of ${JSON.stringify(kind)}`);
+  return dtype ? new NumpyDtype(dtype) : refuse(`elements of ${JSON.stringify(kind)} are not supported`);
 };
 
 /** `scalar(dtype, bytes)` */
 const numpyScalar: Call = ([dtype, data], room) => {
-  if (!(dtype instanceof NumpyDtype) || !(data instanceof Uint8Array)) return refuse('it holds no number');
+  if (!(dtype instanceof NumpyDtype) || !(data instanceof Uint8Array)) return refuse('it is not a number');
   return new Storage(dtype.dtype, data, room, dtype.little).view(0, [], []).values[0];
 };
 
@@ -219,7 +225,7 @@ const names = new Map<string, Call | Mentioned>([
 
 const MARK = Symbol('mark');
 
-/** Runs a pickle. `storage` gives the bytes of a storage by its number. */
+/** Runs a pickle. `storage` returns the bytes of a storage by its number. */
 function readPickle(bytes: Buffer, storage: (key: string) => Uint8Array | undefined): unknown {
   const stack: unknown[] = [];
   const memo = new Map<number, unknown>();
@@ -228,14 +234,14 @@ function readPickle(bytes: Buffer, storage: (key: string) => Uint8Array | undefi
 
   const take = (count: number): Buffer => {
     const left = bytes.length - at;
-    if (count > left) refuse(`it is cut short: ${count} bytes are said to follow, ${left} do`);
+    if (count > left) refuse(`it is truncated: ${count} bytes should follow, but only ${left} do`);
     at += count;
     return bytes.subarray(at - count, at);
   };
   const size = (width: number): number => take(width).readUIntLE(0, width);
   const top = (): unknown => {
     const value = stack.at(-1);
-    return value === undefined || value === MARK ? refuse('it takes from an empty stack') : value;
+    return value === undefined || value === MARK ? refuse('it pops from an empty stack') : value;
   };
   const pop = (): unknown => {
     const value = top();
@@ -246,18 +252,18 @@ function readPickle(bytes: Buffer, storage: (key: string) => Uint8Array | undefi
   /** Everything above the last mark, and the mark is gone. */
   const popMarked = (): unknown[] => {
     const mark = stack.lastIndexOf(MARK);
-    if (mark < 0) refuse('it goes back to a mark that it has not set');
+    if (mark < 0) refuse('it returns to a missing mark');
     return stack.splice(mark).slice(1);
   };
   const line = (): string => String(take(Math.max(0, bytes.indexOf('\n', at) + 1 - at))).trimEnd();
   const text = (): string => {
     const found = take(size(4));
-    return isUtf8(found) ? found.toString('utf8') : refuse('it holds a text that is not UTF-8');
+    return isUtf8(found) ? found.toString('utf8') : refuse('a text is not UTF-8');
   };
-  /** Two's complement of so many bytes, the least first. */
+  /** The two's complement of the given bytes, little-endian. */
   const long = (width: number): number | bigint => {
     const digits = take(size(width));
-    if (digits.length > 32) refuse(`it holds a number of ${digits.length} bytes`);
+    if (digits.length > 32) refuse(`a number has ${digits.length} bytes`);
     const hex = Buffer.from(digits).reverse().toString('hex');
     const value = BigInt.asIntN(8 * digits.length, BigInt(`0x${hex || '0'}`));
     return Number.isSafeInteger(Number(value)) ? Number(value) : value;
@@ -272,7 +278,7 @@ function readPickle(bytes: Buffer, storage: (key: string) => Uint8Array | undefi
     if (!(map instanceof Map) || items.length % 2 !== 0) return refuse('it sets a key of no dictionary');
     for (let i = 0; i < items.length; i += 2) (map as Map<unknown, unknown>).set(items[i], items[i + 1]);
   };
-  const recall = (place: number): unknown => memo.get(place) ?? refuse('it recalls what it has not remembered');
+  const recall = (place: number): unknown => memo.get(place) ?? refuse('it recalls a value that it has not stored');
   const mention = (module: string, name: string): Call | Mentioned => {
     // NumPy 2 has another name for the same module.
     const full = `${module.replace(/^numpy\._core\./, 'numpy.core.')}.${name}`;
@@ -280,7 +286,7 @@ function readPickle(bytes: Buffer, storage: (key: string) => Uint8Array | undefi
   };
   const reduce = (): unknown => {
     const [callee, args] = popMany(2);
-    if (typeof callee !== 'function' || !Array.isArray(args)) return refuse('it calls something that is no function');
+    if (typeof callee !== 'function' || !Array.isArray(args)) return refuse('it calls something other than a function');
     return (callee as Call)(args, room);
   };
   const build = (): void => {
@@ -289,8 +295,8 @@ function readPickle(bytes: Buffer, storage: (key: string) => Uint8Array | undefi
     if (object instanceof SavedArray) return fillNumpyArray(object, state, room);
     // (version, byte order, …), the rest of which belongs to structured arrays.
     const [, order] = fieldsOf(state);
-    if (!(object instanceof NumpyDtype)) return refuse('it sets the state of an object that has none');
-    if (typeof order !== 'string' || !/^[<|>=]$/.test(order)) refuse('it holds a dtype of no byte order');
+    if (!(object instanceof NumpyDtype)) return refuse('it sets the state of an object without one');
+    if (typeof order !== 'string' || !/^[<|>=]$/.test(order)) refuse('a dtype has no byte order');
     object.little = order !== '>';
   };
   const outside = (): Storage => {
@@ -302,11 +308,11 @@ function readPickle(bytes: Buffer, storage: (key: string) => Uint8Array | undefi
     const data = /^\d+$/.test(key) ? storage(key) : undefined;
     if (data === undefined) return refuse(`the entry of storage ${JSON.stringify(key.slice(0, 40))} is not in it`);
     const isWhole = data.length === count * dtypes[dtype][2];
-    if (!isWhole) refuse(`storage ${key} should hold ${count} elements of ${dtype}, and has ${data.length} bytes`);
+    if (!isWhole) refuse(`storage ${key} should have ${count} elements of ${dtype}, but has ${data.length} bytes`);
     return new Storage(dtype, data, room);
   };
 
-  /** Instructions by their codes. What one returns is pushed, unless it is undefined. */
+  /** Instructions by their codes. Their result is pushed, unless it is undefined. */
   const instructions: Readonly<Partial<Record<number, () => unknown>>> = {
     0x28: () => MARK,
     0x4e: () => null,
@@ -339,10 +345,10 @@ function readPickle(bytes: Buffer, storage: (key: string) => Uint8Array | undefi
     0x72: () => void memo.set(size(4), top()), // LONG_BINPUT
     0x62: build, // BUILD
   };
-  if (!take(2).equals(Buffer.of(0x80, 2))) refuse('it is of another protocol than 2, the one of torch.save');
+  if (!take(2).equals(Buffer.of(0x80, 2))) refuse('its protocol is not 2, the one of torch.save');
   for (let code = size(1); code !== 0x2e; code = size(1)) {
     const instruction = instructions[code];
-    if (instruction === undefined) return refuse(`it holds an instruction that is not read: ${code} at byte ${at - 1}`);
+    if (instruction === undefined) return refuse(`an instruction is not supported: ${code} at byte ${at - 1}`);
     const value = instruction();
     if (value !== undefined) stack.push(value);
   }

@@ -12,31 +12,31 @@ export interface CodeGrid {
   readonly codes: Int32Array;
 }
 
-/** One edit: a source image, what is asked, and, where it is labelled, the answer. */
+/** One edit: a source image, an instruction, and, if labeled, the answer. */
 export interface EditSample {
   /** Stable across runs and machines: the sample's path relative to its dataset. */
   readonly id: string;
   readonly instruction: string;
   readonly source: CodeGrid;
-  /** The source's pixels as PNG bytes, for judges and contact sheets; null where its codes alone tell what it shows. */
+  /** The source's pixels as PNG bytes, for judges and contact sheets; null if it only has codes. */
   readonly sourcePng: Uint8Array | null;
-  /** The labelled answer's codes; null in prompt-only data. */
+  /** The labeled answer's codes; null in prompt-only data. */
   readonly target: CodeGrid | null;
-  /** The labelled answer's pixels as PNG bytes; null in prompt-only data, and where its codes alone tell what it shows. */
+  /** The labeled answer's pixels as PNG bytes; null in prompt-only data, and if the answer only has codes. */
   readonly targetPng: Uint8Array | null;
-  /** What a thinking policy should reason before it edits; null where there is none. */
+  /** The expected thoughts of a thinking policy before the edit; null without any. */
   readonly rationale: string | null;
 }
 
-/** Random access to samples; reading happens on demand, so that a dataset need not fit memory. */
+/** Random access to samples. They are read on demand, so a dataset need not fit in memory. */
 export interface SampleSource<T> {
   readonly name: string;
   readonly length: number;
-  /** A remark for the user about how it was opened; null if there is none. */
+  /** A note for the user about opening it; null without one. */
   readonly remark: string | null;
-  /** Changes with what is listed, not with its location. */
+  /** Changes with the listed content, not with its location. */
   readonly digest: ListDigest;
-  /** The id of the image tokenizer in whose codes samples are written, where it is known. */
+  /** The id of the image tokenizer for the samples' codes, if known. */
   readonly tokenizer?: string | null;
   /** Raises DataError naming the file when a sample cannot be read. */
   read(index: number): T;
@@ -45,14 +45,14 @@ export interface SampleSource<T> {
 /** Problems that are shown at once. */
 const MAX_SHOWN = 20;
 
-/** All problems of a list, of which there is one at least, as one error. */
+/** All problems of a list, at least one, as one error. */
 export function oneOf(path: string, problems: readonly DataError[]): DataError {
   const [first] = problems;
   if (problems.length === 1) return first;
   const shown = problems.slice(0, MAX_SHOWN).map(({ where, message }) => `${where}: ${message}`);
   const more = problems.length > MAX_SHOWN ? [`and ${problems.length - MAX_SHOWN} more`] : [];
-  return new DataError([`${problems.length} things are wrong`, ...shown, ...more].join('\n  '), {
+  return new DataError([`${problems.length} problems found`, ...shown, ...more].join('\n  '), {
     where: path,
-    next: `\`editrl data check ${path}\` lists them all, and looks into the files too.`,
+    next: `\`editrl data check ${path}\` lists all of them, and also checks the files.`,
   });
 }

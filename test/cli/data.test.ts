@@ -161,7 +161,7 @@ describe.skipIf(!hasFfmpeg)('editrl data check of questions about videos (skippe
     expect(written.error).toContain(`there is no file ${folder}/a.mp4`);
     expect(await main(['data', 'check', folder, '--media', media])).toBe(0);
     expect(await main(['data', 'check', folder, '--media', media, '--min-frames', '4'])).toBe(1);
-    expect(written.error).toContain('it has 3 frames, and at least 4 are asked for');
+    expect(written.error).toContain('it has 3 frames, but at least 4 are needed');
   });
 
   it('warns of labels that hold a number that is hardly an action', async () => {
@@ -182,7 +182,7 @@ describe.skipIf(!hasFfmpeg)('editrl data check of questions about videos (skippe
     };
     expect(await check('<think>(500)</think> <answer>(1) red (99) blue (0007) lid</answer>')).toBe('');
     expect(await check('(1) red', '<answer>(1) the model of (2023), M(100)</answer>', '(365) days')).toContain(
-      `warning: 2 of 3 labelled answers contain a number over 99 in parentheses, the first of them ${folder}/conversations.json:sample 2: (2023), (100); reward 'format_accuracy' counts every number in parentheses as an action`,
+      `warning: 2 of 3 labels contain a number over 99 in parentheses, the first of them ${folder}/conversations.json:sample 2: (2023), (100); reward 'format_accuracy' counts every number in parentheses as an action`,
     );
   });
 
@@ -260,7 +260,7 @@ describe('editrl data check --training', () => {
       return written.out;
     };
     const said = await check('held', 'train');
-    expect(said).toContain('1 of 3 held-out samples stand in the training data, too');
+    expect(said).toContain('1 of 3 held-out samples are also in the training data');
     expect(said).toContain(
       `edits.jsonl:1 of ${join(folder, 'held/edits.jsonl')} is edits.jsonl:1 of ${join(folder, 'train/edits.jsonl')}`,
     );

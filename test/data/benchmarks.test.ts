@@ -125,8 +125,8 @@ describe('editrl data bench', () => {
       row('1', 'a', 'en', { input_image_raw: { bytes: new TextEncoder().encode('words'), path: null } }),
     ]);
     for (const [args, code, said] of [
-      [[join(folder, 'edit.json')], 2, 'Say which: --pictures FOLDER'],
-      [[join(folder, 'edit.json'), '--pictures', folder], 1, 'the picture of edit 1 is not there'],
+      [[join(folder, 'edit.json')], 2, 'Give the folder: --pictures FOLDER'],
+      [[join(folder, 'edit.json'), '--pictures', folder], 1, 'the image of edit 1 is missing'],
       [[join(folder, 'other.json'), '--pictures', folder], 1, 'not an edit of GEdit-Bench (parquet) or ImgEdit (JSON)'],
       [[join(folder, 'no.parquet')], 1, 'cannot be read as parquet'],
       [[join(folder, 'gone.parquet')], 1, 'there is no such file'],
@@ -141,6 +141,6 @@ describe('editrl data bench', () => {
     }
     const full = await bench(join(folder, 'edit.json'), '--pictures', folder, '--out', folder);
     expect(full).toMatchObject({ code: 2 });
-    expect(full.error).toContain('holds something');
+    expect(full.error).toContain('is not empty');
   });
 });

@@ -129,20 +129,20 @@ describe('openQuestions', () => {
       'words',
     ]);
     expect(refusal(() => openQuestions(folder)).replaceAll(folder, '…')).toMatchInlineSnapshot(`
-      "…/conversations.json: 12 things are wrong
+      "…/conversations.json: 12 problems found
         …/conversations.json:sample 2: there is no file …/gone.mp4
         …/conversations.json:sample 3: there is no answer: the last turn is not gpt's
         …/conversations.json:sample 4: the labelled answer is empty
-        …/conversations.json:sample 5: found <video> 0 times in what the human says; allowed: once
-        …/conversations.json:sample 6: found <video> 2 times in what the human says; allowed: once
-        …/conversations.json:sample 7: found 2 files of images, and <image> 1 time; allowed: as often as files
+        …/conversations.json:sample 5: found <video> 0 times in human turns; allowed: once
+        …/conversations.json:sample 6: found <video> 2 times in human turns; allowed: once
+        …/conversations.json:sample 7: found 2 files of images, but <image> 1 time; allowed: as many as files
         …/conversations.json:sample 8: found a turn from 'robot'; allowed: human, gpt, system
         …/conversations.json:sample 9: meta.min_frames 9 is more than meta.max_frames 8
         …/conversations.json:sample 10: found {"frame_cnts":[2.5],"min_frames":4,"max_frames":8,"dynamic_s as 'meta'; allowed: {frame_cnts: whole numbers above 0, min_frames, max_frames, dynamic_sample: true or false}
         …/conversations.json:sample 11: meta.dynamic_sample needs meta.frame_cnts
         …/conversations.json:sample 12: found nothing as 'video'; allowed: the path of one video
         …/conversations.json:sample 13: found no object; allowed: {id, conversations, video}
-        \`editrl data check …/conversations.json\` lists them all, and looks into the files too."
+        \`editrl data check …/conversations.json\` lists all of them, and also checks the files."
     `);
   });
 
@@ -152,7 +152,7 @@ describe('openQuestions', () => {
     const { problems, samples } = readQuestions(list);
     expect(problems.map(({ where }) => where)).toEqual([`${list}:1`, `${list}:3`, `${list}:4`]);
     expect(samples).toHaveLength(4);
-    expect(refusal(() => openQuestions(list))).toMatch(/3 things are wrong\n.*:1: is not JSON/);
+    expect(refusal(() => openQuestions(list))).toMatch(/3 problems found\n.*:1: is not JSON/);
   });
 
   it('says where a list cannot be read', () => {
@@ -202,7 +202,7 @@ describe.skipIf(!hasFfmpeg)('videos of questions (skipped without ffmpeg)', () =
     expect(problems.map((one) => one.toText())).toEqual([
       expect.stringMatching(/sample 4: there is no file .*gone\.mp4/),
       expect.stringMatching(/sample 2: .*cut\.mp4: it ends early: at least 677 bytes/),
-      expect.stringMatching(/sample 3: .*short\.mp4: it has 3 frames, and at least 4/),
+      expect.stringMatching(/sample 3: .*short\.mp4: it has 3 frames, but at least 4/),
       expect.stringMatching(/sample 5: .*a\.mp4: it has 26 frames.*count 30/),
     ]);
     expect(readQuestions(folder).problems).toHaveLength(1);

@@ -34,7 +34,7 @@ describe('held-out sets are called', () => {
   it('by names that differ', () => {
     const same = (): string[] => namesOf('x/a.jsonl', 'x/a.parquet', 'y/b.jsonl');
     expect(same).toThrow(ConfigError);
-    expect(same).toThrow("found 2 held-out sets that are called 'a': x/a.jsonl, x/a.parquet");
+    expect(same).toThrow("2 held-out sets have the name 'a': x/a.jsonl, x/a.parquet");
   });
 
   it('and keep what they name', () => {

@@ -67,7 +67,7 @@ describe('edits of pictures in rows', () => {
     async (source) => {
       const { problems } = await readImageEdits(listOf([{ source, instruction: 'x' }]), null, columns);
       expect(problems.map(({ message }) => message)).toEqual([
-        `column 'source': found ${JSON.stringify(source)}; allowed: the path of a picture, or a list of paths`,
+        `column 'source': found ${JSON.stringify(source)}; allowed: the path of an image, or a list of paths`,
       ]);
     },
   );
@@ -81,7 +81,7 @@ describe('edits of pictures in rows', () => {
     const error = await readImageEdits(listOf([row, row]), null, columns).catch((cause: unknown) => cause);
     expect(error).toBeInstanceOf(DataError);
     expect((error as DataError).toText().length).toBeLessThan(500);
-    expect(error).toMatchObject({ message: expect.stringContaining("column 'source' holds pictures") as string });
+    expect(error).toMatchObject({ message: expect.stringContaining("column 'source' contains images") as string });
   });
 
   it('may have other columns, and pictures in another folder', async () => {
@@ -103,9 +103,9 @@ describe('edits of pictures in rows', () => {
     expect(problems.map(({ where, message }) => `${where}: ${message}`.replaceAll(join(list, '..'), ''))).toEqual([
       `/edits.jsonl:1: column 'instruction': found " "; allowed: words`,
       `/edits.jsonl:2: column 'source': there is no file /gone.png; column 'response': found 3; allowed: words, or null`,
-      `/edits.jsonl:4: column 'source': found null; allowed: the path of a picture, or a list of paths; column 'target': there is no file /none.png`,
+      `/edits.jsonl:4: column 'source': found null; allowed: the path of an image, or a list of paths; column 'target': there is no file /none.png`,
     ]);
-    await expect(openImageEdits(list, null, columns)).rejects.toThrow(/^3 things are wrong/);
+    await expect(openImageEdits(list, null, columns)).rejects.toThrow(/^3 problems found/);
   });
 
   it('are told beside the lines that are no rows', async () => {
@@ -114,15 +114,12 @@ describe('edits of pictures in rows', () => {
     const { problems, samples } = await checkDataset(list);
     expect(problems.map(({ where }) => where)).toEqual([`${list}:3`, `${list}:5`, `${list}:2`]);
     expect(samples).toBe(4);
-    await expect(openImageEdits(list, null, columns)).rejects.toThrow(/^3 things are wrong/);
+    await expect(openImageEdits(list, null, columns)).rejects.toThrow(/^3 problems found/);
   });
 
   it.each([
     ['{"source":\n{"source":"a.png","instruction":"x"}', 'edits.jsonl:1: is not JSON'],
-    [
-      '{"question":"x"}',
-      'edits.jsonl: the rows are neither edits (columns source, instruction), nor captioned pictures',
-    ],
+    ['{"question":"x"}', 'edits.jsonl: the rows are neither edits (columns source, instruction), nor captioned images'],
   ])('are looked for in rows of any kind: %s', async (lines, message) => {
     const list = listOf([]);
     writeFiles(join(list, '..'), { 'edits.jsonl': lines });

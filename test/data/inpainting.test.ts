@@ -35,7 +35,7 @@ describe('a sample as pixels', () => {
 
   it('says which sizes differ', async () => {
     const message = await problemOf({ '2_mask.png': encodePlainPng(maskOf(() => true, 255, 5)) });
-    expect(message).toContain('2_source.png: the pictures of sample 2 differ in size: source 6x4, mask 5x4, ref 6x4');
+    expect(message).toContain('2_source.png: the images of sample 2 differ in size: source 6x4, mask 5x4, ref 6x4');
     expect(await problemOf({ '2_ref.png': plain(6, 5, [1, 1, 1]) })).toContain('ref 6x5');
   });
 
@@ -71,7 +71,7 @@ describe('data check', () => {
     for (const number of numbers.slice(5, 35)) {
       expect(said.filter((text) => text.includes(`/${number}_mask.png: the mask is empty`))).toHaveLength(1);
     }
-    expect(said.filter((text) => text.includes('40_source.png: the pictures of sample 40 differ'))).toHaveLength(1);
+    expect(said.filter((text) => text.includes('40_source.png: the images of sample 40 differ'))).toHaveLength(1);
   });
 });
 
@@ -129,7 +129,7 @@ describe('the style crop', () => {
 
   it('cannot be outside of a mask that covers everything', () => {
     const all = mask(['#####', '#####', '#####', '#####']);
-    expect(() => crop('outside_mask', all)).toThrow(/covers the whole picture/);
+    expect(() => crop('outside_mask', all)).toThrow(/covers the whole image/);
   });
 
   it("is the box around the mask without its last row and column, as Calligrapher's loader crops it", () => {
@@ -197,7 +197,9 @@ describe('samples as squares', () => {
   it('say where nothing of the mask is left', async () => {
     const edge = { '2_mask.png': encodePlainPng(maskOf((x) => x === 0)) };
     const sample = openSelfBench(writeBench(newFolder(), edge)).read(1);
-    await expect(readTriplet(sample, 4)).rejects.toThrow(/nothing of the mask is left in the middle square of 4x4/);
+    await expect(readTriplet(sample, 4)).rejects.toThrow(
+      /the center square of 4x4 pixels contains no part of the mask/,
+    );
   });
 
   it('are looked at before a run without their sizes, and checked as squares', async () => {
@@ -209,7 +211,9 @@ describe('samples as squares', () => {
         .join(),
     ).toContain('differ in size');
     expect(checkSamples(list, 2, 4)).toEqual([]);
-    expect(checkSamples(list, 4, 6)[0].toText()).toContain('data.resolution: found 6: no whole number of patches of 4');
+    expect(checkSamples(list, 4, 6)[0].toText()).toContain(
+      'data.resolution: found 6, which is not a multiple of the patch size 4',
+    );
     const [found] = findDatalists(folder);
     expect((await checkDataset(found)).problems).toHaveLength(1);
     expect(await checkDataset(found, { resolution: 4 })).toMatchObject({ sizes: ['4x4'], problems: [] });

@@ -41,11 +41,11 @@ describe('a look at samples', () => {
       4,
     );
     expect(found).toEqual([
-      expect.stringMatching(/1_source\.png: is no picture: it has 0 bytes/),
-      expect.stringMatching(/2_source\.png: the pictures of sample 2 differ in size: source 6x4, mask 6x4, ref 6x5/),
-      expect.stringMatching(/2_ref\.png: a picture of 6x5 pixels is no whole number of patches of 4/),
+      expect.stringMatching(/1_source\.png: is not an image: it has 0 bytes/),
+      expect.stringMatching(/2_source\.png: the images of sample 2 differ in size: source 6x4, mask 6x4, ref 6x5/),
+      expect.stringMatching(/2_ref\.png: an image of 6x5 pixels is not a multiple of the patch size 4/),
       expect.stringMatching(/2_mask\.png: the mask is empty/),
-      expect.stringMatching(/12_ref\.png: a picture of 6x4 pixels is no whole number of patches of 4/),
+      expect.stringMatching(/12_ref\.png: an image of 6x4 pixels is not a multiple of the patch size 4/),
       expect.stringMatching(/12_mask\.png: the mask is not binary: 23 of its 24 pixels/),
     ]);
   });
@@ -63,6 +63,6 @@ describe('a look at samples', () => {
       'self_bench.txt': '1 a\n2 b\n3 c\n',
     });
     const look = () => wholeList(folder, undefined, (list) => checkSamples(list));
-    expect(look).toThrow(/4 things are wrong.*sample 3 has no 3_source\.png.*the mask is not binary/s);
+    expect(look).toThrow(/4 problems found.*sample 3 has no 3_source\.png.*the mask is not binary/s);
   });
 });

@@ -67,10 +67,10 @@ describe('readInstructions', () => {
     ['a number', '{"source": 7, "instruction": "x"}', /^FILE:1: 'source' is 7/],
     ['an unknown field', edit({ edit: 'a.png' }), /^FILE:1: unknown field 'edit'; allowed: source, /],
     ['a picture that is not there', edit({ source: 'c.png' }), /^FILE:1: 'source': .*\/c\.png\n/],
-    ['a folder for a picture', edit({ edited: 'folder.png' }), /^FILE:1: 'edited': .* is no file\n/],
+    ['a folder for a picture', edit({ edited: 'folder.png' }), /^FILE:1: 'edited': .* is not a file\n/],
     ['a split that is a path', edit({ split: '../x' }), /^FILE:1: 'split' is "\.\.\/x"; allowed: a name/],
-    ['a special token', edit({ instruction: 'an <|image end|>' }), /^FILE:1: 'instruction' holds <\|image end\|>/],
-    ['an empty file', ' \n', /^FILE: no edits stand/],
+    ['a special token', edit({ instruction: 'an <|image end|>' }), /^FILE:1: 'instruction' contains <\|image end\|>/],
+    ['an empty file', ' \n', /^FILE: the file has no edits/],
   ])('refuses %s, with the file and the line', (_name, content, message) => {
     const { text, file } = errorOf(content);
     expect(text.replaceAll(file, 'FILE')).toMatch(message);
@@ -79,7 +79,7 @@ describe('readInstructions', () => {
   it('tells all lines that are wrong at once, at most twenty', () => {
     const { text, file } = errorOf(jsonLines(Array.from({ length: 22 }, () => ({ instruction: 'x' }))));
     const lines = text.split('\n');
-    expect(lines[0]).toBe('22 things are wrong');
+    expect(lines[0]).toBe('22 problems found');
     expect(lines[1]).toContain(`${file}:1: 'source' is missing`);
     expect(lines[20]).toContain(`${file}:20: 'source' is missing`);
     expect(lines[21]).toBe('  and 2 more');

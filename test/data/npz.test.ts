@@ -135,7 +135,7 @@ describe('datasets of edits', () => {
       const edits = openEditDataset(path);
       expect(edits.read(0).instruction).toBe(sample.instruction);
       expect(edits.remark).toBe(
-        `${list}: its prefix "/made/on/another/machine" is no folder of this machine; as in EARL's RL, its samples are looked for in ${gone}`,
+        `${list}: its prefix "/made/on/another/machine" is not a folder on this machine; as in EARL's RL, its samples are read from ${gone}`,
       );
     }
     // Wherever the list lies: it is the grandparent in EARL.

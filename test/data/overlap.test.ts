@@ -56,7 +56,7 @@ describe('held-out samples in the training data', () => {
       picturesLeft: 0,
     });
     expect(describeOverlap(found, 5)).toBe(
-      '4 of 5 held-out samples stand in the training data, too, so that held-out numbers say less about what is new: #1 of a is #1 of s',
+      '4 of 5 held-out samples are also in the training data, so held-out scores overestimate generalization: #1 of a is #1 of s',
     );
     // Pictures are opened only where the words are the same.
     expect(training.map(({ looked }) => looked)).toEqual([2, 1]);
@@ -80,7 +80,7 @@ describe('held-out samples in the training data', () => {
     const unseen = await findOverlap([set('h', [{ words: 'same', shows: '3' }])], [shown], { ...ALL, pictures: 2 });
     expect(unseen).toMatchObject({ found: [0], example: null, picturesLeft: 1 });
     expect(describeOverlap(unseen, 1)).toBe(
-      'no held-out sample was found in the training data, of which not all was looked at: 1 training pictures with the same words were not looked at',
+      'no held-out sample was found in the training data, but the comparison is incomplete: 1 training images with the same words were not compared',
     );
   });
 

@@ -95,7 +95,7 @@ describe("packDataset, with a tokenizer whose processor chooses a picture's size
     await packDataset(request);
     expect(await packDataset(request)).toMatchObject({ was_there: true });
     const other = { ...request, codes: { ...codes, sizing: cutTo(2) } };
-    expect(await refusal(other)).toContain('made of other pictures, instructions, size or codes');
+    expect(await refusal(other)).toContain('a dataset of other images, instructions, size or codes');
   });
 
   it('says which line has a picture that the processor refuses', async () => {
@@ -170,7 +170,7 @@ describe('packDataset, in codes', () => {
     const files = { ...pair, 'large.png': plain(17, 8, BLUE) };
     const { request } = own(files, [{ ...edit, edited: 'large.png' }], { size: { width: 8, height: 8 } });
     expect(await refusal(request)).toContain(
-      'the source is 8x4 pixels, the edited picture 17x8; allowed: the same shape',
+      'the source has 8x4 pixels, the edited image 17x8; allowed: the same shape',
     );
     const larger = own({ ...pair, 'large.png': plain(160, 81, BLUE) }, [{ ...edit, edited: 'large.png' }], {
       size: { width: 8, height: 8 },
@@ -186,11 +186,11 @@ describe('packDataset, in codes', () => {
   it('refuses pictures that do not go together or cannot be cut, with the line', async () => {
     const { request } = own({ ...pair, 'small.png': plain(4, 4, RED) }, [edit, { ...edit, edited: 'small.png' }]);
     expect(await refusal(request)).toContain(
-      `${request.instructions}:2: the source is 8x4 pixels, the edited picture 4x4`,
+      `${request.instructions}:2: the source has 8x4 pixels, the edited image 4x4`,
     );
     expect(await refusal({ ...request, size: { width: 8, height: 8 } })).toContain('allowed: the same shape');
     const odd = own({ 'odd.png': plain(8, 6, RED) }, [{ source: 'odd.png', instruction: 'x' }]);
-    expect(await refusal(odd.request)).toContain(`${odd.request.instructions}:1: the pictures are 8x6 pixels`);
+    expect(await refusal(odd.request)).toContain(`${odd.request.instructions}:1: the images have 8x6 pixels`);
     expect(readdirSync(odd.folder)).toEqual(['edits.jsonl', 'odd.png']);
   });
 });
@@ -270,9 +270,7 @@ describe('packDataset, again', () => {
     const made = own(pair, [edit]);
     await packDataset(made.request);
     const before = readFileSync(join(made.request.out, 'train/samples/000000.npz'));
-    expect(await refusal(change(made))).toContain(
-      `${made.request.out}: there is a dataset here that was made of other`,
-    );
+    expect(await refusal(change(made))).toContain(`${made.request.out}: the folder has a dataset of other`);
     expect(readFileSync(join(made.request.out, 'train/samples/000000.npz'))).toEqual(before);
   });
 

@@ -43,14 +43,14 @@ describe('JSON lines', () => {
   it('are not looked for any longer in a file of another kind', async () => {
     const { problems } = await readRows(file('table.jsonl', 'a,b\n'.repeat(200_000)));
     expect(problems).toHaveLength(101);
-    expect(problems[100].message).toContain('what follows line 100 was not looked at');
+    expect(problems[100].message).toContain('the lines after line 100 were not checked');
     expect(problems[99].where).toMatch(/table\.jsonl:100$/);
   });
 
   const broken: readonly (readonly [string, string, RegExp, string])[] = [
     ['a line that is cut off', '{"a":1}\n\n{"a":\n', /is not JSON/, ':3'],
-    ['a list', '[1]\n', /found a line that is no object/, ':1'],
-    ['null', 'null\n', /found a line that is no object/, ':1'],
+    ['a list', '[1]\n', /found a line that is not an object/, ':1'],
+    ['null', 'null\n', /found a line that is not an object/, ':1'],
     ['no lines', '\n \n', /the dataset is empty/, ''],
   ];
   it.each(broken)('with %s are refused', async (_, text, message, line) => {
@@ -187,7 +187,7 @@ describe('a folder', () => {
   ])('of several splits is refused: %j', (names, found) => {
     const folder = newFolder();
     for (const name of names) writeFileSync(join(folder, name), '{}\n');
-    expect(() => rowFiles(folder)).toThrow(`the folder holds several splits: ${found}`);
+    expect(() => rowFiles(folder)).toThrow(`the folder has several splits: ${found}`);
   });
 
   it('may have names that say no split, or two', () => {
@@ -204,7 +204,7 @@ describe('a folder', () => {
   });
 
   it.each([
-    ['no rows', (folder: string) => folder, /the folder holds no dataset; allowed: files of kind \.jsonl, \.parquet/],
+    ['no rows', (folder: string) => folder, /the folder has no dataset; allowed: files of kind \.jsonl, \.parquet/],
     ['nothing of that name', (folder: string) => join(folder, 'x.jsonl'), /there is no such dataset/],
     [
       'a file of another kind',

@@ -100,16 +100,16 @@ describe('a folder of inpainting samples', () => {
     const { problems, lines, samples } = readSelfBench(folder);
     const file = join(folder, 'self_bench.txt');
     expect(problems.map(({ where, message }) => [where, message])).toEqual([
-      [`${file}:2`, 'the line begins with no number: "a sign without a number"'],
+      [`${file}:2`, 'the line does not begin with a number: "a sign without a number"'],
       [`${file}:3`, 'the line has a number and no prompt: "7"'],
-      [`${file}:5`, 'the number 2 stands on line 4 already'],
+      [`${file}:5`, 'the number 2 is already on line 4'],
       [`${file}:4`, `sample 2 has no 2_mask.png in ${folder}`],
       ...['source', 'mask', 'ref'].map((member) => [`${file}:6`, `sample 30 has no 30_${member}.png in ${folder}`]),
     ]);
     expect(lines.map(({ number }) => number)).toEqual(['1', '12']);
     expect(samples).toBe(7);
     const refusal = refusalOf(() => openSelfBench(folder));
-    expect(refusal.message).toMatch(/^7 things are wrong\n/);
+    expect(refusal.message).toMatch(/^7 problems found\n/);
     for (const { message } of problems) expect(refusal.message).toContain(message);
     expect(refusal.next).toContain(`editrl data check ${file}`);
   });
@@ -125,8 +125,8 @@ describe('a folder of inpainting samples', () => {
   });
 
   it('is refused where there is no list, or nothing in it', () => {
-    expect(refusalOf(() => openSelfBench(newFolder())).message).toBe('there is no self_bench.txt here');
-    expect(refusalOf(() => openSelfBench(join(newFolder(), 'gone'))).message).toMatch(/there is no/);
+    expect(refusalOf(() => openSelfBench(newFolder())).message).toBe('self_bench.txt is missing');
+    expect(refusalOf(() => openSelfBench(join(newFolder(), 'gone'))).message).toMatch(/is missing/);
     const empty = writeBench(newFolder(), { 'self_bench.txt': '\n' });
     expect(refusalOf(() => openSelfBench(empty)).message).toBe('the list of samples is empty');
     const other = writeBench(newFolder(), { 'self_bench.txt': Uint8Array.of(0x31, 0x20, 0xff) });
@@ -178,7 +178,7 @@ describe('the digest of inpainting samples', () => {
     const gone = lines.filter((line) => !line.endsWith('2_ref.png') || line.endsWith('12_ref.png'));
     writeFileSync(path, ['not a sum', ...gone].join('\n'));
     expect(readSelfBench(folder).problems.map(({ where, message }) => [where, message])).toEqual([
-      [`${path}:1`, 'the line is no SHA-256 with a name'],
+      [`${path}:1`, 'the line is not a SHA-256 with a name'],
       [`${join(folder, 'self_bench.txt')}:2`, '2_ref.png is not in SHA256SUMS'],
     ]);
   });

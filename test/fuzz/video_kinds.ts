@@ -55,7 +55,7 @@ const STEADY: Shape = { ...SMALL, timing: { rate: '10' } };
 /** A clock whose ticks are milliseconds, for times that are given in milliseconds. */
 const MILLISECONDS = words('-video_track_timescale 1000 -f mp4');
 const ANY_COMPLAINT = /\S/;
-const ENDS_EARLY = /ends early|cut off/;
+const ENDS_EARLY = /ends early|truncated/;
 
 const more =
   (writing: Writing | ((random: RandomStream) => Writing), coding: readonly string[] = H264.args): Make =>
@@ -182,7 +182,7 @@ const PICTURE = words('-f lavfi -i color=red:s=32x32:d=0.04');
 const bytesOf = (length: number, random: RandomStream): Uint8Array =>
   Uint8Array.from({ length }, () => random.integer(256));
 
-const KIND = /is no video of a kind that is read/;
+const KIND = /is not a supported video/;
 
 export const KINDS: Readonly<Record<string, Make>> = {
   ...Object.fromEntries(Object.keys(CODINGS).map((name) => [name, coded(name)])),

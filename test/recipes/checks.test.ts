@@ -290,7 +290,7 @@ describe('inpainting samples', () => {
     expect(look(whole, true)).not.toThrow();
     const bare = writeBench(newFolder(), { 'self_bench.txt': '1 a sign\n2 a sign that says ""\n12 "ok"\n' });
     expect(look(bare, false)).not.toThrow();
-    expect(look(bare, true)).toThrow(/2 things are wrong.*quotes no text.*quotation is empty/s);
+    expect(look(bare, true)).toThrow(/2 problems found.*quotes no text.*quotation is empty/s);
     rmSync(join(whole, '12_mask.png'));
     expect(look(whole, false)).toThrow(/sample 12 has no 12_mask.png/);
   });
@@ -337,10 +337,10 @@ describe.skipIf(!hasFfmpeg)('a list of questions about videos (skipped without f
 
   it('is opened at its first video alone', () => {
     expect(look([{ video: 'whole.mp4' }, { video: 'words.mp4' }])).not.toThrow();
-    expect(look([{ video: 'words.mp4' }, { video: 'whole.mp4' }])).toThrow(/words\.mp4: it is no video of a kind/);
+    expect(look([{ video: 'words.mp4' }, { video: 'whole.mp4' }])).toThrow(/words\.mp4: it is not a supported video/);
   });
 
   it('is asked for as many frames as the run shows', () => {
-    expect(look([{ video: 'whole.mp4', meta: { min_frames: 7 } }])).toThrow('it has 6 frames, and at least 7');
+    expect(look([{ video: 'whole.mp4', meta: { min_frames: 7 } }])).toThrow('it has 6 frames, but at least 7');
   });
 });

@@ -51,7 +51,7 @@ it('warns once of held-out samples that are trained on, and records how many of 
   const { said, recorded } = await opened(TWO, SOURCES);
   // The fourth sample of s/held is not evaluated.
   expect(said).toEqual([
-    expect.stringMatching(/^2 of 4 held-out samples stand in the training data.*: 1 of s\/held is 1 of s\/train$/),
+    expect.stringMatching(/^2 of 4 held-out samples are also in the training data.*: 1 of s\/held is 1 of s\/train$/),
   ]);
   expect(recorded['s/held']).toEqual({ samples: 4, ids: 'x,b,c,a', files: null, in_training: 2 });
   expect(recorded['c/held']).toEqual({ samples: 1, ids: 'y', files: null });

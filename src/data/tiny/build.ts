@@ -11,7 +11,7 @@ import { join, relative, resolve, sep } from 'node:path';
 import { diskError, stagingFolder, sweepStaging, syncDirectory, writeFileAtomic } from '../../core/files.js';
 import { sha256 } from '../../core/images/image.js';
 
-/** The folder in which a run's data of the tiny world is made; null if the user provides the data. */
+/** The folder of a run's tiny world data; null if the user provides the data. */
 function tinyRoot({
   data,
 }: {
@@ -27,17 +27,17 @@ export function isTiny(settings: Parameters<typeof tinyRoot>[0], path: string): 
   return root !== null && isMade(root, path);
 }
 
-/** The part of a config that says where a dataset of the tiny world is stored and what it is made from. */
+/** The part of a config with the folder and the options of a dataset of the tiny world. */
 export interface TinyData<T> {
   readonly data: { readonly dir: string; readonly tiny: T | null };
 }
 
-/** One of the tiny world's datasets; `T` is how a config describes it, `O` what it is made from. */
+/** One of the tiny world's datasets; `T` is its settings in a config, `O` its options. */
 interface TinyDatasetKind<T, O> extends Pick<Part, 'name'> {
-  /** What it contains, in the plural. */
+  /** Its contents, in the plural. */
   readonly things: string;
   readonly optionsOf: (tiny: T) => O;
-  /** What names its folder: everything that determines its files. */
+  /** The name of its folder: everything that determines its files. */
   readonly entryOf: (options: O) => unknown;
   /** Raises ConfigError or DataError for options that have no dataset; absent: every option has one. */
   readonly check?: (options: O) => void;
@@ -46,18 +46,18 @@ interface TinyDatasetKind<T, O> extends Pick<Part, 'name'> {
 }
 
 export interface TinyDataset<T, O = never> {
-  /** Makes it if a config asks for it and it does not exist yet. */
+  /** Creates it if a config requests it and it does not exist yet. */
   readonly make: (settings: TinyData<T>, resolveRun: unknown, say: (line: string) => void) => Promise<void>;
   /** Resolves the path by which a config names a dataset. */
   readonly placesOf: (settings: TinyData<T>) => (path: string) => string;
   /**
-   * Reads datasets whether they are made or not: if not, the first `count` samples of each split are drawn into a temporary folder, which is removed
-   * when `read` has ended.
+   * Reads datasets whether they exist or not. If not, the first `count` samples of each split are drawn into a
+   * temporary folder, which is removed when `read` has ended.
    */
   readonly sampled: <S extends PlacedRows>(settings: TinyData<T>, count: number, read: ReadSets<S>) => Promise<S[]>;
-  /** The folder below a root that holds it; null if it is not made yet. */
+  /** Its folder below a root; null if it does not exist yet. */
   readonly find: (root: string, options: O) => string | null;
-  /** Makes it below a root; does nothing if it is already there. Raises as `check` and `write` do. */
+  /** Creates it below a root; does nothing if it exists. Raises as `check` and `write` do. */
   readonly makeIn: (root: string, options: O) => Promise<void>;
 }
 
@@ -76,8 +76,8 @@ interface PlacedRows {
 }
 
 /**
- * Calls `read` with the place of each dataset in a temporary root, which `make` fills and whose part it returns. The locations in the rows are those
- * they will have below `root`.
+ * Calls `read` with the folder of each dataset in a temporary root, which `make` fills and whose part it returns. The
+ * paths in the rows are their later ones below `root`.
  */
 async function inTemporaryRoot<S extends PlacedRows>(
   root: string,
@@ -126,7 +126,7 @@ export function tinyDataset<T extends { readonly folder: string; readonly counts
     make: async (settings, _, say) => {
       const world = worldOf(settings);
       if (world === null) return;
-      if (find(world.root, world.options) === null) say(`making the tiny world's ${things} in ${world.root}`);
+      if (find(world.root, world.options) === null) say(`creating the tiny world's ${things} in ${world.root}`);
       await makeIn(world.root, world.options);
     },
     placesOf,
@@ -144,7 +144,7 @@ export function tinyDataset<T extends { readonly folder: string; readonly counts
   };
 }
 
-/** Raise this when the same options would give other files. */
+/** Raise this when the same options would produce other files. */
 const FORMAT = 2;
 
 type PartName = 'images' | 'edits' | 'words' | 'signs' | 'captioned' | 'clips' | 'pictured';
@@ -159,7 +159,7 @@ const PART_FOLDERS: Record<PartName, readonly string[]> = {
   pictured: ['pictured'],
 };
 
-/** A part of the tiny world, with what it is made from, in the form it has after a round trip through JSON. */
+/** A part of the tiny world, with its options after a round trip through JSON. */
 interface Part {
   readonly name: PartName;
   readonly entry: unknown;
@@ -175,19 +175,22 @@ function folderOf(root: string, { name, entry }: Part): string {
   return join(root, `${name}-${sha256(JSON.stringify([FORMAT, entry])).slice(0, 12)}`);
 }
 
-/** The folder of a part; null if it is not made yet. */
+/** The folder of a part; null if it does not exist yet. */
 function findPart(root: string, part: Part): string | null {
   const folder = folderOf(root, part);
   return existsSync(folder) ? folder : null;
 }
 
-/** Whether a path names something that is made below the root, in any part. */
+/** Whether a path names a dataset below the root, in any part. */
 function isMade(root: string, path: string): boolean {
   const [first] = relative(resolve(root), resolve(path)).split(sep);
   return Object.values(PART_FOLDERS).some((folders) => folders.includes(first));
 }
 
-/** Resolves a path below the root to its location in a part; a path outside the root, or any path without a part, stays as it is. */
+/**
+ * Resolves a path below the root to its location in a part. A path outside the root, or any path without a part, stays
+ * unchanged.
+ */
 export function pathIn(folder: string | null, root: string, path: string): string {
   return folder === null || !isMade(root, path) ? path : join(folder, relative(root, path));
 }
@@ -218,7 +221,7 @@ async function makePart(root: string, part: Part, build: (folder: string) => Pro
   }
 }
 
-/** Another process may have made the same part meanwhile: its files are the same, and may be in use. */
+/** Another process may have created the same part meanwhile: its files are the same, and may be in use. */
 function publish(staging: string, place: string): void {
   try {
     renameSync(staging, place);
@@ -230,7 +233,10 @@ function publish(staging: string, place: string): void {
 /** Errors when a link exists already or cannot be created. */
 const NO_LINK = ['EEXIST', 'EPERM', 'ENOSYS', 'ENOTSUP', 'EOPNOTSUPP', 'EACCES', 'EROFS'];
 
-/** A link for people who look into the folder; the program finds parts by their own names. The file system may not support links. */
+/**
+ * A link for people who browse the folder; the program finds parts by their own names. The file system may not support
+ * links.
+ */
 function link(path: string, target: string): void {
   try {
     symlinkSync(target, path);

@@ -24,14 +24,14 @@ export type CaptionedSplit = (typeof CAPTIONED_SPLITS)[number];
 
 export interface CaptionedOptions {
   readonly seed: number;
-  /** Pictures in each split. */
+  /** Images in each split. */
   readonly sizes: Readonly<Record<CaptionedSplit, number>>;
 }
 
-/** Cells of a picture's side, and pixels of a cell's. */
+/** Cells of an image's side, and pixels of a cell's. */
 const GRID = 2;
 const CELL = 8;
-/** Side of a picture in pixels. */
+/** Side of an image in pixels. */
 export const CAPTIONED_SIDE = GRID * CELL;
 
 /** The cells of the first and the second thing; the third is in the last cell. */
@@ -43,19 +43,19 @@ const PLACES: Readonly<Record<Relation, readonly [number, number]>> = {
 };
 const THIRD = 3;
 
-/** Draws what a caption describes: the same things in the same places give the same picture. */
+/** Draws the content of a caption: the same things in the same places give the same image. */
 export function drawCaptioned({ things, relation }: CaptionScene): RgbImage {
   const cells = new Array<CellContent>(GRID ** 2).fill(null);
   [...PLACES[relation], THIRD].forEach((cell, i) => (cells[cell] = things[i] ?? null));
   return drawScene({ geometry: { columns: GRID, rows: GRID, cell: CELL }, cells });
 }
 
-/** The caption at an index of a split, with what it describes: a pure function of all three arguments. */
+/** The caption at an index of a split, with its content: a pure function of all three arguments. */
 export function captionedAt(seed: number, split: CaptionedSplit, index: number): Caption & CaptionScene {
   return drawDescribed(new RandomStream(seed, 'tiny', 'captioned', split, index), split);
 }
 
-/** The pictures of each split. */
+/** The images of each split. */
 export const captionedData = tinyDataset<TinyCaptionedSettings, CaptionedOptions>({
   things: 'captioned pictures',
   name: 'captioned',

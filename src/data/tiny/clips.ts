@@ -61,7 +61,7 @@ export interface AssemblyClip {
   readonly options: readonly number[];
 }
 
-/** The clip at an index of a split: one or two actions, on parts of four colours. */
+/** The clip at an index of a split: one or two actions, on parts of four colors. */
 export function drawClip(seed: number, split: ClipSplit, index: number): AssemblyClip {
   const random = new RandomStream(seed, 'tiny', 'clips', split, index);
   const colours = random.shuffled(COLOURS).slice(0, PARTS);
@@ -107,7 +107,7 @@ export function sampleOf(clip: AssemblyClip, id: number, video: string): object 
   return sample(clip, id, video, `<think> ${order} </think> <answer> ${answer} </answer>`);
 }
 
-/** The same question, with what happens in other words: `red (4) then yellow (2)`. */
+/** The same question, with the answer in other words: `red (4) then yellow (2)`. */
 export function describedSampleOf(clip: AssemblyClip, id: number, video: string): object {
   const named = clip.steps.map(({ column }) => `${clip.parts[column].colour} ${numberOf(clip, column)}`);
   return sample(clip, id, video, named.join(' then '));
@@ -148,7 +148,7 @@ export function clipVocabulary(): string[] {
   return [...QUESTION.split(' '), ...numbers, ...COLOURS, 'then', ...tags];
 }
 
-/** The clips of each split. Making them raises EngineError where ffmpeg is not installed. */
+/** The clips of each split. Making them raises EngineError without ffmpeg. */
 export const clipData = tinyDataset<TinyClipSettings, ClipOptions>({
   things: 'clips',
   name: 'clips',

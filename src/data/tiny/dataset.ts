@@ -68,7 +68,7 @@ const ENCODE_BATCH = 256;
 /** Lists the first half of a set's labelled split, so that two sets together have as many labels as one. */
 const HALF = 'train_half';
 
-/** The list of a set's split; what a config names as a dataset's path. */
+/** The list of a set's split; the path of a dataset in a config. */
 export function tinyDatalist(root: string, set: EditSetName | 'images', split: EditSplitName | typeof HALF): string {
   return join(root, set, split, 'list', DATALIST_NAME);
 }
@@ -78,7 +78,7 @@ interface WrittenList {
   readonly prefix?: string;
   readonly path_list: readonly string[];
   readonly sha256: readonly string[];
-  /** The id of the tokenizer whose codes the samples hold; absent for images. */
+  /** The id of the tokenizer for the samples' codes; absent for images. */
   readonly tokenizer?: string;
 }
 
@@ -127,7 +127,7 @@ export const imageData = tinyDataset<TinyWorldSettings, Partial<TinyImageOptions
   },
 });
 
-/** What each split's samples contain besides the source and the instruction. */
+/** The contents of each split's samples besides the source and the instruction. */
 const SPLIT_CONTENT: Record<EditSplitName, { readonly labels: boolean; readonly targetPixels: boolean }> = {
   train: { labels: true, targetPixels: true },
   validation: { labels: true, targetPixels: true },

@@ -47,7 +47,7 @@ function drawCell(content: CellContent, side: number): Uint8Array {
   return pixels;
 }
 
-/** What a cell can look like: its content and its pixels, axes [side, side, 3]. */
+/** The content of a cell and its pixels, axes [side, side, 3]. */
 export interface Template {
   readonly content: CellContent;
   readonly pixels: Uint8Array;

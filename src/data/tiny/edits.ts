@@ -25,21 +25,21 @@ import {
 } from './world.js';
 
 interface EditFields {
-  /** One object changes its colour. */
+  /** One object changes its color. */
   recolour: { readonly object: SceneObject; readonly colour: Colour };
-  /** One object goes away. */
+  /** One object disappears. */
   remove: { readonly object: SceneObject };
   /** An object appears in an empty cell. */
   add: { readonly object: SceneObject; readonly cell: number };
-  /** One object goes to an empty cell. */
+  /** One object moves to an empty cell. */
   move: { readonly object: SceneObject; readonly cell: number };
   /** Two objects exchange their cells. */
   swap: { readonly object: SceneObject; readonly other: SceneObject };
-  /** All objects of a colour, at least two, disappear. */
+  /** All objects of a color, at least two, disappear. */
   remove_all: { readonly colour: Colour };
-  /** All objects of a colour, at least two, change to another one. */
+  /** All objects of a color, at least two, change to another one. */
   recolour_all: { readonly colour: Colour; readonly to: Colour };
-  /** An object appears in the cell next to another object, on the side that is named. */
+  /** An object appears in the cell next to another object, on the named side. */
   add_beside: { readonly object: SceneObject; readonly relation: Relation; readonly anchor: SceneObject };
 }
 
@@ -66,9 +66,9 @@ interface EditRule<K extends EditKind> {
   readonly sentence: string;
   readonly slots: (edit: Edit<K>) => Partial<Slots>;
   readonly fromSlots: (slots: Slots) => Edit<K>;
-  /** What changes in a scene, in the order that the rationale uses; null if the edit cannot be applied. */
+  /** The changes of a scene, in the order that the rationale uses; null if the edit cannot be applied. */
   readonly changes: (scene: Scene, edit: Edit<K>) => readonly Change[] | null;
-  /** Which object is where and what happens to it, in at most 14 words. */
+  /** Each changed object, its cell and its change, in at most 14 words. */
   readonly rationale: (edit: Edit<K>, cells: readonly string[], scene: Scene) => string;
 }
 
@@ -195,7 +195,7 @@ export const EDIT_RULES: { readonly [K in EditKind]: EditRule<K> } = {
 
 export const EDIT_KINDS = Object.keys(EDIT_RULES) as readonly EditKind[];
 
-/** The sentence that asks for an edit. */
+/** The sentence for an edit. */
 export function instructionOf<K extends EditKind>(edit: Edit<K>, geometry: Geometry): string {
   const rule: EditRule<K> = EDIT_RULES[edit.kind];
   const slots: Partial<Record<string, string | number>> = rule.slots(edit);
@@ -283,14 +283,14 @@ export function planEdit<K extends EditKind>(scene: Scene, edit: Edit<K>): Plan<
   return { edit, source: scene, expected: withChanges(scene, changes), changes };
 }
 
-/** What a thinking policy should say before it makes the edit. */
+/** The expected thoughts of a thinking policy before the edit. */
 export function rationaleOf<K extends EditKind>(plan: Plan<K>): string {
   const rule: EditRule<K> = EDIT_RULES[plan.edit.kind];
   const names = plan.changes.map(({ cell }) => cellName(plan.source.geometry, cell));
   return rule.rationale(plan.edit, names, plan.source);
 }
 
-/** Whether two scenes hold the same objects in the same cells. */
+/** Whether two scenes have the same objects in the same cells. */
 export function sameScene(a: Scene, b: Scene): boolean {
   return a.cells.length === b.cells.length && a.cells.every((content, cell) => sameContent(content, b.cells[cell]));
 }

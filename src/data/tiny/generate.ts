@@ -22,7 +22,7 @@ export const MAX_OBJECTS = 6;
 export type EditSetName = 's' | 'c';
 export const EDIT_SETS: readonly EditSetName[] = ['s', 'c'];
 
-/** Relative weights of the kinds of edit in a set; a kind that is not listed does not occur. */
+/** Relative weights of the kinds of edit in a set; a missing kind does not occur. */
 export type EditMixture = Readonly<Partial<Record<EditKind, number>>>;
 
 /** S: simple edits, C: complex ones. */
@@ -76,19 +76,21 @@ function emptyCells(scene: Scene): number[] {
   return scene.cells.flatMap((content, cell) => (content === null ? [cell] : []));
 }
 
-/** A scene with two or three objects of one colour and two or three of others; within the colour, equal shapes may occur. */
+/**
+ * A scene with two or three objects of one color and two or three of others; within the color, equal shapes may occur.
+ */
 function sceneWithColourGroup(random: RandomStream, geometry: Geometry): { scene: Scene; colours: readonly Colour[] } {
   const colours = random.shuffled(COLOURS);
   const group = Array.from({ length: between(random, 2, 3) }, () => ({
     colour: colours[0],
     shape: random.pick(SHAPES),
   }));
-  // The second colour stays absent, so that a group can be recoloured to one that nothing else has.
+  // The second color stays absent, so that a group can be recolored to one that no other object has.
   const others = random.shuffled(ALL_OBJECTS.filter((o) => o.colour !== colours[0] && o.colour !== colours[1]));
   return { scene: scatter(random, geometry, [...group, ...others.slice(0, between(random, 2, 3))]), colours };
 }
 
-/** How to draw an example of each kind; null if this draw gives none. */
+/** Draws an example of each kind; null if this draw has none. */
 const DRAWS: { readonly [K in EditKind]: (random: RandomStream, geometry: Geometry) => Drawn | null } = {
   recolour: (random, geometry) => {
     const scene = drawRandomScene(random, geometry);
@@ -112,7 +114,7 @@ const DRAWS: { readonly [K in EditKind]: (random: RandomStream, geometry: Geomet
     return { scene, edit: { kind: 'move', object, cell: random.pick(emptyCells(scene)) } };
   },
   swap: (random, geometry) => {
-    // One object more than for other kinds, so that there are two to leave alone.
+    // One object more than for other kinds, so that two stay unchanged.
     const scene = drawRandomScene(random, geometry, MIN_OBJECTS + 1);
     const [object, other] = random.shuffled(objectsOf(scene));
     return { scene, edit: { kind: 'swap', object, other } };
@@ -156,7 +158,10 @@ function pickKind(random: RandomStream, mixture: EditMixture): EditKind {
 
 const MAX_DRAWS = 100_000;
 
-/** Draws until both scenes of the example belong to the split. The kind is drawn once, so that the mixture is exact. */
+/**
+ * Draws until both scenes of the example belong to the split. The kind is drawn only once, so that the mixture is
+ * exact.
+ */
 export function drawExample(
   seed: number,
   set: EditSetName,
@@ -201,7 +206,7 @@ export const SPLIT_SHARES = {
   train: 0.15,
   /** Edits without an answer. */
   prompts: 0.4,
-  /** Held-out labelled edits. */
+  /** Held-out labeled edits. */
   validation: 0.15,
   /** Edits with the answer's pixels, for rewards that compare with them. */
   truth: 0.15,

@@ -19,12 +19,12 @@ import { drawExample, EDIT_SPLITS, type EditSetName, type EditSplitName } from '
 import { anyOddNames, oddNames, withOddNames } from './words.js';
 import { checkGeometry, type Geometry } from './world.js';
 
-/** Which names instructions use for colours and shapes. */
+/** The names of colors and shapes in instructions. */
 export type EditNames = 'plain' | 'odd';
 
 /**
- * With odd names, the model that draws (split `truth`) still learns only plain ones: every other one of its edits is requested with arbitrary odd
- * names, so that only the response says what to do.
+ * With odd names, the image model (split `truth`) still learns only plain ones. Every second edit is requested with
+ * arbitrary odd names, so only the response identifies it.
  */
 function askedOf(plan: Plan, { seed, geometry, names }: ImageEditOptions, split: EditSplitName, i: number): string {
   const plain = instructionOf(plan.edit, geometry);
@@ -48,7 +48,7 @@ export interface ImageEditOptions {
   readonly sizes: Readonly<Record<EditSplitName, number>>;
 }
 
-/** What a policy should say of an edit: its rationale without positions that the picture shows anyway to the model that draws. */
+/** The expected description of an edit: its rationale without positions, which the image model sees in the image. */
 export function responseOf(plan: Plan): string {
   const rationale = rationaleOf(plan);
   return plan.edit.kind === 'recolour' || plan.edit.kind === 'remove' ? rationale.replace(/ at \S+/, '') : rationale;

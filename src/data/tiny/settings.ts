@@ -3,10 +3,10 @@ import { z } from 'zod';
 import { count, operation, positiveInteger, result, section } from '../../core/schema/mark.js';
 
 export const tiny = section(
-  'The embedded tiny world: where the datasets below it do not exist, they are made.',
+  'The embedded tiny world: missing datasets below it are created.',
   z.strictObject({
     folder: operation(
-      "The folder below data.dir that they lie in: one for each image tokenizer, since samples are written in a tokenizer's codes.",
+      "The folder of the datasets below data.dir: one for each image tokenizer, since samples are written in a tokenizer's codes.",
       z
         .string()
         .regex(/^[A-Za-z0-9][A-Za-z0-9._-]*$/, { error: 'a name of letters, digits, "._-", never a path' })
@@ -22,7 +22,7 @@ export const tiny = section(
           images: result('Images for the tokenizer.', positiveInteger.default(1500)),
           train: result('Labelled edits of each of S and C.', positiveInteger.default(400)),
           prompts: result('Prompts without answers of each of S and C.', positiveInteger.default(4096)),
-          validation: result('Held-out labelled edits of each of S and C.', positiveInteger.default(320)),
+          validation: result('Held-out labeled edits of each of S and C.', positiveInteger.default(320)),
           truth: result(
             'Labelled edits of each of S and C for rewards that need the answer.',
             positiveInteger.default(512),
@@ -35,7 +35,7 @@ export const tiny = section(
 export type TinyWorldSettings = z.output<typeof tiny>;
 
 export const tinyWords = section(
-  'The embedded tiny world in words: captions that name things oddly, to be said plainly. Where the datasets below it do not exist, they are made.',
+  'The embedded tiny world in words: captions with odd names, and their plain versions. Missing datasets below it are created.',
   z.strictObject({
     folder: tiny.shape.folder,
     seed: tiny.shape.seed,
@@ -55,16 +55,16 @@ export const tinyWords = section(
 export type TinyWordSettings = z.output<typeof tinyWords>;
 
 export const tinyCaptioned = section(
-  'The embedded tiny world in pictures with captions: where the datasets below it do not exist, they are made.',
+  'The embedded tiny world in images with captions: missing datasets below it are created.',
   z.strictObject({
     folder: tiny.shape.folder,
     seed: tiny.shape.seed,
     counts: section(
-      'Pictures in each split.',
+      'Images in each split.',
       z
         .strictObject({
-          train: result('Pictures to learn from.', positiveInteger.default(4096)),
-          validation: result('Pictures with captions that occur in no other split.', positiveInteger.default(512)),
+          train: result('Training images.', positiveInteger.default(4096)),
+          validation: result('Images with captions that occur in no other split.', positiveInteger.default(512)),
         })
         .prefault({}),
     ),
@@ -73,13 +73,13 @@ export const tinyCaptioned = section(
 export type TinyCaptionedSettings = z.output<typeof tinyCaptioned>;
 
 export const tinySigns = section(
-  'The embedded tiny world of signs with words: where the datasets below it do not exist, they are made.',
+  'The embedded tiny world of signs with words: missing datasets below it are created.',
   z.strictObject({
     folder: tiny.shape.folder,
     seed: tiny.shape.seed,
     width: result('Width of a sign in pixels.', z.int().min(8).default(32)),
     height: result(
-      'Height of a sign in pixels. Letters are half as high, and the lowest quarter is a strip that shows the colours.',
+      'Height of a sign in pixels. Letters are half as high, and the lowest quarter is a strip that shows the colors.',
       z.int().min(12).default(16),
     ),
     letters: result('Letters of a word.', positiveInteger.default(3)),
@@ -98,7 +98,7 @@ export const tinySigns = section(
 export type TinySignSettings = z.output<typeof tinySigns>;
 
 export const tinyClips = section(
-  'The embedded tiny world in motion: parts are attached, with the question which ones. Where the datasets below it do not exist, they are made (by ffmpeg).',
+  'The embedded tiny world in motion: parts are attached, and the question asks which ones. Missing datasets below it are created (by ffmpeg).',
   z.strictObject({
     folder: tiny.shape.folder,
     seed: tiny.shape.seed,
@@ -106,7 +106,7 @@ export const tinyClips = section(
       'Clips in each split.',
       z
         .strictObject({
-          described: result('Clips that are described in other words than an answer has.', count.default(0)),
+          described: result('Clips described in other words than those of an answer.', count.default(0)),
           labelled: result('Clips for supervised training.', positiveInteger.default(256)),
           train: result('Clips to learn from rewards on.', positiveInteger.default(512)),
           validation: result('Held-out clips.', positiveInteger.default(256)),
@@ -114,7 +114,7 @@ export const tinyClips = section(
         .prefault({}),
     ),
     lists: result(
-      'Questions about each clip that is described or learnt on from rewards, with their lists in orders of their own.',
+      'Questions about each described clip and each clip for reinforcement learning, each with its own order of the list.',
       positiveInteger.default(1),
     ),
   }),
@@ -122,7 +122,7 @@ export const tinyClips = section(
 export type TinyClipSettings = z.output<typeof tinyClips>;
 
 export const tinyImageEdits = section(
-  'The embedded tiny world in pictures before and after an edit, with words: where the datasets below it do not exist, they are made.',
+  'The embedded tiny world in images before and after an edit, with words: missing datasets below it are created.',
   z.strictObject({
     folder: tiny.shape.folder,
     seed: tiny.shape.seed,
@@ -130,7 +130,7 @@ export const tinyImageEdits = section(
     cell: tiny.shape.cell,
     set: result("Simple edits ('s': recolour, remove, add) or complex ones ('c').", z.enum(['s', 'c']).default('s')),
     names: result(
-      "How instructions call colours and shapes: 'plain'ly, as responses do, or by 'odd' names (an azure disc) that whoever draws does not know.",
+      "The names of colors and shapes in instructions: 'plain', as in responses, or 'odd' (an azure disc), which the image model does not know.",
       z.enum(['plain', 'odd']).default('plain'),
     ),
     counts: section(
@@ -139,7 +139,7 @@ export const tinyImageEdits = section(
         .strictObject({
           train: result('Labelled edits for the policy.', positiveInteger.default(96)),
           prompts: result('Prompts without labels.', positiveInteger.default(4096)),
-          validation: result('Held-out labelled edits.', positiveInteger.default(320)),
+          validation: result('Held-out labeled edits.', positiveInteger.default(320)),
           truth: result('Labelled edits for the model that draws.', positiveInteger.default(4096)),
         })
         .prefault({}),

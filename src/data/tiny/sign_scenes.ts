@@ -19,7 +19,7 @@ import { tinyDataset } from './build.js';
 import type { Rgb } from './draw.js';
 import { drawSign, wordSize, type Spacing } from './signs.js';
 
-/** Sizes in pixels. Everything on a sign scales with its height, so that a sign shows how it is to be read. */
+/** Sizes in pixels. Everything on a sign scales with its height. */
 export interface SignGeometry {
   readonly width: number;
   readonly height: number;
@@ -47,19 +47,19 @@ export interface SignWorld {
   readonly sizes: Readonly<Record<SignSplit, number>>;
 }
 
-/** The world that settings ask for. */
+/** The world for the settings. */
 export function signWorld(settings: TinySignSettings): SignWorld {
   const { seed, width, height, letters, counts } = settings;
   return { seed, geometry: { width, height }, letters, labelledInk: LABELLED_INK, sizes: counts };
 }
 
-/** Labeled signs are worn: what learns from them alone paints worn signs, so rewards have something to improve. */
+/** Labeled signs are worn: a policy that learns only from them paints worn signs, so rewards can improve it. */
 const LABELLED_INK = [0.3, 0.9] as const;
 
 /** The smallest signs that both tesseract and PaddleOCR read, with the letters that neither confuses. */
 export const DEFAULT_SIGN: SignGeometry = { width: 32, height: 16 };
 
-/** A letter looks the same at every position, so that a small model learns it once. */
+/** A letter has the same pixels at every position, so that a small model learns it once. */
 export const SPACING: Spacing = 'cells';
 
 /** The rows of the strip at the lower edge: half of them paper, the rest a bar of ink. */
@@ -74,15 +74,17 @@ export function wordRows(geometry: SignGeometry): number {
   return geometry.height - paper - bar;
 }
 
-/** The rows in which a word is centred vertically: all but the bar. Text readers need paper above and below a word. */
+/**
+ * The rows in which a word is centered vertically: all except the bar. Text readers need paper above and below a word.
+ */
 export function paperRows(geometry: SignGeometry): number {
   return geometry.height - stripRows(geometry).bar;
 }
 
-/** The source's colour where the mask is white: it says nothing about the sign. */
+/** The source's color inside the mask, which reveals nothing about the sign. */
 export const UNKNOWN: Rgb = [128, 128, 128];
 
-/** How a sign looks. */
+/** The appearance of a sign. */
 export interface SignStyle {
   readonly ink: Rgb;
   readonly paper: Rgb;
@@ -103,7 +105,7 @@ function filled(width: number, height: number, colour: (y: number) => Rgb): RgbI
   return { width, height, data };
 }
 
-/** A sign that shows a word, or nothing for an empty one, in ink of some strength. Raises DataError as `drawSign`. */
+/** A sign with a word, or without for an empty one, in ink of some strength. Raises DataError as `drawSign`. */
 export function drawStyledSign(
   word: string,
   { ink: fresh, paper }: SignStyle,
@@ -121,7 +123,7 @@ export function drawStyledSign(
 
 /** Paper and ink differ by at least this in luminance (of 255), which text readers need. */
 const MIN_CONTRAST = 110;
-/** Both differ from UNKNOWN by at least this in a channel, so that they cannot be confused with it. */
+/** Both differ from UNKNOWN by at least this value in a channel, so that they cannot be confused with it. */
 const MIN_FROM_UNKNOWN = 32;
 
 /** ITU-R BT.601. */
@@ -140,7 +142,7 @@ function drawStyle(random: RandomStream): SignStyle {
   throw new InternalError(`no colours of a sign after ${MAX_DRAWS} draws`);
 }
 
-/** The share of words that are held out, whatever seeds and sizes are chosen. */
+/** The share of held-out words, for all seeds and sizes. */
 const HELD_OUT_SHARE = 0.25;
 const MAX_DRAWS = 10_000;
 
@@ -157,7 +159,7 @@ function drawWord(random: RandomStream, { letters }: SignWorld, split: SignSplit
   throw new InternalError(`no word of ${letters} letters for ${split} after ${MAX_DRAWS} draws`);
 }
 
-/** The prompt for a sign that says a word. */
+/** The prompt for a sign with a word. */
 export function promptOf(word: string): string {
   return `a sign that says "${word}"`;
 }
@@ -181,14 +183,14 @@ export function drawSignScene(world: SignWorld, split: SignSplit, index: number)
 /** Raises ConfigError when the widest word does not fit on a sign. */
 export function checkSigns({ geometry, letters }: Omit<SignWorld, 'seed' | 'sizes'>): void {
   const { width } = geometry;
-  // The word has to end above the strip, with as much paper above it as below.
+  // The word must end above the strip, with as much paper above it as below.
   const rows = 2 * wordRows(geometry) - paperRows(geometry);
   const words = [...ALPHABET].map((name) => name.repeat(letters));
   const sizes = words.map((word) => wordSize(word, letterHeight(geometry), SPACING));
   const [wide, high] = [Math.max(...sizes.map((size) => size.width)), Math.max(...sizes.map((size) => size.height))];
   if (wide <= width && high <= rows) return;
   const widest = words[sizes.findIndex((size) => size.width === wide)];
-  throw new ConfigError(`'${widest}' takes ${wide}x${high} pixels, and there are ${width}x${rows} for it`, {
+  throw new ConfigError(`'${widest}' needs ${wide}x${high} pixels, but only ${width}x${rows} are available`, {
     where: 'data.tiny',
     next: 'Choose larger or wider signs (width, height) or fewer letters (letters).',
   });

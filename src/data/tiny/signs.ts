@@ -231,11 +231,11 @@ export interface SignOptions {
   /** Height of a letter in pixels. */
   readonly size?: number;
   readonly ink?: Rgb;
-  /** The background: one colour, or an image, which is copied. */
+  /** The background: one color, or an image, which is copied. */
   readonly paper?: Rgb | RgbImage;
   /**
-   * The size of the sign in pixels, with the word in its middle; default: that of the paper if it is an image, else the word with half a letter
-   * around it.
+   * The size of the sign in pixels, with the word in its middle; default: that of the paper if it is an image,
+   * otherwise the word with a margin of half a letter.
    */
   readonly width?: number;
   readonly height?: number;
@@ -251,7 +251,7 @@ export interface PlacedLetter {
   readonly width: number;
 }
 
-/** How letters are spaced: each as wide as it is, or all centred in cells as wide as a letter is high. */
+/** The spacing of letters: each with its own width, or all centered in cells as wide as a letter is high. */
 export type Spacing = 'proportional' | 'cells';
 
 /** A word's letters from the left. Raises DataError for anything but capital letters, digits and spaces. */
@@ -276,7 +276,7 @@ function widthOf(letters: readonly PlacedLetter[], spacing: Spacing): number {
   return last === undefined ? 0 : last.left + last.width;
 }
 
-/** The pixels that a word takes, including the pen's width. Raises DataError as `placeLetters` does. */
+/** The pixels of a word, including the pen's width. Raises DataError as `placeLetters` does. */
 export function wordSize(
   word: string,
   size: number,
@@ -286,7 +286,10 @@ export function wordSize(
   return { width: Math.ceil(wide * size), height: Math.ceil((1 + PEN) * size) };
 }
 
-/** Where letters are drawn, in pixels: the centres of the topmost and leftmost strokes, and the height between the top and bottom ones. */
+/**
+ * The position of letters in pixels: the centers of the topmost and leftmost strokes, and the height between the top
+ * and bottom ones.
+ */
 export interface Place {
   readonly left: number;
   readonly top: number;
@@ -305,7 +308,7 @@ export function middlePlace(
   return { left: spacing === 'cells' ? Math.floor(left) : left, top: (height - size) / 2, size };
 }
 
-/** How much of each pixel the letters' ink covers, from 0 to 1; axes [height, width]. */
+/** The coverage of each pixel by the letters' ink, from 0 to 1; axes [height, width]. */
 export function inkCoverage(
   letters: readonly PlacedLetter[],
   { left, top, size }: Place,
@@ -364,7 +367,7 @@ export function drawSign(word: string, options: SignOptions = {}): RgbImage {
   const fits =
     wide <= width && high <= height && (given === null || (given.width === width && given.height === height));
   if (!fits) {
-    throw new DataError(`'${word}' takes ${wide}x${high} pixels, the sign has ${width}x${height}`, {
+    throw new DataError(`'${word}' needs ${wide}x${high} pixels, the sign has ${width}x${height}`, {
       next: 'Choose smaller letters, a shorter word, or paper of the size of the sign.',
     });
   }

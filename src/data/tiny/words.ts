@@ -29,13 +29,13 @@ export interface WordOptions {
   readonly sizes: Readonly<Record<WordSplit, number>>;
 }
 
-/** A caption in odd words, and what it says in plain ones. */
+/** A caption in odd words, and its plain version. */
 export interface Caption {
   readonly prompt: string;
   readonly expected: string;
 }
 
-/** What a caption describes: two or three things, and the position of the first relative to the second. */
+/** The content of a caption: two or three things, and the position of the first relative to the second. */
 export interface CaptionScene {
   readonly things: readonly SceneObject[];
   readonly relation: Relation;
@@ -48,13 +48,13 @@ export function captionVocabulary(): string[] {
   return [...new Set(all.flatMap((words) => words.split(' ')))];
 }
 
-/** The words that plain captions are made of, in a fixed order. */
+/** The words of plain captions, in a fixed order. */
 export function plainVocabulary(): string[] {
   const all = ['a', 'and', ...COLOURS, ...SHAPES, ...Object.values(PLAIN_RELATIONS)];
   return [...new Set(all.flatMap((words) => words.split(' ')))];
 }
 
-/** The share of plain captions that are held out, whatever seeds and sizes are chosen. */
+/** The share of held-out plain captions, for all seeds and sizes. */
 const HELD_OUT_SHARE = 0.25;
 const MAX_DRAWS = 10_000;
 
@@ -64,7 +64,7 @@ export function drawCaption(seed: number, split: WordSplit, index: number): Capt
   return { prompt, expected };
 }
 
-/** A caption with what it describes; a plain caption of `validation` occurs in no other split. */
+/** A caption with its content; a plain caption of `validation` occurs in no other split. */
 export function drawDescribed(random: RandomStream, split: WordSplit): Caption & CaptionScene {
   for (let draw = 0; draw < MAX_DRAWS; draw++) {
     const caption = captionOf(random);
@@ -119,7 +119,7 @@ export const wordData = tinyDataset<TinyWordSettings, WordOptions>({
   },
 });
 
-/** Other words for what the world holds. */
+/** Synonyms for the world's things. */
 export const ODD: {
   readonly colours: Readonly<Record<Colour, readonly string[]>>;
   readonly shapes: Readonly<Record<Shape, readonly string[]>>;
@@ -147,14 +147,14 @@ export const ODD: {
   },
 };
 
-/** What each odd word of a colour or a shape means. */
+/** The plain name for each odd word of a color or a shape. */
 const MEANT: ReadonlyMap<string, string> = new Map(
   [ODD.colours, ODD.shapes].flatMap((kind) =>
     Object.entries<readonly string[]>(kind).flatMap(([plain, odd]) => odd.map((word) => [word, plain] as const)),
   ),
 );
 
-/** Replaces colours and shapes by one of their odd names each. */
+/** Replaces each color and shape by one of its odd names. */
 export function withOddNames(words: string, random: RandomStream): string {
   const names: Readonly<Record<string, readonly string[]>> = { ...ODD.colours, ...ODD.shapes };
   return words
@@ -163,7 +163,7 @@ export function withOddNames(words: string, random: RandomStream): string {
     .join(' ');
 }
 
-/** Replaces colours and shapes by odd names of any colour and shape. */
+/** Replaces colors and shapes by odd names of any color and shape. */
 export function anyOddNames(words: string, random: RandomStream): string {
   const any = (of: Readonly<Record<string, readonly string[]>>): string => random.pick(Object.values(of).flat());
   return words
@@ -172,12 +172,12 @@ export function anyOddNames(words: string, random: RandomStream): string {
     .join(' ');
 }
 
-/** The plain name for an odd word; other words as they are. */
+/** The plain name for an odd word; other words unchanged. */
 export function plainNameOf(word: string): string {
   return MEANT.get(word) ?? word;
 }
 
-/** Every odd name of a colour or a shape. */
+/** Every odd name of a color or a shape. */
 export function oddNames(): string[] {
   return [...MEANT.keys()];
 }

@@ -1,4 +1,4 @@
-/** The contents of the tiny world: a grid of cells, each empty or with one coloured shape. Pure values, no pixels. */
+/** The contents of the tiny world: a grid of cells, each empty or with one colored shape. Pure values, no pixels. */
 import { DataError } from '../../core/errors.js';
 
 export const SHAPES = ['circle', 'square', 'triangle', 'cross'] as const;

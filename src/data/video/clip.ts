@@ -20,7 +20,10 @@ export interface Clip {
 /** Kinds of container: others, such as playlists, may lead ffmpeg to other files and hosts. */
 const KINDS = 'mov,mp4,m4a,3gp,3g2,mj2,matroska,webm';
 const OPENED = ['-threads', '1', '-protocol_whitelist', 'file,pipe', '-format_whitelist', KINDS];
-/** Colours that are the same on every processor: by itself the conversion takes short cuts that each kind of processor has of its own. */
+/**
+ * Colors that are the same on every processor: by default the conversion takes shortcuts that differ between kinds of
+ * processors.
+ */
 const COLOURS = 'scale=flags=bicubic+accurate_rnd+bitexact,format=rgb24';
 const FETCH_AGAIN = 'Fetch or encode the video again, or leave this sample out.';
 
@@ -62,12 +65,12 @@ const framed = z.object({
     .default([]),
 });
 
-/** A reading asks for calls of ffmpeg, one after another, and is given how each ended. */
+/** A reading yields calls of ffmpeg, one after another, and receives their results. */
 type Reading<T> = Generator<readonly [program: Program, args: readonly string[]], T, ProgramResult>;
 
 /**
- * Reads the frames that `sampling` shows. Raises DataError, naming `where`, for a file that is missing, is no video, ends early, is damaged, or has
- * fewer frames than are asked for; EngineError where ffmpeg is not installed.
+ * Reads the frames that `sampling` selects. Raises DataError, naming `where`, for a file that is missing, is not a
+ * video, ends early, is damaged, or has too few frames; EngineError without ffmpeg.
  */
 export async function readClip(path: string, sampling: Sampling, where: string): Promise<Clip> {
   const reading = clip(path, sampling, where);
@@ -76,7 +79,7 @@ export async function readClip(path: string, sampling: Sampling, where: string):
   return next.value;
 }
 
-/** As `readClip`, while nothing else goes on in this process: for a look at one video before a run. */
+/** As `readClip`, but blocks this process: for the check of one video before a run. */
 export function readClipNow(path: string, sampling: Sampling, where: string): Clip {
   const reading = clip(path, sampling, where);
   let next = reading.next();
@@ -101,7 +104,7 @@ function* clip(path: string, sampling: Sampling, where: string): Reading<Clip> {
   };
 }
 
-/** When the frames of a video are shown, from its packets alone. */
+/** The times of a video's frames, from its packets alone. */
 function* timelineOf(path: string, where: string): Reading<Timeline> {
   requireFile(path, where);
   const entries = 'packet=pts_time,duration_time,flags:stream=codec_name,width,height,nb_frames,time_base,duration';
@@ -117,9 +120,9 @@ function* timelineOf(path: string, where: string): Reading<Timeline> {
   if (listed !== undefined && packets.length < listed) {
     // An edit list hides frames that are there.
     const held = yield* storedPackets(path, where);
-    if (held < listed) throw damaged(`it ends early: it lists ${listed} frames, and holds ${held}`, path, where);
+    if (held < listed) throw damaged(`it ends early: it lists ${listed} frames, but has ${held}`, path, where);
   }
-  // What an edit list cuts off is decoded, and not shown.
+  // Frames outside an edit list are decoded, but not shown.
   const visible =
     codec === WITH_HIDDEN_PACKETS
       ? yield* decodedFrames(path, where)
@@ -130,15 +133,15 @@ function* timelineOf(path: string, where: string): Reading<Timeline> {
     return { from, to: from + lasts };
   });
   const times = spans.map(({ from }) => from).sort((a, b) => a - b);
-  // How long the last frame stays is often said of the whole alone.
+  // Often only the whole duration gives that of the last frame.
   const end = spans.reduce((latest, { to }) => Math.max(latest, to), times[0] + duration);
   return { times, end, tick };
 }
 
-/** VP8 has frames that are never shown; their packets look like others, and only decoding tells them apart. */
+/** VP8 has frames that are never shown. Their packets are no different from others; only decoding identifies them. */
 const WITH_HIDDEN_PACKETS = 'vp8';
 
-/** The times of what a decoder gives. */
+/** The times of a decoder's frames. */
 function* decodedFrames(path: string, where: string): Reading<z.output<typeof probed>['packets']> {
   const entries = 'frame=best_effort_timestamp_time,duration_time,pkt_duration_time';
   const args = [...OPENED, '-select_streams', 'V:0', '-show_entries', entries, '-of', 'json', fileUrl(path)];
@@ -146,13 +149,13 @@ function* decodedFrames(path: string, where: string): Reading<z.output<typeof pr
   refuseDamage(called, path, where);
   return framed.parse(JSON.parse(called.out.toString())).frames.map((frame) => ({
     pts_time: frame.best_effort_timestamp_time,
-    // Older versions say how long its packet lasts.
+    // Older versions give the duration of its packet.
     duration_time: frame.duration_time ?? frame.pkt_duration_time,
     flags: '',
   }));
 }
 
-/** Frames that a file holds, whether or not its edit list shows them. */
+/** The number of frames in a file, including those outside its edit list. */
 function* storedPackets(path: string, where: string): Reading<number> {
   const entries = ['-show_entries', 'packet=flags:stream=width,height'];
   const args = [...OPENED, '-ignore_editlist', '1', '-select_streams', 'V:0', ...entries, '-of', 'json', fileUrl(path)];
@@ -161,14 +164,14 @@ function* storedPackets(path: string, where: string): Reading<number> {
   return probed.parse(JSON.parse(called.out.toString())).packets.length;
 }
 
-/** The frames at these places, which never fall, in the order of showing; a place may come several times. */
+/** The frames at these places, which never fall, in the order of showing. A place may occur several times. */
 function* decodeFrames(path: string, places: readonly number[], where: string): Reading<RgbImage[]> {
   const distinct = [...new Set(places)];
   const select = distinct.map((place) => `eq(n,${place})`).join('+');
   const args = [
     ...['-nostdin', ...OPENED, '-i', fileUrl(path), '-map', '0:V:0', '-frames:v', String(distinct.length)],
-    // Evenly spaced at the rate of the output, the selected frames are written once each: one that would stay longer, as ffmpeg takes it where a
-    // file does not say when it begins, would be written again in the next one's place.
+    // Evenly spaced at the rate of the output, the selected frames are written once each. Otherwise ffmpeg may write a
+    // frame again in the next one's place, if a file does not give its start.
     ...['-vf', `select='${select}',setpts=N*1000/TB,${COLOURS}`, '-r', '1/1000'],
     ...['-f', 'image2pipe', '-c:v', 'ppm', '-'],
   ];
@@ -176,7 +179,7 @@ function* decodeFrames(path: string, places: readonly number[], where: string): 
   refuseDamage(called, path, where);
   const frames = parsePpm(called.out);
   if (frames.length !== distinct.length) {
-    throw damaged(`only ${frames.length} of the ${distinct.length} frames asked for can be decoded`, path, where);
+    throw damaged(`only ${frames.length} of the ${distinct.length} requested frames can be decoded`, path, where);
   }
   return places.map((place) => frames[distinct.indexOf(place)]);
 }
@@ -184,33 +187,33 @@ function* decodeFrames(path: string, places: readonly number[], where: string): 
 function requireFile(path: string, where: string): void {
   const found = statSync(path, { throwIfNoEntry: false });
   if (found?.isFile() === true) return;
-  const what = found === undefined ? `there is no video ${path}` : `${path}: it is no file, but a folder or a device`;
+  const what = found === undefined ? `there is no video ${path}` : `${path}: it is a folder or a device, not a file`;
   throw new DataError(what, { where, next: 'Correct its path, or leave this sample out.' });
 }
 
-/** A name that ffmpeg takes for no option and no other protocol. */
+/** A name that ffmpeg does not mistake for an option or a protocol. */
 function fileUrl(path: string): string {
   return `file:${resolve(path)}`;
 }
 
-/** What the file's form says goes before what else was seen of it. */
+/** A problem of the file's form takes precedence over other problems. */
 function damaged(what: string, path: string, where: string): DataError {
   return new DataError(`${path}: ${brokenForm(path) ?? what}`, { where, next: FETCH_AGAIN });
 }
 
-/** Damage of which ffmpeg's own words say little, by what these contain. */
+/** Damage that ffmpeg's own words do not explain, by their contents. */
 const DAMAGE: readonly (readonly [RegExp, string])[] = [
-  [/moov atom not found/, 'it is no whole video: its index is missing, as in a file that was cut off'],
+  [/moov atom not found/, 'its index is missing, as in a truncated file'],
   [/partial file|File ended prematurely|Truncating packet/, 'it ends early'],
   [
     /not in allowed list|Format not on whitelist|not on whitelist/i,
-    'it is no video of a kind that is read; allowed: .mp4, .mov, .mkv, .webm',
+    'it is not a supported video; allowed: .mp4, .mov, .mkv, .webm',
   ],
 ];
 
 /**
- * What ffmpeg calls an error in whole videos too: references that a cut, or an encoder, leaves out, and chapters that are elsewhere. No picture is
- * another for it.
+ * Errors that ffmpeg also reports for valid videos: references that a cut or an encoder leaves out, and chapters
+ * elsewhere. They change no image.
  */
 const HARMLESS: readonly RegExp[] = [
   /^mmco: unref short failure/,
@@ -218,7 +221,7 @@ const HARMLESS: readonly RegExp[] = [
   /^Referenced QT chapter track not found/,
 ];
 
-/** Frames that are decoded in spite of damage are not those that were recorded: whatever else is complained of is refused. */
+/** Frames decoded in spite of damage differ from the recorded ones, so any other complaint is an error. */
 function refuseDamage({ ok, complaints: all }: ProgramResult, path: string, where: string): void {
   const serious = all.filter((line) => !HARMLESS.some((pattern) => pattern.test(line)));
   if (ok && serious.length === 0) return;
@@ -228,7 +231,7 @@ function refuseDamage({ ok, complaints: all }: ProgramResult, path: string, wher
   throw damaged(known?.[1] ?? `it cannot be decoded (${own})`, path, where);
 }
 
-/** Pictures of binary PPM (P6, 255), one after the other. */
+/** Images of binary PPM (P6, 255), one after the other. */
 function parsePpm(bytes: Buffer): RgbImage[] {
   const images: RgbImage[] = [];
   for (let at = 0; at < bytes.length;) {
@@ -243,7 +246,7 @@ function parsePpm(bytes: Buffer): RgbImage[] {
   return images;
 }
 
-/** What .mp4 and .mov files may begin with, and what .mkv and .webm do. */
+/** The possible beginnings of .mp4 and .mov files, and of .mkv and .webm files. */
 const BOXES: readonly string[] = [
   'ftyp',
   'styp',
@@ -258,10 +261,10 @@ const BOXES: readonly string[] = [
   'uuid',
 ];
 const EBML = 0x1a45dfa3;
-/** How many bytes of a file that is not a video a message shows, if they are words. */
+/** The number of bytes of other files that a message shows, if they are words. */
 const SHOWN_BYTES = 24;
 
-/** Why a file is no whole video, as a message goes on; null where its form is that of one. */
+/** The problem of an invalid video file, as the rest of a message; null for a valid form. */
 export function brokenForm(path: string): string | null {
   const file = openSync(path, 'r');
   try {
@@ -281,10 +284,10 @@ export function brokenForm(path: string): string | null {
 function strange(start: Buffer): string {
   const [words] = start.toString('latin1').split(/[\r\n]/);
   const shown = /^[\x20-\x7e]{4,}$/.test(words) ? ` (it begins with '${words}')` : '';
-  return `it is no video of a kind that is read${shown}; allowed: .mp4, .mov, .mkv, .webm`;
+  return `it is not a supported video${shown}; allowed: .mp4, .mov, .mkv, .webm`;
 }
 
-/** Where the last of the boxes says that it ends, which stand one after the other (ISO/IEC 14496-12). */
+/** The end that the last of the consecutive boxes gives (ISO/IEC 14496-12). */
 function endOfBoxes(file: number, size: number): number {
   const header = Buffer.alloc(16);
   let at = 0;
@@ -292,7 +295,7 @@ function endOfBoxes(file: number, size: number): number {
     const read = readSync(file, header, 0, 16, at);
     if (read < 8) return at + 8;
     const short = header.readUInt32BE();
-    // 0: to the end of the file; 1: the length comes behind the name.
+    // 0: to the end of the file; 1: the length follows the name.
     if (short === 0 || (short === 1 && read < 16)) return size;
     const length = short === 1 ? Number(header.readBigUInt64BE(8)) : short;
     if (length < 8) return size;

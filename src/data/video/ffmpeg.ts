@@ -1,6 +1,6 @@
 /**
- * Calling ffmpeg and ffprobe, also to write small videos, which the machine brings along (Debian: apt install ffmpeg): npm packages with a binary are years behind its
- * security updates, or fetch it while they are installed.
+ * Calls the machine's ffmpeg and ffprobe (Debian: apt install ffmpeg), also to write small videos. npm packages with a
+ * binary are years behind its security updates, or download it during installation.
  */
 import { execFile, spawnSync } from 'node:child_process';
 import { readdirSync } from 'node:fs';
@@ -12,7 +12,7 @@ import type { RgbImage } from '../../core/images/image.js';
 
 export type Program = 'ffmpeg' | 'ffprobe';
 
-/** How a program ended: what it wrote, and what it complained of, a line each. */
+/** The result of a program: its output, and its error messages, one per line. */
 export interface ProgramResult {
   readonly ok: boolean;
   readonly out: Buffer;
@@ -31,8 +31,8 @@ const limit = pLimit(availableParallelism());
 const OPTIONS = { timeout: TIMEOUT_MS, maxBuffer: MAX_BYTES, encoding: 'buffer', killSignal: 'SIGKILL' } as const;
 
 /**
- * Calls a program with `input` on its standard input. Raises EngineError where it is not installed, cannot be started or is ended from outside, and
- * DataError, naming `where`, where it takes more than two minutes or writes more than 2 GiB.
+ * Calls a program with `input` on its standard input. Raises EngineError if it is not installed, cannot be started or
+ * is killed, and DataError, naming `where`, if it takes more than two minutes or writes more than 2 GiB.
  */
 export function runProgram(
   program: Program,
@@ -48,14 +48,14 @@ export function runProgram(
           if (failure === null) done({ ok: error === null, out, complaints: complaintsOf(err) });
           else fail(failure);
         });
-        // A program that ends early closes its end; how it ended says why.
+        // A program that ends early closes its standard input; its exit status tells why.
         child.stdin?.on('error', () => {});
         child.stdin?.end(input);
       }),
   );
 }
 
-/** As `runProgram`, while nothing else goes on in this process: for a look at one file before a run. */
+/** As `runProgram`, but blocks this process: for the check of one file before a run. */
 export function callNow(program: Program, args: readonly string[], where: string): ProgramResult {
   const { error, signal, status, stdout, stderr } = spawnSync(program, ['-v', 'error', ...args], OPTIONS);
   const ended: Ended | null = error ?? (signal === null ? null : { message: '', signal });
@@ -72,7 +72,7 @@ function complaintsOf(err: Buffer): string[] {
     .filter((line) => line !== '');
 }
 
-/** How a program ended that was ended, as far as either form of calling tells. */
+/** The result of a finished program, as far as either kind of call reports it. */
 interface Ended {
   readonly message: string;
   readonly code?: string | number | null | undefined;
@@ -83,13 +83,13 @@ interface Ended {
 
 const TOO_MUCH = ['ERR_CHILD_PROCESS_STDIO_MAXBUFFER', 'ENOBUFS'];
 
-/** What prevented a program from doing its work; null if it ended by itself. */
+/** The error that prevented a program from working; null if it ended by itself. */
 function failureOf(program: Program, ended: Ended, where: string): DataError | EngineError | null {
   const { code, signal } = ended;
   // The machine lacks it, whatever file was to be read: without a place, messages of several files are one.
   if (code === 'ENOENT') return notInstalled(program);
   if (typeof code === 'string' && TOO_MUCH.includes(code)) {
-    return new DataError('the frames asked for take more than 2 GiB', { where, next: 'Ask for fewer of them.' });
+    return new DataError('the requested frames take more than 2 GiB', { where, next: 'Request fewer frames.' });
   }
   if (code === 'ETIMEDOUT' || ended.killed === true) {
     const next = 'Play it with ffplay: it may be damaged. A long video is read faster in another encoding.';
@@ -103,7 +103,7 @@ function failureOf(program: Program, ended: Ended, where: string): DataError | E
 
 /** The machine, and not the video, is why a program cannot be started. */
 function notStarted(program: Program, where: string, cause: Ended): EngineError {
-  const next = 'The machine allows no further process or file (ulimit -a), or its user may not run it.';
+  const next = 'The machine allows no further process or file (ulimit -a), or its user may not run the program.';
   return new EngineError(`${program} cannot be started (${cause.message})`, { where, next, cause });
 }
 
@@ -112,7 +112,7 @@ export function hasFfmpeg(): boolean {
   return missingProgram() === null;
 }
 
-/** Raises EngineError where ffmpeg or ffprobe is not installed. */
+/** Raises EngineError without ffmpeg or ffprobe. */
 export function requireFfmpeg(): void {
   const missing = missingProgram();
   if (missing !== null) throw notInstalled(missing);
@@ -127,7 +127,7 @@ function missingProgram(): Program | null {
   return programs.find((each) => spawnSync(each, ['-version'], { stdio: 'ignore' }).error !== undefined) ?? null;
 }
 
-/** The version of ffmpeg; null where it is not installed. */
+/** The version of ffmpeg; null if it is not installed. */
 export function ffmpegVersion(): string | null {
   const said = spawnSync('ffmpeg', ['-version'], { encoding: 'utf8' }).stdout as string | null;
   return /^ffmpeg version (\S+)/.exec(said ?? '')?.[1] ?? null;
@@ -147,7 +147,7 @@ export async function writeMp4s(
   const [{ width, height }] = frames;
   const ends = clips.map(({ length }) => length).map((_, i, lengths) => sum(lengths.slice(0, i + 1)));
   const raw = ['-f', 'rawvideo', '-pix_fmt', 'rgb24', '-s', `${width}x${height}`, '-r', String(framesPerSecond)];
-  // Every frame stands by itself, so that a file may begin with any.
+  // Every frame is a key frame, so a file may begin with any.
   const coding = ['-c:v', 'libx264', '-threads', '1', '-crf', '12', '-g', '1', '-pix_fmt', 'yuv420p'];
   const cuts = ['-f', 'segment', '-segment_frames', ends.join(','), '-reset_timestamps', '1'];
   const form = ['-segment_format', 'mp4', '-fflags', '+bitexact', '-flags', '+bitexact'];

@@ -10,7 +10,7 @@ export interface Sampling {
   readonly minFrames: number;
   /** Most frames of each segment. */
   readonly maxFrames: number;
-  /** Seconds that one frame stands for. */
+  /** The seconds that one frame covers. */
   readonly interval: number;
   /**
    * Frames of each segment, in order; null samples the whole as one segment. They add up to those of the file, or to fewer by one for each segment
@@ -19,17 +19,17 @@ export interface Sampling {
   readonly segments: readonly number[] | null;
 }
 
-/** What the frames of a video are in time, in seconds and rising. */
+/** The times of a video's frames in seconds, rising. */
 export interface Timeline {
   /** When each frame is shown first. */
   readonly times: readonly number[];
   /** When the last frame ends. */
   readonly end: number;
-  /** What times are whole multiples of; 0 where they are exact. */
+  /** The unit of the times; 0 if they are exact. */
   readonly tick: number;
 }
 
-/** A sampling that a video cannot give: what is wrong with it, as a message goes on. */
+/** The problem of an impossible sampling, as the rest of a message. */
 export interface SamplingProblem {
   readonly misfit: string;
 }
@@ -53,7 +53,7 @@ export function sampledFrames({ times, end, tick }: Timeline, sampling: Sampling
   for (const [index, count] of counts.entries()) {
     if (count < minFrames) {
       const what = segments === null ? 'it' : `segment ${index + 1}`;
-      return { misfit: `${what} has ${count} frame${count === 1 ? '' : 's'}, and at least ${minFrames} are asked for` };
+      return { misfit: `${what} has ${count} frame${count === 1 ? '' : 's'}, but at least ${minFrames} are needed` };
     }
     const next = first + count;
     const seconds = (times[next] ?? end) - times[first];
@@ -70,13 +70,13 @@ function roundedToEven(value: number): number {
   return rounded - value === 0.5 && rounded % 2 === 1 ? rounded - 1 : rounded;
 }
 
-/** Times are told to so many seconds. */
+/** The precision of times in seconds. */
 const TOLD = 1e-6;
 
-/** The frames seen at `count` times from that of frame `first` to that of frame `last`. */
+/** The frames visible at `count` times between the times of frames `first` and `last`. */
 function evenly({ times, tick }: Omit<Timeline, 'end'>, first: number, last: number, count: number): number[] {
   const span = times[last] - times[first];
-  // A time may be a tick beside the frame that it is meant for, as far as ticks are much shorter than frames.
+  // A time may be a tick next to its frame, if ticks are much shorter than frames.
   const apart = span / Math.max(1, last - first) / (2 * Math.max(1, count - 1));
   const same = Math.min(tick + TOLD, apart);
   let frame = first;

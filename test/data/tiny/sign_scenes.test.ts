@@ -130,7 +130,7 @@ describe('the signs on disk', () => {
 
   it('are rejected if a word does not fit', async () => {
     const wide = { ...world, letters: 5 };
-    await expect(signData.makeIn(newFolder(), wide)).rejects.toThrow(/'AAAAA' takes 40x10 pixels, and there are 32x10/);
+    await expect(signData.makeIn(newFolder(), wide)).rejects.toThrow(/'AAAAA' needs 40x10 pixels, but only 32x10/);
     const narrow = { ...world, geometry: { width: 23, height: 16 } };
     await expect(signData.makeIn(newFolder(), narrow)).rejects.toThrow(ConfigError);
   });

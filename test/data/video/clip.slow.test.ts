@@ -146,13 +146,13 @@ describe.skipIf(!hasFfmpeg)('readClip (skipped without ffmpeg)', () => {
         Fetch or encode the video again, or leave this sample out.
       list.json:sample 7: …/index_missing.mp4: it ends early: at least 946 bytes are missing
         Fetch or encode the video again, or leave this sample out.
-      list.json:sample 7: …/three.mp4: it has 3 frames, and at least 4 are asked for
+      list.json:sample 7: …/three.mp4: it has 3 frames, but at least 4 are needed
         Correct the counts of this sample, lower min_frames, or leave it out.
       list.json:sample 7: …/sound.mp4: it has no video stream
         Fetch or encode the video again, or leave this sample out.
-      list.json:sample 7: …/words.mp4: it is no video of a kind that is read (it begins with 'no video'); allowed: .mp4, .mov, .mkv, .webm
+      list.json:sample 7: …/words.mp4: it is not a supported video (it begins with 'no video'); allowed: .mp4, .mov, .mkv, .webm
         Fetch or encode the video again, or leave this sample out.
-      list.json:sample 7: …/list.m3u8: it is no video of a kind that is read (it begins with '#EXTM3U'); allowed: .mp4, .mov, .mkv, .webm
+      list.json:sample 7: …/list.m3u8: it is not a supported video (it begins with '#EXTM3U'); allowed: .mp4, .mov, .mkv, .webm
         Fetch or encode the video again, or leave this sample out.
       list.json:sample 7: there is no video …/no.mp4
         Correct its path, or leave this sample out."

@@ -90,10 +90,10 @@ describe('sampledFrames', () => {
 
   it('says what a video lacks', () => {
     expect(sampledFrames(steady(3, 10), usual)).toEqual({
-      misfit: 'it has 3 frames, and at least 4 are asked for',
+      misfit: 'it has 3 frames, but at least 4 are needed',
     });
     expect(sampledFrames(steady(30, 10), { ...usual, segments: [27, 3] })).toEqual({
-      misfit: 'segment 2 has 3 frames, and at least 4 are asked for',
+      misfit: 'segment 2 has 3 frames, but at least 4 are needed',
     });
     expect(sampledFrames(steady(30, 10), { ...usual, segments: [15, 11] })).toEqual({
       misfit: 'it has 30 frames, and meta.frame_cnts count 26',

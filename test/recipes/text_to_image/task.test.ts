@@ -51,8 +51,8 @@ describe('captioned pictures', () => {
   });
 
   it.each([
-    [{ file_name: '0.png', text: ' ' }, /no picture with a caption/],
-    [{ text: 'a cat' }, /no picture with a caption/],
+    [{ file_name: '0.png', text: ' ' }, /no image with a caption/],
+    [{ text: 'a cat' }, /no image with a caption/],
     [{ file_name: 'gone.png', text: 'a cat' }, /cannot read .*gone\.png \(ENOENT\)/],
   ])('that are not there are refused by their row: %j', async (row, message) => {
     const task = await open([row]);

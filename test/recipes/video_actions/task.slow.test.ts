@@ -147,6 +147,6 @@ describe.skipIf(!hasFfmpeg)('the task of video_actions (skipped without ffmpeg)'
     const train = [{ path: `${own}.json`, media: clips('train')[0].path }];
     const { task } = await open({ data: { dir, tiny, train, validation: clips('validation') } });
     await expect(task.prompt(0)).rejects.toMatchObject({ where: `${own}.json:sample 1` });
-    await expect(task.prompt(0)).rejects.toThrow(/has \d+ frames, and at least 40 are asked for/);
+    await expect(task.prompt(0)).rejects.toThrow(/has \d+ frames, but at least 40 are needed/);
   });
 });
