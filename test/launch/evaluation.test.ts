@@ -92,7 +92,7 @@ describe('what is evaluated', () => {
     expect(label).toBe(`sft_s__rl_s with ${folder}`);
     const hub = await evaluatedModel({ ...place, sets }, 'hub:me/model@v2', NOTHING);
     expect(getPath(hub.config.settings, 'policy.model')).toEqual({ hub: 'me/model', revision: 'v2' });
-    await expect(evaluatedModel(place, join(base, 'none'), NOTHING)).rejects.toThrow('there is no such folder');
+    await expect(evaluatedModel(place, join(base, 'none'), NOTHING)).rejects.toThrow('no such folder');
   });
 });
 

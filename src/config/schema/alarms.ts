@@ -1,13 +1,13 @@
-/** Thresholds of hack alarms: how far the policy's outputs may move away from its first ones. */
+/** Thresholds of reward hacking alarms, mostly relative to the first iterations. */
 import { z } from 'zod';
 import { operation, positive, positiveInteger, section } from '../../core/schema/mark.js';
 
-/** Limits of one statistic; null means none. */
+/** Limits of one statistic. null means none. */
 export interface AlarmLimits {
-  /** The largest fall and the largest rise from the first iterations. */
+  /** Maximum fall and rise from the first iterations. */
   readonly max_fall: number | null;
   readonly max_rise: number | null;
-  /** The largest value. */
+  /** Maximum value. */
   readonly max: number | null;
 }
 
@@ -18,7 +18,7 @@ const limits = (fall: number | null, rise: number | null): AlarmLimits => ({
 });
 const atMost = (max: number): AlarmLimits => ({ max_fall: null, max_rise: null, max });
 
-/** The limits of each alarm unless settings give others; `train/hack_alarms.ts` has the units of changes. */
+/** Default limits of each alarm. `train/observers/hack_alarms.ts` has their units. */
 const DEFAULTS = {
   edge_density: limits(0.4, 1),
   colour_entropy: limits(0.4, null),
@@ -40,15 +40,15 @@ export const alarmNames = Object.keys(DEFAULTS) as readonly AlarmName[];
 const limit = positive.nullable().optional();
 
 export const alarms = section(
-  "Warnings that the reward is being exploited: an iteration's statistics against those of the run's first iterations. They change nothing that the run does; null means none.",
+  'Warnings of reward hacking, from statistics of an iteration compared with those of the first iterations. They only warn. null means none.',
   z
     .strictObject({
       over_iterations: operation(
-        'Means over the last this many measured iterations are compared with means over the first this many.',
+        'Length of the compared windows: the first and the last n measured iterations.',
         positiveInteger.default(5),
       ),
       limits: operation(
-        `Other limits than the usual ones, by alarm: max_fall and max_rise from the first iterations, max for the value itself; null means no limit. docs/guide/rewards.md has the alarms with their units. Alarms: ${alarmNames.join(', ')}.`,
+        `Limits by alarm that replace the defaults: max_fall and max_rise from the first iterations, max for the value itself. null means no limit. docs/guide/rewards.md has the units. Alarms: ${alarmNames.join(', ')}.`,
         z
           .partialRecord(z.enum(alarmNames), z.strictObject({ max_fall: limit, max_rise: limit, max: limit }))
           .default({}),
@@ -60,7 +60,7 @@ export const alarms = section(
 );
 export type AlarmSettings = NonNullable<z.output<typeof alarms>>;
 
-/** The limits of an alarm, with its usual ones where `given` (`track.alarms.limits.NAME`) has none. */
+/** The limits of an alarm. `given`: `track.alarms.limits.NAME`, completed by the defaults. */
 export function alarmLimitsOf(name: AlarmName, given: unknown): AlarmLimits {
   return { ...DEFAULTS[name], ...(given as Partial<AlarmLimits> | undefined) };
 }

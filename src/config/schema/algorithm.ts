@@ -1,4 +1,4 @@
-/** How the policy learns: GRPO, or supervised fine-tuning. */
+/** Training algorithms: GRPO, and supervised fine-tuning. */
 import { z } from 'zod';
 import {
   count,
@@ -10,7 +10,7 @@ import {
   type ReadSettings,
 } from '../../core/schema/mark.js';
 
-const CLIP = 'Largest absolute advantage; null means no limit.';
+const CLIP = 'Maximum absolute advantage. null means no limit.';
 
 const advantageFields = section(
   "How a group's rewards become advantages.",
@@ -20,7 +20,7 @@ const advantageFields = section(
       z.enum(['group', 'batch']).default('group'),
     ),
     scale: result(
-      "What the centred reward is divided by: the group's standard deviation, that of all scored episodes of the iteration, or nothing.",
+      'The divisor of the centered reward: the standard deviation of the group (std), that of all scored episodes of the iteration (global_std), or none.',
       z.enum(['std', 'global_std', 'none']).default('std'),
     ),
     eps: result('Added to the standard deviation.', positive.default(1e-4)),
@@ -44,7 +44,7 @@ const trainTokens = z
   .default('all');
 
 const warmupSteps = result(
-  'Optimizer steps of warm-up: step k of n, counted from 1, is taken at k/n of the learning rate, so that the last one has all of it.',
+  'Optimizer steps of linear warm-up. Step k of n, counted from 1, uses k/n of the learning rate.',
   count.default(0),
 );
 
@@ -53,28 +53,28 @@ export const grpo = z.strictObject({
   type: result('The algorithm.', z.literal('grpo')),
   advantage,
   clip_range: result(
-    'Clip range of the probability ratio; null means no clipping, as in EARL.',
+    'Clip range of the probability ratio. null means no clipping, as in EARL.',
     positive.nullable().default(null),
   ),
   clip_range_high: result(
-    "The clip range above 1 where it is another than below (clip-higher: DAPO, arXiv 2503.14476); null means clip_range on both sides. With surrogate 'cispo' the largest ratio is 1 + this.",
+    "The clip range above 1, if it differs from the one below (clip-higher: DAPO, arXiv 2503.14476). null means clip_range on both sides. With surrogate 'cispo' the maximum ratio is 1 + this.",
     positive.nullable().default(null),
   ),
   surrogate: result(
-    "What becomes of a ratio r beyond the clip range: 'ppo' takes min(r A, clip(r) A), so that the action teaches no more; 'cispo' weighs its log-probability by min(r, 1 + range) A and goes on (CISPO: MiniMax-M1, arXiv 2506.13585).",
+    "The treatment of a ratio r beyond the clip range. 'ppo' takes min(r A, clip(r) A), so the action has no gradient. 'cispo' weighs its log-probability by min(r, 1 + range) A and keeps the gradient (CISPO: MiniMax-M1, arXiv 2506.13585).",
     z.enum(['ppo', 'cispo']).default('ppo'),
   ),
   ratio: result(
-    "Whose probability ratio is clipped: each 'token' its own, or the 'answer' as a whole, exp(mean log-ratio of its trained tokens) (GSPO: arXiv 2507.18071). The latter takes a forward pass more before every optimizer step after an iteration's first.",
+    "The probability ratio that is clipped: that of each 'token', or of the 'answer' as a whole, exp(mean log-ratio of its trained tokens) (GSPO: arXiv 2507.18071). The latter needs one more forward pass before every optimizer step but the first of an iteration.",
     z.enum(['token', 'answer']).default('token'),
   ),
   aggregation: result(
-    "How much a trained token weighs in the loss: 'token', one over those of the minibatch; 'answer', one over those of its answer and over the answers of the minibatch (GRPO as published: arXiv 2402.03300); 'dr_grpo', one over rollout.max_response_tokens and the answers of the minibatch (arXiv 2503.20783); 'dapo', one over the minibatches' mean number in the iteration, so that a short minibatch weighs less (arXiv 2503.14476).",
+    "The weight of a trained token in the loss. 'token': 1 / tokens of the minibatch. 'answer': 1 / (tokens of its answer x answers of the minibatch) (GRPO as published: arXiv 2402.03300). 'dr_grpo': 1 / (rollout.max_response_tokens x answers of the minibatch) (arXiv 2503.20783). 'dapo': 1 / mean tokens of the iteration's minibatches, so a short minibatch weighs less (arXiv 2503.14476).",
     z.enum(['token', 'answer', 'dr_grpo', 'dapo']).default('token'),
   ),
-  inner_epochs: result("Times that one iteration's episodes are learned from.", positiveInteger.default(1)),
+  inner_epochs: result('Passes over the episodes of an iteration.', positiveInteger.default(1)),
   minibatches: result(
-    "Parts that an iteration's prompts are shuffled into, with one optimizer step for each in every inner epoch.",
+    'Minibatches of an inner epoch. The prompts are shuffled, and each minibatch gets one optimizer step.',
     positiveInteger.default(1),
   ),
   kl_coeff: result(
@@ -84,7 +84,7 @@ export const grpo = z.strictObject({
   warmup_steps: warmupSteps,
   reward_scale: result('Multiplies the advantages.', positive.default(1)),
   drop_zero_spread: result(
-    'Leave out groups where all rewards that they are compared with are the same, KL and divisor included; else they keep both.',
+    'Drop groups with zero variance: they get no KL penalty and do not count in the divisor of the loss. Otherwise both remain.',
     z.boolean().default(false),
   ),
 });
@@ -102,7 +102,7 @@ const visionGrpo = grpo.extend({
 const supervised = {
   batch_size: result('Samples in one optimizer step, over all processes.', positiveInteger.default(64)),
   patience: result(
-    'Stop after this many validations without an improvement of the held-out loss; null means never.',
+    'Stop after this many validations without an improvement of the held-out loss. null means never.',
     positiveInteger.nullable().default(null),
   ),
   min_delta: result('A held-out loss must fall by this much to count as an improvement.', nonNegative.default(0)),
@@ -111,75 +111,81 @@ const sft = z.strictObject({
   type: result('The algorithm.', z.literal('sft')),
   warmup_steps: warmupSteps,
   sft: section(
-    'Supervised fine-tuning on labelled answers; an iteration is one optimizer step.',
+    'Supervised fine-tuning on labeled answers. An iteration is one optimizer step.',
     z.strictObject({
       ...supervised,
       changed_token_weight: result(
-        'Loss weight of answer vision tokens that differ from the source at the same place.',
+        'Loss weight of vision tokens of the answer that differ from the source at the same position.',
         positive.default(1),
       ),
       changed_token_weight_after_steps: result(
-        'The first step at which changed_token_weight holds; before it every weight is 1.',
+        'The first step with changed_token_weight. Before it every weight is 1.',
         count.default(0),
       ),
     }),
   ).prefault({}),
 });
 
-export const algorithm = section('How the policy learns.', z.discriminatedUnion('type', [visionGrpo, sft]));
+export const algorithm = section(
+  'The training algorithm of the policy.',
+  z.discriminatedUnion('type', [visionGrpo, sft]),
+);
 
 const wordsSft = z.strictObject({
   type: result('The algorithm.', z.literal('sft')),
   warmup_steps: warmupSteps,
   sft: section(
-    'Supervised fine-tuning on labelled answers; an iteration is one optimizer step.',
+    'Supervised fine-tuning on labeled answers. An iteration is one optimizer step.',
     z.strictObject(supervised),
   ).prefault({}),
 });
 
-/** How a policy learns whose answers are words alone. */
-export const wordsAlgorithm = section('How the policy learns.', z.discriminatedUnion('type', [grpo, wordsSft]));
+/** For a policy whose answers are text only. */
+export const wordsAlgorithm = section(
+  'The training algorithm of the policy.',
+  z.discriminatedUnion('type', [grpo, wordsSft]),
+);
 
 /** An image tokenizer learns to reconstruct its own input. */
 export const tokenizerAlgorithm = section(
-  'How the tokenizer learns.',
+  'The training algorithm of the tokenizer.',
   z
     .strictObject({
       type: result('The algorithm.', z.literal('sft').default('sft')),
       warmup_steps: warmupSteps,
-      sft: section('Supervised training; an iteration is one optimizer step.', z.strictObject(supervised)).prefault({}),
+      sft: section('Supervised training. An iteration is one optimizer step.', z.strictObject(supervised)).prefault({}),
     })
     .prefault({}),
 );
 
-/** An autoencoder learns to reconstruct pictures from latents that are drawn around its encoder's output. */
+/** An autoencoder learns to reconstruct images from latents that are sampled around its encoder's output. */
 export const autoencoderAlgorithm = section(
-  'How the autoencoder learns.',
+  'The training algorithm of the autoencoder.',
   z
     .strictObject({
       type: result('The algorithm.', z.literal('sft').default('sft')),
       warmup_steps: warmupSteps,
       kl_weight: result(
-        "Weight of the latents' divergence from a standard normal distribution, summed over them and divided by the picture's numbers, beside the mean squared error of the picture in [-1, 1].",
+        'Weight of the KL divergence of the latents from a standard normal distribution, summed over the latents and divided by the number of image values. The mean squared error of the image in [-1, 1] has weight 1.',
         nonNegative.default(1e-3),
       ),
-      sft: section('Supervised training; an iteration is one optimizer step.', z.strictObject(supervised)).prefault({}),
+      sft: section('Supervised training. An iteration is one optimizer step.', z.strictObject(supervised)).prefault({}),
     })
     .prefault({}),
 );
 
-/** CLIP learns to tell which captions and pictures belong together. */
+/** CLIP learns to match captions and images. */
 export const contrastiveAlgorithm = section(
-  'How texts and pictures are brought together.',
+  'The contrastive training of texts and images.',
   z
     .strictObject({
       type: result('The algorithm.', z.literal('sft').default('sft')),
       warmup_steps: warmupSteps,
       matched_cosine: result(
-        'What the mean cosine of a caption and its own picture is held to by a squared penalty; null for none. A small model in a small world would bring it near 1, where CLIPScore, min(1, 2.5 cosine), tells nothing any more: pairs of large models lie at 0.15 to 0.40.',
+        'The target of the mean cosine of a caption and its own image, kept by a squared penalty. null means none. Without it a small model in a small world reaches cosines near 1, and CLIPScore, min(1, 2.5 cosine), saturates. Pairs of large models have 0.15 to 0.40.',
         z.number().gt(0).lt(1).nullable().default(null),
       ),
-      sft: section('Supervised training; an iteration is one optimizer step.', z.strictObject(supervised)).prefault({}),
+      sft: section('Supervised training. An iteration is one optimizer step.', z.strictObject(supervised)).prefault({}),
     })
     .prefault({}),
 );
@@ -188,33 +194,33 @@ const learnsNoNft = (read: ReadSettings): boolean => read('algorithm.surrogate')
 
 const SURROGATE = grpo.shape.surrogate.description ?? '';
 
-/** Its KL is known in closed form. */
+/** Its KL has a closed form. */
 const flowGrpo = grpo.omit({ ratio: true, aggregation: true }).extend({
   advantage: advantageFields.extend({ clip: result(CLIP, positive.nullable().default(5)) }).prefault({}),
   clip_range: result(
-    'Clip range of the probability ratio; log-probabilities are means over the elements of a picture, and move little. null means no clipping.',
+    'Clip range of the probability ratio. It is small because log-probabilities are means over the elements of an image. null means no clipping.',
     positive.nullable().default(1e-4),
   ),
   surrogate: result(
-    `${SURROGATE.slice(0, -1)}; 'nft', with clip_range null and rollout.noise_level 0, asks for no ratio at all: it learns the velocities of the sampled pictures with noise, as algorithm.nft says.`,
+    `${SURROGATE} 'nft' (with clip_range null and rollout.noise_level 0) uses no ratio: it learns velocities of noised samples, see algorithm.nft.`,
     z.enum(['ppo', 'cispo', 'nft']).default('ppo'),
   ),
   nft: section(
-    "With surrogate 'nft': DiffusionNFT (arXiv 2509.16117), which learns on the forward process. Pictures are sampled without noisy steps; noise is put on them at some levels, and the model's velocity there is drawn towards what leads to a good picture, and the mirrored one to a bad picture. How good it is is the advantage within advantage.clip.",
+    "With surrogate 'nft': DiffusionNFT (arXiv 2509.16117), which learns on the forward process. Images are sampled without noisy steps. Noise is added to them at some levels. The model's velocity there moves towards the velocity of good images, and the mirrored velocity towards that of bad images. The advantage, clipped by advantage.clip, measures quality.",
     z
       .strictObject({
         beta: result(
-          'How far the two velocities are from that of the weights that sampled: 1 is the velocity itself, and its mirror image.',
+          'The distance of the two velocities from the one of the sampling weights. 1 means the velocity itself and its mirror image.',
           positive.default(1),
           { idle: learnsNoNft },
         ),
         levels: result(
-          "How many noise levels of a picture are learnt from, drawn from those of the rollout's steps that timestep_fraction leaves; null means all of them.",
+          'Noise levels per image, drawn from the rollout steps that timestep_fraction leaves. null means all of them.',
           positiveInteger.nullable().default(null),
           { idle: learnsNoNft },
         ),
         sampled_by: result(
-          "Which weights sample, and are the old ones of the loss: 'current', those that an iteration begins with, or the 'average' of optimizer.ema_decay, which follows more slowly.",
+          "The weights that sample and are the old weights of the loss: the 'current' ones at the start of the iteration, or the 'average' of optimizer.ema_decay, which changes more slowly.",
           z.enum(['current', 'average']).default('current'),
           { idle: learnsNoNft },
         ),
@@ -222,13 +228,13 @@ const flowGrpo = grpo.omit({ ratio: true, aggregation: true }).extend({
       .prefault({}),
   ),
   kl_coeff: result(
-    "Weight of the KL penalty to the frozen start: mean((m - m_ref)^2) / (2 s^2) over the elements, s the step's own deviation. flow_grpo divides by sigma_t alone, so that its beta counts 1 / |dt| times as much here. With surrogate 'nft' mean((v - v_ref)^2).",
+    "Weight of the KL penalty to the frozen start: mean((m - m_ref)^2) / (2 s^2) over the elements, with s the standard deviation of the step. flow_grpo divides by sigma_t only, so its beta is 1 / |dt| times as large here. With surrogate 'nft': mean((v - v_ref)^2).",
     nonNegative.default(4e-3),
   ),
   drop_zero_spread: result(grpo.shape.drop_zero_spread.description ?? '', z.boolean().default(true)),
 });
 
-/** A preset: advantages over the whole batch, and two optimizer steps an iteration. There is no value head. */
+/** A preset: advantages over the whole batch, and two optimizer steps per iteration. It has no value head. */
 const flowPpo = flowGrpo.extend({
   type: result('The algorithm.', z.literal('ppo')),
   advantage: flowGrpo.shape.advantage
@@ -245,11 +251,11 @@ const flowPpo = flowGrpo.extend({
 
 const flowSft = wordsSft.extend({
   sft: section(
-    'Flow matching on labelled pictures; an iteration is one optimizer step.',
+    'Flow matching on labeled images. An iteration is one optimizer step.',
     z.strictObject({
       ...supervised,
       condition_dropout: result(
-        'The share of pictures that are shown without words and style, which is what classifier-free guidance (rollout.guidance_scale) is measured from.',
+        'The share of images that are trained without prompt and style. Classifier-free guidance (rollout.guidance_scale) needs them.',
         z.number().min(0).lt(1).default(0.1),
       ),
     }),
@@ -257,18 +263,18 @@ const flowSft = wordsSft.extend({
 });
 export type FlowSftSettings = z.output<typeof flowSft>;
 
-/** How a flow model learns that is never rewarded. */
-export const flowMatchingAlgorithm = section('How the image model learns.', flowSft);
+/** For a flow model without rewards. */
+export const flowMatchingAlgorithm = section('The training algorithm of the image model.', flowSft);
 
-/** How a flow policy learns: from rewards, or from labelled pictures by flow matching. */
+/** A flow policy learns from rewards, or from labeled images by flow matching. */
 export const flowAlgorithm = section(
-  'How the policy learns.',
+  'The training algorithm of the policy.',
   z.discriminatedUnion('type', [flowGrpo, flowPpo, flowSft]),
 );
 
 type FlowOutput = z.output<typeof flowGrpo>;
 
-/** Learning from rewards; ppo is GRPO with other defaults. */
+/** Learning from rewards. ppo is GRPO with other defaults. */
 export type GrpoSettings = Omit<z.output<typeof grpo>, 'type' | 'surrogate'> & {
   type: 'grpo' | 'ppo';
 } & Pick<FlowOutput, 'surrogate'> &

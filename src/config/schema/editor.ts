@@ -1,32 +1,32 @@
-/** Models that edit pictures, conditioned on a policy's reading of the instructions. */
+/** Models that edit images, conditioned on a policy's reading of the instructions. */
 import { z } from 'zod';
 import { askedServers, imagesRequest, sizeText, type ImagesServerSettings, type ImageSize } from './images_api.js';
 import { operation, positiveInteger, result, section } from '../../core/schema/mark.js';
 import { frozenEngine, neededModel, optionalModel } from './model.js';
 import { thinkingTags } from './token_policy.js';
 
-/** Which part of the policy's reading is given to the model that draws. */
+/** The part of the policy's reading that conditions the editor. */
 export const editorReads = result(
-  "What the model that draws is told: 'response', the hidden states of picture, instruction and response; 'instruction', those of picture and instruction alone, so that nothing the policy writes has any effect.",
+  "The hidden states that condition the editor: those of image, instruction and response ('response'), or of image and instruction only ('instruction'). In the second case the policy's response has no effect.",
   z.enum(['response', 'instruction']).default('response'),
 );
 
-/** Which weights do the reading. */
+/** The weights that compute the hidden states. */
 const readBy = result(
-  "Whose hidden states the model that draws is told: 'policy', those of the weights that answered, which move while the policy learns; 'start', those that the weights it started from (with LoRA: the model without the adapter) give for what was written, so that it learns by its words alone.",
+  "The weights that compute the hidden states. 'policy': the weights that answered, which change while the policy learns. 'start': the weights that training started from (with LoRA, the model without the adapter) read the response, so the policy can only learn through its text.",
   z.enum(['policy', 'start']).default('policy'),
 );
 
 const pictureNames = result(
-  "Whether the words that a chat template writes before a picture ('Picture 1: ', with prompt.variables.add_vision_id) are told, too, as Qwen-Image-Edit-2509 was trained to be; false begins at the picture's first mark.",
+  "Whether the hidden states include the words of a chat template before an image ('Picture 1: ', with prompt.variables.add_vision_id), as Qwen-Image-Edit-2509 was trained. false starts at the image's first token.",
   z.boolean().default(true),
 );
 
 const maxPixels =
-  'A larger picture is made smaller, with its shape, until it has at most so many pixels, before it is edited and judged; sides become multiples of ';
+  'Maximum pixels of an image that is edited and judged. A larger one is scaled down and keeps its aspect ratio. Its sides become multiples of ';
 
 const sameLatent = result(
-  'Whether all pictures of a prompt begin with the same noise, which follows from the prompt: they then differ by what was written alone.',
+  'Whether all images of a prompt start from the same noise, so that they differ only by the responses.',
   z.boolean().default(true),
 );
 
@@ -39,42 +39,40 @@ const guided = (description: string, scale: number | null) =>
 /** The defaults of diffusers' QwenImageEditPipeline. */
 const QWEN_EDIT = { steps: 50, guidance: 4 } as const;
 
-/** Fields in the order in which records have them, on which settings hashes rest. */
+/** The order of these fields counts for hashes of settings. */
 const ownEditorOf = <T extends z.ZodType>(
   modelType: T,
   defaults: { readonly steps: z.ZodDefault<z.ZodInt>; readonly guidance: number | null },
 ) =>
   z.strictObject({
     type: result(
-      "What edits: 'model', a flow model of this process, told by hidden states; 'render_server', a server that is told by them; 'images_api_text_prompt', a server of the OpenAI images API, told by words.",
+      "The editor. 'model': a flow model in this process, conditioned on hidden states. 'render_server': a server that is conditioned on hidden states. 'images_api_text_prompt': a server of the OpenAI images API, prompted with text.",
       z.literal('model'),
     ),
-    model: neededModel('The flow transformer, which stays as it is: a local path, {hub, revision} or {run, config}.'),
+    model: neededModel('The frozen flow transformer: a local path, {hub, revision} or {run, config}.'),
     model_type: result(
-      'The family: how noise levels are spaced, and the defaults of num_steps and guidance_scale.',
+      'The family. It sets the spacing of noise levels and the defaults of num_steps and guidance_scale.',
       modelType,
       { allowed: 'tiny, flux or qwen' },
     ),
     parts: section(
       'The frozen models around it.',
-      z
-        .strictObject({ vae: optionalModel('The autoencoder between pictures and latents.', 'for pixels themselves') })
-        .prefault({}),
+      z.strictObject({ vae: optionalModel('The autoencoder between images and latents.', 'for pixels') }).prefault({}),
     ),
     told: editorReads,
     read_by: readBy,
     picture_names: pictureNames,
     max_pixels: result(
-      `${maxPixels}what a token stands for. null: as it is.`,
+      `${maxPixels}the pixels of a token. null means no limit.`,
       positiveInteger.nullable().default(null),
     ),
-    num_steps: result("Steps of the ODE's solver.", defaults.steps),
+    num_steps: result('Steps of the ODE solver.', defaults.steps),
     guidance_scale: guided(
-      'Scale of classifier-free guidance. A model that embeds the guidance is told it; any other is asked twice, the second time by the states of a blank instruction with the same picture, which the weights read that training started from (a model of this program that was trained with condition_dropout: by none at all). null means none.',
+      'Scale of classifier-free guidance. A model that embeds the guidance gets it as an input. Any other model runs twice. The second run uses the hidden states of a blank instruction with the same image, read by the weights that training started from. A model trained here with condition_dropout gets no condition. null means no guidance.',
       defaults.guidance,
     ),
     same_latent: sameLatent,
-    pictures_at_once: result('Pictures that the model sees at once.', positiveInteger.default(4)),
+    pictures_at_once: result('Images in one batch of the model.', positiveInteger.default(4)),
     engine: frozenEngine,
   });
 
@@ -87,7 +85,7 @@ const ownEditor = z.discriminatedUnion('model_type', [
 ]);
 export type OwnEditor = z.output<typeof ownEditor>;
 
-/** Both sides of a picture that a server is asked to edit are multiples of it, where no size is named: what latent models of patches take. */
+/** Without `size`, both sides of an image for a server are multiples of this, as latent models with patches need. */
 export const SERVED_SIDE = 16;
 
 const servedMaxPixels = positiveInteger.min(SERVED_SIDE ** 2).default(1024 * 1024);
@@ -95,7 +93,7 @@ const servedMaxPixels = positiveInteger.min(SERVED_SIDE ** 2).default(1024 * 102
 const { base_url, ...asking } = askedServers;
 const { served_model, extra } = imagesRequest;
 
-/** Whether a null stands anywhere within. */
+/** Whether a value contains null at any depth. */
 function holdsNull(value: unknown): boolean {
   if (typeof value !== 'object' || value === null) return value === null;
   return Object.values(value).some(holdsNull);
@@ -103,85 +101,85 @@ function holdsNull(value: unknown): boolean {
 
 const textPromptEditor = z.strictObject({
   type: result(
-    "A server of the OpenAI images API, told by words: what the policy wrote is the prompt of /v1/images/edits. Another experiment than hidden states ('model').",
+    "A server of the OpenAI images API. The policy's response is the prompt of /v1/images/edits. This is another experiment than hidden states ('model').",
     z.literal('images_api_text_prompt'),
   ),
   base_url,
   served_model,
   told: result(
-    "What the server is told: 'response', what the policy wrote, without its thoughts; 'instruction', the instruction itself, so that nothing the policy writes has any effect.",
+    "The prompt for the server: the policy's 'response' without its thinking, or the 'instruction' itself. In the second case the response has no effect.",
     z.enum(['response', 'instruction']).default('response'),
   ),
   thinking: result(
-    'The tags around what the policy thinks before it answers, {open, close}, which the server is never told. null: it is told all that the policy writes.',
+    "The tags around the policy's thinking, {open, close}, which the server never gets. null sends the whole response.",
     thinkingTags.default({ open: '<think>', close: '</think>' }),
     { allowed: "{open: '<think>', close: '</think>'}, or null" },
   ),
   size: result(
-    "Width and height of all pictures in pixels, such as '1024x1024', for servers that know few sizes: a picture of the same shape is scaled to it, one of another shape is refused. null: each picture's own.",
+    "Width and height of all images in pixels, such as '1024x1024', for servers that support few sizes. An image of the same aspect ratio is scaled to it, others are rejected. null keeps the size of each image.",
     imagesRequest.size.unwrap().nullable().default(null),
   ),
-  max_pixels: result(`${maxPixels}${SERVED_SIDE}. Without effect where size says both sides.`, servedMaxPixels),
+  max_pixels: result(`${maxPixels}${SERVED_SIDE}. It has no effect if size is set.`, servedMaxPixels),
   extra: extra
-    .refine((fields) => !holdsNull(fields), { error: 'fields of a form, which says no null: leave them out' })
+    .refine((fields) => !holdsNull(fields), { error: 'form fields without null; leave such fields out' })
     .meta(extra.meta() ?? {}),
   same_latent: sameLatent,
   ...asking,
 });
 export type TextPromptEditor = z.output<typeof textPromptEditor>;
 
-/** The largest square when pictures keep their own size: it is drawn once before all others, and bounds replies. */
+/** The largest square if images keep their own size. It is requested first and bounds the size of replies. */
 export function largestSquare({ max_pixels: most }: { readonly max_pixels: number }): ImageSize {
   const side = Math.floor(Math.sqrt(most) / SERVED_SIDE) * SERVED_SIDE;
   return { width: side, height: side };
 }
 
-/** The parts of a request to an images server that do not depend on the picture. */
+/** The parts of a request to an images server that do not depend on the image. */
 export function imagesServer({ size, max_pixels, ...rest }: TextPromptEditor): ImagesServerSettings {
   return { ...rest, size: size ?? sizeText(largestSquare({ max_pixels })) };
 }
 
 const renderEditor = z.strictObject({
   type: result(
-    "A render server, told by hidden states as 'model' is: it holds the model that draws, elsewhere (docs/reference/protocols.md).",
+    "A render server: it runs the editor elsewhere and is conditioned on hidden states, like 'model' (docs/reference/protocols.md).",
     z.literal('render_server'),
   ),
   base_url,
-  served_model: result('The model that draws, as the server names it.', z.string().min(1)),
+  served_model: result("The server's name of the editor.", z.string().min(1)),
   told: editorReads,
   read_by: readBy,
   picture_names: pictureNames,
   states_dtype: result(
-    'The number format in which hidden states are sent; bfloat16 has half the bytes.',
+    'Number format of hidden states in requests. bfloat16 halves the bytes.',
     z.enum(['float32', 'bfloat16']).default('float32'),
   ),
   max_pixels: result(`${maxPixels}${SERVED_SIDE}.`, servedMaxPixels),
-  num_inference_steps: result('Steps of the solver.', positiveInteger.default(QWEN_EDIT.steps)),
+  num_inference_steps: result('Steps of the ODE solver.', positiveInteger.default(QWEN_EDIT.steps)),
   guidance_scale: guided(
-    'Scale of classifier-free guidance: the server is sent the states of a blank instruction with the same picture, too, which the weights read that training started from. null means none.',
+    'Scale of classifier-free guidance. The server also gets the hidden states of a blank instruction with the same image, read by the weights that training started from. null means none.',
     QWEN_EDIT.guidance,
   ),
   same_latent: sameLatent,
   ...asking,
   api_key_env: operation(
-    'The environment variable with the key that the server asks for.',
+    'The environment variable with the API key of the server.',
     z.string().min(1).default('RENDER_API_KEY'),
   ),
 });
 export type RenderEditor = z.output<typeof renderEditor>;
 
 export const editorEnvironment = section(
-  'The frozen model that edits pictures, conditioned on what the policy makes of their instructions.',
+  'The frozen image editor, conditioned on the policy.',
   z.discriminatedUnion('type', [ownEditor, renderEditor, textPromptEditor]),
 );
 export type EditorSettings = z.output<typeof editorEnvironment>;
 
-/** A server that makes pictures, as others must know of it. */
+/** A server that makes images. */
 export type PictureServer =
   | { readonly kind: 'images_api'; readonly settings: ImagesServerSettings }
   | {
       readonly kind: 'render_server';
       readonly settings: RenderEditor;
-      /** Width of the hidden states it is sent; null if the settings do not say. */
+      /** Width of the hidden states that it gets. Null if the settings do not tell. */
       readonly width: number | null;
     };

@@ -1,39 +1,39 @@
-/** Launching: where a run is placed, how many processes it has, what watches over them. It leaves a run's results alone, unless another program trains it. */
+/** Launching: placement, processes and supervision of a run. These settings do not affect its results, unless a foreign trainer reads them. */
 import { z } from 'zod';
 import { count, operation, positive, positiveInteger, result, section } from '../../core/schema/mark.js';
 
 const argumentList = z.array(z.string()).min(1);
 const named = z.string().min(1).nullable().default(null);
 
-/** The resources that a Slurm job asks for; null leaves a choice to the cluster. */
+/** The resources of a Slurm job. null leaves the choice to the cluster. */
 const resources = {
-  time: operation("Time limit, in Slurm's notation.", z.string().min(1).default('04:00:00')),
-  gres: operation("Generic resources, such as 'gpu:2'; null means none.", named),
-  cpus_per_task: operation('Cores; null means one per process.', positiveInteger.nullable().default(null)),
-  mem: operation("Memory, such as '32G'; null means the partition's default.", named),
+  time: operation('Time limit in Slurm notation.', z.string().min(1).default('04:00:00')),
+  gres: operation("Generic resources, such as 'gpu:2'. null means none.", named),
+  cpus_per_task: operation('Cores. null means one per process.', positiveInteger.nullable().default(null)),
+  mem: operation("Memory, such as '32G'. null means the default of the partition.", named),
   extra: operation(
-    "Further sbatch flags, as they are: ['--qos=long'].",
+    "Further sbatch flags, passed unchanged: ['--qos=long'].",
     z.array(z.string().startsWith('-', { error: "a flag that begins with '-'" })).default([]),
     { allowed: "flags that begin with '-'" },
   ),
 };
 
 const slurm = section(
-  'How jobs are submitted where the backend is slurm.',
+  'Job submission with backend slurm.',
   z
     .strictObject({
-      account: operation('Account; null means the default one.', named),
-      partition: operation('Partition; null means the default one.', named),
+      account: operation('Account. null means the default.', named),
+      partition: operation('Partition. null means the default.', named),
       ...resources,
       signal_before_s: operation(
-        'Seconds before the time limit at which the run checkpoints and is put back into the queue.',
+        'Seconds before the time limit when the run saves a checkpoint and is requeued.',
         positiveInteger.default(120),
       ),
       judge: section(
-        'A job of its own that serves the judge; null means that none is submitted.',
+        'A separate job that serves the judge. null means none.',
         z
           .strictObject({
-            command: operation('The program that serves and its arguments.', argumentList),
+            command: operation('The program that serves the judge, with its arguments.', argumentList),
             ...resources,
           })
           .nullable()
@@ -45,43 +45,48 @@ const slurm = section(
 
 const program = argumentList.nullable().default(null);
 const programAllowed = { allowed: "a list such as ['python', 'train.py'], or null" };
-const PROGRAM =
-  "Another trainer's program and its arguments: it takes the place of this program's own workers. Null means none.";
+const PROGRAM = 'The command of a foreign trainer, which replaces our own workers. null means none.';
 
 const gpu = (what: string) =>
-  operation(`The GPU of ${what}, as nvidia-smi counts; null means that of the policy.`, count.nullable().default(null));
+  operation(
+    `The GPU of ${what}, by its nvidia-smi index. null means the GPU of the policy.`,
+    count.nullable().default(null),
+  );
 
 const placement = section(
-  'Which GPU computes what, of a run of one process: its policy, its image model, its reward. Null leaves the policy and the image model to the first GPU, and models of the reward to the CPU.',
+  'The GPUs of the policy, the image model and the reward, for a run with one process. null computes policy and image model on the first GPU, and models of the reward on the CPU.',
   z.strictObject({
-    policy: operation('The GPU of the policy, as nvidia-smi counts.', count.default(0)),
-    image: gpu('what makes pictures'),
+    policy: operation('The GPU of the policy, by its nvidia-smi index.', count.default(0)),
+    image: gpu('the image model'),
     reward: gpu('the reward'),
     memory_limit: operation(
-      "The share of a GPU's memory that the parts on it may be estimated to need.",
+      'The share of the memory of a GPU that the estimates of its parts may reach.',
       z.number().gt(0).max(1).default(0.85),
     ),
   }),
 );
 
 const fields = {
-  backend: operation('What places the run on machines.', z.enum(['local', 'slurm']).default('local')),
+  backend: operation(
+    'Where runs are launched: on this machine, or as Slurm jobs.',
+    z.enum(['local', 'slurm']).default('local'),
+  ),
   processes: operation(
-    "Worker processes; 'auto' means one per GPU.",
+    "Worker processes. 'auto' means one per GPU.",
     z.union([positiveInteger, z.literal('auto')]).default(1),
     { allowed: "an integer >= 1 or 'auto'" },
   ),
   devices: operation(
-    'GPU indices that the run may use; null means all, [] none: it runs on the CPU.',
+    'GPU indices that the run may use. null means all, [] means the CPU.',
     z.array(count).nullable().default(null),
   ),
   placement: placement.nullable().default(null),
   max_restarts: operation(
-    'How often a run whose worker, or whose own training server, died is started again from its last checkpoint.',
+    'How often a run is restarted from its last checkpoint after its worker or its own training server died.',
     count.default(0),
   ),
   heartbeat_timeout_s: operation(
-    'A worker that gives no sign of life for this many seconds counts as hung.',
+    'Seconds without output or messages after which a worker counts as hung.',
     positive.default(600),
   ),
   env: operation('Environment variables for the workers.', z.record(z.string(), z.string()).default({})),
@@ -89,11 +94,11 @@ const fields = {
   slurm,
 };
 
-export const launch = section('Where the run is placed.', z.strictObject(fields).prefault({}));
+export const launch = section('Placement and supervision of the run.', z.strictObject(fields).prefault({}));
 
-/** For a run that another program trains: the program and its arguments decide the result. */
+/** For a run of a foreign trainer. Its command affects the result. */
 export const externalLaunch = section(
-  'Where the run is placed, and the program that trains it.',
+  'Placement and supervision of the run, and the command of its trainer.',
   z
     .strictObject({
       ...fields,

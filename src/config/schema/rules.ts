@@ -1,7 +1,7 @@
 /** Combinations of settings that cannot work, although each value is valid by itself. */
 import { getPath, isObject } from '../../core/schema/walk.js';
 
-/** What is wrong with a config, in one line. */
+/** A problem with a config, in one line. */
 export interface Problem {
   /** Dotted path of the key. */
   readonly key: string;
@@ -14,8 +14,8 @@ type KeyOf<T> = T extends unknown ? keyof T : never;
 type ValueAt<T, K> = T extends unknown ? (K extends keyof T ? T[K] : never) : never;
 
 /**
- * Settings without what is known to be invalid, at any depth; a list is there as a whole or not at all. Variants of a section are one section with the
- * fields of all, because what says which one is meant may be invalid itself.
+ * Settings without invalid values, at any depth. A list is present as a whole or not at all. The variants of a section are one section with all fields,
+ * because the discriminator may be invalid itself.
  */
 export type PartialSettings<T> =
   | Extract<T, Whole>
@@ -23,7 +23,7 @@ export type PartialSettings<T> =
       ? never
       : { readonly [K in KeyOf<Section<T>>]?: PartialSettings<ValueAt<Section<T>, K>> | undefined });
 
-/** One combination. A rule stays silent if one of its values is invalid by itself. */
+/** One combination. A rule reports nothing if one of its values is invalid by itself. */
 export type Rule<S> = (settings: PartialSettings<S>) => readonly Problem[];
 
 export function problem(key: string, message: string): Problem[] {
@@ -42,14 +42,14 @@ export function markInvalid(section: object): object {
   return { ...section, [LACKS]: true };
 }
 
-/** A section in which everything is valid; else undefined. */
+/** The section if everything in it is valid, else undefined. */
 export function validSection<P>(section: P): P | undefined {
   return isObject(section) && LACKS in section ? undefined : section;
 }
 
 type Given<T extends readonly unknown[]> = { [K in keyof T]: NonNullable<T[K]> };
 
-/** What a rule says about values if all of them are there and none is null. */
+/** The problems of a rule if all of its values are present and not null. */
 export function whenSet<const T extends readonly unknown[]>(
   values: T,
   rule: (...values: Given<T>) => readonly Problem[],
@@ -72,10 +72,10 @@ export function requireMultiple([key, whole]: NumberAt, [partKey, part]: NumberA
 
 type AllowedValue = string | number | boolean | null;
 
-/** A key with the only value that another setting allows, and the reason. `or` names another way out. */
+/** A key with the only value that another setting allows, and the reason. `or`: an alternative. */
 export type FixedValue = readonly [key: string, allowed: AllowedValue, reason: string, or?: string];
 
-/** The keys that have another value than the setting named by `cause` allows. */
+/** The keys with another value than the setting `cause` allows. */
 export function requireValues(settings: object, cause: string, values: readonly FixedValue[]): Problem[] {
   return values.flatMap(([key, allowed, reason, or]) => {
     const found = validSection(getPath(settings, key));

@@ -15,18 +15,18 @@ export const runFields = {
       .string()
       .regex(runNamePattern, { error: 'a name of letters, digits, "._-", at most 96 characters, never a path' }),
   ),
-  seed: result('Seed of everything random.', count.default(42)),
+  seed: result('Seed of all random numbers.', count.default(42)),
   num_iterations: result(
-    'Iterations to train (for SFT: optimizer steps). May grow at resume, unless the learning rate falls until the last of them.',
+    'Iterations to train (for SFT: optimizer steps). It may grow on resume, unless the learning rate falls until the last one.',
     positiveInteger,
     { mayGrow: true },
   ),
-  base_exp_dir: operation('The folder that run folders lie in.', z.string().min(1).default('runs')),
+  base_exp_dir: operation('The folder of all runs.', z.string().min(1).default('runs')),
   track,
   launch,
 };
 
-/** Fields of every run that this program trains, without those of its recipe. */
+/** Fields of every run that our own workers train, without those of its recipe. */
 export const trainedFields = { ...runFields, optimizer, validation, checkpoint };
 
 /** The field that names the recipe. */
@@ -34,21 +34,21 @@ export function taskField<Name extends string>(name: Name) {
   return { task: result('The task.', z.literal(name)) };
 }
 
-/** A run's settings that do not depend on its recipe; `recipeOf` knows the rest. */
+/** The settings of a run that do not depend on its recipe. */
 export type RunSettings = z.output<z.ZodObject<typeof runFields>> & { task: string };
 
-/** Fields that every algorithm's settings have. */
+/** Fields that all algorithms share. */
 export type LearningSettings = { warmup_steps: number } & (
   | { type: 'sft'; sft: { batch_size: number; patience: number | null; min_delta: number } }
   | { type: 'grpo' | 'ppo'; inner_epochs: number; minibatches: number }
 );
 
-/** The settings of a run that this program trains. */
+/** The settings of a run that our own workers train. */
 export type TrainedSettings = Omit<z.output<z.ZodObject<typeof trainedFields>>, 'validation'> & {
   task: string;
   algorithm: LearningSettings;
   validation: Omit<ValidationSettings, 'temperature'>;
-  /** Absent where no datasets are read. */
+  /** Absent if no datasets are read. */
   data?: {
     dir: string;
     train: DataSource[];

@@ -1,4 +1,4 @@
-/** Datasets of policies that see: questions about videos, and edits of pictures in rows. */
+/** Datasets of vision-language policies: questions about videos, and image edits in rows. */
 import { z } from 'zod';
 import { tinyClips, tinyImageEdits } from '../../data/tiny/settings.js';
 import { column, places, source } from './data.js';
@@ -6,12 +6,12 @@ import { operation, positive, positiveInteger, result, section } from '../../cor
 
 const questionSource = z.strictObject({
   path: result(
-    'Questions about videos in conversations (.json: a list, .jsonl: one in a line), or a folder that holds conversations.json.',
+    'Conversations about videos (.json: a list, .jsonl: one per line), or a folder with conversations.json.',
     z.string().min(1),
     { relativeTo: 'data.dir' },
   ),
   media: operation(
-    'The folder that the paths of videos and images begin at; null: that of the list.',
+    'The folder of the videos and images. null means the folder of the list.',
     z.string().min(1).nullable().default(null),
   ),
   coefficient: source.shape.coefficient,
@@ -24,69 +24,60 @@ export const questionData = section(
     train: section('Training sources.', z.array(questionSource)),
     validation: section('Held-out sources.', z.array(questionSource)),
     frames: section(
-      'How densely videos are sampled whose own `meta` does not say; docs/guide/video.md has the rule.',
+      'Frame sampling of videos without their own `meta`. docs/guide/video.md has the rule.',
       z
         .strictObject({
-          min: result('Least frames of a segment; a shorter one is an error.', positiveInteger.default(4)),
-          max: result('Most frames of a segment.', positiveInteger.default(8)),
-          interval: result('Seconds that one frame stands for.', positive.default(2)),
+          min: result('Minimum frames of a segment. A shorter one is an error.', positiveInteger.default(4)),
+          max: result('Maximum frames of a segment.', positiveInteger.default(8)),
+          interval: result('Seconds per frame.', positive.default(2)),
           as: result(
-            "What the policy sees of a clip: 'video', its frames with their times, of which some models read two as one; or 'images', each frame as an image of its own, without times and with the tokens of one. Training servers take images alone.",
+            "The form of a clip. 'video': frames with times, which some models merge in pairs. 'images': each frame is a separate image without a time. Training servers only accept images.",
             z.enum(['video', 'images']).default('video'),
           ),
         })
         .refine(({ min, max }) => min <= max, { path: ['min'], error: 'at most data.frames.max' })
         .prefault({}),
     ),
-    tiny: section(
-      'The embedded tiny world in motion; null means that the data is brought along.',
-      tinyClips.nullable().default(null),
-    ),
+    tiny: section('The embedded tiny world in motion. null means your own data.', tinyClips.nullable().default(null)),
   }),
 );
 
-const picturedSource = z.strictObject({
+const imageEditSource = z.strictObject({
   path: result(
-    'Edits of pictures in rows: JSON lines (.jsonl), a parquet file, or a folder of such files.',
+    'Image edits in rows: JSON lines (.jsonl), a parquet file, or a folder of such files.',
     z.string().min(1),
     { relativeTo: 'data.dir' },
   ),
   media: operation(
-    'The folder that the paths of pictures begin at; null: that of the list.',
+    'The folder of the images. null means the folder of the list.',
     z.string().min(1).nullable().default(null),
   ),
   coefficient: source.shape.coefficient,
 });
 
 export const imageEditData = section(
-  'Training and held-out edits of pictures.',
+  'Training and held-out image edits.',
   z.strictObject({
     dir: places.dir,
-    train: section('Training sources.', z.array(picturedSource)),
-    validation: section('Held-out sources.', z.array(picturedSource)),
+    train: section('Training sources.', z.array(imageEditSource)),
+    validation: section('Held-out sources.', z.array(imageEditSource)),
     columns: section(
-      'Which columns of a row are read.',
+      'The columns of a row that are read.',
       z
         .strictObject({
-          source: result(
-            'The file of the picture, or a list of several, of which the first is edited.',
-            column.default('source'),
-          ),
-          instruction: result('What is asked.', column.default('instruction')),
+          source: result('The image file, or a list of files. The first one is edited.', column.default('source')),
+          instruction: result('The instruction.', column.default('instruction')),
           response: result(
-            'The labelled description of the edit, for supervised training; a row may have none.',
+            'The labeled description of the edit, for supervised training. Optional.',
             column.default('response'),
           ),
           target: result(
-            'The file of the edited picture, for training what draws and for rewards that compare with it; a row may have none.',
+            'The file of the edited image, for training an editor and for rewards that compare with it. Optional.',
             column.default('target'),
           ),
         })
         .prefault({}),
     ),
-    tiny: section(
-      'The embedded tiny world; null means that the data is brought along.',
-      tinyImageEdits.nullable().default(null),
-    ),
+    tiny: section('The embedded tiny world. null means your own data.', tinyImageEdits.nullable().default(null)),
   }),
 );

@@ -1,21 +1,21 @@
-/** A policy that is a token decoder, and its prompts: the sections that recipes share. */
+/** Token decoder policies and their prompts: the sections that recipes share. */
 import { z } from 'zod';
 import { positiveInteger, result, section } from '../../core/schema/mark.js';
 import { decoderEngine, decoderInit, lora, optionalModel, trainedParts, visionInit } from './model.js';
 import { trainerAnywhere, trainerHere } from './trainer.js';
 
-/** The decoder: where it starts, and which parts are trained. */
+/** The decoder: its start, and the parts that train. */
 export const decoderFields = {
   model: optionalModel(
-    'The start: a local path, {hub, revision} or {run, config}; null trains policy.init.',
+    'The model to start from: a local path, {hub, revision} or {run, config}. null trains policy.init.',
     'with policy.init',
   ),
-  init: decoderInit.nullable().default(null).meta({ description: 'The architecture where policy.model is null.' }),
+  init: decoderInit.nullable().default(null).meta({ description: 'The architecture if policy.model is null.' }),
   lora: lora
     .nullable()
     .default(null)
     .meta({ ...lora.meta() }),
-  model_context_size: result('Longest sequence of prompt and answer, in tokens.', positiveInteger.default(4096)),
+  model_context_size: result('Maximum tokens of prompt and answer together.', positiveInteger.default(4096)),
   trainer: trainerHere,
   engine: decoderEngine,
 };
@@ -23,22 +23,22 @@ export const decoderFields = {
 const limits = (what: string, least: number, most: number) =>
   z
     .strictObject({
-      min_pixels: result(`Least pixels of ${what} after it was resized.`, positiveInteger.default(least)),
-      max_pixels: result(`Most pixels of ${what} after it was resized.`, positiveInteger.default(most)),
+      min_pixels: result(`Minimum pixels of ${what} after resizing.`, positiveInteger.default(least)),
+      max_pixels: result(`Maximum pixels of ${what} after resizing.`, positiveInteger.default(most)),
     })
     .prefault({});
 
-/** A decoder with vision: where it starts, which parts are trained, and how large pictures are shown. */
+/** A decoder with vision: its start, the parts that train, and the size of images. */
 export const seeingFields = {
   ...decoderFields,
   init: decoderInit
     .extend({ vision: visionInit })
     .nullable()
     .default(null)
-    .meta({ description: 'The architecture where policy.model is null.' }),
+    .meta({ description: 'The architecture if policy.model is null.' }),
   train: trainedParts,
   pixels: section(
-    'How large pictures are shown.',
+    'The size of images.',
     z
       .strictObject({
         image: limits('an image', 28 * 28 * 16, 28 * 28 * 576),
@@ -57,22 +57,22 @@ const words = z.string().min(1);
 /** In addition to the fields of a decoder. */
 const wordsFields = {
   tokenizer: optionalModel(
-    "Tokenizer and chat template: a local path, {hub, revision} or {run, config}; null means policy.model's own, or with policy.init the words of the tiny world.",
-    'for the own one',
+    'Tokenizer and chat template: a local path, {hub, revision} or {run, config}. null means those of policy.model, or with policy.init the vocabulary of the tiny world.',
+    'for those of the model',
   ),
   assistant_prefill: result(
-    'Text that every answer is made to begin with; rewards read it as part of the answer.',
+    'Text that every answer is forced to start with. Rewards read it as part of the answer.',
     z.string().default(''),
   ),
 };
 
-/** A policy that sees and answers in words. */
+/** A policy that reads images and answers with text. */
 export const seeingPolicy = section(
   'The vision-language model.',
   z.strictObject({ ...seeingFields, ...wordsFields, trainer: trainerAnywhere }),
 );
 
-/** A policy that answers in words; `thinking` is the default for the tags around its thoughts. */
+/** A policy that answers with text. `thinking`: the default tags around its thinking. */
 export const textPolicyWith = (thinking: ThinkingTags) =>
   section(
     'The language model.',
@@ -81,7 +81,7 @@ export const textPolicyWith = (thinking: ThinkingTags) =>
       ...wordsFields,
       trainer: trainerAnywhere,
       thinking: result(
-        'The tags around what the policy thinks before it answers, {open, close}: rewards then read what stands after the last closing tag, nothing where the answer or its prompt opens one that it never closes, and all where there is none. null: rewards read all that it writes.',
+        'The tags around thinking, {open, close}. Rewards read only the text after the last closing tag, nothing if a tag is never closed, and everything without tags. null means that rewards read everything.',
         thinkingTags.default(thinking),
         { allowed: "{open: '<think>', close: '</think>'}, or null" },
       ),
@@ -91,19 +91,19 @@ export const textPolicyWith = (thinking: ThinkingTags) =>
 export type TextPolicySettings = z.output<ReturnType<typeof textPolicyWith>>;
 
 const chat = result(
-  "Write prompts by the model's chat template; false gives the model the bare words.",
+  "Apply the model's chat template to prompts. false uses the plain text.",
   z.boolean().default(true),
 );
 const variables = (such: string) =>
-  result(`Further names for the chat template${such}.`, z.record(z.string(), z.json()).default({}));
+  result(`Further variables for the chat template${such}.`, z.record(z.string(), z.json()).default({}));
 
-/** How a sample with pictures becomes the policy's question. */
+/** The prompt of a sample with images. */
 export const seeingPrompt = section(
-  'How a question becomes what the policy is asked.',
+  'How a question becomes a prompt.',
   z
     .strictObject({
       system: result(
-        'A system message that is put first where the conversation has none; null for none.',
+        'A system message for conversations without one. null means none.',
         words.nullable().default(null),
       ),
       chat,
@@ -112,18 +112,18 @@ export const seeingPrompt = section(
     .prefault({}),
 );
 
-/** How a row of words becomes the policy's question. */
+/** The prompt of a text row. */
 export const textPrompt = section(
-  'How a row of the dataset becomes what the policy is asked.',
+  'How a row of the dataset becomes a prompt.',
   z
     .strictObject({
       template: result(
-        "The user's words, in which {column} stands for a column of the row; null takes the column data.columns.prompt as it is.",
+        'The user message. {column} is replaced by that column of the row. null uses the column data.columns.prompt.',
         words.nullable().default(null),
       ),
-      system: result('A system message that is put first; null for none.', words.nullable().default(null)),
+      system: result('A system message. null means none.', words.nullable().default(null)),
       examples: result(
-        'Earlier turns that show how to answer: a list of {prompt, answer}.',
+        'Few-shot examples: a list of {prompt, answer}.',
         z.array(z.strictObject({ prompt: words, answer: words })).default([]),
       ),
       chat,
@@ -133,6 +133,6 @@ export const textPrompt = section(
 );
 export type PromptSettings = z.output<typeof textPrompt> | z.output<typeof seeingPrompt>;
 
-/** The tags around it; null if thoughts are not distinguished. */
+/** The tags around thinking. Null if thinking is not separated. */
 export const thinkingTags = z.strictObject({ open: words, close: words }).nullable();
 export type ThinkingTags = z.output<typeof thinkingTags>;

@@ -1,19 +1,19 @@
-/** Tracking: what is recorded and where it goes. It does not affect a run's results. */
+/** Tracking: records and where they are uploaded. It does not affect a run's results. */
 import { z } from 'zod';
 import { operation, positiveInteger, section } from '../../core/schema/mark.js';
 import { alarms } from './alarms.js';
 
 export const track = section(
-  'What is recorded and where it is forwarded.',
+  'Records of the run and where they are uploaded.',
   z
     .strictObject({
       log_episodes_every_n_iterations: operation(
-        "Keep the images of every this many iterations' episodes.",
+        'Keep the images of the episodes of every n-th iteration.',
         positiveInteger.default(5),
       ),
       alarms,
       push_to_hub: section(
-        'Publishing checkpoints on the Hugging Face Hub; null means none.',
+        'Publishing checkpoints on the Hugging Face Hub. null means none.',
         z
           .strictObject({
             every_n_iterations: operation(
@@ -21,16 +21,16 @@ export const track = section(
               positiveInteger,
             ),
             repo_id: operation(
-              "The repository on the Hub, as owner/name; without an owner, the token's account.",
+              'The repository on the Hub, as owner/name. Without an owner, the account of the token.',
               z.string().min(1),
             ),
-            private: operation('Whether a repository that is made for it is private.', z.boolean().default(true)),
+            private: operation('Whether a new repository is private.', z.boolean().default(true)),
           })
           .nullable()
           .default(null),
       ),
       wandb: section(
-        'Forwarding to Weights & Biases; null means none. The key comes from WANDB_API_KEY or ~/.netrc.',
+        'Uploads to Weights & Biases. null means none. The key comes from WANDB_API_KEY or ~/.netrc.',
         z
           .strictObject({
             project: operation(
@@ -43,18 +43,18 @@ export const track = section(
               { allowed: 'a text of 1 to 128 letters without / \\ # ? % :' },
             ),
             entity: operation(
-              "The user or team; null means WANDB_ENTITY, else the account's default.",
+              'The user or team. null means WANDB_ENTITY, else the default of the account.',
               z.string().min(1).nullable().default(null),
             ),
             group: operation(
-              'What the run is grouped by; null means the experiment that it is a cell of.',
+              'The group of the run. null means its experiment.',
               z.string().min(1).max(128).nullable().default(null),
             ),
-            job_type: operation('The kind of job; null means the recipe.', z.string().min(1).nullable().default(null)),
+            job_type: operation('The job type. null means the recipe.', z.string().min(1).nullable().default(null)),
             tags: operation('Tags of the run.', z.array(z.string().min(1).max(64)).default([])),
-            notes: operation('What is noted about the run.', z.string().nullable().default(null)),
+            notes: operation('Notes about the run.', z.string().nullable().default(null)),
             episodes: operation(
-              'So many episodes, with their images, are shown of each iteration that keeps images and of each held-out evaluation; 0 for none.',
+              'Episodes, with images, to upload of each iteration that keeps images and of each held-out evaluation. 0 means none.',
               z.int().min(0).max(108).default(16),
             ),
           })
@@ -62,7 +62,7 @@ export const track = section(
           .default(null),
       ),
       tensorboard: operation(
-        'Whether event files for TensorBoard are written into the run directory.',
+        'Whether to write TensorBoard event files into the run directory.',
         z.boolean().default(false),
       ),
     })

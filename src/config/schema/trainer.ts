@@ -1,82 +1,81 @@
-/** What trains a policy, apart from `engine`, which also computes the frozen models around it. */
+/** Trainers of a policy. `engine` computes the frozen models around it. */
 import { z } from 'zod';
 import { count, httpAddress, operation, positive, positiveInteger, result, section } from '../../core/schema/mark.js';
 
 const address = httpAddress('http://127.0.0.1:8000');
 
-/** A record without a trainer is of a run that the onnx engine trained. */
 const onnxTrainer = z.strictObject({
-  type: result("The trainer: 'onnx', the engine of this program.", z.literal('onnx')),
+  type: result("The trainer: 'onnx' is the built-in engine.", z.literal('onnx')),
 });
 
 const serve = section(
-  'A training server that is started with the run and ended with it, and keeps what it saves in the folder of the run; null where one runs already.',
+  'A training server that starts and ends with the run and saves into its folder. null if one is running already.',
   z.strictObject({
     command: operation(
-      'The program that serves, and its first arguments, before --model, --rank, --port, --dir and flags; null means scripts/serve_skyrl, which is part of this program and starts SkyRL.',
+      'The program and its first arguments, before --model, --rank, --port, --dir and flags. null means the included scripts/serve_skyrl, which starts SkyRL.',
       z.array(z.string()).min(1).nullable().default(null),
     ),
     mode: operation(
-      "SkyRL's backend, where command is null: 'jax', 'fsdp' or 'megatron'; null means fsdp on GPUs and jax on the CPU.",
+      "The SkyRL backend if command is null: 'jax', 'fsdp' or 'megatron'. null means fsdp on GPUs and jax on the CPU.",
       z.enum(['jax', 'fsdp', 'megatron']).nullable().default(null),
     ),
     python: operation(
-      'The folder of the Python environment that has SkyRL and uv, where command is null; null means the one that is active.',
+      'The folder of a Python environment with SkyRL and uv, if command is null. null means the active one.',
       z.string().min(1).nullable().default(null),
     ),
     devices: operation(
-      'GPU indices that it may use, which the run leaves to it; null means the GPU that the run has, which they share.',
+      'GPU indices reserved for it. null means the GPU of the run, which they share.',
       z.array(count).min(1).nullable().default(null),
     ),
     flags: operation(
-      "Further arguments, as they are: ['--tensor-parallel', '4'].",
+      "Further arguments, passed unchanged: ['--tensor-parallel', '4'].",
       z.array(z.string().min(1)).default([]),
     ),
-    start_timeout_s: operation('Seconds within which it has to answer.', positive.default(1800)),
+    start_timeout_s: operation('Seconds until it must answer.', positive.default(1800)),
   }),
 );
 export type ServeTrainerSettings = z.output<typeof serve>;
 
 const tinkerTrainer = z.strictObject({
-  type: result("The trainer: 'tinker', a server that speaks the Tinker training API.", z.literal('tinker')),
+  type: result("The trainer: 'tinker' is a server of the Tinker training API.", z.literal('tinker')),
   base_url: operation(
-    'Where it runs: http://HOST:PORT; null where `serve` starts one, else what the environment variable TINKER_BASE_URL says.',
+    'Its address: http://HOST:PORT. null means the server of `serve`, else the environment variable TINKER_BASE_URL.',
     address.nullable().default(null),
   ),
   serve: serve.nullable().default(null),
-  base_model: result(
-    'The model that the server trains adapters over, by the name that it has there.',
-    z.string().min(1),
-  ),
+  base_model: result("The server's name of the base model.", z.string().min(1)),
   lora: section(
-    'The adapter that is trained; the server decides which layers have one.',
+    'The adapter that trains. The server chooses its layers.',
     z
       .strictObject({
         rank: result('Its rank.', positiveInteger.default(32)),
-        seed: result("Of its random start; null means the run's seed.", count.nullable().default(null)),
+        seed: result("Seed of its initialization. null means the run's seed.", count.nullable().default(null)),
       })
       .prefault({}),
   ),
   reduction: result(
-    "What the server makes of the losses of tokens: 'sum' (the hosted service, SkyRL on fsdp and megatron), or 'mean_per_datum', the mean over the answers of the means over their tokens (SkyRL on jax). Null means what the probe before the run finds; a server that does something else than is set is refused. What is sent is scaled so that the gradient is the same.",
+    "The server's reduction of token losses: 'sum' (the hosted service, SkyRL on fsdp and megatron), or 'mean_per_datum', the mean over answers of the means over their tokens (SkyRL on jax). null means the result of the probe before the run. A server with another reduction is rejected. Losses are scaled so that the gradient is the same.",
     z.enum(['sum', 'mean_per_datum']).nullable().default(null),
   ),
   download_adapter: operation(
-    'Whether checkpoints hold a copy of the adapter, where the server gives it, so that the run can be exported, used here and started from.',
+    'Whether checkpoints contain a copy of the adapter, if the server provides it. Exports and other runs need it.',
     z.boolean().default(true),
   ),
   dialect: operation(
-    "How requests are written: 'proto', 'json', or 'auto', which finds out.",
+    "Format of requests: 'proto', 'json', or 'auto', which detects it.",
     z.enum(['auto', 'proto', 'json']).default('auto'),
   ),
   api_key_env: operation(
-    'The environment variable with the key that the server asks for; one that `serve` starts finds a key of its own there.',
+    'The environment variable with the API key of the server. A server that `serve` starts gets its own key there.',
     z.string().min(1).default('TINKER_API_KEY'),
   ),
-  concurrency: operation('Prompts that are answered at once.', positiveInteger.default(64)),
-  timeout_s: operation('Seconds that one request may take, without what the server computes.', positive.default(60)),
+  concurrency: operation('Concurrent prompts.', positiveInteger.default(64)),
+  timeout_s: operation(
+    'Timeout of one request in seconds, without the computation on the server.',
+    positive.default(60),
+  ),
   max_wait_s: operation(
-    'Seconds that a server which is away, or an operation, is waited for; then the run ends with exit code 3.',
+    'Seconds to wait for an operation or for a server that is down. Then the run ends with exit code 3.',
     positive.default(1800),
   ),
 });
@@ -84,15 +83,15 @@ export type TinkerSettings = z.output<typeof tinkerTrainer>;
 
 const trainers = [onnxTrainer, tinkerTrainer] as const;
 
-/** The trainer of a policy whose recipe can be trained in this process only. */
+/** The trainer of a policy that only this process can train. */
 export const trainerHere = section(
-  'What trains the policy.',
+  'The trainer of the policy.',
   z.discriminatedUnion('type', [onnxTrainer]).prefault({ type: 'onnx' }),
 );
 
-/** The trainer of a policy that a server can train, too. */
+/** The trainer of a policy that a server can train too. */
 export const trainerAnywhere = section(
-  'What trains the policy.',
+  'The trainer of the policy.',
   z.discriminatedUnion('type', trainers).prefault({ type: 'onnx' }),
 );
 export type TrainerSettings = z.output<typeof trainerAnywhere>;

@@ -22,11 +22,11 @@ export const optimizer = section(
     eps: result('Added to the root of the second moment.', positive.default(1e-8)),
     weight_decay: result('Decoupled weight decay.', nonNegative.default(0)),
     max_grad_norm: result(
-      'The gradient is scaled down to this norm; null means no limit.',
+      'Maximum norm of the gradient, which is scaled down to it. null means no limit.',
       positive.nullable().default(1),
     ),
     per_device_batch_size: result(
-      'Sequences in one micro-batch; gradients accumulate over micro-batches.',
+      'Sequences in one micro-batch. Gradients accumulate over micro-batches.',
       positiveInteger.default(8),
     ),
     schedule: result(
@@ -34,27 +34,27 @@ export const optimizer = section(
       z.enum(['constant', 'linear', 'cosine']).default('constant'),
     ),
     min_learning_rate_ratio: result(
-      'The lowest value of a falling learning rate, as a share of learning_rate; without meaning where it stays.',
+      'The lowest value of a falling learning rate, as a share of learning_rate. No effect on a constant one.',
       z.number().min(0).max(1).default(0),
     ),
     gradient_checkpointing: operation(
-      'Recompute activations in the backward pass to save memory; the last bits of gradients may differ.',
+      'Recompute activations in the backward pass to save memory. The last bits of gradients may differ.',
       z.boolean().default(false),
     ),
     ema_decay: result(
-      'Decay of an exponential moving average of the weights, which checkpoints hold in ema.safetensors; held-out evaluation uses it (validation.weights), rollouts do not. null means none.',
+      'Decay of an exponential moving average of the weights. Checkpoints contain it as ema.safetensors, and held-out evaluation uses it (validation.weights). null means none.',
       beta.nullable().default(null),
     ),
   }),
 );
 export type OptimizerSettings = z.output<typeof optimizer>;
 
-/** Whether answers are of the weights that learn from them, computed by the same program. */
+/** Whether the training weights sample the answers, computed by the same program. */
 const samplesItself = (read: ReadSettings): boolean =>
   (read('rollout.engine') ?? null) === null && (read('rollout.ahead') ?? 0) === 0;
 
 export const rollout = section(
-  'How answers are sampled.',
+  'Sampling of answers.',
   z
     .strictObject({
       engine: samplingEngine
@@ -62,37 +62,37 @@ export const rollout = section(
         .default(null)
         .meta({ ...samplingEngine.meta() }),
       ahead: result(
-        "Iterations by which answers are sampled ahead: with 1, the next iteration's are sampled and scored while this one trains, so they are of weights that are one iteration old, which rollout.importance_cap corrects. With policy.trainer 'tinker' alone.",
+        "Iterations to sample ahead. With 1, the answers of the next iteration are sampled and scored while this one trains. They come from weights that are one iteration old, which rollout.importance_cap corrects. Needs policy.trainer 'tinker'.",
         z.int().min(0).max(1).default(0),
       ),
       importance_cap: result(
-        'Where rollout.engine samples, or rollout.ahead is 1: loss weights are multiplied by min(exp(log p of the trainer - log p of the sampler), this) for each token; null means no such correction.',
+        'With rollout.engine or rollout.ahead: the loss weight of each token is multiplied by min(exp(log p of the trainer - log p of the sampler), this). null means no correction.',
         positive.nullable().default(2),
         {
           idle: samplesItself,
         },
       ),
       episodes_per_iteration: result(
-        'Answers sampled in one iteration, over all processes; more where rollout.refill is set.',
+        'Answers sampled in one iteration, over all processes. rollout.refill may add more.',
         positiveInteger.default(128),
       ),
       generations_per_sample: result('Answers per prompt: the size of a group.', positiveInteger.default(8)),
       refill: result(
-        'Replace groups that teach nothing (all scored rewards exactly equal, or fewer than two of them) by groups of further prompts, up to `rounds` times: dynamic sampling (DAPO, arXiv 2503.14476) with an end. An iteration then samples up to 1 + rounds times as many answers, and learns from as many groups as before. null: groups stay as they are.',
+        'Replace groups with zero variance or fewer than two scored answers by groups of further prompts, up to `rounds` times: dynamic sampling (DAPO, arXiv 2503.14476) with a limit. An iteration samples up to 1 + rounds times as many answers and trains on the same number of groups. null keeps all groups.',
         z.strictObject({ rounds: positiveInteger }).nullable().default(null),
         { allowed: '{rounds: 2}, or null' },
       ),
       max_response_tokens: result(
-        'Longest answer, in tokens; one ends earlier where prompt and answer fill policy.model_context_size (episode/cut_by_context counts these).',
+        'Maximum tokens of an answer. It ends earlier if prompt and answer fill policy.model_context_size, which episode/cut_by_context counts.',
         positiveInteger.default(2048),
       ),
       temperature: result('Sampling temperature.', positive.default(1)),
       top_p: result(
-        'Nucleus sampling: keep the smallest set of tokens with this probability; 1 disables it.',
+        'Nucleus sampling: keep the smallest set of tokens with this probability. 1 disables it.',
         z.number().gt(0).max(1).default(1),
       ),
       top_k: result(
-        'Keep this many most probable tokens; -1 disables it.',
+        'Keep this many most probable tokens. -1 disables it.',
         z
           .int()
           .refine((k) => k === -1 || k >= 1, { params: { allowed: '-1 or an integer >= 1' } })
@@ -104,11 +104,11 @@ export const rollout = section(
         { idle: (settings) => settings('rollout.engine') !== null },
       ),
       chunk_groups: operation(
-        'Groups rolled out together; finished chunks are scored while the next ones are sampled. null means all at once.',
+        'Groups sampled together. Finished chunks are scored while the next ones are sampled. null means all at once.',
         positiveInteger.nullable().default(null),
       ),
       threads: operation(
-        'CPU threads of the sessions that sample, in each process; 0 means as many as policy.engine.threads. One token of a small model is too little work to share.',
+        'CPU threads of the sampling sessions, in each process. 0 means policy.engine.threads. Small models sample faster with few threads.',
         count.default(0),
       ),
     })
@@ -116,10 +116,10 @@ export const rollout = section(
 );
 export type RolloutSettings = z.output<typeof rollout>;
 
-/** The largest number of prompts whose answers decode together in an evaluation. */
+/** Maximum number of prompts whose answers are decoded together in an evaluation. */
 const PROMPTS_AT_ONCE = 128;
 
-/** As many held-out answers as a rollout's chunk has, since those fit into memory. */
+/** The number of held-out answers that are sampled together: as many as a rollout's chunk, which fits into memory. */
 export function chunkOf({
   chunk_groups,
   generations_per_sample,
@@ -127,7 +127,7 @@ export function chunkOf({
   return chunk_groups === null ? PROMPTS_AT_ONCE : Math.min(PROMPTS_AT_ONCE, chunk_groups * generations_per_sample);
 }
 
-/** What learning from groups reads. */
+/** The settings that learning from groups reads. */
 export type JudgedRollout = Pick<
   RolloutSettings,
   'episodes_per_iteration' | 'generations_per_sample' | 'chunk_groups' | 'refill'
@@ -143,9 +143,9 @@ export function promptsPerIteration({
 
 const picked = rollout.unwrap().shape;
 
-/** How a flow policy answers: a solver takes it from noise to a picture. */
+/** Sampling of a flow policy: a solver takes noise to an image. */
 export const flowRollout = section(
-  'How answers are sampled.',
+  'Sampling of answers.',
   z
     .strictObject({
       episodes_per_iteration: picked.episodes_per_iteration,
@@ -153,25 +153,25 @@ export const flowRollout = section(
       refill: picked.refill,
       chunk_groups: picked.chunk_groups,
       num_steps: result('Steps of the solver in training.', positiveInteger.default(10)),
-      eval_num_steps: result("Steps of the ODE's solver in held-out evaluation.", positiveInteger.default(20)),
+      eval_num_steps: result('Steps of the ODE solver in held-out evaluation.', positiveInteger.default(20)),
       same_latent: result(
-        'Whether the pictures of a group begin with the same noise, so that they differ by the noisy steps alone, which are learnt from.',
+        'Whether the images of a group start from the same noise, so that they differ only by the noisy steps that are trained.',
         z.boolean().default(false),
       ),
       noise_level: result(
-        "Scale of the noise of the SDE that is sampled in training: its steps are the actions. 0 with algorithm.surrogate 'nft' alone, which has no noisy steps.",
+        "Noise scale of the SDE that is sampled in training. Its steps are the actions. 0 needs algorithm.surrogate 'nft', which has no noisy steps.",
         nonNegative.default(0.7),
       ),
       guidance_scale: result(
-        'Scale of classifier-free guidance, in training and evaluation; a model that embeds the guidance is told it, any other is asked twice. null means none.',
+        'Scale of classifier-free guidance in training and evaluation. A model that embeds the guidance gets it as an input. Any other model runs twice. null means none.',
         positive.nullable().default(null),
       ),
       timestep_fraction: result(
-        'Of the steps of a rollout the first floor(num_steps * this) are noisy and learnt from; the others are taken by the ODE.',
+        'The first floor(num_steps * this) steps of a rollout are noisy and trained. The ODE takes the other steps.',
         z.number().gt(0).max(1).default(0.99),
       ),
       sde_window: result(
-        'Only `size` steps in a row are noisy and learnt from, drawn for every group within steps [from, to) of `range`: {size, range: [from, to]}. null means all that timestep_fraction leaves.',
+        'Only `size` consecutive steps are noisy and trained, drawn for every group from the steps [from, to) of `range`: {size, range: [from, to]}. null means all steps that timestep_fraction leaves.',
         z
           .strictObject({
             size: positiveInteger,
@@ -185,7 +185,7 @@ export const flowRollout = section(
     .prefault({}),
 );
 
-/** How many of `steps` solver steps may be noisy: the first floor(steps * fraction). The small term undoes rounding: 50 * 0.58 is 28.999…. */
+/** How many of `steps` solver steps may be noisy: floor(steps * fraction). The small term corrects rounding: 50 * 0.58 is 28.999…. */
 export function noisySteps(steps: number, fraction: number): number {
   return Math.floor(steps * fraction + 1e-9);
 }
@@ -195,18 +195,18 @@ export const validation = section(
   z
     .strictObject({
       every_n_iterations: result(
-        'Evaluate every this many iterations; null means only before and after.',
+        'Evaluate every n iterations. null means only before and after training.',
         positiveInteger.nullable().default(50),
       ),
-      prompts: result('How many held-out prompts.', positiveInteger.default(128)),
+      prompts: result('Number of held-out prompts.', positiveInteger.default(128)),
       temperature: result('Sampling temperature.', positive.default(1)),
       seed: result('Seed of the sampling.', count.default(0)),
       greedy: result(
-        "Also evaluate the most probable answers; those of a flow policy are the ODE's.",
+        'Also evaluate greedy answers. A flow policy samples them with the ODE.',
         z.boolean().default(true),
       ),
       weights: result(
-        'Which weights are evaluated: the current ones, or the moving averages of optimizer.ema_decay; null means the averages where there are any.',
+        'The weights that are evaluated: the current ones, or the moving averages of optimizer.ema_decay. null means the averages if there are any.',
         z.enum(['current', 'average']).nullable().default(null),
         {
           idle: (settings) => settings('optimizer.ema_decay') === null,
@@ -217,24 +217,24 @@ export const validation = section(
 );
 export type ValidationSettings = z.output<typeof validation>;
 
-/** For a policy that answers without a temperature. */
+/** For a policy without a temperature. */
 export const flowValidation = section(
   validation.description ?? '',
   validation.unwrap().omit({ temperature: true }).prefault({}),
 );
 
 export const checkpoint = section(
-  'What is saved, and what is kept.',
+  'Saving and keeping checkpoints.',
   z
     .strictObject({
-      save_every_n_iterations: operation('Save every this many iterations.', positiveInteger.default(100)),
+      save_every_n_iterations: operation('Save every n iterations.', positiveInteger.default(100)),
       keep_every_n_iterations: operation(
-        'Keep for good the first checkpoint at or after each multiple of this many iterations; null keeps none for good.',
+        'Keep permanently the first checkpoint at or after each multiple of n iterations. null keeps none permanently.',
         positiveInteger.nullable().default(100),
       ),
-      keep_last: operation('How many of the latest checkpoints are kept besides.', positiveInteger.default(2)),
+      keep_last: operation('Number of latest checkpoints that are also kept.', positiveInteger.default(2)),
       keep_best: operation(
-        "The best checkpoint by this held-out number is kept besides, and written at an evaluation that finds a better one: 'reward', 'loss' for supervised training, or the name of a term of validation.measure, of sampled answers, or of greedy ones as 'greedy/reward'; null keeps none for that reason. Of equal ones the earliest is kept.",
+        "Also keep the best checkpoint by this held-out number, saved by the evaluation that finds it: 'reward', 'loss' for supervised training, or the name of a term of validation.measure. Numbers are of sampled answers, or of greedy ones as in 'greedy/reward'. Of equal ones the earliest is kept. null means none.",
         z.string().min(1).nullable().default(null),
         { allowed: "'reward', 'loss', the name of a term of validation.measure, or null" },
       ),
