@@ -1,4 +1,4 @@
-/** What a key of a config means: its text, type and default, in every recipe that has it. */
+/** Explains keys of a config: description, type and default, in every recipe that has them. */
 import { z } from 'zod';
 import { UsageError } from '../core/errors.js';
 import { nearest } from '../core/nearest.js';
@@ -8,19 +8,19 @@ import { fieldsOf, knownPaths, markOf, unwrap } from '../core/schema/walk.js';
 
 /** A field as defined by some recipes. */
 export interface Explanation {
-  /** Dotted; `[]` matches any index of a list. */
+  /** Dotted. `[]` matches any index of a list. */
   readonly key: string;
   readonly meaning: string;
   /** The allowed values, in words. */
   readonly type: string;
-  /** JSON of the default; null if a value is required. */
+  /** JSON of the default. Null if a value is required. */
   readonly default: string | null;
   /** Null for a section, whose fields have their own. */
   readonly effect: Effect | null;
   readonly recipes: readonly string[];
-  /** The variant with this form of the field, such as `algorithm.type 'grpo'`; '' if all have it. */
+  /** The variant with this form of the field, such as `algorithm.type 'grpo'`. '' if all variants have it. */
   readonly where: string;
-  /** Keys below a section, with `[]` as above; empty for a field. */
+  /** Keys below a section. Empty for a field. */
   readonly below: readonly string[];
 }
 
@@ -30,8 +30,8 @@ export function explainableKeys(): readonly string[] {
 }
 
 /**
- * Explains a key: one entry for each meaning, type or default that it has. A name without its section, such as `kl_coeff`, is found if only one key
- * ends in it. Raises UsageError for a key that no recipe has.
+ * Explains a key: one entry for each of its descriptions, types and defaults. A name without its section, such as `kl_coeff`, works if only one key ends in
+ * it. Raises UsageError for an unknown key.
  */
 export function explain(asked: string): readonly Explanation[] {
   const key = resolveKey(asked.replaceAll(/(?:\.\d+|\[\d*\])(?=\.|$)/g, '[]'));
@@ -63,7 +63,7 @@ function resolveKey(key: string): string {
   });
 }
 
-/** The first key whose own name is close to a misspelt one, in whichever section. */
+/** The first key, in any section, whose last name is close to a misspelled one. */
 function nearestByName(name: string, known: readonly string[]): string | null {
   const names = [...new Set(known.map((key) => key.split('.').at(-1) ?? key))];
   const close = nearest(name, names);
@@ -75,7 +75,7 @@ interface Place {
   readonly where: string;
 }
 
-/** The schemas at a path, one for each variant along it that has the path. A segment may end in `[]`, for a list's elements. */
+/** The schemas at a path, one for each variant that has the path. A segment may end in `[]`, for the elements of a list. */
 function* placesOf(schema: z.ZodType, path: readonly string[], walked = '', where = ''): Generator<Place> {
   const bare = unwrap(schema);
   if (path.length === 0) {
@@ -131,7 +131,7 @@ function belowOf(field: z.ZodType, key: string): string[] {
   return Object.keys(fieldsOf(inner, undefined) ?? {}).map((name) => `${prefix}.${name}`);
 }
 
-/** The part of a JSON Schema that describing a type in words needs. */
+/** The part of a JSON Schema that describes a type. */
 interface JsonType {
   readonly type?: string;
   readonly const?: unknown;

@@ -1,4 +1,4 @@
-/** What makes two runs the same experiment: the fields marked `result`, in a canonical form. */
+/** Hashes and comparisons of settings, over the fields marked `result` in canonical form. */
 import { isAbsolute, relative } from 'node:path';
 import type { z } from 'zod';
 import { readFileSync } from 'node:fs';
@@ -9,7 +9,7 @@ import { getPath, isObject, leaves, markOf, type Leaf } from '../core/schema/wal
 import type { RunSettings, TrainedSettings } from './schema/run.js';
 import type { Mark } from '../core/schema/mark.js';
 
-/** JSON with sorted keys: equal values give equal text. */
+/** JSON with sorted keys. Equal values give equal text. */
 export function canonicalJson(value: unknown): string {
   if (Array.isArray(value)) return `[${value.map(canonicalJson).join(',')}]`;
   if (!isObject(value)) return JSON.stringify(value ?? null);
@@ -20,18 +20,18 @@ export function canonicalJson(value: unknown): string {
 }
 
 /**
- * Hash over the `result` fields only, without idle sections. num_iterations is left out while no
- * schedule depends on it, because it may grow. Reads the text files that settings name, since their content counts.
+ * Hash over the `result` fields, without idle sections. num_iterations is left out if it may grow because no schedule depends on it. Reads the text
+ * files that settings name, because their contents count.
  */
 export function resultHash(settings: RunSettings): string {
   return hashOfSections(settings, (section) => resultText(settings, section));
 }
 
-/** The hash from the texts of the sections, which callers that hash many settings cache. */
+/** The hash from the texts of the sections. Callers that hash many settings cache these texts. */
 export function hashOfSections(settings: RunSettings, textOf: (section: string) => string): string {
   const grows = growable(settings);
   const mayGrow = (section: string): boolean => markOf(sectionSchema(settings, section)).mayGrow === true;
-  // Sections in sorted order give sorted paths: the dot after a section's name sorts before any character of a name.
+  // Sorted sections give sorted paths: the dot after a section's name sorts before all characters of names.
   const texts = Object.keys(settings)
     .sort()
     .filter((section) => !(grows && mayGrow(section)) && !isIdleSection(section, settings))
@@ -45,7 +45,7 @@ export function sectionLeaves(settings: RunSettings, section: string): Leaf[] {
   return leaves(sectionSchema(settings, section), value, section);
 }
 
-/** The `result` fields of a section as the text to hash; depends on no other section. */
+/** The text to hash of a section's `result` fields. It depends on no other section. */
 export function resultText(
   settings: RunSettings,
   section: string,
@@ -75,8 +75,8 @@ export interface SettingChange {
 }
 
 /**
- * The `result` fields that differ, without those that a resumed run may change (a raised num_iterations) and those idle on both sides. `texts` are
- * the digests that text files had when `before` was recorded; without them such a file is known only by its path.
+ * The `result` fields that differ, without changes that a resumed run allows (a raised num_iterations) and fields that are idle on both sides. `texts`:
+ * the digests of text files when `before` was recorded. Without them, such files are compared by path.
  */
 export function diffSettings(before: RunSettings, after: RunSettings, texts?: TextDigests): SettingChange[] {
   const old = counted(before, texts === undefined ? null : (key) => texts[key] ?? null);
@@ -92,20 +92,20 @@ export function diffSettings(before: RunSettings, after: RunSettings, texts?: Te
   return changes;
 }
 
-/** Whether it is the same written path, whatever folder each side resolves it in. */
+/** Whether both sides have the same relative path, in whatever folder. */
 function isSamePath(was: CountedLeaf | undefined, is: CountedLeaf | undefined): boolean {
   return is?.mark.relativeTo !== undefined && was?.value === is.value;
 }
 
 type DigestOf = (key: string, file: string, kind: FileKind) => string | null;
 
-/** The `result` fields by path; with a null `digestOf`, text files count by their paths. */
+/** The `result` fields by path. With a null `digestOf`, text files count by their paths. */
 function counted(settings: RunSettings, digestOf: DigestOf | null): ReadonlyMap<string, CountedLeaf> {
   const found = leaves(recipeOf(settings).schema, settings).filter(({ effect }) => effect === 'result');
   return new Map(found.map((leaf) => [leaf.path, { ...leaf, ...countedValue(settings, leaf, digestOf) }]));
 }
 
-/** Whether a field means nothing to these settings; one that they do not have, such as that of another term, is as idle as its section. */
+/** Whether a field has no effect with these settings. A missing field, such as one of another term, is as idle as its section. */
 function isIdle(key: string, leaf: Leaf | undefined, settings: RunSettings): boolean {
   const idle = leaf?.mark.idle?.((path) => getPath(settings, path)) === true;
   return idle || isIdleSection(key.split('.', 1)[0], settings);
@@ -118,9 +118,9 @@ function isIdleSection(section: string, settings: RunSettings): boolean {
 }
 
 interface CountedLeaf extends Leaf {
-  /** The part of the value that decides the result; it is hashed and compared. */
+  /** The part of the value that affects the result. It is hashed and compared. */
   readonly counts: unknown;
-  /** The value as shown to people. */
+  /** The value for messages. */
   readonly shown: unknown;
 }
 
@@ -132,7 +132,7 @@ function countedValue(
   digestOf: DigestOf | null,
 ): Pick<CountedLeaf, 'counts' | 'shown'> {
   const same = (counts: unknown): Pick<CountedLeaf, 'counts' | 'shown'> => ({ counts, shown: counts });
-  // It is unknown what another trainer does with its own parameters.
+  // The effects of a foreign trainer's parameters are unknown.
   if (!isTrainable(settings)) return same(value);
   if (mark.relativeTo !== undefined) return same(belowFolder(getPath(settings, mark.relativeTo), value));
   if (mark.file !== undefined && typeof value === 'string' && digestOf !== null) {
@@ -142,12 +142,12 @@ function countedValue(
   return same(isRunReference(value) ? { run: value.run } : value);
 }
 
-/** A run is identified by its name; the path of its config depends on the config that refers to it. */
+/** A run is identified by its name. The path of its config depends on the referring config. */
 function isRunReference(value: unknown): value is RunReference {
   return isObject(value) && 'run' in value && 'config' in value;
 }
 
-/** A path inside the folder, relative to it, so that moving the data does not change the hash; any other path as it is. */
+/** A path inside the folder, relative to it, so that moving the data does not change the hash. Other paths stay unchanged. */
 export function belowFolder<T>(folder: unknown, path: T): T | string {
   if (typeof folder !== 'string' || typeof path !== 'string' || isAbsolute(path) !== isAbsolute(folder)) return path;
   const below = relative(folder, path);
@@ -156,10 +156,10 @@ export function belowFolder<T>(folder: unknown, path: T): T | string {
 
 export type FileKind = NonNullable<Mark['file']>;
 
-/** Digests of files by the dotted paths of the settings that name them; null for one that could not be read. */
+/** Digests of files by the dotted paths of the settings that name them. Null for a file that could not be read. */
 export type TextDigests = Readonly<Record<string, string | null>>;
 
-/** SHA-256 of a file's content, in hexadecimal; null if it cannot be read, which the code that needs the file reports. */
+/** SHA-256 of a file's contents, in hexadecimal. Null if it cannot be read, which the user of the file reports. */
 export function fileDigest(kind: FileKind, file: string): string | null {
   return kind === 'text' ? textDigest(file) : rewardForms().moduleDigest(file);
 }
@@ -173,7 +173,7 @@ function textDigest(file: string): string | null {
   }
 }
 
-/** The digests of all files that settings name, as they are now. */
+/** The current digests of all files that settings name. */
 export function textDigests(settings: RunSettings): TextDigests {
   return Object.fromEntries(
     leaves(recipeOf(settings).schema, settings).flatMap(({ path, value, mark }) =>
@@ -188,7 +188,7 @@ export function countedText(file: unknown, digest: string | null): unknown {
   return digest === null ? { unread: file } : { sha256: digest };
 }
 
-/** Describes a file for people. */
+/** Describes a file for messages. */
 export function describeText(kind: FileKind, file: unknown, digest: string | null): unknown {
   if (typeof file !== 'string') return file;
   return `${file} (${digest === null ? 'not readable' : `${kind} ${digest.slice(0, 12)}`})`;
@@ -201,9 +201,9 @@ export function optimizerSteps(settings: TrainedSettings): number {
 
 /** Whether raising num_iterations leaves the results of earlier iterations unchanged. */
 export function growable(settings: RunSettings): boolean {
-  // It is unknown what another trainer does with the number, but every resume passes it the same one.
+  // The effect of the number on a foreign trainer is unknown, but every resume passes the same one.
   if (!isTrainable(settings)) return true;
-  // Exhaustive on purpose: a new schedule has to say whether it depends on the number of iterations.
+  // Exhaustive on purpose: a new schedule must state whether it depends on the number of iterations.
   const independent: Record<TrainedSettings['optimizer']['schedule'], boolean> = {
     constant: true,
     linear: false,
@@ -212,7 +212,7 @@ export function growable(settings: RunSettings): boolean {
   return independent[settings.optimizer.schedule];
 }
 
-/** Settings, with the digests of the text files that they name if these are not the current ones. */
+/** Settings. `texts`: the digests of the text files that they name, if not the current ones. */
 export interface Side {
   readonly settings: RunSettings;
   readonly texts?: TextDigests;
@@ -224,7 +224,7 @@ export interface Difference {
   /** Absent if that side has no such key. */
   readonly a?: unknown;
   readonly b?: unknown;
-  /** Whether it decides the result: whether a resume would refuse it in either direction. */
+  /** `result` if a resume would reject the change in either direction. */
   readonly effect: 'result' | 'operation';
 }
 
@@ -240,7 +240,7 @@ export function settingsDifferences(a: Side, b: Side): Difference[] {
         key,
         ...(was === undefined ? {} : { a: was.value }),
         ...(is === undefined ? {} : { b: is.value }),
-        // A key that only one side has gets its effect from that side's schema: null counts like absence, so comparing would miss it.
+        // A key of only one side gets its effect from the schema of that side. Comparing would miss it, because null counts as absent.
         effect: (was === undefined || is === undefined ? (was ?? is)?.effect === 'result' : deciding.has(key))
           ? 'result'
           : 'operation',
@@ -249,7 +249,7 @@ export function settingsDifferences(a: Side, b: Side): Difference[] {
   });
 }
 
-/** The keys that would be reported for a run with the settings of one side, resumed with those of the other. */
+/** The keys that a resume would report for a run with the settings of one side and a command with the other. */
 function changesOf({ settings, texts = textDigests(settings) }: Side, to: Side): string[] {
   return diffSettings(settings, to.settings, texts).map(({ key }) => key);
 }

@@ -1,9 +1,9 @@
-/** Runs Jsonnet in its own process, with limits: an evaluation may take any amount of memory and time, and a computing thread cannot be stopped. */
+/** Runs Jsonnet in its own process, with limits of memory and time. Only a process can be stopped while it evaluates. */
 import { ChildEnded, ChildService } from '../core/child_service.js';
 import { ConfigError, EngineError, UsageError } from '../core/errors.js';
 import { programPath } from '../core/files.js';
 
-/** What the process evaluates, and the resident memory that it may use, in bytes. */
+/** A request: the expression, and the limit of resident memory in bytes. */
 export type Evaluate = {
   readonly snippet: string;
   /** The snippet's name in Jsonnet's messages. */
@@ -15,17 +15,17 @@ export type Evaluate = {
   readonly bytes: number;
 };
 
-/** What the process answers: the JSON text of the value, or why there is none. After 'memory' it ends. */
+/** A reply: the JSON text of the value, or the reason why there is none. The process ends after 'memory'. */
 export interface Evaluated {
   readonly kind: 'value' | 'refused' | 'unavailable' | 'memory';
   readonly text: string;
   /** The version of libjsonnet, such as `v0.20.0`. */
   readonly version: string;
-  /** Resident memory, which libjsonnet does not give back. */
+  /** Resident memory, which libjsonnet does not free. */
   readonly bytes: number;
 }
 
-/** Jsonnet's own message. */
+/** A message of Jsonnet. */
 export class JsonnetError extends Error {
   /** @param version the version of libjsonnet, such as `v0.20.0` */
   constructor(
@@ -36,7 +36,7 @@ export class JsonnetError extends Error {
   }
 }
 
-/** An evaluation that took more than it may. */
+/** An evaluation that exceeded a limit. */
 export class LimitError extends ConfigError {}
 
 export interface Limits {
@@ -61,10 +61,10 @@ export function limitsOf(environment: Readonly<Record<string, string | undefined
   return { megabytes: limit('megabytes'), seconds: limit('seconds') };
 }
 
-/** A process that uses more is not kept, so that the next evaluation has the whole limit. */
+/** A process that uses more is not reused, so that the next evaluation has the whole limit. */
 const KEPT_BYTES = 200e6;
 
-/** Idle for a second, it is ended: a run that trains for days does not need its memory. */
+/** It is ended after a second without requests, because a long run does not need its memory. */
 const interpreter = new ChildService<Evaluate, Evaluated>(programPath('config/interpreter_main'), {
   execArgv: [],
   stderr: 'inherit',
@@ -72,34 +72,34 @@ const interpreter = new ChildService<Evaluate, Evaluated>(programPath('config/in
   isSpent: ({ kind, bytes }) => kind === 'memory' || bytes > KEPT_BYTES,
 });
 
-/** Starts the process, so that it is ready when the first evaluation comes. */
+/** Starts the process before the first evaluation needs it. */
 export function startInterpreter(): void {
   interpreter.start();
 }
 
-/** Signals that mean that the process crashed on its input. */
+/** Signals of a crash on the input. */
 const crashes: readonly string[] = ['SIGSEGV', 'SIGABRT', 'SIGBUS', 'SIGILL', 'SIGFPE'];
 
 /**
- * The JSON text of an expression's value. `file` is named in errors without a place. Raises JsonnetError for everything that Jsonnet refuses,
- * LimitError, ConfigError if Jsonnet crashes on the expression, and EngineError if the process cannot do its work.
+ * The JSON text of an expression's value. `file`: the place of errors without one. Raises JsonnetError for Jsonnet's own errors, LimitError, ConfigError if
+ * Jsonnet crashes on the expression, and EngineError if the process fails.
  */
 export async function evaluateJsonnet(
   expression: Omit<Evaluate, 'bytes'>,
   limits: Limits,
   file: string,
 ): Promise<string> {
-  let said: Evaluated;
+  let reply: Evaluated;
   try {
-    said = await interpreter.ask({ ...expression, bytes: limits.megabytes * 1e6 }, limits.seconds * 1000);
+    reply = await interpreter.ask({ ...expression, bytes: limits.megabytes * 1e6 }, limits.seconds * 1000);
   } catch (error) {
     if (!(error instanceof ChildEnded)) throw error;
     throw error.isLate ? beyondLimit('seconds', limits, file) : crashed(error.how, file);
   }
-  if (said.kind === 'value') return said.text;
-  if (said.kind === 'memory') throw beyondLimit('megabytes', limits, file);
-  if (said.kind === 'refused') throw new JsonnetError(said.text, said.version);
-  throw new EngineError(`the libjsonnet binding does not load (${said.text.split('\n', 1)[0]})`, {
+  if (reply.kind === 'value') return reply.text;
+  if (reply.kind === 'memory') throw beyondLimit('megabytes', limits, file);
+  if (reply.kind === 'refused') throw new JsonnetError(reply.text, reply.version);
+  throw new EngineError(`the libjsonnet binding does not load (${reply.text.split('\n', 1)[0]})`, {
     next: 'Install cmake and a C++ compiler, then run: npm rebuild @hanazuki/node-jsonnet',
   });
 }
@@ -116,7 +116,7 @@ function crashed(how: string, file: string): Error {
 
 function beyondLimit(what: keyof Limits, limits: Limits, file: string): LimitError {
   const { variable, found } = limitVariables[what];
-  return new LimitError(`its evaluation takes more than ${limits[what]} ${found}, which is the limit`, {
+  return new LimitError(`the evaluation exceeds the limit of ${limits[what]} ${found}`, {
     where: file,
     next: `Look for a value that grows without end or a function that calls itself. Raise the limit with: export ${variable}=${2 * limits[what]}`,
   });

@@ -1,4 +1,4 @@
-/** Evaluates Jsonnet: once per config, whatever its overlays, because each evaluation takes tens of milliseconds. */
+/** Evaluates Jsonnet. A config with its overlays is one evaluation, because each takes tens of milliseconds. */
 import { existsSync, readdirSync, realpathSync, statSync } from 'node:fs';
 import { basename, delimiter, dirname, isAbsolute, join, resolve } from 'node:path';
 import { ConfigError, EditrlError } from '../core/errors.js';
@@ -15,9 +15,9 @@ export type Environment = Readonly<Record<string, string | undefined>>;
 export interface Evaluation {
   /** The JSON value of the composition. */
   readonly value: unknown;
-  /** SHA-256 over the content of every file involved. */
+  /** SHA-256 over the contents of all files. */
   readonly importHash: string;
-  /** Every file involved, with its text; the config first, then overlays, then what they import. */
+  /** All files with their texts: the config, then overlays, then their imports. */
   readonly sources: ReadonlyMap<string, string>;
 }
 
@@ -54,20 +54,20 @@ export function fileStem(file: string): string {
 }
 
 export interface SnippetRequest {
-  /** The file named in errors for which Jsonnet gives no line; its stem is APP__RUN_NAME. */
+  /** The file of errors without a line. Its stem is APP__RUN_NAME. */
   readonly file: string;
-  /** The files that the snippet imports; all must exist. */
+  /** The files that the snippet imports. All must exist. */
   readonly roots: readonly string[];
   readonly snippet: string;
   readonly environment: Environment;
 }
 
-/** The Jsonnet expression that imports a file; valid in any file. */
+/** The Jsonnet expression that imports a file from anywhere. */
 export function importOf(path: string): string {
   return `(import ${JSON.stringify(resolve(path))})`;
 }
 
-/** Evaluates an expression over some files. Raises ConfigError for everything that Jsonnet refuses. */
+/** Evaluates an expression over some files. Raises ConfigError for all Jsonnet errors. */
 export async function evaluateSnippet({ file, roots, snippet, environment }: SnippetRequest): Promise<Evaluation> {
   for (const path of roots) requireFile(path);
   const sources = importClosure(roots);
@@ -101,7 +101,7 @@ function requireFile(path: string): void {
   const what = isThere ? `is ${kindOf(path)}, not a Jsonnet file` : 'no such file';
   throw new ConfigError(what, {
     where: path === '' ? "the name ''" : path,
-    next: close === null ? 'Name a Jsonnet file; the shipped ones are in configs/.' : `Did you mean ${close}?`,
+    next: close === null ? 'Name a Jsonnet file, such as one in configs/.' : `Did you mean ${close}?`,
   });
 }
 
@@ -109,7 +109,7 @@ function kindOf(path: string): string {
   return statSync(path).isDirectory() ? 'a folder' : 'a device or a pipe';
 }
 
-/** The file that a path was meant to be: given without its extension, one of the shipped files, or misspelt. */
+/** The file that a wrong path probably means: a missing extension, a shipped file, or a misspelling. */
 function fileMeant(path: string): string | null {
   const folder = dirname(path);
   const [folders, endings] = [
@@ -138,26 +138,26 @@ function libraryPath(): string[] {
   return [...own, libraryFolder()].map((folder) => `${resolve(folder)}/`);
 }
 
-/** Relates an import to its file as libjsonnet does; null if there is none, which libjsonnet reports if it evaluates the import. */
+/** The file of an import, as libjsonnet finds it. Null if there is none, which libjsonnet reports if it evaluates the import. */
 export function resolveImport(from: string, target: string): string | null {
   const folders = [`${dirname(from)}/`, ...libraryPath(), ...defaultLibrary];
   const found = folders.map((folder) => (isAbsolute(target) ? target : folder + target)).find(existsSync);
   if (found === undefined || target === '') return null;
-  // A folder on the way may be a link, and `..` then leads out of what it links to.
+  // A folder in the path may be a link. `..` then leads out of its target.
   const plain = resolve(found);
   const [real, same] = [statSync(found), statSync(plain, { throwIfNoEntry: false })];
   return real.dev === same?.dev && real.ino === same.ino ? plain : realpathSync.native(found);
 }
 
-/** Where a file is imported, and how; for a config or an overlay its name. */
+/** The place and the kind of an import. For a config or an overlay its name. */
 interface Named {
   readonly where: string;
   readonly kind: ImportToken['kind'];
-  /** Begins messages; empty for a config or an overlay. */
+  /** The start of messages. Empty for a config or an overlay. */
   readonly what: string;
 }
 
-/** Reads a file. Raises ConfigError for what is no plain file, is too large to be part of a config, or is not UTF-8. */
+/** Reads a file. Raises ConfigError if it is not a regular file, is too large for a config, or is not UTF-8. */
 function readSource(path: string, { where, kind, what }: Named): string {
   const file = displayPath(path);
   try {
@@ -172,8 +172,8 @@ function readSource(path: string, { where, kind, what }: Named): string {
 }
 
 /**
- * Files reachable from `roots` through imports, in the order of first mention, by absolute path: the text of each, or the bytes as Latin-1 for one
- * that is only an importbin. Raises ConfigError for an import that is no plain file or not UTF-8, whether or not it would be evaluated.
+ * Files reachable from `roots` through imports, by absolute path, in the order of first mention. Texts are UTF-8, or Latin-1 for a file that is only an
+ * importbin. Raises ConfigError for an import that is not a regular file or not UTF-8, even if it would not be evaluated.
  */
 export function importClosure(roots: readonly string[]): Map<string, string> {
   const sources = new Map<string, string>();
@@ -202,7 +202,7 @@ export function lineAt(text: string, offset: number): number {
   return text.slice(0, offset).split('\n').length;
 }
 
-/** Files that import each other, with the first one repeated at the end; null if there is no cycle. */
+/** Files that import each other, with the first one repeated at the end. Null without a cycle. */
 function importCycle(sources: ReadonlyMap<string, string>): string[] | null {
   const done = new Set<string>();
   const visit = (file: string, path: readonly string[]): string[] | null => {
@@ -223,12 +223,12 @@ function importCycle(sources: ReadonlyMap<string, string>): string[] | null {
   return null;
 }
 
-/** Independent of the files' paths: only their contents count, in a fixed order. */
+/** A hash of the contents of files, independent of their paths. */
 export function closureHash(sources: ReadonlyMap<string, string>): string {
   return sha256([...sources.values()].map(sha256).sort().join('\n'));
 }
 
-/** A position in Jsonnet's messages: `FILE:3:45`, `FILE:3:45-50` or, over several lines, `FILE:(3:45)-(6:10)`; followed by the message. */
+/** A position in Jsonnet's messages, before the message: `FILE:3:45`, `FILE:3:45-50` or, over several lines, `FILE:(3:45)-(6:10)`. */
 const located = /^(.+?):\(?(\d+):(\d+)(?:-\d+|\)-\(\d+:\d+\))?(?:: (.*)|\t.*)?$/s;
 
 interface Place {
@@ -245,7 +245,7 @@ function placeIn(text: string): Place | null {
   return { file, line: Number(line), where: `${file}:${line}:${column}`, rest };
 }
 
-/** A message, which may have several lines, is followed by the trace, whose lines begin with a tab. */
+/** Converts a Jsonnet message. Its trace follows the message, in lines that begin with a tab. */
 function jsonnetError(
   file: string,
   roots: readonly string[],
@@ -254,11 +254,11 @@ function jsonnetError(
   cause: JsonnetError,
 ): ConfigError {
   const [head, ...trace] = cause.message.trimEnd().split('\n\t');
-  const said = head.replace(/^(?:STATIC|RUNTIME) ERROR: /, '');
-  const place = head.startsWith('STATIC') ? placeIn(said) : null;
+  const text = head.replace(/^(?:STATIC|RUNTIME) ERROR: /, '');
+  const place = head.startsWith('STATIC') ? placeIn(text) : null;
   const steps = trace.map(placeIn).filter((step) => step !== null);
   const first = place ?? steps.find((step) => step.file !== compositionName && step.file !== 'std.jsonnet');
-  const message = place?.rest ?? said;
+  const message = place?.rest ?? text;
   const where = displayPath(first?.where ?? file);
   const line = lineOf(first, sources);
   const cycle = message.startsWith('max stack frames exceeded') ? importCycle(sources) : null;
@@ -275,11 +275,11 @@ function jsonnetError(
     newerThan(message, line, cause.version) ??
     needed(message, isOverlay) ??
     remedy(message, variables, cause.version, head.startsWith('STATIC'));
-  // The cause has the contents of files.
+  // The cause may contain contents of secret files, so it is left out.
   return new ConfigError(withoutContents(message, sources), { where, next });
 }
 
-/** The line of a text that a place names; '' if it is unknown. */
+/** The line of a text at a place. '' if it is unknown. */
 function lineOf(
   place: { readonly file: string; readonly line: number } | undefined,
   sources: Evaluation['sources'],
@@ -288,7 +288,7 @@ function lineOf(
   return sources.get(resolve(place.file))?.split('\n')[place.line - 1] ?? '';
 }
 
-/** Says that a line needs a newer Jsonnet; null if nothing suggests it. */
+/** Advice for a line that needs a newer Jsonnet. Null if nothing suggests it. */
 function newerThan(message: string, line: string, version: string): string | null {
   const builtIn = `editrl has Jsonnet ${version.replace(/^v/, '')} built in`;
   const field = /^field does not exist: (\w+)/.exec(message)?.[1];
@@ -305,14 +305,14 @@ function newerThan(message: string, line: string, version: string): string | nul
   return null;
 }
 
-/** Says that an overlay needs a config of another kind; null if nothing suggests it. */
+/** Advice for an overlay that belongs to another recipe. Null if nothing suggests it. */
 function needed(message: string, isOverlay: boolean): string | null {
   const field = /^field does not exist: (\w+)/.exec(message)?.[1];
   if (field === undefined || !isOverlay) return null;
-  return `The overlay needs a config with ${field}. It may be for another recipe: use it with the config that its first lines name.`;
+  return `The overlay needs a config with ${field}. It may belong to another recipe: use it with the configs that its first lines name.`;
 }
 
-/** The texts that a config imports as such, by importstr or importbin. */
+/** The texts that a config imports by importstr or importbin. */
 function importedTexts(sources: Evaluation['sources']): string[] {
   const targets = [...sources].flatMap(([file, text]) =>
     readJsonnet(text).imports.flatMap(({ kind, target }) =>
@@ -322,10 +322,10 @@ function importedTexts(sources: Evaluation['sources']): string[] {
   return targets.flatMap((file) => sources.get(file) ?? []);
 }
 
-/** Shorter lines of a file are in messages by chance. */
+/** Shorter lines of a file may be in messages by chance. */
 const MIN_LINE = 6;
 
-/** A message without the lines of files that a config imports as text: they may be secret, and messages are logged. */
+/** Removes lines of files that a config imports as text from a message. They may be secret, and messages are logged. */
 export function withoutContents(message: string, sources: Evaluation['sources']): string {
   const lines = importedTexts(sources).flatMap((text) => text.split('\n'));
   const secret = lines.map((line) => line.trim()).filter((line) => line.length >= MIN_LINE);
@@ -355,10 +355,10 @@ function remedy(message: string, variables: Record<string, string>, version: str
   if (message.startsWith('max stack frames exceeded')) return 'Look for a value or function that refers to itself.';
   if (message.startsWith('binary operator + requires')) return 'A config and each overlay must evaluate to an object.';
   if (isSyntax) return `Correct the file. editrl has Jsonnet ${version.replace(/^v/, '')} built in.`;
-  return 'Correct the file; editrl config show prints what a config evaluates to.';
+  return 'Correct the file. editrl config show prints the value of a config.';
 }
 
-/** Relative to the working folder if that is shorter. */
+/** A path relative to the working folder if it is inside. */
 export function displayPath(path: string): string {
   const here = `${process.cwd()}/`;
   return path.startsWith(here) ? path.slice(here.length) : path;

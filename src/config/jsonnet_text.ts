@@ -1,16 +1,16 @@
-/** Reads imports and fields from the text of a Jsonnet file, by the lexical rules of libjsonnet. Evaluates nothing. */
+/** Reads imports and fields from the text of a Jsonnet file, with the lexical rules of libjsonnet. Evaluates nothing. */
 
 /** An import expression. */
 export interface ImportToken {
   readonly kind: 'import' | 'importstr' | 'importbin';
-  /** The path as the file gives it, with escapes decoded. */
+  /** The path as written, with escapes decoded. */
   readonly target: string;
   /** Offset of the keyword in the text. */
   readonly at: number;
   readonly place: ObjectPlace;
 }
 
-/** The name of a field whose name is an expression. */
+/** Stands for the name of a field whose name is an expression. */
 export const COMPUTED = '*';
 
 /** A field of an object literal. */
@@ -27,10 +27,10 @@ export interface FieldToken {
   readonly place: ObjectPlace;
 }
 
-/** Where in a file something is: the names of the fields around it, outermost first. */
+/** A place in a file: the names of the surrounding fields, outermost first. */
 export interface ObjectPlace {
   readonly path: readonly string[];
-  /** Whether it is in a local, so that any field may use it. */
+  /** Whether it is in a local, which any field may use. */
   readonly isLocal: boolean;
 }
 
@@ -38,7 +38,7 @@ export interface JsonnetText {
   /** Imports and fields in the order of the text. */
   readonly imports: readonly ImportToken[];
   readonly fields: readonly FieldToken[];
-  /** Every string literal, decoded; text blocks are left out. */
+  /** All string literals, decoded, without text blocks. */
   readonly strings: readonly string[];
 }
 
@@ -67,7 +67,7 @@ function unescaped(body: string): string {
   );
 }
 
-/** End of the text block whose `|||` is at `start`: the line whose indentation is not that of the first line. */
+/** The end of the text block whose `|||` is at `start`: the first line with another indentation. */
 function blockEnd(text: string, start: number): number {
   const head = /\|\|\|[ \t\r]*\n\n*/y;
   head.lastIndex = start;
@@ -85,7 +85,7 @@ function blockEnd(text: string, start: number): number {
   return close.test(text) ? close.lastIndex : text.length;
 }
 
-/** The tokens of a text; of one that is no Jsonnet, whatever can be told apart. */
+/** The tokens of a text, which may be invalid Jsonnet. */
 function* tokensOf(text: string): Generator<Token> {
   const match = (pattern: RegExp, at: number): RegExpExecArray | null => {
     pattern.lastIndex = at;
@@ -120,16 +120,16 @@ function* tokensOf(text: string): Generator<Token> {
   }
 }
 
-/** An open bracket; for a brace, what is known of the object. */
+/** An open bracket. For a brace, the state of the object. */
 interface Frame {
   readonly isObject: boolean;
   readonly place: ObjectPlace;
-  /** The field whose value is being read; null between fields and in a local. */
+  /** The field whose value is being read. Null between fields and in a local. */
   field: string | null;
   inLocal: boolean;
 }
 
-/** Reads a text that was not necessarily checked by Jsonnet. */
+/** Reads a text that Jsonnet may not have checked. */
 export function readJsonnet(text: string): JsonnetText {
   const tokens = [...tokensOf(text)];
   const imports: ImportToken[] = [];
@@ -173,7 +173,7 @@ export function readJsonnet(text: string): JsonnetText {
 
 const IMPORTS: ReadonlySet<string> = new Set(['import', 'importstr', 'importbin']);
 
-/** The place of what comes next. */
+/** The place of the next token. */
 function placeIn(frames: readonly Frame[]): ObjectPlace {
   const { isObject, place, field, inLocal } = frames[frames.length - 1];
   if (inLocal) return { path: [], isLocal: true };

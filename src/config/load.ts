@@ -34,48 +34,48 @@ import { rewardForms } from './recipes.js';
 import { applyChanges, parseSet, reachingParents } from './sets.js';
 
 export interface LoadRequest {
-  /** The config. */
+  /** The path of the config. */
   readonly file: string;
   /** Files merged over it with `+`, in order. */
   readonly overlays?: readonly string[];
-  /** `a.b=value`, applied last; the value is JSON, or else a string. */
+  /** `a.b=value`, applied last. A value that is not JSON is a string. */
   readonly sets?: readonly string[];
-  /** Source of the external variables; default: the process's environment. */
+  /** Source of the external variables. Default: the environment of this process. */
   readonly env?: Environment;
 }
 
 export interface LoadedConfig {
-  /** Fully defaulted and deeply frozen. */
+  /** Complete with defaults, and deeply frozen. */
   readonly settings: RunSettings;
   /** Hash over the `result` fields. */
   readonly resultHash: string;
-  /** Hash over the content of every Jsonnet file that took part. */
+  /** Hash over the contents of all Jsonnet files that were evaluated. */
   readonly importHash: string;
   readonly warnings: readonly string[];
-  /** The settings come from the run's own record; `file` only says where they came from originally. */
+  /** The settings come from the run's record. `file` is their original source. */
   readonly fromRecord?: true;
-  /** Whether records are followed although another user may have written them. */
+  /** Whether to trust records that another user may have written. */
   readonly trust?: boolean | undefined;
   readonly file: string;
   readonly overlays: readonly string[];
   readonly sets: readonly string[];
-  /** The experiment that the run belongs to; absent for a config on its own. */
+  /** The experiment of the run. Absent for a single config. */
   readonly experiment?: string;
-  /** Settings that decide the result and may differ from those of the run's last start; only for this run, not for its parents. */
+  /** Result-affecting settings that may differ from those of the last start of this run. They do not apply to its parents. */
   readonly allowChanges?: readonly string[];
-  /** What is evaluated once in place of training; absent for a run that trains. */
+  /** Weights to evaluate once instead of training. Absent for a run that trains. */
   readonly evaluation?: EvaluatedWeights;
 }
 
 /** Weights that are evaluated without training. */
 export interface EvaluatedWeights {
-  /** The folder of the checkpoint; null for the models that the settings name. */
+  /** The folder of the checkpoint. Null for the models of the settings. */
   readonly checkpoint: string | null;
-  /** The iteration that the evaluation counts as: its records are keyed by it. */
+  /** The iteration of the evaluation in its records. */
   readonly iteration: number;
 }
 
-/** Loads a config. Raises one ConfigError that holds every problem. */
+/** Loads a config. Raises one ConfigError with every problem. */
 export async function loadConfig(request: LoadRequest): Promise<LoadedConfig> {
   const evaluation = await evaluate(request);
   refuseExperiment(evaluation.value, request.file);
@@ -85,7 +85,7 @@ export async function loadConfig(request: LoadRequest): Promise<LoadedConfig> {
 /** Raises ConfigError if the file is an experiment. */
 function refuseExperiment(value: unknown, file: string): void {
   if (!isObject(value) || 'task' in value || !('base' in value) || !('axes' in value)) return;
-  throw new ConfigError("found an experiment, which has 'base' and 'axes'; allowed: the config of one run", {
+  throw new ConfigError("found an experiment (it has 'base' and 'axes'); allowed: the config of one run", {
     where: displayPath(file),
     next: `editrl plan ${file} shows the runs of an experiment, and editrl sweep ${file} trains them.`,
   });
@@ -128,18 +128,18 @@ export interface Draft extends CanonicalForm {
 
 export interface DraftRequest extends Omit<FormRequest, 'folders'> {
   readonly sources: ReadonlyMap<string, string>;
-  /** The files that are merged; see `placeReferences`. */
+  /** The merged files; see `placeReferences`. */
   readonly roots: readonly string[];
 }
 
-/** Takes an evaluated config, which is changed, to its canonical form. */
+/** Converts an evaluated config, which is modified, to its canonical form. */
 export function draftOf(raw: Record<string, unknown>, { sources, roots, ...request }: DraftRequest): Draft {
   const form = canonicalForm(raw, { ...request, folders: foldersOf(request.file, sources) });
   const { references, problems: misplaced } = placeReferences(form.value, request.file, roots, sources);
   return { ...form, references, misplaced };
 }
 
-/** Validates, completes, freezes and hashes a config; or returns everything that is wrong with it. */
+/** Validates, completes, freezes and hashes a config, or returns all of its problems. */
 export function settleDraft(
   { value, problems, misplaced, warnings, words }: Draft,
   settler: Settler,
@@ -153,7 +153,7 @@ export function settleDraft(
   return Object.freeze({ ...settled, warnings: [...warnings, ...remarks], ...from });
 }
 
-/** What set the value of each given canonical key, for people; 'default' if the schema did, '?' if unknown. */
+/** The origin of the value of each given canonical key, such as `FILE:LINE`: 'default' for the schema's default, '?' if unknown. */
 export async function originsOf(request: LoadRequest, keys: readonly string[]): Promise<string[]> {
   const { file, overlays = [], sets = [], env = process.env } = request;
   const { value, sources } = await evaluate(request);
@@ -171,34 +171,34 @@ interface CanonicalForm {
   readonly value: Record<string, unknown>;
   readonly problems: readonly Problem[];
   readonly warnings: readonly string[];
-  /** Rewords problems in the file's own keys; null if these are the canonical ones. */
+  /** Rewords problems with the keys of EARL's flat form. Null for a file in canonical form. */
   readonly words: FlatWords | null;
 }
 
 interface FormRequest {
   readonly file: string;
   readonly env: Environment;
-  /** Whether anything was merged over the file. */
+  /** Whether overlays were merged over the file. */
   readonly overlaid: boolean;
   readonly sets?: readonly string[];
-  /** Folders that its relative paths may refer to; see `foldersOf`. */
+  /** Folders for its relative paths; see `foldersOf`. */
   readonly folders: readonly string[];
 }
 
-/** The folders of all files that a config is made of; its own comes first. */
+/** The folders of all files of a config. Its own comes first. */
 export function foldersOf(file: string, sources: ReadonlyMap<string, string>): string[] {
   return [...new Set([resolve(file), ...sources.keys()].map((path) => dirname(path)))];
 }
 
 /**
- * What a config evaluates to, with `--set` applied, in the one form that is validated: EARL's flat form translated, spellings normalised. `raw` is
- * changed.
+ * The form of a config that is validated: `--set` applied, EARL's flat form translated, spellings normalized. `raw` is modified.
  */
 function canonicalForm(raw: Record<string, unknown>, request: FormRequest): CanonicalForm {
   const { file, env, overlaid, sets = [], folders } = request;
   const changes = sets.map(parseSet);
   if (!isFlat(raw)) {
     const problems = applyChanges(raw, changes);
+    if (!('run_name' in raw)) raw['run_name'] = externalVariables(file, env)['APP__RUN_NAME'];
     const placed = placeModules(normalize(raw), folders);
     return { value: placed.value, problems: [...problems, ...placed.problems], warnings: [], words: null };
   }
@@ -208,14 +208,13 @@ function canonicalForm(raw: Record<string, unknown>, request: FormRequest): Cano
   return { ...translated, value: placed.value, problems: [...translated.problems, ...placed.problems] };
 }
 
-/** The file of the config that makes another run: its path is relative to the config that names it. */
+/** The config file of another run. Its path is relative to the config that names it. */
 export function referencedFile(parent: Pick<LoadedConfig, 'file'>, reference: RunReference): string {
   return displayPath(resolve(dirname(parent.file), reference.config));
 }
 
 /**
- * Loads the config that makes another run: its path is relative to the config that names it; it gets those of the overlays that reach it, and from
- * --set only where runs are stored. The reference gives the run's name.
+ * Loads the config of another run. It gets the overlays that reach it and, from --set, only the folder of runs. The reference gives the run's name.
  */
 export async function loadReferenced(
   parent: LoadedConfig,
@@ -241,8 +240,7 @@ function noConfig(parent: LoadedConfig, { run, config }: RunReference, looked: s
 }
 
 /**
- * `loadReferenced` with the process's environment, for configs that start from the same runs: equal loads are evaluated once, and a failure is
- * repeated for each config that names the run.
+ * `loadReferenced` for configs that start from the same runs: equal loads are evaluated once. A failure is repeated for each config that names the run.
  */
 export function loadingOnce(load: typeof loadReferenced = loadReferenced): typeof loadReferenced {
   const loaded = new Map<string, Promise<LoadedConfig>>();
@@ -254,12 +252,12 @@ export function loadingOnce(load: typeof loadReferenced = loadReferenced): typeo
   };
 }
 
-/** The part of a request that reaches the config of another run. */
+/** The part of a request that applies to the config of another run. */
 function reachingRequest(
   parent: LoadedConfig,
   reference: RunReference,
 ): Required<Pick<LoadRequest, 'file' | 'overlays' | 'sets'>> {
-  // Where the run is stored now, which may not be where it was begun.
+  // The folder of runs may have moved since the run started.
   const moved = reachingParents(parent.sets).length > 0;
   return {
     file: referencedFile(parent, reference),
@@ -273,7 +271,7 @@ function notAnObject(value: unknown): string {
   return `evaluates to ${kind}; allowed: an object`;
 }
 
-/** Normalises spellings that mean the same: an endpoint without a path or with /v1, a mode with * or x, no mode beside terms, one measure or a list. */
+/** Normalizes equivalent spellings: an endpoint without a path or with /v1, a mode with * or x, no mode beside terms, one measure or a list. */
 function normalize(given: Record<string, unknown>): Record<string, unknown> {
   const { reward, validation } = given;
   const { canonicalMeasure } = rewardForms();
@@ -291,11 +289,11 @@ function normalize(given: Record<string, unknown>): Record<string, unknown> {
 function normalizeReward(reward: Record<string, unknown>): Record<string, unknown> {
   const normalised = { ...reward };
   if ('endpoint' in reward) normalised['endpoint'] = canonicalEndpoint(reward['endpoint']);
-  // The default mode applies to a config that says nothing about its reward.
+  // The default mode applies to a config without a reward.
   return { ...normalised, ...rewardForms().canonicalTerms(reward) };
 }
 
-/** The base URL of an endpoint, or of each element of a list; see `openAiBaseUrl`. */
+/** The base URL of an endpoint, or of each endpoint in a list; see `openAiBaseUrl`. */
 export function canonicalEndpoint(endpoint: unknown): unknown {
   if (Array.isArray(endpoint)) return endpoint.map(canonicalEndpoint);
   if (typeof endpoint !== 'string' || !/^https?:\/\//.test(endpoint) || !URL.canParse(endpoint)) return endpoint;

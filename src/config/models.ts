@@ -1,4 +1,4 @@
-/** The models that settings name, and hence the runs that others start from. */
+/** The models that settings name, and the runs among them. */
 import { ConfigError } from '../core/errors.js';
 import type { HubReference, ModelReference, RunReference } from './schema/model.js';
 import { getPath, isObject } from '../core/schema/walk.js';
@@ -8,7 +8,7 @@ import { isTrainable, recipeNamed, recipeOf, rewardForms, type NamedModel } from
 /** The keys of settings at which terms are listed with their own fields. */
 export const TERM_LISTS = ['reward.terms', 'validation.measure'] as const;
 
-/** The keys at which unvalidated settings may name models, in the order in which these are made. */
+/** The keys of unvalidated settings that may name models, in the order in which these are made. */
 export function modelKeys(raw: Readonly<Record<string, unknown>>): string[] {
   const recipe = recipeNamed(raw['task']);
   if (recipe?.trainer !== 'this program') return [];
@@ -25,9 +25,9 @@ export function dependencies(settings: RunSettings): RunReference[] {
   return runs.filter((run, index) => runs.findIndex((other) => other.run === run.run) === index);
 }
 
-/** Why a valid config cannot run yet, one line each; empty if it can. */
+/** Reasons why a valid config cannot run yet, one line each. */
 export function cannotRunYet(settings: RunSettings): string[] {
-  // Another trainer reads its own data and its own models.
+  // A foreign trainer reads its own data and models.
   if (settings.launch.command !== null || !isTrainable(settings)) return [];
   const reasons: string[] = [];
   if (settings.data?.train.length === 0) {
@@ -37,7 +37,7 @@ export function cannotRunYet(settings: RunSettings): string[] {
   return reasons;
 }
 
-/** Raises ConfigError when a config's run cannot start. */
+/** Raises ConfigError if a config cannot run yet. */
 export function checkRunnable({ settings, file }: { readonly settings: RunSettings; readonly file: string }): void {
   const obstacles = cannotRunYet(settings);
   if (obstacles.length > 0) throw new ConfigError(obstacles.join('\n'), { where: file });
@@ -51,9 +51,9 @@ export interface NamedHubModel {
   readonly tokenizerOnly: boolean;
 }
 
-/** The models of the Hub that have to be downloaded for a run, in the order of the keys that name them. */
+/** The models of the Hub that a run needs, in the order of the keys that name them. */
 export function hubModels(settings: RunSettings): NamedHubModel[] {
-  // Another trainer fetches its own models.
+  // A foreign trainer downloads its own models.
   if (settings.launch.command !== null || !isTrainable(settings)) return [];
   const { tokenizers } = recipeOf(settings);
   return modelsOf(settings).flatMap(({ key, reference }) =>
@@ -61,7 +61,7 @@ export function hubModels(settings: RunSettings): NamedHubModel[] {
   );
 }
 
-/** Cached, because settings never change and this is called several times for each of many. */
+/** Cached, because settings never change and this is called often. */
 const named = new WeakMap<RunSettings, readonly NamedModel[]>();
 
 /** Every run and Hub model that settings name. */

@@ -1,14 +1,14 @@
 /**
- * Which file and line gives the value of a key, found in the texts of the files. Jsonnet reports no provenance, so this is where the key is written
- * last in the order in which the texts are merged. A key whose name is computed, or that several lines of a file give, has no single line.
+ * The file and line that set a key, found in the texts of the files. Jsonnet reports no provenance, so this is the last place of the key in the order in
+ * which the texts are merged. A key with a computed name, or with several places in a file, has no single line.
  */
 import { resolve } from 'node:path';
 import { displayPath, lineAt, resolveImport } from './jsonnet.js';
 import { COMPUTED, readJsonnet, type FieldToken, type ImportToken, type JsonnetText } from './jsonnet_text.js';
 
-/** A part of a composition: what a file has below a path, such as `axes.seed.7`. */
+/** A part of a composition: the fields of a file below a path, such as `axes.seed.7`. */
 export interface Layer {
-  /** Its name for people; null if its file is enough. */
+  /** Its name in messages. Null if its file is enough. */
   readonly name: string | null;
   /** The file that it is written in. */
   readonly file: string;
@@ -16,10 +16,10 @@ export interface Layer {
   readonly prefix: readonly string[];
 }
 
-/** The texts that values came from. */
+/** The texts of values. */
 export type Composed = Pick<Origin, 'layers' | 'sources'>;
 
-/** The composition that values came from. */
+/** The composition of values. */
 export interface Origin {
   /** The file that messages are about. */
   readonly file: string;
@@ -29,11 +29,11 @@ export interface Origin {
   readonly sets: readonly string[];
   /** The texts of all files. */
   readonly sources: ReadonlyMap<string, string>;
-  /** Whether the composition has a key, so that its value is no default. */
+  /** Whether the composition has a key, so that its value is not a default. */
   readonly has: (key: string) => boolean;
 }
 
-/** Where each of the given keys was set, for a person to read; '' for what no text sets. Keys are dotted; a number is an index in a list. */
+/** The place that set each of the given keys. '' for a key that no text sets. Keys are dotted, and a number is an index in a list. */
 export function placesOf(keys: readonly string[], { file, layers, sets, sources, has }: Origin): string[] {
   const texts = new Texts(sources);
   return keys.map((key) => {
@@ -53,14 +53,14 @@ export function placesOf(keys: readonly string[], { file, layers, sets, sources,
   });
 }
 
-/** A section that an outer file replaces, although a file below it has the section, too. */
+/** A section that a file replaces instead of merging into it. */
 export interface Replacement {
   readonly section: string;
-  /** `FILE:LINE` of the outer one. */
+  /** `FILE:LINE` of the replacement. */
   readonly where: string;
 }
 
-/** What replaces a section around a key as a whole, so that the key may be lost; null if nothing does. */
+/** The replacement of a section around a key, which may have lost the key. Null if there is none. */
 export function replacementOf(key: string, { layers, sources }: Composed): Replacement | null {
   const texts = new Texts(sources);
   const parts = key.split('.');
@@ -79,7 +79,7 @@ export function replacementOf(key: string, { layers, sources }: Composed): Repla
   return null;
 }
 
-/** Whether `--set` gives the value of a key, or of something that contains it. */
+/** Whether `--set` sets a key or a section around it. */
 export function isSet(key: string, sets: readonly string[]): boolean {
   return sets.some((text) => {
     const path = text.slice(0, text.indexOf('='));
@@ -91,7 +91,7 @@ export function isSet(key: string, sets: readonly string[]): boolean {
 export interface PlacedField extends Pick<FieldToken, 'name' | 'merges' | 'opensObject'> {
   readonly file: string;
   readonly line: number;
-  /** The names of the fields around it, through imports, and its own; `*` for a computed one. */
+  /** The names of the surrounding fields, through imports, and its own. `*` for a computed one. */
   readonly path: readonly string[];
   readonly isLocal: boolean;
 }
@@ -102,7 +102,7 @@ export class Texts {
 
   constructor(private readonly sources: ReadonlyMap<string, string>) {}
 
-  /** The fields of a file and of what it imports, the one that is merged last first. */
+  /** The fields of a file and of its imports, the last merged one first. */
   *fieldsOf(file: string, around: readonly string[] = [], seen = new Set<string>()): Generator<PlacedField> {
     const text = this.sources.get(file);
     const visit = `${around.join('.')} ${file}`;
@@ -134,8 +134,8 @@ function isImport(token: FieldToken | ImportToken): token is ImportToken {
 }
 
 /**
- * The fields of one file that give a path: it is written there, or something around it is and has a value that is no object literal. What is around
- * the first `fixed` names does not count.
+ * The fields of one file that set a path: the path itself, or a surrounding field whose value is not an object literal. The first `fixed` names do not
+ * count as surrounding fields.
  */
 function writtenAt(fields: Iterable<PlacedField>, path: readonly string[], fixed: number): PlacedField[] {
   const found: PlacedField[] = [];
@@ -151,7 +151,7 @@ function writtenAt(fields: Iterable<PlacedField>, path: readonly string[], fixed
   return found;
 }
 
-/** The fields of one file in its locals whose names end a path: some field is made of them. */
+/** The fields in a file's locals whose names end a path. Other fields may use them. */
 function inLocal(fields: Iterable<PlacedField>, path: readonly string[]): PlacedField[] {
   const found: PlacedField[] = [];
   for (const field of fields) {
@@ -166,7 +166,7 @@ function agree(path: readonly string[], other: readonly string[]): boolean {
   return path.length === other.length && path.every((name, at) => name === other[at] || name === COMPUTED);
 }
 
-/** `FILE:LINE`, or `FILE:LINE or LINE`; the file alone for a computed name. */
+/** `FILE:LINE`, or `FILE:LINE or LINE`. The file alone for a computed name. */
 function placeOf(found: readonly PlacedField[]): string {
   const file = displayPath(found[0].file);
   if (found.some(({ name }) => name === COMPUTED)) return file;

@@ -1,4 +1,4 @@
-/** Everything that is wrong with a config: for each problem one line with the place, the value found and what is allowed. */
+/** The problems of a config: a line each, with the place, the value and the allowed values. */
 import { ConfigError } from '../core/errors.js';
 import { z } from 'zod';
 import { canonicalKeyOf, flatKeys } from './earl/keys.js';
@@ -12,7 +12,19 @@ type Path = readonly (string | number)[];
 
 /** One error with all problems, each with the place that gave the value. */
 export function tracedError(problems: readonly Problem[], origin: Origin): ConfigError {
-  return errorOf(problemLines(problems, origin), origin.file);
+  return errorOf(problemLines(problems, origin), origin.file, foreignOverlay(problems, origin));
+}
+
+/** Advice about an overlay that sets several unknown keys. Null if there is none. */
+function foreignOverlay(problems: readonly Problem[], origin: Origin): string | null {
+  const unknown = problems.filter(({ message }) => message.startsWith('unknown key')).map(({ key }) => key);
+  const places = placesOf(unknown, origin);
+  const overlay = origin.layers
+    .slice(1)
+    .map(({ file }) => displayPath(file))
+    .find((file) => places.filter((place) => place.startsWith(`${file}:`)).length > 1);
+  if (overlay === undefined) return null;
+  return `${overlay} may belong to another recipe: its first lines name the configs that it is for.`;
 }
 
 /** Problems as lines, each with the place that gave the value. */
@@ -24,7 +36,7 @@ export function problemLines(problems: readonly Problem[], origin: Origin): stri
   return linesOf(explained(problems, origin), places, origin.sets).map((line) => withoutContents(line, origin.sources));
 }
 
-/** Problems with what is missing, which name the file that replaces a section instead of merging into it. */
+/** Adds to missing keys the file that replaces a section instead of merging into it. */
 function explained(problems: readonly Problem[], origin: Composed): Problem[] {
   return problems.map((problem) => {
     const lost = problem.message.startsWith('missing') ? replacementOf(problem.key, origin) : null;
@@ -33,7 +45,7 @@ function explained(problems: readonly Problem[], origin: Composed): Problem[] {
     const [name] = section.split('.').slice(-1);
     return {
       ...problem,
-      message: `${problem.message}; ${where} replaces all of ${section}: write \`${name}+:\` there to merge into it`,
+      message: `${problem.message}; ${where} replaces all of ${section}, write \`${name}+:\` there to merge into it`,
     };
   });
 }
@@ -44,7 +56,7 @@ export function configError(problems: readonly Problem[], { file, sets }: Pick<O
   return errorOf(linesOf(problems, places, sets), file);
 }
 
-/** `places` say what set each value, '' if unknown. */
+/** `places`: the place that set each value, '' if unknown. */
 function linesOf(problems: readonly Problem[], places: readonly string[], sets: Origin['sets']): string[] {
   return problems.map(({ key, message }, index) => {
     const place = places[index] === '' ? '' : `(${places[index]}) `;
@@ -52,16 +64,18 @@ function linesOf(problems: readonly Problem[], places: readonly string[], sets: 
   });
 }
 
-function errorOf(lines: readonly string[], file: string): ConfigError {
+function errorOf(lines: readonly string[], file: string, advice: string | null = null): ConfigError {
   const text =
     lines.length === 1 ? lines[0] : `${lines.length} problems\n${lines.map((line) => `  ${line}`).join('\n')}`;
   return new ConfigError(text, {
     where: displayPath(file),
-    next: 'editrl config schema lists every key with its meaning; editrl config show --origin prints what set each value.',
+    next:
+      advice ??
+      'editrl config schema lists every key with its meaning; editrl config show --origin prints the origin of each value.',
   });
 }
 
-/** How to pass `--set` a string that looks like something else. */
+/** A hint for `--set` with a string that looks like another type. */
 function formOf(key: string, message: string, sets: readonly string[]): string {
   const given = sets.find((text) => text.startsWith(`${key}=`))?.slice(key.length + 1);
   if (given === undefined || !message.endsWith('allowed: a string') || !/^[\w.+-]+$/.test(given)) return '';
@@ -79,6 +93,14 @@ function problemsOfIssue(issue: z.core.$ZodIssue, schema: z.ZodType, root: unkno
     return issue.keys.map((key) => ({ key: dottedPath([...path, key]), message: unknownKey(key, path, schema, root) }));
   }
   const found = getPath(root, path);
+  if (found === undefined && issue.code === 'invalid_type' && issue.expected === 'object') {
+    // The keys that a missing section must have.
+    const parsed = schemaAt(schema, path, root)?.safeParse({});
+    const inner = parsed?.error?.issues ?? [];
+    if (inner.length > 0) {
+      return inner.flatMap((each) => problemsOfIssue({ ...each, path: [...path, ...each.path] }, schema, root));
+    }
+  }
   if (issue.code === 'invalid_union' && isObject(found)) {
     const meant = variantMeant(issue.errors, found, schemaAt(schema, path, root));
     if (meant !== null) {
@@ -111,7 +133,7 @@ function unknownKey(key: string, path: Path, schema: z.ZodType, root: unknown): 
   return `unknown key; allowed: ${fields.sort().join(', ')}`;
 }
 
-/** Says that a key belongs to another variant, such as another `algorithm.type`; null if it belongs to none. */
+/** A message for a key of another variant, such as another `algorithm.type`. Null if no variant has it. */
 function otherVariant(key: string, schema: z.ZodType, found: unknown, path: Path): string | null {
   const union = unwrap(schema);
   if (!(union instanceof z.ZodDiscriminatedUnion) || !isObject(found)) return null;
@@ -119,10 +141,10 @@ function otherVariant(key: string, schema: z.ZodType, found: unknown, path: Path
   const having = (union.options as z.ZodType[]).filter((option) => Object.hasOwn(fieldsOf(option, null) ?? {}, key));
   const names = having.flatMap((option) => namesOf((fieldsOf(option, null) ?? {})[discriminator]));
   if (names.length === 0) return null;
-  return `a key of ${dottedPath([...path, discriminator])} '${names.join("' or '")}' alone; here it is '${String(found[discriminator])}'`;
+  return `a key of ${dottedPath([...path, discriminator])} '${names.join("' or '")}' only; here it is '${String(found[discriminator])}'`;
 }
 
-/** The issues of the union's variant that shares most keys with an object; null if none shares any. */
+/** The issues of the variant that shares most keys with an object. Null if none shares any. */
 function variantMeant(
   errors: readonly (readonly z.core.$ZodIssue[])[],
   found: Record<string, unknown>,
@@ -137,7 +159,7 @@ function variantMeant(
   return most === 0 ? null : (errors[shared.indexOf(most)] ?? null);
 }
 
-/** The keys of the objects among a union's options. */
+/** The keys of all objects in a union. */
 function unionFields(schema: z.ZodType): Record<string, z.ZodType> {
   const bare = unwrap(schema);
   if (!(bare instanceof z.ZodUnion)) return {};
@@ -147,7 +169,7 @@ function unionFields(schema: z.ZodType): Record<string, z.ZodType> {
   ) as Record<string, z.ZodType>;
 }
 
-/** The names allowed at a path: an enumeration's values, or a discriminator's variants. */
+/** The names that are allowed at a path: the values of an enumeration, or the variants of a discriminator. */
 export function availableAt(path: Path, schema: z.ZodType, root: unknown): string[] {
   const parent = unwrap(schemaAt(schema, path.slice(0, -1), root) ?? schema);
   const last = path.at(-1);
@@ -165,15 +187,15 @@ function namesOf(schema: z.ZodType): string[] {
   return [];
 }
 
-/** Longest value that a message shows. */
+/** Maximum length of a value in a message. */
 const MAX_SHOWN = 80;
 
-/** A value for a message; of a long one only its size, because it may be the content of a file. */
+/** A value for a message. A long one is described by its size, because it may be the contents of a file. */
 function describeFound(found: unknown): string {
   if (found === undefined) return 'missing';
   const text = JSON.stringify(found);
   if (text.length <= MAX_SHOWN) return `found ${text}`;
-  if (typeof found === 'string') return `found a text of ${found.length} characters`;
+  if (typeof found === 'string') return `found a string of ${found.length} characters`;
   if (Array.isArray(found)) return `found a list of ${found.length}`;
   const keys = Object.keys(found as object);
   return `found an object with ${keys.slice(0, 4).join(', ')}${keys.length > 4 ? ', …' : ''}`;
@@ -209,7 +231,7 @@ function describeAllowed(issue: z.core.$ZodIssue, path: Path, schema: z.ZodType,
   }
 }
 
-/** The values that the options of a union begin with, in words. */
+/** The kinds of a union's options, in words. */
 function kindsOf({ errors }: z.core.$ZodIssueInvalidUnion): string {
   const kinds = errors.flatMap(([first]) =>
     first?.code === 'invalid_type'

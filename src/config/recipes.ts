@@ -1,6 +1,6 @@
 /**
- * What a config needs of recipes and rewards, which are in rooms above: the table of recipes registers itself here when it is imported, so every
- * program that reads settings imports that table first.
+ * The parts of recipes and rewards that configs need, although these rooms are above this one. The table of recipes registers itself here when it is
+ * imported. Every program that reads settings imports that table first.
  */
 import type { PipelineType } from '@huggingface/hub';
 import type { z } from 'zod';
@@ -13,20 +13,20 @@ interface CommonRecipe<S extends RunSettings> {
   /** The value of a config's `task`. */
   readonly name: S['task'];
   readonly schema: z.ZodObject;
-  /** What its rules between fields say of settings. That no model is the run itself is checked for every recipe. */
+  /** The problems that its rules between fields find. Every recipe rejects a run that names itself as a model. */
   broken(settings: PartialSettings<S>): readonly Problem[];
 }
 
-/** A run whose trainer is another program, which finds what it needs in the settings itself. */
+/** A run of a foreign trainer, which reads the settings itself. */
 export interface ForeignRecipe<S extends RunSettings = RunSettings> extends CommonRecipe<S> {
   readonly trainer: 'another program';
 }
 
-/** A run that this program's workers train. */
+/** A run that our own workers train. */
 export interface TrainableRecipe<S extends TrainedSettings = TrainedSettings> extends CommonRecipe<S> {
   readonly trainer: 'this program';
   /**
-   * Dotted keys at which it names models, which may be other runs, in the order in which these are made. Those of reward terms come from the reward.
+   * Dotted keys of models, which may be other runs, in the order in which these are made. Models of reward terms come from the reward.
    */
   readonly models: readonly string[];
   /** The keys of `models` of which only the tokenizer is read. */
@@ -35,11 +35,11 @@ export interface TrainableRecipe<S extends TrainedSettings = TrainedSettings> ex
   stepsPerIteration(settings: S): number;
   /** Warnings about valid settings. */
   warnings(settings: S): readonly string[];
-  /** What valid settings lack that a run needs, one line each; such settings are a base for others. */
+  /** Things that a run needs and valid settings lack, one line each. Such settings are a base for others. */
   missing(settings: S): readonly string[];
-  /** The Hub's name (`pipeline_tag`) for the task of the model that it trains; null if the Hub has none. */
+  /** The Hub's `pipeline_tag` of the trained model. Null if the Hub has none. */
   readonly pipeline: PipelineType | null;
-  /** Where a config names a model that it trained: the key, and the recipe that has it. */
+  /** The key at which configs of another recipe use the trained model. */
   readonly usedAt: { readonly key: string; readonly of: string };
 }
 
@@ -51,7 +51,7 @@ export interface NamedModel {
   readonly reference: RunReference | HubReference;
 }
 
-/** A term that answers are measured by, with its fields; the rewards have the types of the fields. */
+/** A term that measures answers, with its fields. The rewards have the types of the fields. */
 export interface Measure {
   readonly name: string;
 }
@@ -66,13 +66,13 @@ export interface RewardForms {
   readonly canonicalMeasure: (measure: unknown, rewardTerms?: unknown) => unknown;
   /** The schema of a list of measures. */
   readonly measures: z.ZodType<readonly Measure[]>;
-  /** The reward of valid settings, with their `validation.measure`; null if nothing scores the run's answers. */
+  /** The reward of valid settings, with their `validation.measure`. Null if nothing scores the answers. */
   readonly settingsOf: (settings: RunSettings) => { readonly measure?: readonly Measure[] } | null;
   /** The name of a measure in metrics. */
   readonly metricOf: (measure: Measure) => string;
   /** The models that the reward's terms name. */
   readonly modelsOf: (settings: TrainedSettings) => readonly NamedModel[];
-  /** SHA-256 over a reward module and what it imports; null if it cannot be read. */
+  /** SHA-256 over a reward module and its imports. Null if it cannot be read. */
   readonly moduleDigest: (file: string) => string | null;
 }
 
@@ -102,7 +102,7 @@ export function allRecipes(): readonly Recipe[] {
   return Object.values(table().recipes);
 }
 
-/** The recipe that a config's `task` names, whatever its type; undefined if there is none. */
+/** The recipe of a config's `task`, which may be any value. Undefined if there is none. */
 export function recipeNamed(task: unknown): Recipe | undefined {
   const { recipes } = table();
   return typeof task === 'string' && Object.hasOwn(recipes, task) ? recipes[task] : undefined;
@@ -117,7 +117,7 @@ export function recipeOf({ task }: Pick<RunSettings, 'task'>): Recipe {
   return recipe;
 }
 
-/** Whether this program's workers can train it. */
+/** Whether our own workers train it. */
 export function isTrainable(settings: RunSettings): settings is TrainedSettings {
   return recipeOf(settings).trainer === 'this program';
 }

@@ -1,4 +1,4 @@
-/** Finds the configs of the runs that a run starts from. */
+/** The configs of the runs that a run starts from. */
 import { existsSync, statSync } from 'node:fs';
 import { dirname, relative, resolve, isAbsolute } from 'node:path';
 import type { Problem } from './schema/rules.js';
@@ -8,18 +8,18 @@ import { readJsonnet } from './jsonnet_text.js';
 import { modelKeys, TERM_LISTS } from './models.js';
 import { recipeNamed } from './recipes.js';
 
-/** A reference to the config that makes another run, in settings that are not validated yet. */
+/** A reference to the config of another run, in settings that are not validated yet. */
 export interface FoundReference {
   readonly key: string;
   readonly run: string;
-  /** Absolute path of the config; null if there is no such file. */
+  /** Absolute path of the config. Null if there is no such file. */
   readonly config: string | null;
 }
 
 /**
- * Makes the `config` of every `{run, config}` in canonical settings relative to `file`, and returns what they refer to. A path is relative to the file
- * that writes it out, of these to one of `roots` before one that they import; a path that no file writes out is relative to `file`, or else to the only
- * other file whose folder has it. `value` is changed. Returns a problem for a path that may be several files.
+ * Makes the `config` of every `{run, config}` in canonical settings relative to `file`, and returns the references. A path is relative to the file that
+ * contains it as a string: one of `roots`, else one that they import. A path that no file contains is relative to `file`, else to the only other file
+ * whose folder has it. `value` is modified. Returns a problem for an ambiguous path.
  */
 export function placeReferences(
   value: Record<string, unknown>,
@@ -49,7 +49,7 @@ export function placeReferences(
   return { references, problems };
 }
 
-/** By texts: the cells of a matrix name few configs, and share their texts. */
+/** Cached by the texts, which the cells of a matrix share. */
 const known = new WeakMap<ReadonlyMap<string, string>, Map<string, readonly string[]>>();
 
 function knownFiles(
@@ -91,21 +91,21 @@ function find(
   return [];
 }
 
-/** The field by which an overlay opts out of reaching parents. */
+/** The field of an overlay that should not apply to parents. */
 const REACHES = 'reaches_parents';
 
-/** The Jsonnet expression of an overlay for a run itself, or for one that it starts from. */
+/** The Jsonnet expression of an overlay, for a run itself or for a parent. */
 export function overlayOf(path: string, parent: boolean): string {
   const refused = `${path}: ${REACHES}: found `;
   const noObject = `${path}: found an overlay that evaluates to `;
   return `(local overlay = ${importOf(path)};
-  local says = if std.isObject(overlay) && std.objectHasAll(overlay, '${REACHES}') then overlay.${REACHES} else true;
+  local reaches = if std.isObject(overlay) && std.objectHasAll(overlay, '${REACHES}') then overlay.${REACHES} else true;
   if !std.isObject(overlay) then error ${JSON.stringify(noObject)} + std.type(overlay) + '; allowed: an object, which is merged over the config'
-  else if !std.isBoolean(says) then error ${JSON.stringify(refused)} + std.manifestJsonMinified(says) + '; allowed: true or false'
-  else ${parent ? 'if says then overlay else {}' : 'overlay'})`;
+  else if !std.isBoolean(reaches) then error ${JSON.stringify(refused)} + std.manifestJsonMinified(reaches) + '; allowed: true or false'
+  else ${parent ? 'if reaches then overlay else {}' : 'overlay'})`;
 }
 
-/** Merged over the last overlay, because the field is not a setting. */
+/** Merged over the last overlay. The field is not a setting. */
 export const withoutReach = `{ ${REACHES}:: null }`;
 
 type Path = readonly (string | number)[];
@@ -119,7 +119,7 @@ function foreignKeys(value: Readonly<Record<string, unknown>>): Path[] {
   );
 }
 
-/** A run that others start from, as its own config makes it. */
+/** A run that others start from. */
 export interface ParentOrder {
   readonly name: string;
   readonly file: string;
@@ -128,8 +128,8 @@ export interface ParentOrder {
 }
 
 /**
- * Evaluates runs that others start from: their own configs, with the overlays and axes that reach them. Drops keys that came from these and that a
- * parent's recipe does not have. `file`: the experiment or the config that the runs belong to.
+ * Evaluates runs that others start from: their own configs, with the overlays and axes that reach them. Drops keys of overlays and axes that the recipe
+ * of a parent does not have. `file`: the experiment or config that the runs belong to.
  */
 export async function evaluateParents(
   { file, overlays, environment }: { file: string; overlays: readonly string[]; environment: Environment },
@@ -167,7 +167,7 @@ ${mixed.join(',\n')}
   return { values, ...evaluation };
 }
 
-/** Removes keys that a recipe does not have. Keys in `own`, the value of the config's file alone, are the author's and stay. */
+/** Removes keys that a recipe does not have. Keys in `own`, the value of the config's file alone, stay and are reported. */
 function dropForeignKeys(value: Record<string, unknown>, own: unknown): void {
   for (const path of foreignKeys(value)) {
     if (getPath(own, path) !== undefined) continue;
@@ -177,9 +177,8 @@ function dropForeignKeys(value: Record<string, unknown>, own: unknown): void {
 }
 
 /**
- * Makes every term's `module` an absolute path, so that workers and later resumes find it from any folder. A relative path is resolved beside the
- * config (the first of `folders`), or else beside the only other file involved that has it: Jsonnet does not tell which file gave it. `value` is not
- * changed.
+ * Makes the `module` of every term an absolute path, so that workers and later resumes find it. A relative path is resolved in the folder of the config
+ * (the first of `folders`), else in the only other folder that has it, because Jsonnet does not report the file of a value. `value` is not modified.
  */
 export function placeModules(
   value: Record<string, unknown>,
@@ -217,7 +216,7 @@ function isFile(path: string): boolean {
 function misplaced(module: string, found: readonly string[], folders: readonly string[]): string {
   const form = 'allowed: an ES module (.js or .mjs), relative to the config that names it';
   if (found.length > 1) return `found '${module}', which may be any of ${found.map(displayPath).join(', ')}; ${form}`;
-  if (isAbsolute(module)) return `found '${module}', where there is no file; ${form}`;
+  if (isAbsolute(module)) return `found '${module}', but there is no such file; ${form}`;
   const looked = [...new Set(folders)].map((folder) => displayPath(resolve(folder))).join(', ');
   return `found '${module}', but there is no such file (looked in ${looked}); ${form}`;
 }

@@ -1,4 +1,4 @@
-/** Turns evaluated cells into frozen settings with their hashes. Cells share most sections, so each is parsed once. */
+/** Converts evaluated configs to frozen settings with hashes. Cells of a matrix share most sections, so each section is parsed once. */
 import type { z } from 'zod';
 import { hashOfSections, resultText, sectionLeaves } from './hash.js';
 import type { Problem } from './schema/rules.js';
@@ -7,7 +7,7 @@ import type { RunSettings } from './schema/run.js';
 import type { Leaf } from '../core/schema/walk.js';
 import { brokenRules, validate, warningsOf } from './validate.js';
 
-/** One valid section of settings, shared by all cells that have it. */
+/** A valid section of settings, shared by all cells with the same content. */
 interface Section {
   readonly value: unknown;
   hashed: string | null;
@@ -21,12 +21,12 @@ export interface SettledRun {
   readonly warnings: readonly string[];
 }
 
-/** Validates and hashes many settings, with the results that `loadConfig` gives for each. */
+/** Validates and hashes settings, and caches their sections. */
 export class Settler {
   readonly #sections = new Map<string, Section>();
   readonly #ofSettings = new WeakMap<RunSettings, ReadonlyMap<string, Section>>();
 
-  /** Settings in canonical form, validated; or everything that is wrong with them. */
+  /** Validates settings in canonical form, or returns all of their problems. */
   settle(raw: Readonly<Record<string, unknown>>): SettledRun | { readonly problems: readonly Problem[] } {
     const sections = this.#read(raw);
     if (sections === null) {
@@ -34,7 +34,7 @@ export class Settler {
       if ('problems' in validated) return validated;
       const again = this.#read(validated.settings);
       if (again === null) {
-        return { problems: [{ key: 'the settings', message: 'are not valid once they are defaulted' }] };
+        return { problems: [{ key: 'the settings', message: 'are invalid with their defaults' }] };
       }
       return this.#settled(asSettings(again), again);
     }
@@ -43,7 +43,7 @@ export class Settler {
     return problems.length > 0 ? { problems } : this.#settled(settings, sections);
   }
 
-  /** The fields that differ from other settings, with their values here; ignores names derived from a run's own name. */
+  /** The fields that differ from other settings, with their values in `settings`. Ignores values that contain the run's name. */
   differences(settings: RunSettings, from: RunSettings): Record<string, unknown> {
     const here = this.#ofSettings.get(settings) ?? new Map<string, Section>();
     const there = this.#ofSettings.get(from) ?? new Map<string, Section>();
@@ -63,7 +63,7 @@ export class Settler {
     return differing;
   }
 
-  /** For each of the given settings, its values of the fields that are not the same in all of them. */
+  /** The fields that differ among some settings, with the values of each. */
   varying(all: readonly RunSettings[]): Record<string, unknown>[] {
     const [first, ...others] = all;
     const paths = new Set(others.flatMap((settings) => Object.keys(this.differences(settings, first))));
@@ -91,7 +91,7 @@ export class Settler {
     return { settings, resultHash, warnings: warningsOf(settings) };
   }
 
-  /** The sections of valid settings; null if one is invalid by itself or unknown. */
+  /** The sections of valid settings. Null if one is invalid or unknown. */
   #read(raw: Readonly<Record<string, unknown>>): Map<string, Section> | null {
     const recipe = recipeNamed(raw['task']);
     if (recipe === undefined) return null;
@@ -106,7 +106,7 @@ export class Settler {
     return sections;
   }
 
-  /** A section of a cell, which others with the same content share. Null if it is invalid. */
+  /** A section, shared by cells with the same content. Null if it is invalid. */
   #section(key: string, field: z.ZodType, raw: unknown): Section | null {
     const name = `${key} ${JSON.stringify(raw)}`;
     const known = this.#sections.get(name);

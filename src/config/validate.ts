@@ -1,4 +1,4 @@
-/** Validation: the schema first, then combinations of settings, so that all problems of a config are reported at once. */
+/** Validation of the schema and of combinations of settings. All problems of a config are reported at once. */
 import type { z } from 'zod';
 import { markInvalid, problem, type PartialSettings, type Problem } from './schema/rules.js';
 import { allRecipes, recipeNamed, recipeOf, isTrainable } from './recipes.js';
@@ -10,7 +10,7 @@ import { growable, optimizerSteps } from './hash.js';
 
 export type Validated = { readonly settings: RunSettings } | { readonly problems: readonly Problem[] };
 
-/** Validates a canonical config. A misspelt task is validated as the one that was meant. */
+/** Validates a canonical config. A misspelled task is validated as the nearest one. */
 export function validate(raw: Readonly<Record<string, unknown>>): Validated {
   const named = raw['task'];
   const meant = recipeNamed(named) === undefined && typeof named === 'string' ? nearest(named, recipeNames()) : named;
@@ -27,7 +27,7 @@ export function validate(raw: Readonly<Record<string, unknown>>): Validated {
   return parsed.success && problems.length === 0 ? { settings: parsed.data as RunSettings } : { problems };
 }
 
-/** Every combination that cannot work, of settings or of their valid parts: the recipe's own, and a run that names itself as a model. */
+/** Problems of combinations, in settings or in their valid parts: the recipe's rules, and a run that names itself as a model. */
 export function brokenRules(recipe: ReturnType<typeof recipeOf>, settings: unknown): Problem[] {
   const parts = settings as PartialSettings<TrainedSettings>;
   const models = recipe.trainer === 'this program' ? recipe.models : [];
@@ -54,8 +54,8 @@ function taskProblem(found: unknown, meant: string | undefined): string {
 type Path = readonly (string | number)[];
 
 /**
- * The parts that are valid by themselves: each section is validated alone, without its invalid entries. A default that replaces an invalid value is no
- * such part: only what the author wrote (or left to the default) counts.
+ * The parts that are valid by themselves: each section is validated alone, without its invalid entries. A default that would replace an invalid value does
+ * not count.
  */
 function validParts(schema: z.ZodObject, value: Record<string, unknown>): Record<string, unknown> {
   const fields = Object.entries<z.ZodType>(schema.shape);
@@ -75,7 +75,7 @@ function validParts(schema: z.ZodObject, value: Record<string, unknown>): Record
   );
 }
 
-/** What is valid by itself in a section that is not valid as a whole, without defaults. */
+/** The valid parts of an invalid section, without defaults. */
 function soundOf(schema: z.ZodType, value: unknown): unknown {
   if (schema.safeParse(value).success) return value;
   const fields = fieldsOf(schema, value);
@@ -84,12 +84,12 @@ function soundOf(schema: z.ZodType, value: unknown): unknown {
   return Object.fromEntries(known.map(([key, entry]) => [key, soundOf(fields[key], entry)]));
 }
 
-/** A copy in which the entry at a path is undefined, or the list that it is in, and the sections around it are marked as lacking something. */
+/** A copy in which the entry at a path, or its list, is undefined and the sections around it are marked invalid. */
 function marked(value: unknown, [key, ...rest]: Path): unknown {
   return key === undefined || !isObject(value) ? undefined : markInvalid({ ...value, [key]: marked(value[key], rest) });
 }
 
-/** A copy without the entry at a path; the value itself if the path is empty. */
+/** A copy without the entry at a path. */
 function without(value: unknown, [key, ...rest]: Path): unknown {
   if (key === undefined) return value;
   if (Array.isArray(value)) {
@@ -100,7 +100,7 @@ function without(value: unknown, [key, ...rest]: Path): unknown {
   return Object.fromEntries(Object.entries(value).filter(([name]) => name !== String(key)));
 }
 
-/** Every leaf of the settings with its mark; for tests and for tools that list settings. */
+/** Every leaf of the settings with its effect. */
 export function listSettings(settings: RunSettings): { key: string; value: unknown; effect: 'result' | 'operation' }[] {
   return leaves(recipeOf(settings).schema, settings).map(({ path, value, effect }) => ({
     key: path,
@@ -113,7 +113,7 @@ export function warningsOf(settings: RunSettings): string[] {
   return isTrainable(settings) ? [...ofTraining(settings), ...ofEnvironment(settings)] : [];
 }
 
-/** AdamW's step is about as large as the learning rate whatever the gradient, and weights are of the order of 0.01 to 1. */
+/** A step of AdamW is about as large as the learning rate, and weights are of the order of 0.01 to 1. */
 const MAX_USUAL_LEARNING_RATE = 0.1;
 
 /** Environment variables that control PyTorch's GPU memory and NCCL's communication. */
@@ -123,16 +123,8 @@ function ofEnvironment({ launch: { env, command } }: TrainedSettings): string[] 
   const names = command === null ? Object.keys(env).filter((name) => TORCH_VARIABLE.test(name)) : [];
   const visible = command === null && 'CUDA_VISIBLE_DEVICES' in env;
   return [
-    ...(names.length === 0
-      ? []
-      : [
-          `launch.env: ${names.join(', ')} without effect; nothing here is computed by PyTorch, and memory is given back by itself`,
-        ]),
-    ...(visible
-      ? [
-          'launch.env: CUDA_VISIBLE_DEVICES without effect; launch.devices says which GPUs a run may use, and launch.placement what they compute',
-        ]
-      : []),
+    ...(names.length === 0 ? [] : [`launch.env: ${names.join(', ')} has no effect, because PyTorch is not used`]),
+    ...(visible ? ['launch.env: CUDA_VISIBLE_DEVICES has no effect; use launch.devices and launch.placement'] : []),
   ];
 }
 
@@ -140,27 +132,25 @@ function ofTraining(settings: TrainedSettings): string[] {
   const { data, algorithm, optimizer, checkpoint, track } = settings;
   const warnings = [...recipeOf(settings).warnings(settings)];
   if (data?.validation.some(({ coefficient }) => coefficient !== null)) {
-    warnings.push(
-      'data.validation: coefficient has no effect; of each held-out set the same prompts are evaluated once',
-    );
+    warnings.push('data.validation: coefficient has no effect; evaluations use the same prompts of each held-out set');
   }
   const steps = optimizerSteps(settings);
   if (algorithm.warmup_steps > 0 && steps <= algorithm.warmup_steps) {
     const unused = growable(settings) ? '' : `; optimizer.schedule '${optimizer.schedule}' has no effect`;
     warnings.push(
-      `algorithm.warmup_steps: found ${algorithm.warmup_steps}; the run ends within them, after ${steps} steps${unused}`,
+      `algorithm.warmup_steps: found ${algorithm.warmup_steps}; the run ends during warm-up, after ${steps} steps${unused}`,
     );
   }
   if (optimizer.learning_rate > MAX_USUAL_LEARNING_RATE) {
     warnings.push(
-      `optimizer.learning_rate: found ${optimizer.learning_rate}; AdamW moves every weight by about that much in one step, and usual values lie between 1e-6 and 1e-2`,
+      `optimizer.learning_rate: found ${optimizer.learning_rate}; usual values are 1e-6 to 1e-2, because AdamW changes every weight by about this much per step`,
     );
   }
   const published = track.push_to_hub?.every_n_iterations ?? null;
   const { save_every_n_iterations: saved } = checkpoint;
   if (published !== null && published % saved !== 0) {
     warnings.push(
-      `track.push_to_hub: only checkpoints are published, and there is one every ${saved} iterations: of every ${published} only those that both divide`,
+      `track.push_to_hub.every_n_iterations: found ${published}; only checkpoints are published, and checkpoint.save_every_n_iterations is ${saved}`,
     );
   }
   return warnings;

@@ -58,7 +58,7 @@ describe('editrl plan', () => {
   it('warns of cells that only repeat others, beside the document', async () => {
     expect(await main(['plan', experiment({ axes: { a: { one: {}, two: {} } } }), '--json'])).toBe(0);
     expect(JSON.parse(out)).toMatchObject({ experiment: 'trial' });
-    expect(err).toMatch(/^warning: 1 of 2 cells only repeat others/);
+    expect(err).toMatch(/^warning: 1 of 2 cells repeat others/);
   });
 
   it('changes every cell with --set, and looks for runs in --exp-dir', async () => {

@@ -47,7 +47,7 @@ describe('a config that does not evaluate', () => {
       'config show',
     ],
     ['unterminated', "{\n  a: std.extVar('APP__DATA_DIR')',\n}\n", ':2:33: unterminated string', 'Correct the file.'],
-    ['refused by the library', "{\n  seed: std.parseInt('x'),\n}\n", ':2:9: x is not a base 10', 'Correct the file;'],
+    ['refused by the library', "{\n  seed: std.parseInt('x'),\n}\n", ':2:9: x is not a base 10', 'Correct the file.'],
     [
       'an unset variable',
       "{\n  a: std.extVar('APP__BASE_EXP_DR'),\n}\n",
@@ -64,7 +64,7 @@ describe('a config that does not evaluate', () => {
     ['a function', '{\n  seed: function(x) x,\n}\n', ":2:9: couldn't manifest function", 'Call the function'],
     ['without end', '{ a: self.b, b: self.a }', ':1:17: max stack frames', 'refers to itself'],
     ['a list', '[1, 2]', 'the file: evaluates to a list; allowed: an object', ''],
-    ['asserting', "{ a: 1, assert self.a > 1 : 'a is too small' }", ':1:29: a is too small', 'Correct the file;'],
+    ['asserting', "{ a: 1, assert self.a > 1 : 'a is too small' }", ':1:29: a is too small', 'Correct the file.'],
     [
       '1_000',
       '{ num_iterations: 1_000 }',
@@ -222,8 +222,8 @@ describe('a config that does not validate', () => {
     ],
     [['__proto__.x=1'], "'__proto__' cannot be a key"],
     [['policy.__proto__=1'], "'__proto__' cannot be a key"],
-    [['nothing'], '--set nothing: found no key=value'],
-    [["data.train=[{path: 'x'}]"], 'found a list or an object that is no JSON'],
+    [['nothing'], "--set nothing: found no '='"],
+    [["data.train=[{path: 'x'}]"], 'a list or an object that is not valid JSON'],
   ])('%j', async (sets, words) => {
     expect(await withSets(...sets)).toContain(words);
   });
@@ -253,13 +253,26 @@ describe('a config that does not validate', () => {
     expect(await withSets(...sets)).toBe('loads');
   });
 
+  it('is named after its file without a run_name', async () => {
+    const file = join(folder, 'unnamed.jsonnet');
+    writeFileSync(file, `(import '${process.cwd()}/configs/tiny_vq.jsonnet') + { run_name:: null }`);
+    expect((await loadEvaluated({ file, env: {} })).settings.run_name).toBe('unnamed');
+  });
+
+  it('has an overlay of another recipe, which is named', async () => {
+    const overlays = ['configs/lib/video_tiny.libsonnet'];
+    expect(await textOf({ file: 'configs/text_start.jsonnet', overlays, env: {} })).toContain(
+      'configs/lib/video_tiny.libsonnet may belong to another recipe',
+    );
+  });
+
   it('names the file and line that set the key', async () => {
     const text = `local base = import '${process.cwd()}/configs/sft_s__rl_s.jsonnet';\nbase + {\n  optimiser: {},\n  reward+: { endpoint: 'embedded', timeout: 3 },\n}\n`;
     expect(await withFile(text)).toMatchInlineSnapshot(`
       "/tmp/mine.jsonnet: 2 problems
         (/tmp/mine.jsonnet:4) reward.timeout: unknown key; did you mean reward.timeout_s?
         (/tmp/mine.jsonnet:3) optimiser: unknown key; did you mean optimizer?
-        editrl config schema lists every key with its meaning; editrl config show --origin prints what set each value."
+        editrl config schema lists every key with its meaning; editrl config show --origin prints the origin of each value."
     `);
   });
 
@@ -290,7 +303,7 @@ describe('a config that does not validate', () => {
       expect(inFile).toContain(`(/tmp/mine.jsonnet) data.${key}: unknown key; allowed: dir, `);
       expect(inFile).toContain(`(/tmp/mine.jsonnet) ${key}: unknown key; allowed: algorithm, `);
     }
-    for (const key of ['run_name', 'num_iterations', 'optimizer', 'data.train']) {
+    for (const key of ['num_iterations', 'optimizer.learning_rate', 'data.train']) {
       expect(inFile).toContain(`${key}: missing; `);
     }
   });
@@ -302,7 +315,7 @@ describe('a section that is replaced', () => {
 
   it('is named by what is missing then', async () => {
     expect(await merged('  algorithm: { kl_coeff: 0 },')).toContain(
-      '/tmp/mine.jsonnet:2 replaces all of algorithm: write `algorithm+:` there to merge into it',
+      '/tmp/mine.jsonnet:2 replaces all of algorithm, write `algorithm+:` there to merge into it',
     );
     expect(await merged("  policy+: { model: { hub: 'a/b' }, model_context_size: 'x' },")).not.toContain('+:`');
   });
@@ -314,5 +327,5 @@ it('an overlay that reads what a config does not have is said to be for another 
     overlays: ['configs/lib/edit_tiny.libsonnet'],
     env: {},
   });
-  expect(said).toContain('The overlay needs a config with environment. It may be for another recipe');
+  expect(said).toContain('The overlay needs a config with environment. It may belong to another recipe');
 });

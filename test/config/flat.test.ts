@@ -55,7 +55,7 @@ describe("EARL's flat form", () => {
 
   it('names what has no meaning here, with the reason, in one warning', async () => {
     const { warnings } = await loadEvaluated({ file: flat, sets: ['max_completion_len=2048'], env });
-    expect(warnings.filter((warning) => warning.startsWith('without meaning'))).toEqual([
+    expect(warnings.filter((warning) => warning.startsWith('ignored'))).toEqual([
       expect.stringMatching(/max_completion_len \(.*vllm_gpu_memory_utilization \(no vLLM is started/),
     ]);
   });
@@ -89,7 +89,7 @@ describe("EARL's flat form", () => {
       checkpoint: { save_every_n_iterations: 2000, keep_every_n_iterations: null },
     });
     expect(warnings).toContain(
-      'save_checkpoints_every_n_iterations is null, which saves nothing in EARL: here the run is saved at its end',
+      'save_checkpoints_every_n_iterations is null, which saves nothing in EARL; here the end of the run is saved',
     );
   });
 
@@ -271,7 +271,9 @@ describe("what stands over EARL's flat form", () => {
     expect(moved.resultHash).toBe(here.resultHash);
     const set = await loadTrained({ file: flat, sets: ['data.dir=/elsewhere'], env });
     expect(set.resultHash).toBe(here.resultHash);
-    expect(set.warnings).toContain('data.dir has no effect on the whole paths of train_paths_file and val_paths_file');
+    expect(set.warnings).toContain(
+      'data.dir has no effect, because the paths in train_paths_file and val_paths_file are complete',
+    );
     const other = await loadTrained({ file: flat, sets: ['train_paths_file=["data/other/list.json"]'], env });
     expect(other.resultHash).not.toBe(here.resultHash);
   });
@@ -311,10 +313,10 @@ describe("an error in EARL's flat form", () => {
   it('names each key that it leaves out and EARL demands', async () => {
     await expectLines(
       messageOf([], without('learning_rate', 'tokenizer_path', 'kl_coeff', 'num_iterations')),
-      'tokenizer_path: missing; EARL has no default for it: set',
-      'learning_rate: missing; EARL has no default for it: set it,',
-      'num_iterations: missing; EARL has no default for it: set it',
-      'kl_coeff: missing; EARL has no default for it: set it, or',
+      'tokenizer_path: missing, and EARL has no default for it; set',
+      'learning_rate: missing, and EARL has no default for it; set it,',
+      'num_iterations: missing, and EARL has no default for it; set it',
+      'kl_coeff: missing, and EARL has no default for it; set it, or',
     );
     const sets = ['optimizer={"learning_rate":1}'];
     expect(await messageOf(sets, without('learning_rate', 'per_device_batch_size'))).toBe('no error');

@@ -126,6 +126,6 @@ it('an overlay whose key is that of another algorithm is told so', async () => {
     env: {},
   };
   await expect(loadConfig(request)).rejects.toThrow(
-    "algorithm.kl_coeff: a key of algorithm.type 'grpo' alone; here it is 'sft'",
+    "algorithm.kl_coeff: a key of algorithm.type 'grpo' only; here it is 'sft'",
   );
 });

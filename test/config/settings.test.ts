@@ -42,7 +42,7 @@ describe('loading', () => {
       (await loadTrained({ ...base, sets: ['algorithm.warmup_steps=20', ...sets] })).warnings.filter((warning) =>
         warning.startsWith('algorithm.warmup_steps: '),
       );
-    const said = 'algorithm.warmup_steps: found 20; the run ends within them, after 20 steps';
+    const said = 'algorithm.warmup_steps: found 20; the run ends during warm-up, after 20 steps';
     expect(await warnings('num_iterations=20')).toEqual([said]);
     expect(await warnings('num_iterations=20', 'optimizer.schedule=cosine')).toEqual([
       `${said}; optimizer.schedule 'cosine' has no effect`,
@@ -112,8 +112,10 @@ describe('loading', () => {
     expect(parseSet('a.b=1e-5')).toEqual({ path: 'a.b', value: 1e-5 });
     expect(parseSet('a=x=y')).toEqual({ path: 'a', value: 'x=y' });
     expect(parseSet('a.0.c={"d":[null]}')).toEqual({ path: 'a.0.c', value: { d: [null] } });
-    expect(() => parseSet('=3')).toThrow('found no key=value');
-    expect(() => parseSet('a.b.=3')).toThrow("--set a.b.=3: 'a.b.' is no key; allowed: names with dots between them");
+    expect(() => parseSet('=3')).toThrow("found no '='");
+    expect(() => parseSet('a.b.=3')).toThrow(
+      "--set a.b.=3: 'a.b.' is not a key; allowed: names with dots between them",
+    );
   });
 
   it('puts tiny runs below runs/tiny unless the environment says where', async () => {
@@ -317,8 +319,8 @@ describe('variables of PyTorch programs', () => {
     const env = { PYTORCH_CUDA_ALLOC_CONF: 'max_split_size_mb:512', NCCL_DEBUG: 'INFO', OWN: '1' };
     const { warnings } = await load(`launch.env=${JSON.stringify({ ...env, CUDA_VISIBLE_DEVICES: '1,2,3' })}`);
     expect(warnings.filter((warning) => warning.startsWith('launch.env'))).toEqual([
-      'launch.env: PYTORCH_CUDA_ALLOC_CONF, NCCL_DEBUG without effect; nothing here is computed by PyTorch, and memory is given back by itself',
-      'launch.env: CUDA_VISIBLE_DEVICES without effect; launch.devices says which GPUs a run may use, and launch.placement what they compute',
+      'launch.env: PYTORCH_CUDA_ALLOC_CONF, NCCL_DEBUG has no effect, because PyTorch is not used',
+      'launch.env: CUDA_VISIBLE_DEVICES has no effect; use launch.devices and launch.placement',
     ]);
     expect((await load('launch.env={"OWN": "1"}')).warnings.join()).not.toContain('launch.env');
   });

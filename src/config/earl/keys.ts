@@ -1,25 +1,24 @@
 /**
- * The keys of EARL's config files: every field of the argument class that its trainer reads them into (TrainingArgs in
- * rl/nano_aha_moment.py of mair-lab/EARL), with its default there and what it is called here.
+ * The keys of EARL's config files: every field of TrainingArgs in rl/nano_aha_moment.py of mair-lab/EARL, with its default there and its canonical key
+ * here.
  */
 
 type Meaning =
   /** The value moves unchanged to a canonical key. */
   | { readonly to: string }
-  /** Read together with other keys, or converted; the result is at this canonical key. */
+  /** Combined with other keys, or converted. The result has this canonical key. */
   | { readonly joint: string }
-  /** Has no meaning here, for this reason. */
+  /** Has no effect here, for this reason. */
   | { readonly ignored: string };
 
 /**
- * A key, and the value that EARL uses if a file leaves it out; without `absent`, both EARL and this program require it. (EARL requires
- * vllm_gpu_memory_utilization too.)
+ * A key. `absent`: the value that EARL uses for a missing key. Without it, the key is required. (EARL also requires vllm_gpu_memory_utilization.)
  */
 export type FlatKey = Meaning & { readonly absent?: unknown };
 
-const paddedTo = 'the width to which EARL pads a batch; batches are as wide here as what they hold';
+const paddedTo = 'EARL pads batches to this width; here a batch is as wide as its longest sequence';
 
-/** Used if a vLLM is started with the run. */
+/** Used if the run starts a vLLM. */
 export const SERVED_MEMORY = 'rollout.engine.serve.gpu_memory_utilization';
 
 export const earlKeys = {
@@ -77,7 +76,7 @@ export function isFlatKey(key: string): key is FlatName {
   return Object.hasOwn(earlKeys, key);
 }
 
-/** The canonical key for a key; null for any other key and for one without meaning here. */
+/** The canonical key of a flat key. Null for any other key and for one without effect. */
 export function canonicalKeyOf(key: string): string | null {
   if (!isFlatKey(key)) return null;
   const entry: FlatKey = earlKeys[key];
@@ -85,7 +84,7 @@ export function canonicalKeyOf(key: string): string | null {
   return 'to' in entry ? entry.to : entry.joint;
 }
 
-/** A file is in EARL's form when it names no task and has at least one key that the canonical form does not have. */
+/** A file is in EARL's form if it has no task and at least one key that the canonical form lacks. */
 export function isFlat(raw: Readonly<Record<string, unknown>>): boolean {
   return raw['task'] === undefined && flatKeys.some((key) => key in raw && canonicalKeyOf(key) !== key);
 }

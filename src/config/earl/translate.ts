@@ -1,6 +1,6 @@
 /**
- * The flat form of EARL's config files: such a file loads unchanged and means what it means to EARL. Its keys are in keys.ts. Canonical keys in
- * overlays, in the axes of an experiment and in `--set` take precedence.
+ * The flat form of EARL's config files. Such a file loads unchanged, with the meaning that it has in EARL. keys.ts has its keys. Canonical keys in overlays,
+ * in the axes of an experiment and in `--set` take precedence.
  */
 import { existsSync } from 'node:fs';
 import type { Problem } from '../schema/rules.js';
@@ -10,7 +10,7 @@ import { nearest } from '../../core/nearest.js';
 import { flatRecipe, rewardForms } from '../recipes.js';
 import { applyChanges, type Change } from '../sets.js';
 
-/** Settings that EARL's program fixes in code rather than in a file. */
+/** Settings that EARL fixes in its code. */
 const implied: Readonly<Record<string, unknown>> = {
   'algorithm.type': 'grpo',
   'optimizer.gradient_checkpointing': true,
@@ -22,15 +22,15 @@ const implied: Readonly<Record<string, unknown>> = {
 
 const sections = (): string[] => Object.keys(flatRecipe().schema.shape);
 
-/** What the translation knows besides the file's content. */
+/** The context of a translation. */
 export interface FlatSource {
-  /** The file's name without its extension: the run's name if the file gives none. */
+  /** The file's name without its extension: the default of run_name. */
   readonly stem: string;
   /** The folder that datasets' paths are built from (APP__DATA_DIR). */
   readonly dataDir: string;
-  /** Whether anything was merged over the file: only then may a value be given in both forms. */
+  /** Whether overlays were merged over the file. Only then may a value be given in both forms. */
   readonly overlaid: boolean;
-  /** Changes in either form, which come last. */
+  /** Changes in either form, applied last. */
   readonly changes: readonly Change[];
 }
 
@@ -39,11 +39,11 @@ export interface Translation {
   readonly value: Record<string, unknown>;
   readonly problems: readonly Problem[];
   readonly warnings: readonly string[];
-  /** Rewords problems with the value in the file's own keys. */
+  /** Rewords problems with the file's own keys. */
   readonly words: FlatWords;
 }
 
-/** Translates a flat file, which is changed; canonical keys beside the flat ones are kept. */
+/** Translates a flat file, which is modified. Keeps canonical keys in it. */
 export function translateFlat(raw: Record<string, unknown>, source: FlatSource): Translation {
   return new Translator(raw, source).translate();
 }
@@ -53,7 +53,7 @@ class Translator {
   readonly #warnings: string[] = [];
   /** Flat keys by the canonical paths that take their values from them. */
   readonly #names = new Map<string, string>();
-  /** Canonical paths that stay empty for a reason that has been reported. */
+  /** Canonical paths that stay empty, which has been reported. */
   readonly #missing: string[] = [];
   readonly #value: Record<string, unknown>;
   readonly #canonicalChanges: readonly Change[];
@@ -102,7 +102,7 @@ class Translator {
     };
   }
 
-  /** The value that EARL uses for a key: the file's, or EARL's default; undefined if there is none. */
+  /** The value that EARL uses for a key: the file's, or EARL's default. Undefined if there is none. */
   #earl(key: FlatName): unknown {
     const entry: FlatKey = earlKeys[key];
     return key in this.raw ? this.raw[key] : structuredClone(entry.absent);
@@ -112,7 +112,7 @@ class Translator {
     return Object.fromEntries(keys.map((key) => [key, this.#earl(key)])) as Record<Name, unknown>;
   }
 
-  /** Sets a value and returns whether it was set: not if a canonical key gives it, or if there is none. */
+  /** Sets a value unless a canonical key gives it or it is undefined. Returns whether it was set. */
   #put(path: string, key: string | null, content: unknown): boolean {
     if (content === undefined || hasPath(this.#value, path)) return false;
     if (setPath(this.#value, path, content) !== null) return false;
@@ -120,7 +120,7 @@ class Translator {
     return true;
   }
 
-  /** The value of a canonical key from an overlay or `--set`; undefined if neither gives it. */
+  /** The value of a canonical key from an overlay or `--set`. Undefined if neither sets it. */
   #given(path: string): unknown {
     const change = this.#canonicalChanges.findLast((other) => other.path === path);
     return change === undefined ? getPath(this.#value, path) : change.value;
@@ -138,7 +138,7 @@ class Translator {
     }
   }
 
-  /** Changes to flat keys apply after the overlays, so that what these say about the same setting is ignored. */
+  /** Changes to flat keys apply after the overlays and replace their values. */
   #applyOwnChanges(changes: readonly Change[]): void {
     for (const { path } of changes) {
       const canonical = canonicalKeyOf(path.split('.')[0]);
@@ -170,11 +170,11 @@ class Translator {
       if (this.#canonicalChanges.some((change) => isWithin(change.path, path) || isWithin(path, change.path))) continue;
       this.#missing.push(path);
       const instead = path === key ? '' : `, or ${path}`;
-      this.#problems.push({ key, message: `missing; EARL has no default for it: set it${instead}` });
+      this.#problems.push({ key, message: `missing, and EARL has no default for it; set it${instead}` });
     }
   }
 
-  /** EARL has two lists, paths and coefficients; the canonical form has one list of pairs. */
+  /** EARL has two lists, paths and coefficients. The canonical form has one list of pairs. */
   #sources(to: string, pathsKey: FlatName, coefficientsKey: FlatName): void {
     const paths = this.#earl(pathsKey);
     const coefficients = this.#earl(coefficientsKey) ?? [];
@@ -212,7 +212,7 @@ class Translator {
     this.#put('policy.tokenizer', 'tokenizer_path', namedModel(tokenizer_path, null));
   }
 
-  /** Only these tokens are trained in the first `steps` iterations of each cycle; more steps than the cycle has mean all of them. */
+  /** Only these tokens train in the first `steps` iterations of each cycle, at most in the whole cycle. */
   #trainTokens(): void {
     const on = { text: this.#flag('train_text_tokens_only'), vision: this.#flag('train_vision_tokens_only') };
     if (on.text && on.vision) {
@@ -233,7 +233,7 @@ class Translator {
     }
   }
 
-  /** The flags have to cover the final reward; a score that is computed beyond that is recorded. */
+  /** The flags must cover the final reward. Further scores are recorded. */
   #reward(): void {
     this.#put('reward.endpoint', 'reward_function_api_base', apiBase(this.#earl('reward_function_api_base')));
     const computed = scores.filter((score) => this.#flag(flags[score]));
@@ -253,13 +253,13 @@ class Translator {
     if (besides.length > 0) this.#put('reward.also_compute', key, besides);
   }
 
-  /** For EARL, null means never to save, and to keep whatever is saved. */
+  /** In EARL, null means never to save, and to keep everything that is saved. */
   #checkpoints(): void {
     const [saveKey, keepKey] = ['save_checkpoints_every_n_iterations', 'keep_checkpoints_every_n_iterations'] as const;
     const [save, keep] = [this.#earl(saveKey), this.#earl(keepKey)];
     const [to, keepTo] = ['checkpoint.save_every_n_iterations', 'checkpoint.keep_every_n_iterations'] as const;
     if (save === null && !hasPath(this.#value, to)) {
-      this.#warnings.push(`${saveKey} is null, which saves nothing in EARL: here the run is saved at its end`);
+      this.#warnings.push(`${saveKey} is null, which saves nothing in EARL; here the end of the run is saved`);
       this.#put(to, saveKey, getPath(this.#value, 'num_iterations'));
       this.#put(keepTo, keepKey, null);
       return;
@@ -268,7 +268,7 @@ class Translator {
     this.#put(keepTo, keepKey, keep ?? getPath(this.#value, to));
   }
 
-  /** EARL publishes only if both the interval and the destination are set. */
+  /** EARL only publishes if both the interval and the destination are set. */
   #hub(): void {
     const { push_to_hub_every_n_iterations: every, push_to_hub_repo_id: repository } = this.#all(
       'push_to_hub_every_n_iterations',
@@ -281,17 +281,19 @@ class Translator {
     this.#put(`${to}.repo_id`, 'push_to_hub_repo_id', repository);
   }
 
-  /** Paths in flat files are complete. The part that is the data folder, which hashes leave out, is APP__DATA_DIR. */
+  /** Paths in flat files are complete. Hashes leave out the data folder, APP__DATA_DIR. */
   #dataDir(): void {
     if (!this.#names.has('data.train.0.path') && !this.#names.has('data.validation.0.path')) return;
     const given = getPath(this.#value, 'data.dir');
     if (given !== undefined && given !== this.source.dataDir) {
-      this.#warnings.push('data.dir has no effect on the whole paths of train_paths_file and val_paths_file');
+      this.#warnings.push(
+        'data.dir has no effect, because the paths in train_paths_file and val_paths_file are complete',
+      );
     }
     setPath(this.#value, 'data.dir', this.source.dataDir);
   }
 
-  /** EARL always samples with vLLM; here a run does only if it starts one. */
+  /** EARL always samples with vLLM. Here a run only does if it starts one. */
   #servedMemory(): void {
     const content = this.#earl('vllm_gpu_memory_utilization');
     if (content !== null && this.#isServed()) this.#put(SERVED_MEMORY, 'vllm_gpu_memory_utilization', content);
@@ -311,7 +313,7 @@ class Translator {
         "vllm_gpu_memory_utilization (no vLLM is started with this run; rollout.engine: {type: 'vllm', serve: {}} starts one)",
       );
     }
-    if (found.length > 0) this.#warnings.push(`without meaning here and left out: ${found.join('; ')}`);
+    if (found.length > 0) this.#warnings.push(`ignored, because they have no effect here: ${found.join('; ')}`);
   }
 
   #flag(key: FlatName): boolean {
@@ -325,14 +327,14 @@ type Score = 'viescore' | 'ground_score';
 const scores = ['viescore', 'ground_score'] as const;
 const flags = { viescore: 'reward_compute_viescore', ground_score: 'reward_compute_ground_score' } as const;
 
-/** The scores that make up each of EARL's final rewards, whose flags have to be set. */
+/** The scores in each of EARL's final rewards. Their flags must be set. */
 const scoresOf: Readonly<Record<string, readonly Score[]>> = {
   viescore: ['viescore'],
   ground_score: ['ground_score'],
   'sqrt(viescore_pqxground_score)': ['viescore', 'ground_score'],
 };
 
-/** The scores of which all parts are recorded with a final reward: the third one does not ask for semantic consistency. */
+/** The scores that are fully recorded with a final reward. The third one does not need semantic consistency. */
 const recordedBy: Readonly<Record<string, readonly Score[]>> = {
   ...scoresOf,
   'sqrt(viescore_pqxground_score)': ['ground_score'],
@@ -342,14 +344,14 @@ function isNone(value: unknown): boolean {
   return value === null || (typeof value === 'string' && value.toLowerCase() === 'none');
 }
 
-/** A URL is kept; anything else is a file with the judge's host name, if it exists or looks like a path. */
+/** A URL stays unchanged. Anything that exists or looks like a path is a file with the judge's host name. */
 function apiBase(value: unknown): unknown {
   if (isNone(value)) return '';
   if (typeof value !== 'string' || /^https?:\/\//.test(value)) return value;
   return /^\.{0,2}\//.test(value) || existsSync(value) ? { node_file: value, port: 4877 } : value;
 }
 
-/** A model as EARL names it: `owner/name` is from the Hub if no such folder exists. */
+/** A model in EARL's notation: `owner/name` is on the Hub unless such a folder exists. */
 function namedModel(value: unknown, revision: unknown): unknown {
   if (typeof value !== 'string') return value;
   const isHub = /^[\w.-]+\/[\w.-]+$/.test(value) && !value.startsWith('.') && !existsSync(value);
@@ -357,17 +359,17 @@ function namedModel(value: unknown, revision: unknown): unknown {
   return revision === null ? { hub: value } : { hub: value, revision };
 }
 
-/** Maps canonical keys back to the flat keys that they were translated from. */
+/** Maps canonical keys back to flat keys. */
 export class FlatWords {
   constructor(
     private readonly names: ReadonlyMap<string, string>,
     /** Canonical paths that stay empty, which has been reported. */
     private readonly missing: readonly string[],
-    /** Changes from `--set`: a value at a canonical path that one of them gives keeps that path's name. */
+    /** Changes from `--set`. Values that they set at canonical paths keep the names of these paths. */
     private readonly changes: readonly Change[],
   ) {}
 
-  /** Problems with canonical keys, without those that only repeat that something is missing. */
+  /** Reworded problems, without those that only repeat that a key is missing. */
   problems(found: readonly Problem[]): Problem[] {
     return found
       .filter(

@@ -1,4 +1,4 @@
-/** Detects two axes that set the same key differently, so that one of the settings is lost in some cell. */
+/** Detects axes that set the same key differently, so that one setting is lost in some cell. */
 import { ConfigError } from '../../core/errors.js';
 import { LimitError } from '../interpreter.js';
 import { evaluateSnippet, type Environment } from '../jsonnet.js';
@@ -7,7 +7,7 @@ import type { AxisValues } from './design.js';
 import type { Description } from './schema.js';
 import { cellsSnippet, type CellOrder } from './matrix.js';
 
-/** Maximum number of pairs of values shown in an error. */
+/** Maximum number of clashes in an error. */
 const SHOWN = 5;
 
 interface Clashing {
@@ -17,9 +17,9 @@ interface Clashing {
 }
 
 /**
- * Raises ConfigError if one axis replaces a setting of another in some cell. Compares axes that set fields of the same section: a value sets what it
- * changes in the base by itself. If a cell has neither of the two settings, they were combined (a list that both extend) and nothing is lost. Returns
- * warnings: values that do not evaluate without the other axes are not compared.
+ * Raises ConfigError if one axis replaces a setting of another in some cell. Compares axes that set fields of the same section. An axis value sets the
+ * fields that it alone changes in the base. If a cell has neither of two settings, they were combined, such as a list that both extend. Returns a warning
+ * if a value does not evaluate without the other axes.
  */
 export async function checkClashes(
   request: Clashing,
@@ -38,7 +38,7 @@ export async function checkClashes(
   if (pairs.length === 0) return [];
   const own = await ownSettings(request, description, [...new Set(pairs.flat())], cells[0].axes);
   if (own === null) {
-    return ['axes that set the same key were not compared, because a value does not evaluate without the other axes'];
+    return ['clashes of axes were not checked, because a value does not evaluate without the other axes'];
   }
   const clashes = new Set<string>();
   for (const [a, b] of pairs) {
@@ -48,7 +48,7 @@ export async function checkClashes(
         const other = ofB.get(path);
         if (other === undefined || same(other, set) || (isObject(other) && isObject(set))) continue;
         const [section] = path.split('.');
-        // What only follows from their settings is not set by both.
+        // A section that they do not set themselves only follows from their settings.
         if (!axes[a][cell[a]].includes(section) || !axes[b][cell[b]].includes(section)) continue;
         const found = getPath(value, path);
         if (found !== undefined && !same(found, set) && !same(found, other)) continue;
@@ -62,7 +62,7 @@ export async function checkClashes(
   const more = clashes.size > SHOWN ? `\n  and ${clashes.size - SHOWN} more` : '';
   throw new ConfigError(`${[...clashes].slice(0, SHOWN).join('\n  ')}${more}`, {
     where: request.file,
-    next: 'Let one axis alone set the key, or make one axis of both.',
+    next: 'Let only one axis set the key, or merge the axes.',
   });
 }
 
@@ -70,7 +70,7 @@ const same = (a: unknown, b: unknown): boolean => JSON.stringify(a) === JSON.str
 
 type OwnSettings = (axis: string, value: string) => ReadonlyMap<string, unknown>;
 
-/** By axis and value, the fields that the value changes in the base; null if a value needs those of other axes. */
+/** The fields that each axis value changes in the base. Null if a value does not evaluate alone. */
 async function ownSettings(
   { file, env, overlays }: Clashing,
   { axes, base }: Description,
@@ -94,7 +94,7 @@ async function ownSettings(
   }
 }
 
-/** Every field by path; objects too, so that a section is compared with null in its place. */
+/** Every field by path, including objects, so that a section can be compared with null. */
 function* fieldsIn(value: unknown, prefix = ''): Generator<[string, unknown]> {
   if (!isObject(value)) return;
   for (const [key, child] of Object.entries(value)) {

@@ -1,10 +1,10 @@
-/** Which cells a matrix has, and their names. Pure: it sees names, not settings. */
+/** The cells of a matrix and their names. Pure: it uses names, not settings. */
 import { ConfigError } from '../../core/errors.js';
 import { nearest } from '../../core/nearest.js';
 import { runNamePattern } from '../schema/model.js';
 import type { Description } from './schema.js';
 
-/** The value of each axis, by axis. */
+/** The value on each axis. */
 export type AxisValues = Readonly<Record<string, string>>;
 
 export interface NamedCell {
@@ -20,14 +20,12 @@ const MAX_CELLS = 200_000;
 const order = new Intl.Collator('en', { numeric: true });
 
 /**
- * The cells of a matrix, in the order of their axes' values. Axes are taken in the order of their names and their values in
- * numeric order, so that nothing depends on how the file is written. An axis that a baseline does not name is a repetition
- * (seeds, say): whatever the design, every cell has it with each of its values. Raises ConfigError.
+ * The cells of a matrix. Axes are in the order of their names and values in numeric order, so the order in the file does not matter. An axis without a
+ * baseline value, such as a seed, is a repetition: every design combines each cell with all of its values. Raises ConfigError.
  *
  * - `product`: every combination.
  * - `one_factor`: the baseline, and each other value of each axis alone.
- * - `leave_one_out`: the baseline says what "off" means, and each axis has one other value, "on". The cells are everything
- *   off, everything on, and everything on but one.
+ * - `leave_one_out`: the baseline has the "off" values, and each axis has one other value, "on". The cells are all off, all on, and all on but one.
  */
 export function designCells(experiment: string, description: Description): NamedCell[] {
   const matrix = new Matrix(description);
@@ -48,12 +46,12 @@ export function designCells(experiment: string, description: Description): Named
   return named(experiment, matrix.names, sorted);
 }
 
-/** Raises ConfigError when there is no cell to compare the others with. */
+/** Raises ConfigError if no cell has the values of the baseline. */
 function requireComparison({ baseline }: Matrix, cells: readonly AxisValues[]): void {
   if (baseline === null || cells.some((cell) => matches(cell, baseline))) return;
   const values = Object.entries(baseline).map(([axis, value]) => `${axis} '${value}'`);
   throw new ConfigError(
-    `baseline: no cell has ${values.join(' and ')}, which others are compared with: exclude or zip leaves it out`,
+    `baseline: no cell has ${values.join(' and ')}, the values to compare with: exclude or zip leaves it out`,
     { next: 'Add it to include, name another baseline, or leave baseline out.' },
   );
 }
@@ -68,19 +66,19 @@ export function nameWith(name: string, axes: readonly string[], cell: AxisValues
   return [name, ...[...axes].sort().map((axis) => `${axis}-${cell[axis]}`)].join('__');
 }
 
-/** Raises ConfigError because something sets the name of a cell. */
+/** Raises ConfigError for a setting of run_name. */
 function refuseName(where: string): never {
   throw new ConfigError(`${where} sets run_name, but a cell is named after its axes`, {
-    next: 'Leave it out; the first part of the names is the name of the experiment.',
+    next: 'Leave it out. The first part of the names is the name of the experiment.',
   });
 }
 
-/** Raises ConfigError unless a text can be part of a run's name; nor may it be a property of every JavaScript object. */
+/** Raises ConfigError unless a text can be part of a run's name. It must not be a property of every JavaScript object. */
 export function checkNamePart(what: string, text: string): void {
-  const why = text in Object.prototype ? 'it is a word of JavaScript' : 'allowed: letters, digits, ".", "_" and "-"';
+  const why = text in Object.prototype ? 'it is reserved in JavaScript' : 'allowed: letters, digits, ".", "_" and "-"';
   if (/^[A-Za-z0-9._-]+$/.test(text) && !(text in Object.prototype)) return;
   throw new ConfigError(`${what} '${text}' cannot be part of a run_name; ${why}`, {
-    next: 'Give it another name; what it sets may stay.',
+    next: 'Rename it.',
   });
 }
 
@@ -89,7 +87,7 @@ export function checkName(name: string): void {
   if (runNamePattern.test(name)) return;
   const why = name.length > 96 ? `has ${name.length} characters; at most 96 are allowed` : 'cannot name a run';
   throw new ConfigError(`run_name '${name}' ${why}`, {
-    next: 'Shorten the names of the experiment, its axes or their values; a run_name begins with a letter or a digit.',
+    next: 'Shorten the names of the experiment, its axes or their values. A run_name starts with a letter or a digit.',
   });
 }
 
@@ -110,7 +108,7 @@ function named(experiment: string, axes: readonly string[], cells: readonly Axis
   return [...byName].map(([run_name, cell]) => ({ run_name, axes: cell }));
 }
 
-/** The axes with their values, and which of them are zipped. */
+/** The axes with their values, and the zipped ones. */
 class Matrix {
   /** Axes in the order of their names. */
   readonly names: readonly string[];
@@ -168,7 +166,7 @@ class Matrix {
   #refuseBase(base: string): never {
     const close = nearest(base, this.names);
     throw new ConfigError(
-      `base: found '${base}', which is no axis; allowed: a config, or the name of the axis whose values are configs (there are: ${this.names.join(', ') || 'none'})`,
+      `base: found '${base}', which is not an axis; allowed: a config, or the name of the axis whose values are configs (axes: ${this.names.join(', ') || 'none'})`,
       { next: `Did you mean base: ${close === null ? `import '${base}'` : `'${close}'`}?` },
     );
   }
@@ -201,12 +199,12 @@ class Matrix {
     );
   }
 
-  /** Whether the values of a cell's zipped axes belong together. */
+  /** Whether the values of a cell's zipped axes are a pair. */
   whole(cell: AxisValues): boolean {
     return this.#zipped.every((pairs) => pairs.some((pair) => matches(cell, pair)));
   }
 
-  /** Axes that vary independently, zipped axes counting as one; only those that the baseline names. */
+  /** Independent axes of the baseline. Zipped axes count as one. */
   factors(baseline: AxisValues): AxisValues[][] {
     const zipped = new Set(this.#zipped.flatMap(([first]) => Object.keys(first)));
     const single = this.names
@@ -275,7 +273,7 @@ const leaveOneOut: Design = (matrix) => {
     throw new ConfigError(
       `leave_one_out: axis ${Object.keys(values[0]).join(' and ')} has ${on.length} values beside the baseline's; allowed: 1`,
       {
-        next: 'Give it two values, off (named in baseline) and on; or leave it out of baseline to repeat every cell with it.',
+        next: 'Give it two values, off (in baseline) and on. Or leave it out of baseline to repeat every cell with it.',
       },
     );
   });

@@ -15,9 +15,9 @@ export type { Cell } from './runs.js';
 export interface ExperimentRequest {
   /** An experiment, or a config, which is an experiment with one cell. */
   readonly file: string;
-  /** Files merged over the base, after those of the experiment itself; parents get them too. */
+  /** Files merged over the base, after the experiment's own. Parents get them too. */
   readonly overlays?: readonly string[];
-  /** `a.b=value`, set in every cell over its axes; of these, only base_exp_dir reaches the parents. */
+  /** `a.b=value`, set in every cell over its axes. Only base_exp_dir applies to parents. */
   readonly sets?: readonly string[];
   readonly env?: Environment;
 }
@@ -26,20 +26,20 @@ export interface Experiment {
   readonly name: string;
   readonly file: string;
   readonly cells: readonly Cell[];
-  /** The runs that cells start from, and those that these start from; nearest first. */
+  /** The runs that cells start from, directly or not, nearest first. */
   readonly parents: readonly Cell[];
   readonly baseline: AxisValues | null;
-  /** The axis whose values are configs; null if all cells share one base config. */
+  /** The axis whose values are configs. Null if all cells share one base config. */
   readonly baseAxis: string | null;
-  /** The config file that it imports as its base; null if its text does not name one. */
+  /** The config file that it imports as its base. Null if its text names none. */
   readonly baseFile: string | null;
-  /** The terms that all cells are measured and compared by. */
+  /** The terms that measure and compare all cells. */
   readonly measure: readonly Measure[];
-  /** What the user should know before it runs. */
+  /** Warnings before it runs. */
   readonly warnings: readonly string[];
 }
 
-/** Loads an experiment. Raises ConfigError, either for problems in its form or for all invalid cells together. */
+/** Loads an experiment. Raises ConfigError for problems in its form, or one for all invalid cells. */
 export async function loadExperiment(request: ExperimentRequest): Promise<Experiment> {
   const { file, overlays: given = [], sets = [], env = process.env } = request;
   const matrix = await evaluateMatrix(file, given, env);
@@ -98,20 +98,20 @@ export async function loadExperiment(request: ExperimentRequest): Promise<Experi
 
 const asList = (value: unknown): readonly unknown[] => (Array.isArray(value) ? value : [value]);
 
-/** The `validation.measure` that all cells share; empty if they differ. */
+/** The `validation.measure` of all cells. Empty if they differ. */
 function commonMeasure(cells: readonly Cell[]): readonly Measure[] {
   const all = cells.map(({ config }) => rewardForms().settingsOf(config.settings)?.measure ?? []);
   return all.every((one) => JSON.stringify(one) === JSON.stringify(all[0])) ? (all[0] ?? []) : [];
 }
 
-/** Maximum number of groups of equal cells that are named, and of cells within one. */
+/** Maximum number of groups of equal cells in a message, and of cells in a group. */
 const SHOWN_SAME = 3;
 
-/** One warning for all cells with equal result-deciding settings: each but one repeats another. */
+/** One warning for all cells with equal result-affecting settings. */
 function sameCells(cells: readonly Cell[]): string[] {
   const byHash = new Map<string, string[]>();
   for (const { run_name, config } of cells) {
-    // The hash leaves out the environment, which another trainer may use in any way.
+    // The hash leaves out the environment, which may affect a foreign trainer.
     const what = `${config.resultHash} ${JSON.stringify(config.settings.launch.env)}`;
     const names = byHash.get(what);
     if (names === undefined) byHash.set(what, [run_name]);
@@ -123,7 +123,7 @@ function sameCells(cells: readonly Cell[]): string[] {
   const shown = same.slice(0, SHOWN_SAME).map((names) => `  ${firstOf(names).join(', ')}`);
   const more = same.length > SHOWN_SAME ? [`  and ${same.length - SHOWN_SAME} more groups`] : [];
   return [
-    `${repeated} of ${cells.length} cells only repeat others: nothing that decides a result differs between\n${[...shown, ...more].join('\n')}`,
+    `${repeated} of ${cells.length} cells repeat others; these have the same result-affecting settings:\n${[...shown, ...more].join('\n')}`,
   ];
 }
 
@@ -132,7 +132,7 @@ function firstOf(names: readonly string[]): string[] {
   return more > 0 ? [...names.slice(0, SHOWN_SAME), `and ${more} more`] : [...names];
 }
 
-/** Raises ConfigError when runs depend on each other in a cycle. */
+/** Raises ConfigError if runs start from each other in a cycle. */
 function refuseCycles(runs: readonly Cell[], file: string): void {
   const byName = new Map(runs.map((run) => [run.run_name, run]));
   const done = new Set<string>();
@@ -166,11 +166,11 @@ function withDifferences(cells: readonly Cell[], baseline: AxisValues | null, se
   });
 }
 
-/** A field `base` (quoted or not) whose value begins with an import; comments are removed first. */
+/** A field `base` (quoted or not) whose value begins with an import, in a text without comments. */
 const COMMENTS = /\/\*[\s\S]*?\*\/|(?:^|\s)(?:\/\/|#).*$/gm;
 const BASE = /(?:^|[\s{,;])(['"]?)base\1\s*:\s*\(?\s*import\s*@?(['"])(.+?)\2/;
 
-/** Its absolute path, from an experiment's file and text; null if the text imports none in this way. */
+/** The absolute path of the imported base, from an experiment's file and text. Null if there is none. */
 export function importedBase(file: string, text: string): string | null {
   const found = BASE.exec(text.replace(COMMENTS, ''));
   return found === null ? null : resolve(dirname(file), found[3]);

@@ -1,4 +1,4 @@
-/** Evaluates an experiment file to its named cells. */
+/** Evaluates an experiment file to named cells. */
 import { existsSync } from 'node:fs';
 import { dirname, resolve } from 'node:path';
 import { ConfigError } from '../../core/errors.js';
@@ -10,7 +10,7 @@ import { checkNamePart, designCells, matches, type AxisValues, type NamedCell } 
 import { descriptionSchema, type Description } from './schema.js';
 import { overlayOf, withoutReach } from '../references.js';
 
-/** The cells of a matrix, and what they evaluate to. */
+/** The cells of a matrix, with their values. */
 export interface Matrix {
   readonly name: string;
   /** Null for a config. */
@@ -22,7 +22,7 @@ export interface Matrix {
   readonly importHash: string;
 }
 
-/** Evaluates an experiment twice: for what it says, and for all cells at once. Raises ConfigError. */
+/** Evaluates an experiment twice: for its description, and for all cells at once. Raises ConfigError. */
 export async function evaluateMatrix(
   file: string,
   given: readonly string[],
@@ -61,7 +61,7 @@ interface Planned {
   readonly orders: readonly CellOrder[];
 }
 
-/** The cells that an experiment's description asks for. Raises ConfigError for an invalid description. */
+/** The cells of an experiment's description. Raises ConfigError for an invalid description. */
 function planCells(described: unknown, file: string): Planned {
   if (described === null) {
     return {
@@ -77,7 +77,7 @@ function planCells(described: unknown, file: string): Planned {
   return { description, named, orders: named.map((cell) => orderOf(cell, description)) };
 }
 
-/** What a cell is made of; values that set nothing are left out. */
+/** The parts of a cell, without values that set nothing. */
 export function orderOf({ run_name, axes }: NamedCell, { axes: values, base, overrides }: Description): CellOrder {
   return {
     name: run_name,
@@ -89,7 +89,7 @@ export function orderOf({ run_name, axes }: NamedCell, { axes: values, base, ove
   };
 }
 
-/** Adds the file to errors that name no place. */
+/** Adds the file to errors without a place. */
 function inFile<T>(file: string, plan: () => T): T {
   try {
     return plan();
@@ -100,7 +100,7 @@ function inFile<T>(file: string, plan: () => T): T {
   }
 }
 
-/** Jsonnet reports axes and their values as lists, because a parsed object loses keys such as __proto__; these are no names. */
+/** Jsonnet reports axes and values as lists, because a parsed object loses keys such as __proto__, which are rejected. */
 function withAxes(described: unknown): unknown {
   if (!isObject(described) || !isObject(described['axes'])) return described;
   const axes = (described['axes']['pairs'] as [string, unknown][]).map(([axis, values]): [string, unknown] => {
@@ -119,7 +119,7 @@ function readDescription(description: unknown, file: string): Description {
       : description;
   const schema = descriptionSchema();
   const parsed = schema.safeParse(described);
-  // Each cell fills in the fields of the measure: those that it leaves out may come from the cell's reward.
+  // Each cell completes the fields of the measure, possibly from its reward.
   if (parsed.success) return { ...parsed.data, measure: (isObject(described) && described['measure']) || [] };
   const problems = problemsOf(parsed.error, schema, described);
   throw new ConfigError(
@@ -131,10 +131,10 @@ function readDescription(description: unknown, file: string): Description {
   );
 }
 
-/** The parts of a cell that are merged over its base, in order, and its name; null for a config, which is a cell as it is. */
+/** The parts of a cell that are merged over its base, in order, and its name. The name is null for a config. */
 export interface CellOrder {
   readonly name: string | null;
-  /** The value that is the base; null if all cells share one base. */
+  /** The axis value that is the base. Null if all cells share one base. */
   readonly base: AxisValue | null;
   readonly values: readonly AxisValue[];
   /** Indices of overrides. */
@@ -144,8 +144,8 @@ export interface CellOrder {
 type AxisValue = readonly [axis: string, value: string];
 
 /**
- * An experiment without its settings: of each axis the names of its values with their fields, and of each override the fields. null for a file that
- * has none of the given keys, which is a config; the name of its type for a file that is no object.
+ * An experiment without its settings: the value names of each axis with their fields, and the fields of each override. null for a config, which has none
+ * of the given keys. The name of its type for a file that is not an object.
  */
 export function descriptionSnippet(file: string, keys: readonly string[]): string {
   return `local e = ${importOf(file)};
@@ -168,8 +168,8 @@ else {
 }
 
 /**
- * Cells as a list. Their parts are merged before anything is manifested and the name comes last, so that everything that refers to them sees them.
- * Jsonnet evaluates an object's field at every access, but an array's element once, so the parts that cells share are kept in arrays.
+ * Cells as a list. Their parts are merged before anything is manifested and the name comes last, so that all references see the final values. Jsonnet
+ * evaluates a field of an object at every access but an element of an array once, so shared parts are in an array.
  */
 export function cellsSnippet(file: string, overlays: readonly string[], cells: readonly CellOrder[]): string {
   const parts = new Map<string, number>();

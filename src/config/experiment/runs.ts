@@ -1,4 +1,4 @@
-/** Turns what Jsonnet evaluates into an experiment's validated runs: named, hashed, with the runs that they start from. */
+/** Converts evaluated values to the validated runs of an experiment, with names, hashes and parents. */
 import { ConfigError } from '../../core/errors.js';
 import { evaluateParents } from '../references.js';
 import { displayPath, type Environment } from '../jsonnet.js';
@@ -16,12 +16,12 @@ import { Settler } from '../settle.js';
 /** One run of an experiment. */
 export interface Cell {
   readonly run_name: string;
-  /** Its value on each axis; for a parent, of the axes that reach it. */
+  /** Its value on each axis. For a parent, on the axes that reach it. */
   readonly axes: AxisValues;
   readonly config: LoadedConfig;
   /** Names of the runs that it starts from. */
   readonly parents: readonly string[];
-  /** The settings that differ from its baseline cell, or, without a baseline, that are not the same in all cells. */
+  /** The settings that differ from its baseline cell or, without a baseline, among all cells. */
   readonly differs: Readonly<Record<string, unknown>>;
 }
 
@@ -31,14 +31,14 @@ const SHOWN_CELLS = 3;
 /** A run before it is validated. */
 export interface RunDraft {
   readonly draft: Draft;
-  /** What `--set` changed in it. */
+  /** The `--set`s that were applied. */
   readonly sets: readonly string[];
   readonly file: string;
   readonly axes: AxisValues;
   readonly importHash: string;
   readonly sources: ReadonlyMap<string, string>;
   readonly parents: readonly WantedRun[];
-  /** A cell is named by its axes; a parent by the run that refers to it. */
+  /** A cell is named after its axes, a parent by the run that refers to it. */
   readonly made: 'cell' | 'parent';
 }
 
@@ -55,7 +55,7 @@ interface WrongRun {
   readonly problems: readonly Problem[];
 }
 
-/** The runs of an experiment under construction: first the cells, then generation after generation of parents. */
+/** Builds the runs of an experiment: first the cells, then the parents, one generation after another. */
 export class Runs {
   readonly settler = new Settler();
   readonly #known = new Map<string, WantedRun>();
@@ -107,20 +107,17 @@ export class Runs {
     const { validation, task } = value;
     const recipe = recipeNamed(task);
     if (recipe !== undefined && schemaAt(recipe.schema, ['validation', 'measure'], null) === null) {
-      throw new ConfigError(
-        `measure: found with cells of task '${recipe.name}', which has no answers that a term could score`,
-        {
-          where: displayPath(this.file),
-          next: 'Leave measure out; such cells are compared by their held-out loss.',
-        },
-      );
+      throw new ConfigError(`measure: found with cells of task '${recipe.name}', which has no answers to score`, {
+        where: displayPath(this.file),
+        next: 'Leave measure out. Such cells are compared by their held-out loss.',
+      });
     }
     // A value that is not a section is reported as such.
     if (validation !== undefined && !isObject(validation)) return value;
     return { ...value, validation: { ...validation, measure } };
   }
 
-  /** Parents that are not made yet. Raises ConfigError when the same name is wanted with different settings. */
+  /** Parents that are not evaluated yet. Raises ConfigError if a name has two different configs. */
   wanted(drafts: readonly RunDraft[]): WantedRun[] {
     const fresh: WantedRun[] = [];
     for (const parent of drafts.flatMap(({ parents }) => parents)) {
@@ -131,14 +128,14 @@ export class Runs {
       } else if (known.file !== parent.file || JSON.stringify(known.axes) !== JSON.stringify(parent.axes)) {
         throw new ConfigError(
           `${known.by} and ${parent.by} start from a run ${parent.name} with different settings: ${displayPath(known.file)} ${JSON.stringify(known.axes)} and ${displayPath(parent.file)} ${JSON.stringify(parent.axes)}`,
-          { where: displayPath(this.file), next: 'Give the two runs different names where they are referred to.' },
+          { where: displayPath(this.file), next: 'Give the two runs different names in the references.' },
         );
       }
     }
     return fresh;
   }
 
-  /** Evaluates a generation of parents in one go. */
+  /** Evaluates a generation of parents. */
   async parents(wave: readonly WantedRun[]): Promise<RunDraft[]> {
     const orders = wave.map(({ name, file, axes }) => ({
       name,
@@ -154,7 +151,7 @@ export class Runs {
     });
   }
 
-  /** `experiment`: its name, null for a config on its own. Raises one ConfigError for all invalid runs. */
+  /** `experiment`: its name. Null for a single config. Raises one ConfigError for all invalid runs. */
   settle(drafts: readonly RunDraft[], experiment: string | null): Cell[] {
     const cells: Cell[] = [];
     const wrong: WrongRun[] = [];
@@ -178,7 +175,7 @@ export class Runs {
   #invalid(wrong: readonly WrongRun[], of: number): ConfigError {
     const shown = wrong.slice(0, SHOWN_CELLS).map(({ name, run, problems }) => {
       const { draft, sets, sources } = run;
-      // The keys of EARL's form are not those of the draft.
+      // The keys of EARL's flat form are not in the draft.
       const has = (key: string): boolean => draft.words !== null || hasPath(draft.value, key);
       const lines = problemLines(problems, { file: this.file, layers: this.#layers(run), sets, sources, has });
       return [`  ${name}`, ...lines.map((line) => `    ${line}`)].join('\n');
@@ -226,7 +223,7 @@ export function cellLayers(
   ];
 }
 
-/** The layers of a run that cells start from, which only some axes reach. */
+/** The layers of a run that cells start from. Only some axes reach it. */
 export function parentLayers(experiment: string, file: string, overlays: readonly string[], axes: AxisValues): Layer[] {
   return [...layersOf({ file, overlays }), ...axisLayers(experiment, axes)];
 }

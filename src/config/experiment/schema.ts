@@ -1,11 +1,11 @@
-/** The schema of an experiment file's matrix, without the settings themselves, which only Jsonnet sees completely. */
+/** The schema of an experiment file, without the settings, which only Jsonnet evaluates. */
 import { z } from 'zod';
 import { rewardForms } from '../recipes.js';
 
-/** Values of some axes; in `include`, `exclude` and `overrides` it matches every cell that has them. */
+/** Values of some axes. It matches every cell that has them. */
 const partialCell = z.record(z.string(), z.string()).meta({ allowed: "{ axis: 'value' }, of some of the axes" });
 
-/** Top-level fields of an object of settings; only Jsonnet sees the object itself. */
+/** Top-level fields of an object of settings, which only Jsonnet evaluates. */
 const settingsFields = z
   .array(z.string())
   .meta({ type: 'object', items: undefined, allowed: 'an object of settings, such as { seed: 1 }' });
@@ -15,8 +15,8 @@ function partialCells(description: string) {
 }
 
 /**
- * An experiment's description as Jsonnet reports it: a base that is an object is given as `true`, the settings of axis values and overrides as the
- * fields that they set at their top level, and anything else in these places by its type. The JSON Schema (see below) has the form of a file instead.
+ * An experiment's description as Jsonnet reports it: `true` for a base that is an object, the top-level fields of axis values and overrides, and the type
+ * of anything else in these places. The JSON Schema below describes files instead.
  */
 export const descriptionSchema = () =>
   z.strictObject({
@@ -24,13 +24,13 @@ export const descriptionSchema = () =>
       .string()
       .min(1)
       .optional()
-      .meta({ description: "Begins every cell's run_name; the file's stem by default." }),
+      .meta({ description: 'The first part of the run names. Default: the name of the file.' }),
     base: z.union([z.literal(true).meta({ type: 'object', const: undefined }), z.string()]).meta({
-      description: 'The config that every cell is made from, or the name of the axis whose values are configs.',
+      description: 'The base config of every cell, or the name of the axis whose values are configs.',
       allowed: "a config (base: import 'CONFIG.jsonnet'), or the name of the axis whose values are configs",
     }),
     with: z.array(z.string().min(1)).default([]).meta({
-      description: 'Overlays, relative to the experiment file; they reach the parents too.',
+      description: 'Overlays, relative to the experiment file. They also apply to parents.',
       allowed: "a list of files, such as ['../configs/lib/tiny.libsonnet']",
     }),
     axes: z
@@ -41,13 +41,12 @@ export const descriptionSchema = () =>
       )
       .default({})
       .meta({
-        description: 'By axis and value, the mixin that is added: { axis: { value: { … }, other: { … } } }.',
+        description: 'The mixin of each value of each axis: { axis: { value: { … }, other: { … } } }.',
         allowed: 'an object of axes, each with a mixin for each value: { axis: { value: { … }, other: { … } } }',
       }),
-    design: z
-      .enum(['product', 'one_factor', 'leave_one_out'])
-      .default('product')
-      .meta({ description: 'Which cells there are.' }),
+    design: z.enum(['product', 'one_factor', 'leave_one_out']).default('product').meta({
+      description: 'The cells of the matrix: all combinations, one change at a time, or all changes but one.',
+    }),
     zip: z
       .array(
         z.union([z.array(z.string()).min(2), z.record(z.string(), z.array(z.string()).min(1))]).meta({
@@ -59,8 +58,8 @@ export const descriptionSchema = () =>
         description: "Axes that go together: ['a', 'b'] pairs equal names, {a: [...], b: [...]} pairs by position.",
         allowed: "a list of groups of axes, as in zip: [['a', 'b']]",
       }),
-    include: partialCells('Cells that are there in any case, whatever the design and exclude say.'),
-    exclude: partialCells('Cells that are left out.'),
+    include: partialCells('Cells to add, regardless of design, zip and exclude.'),
+    exclude: partialCells('Cells to leave out.'),
     overrides: z
       .array(
         z.strictObject({ cell: partialCell, set: settingsFields }).meta({
@@ -69,20 +68,19 @@ export const descriptionSchema = () =>
       )
       .default([])
       .meta({
-        description: 'Settings for some cells alone, over those of their axes: {cell: {axis: value}, set: {...}}.',
+        description: 'Settings for some cells only, merged over their axes: {cell: {axis: value}, set: {...}}.',
         allowed: "a list, such as [{ cell: { axis: 'value' }, set: { … } }]",
       }),
     share: z
       .array(z.string())
       .default([])
-      .meta({ description: 'Axes that reach the parents.', allowed: "a list of axes, such as ['seed']" }),
-    baseline: partialCell
-      .nullable()
-      .default(null)
-      .meta({ description: 'The values that others are compared with; axes that it does not name are repetitions.' }),
+      .meta({ description: 'Axes that also apply to parents.', allowed: "a list of axes, such as ['seed']" }),
+    baseline: partialCell.nullable().default(null).meta({
+      description: 'The values that other cells are compared with. Axes without a value here are repetitions.',
+    }),
     measure: rewardForms().measures.default([]).meta({
       description:
-        "Terms that the held-out answers of every cell are scored by, and that cells are compared by, apart from the reward that each is trained on: validation.measure of every cell. The first decides the order. Without one, cells are compared by their reward where all have the same, and not at all where they don't.",
+        'Terms that score the held-out answers of every cell and compare the cells, independent of the training reward: validation.measure of every cell. The first one ranks the cells. Without a measure, cells are compared by their reward if all have the same.',
       allowed: "a term's name, {name: 'ocr', …} with its fields, or a list of these",
     }),
   });
@@ -91,7 +89,7 @@ export type Description = Omit<z.output<ReturnType<typeof descriptionSchema>>, '
   readonly measure: unknown;
 };
 
-/** JSON Schema of an experiment file; every key has a `description`. */
+/** JSON Schema of an experiment file. Every key has a `description`. */
 export function experimentSchema(): Record<string, unknown> {
   return z.toJSONSchema(descriptionSchema(), { io: 'input' });
 }

@@ -63,7 +63,7 @@ describe('a matrix', () => {
       /'a' and 'b' set seed differently: a 'x' to 1, b 'y' to 2/,
     ],
     ['a name', `axes: { a: { 'x y': {} } }`, /value 'x y' cannot be part of a run_name; allowed: letters/],
-    ['a word', `axes: { a: { toString: {} } }`, /value 'toString' cannot be part of a run_name; it is a word of/],
+    ['a word', `axes: { a: { toString: {} } }`, /value 'toString' cannot be part of a run_name; it is reserved/],
     ['a long name', `axes: { a: { ${'x'.repeat(96)}: {} } }`, /at most 96/],
     ['equal names', `axes: { a: { '1': {}, '1__b-1': {} }, b: { '1': {}, '1__b-1': {} } }`, /two cells have the name/],
     ['an unknown key', `axes: {}, desing: 'product'`, /desing: unknown key; did you mean design/],
@@ -201,7 +201,7 @@ describe('a measure', () => {
 
   it('is refused where nothing scores answers, and where words are asked about pictures', async () => {
     await expect(load(`{ base: base, axes: { ${ab} }, measure: 'viescore' }`)).rejects.toThrow(
-      "found with cells of task 'external', which has no answers that a term could score",
+      "found with cells of task 'external', which has no answers to score",
     );
     await expect(
       loadConfig({

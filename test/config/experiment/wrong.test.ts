@@ -32,12 +32,12 @@ describe('an experiment of a wrong form', () => {
     [
       'a base that is a file name',
       `base: 'my.jsonnet', ${ab}`,
-      `base: found 'my.jsonnet', which is no axis; allowed: a config, or the name of the axis whose values are configs (there are: a, b)\n  Did you mean base: import 'my.jsonnet'?`,
+      `base: found 'my.jsonnet', which is not an axis; allowed: a config, or the name of the axis whose values are configs (axes: a, b)\n  Did you mean base: import 'my.jsonnet'?`,
     ],
     [
       'a base that is nearly an axis',
       `base: 'recpe', axes: { recipe: { x: base } }`,
-      `base: found 'recpe', which is no axis; allowed: a config, or the name of the axis whose values are configs (there are: recipe)\n  Did you mean base: 'recipe'?`,
+      `base: found 'recpe', which is not an axis; allowed: a config, or the name of the axis whose values are configs (axes: recipe)\n  Did you mean base: 'recipe'?`,
     ],
     [
       'overrides of an object',
@@ -79,7 +79,7 @@ describe('a cell', () => {
   });
 
   it('that others are compared with is there', async () => {
-    const left = "baseline: no cell has a 'x', which others are compared with: exclude or zip leaves it out";
+    const left = "baseline: no cell has a 'x', the values to compare with: exclude or zip leaves it out";
     const text = (more: string): string => `{ base: base, ${ab}, baseline: { a: 'x' }, ${more} }`;
     expect(await messageOf(text(`exclude: [{ a: 'x' }]`))).toContain(left);
     expect((await load(text(`exclude: [{ a: 'x', b: '1' }]`))).cells).toHaveLength(3);
@@ -90,7 +90,7 @@ describe('a cell', () => {
     const axes = `axes: { a: { x: {}, y: {}, z: { launch+: { devices: [] } } }, b: { '1': {}, '2': { seed: 2 } } }`;
     expect((await load(`{ base: base + { parameters: {} }, ${axes} }`)).warnings).toEqual([
       [
-        '4 of 6 cells only repeat others: nothing that decides a result differs between',
+        '4 of 6 cells repeat others; these have the same result-affecting settings:',
         '  exp__a-x__b-1, exp__a-y__b-1, exp__a-z__b-1',
         '  exp__a-x__b-2, exp__a-y__b-2, exp__a-z__b-2',
       ].join('\n'),

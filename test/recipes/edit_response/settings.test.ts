@@ -26,7 +26,7 @@ describe('settings of edit_response', () => {
           ...{ model: undefined, num_steps: undefined, extra: { quality: { low: null } } },
         },
       },
-      /^environment\.extra: found .*; allowed: fields of a form, which says no null/,
+      /^environment\.extra: found .*; allowed: form fields without null/,
     ],
     [
       { environment: { read_by: 'start' } },
