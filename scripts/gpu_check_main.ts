@@ -10,8 +10,8 @@ const PROVIDERS = ['cuda', 'webgpu', 'cpu'] as const;
 const HELP = `scripts/gpu_check --provider ${PROVIDERS.join('|')} [--size ${Object.keys(sizes).join('|')} …] [--threads N] [--minutes 20] [--out FILE]
 
 Runs this program's own engine on a provider with random weights: bare matrix products, sampling, log-probabilities and gradients, each
-compared with the CPU provider. Writes a page (default: experiments/results/gpu_check_PROVIDER.md), and ends with 1 where a part failed,
-which the page names. Without --size it measures all sizes: 1b takes 20 GB of memory, and on a GPU 10 of its own.`;
+compared with the CPU provider. Writes a page (default: experiments/results/gpu_check_PROVIDER.md), and ends with 1 if a part failed;
+the page names it. Without --size it measures all sizes: 1b needs 20 GB of memory, and 10 GB of a GPU's own.`;
 
 /** Raises UsageError for anything but one of them. */
 function oneOf<T extends string>(allowed: readonly T[], found: string | undefined, option: string): T {

@@ -1,4 +1,4 @@
-"""SkyRL's server of the Tinker API, which refuses requests without the key of EDITRL_SERVER_TOKEN (x-api-key), but for /api/v1/healthz."""
+"""SkyRL's server of the Tinker API, which rejects requests without the key of EDITRL_SERVER_TOKEN (x-api-key), except for /api/v1/healthz."""
 import os
 import runpy
 import secrets
@@ -25,6 +25,6 @@ class Guard:
 
 
 serve = uvicorn.run
-# A line for each request would hide what the server says of itself.
+# A line for each request would hide the server's own messages.
 uvicorn.run = lambda app, **options: serve(Guard(app), **options, access_log=False)
 runpy.run_module("skyrl.tinker.api", run_name="__main__", alter_sys=True)

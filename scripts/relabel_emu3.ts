@@ -27,13 +27,13 @@ export function relabelEmu3(folder: string, out: string): void {
   const { config, contextSize } = architecture;
   const other = [...tensorFiles(folder).keys()].find((name) => !/^(model\.|lm_head\.)/.test(name));
   if (other !== undefined) {
-    throw new CheckpointError(`found the tensor ${other}; allowed: those of a decoder alone, model.… and lm_head.…`, {
+    throw new CheckpointError(`found the tensor ${other}; allowed: only those of a decoder, model.… and lm_head.…`, {
       where: folder,
       next: 'Save the text model by itself.',
     });
   }
   if (existsSync(out)) {
-    throw new CheckpointError('is there already', { where: out, next: 'Name a folder that is not there.' });
+    throw new CheckpointError('already exists', { where: out, next: 'Name a folder that does not exist.' });
   }
   mkdirSync(out, { recursive: true });
   const kept = Object.entries(json).filter(([key]) => !OWN_CODE.includes(key));

@@ -5,7 +5,7 @@ import { relabelEmu3 } from './relabel_emu3.js';
 
 const HELP = `scripts/relabel_emu3 FOLDER OUT
 
-Makes OUT from FOLDER, which holds Emu3's decoder: the same model under the name of Llama, whose shape it has, for servers that do not know Emu3.
+Makes OUT from FOLDER with Emu3's decoder: the same model as a Llama, which has the same architecture, for servers without Emu3.
 Weights are links to those of FOLDER.`;
 
 const { values, positionals } = parseArgs({ allowPositionals: true, options: { help: { type: 'boolean' } } });

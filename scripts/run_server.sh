@@ -5,9 +5,9 @@
 #   scripts/run_server.sh --terms ocr_confidence=0.6,align_quality=0.4 --endpoint http://127.0.0.1:4877
 #   COUNT=4 scripts/run_server.sh --config configs/my_run.jsonnet
 #
-# COUNT    the number of servers; default: one for each GPU in CUDA_VISIBLE_DEVICES, which sees only this GPU; else 1
+# COUNT    the number of servers; default: one for each GPU in CUDA_VISIBLE_DEVICES, and each server uses only its GPU; otherwise 1
 # OUT      the folder for server_0.log, ... and urls.txt (one address per line, written when all are ready); default: reward_servers
-# WAIT_S   the most seconds that the servers may take to get ready; default: 7200 (a judge may still be loading)
+# WAIT_S   the most seconds until the servers are ready; default: 7200 (a judge may still be loading)
 # EDITRL   the command; default: node with the built command line of this checkout
 # All arguments are passed to `editrl serve rewards`. Each server chooses its own port, so that no two conflict.
 set -euo pipefail
@@ -109,7 +109,7 @@ replace() {
     if ((SECONDS - begun[i] < soon_s)); then failures[i]=$((failures[i] + 1)); else failures[i]=1; fi
     if ((failures[i] >= most)); then give_up "$i" "$code"; fi
     port=$(sed -n "$((i + 1))p" "$out/urls.txt")
-    echo "run_server.sh: server $i ended with code $code and is started again" >&2
+    echo "run_server.sh: server $i ended with code $code and restarts" >&2
     launch "$i" "${port##*:}" "$@"
   done
 }

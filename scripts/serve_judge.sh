@@ -1,17 +1,17 @@
 #!/usr/bin/env bash
-# Serves Qwen2.5-VL as a judge with vLLM (0.12 or later), sized to the GPUs that it is given.
+# Serves Qwen2.5-VL as a judge with vLLM (0.12 or later), sized to the given GPUs.
 #
-#   scripts/serve_judge.sh                            one GPU, or as few as hold the model; the others are left to training
+#   scripts/serve_judge.sh                            one GPU, or the fewest that hold the model; training can use the others
 #   scripts/serve_judge.sh --gpus 4 --memory 80       four GPUs of 80 GB
 #   scripts/serve_judge.sh --node-file qwen_node.txt  also writes this host's name, for reward.endpoint.node_file
-#   scripts/serve_judge.sh --gpus 8 --memory 80 --dry-run    prints the command alone
+#   scripts/serve_judge.sh --gpus 8 --memory 80 --dry-run    only prints the command
 #
-# Without --model it takes the largest model whose bfloat16 weights, caches and activations fit the GPUs: 72B from 173 GB of GPU
-# memory, 32B from 90 GB, else 7B. A model is split over as few GPUs as hold it (tensor parallel); what is left holds further copies
-# (data parallel), between which vLLM shares requests out.
+# Without --model it chooses the largest model whose bfloat16 weights, caches and activations fit the GPUs: 72B from 173 GB of GPU
+# memory, 32B from 90 GB, otherwise 7B. A model is split over the fewest GPUs that hold it (tensor parallel). The other GPUs hold further
+# copies (data parallel), between which vLLM distributes requests.
 #
-# Options after -- go to vLLM as they are. VLLM_API_KEY, where it is set, is the key that callers need (OPENAI_API_KEY where the run is);
-# it has to be set where other machines can reach the judge, as they can with --node-file.
+# Options after -- go to vLLM unchanged. If VLLM_API_KEY is set, requests need this key (OPENAI_API_KEY for the run). Set it if other
+# machines can reach the judge, as with --node-file.
 set -euo pipefail
 
 usage() { sed -n '2,/^set /{/^set /!s/^# \{0,1\}//p}' "$0"; }
@@ -89,7 +89,7 @@ data=$((gpus / tensor))
 dtype=bfloat16
 [[ $model == *AWQ* ]] && dtype=float16
 
-# With --node-file, other machines can reach the server; otherwise only this machine can, unless --host says so.
+# With --node-file, other machines can reach the server; otherwise only this machine can, unless --host is given.
 host=${host:-$([[ -n $node_file ]] && echo 0.0.0.0 || echo 127.0.0.1)}
 command=(
   vllm serve "$model"
@@ -99,7 +99,7 @@ command=(
   --max-model-len "$max_model_len"
   --max-num-seqs "$max_num_seqs"
   # A request has at most three images (reward term pairwise; two in all others); no memory is reserved for videos. An edit of several
-  # pictures has one more than these in align_quality: where that is more than three, give this option again after --.
+  # images has one more than these in align_quality: if that is more than three, repeat this option after --.
   --limit-mm-per-prompt '{"image":3,"video":0}'
   # Requests set all sampling options themselves, so the checkpoint's near-greedy defaults are not used.
   --generation-config vllm

@@ -51,7 +51,7 @@ export async function setUpDatasets(
   for (const archive of archives) {
     const place = join(folder, basename(archive.file).replace(SUFFIX, ''));
     if (existsSync(place)) {
-      say(`${place} is there already`);
+      say(`${place} already exists`);
       continue;
     }
     unpack(await fetchArchive(archive, client, say), place);
@@ -81,7 +81,10 @@ async function fetchArchive(
   return join(snapshotFolder(client.environment, reference.hub, commit), file);
 }
 
-/** Unpacks an archive beside `place` and moves it there, so that it is complete or missing. No entry may be written outside of it. */
+/**
+ * Unpacks an archive next to `place` and moves it there, so that it is complete or missing. No entry may be written
+ * outside of it.
+ */
 function unpack(archive: string, place: string): void {
   const staging = `${place}.unpacking`;
   rmSync(staging, { recursive: true, force: true });
@@ -91,21 +94,21 @@ function unpack(archive: string, place: string): void {
   const { status, stderr, error } = spawnSync('tar', flags, { encoding: 'utf8' });
   if (error !== undefined) {
     throw new RunError(`tar cannot be started: ${error.message}`, {
-      next: 'Install tar, then give the same command again.',
+      next: 'Install tar, then repeat the command.',
     });
   }
   if (status !== 0) {
     throw new DataError(`the archive cannot be unpacked: ${stderr.trim().split('\n')[0]}`, {
       where: archive,
-      next: 'Free some space where the disk is full; else remove the file, and give the same command again.',
+      next: 'If the disk is full, free some space; otherwise remove the file. Then repeat the command.',
     });
   }
   const entries = readdirSync(staging, { recursive: true, withFileTypes: true });
   const odd = entries.find((entry) => !entry.isFile() && !entry.isDirectory());
   if (odd !== undefined) {
-    throw new DataError(`the archive holds ${odd.name}, which is neither a file nor a folder`, {
+    throw new DataError(`the archive contains ${odd.name}, which is neither a file nor a folder`, {
       where: archive,
-      next: 'A dataset has files and folders alone: the archive is another one, or was tampered with.',
+      next: 'A dataset only has files and folders: the archive is another one, or was manipulated.',
     });
   }
   // An archive holds either one folder with its own name, or the content of that folder.
@@ -115,7 +118,10 @@ function unpack(archive: string, place: string): void {
   rmSync(staging, { recursive: true, force: true });
 }
 
-/** EARL reads the lists from the folder of the samples. Archives with a folder `feature` have them beside it, so they are linked. */
+/**
+ * EARL reads the lists from the folder of the samples. Archives with a folder `feature` have them next to it, so they
+ * are linked.
+ */
 function linkLists(place: string): void {
   const feature = join(place, 'feature');
   const isThere = existsSync(feature) && lstatSync(feature).isDirectory() && existsSync(join(place, 'list'));

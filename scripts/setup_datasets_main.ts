@@ -7,8 +7,8 @@ import { published, readArchive, setUpDatasets } from './setup_datasets.js';
 
 const HELP = `scripts/setup_datasets [FOLDER] [--from OWNER/NAME[@REVISION]:FILE.tar.gz …]
 
-Fetches EARL's datasets from the Hub into FOLDER (default: APP__DATA_DIR, else data), laid out as configs/ name them. Give the same command
-again after it was cut: it goes on. HF_ENDPOINT, HF_HOME, HF_TOKEN and proxies are taken from the environment. Without --from it fetches
+Fetches EARL's datasets from the Hub into FOLDER (default: APP__DATA_DIR, or data), in the layout of configs/. After an interruption, repeat the
+command: it continues. HF_ENDPOINT, HF_HOME, HF_TOKEN and proxies are read from the environment. Without --from it fetches
 ${published.map(({ dataset, file }) => `  ${dataset}:${file}`).join('\n')}`;
 
 const { values, positionals } = parseArgs({

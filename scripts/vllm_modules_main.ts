@@ -5,8 +5,8 @@ import { writeModules } from '../src/launch/servers/vllm.js';
 
 const HELP = `scripts/vllm_modules FOLDER
 
-Writes the Python modules that vLLM loads by its flags (docs/guide/gpus-and-servers.md) into FOLDER: PYTHONPATH of a vLLM that you start yourself has to name it. A vLLM
-that a run starts is given them by the run.`;
+Writes the Python modules that vLLM loads by its flags (docs/guide/gpus-and-servers.md) into FOLDER. Add FOLDER to
+PYTHONPATH of a vLLM that you start yourself. A run passes them to a vLLM that it starts.`;
 
 const { values, positionals } = parseArgs({ allowPositionals: true, options: { help: { type: 'boolean' } } });
 const [folder] = positionals;

@@ -1,4 +1,7 @@
-/** `scripts/gpu_check`: has each measurement made in a process of its own, compares them with the CPU provider, and writes what came of it as a page. */
+/**
+ * `scripts/gpu_check`: runs each measurement in its own process, compares it with the CPU provider, and writes the
+ * results as a page.
+ */
 import { spawn } from 'node:child_process';
 import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { availableParallelism, cpus, tmpdir } from 'node:os';
@@ -24,10 +27,10 @@ import { pageOf, TOLERATED, type Agreement, type Asked, type OfModel } from './g
 /** Has a job measured. */
 export type Ask = (job: Job, deadline: number) => AsyncIterable<Report>;
 
-/** How often nvidia-smi is asked while a model is measured. */
+/** How often nvidia-smi is queried while a model is measured. */
 const LOOK_MS = 1000;
 
-/** Measures, says each step, and returns the page and whether everything succeeded. */
+/** Measures, reports each step, and returns the page and whether everything succeeded. */
 export async function gpuCheck(
   asked: Asked,
   say: (line: string) => void,
@@ -85,7 +88,7 @@ async function checkModel(
   if (beside.learning === undefined) return { ...of, agreement: null };
   const agreement = agreementOf(floatsOf(own), floatsOf(cpu), learning.logProbs);
   for (const [name, limit] of Object.entries(TOLERATED) as [keyof Agreement, number][]) {
-    // A difference that is not a number is none that is tolerated.
+    // A difference that is NaN is not tolerated.
     if (!(agreement[name] <= limit)) {
       fail(
         `${size} ${name}`,
@@ -103,7 +106,7 @@ interface Gathered {
   memory?: number;
 }
 
-/** What a job found; what failed is told. */
+/** The results of a job; failures are reported. */
 async function gather(reports: AsyncIterable<Report>, what: string, fail: Checking['fail']): Promise<Gathered> {
   const found: Gathered = {};
   for await (const report of reports) {
@@ -133,7 +136,7 @@ function agreementOf(own: Float32Array, cpu: Float32Array, logProbs: number): Ag
   return { logProbs: largest, gradient: Math.sqrt(difference / norm) };
 }
 
-/** Parts that a job is asked for; what a process that dies has not told of has failed. */
+/** The parts of a job; if a process dies, the parts without a result have failed. */
 const PARTS: Readonly<Record<Job['kind'], readonly Part[]>> = {
   products: ['products'],
   model: ['sampling', 'learning'],
@@ -170,7 +173,7 @@ async function* inProcess(job: Job, deadline: number): AsyncGenerator<Report> {
   for (const part of missing) yield { part, failed: why };
 }
 
-/** The most that GPUs hold more than at the start, while something is measured. */
+/** The increase of the GPUs' memory use over the start, at most, during a measurement. */
 class GpuMemory {
   readonly #before: number | null;
   readonly #timer: NodeJS.Timeout | null;
@@ -182,7 +185,7 @@ class GpuMemory {
     this.#timer = this.#before === null ? null : setInterval(() => this.#look(), LOOK_MS);
   }
 
-  /** Bytes; null where no nvidia-smi tells. */
+  /** Bytes; null without nvidia-smi. */
   close(): number | null {
     if (this.#timer === null) return null;
     clearInterval(this.#timer);
@@ -194,7 +197,7 @@ class GpuMemory {
   }
 }
 
-/** Null also where nvidia-smi fails, which the page tells once. */
+/** Null also if nvidia-smi fails, which the page reports once. */
 function usedBytes(): number | null {
   try {
     const used = detectDevices().gpus.map((gpu) => gpu.usedBytes);

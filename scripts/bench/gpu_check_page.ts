@@ -1,4 +1,4 @@
-/** What `scripts/gpu_check` found, as a page. */
+/** The results of `scripts/gpu_check`, as a page. */
 import type { Provider } from '../../src/compute/onnx/session.js';
 import { MISMATCH_ALARM } from '../../src/recipes/shared/tokens/policy.js';
 import { sizes, type Learning, type ProductSpeed, type Sampling, type Size } from './gpu_check_parts.js';
@@ -6,9 +6,9 @@ import { sizes, type Learning, type ProductSpeed, type Sampling, type Size } fro
 export interface Asked {
   readonly provider: Provider;
   readonly sizes: readonly Size[];
-  /** Of the CPU provider; null: as many as there are cores. */
+  /** Of the CPU provider; null: the number of cores. */
   readonly threads: number | null;
-  /** Minutes after which nothing more is begun or waited for. */
+  /** Minutes after which no part starts and none is waited for. */
   readonly minutes: number;
 }
 
@@ -20,13 +20,13 @@ export interface Agreement {
   readonly gradient: number;
 }
 
-/** What was found of one model; null for what failed. */
+/** The results of one model; null for failures. */
 export interface OfModel {
   readonly size: Size;
   readonly sampling: Sampling | null;
   readonly learning: Learning | null;
   readonly agreement: Agreement | null;
-  /** Peak bytes of the process that sampled and learnt, and what its GPU held more than before. */
+  /** Peak bytes of the process that sampled and learned, and the increase of its GPU's memory use. */
   readonly peakBytes: number | null;
   readonly gpuBytes: number | null;
 }
@@ -40,7 +40,10 @@ export interface Checked {
   readonly failed: readonly string[];
 }
 
-/** Log-probabilities may differ by what alarms a run, and gradients by what products of 11 bits leave. */
+/**
+ * Log-probabilities may differ by less than the alarm limit of runs, and gradients by the error of products with 11
+ * bits.
+ */
 export const TOLERATED: Agreement = { logProbs: MISMATCH_ALARM, gradient: 1e-2 };
 
 type Column<T> = readonly [title: string, cell: (one: T) => string];
@@ -100,7 +103,7 @@ export function pageOf(checked: Checked): string {
     [
       `There are two prompts. The batch has ${asked.sizes.map((size) => `${2 * sizes[size].answers} answers of ${sizes[size].answerTokens} tokens (${size})`).join(', ')}.`,
       'Medians of three, after a run that compiles. Differences are from the CPU provider under the same weights:',
-      `at most ${TOLERATED.logProbs} is tolerated for log-probabilities, and for the gradient ${TOLERATED.gradient} of its norm.`,
+      `at most ${TOLERATED.logProbs} for log-probabilities, and for the gradient ${TOLERATED.gradient} of its norm are allowed.`,
       'A device copies the inputs of a decoding step at every token. The CPU provider reads them in place.',
       'The bare product is the fastest of the first table. GPU memory is the increase that nvidia-smi reports, read once a second.',
     ].join(' '),

@@ -1,4 +1,7 @@
-/** The measurements of `scripts/gpu_check`: bare products, and what a decoder of random weights takes to sample and to learn, each on one provider. */
+/**
+ * The measurements of `scripts/gpu_check`: bare products, and sampling and learning of a decoder with random weights,
+ * each on one provider.
+ */
 import { writeFileSync } from 'node:fs';
 import { EditrlError } from '../../src/core/errors.js';
 import { RandomStream } from '../../src/core/random.js';
@@ -95,19 +98,19 @@ const ROUNDS = 3;
 /** Products of a run whose operands are copied once. */
 const CHAINED = 8;
 
-/** What one process measures. */
+/** The measurements of one process. */
 export type Job = {
   readonly provider: Provider;
-  /** Null: as many as there are cores. */
+  /** Null: the number of cores. */
   readonly threads: number | null;
 } & (
   | { readonly kind: 'products'; readonly sides: readonly number[] }
   | {
       readonly kind: 'model';
       readonly size: Size;
-      /** Null for what is only compared with: it samples nothing, and nothing is timed. */
+      /** Null for the reference, which samples nothing and is not timed. */
       readonly rounds: number | null;
-      /** Where log-probabilities and the gradient are written, as float32. */
+      /** The file for log-probabilities and the gradient, as float32. */
       readonly values: string;
     }
 );
@@ -122,21 +125,21 @@ export interface ProductSpeed {
 
 export interface Sampling {
   readonly tokensPerSecond: number;
-  /** Bytes in this process's memory that a decoding step is given, on average. */
+  /** Average bytes of this process's memory that a decoding step reads. */
   readonly fedBytes: number;
 }
 
 export interface Learning {
-  /** Medians; null where nothing was timed. */
+  /** Medians; null if nothing was timed. */
   readonly logProbSeconds: number | null;
   readonly gradientSeconds: number | null;
   /** Operations of the matrix products of the gradient's graph. */
   readonly flops: number;
-  /** Of the floats in the job's file, those that are log-probabilities; the gradient follows. */
+  /** The number of log-probabilities in the job's file; the gradient follows them. */
   readonly logProbs: number;
 }
 
-/** What is told of a job as it goes on; `failed` says why a part has no numbers. */
+/** Progress of a job; `failed` gives the reason for a part without numbers. */
 export type Report =
   | { readonly part: 'products'; readonly found: readonly ProductSpeed[] }
   | { readonly part: 'sampling'; readonly found: Sampling }
@@ -145,7 +148,7 @@ export type Report =
   | { readonly part: Part; readonly failed: string };
 export type Part = 'products' | 'sampling' | 'learning';
 
-/** Measures a job part by part; a part that fails is told, and the next goes on. */
+/** Measures a job part by part; a failed part is reported, and the next one runs. */
 export async function* measure(job: Job): AsyncGenerator<Report> {
   const work = job.kind === 'products' ? { products: () => measureProducts(job) } : await modelWorks(job);
   for (const [part, run] of Object.entries(work) as [Part, () => Promise<unknown>][]) {
@@ -177,7 +180,7 @@ async function modelWorks(
   job: JobOf<'model'>,
 ): Promise<Partial<Record<'sampling' | 'learning', () => Promise<Sampling | Learning>>>> {
   const { provider, threads, size } = job;
-  // What is missing is told of both parts, without a model having been made.
+  // A missing requirement is reported for both parts, without making a model.
   const missing = await resolveProvider(provider).then(
     () => null,
     (error: unknown) => error as Error,
@@ -203,7 +206,7 @@ async function modelWorks(
   return job.rounds === null ? { learning } : { sampling: () => measureSampling(model, session, lessons), learning };
 }
 
-/** Random weights with an adapter that changes what they compute. */
+/** Random weights with an adapter that changes the result. */
 function randomModel(plain: DecoderConfig): PolicyModel {
   const frozen = initDecoder(plain, { embedding_std: 0.02, initializer_range: null }, 1);
   const { config, weights } = adapt(plain, frozen, LORA, { seed: 1 });
@@ -299,7 +302,7 @@ function byName([a]: readonly [string, unknown], [b]: readonly [string, unknown]
   return a < b ? -1 : 1;
 }
 
-/** What work comes to, and the median of its seconds after a first run. */
+/** The result of a measured function, and the median of its seconds after a first run. */
 async function timed<T>(
   rounds: number | null,
   work: () => Promise<T>,
@@ -314,14 +317,14 @@ async function timed<T>(
   return { value, seconds: rounds === null ? null : median(times) };
 }
 
-/** The class of sessions, which the types do not tell. */
+/** The class of sessions, which the types do not export. */
 interface SessionClass {
   readonly prototype: {
     run: (...args: Parameters<Ort.InferenceSession['run']>) => ReturnType<Ort.InferenceSession['run']>;
   };
 }
 
-/** Counts the bytes of this process's memory that runs with a certain input are given. */
+/** Counts the bytes of this process's memory in runs with a certain input. */
 class FedBytes {
   #bytes = 0;
   #runs = 0;

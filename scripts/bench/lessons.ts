@@ -1,9 +1,9 @@
-/** What several benches learn: a format without rules, and random answers to random prompts. */
+/** The task of several benches: a format without rules, and random answers to random prompts. */
 import type { RandomStream } from '../../src/core/random.js';
 import { unrestricted, type TokenFormat } from '../../src/models/tokenizer/format.js';
 import type { TokenLesson } from '../../src/train/policies/tokens/learner.js';
 
-/** A format of so many tokens that allows all of them; these end an answer. */
+/** A format of the given number of tokens that allows all of them; these end an answer. */
 export function plainFormat(size: number, ends: readonly number[] = [2]): TokenFormat {
   return { size, ends: new Set(ends), secondPart: null, tokenizerFiles: {}, start: () => unrestricted };
 }

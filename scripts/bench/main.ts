@@ -1,18 +1,18 @@
-/** `npm run bench -- NAME`: a table of benchmarks, each a file beside this one. */
+/** `npm run bench -- NAME`: a table of benchmarks, each in its own file in this folder. */
 import { UsageError } from '../../src/core/errors.js';
 
 const benches: Readonly<Record<string, { readonly summary: string; readonly run: () => Promise<void> }>> = {
   iteration: {
-    summary: "one GRPO iteration's time split, and the training graph beside its bare matrix products",
+    summary: "one GRPO iteration's time split, and the training graph compared with its bare matrix products",
     run: async () => (await import('./iteration.js')).benchIteration(),
   },
   flow: {
     summary:
-      "a flow transformer's training and sampling graphs beside their bare matrix products, and where the time goes",
+      "a flow transformer's training and sampling graphs compared with their bare matrix products, and where the time goes",
     run: async () => (await import('./flow.js')).benchFlow(),
   },
   sweep: {
-    summary: 'what a sweep costs beyond its runs: until the first worker speaks, and between runs',
+    summary: "the overhead of a sweep: until the first worker's first line, and between runs",
     run: async () => (await import('./sweep.js')).benchSweep(),
   },
   plan: {
@@ -26,7 +26,7 @@ const benches: Readonly<Record<string, { readonly summary: string; readonly run:
   },
   tinker: {
     summary:
-      'what the client of a training server costs: CPU for a datum, and memory beyond its own arrays for a batch of 5 MB, in both dialects',
+      "the overhead of a training server's client: CPU for a datum, and memory beyond its own arrays for a batch of 5 MB, in both dialects",
     run: async () => (await import('./tinker.js')).benchTinker(),
   },
 };

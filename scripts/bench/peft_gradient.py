@@ -17,7 +17,7 @@ PARAMETERS = 134_515_008
 
 
 def opened(folder: str, adapted: bool):
-    """The model, with an adapter where that is what trains, and what is called of it."""
+    """The model, with an adapter if only that trains, and the model below it."""
     from transformers import AutoModelForCausalLM
 
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
@@ -67,8 +67,8 @@ def shared_gradient(folder: str, adapted: bool):
     def step() -> None:
         for parameter in model.parameters():
             parameter.grad = None
-        seen = core.model(ids[:, :-1], use_cache=True).past_key_values
-        layers = [(layer.keys.repeat_interleave(each, 0), layer.values.repeat_interleave(each, 0)) for layer in seen.layers]
+        prompt = core.model(ids[:, :-1], use_cache=True).past_key_values
+        layers = [(layer.keys.repeat_interleave(each, 0), layer.values.repeat_interleave(each, 0)) for layer in prompt.layers]
         cache = DynamicCache()
         for i, (keys, values) in enumerate(layers):
             cache.update(keys, values, i)

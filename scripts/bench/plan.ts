@@ -13,7 +13,7 @@ const RECIPE = 'configs/sft_s__rl_s.jsonnet';
 const TINY = 'configs/lib/tiny.libsonnet';
 const COMMAND = fileURLToPath(new URL('../../src/cli/main.js', import.meta.url));
 const ROUNDS = 3;
-/** A full-size config has to name a judge, but nothing asks it. */
+/** A full-size config needs the name of a judge, but nothing calls it. */
 const JUDGE = { APP__REWARD_FUNCTION_API_BASE: 'http://localhost:4877' };
 
 /** The number of values of each of the two axes. */

@@ -93,7 +93,7 @@ export async function racePacking({ model, rounds, threads, tokens }: BesidePyth
   }
 }
 
-/** How frozen weights are held: sampling and the gradient of an adapter with each. */
+/** The forms of frozen weights: sampling and the gradient of an adapter with each. */
 export async function raceHeld({ model, rounds, threads, tokens }: BesidePython): Promise<void> {
   const of = { model, adapted: true, prompts: 2, threads, tokens };
   const sampling = [

@@ -1,4 +1,7 @@
-/** The overhead of a sweep beside its runs: the time until the first worker's first line, and the time between runs. */
+/**
+ * The overhead of a sweep in addition to its runs: the time until the first worker's first line, and the time between
+ * runs.
+ */
 import { spawn } from 'node:child_process';
 import { mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -11,7 +14,7 @@ const STARTS = 5;
 const MOST_SECONDS_PER_RUN = 0.03;
 const MOST_SECONDS_TO_START = 1.5;
 
-/** Prints both figures beside their limits. `EDITRL_BENCH_RUNS` makes the matrix smaller. */
+/** Prints both figures and their limits. `EDITRL_BENCH_RUNS` makes the matrix smaller. */
 export async function benchSweep(): Promise<void> {
   const runs = Number(process.env['EDITRL_BENCH_RUNS'] ?? RUNS);
   const firstLines: number[] = [];

@@ -1,6 +1,6 @@
 /**
- * What the client of a training server costs: processor time for a datum of 1,000 tokens, and the peak of memory that a batch of 5 MB takes beyond its own
- * arrays. The server is a process of its own that reads the body and answers with log-probabilities.
+ * The overhead of a training server's client: CPU time for a datum of 1,000 tokens, and the peak memory of a batch of 5
+ * MB beyond its own arrays. The server is a separate process that reads the body and answers with log-probabilities.
  */
 import { spawn } from 'node:child_process';
 import { fileURLToPath } from 'node:url';
@@ -24,7 +24,7 @@ const MEGABYTE = 1e6;
 const SENDING_MS = 200;
 const chunks = new PromptChunks(null);
 
-/** `bench tinker`: each dialect in a process of its own, so that peaks are its own. */
+/** `bench tinker`: each dialect in its own process, so that each has its own peak. */
 export async function benchTinker(): Promise<void> {
   const [, , , only] = process.argv;
   if (only === 'proto' || only === 'json') return measure(only);
@@ -70,7 +70,7 @@ async function measure(dialect: Dialect): Promise<void> {
   }
 }
 
-/** The peak of what is in use beyond what there was, in bytes: objects, texts and buffers. */
+/** The peak of additional memory in use, in bytes: objects, texts and buffers. */
 async function peakOf(work: () => Promise<unknown>): Promise<number> {
   for (let times = 0; times < 5; times++) {
     used();

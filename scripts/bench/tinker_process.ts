@@ -6,9 +6,9 @@ import { Message } from '../../src/train/policies/tinker/wire.js';
 
 const [, , dialect, tokens] = process.argv;
 const length = Number(tokens);
-/** It computes for so long: whoever looks at what is sent does so meanwhile. */
+/** The time of its computation, in which other programs can inspect the request. */
 const COMPUTES_MS = 300;
-/** Stands once in each datum. */
+/** Occurs once in each datum. */
 const NAME = Buffer.from('target_tokens');
 
 let last = 0;
@@ -38,7 +38,7 @@ async function answer(request: IncomingMessage): Promise<string | Buffer> {
   return dialect === 'json' ? inJson() : inProto();
 }
 
-/** The names may be cut where a piece ends. */
+/** A name may be split between two chunks. */
 async function countIn(request: IncomingMessage): Promise<number> {
   let [count, rest] = [0, Buffer.alloc(0)];
   for await (const piece of request) {

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# A Slurm of one machine, for tests: everything that it writes lies in one folder, its daemons listen on loopback only, and
-# nothing of a Slurm that this machine may belong to is touched. Needs root, and Debian's slurm-wlm and munge (no systemd).
+# A Slurm of one machine, for tests: all of its files are in one folder, its daemons listen on loopback only, and it
+# does not touch another Slurm of this machine. Needs root, and Debian's slurm-wlm and munge (no systemd).
 #
 #   scripts/slurm/one_machine.sh start DIR    prints the path of its slurm.conf; export it as SLURM_CONF
-#   scripts/slurm/one_machine.sh stop DIR     ends the jobs and the daemons, by the process ids that DIR holds
+#   scripts/slurm/one_machine.sh stop DIR     ends the jobs and the daemons, by the process ids in DIR
 #
 # PORT (default 16817) is slurmctld's; slurmd takes the next one.
 set -euo pipefail
@@ -50,7 +50,7 @@ SchedulerParameters=sched_min_interval=0,batch_sched_delay=0,defer_batch,bf_inte
 AccountingStorageType=accounting_storage/none
 JobCompType=jobcomp/none
 JobAcctGatherType=jobacct_gather/none
-# squeue forgets finished jobs after this many seconds; tests look at them a little after they end.
+# squeue forgets finished jobs after this many seconds; tests query them shortly after they end.
 MinJobAge=300
 KillWait=5
 ReturnToService=2
@@ -80,7 +80,7 @@ start() {
     fi
     sleep 0.1
   done
-  echo "the Slurm in $dir did not come up:" >&2
+  echo "the Slurm in $dir did not start:" >&2
   tail -n 20 "$dir"/log/*.log >&2
   stop
   exit 1

@@ -129,8 +129,8 @@ describe('scripts/run_server.sh', () => {
     });
     expect(servers).toHaveLength(1);
     process.kill(servers[0], 'SIGKILL');
-    await until(script, () => script.err().includes('is started again'));
-    expect(script.err()).toContain('server 1 ended with code 137 and is started again');
+    await until(script, () => script.err().includes('and restarts'));
+    expect(script.err()).toContain('server 1 ended with code 137 and restarts');
     const pool = new RewardPool({ servers: [urls[1]] });
     await pool.ready(60_000);
     expect((await pool.score(wholeItem())).kind).toBe('scored');

@@ -34,7 +34,7 @@ describe('a decoder of Emu3', () => {
     expect(lstatSync(join(out, 'model.safetensors')).isSymbolicLink()).toBe(true);
     expect(readFileSync(join(out, 'generation_config.json'), 'utf8')).toBe('{"eos_token_id": 2}');
     expect(existsSync(join(out, 'modeling_emu3.py'))).toBe(false);
-    expect(() => relabelEmu3(folder, out)).toThrow(/is there already/);
+    expect(() => relabelEmu3(folder, out)).toThrow(/already exists/);
   });
 
   it('is not any other model', () => {

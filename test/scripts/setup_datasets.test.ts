@@ -63,7 +63,7 @@ describe('setting up datasets', () => {
     expect(readdirSync(folder)).toEqual(['validation']);
     const asked = stub.asked.length;
     await setUp('validation.tar.gz');
-    expect(said.at(-1)).toBe(`${join(folder, 'validation')} is there already`);
+    expect(said.at(-1)).toBe(`${join(folder, 'validation')} already exists`);
     expect(stub.asked).toHaveLength(asked);
   });
 
@@ -86,7 +86,9 @@ describe('setting up datasets', () => {
     });
     await expect(setUp('cut.tar.gz')).rejects.toThrow(/^the archive cannot be unpacked: /);
     await expect(setUp('link.tar.gz')).rejects.toThrow(DataError);
-    await expect(setUp('link.tar.gz')).rejects.toThrow('the archive holds b.pth, which is neither a file nor a folder');
+    await expect(setUp('link.tar.gz')).rejects.toThrow(
+      'the archive contains b.pth, which is neither a file nor a folder',
+    );
     await expect(setUp('none.tar.gz')).rejects.toThrow('the dataset some/edits has no file none.tar.gz');
     expect(readdirSync(folder).filter((name) => !name.endsWith('.unpacking'))).toEqual([]);
   });
