@@ -11,7 +11,7 @@ import { Graph } from '../../src/compute/graph/ir.js';
 import { soloPeers } from '../../src/core/group/peers.js';
 import { type DecoderConfig, initDecoder } from '../../src/compute/nets/decoder/config.js';
 import { adapt } from '../../src/models/adapters/decoder.js';
-import { Learner, type TokenLesson } from '../../src/train/policies/tokens/learner.js';
+import { Learner, type TokenTrainGroup } from '../../src/train/policies/tokens/learner.js';
 import { frozenWeights, type PolicyModel, trainedWeights } from '../../src/models/adapters/policy_model.js';
 import { Sampler } from '../../src/train/policies/tokens/rollout.js';
 import type * as Ort from 'onnxruntime-node';
@@ -222,7 +222,7 @@ function randomModel(plain: DecoderConfig): PolicyModel {
 async function measureSampling(
   model: PolicyModel,
   session: SessionOptions,
-  lessons: readonly TokenLesson[],
+  lessons: readonly TokenTrainGroup[],
 ): Promise<Sampling> {
   const maxTokens = lessons[0].answers[0].ids.length;
   const sampler = new Sampler(model, {
@@ -265,7 +265,7 @@ async function measureSampling(
 async function measureLearning(
   model: PolicyModel,
   session: SessionOptions,
-  lessons: readonly TokenLesson[],
+  lessons: readonly TokenTrainGroup[],
   { rounds, values }: JobOf<'model'>,
 ): Promise<Learning> {
   const answersPerPrompt = lessons[0].answers.length;

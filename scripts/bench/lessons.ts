@@ -1,7 +1,7 @@
 /** The task of several benches: a format without rules, and random answers to random prompts. */
 import type { RandomStream } from '../../src/core/random.js';
 import { unrestricted, type TokenFormat } from '../../src/models/tokenizer/format.js';
-import type { TokenLesson } from '../../src/train/policies/tokens/learner.js';
+import type { TokenTrainGroup } from '../../src/train/policies/tokens/learner.js';
 
 /** A format of the given number of tokens that allows all of them; these end an answer. */
 export function plainFormat(size: number, ends: readonly number[] = [2]): TokenFormat {
@@ -21,13 +21,13 @@ export interface LessonSizes {
 }
 
 /** Lessons with these sizes, whose loss is a mean over tokens. */
-export function randomLessons(stream: RandomStream, sizes: LessonSizes): TokenLesson[] {
+export function randomLessons(stream: RandomStream, sizes: LessonSizes): TokenTrainGroup[] {
   const { prompts, answers, promptTokens, answerTokens } = sizes;
   const [from, end] = sizes.tokens;
   const tokens = (length: number): number[] => Array.from({ length }, () => from + stream.integer(end - from));
   const lengths = Array.from({ length: prompts * answers }, (_, i) => answerTokens(i));
   const all = lengths.reduce((sum, length) => sum + length, 0);
-  return Array.from({ length: prompts }, (_, p): TokenLesson => {
+  return Array.from({ length: prompts }, (_, p): TokenTrainGroup => {
     const own = lengths.slice(p * answers, (p + 1) * answers);
     return {
       prompt: { tokens: { ids: tokens(promptTokens) } },

@@ -78,7 +78,7 @@ async function overlapOf(
   const heldOut = await Promise.all(reports.map((report) => openCompared(report, use)));
   const training: ComparedSet[] = [];
   for (const list of trained) training.push(await openCompared(await checkDataset(list, use), use));
-  return findOverlap(heldOut, training, { samples: Infinity, pictures: Infinity });
+  return findOverlap(heldOut, training, { samples: Infinity, images: Infinity });
 }
 
 export const checkDataVerb: Action = {

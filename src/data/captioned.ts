@@ -74,5 +74,5 @@ export async function captionedPixels({ path, where }: CaptionedImage): Promise<
 /** A captioned image for the comparison with others. */
 export function comparedCaption(source: SampleSource<CaptionedImage>, index: number): ComparedSample {
   const { id, text, path, where } = source.read(index);
-  return { id, words: text, picture: () => pixelDigest(imageBytes(path, where), path) };
+  return { id, words: text, image: () => pixelDigest(imageBytes(path, where), path) };
 }

@@ -173,7 +173,7 @@ const openers: Readonly<Record<DatasetReport['kind'], (path: string, use: Datase
       },
       compare: (index) => {
         const { id, bytes, path: file } = source.read(index);
-        return { id, words: '', picture: () => pixelDigest(bytes, file) };
+        return { id, words: '', image: () => pixelDigest(bytes, file) };
       },
     };
   },
@@ -203,7 +203,7 @@ const openers: Readonly<Record<DatasetReport['kind'], (path: string, use: Datase
       },
       compare: (index) => {
         const { question, place } = questions[index];
-        return { id: place, words: JSON.stringify(question.turns), picture: () => inputDigest(question) };
+        return { id: place, words: JSON.stringify(question.turns), image: () => inputDigest(question) };
       },
     };
   },
@@ -223,7 +223,7 @@ const openers: Readonly<Record<DatasetReport['kind'], (path: string, use: Datase
       },
       compare: (index) => {
         const edit = list.read(index);
-        return { id: edit.id, words: edit.instruction, picture: () => sourceDigest(edit) };
+        return { id: edit.id, words: edit.instruction, image: () => sourceDigest(edit) };
       },
     };
   },
@@ -263,7 +263,7 @@ const openers: Readonly<Record<DatasetReport['kind'], (path: string, use: Datase
       compare: (index) => {
         const words = valueAt(rows.read(index), columns.prompt);
         return {
-          ...{ id: rows.id(index), picture: null },
+          ...{ id: rows.id(index), image: null },
           words: typeof words === 'string' ? words : JSON.stringify(words),
         };
       },

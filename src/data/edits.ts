@@ -50,7 +50,7 @@ export function comparedEdit(source: SampleSource<EditSample>, index: number): C
   const { id, instruction, sourcePng, source: grid } = source.read(index);
   const picture = async (): Promise<string> =>
     sourcePng === null ? sha256(`${grid.height}x${grid.width} ${grid.codes.join(' ')}`) : pixelDigest(sourcePng, id);
-  return { id, words: instruction, picture };
+  return { id, words: instruction, image: picture };
 }
 
 /** EARL's training cuts a policy's thoughts to this number of characters. */

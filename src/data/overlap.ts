@@ -11,7 +11,7 @@ export interface ComparedSample {
   /** The words; empty for a lone image. */
   readonly words: string;
   /** A digest of the image, requested only if the words are the same; null without an image. */
-  readonly picture: (() => Promise<string>) | null;
+  readonly image: (() => Promise<string>) | null;
 }
 
 /** A dataset whose samples are compared. */
@@ -28,7 +28,7 @@ export interface OverlapLimits {
   /** The largest number of training samples, spread evenly over all. */
   readonly samples: number;
   /** The largest number of training images. */
-  readonly pictures: number;
+  readonly images: number;
 }
 
 export interface Overlap {
@@ -39,7 +39,7 @@ export interface Overlap {
   /** Of the training data. */
   readonly samples: { readonly compared: number; readonly all: number };
   /** Training images that were not compared, because there were too many. */
-  readonly picturesLeft: number;
+  readonly imagesLeft: number;
 }
 
 interface HeldOutSample extends ComparedSample {
@@ -70,30 +70,30 @@ export async function findOverlap(
   }
   const all = training.reduce((sum, { length }) => sum + length, 0);
   const compared = byWords.size === 0 ? 0 : Math.min(all, limits.samples);
-  let [pictures, picturesLeft, example] = [0, 0, null as Overlap['example']];
+  let [images, imagesLeft, example] = [0, 0, null as Overlap['example']];
   for (let i = 0; i < compared; i++) {
     if (i % TURN === 0) await setImmediate();
     const { source, index } = placeOf(training, Math.floor((i * all) / compared));
     const sample = source.at(index);
     const like = (byWords.get(sample.words.trim()) ?? []).filter(
-      ({ found, picture }) => !found && (picture === null) === (sample.picture === null),
+      ({ found, image }) => !found && (image === null) === (sample.image === null),
     );
     if (like.length === 0) continue;
-    if (sample.picture !== null && pictures === limits.pictures) {
-      picturesLeft += 1;
+    if (sample.image !== null && images === limits.images) {
+      imagesLeft += 1;
       continue;
     }
-    if (sample.picture !== null) pictures += 1;
-    const shown = (await sample.picture?.()) ?? null;
+    if (sample.image !== null) images += 1;
+    const shown = (await sample.image?.()) ?? null;
     for (const one of like) {
-      if (shown !== null && (await (one.digest ??= one.picture?.() ?? null)) !== shown) continue;
+      if (shown !== null && (await (one.digest ??= one.image?.() ?? null)) !== shown) continue;
       one.found = true;
       example ??= { heldOut: `${one.id} of ${heldOut[one.set].name}`, training: `${sample.id} of ${source.name}` };
     }
   }
   const samples = [...byWords.values()].flat();
   const found = heldOut.map((_, set) => samples.filter((one) => one.set === set && one.found).length);
-  return { found, example, samples: { compared, all }, picturesLeft };
+  return { found, example, samples: { compared, all }, imagesLeft };
 }
 
 /** The set of the sample with this number over all sets, and its number there. */
@@ -117,13 +117,13 @@ export async function pixelDigest(bytes: Uint8Array, where: string): Promise<str
 }
 
 /** A run's message about the found samples, as one sentence; null without any. */
-export function describeOverlap({ found, example, samples, picturesLeft }: Overlap, heldOut: number): string | null {
+export function describeOverlap({ found, example, samples, imagesLeft }: Overlap, heldOut: number): string | null {
   const count = found.reduce((sum, one) => sum + one, 0);
   const cut = [
     ...(samples.compared < samples.all
       ? [`${samples.compared} of ${samples.all} training samples were compared, spread evenly`]
       : []),
-    ...(picturesLeft > 0 ? [`${picturesLeft} training images with the same words were not compared`] : []),
+    ...(imagesLeft > 0 ? [`${imagesLeft} training images with the same words were not compared`] : []),
   ].join('; ');
   if (example === null) {
     return cut === '' || heldOut === 0

@@ -313,5 +313,5 @@ export function wholeList(
 /** A sample for the comparison with others: its prompt and its image before the edit. */
 export function comparedInpaint(source: SampleSource<InpaintSample>, index: number): ComparedSample {
   const { id, prompt, sourcePng, paths } = source.read(index);
-  return { id, words: prompt, picture: () => pixelDigest(sourcePng, paths.source) };
+  return { id, words: prompt, image: () => pixelDigest(sourcePng, paths.source) };
 }

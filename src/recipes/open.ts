@@ -74,7 +74,7 @@ export async function probeFor(
 
 function wordsOf(settings: ServedSettings, resolveRun: RunResolver): TokenFormat<TokenPrompt> {
   const { tokenizer, ends } = openWords({ ...settings, prompt: { chat: false } }, resolveRun, () => {
-    throw new InternalError('a server trains a policy without a tokenizer');
+    throw new InternalError('a server trains a policy that has no tokenizer');
   });
   return new FreeText(tokenizer, new Set(ends));
 }

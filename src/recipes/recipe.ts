@@ -6,7 +6,7 @@
 import type { DataSizes, ModelShape, ShapeOf } from './shared/memory.js';
 import type { ForeignRecipe, TrainableRecipe } from '../config/recipes.js';
 import { measuredReward, type RewardSettings } from '../rewards/schema/reward.js';
-import type { PictureServer } from '../config/schema/editor.js';
+import type { ImageServer } from '../config/schema/editor.js';
 import type { TrainedSettings } from '../config/schema/run.js';
 import type { ProgressColumn } from '../run/progress.js';
 import type { RunResolver } from '../models/reference.js';
@@ -27,13 +27,13 @@ export interface TrainedRecipe<S extends TrainedSettings = TrainedSettings> exte
   reward(settings: S): RewardSettings | null;
   /** The remote server that samples its answers; null if the policy's own engine does. */
   sampler(settings: S): RemoteSampling | null;
-  /** The server that makes pictures of its answers; null if none does. */
-  images(settings: S): PictureServer | null;
+  /** The server that makes images of its answers; null if none does. */
+  images(settings: S): ImageServer | null;
   /** Estimated number of parameters that it trains; null if the settings do not tell. */
   parameters(settings: S, shapeOf: ShapeOf): number | null;
   /** Estimated bytes of one process, right within a factor of two; null if the settings do not tell. */
   memory(settings: S, shapeOf: ShapeOf, sizes?: DataSizes): number | null;
-  /** The part of `memory` for models that make pictures. */
+  /** The part of `memory` for models that make images. */
   imageMemory(settings: S, shapeOf: ShapeOf, sizes?: DataSizes): number;
   /** The shape of the model that the run makes; null for another kind of model, or if unknown. */
   shape(settings: S, shapeOf: ShapeOf): ModelShape | null;
@@ -84,7 +84,7 @@ export interface OpenRecipe<S extends TrainedSettings = TrainedSettings> {
    */
   openTask(settings: S, resolveRun: RunResolver): Promise<Task<Prompt, unknown> | null>;
   /**
-   * The first `count` rows of each dataset, with answers that need no model; none if answers are not scored, or if pictures need a model. Draws data
+   * The first `count` rows of each dataset, with answers that need no model; none if answers are not scored, or if images need a model. Draws data
    * of the tiny world that is not made yet. Raises DataError as opening the datasets does.
    */
   sampleRows(settings: S, count: number): Promise<readonly SampledSet[]>;
@@ -128,9 +128,9 @@ export interface Part<S extends TrainedSettings = TrainedSettings> {
   readonly engines?: readonly string[];
   /** The learner; exactly one part of a recipe has it. */
   readonly learns?: Learner<S>;
-  /** Bytes of the frozen models that make pictures. */
+  /** Bytes of the frozen models that make images. */
   imageMemory?(settings: S, shapeOf: ShapeOf, sizes?: DataSizes): number;
-  images?(settings: S): PictureServer | null;
+  images?(settings: S): ImageServer | null;
   warnings?(settings: S): readonly string[];
   missing?(settings: S): readonly string[];
 }
@@ -203,13 +203,13 @@ export function stepsPerIteration({ algorithm }: Pick<TrainedSettings, 'algorith
   return algorithm.type === 'sft' ? 1 : algorithm.inner_epochs * algorithm.minibatches;
 }
 
-/** The problem of a policy that starts neither from a model nor from random weights; `besides` is another name of the key. */
+/** The problem of a policy that starts neither from a model nor from random weights; `alias` is another name of the key. */
 export function startMissing(
   { policy }: { readonly policy: { readonly model: unknown; readonly init: unknown } },
-  besides = '',
+  alias = '',
 ): string[] {
   if (policy.model !== null || policy.init !== null) return [];
   return [
-    `policy.model is null: set it to a local path, {hub, revision} or {run, config}${besides}, or set policy.init to start from random weights`,
+    `policy.model is null: set it to a local path, {hub, revision} or {run, config}${alias}, or set policy.init to start from random weights`,
   ];
 }

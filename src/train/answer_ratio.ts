@@ -39,8 +39,8 @@ function gainAt(s: number, advantage: number, { surrogate, clip }: AnswerRatio):
 }
 
 /** Lessons whose linear loss has the gradient of the answers' ratios. */
-export interface RatioLessons<P, A> {
-  readonly lessons: readonly TrainGroup<P, A>[];
+export interface RatioGroups<P, A> {
+  readonly trainGroups: readonly TrainGroup<P, A>[];
   /** The loss without KL: -sum_a w_a gain_a. */
   readonly loss: number;
   /** What the linear loss is without KL: -sum_a w_a A'_a log p_a, with the advantages A' of `lessons`. */
@@ -49,10 +49,10 @@ export interface RatioLessons<P, A> {
 
 /** `now` are the statistics of the lessons' answers under the weights of now. Every target must have old ones. */
 export function withAnswerRatios<P, A>(
-  lessons: readonly TrainGroup<P, A>[],
+  trainGroups: readonly TrainGroup<P, A>[],
   now: readonly (readonly Statistics[])[],
   settings: AnswerRatio,
-): RatioLessons<P, A> {
+): RatioGroups<P, A> {
   let [loss, linear] = [0, 0];
   const changed = (target: Target, current: Statistics): Target => {
     const { weights, advantages, old } = target;
@@ -69,9 +69,9 @@ export function withAnswerRatios<P, A>(
     return { ...target, advantages: factors };
   };
   return {
-    lessons: lessons.map((lesson, i) => ({
-      ...lesson,
-      targets: lesson.targets.map((target, g) => changed(target, now[i][g])),
+    trainGroups: trainGroups.map((trainGroup, i) => ({
+      ...trainGroup,
+      targets: trainGroup.targets.map((target, g) => changed(target, now[i][g])),
     })),
     loss,
     linear,

@@ -14,18 +14,18 @@ export interface PolicyRequirements {
 }
 
 /** For each loss, the settings that require it, and those that would use another one. */
-const LOSSES: Readonly<Record<LossName, { readonly asking: string; readonly instead: string | null }>> = {
-  likelihood: { asking: "algorithm.type 'sft'", instead: null },
+const LOSSES: Readonly<Record<LossName, { readonly cause: string; readonly instead: string | null }>> = {
+  likelihood: { cause: "algorithm.type 'sft'", instead: null },
   reinforce: {
-    asking: 'one optimizer step an iteration without algorithm.clip_range',
+    cause: 'one optimizer step an iteration without algorithm.clip_range',
     instead: 'set algorithm.clip_range',
   },
   ratio: {
-    asking: 'algorithm.clip_range, or more than one optimizer step an iteration,',
+    cause: 'algorithm.clip_range, or more than one optimizer step an iteration,',
     instead: 'set algorithm.clip_range to null, and algorithm.inner_epochs and algorithm.minibatches to 1',
   },
-  cispo: { asking: "algorithm.surrogate 'cispo'", instead: "set algorithm.surrogate to 'ppo'" },
-  nft: { asking: "algorithm.surrogate 'nft'", instead: "set algorithm.surrogate to 'ppo'" },
+  cispo: { cause: "algorithm.surrogate 'cispo'", instead: "set algorithm.surrogate to 'ppo'" },
+  nft: { cause: "algorithm.surrogate 'nft'", instead: "set algorithm.surrogate to 'ppo'" },
 };
 
 /** Raises ConfigError for the first demand that is not met. */
@@ -39,22 +39,22 @@ export function requireCapabilities(
     throw new ConfigError(problem, { where: 'policy.trainer', next: `${next[0].toUpperCase()}${next.slice(1)}.` });
   };
   if (loss !== undefined && !can.losses.includes(loss.policy)) {
-    const { asking, instead } = LOSSES[loss.policy];
-    refuse(`${asking} needs the loss '${loss.policy}'; this trainer has ${can.losses.join(', ')}`, instead);
+    const { cause, instead } = LOSSES[loss.policy];
+    refuse(`${cause} needs the loss '${loss.policy}'; this trainer has ${can.losses.join(', ')}`, instead);
   }
   if ((loss?.kl ?? null) !== null && !can.reference) {
     refuse(
-      'algorithm.kl_coeff measures the distance to the starting weights, which this trainer does not keep',
+      'algorithm.kl_coeff needs the initial weights, which this trainer does not keep',
       'set algorithm.kl_coeff to 0',
     );
   }
   if (average && !can.average) {
     refuse(
-      'held-out evaluation samples from the moving average of the weights, which this trainer does not keep',
+      'held-out evaluation needs the moving average of the weights, which this trainer does not keep',
       "set validation.weights to 'current'",
     );
   }
   if (hiddenStates && !can.hiddenStates) {
-    refuse("the environment reads the policy's hidden states, which this trainer does not give", null);
+    refuse("the environment needs the policy's hidden states, which this trainer does not return", null);
   }
 }

@@ -46,7 +46,7 @@ export interface TrainingContext {
 }
 
 /** Limits of the search for held-out samples among those that are trained on: of samples that are read from files, and of those in memory. */
-const COMPARED = { files: 10_000, memory: 1_000_000, pictures: 4_000 };
+const COMPARED = { files: 10_000, memory: 1_000_000, images: 4_000 };
 
 type OpenedSource = Pick<SampleSource<unknown>, 'remark' | 'digest' | 'length'>;
 
@@ -82,9 +82,9 @@ export async function recordDatasets<S extends OpenedSource>(
   });
   const training = sets.slice(0, data.train.length);
   // A dataset that the config names twice is no surprise to anybody.
-  const isNamedTwice = (set: ComparedSet): boolean => training.some(({ name }) => name === set.name);
-  const heldOut = sets.slice(data.train.length).filter((set) => !isNamedTwice(set));
-  const limits = { samples: COMPARED[comparing.kept], pictures: COMPARED.pictures };
+  const isAlsoTrained = (set: ComparedSet): boolean => training.some(({ name }) => name === set.name);
+  const heldOut = sets.slice(data.train.length).filter((set) => !isAlsoTrained(set));
+  const limits = { samples: COMPARED[comparing.kept], images: COMPARED.images };
   const overlap = await findOverlap(heldOut, training, limits);
   const said = describeOverlap(
     overlap,

@@ -14,7 +14,7 @@ import { requireCapabilities } from './capabilities.js';
 import { episodeMetrics, outcomeMetrics, Stopwatch } from './grpo_metrics.js';
 import type { HeldOut } from './held_out.js';
 import type { Training } from './loop.js';
-import { Draws, refilling, TaughtGroups } from './refill.js';
+import { Draws, refilling, KeptGroups } from './refill.js';
 import { readTrainerState, trainerFile } from './trainer_state.js';
 import { lossOf, update, type UpdateOptions } from './update.js';
 
@@ -66,7 +66,7 @@ export class GrpoTraining<P extends Prompt, A extends Answer, H> implements Trai
     const [runtimeBefore, compileBefore] = [runtimeSeconds(), compileSeconds()];
     const { drawn, made, behind } = await this.#sampled.take(iteration, watch);
     const batch = await watch.time('exchange', () => this.#gathered(iteration, drawn, made));
-    const taught = new TaughtGroups(batch.rounds, batch.outcomes.map(this.#advantages.spread));
+    const taught = new KeptGroups(batch.rounds, batch.outcomes.map(this.#advantages.spread));
     const groups = taught.pick(batch.groups);
     const advantages = this.#advantages.of(taught.pick(batch.outcomes));
     const updated = await update(iteration, groups, advantages, deps, watch);

@@ -98,14 +98,14 @@ export class UpdateTotals {
   }
 
   add(
-    lessons: readonly TrainGroup<unknown, unknown>[],
+    trainGroups: readonly TrainGroup<unknown, unknown>[],
     { loss, statistics, klClamped }: LearnReport,
     isFirstEpoch: boolean,
   ): void {
     this.#klClamped += klClamped;
     if (this.#losses.length === 0) this.first = statistics;
     if (isFirstEpoch) this.#losses.push(loss);
-    lessons.forEach(({ targets }, i) =>
+    trainGroups.forEach(({ targets }, i) =>
       targets.forEach(({ weights, reference, old }, g) => {
         const now = statistics[i][g];
         if (isFirstEpoch) {

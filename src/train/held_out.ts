@@ -100,10 +100,10 @@ export class HeldOut<P extends Prompt, A extends Answer, H> {
     for (const { name, kind } of measuredTerms(this.deps.validation)) {
       if (outcomes.some(({ measures }) => measures?.[name] !== undefined)) continue;
       throw new DataError(
-        `validation.measure '${kind.name}' can score none of the held-out answers: their prompts lack what it compares with`,
+        `validation.measure '${kind.name}' can score no held-out answer, because the prompts lack the data it compares with`,
         {
           where: 'data.validation',
-          next: 'Evaluate on data that has it, or choose another measure: editrl config schema says what each term needs.',
+          next: 'Evaluate on data that has it, or choose another measure. `editrl config schema` lists the data of each term.',
         },
       );
     }
@@ -137,7 +137,7 @@ export class HeldOut<P extends Prompt, A extends Answer, H> {
     const rows = await Promise.all(
       seen.map(async ([{ item, caption, thought }], i): Promise<ContactSheetRow> => ({
         instruction: caption,
-        source: item.source ?? (await pictureOf(prompts[start + i])),
+        source: item.source ?? (await imageOf(prompts[start + i])),
         edit: item.edited,
         truth: item.truth,
         score: showOutcome(outcomes[i][0]),
@@ -165,8 +165,8 @@ export class HeldOut<P extends Prompt, A extends Answer, H> {
   }
 }
 
-/** The prompt's picture, if it has one that rewards do not look at. */
-async function pictureOf({ id, sourcePng }: Prompt): Promise<RgbImage | null> {
+/** The prompt's image, if it has one that rewards do not look at. */
+async function imageOf({ id, sourcePng }: Prompt): Promise<RgbImage | null> {
   return sourcePng === null ? null : decodeImage(await sourcePng(), id);
 }
 

@@ -33,10 +33,10 @@ export class ImportanceWeights {
     trained: readonly Float32Array[],
   ): Float32Array[] {
     return answers.map((answer, g) => {
-      const untold = lacksLogProbs(answer);
+      const isUnreported = lacksLogProbs(answer);
       const exponents = Float64Array.from(answer.logProbs, (logProb, t) => old[g].logProbs[t] - logProb);
       return Float32Array.from(exponents, (own, t) => {
-        if (untold) return 1;
+        if (isUnreported) return 1;
         const weight = Math.exp(Math.max(-LARGEST_EXPONENT, Math.min(LARGEST_EXPONENT, own)));
         if (trained[g][t] !== 0) this.#note(weight);
         return Math.min(weight, this.cap);
@@ -72,6 +72,6 @@ export class ImportanceWeights {
   get alarm(): string | null {
     const share = this.#cut / Math.max(1, this.#count);
     if (share <= CUT_ALARM) return null;
-    return `${(100 * share).toFixed(0)}% of the importance weights are above rollout.importance_cap (${this.cap}): the server samples from other weights than those being trained, or in a coarser number format`;
+    return `${(100 * share).toFixed(0)}% of the importance weights exceed rollout.importance_cap (${this.cap}). The server samples with other weights, or in a lower precision`;
   }
 }

@@ -170,7 +170,7 @@ async function requireAgreement(training: Training, group: ProcessGroup, iterati
   if (group.size === 1) return;
   const sums = await group.allGather(await training.checksum());
   if (new Set(sums).size > 1) {
-    throw new InternalError(`iteration ${iteration}: ranks hold different weights (${sums.join('; ')})`);
+    throw new InternalError(`iteration ${iteration}: ranks have different weights (${sums.join(', ')})`);
   }
 }
 

@@ -9,7 +9,7 @@ import type { SamplePlace } from '../data/sampler.js';
 import type { Prompt, Task } from './scoring/task.js';
 
 /** Whether a group teaches nothing. */
-export const isLacking = ({ dropped, zeroSpread }: Spread): boolean => dropped || zeroSpread;
+export const lacksSpread = ({ dropped, zeroSpread }: Spread): boolean => dropped || zeroSpread;
 
 export interface Refilling<P> {
   /** The largest number of further rounds. */
@@ -29,13 +29,13 @@ export function refilling<P>({ rounds, spread, group, draw }: Refilling<P>) {
   return async (own: readonly (readonly Outcome[])[]): Promise<readonly P[]> => {
     if (left === 0) return [];
     left -= 1;
-    const lacking = await group.allGather(own.filter((outcomes) => isLacking(spread(outcomes))).length);
+    const lacking = await group.allGather(own.filter((outcomes) => lacksSpread(spread(outcomes))).length);
     return draw(lacking.reduce((sum, count) => sum + count, 0));
   };
 }
 
 /** Which groups of an iteration are learnt from. */
-export class TaughtGroups {
+export class KeptGroups {
   readonly #taught: readonly number[];
 
   /**
@@ -46,7 +46,7 @@ export class TaughtGroups {
     private readonly spreads: readonly Spread[],
   ) {
     const last = spreads.length - (rounds.at(-1) ?? 0);
-    this.#taught = spreads.flatMap((spread, g) => (isLacking(spread) && g < last ? [] : [g]));
+    this.#taught = spreads.flatMap((spread, g) => (lacksSpread(spread) && g < last ? [] : [g]));
   }
 
   /** Of one thing for each group, those of the groups that are learnt from. */
@@ -69,7 +69,7 @@ export class TaughtGroups {
     return {
       'group/sampled': this.spreads.length,
       'group/refilled': this.spreads.length - this.rounds[0],
-      'group/unfilled': this.pick(this.spreads).filter(isLacking).length,
+      'group/unfilled': this.pick(this.spreads).filter(lacksSpread).length,
     };
   }
 }

@@ -62,9 +62,9 @@ export class SupervisedTraining<P extends Prompt, A extends Answer, H> implement
   async step(iteration: number): Promise<Metrics> {
     const start = performance.now();
     const { policy, schedule } = this.deps;
-    const lessons = lessonsOf(await this.deps.batch(iteration));
-    const actions = lessons.reduce((sum, { answers }) => sum + answers[0].logProbs.length, 0);
-    const { loss } = await policy.learn(lessons, LOSS);
+    const trainGroups = trainGroupsOf(await this.deps.batch(iteration));
+    const actions = trainGroups.reduce((sum, { answers }) => sum + answers[0].logProbs.length, 0);
+    const { loss } = await policy.learn(trainGroups, LOSS);
     const learningRate = learningRateAt(policy.steps, schedule);
     const { gradNorm } = await policy.step(learningRate);
     this.#wholeSteps = policy.steps;
@@ -81,13 +81,13 @@ export class SupervisedTraining<P extends Prompt, A extends Answer, H> implement
   async evaluate(iteration: number, last: boolean): Promise<Metrics> {
     const start = performance.now();
     const { policy, heldOut } = this.deps;
-    const lessons = lessonsOf(await this.deps.heldOutBatch());
+    const trainGroups = trainGroupsOf(await this.deps.heldOutBatch());
     // Without held-out data there is nothing to measure.
-    if (lessons.length === 0) return {};
-    const statistics = await policy.statistics(lessons, 'current');
+    if (trainGroups.length === 0) return {};
+    const statistics = await policy.statistics(trainGroups, 'current');
     let sum = 0;
     let weight = 0;
-    lessons.forEach(({ targets: [{ weights }] }, i) => {
+    trainGroups.forEach(({ targets: [{ weights }] }, i) => {
       statistics[i][0].logProbs.forEach((logProb, t) => {
         sum -= logProb * weights[t];
         weight += weights[t];
@@ -127,7 +127,7 @@ export class SupervisedTraining<P extends Prompt, A extends Answer, H> implement
 }
 
 /** Weights sum to 1 over the batch, so that the loss is a weighted mean over its actions. */
-function lessonsOf<P, A>(batch: readonly LabelledAnswer<P, A>[]): TrainGroup<P, A>[] {
+function trainGroupsOf<P, A>(batch: readonly LabelledAnswer<P, A>[]): TrainGroup<P, A>[] {
   const total = batch.reduce((sum, { weights }) => sum + weights.reduce((a, b) => a + b, 0), 0);
   return batch.map(({ prompt, answer, weights }) => ({
     prompt,

@@ -46,7 +46,7 @@ export function readTrainerState(folder: string): TrainerState {
   const parsed = trainerSchema.safeParse(found);
   if (parsed.success) return parsed.data as unknown as TrainerState;
   const [{ path: at, message }] = parsed.error.issues;
-  throw new CheckpointError(`not a trainer's state: ${at.join('.')}: ${message}`, { where: path });
+  throw new CheckpointError(`invalid trainer state: ${at.join('.')}: ${message}`, { where: path });
 }
 
 export interface StoppingRule {

@@ -94,9 +94,9 @@ export async function update<P, A extends Answer>(
   );
   if (kept.length === 0) {
     const why = advantages.some(({ zeroSpread }) => zeroSpread)
-      ? 'no group has episodes of different rewards'
+      ? 'no group has different rewards (zero variance)'
       : 'no group has two scored episodes';
-    alarm(`iteration ${iteration}: ${why}; the policy is left as it is`);
+    alarm(`iteration ${iteration}: skipping the update, because ${why}`);
     return { 'group/used': 0 };
   }
   const { inner_epochs, minibatches } = algorithm;
@@ -137,13 +137,13 @@ export async function update<P, A extends Answer>(
     longest: updater.longestAnswer,
   };
   let steps = 0;
-  const learnFrom = async (lessons: readonly TrainGroup<P, A>[]): Promise<LearnReport> => {
+  const learnFrom = async (trainGroups: readonly TrainGroup<P, A>[]): Promise<LearnReport> => {
     // Before the first step the weights of now are those that sampled.
     const isFirst = steps++ === 0;
-    if (ofAnswers === null) return policy.learn(lessons, loss, answered);
-    const now = isFirst ? lessons.map(oldOf) : await policy.statistics(lessons, 'current', answered);
-    const taught = withAnswerRatios(lessons, now, ofAnswers);
-    const report = await policy.learn(taught.lessons, loss, answered);
+    if (ofAnswers === null) return policy.learn(trainGroups, loss, answered);
+    const now = isFirst ? trainGroups.map(oldOf) : await policy.statistics(trainGroups, 'current', answered);
+    const taught = withAnswerRatios(trainGroups, now, ofAnswers);
+    const report = await policy.learn(taught.trainGroups, loss, answered);
     return { ...report, loss: report.loss - taught.linear + taught.loss };
   };
   const metrics: Record<string, number> = { 'group/used': used.length };
@@ -151,14 +151,14 @@ export async function update<P, A extends Answer>(
     for (let epoch = 0; epoch < inner_epochs; epoch++) {
       const random = new RandomStream(updater.seed, 'minibatches', iteration, epoch);
       for (const groups of minibatchesBy[unit](used, minibatches, random)) {
-        const lessons = weighted(groups, algorithm.aggregation, whole);
-        const report = await learnFrom(lessons);
-        totals.add(lessons, report, epoch === 0);
+        const trainGroups = weighted(groups, algorithm.aggregation, whole);
+        const report = await learnFrom(trainGroups);
+        totals.add(trainGroups, report, epoch === 0);
         const learningRate = learningRateAt(policy.steps, schedule);
         const { gradNorm, applied } = await policy.step(learningRate);
         if (gradNorm !== null) metrics['policy/grad_norm'] = gradNorm;
         metrics['policy/learning_rate'] = learningRate;
-        if (!applied) alarm(`iteration ${iteration}: the gradient is not finite; this step was not taken`);
+        if (!applied) alarm(`iteration ${iteration}: skipping this step, because the gradient is not finite`);
       }
     }
   });
@@ -167,7 +167,7 @@ export async function update<P, A extends Answer>(
     // Another program with another number format differs by more than the mismatch alarm allows: the importance weights correct for that.
     if (importance.alarm !== null) alarm(`iteration ${iteration}: ${importance.alarm}`);
   } else if (mismatch !== null && mismatch > updater.mismatchAlarm) {
-    alarm(`log-probabilities of rollout and training graph differ by up to ${mismatch.toExponential(1)}`);
+    alarm(`log-probabilities of rollout and training differ by up to ${mismatch.toExponential(1)}`);
   }
   const compared = mismatch === null ? {} : { 'policy/rollout_mismatch': mismatch };
   return { ...metrics, ...totals.metrics(), ...importance?.metrics(), ...compared };

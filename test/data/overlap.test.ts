@@ -14,7 +14,7 @@ interface Sample {
   readonly shows?: string;
 }
 
-/** A dataset, and how often the pictures of its samples were looked at. */
+/** A dataset, and how often the images of its samples were looked at. */
 function set(name: string, samples: readonly Sample[]): ComparedSet & { looked: number } {
   const own = {
     name,
@@ -22,20 +22,20 @@ function set(name: string, samples: readonly Sample[]): ComparedSet & { looked: 
     looked: 0,
     at: (index: number): ComparedSample => {
       const { words, shows } = samples[index];
-      const picture = async (): Promise<string> => {
+      const image = async (): Promise<string> => {
         own.looked += 1;
         return shows ?? '';
       };
-      return { id: `#${index}`, words, picture: shows === undefined ? null : picture };
+      return { id: `#${index}`, words, image: shows === undefined ? null : image };
     },
   };
   return own;
 }
 
-const ALL = { samples: 100, pictures: 100 };
+const ALL = { samples: 100, images: 100 };
 
 describe('held-out samples in the training data', () => {
-  it('are those with the same words and the same picture, each counted once', async () => {
+  it('are those with the same words and the same image, each counted once', async () => {
     const heldOut = [
       set('a', [{ words: 'add a cat', shows: 'x' }, { words: 'add a cat', shows: 'y' }, { words: 'a dog' }]),
       set('b', [{ words: 'remove it ', shows: 'z' }, { words: 'a dog' }]),
@@ -53,7 +53,7 @@ describe('held-out samples in the training data', () => {
       found: [2, 2],
       example: { heldOut: '#1 of a', training: '#1 of s' },
       samples: { compared: 6, all: 6 },
-      picturesLeft: 0,
+      imagesLeft: 0,
     });
     expect(describeOverlap(found, 5)).toBe(
       '4 of 5 held-out samples are also in the training data, so held-out scores overestimate generalization: #1 of a is #1 of s',
@@ -77,8 +77,8 @@ describe('held-out samples in the training data', () => {
       't',
       [1, 2, 3].map((i) => ({ words: 'same', shows: `${i}` })),
     );
-    const unseen = await findOverlap([set('h', [{ words: 'same', shows: '3' }])], [shown], { ...ALL, pictures: 2 });
-    expect(unseen).toMatchObject({ found: [0], example: null, picturesLeft: 1 });
+    const unseen = await findOverlap([set('h', [{ words: 'same', shows: '3' }])], [shown], { ...ALL, images: 2 });
+    expect(unseen).toMatchObject({ found: [0], example: null, imagesLeft: 1 });
     expect(describeOverlap(unseen, 1)).toBe(
       'no held-out sample was found in the training data, but the comparison is incomplete: 1 training images with the same words were not compared',
     );
@@ -90,7 +90,7 @@ describe('held-out samples in the training data', () => {
     expect(describeOverlap(await findOverlap([], [set('t', [{ words: 'b' }])], ALL), 0)).toBeNull();
   });
 
-  it('have pictures that are the same by their pixels, whatever the file', async () => {
+  it('have images that are the same by their pixels, whatever the file', async () => {
     const image: RgbImage = { width: 4, height: 2, data: Uint8Array.from({ length: 24 }, (_, i) => i * 10) };
     const png = await encodePng(image);
     // The same pixels in other chunks: a comment before the end.

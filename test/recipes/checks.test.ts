@@ -54,7 +54,7 @@ describe('a model', () => {
     expect(decoder(modelOf(kind))).not.toThrow();
   });
 
-  it('that is to see is looked at with its eyes, and with what cuts its pictures', () => {
+  it('that is to see is looked at with its eyes, and with what cuts its images', () => {
     const vision = { mm_vision: false, mm_mlp: true, mm_llm: true };
     expect(decoder(modelOf('qwen2'), { vision })).toThrow(/this model does not see/);
     const folder = modelOf('qwen2_vl');
@@ -156,7 +156,7 @@ describe('a model', () => {
   it('was made for sequences as long as it is given', () => {
     const long = decoder(modelOf('llama'), { contextSize: 65 });
     expect(long).toThrow(ConfigError);
-    expect(long).toThrow('policy.model_context_size is 65, and the model was made for 64 positions');
+    expect(long).toThrow('policy.model_context_size is 65, but the model has only 64 positions');
   });
 
   it('may be an adapter over another, which is looked at', () => {
@@ -213,7 +213,7 @@ describe('a tokenizer', () => {
     expect(tokenizer(withTokenizer(words(61)))).not.toThrow();
     const many = tokenizer(withTokenizer(words(62)));
     expect(many).toThrow(CheckpointError);
-    expect(many).toThrow('the model has 61 tokens, its tokenizer 62');
+    expect(many).toThrow('the model has 61 tokens, but its tokenizer has 62');
     expect(tokenizer(withTokenizer(words(62)), conversationOf({}), null)).not.toThrow();
   });
 
@@ -233,7 +233,7 @@ describe('a tokenizer', () => {
     expect(tokenizer(withTokenizer(words(61), '{% if %}'))).toThrow(/the chat template cannot be parsed/);
   });
 
-  it('has a template that takes what the run says: a system message, examples, pictures, names of its own', () => {
+  it('has a template that takes what the run says: a system message, examples, images, names of its own', () => {
     const pairs = JSON.stringify({ model: { type: 'BPE', vocab: { a: 0 }, merges: [] } });
     const gemma = withTokenizer(
       pairs,
@@ -311,7 +311,7 @@ describe('a flow transformer', () => {
   });
 
   it('needs the adapter that alone is to be trained, and all of its weights', () => {
-    expect(look('flux', 'adapter')).toThrow('the model has no IP-Adapter, which alone is to be trained');
+    expect(look('flux', 'adapter')).toThrow('the model has no IP-Adapter to train');
     const other = config({ num_layers: 7 });
     expect(look('flux', 'all', other)).toThrow(CheckpointError);
     expect(look('flux', 'all', config({ _class_name: 'Unknown' }))).toThrow("_class_name 'Unknown' is not supported");

@@ -3,7 +3,7 @@ import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { DataError } from '../../src/core/errors.js';
 import { encodeSafetensors } from '../../src/core/safetensors.js';
-import { PICTURE_WORDS_FILE, PictureWords, wordsIn } from '../../src/train/environments/picture_words.js';
+import { WORDS_FILE, WordEncoder, wordsIn } from '../../src/train/environments/word_encoder.js';
 import { openTokenizer } from '../../src/models/tokenizer/open.js';
 import { initDecoder } from '../../src/compute/nets/decoder/config.js';
 import { openRunEnhancer, type EnhancedPrompt, type Enhancer } from '../../src/recipes/prompt_enhance/enhancer.js';
@@ -60,7 +60,7 @@ describe('a rewrite', () => {
 
   it('is said to be longer than the image model reads, and a prompt longer than CLIP reads', async () => {
     const painter = newFolder();
-    writeFileSync(join(painter, PICTURE_WORDS_FILE), new PictureWords({ words: ['cat'], length: 1 }).json());
+    writeFileSync(join(painter, WORDS_FILE), new WordEncoder({ words: ['cat'], length: 1 }).json());
     const environment = { type: 'model', model: painter, width: 16, height: 16 };
     const reward = { terms: [{ name: 'clip', weight: 1, model: tinyClip }] };
     const long = 'a '.repeat(22);

@@ -1,9 +1,9 @@
-/** What supervised training is shown of labelled pictures. */
+/** What supervised training is shown of labelled images. */
 import { describe, expect, it } from 'vitest';
 import { flowLabels } from '../../src/recipes/shared/flow/answers.js';
 import type { InpaintTask } from '../../src/recipes/ip_adapter/task.js';
 
-/** A task of which every sample is a picture of one token. */
+/** A task of which every sample is an image of one token. */
 const task = {
   settings: { seed: 7 },
   prompt: (index: number) =>
@@ -26,7 +26,7 @@ const task = {
 const batch = (condition_dropout: number, iteration = 1) =>
   flowLabels(task, { batch_size: 400, condition_dropout }, 0).batch(iteration);
 
-describe('a batch of labelled pictures', () => {
+describe('a batch of labelled images', () => {
   it('shows a share without words and style, but with what is to be painted into', async () => {
     const shown = await batch(0.25);
     const bare = shown.filter(({ prompt }) => prompt.flow.text.every((one) => one === 0));
@@ -48,10 +48,10 @@ describe('a batch of labelled pictures', () => {
     );
   });
 
-  it('leads from noise to the picture', async () => {
+  it('leads from noise to the image', async () => {
     for (const { answer } of (await batch(0)).slice(0, 9)) {
       const [{ sigma, x, drawn }] = answer.actions;
-      // x - sigma v is the picture.
+      // x - sigma v is the image.
       x.forEach((one, i) => expect(one - sigma * drawn[i]).toBeCloseTo([0.5, -0.5][i], 5));
     }
   });

@@ -15,7 +15,7 @@ describe('a sampler elsewhere', () => {
   it('has the model that training starts from', () => {
     const from = (policy: object): string[] => problems({ ...good, policy: { lora: null, ...policy } });
     expect(from({ model: null, init: {} })).toEqual([
-      "rollout.engine: found vllm where training starts from random weights (policy.init), which no server has; allowed: with policy.model, or null, the policy's own engine",
+      'rollout.engine: found vllm with random initial weights (policy.init), which no server has; allowed: with policy.model, or null to sample in this process',
     ]);
     // A config with neither is a base for others.
     expect(from({ model: null, init: null })).toEqual([]);

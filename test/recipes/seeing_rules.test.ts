@@ -17,7 +17,9 @@ describe('a policy that sees', () => {
     const words = { mm_vision: false, mm_mlp: false, mm_llm: true };
     expect(sampled(words)).toEqual([]);
     expect(sampled({ ...words, mm_mlp: true })).toEqual([
-      expect.stringContaining('rollout.engine: found vllm with adapters of what sees (policy.train.mm_mlp)'),
+      expect.stringContaining(
+        'rollout.engine: found vllm with adapters of the vision encoder or connector (policy.train.mm_mlp)',
+      ),
     ]);
     expect(sampled({ ...words, mm_vision: true, mm_mlp: true }, null)).toEqual([]);
   });
@@ -38,7 +40,7 @@ describe('a policy that sees', () => {
     expect(problems(half({}))).toEqual([]);
     expect(problems(half(null))).toEqual(refused('without adapters (policy.lora: null); allowed: with policy.lora'));
     // A server's adapter is no policy.lora, which is refused there.
-    const served = "where a server trains, which holds the weights; allowed: 'float32'";
+    const served = "with a training server, which stores the weights; allowed: 'float32'";
     expect(problems(half(null, 'tinker'))).toEqual(refused(served));
   });
 });

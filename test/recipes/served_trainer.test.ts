@@ -32,7 +32,7 @@ describe('a training server that is started with the run', () => {
     expect(problems({ devices: [0, 1] }, {}, [2])).toEqual([]);
     expect(problems({ devices: [0, 1] })).toEqual([]);
     expect(problems({ devices: [0, 1] }, {}, [1, 2])).toEqual([
-      'policy.trainer.serve.devices: found 1, which the run itself uses (launch.devices); allowed: GPUs of its own',
+      'policy.trainer.serve.devices: found 1, which the run itself uses (launch.devices); allowed: other GPUs',
     ]);
   });
 });

@@ -8,7 +8,7 @@ import { TinkerConnection } from '../../src/train/policies/tinker/connection.js'
 import { VllmClient } from '../../src/train/policies/vllm/client.js';
 import { ImagesClient } from '../../src/train/environments/images_api.js';
 import { RenderClient } from '../../src/train/environments/render_server.js';
-import { blankPicture } from '../../src/train/environments/served.js';
+import { blankImage } from '../../src/train/environments/served.js';
 import { RewardPool } from '../../src/rewards/server/client/pool.js';
 import { defaultTransportPolicy, Transport } from '../../src/rewards/judge/transport.js';
 import { toWire } from '../../src/rewards/server/wire.js';
@@ -23,7 +23,7 @@ const clock = fastClock(100);
 const TIMEOUT_S = 60;
 const ATTEMPTS = 3;
 const size = { width: 8, height: 8 };
-const PNG = await encodePng(blankPicture(size));
+const PNG = await encodePng(blankImage(size));
 
 interface Asked {
   readonly method: string;

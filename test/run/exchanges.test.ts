@@ -5,7 +5,7 @@ import type { LineForm, RemoteExchange } from '../../src/core/remote/exchange.js
 import { answerForm } from '../../src/train/policies/vllm/sampler.js';
 import { judgementForm, type Judgement } from '../../src/rewards/score/types.js';
 import { Exchanges, storedCalls } from '../../src/run/exchanges.js';
-import { pictureForm } from '../../src/train/remote/remote_pictures.js';
+import { imageForm } from '../../src/train/remote/remote_images.js';
 import { testFolder } from '../support/folder.js';
 
 const key = '5/12/3/viescore_sc';
@@ -47,9 +47,9 @@ const kinds = [
     `${told}"ids":[3],"log_probs":null,"finished":false}`,
   ),
   kind(
-    'a picture',
-    pictureForm,
-    { key, requestHash: 'ab', picture: 'ef', refused: null, revised: 'a fine cat' },
+    'an image',
+    imageForm,
+    { key, requestHash: 'ab', image: 'ef', refused: null, revised: 'a fine cat' },
     `${told}"picture":"ef","refused":null,"revised_prompt":"a fine cat"}`,
   ),
 ];

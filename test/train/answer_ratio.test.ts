@@ -21,7 +21,7 @@ const answers = LENGTHS.map((length, i) => {
     advantage: [1.2, 0.7, -0.4, -1.1, -0.9, 0.3][i],
   };
 });
-const lessons: TrainGroup<string, number>[] = answers.map(({ old, weights, advantage }, i) => ({
+const trainGroups: TrainGroup<string, number>[] = answers.map(({ old, weights, advantage }, i) => ({
   prompt: 'one',
   answers: [i],
   targets: [{ weights, advantages: advantage, reference: null, old: { logProbs: old } }],
@@ -48,10 +48,10 @@ describe('the ratio of an answer', () => {
     { surrogate: 'cispo', clip: { low: 0.1, high: 0.2 } },
   ])('%j has the gradient of its objective', (settings) => {
     const now = answers.map((one) => [{ logProbs: one.now }]);
-    const found = withAnswerRatios(lessons, now, settings);
+    const found = withAnswerRatios(trainGroups, now, settings);
     let clipped = 0;
     answers.forEach((answer, i) => {
-      const { weights, advantages } = found.lessons[i].targets[0];
+      const { weights, advantages } = found.trainGroups[i].targets[0];
       const s = answerRatioOf(answer.weights, { logProbs: answer.now }, { logProbs: answer.old });
       answer.now.forEach((_, t) => {
         const at = (shift: number): number =>

@@ -11,7 +11,7 @@ import { onRanks } from './groups.js';
 
 const folder = testFolders('episodes');
 
-function picture(level: number) {
+function image(level: number) {
   return { width: 1, height: 1, data: Uint8Array.of(level, level, level) };
 }
 
@@ -33,8 +33,8 @@ function iteration(): TrainBatch<Prompt, Answer> {
       [0, 1].map((i) => ({
         key: `5/${at}/${i}`,
         record: {},
-        edited: picture(10 * at + i),
-        truth: at === 0 && i === 0 ? picture(200) : null,
+        edited: image(10 * at + i),
+        truth: at === 0 && i === 0 ? image(200) : null,
         statistics: NOTHING,
       })),
     ),
@@ -42,7 +42,7 @@ function iteration(): TrainBatch<Prompt, Answer> {
 }
 
 describe('recorded episodes', () => {
-  it('name their pictures, among them the labelled result, which is one for all answers to a prompt', async () => {
+  it('name their images, among them the labelled result, which is one for all answers to a prompt', async () => {
     const paths = new RunPaths(folder(), 'run');
     await recordEpisodes(paths, iteration(), advantages, true);
     const lines = readEpisodes(paths, 5) ?? [];
@@ -57,7 +57,7 @@ describe('recorded episodes', () => {
     expect(existsSync(paths.media(truth))).toBe(true);
   });
 
-  it('name none where pictures are not kept, and where their sample is, where the key does not say it', async () => {
+  it('name none where images are not kept, and where their sample is, where the key does not say it', async () => {
     const paths = new RunPaths(folder(), 'run');
     await recordEpisodes(paths, iteration(), advantages, false);
     const lines = readEpisodes(paths, 5) ?? [];
@@ -85,14 +85,14 @@ describe('episodes that are exchanged', () => {
   });
 
   it('are whole where they were sampled, and in outline elsewhere', async () => {
-    const whole = [{ pictures: 'of 0' }, { pictures: 'of 1' }];
+    const whole = [{ images: 'of 0' }, { images: 'of 1' }];
     const found = await onRanks(2, async (group) => {
       const own = { answers: [[whole[group.rank]]], rendered: [], outcomes: [] };
-      return (await gatherEpisodes(group, [own], false, () => ({ pictures: '' }))).answers;
+      return (await gatherEpisodes(group, [own], false, () => ({ images: '' }))).answers;
     });
     expect(found).toEqual([
-      [[whole[0]], [{ pictures: '' }]],
-      [[{ pictures: '' }], [whole[1]]],
+      [[whole[0]], [{ images: '' }]],
+      [[{ images: '' }], [whole[1]]],
     ]);
   });
 });

@@ -94,7 +94,7 @@ describe('held-out evaluation', () => {
       { validation: { greedy: false, measure: [{ name: 'viescore' }] } },
     );
     await expect(made.heldOut.evaluate(0)).rejects.toThrow(
-      "validation.measure 'viescore' can score none of the held-out answers",
+      "validation.measure 'viescore' can score no held-out answer",
     );
   });
 
@@ -138,7 +138,7 @@ describe('held-out evaluation', () => {
 describe('the answers that are shown', () => {
   /**
    * An evaluation of so many prompts on each of some ranks, by which each answer's caption is its prompt's number: captions, scores, and how wide
-   * the picture is that the answer shows as its source, of one pixel, or else the prompt, of two.
+   * the image is that the answer shows as its source, of one pixel, or else the prompt, of two.
    */
   async function shownOf(prompts: number, ranks: number, byPrompt = false) {
     const shown: string[] = [];
@@ -230,11 +230,11 @@ describe('chunks of held-out prompts', () => {
       if (chunk[0].keys[0].endsWith('/2')) {
         // The judge answers only when the evaluation has failed.
         setTimeout(() => judge(), 50);
-        throw new Error('no picture');
+        throw new Error('no image');
       }
       return render(chunk);
     };
-    await expect(made.heldOut.evaluate(0).finally(() => order.push('raised'))).rejects.toThrow('no picture');
+    await expect(made.heldOut.evaluate(0).finally(() => order.push('raised'))).rejects.toThrow('no image');
     expect(order).toEqual(['judged', 'raised']);
   });
 });

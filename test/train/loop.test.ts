@@ -278,7 +278,7 @@ describe('the training loop', () => {
         message: 'the loss of iterations 2, 4, 6 is not finite (policy/loss is NaN): the run has diverged',
         where: paths().dir,
         next: expect.stringContaining(
-          `The last checkpoint whose weights are finite is that of iteration 5 (${paths().checkpoint(5)})`,
+          `The last checkpoint with finite weights is at iteration 5 (${paths().checkpoint(5)})`,
         ) as string,
       }),
     );
@@ -344,7 +344,7 @@ describe('the training loop', () => {
       expect.objectContaining({
         code: 'run',
         message: 'iteration 3 is not saved: tensor w contains a number that is not finite',
-        next: expect.stringContaining('that of iteration 0') as string,
+        next: expect.stringContaining('at iteration 0') as string,
       }),
     );
     expect(checkpoints()).toEqual(['000000']);

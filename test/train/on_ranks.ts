@@ -19,7 +19,7 @@ function expectClose(found: Metrics, expected: Metrics): void {
   for (const [name, value] of Object.entries(expected)) expect(found[name], name).toBeCloseTo(value, 5);
 }
 
-/** Statistics of the pictures are the first rank's alone, which records them. */
+/** Statistics of the images are the first rank's alone, which records them. */
 function withoutStatistics(metrics: Readonly<Record<string, number>>): Record<string, number> {
   return Object.fromEntries(Object.entries(metrics).filter(([name]) => !name.startsWith('hack/')));
 }

@@ -38,7 +38,7 @@ async function opened(
     validation: { prompts: 3 },
   };
   await recordDatasets({ handle, log }, settings as never, sources, {
-    at: ({ samples }, index) => ({ id: `${index}`, words: samples[index], picture: null }),
+    at: ({ samples }, index) => ({ id: `${index}`, words: samples[index], image: null }),
     kept: 'memory',
   });
   return { said, recorded };

@@ -7,7 +7,7 @@ import type { Metrics } from '../../src/run/metrics.js';
 import { RunPaths } from '../../src/run/paths.js';
 import { promptKey } from '../../src/train/scoring/task.js';
 import { AdvantageRule, type Spread } from '../../src/train/advantages.js';
-import { refilling, TaughtGroups } from '../../src/train/refill.js';
+import { refilling, KeptGroups } from '../../src/train/refill.js';
 import type { AdvantageSettings } from '../../src/config/schema/algorithm.js';
 import { makeSmallWorld, smallSettings, type SmallWorld } from '../recipes/image_edit_tokens/small_world.js';
 import { testFolder, testFolders } from '../support/folder.js';
@@ -53,7 +53,7 @@ describe('the groups that are learnt from', () => {
     ['those with spread, and those of the last round', [3, 2, 1], [S, O, O, O, S, O], [0, 4, 5], 1],
     ['those with spread, where all are', [2, 1], [O, S, S], [1, 2], 0],
   ])('are %s', (_, rounds, spreads, expected, unfilled) => {
-    const taught = new TaughtGroups(rounds, spreads);
+    const taught = new KeptGroups(rounds, spreads);
     expect(taught.pick(spreads.map((_one, g) => g))).toEqual(expected);
     expect(taught.pick(spreads)).toHaveLength(rounds[0]);
     expect(taught.metrics()).toEqual({
@@ -64,7 +64,7 @@ describe('the groups that are learnt from', () => {
   });
 
   it('go back to their places, among those that are replaced', () => {
-    const taught = new TaughtGroups([2, 1], [O, S, S]);
+    const taught = new KeptGroups([2, 1], [O, S, S]);
     const made = [1, 2].map((one) => ({ advantages: [one, -one], dropped: false, zeroSpread: false }));
     expect(taught.place(made, 2)).toEqual([{ advantages: [null, null], dropped: true, zeroSpread: true }, ...made]);
   });

@@ -2,19 +2,19 @@ import { existsSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'no
 import { afterEach, describe, expect, it, vi } from 'vitest';
 import { encodePng, sha256 } from '../../src/core/images/image.js';
 import { RandomStream } from '../../src/core/random.js';
-import type { MadePicture, PictureRequest } from '../../src/train/environments/image_model.js';
+import type { MadeImage, ImageRequest } from '../../src/train/environments/image_model.js';
 import type { ImagesRequest } from '../../src/train/environments/images_api.js';
 import type { ServerImages } from '../../src/train/environments/served.js';
 import { soloGroup, type ProcessGroup } from '../../src/core/group/process_group.js';
 import { RunPaths } from '../../src/run/paths.js';
 import { Exchanges } from '../../src/run/exchanges.js';
 import { imagesApi } from '../../src/config/schema/images_api.js';
-import { openImagesServer, openStoredPictures } from '../../src/train/remote/remote_pictures.js';
+import { openImagesServer, openStoredImages } from '../../src/train/remote/remote_images.js';
 import {
   bomb,
   digestIn,
   digestOf,
-  pictureOf,
+  imageOf,
   StubImages,
   type Fault,
   type StubOptions,
@@ -23,7 +23,7 @@ import { fastClock } from '../rewards/judge/stub_judge.js';
 import { testFolders } from '../support/folder.js';
 import { onRanks } from './groups.js';
 
-const folder = testFolders('pictures');
+const folder = testFolders('images');
 /** A second passes in fifty milliseconds. */
 const clock = fastClock(20);
 const closers: (() => Promise<void>)[] = [];
@@ -45,7 +45,7 @@ interface Opening {
   readonly states?: unknown[];
 }
 
-/** The pictures of the run `one` in a folder. */
+/** The images of the run `one` in a folder. */
 function opened(
   base_exp_dir: string,
   base_url: string | readonly string[],
@@ -70,7 +70,7 @@ function settingsOf(base_url: string | readonly string[], settings: object = {})
   return imagesApi.parse(given);
 }
 
-function requestsOf(iteration: number, count: number): PictureRequest[] {
+function requestsOf(iteration: number, count: number): ImageRequest[] {
   return Array.from({ length: count }, (_, i) => ({
     key: `${iteration}/${Math.floor(i / 4)}/${i % 4}`,
     prompt: `prompt ${Math.floor(i / 2)}`,
@@ -78,16 +78,16 @@ function requestsOf(iteration: number, count: number): PictureRequest[] {
   }));
 }
 
-function shown(made: readonly MadePicture[]): string[] {
+function shown(made: readonly MadeImage[]): string[] {
   return made.map((one) => (one.kind === 'made' ? digestIn(one.image) : one.detail));
 }
-const expected = (requests: readonly PictureRequest[], salt = ''): string[] =>
+const expected = (requests: readonly ImageRequest[], salt = ''): string[] =>
   requests.map(({ prompt, seed }) => digestOf(prompt, seed, null, salt));
 
 const stored = (dir: string): string[] =>
   readFileSync(new RunPaths(dir, 'one').pictures, 'utf8').split('\n').slice(0, -1);
 
-describe("a run's pictures from a server", () => {
+describe("a run's images from a server", () => {
   it('with 30 % of its replies faulted belong to their prompts, and none is invented or lost', async () => {
     const stub = await started();
     const dir = folder();
@@ -139,9 +139,9 @@ describe("a run's pictures from a server", () => {
     expect(salted.asked).toHaveLength(5);
 
     // A file that is gone or broken is asked for again, and so is another prompt in the same place.
-    const [gone, broken] = stored(dir).map((line) => (JSON.parse(line) as { picture: string }).picture);
+    const [gone, broken] = stored(dir).map((line) => (JSON.parse(line) as { image: string }).image);
     rmSync(paths.media(gone));
-    writeFileSync(paths.media(broken), await encodePng(pictureOf(digestOf('another', 0), 16, 16)));
+    writeFileSync(paths.media(broken), await encodePng(imageOf(digestOf('another', 0), 16, 16)));
     const third = await opened(dir, salted.url);
     const changed = { ...requests[11], prompt: 'another one' };
     const again = shown(await third.generate([...requests.slice(0, 11), changed]));
@@ -170,7 +170,7 @@ describe("a run's pictures from a server", () => {
     expect(keys.sort()).toEqual(requests.map(({ key }) => key).sort());
 
     const before = stub.asked.length;
-    const offline = openStoredPictures({ run_name: 'one', base_exp_dir: dir }, settingsOf('http://127.0.0.1:9'));
+    const offline = openStoredImages({ run_name: 'one', base_exp_dir: dir }, settingsOf('http://127.0.0.1:9'));
     expect(shown(await offline.generate(requests))).toEqual(expected(requests));
     expect(await offline.generate([{ ...requests[0], seed: 5 }])).toMatchObject([
       { kind: 'unavailable', reason: 'empty' },
@@ -190,8 +190,8 @@ describe("a run's pictures from a server", () => {
     expect(stored(dir)).toHaveLength(4);
 
     // Killed before all of them were stored: what is there is not drawn again, and another server would draw otherwise.
-    const { pictures } = new RunPaths(dir, 'one');
-    writeFileSync(pictures, readFileSync(pictures, 'utf8').split('\n').slice(0, 1).join('') + '\n');
+    const { pictures: file } = new RunPaths(dir, 'one');
+    writeFileSync(file, readFileSync(file, 'utf8').split('\n').slice(0, 1).join('') + '\n');
     const salted = await started({ salt: 'other' });
     const again = await opened(dir, salted.url);
     expect(shown(await again.generate([...requests].reverse()))).toEqual(expected(requests));
@@ -204,7 +204,7 @@ describe("a run's pictures from a server", () => {
     const stub = await started();
     const dir = folder();
     const images = await opened(dir, stub.url);
-    const sources = await Promise.all([1, 2].map((seed) => encodePng(pictureOf(digestOf('source', seed), 16, 16))));
+    const sources = await Promise.all([1, 2].map((seed) => encodePng(imageOf(digestOf('source', seed), 16, 16))));
     const requests = sources.map((source, i) => ({ key: `1/0/${i}`, prompt: 'make it red', seed: 5, source }));
     const found = shown(await images.generate(requests));
     expect(found).toEqual(sources.map((source) => digestOf('make it red', 5, sha256(source))));

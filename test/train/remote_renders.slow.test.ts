@@ -2,14 +2,14 @@ import { readFileSync } from 'node:fs';
 import { afterEach, describe, expect, it } from 'vitest';
 import { EditrlError } from '../../src/core/errors.js';
 import { encodePng, sha256 } from '../../src/core/images/image.js';
-import type { MadePicture } from '../../src/train/environments/image_model.js';
+import type { MadeImage } from '../../src/train/environments/image_model.js';
 import type { RenderRequest } from '../../src/train/environments/render_server.js';
 import type { NamedRequest, ServerImages } from '../../src/train/environments/served.js';
 import { soloGroup, type ProcessGroup } from '../../src/core/group/process_group.js';
 import { RunPaths } from '../../src/run/paths.js';
 import { editorEnvironment, type RenderEditor } from '../../src/config/schema/editor.js';
-import { checkRenderServer, openRenderServer, openStoredRenders } from '../../src/train/remote/remote_pictures.js';
-import { digestIn, pictureOf } from './environments/images_api/stub_images.js';
+import { checkRenderServer, openRenderServer, openStoredRenders } from '../../src/train/remote/remote_images.js';
+import { digestIn, imageOf } from './environments/images_api/stub_images.js';
 import { renderDigest, StubRender, type StubRenderOptions } from './environments/render_server/stub_render.js';
 import { fastClock } from '../rewards/judge/stub_judge.js';
 import { testFolders } from '../support/folder.js';
@@ -43,7 +43,7 @@ interface Opening {
   readonly lines?: string[];
 }
 
-/** The pictures of the run `one` in a folder. */
+/** The images of the run `one` in a folder. */
 function opened(
   base_exp_dir: string,
   base_url: string,
@@ -69,7 +69,7 @@ function opened(
 /** Requests with different states, seeds and sources. */
 async function requestsOf(count: number): Promise<NamedRequest<RenderRequest>[]> {
   const size = { width: 32, height: 16 };
-  const sources = await Promise.all([1, 2].map((at) => encodePng(pictureOf(sha256(`source ${at}`), 32, 16))));
+  const sources = await Promise.all([1, 2].map((at) => encodePng(imageOf(sha256(`source ${at}`), 32, 16))));
   return Array.from({ length: count }, (_, i) => {
     const states = new Float32Array(WIDTH * (1 + (i % 3))).fill(i);
     const bytes = new Uint8Array(states.buffer);
@@ -89,7 +89,7 @@ const expected = (requests: readonly RenderRequest[], salt?: string): string[] =
   requests.map(({ statesDigest, seed, source }) =>
     renderDigest(statesDigest, { seed, num_inference_steps: 20 }, sha256(source), salt),
   );
-const shown = (made: readonly MadePicture[]): string[] =>
+const shown = (made: readonly MadeImage[]): string[] =>
   made.map((one) => (one.kind === 'made' ? digestIn(one.image) : one.detail));
 const stored = (dir: string): string[] =>
   readFileSync(new RunPaths(dir, 'one').pictures, 'utf8').split('\n').slice(0, -1);
@@ -103,7 +103,7 @@ async function messageOf(work: Promise<unknown>): Promise<string> {
   return error.toText().replace(/127\.0\.0\.1:\d+/g, 'HOST');
 }
 
-describe("a run's pictures from a render server", () => {
+describe("a run's images from a render server", () => {
   it('are kept by rank 0, found again by a run that goes on, and without states by one that only reads', async () => {
     const stub = await started();
     const dir = folder();
@@ -138,7 +138,7 @@ describe("a run's pictures from a render server", () => {
   });
 });
 
-describe("a run's pictures that are guided", () => {
+describe("a run's images that are guided", () => {
   const settings = { guidance_scale: 4 };
   /** With states of a blank instruction, of another length, that follow the source. */
   async function guidedRequests(
@@ -210,7 +210,7 @@ describe('a render server', () => {
   ])('with %j is refused before anything is drawn', async (options, message) => {
     const stub = await started(options);
     expect(await messageOf(opened(folder(), stub.url))).toContain(
-      `http://HOST/v1: the render server gives no picture: ${message}`,
+      `http://HOST/v1: the render server returned no image: ${message}`,
     );
     expect(stub.asked).toEqual([]);
     expect(await messageOf(checkRenderServer(settingsOf(stub.url), WIDTH))).toContain(

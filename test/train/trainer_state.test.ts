@@ -25,6 +25,6 @@ it('comes back as it was written, with what a training has no rule for', () => {
   expect(() => readTrainerState(folder)).toThrow(CheckpointError);
   for (const steps of ['null', '-1', '2.5', '1e999']) {
     writeFileSync(join(folder, 'trainer.json'), `{"format": 1, "iteration": 3, "optimizer_steps": ${steps}}`);
-    expect(() => readTrainerState(folder)).toThrow(/not a trainer's state: optimizer_steps: /);
+    expect(() => readTrainerState(folder)).toThrow(/invalid trainer state: optimizer_steps: /);
   }
 });

@@ -300,7 +300,7 @@ describe('answers that were sampled elsewhere', () => {
     expect(metrics['policy/importance_ess']).toBeCloseTo(sum ** 2 / squares / 4, 6);
     expect(metrics['policy/rollout_mismatch']).toBeCloseTo(3, 6);
     expect(alarms).toHaveLength(1);
-    expect(alarms[0]).toContain('25% of the importance weights are above rollout.importance_cap (2)');
+    expect(alarms[0]).toContain('25% of the importance weights exceed rollout.importance_cap (2)');
   });
 
   it('count as the trainer says where the sampler told nothing, and bound what no number holds', async () => {

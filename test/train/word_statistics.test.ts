@@ -20,7 +20,7 @@ function raised(first: Record<string, number>, then: Record<string, number>): st
   let last: Record<string, number> = {};
   for (let i = 1; i <= 10; i++) last = alarms.observe(i, i <= 5 ? first : then);
   expect(said.length).toBe(Object.keys(last).length);
-  for (const message of said) expect(message).toMatch(/track\.alarms\.limits\.\w+\.max_rise is .*look at the answers/);
+  for (const message of said) expect(message).toMatch(/track\.alarms\.limits\.\w+\.max_rise is .*reward hacking/);
   return Object.keys(last);
 }
 

@@ -175,7 +175,7 @@ export const editorEnvironment = section(
 export type EditorSettings = z.output<typeof editorEnvironment>;
 
 /** A server that makes images. */
-export type PictureServer =
+export type ImageServer =
   | { readonly kind: 'images_api'; readonly settings: ImagesServerSettings }
   | {
       readonly kind: 'render_server';

@@ -12,11 +12,11 @@ import { createReward } from '../../rewards/score/combined.js';
 import { resolveEndpoints, type Endpoint } from '../../rewards/judge/endpoints.js';
 import { waitUntilReady, type ReadinessOptions } from '../../rewards/judge/readiness.js';
 import type { RewardSettings } from '../../rewards/schema/reward.js';
-import type { PictureServer } from '../../config/schema/editor.js';
+import type { ImageServer } from '../../config/schema/editor.js';
 import type { RunSettings } from '../../config/schema/run.js';
 import { judgeKey, Judges, requestsOf, termServices } from '../../train/scoring/judges.js';
 import { checkVllm } from '../../train/remote/remote_sampler.js';
-import { checkImagesServer, checkRenderServer } from '../../train/remote/remote_pictures.js';
+import { checkImagesServer, checkRenderServer } from '../../train/remote/remote_images.js';
 import { computeOnce, failureOf, type Obstacle } from './obstacle.js';
 import { runResolver, unfinishedRun } from '../models/wanted.js';
 import { urlsToShare } from '../servers/gateway.js';
@@ -166,7 +166,7 @@ export class ServerChecks {
   }
 }
 
-function lookAt(server: PictureServer): Promise<readonly string[]> {
+function lookAt(server: ImageServer): Promise<readonly string[]> {
   switch (server.kind) {
     case 'images_api':
       return checkImagesServer(server.settings);
@@ -175,7 +175,7 @@ function lookAt(server: PictureServer): Promise<readonly string[]> {
   }
 }
 
-function widthOf(server: PictureServer): number | null {
+function widthOf(server: ImageServer): number | null {
   return server.kind === 'render_server' ? server.width : null;
 }
 

@@ -7,7 +7,7 @@ import { VllmClient, RULES_ARGUMENT } from '../../train/policies/vllm/client.js'
 import type { RemoteSampling } from '../../train/policies/vllm/remote_sampling.js';
 import { SERVED_RANKS } from '../../recipes/shared/tokens/rules.js';
 import type { PixelLimits } from '../../models/images/processor.js';
-import { EVERY_FRAME } from '../../train/policies/vllm/pictures.js';
+import { EVERY_FRAME } from '../../train/policies/vllm/images.js';
 import { RULES_PROCESSOR } from '../../train/policies/vllm/sampler.js';
 import { holdsAdapter } from '../../models/adapters/files.js';
 import { ORDER_VARIABLE, PCI_ORDER } from '../machine/devices.js';

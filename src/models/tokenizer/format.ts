@@ -9,7 +9,7 @@ export interface TokenPrompt {
   /** Contains as many placeholders for each image as it has tokens (models/images/placeholders.ts). */
   readonly ids: readonly number[];
   /** In the order of their placeholders; default: none. Only a vision model accepts any. */
-  readonly pictures?: readonly VisionInput[];
+  readonly images?: readonly VisionInput[];
 }
 
 /** A token that must come, or a mask [vocabulary] of those that may; null if all may. Answers share masks. */

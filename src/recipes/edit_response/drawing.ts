@@ -1,10 +1,10 @@
-/** Draws the pictures that responses describe: a model of this process, or a server. */
+/** Draws the images that responses describe: a model of this process, or a server. */
 import { LRUCache } from 'lru-cache';
 import { DataError, InternalError, RunError } from '../../core/errors.js';
 import { encodePng, sha256, type RgbImage } from '../../core/images/image.js';
 import type { RandomStream } from '../../core/random.js';
 import { resizeCubic } from '../../core/images/resize.js';
-import { SEEDS, type MadePicture } from '../../train/environments/image_model.js';
+import { SEEDS, type MadeImage } from '../../train/environments/image_model.js';
 import { KEPT_BYTES } from '../../models/images/vision_input.js';
 import { smartSize } from '../../models/images/processor.js';
 import type { WeightsOf } from '../../train/policies/policy.js';
@@ -18,26 +18,26 @@ import {
   type RenderEditor,
   type TextPromptEditor,
 } from '../../config/schema/editor.js';
-import type { OnePicture } from '../shared/images/pictured.js';
+import type { SingleImage } from '../shared/images/edits.js';
 import type { Planes } from '../../core/images/planes.js';
 import { sessionOptions } from '../../compute/onnx/session.js';
-import type { PictureCodec } from '../../train/environments/picture_codec.js';
+import type { ImageCodec } from '../../train/environments/image_codec.js';
 import { modelFolder, type RunResolver } from '../../models/reference.js';
 import { FlowEditor, type Edit } from '../../train/policies/flow/editor.js';
 import { openCodec } from '../shared/flow/parts.js';
 import { asRecorded, recordedLatents } from '../shared/flow/answers.js';
 import { toStoredBytes, type StoredTensor } from '../../core/safetensors.js';
 import { STATES_DTYPES, type RenderRequest, type RenderIdentity } from '../../train/environments/render_server.js';
-import type { ServedPictures } from '../../train/environments/served.js';
+import type { ServedImages } from '../../train/environments/served.js';
 import type { ImagesRequest } from '../../train/environments/images_api.js';
 import { pictureSize, sizeText } from '../../config/schema/images_api.js';
 
-/** A policy's answer here; one from a record includes what identifies its picture. */
+/** A policy's answer here; one from a record includes what identifies its image. */
 export interface ResponseAnswer extends TokenAnswer, RecordedDrawing {}
 
-/** The part of a recorded answer that identifies its picture without the policy. */
+/** The part of a recorded answer that identifies its image without the policy. */
 export interface RecordedDrawing {
-  /** Latents of the picture itself. */
+  /** Latents of the image itself. */
   readonly latents?: Float32Array;
   /** SHA-256 of the hidden states sent to a server. */
   readonly statesDigest?: string;
@@ -49,15 +49,15 @@ export interface RecordedDrawing {
 export interface WantedEdit {
   /** The episode's name. */
   readonly key: string;
-  /** The picture to edit, as `Drawing.fitted` returned it: the same object for all edits of a prompt. */
+  /** The image to edit, as `Drawing.fitted` returned it: the same object for all edits of a prompt. */
   readonly source: RgbImage;
-  /** Further pictures that the model is shown, in their order, likewise fitted; empty if `Drawing.onlyOne` is not null. */
+  /** Further images that the model is shown, in their order, likewise fitted; empty if `Drawing.onlyOne` is not null. */
   readonly further: readonly RgbImage[];
   /** The instruction to the model, in words. */
   readonly words: string;
   /** The instruction to the model, as tokens for the policy to read. */
   readonly read: StatesRequest;
-  /** A blank instruction with the same picture, if `Drawing.asksBlank`, else null. */
+  /** A blank instruction with the same image, if `Drawing.asksBlank`, else null. */
   readonly blank: BlankEdit | null;
   /** Source of the initial noise. */
   readonly random: RandomStream;
@@ -65,13 +65,13 @@ export interface WantedEdit {
 }
 
 export interface BlankEdit {
-  /** Names the files of its pictures, which determine everything that is read of them. */
-  readonly picture: string;
+  /** Names the files of its images, which determine everything that is read of them. */
+  readonly image: string;
   readonly read: StatesRequest;
 }
 
 export interface DrawnEdit {
-  readonly picture: MadePicture;
+  readonly image: MadeImage;
   /** Fields for the episode's record. */
   readonly record: Readonly<Record<string, unknown>>;
 }
@@ -79,13 +79,13 @@ export interface DrawnEdit {
 export interface Drawing {
   /** Whether edits need a blank instruction. */
   readonly asksBlank: boolean;
-  /** Why an edit begins from one picture; null: it may begin from several. */
-  readonly onlyOne: OnePicture | null;
-  /** A picture in the size in which it is edited and judged. Raises DataError, naming `path` and `where`, for a size that cannot be edited. */
+  /** Why an edit begins from one image; null: it may begin from several. */
+  readonly onlyOne: SingleImage | null;
+  /** An image in the size in which it is edited and judged. Raises DataError, naming `path` and `where`, for a size that cannot be edited. */
   fitted(image: RgbImage, path: string, where: string): RgbImage;
-  /** A picture for each edit, in their order; raises as `ImageModel.generate` does. */
+  /** An image for each edit, in their order; raises as `ImageModel.generate` does. */
   draw(edits: readonly WantedEdit[], weights: Exclude<WeightsOf, 'reference'>): Promise<DrawnEdit[]>;
-  /** The fields of a record that identify pictures. Raises RunError for a record without them. */
+  /** The fields of a record that identify images. Raises RunError for a record without them. */
   remembered(episode: RecordedEpisode): RecordedDrawing;
   /** See `ImageModel.keep`. */
   keep?(): Promise<void>;
@@ -115,7 +115,7 @@ export interface EditStates {
 
 /** Reads edits with a policy's weights. */
 export class StatesReader {
-  /** States of blank instructions by picture: the weights that training started from never change. */
+  /** States of blank instructions by image: the weights that training started from never change. */
   readonly #blanks = new LRUCache<string, HiddenStates>({
     maxSize: KEPT_BYTES,
     sizeCalculation: ({ states }) => states.byteLength,
@@ -142,16 +142,16 @@ export class StatesReader {
     return told;
   }
 
-  async #blank({ picture, read }: BlankEdit): Promise<HiddenStates> {
-    const known = this.#blanks.get(picture);
+  async #blank({ image, read }: BlankEdit): Promise<HiddenStates> {
+    const known = this.#blanks.get(image);
     if (known !== undefined) return known;
     const [states] = await this.policy.read([read], 'reference');
-    this.#blanks.set(picture, states);
+    this.#blanks.set(image, states);
     return states;
   }
 }
 
-/** A picture whose sides are multiples of `side`, with at most `most` pixels. Scales it if `most` is not null; else raises DataError. */
+/** An image whose sides are multiples of `side`, with at most `most` pixels. Scales it if `most` is not null; else raises DataError. */
 export function fittedTo(
   image: RgbImage,
   { side, most }: { readonly side: number; readonly most: number | null },
@@ -164,7 +164,7 @@ export function fittedTo(
   if (most === null) {
     throw new DataError(`${path}: found ${width}x${height} pixels; allowed: multiples of ${side}`, {
       where,
-      next: 'Resize the picture, or set environment.max_pixels, with which pictures are fitted.',
+      next: 'Resize the image, or set environment.max_pixels, which resizes images to fit.',
     });
   }
   const size = smartSize(height, width, side, { min_pixels: 1, max_pixels: most });
@@ -173,10 +173,10 @@ export function fittedTo(
 
 export interface OwnDrawingParts {
   readonly editor: FlowEditor;
-  readonly codec: PictureCodec;
-  /** Null without a policy, when pictures come from records. */
+  readonly codec: ImageCodec;
+  /** Null without a policy, when images come from records. */
   readonly reader: StatesReader | null;
-  /** Maximum number of pixels of a picture; null: pictures keep their size. */
+  /** Maximum number of pixels of an image; null: images keep their size. */
   readonly mostPixels: number | null;
 }
 
@@ -210,7 +210,7 @@ export class OwnDrawing implements Drawing {
     if (this.parts.editor.takesSeveral) return null;
     return {
       why: 'the model of environment.model is shown one',
-      next: 'Leave such rows out, or name a transformer of the class QwenImageTransformer2DModel that was trained with several pictures, as those of Qwen-Image-Edit-2509 and -2511 were.',
+      next: 'Remove such rows, or use a QwenImageTransformer2DModel that was trained with several images, such as Qwen-Image-Edit-2509 or -2511.',
     };
   }
 
@@ -224,7 +224,7 @@ export class OwnDrawing implements Drawing {
     const shown = await this.#encoded(edits);
     const kept = (await this.#latents(edits, shown, weights)).map(asRecorded);
     const images = await codec.decode(kept.map(({ latents }, i) => ({ ...shown[i].source, data: latents })));
-    return images.map((image, i) => ({ picture: { kind: 'made', image }, record: kept[i].record }));
+    return images.map((image, i) => ({ image: { kind: 'made', image }, record: kept[i].record }));
   }
 
   remembered(episode: RecordedEpisode): RecordedDrawing {
@@ -236,18 +236,18 @@ export class OwnDrawing implements Drawing {
     await Promise.all([editor.dispose(), codec.dispose()]);
   }
 
-  /** Latents of the pictures before the edits. Pictures that several edits share are encoded once. */
+  /** Latents of the images before the edits. Images that several edits share are encoded once. */
   async #encoded(edits: readonly WantedEdit[]): Promise<Shown[]> {
-    const pictures = [...new Set(edits.flatMap(({ source, further }) => [source, ...further]))];
-    const encoded = await this.parts.codec.encode(pictures);
-    const of = (picture: RgbImage): Planes => encoded[pictures.indexOf(picture)];
+    const images = [...new Set(edits.flatMap(({ source, further }) => [source, ...further]))];
+    const encoded = await this.parts.codec.encode(images);
+    const of = (image: RgbImage): Planes => encoded[images.indexOf(image)];
     return edits.map(({ source, further }) => ({
       source: of(source),
       ...(further.length === 0 ? {} : { further: further.map(of) }),
     }));
   }
 
-  /** Latents of the edited pictures. */
+  /** Latents of the edited images. */
   async #latents(
     edits: readonly WantedEdit[],
     shown: readonly Shown[],
@@ -256,25 +256,25 @@ export class OwnDrawing implements Drawing {
     const recorded = edits.flatMap(({ answer: { latents } }) => latents ?? []);
     if (recorded.length === edits.length) return recorded;
     const { reader, editor } = this.parts;
-    if (reader === null) throw new InternalError('answers without pictures, and no policy to draw them by');
+    if (reader === null) throw new InternalError('answers without images, and no policy to draw them by');
     const told = await reader.read(edits, weights);
     const made = await editor.draw(edits.map(({ random }, i) => ({ ...shown[i], random, ...told[i] })));
     return made.map(({ data }) => data);
   }
 }
 
-/** In a run it sends the server the states it reads; from records it looks up stored pictures, and reads nothing. */
+/** In a run it sends the server the states it reads; from records it looks up stored images, and reads nothing. */
 export type RenderSource =
-  | { readonly images: ServedPictures<RenderRequest>; readonly reader: StatesReader }
-  | { readonly images: ServedPictures<RenderIdentity>; readonly reader: null };
+  | { readonly images: ServedImages<RenderRequest>; readonly reader: StatesReader }
+  | { readonly images: ServedImages<RenderIdentity>; readonly reader: null };
 
-/** Digests of the states that a picture was drawn from. */
+/** Digests of the states that an image was drawn from. */
 type Digests = Pick<RenderIdentity, 'statesDigest' | 'blankDigest'>;
 
 export class RenderDrawing implements Drawing {
   readonly onlyOne = {
     why: "the protocol of environment.type 'render_server' has one",
-    next: "Leave such rows out, or draw here, with environment.type 'model'.",
+    next: "Remove such rows, or set environment.type to 'model'.",
   };
 
   constructor(
@@ -315,7 +315,7 @@ export class RenderDrawing implements Drawing {
   }
 
   remembered({ key, states, blank_states: blank }: RecordedEpisode): RecordedDrawing {
-    if (states === undefined) throw new RunError('the record of an episode has no digest of states', { where: key });
+    if (states === undefined) throw new RunError('the episode record has no digest of states', { where: key });
     return blank === undefined ? { statesDigest: states } : { statesDigest: states, blankDigest: blank };
   }
 
@@ -334,8 +334,8 @@ export class RenderDrawing implements Drawing {
 }
 
 /**
- * As recorded. An answer from before the run used guidance has no digest of a blank instruction: its picture is then not found, as after any other
- * change that affects pictures.
+ * As recorded. An answer from before the run used guidance has no digest of a blank instruction: its image is then not found, as after any other
+ * change that affects images.
  */
 function digestsOf({ statesDigest, blankDigest }: RecordedDrawing): Digests {
   if (statesDigest === undefined) throw new InternalError('an answer without its states, and no policy to read it');
@@ -343,12 +343,12 @@ function digestsOf({ statesDigest, blankDigest }: RecordedDrawing): Digests {
 }
 
 function drawn(
-  made: Awaited<ReturnType<ServedPictures<RenderIdentity>['generate']>>,
+  made: Awaited<ReturnType<ServedImages<RenderIdentity>['generate']>>,
   digests: readonly Digests[],
 ): DrawnEdit[] {
-  return made.map((picture, i) => {
+  return made.map((image, i) => {
     const { statesDigest: states, blankDigest } = digests[i];
-    return { picture, record: blankDigest === undefined ? { states } : { states, blank_states: blankDigest } };
+    return { image, record: blankDigest === undefined ? { states } : { states, blank_states: blankDigest } };
   });
 }
 
@@ -356,12 +356,12 @@ export class TextPromptDrawing implements Drawing {
   readonly asksBlank = false;
   readonly onlyOne = {
     why: "a server of environment.type 'images_api_text_prompt' is sent one",
-    next: "Leave such rows out, or draw here, with environment.type 'model'.",
+    next: "Remove such rows, or set environment.type to 'model'.",
   };
 
   constructor(
     private readonly environment: Pick<TextPromptEditor, 'size' | 'max_pixels'>,
-    private readonly images: ServedPictures<ImagesRequest>,
+    private readonly images: ServedImages<ImagesRequest>,
   ) {}
 
   fitted(image: RgbImage, path: string, where: string): RgbImage {
@@ -371,7 +371,7 @@ export class TextPromptDrawing implements Drawing {
     if (image.width * height !== image.height * width) {
       throw new DataError(`${path}: found ${image.width}x${image.height} pixels; allowed: the shape of ${size}`, {
         where,
-        next: 'Crop the picture, or set environment.size to null, where the server takes any size.',
+        next: 'Crop the image. If the server takes any size, set environment.size to null instead.',
       });
     }
     return image.width === width ? image : resizeCubic(image, width, height);
@@ -385,10 +385,10 @@ export class TextPromptDrawing implements Drawing {
       return { key, prompt, seed: random.integer(SEEDS), source: await file, size: sizeText(source) };
     });
     const made = await this.images.generate(await Promise.all(requests));
-    return made.map((picture) => ({ picture, record: {} }));
+    return made.map((image) => ({ image, record: {} }));
   }
 
-  /** Empty: pictures are found by their words. */
+  /** Empty: images are found by their words. */
   remembered(): RecordedDrawing {
     return {};
   }

@@ -1,4 +1,4 @@
-/** Opens `edit_response`: a vision-language model writes words, whose hidden states tell a frozen model how to edit a picture. */
+/** Opens `edit_response`: a vision-language model writes words, whose hidden states tell a frozen model how to edit an image. */
 import type { LongestStates } from '../../train/environments/render_server.js';
 import type { RunResolver } from '../../models/reference.js';
 import { imagesServer, type EditorSettings } from '../../config/schema/editor.js';
@@ -7,27 +7,27 @@ import type { OpenRecipe } from '../recipe.js';
 import { requireCapabilities } from '../../train/capabilities.js';
 import {
   openImagesServer,
-  openStoredPictures,
+  openStoredImages,
   openRenderServer,
   openStoredRenders,
-} from '../../train/remote/remote_pictures.js';
+} from '../../train/remote/remote_images.js';
 import type { Training } from '../../train/loop.js';
 import {
-  openPicturedTask,
-  samplePictured,
+  openVisionEditTask,
+  sampleVisionEdits,
   writeImageEdit,
-  pictureStart,
-  requireOnePicture,
-  type PicturedTask,
-  type PicturedSource,
-  type OnePicture,
-} from '../shared/images/pictured.js';
+  firstImageToken,
+  requireSingleImage,
+  type VisionEditTask,
+  type VisionEditSource,
+  type SingleImage,
+} from '../shared/images/edits.js';
 import { startingSeeingModel } from '../shared/images/vision.js';
 import { openWordsTraining } from '../shared/words/training.js';
 import { imageEditData } from '../../data/tiny/image_edits.js';
 import { keepsStart, StatesReader, OwnDrawing, RenderDrawing, TextPromptDrawing, type Drawing } from './drawing.js';
 import { datasetChecks, frozenFlowChecks, languageModelChecks, rowsCheck } from '../shared/checks.js';
-import { picturedColumns } from '../shared/words/settings.js';
+import { editColumns } from '../shared/words/settings.js';
 import type { EditResponseSettings } from './settings.js';
 import { ResponseTask } from './task.js';
 import { imageSize } from '../../core/images/image.js';
@@ -72,7 +72,7 @@ const kinds: Kinds = {
     open: async (settings, environment, _, context) =>
       new TextPromptDrawing(environment, await openImagesServer(settings, imagesServer(environment), context, 'edits')),
     again: (settings, environment) =>
-      new TextPromptDrawing(environment, openStoredPictures(settings, imagesServer(environment))),
+      new TextPromptDrawing(environment, openStoredImages(settings, imagesServer(environment))),
   },
 };
 
@@ -82,7 +82,7 @@ function kindOf<E extends EditorSettings>({ type }: E): Kind<E> {
 
 async function open(settings: EditResponseSettings, context: TrainingContext): Promise<Training> {
   const { resolveRun } = context;
-  const pictured = await openTold(settings, resolveRun);
+  const pictured = await openEditTask(settings, resolveRun);
   const { words, seeing } = pictured;
   const { environment } = settings;
   const model = startingSeeingModel(settings, words.format, seeing, resolveRun);
@@ -102,7 +102,7 @@ async function open(settings: EditResponseSettings, context: TrainingContext): P
 
 /** Raises DataError as `checkSources`. */
 async function asTask(
-  pictured: PicturedTask<EditResponseSettings>,
+  pictured: VisionEditTask<EditResponseSettings>,
   environment: EditorSettings,
   drawing: Drawing,
 ): Promise<ResponseTask> {
@@ -116,38 +116,38 @@ async function asTask(
 }
 
 /** The words sent to a server leave out the policy's thoughts, as those that rewards read do. */
-function openTold(
+function openEditTask(
   settings: EditResponseSettings,
   resolveRun: RunResolver,
-): Promise<PicturedTask<EditResponseSettings>> {
+): Promise<VisionEditTask<EditResponseSettings>> {
   const { environment, policy } = settings;
-  if (environment === null || !('thinking' in environment)) return openPicturedTask(settings, resolveRun);
+  if (environment === null || !('thinking' in environment)) return openVisionEditTask(settings, resolveRun);
   const { thinking } = environment;
   const cutting = { ...settings, policy: { ...policy, thinking } };
-  return openPicturedTask(cutting, resolveRun);
+  return openVisionEditTask(cutting, resolveRun);
 }
 
 export const editResponse: OpenRecipe<EditResponseSettings> = {
   makeData: imageEditData.make,
   checks: (settings, shapeOf) => [
-    ...datasetChecks(settings, (path) => rowsCheck(path, picturedColumns(settings.data))),
+    ...datasetChecks(settings, (path) => rowsCheck(path, editColumns(settings.data))),
     ...languageModelChecks(settings.policy, settings.prompt),
     ...frozenFlowChecks(settings.environment, shapeOf),
   ],
   open,
   writeEdit: (settings, _resolveRun, edit) => writeImageEdit(settings, edit),
-  promptRoom: async (settings, resolveRun) => (await openTold(settings, resolveRun)).words.room(),
+  promptRoom: async (settings, resolveRun) => (await openEditTask(settings, resolveRun)).words.room(),
   openTask: async (settings, resolveRun) => {
-    const pictured = await openTold(settings, resolveRun);
+    const pictured = await openEditTask(settings, resolveRun);
     const { environment } = settings;
     if (environment === null) return pictured.words;
     return asTask(pictured, environment, kindOf(environment).again(settings, environment, resolveRun));
   },
-  sampleRows: async (settings, count) => (settings.environment === null ? [] : samplePictured(settings, count)),
+  sampleRows: async (settings, count) => (settings.environment === null ? [] : sampleVisionEdits(settings, count)),
 };
 
 /**
- * Counts the tokens of the row with the longest pictures and instruction, estimated from the headers of picture files and the bytes of words, with
+ * Counts the tokens of the row with the longest images and instruction, estimated from the headers of image files and the bytes of words, with
  * the longest possible answer if the model that draws gets the response. Raises DataError when that row cannot be asked.
  */
 export async function longestEdit(
@@ -155,19 +155,19 @@ export async function longestEdit(
     words,
     seeing,
     blank,
-    pictureName,
-  }: Pick<PicturedTask<EditResponseSettings>, 'words' | 'seeing' | 'blank' | 'pictureName'>,
+    imageName,
+  }: Pick<VisionEditTask<EditResponseSettings>, 'words' | 'seeing' | 'blank' | 'imageName'>,
   { rollout, policy, environment }: Pick<EditResponseSettings, 'rollout' | 'policy' | 'environment'>,
 ): Promise<LongestStates> {
-  const pictures = new Map<string, number>();
-  let most: { readonly source: PicturedSource; readonly index: number; readonly length: number } | null = null;
+  const images = new Map<string, number>();
+  let most: { readonly source: VisionEditSource; readonly index: number; readonly length: number } | null = null;
   for (const [source, rows] of words.asked) {
     for (let index = 0; index < rows; index++) {
       const edit = source.edits.read(index);
       let length = Buffer.byteLength(edit.instruction);
       for (const file of sourcesOf(edit)) {
-        const tokens = pictures.get(file) ?? (await tokensIn(file, seeing));
-        pictures.set(file, tokens);
+        const tokens = images.get(file) ?? (await tokensIn(file, seeing));
+        images.set(file, tokens);
         length += tokens;
       }
       if (most === null || length > most.length) most = { source, index, length };
@@ -180,42 +180,42 @@ export async function longestEdit(
   const said = environment?.told === 'instruction' ? 0 : room;
   const without = (await blank(prompt)).ids;
   return {
-    edit: ids.length - pictureStart(ids, seeing, pictureName) + said,
-    blank: without.length - pictureStart(without, seeing, pictureName),
+    edit: ids.length - firstImageToken(ids, seeing, imageName) + said,
+    blank: without.length - firstImageToken(without, seeing, imageName),
   };
 }
 
-/** 0 for a picture that cannot be opened, which is reported when it is needed. */
-async function tokensIn(file: string, { processor }: PicturedTask<EditResponseSettings>['seeing']): Promise<number> {
+/** 0 for an image that cannot be opened, which is reported when it is needed. */
+async function tokensIn(file: string, { processor }: VisionEditTask<EditResponseSettings>['seeing']): Promise<number> {
   const size = await imageSize(file);
   return size === null ? 0 : processor.tokensOf(size);
 }
 
-/** Raises DataError, naming the first such row, where what draws, the prompt or a reward takes one picture. */
+/** Raises DataError, naming the first such row, where what draws, the prompt or a reward takes one image. */
 export function checkSources(
-  { words, pictureName }: Pick<PicturedTask<EditResponseSettings>, 'words' | 'pictureName'>,
+  { words, imageName }: Pick<VisionEditTask<EditResponseSettings>, 'words' | 'imageName'>,
   settings: EditResponseSettings,
   { onlyOne }: Pick<Drawing, 'onlyOne'>,
 ): void {
-  const one = onlyOne ?? unnamed(settings, pictureName) ?? judged(settings);
-  if (one !== null) requireOnePicture(words.asked, one);
+  const one = onlyOne ?? unnamed(settings, imageName) ?? judged(settings);
+  if (one !== null) requireSingleImage(words.asked, one);
 }
 
-/** What Qwen-Image-Edit-2509 and -2511 are told before each picture; plain Qwen-Image-Edit knows neither names nor several pictures. */
-function unnamed({ prompt, environment }: EditResponseSettings, name: readonly number[]): OnePicture | null {
+/** What Qwen-Image-Edit-2509 and -2511 are told before each image; plain Qwen-Image-Edit knows neither names nor several images. */
+function unnamed({ prompt, environment }: EditResponseSettings, name: readonly number[]): SingleImage | null {
   if (environment === null || !('picture_names' in environment) || !prompt.chat) return null;
   if (name.length > 0 && environment.picture_names) return null;
   return {
-    why: 'pictures are told without names, as plain Qwen-Image-Edit is told its one picture',
-    next: 'Leave such rows out, or draw by Qwen-Image-Edit-2509 or -2511, with prompt.variables.add_vision_id and environment.picture_names true.',
+    why: 'images have no names in the prompt, which suits plain Qwen-Image-Edit with its single image',
+    next: 'Remove such rows, or use Qwen-Image-Edit-2509 or -2511 with prompt.variables.add_vision_id and environment.picture_names set to true.',
   };
 }
 
-function judged(settings: EditResponseSettings): OnePicture | null {
+function judged(settings: EditResponseSettings): SingleImage | null {
   const blind = chosenTerms(measuredReward(settings)).find((term) => showsOne(term, settings.reward));
   if (blind === undefined) return null;
   return {
-    why: `what scores for reward '${blind.name}' is shown one`,
+    why: `reward '${blind.name}' shows the judge only one`,
     next: SHOWN_ALL,
   };
 }

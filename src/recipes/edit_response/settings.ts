@@ -1,13 +1,13 @@
 /**
  * The recipe `edit_response`: a vision-language model describes an edit, the hidden states of exactly what it wrote condition a frozen model that
- * edits the picture, and the edited picture is judged.
+ * edits the image, and the edited image is judged.
  */
 import { z } from 'zod';
 import { measuredReward, wordsReward } from '../../rewards/schema/reward.js';
 import { withMeasure } from '../../rewards/score/settings.js';
 import { wordsAlgorithm } from '../../config/schema/algorithm.js';
 import { imageEditData } from '../../config/schema/seen_data.js';
-import { editorEnvironment, imagesServer, type PictureServer } from '../../config/schema/editor.js';
+import { editorEnvironment, imagesServer, type ImageServer } from '../../config/schema/editor.js';
 import { idleWhere } from '../../core/schema/mark.js';
 import { taskField, trainedFields } from '../../config/schema/run.js';
 import { seeingPolicy, seeingPrompt } from '../../config/schema/token_policy.js';
@@ -36,7 +36,7 @@ const schema = z.strictObject({
       .default(null)
       .meta({
         ...editorEnvironment.meta(),
-        description: `${editorEnvironment.description} null: none, and a supervised run reports losses alone.`,
+        description: `${editorEnvironment.description} With null, a supervised run reports only losses.`,
       }),
   ),
   reward: idleWhere(isSupervised, wordsReward),
@@ -48,9 +48,9 @@ export const editResponse = preset<EditResponseSettings>({
   schema,
   pipeline: 'image-text-to-text',
   usedAt: { key: 'policy.model', of: 'edit_response' },
-  // Without pictures there is nothing to score.
+  // Without images there is nothing to score.
   reward: (settings) => (settings.environment === null ? null : measuredReward(settings)),
-  images: pictureServer,
+  images: imageServer,
   parts: [
     { rules: [...tokenGroupRules, wholeBatches, ...sharedRules] },
     seeingWordsPart,
@@ -60,7 +60,7 @@ export const editResponse = preset<EditResponseSettings>({
   ],
 });
 
-/** Bytes of drawing the edit with the most tokens: those of the edited picture, of the size of the first, and of all that the model is shown. */
+/** Bytes of drawing the edit with the most tokens: those of the edited image, of the size of the first, and of all that the model is shown. */
 function drawnBytes({ environment, data }: EditResponseSettings, shapeOf: ShapeOf, sizes?: DataSizes): number {
   if (environment?.type !== 'model' || sizes === undefined) return 0;
   const shape = shapeOf(environment.model);
@@ -83,7 +83,7 @@ function drawnBytes({ environment, data }: EditResponseSettings, shapeOf: ShapeO
   return FLOAT * flowDrawn(shape, together, Math.max(0, ...tokens));
 }
 
-/** Tokens of a picture whose size is not known: those of 512 x 512 pixels, where a token is 16 of them wide. */
+/** Tokens of an image whose size is not known: those of 512 x 512 pixels, where a token is 16 of them wide. */
 const ASSUMED_TOKENS = 32 ** 2;
 
 /** A server that trains gives words and their log-probabilities alone. */
@@ -91,32 +91,32 @@ function trainedHere({ policy }: PartialSettings<EditResponseSettings>): readonl
   return problemUnless(
     policy?.trainer?.type !== 'tinker',
     'policy.trainer.type',
-    "found 'tinker', and pictures are made from the hidden states of what the policy wrote, which no server of the Tinker API gives; allowed: 'onnx'",
+    "found 'tinker', whose servers return no hidden states, which the environment draws from; allowed: 'onnx'",
   );
 }
 
-/** Rewards need pictures that depend on what was written. */
+/** Rewards need images that depend on what was written. */
 function drawing({ algorithm, environment, policy }: PartialSettings<EditResponseSettings>): Problem[] {
   if (environment?.read_by === 'start' && policy?.model === null) {
     return problem(
       'environment.read_by',
-      "found 'start' with policy.model null, where training starts from random weights, which nothing was taught by; allowed: 'policy', or a model to start from",
+      "found 'start' with policy.model null, whose random initial weights say nothing about the edit; allowed: 'policy', or with policy.model",
     );
   }
   if (algorithm?.type === 'sft') return [];
   const allowed =
-    "{type: 'model', model: …}, a model that edits by the hidden states of policy.model, {type: 'render_server', …}, a server that does, or {type: 'images_api_text_prompt', …}, one that edits by its words";
+    "{type: 'model', model: …}, a model that edits from the hidden states of policy.model, {type: 'render_server', …}, a server that does so, or {type: 'images_api_text_prompt', …}, a server that edits from words";
   if (environment === null) {
     return problem('environment', `found null with algorithm.type 'grpo'; allowed: ${allowed}`);
   }
   if (environment?.told !== 'instruction') return [];
   return problem(
     'environment.told',
-    "found 'instruction' with algorithm.type 'grpo', where every answer to a prompt gives the same picture; allowed: 'response', or algorithm.type 'sft'",
+    "found 'instruction' with algorithm.type 'grpo', where every answer to a prompt gives the same image; allowed: 'response', or algorithm.type 'sft'",
   );
 }
 
-function pictureServer({ environment, policy }: EditResponseSettings): PictureServer | null {
+function imageServer({ environment, policy }: EditResponseSettings): ImageServer | null {
   switch (environment?.type) {
     case 'images_api_text_prompt':
       return { kind: 'images_api', settings: imagesServer(environment) };

@@ -1,10 +1,10 @@
-/** The task of `edit_response`: a text task over pictures, and the edited picture for each response. */
+/** The task of `edit_response`: a text task over images, and the edited image for each response. */
 import type { RgbImage } from '../../core/images/image.js';
 import { RandomStream } from '../../core/random.js';
 import type { TrainingOrder } from '../../data/datasets.js';
 import { sourcesOf } from '../../data/image_edits.js';
 import type { SamplePlace } from '../../data/sampler.js';
-import { judgedPicture } from '../../train/environments/image_model.js';
+import { judgedImage } from '../../train/environments/image_model.js';
 import type { WeightsOf } from '../../train/policies/policy.js';
 import type { TokenAnswer } from '../../train/policies/tokens/batch.js';
 import type { StatesRequest } from '../../train/policies/tokens/hidden_states.js';
@@ -14,12 +14,12 @@ import type { EditorSettings } from '../../config/schema/editor.js';
 import type { Answers, PromptSource, Rendered, Task } from '../../train/scoring/task.js';
 import {
   editOf,
-  mostPictures,
-  pictureStart,
-  type PicturedSource,
-  type PictureFiles,
-  type PicturedTask,
-} from '../shared/images/pictured.js';
+  maxImages,
+  firstImageToken,
+  type VisionEditSource,
+  type ImageFiles,
+  type VisionEditTask,
+} from '../shared/images/edits.js';
 import type { VisionInputs } from '../shared/images/vision.js';
 import type { TextPrompt, WordsTask } from '../shared/words/task.js';
 import type { BlankEdit, Drawing, ResponseAnswer } from './drawing.js';
@@ -31,24 +31,24 @@ type Asking = Pick<EditorSettings, 'told' | 'same_latent'> & { readonly picture_
 export class ResponseTask implements Task<TextPrompt, ResponseAnswer> {
   readonly validation: readonly PromptSource<TextPrompt>[];
   readonly sources: number;
-  readonly #words: WordsTask<EditResponseSettings, PicturedSource>;
+  readonly #words: WordsTask<EditResponseSettings, VisionEditSource>;
   readonly #seeing: VisionInputs;
-  readonly #pictures: PictureFiles;
-  readonly #blank: PicturedTask<EditResponseSettings>['blank'];
+  readonly #images: ImageFiles;
+  readonly #blank: VisionEditTask<EditResponseSettings>['blank'];
   readonly #name: readonly number[];
 
   constructor(
-    { words, seeing, pictures, blank, pictureName }: PicturedTask<EditResponseSettings>,
+    { words, seeing, images, blank, imageName }: VisionEditTask<EditResponseSettings>,
     private readonly asking: Asking,
     private readonly drawing: Drawing,
   ) {
     this.#words = words;
     this.#seeing = seeing;
-    this.#pictures = pictures;
+    this.#images = images;
     this.#blank = blank;
-    this.#name = asking.picture_names === true ? pictureName : [];
+    this.#name = asking.picture_names === true ? imageName : [];
     this.validation = words.validation;
-    this.sources = mostPictures(words.asked);
+    this.sources = maxImages(words.asked);
   }
 
   get order(): TrainingOrder {
@@ -59,7 +59,7 @@ export class ResponseTask implements Task<TextPrompt, ResponseAnswer> {
     return this.#words.prompt(position);
   }
 
-  /** Draws a chunk's pictures together. Raises DataError for a picture that cannot be read, or whose sides the model cannot edit. */
+  /** Draws a chunk's images together. Raises DataError for an image that cannot be read, or whose sides the model cannot edit. */
   async render(
     chunk: readonly Answers<TextPrompt, ResponseAnswer>[],
     weights: Exclude<WeightsOf, 'reference'>,
@@ -67,13 +67,13 @@ export class ResponseTask implements Task<TextPrompt, ResponseAnswer> {
     const written = await this.#words.render(chunk);
     const sources = await Promise.all(chunk.map(({ prompt }) => this.#sources(prompt)));
     const blanks = await Promise.all(chunk.map(({ prompt }) => this.#blankOf(prompt)));
-    const isTold = this.asking.told === 'response';
+    const usesResponse = this.asking.told === 'response';
     const edits = chunk.flatMap(({ prompt, answers, keys }, p) =>
       answers.map((answer, g) => ({
         key: keys[g],
         source: sources[p][0],
         further: sources[p].slice(1),
-        words: isTold ? (written[p][g].item.answer ?? '') : prompt.instruction,
+        words: usesResponse ? (written[p][g].item.answer ?? '') : prompt.instruction,
         read: this.#toRead(prompt, answer),
         blank: blanks[p],
         random: this.#noise(prompt, g),
@@ -86,12 +86,12 @@ export class ResponseTask implements Task<TextPrompt, ResponseAnswer> {
     return written.map((group, p) =>
       group.map((rendered): Rendered => {
         const { instruction, answer } = rendered.item;
-        const { picture, record } = drawn[at++];
+        const { image, record } = drawn[at++];
         const [source, ...beside] = sources[p];
         const others = beside.length === 0 ? {} : { beside };
         return {
           ...rendered,
-          item: { ...rendered.item, source, ...others, ...judgedPicture(picture), truth: truths[p] },
+          item: { ...rendered.item, source, ...others, ...judgedImage(image), truth: truths[p] },
           record: { ...rendered.record, answer, ...record, ...(beside.length === 0 ? {} : { beside: beside.length }) },
           caption: `${instruction} → ${answer ?? ''}`,
         };
@@ -123,17 +123,17 @@ export class ResponseTask implements Task<TextPrompt, ResponseAnswer> {
     await Promise.all([this.#words.dispose(), this.drawing.dispose()]);
   }
 
-  /** The pictures, the instruction and exactly the sampled tokens; the system message is read but left out of the states. */
+  /** The images, the instruction and exactly the sampled tokens; the system message is read but left out of the states. */
   #toRead({ tokens }: TextPrompt, { ids }: TokenAnswer): StatesRequest {
-    const from = pictureStart(tokens.ids, this.#seeing, this.#name);
+    const from = firstImageToken(tokens.ids, this.#seeing, this.#name);
     return { prompt: tokens, answer: this.asking.told === 'response' ? ids : null, from };
   }
 
   async #blankOf(prompt: TextPrompt): Promise<BlankEdit | null> {
     if (!this.drawing.asksBlank) return null;
     const tokens = await this.#blank(prompt);
-    const from = pictureStart(tokens.ids, this.#seeing, this.#name);
-    return { picture: sourcesOf(editOf(prompt)).join('\0'), read: { prompt: tokens, answer: null, from } };
+    const from = firstImageToken(tokens.ids, this.#seeing, this.#name);
+    return { image: sourcesOf(editOf(prompt)).join('\0'), read: { prompt: tokens, answer: null, from } };
   }
 
   #noise({ id }: TextPrompt, answer: number): RandomStream {
@@ -151,6 +151,6 @@ export class ResponseTask implements Task<TextPrompt, ResponseAnswer> {
   }
 
   async #fitted(path: string, where: string): Promise<RgbImage> {
-    return this.drawing.fitted(await this.#pictures.read(path, where), path, where);
+    return this.drawing.fitted(await this.#images.read(path, where), path, where);
   }
 }

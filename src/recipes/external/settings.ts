@@ -11,7 +11,7 @@ const schema = z.strictObject({
   launch: externalLaunch,
   ...taskField('external'),
   parameters: result(
-    "The trainer's own settings, whatever they are; it finds them in the resolved config.",
+    'Settings of the trainer, which reads them from the resolved config.',
     z.record(z.string(), z.json()).default({}),
   ),
 });
@@ -25,7 +25,7 @@ export const external: ForeignRecipe<ExternalSettings> = {
     ...problemUnless(
       launch?.command !== null,
       'launch.command',
-      "found null; task 'external' needs the program that trains, such as ['python', 'train.py']",
+      "found null; allowed with task 'external': the training program, such as ['python', 'train.py']",
     ),
   ],
 };

@@ -143,7 +143,7 @@ const noCodes: ImageTokenizerLike = {
 };
 
 /**
- * The first edits of each dataset, with the labelled picture, the unchanged source, and an answer without a picture. Leaves out samples with only
+ * The first edits of each dataset, with the labelled image, the unchanged source, and an answer without an image. Leaves out samples with only
  * codes, which a model would have to decode.
  */
 export function sampleEdits(settings: ImageEditSettings, count: number): Promise<SampledSet[]> {
@@ -165,9 +165,9 @@ async function sampleOf(sample: EditSample, dataset: string): Promise<SampleRow>
     place: `${dataset}: ${id}`,
     item: { instruction, source, truth },
     answers: [
-      ...(truth === null ? [] : [{ what: 'the labelled picture', edited: truth }]),
+      ...(truth === null ? [] : [{ what: 'the labelled image', edited: truth }]),
       { what: 'the source, unchanged', edited: source },
-      { what: 'an answer without a picture', edited: null },
+      { what: 'an answer without an image', edited: null },
     ],
   };
 }

@@ -25,7 +25,7 @@ const policy = section(
     trainer: trainerAnywhere,
     tokenizer: neededModel('Text tokenizer and vocabulary: a local path, {hub, revision} or {run, config}.'),
     assistant_prefill: result(
-      'Text that every answer is made to begin with; one that opens a thinking block makes the policy think before it edits.',
+      'Text that every answer starts with. Text that opens a thinking block makes the policy think before it edits.',
       z.string().default(''),
     ),
     emu3_use_logit_processor: result(
@@ -33,19 +33,19 @@ const policy = section(
       z.boolean().default(true),
     ),
     image_header: result(
-      "Who writes height*width of an answer's image: 'sampled', the policy, which may write any text before the image token (EARL's processor), or 'forced'. Without meaning without the processor, but that a sampled header is not read: the rows tell the image's size.",
+      "How an answer gets the height*width of its image: 'sampled' lets the policy write it, with any text before the image token (EARL's processor). 'forced' writes it. Without emu3_use_logit_processor, the number of rows decides the size.",
       z.enum(['sampled', 'forced']).default('sampled'),
     ),
     end_after_image: result(
-      "Force the end of an answer after its image, as EARL's processor does; else it ends where the policy ends it.",
+      "Force the end of an answer after its image, as EARL's processor does. Otherwise the policy ends it.",
       z.boolean().default(true),
     ),
     chat_words: result(
-      "Prompts say USER: before the source image and ASSISTANT: after the instruction. EARL's say neither.",
+      'Write USER: before the source image and ASSISTANT: after the instruction. EARL writes neither.',
       z.boolean().default(false),
     ),
     separate_language_and_vision_vocabs: result(
-      'Take log-probabilities over the language or the vision part of the vocabulary, whichever the token belongs to.',
+      'Normalize the log-probability of a token over its own part of the vocabulary: language or vision.',
       z.boolean().default(true),
     ),
   }),

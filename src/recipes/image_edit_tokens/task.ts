@@ -117,7 +117,7 @@ export class ImageEditTask implements Task<EditPrompt, TokenAnswer> {
   }
 
   async labels({ sample }: EditPrompt): Promise<{ truth: RgbImage | null }> {
-    return { truth: await this.#picture(sample.targetPng, sample.target, sample.id) };
+    return { truth: await this.#image(sample.targetPng, sample.target, sample.id) };
   }
 
   async dispose(): Promise<void> {
@@ -130,8 +130,8 @@ export class ImageEditTask implements Task<EditPrompt, TokenAnswer> {
     return encodePng(image);
   }
 
-  /** The picture in a file, or else decoded from codes; null if there are neither. */
-  async #picture(png: Uint8Array | null, codes: CodeGrid | null, id: string): Promise<RgbImage | null> {
+  /** The image in a file, or else decoded from codes; null if there are neither. */
+  async #image(png: Uint8Array | null, codes: CodeGrid | null, id: string): Promise<RgbImage | null> {
     if (png !== null) return decodeImage(png, id);
     return codes === null ? null : (await this.environment.decode([codes]))[0];
   }
@@ -141,7 +141,7 @@ export class ImageEditTask implements Task<EditPrompt, TokenAnswer> {
     const parsed = answers.map(({ ids }) => this.space.parse(ids, prompt.tokens.imageOpen));
     const grids = parsed.flatMap(({ grid }) => (grid === null ? [] : [grid]));
     const decoded = await this.environment.decode(grids);
-    const source = await this.#picture(sample.sourcePng, sample.source, sample.id);
+    const source = await this.#image(sample.sourcePng, sample.source, sample.id);
     const { truth } = await this.labels(prompt);
     let next = 0;
     return parsed.map(({ text, grid }, i): Rendered => {
@@ -166,7 +166,7 @@ export function withThought(instruction: string, text: string): string {
   return words === '' ? instruction : `${instruction} (${words})`;
 }
 
-/** Raises DataError when a dataset says that its codes are another tokenizer's: they would mean other pictures. */
+/** Raises DataError when a dataset says that its codes are another tokenizer's: they would mean other images. */
 function requireCodesOf(id: string, { tokenizer, name }: SampleSource<EditSample>): void {
   if ((tokenizer ?? id) === id) return;
   throw new DataError('the samples are written in the codes of another image tokenizer than environment.model', {

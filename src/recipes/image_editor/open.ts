@@ -1,7 +1,7 @@
 /** Opens `image_editor`. */
-import { samplePictured, writeImageEdit, openPicturedTask } from '../shared/images/pictured.js';
+import { sampleVisionEdits, writeImageEdit, openVisionEditTask } from '../shared/images/edits.js';
 import { sessionOptions } from '../../compute/onnx/session.js';
-import type { PictureCodec } from '../../train/environments/picture_codec.js';
+import type { ImageCodec } from '../../train/environments/image_codec.js';
 import { modelFolder, type RunResolver } from '../../models/reference.js';
 import { freshFlux, type FluxConfig } from '../../compute/nets/flow/config.js';
 import { sourceInputOf } from '../../train/policies/flow/editor.js';
@@ -20,7 +20,7 @@ import { openCodec } from '../shared/flow/parts.js';
 import { openTraining } from '../shared/training.js';
 import { imageEditData } from '../../data/tiny/image_edits.js';
 import { datasetChecks, flowPartChecks, languageModelChecks, rowsCheck } from '../shared/checks.js';
-import { picturedColumns } from '../shared/words/settings.js';
+import { editColumns } from '../shared/words/settings.js';
 import { NOTHING_TRAINS, type ImageEditorSettings } from './settings.js';
 import { EditorTask } from './task.js';
 
@@ -69,20 +69,20 @@ async function openEditorTask(settings: ImageEditorSettings, resolveRun: RunReso
   const { model, pixels, model_context_size } = reader;
   const asking = { model, init: null, tokenizer: null, pixels, model_context_size, assistant_prefill: '' };
   const asked = { ...settings, rollout: ONE_EACH, policy: asking, prompt };
-  const { words, seeing, pictures } = await openPicturedTask(asked, resolveRun);
+  const { words, seeing, images } = await openVisionEditTask(asked, resolveRun);
   if (reader.told === 'response') await words.checkPrompts();
   const read = loadPolicy(modelFolder(model, resolveRun), words.format, null, NOTHING_TRAINS);
   const codec = openCodec(environment.parts.vae, environment.engine, resolveRun);
   const config = configOf(settings, codec, read.config.hidden_size);
   const sourceInput = sourceInputOf(config, codec, 'environment.init');
   const session = sessionOptions(reader.engine);
-  const parts = { words, seeing, pictures, codec, config, sourceInput, reader: new Reader(read, { session }) };
+  const parts = { words, seeing, images, codec, config, sourceInput, reader: new Reader(read, { session }) };
   return { task: new EditorTask(settings, parts), config, sources: words.data.sources };
 }
 
 function configOf(
   { environment: { init }, algorithm }: ImageEditorSettings,
-  { channels }: Pick<PictureCodec, 'channels'>,
+  { channels }: Pick<ImageCodec, 'channels'>,
   textWidth: number,
 ): FluxConfig {
   const latents = channels * init.patch ** 2;
@@ -101,7 +101,7 @@ export const imageEditor: OpenRecipe<ImageEditorSettings> = {
   checks: (settings) => {
     const { reader, environment, prompt, data } = settings;
     return [
-      ...datasetChecks(settings, (path) => rowsCheck(path, [...picturedColumns(data), data.columns.target])),
+      ...datasetChecks(settings, (path) => rowsCheck(path, [...editColumns(data), data.columns.target])),
       ...languageModelChecks({ ...reader, tokenizer: null, lora: null, train: NOTHING_TRAINS }, prompt),
       ...flowPartChecks(environment.parts),
     ];
@@ -109,5 +109,5 @@ export const imageEditor: OpenRecipe<ImageEditorSettings> = {
   open,
   writeEdit: (settings, _resolveRun, edit) => writeImageEdit(settings, edit),
   openTask: async (settings, resolveRun) => (await openEditorTask(settings, resolveRun)).task,
-  sampleRows: samplePictured,
+  sampleRows: sampleVisionEdits,
 };

@@ -1,6 +1,6 @@
 /**
- * The recipe `image_editor`: a flow-matching model that edits pictures, conditioned on the hidden states of a frozen vision-language model that has
- * read the picture, the instruction and the labelled response. edit_response draws with it.
+ * The recipe `image_editor`: a flow-matching model that edits images, conditioned on the hidden states of a frozen vision-language model that has
+ * read the image, the instruction and the labelled response. edit_response draws with it.
  */
 import { z } from 'zod';
 import { wordsReward } from '../../rewards/schema/reward.js';
@@ -30,7 +30,7 @@ const schema = z.strictObject({
   prompt: seeingPrompt,
   data: imageEditData,
   reader: section(
-    'The frozen vision-language model whose hidden states the edit is told by.',
+    'The frozen vision-language model whose hidden states condition the editor.',
     z.strictObject({
       model: neededModel('A local path, {hub, revision} or {run, config}.'),
       told: editorReads,
@@ -52,11 +52,11 @@ const schema = z.strictObject({
         'The frozen models around it.',
         z
           .strictObject({
-            vae: optionalModel('The autoencoder between pictures and latents.', 'for pixels themselves'),
+            vae: optionalModel('The autoencoder between images and latents.', 'for pixels themselves'),
           })
           .prefault({}),
       ),
-      num_steps: result("Steps of the ODE's solver in held-out evaluation.", positiveInteger.default(20)),
+      num_steps: result('ODE solver steps in held-out evaluation.', positiveInteger.default(20)),
       engine,
     }),
   ),
@@ -91,7 +91,7 @@ export const NOTHING_TRAINS = { mm_vision: false, mm_mlp: false, mm_llm: false }
 
 /** Width of the hidden states of a model that does not exist yet. */
 const ASSUMED_WIDTH = 1024;
-/** Side of a picture in pixels, if unknown. */
+/** Side of an image in pixels, if unknown. */
 const ASSUMED_SIDE = 1024;
 
 function shapeOfModel(

@@ -1,9 +1,9 @@
-/** Labelled edits as inputs of a flow model: the hidden states that tell it what to do, the picture before the edit, and the wanted picture. */
+/** Labelled edits as inputs of a flow model: the hidden states that tell it what to do, the image before the edit, and the wanted image. */
 import { LRUCache } from 'lru-cache';
 import { DataError } from '../../core/errors.js';
 import type { RgbImage } from '../../core/images/image.js';
 import type { Planes } from '../../core/images/planes.js';
-import type { PictureCodec } from '../../train/environments/picture_codec.js';
+import type { ImageCodec } from '../../train/environments/image_codec.js';
 import type { FlowTransformerConfig } from '../../compute/nets/flow/config.js';
 import { type FlowAnswer, pack, unpack } from '../../train/policies/flow/batch.js';
 import { editCondition, type SourceInput } from '../../train/policies/flow/editor.js';
@@ -12,21 +12,21 @@ import type { RecordedEpisode } from '../../run/episodes.js';
 import type { Answers, PromptSource, Rendered, Task } from '../../train/scoring/task.js';
 import type { NamedSource, TrainingOrder } from '../../data/datasets.js';
 import type { SamplePlace } from '../../data/sampler.js';
-import { asRecorded, recordedLatents, type LabelledPictures, type PicturePrompt } from '../shared/flow/answers.js';
+import { asRecorded, recordedLatents, type LabeledImages, type ImagePrompt } from '../shared/flow/answers.js';
 import {
   editOf,
-  pictureStart,
-  requireOnePicture,
-  type PicturedSource,
-  type PictureFiles,
-} from '../shared/images/pictured.js';
+  firstImageToken,
+  requireSingleImage,
+  type VisionEditSource,
+  type ImageFiles,
+} from '../shared/images/edits.js';
 import type { VisionInputs } from '../shared/images/vision.js';
 import type { TextPrompt, WordsSettings, WordsTask } from '../shared/words/task.js';
 import type { ImageEditorSettings } from './settings.js';
 
-export interface EditorPrompt extends PicturePrompt {
+export interface EditorPrompt extends ImagePrompt {
   readonly source: RgbImage;
-  /** The labelled picture; null if there is none. */
+  /** The labelled image; null if there is none. */
   readonly target: RgbImage | null;
   /** Size of the latents. */
   readonly size: Omit<Planes, 'data'>;
@@ -36,11 +36,11 @@ export interface EditorPrompt extends PicturePrompt {
 
 /** The models that prompts are made with. */
 export interface EditorParts {
-  readonly words: WordsTask<WordsSettings, PicturedSource>;
+  readonly words: WordsTask<WordsSettings, VisionEditSource>;
   readonly seeing: VisionInputs;
-  readonly pictures: PictureFiles;
+  readonly images: ImageFiles;
   readonly reader: Reader;
-  readonly codec: PictureCodec;
+  readonly codec: ImageCodec;
   readonly config: FlowTransformerConfig;
   readonly sourceInput: SourceInput;
 }
@@ -53,18 +53,18 @@ function bytesOf({ source, flow, size }: EditorPrompt): number {
   return 2 * source.data.length + 4 * (flow.text.length + flow.context.length + 2 * latents);
 }
 
-export class EditorTask implements Task<EditorPrompt, FlowAnswer>, LabelledPictures<EditorPrompt, PicturedSource> {
+export class EditorTask implements Task<EditorPrompt, FlowAnswer>, LabeledImages<EditorPrompt, VisionEditSource> {
   readonly validation: readonly PromptSource<EditorPrompt>[];
   readonly #kept = new LRUCache<string, EditorPrompt>({ maxSize: KEPT_BYTES, sizeCalculation: bytesOf });
 
-  /** Raises DataError for rows of several pictures. */
+  /** Raises DataError for rows of several images. */
   constructor(
     readonly settings: ImageEditorSettings,
     private readonly parts: EditorParts,
   ) {
-    requireOnePicture(parts.words.asked, {
-      why: 'the model that image_editor trains is shown one',
-      next: 'Leave such rows out.',
+    requireSingleImage(parts.words.asked, {
+      why: 'image_editor takes one',
+      next: 'Remove such rows.',
     });
     this.validation = parts.words.data.prompts((source, index) => this.promptAt(source, index));
   }
@@ -73,7 +73,7 @@ export class EditorTask implements Task<EditorPrompt, FlowAnswer>, LabelledPictu
     return this.parts.config.prediction === 'sample';
   }
 
-  get heldOut(): readonly NamedSource<PicturedSource>[] {
+  get heldOut(): readonly NamedSource<VisionEditSource>[] {
     return this.parts.words.data.heldOut;
   }
 
@@ -86,8 +86,8 @@ export class EditorTask implements Task<EditorPrompt, FlowAnswer>, LabelledPictu
     return this.promptAt(source, index);
   }
 
-  /** Raises DataError for pictures that cannot be read or edited, and for a row without the label that the model is given. */
-  async promptAt(source: PicturedSource, index: number): Promise<EditorPrompt> {
+  /** Raises DataError for images that cannot be read or edited, and for a row without the label that the model is given. */
+  async promptAt(source: VisionEditSource, index: number): Promise<EditorPrompt> {
     const key = `${source.name} ${index}`;
     const known = this.#kept.get(key);
     if (known !== undefined) return known;
@@ -127,16 +127,16 @@ export class EditorTask implements Task<EditorPrompt, FlowAnswer>, LabelledPictu
   }
 
   async #promptOf(asked: TextPrompt): Promise<EditorPrompt> {
-    const { pictures, codec, sourceInput, config } = this.parts;
+    const { images, codec, sourceInput, config } = this.parts;
     const { id, instruction, sourcePng } = asked;
     const edit = editOf(asked);
-    const source = await pictures.read(edit.source, edit.where);
+    const source = await images.read(edit.source, edit.where);
     this.#requireWhole(source, edit.source, edit.where);
-    const target = edit.target === null ? null : await pictures.read(edit.target, edit.where);
+    const target = edit.target === null ? null : await images.read(edit.target, edit.where);
     if (target !== null && (target.width !== source.width || target.height !== source.height)) {
       throw new DataError(
-        `the picture has ${source.width}x${source.height} pixels and the edited one ${target.width}x${target.height}; allowed: one size`,
-        { where: edit.where, next: 'Resize one of them, or leave this row out.' },
+        `the source has ${source.width}x${source.height} pixels and the edited image ${target.width}x${target.height}; allowed: equal sizes`,
+        { where: edit.where, next: 'Resize one of them, or remove this row.' },
       );
     }
     const [shown] = await codec.encode([source]);
@@ -156,24 +156,24 @@ export class EditorTask implements Task<EditorPrompt, FlowAnswer>, LabelledPictu
 
   async #latents(target: RgbImage | null, where: string): Promise<Float32Array> {
     if (target === null) {
-      throw new DataError('the row has no edited picture, which is learnt from', {
+      throw new DataError('the row has no edited image to learn from', {
         where,
-        next: 'Name its column in data.columns.target, or leave such rows out.',
+        next: 'Name its column in data.columns.target, or remove such rows.',
       });
     }
     const [planes] = await this.parts.codec.encode([target]);
     return pack(planes, this.parts.sourceInput.patch);
   }
 
-  /** The frozen model's states for picture, instruction and labelled response; the system message is read but left out of the states. */
+  /** The frozen model's states for image, instruction and labelled response; the system message is read but left out of the states. */
   async #told({ tokens, expected }: TextPrompt, where: string) {
     const { words, reader, seeing } = this.parts;
-    const from = pictureStart(tokens.ids, seeing);
+    const from = firstImageToken(tokens.ids, seeing);
     const tells = this.settings.reader.told === 'response';
     if (tells && expected === undefined) {
-      throw new DataError('the row has no response, which the model is told', {
+      throw new DataError('the row has no response for the model', {
         where,
-        next: "Name its column in data.columns.response, leave such rows out, or set reader.told to 'instruction'.",
+        next: "Name its column in data.columns.response, remove such rows, or set reader.told to 'instruction'.",
       });
     }
     const answer = tells && expected !== undefined ? await words.labelIds(expected) : null;
@@ -187,7 +187,7 @@ export class EditorTask implements Task<EditorPrompt, FlowAnswer>, LabelledPictu
     if (width % side === 0 && height % side === 0) return;
     throw new DataError(`${path}: found ${width}x${height} pixels; allowed: multiples of ${side}`, {
       where,
-      next: 'Resize the picture, or leave this row out.',
+      next: 'Resize the image, or remove this row.',
     });
   }
 }

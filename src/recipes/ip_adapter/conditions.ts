@@ -2,8 +2,8 @@
 import { CheckpointError, DataError, must } from '../../core/errors.js';
 import type { RgbImage } from '../../core/images/image.js';
 import type { StyleEncoder } from '../../train/environments/style_encoder.js';
-import type { PromptEncoder } from '../../train/environments/picture_words.js';
-import type { PictureCodec } from '../../train/environments/picture_codec.js';
+import type { PromptEncoder } from '../../train/environments/word_encoder.js';
+import type { ImageCodec } from '../../train/environments/image_codec.js';
 import { pooledWidth, takesSecond, velocityWidth, type FlowTransformerConfig } from '../../compute/nets/flow/config.js';
 import { type FlowCondition, patchOf } from '../../train/policies/flow/batch.js';
 import { letterWidth, styleWidth, LETTERS, STYLE_SIDE } from './settings.js';
@@ -18,7 +18,7 @@ export interface Conditions {
   /** Raises DataError, naming `where`, for a prompt that the model cannot read. */
   check(prompt: string, where: string, config: FlowTransformerConfig): void;
   text(prompt: string, where: string, config: FlowTransformerConfig): Promise<Pick<FlowCondition, 'text' | 'pooled'>>;
-  style(picture: RgbImage): Promise<Float32Array>;
+  style(image: RgbImage): Promise<Float32Array>;
   dispose(): Promise<void>;
 }
 
@@ -32,15 +32,15 @@ export const tinyConditions: Conditions = {
     const pooled = pooledWidth(config);
     const style = config.ip_adapter?.image_embed_dim ?? styleWidth;
     if (placesOf(config) > 0 && pooled === 0 && style === styleWidth) return;
-    throw new CheckpointError('the model was made for other encoders than those of model_type tiny', {
+    throw new CheckpointError('the model was trained with other encoders than those of model_type tiny', {
       where: 'policy.model',
-      next: 'Name a model that ip_adapter_warmup.jsonnet made, or one like it.',
+      next: 'Name a model that ip_adapter_warmup.jsonnet trained, or one like it.',
     });
   },
   check: (prompt, where, config) => void encodeLetters(prompt, placesOf(config), where),
   text: (prompt, where, config) =>
     Promise.resolve({ text: encodeLetters(prompt, placesOf(config), where), pooled: null }),
-  style: (picture) => Promise.resolve(encodeStyle(picture)),
+  style: (image) => Promise.resolve(encodeStyle(image)),
   dispose: () => Promise.resolve(),
 };
 
@@ -62,7 +62,7 @@ export class ExportedConditions implements Conditions {
     const style = config.ip_adapter?.image_embed_dim;
     if (style === undefined) return;
     if (this.images === null) {
-      throw new CheckpointError('the model has an IP-Adapter, and no encoder of style images is set', {
+      throw new CheckpointError('the model has an IP-Adapter, but no encoder of style images is set', {
         where: 'policy.parts.image_encoder',
         next: 'Name the folder of a CLIP or a SigLIP.',
       });
@@ -78,8 +78,8 @@ export class ExportedConditions implements Conditions {
     return this.words.encode(prompt);
   }
 
-  style(picture: RgbImage): Promise<Float32Array> {
-    return must(this.images, 'an image encoder').encode(picture);
+  style(image: RgbImage): Promise<Float32Array> {
+    return must(this.images, 'an image encoder').encode(image);
   }
 
   async dispose(): Promise<void> {
@@ -89,28 +89,28 @@ export class ExportedConditions implements Conditions {
 
 function requireWidth(part: string, what: string, found: number, asked: number): void {
   if (found === asked) return;
-  throw new CheckpointError(`it makes ${what} of ${found} numbers, and the model reads ${asked}`, {
+  throw new CheckpointError(`the encoder returns ${what} of ${found} numbers, but the model reads ${asked}`, {
     where: part,
     next: 'Name the encoder that the model was trained with.',
   });
 }
 
 /**
- * How a model is shown the part of a picture that stays: as channels after those of each latent (FLUX.1 Fill; the tiny model), or as further tokens.
+ * How a model is shown the part of an image that stays: as channels after those of each latent (FLUX.1 Fill; the tiny model), or as further tokens.
  * Raises CheckpointError for a model of other latents than the codec's.
  */
 export function shownAs(
   config: FlowTransformerConfig,
-  { channels, reduction }: Pick<PictureCodec, 'channels' | 'reduction'>,
+  { channels, reduction }: Pick<ImageCodec, 'channels' | 'reduction'>,
 ): { readonly patch: number; readonly form: 'channels' | 'tokens' } {
   const patch = patchOf(config, { channels });
   const latents = channels * patch ** 2;
   const widths = { channels: 2 * latents + (reduction * patch) ** 2, tokens: latents } as const;
   const form = (['channels', 'tokens'] as const).find((one) => widths[one] === config.in_channels);
   if (form === 'tokens' && !takesSecond(config)) {
-    throw new CheckpointError('the model has no positions for the picture that stays, as further tokens', {
+    throw new CheckpointError('the model has no positions for the kept image as further tokens', {
       where: 'policy.model',
-      next: 'Name a model that is shown what stays as further channels or tokens, such as FLUX.1 Fill.',
+      next: 'Name a model that gets the kept image as further channels or tokens, such as FLUX.1 Fill.',
     });
   }
   if (Number.isInteger(patch) && form !== undefined) return { patch, form };
@@ -118,7 +118,7 @@ export function shownAs(
     `the model takes ${config.in_channels} numbers for a token and gives ${velocityWidth(config)}, and latents have ${channels} channels for ${reduction}x${reduction} pixels`,
     {
       where: 'policy.model',
-      next: `Name the autoencoder that the model was trained with in policy.parts.vae. A model takes ${widths.channels} numbers (latents, what stays, and the mask) or ${widths.tokens} (latents alone) here.`,
+      next: `Name the autoencoder that the model was trained with in policy.parts.vae. A model takes ${widths.channels} numbers (latents, kept image and mask) or ${widths.tokens} (only latents) here.`,
     },
   );
 }
@@ -132,7 +132,7 @@ export function encodeLetters(prompt: string, places: number, where: string): Fl
   if (word.length > places) {
     throw new DataError(`'${word}' has ${word.length} letters; the model reads ${places}`, {
       where,
-      next: 'Raise policy.init.text_length where the model is made, or leave this sample out.',
+      next: 'Raise policy.init.text_length of the model, or remove this sample.',
     });
   }
   const width = letterWidth(places);
@@ -148,7 +148,7 @@ export function encodeLetters(prompt: string, places: number, where: string): Fl
   return out;
 }
 
-/** A picture averaged down to a small square, from -1 to 1: [styleWidth] in the order (y, x, channel). */
+/** An image averaged down to a small square, from -1 to 1: [styleWidth] in the order (y, x, channel). */
 export function encodeStyle({ width, height, data }: RgbImage): Float32Array {
   const out = new Float32Array(styleWidth);
   const bounds = (at: number, size: number): readonly [number, number] => {

@@ -1,8 +1,8 @@
-/** Opens `ip_adapter`: a flow-matching image model that paints into masked pictures. */
+/** Opens `ip_adapter`: a flow-matching image model that paints into masked images. */
 import { ConfigError, DataError, InternalError, must } from '../../core/errors.js';
 import { sessionOptions } from '../../compute/onnx/session.js';
 import { StyleEncoder } from '../../train/environments/style_encoder.js';
-import type { PictureCodec } from '../../train/environments/picture_codec.js';
+import type { ImageCodec } from '../../train/environments/image_codec.js';
 import { modelFolder, type RunResolver } from '../../models/reference.js';
 import type { FlowTransformerConfig, IpAdapterConfig } from '../../compute/nets/flow/config.js';
 import { comparedInpaint } from '../../data/self_bench.js';
@@ -16,7 +16,7 @@ import {
   type FlowModel,
 } from '../../train/policies/flow/load.js';
 import { FlowPolicy } from '../../train/policies/flow/policy.js';
-import type { NoisedPictures, FlowSampling } from '../../train/policies/flow/sampler.js';
+import type { NoisedImages, FlowSampling } from '../../train/policies/flow/sampler.js';
 import { recordDatasets, type TrainingContext } from '../../train/context.js';
 import { existsSync } from 'node:fs';
 import { readsQuotedText } from '../../rewards/score/choice.js';
@@ -31,7 +31,7 @@ import type { FlowGrpoSettings } from '../../config/schema/algorithm.js';
 import type { FlowAnswer } from '../../train/policies/flow/batch.js';
 import { signData } from '../../data/tiny/sign_scenes.js';
 import { ExportedConditions, tinyConditions, type Conditions } from './conditions.js';
-import { COPIED_HALVES, dropoutSeen, shapeOfModel, type IpAdapterSettings } from './settings.js';
+import { COPIED_HALVES, finalDropout, shapeOfModel, type IpAdapterSettings } from './settings.js';
 import { initConfig, InpaintTask, sampleInpaints, type InpaintPrompt } from './task.js';
 
 const flowModelCheck = checkOf(
@@ -64,7 +64,7 @@ function checks(settings: IpAdapterSettings, shapeOf: ShapeOf): Check[] {
 async function open(settings: IpAdapterSettings, context: TrainingContext): Promise<Training> {
   const { algorithm, policy, optimizer, rollout } = settings;
   const { resolveRun } = context;
-  requireHeldOnce(policy.engine);
+  requireSingleCopy(policy.engine);
   const codec = openCodec(settings.policy.parts.vae, settings.policy.engine, resolveRun);
   const conditions = conditionsOf(settings, resolveRun);
   const model = startingModel(settings, resolveRun, codec, conditions);
@@ -107,7 +107,7 @@ function rewardParts(
 }
 
 /** Raises ConfigError for half precision on CUDA, which may be what provider 'auto' came to. */
-export function requireHeldOnce({
+export function requireSingleCopy({
   dtype,
   provider,
 }: Pick<IpAdapterSettings['policy']['engine'], 'dtype' | 'provider'>): void {
@@ -118,7 +118,7 @@ export function requireHeldOnce({
 /** Every answer has equally many steps. */
 const PLAIN = { ratio: 'token', aggregation: 'token' } as const;
 
-/** Default clip range for log-probabilities that are means over a picture. */
+/** Default clip range for log-probabilities that are means over an image. */
 const CLIP_RANGE = 1e-4;
 
 /** The difference between rollout and training graph that raises an alarm: one that clipping would notice. */
@@ -127,7 +127,7 @@ export function mismatchAlarmOf({ clip_range }: { readonly clip_range: number | 
 }
 
 /** How answers are sampled in training; `noised` for a loss on the forward process. */
-export function sampledIn(settings: SamplingSettings, noised: NoisedPictures | null = null): FlowSampling {
+export function sampledIn(settings: SamplingSettings, noised: NoisedImages | null = null): FlowSampling {
   const { sampled } = samplingsOf(settings);
   return noised === null ? sampled : { ...sampled, noised: { levels: noised.levels } };
 }
@@ -171,18 +171,18 @@ function conditionsOf({ policy }: Pick<IpAdapterSettings, 'policy'>, resolveRun:
 export function startingModel(
   settings: IpAdapterSettings,
   resolveRun: RunResolver,
-  codec: PictureCodec,
+  codec: ImageCodec,
   conditions: Conditions,
 ): FlowModel {
   const model = loadedModel(settings, resolveRun, codec, conditions);
   const { config } = model;
-  return { ...model, config: { ...config, condition_dropout: dropoutSeen(config.condition_dropout, settings) } };
+  return { ...model, config: { ...config, condition_dropout: finalDropout(config.condition_dropout, settings) } };
 }
 
 function loadedModel(
   { policy, seed }: IpAdapterSettings,
   resolveRun: RunResolver,
-  codec: PictureCodec,
+  codec: ImageCodec,
   conditions: Conditions,
 ): FlowModel {
   const { model, init, train, lora } = policy;
@@ -209,7 +209,7 @@ function imagePromptOf(
 function startingConfig(
   { policy }: Pick<IpAdapterSettings, 'policy'>,
   resolveRun: RunResolver,
-  codec: PictureCodec,
+  codec: ImageCodec,
   conditions: Conditions,
 ): FlowTransformerConfig {
   if (policy.model !== null) {

@@ -1,4 +1,4 @@
-/** The recipe `ip_adapter`: a flow-matching image model with an IP-Adapter paints into masked pictures. It is trained by flow matching, or by GRPO or PPO on its noisy steps. */
+/** The recipe `ip_adapter`: a flow-matching image model with an IP-Adapter paints into masked images. It is trained by flow matching, or by GRPO or PPO on its noisy steps. */
 import { z } from 'zod';
 import { reward } from '../../rewards/schema/reward.js';
 import { withMeasure } from '../../rewards/score/settings.js';
@@ -41,39 +41,39 @@ import { noLabelledWords, rewardRules } from '../shared/rules/reward.js';
 import { idleClip } from '../shared/tokens/settings.js';
 
 const imagePrompt = z.strictObject({
-  tokens: result('How many.', positiveInteger.default(4)),
-  scale: result('What their attention is multiplied by.', positive.default(1)),
+  tokens: result('Number of tokens.', positiveInteger.default(4)),
+  scale: result('Factor of their attention.', positive.default(1)),
 });
 
 const init = section(
   flowInitDescription,
   z.strictObject({
     ...flowInitFields,
-    text_length: result('Letters of the quoted text that it reads.', positiveInteger),
+    text_length: result('The number of letters of the quoted text that the model reads.', positiveInteger),
     ip_adapter: section(
-      'The IP-Adapter: tokens of the style image that every joint block attends to besides; null means none.',
+      'The IP-Adapter: tokens of the style image that every joint block attends to. null means none.',
       imagePrompt.nullable(),
     ),
   }),
 );
 
 const part = (description: string) =>
-  optionalModel(description, 'for the one without weights that the tiny world needs');
+  optionalModel(description, 'for the built-in one of the tiny world, which has no weights');
 
 const policy = section(
   'The image model.',
   z.strictObject({
     model: optionalModel(
-      'The start: a local path, {hub, revision} or {run, config}; null trains policy.init.',
+      'The initial weights: a local path, {hub, revision} or {run, config}. null trains policy.init.',
       'with policy.init',
     ),
-    init: init.nullable().default(null).meta({ description: 'The architecture where policy.model is null.' }),
+    init: init.nullable().default(null).meta({ description: 'The architecture if policy.model is null.' }),
     model_type: result(
-      'The family, which says how noise levels are spaced.',
+      'The model family, which decides how noise levels are spaced.',
       z.enum(['tiny', 'flux', 'qwen']).default('tiny'),
     ),
     train: result(
-      "What training changes: 'adapter', the IP-Adapter alone, 'lora', adapters beside its linear layers as policy.lora says, or 'all' weights. A checkpoint of the first two holds what is trained alone, and names the model that it stands on.",
+      "The weights that train: 'adapter' for the IP-Adapter, 'lora' for LoRA on the linear layers (policy.lora), or 'all'. Checkpoints of 'adapter' and 'lora' contain only these weights and name their base model.",
       z.enum(['adapter', 'lora', 'all']).default('adapter'),
     ),
     lora: lora
@@ -81,16 +81,16 @@ const policy = section(
       .default(null)
       .meta({ ...lora.meta() }),
     ip_adapter: section(
-      'The IP-Adapter that is begun on a model that has none: tokens of the style image that every joint block attends to besides; null: the one that the model has.',
+      'A new IP-Adapter for a model without one. null uses the adapter of the model.',
       imagePrompt.nullable().default(null),
     ),
     parts: section(
       'The frozen models around it.',
       z
         .strictObject({
-          vae: part('The autoencoder between pictures and latents.'),
-          text_encoder: part('What reads the prompt.'),
-          image_encoder: part('What looks at the style image: the folder of a CLIP or a SigLIP.'),
+          vae: part('The autoencoder between images and latents.'),
+          text_encoder: part('The text encoder of prompts.'),
+          image_encoder: part('The encoder of style images: the folder of a CLIP or a SigLIP.'),
         })
         .prefault({}),
     ),
@@ -141,17 +141,17 @@ function scratch({ policy }: Settings): readonly Problem[] {
     ...(policy?.train === 'adapter' || policy?.train === 'lora'
       ? problem(
           'policy.train',
-          `found '${policy.train}' with policy.init, whose other weights nobody has trained; allowed: 'all', or '${policy.train}' with policy.model`,
+          `found '${policy.train}' with policy.init, whose other weights are random; allowed: 'all', or '${policy.train}' with policy.model`,
         )
       : []),
     ...whenSet([validSection(policy?.ip_adapter)], () =>
-      problem('policy.ip_adapter', 'found with policy.init, which says it itself; allowed: policy.init.ip_adapter'),
+      problem('policy.ip_adapter', 'found with policy.init; allowed: policy.init.ip_adapter instead'),
     ),
     ...whenSet([attention_head_dim], (depth) =>
       problemUnless(
         depth >= 6 && depth % 2 === 0,
         'policy.init.attention_head_dim',
-        `found ${depth}; allowed: an even number of at least 6, as positions need`,
+        `found ${depth}; allowed: an even number of at least 6, for positions`,
       ),
     ),
   ]);
@@ -165,18 +165,18 @@ function adapters({ policy }: Settings): readonly Problem[] {
     return whenSet([lora], () =>
       problem(
         'policy.train',
-        `found ${JSON.stringify(train)} with policy.lora, which is then not trained; allowed: 'lora', or policy.lora: null`,
+        `found ${JSON.stringify(train)} with policy.lora, which it does not train; allowed: 'lora', or policy.lora: null`,
       ),
     );
   }
   return [
     ...(lora === null
-      ? problem('policy.lora', "found null with policy.train 'lora'; allowed: {} for its defaults, or {rank, alpha, …}")
+      ? problem('policy.lora', "found null with policy.train 'lora'; allowed: {} for the defaults, or {rank, alpha, …}")
       : []),
     ...whenSet([validSection(policy?.ip_adapter)], () =>
       problem(
         'policy.ip_adapter',
-        "found with policy.train 'lora', which would leave it as it begins, without effect; allowed: null",
+        "found with policy.train 'lora', which does not train the new adapter; allowed: null",
       ),
     ),
   ];
@@ -184,7 +184,7 @@ function adapters({ policy }: Settings): readonly Problem[] {
 
 /** What is wrong with half precision on CUDA. */
 export const COPIED_HALVES =
-  "found 'float16' with policy.engine.provider 'cuda', to which each matrix would be copied for each of its uses; allowed: 'float32', or provider 'cpu' or 'webgpu'";
+  "found 'float16' with policy.engine.provider 'cuda', which would copy each matrix at each use; allowed: 'float32', or provider 'cpu' or 'webgpu'";
 
 /** What trains is float32: half precision is for what stays frozen, and for engines that hold it once. */
 function halfWeights({ policy }: Settings): readonly Problem[] {
@@ -193,7 +193,7 @@ function halfWeights({ policy }: Settings): readonly Problem[] {
     ...(policy.train === 'all'
       ? problem(
           'policy.engine.dtype',
-          "found 'float16' with policy.train 'all'; allowed: with 'adapter' or 'lora', whose frozen weights are held so, or 'float32'",
+          "found 'float16' with policy.train 'all'; allowed: with 'adapter' or 'lora', for the frozen weights, or 'float32'",
         )
       : []),
     ...(policy.engine.provider === 'cuda' ? problem('policy.engine.dtype', COPIED_HALVES) : []),
@@ -230,7 +230,7 @@ function window({ rollout }: Settings): readonly Problem[] {
     if (noisy === 0) {
       return problem(
         'rollout.num_steps',
-        `found ${steps}, of which rollout.timestep_fraction ${fraction} leaves none to learn from; allowed: more steps`,
+        `found ${steps}, of which rollout.timestep_fraction ${fraction} leaves no noisy step; allowed: more steps`,
       );
     }
     return whenSet([rollout?.sde_window?.size, rollout?.sde_window?.range], (size, [from, to]) => {
@@ -260,7 +260,7 @@ function minibatches({ rollout, algorithm }: Settings): readonly Problem[] {
   });
 }
 
-/** Either noisy steps are learnt from, or pictures with noise on them. */
+/** Either noisy steps are learnt from, or images with noise on them. */
 function noise({ rollout, algorithm, optimizer }: Settings): readonly Problem[] {
   if (rollout === undefined || algorithm === undefined || algorithm.type === 'sft') return [];
   const { noise_level: level, num_steps, timestep_fraction } = rollout;
@@ -285,7 +285,7 @@ function noise({ rollout, algorithm, optimizer }: Settings): readonly Problem[] 
     ...problemUnless(
       advantage?.clip !== null,
       'algorithm.advantage.clip',
-      "found null with algorithm.surrogate 'nft', to which this advantage is as good as it gets; allowed: a number above 0",
+      "found null with algorithm.surrogate 'nft', which scales advantages by it; allowed: a number above 0",
     ),
     ...whenSet([nft?.levels, num_steps, timestep_fraction], (levels, steps, fraction) =>
       problemUnless(
@@ -297,7 +297,7 @@ function noise({ rollout, algorithm, optimizer }: Settings): readonly Problem[] 
     ...problemUnless(
       nft?.sampled_by !== 'average' || optimizer?.ema_decay !== null,
       'algorithm.nft.sampled_by',
-      "found 'average' without optimizer.ema_decay, which makes the averages; allowed: 'current', or set it",
+      "found 'average' without optimizer.ema_decay; allowed: 'current', or with ema_decay",
     ),
   ];
 }
@@ -310,7 +310,7 @@ function unused({ rollout, algorithm, policy }: Settings): readonly Problem[] {
       ...(dropout === 0
         ? problem(
             'rollout.guidance_scale',
-            `found ${guidance} with algorithm.sft.condition_dropout 0, which leaves the model without the unconditional branch that guidance is measured from; allowed: null, or a dropout such as 0.1`,
+            `found ${guidance} with algorithm.sft.condition_dropout 0, which trains no unconditional branch for guidance; allowed: null, or a dropout such as 0.1`,
           )
         : []),
       ...(dropout === undefined
@@ -354,7 +354,7 @@ export const ipAdapter = preset<IpAdapterSettings>({
         ...startMissing(settings),
         ...partsMissing(settings.policy).map(
           (part) =>
-            `policy.parts.${part} is null, and policy.model_type '${settings.policy.model_type}' needs it: ${PARTS[part]}; at laptop size: --with configs/lib/ip_adapter_tiny.libsonnet`,
+            `policy.parts.${part} is null, and policy.model_type '${settings.policy.model_type}' needs it: ${PARTS[part]}; for laptop size, use --with configs/lib/ip_adapter_tiny.libsonnet`,
         ),
       ],
     },
@@ -371,7 +371,7 @@ function memoryOf(settings: IpAdapterSettings, shapeOf: ShapeOf, sizes?: DataSiz
   const tokens = pixels / shape.patch ** 2 + letters;
   const copies = (optimizer.ema_decay === null ? 0 : 1) + (algorithm.type === 'sft' ? 0 : 1);
   const activations = flowActivations(shape, {
-    ...{ pictures: optimizer.per_device_batch_size, tokens },
+    ...{ images: optimizer.per_device_batch_size, tokens },
     gradientCheckpointing: optimizer.gradient_checkpointing,
   });
   const { dtype } = policy.engine;
@@ -397,11 +397,11 @@ function partsMissing({ model_type, parts, ip_adapter, train }: IpAdapterSetting
   return needed.filter((part) => parts[part] === null);
 }
 
-/** The pixels of pictures that cannot be read yet, and the tokens of a text. */
+/** The pixels of images that cannot be read yet, and the tokens of a text. */
 const ASSUMED_PIXELS = 512 ** 2;
 const ASSUMED_TEXT = 512;
 
-/** Pixels of the largest picture that a run sees. */
+/** Pixels of the largest image that a run sees. */
 function mostPixels(data: IpAdapterSettings['data'], looked?: DataSizes): number {
   if (data.resolution !== null) return data.resolution ** 2;
   if (data.tiny !== null) return data.tiny.width * data.tiny.height;
@@ -434,8 +434,8 @@ function frozenOf({ policy: { train } }: Pick<IpAdapterSettings, 'policy'>, shap
   }
 }
 
-/** The share of pictures without words that a model has seen by the end of the run; null for a model made elsewhere, for which it is unknown. */
-export function dropoutSeen(
+/** The share of images without words that a model has seen by the end of the run; null for a model made elsewhere, for which it is unknown. */
+export function finalDropout(
   before: number | null,
   { algorithm, policy }: Pick<IpAdapterSettings, 'algorithm' | 'policy'>,
 ): number | null {
@@ -451,7 +451,7 @@ export function shapeOfModel(settings: IpAdapterSettings, shapeOf: ShapeOf): Flo
   if (init === null) {
     const found = model === null ? null : shapeOf(model);
     if (found === null || !('kind' in found) || found.kind !== 'flow') return null;
-    const conditionDropout = dropoutSeen(found.conditionDropout, settings);
+    const conditionDropout = finalDropout(found.conditionDropout, settings);
     return { ...found, imagePrompt: found.imagePrompt ?? imagePrompt, conditionDropout };
   }
   const reduction = reductionOf(policy.parts.vae, shapeOf);
@@ -460,11 +460,11 @@ export function shapeOfModel(settings: IpAdapterSettings, shapeOf: ShapeOf): Flo
     textWidth: letterWidth(init.text_length),
     reduction,
     imagePrompt,
-    conditionDropout: dropoutSeen(null, settings),
+    conditionDropout: finalDropout(null, settings),
   });
 }
 
-/** Side of a picture divided by that of its latents; null if unknown before the autoencoder is opened. */
+/** Side of an image divided by that of its latents; null if unknown before the autoencoder is opened. */
 function reductionOf(vae: ModelReference | null, shapeOf: ShapeOf): number | null {
   if (vae === null) return 1;
   const shape = shapeOf(vae);

@@ -1,4 +1,4 @@
-/** The task of `ip_adapter`: inpainting samples, their conditions for the flow model, and its latents as pictures. */
+/** The task of `ip_adapter`: inpainting samples, their conditions for the flow model, and its latents as images. */
 import { LRUCache } from 'lru-cache';
 import { belowFolder } from '../../config/hash.js';
 import { encodePng, type RgbImage } from '../../core/images/image.js';
@@ -8,7 +8,7 @@ import { Datasets, type TrainingOrder } from '../../data/datasets.js';
 import type { SamplePlace } from '../../data/sampler.js';
 import { openSelfBench, type InpaintSample } from '../../data/self_bench.js';
 import type { SampleSource } from '../../data/types.js';
-import type { PictureCodec } from '../../train/environments/picture_codec.js';
+import type { ImageCodec } from '../../train/environments/image_codec.js';
 import { freshFlux, type FlowTransformerConfig } from '../../compute/nets/flow/config.js';
 import {
   type FlowAnswer,
@@ -29,11 +29,11 @@ import { letterWidth, styleWidth, type IpAdapterSettings } from './settings.js';
 
 /** A prompt of the task, ready for the policy. */
 export interface InpaintPrompt extends Prompt, FlowRequest {
-  /** The context, the wanted picture, and the painted part in white. */
-  readonly pictures: Pick<Triplet, 'source' | 'ref'> & { readonly mask: RgbImage };
+  /** The context, the wanted image, and the painted part in white. */
+  readonly images: Pick<Triplet, 'source' | 'ref'> & { readonly mask: RgbImage };
   /** Size of the latents. */
   readonly size: Omit<Planes, 'data'>;
-  /** [N, C] of the wanted picture, in the form of the model's output. */
+  /** [N, C] of the wanted image, in the form of the model's output. */
   readonly wanted: () => Promise<Float32Array>;
 }
 
@@ -42,13 +42,13 @@ const KEPT_BYTES = 2 ** 28;
 /** Replaces pixels that are to be painted: the middle of their range. */
 const LEFT_OUT = 128;
 
-/** Approximate size of a prompt: its pictures, words and context, and the wanted latents. */
-function bytesOf({ pictures: { source, ref, mask }, flow, size }: InpaintPrompt): number {
+/** Approximate size of a prompt: its images, words and context, and the wanted latents. */
+function bytesOf({ images: { source, ref, mask }, flow, size }: InpaintPrompt): number {
   const floats = flow.text.length + flow.context.length + size.channels * size.width * size.height;
   return source.data.length + ref.data.length + mask.data.length + 4 * floats;
 }
 
-/** The first samples of each dataset, with the wanted picture and the unchanged context. Raises DataError for one that cannot be read. */
+/** The first samples of each dataset, with the wanted image and the unchanged context. Raises DataError for one that cannot be read. */
 export function sampleInpaints({ data }: Pick<IpAdapterSettings, 'data'>, count: number): Promise<SampledSet[]> {
   return signData.sampled({ data }, count, (place) =>
     sampledSets(data, async ({ path }) => {
@@ -61,7 +61,7 @@ export function sampleInpaints({ data }: Pick<IpAdapterSettings, 'data'>, count:
             place: sample.paths.source,
             item: { instruction: sample.prompt, source: context, truth: ref, mask: blackAndWhite(mask) },
             answers: [
-              { what: 'the wanted picture', edited: ref },
+              { what: 'the wanted image', edited: ref },
               { what: 'the context, unchanged', edited: context },
             ],
           };
@@ -78,7 +78,7 @@ export class InpaintTask implements Task<InpaintPrompt, FlowAnswer> {
   private constructor(
     readonly settings: IpAdapterSettings,
     private readonly config: FlowTransformerConfig,
-    private readonly codec: PictureCodec,
+    private readonly codec: ImageCodec,
     private readonly conditions: Conditions,
     readonly data: Datasets<SampleSource<InpaintSample>>,
   ) {
@@ -89,7 +89,7 @@ export class InpaintTask implements Task<InpaintPrompt, FlowAnswer> {
   static open(
     settings: IpAdapterSettings,
     config: FlowTransformerConfig,
-    codec: PictureCodec,
+    codec: ImageCodec,
     conditions: Conditions,
   ): InpaintTask {
     const { dir } = settings.data;
@@ -145,7 +145,7 @@ export class InpaintTask implements Task<InpaintPrompt, FlowAnswer> {
       id: sample.id,
       instruction: sample.prompt,
       sourcePng: () => (resolution === null ? Promise.resolve(sample.sourcePng) : encodePng(triplet.source)),
-      pictures: { source: triplet.source, ref: triplet.ref, mask: blackAndWhite(triplet.mask) },
+      images: { source: triplet.source, ref: triplet.ref, mask: blackAndWhite(triplet.mask) },
       size,
       wanted: () => (wanted ??= this.codec.encode([triplet.ref]).then(([planes]) => pack(planes, patch))),
       flow: {
@@ -162,12 +162,12 @@ export class InpaintTask implements Task<InpaintPrompt, FlowAnswer> {
     return Promise.all(
       chunk.map(async ({ prompt, answers, keys }) => {
         const { instruction, size } = prompt;
-        const { source, ref: truth, mask } = prompt.pictures;
+        const { source, ref: truth, mask } = prompt.images;
         // Judges what is recorded, so that it can be judged again.
         const kept = answers.map(({ latents }) => asRecorded(latents));
-        const pictures = await this.codec.decode(kept.map(({ latents }) => unpack(latents, size, this.#patch)));
+        const images = await this.codec.decode(kept.map(({ latents }) => unpack(latents, size, this.#patch)));
         return answers.map(({ finished }, i): Rendered => ({
-          item: { key: keys[i], instruction, source, truth, mask, edited: pictures[i], finished },
+          item: { key: keys[i], instruction, source, truth, mask, edited: images[i], finished },
           record: kept[i].record,
           caption: instruction,
         }));
@@ -184,8 +184,8 @@ export class InpaintTask implements Task<InpaintPrompt, FlowAnswer> {
     };
   }
 
-  async labels({ pictures }: InpaintPrompt): Promise<{ truth: RgbImage; mask: RgbImage }> {
-    return { truth: pictures.ref, mask: pictures.mask };
+  async labels({ images }: InpaintPrompt): Promise<{ truth: RgbImage; mask: RgbImage }> {
+    return { truth: images.ref, mask: images.mask };
   }
 
   async dispose(): Promise<void> {
@@ -198,7 +198,7 @@ export class InpaintTask implements Task<InpaintPrompt, FlowAnswer> {
   }
 
   /**
-   * The part of a picture that stays, without what is to be painted: as channels of each latent with the mask of its pixels, or as further tokens.
+   * The part of an image that stays, without what is to be painted: as channels of each latent with the mask of its pixels, or as further tokens.
    */
   async #shownOf(
     { source, mask }: Triplet,
@@ -247,7 +247,7 @@ export function paintedLatents({ channels: pixels, width, height, data }: Planes
 /** The architecture of a model with random weights for these settings. */
 export function initConfig(
   init: NonNullable<IpAdapterSettings['policy']['init']>,
-  { channels, reduction }: Pick<PictureCodec, 'channels' | 'reduction'>,
+  { channels, reduction }: Pick<ImageCodec, 'channels' | 'reduction'>,
 ): FlowTransformerConfig {
   const { patch, text_length, ip_adapter } = init;
   const latents = channels * patch ** 2;

@@ -1,4 +1,4 @@
-/** Opens the recipes that train a model for pictures on pictures alone. */
+/** Opens the recipes that train a model for images on images alone. */
 import { Datasets } from '../../data/datasets.js';
 import type { ComparedSample } from '../../data/overlap.js';
 import type { SampleSource } from '../../data/types.js';
@@ -33,20 +33,15 @@ import { imageData } from '../../data/tiny/dataset.js';
 import { comparedCaption, openCaptioned, captionedPixels, type CaptionedImage } from '../../data/captioned.js';
 import { clipNetwork } from '../../train/pretraining/contrastive.js';
 import { captionedData } from '../../data/tiny/captioned.js';
-import type { PictureCodec } from '../../train/environments/picture_codec.js';
-import {
-  PICTURE_WORDS_FILE,
-  PictureWords,
-  wordsIn,
-  type PromptEncoder,
-} from '../../train/environments/picture_words.js';
+import type { ImageCodec } from '../../train/environments/image_codec.js';
+import { WORDS_FILE, WordEncoder, wordsIn, type PromptEncoder } from '../../train/environments/word_encoder.js';
 import type { RunResolver } from '../../models/reference.js';
 import { freshFlux, type FluxConfig } from '../../compute/nets/flow/config.js';
 import { initFlow } from '../../train/policies/flow/load.js';
 import { requireFit, flowCondition, latentSize } from '../../train/policies/flow/image_model.js';
 import { FlowPolicy } from '../../train/policies/flow/policy.js';
 import type { Training } from '../../train/loop.js';
-import { flowLabels, type LabelledPictures, type PicturePrompt } from '../shared/flow/answers.js';
+import { flowLabels, type LabeledImages, type ImagePrompt } from '../shared/flow/answers.js';
 import { openCodec, openTextEncoder } from '../shared/flow/parts.js';
 import { openSupervised } from '../shared/training.js';
 import { LRUCache } from 'lru-cache';
@@ -109,7 +104,7 @@ export const imageTokenizer: OpenRecipe<ImageTokenizerSettings> = wholeBatchOpen
   (source, index) => ({
     id: `sample ${index}`,
     words: '',
-    picture: async () => sha256(new Uint8Array(Float32Array.from(await source.read(index)).buffer)),
+    image: async () => sha256(new Uint8Array(Float32Array.from(await source.read(index)).buffer)),
   }),
   (settings, data) => {
     const { seed, environment, algorithm } = settings;
@@ -170,7 +165,7 @@ async function open(settings: TextToImageSettings, context: TrainingContext): Pr
     keepReference: false,
   });
   const task = new CaptionedTask(settings, codec, encoder, datasets);
-  const besides = encoder instanceof PictureWords ? { [PICTURE_WORDS_FILE]: encoder.json() } : {};
+  const besides = encoder instanceof WordEncoder ? { [WORDS_FILE]: encoder.json() } : {};
   const labels = flowLabels(task, algorithm.sft, validation.prompts);
   return openSupervised(settings, { task, policy, heldOut: null, besides, ...labels });
 }
@@ -182,12 +177,12 @@ function encoderOf(
 ): PromptEncoder {
   if (parts.text_encoder !== null) return openTextEncoder(parts.text_encoder, engine, resolveRun);
   const words = [...new Set(captions.flatMap(wordsIn))].sort();
-  return new PictureWords({ words, length: init.text_length });
+  return new WordEncoder({ words, length: init.text_length });
 }
 
 function configOf(
   { environment: { init }, algorithm }: TextToImageSettings,
-  { channels }: Pick<PictureCodec, 'channels'>,
+  { channels }: Pick<ImageCodec, 'channels'>,
   { width, pooledWidth }: PromptEncoder,
 ): FluxConfig {
   const latents = channels * init.patch ** 2;
@@ -214,13 +209,13 @@ type Source = SampleSource<CaptionedImage>;
 /** Latents are cached up to this many bytes, so that small datasets are decoded and encoded once. */
 const KEPT_BYTES = 2 ** 28;
 
-export class CaptionedTask implements LabelledPictures<PicturePrompt, Source> {
-  /** By the row of a picture. */
+export class CaptionedTask implements LabeledImages<ImagePrompt, Source> {
+  /** By the row of an image. */
   readonly #wanted = new LRUCache<string, Float32Array>({ maxSize: KEPT_BYTES });
 
   constructor(
     readonly settings: TextToImageSettings,
-    private readonly codec: PictureCodec,
+    private readonly codec: ImageCodec,
     private readonly encoder: PromptEncoder,
     private readonly data: Datasets<Source>,
   ) {}
@@ -233,13 +228,13 @@ export class CaptionedTask implements LabelledPictures<PicturePrompt, Source> {
     return this.settings.environment.init.prediction === 'sample';
   }
 
-  prompt(globalIndex: number): Promise<PicturePrompt> {
+  prompt(globalIndex: number): Promise<ImagePrompt> {
     const { source, index } = this.data.at(globalIndex);
     return this.promptAt(source, index);
   }
 
-  /** Raises DataError for a picture that cannot be read, when it is needed. */
-  async promptAt(source: Source, index: number): Promise<PicturePrompt> {
+  /** Raises DataError for an image that cannot be read, when it is needed. */
+  async promptAt(source: Source, index: number): Promise<ImagePrompt> {
     const sample = source.read(index);
     const { init } = this.settings.environment;
     const size = latentSize(this.settings.environment, this.codec);

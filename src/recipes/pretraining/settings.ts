@@ -1,4 +1,4 @@
-/** Recipes that train a model for pictures on pictures alone: an autoencoder, an image tokenizer, a CLIP and a flow model that paints captions. */
+/** Recipes that train a model for images on images alone: an autoencoder, an image tokenizer, a CLIP and a flow model that paints captions. */
 import { z } from 'zod';
 import {
   autoencoderAlgorithm,
@@ -84,7 +84,7 @@ function networkRecipe<S extends TrainedSettings & { readonly algorithm: WordsSf
 /** Values kept per position and channel of a level: its residual blocks' convolutions, norms and activations, in encoder and decoder. */
 const KEPT_PER_BLOCK = 12;
 
-/** The autoencoder of latent diffusion. Channels have to be whole groups, and pictures whole latents. */
+/** The autoencoder of latent diffusion. Channels have to be whole groups, and images whole latents. */
 export const imageAutoencoder = networkRecipe<ImageAutoencoderSettings>({
   name: 'image_autoencoder',
   schema: autoencoderSchema,
@@ -137,7 +137,7 @@ export const imageAutoencoder = networkRecipe<ImageAutoencoderSettings>({
   shape: ({ environment }) => ({ kind: 'autoencoder', reduction: reductionOf(environment) }),
 });
 
-/** Side of a picture divided by that of its latents. */
+/** Side of an image divided by that of its latents. */
 export function reductionOf({ init }: ImageAutoencoderSettings['environment']): number {
   return 2 ** (init.block_out_channels.length - 1);
 }
@@ -188,13 +188,13 @@ export const imageTextEncoder = networkRecipe<ImageTextEncoderSettings>({
       ...requireMultiple(
         ['environment.init.vision_config.image_size', vision?.image_size],
         ['environment.init.vision_config.patch_size', vision?.patch_size],
-        'so that a picture is whole patches',
+        'so that an image consists of whole patches',
       ),
       ...(['text_config', 'vision_config'] as const).flatMap((half) =>
         requireMultiple(
           [`environment.init.${half}.hidden_size`, environment?.init?.[half]?.hidden_size],
           [`environment.init.${half}.num_attention_heads`, environment?.init?.[half]?.num_attention_heads],
-          'so that heads have one width',
+          'so that all heads have one width',
         ),
       ),
     ];
@@ -232,7 +232,7 @@ function clipParameters({ environment: { init } }: ImageTextEncoderSettings): nu
 }
 
 const side = (what: string) =>
-  result(`${what} of a picture in pixels; those of the dataset are scaled and cropped to it.`, positiveInteger);
+  result(`${what} of an image in pixels. Images of the dataset are scaled and cropped to it.`, positiveInteger);
 
 const paintingSchema = z.strictObject({
   ...trainedFields,
@@ -247,7 +247,10 @@ const paintingSchema = z.strictObject({
         flowInitDescription,
         z.strictObject({
           ...flowInitFields,
-          text_length: result('Words of a caption that it reads, where no text encoder does.', positiveInteger),
+          text_length: result(
+            'The number of caption words that the model reads if there is no text encoder.',
+            positiveInteger,
+          ),
         }),
       ),
       width: side('Width'),
@@ -256,10 +259,10 @@ const paintingSchema = z.strictObject({
         'The frozen models around it.',
         z
           .strictObject({
-            vae: optionalModel('The autoencoder between pictures and latents.', 'for pixels themselves'),
+            vae: optionalModel('The autoencoder between images and latents.', 'for pixels themselves'),
             text_encoder: optionalModel(
-              'What reads captions.',
-              'for the words of the training captions, each by itself',
+              'The text encoder of captions.',
+              'for one embedding per word of the training captions',
             ),
           })
           .prefault({}),

@@ -29,7 +29,7 @@ export interface EnhancedPrompt {
   readonly finished: boolean;
   /** Tokens at the rewrite's end that the run's image model does not read; null if its limit is unknown. */
   readonly unread: number | null;
-  /** Tokens at the prompt's end that CLIP does not read when the run's reward compares pictures with the prompt; null if no reward does. */
+  /** Tokens at the prompt's end that CLIP does not read when the run's reward compares images with the prompt; null if no reward does. */
   readonly prompt_unread: number | null;
 }
 
@@ -155,7 +155,7 @@ export type CountUnread = (text: string) => number | Promise<number>;
 export interface Readers {
   /** Tokens of a rewrite that the image model cuts; null if unknown, as for a server. */
   readonly rewrite: CountUnread | null;
-  /** Tokens of the user's own words that the CLIP comparing pictures with them cuts; null if no CLIP does. */
+  /** Tokens of the user's own words that the CLIP comparing images with them cuts; null if no CLIP does. */
   readonly prompt: CountUnread | null;
   /** What could not be opened, and is therefore unknown. */
   readonly problems: readonly string[];

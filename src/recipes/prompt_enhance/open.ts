@@ -1,7 +1,7 @@
 /** Opens `prompt_enhance`. */
 import { sessionOptions } from '../../compute/onnx/session.js';
 import type { ImageModel } from '../../train/environments/image_model.js';
-import { PictureWords, type PromptEncoder } from '../../train/environments/picture_words.js';
+import { WordEncoder, type PromptEncoder } from '../../train/environments/word_encoder.js';
 import { CheckpointError } from '../../core/errors.js';
 import { isPipeline, partFolder, readPipeline } from '../../models/pipeline.js';
 import { modelFolder, type RunResolver } from '../../models/reference.js';
@@ -12,7 +12,7 @@ import { pipelineSchedule, requireFamily } from '../../train/policies/flow/pipel
 import type { OwnImageModel } from '../../config/schema/image_model.js';
 import type { TrainingContext } from '../../train/context.js';
 import type { OpenRecipe } from '../recipe.js';
-import { openImagesServer, openStoredPictures } from '../../train/remote/remote_pictures.js';
+import { openImagesServer, openStoredImages } from '../../train/remote/remote_images.js';
 import type { Training } from '../../train/loop.js';
 import { openCodec, openTextEncoder, textEncoderIn } from '../shared/flow/parts.js';
 import { openWordsTraining } from '../shared/words/training.js';
@@ -68,11 +68,11 @@ export function openImages(environment: OwnImageModel, resolveRun: RunResolver):
 export function encoderOf({ parts, engine }: OwnImageModel, folder: string, resolveRun: RunResolver): PromptEncoder {
   if (parts.text_encoder !== null) return openTextEncoder(parts.text_encoder, engine, resolveRun);
   if (isPipeline(folder)) return textEncoderIn(folder, sessionOptions(engine), engine.dtype);
-  const known = PictureWords.in(folder);
+  const known = WordEncoder.in(folder);
   if (known !== null) return known;
-  throw new CheckpointError('the image model does not say which words it knows, and no text encoder is named', {
+  throw new CheckpointError('the image model has no vocabulary, and no text encoder is set', {
     where: folder,
-    next: 'Name the text encoder that it was trained with in environment.parts.text_encoder.',
+    next: 'Set environment.parts.text_encoder to the text encoder that the model was trained with.',
   });
 }
 
@@ -93,7 +93,7 @@ export const promptEnhance: OpenRecipe<PromptEnhanceSettings> = {
     const words = await openTextTask(settings, resolveRun);
     const { environment } = settings;
     const images =
-      environment.type === 'model' ? openImages(environment, resolveRun) : openStoredPictures(settings, environment);
+      environment.type === 'model' ? openImages(environment, resolveRun) : openStoredImages(settings, environment);
     return new EnhanceTask(settings, words, images);
   },
   sampleRows: sampleRewrites,

@@ -8,7 +8,7 @@ export interface Rewrite {
 }
 
 const OF_A_PROMPT = String.raw`\b(?:prompt|version|rewrite|description)s?\b`;
-/** "Here is an enhanced version of your prompt:". Without such a word it may be the picture: "Here are two cats: one red, one blue". */
+/** "Here is an enhanced version of your prompt:". Without such a word it may be the image: "Here are two cats: one red, one blue". */
 const HERE = String.raw`here(?:'s|’s| is| are)\b[^\n:]{0,100}?${OF_A_PROMPT}[^\n:]{0,60}:\s*`;
 const DONE = String.raw`i(?:'ve|’ve| have)? (?:rewritten|enhanced|improved|rewrote)\b[^\n:]{0,120}:\s*`;
 /** A label before it: "Enhanced prompt:", "**Rewritten prompt:**", "Output:". */
@@ -41,16 +41,16 @@ const AROUND: readonly (readonly [string, string])[] = [
 const LOOSE = /^["“”]|["“”]$/;
 
 /** Stripping is repeated until nothing is left to strip: a label may be within quotes, and quotes after a label. */
-const MOST_ROUNDS = 8;
+const MAX_ROUNDS = 8;
 
 /**
  * Strips preambles, labels, quotation marks, fences and emphasis around a prompt, and joins its lines. What is inside stays: a quotation that is part
- * of the picture is the user's. The prompt may be empty.
+ * of the image is the user's. The prompt may be empty.
  */
 export function postprocess(text: string): Rewrite {
   const stripped: string[] = [];
   let prompt = text.trim();
-  for (let round = 0; round < MOST_ROUNDS; round++) {
+  for (let round = 0; round < MAX_ROUNDS; round++) {
     const before = prompt;
     for (const strip of STEPS) prompt = strip(prompt, (piece) => stripped.push(piece)).trim();
     if (prompt === before) break;

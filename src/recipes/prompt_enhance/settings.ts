@@ -1,4 +1,4 @@
-/** The recipe `prompt_enhance`: a language model rewrites prompts for a frozen image model, judged by how well the picture fits the user's own words. */
+/** The recipe `prompt_enhance`: a language model rewrites prompts for a frozen image model, judged by how well the image fits the user's own words. */
 import { z } from 'zod';
 import { wordsReward } from '../../rewards/schema/reward.js';
 import { withMeasure } from '../../rewards/score/settings.js';
@@ -47,7 +47,7 @@ const schema = z.strictObject({
           ),
           temperature: result('Sampling temperature.', positive.default(0.7)),
           same_latent: result(
-            "Whether all pictures of a prompt begin with the same noise, which follows from the prompt: they then differ by the words alone. false: each of an iteration's answers to it has its own.",
+            'Start all images of a prompt from the same noise, so that they differ only by the words. With false, each answer of an iteration has its own noise.',
             z.boolean().default(true),
           ),
         })
@@ -61,7 +61,7 @@ const schema = z.strictObject({
     promptFields
       .extend({
         system: result(
-          'A system message that is put first; null for none. The default asks for a rewritten prompt.',
+          'The system message. null for none. The default asks for a rewritten prompt.',
           z.string().min(1).nullable().default(SYSTEM_PROMPT),
         ),
       })

@@ -1,11 +1,11 @@
-/** The task of `prompt_enhance`: the prompts and answers of a text task, and a picture of every answer. */
+/** The task of `prompt_enhance`: the prompts and answers of a text task, and an image of every answer. */
 import { DataError } from '../../core/errors.js';
 import type { RgbImage } from '../../core/images/image.js';
 import { RandomStream } from '../../core/random.js';
 import type { TrainingOrder } from '../../data/datasets.js';
 import type { Row } from '../../data/rows.js';
 import type { SamplePlace } from '../../data/sampler.js';
-import { judgedPicture, SEEDS, type ImageModel } from '../../train/environments/image_model.js';
+import { judgedImage, SEEDS, type ImageModel } from '../../train/environments/image_model.js';
 import type { TokenAnswer } from '../../train/policies/tokens/batch.js';
 import type { RecordedEpisode } from '../../run/episodes.js';
 import type { Answers, PromptSource, Rendered, Task } from '../../train/scoring/task.js';
@@ -16,19 +16,19 @@ import { questionOf, sampleRowsOf } from '../text_answers/task.js';
 import { rewriteOf } from './rewrite.js';
 import type { PromptEnhanceSettings } from './settings.js';
 
-/** The first rows of each dataset, with the user's own words as the rewrite, the label, or nothing, each with a grey picture. */
+/** The first rows of each dataset, with the user's own words as the rewrite, the label, or nothing, each with a grey image. */
 export function sampleRewrites(settings: PromptEnhanceSettings, count: number): Promise<SampledSet[]> {
-  const grey = greyPicture(settings.environment);
+  const grey = grayImage(settings.environment);
   return sampleRowsOf(settings, count, (row, place) => {
     const { expected } = questionOf(row, settings, place);
     const labelled = { instruction: ownWords(row, settings, place), ...(expected === undefined ? {} : { expected }) };
-    const answers = wordAnswers(labelled, grey).map((one) => ({ ...one, what: `${one.what}, with a grey picture` }));
+    const answers = wordAnswers(labelled, grey).map((one) => ({ ...one, what: `${one.what}, with a grey image` }));
     return { place, item: { ...labelled, source: null, truth: null, row }, answers };
   });
 }
 
-/** A picture of the size that the environment makes. */
-function greyPicture(environment: PromptEnhanceSettings['environment']): RgbImage {
+/** An image of the size that the environment makes. */
+function grayImage(environment: PromptEnhanceSettings['environment']): RgbImage {
   const { width, height } = environment.type === 'model' ? environment : pictureSize(environment.size);
   return { width, height, data: new Uint8Array(width * height * 3).fill(128) };
 }
@@ -55,7 +55,7 @@ export class EnhanceTask implements Task<TextPrompt, TokenAnswer> {
     return this.#asked(await this.words.prompt(position));
   }
 
-  /** Makes a chunk's pictures together. */
+  /** Makes a chunk's images together. */
   async render(chunk: readonly Answers<TextPrompt, TokenAnswer>[]): Promise<Rendered[][]> {
     const written = await this.words.render(chunk);
     const rewritten = written.map((group) => group.map(({ item, thought }) => rewriteOf(item.answer ?? '', thought)));
@@ -68,11 +68,11 @@ export class EnhanceTask implements Task<TextPrompt, TokenAnswer> {
     return written.map((group, p) =>
       group.map((rendered, g): Rendered => {
         const { prompt, stripped } = rewritten[p][g];
-        const picture = made[at++];
-        const unread = picture.kind === 'made' && picture.unread !== undefined ? { unread: picture.unread } : {};
+        const image = made[at++];
+        const unread = image.kind === 'made' && image.unread !== undefined ? { unread: image.unread } : {};
         return {
           ...rendered,
-          item: { ...rendered.item, answer: prompt, ...judgedPicture(picture) },
+          item: { ...rendered.item, answer: prompt, ...judgedImage(image) },
           record: { ...rendered.record, answer: prompt, stripped, ...unread },
           caption: `${rendered.item.instruction} → ${prompt}`,
         };
@@ -101,7 +101,7 @@ export class EnhanceTask implements Task<TextPrompt, TokenAnswer> {
     return { ...prompt, instruction: ownWords(prompt.row, this.settings, prompt.id) };
   }
 
-  /** Seed of the initial noise of an answer's picture. */
+  /** Seed of the initial noise of an answer's image. */
   seedOf({ id }: TextPrompt, answer: number): number {
     const { seed, rollout } = this.settings;
     return new RandomStream(seed, 'picture', id, rollout.same_latent ? 0 : answer).integer(SEEDS);
@@ -122,7 +122,7 @@ export function checkPrompts(settings: OwnWords, asked: ReadonlyMap<QuestionSour
     for (let index = 0; index < rows; index++) {
       const where = source.place(index);
       if (ownWords(source.row(index), settings, where).trim() !== '') continue;
-      throw new DataError('the prompt is empty', { where, next: 'Leave this row out.' });
+      throw new DataError('the prompt is empty', { where, next: 'Remove this row.' });
     }
   }
 }

@@ -162,10 +162,10 @@ function checkDecoderIn(folder: string, { lora, contextSize, vision }: DecoderOp
   if (vision !== undefined) openImageProcessor(processorFolder(folder));
   if (lora !== null) withAdapter(config, lora, vision);
   if (positions === null || contextSize <= positions) return;
-  throw new ConfigError(
-    `policy.model_context_size is ${contextSize}, and the model was made for ${positions} positions`,
-    { where: folder, next: `Set policy.model_context_size to ${positions} or less.` },
-  );
+  throw new ConfigError(`policy.model_context_size is ${contextSize}, but the model has only ${positions} positions`, {
+    where: folder,
+    next: `Set policy.model_context_size to ${positions} or less.`,
+  });
 }
 
 /** Parts of a model that are on the Hub are fetched after the checks of this machine's files, which are then repeated. */

@@ -16,32 +16,32 @@ export interface GraphsShape {
   readonly bytes: number;
   /** The same held in float16; absent: they cannot be. */
   readonly halfBytes?: number;
-  /** Those where only what looks at pictures is read of it; absent: as many. */
+  /** Those where only what looks at images is read of it; absent: as many. */
   readonly visionBytes?: number;
   /** Those where only what reads prompts is read of it; absent: as many. */
   readonly wordsBytes?: number;
   /** The same held in float16; absent: it cannot be. */
   readonly wordsHalfBytes?: number;
-  /** Bytes of the layers of what decodes pictures, for each pixel; absent: unknown. */
+  /** Bytes of the layers of what decodes images, for each pixel; absent: unknown. */
   readonly bytesPerPixel?: number;
 }
 
-/** For an autoencoder of pictures. */
+/** For an autoencoder of images. */
 export interface AutoencoderShape {
   readonly kind: 'autoencoder';
-  /** Side of a picture divided by that of its latents. */
+  /** Side of an image divided by that of its latents. */
   readonly reduction: number;
   /** Absent for one that a run makes. */
   readonly decoding?: DecodingShape;
 }
 
-/** What decoding pictures takes: bytes of weights, and of the layers for each pixel. */
+/** What decoding images takes: bytes of weights, and of the layers for each pixel. */
 export interface DecodingShape {
   readonly bytes: number;
   readonly bytesPerPixel: number;
 }
 
-/** For a tokenizer of pictures. */
+/** For a tokenizer of images. */
 export interface ImageTokenizerShape {
   readonly kind: 'vision_tokenizer';
   /** Side of the square of pixels that one code stands for. */
@@ -64,12 +64,12 @@ export interface FlowModelShape {
   readonly textWidth: number;
   /** Side of the square of pixels that one token represents. */
   readonly patch: number;
-  /** Whether a picture that it edits lies beside the latents of its own; absent: it is shown as further tokens. */
+  /** Whether an image that it edits lies beside the latents of its own; absent: it is shown as further tokens. */
   readonly mediaBeside?: boolean;
   /** Its IP-Adapter: tokens, and the width of the features of a style image; null for none. */
   readonly imagePrompt: { readonly tokens: number; readonly width: number } | null;
   /**
-   * The share of pictures that it is shown without words, which guidance is measured from; null if unknown, or if it takes the guidance scale as an
+   * The share of images that it is shown without words, which guidance is measured from; null if unknown, or if it takes the guidance scale as an
    * input.
    */
   readonly conditionDropout: number | null;
@@ -102,9 +102,9 @@ export type VisionShape = Pick<
 export type ShapeOf = (reference: ModelReference) => ModelShape | null;
 /** What data shows, as far as it can be read before a run. */
 export interface DataSizes {
-  /** The largest picture of the dataset at a path; null if none can be read. */
+  /** The largest image of the dataset at a path; null if none can be read. */
   largest(path: string): ImageSize | null;
-  /** The pictures before the edit of rows of a list; a size that is not known is null. */
+  /** The images before the edit of rows of a list; a size that is not known is null. */
   shown(list: SourceList): readonly (readonly (ImageSize | null)[])[];
 }
 
@@ -166,7 +166,7 @@ export function trainingBytes(
 }
 
 /**
- * Bytes of a frozen model's weights, held in float16 where they can be, and of the layers of one that decodes pictures of so many pixels, one at a time;
+ * Bytes of a frozen model's weights, held in float16 where they can be, and of the layers of one that decodes images of so many pixels, one at a time;
  * 0 for none, or for an unknown one.
  */
 export function frozenBytes(
@@ -190,7 +190,7 @@ export function frozenBytes(
   }
 }
 
-/** The same where only what looks at pictures is read of it. */
+/** The same where only what looks at images is read of it. */
 export function frozenVisionBytes(reference: ModelReference | null, shapeOf: ShapeOf): number {
   const shape = reference === null ? null : shapeOf(reference);
   const isGraphs = shape !== null && 'kind' in shape && shape.kind === 'graphs';
@@ -374,10 +374,10 @@ export function visionActivations(
 }
 
 /**
- * Bytes of cached pictures in a process, for a run with this many prompts, `held` of them at once, whose tokens may all be pictures: their frames,
+ * Bytes of cached images in a process, for a run with this many prompts, `held` of them at once, whose tokens may all be images: their frames,
  * and the outputs of frozen parts, `made` values per token. Both caches are bounded, but what an iteration is using stays regardless.
  */
-export function keptPictures(
+export function keptImages(
   { patch_size, spatial_merge_size, temporal_patch_size }: VisionShape,
   {
     prompts,
@@ -432,14 +432,14 @@ export function flowAdapterParameters(
   return rank * (layers * 50 + singleLayers * 21 + dualLayers * 11) * width;
 }
 
-/** Values that it holds while it draws this many pictures with this many tokens each: those of one block, and its scores. */
-export function flowDrawn({ width, heads }: FlowModelShape, pictures: number, tokens: number): number {
-  return pictures * tokens * (FLOW_ACTIVATIONS_PER_WIDTH * width + heads * tokens);
+/** Values that it holds while it draws this many images with this many tokens each: those of one block, and its scores. */
+export function flowDrawn({ width, heads }: FlowModelShape, images: number, tokens: number): number {
+  return images * tokens * (FLOW_ACTIVATIONS_PER_WIDTH * width + heads * tokens);
 }
 
-/** Pictures of a micro-batch, with this many tokens each, including text. */
+/** Images of a micro-batch, with this many tokens each, including text. */
 export interface FlowMicroBatch {
-  readonly pictures: number;
+  readonly images: number;
   readonly tokens: number;
   readonly gradientCheckpointing: boolean;
 }
@@ -447,11 +447,11 @@ export interface FlowMicroBatch {
 /** Values that it keeps for the backward pass of a micro-batch. With checkpointing a block only keeps its input, width per token. */
 export function flowActivations(
   shape: FlowModelShape,
-  { pictures, tokens, gradientCheckpointing }: FlowMicroBatch,
+  { images, tokens, gradientCheckpointing }: FlowMicroBatch,
 ): number {
   const { width, layers, singleLayers } = shape;
   const blocks = layers + singleLayers;
-  const block = flowDrawn(shape, pictures, tokens);
+  const block = flowDrawn(shape, images, tokens);
   if (!gradientCheckpointing) return blocks * block;
-  return blocks * pictures * tokens * width + LIVE_LAYERS.computedAgain * block;
+  return blocks * images * tokens * width + LIVE_LAYERS.computedAgain * block;
 }

@@ -59,6 +59,6 @@ function labels({ algorithm, data }: PartialSettings<TextSettings>): Problem[] {
   if (algorithm?.type !== 'sft' || data?.columns?.expected !== null) return [];
   return problem(
     'data.columns.expected',
-    'found null with supervised training; allowed: the column that holds the labelled answer, or the conversation that ends with it',
+    'found null with supervised training; allowed: the column of the labeled answer, or of a conversation that ends with it',
   );
 }

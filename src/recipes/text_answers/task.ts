@@ -29,7 +29,7 @@ export async function openTextTask<S extends TextSettings>(
 ): Promise<WordsTask<S>> {
   const place = wordData.placesOf(settings);
   const data = await Datasets.open(settings, async ({ path }) => asked(await openRows(place(path)), settings));
-  return WordsTask.open(settings, { words: openTextWords(settings, resolveRun), data, sight: null });
+  return WordsTask.open(settings, { words: openTextWords(settings, resolveRun), data, imageInputs: null });
 }
 
 /** The tokenizer that the settings name, the model's own, or the tiny world's. Raises as `openWords` does. */
@@ -84,7 +84,7 @@ const message = z.object({
 });
 const conversation = z.array(message).min(1);
 
-/** Raises DataError, naming `where`, for a row without its columns or with another form, and for one that shows pictures. */
+/** Raises DataError, naming `where`, for a row without its columns or with another form, and for one that shows images. */
 export function questionOf(row: Row, { prompt, data: { columns } }: QuestionSettings, where: string): Question {
   const turns = prompt.template === null ? turnsOf(valueOf(row, columns.prompt, where), columns.prompt, where) : null;
   const labelled = turns?.at(-1)?.role === 'assistant' ? wordsOf(turns.at(-1)!) : undefined;
@@ -92,16 +92,16 @@ export function questionOf(row: Row, { prompt, data: { columns } }: QuestionSett
   if (prompt.template !== null) asked.push({ role: 'user', content: filled(prompt.template, row, where) });
   const last = asked.at(-1);
   if (last?.role !== 'user') {
-    throw new DataError(`found a conversation whose last turn is of '${last?.role ?? 'nobody'}'; allowed: 'user'`, {
+    throw new DataError(`the last turn of the conversation is '${last?.role ?? 'missing'}'; allowed: 'user'`, {
       where,
     });
   }
   const instruction = wordsOf(last);
   const beside = mediaBeside(row, asked.map(wordsOf).join('\n'));
   if (beside !== null) {
-    throw new DataError(`found ${beside}; allowed: words alone, since the policy is shown no pictures`, {
+    throw new DataError(`found ${beside}; allowed: only words, because this policy gets no images`, {
       where,
-      next: 'Train on a dataset of words, or remove that column if the prompts do not depend on it.',
+      next: 'Train on a dataset without images, or remove that column if the prompts do not depend on it.',
     });
   }
   const expected = columns.expected === null ? labelled : answerOf(row, columns.expected, where);
@@ -109,7 +109,7 @@ export function questionOf(row: Row, { prompt, data: { columns } }: QuestionSett
   if (prompt.chat) return { asked: conversationOf(asked, prompt, where), instruction, ...label };
   if (asked.length === 1) return { asked: instruction, instruction, ...label };
   throw new DataError(
-    `found a conversation of ${asked.length} turns with prompt.chat false; allowed: words, or one turn`,
+    `found a conversation of ${asked.length} turns with prompt.chat false; allowed: one turn, or plain text`,
     {
       where,
     },
@@ -125,7 +125,7 @@ function conversationOf(
   const [first, ...rest] = asked;
   const own = first.role === 'system' ? [first] : [];
   if (own.length > 0 && system !== null) {
-    throw new DataError('found a system message in the row, and prompt.system; allowed: one of the two', { where });
+    throw new DataError('found a system message in the row and prompt.system; allowed: one of them', { where });
   }
   return [
     ...(system === null ? own : [{ role: 'system', content: system }]),
@@ -141,7 +141,7 @@ function turnsOf(value: unknown, column: string, where: string): Message[] {
   if (typeof value === 'string') return [{ role: 'user', content: value }];
   const parsed = conversation.safeParse(value);
   if (parsed.success) return parsed.data.map(({ role, content }) => ({ role, content }));
-  throw new DataError(`found ${inBrief(value)} in column '${column}'; allowed: words, or a list of {role, content}`, {
+  throw new DataError(`found ${inBrief(value)} in column '${column}'; allowed: text, or a list of {role, content}`, {
     where,
   });
 }
@@ -156,7 +156,7 @@ function answerOf(row: Row, column: string, where: string): string | undefined {
   const last = parsed.data?.at(-1);
   if (last !== undefined && (parsed.data?.length === 1 || last.role === 'assistant')) return wordsOf(last);
   throw new DataError(
-    `found ${inBrief(value)} in column '${column}'; allowed: words, a number, one turn, or a conversation whose last turn is the assistant's`,
+    `found ${inBrief(value)} in column '${column}'; allowed: text, a number, one turn, or a conversation whose last turn is the assistant's`,
     { where },
   );
 }
@@ -170,9 +170,9 @@ function valueOf(row: Row, column: string, where: string): unknown {
     });
   }
   if (!isSayable(value)) {
-    throw new DataError(`found ${inBrief(value)} in column '${column}'; allowed: words, finite numbers, or null`, {
+    throw new DataError(`found ${inBrief(value)} in column '${column}'; allowed: text, finite numbers, or null`, {
       where,
-      next: 'pandas writes a missing number as NaN: write null, or leave this row out.',
+      next: 'pandas writes a missing number as NaN. Write null, or remove this row.',
     });
   }
   return value;

@@ -15,7 +15,7 @@ async function open(settings: VideoActionsSettings, context: TrainingContext): P
   const { task, seeing } = await openVideoTask(settings, context.resolveRun);
   return openWordsTraining(settings, context, task, {
     model: () => startingSeeingModel(settings, task.format, seeing, context.resolveRun),
-    sight: seeing,
+    imageInputs: seeing,
   });
 }
 

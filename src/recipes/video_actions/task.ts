@@ -1,4 +1,4 @@
-/** The task of `video_actions`: conversations about videos, the frames and pictures that they show, and answers in words. */
+/** The task of `video_actions`: conversations about videos, the frames and images that they show, and answers in words. */
 import pLimit from 'p-limit';
 import {
   openQuestions,
@@ -14,13 +14,13 @@ import type { RunResolver } from '../../models/reference.js';
 import { clipData, clipVocabulary } from '../../data/tiny/clips.js';
 import { sampledSets, wordAnswers, type SampledSet, type SampleRow } from '../../train/scoring/sample_rows.js';
 import { openVisionInputs, type VisionInputs } from '../shared/images/vision.js';
-import { openWords, seenWords, bareWords, type AnswerTokenizer } from '../shared/words/vocabulary.js';
+import { openWords, visionWords, bareWords, type AnswerTokenizer } from '../shared/words/vocabulary.js';
 import {
   WordsTask,
   type QuestionSource,
   type Question,
-  type PicturedPrompt,
-  type QuestionPictures,
+  type PromptWithImages,
+  type QuestionImages,
 } from '../shared/words/task.js';
 import type { VideoActionsSettings } from './settings.js';
 import { DataError } from '../../core/errors.js';
@@ -54,12 +54,12 @@ export function sampleQuestions(settings: VideoActionsSettings, count: number): 
 }
 
 /** How the policy sees. Raises as `openVisionInputs`. */
-export function createReaders(settings: VideoActionsSettings, resolveRun: RunResolver): VisionInputs {
+export function openVideoInputs(settings: VideoActionsSettings, resolveRun: RunResolver): VisionInputs {
   return openVisionInputs(settings.policy, openVideoWords(settings, resolveRun).tokenizer, resolveRun);
 }
 
 function openVideoWords(settings: VideoActionsSettings, resolveRun: RunResolver): AnswerTokenizer {
-  return openWords(settings, resolveRun, () => seenWords(clipVocabulary(), settings));
+  return openWords(settings, resolveRun, () => visionWords(clipVocabulary(), settings));
 }
 
 /** Opens datasets, the tokenizer and the image processor for frames. Raises DataError or CheckpointError naming what is missing. */
@@ -77,8 +77,8 @@ export async function openVideoTask(settings: VideoActionsSettings, resolveRun: 
   const { min, max, interval, as } = data.frames;
   const usual = { minFrames: min, maxFrames: max, interval };
   const { processor, tokens } = seeing;
-  const sight = new VideoSight(processor, tokens, usual, as);
-  const task = await WordsTask.open(settings, { words, data: datasets, sight });
+  const imageInputs = new VideoReader(processor, tokens, usual, as);
+  const task = await WordsTask.open(settings, { words, data: datasets, imageInputs });
   return { task, seeing };
 }
 
@@ -139,14 +139,14 @@ const SHOWN_SIDE = 160;
 export type ShownAs = VideoActionsSettings['data']['frames']['as'];
 
 /** Raises DataError for videos that cannot be read or sampled, or do not go with their words; EngineError where ffmpeg is not installed. */
-export class VideoSight implements QuestionPictures {
+export class VideoReader implements QuestionImages {
   /** By content: a clip with several questions is opened once. */
   readonly #seen = new LRUCache<string, readonly VisionInput[]>({
     maxSize: KEPT_BYTES,
-    sizeCalculation: (pictures) => pictures.reduce((sum, { frames }) => sum + pixelBytes(frames), 1),
+    sizeCalculation: (images) => images.reduce((sum, { frames }) => sum + pixelBytes(frames), 1),
   });
 
-  /** Pictures being opened, so that none is opened twice at once. */
+  /** Images being opened, so that none is opened twice at once. */
   readonly #opening = new Map<string, Promise<readonly VisionInput[]>>();
   readonly #limit = pLimit(availableParallelism());
   readonly #failures: unknown[] = [];
@@ -169,24 +169,24 @@ export class VideoSight implements QuestionPictures {
     counts[counts.length - 1] += counts.length;
     const frames = counts.reduce((sum, count) => sum + Math.min(most, count), 0);
     const steps = Math.ceil(frames / { video: sizes.temporal_patch_size, images: 1 }[this.as]);
-    // The words have the marks of one picture for the clip.
+    // The words have the marks of one image for the clip.
     const marks = { video: 0, images: 2 * (frames - 1) }[this.as];
     return Math.ceil((steps * video.max_pixels + images.length * image.max_pixels) / perToken) + marks;
   }
 
-  async show(source: VideoSource, index: number, ids: readonly number[]): Promise<PicturedPrompt> {
+  async show(source: VideoSource, index: number, ids: readonly number[]): Promise<PromptWithImages> {
     const place = source.place(index);
-    const pictures = await this.#pictures(source, index);
-    const stills = pictures.length - ids.filter((id) => id === this.tokens.image_token_id).length;
+    const images = await this.#images(source, index);
+    const stills = images.length - ids.filter((id) => id === this.tokens.image_token_id).length;
     const placed = { video: () => ids, images: () => withStills(ids, stills, this.tokens, place) }[this.as]();
     return {
-      ids: withImages(placed, pictures, this.tokens, this.processor.settings.sizes, place),
-      pictures,
-      png: () => filmstrip(pictures.flatMap(({ frames }) => withoutPadding(frames))),
+      ids: withImages(placed, images, this.tokens, this.processor.settings.sizes, place),
+      images,
+      png: () => filmstrip(images.flatMap(({ frames }) => withoutPadding(frames))),
     };
   }
 
-  #pictures(source: VideoSource, index: number): Promise<readonly VisionInput[]> {
+  #images(source: VideoSource, index: number): Promise<readonly VisionInput[]> {
     const question = source.questions.read(index);
     const shown = shownBy(question);
     const seen = this.#seen.get(shown);
@@ -202,12 +202,12 @@ export class VideoSight implements QuestionPictures {
       return await this.#limit(async () => {
         // A sample that waited together with one that cannot be shown belongs to a batch that is given up.
         if (this.#failures.length > before) throw this.#failures[before];
-        const pictures = await this.#open(question, where).catch((error: unknown) => {
+        const images = await this.#open(question, where).catch((error: unknown) => {
           this.#failures.push(error);
           throw error;
         });
-        this.#seen.set(shown, pictures);
-        return pictures;
+        this.#seen.set(shown, images);
+        return images;
       });
     } finally {
       this.#opening.delete(shown);
@@ -216,19 +216,19 @@ export class VideoSight implements QuestionPictures {
 
   /** In the order of their placeholders in the conversation. */
   async #open(question: VideoQuestion, where: string): Promise<readonly VisionInput[]> {
-    const images = question.images.values();
-    const pictures: VisionInput[] = [];
+    const files = question.images.values();
+    const images: VisionInput[] = [];
     for (const { type } of question.turns.flatMap(({ parts }) => parts)) {
       if (type === 'video') {
         const { frames, seconds } = await clipOf(question, this.usual, where);
-        if (this.as === 'images') pictures.push(...(await this.processor.stills(frames, where)));
-        else pictures.push(await this.processor.video(frames, seconds / frames.length, where));
+        if (this.as === 'images') images.push(...(await this.processor.stills(frames, where)));
+        else images.push(await this.processor.video(frames, seconds / frames.length, where));
       } else if (type === 'image') {
-        const { image } = await readFitted(String(images.next().value), where, null);
-        pictures.push(this.processor.image(image, where));
+        const { image } = await readFitted(String(files.next().value), where, null);
+        images.push(this.processor.image(image, where));
       }
     }
-    return pictures;
+    return images;
   }
 }
 

@@ -19,7 +19,7 @@ export interface ShownCase {
 }
 
 /** A case's pictures by the titles of their columns: its source, then its answers. */
-function picturesOf({ source, answers }: ExamCase): [string, RgbImage][] {
+function imagesOf({ source, answers }: ExamCase): [string, RgbImage][] {
   const shown = [{ name: 'source', made: source }, ...answers];
   return shown.flatMap(({ name, made }): [string, RgbImage][] =>
     made === null || typeof made === 'string' ? [] : [[name, made]],
@@ -29,7 +29,7 @@ function picturesOf({ source, answers }: ExamCase): [string, RgbImage][] {
 /** A PNG: a case on each line, its source and its answers beside each other, with their mean scores from 0 to 1 below. */
 export async function drawExamSheet(cases: readonly ShownCase[], caption: string): Promise<Uint8Array> {
   await loadFont();
-  const columns = picturesOf(cases[0].exam).map(([name]) => name);
+  const columns = imagesOf(cases[0].exam).map(([name]) => name);
   const width = 2 * MARGIN + TEXT_WIDTH + columns.length * (TILE + GAP) - GAP;
   const height = 2 * MARGIN + HEAD + cases.length * ROW_HEIGHT;
   const left = (column: number): number => MARGIN + TEXT_WIDTH + column * (TILE + GAP);
@@ -38,7 +38,7 @@ export async function drawExamSheet(cases: readonly ShownCase[], caption: string
   cases.forEach(({ exam, record }, row) => {
     const top = MARGIN + HEAD + row * ROW_HEIGHT;
     overlays.push(instruction(exam.instruction, top));
-    picturesOf(exam).forEach(([name, picture], at) => {
+    imagesOf(exam).forEach(([name, picture], at) => {
       overlays.push(fitted(picture, left(at), top, TILE));
       if (!(name in record.scores)) return;
       const score = record.scores[name];

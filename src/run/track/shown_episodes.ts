@@ -97,7 +97,7 @@ export function episodeTable(
     ...Object.fromEntries(
       pictures.map((kind) => [
         kind,
-        (episode: Episode) => (typeof episode[kind] === 'string' ? (pictureOf(paths, episode[kind]) ?? GONE) : null),
+        (episode: Episode) => (typeof episode[kind] === 'string' ? (imageOf(paths, episode[kind]) ?? GONE) : null),
       ]),
     ),
   };
@@ -108,7 +108,7 @@ export function episodeTable(
 }
 
 /** Null for anything that is not the name of a PNG that is there: nothing else may become a path. */
-export function pictureOf(paths: RunPaths, digest: unknown): ShownPicture | null {
+export function imageOf(paths: RunPaths, digest: unknown): ShownPicture | null {
   if (typeof digest !== 'string' || !/^[0-9a-f]{64}$/.test(digest)) return null;
   const path = paths.media(digest);
   const size = sizeOfPng(path);

@@ -18,22 +18,22 @@ import {
 import { patchOf, type Emu3VisionConfig } from '../../compute/nets/emu3_vision/config.js';
 import { checkEmu3Vision, openEmu3Vision } from '../../models/networks/emu3_vision.js';
 import { codesOf, decodeCodes, encodeImages } from '../../compute/nets/emu3_vision/tokenizer.js';
-import { gridSize, type PictureSizing, type VisionTokenizer, type VisionTokenizerConfig } from './vision_tokenizer.js';
+import { gridSize, type ImageSizing, type VisionTokenizer, type VisionTokenizerConfig } from './vision_tokenizer.js';
 
 /** Vectors that are compared with the codebook at once: 512 by 32768 distances take 64 MB. */
 const ROWS = 512;
-/** Sizes of pictures whose graphs are kept: each holds the memory of a picture's layers. */
+/** Sizes of images whose graphs are kept: each holds the memory of an image's layers. */
 const KEPT = 1;
 
 export class Emu3VisionTokenizer implements VisionTokenizer {
   /** A hash of the weights, and of how colours become numbers. */
   readonly id: string;
   readonly config: VisionTokenizerConfig;
-  readonly sizing: PictureSizing | null;
+  readonly sizing: ImageSizing | null;
   readonly #encoder: SessionCache;
   readonly #codebook: SessionCache;
   readonly #decoder: SessionCache;
-  /** Layers of one picture take gigabytes: callers wait for each other. */
+  /** Layers of one image take gigabytes: callers wait for each other. */
   readonly #turns = pLimit(1);
 
   constructor(
@@ -65,7 +65,7 @@ export class Emu3VisionTokenizer implements VisionTokenizer {
     return new Emu3VisionTokenizer(folder, config, weights, readEmu3Processor(folder, patchOf(config)), options);
   }
 
-  /** Runs one picture at a time: in a batch, the last bits of a result depend on the other pictures. Raises EngineError when the provider cannot run it. */
+  /** Runs one image at a time: in a batch, the last bits of a result depend on the other images. Raises EngineError when the provider cannot run it. */
   async encode(images: readonly RgbImage[]): Promise<CodeGrid[]> {
     const grids: CodeGrid[] = [];
     for (const image of images) grids.push(await this.#turns(() => this.#encodeOne(image)));
@@ -77,7 +77,7 @@ export class Emu3VisionTokenizer implements VisionTokenizer {
     const { codebook_size } = this.config;
     const wrong = grids.flatMap(({ codes }) => codes.find((code) => code < 0 || code >= codebook_size) ?? []);
     if (wrong.length > 0) {
-      throw new DataError(`there is no code ${wrong[0]}: the image tokenizer has ${codebook_size}`, {
+      throw new DataError(`code ${wrong[0]} does not exist; the image tokenizer has ${codebook_size} codes`, {
         where: this.folder,
       });
     }

@@ -1,4 +1,4 @@
-/** A client that asks one or several equal servers of the OpenAI images API for one picture at a time. */
+/** A client that asks one or several equal servers of the OpenAI images API for one image at a time. */
 import OpenAI from 'openai';
 import type { AttemptResult } from '../../core/remote/remote.js';
 import type { OutageListener } from '../../core/remote/remote.js';
@@ -24,21 +24,21 @@ import { excerpt } from '../../rewards/judge/parse.js';
 import { createClient } from '../../rewards/judge/transport.js';
 import { type ImagesServerSettings, pictureSize, type ImageSize } from '../../config/schema/images_api.js';
 import {
-  blankPicture,
+  blankImage,
   FIRST_ATTEMPTS,
-  mostReplyBytes,
-  PICTURE_STATUSES,
-  pictureIn,
-  pictureRemote,
-  type PictureReply,
-  type ServedPicture,
+  maxReplyBytes,
+  IMAGE_STATUSES,
+  imageIn,
+  imageRemote,
+  type ImageReply,
+  type ServedImage,
 } from './served.js';
 
-/** A request for a picture. */
+/** A request for an image. */
 export interface ImagesRequest {
   readonly prompt: string;
   readonly seed: number;
-  /** The picture to edit, as a PNG file; absent if a picture is drawn from words alone. */
+  /** The image to edit, as a PNG file; absent if an image is drawn from words alone. */
   readonly source?: Uint8Array;
   /** Its size, such as `512x512`, with at most as many pixels as the settings' size; default: that size. */
   readonly size?: string;
@@ -77,7 +77,7 @@ class ImageMember extends AwaitedMember {
 
 export class ImagesClient {
   readonly #http: HttpPool;
-  readonly #remote: AwaitedRemote<ImageMember, ImagesRequest, PictureReply>;
+  readonly #remote: AwaitedRemote<ImageMember, ImagesRequest, ImageReply>;
   readonly #leftOut = new Set<Dispensable>();
   #hasDrawn = false;
 
@@ -89,11 +89,11 @@ export class ImagesClient {
     this.#http = createHttpPool({
       connections: concurrency + 1,
       secret: key,
-      maxResponseBytes: mostReplyBytes(pictureSize(size)),
+      maxResponseBytes: maxReplyBytes(pictureSize(size)),
     });
     const urls = resolveEndpoints(base_url);
     const member = { cap: concurrency, alone: urls.length === 1 };
-    this.#remote = pictureRemote({
+    this.#remote = imageRemote({
       ...options,
       name: 'images server',
       members: urls.map((url) => new ImageMember(url, this.#http, key, options.clock ?? systemClock, member)),
@@ -116,14 +116,14 @@ export class ImagesClient {
   }
 
   /**
-   * Waits until a server is there and has drawn one picture, which is thrown away, so that settings it refuses are reported before anything else is
+   * Waits until a server is there and has drawn one image, which is thrown away, so that settings it refuses are reported before anything else is
    * done. Raises EndpointError.
    */
   async ready(within: Deadline, work: 'draws' | 'edits' = 'draws'): Promise<void> {
     const { size } = this.options.settings;
-    const first = work === 'edits' ? { ...PLAIN, source: await encodePng(blankPicture(pictureSize(size))) } : PLAIN;
+    const first = work === 'edits' ? { ...PLAIN, source: await encodePng(blankImage(pictureSize(size))) } : PLAIN;
     const drawn = await this.#remote.answer(first, within, { maxAttempts: FIRST_ATTEMPTS });
-    if ('refused' in drawn) throw this.#remote.error(first, `it refuses '${PLAIN.prompt}': ${drawn.refused}`);
+    if ('refused' in drawn) throw this.#remote.error(first, `it rejects '${PLAIN.prompt}': ${drawn.refused}`);
   }
 
   /** Call once it is known to have drawn with these settings: what it refuses from now on may be the prompt. */
@@ -131,8 +131,8 @@ export class ImagesClient {
     this.#hasDrawn = true;
   }
 
-  /** Draws one picture. Raises EndpointError when no server gives one within the time or the attempts. */
-  draw(asked: ImagesRequest, within: Deadline): Promise<PictureReply> {
+  /** Draws one image. Raises EndpointError when no server gives one within the time or the attempts. */
+  draw(asked: ImagesRequest, within: Deadline): Promise<ImageReply> {
     return this.#remote.answer(asked, within);
   }
 
@@ -149,7 +149,7 @@ export class ImagesClient {
     const tried = await this.#attempt(member, asked, attempt);
     if (tried.unexplained !== true || tried.reply.kind !== 'wrong' || !this.#hasDrawn) return tried;
     const { prompt, seed } = PLAIN;
-    const source = asked.source === undefined ? {} : { source: await encodePng(blankPicture(this.#sizeOf(asked))) };
+    const source = asked.source === undefined ? {} : { source: await encodePng(blankImage(this.#sizeOf(asked))) };
     const plain = await this.#attempt(member, { ...asked, prompt, seed, ...source }, attempt);
     return plain.reply.kind === 'answered' ? gotAnswer({ refused: tried.reply.found }, 'refused') : plain;
   }
@@ -173,12 +173,12 @@ export class ImagesClient {
   ): Promise<ImagesAttempt> {
     try {
       const body: unknown = await this.#request(client, asked, attempt.signal, sent);
-      const picture = await readPicture(body, this.#sizeOf(asked));
-      if (typeof picture !== 'string') {
+      const image = await readImage(body, this.#sizeOf(asked));
+      if (typeof image !== 'string') {
         this.#hasDrawn = true;
         for (const field of sent) takes.add(field);
       }
-      return meaningOf(picture);
+      return meaningOf(image);
     } catch (error) {
       return attempt.over
         ? requestFailed(error, attempt, this.options.settings.timeout_s * 1000)
@@ -218,8 +218,8 @@ export class ImagesClient {
     this.#leftOut.add(field);
     this.options.onNote?.(
       field === 'seed'
-        ? 'the images server takes no seed: the same prompt gives another picture each time it is asked'
-        : `the images server does not take ${field}: it is left out`,
+        ? 'the images server accepts no seed, so the same prompt gives another image each time'
+        : `the images server does not accept ${field}; requests leave it out`,
     );
   }
 
@@ -229,7 +229,7 @@ export class ImagesClient {
       const { data } = await client.models.list({ signal: within.signal });
       const names = Array.isArray(data) ? data.map(({ id }) => id) : [];
       if (names.length === 0 || names.includes(model)) return null;
-      return `${url}: it serves ${names.slice(0, 8).join(', ')}, and no model '${model}'`;
+      return `${url}: it serves ${names.slice(0, 8).join(', ')}, not '${model}'`;
     } catch (error) {
       if (within.over) return `${url}: no answer in time`;
       if (error instanceof OpenAI.NotFoundError) return null;
@@ -239,14 +239,14 @@ export class ImagesClient {
   }
 }
 
-export type ImagesAttempt = AttemptResult<ReplyOutcome<PictureReply>> & {
+export type ImagesAttempt = AttemptResult<ReplyOutcome<ImageReply>> & {
   /** The request field that the server refuses, if it names one. */
   readonly refusedField?: string;
   /** It cannot do what this request asks for, and does not say whether the reason is the prompt or the settings of all requests. */
   readonly unexplained?: true;
 };
 
-const STATUSES = { ...PICTURE_STATUSES, 409: 'failed' } as const;
+const STATUSES = { ...IMAGE_STATUSES, 409: 'failed' } as const;
 /** Statuses by which a server says that it cannot do what this request asks for. */
 const UNFIT: ReadonlySet<number> = new Set([400, 413, 422]);
 /** Statuses by which a server may refuse a prompt. */
@@ -255,9 +255,9 @@ const REFUSING: ReadonlySet<number> = new Set([400, 403, 422]);
 const REFUSAL = /content[_ ]?(?:policy|filter|management)|moderation|safety|policy[_ ]violation|nsfw/i;
 
 /**
- * @param result a picture; or a description of what came instead; or the client's error. Raises errors that are not about a request.
+ * @param result an image; or a description of what came instead; or the client's error. Raises errors that are not about a request.
  */
-export function meaningOf(result: ServedPicture | string | Error): ImagesAttempt {
+export function meaningOf(result: ServedImage | string | Error): ImagesAttempt {
   if (result instanceof Error) return meaningOfError(result);
   return typeof result === 'string' ? noAnswer('failed', result) : gotAnswer(result);
 }
@@ -267,7 +267,7 @@ function meaningOfError(error: Error): ImagesAttempt {
     return noAnswer(isNotThere(error) ? 'away' : 'failed', causeOf(error));
   }
   if (error instanceof OpenAI.APIError) return meaningOfStatus(error as StatusError);
-  if (error instanceof SyntaxError) return noAnswer('failed', `it answered with broken JSON (${error.message})`);
+  if (error instanceof SyntaxError) return noAnswer('failed', `it returned broken JSON (${error.message})`);
   throw error;
 }
 
@@ -300,33 +300,33 @@ function meaningOfStatus(error: StatusError): ImagesAttempt {
 
 function adviceFor(status: number): string {
   if (status === 401 || status === 403) {
-    return 'Export the key that it asks for (environment.api_key_env names the variable).';
+    return 'Export the key of the server (environment.api_key_env names the variable).';
   }
   if (status === 404) return 'Check the address (environment.base_url) and the model (environment.served_model).';
-  return 'Check environment.served_model and environment.size, and the further fields that environment sends.';
+  return 'Check environment.served_model, environment.size and environment.extra.';
 }
 
-/** The picture of a whole reply, or a description of what came instead. */
-export async function readPicture(body: unknown, size: ImageSize): Promise<ServedPicture | string> {
-  if (typeof body === 'string') return `it answered with text instead of a picture: ${excerpt(body)}`;
+/** The image of a whole reply, or a description of what came instead. */
+export async function readImage(body: unknown, size: ImageSize): Promise<ServedImage | string> {
+  if (typeof body === 'string') return `it returned text instead of an image: ${excerpt(body)}`;
   const data = field(body, 'data');
-  if (!Array.isArray(data)) return `it answered without data: ${excerpt(JSON.stringify(body) ?? 'nothing')}`;
+  if (!Array.isArray(data)) return `it returned no data: ${excerpt(JSON.stringify(body) ?? 'nothing')}`;
   if (data.length !== 1) {
-    return `it answered with ${data.length === 0 ? 'no picture' : `${data.length} pictures`}; one was asked for`;
+    return `it returned ${data.length === 0 ? 'no image' : `${data.length} images`}; requested: one`;
   }
   const [entry] = data as readonly unknown[];
   const text = field(entry, 'b64_json');
   if (typeof text !== 'string' || text === '') {
     return typeof field(entry, 'url') === 'string'
-      ? "it answered with a picture's address (url), and not with the picture (b64_json), which was asked for"
-      : 'it answered with no picture';
+      ? "it returned an image's URL instead of the image (b64_json)"
+      : 'it returned no image';
   }
   const bytes = base64Bytes(text);
-  if (bytes === null) return 'it answered with a picture that is no base64';
-  const picture = await pictureIn(bytes, size);
-  if (typeof picture === 'string') return picture;
+  if (bytes === null) return 'it returned an image that is not base64';
+  const image = await imageIn(bytes, size);
+  if (typeof image === 'string') return image;
   const revised = field(entry, 'revised_prompt');
-  return { picture, revised: typeof revised === 'string' && revised !== '' ? revised : null };
+  return { image, revised: typeof revised === 'string' && revised !== '' ? revised : null };
 }
 
 function field(value: unknown, name: string): unknown {
@@ -336,7 +336,7 @@ function field(value: unknown, name: string): unknown {
 /** The settings that decide it, besides the request itself. */
 type Drawing = Pick<ImagesServerSettings, 'served_model' | 'size' | 'extra'>;
 
-/** SHA-256 of everything that decides a picture. */
+/** SHA-256 of everything that decides an image. */
 export function requestHashOf(drawing: Drawing, asked: ImagesRequest): string {
   const { prompt, seed, source, size = drawing.size } = asked;
   const decides: unknown[] = [drawing.served_model, size, drawing.extra, prompt, seed];

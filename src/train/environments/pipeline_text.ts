@@ -22,7 +22,7 @@ import { encodeClipText, readClipText, summaryWidth } from '../../compute/nets/c
 import { describeFlowTransformer } from '../../models/networks/flow.js';
 import { encodeT5, readT5Config } from '../../compute/nets/t5.js';
 import { PaddedTokenizer } from '../../rewards/terms/clip/tokenizer.js';
-import type { EncodedPrompt, PromptEncoder } from './picture_words.js';
+import type { EncodedPrompt, PromptEncoder } from './word_encoder.js';
 
 type Output = 'states' | 'summary';
 

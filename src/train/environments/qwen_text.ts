@@ -12,7 +12,7 @@ import { openTokenizer } from '../../models/tokenizer/open.js';
 import type { Tokenizer } from '../../models/tokenizer/tokenizer.js';
 import { TOKENIZER_CONFIG_FILE } from '../../models/tokenizer/texts.js';
 import { Reader } from '../policies/tokens/hidden_states.js';
-import type { EncodedPrompt, PromptEncoder } from './picture_words.js';
+import type { EncodedPrompt, PromptEncoder } from './word_encoder.js';
 
 /** The template of diffusers' QwenImagePipeline, which drops the states of its first tokens. */
 const TEMPLATE = [

@@ -1,6 +1,6 @@
 /**
- * A client that asks one or several equal render servers for one picture at a time (docs/reference/protocols.md): sends hidden states and the picture
- * before the edit as one safetensors file, and receives the edited picture as a PNG file.
+ * A client that asks one or several equal render servers for one image at a time (docs/reference/protocols.md): sends hidden states and the image
+ * before the edit as one safetensors file, and receives the edited image as a PNG file.
  */
 import type { AttemptResult } from '../../core/remote/remote.js';
 import type { OutageListener } from '../../core/remote/remote.js';
@@ -25,38 +25,38 @@ import { excerpt } from '../../rewards/judge/parse.js';
 import { largestSquare, type RenderEditor } from '../../config/schema/editor.js';
 import type { ImageSize } from '../../config/schema/images_api.js';
 import {
-  blankPicture as grey,
+  blankImage as grey,
   FIRST_ATTEMPTS,
-  mostReplyBytes,
-  PICTURE_STATUSES,
-  pictureIn,
-  pictureRemote,
-  type PictureReply,
+  maxReplyBytes,
+  IMAGE_STATUSES,
+  imageIn,
+  imageRemote,
+  type ImageReply,
 } from './served.js';
 
-/** What decides an edit, and identifies its stored picture. */
+/** What decides an edit, and identifies its stored image. */
 export interface RenderIdentity {
   /** SHA-256 of the states' bytes as sent. */
   readonly statesDigest: string;
   /** SHA-256 of the states of a blank instruction; absent without guidance. */
   readonly blankDigest?: string;
-  /** The picture before the edit, as a PNG file. */
+  /** The image before the edit, as a PNG file. */
   readonly source: Uint8Array;
-  /** Size of the source, and of the picture to draw. */
+  /** Size of the source, and of the image to draw. */
   readonly size: ImageSize;
   /** Seed of the initial noise. */
   readonly seed: number;
 }
 
-/** A request for a picture. */
+/** A request for an image. */
 export interface RenderRequest extends RenderIdentity {
   /** Hidden states [tokens, width], in the order of the tokens; none is padding. */
   readonly states: StoredTensor;
-  /** The hidden states of a blank instruction with the same picture, from which guidance is measured; null without guidance. */
+  /** The hidden states of a blank instruction with the same image, from which guidance is measured; null without guidance. */
   readonly blank: StoredTensor | null;
 }
 
-/** Tokens of the longest edit that a run may ask for, and of a blank instruction with its picture. */
+/** Tokens of the longest edit that a run may ask for, and of a blank instruction with its image. */
 export interface LongestStates {
   readonly edit: number;
   readonly blank: number;
@@ -94,7 +94,7 @@ class RenderMember extends AwaitedMember {
   isKnown = false;
 }
 
-/** SHA-256 of everything that decides a picture. */
+/** SHA-256 of everything that decides an image. */
 export function renderHash(
   settings: Pick<RenderEditor, 'served_model' | 'num_inference_steps' | 'guidance_scale'>,
   { statesDigest, blankDigest, source, size: { width, height }, seed }: RenderIdentity,
@@ -106,7 +106,7 @@ export function renderHash(
 
 export class RenderClient {
   readonly #http: HttpPool;
-  readonly #remote: AwaitedRemote<RenderMember, RenderRequest, PictureReply>;
+  readonly #remote: AwaitedRemote<RenderMember, RenderRequest, ImageReply>;
   readonly #headers: Record<string, string>;
 
   /** Raises ConfigError for an unusable address or key. */
@@ -118,10 +118,10 @@ export class RenderClient {
     this.#http = createHttpPool({
       connections: concurrency + 1,
       secret: key ?? null,
-      maxResponseBytes: mostReplyBytes(largestSquare(settings)),
+      maxResponseBytes: maxReplyBytes(largestSquare(settings)),
     });
     const urls = resolveEndpoints(base_url);
-    this.#remote = pictureRemote({
+    this.#remote = imageRemote({
       ...options,
       name: 'render server',
       members: urls.map((url) => new RenderMember(url, clock, { cap: concurrency, alone: urls.length === 1 })),
@@ -147,7 +147,7 @@ export class RenderClient {
   }
 
   /**
-   * Waits until a server is there, serves the wanted model, and has drawn one picture, which is thrown away, from as many states as the run's longest
+   * Waits until a server is there, serves the wanted model, and has drawn one image, which is thrown away, from as many states as the run's longest
    * edit has, so that whatever it refuses is reported before anything else is done. Raises EndpointError.
    */
   async ready(within: Deadline, longest: LongestStates): Promise<void> {
@@ -163,11 +163,11 @@ export class RenderClient {
     const told = { states, statesDigest: sha256(states.bytes), source, size, seed: 0 };
     const asked = { ...told, blank: settings.guidance_scale === null ? null : zeros(longest.blank) };
     const drawn = await this.#remote.answer(asked, within, { maxAttempts: FIRST_ATTEMPTS });
-    if ('refused' in drawn) throw this.#remote.error(asked, `it refuses a grey picture: ${drawn.refused}`);
+    if ('refused' in drawn) throw this.#remote.error(asked, `it rejects a gray test image: ${drawn.refused}`);
   }
 
-  /** Draws one picture. Raises EndpointError when no server gives one within the time or the attempts. */
-  draw(asked: RenderRequest, within: Deadline): Promise<PictureReply> {
+  /** Draws one image. Raises EndpointError when no server gives one within the time or the attempts. */
+  draw(asked: RenderRequest, within: Deadline): Promise<ImageReply> {
     return this.#remote.answer(asked, within);
   }
 
@@ -180,12 +180,12 @@ export class RenderClient {
     member: RenderMember,
     asked: RenderRequest,
     attempt: Deadline,
-  ): Promise<AttemptResult<ReplyOutcome<PictureReply>>> {
+  ): Promise<AttemptResult<ReplyOutcome<ImageReply>>> {
     return (await this.#unknown(member, attempt)) ?? (await this.#send(member, asked, attempt));
   }
 
-  /** Why a server cannot be asked for pictures; null if it is known to be the wanted one. */
-  async #unknown(member: RenderMember, attempt: Deadline): Promise<AttemptResult<ReplyOutcome<PictureReply>> | null> {
+  /** Why a server cannot be asked for images; null if it is known to be the wanted one. */
+  async #unknown(member: RenderMember, attempt: Deadline): Promise<AttemptResult<ReplyOutcome<ImageReply>> | null> {
     if (member.isKnown) return null;
     const { settings, width } = this.options;
     const reply = await this.#exchange(member, attempt, null);
@@ -196,7 +196,7 @@ export class RenderClient {
     if (problem !== null) {
       return misconfigured(
         this.#http.redact(problem),
-        'Check environment.base_url, environment.served_model and environment.guidance_scale, and that the server draws by the hidden states of policy.model.',
+        'Check environment.base_url, environment.served_model and environment.guidance_scale, and that the server expects the hidden states of policy.model.',
       );
     }
     member.isKnown = true;
@@ -207,12 +207,12 @@ export class RenderClient {
     member: RenderMember,
     asked: RenderRequest,
     attempt: Deadline,
-  ): Promise<AttemptResult<ReplyOutcome<PictureReply>>> {
+  ): Promise<AttemptResult<ReplyOutcome<ImageReply>>> {
     const reply = await this.#exchange(member, attempt, this.#body(asked));
     if (!('body' in reply)) return reply;
     if (reply.status !== 200) return reply.meaning;
-    const picture = await pictureIn(reply.body, asked.size);
-    return typeof picture === 'string' ? noAnswer('failed', picture) : gotAnswer({ picture, revised: null });
+    const image = await imageIn(reply.body, asked.size);
+    return typeof image === 'string' ? noAnswer('failed', image) : gotAnswer({ image, revised: null });
   }
 
   /** Without guidance, the request uses the first version of the protocol, which every server answers. */
@@ -234,8 +234,8 @@ export class RenderClient {
     attempt: Deadline,
     body: Buffer | null,
   ): Promise<
-    | { status: number; body: Buffer; meaning: AttemptResult<ReplyOutcome<PictureReply>> }
-    | AttemptResult<ReplyOutcome<PictureReply>>
+    | { status: number; body: Buffer; meaning: AttemptResult<ReplyOutcome<ImageReply>> }
+    | AttemptResult<ReplyOutcome<ImageReply>>
   > {
     const type = body === null ? {} : { 'content-type': 'application/octet-stream' };
     try {
@@ -270,27 +270,27 @@ interface Expected {
 export function identityProblem(body: Buffer, { model, width, guided }: Expected): string | null {
   const { protocol, protocols, model: served, states_width: wanted } = fieldsOf(body);
   if (protocol !== PROTOCOL) {
-    return `it does not say that it is a render server (protocol '${PROTOCOL}'): ${excerpt(body.toString('utf8'))}`;
+    return `not a render server (protocol '${PROTOCOL}'): ${excerpt(body.toString('utf8'))}`;
   }
-  if (served !== model) return `it serves ${JSON.stringify(served)}, and no model '${model}'`;
+  if (served !== model) return `it serves ${JSON.stringify(served)}, not '${model}'`;
   if (guided && !(Array.isArray(protocols) && protocols.includes(GUIDED))) {
-    return `it draws without guidance (protocol '${PROTOCOL}' alone), and environment.guidance_scale asks for some: start a server of protocol '${GUIDED}', or set it to null`;
+    return `it has no guidance (only protocol '${PROTOCOL}'), but environment.guidance_scale is set: start a server with protocol '${GUIDED}', or set it to null`;
   }
   if (width === null || wanted === width) return null;
-  return `its model ${model} is told by hidden states of width ${JSON.stringify(wanted)}, and those of the policy have ${width}`;
+  return `its model ${model} expects hidden states of width ${JSON.stringify(wanted)}, got ${width}`;
 }
 
-/** What a reply without a picture means, by its status; `redact` removes secrets from its words. */
+/** What a reply without an image means, by its status; `redact` removes secrets from its words. */
 export function meaningOfStatus(
   { status, headers, body }: WholeReply,
   redact: (text: string) => string,
-): AttemptResult<ReplyOutcome<PictureReply>> {
+): AttemptResult<ReplyOutcome<ImageReply>> {
   const { refused, error, detail } = fieldsOf(body);
   const message = typeof error === 'string' ? error : (detail ?? body.toString('utf8'));
   const words = redact(typeof message === 'string' ? message : JSON.stringify(message));
   const found = excerpt(`HTTP ${status} ${words}`).slice(1, -1);
   if (status === 422 && typeof refused === 'string') return gotAnswer({ refused: redact(refused) }, 'refused');
-  const meaning = byStatus(PICTURE_STATUSES, status);
+  const meaning = byStatus(IMAGE_STATUSES, status);
   if (meaning === 'refused') return misconfigured(found, adviceOnRender(status));
   return noAnswer(
     meaning,

@@ -1,4 +1,4 @@
-/** Pictures from servers: what a server answers, how servers are asked, and answers that are stored and found again. */
+/** Images from servers: what a server answers, how servers are asked, and answers that are stored and found again. */
 import type { AttemptResult } from '../../core/remote/remote.js';
 import type { RemoteExchange } from '../../core/remote/exchange.js';
 import type { OutageListener } from '../../core/remote/remote.js';
@@ -10,52 +10,52 @@ import { pixelCount } from '../../core/images/image_text.js';
 import { Replay, type ReplayOptions } from '../../core/group/replay.js';
 import type { StatusTable } from '../../core/http/status.js';
 import type { AskedServersSettings, ImageSize } from '../../config/schema/images_api.js';
-import type { ImageModel, MadePicture } from './image_model.js';
+import type { ImageModel, MadeImage } from './image_model.js';
 
-/** A picture from a server. */
-export interface ServedPicture {
-  readonly picture: RgbImage;
+/** An image from a server. */
+export interface ServedImage {
+  readonly image: RgbImage;
   /** The prompt that it says it has drawn instead of the given one; null if it does not say so. */
   readonly revised: string | null;
 }
 
-/** A server's answer: a picture, or its refusal in its own words. */
-export type PictureReply = ServedPicture | { readonly refused: string };
+/** A server's answer: an image, or its refusal in its own words. */
+export type ImageReply = ServedImage | { readonly refused: string };
 
 /**
- * The picture in a file, or a description of what was there instead. Checks the size in the header first, so that a few kilobytes never become
+ * The image in a file, or a description of what was there instead. Checks the size in the header first, so that a few kilobytes never become
  * gigabytes of pixels.
  */
-export async function pictureIn(bytes: Buffer, { width, height }: ImageSize): Promise<RgbImage | string> {
+export async function imageIn(bytes: Buffer, { width, height }: ImageSize): Promise<RgbImage | string> {
   const pixels = await pixelCount(bytes.toString('base64'));
   if (pixels !== null && pixels > width * height) {
-    return `it answered with a picture of ${pixels} pixels; ${width}x${height} were asked for`;
+    return `it returned an image of ${pixels} pixels; requested: ${width}x${height}`;
   }
   try {
-    const picture = await decodeImage(bytes, 'the picture', width * height);
-    if (picture.width === width && picture.height === height) return picture;
-    return `it answered with a picture of ${picture.width}x${picture.height} pixels; ${width}x${height} were asked for`;
+    const image = await decodeImage(bytes, 'the image', width * height);
+    if (image.width === width && image.height === height) return image;
+    return `it returned an image of ${image.width}x${image.height} pixels; requested: ${width}x${height}`;
   } catch (error) {
     if (!(error instanceof EditrlError)) throw error;
-    return `it answered with what is no picture: ${error.message}`;
+    return `it returned an invalid image: ${error.message}`;
   }
 }
 
-/** The largest reply with a picture: one that does not compress, in base64, plus the surrounding JSON. */
-export function mostReplyBytes({ width, height }: ImageSize): number {
+/** The largest reply with an image: one that does not compress, in base64, plus the surrounding JSON. */
+export function maxReplyBytes({ width, height }: ImageSize): number {
   return 2 ** 20 + 6 * width * height;
 }
 
-/** A picture without content. */
-export function blankPicture({ width, height }: ImageSize): RgbImage {
+/** An image without content. */
+export function blankImage({ width, height }: ImageSize): RgbImage {
   return { width, height, data: new Uint8Array(3 * width * height).fill(128) };
 }
 
 /** Before anything was drawn, a server that fails this often is taken for the wrong one. */
 export const FIRST_ATTEMPTS = 5;
 
-/** What statuses without a picture mean for every picture server. */
-export const PICTURE_STATUSES: StatusTable<'busy' | 'away' | 'failed' | 'refused'> = {
+/** What statuses without an image mean for every image server. */
+export const IMAGE_STATUSES: StatusTable<'busy' | 'away' | 'failed' | 'refused'> = {
   408: 'failed',
   429: 'busy',
   502: 'away',
@@ -65,7 +65,7 @@ export const PICTURE_STATUSES: StatusTable<'busy' | 'away' | 'failed' | 'refused
   rest: 'refused',
 };
 
-export interface PictureRemoteOptions<M extends AwaitedMember, Asked> extends OutageListener {
+export interface ImageRemoteOptions<M extends AwaitedMember, Asked> extends OutageListener {
   /** The server's name in messages. */
   readonly name: string;
   readonly members: readonly M[];
@@ -73,12 +73,12 @@ export interface PictureRemoteOptions<M extends AwaitedMember, Asked> extends Ou
   readonly clock?: Clock | undefined;
   /** Uniform in [0, 1), for back-off jitter only. */
   readonly random?: (() => number) | undefined;
-  readonly attempt: (member: M, asked: Asked, within: Deadline) => Promise<AttemptResult<ReplyOutcome<PictureReply>>>;
+  readonly attempt: (member: M, asked: Asked, within: Deadline) => Promise<AttemptResult<ReplyOutcome<ImageReply>>>;
 }
 
-export function pictureRemote<M extends AwaitedMember, Asked>(
-  options: PictureRemoteOptions<M, Asked>,
-): AwaitedRemote<M, Asked, PictureReply> {
+export function imageRemote<M extends AwaitedMember, Asked>(
+  options: ImageRemoteOptions<M, Asked>,
+): AwaitedRemote<M, Asked, ImageReply> {
   const { name, settings } = options;
   return new AwaitedRemote({
     ...options,
@@ -88,40 +88,40 @@ export function pictureRemote<M extends AwaitedMember, Asked>(
       retryAfterCapMs: 60_000,
     },
     error: (found, { url: where, next = RUN_AGAIN }) =>
-      new EndpointError(`the ${name} gives no picture: ${found}`, { where, next }),
+      new EndpointError(`the ${name} returned no image: ${found}`, { where, next }),
   });
 }
 
-/** A request under the name of its episode: a remote picture is stored under that name and found again at a resume. */
+/** A request under the name of its episode: a remote image is stored under that name and found again at a resume. */
 export type NamedRequest<Asked> = Asked & { readonly key: string };
 
-/** Pictures of requests, made by a server now or earlier. */
-export interface ServedPictures<Asked> extends Pick<ImageModel, 'keep' | 'close'> {
-  /** A picture for each request, in their order; raises as `ImageModel.generate` does. */
-  generate(requests: readonly NamedRequest<Asked>[]): Promise<MadePicture[]>;
+/** Images of requests, made by a server now or earlier. */
+export interface ServedImages<Asked> extends Pick<ImageModel, 'keep' | 'close'> {
+  /** An image for each request, in their order; raises as `ImageModel.generate` does. */
+  generate(requests: readonly NamedRequest<Asked>[]): Promise<MadeImage[]>;
 }
 
 /** A server's answer to one request, under the name of an episode. */
-export interface StoredPicture extends RemoteExchange {
+export interface StoredImage extends RemoteExchange {
   /** Null if the server refused to draw it. */
-  readonly picture: RgbImage | null;
+  readonly image: RgbImage | null;
   /** The words of its refusal, if it refused. */
   readonly refused: string | null;
   /** The prompt that it says it has drawn instead. */
   readonly revised: string | null;
 }
 
-/** `find` also gives undefined if the picture's file is gone. */
-export type PictureStore = ReplayOptions<StoredPicture>['store'];
+/** `find` also gives undefined if the image's file is gone. */
+export type ImageStore = ReplayOptions<StoredImage>['store'];
 
-export interface ServerImagesOptions<Asked> extends ReplayOptions<StoredPicture> {
-  readonly client: { draw(asked: Asked, within: Deadline): Promise<PictureReply> };
-  /** SHA-256 of everything that decides a picture. */
+export interface ServerImagesOptions<Asked> extends ReplayOptions<StoredImage> {
+  readonly client: { draw(asked: Asked, within: Deadline): Promise<ImageReply> };
+  /** SHA-256 of everything that decides an image. */
   readonly hash: (asked: Asked) => string;
 }
 
-export class ServerImages<Asked extends object> implements ServedPictures<Asked> {
-  readonly #replay: Replay<StoredPicture>;
+export class ServerImages<Asked extends object> implements ServedImages<Asked> {
+  readonly #replay: Replay<StoredImage>;
 
   constructor(private readonly options: ServerImagesOptions<Asked>) {
     this.#replay = new Replay(options);
@@ -130,7 +130,7 @@ export class ServerImages<Asked extends object> implements ServedPictures<Asked>
   /**
    * Draws equal requests once. Raises EndpointError when a server stays away or fails too often, WaitInterrupted when the run is asked to stop meanwhile.
    */
-  async generate(requests: readonly NamedRequest<Asked>[]): Promise<MadePicture[]> {
+  async generate(requests: readonly NamedRequest<Asked>[]): Promise<MadeImage[]> {
     const { client, hash } = this.options;
     const alike = new Map<string, number[]>();
     for (const [i, request] of requests.entries()) {
@@ -147,7 +147,7 @@ export class ServerImages<Asked extends object> implements ServedPictures<Asked>
         return this.#replay.answers(keys, requestHash, draw, over);
       }),
     );
-    const all = new Array<MadePicture>(requests.length);
+    const all = new Array<MadeImage>(requests.length);
     for (const [g, [, places]] of groups.entries()) for (const [j, i] of places.entries()) all[i] = madeOf(given[g][j]);
     return all;
   }
@@ -161,14 +161,14 @@ export class ServerImages<Asked extends object> implements ServedPictures<Asked>
   }
 }
 
-type Given = Omit<StoredPicture, keyof RemoteExchange>;
+type Given = Omit<StoredImage, keyof RemoteExchange>;
 
-function storable(answered: PictureReply): Given {
-  const none = { picture: null, revised: null, refused: null };
+function storable(answered: ImageReply): Given {
+  const none = { image: null, revised: null, refused: null };
   return { ...none, ...answered };
 }
 
-function madeOf({ picture, refused }: Given): MadePicture {
-  if (picture !== null) return { kind: 'made', image: picture };
+function madeOf({ image, refused }: Given): MadeImage {
+  if (image !== null) return { kind: 'made', image: image };
   return { kind: 'unavailable', reason: 'refused', detail: refused ?? '' };
 }

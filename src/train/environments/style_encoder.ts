@@ -24,9 +24,9 @@ export class StyleEncoder {
   }
 
   /** [width] */
-  async encode(picture: RgbImage): Promise<Float32Array> {
+  async encode(image: RgbImage): Promise<Float32Array> {
     const model = await this.#model.get();
-    return (await model.run({ [IMAGE_INPUT]: preprocess(picture, this.#steps) })).embedding;
+    return (await model.run({ [IMAGE_INPUT]: preprocess(image, this.#steps) })).embedding;
   }
 
   dispose(): Promise<void> {

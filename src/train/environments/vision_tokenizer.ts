@@ -11,11 +11,11 @@ export interface VisionTokenizerConfig {
   readonly patch: number;
 }
 
-/** How an image tokenizer's own processor chooses the size of a picture. */
-export interface PictureSizing {
+/** How an image tokenizer's own processor chooses the size of an image. */
+export interface ImageSizing {
   /** What decides it, for records. */
   readonly rules: object;
-  /** The picture in that size. Raises DataError, naming `where`, for one that the processor refuses. */
+  /** The image in that size. Raises DataError, naming `where`, for one that the processor refuses. */
   fit(image: RgbImage, where: string): RgbImage;
 }
 
@@ -23,8 +23,8 @@ export interface VisionTokenizer {
   /** Changes whenever codes would mean something else. */
   readonly id: string;
   readonly config: VisionTokenizerConfig;
-  /** Null: pictures stay as they are. */
-  readonly sizing: PictureSizing | null;
+  /** Null: images stay as they are. */
+  readonly sizing: ImageSizing | null;
   /** The codes of images, which may differ in size. Raises DataError for a side that is not a multiple of `patch`. */
   encode(images: readonly RgbImage[]): Promise<CodeGrid[]>;
   decode(grids: readonly CodeGrid[]): Promise<RgbImage[]>;
@@ -35,7 +35,7 @@ export interface VisionTokenizer {
 /** The size of an image in codes. Raises DataError when a side is not a multiple of `patch`. */
 export function gridSize({ width, height }: RgbImage, patch: number): { height: number; width: number } {
   if (width % patch === 0 && height % patch === 0) return { height: height / patch, width: width / patch };
-  throw new DataError(`an image of ${width} x ${height} pixels cannot be cut into patches of ${patch}`, {
-    next: `Resize the images so that both sides are multiples of ${patch}.`,
+  throw new DataError(`the image size ${width} x ${height} is not a multiple of the patch size ${patch}`, {
+    next: `Resize the images to multiples of ${patch}.`,
   });
 }

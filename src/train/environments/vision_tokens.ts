@@ -60,10 +60,10 @@ function readKnown(folder: string): readonly [kind: Kind, json: Json] {
   const kind = kinds.get(type);
   if (kind !== undefined) return [kind, json];
   throw new CheckpointError(
-    `the image tokenizer is a ${JSON.stringify(type)}; allowed: ${visionTokenizerTypes.join(', ')}, and those trained here`,
+    `the image tokenizer is a ${JSON.stringify(type)}; allowed: ${visionTokenizerTypes.join(', ')}, and those trained by editrl`,
     {
       where: join(folder, CONFIG_FILE),
-      next: 'Name the folder of BAAI/Emu3-VisionTokenizer, or of an Emu3 as transformers saves it.',
+      next: 'Name the folder of BAAI/Emu3-VisionTokenizer, or of an Emu3 saved by transformers.',
     },
   );
 }

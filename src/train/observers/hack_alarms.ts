@@ -1,6 +1,6 @@
 /**
  * Hack alarms: statistics of the policy's outputs, per iteration and over all ranks, compared with those of the run's own first iterations. The
- * baseline is the start of the run and not the data's pictures: a policy's drawings differ from photographs from the first iteration on (its decoder
+ * baseline is the start of the run and not the data's images: a policy's drawings differ from photographs from the first iteration on (its decoder
  * blurs), a task may have no source images, and what an exploited reward changes, it changes over time.
  */
 import { hackMetrics, limitMetrics, sameScoreMetrics, secondGapMetrics, unscoredMetrics } from './hack_statistics.js';
@@ -52,17 +52,16 @@ export const alarmKinds: Readonly<Record<AlarmName, AlarmKind>> = {
   colour_entropy: { label: 'colour entropy', relativeTo: 'value' },
   dark_fraction: { label: 'the share of dark pixels', relativeTo: 'unit' },
   source_similarity: { label: 'similarity to the source', relativeTo: 'rest' },
-  repeat_rate: { label: 'the share of repeated pictures', relativeTo: 'unit' },
+  repeat_rate: { label: 'the share of repeated images', relativeTo: 'unit' },
   answer_length: { label: 'answer length', relativeTo: 'value' },
   repeated_words: { label: 'the share of repeated words', relativeTo: 'unit' },
   prompt_copy: { label: 'the share of words copied from the prompt', relativeTo: 'unit' },
   at_token_limit: { label: 'the share of answers at the token limit', relativeTo: 'unit' },
   second_gap: { label: 'the gap from a measure recorded besides to the reward', relativeTo: 'unit' },
   no_picture: {
-    label: 'the share of answers without a picture',
+    label: 'the share of answers without an image',
     relativeTo: 'unit',
-    above:
-      'they score 0 by rule; start from a policy that writes whole pictures, or let it sample only what may follow',
+    above: 'they score 0 by rule; start from a policy that writes whole images, or let it sample only what may follow',
   },
   unscored: {
     label: 'the share of answers without a score',
@@ -138,7 +137,7 @@ export class HackAlarms {
     if (isSame) raised[alarmMetric('same_score')] = 1;
     if (isSame && !this.#saidSame) {
       this.warn(
-        `iteration ${iteration}: alarm: the judge gave every answer the same score, so nothing is learned from it; look at its replies, and run \`editrl judge exam\``,
+        `iteration ${iteration}: alarm: the judge gave every answer the same score, so the policy learns nothing. Read its replies, and run \`editrl judge exam\``,
       );
     }
     this.#saidSame = isSame;
@@ -185,8 +184,8 @@ export class HackAlarms {
     const limit = change < 0 ? max_fall : max_rise;
     if (limit === null || Math.abs(change) <= limit) return null;
     return (
-      `${label} ${change < 0 ? 'fell' : 'rose'} from ${before.toFixed(3)} at first to ${now.toFixed(3)}, by ${shownChange(change, relativeTo)} ` +
-      `(track.alarms.limits.${name}.${side} is ${limit}); look at the answers: the reward may be exploited`
+      `${label} ${change < 0 ? 'fell' : 'rose'} from ${before.toFixed(3)} to ${now.toFixed(3)}, by ${shownChange(change, relativeTo)} ` +
+      `(track.alarms.limits.${name}.${side} is ${limit}). Look at the answers for reward hacking`
     );
   }
 }

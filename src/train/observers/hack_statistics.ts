@@ -1,4 +1,4 @@
-/** Statistics of a policy's outputs that hack alarms watch: of pictures, words and scores. */
+/** Statistics of a policy's outputs that hack alarms watch: of images, words and scores. */
 import { imageId } from '../../core/images/image.js';
 import { imageStatistics, repeatRate, sourceSimilarity } from '../../rewards/score/image_statistics.js';
 import type { Answer, Group } from '../policies/policy.js';
@@ -58,11 +58,11 @@ export function artifactMetrics(
 export interface AnswerStatistics {
   readonly artifact: ArtifactStatistics | null;
   readonly words: WordStatistics | null;
-  /** Whether the answer has words, however few: without a picture it is then not at fault. */
+  /** Whether the answer has words, however few: without an image it is then not at fault. */
   readonly inWords: boolean;
 }
 
-/** Measures one answer, its picture and its words. */
+/** Measures one answer, its image and its words. */
 export function measureAnswer(item: JudgeItem): AnswerStatistics {
   return { artifact: measureArtifact(item), words: measureWords(item), inWords: item.answer !== undefined };
 }

@@ -28,7 +28,7 @@ export function trainingOutputs(
 }
 
 /** How to compute one rank's micro-batches. */
-export interface MicroBatches<Part, Told> {
+export interface MicroBatches<Part, Result> {
   /** In the order in which they are learnt. */
   readonly parts: readonly Part[];
   /** Micro-batches with equal keys share a compiled graph. */
@@ -37,7 +37,7 @@ export interface MicroBatches<Part, Told> {
   readonly build: (graph: Graph, part: Part) => Record<string, Value>;
   readonly feeds: (part: Part) => Promise<Record<string, TensorData>>;
   /** The part of a micro-batch's result that all ranks receive. */
-  readonly tell: (result: Readonly<Record<string, TensorData>>, part: Part) => Told;
+  readonly tell: (result: Readonly<Record<string, TensorData>>, part: Part) => Result;
 }
 
 export class Backward {
@@ -62,17 +62,17 @@ export class Backward {
   }
 
   /** Adds the gradient of the loss over this rank's micro-batches. Returns the loss and what was told, each over all ranks in rank order. */
-  async learn<Part, Told>({
+  async learn<Part, Result>({
     parts,
     key,
     build,
     feeds,
     tell,
-  }: MicroBatches<Part, Told>): Promise<{
+  }: MicroBatches<Part, Result>): Promise<{
     readonly loss: number;
-    readonly told: Told[];
+    readonly told: Result[];
   }> {
-    const told: Told[] = [];
+    const told: Result[] = [];
     const losses: number[] = [];
     for (const part of parts) {
       const fed = await feeds(part);
@@ -98,7 +98,7 @@ export class Backward {
    * overwrites these arrays.
    */
   async gradients(): Promise<Map<string, Float32Array>> {
-    if (this.#names.length === 0) throw new InternalError('a step without anything learnt');
+    if (this.#names.length === 0) throw new InternalError('a step without a gradient');
     const total = this.#names.map((name): [string, Float32Array] => {
       const parameter = name.slice(GRADIENT.length);
       const size = must(this.weights.get(parameter), parameter).data.length;

@@ -9,7 +9,7 @@ import type { Group, Capabilities, LearnReport, TrainGroup, StepReport, WeightsO
 
 /** Computes gradients, micro-batch by micro-batch. */
 interface Learner<P, A> {
-  learn(lessons: readonly TrainGroup<P, A>[], loss: LossSpec, among?: readonly Group<P, A>[]): Promise<LearnReport>;
+  learn(trainGroups: readonly TrainGroup<P, A>[], loss: LossSpec, among?: readonly Group<P, A>[]): Promise<LearnReport>;
   gradients(): Promise<Map<string, Float32Array>>;
 }
 
@@ -50,8 +50,12 @@ export abstract class LocalPolicy<P, A> {
     return this.trained.steps;
   }
 
-  learn(lessons: readonly TrainGroup<P, A>[], loss: LossSpec, among?: readonly Group<P, A>[]): Promise<LearnReport> {
-    return this.learner.learn(lessons, loss, among);
+  learn(
+    trainGroups: readonly TrainGroup<P, A>[],
+    loss: LossSpec,
+    among?: readonly Group<P, A>[],
+  ): Promise<LearnReport> {
+    return this.learner.learn(trainGroups, loss, among);
   }
 
   async step(learningRate: number): Promise<StepReport> {

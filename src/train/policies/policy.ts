@@ -107,7 +107,7 @@ export type ReleaseCheckpoint = (others: readonly string[]) => Promise<void>;
 
 export interface Policy<P, A extends Answer, H> {
   readonly capabilities: Capabilities;
-  /** Whether the actions of its answers are tokens or the noisy steps of a picture. */
+  /** Whether the actions of its answers are tokens or the noisy steps of an image. */
   readonly actions: 'tokens' | 'steps';
   /** Optimizer steps taken so far. A step that rejected counts unless it certainly changed nothing. */
   readonly steps: number;
@@ -133,7 +133,7 @@ export interface Policy<P, A extends Answer, H> {
   /** Per action, in nats: an estimate of KL(now || reference), for people to look at. */
   divergence(now: Statistics, reference: Statistics): Float64Array;
   /** Adds the gradient of the loss over all lessons to the one that the next step uses. */
-  learn(lessons: readonly TrainGroup<P, A>[], loss: LossSpec, among?: readonly Group<P, A>[]): Promise<LearnReport>;
+  learn(trainGroups: readonly TrainGroup<P, A>[], loss: LossSpec, among?: readonly Group<P, A>[]): Promise<LearnReport>;
   /** Sums the gradient over ranks, clips it and updates the weights; the next `learn` starts over. */
   step(learningRate: number): Promise<StepReport>;
   /** Differs if any bit of the weights differs. Ranks that train together must agree on it. */

@@ -1,4 +1,4 @@
-/** CLIP: learning to tell which captions and pictures of a batch belong together. */
+/** CLIP: learning to tell which captions and images of a batch belong together. */
 import { CheckpointError } from '../../core/errors.js';
 import { readTextFile } from '../../core/text.js';
 import { join } from 'node:path';
@@ -22,7 +22,7 @@ const KEPT_BYTES = 2 ** 28;
 /** Maps pixels to the range from -1 to 1. */
 const CENTRE = [0.5, 0.5, 0.5];
 
-/** Results on a batch of held-out pairs: `accuracy` is how often a picture is nearest to its own caption within the batch. */
+/** Results on a batch of held-out pairs: `accuracy` is how often an image is nearest to its own caption within the batch. */
 interface Measured {
   readonly contrast: number;
   readonly matched: number;
@@ -85,11 +85,11 @@ export function clipNetwork(
     weights,
     feeds: async (samples) => {
       const { context } = tokenizer;
-      const pictures = await Promise.all(samples.map(pixelsOf));
+      const images = await Promise.all(samples.map(pixelsOf));
       const input_ids = new BigInt64Array(size * context);
       const texts = await Promise.all(samples.map(({ text }) => tokenizer.encode(text)));
       for (let i = 0; i < size; i++) input_ids.set(texts[i % samples.length].ids, i * context);
-      return { input_ids, pixel_values: repeatedRows(pictures, size) };
+      return { input_ids, pixel_values: repeatedRows(images, size) };
     },
     afterStep: (_iteration, out) => {
       clampLogitScale(weights);

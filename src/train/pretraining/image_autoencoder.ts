@@ -1,4 +1,4 @@
-/** The autoencoder of latent diffusion: reconstructs pictures from latents sampled around the encoder's output (Kingma and Welling, 2014). */
+/** The autoencoder of latent diffusion: reconstructs images from latents sampled around the encoder's output (Kingma and Welling, 2014). */
 import { DataError } from '../../core/errors.js';
 import { decodeImage } from '../../core/images/image.js';
 import { toPlanes } from '../../core/images/planes.js';
@@ -13,12 +13,12 @@ import type { AutoencoderInit } from '../../config/schema/model.js';
 import { meanOf, type Network, repeatedRows, scalar } from './pretraining.js';
 import { psnr } from './image_tokenizer.js';
 
-/** One in this many pictures is a context: what is to be painted over has latents, too. */
+/** One in this many images is a context: what is to be painted over has latents, too. */
 const CONTEXT_EVERY = 8;
 /** Decay per step of the running mean of the latents' spread. */
 const SPREAD_DECAY = 0.99;
 
-/** The network for batches of `size` pictures of the first one's size. Raises DataError when that is not a whole number of latents. */
+/** The network for batches of `size` images of the first one's size. Raises DataError when that is not a whole number of latents. */
 export async function autoencoderNetwork(
   {
     seed,
@@ -31,32 +31,32 @@ export async function autoencoderNetwork(
     readonly klWeight: number;
     readonly size: number;
   },
-  pictures: SampleSource<InpaintSample>,
+  images: SampleSource<InpaintSample>,
 ): Promise<Network<InpaintSample, number>> {
   const config = configOf(init, 1);
-  const first = pictures.read(0);
+  const first = images.read(0);
   const { height, width } = await decodeImage(first.refPng, first.paths.ref);
   const factor = reduction(config);
   if (height % factor !== 0 || width % factor !== 0) {
-    throw new DataError(`a picture of ${width}x${height} pixels is no whole number of latents of ${factor} pixels`, {
+    throw new DataError(`an image of ${width}x${height} pixels is not a multiple of ${factor} pixels (one latent)`, {
       where: first.paths.ref,
-      next: `Bring the pictures to sides that are multiples of ${factor}, or take fewer levels (environment.init.block_out_channels).`,
+      next: `Resize the images to multiples of ${factor}, or use fewer levels (environment.init.block_out_channels).`,
     });
   }
   const graph = new Graph('autoencoder');
-  const shown = graph.input('pictures', [size, config.in_channels, height, width]);
+  const shown = graph.input('images', [size, config.in_channels, height, width]);
   const noise = graph.input('noise', [size, config.latent_channels, height / factor, width / factor]);
   const { loss, reconstruction, meanSquare } = autoencoderLoss(config, shown, noise, klWeight);
   /** Running mean of the encoder's squared means; null before the first batch. */
   let spread: number | null = null;
 
-  /** [3, height, width] in [-1, 1]. Raises DataError for a picture of another size than the first. */
+  /** [3, height, width] in [-1, 1]. Raises DataError for an image of another size than the first. */
   const planes = async (sample: InpaintSample, member: 'ref' | 'source'): Promise<Float32Array> => {
-    const picture = await decodeImage(member === 'ref' ? sample.refPng : sample.sourcePng, sample.paths[member]);
-    if (picture.height === height && picture.width === width) return toPlanes(picture).data;
+    const image = await decodeImage(member === 'ref' ? sample.refPng : sample.sourcePng, sample.paths[member]);
+    if (image.height === height && image.width === width) return toPlanes(image).data;
     throw new DataError(
-      `a picture of ${picture.width}x${picture.height} pixels among pictures of ${width}x${height}: an autoencoder is trained on one size`,
-      { where: sample.paths[member], next: 'Bring the pictures to one size.' },
+      `found ${image.width}x${image.height} pixels among images of ${width}x${height}; an autoencoder trains on one size`,
+      { where: sample.paths[member], next: 'Resize the images to one size.' },
     );
   };
 
@@ -64,14 +64,14 @@ export async function autoencoderNetwork(
     loss,
     outputs: { reconstruction, meanSquare },
     weights: initAutoencoder(config, seed),
-    // Held-out pictures are decoded from the encoder's means.
+    // Held-out images are decoded from the encoder's means.
     feeds: async (samples, place) => {
       const isContext = (i: number): boolean =>
         place !== null && (place.first + i) % CONTEXT_EVERY === CONTEXT_EVERY - 1;
       const rows = await Promise.all(samples.map((sample, i) => planes(sample, isContext(i) ? 'source' : 'ref')));
       const random = place === null ? null : new RandomStream(seed, 'latents', place.iteration);
       const drawn = Float32Array.from({ length: noise.size }, () => random?.normal() ?? 0);
-      return { pictures: repeatedRows(rows, size), noise: drawn };
+      return { images: repeatedRows(rows, size), noise: drawn };
     },
     afterStep: (_iteration, out) => {
       const meanSquared = scalar(out, 'meanSquare');

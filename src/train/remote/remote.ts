@@ -78,7 +78,7 @@ export async function openRemote<Client extends { close(): Promise<void> }, L ex
     },
     onBack: () => {
       handle?.setState({ state: 'running', reason: null });
-      log.logger.info(`${name} answers again`);
+      log.logger.info(`${name} is back`);
     },
   });
   let opened: Exchanges<L> | null = null;

@@ -8,7 +8,7 @@ import { hasVision } from '../../compute/nets/decoder/config.js';
 import type { TokenPrompt } from '../../models/tokenizer/format.js';
 import type { TokenPolicy } from '../policies/tokens/policy.js';
 import type { RemoteSampler } from '../policies/tokens/language_policy.js';
-import { AdapterShelf, type WeightsShelf, WholeShelf } from '../policies/vllm/shelf.js';
+import { AdapterLoader, type WeightsLoader, ModelLoader } from '../policies/vllm/weights_loader.js';
 import { VllmSampler, type SampledAnswer } from '../policies/vllm/sampler.js';
 import type { RemoteSampling } from '../policies/vllm/remote_sampling.js';
 import { answerForm } from '../policies/vllm/sampler.js';
@@ -52,23 +52,23 @@ export async function openRemoteSampler<P extends TokenPrompt>(
   const { group, log } = services;
   const paths = pathsOf(settings, services.handle);
   const own = `${namePrefix(paths)}-`;
-  const shelf = (client: VllmClient, { served, attempt }: Pick<Found, 'served' | 'attempt'>): WeightsShelf => {
+  const loader = (client: VllmClient, { served, attempt }: Pick<Found, 'served' | 'attempt'>): WeightsLoader => {
     const place = { client, ...adapterFolders(engine, paths) };
     return rank === null
-      ? new WholeShelf({ ...place, prefix: `${own}${attempt}-`, model: served })
-      : new AdapterShelf({ ...place, own, prefix: `${own}${attempt}-`, rank });
+      ? new ModelLoader({ ...place, prefix: `${own}${attempt}-`, model: served })
+      : new AdapterLoader({ ...place, own, prefix: `${own}${attempt}-`, rank });
   };
   const prepare = async (client: VllmClient, deadline: Deadline): Promise<Found> => {
     await client.ready(deadline);
     const { id: served } = await lookAt(client, sampled, deadline);
     const mode = await probeLogProbs(client, served, [...format.ends].slice(0, 1), deadline);
     const version = await client.version(deadline);
-    const trained = rank === null ? 'with all weights of' : 'with adapters over';
+    const trained = rank === null ? 'all weights of' : 'adapters over';
     log.logger.info(
       `vLLM${version === null ? '' : ` ${version}`} at ${client.url} samples ${trained} ${served}; ${inWords(mode, settings, separateVocabularies)}`,
     );
     const attempt = randomBytes(3).toString('hex');
-    await shelf(client, { served, attempt }).clear(deadline);
+    await loader(client, { served, attempt }).clear(deadline);
     return { mode, served, attempt };
   };
   const { client, lines, found, replay } = await openRemote<VllmClient, SampledAnswer, Found>(
@@ -87,7 +87,7 @@ export async function openRemoteSampler<P extends TokenPrompt>(
   return new VllmSampler<P>({
     ...replay,
     client,
-    shelf: shelf(client, found),
+    loader: loader(client, found),
     format,
     vocabulary: config.vocab_size,
     contextSize,
@@ -129,7 +129,7 @@ function addressOf(
   if (sampler !== null) return { url: sampler.url, apiKey: sampler.token };
   throw new ConfigError('no vLLM was started for this run', {
     where: 'rollout.engine.serve',
-    next: 'Start it with `editrl run`, or name a server that runs in rollout.engine.base_url.',
+    next: 'Start it with `editrl run`, or set rollout.engine.base_url to a running server.',
   });
 }
 
@@ -167,27 +167,27 @@ async function lookAt(
 function servedModel(models: readonly ServedModel[], contextSize: number, url: string): ServedModel {
   const model = models.find(({ parent }) => (parent ?? null) === null);
   if (model === undefined) {
-    throw new EndpointError('vLLM lists no model', { where: url, next: 'Check that a vLLM runs there.' });
+    throw new EndpointError('vLLM lists no model', { where: url, next: 'Check that vLLM runs there.' });
   }
   const longest = model.max_model_len ?? Infinity;
   if (longest >= contextSize) return model;
   throw new EndpointError(
-    `vLLM takes sequences of ${longest} tokens, and the policy's may have ${contextSize} (policy.model_context_size)`,
+    `vLLM takes sequences of ${longest} tokens, but the policy needs ${contextSize} (policy.model_context_size)`,
     { where: url, next: `Start vLLM with --max-model-len ${contextSize}, or set policy.model_context_size lower.` },
   );
 }
 
 const modes: Readonly<Record<LogProbsMode, string>> = {
-  processed: 'its log-probabilities are those of what it samples from (processed)',
-  raw: 'its log-probabilities are those before the temperature (raw)',
-  other: 'what it gives as log-probabilities are none',
+  processed: 'its log-probabilities are of the sampled distribution (processed)',
+  raw: 'its log-probabilities are before temperature (raw)',
+  other: 'it returned no usable logprobs',
 };
 
 function inWords(mode: LogProbsMode, { rollout }: SampledSettings, separateVocabularies: boolean): string {
   const { temperature, top_p, top_k } = rollout;
   const whole = !separateVocabularies && top_p === 1 && top_k === -1;
   const taken = whole && (mode === 'processed' || (mode === 'raw' && temperature === 1));
-  if (taken) return `${modes[mode]} and are taken over`;
-  if (!whole) return `${modes[mode]}; under these sampling settings they are computed here instead`;
-  return `${modes[mode]}, so they are computed here instead: start it with --logprobs-mode processed_logprobs to correct for what it samples otherwise`;
+  if (taken) return `${modes[mode]} and are used`;
+  if (!whole) return `${modes[mode]}. With these sampling settings they are recomputed here`;
+  return `${modes[mode]}, so they are recomputed here. Start it with --logprobs-mode processed_logprobs for importance weights`;
 }

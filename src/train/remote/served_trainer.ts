@@ -9,7 +9,7 @@ import type { TokenPrompt } from '../../models/tokenizer/format.js';
 import type { TokenFormat } from '../../models/tokenizer/format.js';
 import { waitForRemote, type ReplayOptions } from '../../core/group/replay.js';
 import { probeServer, type WithDeadline } from '../policies/tinker/probe.js';
-import { PromptChunks, type Sight } from '../policies/tinker/prompts.js';
+import { PromptChunks, type ImageInputs } from '../policies/tinker/prompts.js';
 import { TinkerPolicy } from '../policies/tinker/policy.js';
 import { TinkerService, type Reduction } from '../policies/tinker/served.js';
 import type { SampledAnswer } from '../policies/vllm/sampler.js';
@@ -47,7 +47,7 @@ export async function openServedPolicy<P extends TokenPrompt>(
   run: ServedRun,
   trainer: TinkerSettings,
   format: TokenFormat<P>,
-  sight: Sight | null,
+  imageInputs: ImageInputs | null,
   services: RemoteServices,
 ): Promise<TinkerPolicy<P>> {
   const started = services.trainer ?? null;
@@ -87,7 +87,7 @@ export async function openServedPolicy<P extends TokenPrompt>(
       reduction,
       concurrency,
       baseModel,
-      chunks: new PromptChunks(sight),
+      chunks: new PromptChunks(imageInputs),
       note,
     }),
     format,
@@ -239,14 +239,14 @@ function addressOf({ base_url, serve, api_key_env }: TinkerSettings, started: St
   if (serve !== null) {
     throw new ConfigError('no training server was started for this run', {
       where: 'policy.trainer.serve',
-      next: 'Start it with `editrl run`, or name a server that runs in policy.trainer.base_url.',
+      next: 'Start it with `editrl run`, or set policy.trainer.base_url to a running server.',
     });
   }
   const url = base_url ?? process.env['TINKER_BASE_URL'] ?? null;
   if (url !== null && URL.canParse(url)) return { url, apiKey: process.env[api_key_env] };
-  throw new ConfigError(url === null ? 'no training server is named' : `TINKER_BASE_URL: found ${url}`, {
+  throw new ConfigError(url === null ? 'no training server is configured' : `TINKER_BASE_URL: found ${url}`, {
     where: 'policy.trainer.base_url',
-    next: 'Set it to http://HOST:PORT, export TINKER_BASE_URL, or start one with the run: policy.trainer.serve.',
+    next: 'Set it to http://HOST:PORT, export TINKER_BASE_URL, or start one with the run (policy.trainer.serve).',
   });
 }
 

@@ -64,10 +64,10 @@ function requireAnswers(
   if (absent.length <= most * episodes.length) return;
   const { reason, detail } = absent[0];
   throw new RunError(
-    `${absent.length} of ${episodes.length} held-out answers got no answer about '${label}', more than reward.max_unscored_fraction ${most}: ${reason}, ${detail}`,
+    `${absent.length} of ${episodes.length} held-out answers got no reply for '${label}', more than reward.max_unscored_fraction ${most}: ${reason}, ${detail}`,
     {
       where: dir,
-      next: 'Look at what is asked, and give the same command again: what was answered is kept, and the rest is asked again.',
+      next: 'Check the requests, and run the same command again. Stored replies are kept, and only missing ones are requested.',
     },
   );
 }

@@ -38,7 +38,7 @@ export async function recordedItems(
     const items = await groupItems(group, await findPrompt(file, group[0], sources), sources);
     group.forEach(({ key }, i) => found.set(key, items[i]));
   }
-  return episodes.map(({ key }) => found.get(key) ?? { item: null, missing: 'its key is there twice' });
+  return episodes.map(({ key }) => found.get(key) ?? { item: null, missing: 'its key is recorded twice' });
 }
 
 /** Episodes of one prompt lie together; they were drawn together, and are so again, for the same pixels. */
@@ -78,7 +78,7 @@ async function findPrompt(
   return same ? prompt : CHANGED;
 }
 
-const CHANGED = 'the data is not what it was when the run was made';
+const CHANGED = 'the data has changed since the run';
 
 /** Where a training episode's sample is. */
 function positionOf(
@@ -106,20 +106,20 @@ async function groupItems(
     kept.map((one, i) => one ?? { item: null, missing: `${lackOf(group[i])}, but ${why}` });
   if (typeof prompt === 'string') return without(prompt);
   if (task === null) return without(sources.noTask);
-  if (!sources.redraws) return without('it comes out otherwise than it did');
+  if (!sources.redraws) return without('rendering it again gives another image');
   return (await draw(task, prompt, group)).map((item) => ({ item, missing: null }));
 }
 
 type Labels = Pick<JudgeItem, 'beside' | 'truth' | 'mask' | 'expected' | 'row'>;
 
-/** Whether the data have as many pictures beside the edited one as an episode was given. */
+/** Whether the data have as many images beside the edited one as an episode was given. */
 function hasBeside({ beside = 0 }: RecordedEpisode, labels: Labels): boolean {
   return beside === (labels.beside ?? []).length;
 }
 
-/** What an episode lacks whose kept images do not suffice: pictures beside the edited one are not kept. */
+/** What an episode lacks whose kept images do not suffice: images beside the edited one are not kept. */
 function lackOf({ beside }: RecordedEpisode): string {
-  return beside === undefined ? 'its artifact has to be made again' : 'its further pictures have to be read again';
+  return beside === undefined ? 'its artifact has to be rendered again' : 'its other images have to be read again';
 }
 
 /** The items of the answers to one prompt, made again. */
@@ -152,8 +152,8 @@ export async function redrawsIdentically(
 }
 
 /**
- * An episode whose images were kept; null if they were not, and for answers that are only words. A picture made from words has no source. The record
- * does not say why a picture could not be made, so it is requested again.
+ * An episode whose images were kept; null if they were not, and for answers that are only words. An image made from words has no source. The record
+ * does not say why an image could not be made, so it is requested again.
  */
 async function itemFromMedia(
   episode: RecordedEpisode,
@@ -163,7 +163,7 @@ async function itemFromMedia(
   const { key, instruction, finished, answer, text, source, edited } = episode;
   if (source === undefined || edited === undefined) return null;
   if (!hasBeside(episode, labels)) return null;
-  // Words that answer to a picture are read again as what they were: the picture was the prompt's, and rewards see none.
+  // Words that answer to an image are read again as what they were: the image was the prompt's, and rewards see none.
   if (edited === null && (source === null || text !== undefined)) return null;
   if (![source, edited].every((name) => name === null || existsSync(paths.media(name)))) return null;
   const read = (name: string): Promise<RgbImage> =>

@@ -71,7 +71,7 @@ export async function rescore(request: RescoreRequest): Promise<RescoreSummary> 
   const { paths, recordedReward, reward, name, promptsPerIteration } = request;
   requireWritable(
     paths.rescoredDir,
-    "What is found is written there. Copy the run's folder to where you may write, and name the copy: editrl rescore /path/RUN",
+    "Rescoring writes there. Copy the run's folder to a writable place, and name the copy: editrl rescore /path/RUN",
   );
   const counts: JudgeCounts = { replayed: 0, parsed_again: 0, asked: 0, missing: 0 };
   const connection = new Connection(request);
@@ -148,7 +148,7 @@ async function openTask({ openTask: open }: RescoreRequest): Promise<{ task: Rec
     return { task: await open(), noTask: '' };
   } catch (error) {
     if (!(error instanceof EditrlError)) throw error;
-    return { task: null, noTask: `the run's data or a model is not there (${error.message})` };
+    return { task: null, noTask: `the run's data or a model is missing (${error.message})` };
   }
 }
 
@@ -180,7 +180,7 @@ async function rescoreFile(
     const fault = faults.get(key);
     const missing =
       found[i].missing ??
-      (fault === undefined ? null : 'its prompt does not suit the reward') ??
+      (fault === undefined ? null : 'its prompt does not fit the reward') ??
       (outcome?.kind === 'unscored' && lacks(key) ? 'the judge was not asked this' : null);
     const told = { key, iteration: file.iteration, set: setOf(episode), recorded: episode.outcome };
     return missing === null && outcome !== undefined
@@ -215,12 +215,12 @@ function toleratingFaults(scored: Reward): { reward: Reward; faults: ReadonlyMap
 /** What keeps the reward from scoring answers to the prompt, in a sentence: mostly what that lacks; null if nothing. */
 function lacking(item: JudgeItem, reward: RewardSettings): string | null {
   const kinds = decidingKinds(reward);
-  if (item.truth === null && kinds.some(({ needs }) => needs.truth)) return 'its prompt has no labelled result';
+  if (item.truth === null && kinds.some(({ needs }) => needs.truth)) return 'its prompt has no labeled result';
   if (item.expected === undefined && kinds.some(({ needs }) => needs.words === true)) {
-    return 'its prompt has no labelled words';
+    return 'its prompt has no labeled words';
   }
   const blind = item.beside === undefined ? undefined : chosenTerms(reward).find((term) => showsOne(term, reward));
-  return blind === undefined ? null : `its prompt has several pictures, of which '${blind.name}' shows the judge one`;
+  return blind === undefined ? null : `its prompt has several images, but '${blind.name}' shows the judge one`;
 }
 
 /** Answers from the records, and the items that they lack one of. */

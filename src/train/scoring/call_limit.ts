@@ -62,13 +62,10 @@ export class CallLimit implements JudgeCalls {
       asked < this.limit && this.processes > 1
         ? `; what is left is too little for the next questions of ${this.processes} processes`
         : '';
-    throw new JudgeLimitError(
-      `judges got ${shown(asked)} requests of this run, and ${shown(this.limit)} are allowed${shares}`,
-      {
-        where: 'reward.max_judge_calls',
-        next: 'Raise it, or set it to null, and resume the run by its name: what judges have answered is kept, and only what is missing is asked.',
-      },
-    );
+    throw new JudgeLimitError(`judge request limit exceeded (${shown(asked)} of ${shown(this.limit)}${shares})`, {
+      where: 'reward.max_judge_calls',
+      next: 'Raise it or set it to null, and resume the run by its name. Stored judgements are kept, and only missing ones are requested.',
+    });
   }
 
   /** Takes up what all processes have asked, and shares out the rest anew. */

@@ -32,7 +32,7 @@ export class ExamWatch {
     // A run is worth more than its watch.
     this.#ended = this.#watch().catch((error: unknown) => {
       if (!(error instanceof EditrlError)) throw error;
-      options.warn(`the judge is not compared with its exam any more: ${error.toText()}`);
+      options.warn(`comparing the judge with its exam has stopped: ${error.toText()}`);
     });
   }
 
@@ -46,7 +46,7 @@ export class ExamWatch {
     const { made_at, marks, reward } = exam.record;
     const answers = await readExamSample(exam.folder);
     if (answers.length === 0) {
-      info(`the judge is not compared with its exam: the exam kept no answers that are scored alone (${exam.folder})`);
+      info(`the judge cannot be compared with its exam, which stored no single answers (${exam.folder})`);
       return;
     }
     let [asked, drifted] = [0, false];
@@ -61,9 +61,9 @@ export class ExamWatch {
       }
       if (found === null || this.#stop.signal.aborted || found.drifted === drifted) continue;
       drifted = found.drifted;
-      const how = `the scores of ${found.scored} answers differ by ${found.moved.toFixed(2)} of 1, of which its noise explains ${found.explained.toFixed(2)}; ${found.most}`;
-      if (!drifted) info(`the judge '${reward.model}' answers as at its exam again`);
-      const otherwise = `the judge '${reward.model}' answers differently than at its exam of ${made_at}`;
+      const how = `the scores of ${found.scored} answers differ by ${found.moved.toFixed(2)} of 1, of which noise explains ${found.explained.toFixed(2)}. ${found.most}`;
+      if (!drifted) info(`the judge '${reward.model}' answers as in its exam again`);
+      const otherwise = `the judge '${reward.model}' answers differently than in its exam of ${made_at}`;
       if (drifted) warn(`${otherwise}: ${how} (${exam.folder})`);
     }
   }

@@ -50,7 +50,7 @@ export interface ScorerServices {
 
 /**
  * Makes the reward's terms and connects to the judges that they ask, on every rank; a reward that asks none waits for none. `sources`: the most
- * pictures that an edit begins from. Raises
+ * images that an edit begins from. Raises
  * EndpointError where a judge stays away, ConfigError where a term cannot be made on this machine, WaitInterrupted where the run is asked to stop
  * meanwhile.
  */
@@ -68,7 +68,7 @@ export async function openScorer(
   const made = termServices(reward, judges, services.resolveRun, {
     judge: (model = reward.model) => {
       if (address !== null) return judges.take(model);
-      throw new ConfigError(`the reward '${rewardName(reward)}' asks a judge, but none is configured`, {
+      throw new ConfigError(`the reward '${rewardName(reward)}' needs a judge, but none is configured`, {
         where: 'reward.endpoint',
         next: 'Export APP__REWARD_FUNCTION_API_BASE=http://HOST:4877, or set reward.endpoint.',
       });

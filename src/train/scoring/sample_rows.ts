@@ -26,7 +26,7 @@ export interface SampledSet {
   readonly rows: readonly SampleRow[];
 }
 
-/** Answers in words: the label if there is one, the prompt itself, and an empty answer. `edited` is the picture that comes with each. */
+/** Answers in words: the label if there is one, the prompt itself, and an empty answer. `edited` is the image that comes with each. */
 export function wordAnswers(
   { instruction, expected }: Pick<JudgeItem, 'instruction' | 'expected'>,
   edited: RgbImage | null = null,

@@ -48,7 +48,7 @@ export interface Task<P extends Prompt, A> {
   /** The prompt at a global position of the ordinary order, or of the sample at a place. */
   prompt(position: number | SamplePlace): Promise<P>;
   readonly validation: readonly PromptSource<P>[];
-  /** The most pictures that an edit begins from, which a judge may be shown at once; absent: one. */
+  /** The most images that an edit begins from, which a judge may be shown at once; absent: one. */
   readonly sources?: number;
   /** `weights`: the weights of the policy that answered, for an environment that is conditioned on it. */
   render(chunk: readonly Answers<P, A>[], weights: Exclude<WeightsOf, 'reference'>): Promise<Rendered[][]>;

@@ -6,7 +6,7 @@ import { RandomStream } from '../../../src/core/random.js';
 import type { RgbImage } from '../../../src/core/images/png.js';
 import type { HeldDtype } from '../../../src/core/safetensors.js';
 import type { Provider } from '../../../src/compute/onnx/session.js';
-import { pixelCodec } from '../../../src/train/environments/picture_codec.js';
+import { pixelCodec } from '../../../src/train/environments/image_codec.js';
 import { TrainedVisionTokenizer } from '../../../src/train/environments/trained_vision_tokens.js';
 import { loadVisionTokenizer } from '../../../src/train/environments/vision_tokens.js';
 import { initImageTokenizer } from '../../../src/compute/nets/image_tokenizer.js';

@@ -38,10 +38,10 @@ describe('what a policy makes of edits', () => {
     expect(by.asked).toEqual(expected.map((of) => [1, of]));
   });
 
-  it('comes with a blank instruction, read once for each picture with the weights of the start', async () => {
+  it('comes with a blank instruction, read once for each image with the weights of the start', async () => {
     const by = policy();
     const reader = new StatesReader(environmentOf({}), by);
-    const blank = (picture: string, first: number) => ({ picture, read: reading(first) });
+    const blank = (image: string, first: number) => ({ image, read: reading(first) });
     const edits = [
       { read: reading(1), blank: blank('a.png', 8) },
       { read: reading(2), blank: blank('a.png', 8) },

@@ -97,9 +97,9 @@ describe('edit_response at real size', () => {
     expect([without.fits, saved.fits]).toEqual([true, true]);
   });
 
-  it('counts the tokens of all pictures of a row while it is drawn, each within environment.max_pixels', async () => {
+  it('counts the tokens of all images of a row while it is drawn, each within environment.max_pixels', async () => {
     const [model, draws] = [folderOf(seeing), folderOf(editor)];
-    const file = join(newFolder(), 'picture.png');
+    const file = join(newFolder(), 'image.png');
     mkdirSync(dirname(file), { recursive: true });
     // The beginning of a PNG of 2048x512 pixels.
     writeFileSync(file, Buffer.from('89504e470d0a1a0a0000000d494844520000080000000200', 'hex'));
@@ -108,8 +108,8 @@ describe('edit_response at real size', () => {
     const one = await needed(model, draws, [row(file)]);
     const three = await needed(model, draws, [row(file), row([file, file, file])]);
     // A token is of 16 pixels on a side; the width is 24 heads of 128.
-    const drawn = (pictures: number): number => {
-      const tokens = (pictures * 1024 * 1024) / 16 ** 2;
+    const drawn = (images: number): number => {
+      const tokens = (images * 1024 * 1024) / 16 ** 2;
       return 4 * tokens * (32 * 24 * 128 + 24 * tokens);
     };
     expect(one.bytes - unknown.bytes).toBeCloseTo(drawn(2), 3);

@@ -7,7 +7,7 @@ describe('settings of edit_response', () => {
     [{ environment: null }, /^environment: found null with algorithm\.type 'grpo'; allowed: \{type: 'model'/],
     [
       { policy: { trainer: { type: 'tinker', base_model: 'qwen' } } },
-      /^policy\.trainer\.type: found 'tinker', and pictures are made from the hidden states/,
+      /^policy\.trainer\.type: found 'tinker', whose servers return no hidden states/,
     ],
     [{ environment: { told: 'instruction' } }, /^environment\.told: found 'instruction' with algorithm\.type 'grpo'/],
     [
@@ -28,10 +28,7 @@ describe('settings of edit_response', () => {
       },
       /^environment\.extra: found .*; allowed: form fields without null/,
     ],
-    [
-      { environment: { read_by: 'start' } },
-      /^environment\.read_by: found 'start' with policy\.model null, where training starts from random weights/,
-    ],
+    [{ environment: { read_by: 'start' } }, /^environment\.read_by: found 'start' with policy\.model null/],
     [
       { environment: { guidance_scale: 1 } },
       /^environment\.guidance_scale: found 1; allowed: a number above 1, or null/,
@@ -76,7 +73,7 @@ describe('settings of edit_response', () => {
     const without = editResponse.memory(settings, () => null)!;
     expect(editResponse.imageMemory(settings, () => shape)).toBeGreaterThan(4 * 2 * 12 * 96 ** 2);
     expect(editResponse.memory(settings, () => shape)! - without).toBe(editResponse.imageMemory(settings, () => shape));
-    // The tokens of the edit with the most of them: its own and those of all pictures before it, each within its limit.
+    // The tokens of the edit with the most of them: its own and those of all images before it, each within its limit.
     const rows = [
       [{ width: 64, height: 64 }],
       [

@@ -35,7 +35,7 @@ export const { problemsOf, smallSettings } = smallConfig<EditResponseSettings>({
 
 /** Side of the square of pixels that a token of `drawing` stands for. */
 export const PATCH = 4;
-/** A flow model that is told by the states of the policy above, and shown the picture beside its own pixels. */
+/** A flow model that is told by the states of the policy above, and shown the image beside its own pixels. */
 export const drawing: FluxConfig = {
   ...flow,
   in_channels: 2 * 3 * PATCH ** 2,
@@ -43,7 +43,7 @@ export const drawing: FluxConfig = {
   joint_attention_dim: init.hidden_size,
   ip_adapter: null,
 };
-/** One of Qwen-Image-Edit-2511's form, which is shown any number of pictures as further tokens. */
+/** One of Qwen-Image-Edit-2511's form, which is shown any number of images as further tokens. */
 export const joining: QwenImageConfig = {
   ...ofQwen,
   patch_size: PATCH,

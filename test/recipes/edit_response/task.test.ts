@@ -3,7 +3,7 @@ import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest';
 import type { RgbImage } from '../../../src/core/images/image.js';
 import { RandomStream } from '../../../src/core/random.js';
-import { pixelCodec } from '../../../src/train/environments/picture_codec.js';
+import { pixelCodec } from '../../../src/train/environments/image_codec.js';
 import { FlowEditor } from '../../../src/train/policies/flow/editor.js';
 import { Reader, type StatesRequest } from '../../../src/train/policies/tokens/hidden_states.js';
 import type { FlowTransformerConfig } from '../../../src/compute/nets/flow/config.js';
@@ -13,7 +13,7 @@ import { StatesReader, OwnDrawing, type ResponseAnswer } from '../../../src/reci
 import { checkSources, longestEdit } from '../../../src/recipes/edit_response/open.js';
 import { ResponseTask } from '../../../src/recipes/edit_response/task.js';
 import type { OwnEditor } from '../../../src/config/schema/editor.js';
-import { openPicturedTask } from '../../../src/recipes/shared/images/pictured.js';
+import { openVisionEditTask } from '../../../src/recipes/shared/images/edits.js';
 import { startingSeeingModel } from '../../../src/recipes/shared/images/vision.js';
 import type { TextPrompt } from '../../../src/recipes/shared/words/task.js';
 import { imageEditData } from '../../../src/data/tiny/image_edits.js';
@@ -36,7 +36,7 @@ async function open(
   draws: FlowTransformerConfig = drawingConfig,
 ) {
   const settings = smallSettings({ ...base, ...changes });
-  const pictured = await openPicturedTask(settings, () => '');
+  const pictured = await openVisionEditTask(settings, () => '');
   const model = startingSeeingModel(settings, pictured.words.format, pictured.seeing, () => '');
   const reader = new Reader(model, { session: { threads: 1 } });
   const items: StatesRequest[] = [];
@@ -78,7 +78,7 @@ describe('the task of edit_response', () => {
   beforeAll(() => imageEditData.make(smallSettings(base), null, () => {}));
   afterAll(() => Promise.all(opened.map((one) => one.dispose())));
 
-  it('judges a picture of exactly the tokens that were sampled, told from the picture on', async () => {
+  it('judges an image of exactly the tokens that were sampled, told from the image on', async () => {
     const { task, items } = await open();
     const prompt = await task.prompt(0);
     const [[first, second, again]] = await task.render(
@@ -95,19 +95,19 @@ describe('the task of edit_response', () => {
     expect(first.item.edited).toMatchObject({ width: 32, height: 32 });
     expect(first.item.source).toMatchObject({ width: 32, height: 32 });
     expect(first.item.edited!.data).not.toEqual(second.item.edited!.data);
-    // The same words are the same picture: all of a prompt's begin with the same noise.
+    // The same words are the same image: all of a prompt's begin with the same noise.
     expect(again.item.edited!.data).toEqual(first.item.edited!.data);
     expect(first.caption).toBe(`${prompt.instruction} → ${first.item.answer}`);
   });
 
-  it('is guided by a blank instruction with the same picture, read from the picture on', async () => {
+  it('is guided by a blank instruction with the same image, read from the image on', async () => {
     const { task, items, pictured } = await open({}, 3);
     const prompt = await task.prompt(0);
     const [[guided]] = await task.render([ask(prompt, answer(9, 10), answer(7))], 'current');
     expect(items).toHaveLength(3);
     const { prompt: asked, answer: said, from } = items[2];
     expect([said, from]).toEqual([null, 0]);
-    expect(asked.pictures).toEqual(prompt.tokens.pictures);
+    expect(asked.images).toEqual(prompt.tokens.images);
     const { image_token_id, vision_start_token_id, vision_end_token_id } = pictured.seeing.tokens;
     const shown = prompt.tokens.ids.filter((id) => id === image_token_id).length;
     expect(asked.ids).toEqual([
@@ -122,7 +122,7 @@ describe('the task of edit_response', () => {
 
   it('counts the tokens of its longest edit, with the longest answer, and of its blank instruction', async () => {
     const settings = smallSettings({ ...base, policy: { model_context_size: 40 } });
-    const pictured = await openPicturedTask(settings, () => '');
+    const pictured = await openVisionEditTask(settings, () => '');
     const prompts = await Promise.all(
       [...pictured.words.asked].flatMap(([source, rows]) =>
         Array.from({ length: rows }, (_, index) => pictured.words.promptOf(source, index)),
@@ -142,7 +142,7 @@ describe('the task of edit_response', () => {
     expect(await longestEdit(pictured, tight)).toEqual({ edit: most + 3, blank: shown + 2 });
   });
 
-  it('gives the same picture whatever else is drawn with it, and however long the others are', async () => {
+  it('gives the same image whatever else is drawn with it, and however long the others are', async () => {
     const { task } = await open();
     const [one, other] = [await task.prompt(0), await task.prompt(1)];
     const long = answer(...Array.from({ length: 20 }, (_, i) => 6 + i));
@@ -178,7 +178,7 @@ describe('the task of edit_response', () => {
     const environment = settings.environment as OwnEditor;
     const prompt = await pictured.words.prompt(0);
     const written = answer(9, 10, 11);
-    const pictureOf = async (read_by: 'policy' | 'start') => {
+    const imageOf = async (read_by: 'policy' | 'start') => {
       const reader = new StatesReader({ ...environment, read_by }, policy);
       const drawing = new OwnDrawing({ editor, codec: pixelCodec, mostPixels: null, reader });
       const [[rendered]] = await new ResponseTask(pictured, environment, drawing).render(
@@ -187,8 +187,8 @@ describe('the task of edit_response', () => {
       );
       return rendered.item.edited!.data;
     };
-    const before = await pictureOf('start');
-    expect(await pictureOf('policy')).toEqual(before);
+    const before = await imageOf('start');
+    expect(await imageOf('policy')).toEqual(before);
 
     const target = { weights: new Float32Array(3).fill(1 / 3), advantages: 1, reference: null, old: null };
     await policy.learn([{ prompt, answers: [written], targets: [target] }], { policy: 'reinforce', kl: null });
@@ -198,8 +198,8 @@ describe('the task of edit_response', () => {
       if (partOf(name) === 'mm_vision') expect(now, name).toEqual(data);
     }
     expect(model.weights.get('lm_head.weight')!.data).not.toEqual(new Map(weights).get('lm_head.weight'));
-    expect(await pictureOf('start')).toEqual(before);
-    expect(await pictureOf('policy')).not.toEqual(before);
+    expect(await imageOf('start')).toEqual(before);
+    expect(await imageOf('policy')).not.toEqual(before);
     expect(bitsOf(draws.weights)).toEqual(drawn);
     await Promise.all([policy.dispose(), editor.dispose()]);
   });
@@ -229,7 +229,7 @@ describe('the task of edit_response', () => {
     expect(() => task.reread({ ...record, latents: undefined } as never)).toThrow(/has no latents/);
   });
 
-  it('refuses a picture of odd sides, or fits it where it may', async () => {
+  it('refuses an image of odd sides, or fits it where it may', async () => {
     const rows = join(dir, 'odd.jsonl');
     writeFileSync(join(dir, 'odd.png'), plain(45, 30, [200, 10, 10]));
     writeFileSync(rows, JSON.stringify({ source: 'odd.png', instruction: 'remove it' }));
@@ -248,7 +248,7 @@ describe('the task of edit_response', () => {
     ]);
   });
 
-  describe('where a row has several pictures', () => {
+  describe('where a row has several images', () => {
     const rows = join(dir, 'several.jsonl');
     const several = { data: { ...base.data, train: [{ path: rows }] } };
     const list = (...sources: unknown[]) =>
@@ -271,7 +271,7 @@ describe('the task of edit_response', () => {
         [0, 1, 2, 3].map((at) => pictured.words.promptOf(pictured.words.data.train[0], at)),
       );
       const { image_token_id: image, vision_start_token_id: start, vision_end_token_id: end } = pictured.seeing.tokens;
-      const tokens = prompts[0].tokens.pictures!.map(({ grid }) => (grid.rows * grid.columns) / 4);
+      const tokens = prompts[0].tokens.images!.map(({ grid }) => (grid.rows * grid.columns) / 4);
       expect(tokens).toEqual([16, 16, 16]);
       const place = [start, ...Array<number>(16).fill(image), end];
       expect(prompts[0].tokens.ids.slice(0, 54)).toEqual([...place, ...place, ...place]);
@@ -293,22 +293,22 @@ describe('the task of edit_response', () => {
       expect(await task.labels(prompts[2])).not.toHaveProperty('beside');
       const [[edits]] = asked.mock.calls;
       expect(edits.map(({ further }) => further)).toEqual(drawn.map(([{ item }]) => item.beside ?? []));
-      // The same states and noise draw another picture from other pictures.
+      // The same states and noise draw another image from other images.
       const drawnFrom = (further: RgbImage[]) =>
         drawing.draw([{ ...edits[0], further, random: new RandomStream('again') }], 'current');
       const [first, second] = whole.item.beside!;
       const from = await Promise.all([[first, second], [first, second], [second, first], [first], []].map(drawnFrom));
-      const [both, same, ...others] = from.map(([{ picture }]) => picture);
+      const [both, same, ...others] = from.map(([{ image }]) => image);
       expect(same).toEqual(both);
       for (const other of others) expect(other).not.toEqual(both);
       expect(turned.item.beside!.map(({ width }) => width)).toEqual([16, 64]);
       for (const { item } of [alone, listed]) expect(item).not.toHaveProperty('beside');
       expect(turned.item.edited!.data).not.toEqual(whole.item.edited!.data);
       expect(alone.item.edited!.data).not.toEqual(whole.item.edited!.data);
-      // Blank instructions are read with the pictures of their own rows, once for each list of pictures.
+      // Blank instructions are read with the images of their own rows, once for each list of images.
       const blanks = items.filter(({ answer: said }) => said === null);
-      expect(blanks.map(({ prompt }) => prompt.pictures!.length)).toEqual([3, 3, 1]);
-      // A row of one picture is drawn as without the others.
+      expect(blanks.map(({ prompt }) => prompt.images!.length)).toEqual([3, 3, 1]);
+      // A row of one image is drawn as without the others.
       list('one.png');
       const { task: single, pictured: bare } = await open(
         { ...several, policy: { model_context_size: 96 } },
@@ -323,12 +323,12 @@ describe('the task of edit_response', () => {
     const named = { endpoint: 'http://127.0.0.1:1', model: 'm' };
     it.each<readonly [string, Parameters<typeof smallSettings>[0], FlowTransformerConfig, RegExp | null]>([
       ['what draws is shown one', { reward: named }, drawingConfig, /; the model of environment\.model is shown one$/],
-      ['the judge is the rule judge', {}, joining, /; what scores for reward 'align_quality' is shown one$/],
+      ['the judge is the rule judge', {}, joining, /; reward 'align_quality' shows the judge only one$/],
       [
         'a question shows one',
         { reward: { ...named, terms: [{ name: 'viescore', weight: 1 }] } },
         joining,
-        /; what scores for reward 'viescore' is shown one$/,
+        /; reward 'viescore' shows the judge only one$/,
       ],
       ['nothing takes one', { reward: named }, joining, null],
       ['nobody is asked', { reward: { terms: [{ name: 'jpeg_size', weight: 1 }] } }, joining, null],
@@ -339,7 +339,7 @@ describe('the task of edit_response', () => {
       if (message === null) check();
       else {
         expect(check).toThrow(message);
-        expect(check).toThrow('2 of 6 rows have several pictures before the edit, this one 3;');
+        expect(check).toThrow('2 of 6 rows have several source images (this one has 3);');
         expect(check).toThrow(expect.objectContaining({ where: `${rows}:2` }));
       }
       list('one.png', ['tall.png']);

@@ -11,7 +11,7 @@ const plain = (width: number, height: number): RgbImage => ({
   data: new Uint8Array(3 * width * height).fill(90),
 });
 
-/** With all that it asked for; the second picture of a call is refused. */
+/** With all that it asked for; the second image of a call is refused. */
 function drawingOf(size: string | null = null) {
   const asked: NamedRequest<ImagesRequest>[] = [];
   const drawing = new TextPromptDrawing(
@@ -40,7 +40,7 @@ describe('what a server edits by words', () => {
       { ...edit, key: '1/0/0', words: 'make it red', random: new RandomStream(1, 'a') },
       { ...edit, key: '1/0/1', words: '', random: new RandomStream(1, 'b') },
     ]);
-    expect(drawn.map(({ picture: { kind } }) => kind)).toEqual(['made', 'unavailable']);
+    expect(drawn.map(({ image: { kind } }) => kind)).toEqual(['made', 'unavailable']);
     expect(asked.map(({ key, prompt, size }) => [key, prompt, size])).toEqual([
       ['1/0/0', 'make it red', '32x16'],
       ['1/0/1', '', '32x16'],

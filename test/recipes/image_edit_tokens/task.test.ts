@@ -109,6 +109,6 @@ describe('the image edit task', () => {
     mkdirSync(other, { recursive: true });
     writeFileSync(join(other, 'tokenizer.json'), jointVocabularyJson([], 7));
     const settings = smallSettings(world, { policy: { tokenizer: other } });
-    expect(() => ImageEditTask.open(settings, () => '')).toThrow(/16 codes, the policy's vocabulary 7/);
+    expect(() => ImageEditTask.open(settings, () => '')).toThrow(/16 codes, but the policy's vocabulary has 7/);
   });
 });

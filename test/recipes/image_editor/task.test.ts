@@ -3,13 +3,13 @@ import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { validate } from '../../../src/config/validate.js';
 import { toImage } from '../../../src/core/images/planes.js';
-import { pixelCodec } from '../../../src/train/environments/picture_codec.js';
+import { pixelCodec } from '../../../src/train/environments/image_codec.js';
 import { sourceInputOf } from '../../../src/train/policies/flow/editor.js';
 import { unpack } from '../../../src/train/policies/flow/batch.js';
 import { Reader } from '../../../src/train/policies/tokens/hidden_states.js';
 import type { ImageEditorSettings } from '../../../src/recipes/image_editor/settings.js';
 import { EditorTask } from '../../../src/recipes/image_editor/task.js';
-import { openPicturedTask } from '../../../src/recipes/shared/images/pictured.js';
+import { openVisionEditTask } from '../../../src/recipes/shared/images/edits.js';
 import { startingSeeingModel } from '../../../src/recipes/shared/images/vision.js';
 import { imageEditData } from '../../../src/data/tiny/image_edits.js';
 import type { RecordedEpisode } from '../../../src/run/episodes.js';
@@ -45,11 +45,11 @@ function settingsOf(changes: Readonly<Record<string, unknown>> = {}): ImageEdito
 /** With a model of random weights that reads. */
 async function open(changes: Readonly<Record<string, unknown>> = {}, rows = base.data): Promise<EditorTask> {
   const asking = smallSettings({ data: rows });
-  const { words, seeing, pictures } = await openPicturedTask(asking, () => '');
+  const { words, seeing, images } = await openVisionEditTask(asking, () => '');
   const model = startingSeeingModel(asking, words.format, seeing, () => '');
   const reader = new Reader(model, { session: { threads: 1 } });
   const sourceInput = sourceInputOf(drawing, pixelCodec, 'here');
-  const parts = { words, seeing, pictures, reader, codec: pixelCodec, config: drawing, sourceInput };
+  const parts = { words, seeing, images, reader, codec: pixelCodec, config: drawing, sourceInput };
   const task = new EditorTask(settingsOf(changes), parts);
   opened.push(task);
   return task;
@@ -59,7 +59,7 @@ describe('the task of image_editor', () => {
   beforeAll(() => imageEditData.make(smallSettings(base as never), null, () => {}));
   afterAll(() => Promise.all(opened.map((one) => one.dispose())));
 
-  it('shows the picture, tells what a model made of its response, and wants the edited one', async () => {
+  it('shows the image, tells what a model made of its response, and wants the edited one', async () => {
     const task = await open();
     const prompt = await task.prompt(0);
     const { flow, source, target, size, instruction, response } = prompt;
@@ -72,12 +72,12 @@ describe('the task of image_editor', () => {
     expect(await task.prompt(2)).toBe(prompt);
   });
 
-  it('refuses rows of several pictures', async () => {
+  it('refuses rows of several images', async () => {
     const rows = join(dir, 'several.jsonl');
     writeFileSync(join(dir, 'one.png'), plain(32, 32, [1, 2, 3]));
     writeFileSync(rows, JSON.stringify({ source: ['one.png', 'one.png'], instruction: 'x', response: 'y' }));
     await expect(open({}, { ...base.data, train: [{ path: rows }] })).rejects.toThrow(
-      /^1 of \d+ rows have several pictures before the edit, this one 2; the model that image_editor trains is shown one$/,
+      /^1 of \d+ rows have several source images \(this one has 2\); image_editor takes one$/,
     );
   });
 
@@ -98,9 +98,9 @@ describe('the task of image_editor', () => {
   });
 
   it.each([
-    [{ source: 'a.png', instruction: 'x', target: 'a.png' }, /the row has no response, which the model is told/],
-    [{ source: 'a.png', instruction: 'x', response: 'y' }, /the row has no edited picture, which is learnt from/],
-    [{ source: 'a.png', instruction: 'x', response: 'y', target: 'b.png' }, /8x8 pixels and the edited one 8x12/],
+    [{ source: 'a.png', instruction: 'x', target: 'a.png' }, /the row has no response for the model/],
+    [{ source: 'a.png', instruction: 'x', response: 'y' }, /the row has no edited image to learn from/],
+    [{ source: 'a.png', instruction: 'x', response: 'y', target: 'b.png' }, /8x8 pixels and the edited image 8x12/],
     [{ source: 'c.png', instruction: 'x', response: 'y', target: 'c.png' }, /c\.png: found 9x8 pixels; allowed: mult/],
   ])('refuses by its row %j', async (row, message) => {
     writeFileSync(join(dir, 'a.png'), plain(8, 8, [1, 2, 3]));

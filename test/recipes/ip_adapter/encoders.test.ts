@@ -31,7 +31,7 @@ const image = (width: number, height: number, at: (x: number, y: number, c: numb
 });
 
 describe('encodeStyle', () => {
-  it('averages a picture of any size down to a square', () => {
+  it('averages an image of any size down to a square', () => {
     const left = encodeStyle(image(32, 4, (x, _y, c) => (c === 0 && x < 16 ? 255 : 0)));
     expect(left).toHaveLength(styleWidth);
     // Rows of four places of three channels: red on the left half.

@@ -1,13 +1,13 @@
 import { expect, it } from 'vitest';
 import { halvesIn } from '../../../src/core/half.js';
 import { safetensorsPieces } from '../../../src/core/safetensors.js';
-import { pixelCodec } from '../../../src/train/environments/picture_codec.js';
+import { pixelCodec } from '../../../src/train/environments/image_codec.js';
 import { flowConfigJson } from '../../../src/compute/nets/flow/config.js';
 import { trainedPart } from '../../../src/train/policies/flow/load.js';
 import { flowRollout, flowValidation } from '../../../src/config/schema/training.js';
 import {
   mismatchAlarmOf,
-  requireHeldOnce,
+  requireSingleCopy,
   sampledIn,
   samplingsOf,
   startingModel,
@@ -71,7 +71,7 @@ it.each([
 });
 
 it('holds nothing in float16 on CUDA, though a config asked for the best provider', () => {
-  expect(() => requireHeldOnce({ dtype: 'float16', provider: 'cuda' })).toThrow(/found 'float16' .* 'cuda'/);
-  expect(() => requireHeldOnce({ dtype: 'float32', provider: 'cuda' })).not.toThrow();
-  expect(() => requireHeldOnce({ dtype: 'float16', provider: 'webgpu' })).not.toThrow();
+  expect(() => requireSingleCopy({ dtype: 'float16', provider: 'cuda' })).toThrow(/found 'float16' .* 'cuda'/);
+  expect(() => requireSingleCopy({ dtype: 'float32', provider: 'cuda' })).not.toThrow();
+  expect(() => requireSingleCopy({ dtype: 'float16', provider: 'webgpu' })).not.toThrow();
 });

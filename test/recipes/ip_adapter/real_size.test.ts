@@ -1,6 +1,6 @@
 /** What a sample of 512 x 512 pixels becomes for models of real size. */
 import { describe, expect, it } from 'vitest';
-import type { PictureCodec } from '../../../src/train/environments/picture_codec.js';
+import type { ImageCodec } from '../../../src/train/environments/image_codec.js';
 import type { Planes } from '../../../src/core/images/planes.js';
 import { encodePlainPng } from '../../../src/core/images/png.js';
 import { validate } from '../../../src/config/validate.js';
@@ -36,12 +36,12 @@ const fill: FluxConfig = {
 };
 
 /** Sixteen channels for 8 x 8 pixels: each channel holds the mean of a colour. */
-class Means implements PictureCodec {
+class Means implements ImageCodec {
   readonly channels = 16;
   readonly reduction = 8;
-  encode: PictureCodec['encode'] = (pictures) =>
+  encode: ImageCodec['encode'] = (images) =>
     Promise.resolve(
-      pictures.map(({ width, height, data }): Planes => {
+      images.map(({ width, height, data }): Planes => {
         const [w, h] = [width / 8, height / 8];
         const means = Float32Array.from({ length: 16 * w * h }, (_, at) => {
           const [channel, place] = [Math.floor(at / (w * h)) % 3, at % (w * h)];
@@ -68,7 +68,7 @@ const conditions: Conditions = {
 
 /** A sample whose upper left quarter is to be painted. */
 function dataset(): string {
-  const picture = (level: number) =>
+  const image = (level: number) =>
     encodePlainPng({ width: SIDE, height: SIDE, data: new Uint8Array(SIDE * SIDE * 3).fill(level) });
   const mask = Uint8Array.from({ length: SIDE * SIDE * 3 }, (_, at) => {
     const pixel = Math.floor(at / 3);
@@ -76,9 +76,9 @@ function dataset(): string {
   });
   const folder = newFolder();
   writeFiles(folder, {
-    '1_source.png': picture(255),
+    '1_source.png': image(255),
     '1_mask.png': encodePlainPng({ width: SIDE, height: SIDE, data: mask }),
-    '1_ref.png': picture(0),
+    '1_ref.png': image(0),
     'self_bench.txt': '1 a red door\n',
   });
   return folder;
@@ -104,7 +104,7 @@ async function promptFor(config: FluxConfig) {
   return { prompt, shape, feeds: modelFeeds(rows, config, shape, 3.5) };
 }
 
-describe('a picture of 512 x 512 pixels', () => {
+describe('an image of 512 x 512 pixels', () => {
   it('is 16 x 64 x 64 latents, which are 1,024 tokens of 64 numbers', async () => {
     const { prompt } = await promptFor(fill);
     expect(prompt.size).toEqual({ channels: 16, width: 64, height: 64 });
@@ -145,7 +145,7 @@ describe('a picture of 512 x 512 pixels', () => {
 
   it('is refused by models that take other numbers', () => {
     const sd3 = readFlowConfig({ _class_name: 'SD3Transformer2DModel' }, '');
-    expect(() => shownAs(sd3, new Means())).toThrow('the model has no positions for the picture that stays');
+    expect(() => shownAs(sd3, new Means())).toThrow('the model has no positions for the kept image');
     expect(() => shownAs({ ...fill, in_channels: 128 }, new Means())).toThrow(
       'the model takes 128 numbers for a token and gives 64, and latents have 16 channels for 8x8 pixels',
     );

@@ -120,7 +120,7 @@ describe('the settings of ip_adapter', () => {
     expect(problemsWith(2 * noisy)).toEqual([]);
   });
 
-  it('need a warm-up that has seen pictures without words, where they are guided, before it is made', () => {
+  it('need a warm-up that has seen images without words, where they are guided, before it is made', () => {
     const warmUp = (dropout: number) =>
       settingsOf({ run_name: 'warm', algorithm: { type: 'sft', sft: { condition_dropout: dropout } } });
     const guided = settingsOf({
@@ -134,7 +134,7 @@ describe('the settings of ip_adapter', () => {
       }
     };
     expect(() => look(0)).toThrow(
-      'rollout.guidance_scale is set, and the model has no unconditional branch: it was trained with condition_dropout 0',
+      'rollout.guidance_scale is set, but the model has no unconditional branch: it was trained with condition_dropout 0',
     );
     expect(() => look(0.1)).not.toThrow();
   });
@@ -191,7 +191,7 @@ describe('the settings of ip_adapter', () => {
     expect(bytesOf(graphs) - bytesOf(null)).toBe(7e9);
   });
 
-  it('tell what memory pictures of a person’s own take, once they can be looked at, and what makes a run smaller', () => {
+  it('tell what memory images of a person’s own take, once they can be looked at, and what makes a run smaller', () => {
     const own = (folder: string) => ({ tiny: null, train: [{ path: folder }], validation: [{ path: folder }] });
     const machine = { free: 1, total: 2 ** 34 };
     const memory = (data: Sections) =>

@@ -5,8 +5,8 @@ import { expect, it, vi } from 'vitest';
 import { floatsToHalves, HalfTensor, halvesToFloats } from '../../../src/core/half.js';
 import { readSafetensors, safetensorsPieces } from '../../../src/core/safetensors.js';
 import type { ImageModel } from '../../../src/train/environments/image_model.js';
-import { AutoencoderCodec } from '../../../src/train/environments/picture_codec.js';
-import type { PromptEncoder } from '../../../src/train/environments/picture_words.js';
+import { AutoencoderCodec } from '../../../src/train/environments/image_codec.js';
+import type { PromptEncoder } from '../../../src/train/environments/word_encoder.js';
 import { PipelineTextEncoder } from '../../../src/train/environments/pipeline_text.js';
 import { openRecipeOf } from '../../../src/recipes/open.js';
 import { readPipeline } from '../../../src/models/pipeline.js';
@@ -63,13 +63,13 @@ const words = (): PipelineTextEncoder => new PipelineTextEncoder(readPipeline(fo
 
 it('paints with all that the folder has', async () => {
   const own = settings().environment as OwnImageModel;
-  const picture = await painted(openImages(own, nobody));
-  expect(picture).toEqual(await painted(assembled(words(), 4.5)));
-  expect(picture).not.toEqual(await painted(openImages(own, nobody), 'two signs'));
+  const image = await painted(openImages(own, nobody));
+  expect(image).toEqual(await painted(assembled(words(), 4.5)));
+  expect(image).not.toEqual(await painted(openImages(own, nobody), 'two signs'));
   // Parts that are named count before its own.
   const parts = { vae: join(folder, '..', 'flux', 'vae'), text_encoder: folder };
   const other = settings({ parts }).environment as OwnImageModel;
-  expect(picture).not.toEqual(await painted(openImages(other, nobody)));
+  expect(image).not.toEqual(await painted(openImages(other, nobody)));
 });
 
 it('paints as with float32 where its transformer and its text encoders are held in float16', async () => {

@@ -4,10 +4,10 @@ import { recipeOf } from '../../../src/recipes/settings.js';
 import { problemsOf, smallSettings } from './small.js';
 
 describe('rewritten prompts', () => {
-  it('are judged by the picture, by what needs no source and no label', () => {
+  it('are judged by the image, by what needs no source and no label', () => {
     expect(problemsOf({ reward: { terms: [{ name: 'viescore', weight: 1 }], endpoint: 'embedded' } })).toEqual([
       expect.stringMatching(
-        /^reward\.terms: 'viescore' compares with a source or a labelled picture, and task 'prompt_enhance' has none/,
+        /^reward\.terms: 'viescore' compares with a source or a labeled image, and task 'prompt_enhance' has neither/,
       ),
     ]);
     for (const name of ['jpeg_size', 'align_quality']) {

@@ -1,7 +1,7 @@
 import { mkdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
-import type { ImageModel, MadePicture, PictureRequest } from '../../../src/train/environments/image_model.js';
+import type { ImageModel, MadeImage, ImageRequest } from '../../../src/train/environments/image_model.js';
 import type { TokenAnswer } from '../../../src/train/policies/tokens/batch.js';
 import { END } from '../../../src/recipes/shared/words/vocabulary.js';
 import { openTextTask } from '../../../src/recipes/text_answers/task.js';
@@ -14,15 +14,15 @@ const newFolder = testFolders('enhance-task');
 
 /** Notes what is asked, and paints each request's place. */
 class Painter implements ImageModel {
-  readonly asked: PictureRequest[] = [];
+  readonly asked: ImageRequest[] = [];
   closed = 0;
 
-  constructor(private readonly refuses: (request: PictureRequest) => boolean = () => false) {}
+  constructor(private readonly refuses: (request: ImageRequest) => boolean = () => false) {}
 
-  generate(requests: readonly PictureRequest[]): Promise<MadePicture[]> {
+  generate(requests: readonly ImageRequest[]): Promise<MadeImage[]> {
     this.asked.push(...requests);
     return Promise.resolve(
-      requests.map((request, i): MadePicture =>
+      requests.map((request, i): MadeImage =>
         this.refuses(request)
           ? { kind: 'unavailable', reason: 'refused', detail: 'no crosses here' }
           : { kind: 'made', image: { width: 1, height: 1, data: Uint8Array.of(i, i, i) } },
@@ -151,7 +151,7 @@ describe('answers as prompts of an image model', () => {
     await expect(task.validation[0].prompt(1)).rejects.toThrow(missing);
   });
 
-  it('without a picture say why, and an empty one is painted as it is', async () => {
+  it('without an image say why, and an empty one is painted as it is', async () => {
     const painter = new Painter(({ prompt }) => prompt.includes('cross'));
     const task = await open(painter);
     const prompt = await task.prompt(0);

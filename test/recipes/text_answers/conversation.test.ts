@@ -81,7 +81,7 @@ describe('a row that asks nothing that can be asked', () => {
   const cases: readonly (readonly [string, Row, Asking, RegExp])[] = [
     ['without the column', { question: 'Why?', id: 3 }, {}, /no column 'prompt'; found: question, id/],
     ['without a column of the template', { prompt: 'Why?' }, { prompt: { template: '{q}' } }, /no column 'q'/],
-    ['with a number', { prompt: 3 }, {}, /found 3 in column 'prompt'; allowed: words, or a list of \{role, content\}/],
+    ['with a number', { prompt: 3 }, {}, /found 3 in column 'prompt'; allowed: text, or a list of \{role, content\}/],
     ['with no turn', { prompt: [] }, {}, /found \[\] in column 'prompt'/],
     [
       'with a turn of an image',
@@ -93,14 +93,19 @@ describe('a row that asks nothing that can be asked', () => {
       'whose last turn is the system\u2019s',
       { prompt: [turn('system', 'x')] },
       {},
-      /last turn is of 'system'; allowed: 'user'/,
+      /the last turn of the conversation is 'system'; allowed: 'user'/,
     ],
-    ['with a label alone', { prompt: [turn('assistant', 'x')] }, {}, /last turn is of 'nobody'; allowed: 'user'/],
+    [
+      'with a label alone',
+      { prompt: [turn('assistant', 'x')] },
+      {},
+      /last turn of the conversation is 'missing'; allowed: 'user'/,
+    ],
     [
       'with two system messages',
       { prompt: [turn('system', 'a'), turn('user', 'b')] },
       { prompt: { system: 'c' } },
-      /a system message in the row, and prompt\.system/,
+      /a system message in the row and prompt\.system/,
     ],
     [
       'with turns without chat',
@@ -124,23 +129,23 @@ describe('a row that asks nothing that can be asked', () => {
 });
 
 describe('a row that shows more than words', () => {
-  const picture = { bytes: new Uint8Array(3_000_000), path: 'a.png' };
+  const image = { bytes: new Uint8Array(3_000_000), path: 'a.png' };
   it.each<[string, Row]>([
     ['a list of paths', { prompt: 'What is it?', images: ['a.png'] }],
-    ['bytes', { prompt: 'What is it?', image: picture }],
+    ['bytes', { prompt: 'What is it?', image: image }],
     ['a video', { prompt: 'What is it?', videos: ['a.mp4'] }],
     ['a placeholder', { prompt: [turn('user', 'What is it?\n<image>')] }],
     ["a model's own placeholder", { prompt: 'See <|vision_start|><|image_pad|><|vision_end|> here' }],
   ])('is refused in one short message: %s', (_, row) => {
     expect(() => question(row)).toThrow(DataError);
-    expect(() => question(row)).toThrow(/allowed: words alone/);
+    expect(() => question(row)).toThrow(/allowed: only words/);
     expect(() => question(row)).not.toThrow(/.{400}/s);
   });
 
   it.each<[string, Row]>([
     ['empty columns', { prompt: 'a', images: [], image: null, video: '' }],
     ['words about a tag', { prompt: 'What does the <image> tag do in SVG?' }],
-    ['a column about pictures', { prompt: 'a', image_count: 3, images: 3 }],
+    ['a column about images', { prompt: 'a', image_count: 3, images: 3 }],
   ])('is asked with %s', (_, row) => {
     expect(question(row).instruction).toBe(row['prompt']);
   });

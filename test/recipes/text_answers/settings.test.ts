@@ -5,7 +5,7 @@ describe('rewards of answers in words', () => {
   it('look at no image', () => {
     const [problem] = problemsOf({ reward: { mode: 'viescore', endpoint: 'embedded' } });
     expect(problem).toMatch(
-      /^reward\.mode: 'viescore' looks at an image, but the answers of task 'text_answers' are words; allowed: /,
+      /^reward\.mode: 'viescore' reads an image, but the answers of task 'text_answers' are words; allowed: /,
     );
     expect(problem).toMatch(/format_accuracy.*word_overlap/);
     expect(problem).not.toContain('align_quality');
@@ -14,7 +14,7 @@ describe('rewards of answers in words', () => {
       { name: 'clip', weight: 0.5, model: 'm' },
     ];
     expect(problemsOf({ reward: { mode: null, terms } })).toEqual([
-      expect.stringMatching(/^reward\.terms: 'clip' looks at an image/),
+      expect.stringMatching(/^reward\.terms: 'clip' reads an image/),
     ]);
   });
 });
@@ -38,7 +38,7 @@ describe('prompts', () => {
     ['variables', { enable_thinking: false }],
   ])('have %s in chat alone', (field, value) => {
     expect(problemsOf({ prompt: { chat: false, [field]: value } })).toEqual([
-      `prompt.${field}: found with prompt.chat false; allowed: with prompt.chat true, or left out`,
+      `prompt.${field}: found with prompt.chat false; allowed: only with prompt.chat true`,
     ]);
     expect(problemsOf({ prompt: { [field]: value } })).toEqual([]);
     expect(problemsOf({ prompt: { chat: false } })).toEqual([]);

@@ -136,7 +136,7 @@ describe('prompts are looked at before the first is asked', () => {
   it('and the row is named that lacks a label which the reward compares with', async () => {
     const rows = [sums[0], { prompt: 'a', answer: null }];
     const checking = (await open({ rows, ...labels })).checkPrompts();
-    await expect(checking).rejects.toThrow("the row has no labelled answer, and reward 'word_overlap' needs one");
+    await expect(checking).rejects.toThrow("the row has no labeled answer, and reward 'word_overlap' needs one");
     await expect(checking).rejects.toMatchObject({ where: expect.stringMatching(/train\.jsonl:2$/) as string });
     const terms = [{ name: 'module', weight: 1, module: 'own.js' }];
     const other = await open({ rows, ...labels, reward: { mode: null, terms } });
@@ -146,7 +146,7 @@ describe('prompts are looked at before the first is asked', () => {
   it('with their labels where these are learnt', async () => {
     const supervised = { algorithm: { type: 'sft', sft: { batch_size: 4 } }, ...labels };
     const without = await open({ rows: [sums[0], { prompt: 'a', answer: null }], ...supervised });
-    await expect(without.checkPrompts()).rejects.toThrow('no labelled answer, and supervised training needs one');
+    await expect(without.checkPrompts()).rejects.toThrow('no labeled answer, and supervised training needs one');
     const task = await open({ rows: [sums[0], { prompt: 'a', answer: 'x y z '.repeat(4) }], ...supervised });
     const [{ prompt, answer: label }] = (await wordLabels(task, { size: 1, prompts: 2 }).heldOutBatch()).slice(1);
     const within = (model_context_size: number) =>
@@ -245,11 +245,11 @@ describe('labels', () => {
   it('are needed, and fit into the context', async () => {
     const without = await open({ rows: [{ prompt: 'a', answer: null }], ...labels });
     await expect(wordLabels(without, { size: 1, prompts: 0 }).batch(1)).rejects.toThrow(
-      'the row has no labelled answer',
+      'the row has no labeled answer',
     );
     const long = await open({ rows: [{ prompt: 'a', answer: 'x y z '.repeat(30) }], ...labels });
     await expect(wordLabels(long, { size: 1, prompts: 0 }).batch(1)).rejects.toThrow(
-      /prompt and labelled answer have \d+ tokens: model_context_size is 64/,
+      /prompt and labeled answer have \d+ tokens; model_context_size is 64/,
     );
   });
 });

@@ -7,17 +7,17 @@ import { encodePlainPng } from '../../../src/core/images/png.js';
 import { toUnit } from '../../../src/core/images/planes.js';
 import { Datasets } from '../../../src/data/datasets.js';
 import { openCaptioned } from '../../../src/data/captioned.js';
-import { pixelCodec } from '../../../src/train/environments/picture_codec.js';
-import { PictureWords } from '../../../src/train/environments/picture_words.js';
+import { pixelCodec } from '../../../src/train/environments/image_codec.js';
+import { WordEncoder } from '../../../src/train/environments/word_encoder.js';
 import { CaptionedTask } from '../../../src/recipes/pretraining/open.js';
 import { testFolders } from '../../support/folder.js';
 
 const newFolder = testFolders('captioned-task');
-const encoder = new PictureWords({ words: ['red'], length: 2 });
+const encoder = new WordEncoder({ words: ['red'], length: 2 });
 
 async function open(rows: readonly object[], width = 16): Promise<CaptionedTask> {
   const { settings } = await loadConfig({ file: 'configs/tiny_painter.jsonnet', env: {} });
-  const folder = join(newFolder(), 'pictures');
+  const folder = join(newFolder(), 'images');
   mkdirSync(folder);
   const data = Uint8Array.from({ length: 3 * width * 16 }, (_, i) => (i * 7) % 256);
   writeFileSync(join(folder, '0.png'), encodePlainPng({ width, height: 16, data }));
@@ -30,7 +30,7 @@ async function open(rows: readonly object[], width = 16): Promise<CaptionedTask>
   return new CaptionedTask(settings as never, pixelCodec, encoder, datasets);
 }
 
-describe('captioned pictures', () => {
+describe('captioned images', () => {
   it('are what a model should leave, and what it is asked', async () => {
     const task = await open([{ file_name: '0.png', text: 'Red thing' }]);
     const prompt = await task.prompt(3);

@@ -36,7 +36,7 @@ describe('settings of video_actions', () => {
     [{ prompt: { chat: false, system: 'Be brief.' } }, /^prompt\.system: found with prompt\.chat false/],
     [{ prompt: { chat: false, variables: { a: 1 } } }, /^prompt\.variables: found with prompt\.chat false/],
     [{ data: { train: [], validation: [], tiny: null } }, /^policy\.tokenizer: found null with policy\.init/],
-    [{ reward: { mode: 'ocr' } }, /^reward\.mode: 'ocr' looks at an image, but the answers/],
+    [{ reward: { mode: 'ocr' } }, /^reward\.mode: 'ocr' reads an image, but the answers/],
   ])('%j is refused', (changes, message) => {
     const problems = problemsOf(changes);
     expect(problems).toHaveLength(1);

@@ -31,42 +31,42 @@ describe.skipIf(!hasFfmpeg)('the task of video_actions (skipped without ffmpeg)'
     const { task, seeing } = await open();
     await task.checkPrompts();
     const prompt = await task.validation[0].prompt(0);
-    const { ids, pictures = [] } = prompt.tokens;
-    const [picture] = pictures;
-    expect(pictures).toHaveLength(1);
+    const { ids, images = [] } = prompt.tokens;
+    const [image] = images;
+    expect(images).toHaveLength(1);
     const { sizes } = seeing.processor.settings;
     const seen = ids.filter((id) => id === seeing.tokens.video_token_id);
-    expect(seen).toHaveLength(tokensOf(picture.grid, sizes));
-    expect(picture.frames.map(({ width, height }) => `${width}x${height}`)).toEqual(
-      Array(picture.grid.steps * 2).fill('32x32'),
+    expect(seen).toHaveLength(tokensOf(image.grid, sizes));
+    expect(image.frames.map(({ width, height }) => `${width}x${height}`)).toEqual(
+      Array(image.grid.steps * 2).fill('32x32'),
     );
     expect(prompt.instruction).toMatch(/^Which parts are attached \?\n\(1\) \w+\n\(2\) \w+\n\(3\) \w+\n\(4\) \w+$/);
     expect(prompt.expected).toMatch(/^<think> .* <\/think> <answer> \(\d\) .* <\/answer>$/);
     const png = decodePlainPng((await prompt.sourcePng?.()) ?? new Uint8Array());
-    expect([png?.width, png?.height]).toEqual([picture.frames.length * 34 - 2, 32]);
+    expect([png?.width, png?.height]).toEqual([image.frames.length * 34 - 2, 32]);
     expect(task.validation[0]).toMatchObject({ name: 'clips', length: 3 });
   });
 
-  it('shows pictures beside the clip, each where it stands', async () => {
+  it('shows images beside the clip, each where it stands', async () => {
     const own = join(dir, 'mixed');
     writeFileSync(join(clips('train')[0].path, 'part.png'), plain(32, 32, [200, 10, 10]));
     const [{ conversations, ...sample }] = listOf('train') as { conversations: { from: string; value: string }[] }[];
     const asked = { from: 'human', value: 'Which <image> parts <video> are attached <image>' };
-    const images = { image: ['part.png', 'part.png'] };
-    writeFileSync(`${own}.json`, JSON.stringify([{ ...sample, ...images, conversations: [asked, conversations[1]] }]));
+    const files = { image: ['part.png', 'part.png'] };
+    writeFileSync(`${own}.json`, JSON.stringify([{ ...sample, ...files, conversations: [asked, conversations[1]] }]));
     const train = [{ path: `${own}.json`, media: clips('train')[0].path }];
     const { policy } = settings();
     const { task, seeing } = await open({
       policy: { ...policy, model_context_size: 400 },
       data: { dir, tiny, train, validation: clips('validation') },
     });
-    const { ids, pictures = [] } = (await task.prompt(0)).tokens;
-    expect(pictures.map(({ kind }) => kind)).toEqual(['image', 'video', 'image']);
+    const { ids, images = [] } = (await task.prompt(0)).tokens;
+    expect(images.map(({ kind }) => kind)).toEqual(['image', 'video', 'image']);
     const { image_token_id: image, video_token_id: video } = seeing.tokens;
     const places = ids.filter((id) => id === image || id === video);
     const { sizes } = seeing.processor.settings;
     expect(places).toEqual(
-      pictures.flatMap(({ kind, grid }) => Array<number>(tokensOf(grid, sizes)).fill(kind === 'image' ? image : video)),
+      images.flatMap(({ kind, grid }) => Array<number>(tokensOf(grid, sizes)).fill(kind === 'image' ? image : video)),
     );
   });
 
@@ -83,18 +83,18 @@ describe.skipIf(!hasFfmpeg)('the task of video_actions (skipped without ffmpeg)'
     const { task, seeing } = await open({ data, policy: { ...policy, model_context_size: 400 } });
     await task.checkPrompts();
     const [clip, stills] = await Promise.all([videos.task, task].map((one) => one.validation[0].prompt(0)));
-    const { pictures: [video] = [] } = clip.tokens;
-    const { ids, pictures = [] } = stills.tokens;
-    const shown = video.frames.slice(0, pictures.length);
-    expect(pictures.map(({ kind }) => kind)).toEqual(shown.map(() => 'image'));
-    expect(pictures.flatMap(({ frames }) => frames.map(({ data: bytes }) => bytes))).toEqual(
+    const { images: [video] = [] } = clip.tokens;
+    const { ids, images = [] } = stills.tokens;
+    const shown = video.frames.slice(0, images.length);
+    expect(images.map(({ kind }) => kind)).toEqual(shown.map(() => 'image'));
+    expect(images.flatMap(({ frames }) => frames.map(({ data: bytes }) => bytes))).toEqual(
       shown.map(({ data: bytes }) => bytes),
     );
     const { image_token_id: image, vision_start_token_id: start, vision_end_token_id: end } = seeing.tokens;
-    const tokens = tokensOf(pictures[0].grid, seeing.processor.settings.sizes);
+    const tokens = tokensOf(images[0].grid, seeing.processor.settings.sizes);
     const block = [start, ...Array<number>(tokens).fill(image), end];
     const from = ids.indexOf(start);
-    expect(ids.slice(from, from + block.length * pictures.length)).toEqual(pictures.flatMap(() => block));
+    expect(ids.slice(from, from + block.length * images.length)).toEqual(images.flatMap(() => block));
     expect(ids).not.toContain(seeing.tokens.video_token_id);
     expect(await stills.sourcePng?.()).toEqual(await clip.sourcePng?.());
   });
@@ -102,7 +102,7 @@ describe.skipIf(!hasFfmpeg)('the task of video_actions (skipped without ffmpeg)'
   it('opens a clip once that is asked for twice at once', async () => {
     const { task } = await open();
     const [one, again] = await Promise.all([task.validation[0].prompt(1), task.validation[0].prompt(1)]);
-    expect(one.tokens.pictures?.[0]).toBe(again.tokens.pictures?.[0]);
+    expect(one.tokens.images?.[0]).toBe(again.tokens.images?.[0]);
   });
 
   it('opens a clip once that two questions are about, and anew where more of it is shown', async () => {
@@ -115,10 +115,10 @@ describe.skipIf(!hasFfmpeg)('the task of video_actions (skipped without ffmpeg)'
     const train = [{ path: list, media: clips('train')[0].path }];
     const { task } = await open({ data: { dir, tiny, train, validation: clips('validation') } });
     const prompts = await Promise.all([0, 1, 2].map((i) => task.promptOf(task.data.sources[0], i)));
-    const pictures = prompts.map(({ tokens }) => tokens.pictures?.[0]);
+    const images = prompts.map(({ tokens }) => tokens.images?.[0]);
     expect(prompts[1].tokens.ids).not.toEqual(prompts[0].tokens.ids);
-    expect(pictures[1]).toBe(pictures[0]);
-    expect(pictures[2]).not.toBe(pictures[0]);
+    expect(images[1]).toBe(images[0]);
+    expect(images[2]).not.toBe(images[0]);
   });
 
   it('opens no further clip of a batch of which one cannot be shown', async () => {

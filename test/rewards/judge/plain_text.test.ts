@@ -3,7 +3,7 @@ import { z } from 'zod';
 import { plainText } from '../../../src/rewards/judge/prompts.js';
 import { termKinds, termNames } from '../../../src/rewards/terms/table.js';
 import type { TermKind } from '../../../src/rewards/terms/term.js';
-import { pictureOf, wholeItem } from '../terms/term_contract.js';
+import { imageOf, wholeItem } from '../terms/term_contract.js';
 import { replyingJudge, testServices } from '../terms/term_services.js';
 
 const tokens = [
@@ -47,7 +47,7 @@ describe('questions to a judge', () => {
     const judge = replyingJudge(() => null);
     const term = await kind.create(z.strictObject(kind.fields).parse({}), { ...testServices(), judge: () => judge });
     const bad = `red ${tokens.join(' ')}`;
-    const item = { ...wholeItem({ edited: pictureOf(77) }), instruction: bad, expected: bad };
+    const item = { ...wholeItem({ edited: imageOf(77) }), instruction: bad, expected: bad };
     await term.score({ ...item, ...(kind.reads === 'words' ? { answer: bad } : {}) });
     expect(judge.asked.length).toBeGreaterThan(0);
     const texts = judge.asked.flatMap(({ messages }) =>

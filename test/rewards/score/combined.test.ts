@@ -6,7 +6,7 @@ import { measureTerms, rewardSettingsSchema } from '../../../src/rewards/score/s
 import type { TermKind } from '../../../src/rewards/terms/term.js';
 import { termKinds } from '../../../src/rewards/terms/table.js';
 import type { JudgeItem, Outcome } from '../../../src/rewards/score/types.js';
-import { pictureOf, termContract, wholeItem } from '../terms/term_contract.js';
+import { imageOf, termContract, wholeItem } from '../terms/term_contract.js';
 import { replyingJudge, tableJudge, testServices, usualReplies } from '../terms/term_services.js';
 
 const terms = (...named: object[]): object => ({ mode: null, terms: named });
@@ -46,7 +46,7 @@ describe('a reward of answers that are compared', () => {
   it('lets every answer win against one that did not end, and leaves out one without a picture that is no fault of its own', async () => {
     const reward = await made({ mode: 'pairwise' });
     const changes: Partial<JudgeItem>[] = [{}, { finished: false }, { unavailable }, {}];
-    const items = changes.map((change, g) => wholeItem({ key: `4/2/${g}`, edited: pictureOf(10 + g), ...change }));
+    const items = changes.map((change, g) => wholeItem({ key: `4/2/${g}`, edited: imageOf(10 + g), ...change }));
     const outcomes = await scoreChunk(reward, items);
     expect(outcomes.map(({ kind }) => kind)).toEqual(['scored', 'zero_by_rule', 'unscored', 'scored']);
     // A tie with the other, and a win.
@@ -62,7 +62,7 @@ describe('a reward of answers that are compared', () => {
     ];
     const reward = await made({ mode: null, terms: mixed });
     expect(reward.compares).toBe(true);
-    const items = [10, 11].map((seed) => wholeItem({ key: `4/2/${seed}`, edited: pictureOf(seed) }));
+    const items = [10, 11].map((seed) => wholeItem({ key: `4/2/${seed}`, edited: imageOf(seed) }));
     const [one] = await scoreChunk(reward, items);
     expect(one).toMatchObject({
       kind: 'scored',

@@ -2,7 +2,7 @@
 import { afterEach, describe, expect, it } from 'vitest';
 import type { Outcome } from '../../../src/rewards/score/types.js';
 import { rawStatus, until } from '../../core/http/client.js';
-import { pictureOf } from '../terms/term_contract.js';
+import { imageOf } from '../terms/term_contract.js';
 import { base64Of, place, post, postJson, readsAndJudges, rewardOf } from './served.js';
 
 const here = place();
@@ -62,7 +62,7 @@ describe('memory', () => {
 
   it('takes an image that alone is more than may be decoded at once', async () => {
     const { url } = await here.start(readsAndJudges, { limits: { decodedBytes: 10 } });
-    const { body } = await postJson(url, { prompt: 'a', image: await base64Of(pictureOf(1)) });
+    const { body } = await postJson(url, { prompt: 'a', image: await base64Of(imageOf(1)) });
     expect(body['outcome']).toMatchObject({ kind: 'scored' });
   });
 

@@ -4,7 +4,7 @@ import { afterEach, describe, expect, it, vi } from 'vitest';
 import * as images from '../../../src/rewards/server/images.js';
 import type { Outcome } from '../../../src/rewards/score/types.js';
 import { until } from '../../core/http/client.js';
-import { pictureOf } from '../terms/term_contract.js';
+import { imageOf } from '../terms/term_contract.js';
 import { base64Of, place, postJson, readsAndJudges, rewardOf } from './served.js';
 
 vi.mock('../../../src/rewards/server/images.js', { spy: true });
@@ -44,7 +44,7 @@ describe('large images', () => {
     const { url } = await here.start(reward, { limits: { decodedBytes, concurrency: 8 } });
     const all = await askForLarge(url);
     await until(() => large === 2);
-    const small = await postJson(url, { prompt: 'a', image: await base64Of(pictureOf(1)) });
+    const small = await postJson(url, { prompt: 'a', image: await base64Of(imageOf(1)) });
     expect(small.body['outcome']).toMatchObject({ kind: 'scored' });
     expect(large).toBe(2);
     go();

@@ -7,7 +7,7 @@ import type { ServedReward } from '../../../src/rewards/server/scorer.js';
 import type { ReplyItem } from '../../../src/rewards/server/wire.js';
 import type { JudgeItem, Outcome } from '../../../src/rewards/score/types.js';
 import { weightedSum } from '../../../src/rewards/score/weighted.js';
-import { pictureOf } from '../terms/term_contract.js';
+import { imageOf } from '../terms/term_contract.js';
 
 export type ScoreTerm = (item: JudgeItem, signal?: AbortSignal) => Outcome | Promise<Outcome>;
 
@@ -89,7 +89,7 @@ export async function base64Of(image: RgbImage): Promise<string> {
   return Buffer.from(await encodePng(image)).toString('base64');
 }
 
-export const picture = (seed: number): Promise<string> => base64Of(pictureOf(seed));
+export const picture = (seed: number): Promise<string> => base64Of(imageOf(seed));
 
 export interface Replied {
   readonly status: number;

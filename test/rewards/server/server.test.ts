@@ -4,7 +4,7 @@ import { afterEach, describe, expect, it } from 'vitest';
 import { DataError } from '../../../src/core/errors.js';
 import type { Outcome } from '../../../src/rewards/score/types.js';
 import { until } from '../../core/http/client.js';
-import { pictureOf } from '../terms/term_contract.js';
+import { imageOf } from '../terms/term_contract.js';
 import { byPicture, fingerprint, picture, place, post, postJson, readsAndJudges, rewardOf } from './served.js';
 
 const here = place();
@@ -16,7 +16,7 @@ describe('POST /score', () => {
   it('gives every term, the weighted whole, and the numbers that older clients read', async () => {
     const { url } = await here.start(readsAndJudges);
     const { status, body } = await postJson(url, { prompt: 'a sign that says "STOP"', image: await picture(2) });
-    const seen = fingerprint(pictureOf(2));
+    const seen = fingerprint(imageOf(2));
     expect(status).toBe(200);
     expect(body).toEqual({
       reward: 'digest-of-the-test',
@@ -72,7 +72,7 @@ describe('POST /score', () => {
     expect(body.items?.[0]).toMatchObject({
       vlm_score: null,
       combined_score: null,
-      ocr_confidence: fingerprint(pictureOf(2)),
+      ocr_confidence: fingerprint(imageOf(2)),
       outcome: { kind: 'unscored', value: null, normalised: null, reason: 'timeout' },
       terms: { align_quality: { kind: 'unscored', value: null, normalised: null, detail: 'no answer in time' } },
     });
@@ -141,7 +141,7 @@ describe('POST /score', () => {
       items.map(({ key }, i) =>
         [3, 4, 5, 6].includes(i)
           ? [key, 'unscored', null, ['bad_request', 'server_error', 'out_of_range', 'bad_request'][i - 3]]
-          : [key, 'scored', fingerprint(pictureOf(i)), null],
+          : [key, 'scored', fingerprint(imageOf(i)), null],
       ),
     );
     expect(JSON.stringify(body)).not.toContain('secret-of-a-defect');
@@ -176,10 +176,10 @@ describe('POST /score', () => {
       {
         key: 'its own',
         instruction: 'make it red',
-        source: pictureOf(1),
-        edited: pictureOf(2),
-        truth: pictureOf(3),
-        mask: pictureOf(4),
+        source: imageOf(1),
+        edited: imageOf(2),
+        truth: imageOf(3),
+        mask: imageOf(4),
         answer: '<answer>(1)</answer>',
         expected: '(1)',
         finished: false,

@@ -5,7 +5,7 @@ import { MemoryJudgementStore } from '../judge/memory_store.js';
 import { alignQuality } from '../../../src/rewards/terms/align_quality.js';
 import type { TermServices } from '../../../src/rewards/terms/term.js';
 import { choosy, scoresText, startStubJudge, stubModel } from '../judge/stub_judge.js';
-import { pictureOf, termContract, wholeItem } from './term_contract.js';
+import { imageOf, termContract, wholeItem } from './term_contract.js';
 import { replyingJudge, testServices } from './term_services.js';
 
 const schema = z.strictObject(alignQuality.fields);
@@ -38,7 +38,7 @@ describe('align_quality', () => {
     const { term, judge } = await make();
     await term.score(wholeItem());
     await term.score(wholeItem({ source: null }));
-    const [source, edited] = [pictureOf(1), pictureOf(2)].map((picture) => judgeImage(picture, '').id);
+    const [source, edited] = [imageOf(1), imageOf(2)].map((picture) => judgeImage(picture, '').id);
     const shown = judge.asked.map(({ messages: [{ parts }] }) =>
       parts.flatMap((part) => (typeof part === 'string' ? [] : [part.id])),
     );
@@ -50,14 +50,14 @@ describe('align_quality', () => {
 
   it('shows all pictures that an edit began from, in their order, and says so', async () => {
     const { term, judge } = await make();
-    await term.score(wholeItem({ beside: [pictureOf(3), pictureOf(4)] }));
+    await term.score(wholeItem({ beside: [imageOf(3), imageOf(4)] }));
     const [{ parts }] = judge.asked[0].messages;
     expect(parts.slice(1).map((part) => typeof part !== 'string' && part.id)).toEqual(
-      [1, 3, 4, 2].map((seed) => judgeImage(pictureOf(seed), '').id),
+      [1, 3, 4, 2].map((seed) => judgeImage(imageOf(seed), '').id),
     );
     expect(parts[0]).toMatch(/the last one is the edited image.*picture 1, picture 2 and so on/);
     expect(parts[0]).toMatch(/\nRequest: write "STOP" on the red sign$/);
-    expect(await term.score(wholeItem({ beside: [pictureOf(1, 1, 300)] }))).toMatchObject({ reason: 'bad_request' });
+    expect(await term.score(wholeItem({ beside: [imageOf(1, 1, 300)] }))).toMatchObject({ reason: 'bad_request' });
   });
 
   it.each<readonly [string, string | null, string]>([
@@ -70,10 +70,10 @@ describe('align_quality', () => {
 
   it('is zero for an image that cannot be shown, unscored for such a source', async () => {
     const { term, judge } = await make();
-    for (const edited of [null, pictureOf(1, 1, 300)]) {
+    for (const edited of [null, imageOf(1, 1, 300)]) {
       expect(await term.score(wholeItem({ edited }))).toMatchObject({ kind: 'zero_by_rule', reason: 'undecodable' });
     }
-    expect(await term.score(wholeItem({ source: pictureOf(1, 1, 300) }))).toMatchObject({ reason: 'bad_request' });
+    expect(await term.score(wholeItem({ source: imageOf(1, 1, 300) }))).toMatchObject({ reason: 'bad_request' });
     expect(judge.asked).toEqual([]);
   });
 

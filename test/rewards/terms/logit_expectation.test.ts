@@ -1,7 +1,7 @@
 import { judgeImage } from '../../../src/rewards/judge/images.js';
 import { describe, expect, it } from 'vitest';
 import { logitExpectation } from '../../../src/rewards/terms/logit_expectation.js';
-import { pictureOf, termContract, wholeItem } from './term_contract.js';
+import { imageOf, termContract, wholeItem } from './term_contract.js';
 import { replyingJudge, testServices } from './term_services.js';
 
 const worked = '[["5",-0.35],["4",-1.4],["3",-3.6],["2",-6.1],[" ",-4.2]]';
@@ -38,7 +38,7 @@ describe('logit_expectation', () => {
       temperature: 0,
     });
     const [{ parts }] = query.messages;
-    const digests = [pictureOf(1), pictureOf(2)].map((picture) => judgeImage(picture, '').id);
+    const digests = [imageOf(1), imageOf(2)].map((picture) => judgeImage(picture, '').id);
     expect(parts.slice(1).map((part) => (typeof part === 'string' ? part : part.id))).toEqual(digests);
     expect(parts[0]).toMatch(/\nInstruction: write "STOP" on the red sign$/);
   });
@@ -63,7 +63,7 @@ describe('logit_expectation', () => {
 
   it.each([
     ['no image', null],
-    ['an absurd shape', pictureOf(1, 10_000, 1)],
+    ['an absurd shape', imageOf(1, 10_000, 1)],
   ])('is zero for %s, without a question', async (_name, edited) => {
     const { term, judge } = await make();
     expect(await term.score(wholeItem({ edited }))).toEqual({ kind: 'zero_by_rule', reason: 'undecodable', parts: {} });

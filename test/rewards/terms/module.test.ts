@@ -8,7 +8,7 @@ import type { ModuleSettings } from '../../../src/rewards/terms/module/exports.j
 import { importModule, openModule, openModuleApart, readOutcome } from '../../../src/rewards/terms/module/term.js';
 import type { Term } from '../../../src/rewards/terms/term.js';
 import { testFolders } from '../../support/folder.js';
-import { pictureOf, termContract, wholeItem } from './term_contract.js';
+import { imageOf, termContract, wholeItem } from './term_contract.js';
 
 const newFolder = testFolders('reward-module');
 
@@ -187,7 +187,7 @@ describe('a reward module', () => {
     const unlabelled = wholeItem();
     Reflect.deleteProperty(unlabelled, 'expected');
     await expect(term.score(unlabelled)).rejects.toThrow(/labelled answer in words/);
-    expect(await term.score({ ...whole, edited: pictureOf(9) })).toMatchObject({ normalised: 1 });
+    expect(await term.score({ ...whole, edited: imageOf(9) })).toMatchObject({ normalised: 1 });
   });
 
   it('is closed once, and one that cannot close harms nobody', async () => {

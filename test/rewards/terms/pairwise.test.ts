@@ -8,17 +8,17 @@ import { scoreChunk } from '../../../src/rewards/score/iteration.js';
 import type { AnswerGroup, JudgeItem, Outcome } from '../../../src/rewards/score/types.js';
 import { pairwise } from '../../../src/rewards/terms/pairwise.js';
 import { testFolder } from '../../support/folder.js';
-import { pictureOf, termContract, wholeItem } from './term_contract.js';
+import { imageOf, termContract, wholeItem } from './term_contract.js';
 import { replyingJudge, testServices } from './term_services.js';
 
 const folder = testFolder('pairwise');
 
 /** Answers of a group; the picture of the answer `g` is that of the seed `seeds[g]`. */
 const groupOf = (seeds: readonly (number | null)[], key = '3/1'): JudgeItem[] =>
-  seeds.map((seed, g) => wholeItem({ key: `${key}/${g}`, edited: seed === null ? null : pictureOf(seed) }));
+  seeds.map((seed, g) => wholeItem({ key: `${key}/${g}`, edited: seed === null ? null : imageOf(seed) }));
 
 const qualities = new Map<string, number>();
-for (let seed = 0; seed < 40; seed++) qualities.set(judgeImage(pictureOf(seed), '').id, seed);
+for (let seed = 0; seed < 40; seed++) qualities.set(judgeImage(imageOf(seed), '').id, seed);
 
 /** The seeds of the two pictures that are compared. */
 const seedsOf = ({ messages }: JudgeQuery): number[] =>
@@ -71,7 +71,7 @@ describe('pairwise', () => {
     const [text, ...shown] = query?.messages[0].parts ?? [];
     expect(text).toMatch(/\nInstruction: write "STOP" on the red sign$/);
     expect(shown.map((part) => (typeof part === 'string' ? part : part.id))).toEqual(
-      [1, 12, 11].map((seed) => judgeImage(pictureOf(seed), '').id),
+      [1, 12, 11].map((seed) => judgeImage(imageOf(seed), '').id),
     );
     expect(query).toMatchObject({ temperature: 0, format: { name: 'two_scores' } });
   });
@@ -152,7 +152,7 @@ describe('pairwise', () => {
       [3, 2],
     ]);
     const copy = make();
-    expect(await (await copy.term).score(wholeItem({ edited: pictureOf(1) }))).toMatchObject({ value: 0.5 });
+    expect(await (await copy.term).score(wholeItem({ edited: imageOf(1) }))).toMatchObject({ value: 0.5 });
     expect(copy.judge.asked).toEqual([]);
   });
 

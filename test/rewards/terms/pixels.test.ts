@@ -4,7 +4,7 @@ import type { RgbImage } from '../../../src/core/images/image.js';
 import type { Outcome } from '../../../src/rewards/score/types.js';
 import { imageSimilarity } from '../../../src/rewards/terms/image_similarity.js';
 import { jpegSize } from '../../../src/rewards/terms/jpeg_size.js';
-import { pictureOf, termContract, wholeItem } from './term_contract.js';
+import { imageOf, termContract, wholeItem } from './term_contract.js';
 import { testServices } from './term_services.js';
 
 const jpeg = { quality: 95, max_kb: 500 };
@@ -28,7 +28,7 @@ describe('jpeg_size', () => {
   };
 
   it('is what is left of max_kb', async () => {
-    const { value, normalised, parts } = await sizeOf(pictureOf(1), { quality: 95, max_kb: 10 });
+    const { value, normalised, parts } = await sizeOf(imageOf(1), { quality: 95, max_kb: 10 });
     const kb = parts['jpeg_size/kb'];
     expect(kb).toBeGreaterThan(1);
     expect(kb).toBeLessThan(8);
@@ -37,14 +37,14 @@ describe('jpeg_size', () => {
   });
 
   it('rises where detail dies out, and falls with the quality of the encoder', async () => {
-    expect((await sizeOf(plain(128, 64, 64))).value).toBeGreaterThan((await sizeOf(pictureOf(1))).value);
-    expect((await sizeOf(pictureOf(1), { quality: 30, max_kb: 500 })).value).toBeGreaterThan(
-      (await sizeOf(pictureOf(1))).value,
+    expect((await sizeOf(plain(128, 64, 64))).value).toBeGreaterThan((await sizeOf(imageOf(1))).value);
+    expect((await sizeOf(imageOf(1), { quality: 30, max_kb: 500 })).value).toBeGreaterThan(
+      (await sizeOf(imageOf(1))).value,
     );
   });
 
   it('is worth no less than nothing, which is what a broken answer is worth', async () => {
-    expect(await sizeOf(pictureOf(1), { quality: 95, max_kb: 1 })).toMatchObject({ value: 0, normalised: 0 });
+    expect(await sizeOf(imageOf(1), { quality: 95, max_kb: 1 })).toMatchObject({ value: 0, normalised: 0 });
   });
 
   it('is zero by rule for what no JPEG can hold', async () => {

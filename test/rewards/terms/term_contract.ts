@@ -6,7 +6,7 @@ import type { Term } from '../../../src/rewards/terms/term.js';
 import type { JudgeItem, Outcome } from '../../../src/rewards/score/types.js';
 
 /** An image with something in it: blocks of random colours, the same for the same seed. */
-export function pictureOf(seed: number, width = 64, height = width): RgbImage {
+export function imageOf(seed: number, width = 64, height = width): RgbImage {
   const random = new RandomStream(seed, 'picture');
   const block = 8;
   const columns = Math.ceil(width / block);
@@ -26,9 +26,9 @@ export function wholeItem(changes: Partial<JudgeItem> = {}): JudgeItem {
   return {
     key: '4/2/1',
     instruction: 'write "STOP" on the red sign',
-    source: pictureOf(1),
-    edited: pictureOf(2),
-    truth: pictureOf(3),
+    source: imageOf(1),
+    edited: imageOf(2),
+    truth: imageOf(3),
     answer: '<think>first this, then that</think> <answer>(1) Open the box (2) Take the lid</answer>',
     expected: '<answer>(1) Open the box (2) Take the lid</answer>',
     finished: true,
@@ -39,12 +39,12 @@ export function wholeItem(changes: Partial<JudgeItem> = {}): JudgeItem {
 /** Answers that no dataset asked for, but that a policy may give. */
 const oddAnswers: Readonly<Record<string, Partial<JudgeItem>>> = {
   'no image': { edited: null },
-  'an image of one pixel': { edited: pictureOf(4, 1) },
-  'an image of 10000x1': { edited: pictureOf(5, 10_000, 1) },
-  'an image of 1x10000': { edited: pictureOf(6, 1, 10_000) },
-  'an image of another size than the source': { edited: pictureOf(7, 40, 96) },
+  'an image of one pixel': { edited: imageOf(4, 1) },
+  'an image of 10000x1': { edited: imageOf(5, 10_000, 1) },
+  'an image of 1x10000': { edited: imageOf(6, 1, 10_000) },
+  'an image of another size than the source': { edited: imageOf(7, 40, 96) },
   'an image of one colour': { edited: { width: 64, height: 64, data: new Uint8Array(64 * 64 * 3) } },
-  'an exact copy of the source': { edited: pictureOf(1) },
+  'an exact copy of the source': { edited: imageOf(1) },
   'no words': { answer: '' },
   'words in no form': { answer: '<answer></answer><think>(9) </answer> \u0000 \ud800 ()((' },
   'many words': { answer: '<think>'.repeat(2000) + '(1) a '.repeat(2000) },

@@ -43,7 +43,7 @@ describe('the image tokenizer within an Emu3 of transformers', () => {
   });
 
   it('finds the codes of more places than are compared with the codebook at once', async () => {
-    const stream = new RandomStream(3, 'picture');
+    const stream = new RandomStream(3, 'image');
     const image = { width: 48, height: 50, data: Uint8Array.from({ length: 3 * 48 * 50 }, () => stream.integer(256)) };
     const [grid] = await tokenizer.encode([image]);
     const { config, weights } = openEmu3Vision(emu3Folder('model'), readConfig(emu3Folder('model')));
@@ -66,7 +66,7 @@ describe('the image tokenizer within an Emu3 of transformers', () => {
     expect([...grid.codes]).toEqual(nearest);
   });
 
-  it('computes every picture for itself, also of callers at one time, and again after it was disposed of', async () => {
+  it('computes every image for itself, also of callers at one time, and again after it was disposed of', async () => {
     const other = gridOf([[1, 2, 3, 4, 5]]);
     const [alone] = await tokenizer.decode([other]);
     const [[first, second], [third]] = await Promise.all([
@@ -80,14 +80,16 @@ describe('the image tokenizer within an Emu3 of transformers', () => {
   });
 
   it('refuses what it has no code or no patch for', async () => {
-    await expect(tokenizer.decode([gridOf([[40]])])).rejects.toThrow('there is no code 40: the image tokenizer has 40');
+    await expect(tokenizer.decode([gridOf([[40]])])).rejects.toThrow(
+      'code 40 does not exist; the image tokenizer has 40',
+    );
     const odd = { width: 3, height: 2, data: new Uint8Array(18) };
     await expect(tokenizer.encode([odd])).rejects.toThrow(DataError);
   });
 });
 
 describe('the image tokenizer as BAAI published it', () => {
-  it("brings pictures to its processor's size", () => {
+  it("brings images to its processor's size", () => {
     const { sizing } = loadVisionTokenizer(published, {});
     expect(sizing?.rules).toEqual({ factor: 8, limits: { min_pixels: 1024, max_pixels: 4096 }, longest: 5, least: 8 });
     const image = { width: 100, height: 33, data: new Uint8Array(3 * 100 * 33) };
@@ -103,7 +105,7 @@ describe('the image tokenizer as BAAI published it', () => {
     expect(loadVisionTokenizer(colours, {}).id).not.toBe(id);
   });
 
-  it('needs to know how pictures are prepared', () => {
+  it('needs to know how images are prepared', () => {
     const folder = changed('config.json', {});
     rmSync(join(folder, 'preprocessor_config.json'));
     for (const open of [describeVisionTokenizer, (one: string) => loadVisionTokenizer(one, {})]) {
@@ -116,7 +118,7 @@ it('names the kinds that are covered', () => {
   const folder = changed('config.json', { model_type: 'chameleon_vqgan' });
   expect(() => describeVisionTokenizer(folder)).toThrow(CheckpointError);
   expect(() => describeVisionTokenizer(folder)).toThrow(
-    'the image tokenizer is a "chameleon_vqgan"; allowed: Emu3VisionVQ, emu3_vqgan, emu3, and those trained here',
+    'the image tokenizer is a "chameleon_vqgan"; allowed: Emu3VisionVQ, emu3_vqgan, emu3, and those trained by editrl',
   );
   expect(visionTokenizerTypes).toHaveLength(3);
 });

@@ -39,7 +39,7 @@ function handMade(): Map<string, FloatTensor> {
   return weights;
 }
 
-const picture = (width: number, height: number, codes: number[]): RgbImage => ({
+const image = (width: number, height: number, codes: number[]): RgbImage => ({
   width,
   height,
   data: Uint8Array.from(codes.flatMap((code) => COLOURS[code])),
@@ -51,7 +51,7 @@ describe('the vision tokenizer', () => {
   const codes = [0, 1, 2, 3, 1, 2];
 
   it('encodes images of different sizes to grids of their own, row by row', async () => {
-    const grids = await tokenizer.encode([picture(3, 2, codes), picture(1, 2, [3, 0])]);
+    const grids = await tokenizer.encode([image(3, 2, codes), image(1, 2, [3, 0])]);
     expect(grids).toEqual([
       { height: 2, width: 3, codes: Int32Array.from(codes) },
       { height: 2, width: 1, codes: Int32Array.of(3, 0) },
@@ -68,8 +68,8 @@ describe('the vision tokenizer', () => {
       { height: 2, width: 3, codes: Int32Array.from(codes) },
       { height: 1, width: 1, codes: Int32Array.of(2) },
     ]);
-    expect(first).toEqual(picture(3, 2, codes));
-    expect(second).toEqual(picture(1, 1, [2]));
+    expect(first).toEqual(image(3, 2, codes));
+    expect(second).toEqual(image(1, 1, [2]));
     expect(await tokenizer.decode([])).toEqual([]);
   });
 
@@ -90,10 +90,10 @@ describe('the vision tokenizer', () => {
 
   it('works again after it was disposed of', async () => {
     const other = new TrainedVisionTokenizer(config, handMade(), { threads: 1 });
-    const image = picture(2, 1, [1, 2]);
-    const before = await other.encode([image]);
+    const pixels = image(2, 1, [1, 2]);
+    const before = await other.encode([pixels]);
     await other.dispose();
-    expect(await other.encode([image])).toEqual(before);
+    expect(await other.encode([pixels])).toEqual(before);
     await other.dispose();
   });
 });
@@ -118,6 +118,6 @@ describe('patches', () => {
   it('need sides that are multiples of the patch', () => {
     const image = { width: 6, height: 5, data: new Uint8Array(90) };
     expect(() => toPatches([image], 2)).toThrow(DataError);
-    expect(() => toPatches([image], 2)).toThrow(/6 x 5 pixels cannot be cut into patches of 2/);
+    expect(() => toPatches([image], 2)).toThrow(/6 x 5 is not a multiple of the patch size 2/);
   });
 });

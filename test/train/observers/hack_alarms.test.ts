@@ -171,7 +171,7 @@ describe('artifacts', () => {
     });
   });
 
-  describe('the share of answers without a picture', () => {
+  describe('the share of answers without an image', () => {
     const shareOf = (item: Partial<JudgeItem>) =>
       hackMetrics([group('a', 1)], [[measureAnswer({ ...nothing, ...item })]])['hack/no_picture'];
     const nothing: JudgeItem = {

@@ -1,4 +1,4 @@
-/** The contract of policies, on each kind: tokens and pictures. */
+/** The contract of policies, on each kind: tokens and images. */
 import { FlowPolicy } from '../../../src/train/policies/flow/policy.js';
 import type { TokenAnswer, TokenRequest } from '../../../src/train/policies/tokens/batch.js';
 import type { Emu3Prompt } from '../../../src/train/policies/tokens/emu3.js';
@@ -31,7 +31,7 @@ const tokens = {
 
 policyContract<Asked, TokenAnswer, TokenSampling>('tokens, in this process', { ...tokens, open: openTokens });
 
-policyContract('pictures, in this process', {
+policyContract('images, in this process', {
   open: () =>
     new FlowPolicy({
       model: smallFlow(),

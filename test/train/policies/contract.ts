@@ -55,7 +55,7 @@ export function policyContract<P, A extends Answer, H>(name: string, subject: Su
   };
 
   /** The answers with something to learn from each action: equal for all of an answer, or as many values as it has actions. */
-  async function lessonsOf(
+  async function trainGroupsOf(
     policy: Policy<P, A, H>,
     answers: readonly (readonly A[])[],
     spread: (advantage: number, length: number) => Advantages = (advantage) => advantage,
@@ -77,7 +77,7 @@ export function policyContract<P, A extends Answer, H>(name: string, subject: Su
   }
 
   async function trained(policy: Policy<P, A, H>, loss: LossSpec = SPECS.reinforce): Promise<void> {
-    await policy.learn(await lessonsOf(policy, await sample(policy)), loss);
+    await policy.learn(await trainGroupsOf(policy, await sample(policy)), loss);
     await policy.step(learningRate);
   }
 
@@ -102,9 +102,11 @@ export function policyContract<P, A extends Answer, H>(name: string, subject: Su
         const [one, many] = [open(), open()];
         expect(one.steps).toBe(0);
         const answers = await sample(one);
-        const start = await one.statistics(await lessonsOf(one, answers), 'reference');
-        const report = await one.learn(await lessonsOf(one, answers), SPECS[loss]);
-        const spread = await lessonsOf(many, answers, (advantage, length) => new Float32Array(length).fill(advantage));
+        const start = await one.statistics(await trainGroupsOf(one, answers), 'reference');
+        const report = await one.learn(await trainGroupsOf(one, answers), SPECS[loss]);
+        const spread = await trainGroupsOf(many, answers, (advantage, length) =>
+          new Float32Array(length).fill(advantage),
+        );
         expect(await many.learn(spread, SPECS[loss])).toEqual(report);
         expect(Number.isFinite(report.loss)).toBe(true);
         expect(report.statistics.map((group) => group.map(({ logProbs }) => logProbs.length))).toEqual(
@@ -112,7 +114,7 @@ export function policyContract<P, A extends Answer, H>(name: string, subject: Su
         );
         for (const policy of [one, many]) expect(await policy.step(learningRate)).toMatchObject({ applied: true });
         expect([one.steps, await one.checksum()]).toEqual([1, await many.checksum()]);
-        const lessons = await lessonsOf(one, answers);
+        const lessons = await trainGroupsOf(one, answers);
         expect(norm(await one.statistics(lessons, 'current'))).not.toEqual(norm(start));
         expect(await one.statistics(lessons, 'reference')).toEqual(start);
         await Promise.all([one.dispose(), many.dispose()]);
@@ -122,10 +124,10 @@ export function policyContract<P, A extends Answer, H>(name: string, subject: Su
     it('weighs each action by its own advantage', async () => {
       const [alike, apart] = [open(), open()];
       const answers = await sample(alike);
-      await alike.learn(await lessonsOf(alike, answers), SPECS.reinforce);
+      await alike.learn(await trainGroupsOf(alike, answers), SPECS.reinforce);
       const rising = (advantage: number, length: number): Float32Array =>
         Float32Array.from({ length }, (_, t) => advantage * (t % 2 === 0 ? 1 : -1));
-      await apart.learn(await lessonsOf(apart, answers, rising), SPECS.reinforce);
+      await apart.learn(await trainGroupsOf(apart, answers, rising), SPECS.reinforce);
       for (const policy of [alike, apart]) await policy.step(learningRate);
       expect(await apart.checksum()).not.toBe(await alike.checksum());
       await Promise.all([alike.dispose(), apart.dispose()]);
@@ -133,7 +135,7 @@ export function policyContract<P, A extends Answer, H>(name: string, subject: Su
 
     it('adds up what is learnt until a step, which needs something', async () => {
       const [whole, parts] = [open(), open()];
-      const lessons = await lessonsOf(whole, await sample(whole));
+      const lessons = await trainGroupsOf(whole, await sample(whole));
       await whole.learn(lessons, SPECS.reinforce, lessons);
       if (learnsOnce) {
         await parts.learn(lessons, SPECS.reinforce, lessons);

@@ -3,7 +3,7 @@ import { describe, expect, it, vi } from 'vitest';
 import { InternalError } from '../../../src/core/errors.js';
 import { RandomStream } from '../../../src/core/random.js';
 import type { FloatTensor } from '../../../src/core/safetensors.js';
-import type { Learner, TokenLesson } from '../../../src/train/policies/tokens/learner.js';
+import type { Learner, TokenTrainGroup } from '../../../src/train/policies/tokens/learner.js';
 import type { LossSpec } from '../../../src/train/policies/losses/table.js';
 import type { Statistics, Target } from '../../../src/train/policies/policy.js';
 import { onRanks } from '../groups.js';
@@ -25,7 +25,7 @@ interface Learnt {
 const known = (logProbs: Float32Array): Statistics => ({ logProbs });
 
 /** Three groups of so many answers of different lengths; the third of every three tokens is not trained. */
-function makeGroups(...counts: readonly [number, number, number]): TokenLesson[] {
+function makeGroups(...counts: readonly [number, number, number]): TokenTrainGroup[] {
   const stream = new RandomStream(21, 'groups');
   return [openPrompt(space), textPrompt(space), openPrompt(space, 'remove', 2)].map((prompt, i) => {
     const answers = Array.from({ length: counts[i] }, () => ({
@@ -60,7 +60,7 @@ function gradientDifference(a: ReadonlyMap<string, Float32Array>, b: ReadonlyMap
 const learner = (microBatch: number, separateVocabularies = true): Learner =>
   learnerOf(model, { temperature, separateVocabularies, microBatch });
 
-async function learnt(by: Learner, lessons: readonly TokenLesson[], loss: LossSpec): Promise<Learnt> {
+async function learnt(by: Learner, lessons: readonly TokenTrainGroup[], loss: LossSpec): Promise<Learnt> {
   const report = await by.learn(lessons, loss);
   const gradients = new Map([...(await by.gradients())].map(([name, gradient]) => [name, gradient.slice()]));
   return { ...report, gradients };
@@ -68,7 +68,7 @@ async function learnt(by: Learner, lessons: readonly TokenLesson[], loss: LossSp
 
 async function gradientOf(
   loss: LossSpec,
-  options: { microBatch: number; separate?: boolean; of?: readonly TokenLesson[] },
+  options: { microBatch: number; separate?: boolean; of?: readonly TokenTrainGroup[] },
 ): Promise<Learnt> {
   const made = learner(options.microBatch, options.separate);
   const result = await learnt(made, options.of ?? groups, loss);
@@ -79,7 +79,7 @@ async function gradientOf(
 /** log p of each token of an answer, from the logits of the plain decoder. */
 function plainLogProbs(
   weights: ReadonlyMap<string, FloatTensor>,
-  group: TokenLesson,
+  group: TokenTrainGroup,
   answer: number,
   separate: boolean,
 ): number[] {
@@ -199,7 +199,7 @@ describe('the learner', () => {
 
   it('counts the weighted tokens whose exponent of k3 is beyond its limit', async () => {
     // 30 is beyond any log-probability by more than 20; the last group's references are as they were.
-    const far = groups.map((group, i): TokenLesson => ({
+    const far = groups.map((group, i): TokenTrainGroup => ({
       ...group,
       targets: group.targets.map((target) => ({
         ...target,
@@ -217,7 +217,7 @@ describe('the learner', () => {
     // The distance counts, which is to a token's own log-probability.
     const [lesson] = groups;
     const [statistics] = await made.statistics([lesson], model.weights);
-    const near = (by: number): TokenLesson => ({
+    const near = (by: number): TokenTrainGroup => ({
       ...lesson,
       targets: lesson.targets.map((target, g) => ({
         ...target,
@@ -253,7 +253,7 @@ describe('the learner', () => {
 
   it('compiles once for all widths, whose bits do not depend on what was learnt before', async () => {
     const ort = await import('onnxruntime-node');
-    const longer = groups.map(({ prompt, answers, targets }): TokenLesson => {
+    const longer = groups.map(({ prompt, answers, targets }): TokenTrainGroup => {
       const twice = (values: Float32Array): Float32Array => Float32Array.of(...values, ...values, ...values);
       return {
         prompt,
@@ -377,7 +377,7 @@ describe('the learner', () => {
   });
 
   it('gives a token the same bits in every part of an iteration', async () => {
-    const lessons = [9, 1, 5, 14].flatMap((words, i): TokenLesson[] => {
+    const lessons = [9, 1, 5, 14].flatMap((words, i): TokenTrainGroup[] => {
       const instruction = Array.from({ length: words }, () => 'red').join(' ');
       const { answers, targets } = groups[i % groups.length];
       const longer = answers.map(({ ids }) => ({

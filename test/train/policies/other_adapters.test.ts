@@ -217,24 +217,24 @@ describe('an adapter whose file and description differ', () => {
   });
 });
 
-describe('an adapter of a model that reads pictures', () => {
+describe('an adapter of a model that reads images', () => {
   const names = {
-    old: { words: 'model.layers', pictures: 'visual.blocks' },
-    new: { words: 'model.language_model.layers', pictures: 'model.visual.blocks' },
+    old: { words: 'model.layers', images: 'visual.blocks' },
+    new: { words: 'model.language_model.layers', images: 'model.visual.blocks' },
   } as const;
   const model = at('../../compute/nets/vision/fixtures/qwen2_5_vl');
 
-  /** Over q_proj and v_proj of its words, and with `pictures` over attn.proj of its vision encoder. */
-  function adapterOver(age: keyof typeof names, targets: string | string[], pictures = false): string {
+  /** Over q_proj and v_proj of its words, and with `images` over attn.proj of its vision encoder. */
+  function adapterOver(age: keyof typeof names, targets: string | string[], images = false): string {
     const folder = mkdtempSync(join(root, 'seeing-'));
     const weights = openModel(model, 'words and images').weights;
     const tensors = new Map<string, FloatTensor>();
     for (const [name, { shape }] of weights) {
-      const isAdapted = /self_attn\.[qv]_proj\.weight$/.test(name) || (pictures && /attn\.proj\.weight$/.test(name));
+      const isAdapted = /self_attn\.[qv]_proj\.weight$/.test(name) || (images && /attn\.proj\.weight$/.test(name));
       if (!isAdapted) continue;
       const layer = name
         .replace(/^model\.layers/, names[age].words)
-        .replace(/^visual\.blocks/, names[age].pictures)
+        .replace(/^visual\.blocks/, names[age].images)
         .slice(0, -'.weight'.length);
       const [outputs, inputs] = shape;
       const filled = (shape: number[]): FloatTensor => ({
@@ -263,7 +263,7 @@ describe('an adapter of a model that reads pictures', () => {
       'new',
       /* of one layer */ ['model.language_model.layers.0.self_attn.q_proj', 'q_proj', 'v_proj'],
     ],
-  ] as const)('is read under %s, with and without pictures', (_, age, targets) => {
+  ] as const)('is read under %s, with and without images', (_, age, targets) => {
     const folder = adapterOver(age, typeof targets === 'string' ? targets : [...targets]);
     for (const part of ['words', 'words and images'] as const) {
       checkAdapters(folder, part);

@@ -12,7 +12,7 @@ import { RowTables } from '../../../src/train/policies/tokens/batch.js';
 import type { TokenPrompt } from '../../../src/models/tokenizer/format.js';
 import { DecodingBatch, smallerBatch } from '../../../src/train/policies/tokens/decoding_batch.js';
 import { FreeText } from '../../../src/models/tokenizer/format.js';
-import type { TokenLesson } from '../../../src/train/policies/tokens/learner.js';
+import type { TokenTrainGroup } from '../../../src/train/policies/tokens/learner.js';
 import { initSeeingPolicy } from '../../../src/train/policies/tokens/load.js';
 import type { PolicyModel } from '../../../src/models/adapters/policy_model.js';
 import { Sampler } from '../../../src/train/policies/tokens/rollout.js';
@@ -35,7 +35,7 @@ const processor = plainProcessor(eyes, { min_pixels: 64, max_pixels: 1024 });
 /** A multiple of 8 tokens: the bits of a sum over a row of another size depend on where the row begins. */
 const format = new FreeText({ size: 16, files: {} }, new Set([END]));
 
-/** All of it trains, so that pictures get a gradient, too. */
+/** All of it trains, so that images get a gradient, too. */
 const seeing = initSeeingPolicy(init, format, 3, {
   init: eyes,
   parts: { mm_vision: true, mm_mlp: true, mm_llm: true },
@@ -48,23 +48,23 @@ const blind = { ...smallModel(space), format: new FreeText({ size: space.size, f
 /** Its first layer sees the last five columns alone. */
 const windowed = { ...blind, config: { ...blind.config, sliding_window: 5, sliding_layers: [0] } };
 
-function picture(seed: number, side: number) {
-  const stream = new RandomStream(seed, 'picture');
+function image(seed: number, side: number) {
+  const stream = new RandomStream(seed, 'image');
   const data = Uint8Array.from({ length: side * side * 3 }, () => stream.integer(256));
   return processor.image({ width: side, height: side, data }, 'here');
 }
 
-/** Prompts of different lengths; those of a model that sees have a picture, or none. */
+/** Prompts of different lengths; those of a model that sees have an image, or none. */
 function promptOf(model: PolicyModel, index: number): TokenPrompt {
   const words = Array.from({ length: 1 + 3 * index }, (_, i) => 1 + ((i + index) % 4));
   if (model !== seeing || index === 1) return { ids: words };
-  const shown = picture(index, 8 * (1 + (index % 2)));
+  const shown = image(index, 8 * (1 + (index % 2)));
   const ids = [tokens.vision_start_token_id, tokens.image_token_id, tokens.vision_end_token_id, ...words];
-  return { ids: withImages(ids, [shown], tokens, eyes, 'here'), pictures: [shown] };
+  return { ids: withImages(ids, [shown], tokens, eyes, 'here'), images: [shown] };
 }
 
 /** Groups of answers of these lengths. */
-function lessonsOf(model: PolicyModel, lengths: readonly (readonly number[])[]): TokenLesson[] {
+function trainGroupsOf(model: PolicyModel, lengths: readonly (readonly number[])[]): TokenTrainGroup[] {
   return lengths.map((ofGroup, index) => {
     const stream = new RandomStream('answers', index);
     const answers = ofGroup.map((length) => ({ ids: Int32Array.from({ length }, () => stream.integer(5)) }));
@@ -82,7 +82,7 @@ const KL = { policy: 'reinforce', kl: { coefficient: 0.1 } } as const;
 
 async function learnt(
   model: PolicyModel,
-  lessons: readonly TokenLesson[],
+  lessons: readonly TokenTrainGroup[],
   microBatch: number,
   gradientCheckpointing = false,
 ) {
@@ -106,10 +106,10 @@ function relative(a: readonly Float32Array[], b: readonly Float32Array[]): numbe
 describe.each([
   ['words', blind as PolicyModel],
   ['words in windows', windowed as PolicyModel],
-  ['pictures', seeing],
+  ['images', seeing],
 ])('whole sequences of %s without rows for padding', (_name, model) => {
   it('have as many rows as any micro-batch has tokens, rounded up, and the same bits in any of them', async () => {
-    const lessons = lessonsOf(model, [[3, 9, 1, 5], [2, 2, 14, 7], [6, 1, 3, 4], [1, 1, 1, 1]]); // prettier-ignore
+    const lessons = trainGroupsOf(model, [[3, 9, 1, 5], [2, 2, 14, 7], [6, 1, 3, 4], [1, 1, 1, 1]]); // prettier-ignore
     const whole = await learnt(model, lessons, 8);
     const { tokenRows, prompts, answersPerPrompt, answerColumns } = whole.shape;
     expect(tokenRows?.answers).toBe(44);
@@ -123,7 +123,7 @@ describe.each([
   });
 
   it('have the gradient of their own where blocks are computed again', async () => {
-    const lessons = lessonsOf(model, [[3, 9], [2, 14]]); // prettier-ignore
+    const lessons = trainGroupsOf(model, [[3, 9], [2, 14]]); // prettier-ignore
     const again = await learnt(model, lessons, 4, true);
     const kept = await learnt(model, lessons, 4, false);
     expect(relative([...again.gradients.values()], [...kept.gradients.values()])).toBeLessThan(1e-6);
@@ -252,7 +252,7 @@ describe('a batch that decodes', () => {
   it.each([
     ['words', blind as PolicyModel],
     ['words in windows', windowed as PolicyModel],
-    ['pictures', seeing],
+    ['images', seeing],
   ])('gives the same bits as one that stays, with fewer rows: %s', async (_name, model) => {
     const stays = await sampled(model, 'cells');
     const leaves = await sampled(model, 'arrays');

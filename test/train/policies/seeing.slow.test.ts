@@ -13,7 +13,7 @@ import { FreeText } from '../../../src/models/tokenizer/format.js';
 import { initSeeingPolicy, loadPolicy } from '../../../src/train/policies/tokens/load.js';
 import type { PolicyModel } from '../../../src/models/adapters/policy_model.js';
 import { TokenPolicy } from '../../../src/train/policies/tokens/policy.js';
-import type { TokenLesson } from '../../../src/train/policies/tokens/learner.js';
+import type { TokenTrainGroup } from '../../../src/train/policies/tokens/learner.js';
 import { decoderInit, visionInit } from '../../../src/config/schema/model.js';
 import { optimizer } from '../../../src/config/schema/training.js';
 import { writeCheckpoint } from '../../support/checkpoint.js';
@@ -21,7 +21,7 @@ import { testFolders } from '../../support/folder.js';
 
 const folder = testFolders('seeing');
 
-/** Ids: an end, an answer for each colour, a word, and the places of pictures. */
+/** Ids: an end, an answer for each colour, a word, and the places of images. */
 const END = 0;
 const WORD = 4;
 const tokens = { image_token_id: 5, video_token_id: 6, vision_start_token_id: 7, vision_end_token_id: 8 };
@@ -77,9 +77,9 @@ function scene(random: RandomStream): { readonly image: RgbImage; readonly colou
 
 function question(random: RandomStream): { readonly prompt: TokenRequest; readonly answer: number } {
   const { image, colour } = scene(random);
-  const picture = processor.image(image, 'here');
+  const input = processor.image(image, 'here');
   const ids = [WORD, tokens.vision_start_token_id, tokens.image_token_id, tokens.vision_end_token_id, WORD];
-  const prompt: TokenPrompt = { ids: withImages(ids, [picture], tokens, eyes, 'here'), pictures: [picture] };
+  const prompt: TokenPrompt = { ids: withImages(ids, [input], tokens, eyes, 'here'), images: [input] };
   return { prompt: { tokens: prompt }, answer: 1 + colour };
 }
 
@@ -96,7 +96,7 @@ const target = (weight: number, advantage: number) => (ids: Int32Array) => ({
 
 async function teach(policy: TokenPolicy, steps: number): Promise<void> {
   for (let step = 0; step < steps; step++) {
-    const lessons = questions(step).map(({ prompt, answer }): TokenLesson => {
+    const lessons = questions(step).map(({ prompt, answer }): TokenTrainGroup => {
       const ids = Int32Array.of(answer, END);
       return { prompt, answers: [{ ids }], targets: [target(1 / 48, 1)(ids)] };
     });
@@ -133,7 +133,7 @@ async function write(policy: TokenPolicy): Promise<string> {
 }
 
 describe('a policy that sees', () => {
-  it('learns what pictures show from labels, and then from rewards', async () => {
+  it('learns what images show from labels, and then from rewards', async () => {
     const policy = policyOf(made());
     await teach(policy, 3);
     const start = await accuracy(policy);
@@ -141,7 +141,7 @@ describe('a policy that sees', () => {
       const asked = questions(5000 + step, 12);
       const prompts = asked.map(({ prompt }) => prompt);
       const answers = await sample(policy, prompts, 1, 4, step);
-      const lessons = prompts.map((prompt, p): TokenLesson => {
+      const lessons = prompts.map((prompt, p): TokenTrainGroup => {
         const rewards = answers[p].map((one) => (isRight(one, asked[p].answer) ? 1 : 0));
         const mean = rewards.reduce<number>((sum, reward) => sum + reward, 0) / 4;
         return {
@@ -216,7 +216,7 @@ describe('a policy that sees', () => {
     await merged.dispose();
   });
 
-  it('encodes a picture once, for all answers to it and all that is computed of them', async () => {
+  it('encodes an image once, for all answers to it and all that is computed of them', async () => {
     const run = vi.spyOn(Session.prototype, 'run');
     const policy = policyOf(made({ mm_vision: false, mm_mlp: true, mm_llm: true }));
     const asked = questions(1, 3).map(({ prompt }) => prompt);

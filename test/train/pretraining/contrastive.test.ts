@@ -56,7 +56,7 @@ async function open(
 }
 
 describe('training of CLIP', () => {
-  it('measures over every whole batch of held-out pictures, the last one too', async () => {
+  it('measures over every whole batch of held-out images, the last one too', async () => {
     const root = folders();
     const evaluated = async (...files: string[]) => {
       const training = await open(root, null, 14.3, files);

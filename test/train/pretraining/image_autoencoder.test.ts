@@ -13,8 +13,8 @@ import { Pretraining } from '../../../src/train/pretraining/pretraining.js';
 import { writeCheckpoint } from '../../support/checkpoint.js';
 import { testFolders } from '../../support/folder.js';
 
-/** Flat pictures of many colours. */
-function pictures(count: number, width: number, height: number): SampleSource<InpaintSample> {
+/** Flat images of many colours. */
+function images(count: number, width: number, height: number): SampleSource<InpaintSample> {
   const png = (index: number): Uint8Array => {
     const data = Uint8Array.from({ length: 3 * width * height }, (_, i) => (index * 53 + (i % 3) * 97) % 256);
     return encodePlainPng({ width, height, data });
@@ -33,7 +33,7 @@ function pictures(count: number, width: number, height: number): SampleSource<In
   };
 }
 
-async function open(train = pictures(16, 8, 4), heldOut = [pictures(8, 8, 4)]) {
+async function open(train = images(16, 8, 4), heldOut = [images(8, 8, 4)]) {
   const sources = new Map([['train', train], ...heldOut.map((source, i) => [`held out ${i}`, source] as const)]);
   const listed = (paths: readonly string[]) => paths.map((path) => ({ path, coefficient: null }));
   const [first, ...others] = [...sources.keys()];
@@ -58,7 +58,7 @@ const newFolder = testFolders('autoencoder');
 const saved = (files: CheckpointFiles): string => writeCheckpoint(newFolder(), files);
 
 describe('training an autoencoder', () => {
-  it('learns pictures, goes on bit by bit, and leaves a model whose latents have the spread of noise', async () => {
+  it('learns images, goes on bit by bit, and leaves a model whose latents have the spread of noise', async () => {
     const whole = await open();
     const before = (await whole.evaluate(0))['validation/loss'];
     for (let i = 1; i <= 20; i++) await whole.step(i);
@@ -77,14 +77,12 @@ describe('training an autoencoder', () => {
     await Promise.all([whole.dispose(), resumed.dispose()]);
   });
 
-  it('refuses pictures that are no whole latents, and one of another size', async () => {
-    await expect(open(pictures(8, 7, 4))).rejects.toThrow(
-      'a picture of 7x4 pixels is no whole number of latents of 2 pixels',
-    );
-    const flat = pictures(8, 8, 4);
-    const mixed = { ...flat, read: (index: number) => (index === 0 ? flat : pictures(8, 4, 4)).read(index) };
+  it('refuses images that are no whole latents, and one of another size', async () => {
+    await expect(open(images(8, 7, 4))).rejects.toThrow('an image of 7x4 pixels is not a multiple of 2 pixels');
+    const flat = images(8, 8, 4);
+    const mixed = { ...flat, read: (index: number) => (index === 0 ? flat : images(8, 4, 4)).read(index) };
     const training = await open(mixed);
-    await expect(training.step(1)).rejects.toThrow('a picture of 4x4 pixels among pictures of 8x4');
+    await expect(training.step(1)).rejects.toThrow('found 4x4 pixels among images of 8x4');
     await training.dispose();
   });
 });

@@ -43,7 +43,7 @@ class Painting implements RecordedTask {
   };
 }
 
-/** Two answers in words, with the pictures of the first and, where there is one, of the second. */
+/** Two answers in words, with the images of the first and, where there is one, of the second. */
 async function recorded(second: RgbImage | null) {
   const paths = new RunPaths(newFolder(), 'run');
   const line = { ...written, source: null };
@@ -64,7 +64,7 @@ async function recorded(second: RgbImage | null) {
   return { paths, files, items };
 }
 
-describe('recorded pictures that were made from words', () => {
+describe('recorded images that were made from words', () => {
   it('are read where they were kept, with what was written for them and the row, and not painted again', async () => {
     const { items } = await recorded(grey(9));
     const task = new Painting(1);
@@ -97,12 +97,12 @@ describe('recorded pictures that were made from words', () => {
     expect(kept.item).toMatchObject({ instruction: 'a cat', edited: grey(7) });
     expect([lost.item, lost.missing]).toEqual([
       null,
-      'its artifact has to be made again, but the data is not what it was when the run was made',
+      'its artifact has to be rendered again, but the data has changed since the run',
     ]);
     expect(task.painted).toBe(0);
   });
 
-  it('tell whether pictures come out as they did', async () => {
+  it('tell whether images come out as they did', async () => {
     const { paths, files } = await recorded(grey(9));
     const judge = (task: Painting) => redrawsIdentically(files, { paths, task, promptsPerIteration: 1, noTask: '' });
     expect(await judge(new Painting(7))).toBe(true);
@@ -126,7 +126,7 @@ it('asks for the prompt at the place that is recorded, else for that of the key'
   expect(asked).toEqual([2, { source: 1, index: 7 }]);
 });
 
-describe('pictures that were given beside the edited one', () => {
+describe('images that were given beside the edited one', () => {
   /** An answer whose images were kept, and which was given so many further ones. */
   async function given(beside: object) {
     const paths = new RunPaths(newFolder(), 'run');
@@ -148,15 +148,15 @@ describe('pictures that were given beside the edited one', () => {
       edited: grey(7),
       beside: [grey(5), grey(6)],
     });
-    expect((await found(null)).missing).toBe('its further pictures have to be read again, but it is gone');
+    expect((await found(null)).missing).toBe('its other images have to be read again, but it is gone');
     expect((await found(having(grey(5)))).missing).toBe(
-      'its further pictures have to be read again, but the data is not what it was when the run was made',
+      'its other images have to be read again, but the data has changed since the run',
     );
   });
 });
 
-describe('words that answer to a picture', () => {
-  it('are read again as the words that they were, without the picture', async () => {
+describe('words that answer to an image', () => {
+  it('are read again as the words that they were, without the image', async () => {
     const paths = new RunPaths(newFolder(), 'run');
     const source = await storeImage(paths, grey(4));
     writeEpisodes(paths, 1, [{ ...written, key: '1/0/0', text: 'it is a cat', source, edited: null }]);

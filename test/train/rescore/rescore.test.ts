@@ -39,7 +39,7 @@ function withImages(made: ImageEditSettings): ImageEditSettings {
   return { ...made, track: { ...made.track, log_episodes_every_n_iterations: 2 } };
 }
 
-/** Answers by the pictures alone, as a record would have it. */
+/** Answers by the images alone, as a record would have it. */
 function recordingJudge(store: Exchanges<Judgement>, model: string): Judge {
   let asked = 0;
   return {
@@ -187,7 +187,7 @@ describe('scoring a run again by the same reward', () => {
     ]);
     const [[why, count]] = Object.entries(summary.not_rescored);
     expect(why).toMatch(
-      /its artifact has to be made again, but the run's data or a model is not there \(.*no such model/,
+      /its artifact has to be rendered again, but the run's data or a model is missing \(.*no such model/,
     );
     expect(count).toBe(20);
     expect(
@@ -209,10 +209,10 @@ describe('scoring a run again by another reward', () => {
 
   it('says what the data lack', async () => {
     const summary = await rescore(request({ reward: changed({ mode: 'ground_score' }), name: 'ground' }));
-    expect(summary.not_rescored['its prompt has no labelled result']).toBe(24);
+    expect(summary.not_rescored['its prompt has no labeled result']).toBe(24);
   });
 
-  it('leaves out prompts of several pictures where the judge would be shown one', async () => {
+  it('leaves out prompts of several images where the judge would be shown one', async () => {
     const file = paths.episodes(2);
     const before = readFileSync(file, 'utf8');
     writeFileSync(file, before.replaceAll('"key":', '"beside":1,"key":'));
@@ -224,7 +224,7 @@ describe('scoring a run again by another reward', () => {
     const summary = await rescore(request({ openTask, name: 'several' }));
     writeFileSync(file, before);
     expect(summary.not_rescored).toMatchObject({
-      "its prompt has several pictures, of which 'viescore' shows the judge one": expect.any(Number) as number,
+      "its prompt has several images, but 'viescore' shows the judge one": expect.any(Number) as number,
     });
     expect(summary.rows.find(({ set, iteration }) => set === 'training' && iteration === 2)?.compared).toBe(0);
   });
@@ -232,7 +232,7 @@ describe('scoring a run again by another reward', () => {
   it('goes on where a prompt does not suit the reward, and says what is wrong with it', async () => {
     const summary = await rescore(request({ reward: changed({ mode: 'ocr' }), name: 'ocr' }));
     const { zero_by_rule } = summary.rescored;
-    expect(summary.not_rescored).toEqual({ 'its prompt does not suit the reward': 32 - zero_by_rule });
+    expect(summary.not_rescored).toEqual({ 'its prompt does not fit the reward': 32 - zero_by_rule });
     expect(zero_by_rule).toBeLessThan(32);
     expect(linesOf('ocr').find(({ missing }) => missing !== null)?.detail).toMatch(/^the prompt quotes no text: ".+"$/);
   });
@@ -264,11 +264,11 @@ describe('scoring a run again by another reward', () => {
   it('asks a judge that has recovered for what it did not answer before', async () => {
     let isDown = true;
     const seen: string[] = [];
-    // It is there, and fails for all pictures but one.
-    const judge = await startStubJudge(({ text, images: [picture], kind }) => {
+    // It is there, and fails for all images but one.
+    const judge = await startStubJudge(({ text, images: [image], kind }) => {
       if (kind !== 'pq' || text.startsWith('This is a check')) return scoresText(4, 9);
-      seen.push(picture);
-      return isDown && picture !== seen[0] ? openAiError(500, 'out of memory') : scoresText(4, 9);
+      seen.push(image);
+      return isDown && image !== seen[0] ? openAiError(500, 'out of memory') : scoresText(4, 9);
     });
     try {
       writeFileSync(join(root, 'down.txt'), 'How good does this look, all in all?');
@@ -279,7 +279,7 @@ describe('scoring a run again by another reward', () => {
       seen.length = 0;
       const [term] = measureTerms.parse([{ name: 'viescore' }]);
       const measuring = { ...asking, recordedReward: reward, term, settings: () => undefined };
-      await expect(measureRecords(measuring)).rejects.toThrow(/held-out answers got no answer about 'viescore'/);
+      await expect(measureRecords(measuring)).rejects.toThrow(/held-out answers got no reply for 'viescore'/);
       expect(readRescoredMeasures(paths).filter(({ name }) => name === 'viescore')).toEqual([]);
       isDown = false;
       expect((await rescore(asking)).rescored.unscored).toBe(0);

@@ -59,7 +59,7 @@ describe('a limit to requests', () => {
     const calls = new CallLimit(3, 0, 2);
     expect(askAll(calls)).toBe(1);
     expect(() => calls.total([calls.report(), { own: 0, refused: false }])).toThrow(
-      'judges got 1 requests of this run, and 3 are allowed; what is left is too little for the next questions of 2 processes',
+      'judge request limit exceeded (1 of 3; what is left is too little for the next questions of 2 processes',
     );
   });
 });

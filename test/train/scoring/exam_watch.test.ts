@@ -80,13 +80,13 @@ describe('a judge that is compared with its exam', () => {
     await becomes({ noise: 0.5 });
     await vi.waitFor(() => expect(warnings).toHaveLength(1), wait);
     expect(warnings[0]).toMatch(
-      /answers differently than at its exam of 2\S+: the scores of 20 answers differ by 0\.[12]\d of 1, of which its noise explains 0\.0\d; \w+ of case \d+ got/,
+      /answers differently than in its exam of 2\S+: the scores of 20 answers differ by 0\.[12]\d of 1, of which noise explains 0\.0\d\. \w+ of case \d+ got/,
     );
     const after = looks();
     await vi.waitFor(() => expect(looks()).toBeGreaterThan(after + 3), wait);
     expect(warnings).toHaveLength(1);
     await becomes({});
-    await vi.waitFor(() => expect(notes).toEqual([expect.stringContaining('answers as at its exam again')]), wait);
+    await vi.waitFor(() => expect(notes).toEqual([expect.stringContaining('answers as in its exam again')]), wait);
   });
 
   it('is not reported for its noise', async () => {
@@ -120,7 +120,7 @@ describe('a judge that is compared with its exam', () => {
     expect(await readExamSample(folder)).toEqual([]);
     expect(notes).toEqual([]);
     await watch().close();
-    expect(notes).toEqual([expect.stringContaining('the exam kept no answers that are scored alone')]);
+    expect(notes).toEqual([expect.stringContaining('which stored no single answers')]);
     expect(warnings).toHaveLength(1);
     expect(looks()).toBe(before);
   });

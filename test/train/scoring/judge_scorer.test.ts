@@ -12,7 +12,7 @@ import { openScorer } from '../../../src/train/scoring/judge_scorer.js';
 import { soloGroup, type ProcessGroup } from '../../../src/core/group/process_group.js';
 import { tinyExam } from '../../../src/rewards/rule_judge/exam_cases.js';
 import { JUDGE_MODEL, startJudge } from '../../../src/rewards/rule_judge/server.js';
-import { pictureOf, wholeItem } from '../../rewards/terms/term_contract.js';
+import { imageOf, wholeItem } from '../../rewards/terms/term_contract.js';
 import {
   openAiError,
   scoresText,
@@ -72,7 +72,7 @@ async function judge(): Promise<StubJudge> {
 describe('a scorer', () => {
   it('needs no judge where no term asks it', async () => {
     const scorer = await open({ mode: 'image_similarity' }, null);
-    const items = [wholeItem(), wholeItem({ edited: pictureOf(1) })];
+    const items = [wholeItem(), wholeItem({ edited: imageOf(1) })];
     const outcomes = await scorer.settle(items, await scorer.begin(items));
     expect(outcomes.map(({ kind }) => kind)).toEqual(['scored', 'scored']);
     expect(outcomes[1]).toMatchObject({ value: 1 });
@@ -162,7 +162,7 @@ describe('a scorer', () => {
     });
     const log = () => readFileSync(new RunPaths(root, `run_${runs - 1}`).consoleLog(1), 'utf8');
     const watched = await open(reward, changed.url);
-    await vi.waitFor(() => expect(log()).toContain('answers differently than at its exam of'), 30_000);
+    await vi.waitFor(() => expect(log()).toContain('answers differently than in its exam of'), 30_000);
     await watched.close();
     for (const other of [
       { ...reward, recheck_every_min: null },
@@ -188,7 +188,7 @@ describe('a scorer', () => {
       expect(outcomes).toMatchObject([{ kind: 'scored' }, { kind: 'unscored', reason: 'aborted' }]);
       const settling = scorer.settle(two, outcomes);
       await expect(settling).rejects.toThrow(JudgeLimitError);
-      await expect(settling).rejects.toThrow('judges got 3 requests of this run, and 3 are allowed');
+      await expect(settling).rejects.toThrow('judge request limit exceeded (3 of 3)');
       expect(asked(stub)).toBe(3);
       await scorer.close();
       // What was answered is stored, and nothing else is.
@@ -227,7 +227,7 @@ describe('a scorer', () => {
       const outcomes = await scorer.begin(two);
       expect(outcomes.map(({ kind }) => kind)).toEqual(['unscored', 'unscored']);
       away = false;
-      await expect(scorer.settle(two, outcomes)).rejects.toThrow('judges got 5 requests of this run');
+      await expect(scorer.settle(two, outcomes)).rejects.toThrow('judge request limit exceeded (5 of 5)');
       await scorer.close();
     });
   });

@@ -106,7 +106,7 @@ function embed(graph: Graph, config: DecoderConfig, ids: Value): Value {
 function embedSeen(config: DecoderConfig, ids: Value, shape: PromptShape, wrap?: BlockWrapper): Value {
   const words = embed(ids.graph, config, ids);
   if (!hasVision(config)) return words;
-  return withImageTokens(words, config, shape.prompts, must(shape.pictures, 'the shape of images'), wrap);
+  return withImageTokens(words, config, shape.prompts, must(shape.images, 'the shape of images'), wrap);
 }
 
 /** A decoder with a vision encoder takes the angles of its columns as inputs, because they depend on the images. */

@@ -17,7 +17,7 @@ export interface BatchShape {
    */
   readonly tokenRows?: TokenRows;
   /** The images of each prompt; required by a decoder with a vision encoder, absent for others. */
-  readonly pictures?: ImageShape;
+  readonly images?: ImageShape;
 }
 
 /** Rows of prompts, and of answers. */

@@ -20,14 +20,14 @@ export interface FlowGrid extends ImageGrid {
 }
 
 /** The images of a sequence in order: the generated image, then the reference images. */
-export function picturesOf({ rows, columns, hasSecond = false, further = [] }: FlowGrid): readonly ImageGrid[] {
+export function imagesOf({ rows, columns, hasSecond = false, further = [] }: FlowGrid): readonly ImageGrid[] {
   const own = { rows, columns };
   return [own, ...(hasSecond ? [own] : []), ...further];
 }
 
 /** Tokens of the reference images. */
 export function referenceTokens(grid: FlowGrid): number {
-  const [, ...shown] = picturesOf(grid);
+  const [, ...shown] = imagesOf(grid);
   return shown.reduce((sum, { rows, columns }) => sum + rows * columns, 0);
 }
 
@@ -62,7 +62,7 @@ const THETA = 10_000;
 /** Angles [tokens, depth / 2] of a sequence: element i of an axis of d elements turns by position * theta^(-2i/d). */
 export function rotaryAngles(config: RotaryConfig, grid: FlowGrid): number[][] {
   const { text, image } = placesOf[config.architecture];
-  const pictures = picturesOf(grid);
+  const pictures = imagesOf(grid);
   const positions = [
     ...Array.from({ length: grid.textTokens }, (_, token) => text(token, pictures)),
     ...pictures.flatMap((size, frame) =>

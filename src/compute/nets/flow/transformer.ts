@@ -26,7 +26,7 @@ import {
 } from './config.js';
 import { StreamHeads } from './heads.js';
 import { flowNames, LAST, LAST_MODULATION } from './parameters.js';
-import { addPositions, type FlowGrid, FlowRotary, picturesOf, referenceTokens, unrotated } from './positions.js';
+import { addPositions, type FlowGrid, FlowRotary, imagesOf, referenceTokens, unrotated } from './positions.js';
 
 export { isIpAdapter } from './parameters.js';
 export { flowAdapter, flowLinearLayers, flowParameters, initFlowTransformer } from './parameters.js';
@@ -101,7 +101,7 @@ function shapesOf(
 
 /** Raises GraphError if the inputs do not match the config; an IP-Adapter's may be left out. */
 function checkInputs(config: FlowTransformerConfig, shape: FlowShape, inputs: FlowInputs): void {
-  const looksAt = picturesOf(shape).length - 1;
+  const looksAt = imagesOf(shape).length - 1;
   if (looksAt > 1 && !takesSeveral(config)) {
     throw new GraphError(`${looksAt} reference images, but the model takes only one`);
   }

@@ -1,4 +1,4 @@
-/** A flow policy's answers: labeled pictures for supervised training, and latents in an episode's record. */
+/** A flow policy's answers: labeled images for supervised training, and latents in an episode's record. */
 import { RandomStream } from '../../../core/random.js';
 import type { FlowAction, FlowAnswer, FlowRequest } from '../../../train/policies/flow/batch.js';
 import { unconditional } from '../../../train/policies/flow/rows.js';
@@ -12,14 +12,14 @@ import { halfToFloat } from '../../../core/half.js';
 import { toStoredBytes } from '../../../core/safetensors.js';
 import type { RecordedEpisode } from '../../../run/episodes.js';
 
-/** A prompt with its wanted picture. */
-export interface PicturePrompt extends Prompt, FlowRequest {
-  /** [N, C] of the wanted picture, in the form of the model's output. */
+/** A prompt with its wanted image. */
+export interface ImagePrompt extends Prompt, FlowRequest {
+  /** [N, C] of the wanted image, in the form of the model's output. */
   readonly wanted: () => Promise<Float32Array>;
 }
 
-/** Where a recipe's labelled pictures come from. */
-export interface LabelledPictures<P extends PicturePrompt, S extends { readonly length: number }> {
+/** Where a recipe's labelled images come from. */
+export interface LabeledImages<P extends ImagePrompt, S extends { readonly length: number }> {
   readonly settings: { readonly seed: number };
   /** Whether the model predicts the clean latents. */
   readonly predictsSample: boolean;
@@ -29,9 +29,9 @@ export interface LabelledPictures<P extends PicturePrompt, S extends { readonly 
   promptAt(source: S, index: number): Promise<P>;
 }
 
-/** The labels of a task's pictures. */
-export function flowLabels<P extends PicturePrompt, S extends { readonly length: number }>(
-  task: LabelledPictures<P, S>,
+/** The labels of a task's images. */
+export function flowLabels<P extends ImagePrompt, S extends { readonly length: number }>(
+  task: LabeledImages<P, S>,
   { batch_size: size, condition_dropout: dropout }: Pick<FlowSftSettings['sft'], 'batch_size' | 'condition_dropout'>,
   prompts: number,
 ): Labels<P, FlowAnswer> {
@@ -39,7 +39,7 @@ export function flowLabels<P extends PicturePrompt, S extends { readonly length:
   return labelsOf(
     {
       heldOut: task.heldOut,
-      // Each picture at one noise level, drawn uniformly, a share of them without words and style.
+      // Each image at one noise level, drawn uniformly, a share of them without words and style.
       at: async (index) => {
         const random = new RandomStream(seed, 'noise levels', index);
         const prompt = await task.prompt(index);
@@ -64,8 +64,8 @@ const GOLDEN = 0.6180339887498949;
  * x = (1 - sigma) x0 + sigma eps, from which the velocity eps - x0 is learnt. For a model that predicts x0, an error is multiplied by 1 / sigma in
  * the velocity: its loss is weighted by sigma^2, which makes it the error of x0.
  */
-async function labelled<P extends PicturePrompt>(
-  task: Pick<LabelledPictures<P, never>, 'predictsSample'>,
+async function labelled<P extends ImagePrompt>(
+  task: Pick<LabeledImages<P, never>, 'predictsSample'>,
   prompt: P,
   sigma: number,
   random: RandomStream,
@@ -96,7 +96,7 @@ export function asRecorded(latents: Float32Array): {
 
 /** Raises RunError for a record without them. */
 export function recordedLatents({ key, latents }: Pick<RecordedEpisode, 'key' | 'latents'>): Float32Array {
-  if (latents === undefined) throw new RunError('the record of an episode has no latents', { where: key });
+  if (latents === undefined) throw new RunError('the episode record has no latents', { where: key });
   return fromHalves(Buffer.from(latents, 'base64'));
 }
 

@@ -2,19 +2,19 @@
 import type { HeldDtype } from '../../../core/safetensors.js';
 import { PipelineTextEncoder } from '../../../train/environments/pipeline_text.js';
 import { QwenTextEncoder } from '../../../train/environments/qwen_text.js';
-import type { PromptEncoder } from '../../../train/environments/picture_words.js';
+import type { PromptEncoder } from '../../../train/environments/word_encoder.js';
 import { isPipeline, readPipeline } from '../../../models/pipeline.js';
 import type { ModelFileOptions } from '../../../compute/onnx/model_file.js';
 import { sessionOptions } from '../../../compute/onnx/session.js';
-import { AutoencoderCodec, pixelCodec, type PictureCodec } from '../../../train/environments/picture_codec.js';
+import { AutoencoderCodec, pixelCodec, type ImageCodec } from '../../../train/environments/image_codec.js';
 import { modelFolder, type RunResolver } from '../../../models/reference.js';
 import type { EngineSettings, ModelReference } from '../../../config/schema/model.js';
 
 /**
- * Converts between pictures and latents; latents are the pixels if no autoencoder is named. Raises CheckpointError when the autoencoder cannot be
+ * Converts between images and latents; latents are the pixels if no autoencoder is named. Raises CheckpointError when the autoencoder cannot be
  * read.
  */
-export function openCodec(vae: ModelReference | null, engine: EngineSettings, resolveRun: RunResolver): PictureCodec {
+export function openCodec(vae: ModelReference | null, engine: EngineSettings, resolveRun: RunResolver): ImageCodec {
   if (vae === null) return pixelCodec;
   return AutoencoderCodec.open(modelFolder(vae, resolveRun), sessionOptions(engine));
 }

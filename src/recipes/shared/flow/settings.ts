@@ -15,7 +15,7 @@ import {
 } from '../memory.js';
 import type { Learner, Part } from '../../recipe.js';
 
-/** Pixels on a side of a picture for each latent on a side, of common autoencoders. */
+/** Pixels on a side of an image for each latent on a side, of common autoencoders. */
 export const ASSUMED_REDUCTION = 8;
 
 /** The shape of a transformer with random weights; `reduction` is the number of pixels per latent along a side. */
@@ -41,7 +41,7 @@ export function freshFlowShape(
   };
 }
 
-/** Trains a flow transformer of all weights on labelled pictures. */
+/** Trains a flow transformer of all weights on labelled images. */
 export function flowMatchingLearner<S extends TrainedSettings>(
   shape: (settings: S, shapeOf: ShapeOf) => FlowModelShape,
   sizes: (
@@ -59,7 +59,7 @@ export function flowMatchingLearner<S extends TrainedSettings>(
       const trained = shape(settings, shapeOf);
       const { tokens, frozen } = sizes(settings, trained, shapeOf);
       const activations = flowActivations(trained, {
-        ...{ pictures: per_device_batch_size, tokens },
+        ...{ images: per_device_batch_size, tokens },
         gradientCheckpointing: gradient_checkpointing,
       });
       return trainingBytes(flowModelParameters(trained), activations, ema_decay === null ? 0 : 1, frozen);
@@ -68,7 +68,7 @@ export function flowMatchingLearner<S extends TrainedSettings>(
   };
 }
 
-/** Side of pictures whose size is that of their sources, in pixels. */
+/** Side of images whose size is that of their sources, in pixels. */
 const ASSUMED_SIDE = 512;
 
 type Environment =
@@ -77,14 +77,14 @@ type Environment =
       readonly model: ModelReference;
       readonly parts: Partial<Record<'vae' | 'text_encoder', ModelReference | null>>;
       readonly engine: { readonly dtype: HeldDtype };
-      /** Absent where pictures have the size of their sources. */
+      /** Absent where images have the size of their sources. */
       readonly width?: number;
       readonly height?: number;
     }
   | { readonly type: 'images_api' | 'images_api_text_prompt' | 'render_server' }
   | null;
 
-/** A frozen flow model that makes pictures of answers, with the models around it. */
+/** A frozen flow model that makes images of answers, with the models around it. */
 export function frozenFlowPart(
   parts: readonly ('vae' | 'text_encoder')[],
 ): Part<TrainedSettings & { readonly environment: Environment }> {

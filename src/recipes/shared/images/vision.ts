@@ -18,24 +18,24 @@ import type { ModelReference } from '../../../config/schema/model.js';
 import type { TrainerSettings } from '../../../config/schema/trainer.js';
 import type { SeeingSettings } from '../../../config/schema/token_policy.js';
 
-/** Turns pictures into the inputs of a policy's model, and the tokens that represent them. */
+/** Turns images into the inputs of a policy's model, and the tokens that represent them. */
 export interface VisionInputs {
   readonly processor: ImageProcessor;
   readonly tokens: NewVisionSettings['tokens'];
 }
 
 /** What decides how a policy sees. */
-type SightSettings = Pick<SeeingSettings, 'model' | 'init' | 'pixels'> & {
+type VisionSettings = Pick<SeeingSettings, 'model' | 'init' | 'pixels'> & {
   readonly trainer?: TrainerSettings;
   readonly tokenizer?: ModelReference | null;
 };
 
 /**
  * Where a server has the model, its description is read beside its tokenizer. Raises CheckpointError for a model that does not see, DataError for a
- * tokenizer without the tokens for pictures.
+ * tokenizer without the tokens for images.
  */
 export function openVisionInputs(
-  { model, init, pixels, trainer, tokenizer: words = null }: SightSettings,
+  { model, init, pixels, trainer, tokenizer: words = null }: VisionSettings,
   tokenizer: Pick<Tokenizer, 'id'>,
   resolveRun: RunResolver,
 ): VisionInputs {

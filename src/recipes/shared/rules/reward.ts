@@ -81,7 +81,7 @@ function modeOrTerms({ mode, terms }: Choice): Problem[] {
   if (mode !== null && terms.length > 0) {
     return problem(
       'reward.terms',
-      `found besides reward.mode '${mode}'; allowed: one of the two. Remove mode, or set it to null, to weigh terms`,
+      `found together with reward.mode '${mode}'; allowed: one of the two. To weight terms, remove mode or set it to null`,
     );
   }
   if (mode !== null || terms.length > 0) return [];
@@ -96,7 +96,7 @@ function weights({ terms }: Choice): Problem[] {
   if (terms.length === 0 || Math.abs(sum - 1) <= weightTolerance) return [];
   const found = Number(sum.toPrecision(8));
   const written = terms.length === 1 ? '' : ` (${terms.map(({ weight }) => weight).join(' + ')})`;
-  return problem('reward.terms', `the weights sum to ${found}${written}; allowed: weights that sum to 1`);
+  return problem('reward.terms', `the weights sum to ${found}${written}; allowed: a sum of 1`);
 }
 
 function repeated(choice: Choice): Problem[] {
@@ -106,11 +106,11 @@ function repeated(choice: Choice): Problem[] {
       const first = names.indexOf(name);
       if (first === index) return [];
       if (terms[index].name === 'module') {
-        const other = `the name of ${key}.${first}, too; allowed: a file of another name`;
-        return problem(`${key}.${index}.module`, `its metrics would have the name '${name}', which is ${other}`);
+        const other = `like those of ${key}.${first}; allowed: a file with another name`;
+        return problem(`${key}.${index}.module`, `its metrics would be named '${name}', ${other}`);
       }
       const once = key === 'reward.terms' ? 'each term once, with the sum of both weights' : 'each term once';
-      return problem(`${key}.${index}.name`, `found '${name}', which ${key}.${first} is already; allowed: ${once}`);
+      return problem(`${key}.${index}.name`, `found '${name}' again, after ${key}.${first}; allowed: ${once}`);
     });
   });
 }
@@ -135,11 +135,11 @@ function deciding(choice: Choice): Problem[] {
   if (names.length === 0) return [];
   return problem(
     choice.mode === null ? 'reward.terms' : 'reward.mode',
-    `found '${names.join("', '")}', which is recorded and never learnt from; allowed: in reward.also_compute and validation.measure`,
+    `found '${names.join("', '")}', which is only recorded, never learned from; allowed: in reward.also_compute and validation.measure`,
   );
 }
 
-/** For recipes whose answers become pictures from words alone. */
+/** For recipes whose answers become images from words alone. */
 export const noSource: Rule<RewardedSettings> = (settings) => {
   const choice = rewardChoice(settings);
   if (choice === null || modeOrTerms(choice).length > 0) return [];
@@ -147,7 +147,7 @@ export const noSource: Rule<RewardedSettings> = (settings) => {
     choice,
     ({ needs }) => needs.source || needs.truth,
     (names) =>
-      `'${names}' compares with a source or a labelled picture, and task '${String(settings.task)}' has none; allowed: clip, align_quality, or any other that needs none`,
+      `'${names}' compares with a source or a labeled image, and task '${String(settings.task)}' has neither; allowed: clip, align_quality, or any term that needs neither`,
   );
 };
 
@@ -170,7 +170,7 @@ export const noLabelledWords: Rule<RewardedSettings> = (settings) => {
     choice,
     ({ needs }) => needs.words === true,
     (names) =>
-      `'${names}' compares with a labelled answer in words, but the datasets of task '${String(settings.task)}' hold images`,
+      `'${names}' compares with a labeled answer in words, but the datasets of task '${String(settings.task)}' contain images`,
   );
 };
 
@@ -186,7 +186,7 @@ export const noImages: Rule<RewardedSettings> = (settings) => {
     choice,
     ({ reads }) => reads === 'image',
     (names) =>
-      `'${names}' looks at an image, but the answers of task '${String(settings.task)}' are words; allowed: ${allowed.join(', ')}`,
+      `'${names}' reads an image, but the answers of task '${String(settings.task)}' are words; allowed: ${allowed.join(', ')}`,
   );
 };
 
@@ -199,7 +199,7 @@ export const thoughtsOnce: Rule<ThinkingSettings> = (settings) => {
   if (!kinds.some(({ name }) => name === 'format_accuracy')) return [];
   return problem(
     'policy.thinking',
-    "found with the term 'format_accuracy', which looks for <think>…</think> itself and would be given what stands after it alone; allowed: null",
+    "found with the term 'format_accuracy', which checks <think>…</think> and would get only the text after it; allowed: null",
   );
 };
 
@@ -215,7 +215,7 @@ function endpoint(settings: PartialSettings<RewardedSettings>): Problem[] {
     if (asking.length === 0 || (!learns && choice.measure.length === 0)) return [];
     return problem(
       'reward.endpoint',
-      `empty, but ${trainedOn === undefined ? 'validation.measure' : 'reward'} '${trainedOn ?? asking[0]}' needs a judge${learns || trainedOn === undefined ? '' : ', without which validation.measure has no answers to score'}: export APP__REWARD_FUNCTION_API_BASE=http://HOST:4877 or set it here; 'embedded' starts the rule judge of the tiny world`,
+      `empty, but ${trainedOn === undefined ? 'validation.measure' : 'reward'} '${trainedOn ?? asking[0]}' needs a judge${learns || trainedOn === undefined ? '' : ' (without one, no held-out answers are scored)'}: export APP__REWARD_FUNCTION_API_BASE=http://HOST:4877 or set it here; 'embedded' starts the rule judge of the tiny world`,
     );
   }
   if (value === 'embedded') {
@@ -224,7 +224,7 @@ function endpoint(settings: PartialSettings<RewardedSettings>): Problem[] {
     if (words === undefined) return [];
     return problem(
       'reward.endpoint',
-      `found 'embedded', but '${words}' asks about answers in words, of which the rule judge of the tiny world knows those of its exam alone; allowed: an http(s) URL such as http://HOST:4877 of a language model`,
+      `found 'embedded', but '${words}' judges answers in words, and the rule judge of the tiny world cannot; allowed: the URL of a language model, such as http://HOST:4877`,
     );
   }
   const addresses: readonly unknown[] = Array.isArray(value) ? value : typeof value === 'string' ? [value] : [];

@@ -35,7 +35,7 @@ export const wholeBatches: Rule<BatchedSettings> = ({ algorithm, rollout, optimi
       ? ['rollout.episodes_per_iteration', rollout?.episodes_per_iteration]
       : ['algorithm.sft.batch_size', algorithm?.sft?.batch_size],
     ['optimizer.per_device_batch_size', optimizer?.per_device_batch_size],
-    'so that micro-batches have a fixed size',
+    'so that all micro-batches have one size',
   );
 
 /** Rules of every recipe that this program trains. */
@@ -46,7 +46,7 @@ export const sharedRules: readonly Rule<TrainedSettings>[] = [
     problemUnless(
       validation?.weights !== 'average' || optimizer?.ema_decay !== null,
       'validation.weights',
-      "found 'average' without optimizer.ema_decay, which makes the averages; allowed: 'current' or null, or set it",
+      "found 'average' without optimizer.ema_decay; allowed: 'current', null, or with ema_decay",
     ),
 ];
 
@@ -85,7 +85,7 @@ export const groupRules: readonly Rule<BatchedSettings>[] = [
       problemUnless(
         !isGrpo(algorithm) || generations >= 2 || scope !== 'group',
         'rollout.generations_per_sample',
-        `found ${generations}; allowed: 2 or more, because GRPO compares the answers of one prompt (those of others, too, with algorithm.advantage.scope 'batch')`,
+        `found ${generations}; allowed: 2 or more, because GRPO compares the answers to one prompt (or 1 with algorithm.advantage.scope 'batch')`,
       ),
     ),
   ratioOptions,
@@ -132,7 +132,7 @@ function refillWithin({ algorithm, rollout }: PartialSettings<BatchedSettings>):
     problemUnless(
       !isGrpo(algorithm) || scope === 'group',
       'rollout.refill',
-      `found with algorithm.advantage.scope '${scope}', in which a group whose rewards are all equal teaches too; allowed: null, or scope 'group'`,
+      `found with algorithm.advantage.scope '${scope}', in which groups with equal rewards also have advantages; allowed: null, or scope 'group'`,
     ),
   );
 }
@@ -171,7 +171,7 @@ function coefficients(key: string, sources: NonNullable<TrainedSettings['data']>
   if (given === 0 || given === sources.length) return [];
   return problem(
     key,
-    `${given} of ${sources.length} sources have a coefficient; allowed: all of them, or none (each is then upsampled to the largest)`,
+    `${given} of ${sources.length} sources have a coefficient; allowed: all of them, or none (then each source is upsampled to the largest)`,
   );
 }
 

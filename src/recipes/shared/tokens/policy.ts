@@ -9,7 +9,7 @@ import { initPolicy, loadPolicy } from '../../../train/policies/tokens/load.js';
 import { heldOutSampling, samplingOf, type TokenSampling } from '../../../train/policies/tokens/sampling.js';
 import type { PolicyModel } from '../../../models/adapters/policy_model.js';
 import type { LanguagePolicy } from '../../../train/policies/tokens/language_policy.js';
-import type { Sight } from '../../../train/policies/tinker/prompts.js';
+import type { ImageInputs } from '../../../train/policies/tinker/prompts.js';
 import { TokenPolicy } from '../../../train/policies/tokens/policy.js';
 import type { RewardSettings } from '../../../rewards/schema/reward.js';
 import type { GrpoSettings, WordsSftSettings } from '../../../config/schema/algorithm.js';
@@ -53,7 +53,7 @@ export interface PolicyStart<P extends TokenPrompt = TokenPrompt> {
   /** Opened by whoever has no server for it. */
   readonly model?: () => PolicyModel<P>;
   /** How the policy sees; absent for one that does not. */
-  readonly sight?: Sight;
+  readonly imageInputs?: ImageInputs;
 }
 
 /** The policy that training starts from, opened by the trainer in the settings. Raises what reading its model and reaching its trainer raises. */
@@ -65,7 +65,9 @@ export async function openTrainedPolicy<P extends TokenPrompt>(
   start?: PolicyStart<P>,
 ): Promise<LanguagePolicy<P>> {
   const { trainer } = settings.policy;
-  if (trainer.type === 'tinker') return openServedPolicy(settings, trainer, format, start?.sight ?? null, context);
+  if (trainer.type === 'tinker') {
+    return openServedPolicy(settings, trainer, format, start?.imageInputs ?? null, context);
+  }
   const policy = openTokenPolicy(settings, format, context, forms, start?.model?.());
   const sampled = remoteSampling(settings);
   if (sampled !== null) policy.sampleRemotely(await openRemoteSampler(settings, context, sampled, policy));

@@ -29,7 +29,7 @@ export function startRules({ policy }: PartialSettings<{ policy: Start }>): read
   return whenSet([policy?.model, validSection(policy?.init)], () =>
     problem(
       'policy.init',
-      'found both policy.model and policy.init; set one of them to null: a checkpoint brings its own architecture',
+      'found both policy.model and policy.init; allowed: one of them. A checkpoint has its own architecture',
     ),
   );
 }
@@ -38,7 +38,10 @@ export function startRules({ policy }: PartialSettings<{ policy: Start }>): read
 function adapter({ policy }: PartialSettings<SampledSettings>): readonly Problem[] {
   if (policy?.model !== null || policy.init === null) return [];
   return whenSet([validSection(policy.lora)], () =>
-    problem('policy.lora', 'found adapters over random weights (policy.init); allowed: with policy.model, or null'),
+    problem(
+      'policy.lora',
+      'found an adapter with random base weights (policy.init); allowed: with policy.model, or null',
+    ),
   );
 }
 
@@ -47,8 +50,8 @@ function halfWeights({ policy }: PartialSettings<SampledSettings>): readonly Pro
   if (policy?.engine?.dtype !== 'float16' || policy.lora !== null) return [];
   const [found, allowed] =
     policy.trainer?.type === 'tinker'
-      ? ['where a server trains, which holds the weights', "'float32'"]
-      : ['without adapters (policy.lora: null)', "with policy.lora, whose frozen weights are held so, or 'float32'"];
+      ? ['with a training server, which stores the weights', "'float32'"]
+      : ['without adapters (policy.lora: null)', "with policy.lora, which leaves the weights frozen, or 'float32'"];
   return problem('policy.engine.dtype', `found 'float16' ${found}; allowed: ${allowed}`);
 }
 
@@ -75,7 +78,7 @@ function headWidth({ policy }: PartialSettings<SampledSettings>): readonly Probl
     const [key, found] = width === null ? ['hidden_size', hidden] : ['head_dim', width];
     return problem(
       `policy.init.${key}`,
-      `found ${found}; allowed: a value with an even width per head, as rotary positions need`,
+      `found ${found}; allowed: a value that gives each head an even width, for rotary positions`,
     );
   });
 }
@@ -95,8 +98,8 @@ function pixelLimits({ policy }: PartialSettings<SampledSettings>): readonly Pro
 
 /** A window has to contain at least the patches of one token. */
 function wholeWindows({ policy }: PartialSettings<SampledSettings>): readonly Problem[] {
-  const eyes = policy?.init?.vision;
-  return whenSet([eyes?.window_size, eyes?.patch_size, eyes?.spatial_merge_size], (window, patch, merged) =>
+  const vision = policy?.init?.vision;
+  return whenSet([vision?.window_size, vision?.patch_size, vision?.spatial_merge_size], (window, patch, merged) =>
     problemUnless(
       window >= patch * merged,
       'policy.init.vision.window_size',
@@ -167,7 +170,7 @@ function oneServer({ rollout }: PartialSettings<SampledSettings>): readonly Prob
     problemUnless(
       url === undefined || serve === undefined || (url === null) !== (serve === null),
       'rollout.engine',
-      `found ${url === null ? 'neither base_url nor serve' : 'both base_url and serve'}; allowed: base_url, the address of a vLLM that runs, or serve: {}, to start one with the run`,
+      `found ${url === null ? 'neither base_url nor serve' : 'both base_url and serve'}; allowed: base_url, the address of a running vLLM, or serve: {}, to start one with the run`,
     ),
   );
 }
@@ -178,7 +181,7 @@ function startsFromModel({ rollout, policy }: PartialSettings<SampledSettings>):
   return whenSet([validSection(rollout?.engine)], () =>
     problem(
       'rollout.engine',
-      "found vllm where training starts from random weights (policy.init), which no server has; allowed: with policy.model, or null, the policy's own engine",
+      'found vllm with random initial weights (policy.init), which no server has; allowed: with policy.model, or null to sample in this process',
     ),
   );
 }
@@ -190,14 +193,14 @@ function servedRank({ rollout, policy }: PartialSettings<SampledSettings>): read
   );
 }
 
-/** vLLM adapts the decoder of a model that sees, and computes what its encoder and connector make of pictures without an adapter. */
+/** vLLM adapts the decoder of a model that sees, and computes what its encoder and connector make of images without an adapter. */
 function adaptedWords({ rollout, policy }: PartialSettings<SampledSettings>): readonly Problem[] {
-  const eyes = (['mm_vision', 'mm_mlp'] as const).filter((part) => policy?.train?.[part] === true);
-  if (eyes.length === 0) return [];
+  const parts = (['mm_vision', 'mm_mlp'] as const).filter((part) => policy?.train?.[part] === true);
+  if (parts.length === 0) return [];
   return whenSet([validSection(rollout?.engine), validSection(policy?.lora)], () =>
     problem(
       'rollout.engine',
-      `found vllm with adapters of what sees (${eyes.map((part) => `policy.train.${part}`).join(', ')}), which it takes for the decoder alone; allowed: train mm_llm alone, train all weights (policy.lora: null), or null, the policy's own engine`,
+      `found vllm with adapters of the vision encoder or connector (${parts.map((part) => `policy.train.${part}`).join(', ')}); allowed: adapters of mm_llm only, all weights (policy.lora: null), or null to sample in this process`,
     ),
   );
 }
@@ -209,20 +212,20 @@ function aheadCorrected({ rollout, policy }: PartialSettings<SampledSettings>): 
     if (trainer !== 'tinker') {
       return problem(
         'rollout.ahead',
-        `found ${ahead} with policy.trainer '${trainer}', which samples and trains with the same weights; allowed: 0, or a policy.trainer 'tinker'`,
+        `found ${ahead} with policy.trainer '${trainer}', which samples and trains with one copy of the weights; allowed: 0, or policy.trainer 'tinker'`,
       );
     }
     const refilled = whenSet([rollout?.refill], () =>
       problem(
         'rollout.refill',
-        `found with rollout.ahead ${ahead}, where an iteration is sampled while the processes train and cannot agree on further prompts; allowed: null, or rollout.ahead 0`,
+        `found with rollout.ahead ${ahead}, which samples during training, when processes cannot agree on more prompts; allowed: null, or rollout.ahead 0`,
       ),
     );
     if (refilled.length > 0) return refilled;
     return problemUnless(
       rollout?.importance_cap !== null,
       'rollout.importance_cap',
-      `found null with rollout.ahead ${ahead}, whose answers are of older weights; allowed: a number above 0`,
+      `found null with rollout.ahead ${ahead}, which samples with older weights; allowed: a number above 0`,
     );
   });
 }
@@ -265,12 +268,12 @@ export const servedTrainerRules: readonly Rule<ServedSettings>[] = [
 /** Servers differ in whether the log-probabilities of what they sample are those before or after settings of sampling. */
 function servedValues(settings: PartialSettings<ServedSettings>): readonly Problem[] {
   const sampled = 'which trains on the distribution at temperature 1';
-  const hasModel = 'whose server has the model: policy.trainer.base_model names it';
+  const hasModel = 'whose server has the model (policy.trainer.base_model)';
   return requireValues(settings, TRAINER, [
     ['policy.model', null, hasModel],
     ['policy.init', null, hasModel],
-    ['policy.lora', null, 'whose adapter is policy.trainer.lora'],
-    ['rollout.engine', null, 'whose server samples, too'],
+    ['policy.lora', null, 'which configures its adapter in policy.trainer.lora'],
+    ['rollout.engine', null, 'whose server also samples'],
     ...(settings.algorithm?.type === 'sft'
       ? []
       : ([
@@ -278,7 +281,7 @@ function servedValues(settings: PartialSettings<ServedSettings>): readonly Probl
           ['rollout.top_p', 1, sampled],
           ['rollout.top_k', -1, sampled],
         ] as const)),
-    ['launch.processes', 1, 'whose server does the computing'],
+    ['launch.processes', 1, 'whose server computes'],
     ['optimizer.ema_decay', null, 'which keeps no average of the weights'],
   ]);
 }
@@ -287,7 +290,7 @@ function ownTokenizer({ policy }: PartialSettings<ServedSettings>): readonly Pro
   if (policy?.tokenizer !== null) return [];
   return problem(
     'policy.tokenizer',
-    `found null with ${TRAINER}; allowed: a folder, {hub, revision} or {run, config} with the tokenizer of policy.trainer.base_model`,
+    `found null with ${TRAINER}; allowed: a folder, {hub, revision} or {run, config} that has the tokenizer of policy.trainer.base_model`,
   );
 }
 
@@ -295,7 +298,7 @@ function oneAddress({ policy }: PartialSettings<ServedSettings>): readonly Probl
   return whenSet([policy?.trainer?.base_url, validSection(policy?.trainer?.serve)], (url) =>
     problem(
       'policy.trainer',
-      `found both base_url (${url}) and serve; allowed: base_url, the address of a training server that runs, or serve: {}, to start one with the run`,
+      `found both base_url (${url}) and serve; allowed: base_url, the address of a running server, or serve: {}, to start one with the run`,
     ),
   );
 }
@@ -306,7 +309,7 @@ function ownFlags({ policy }: PartialSettings<ServedSettings>): readonly Problem
     if (taken === undefined) return [];
     return problem(
       `${SERVE}.flags`,
-      `found ${taken}, which is given by the settings: base_model, lora.rank, serve.mode, serve.python, and a free port and the run's folder; allowed: other arguments`,
+      `found ${taken}, which editrl sets itself from base_model, lora.rank, serve.mode, serve.python, the port and the run's folder; allowed: other arguments`,
     );
   });
 }
@@ -317,7 +320,7 @@ function ownCommand({ policy }: PartialSettings<ServedSettings>): readonly Probl
     return found.flatMap((key) =>
       problem(
         `${SERVE}.${key}`,
-        `found a value with ${SERVE}.command, which is another program than scripts/serve_skyrl; allowed: null, with what that program takes in command or flags`,
+        `found a value with ${SERVE}.command, which replaces scripts/serve_skyrl; allowed: null. Pass the program's arguments in command or flags`,
       ),
     );
   });
@@ -334,7 +337,7 @@ function devicesApart(
     return problemUnless(
       shared.length === 0,
       key,
-      `found ${shared.join(', ')}, which the run itself uses (launch.devices); allowed: GPUs of its own`,
+      `found ${shared.join(', ')}, which the run itself uses (launch.devices); allowed: other GPUs`,
     );
   });
 }

@@ -9,7 +9,7 @@ import {
   adapterParameters,
   decoderBytes,
   decoderParameters,
-  keptPictures,
+  keptImages,
   seeingAdapterParameters,
   seeingParameters,
   trainingBytes,
@@ -113,7 +113,7 @@ export const seeingPart = {
       const { shape, vision, trained, frozen } = sizes;
       const work = workOf(settings);
       const batch = work.learnt;
-      // A prompt may be all pictures, apart from room for an answer; labels may be short.
+      // A prompt may be all images, apart from room for an answer; labels may be short.
       const { pixels, train, model_context_size: context } = settings.policy;
       const most = Math.max(pixels.image.max_pixels, pixels.video.max_pixels);
       const tokens = settings.algorithm.type === 'sft' ? context : batch.promptTokens;
@@ -121,7 +121,7 @@ export const seeingPart = {
       const seen = visionActivations(vision, patches, Math.ceil(most / vision.patch_size ** 2), train.mm_vision);
       const [copies, held] = [copiesOf(settings), heldOf(settings)];
       const bytes = decoderBytes(shape, work, { trained, frozen, copies, held, seen, isTrained: train.mm_llm });
-      return bytes + keptPictures(vision, { ...promptsOf(settings), tokens, made: madePerToken(shape, vision, train) });
+      return bytes + keptImages(vision, { ...promptsOf(settings), tokens, made: madePerToken(shape, vision, train) });
     },
     shape: seeingShape,
   },
@@ -166,7 +166,7 @@ function promptsOf({ algorithm, rollout, num_iterations, validation, data }: See
   return { prompts: num_iterations * asked + heldOut, held: Math.max(asked, validation.prompts) };
 }
 
-/** Values kept per picture token: the outputs of all frozen parts. */
+/** Values kept per image token: the outputs of all frozen parts. */
 function madePerToken(shape: DecoderShape, vision: VisionShape, train: SeeingSettings['train']): number {
   if (train.mm_vision) return 0;
   return train.mm_mlp ? vision.spatial_merge_size ** 2 * vision.width : shape.hidden_size;
@@ -188,7 +188,7 @@ export function idleClip(settings: LearningSettings): string[] {
   const { algorithm } = settings;
   if (algorithm.type === 'sft' || algorithm.clip_range === null || stepsPerIteration(settings) > 1) return [];
   return [
-    'algorithm.clip_range has no effect: with one optimizer step an iteration the ratio is 1; raise algorithm.minibatches or inner_epochs, or set it to null',
+    'algorithm.clip_range has no effect, because the ratio is 1 with one optimizer step per iteration. Raise algorithm.minibatches or inner_epochs, or set it to null.',
   ];
 }
 
@@ -203,10 +203,10 @@ export function packedWeights(settings: SamplingSettings): RolloutSettings['pack
 }
 
 function whyUnpacked({ algorithm, rollout, policy: { engine, lora } }: SamplingSettings): string | null {
-  if (algorithm.type === 'sft' && lora === null) return 'supervised training samples held-out answers alone';
-  if (rollout.engine !== null) return `${rollout.engine.type} samples, not the policy's own engine`;
-  if (engine.dtype === 'float16') return 'policy.engine.dtype float16 packs nothing';
-  return packsNothing(engine) ? `nothing is packed on ${engine.provider}` : null;
+  if (algorithm.type === 'sft' && lora === null) return 'supervised training samples only held-out answers';
+  if (rollout.engine !== null) return `${rollout.engine.type} samples, not the engine of the policy`;
+  if (engine.dtype === 'float16') return 'weights in float16 cannot be packed';
+  return packsNothing(engine) ? `weights are packed only on the CPU, not on ${engine.provider}` : null;
 }
 
 /** Whether an engine computes on a device, where weights are not packed; 'auto' may turn out to be the CPU. */

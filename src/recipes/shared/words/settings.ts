@@ -15,7 +15,7 @@ export function turnsNeedChat({ prompt }: PartialSettings<{ prompt: PromptSettin
   return (['system', 'examples', 'variables'] as const).flatMap((field) => {
     const found = prompt[field] ?? '';
     if (Object.keys(Object(found) as object).length === 0) return [];
-    return problem(`prompt.${field}`, 'found with prompt.chat false; allowed: with prompt.chat true, or left out');
+    return problem(`prompt.${field}`, 'found with prompt.chat false; allowed: only with prompt.chat true');
   });
 }
 
@@ -28,7 +28,7 @@ export function ownWords({ policy, data }: PartialSettings<OwnWordsSettings>): r
   if (policy?.init === null || policy?.tokenizer !== null || data?.tiny !== null) return [];
   return problem(
     'policy.tokenizer',
-    'found null with policy.init; allowed: the model whose tokenizer is used, since only the tiny world (data.tiny) brings its own words',
+    'found null with policy.init; allowed: a model whose tokenizer is used. Only the tiny world (data.tiny) has its own words',
   );
 }
 
@@ -53,6 +53,6 @@ export const seeingWordsPart: Part<InWords<SeeingRecipeSettings>> = {
 };
 
 /** The columns that every row of a dataset of edits has to have. */
-export function picturedColumns({ columns }: Pick<z.output<typeof imageEditData>, 'columns'>): string[] {
+export function editColumns({ columns }: Pick<z.output<typeof imageEditData>, 'columns'>): string[] {
   return [columns.source, columns.instruction];
 }

@@ -52,24 +52,24 @@ export function comparedQuestion(source: QuestionSource, index: number): Compare
   return {
     id: source.id(index),
     words: typeof asked === 'string' ? asked : JSON.stringify(asked),
-    picture: source.shown === undefined ? null : () => must(source.shown?.(index), 'what is shown'),
+    image: source.shown === undefined ? null : () => must(source.shown?.(index), 'what is shown'),
   };
 }
 
 /** What a question shows besides its words. */
-export interface PicturedPrompt {
+export interface PromptWithImages {
   readonly ids: readonly number[];
-  readonly pictures: readonly VisionInput[];
-  /** The picture for people, as a PNG. */
+  readonly images: readonly VisionInput[];
+  /** The image for people, as a PNG. */
   readonly png: () => Promise<Uint8Array>;
 }
 
-/** How the pictures of a recipe's questions are shown to the policy. */
-export interface QuestionPictures<Source extends QuestionSource = QuestionSource> {
-  /** Upper bound for the tokens of a sample's pictures, known without opening them. */
+/** How the images of a recipe's questions are shown to the policy. */
+export interface QuestionImages<Source extends QuestionSource = QuestionSource> {
+  /** Upper bound for the tokens of a sample's images, known without opening them. */
   maxSideTokens(source: Source, index: number): number;
-  /** The ids of a prompt including those of its pictures. Raises DataError for pictures that cannot be read, or do not match the words. */
-  show(source: Source, index: number, ids: readonly number[]): Promise<PicturedPrompt>;
+  /** The ids of a prompt including those of its images. Raises DataError for images that cannot be read, or do not match the words. */
+  show(source: Source, index: number, ids: readonly number[]): Promise<PromptWithImages>;
 }
 
 /** A prompt of the task, ready for the policy. */
@@ -101,13 +101,13 @@ interface Parts<Source extends QuestionSource> {
   readonly words: AnswerTokenizer;
   readonly data: Datasets<Source>;
   /** Null if questions are only words. */
-  readonly sight: QuestionPictures<Source> | null;
+  readonly imageInputs: QuestionImages<Source> | null;
 }
 
 /** Maximum number of rows of a dataset whose room is computed: they represent the others. */
-const MOST_LOOKED_AT = 512;
+const MAX_CHECKED = 512;
 /** Maximum number of tokens that a tokenizer adds around a text. */
-const MOST_AROUND = 8;
+const MAX_AROUND = 8;
 
 export class WordsTask<
   S extends WordsSettings = WordsSettings,
@@ -122,7 +122,7 @@ export class WordsTask<
     /** The words with which every answer begins. */
     private readonly prefill: readonly number[],
     readonly data: Datasets<Source>,
-    private readonly sight: QuestionPictures<Source> | null,
+    private readonly imageInputs: QuestionImages<Source> | null,
   ) {
     this.format = new FreeText(words.tokenizer, new Set(words.ends));
     this.validation = data.prompts((source, index) => this.promptOf(source, index));
@@ -130,10 +130,10 @@ export class WordsTask<
 
   static async open<S extends WordsSettings, Source extends QuestionSource>(
     settings: S,
-    { words, data, sight }: Parts<Source>,
+    { words, data, imageInputs }: Parts<Source>,
   ): Promise<WordsTask<S, Source>> {
     const prefill = await words.tokenizer.encode(settings.policy.assistant_prefill, { addSpecial: false });
-    return new WordsTask(settings, words, prefill, data, sight);
+    return new WordsTask(settings, words, prefill, data, imageInputs);
   }
 
   /** How many rows of each source a run may ask, from the first one: for held-out sources, as many as are evaluated. */
@@ -159,13 +159,13 @@ export class WordsTask<
     const { instruction, expected, text, addSpecial } = await this.#textOf(source, index);
     const place = source.place(index);
     const said = await this.#encode(text, addSpecial, place);
-    const shown = await this.sight?.show(source, index, said);
+    const shown = await this.imageInputs?.show(source, index, said);
     const ids = shown?.ids ?? said;
     if (!this.#leavesRoom(ids)) throw this.#tooLong(`a prompt of ${ids.length} tokens leaves`, place);
     const label = expected === undefined ? {} : { expected };
     const { thinking = null, assistant_prefill: prefill } = this.settings.policy;
     const thinks = opensThought(text, prefill, thinking);
-    const tokens = shown === undefined ? { ids } : { ids, pictures: shown.pictures };
+    const tokens = shown === undefined ? { ids } : { ids, images: shown.images };
     const row = source.row(index);
     return { id: source.id(index), instruction, sourcePng: shown?.png ?? null, tokens, thinks, ...label, row };
   }
@@ -229,7 +229,7 @@ export class WordsTask<
     );
     const rooms: PromptRoom[] = [];
     for (const [source, length] of answered) {
-      const looked = Math.min(length, MOST_LOOKED_AT);
+      const looked = Math.min(length, MAX_CHECKED);
       const left: number[] = [];
       for (let i = 0; i < looked; i++) {
         const index = Math.floor((i * length) / looked);
@@ -243,7 +243,7 @@ export class WordsTask<
   }
 
   /**
-   * The tokens of a row's prompt and of its answer, a label or a number of tokens, if together they exceed `limit`; null if they fit. Opens pictures
+   * The tokens of a row's prompt and of its answer, a label or a number of tokens, if together they exceed `limit`; null if they fit. Opens images
    * only if they might not fit.
    */
   async #beyond(
@@ -253,15 +253,15 @@ export class WordsTask<
     limit: number,
     label: string | number,
   ): Promise<{ readonly prompt: number; readonly answer: number } | null> {
-    const seen = this.sight?.maxSideTokens(source, index) ?? 0;
+    const seen = this.imageInputs?.maxSideTokens(source, index) ?? 0;
     // A token represents at least one byte, except for those that a tokenizer adds around a text.
     const bytes = typeof label === 'number' ? label : Buffer.byteLength(label);
-    if (text.trim() !== '' && Buffer.byteLength(text) + bytes + MOST_AROUND + seen <= limit) return null;
+    if (text.trim() !== '' && Buffer.byteLength(text) + bytes + MAX_AROUND + seen <= limit) return null;
     const said = await this.#encode(text, addSpecial, source.place(index));
     // The last token of a label is written, but never read.
     const answer = typeof label === 'number' ? label : label === '' ? 0 : (await this.labelIds(label)).length - 1;
     if (said.length + seen + answer <= limit) return null;
-    const prompt = ((await this.sight?.show(source, index, said))?.ids ?? said).length;
+    const prompt = ((await this.imageInputs?.show(source, index, said))?.ids ?? said).length;
     return prompt + answer > limit ? { prompt, answer } : null;
   }
 
@@ -274,7 +274,7 @@ export class WordsTask<
   async #encode(text: string, addSpecial: boolean, where: string): Promise<readonly number[]> {
     const ids = await this.words.tokenizer.encode(text, { addSpecial });
     if (ids.length > 0) return ids;
-    throw new DataError('the prompt is empty', { where, next: 'Leave this row out.' });
+    throw new DataError('the prompt is empty', { where, next: 'Remove this row.' });
   }
 
   /** A row as the text that the policy reads. */
@@ -300,7 +300,7 @@ export class WordsTask<
     const size = this.settings.policy.model_context_size;
     return new DataError(`${found} no room for an answer: model_context_size is ${size}`, {
       where,
-      next: 'Raise policy.model_context_size, or leave such rows out.',
+      next: 'Raise policy.model_context_size, or remove such rows.',
     });
   }
 
@@ -329,7 +329,7 @@ export class WordsTask<
   }
 
   reread({ key, tokens, finished }: RecordedEpisode): TokenAnswer {
-    if (tokens === undefined) throw new RunError('the record of an episode has no tokens', { where: key });
+    if (tokens === undefined) throw new RunError('the episode record has no tokens', { where: key });
     return { ids: Int32Array.from(tokens), logProbs: new Float32Array(tokens.length), finished };
   }
 
@@ -342,14 +342,14 @@ export class WordsTask<
 
 /** The error for a row without a labelled answer that something needs. */
 export function unlabelledRow(needs: string, where: string): DataError {
-  return new DataError(`the row has no labelled answer, and ${needs} needs one`, {
+  return new DataError(`the row has no labeled answer, and ${needs} needs one`, {
     where,
-    next: 'Name its column in data.columns.expected, or leave such rows out.',
+    next: 'Name its column in data.columns.expected, or remove such rows.',
   });
 }
 
 function wrongLabel(wrong: string, where: string): DataError {
-  return new DataError(wrong, { where, next: 'Correct this label, or leave the row out.' });
+  return new DataError(wrong, { where, next: 'Correct this label, or remove the row.' });
 }
 
 /** What a policy wrote: its thoughts, null if there are none, and what rewards read. */

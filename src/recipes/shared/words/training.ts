@@ -76,9 +76,9 @@ async function labelled(task: WordsTask, prompt: TextPrompt): Promise<LabelledAn
   const ids = await task.labelIds(prompt.expected);
   const [length, size] = [prompt.tokens.ids.length + ids.length, task.settings.policy.model_context_size];
   if (length > size) {
-    throw new DataError(`prompt and labelled answer have ${length} tokens: model_context_size is ${size}`, {
+    throw new DataError(`prompt and labeled answer have ${length} tokens; model_context_size is ${size}`, {
       where: prompt.id,
-      next: 'Raise policy.model_context_size, or leave this row out.',
+      next: 'Raise policy.model_context_size, or remove this row.',
     });
   }
   return {

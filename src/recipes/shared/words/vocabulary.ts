@@ -64,7 +64,7 @@ export function openWords(
   if (prompt.chat && template === null) {
     throw new DataError('the model has no chat template', {
       where: folder,
-      next: 'Set prompt.chat to false for a model that goes on with bare words, or add chat_template.jinja to its folder.',
+      next: 'Set prompt.chat to false for a base (non-chat) model, or add chat_template.jinja to its folder.',
     });
   }
   const ends = endTokens(folder, tokenizer);
@@ -72,7 +72,7 @@ export function openWords(
   return { tokenizer, template, ends, end: own === undefined ? ends[0] : tokenizer.id(own) };
 }
 
-/** Tokens around a picture, and in its place, as in Qwen's vocabularies. */
+/** Tokens around an image, and in its place, as in Qwen's vocabularies. */
 export const VISION = {
   start: '<|vision_start|>',
   end: '<|vision_end|>',
@@ -88,7 +88,7 @@ export function bareWords(parts: readonly Part[]): string {
 }
 
 /** Words of the tiny world, for a model with random weights that sees. */
-export function seenWords(
+export function visionWords(
   words: readonly string[],
   { policy }: { readonly policy: { readonly assistant_prefill: string } },
 ): WorldWords {
@@ -104,8 +104,8 @@ export interface Instructions {
 }
 
 /** Prompts of a dataset that are looked at: they represent the others. */
-const MOST_LOOKED_AT = 512;
-const MOST_NAMED = 5;
+const MAX_CHECKED = 512;
+const MAX_NAMED = 5;
 
 /**
  * A sentence about each dataset with words that the tokenizer does not know; empty for a tokenizer that knows all words. Raises DataError for a dataset
@@ -119,7 +119,7 @@ export async function unknownWords(
   if (unknown === null) return [];
   const sentences: string[] = [];
   for (const { name, length, at } of datasets) {
-    const looked = Math.min(length, MOST_LOOKED_AT);
+    const looked = Math.min(length, MAX_CHECKED);
     const lacking = new Set<string>();
     let [prompts, known] = [0, 0];
     for (let i = 0; i < looked; i++) {
@@ -137,13 +137,13 @@ export async function unknownWords(
       if (lacks) prompts += 1;
     }
     if (prompts === 0) continue;
-    const some = [...lacking].slice(0, MOST_NAMED).map((word) => `'${word}'`);
+    const some = [...lacking].slice(0, MAX_NAMED).map((word) => `'${word}'`);
     const found = `${prompts} of ${looked} prompts have words that the policy's vocabulary lacks, such as ${some.join(', ')}`;
     if (known > 0) {
-      sentences.push(`${name}: ${found}; it reads each of them as the same token`);
+      sentences.push(`${name}: ${found}; all of them become one token`);
       continue;
     }
-    throw new DataError(`${found}; it has none of their words`, {
+    throw new DataError(`${found}; it has none of the words`, {
       where: name,
       next: 'Write prompts in words that the policy was trained on, or name another policy.',
     });

@@ -11,7 +11,7 @@ import type { RunRecord } from '../../record.js';
 import { readJson } from '../../state.js';
 import { markSchema, RowFollower } from '../rows.js';
 import { requireRun } from '../shared.js';
-import { episodeTable, PICTURES, pictureOf, shownEpisodes, type Cell } from '../shown_episodes.js';
+import { episodeTable, PICTURES, imageOf, shownEpisodes, type Cell } from '../shown_episodes.js';
 import { eventEncoder, type EventEncoder, type Pictures, type Step } from './events.js';
 
 const EVERY_MS = 5000;
@@ -77,7 +77,7 @@ function picturesAndTables(paths: RunPaths, iteration: number): Pick<Step, 'pict
   const all = shownEpisodes(paths, iteration, MOST_EPISODES);
   const pictures = all.flatMap(({ title, episodes }) =>
     PICTURES.flatMap((kind): [string, Pictures][] => {
-      const there = episodes.flatMap((episode) => pictureOf(paths, episode[kind]) ?? []);
+      const there = episodes.flatMap((episode) => imageOf(paths, episode[kind]) ?? []);
       const pngs = there.flatMap(({ read }) => read() ?? []);
       if (pngs.length === 0) return [];
       return [[`${title}/${kind}`, { width: there[0].width, height: there[0].height, pngs }]];

@@ -7,7 +7,7 @@ import type { Say } from '../shared.js';
 import {
   captionOf,
   episodeTable,
-  pictureOf,
+  imageOf,
   PICTURES,
   shownEpisodes,
   type Cell,
@@ -179,7 +179,7 @@ function mergeMedia(all: readonly Media[]): Media {
 /** One kind of picture of all episodes; empty if none has one. */
 function pictureList(paths: RunPaths, { title, episodes }: ShownEpisodes, kind: PictureKind): Media {
   const there = episodes.flatMap((episode) => {
-    const picture = pictureOf(paths, episode[kind]);
+    const picture = imageOf(paths, episode[kind]);
     return picture === null ? [] : [{ episode, picture }];
   });
   if (there.length === 0) return NO_MEDIA;

@@ -1,4 +1,4 @@
-/** A flow policy's prompts and answers. Pictures are rows of numbers here: latents, packed into the model's tokens. */
+/** A flow policy's prompts and answers. Images are rows of numbers here: latents, packed into the model's tokens. */
 import type { Answer, Group } from '../policy.js';
 import type { Gaussian } from './steps.js';
 import { InternalError } from '../../../core/errors.js';
@@ -27,13 +27,13 @@ export interface FlowCondition {
   /** [rows * columns, C'] appended to the channels of every latent token: an inpainting context. C' may be 0. */
   readonly context: Float32Array;
   /** For a model that sees the unpainted part as further tokens; absent for any other. */
-  readonly kept?: KeptPicture;
-  /** Pictures that are looked at after `kept`, in their order; absent: none. */
-  readonly further?: readonly FurtherPicture[];
+  readonly kept?: KeptImage;
+  /** Images that are looked at after `kept`, in their order; absent: none. */
+  readonly further?: readonly FurtherImage[];
 }
 
-/** A picture that is looked at, of a size of its own. */
-export interface FurtherPicture {
+/** An image that is looked at, of a size of its own. */
+export interface FurtherImage {
   /** Height and width in tokens. */
   readonly rows: number;
   readonly columns: number;
@@ -42,11 +42,11 @@ export interface FurtherPicture {
 }
 
 /**
- * The part of a picture that stays while the rest is painted. After each step of the solver it is restored, at that step's noise level, so that the
+ * The part of an image that stays while the rest is painted. After each step of the solver it is restored, at that step's noise level, so that the
  * model decides only the painted elements: only these enter log-probabilities, divergences and losses.
  */
-export interface KeptPicture {
-  /** [N, C] latents of the picture without the part to be painted. */
+export interface KeptImage {
+  /** [N, C] latents of the image without the part to be painted. */
   readonly shown: Float32Array;
   /** [N, C]: 1 where it is painted, else 0; at least one element is 1. */
   readonly painted: Float32Array;
@@ -57,7 +57,7 @@ export interface FlowRequest {
   readonly flow: FlowCondition;
 }
 
-/** One drawn array: a noisy step of the solver, or the velocity of a labelled picture. */
+/** One drawn array: a noisy step of the solver, or the velocity of a labelled image. */
 export interface FlowAction {
   /** The noise level at which the model is evaluated. */
   readonly sigma: number;
@@ -72,7 +72,7 @@ export interface FlowAnswer extends Answer {
   readonly actions: readonly FlowAction[];
   /** [N, C] the final latents; empty on ranks that do not hold the answer. */
   readonly latents: Float32Array;
-  /** The only rank that holds its pictures; absent: every rank does. */
+  /** The only rank that holds its images; absent: every rank does. */
   readonly home?: number;
 }
 

@@ -1,10 +1,10 @@
-/** A frozen flow model that edits pictures, instructed by the hidden states of a vision-language model. */
+/** A frozen flow model that edits images, instructed by the hidden states of a vision-language model. */
 import type { Planes } from '../../../core/images/planes.js';
 import type { RandomStream } from '../../../core/random.js';
 import type { HeldDtype } from '../../../core/safetensors.js';
 import { frozenOptions } from '../../../compute/onnx/frozen_graph.js';
 import type { SessionOptions } from '../../../compute/onnx/session.js';
-import type { PictureCodec } from '../../environments/picture_codec.js';
+import type { ImageCodec } from '../../environments/image_codec.js';
 import type { HiddenStates } from '../tokens/hidden_states.js';
 import type { LoadedFlowTransformer } from '../../../models/networks/flow.js';
 import { openFlowModel, requireUnconditional } from './load.js';
@@ -22,7 +22,7 @@ export interface EditorOptions {
   readonly steps: number;
   /** Scale of classifier-free guidance; null for none. */
   readonly guidance: number | null;
-  /** Number of pictures that the model processes at once. */
+  /** Number of images that the model processes at once. */
   readonly batch: number;
   readonly session: SessionOptions;
   /** What its matrices are held in; default: float32. */
@@ -31,9 +31,9 @@ export interface EditorOptions {
 
 /** A request for an edit. */
 export interface Edit {
-  /** Latents of the picture to edit. */
+  /** Latents of the image to edit. */
   readonly source: Planes;
-  /** Latents of further pictures that it is shown, if `takesSeveral`. Absent: none. */
+  /** Latents of further images that it is shown, if `takesSeveral`. Absent: none. */
   readonly further?: readonly Planes[];
   /** States in place of text: as many tokens as there are, none of them padding. */
   readonly states: HiddenStates;
@@ -50,7 +50,7 @@ export class FlowEditor {
   /** Raises CheckpointError as `sourceInputOf` and `requireUnconditional`. */
   constructor(
     private readonly model: LoadedFlowTransformer,
-    codec: Pick<PictureCodec, 'channels'>,
+    codec: Pick<ImageCodec, 'channels'>,
     private readonly options: EditorOptions,
     where: string,
   ) {
@@ -61,7 +61,7 @@ export class FlowEditor {
   }
 
   /** Raises CheckpointError as `openFlowModel` and `sourceInputOf` do. */
-  static open(folder: string, codec: Pick<PictureCodec, 'channels'>, options: EditorOptions): FlowEditor {
+  static open(folder: string, codec: Pick<ImageCodec, 'channels'>, options: EditorOptions): FlowEditor {
     return new FlowEditor(
       openFlowModel(folder, () => options.held ?? 'float32'),
       codec,
@@ -70,12 +70,12 @@ export class FlowEditor {
     );
   }
 
-  /** Both sides of a picture's latents are multiples of this. */
+  /** Both sides of an image's latents are multiples of this. */
   get patch(): number {
     return this.#sourceInput.patch;
   }
 
-  /** Whether it can be shown further pictures. */
+  /** Whether it can be shown further images. */
   get takesSeveral(): boolean {
     return this.#sourceInput.several;
   }
@@ -90,7 +90,7 @@ export class FlowEditor {
   }
 
   /**
-   * Latents of the edited pictures. Raises CheckpointError when states do not have the width of the model's text; RunError as `FlowSampler.sample`
+   * Latents of the edited images. Raises CheckpointError when states do not have the width of the model's text; RunError as `FlowSampler.sample`
    * does.
    */
   async draw(edits: readonly Edit[]): Promise<Planes[]> {
@@ -116,20 +116,20 @@ export class FlowEditor {
   }
 }
 
-/** How a model is shown the picture before the edit. */
+/** How a model is shown the image before the edit. */
 export interface SourceInput {
   /** Side of a token's square of latents. */
   readonly patch: number;
   /** Whether the source is given as further channels of each latent or as further tokens. */
   readonly source: 'channels' | 'tokens';
-  /** Whether further pictures, of any size, can be given after it. */
+  /** Whether further images, of any size, can be given after it. */
   readonly several: boolean;
 }
 
 /** Raises CheckpointError, naming `where`, for a model that was not made to edit latents of this codec. */
 export function sourceInputOf(
   config: FlowTransformerConfig,
-  { channels }: Pick<PictureCodec, 'channels'>,
+  { channels }: Pick<ImageCodec, 'channels'>,
   where: string,
 ): SourceInput {
   const width = velocityWidth(config);
@@ -138,15 +138,18 @@ export function sourceInputOf(
     config.in_channels === 2 * width ? 'channels' : config.in_channels === width ? ('tokens' as const) : null;
   if (!Number.isInteger(patch) || source === null) {
     throw new CheckpointError(
-      `the model reads tokens of ${config.in_channels} and writes ${width}, over latents of ${channels} channels`,
-      { where, next: 'Name a model that was trained to edit, with its own autoencoder.' },
+      `the model takes tokens of ${config.in_channels} numbers and returns ${width}; latents have ${channels} channels`,
+      { where, next: 'Name an editing model with its own autoencoder.' },
     );
   }
   if (takesPooled(config) || config.ip_adapter !== null) {
-    throw new CheckpointError('the model wants a summary of its text or a style image, which hidden states are not', {
-      where,
-      next: 'Name a model that reads text tokens alone, such as one of the class QwenImageTransformer2DModel.',
-    });
+    throw new CheckpointError(
+      'the model needs a pooled text vector or a style image, which hidden states do not provide',
+      {
+        where,
+        next: 'Name a model that reads only text tokens, such as a QwenImageTransformer2DModel.',
+      },
+    );
   }
   return { patch, source, several: source === 'tokens' && takesSeveral(config) };
 }
@@ -161,7 +164,7 @@ export function textColumns(tokens: number): number {
 }
 
 /**
- * @param sources latents of the pictures before the edit, of which the first has the size of the edited one
+ * @param sources latents of the images before the edit, of which the first has the size of the edited one
  * @param told the hidden states that replace the text
  * @param blank what guidance is measured from: the states of a blank instruction; null if the model is not guided by these
  * Raises CheckpointError when the states do not have the width of the model's text.
@@ -174,7 +177,7 @@ export function editCondition(
   blank: HiddenStates | null = null,
 ): FlowCondition {
   const shown = pack(source, patch);
-  if (further.length > 0 && !several) throw new InternalError(`${1 + further.length} pictures for a model of one`);
+  if (further.length > 0 && !several) throw new InternalError(`${1 + further.length} images for a model of one`);
   return {
     rows: source.height / patch,
     columns: source.width / patch,
@@ -189,10 +192,10 @@ export function editCondition(
     ...(further.length === 0
       ? {}
       : {
-          further: further.map((picture) => ({
-            rows: picture.height / patch,
-            columns: picture.width / patch,
-            shown: pack(picture, patch),
+          further: further.map((image) => ({
+            rows: image.height / patch,
+            columns: image.width / patch,
+            shown: pack(image, patch),
           })),
         }),
   };
@@ -203,8 +206,8 @@ function textOf(
   { joint_attention_dim: asked }: Pick<FlowTransformerConfig, 'joint_attention_dim'>,
 ): { readonly text: Float32Array; readonly textTokens: number } {
   if (width !== asked) {
-    throw new CheckpointError(`hidden states are ${width} wide, and the model that draws reads ${asked}`, {
-      next: 'Name the model that the drawing one was trained on.',
+    throw new CheckpointError(`hidden states have width ${width}, and the editing model expects ${asked}`, {
+      next: 'Name the language model that the editing model was trained with.',
     });
   }
   const textTokens = states.length / width;

@@ -1,38 +1,38 @@
-/** Makes pictures of prompts with a frozen flow model in this process. */
+/** Makes images of prompts with a frozen flow model in this process. */
 import { CheckpointError, must } from '../../../core/errors.js';
 import { RandomStream } from '../../../core/random.js';
 import { frozenOptions } from '../../../compute/onnx/frozen_graph.js';
 import type { SessionOptions } from '../../../compute/onnx/session.js';
-import type { ImageModel, MadePicture, PictureRequest } from '../../environments/image_model.js';
-import type { PictureCodec } from '../../environments/picture_codec.js';
-import type { EncodedPrompt, PromptEncoder } from '../../environments/picture_words.js';
+import type { ImageModel, MadeImage, ImageRequest } from '../../environments/image_model.js';
+import type { ImageCodec } from '../../environments/image_codec.js';
+import type { EncodedPrompt, PromptEncoder } from '../../environments/word_encoder.js';
 import { maxSideTokens, pooledWidth, velocityWidth } from '../../../compute/nets/flow/config.js';
 import type { LoadedFlowTransformer } from '../../../models/networks/flow.js';
 import { type FlowRequest, patchOf, unpack } from './batch.js';
 import { takesGuidance } from './rows.js';
 import { FlowSampler, type FlowSampling } from './sampler.js';
 
-/** How pictures are made. */
-export interface PictureMaking extends Pick<FlowSampling, 'sigmas' | 'guidance'> {
+/** How images are made. */
+export interface ImageMaking extends Pick<FlowSampling, 'sigmas' | 'guidance'> {
   /** In pixels. */
   readonly width: number;
   readonly height: number;
-  /** Number of pictures that the model processes at once. */
+  /** Number of images that the model processes at once. */
   readonly batch: number;
 }
 
 export interface FlowImageModelOptions {
   readonly model: LoadedFlowTransformer;
-  readonly codec: PictureCodec;
+  readonly codec: ImageCodec;
   readonly encoder: PromptEncoder;
-  readonly making: PictureMaking;
+  readonly making: ImageMaking;
   readonly session: SessionOptions;
 }
 
 export class FlowImageModel implements ImageModel {
   readonly #sampler: FlowSampler;
 
-  /** Raises CheckpointError for a model that paints into pictures, or was made for another encoder, autoencoder or size. */
+  /** Raises CheckpointError for a model that paints into images, or was made for another encoder, autoencoder or size. */
   constructor(private readonly options: FlowImageModelOptions) {
     const { model, making } = options;
     requireFit(options);
@@ -40,9 +40,9 @@ export class FlowImageModel implements ImageModel {
     this.#sampler = new FlowSampler({ ...model, batch: making.batch, session });
   }
 
-  async generate(requests: readonly PictureRequest[]): Promise<MadePicture[]> {
+  async generate(requests: readonly ImageRequest[]): Promise<MadeImage[]> {
     const { model, making, codec } = this.options;
-    // Equal requests give one picture: a policy that is sure repeats itself.
+    // Equal requests give one image: a policy that is sure repeats itself.
     const keys = requests.map(({ prompt, seed }) => `${seed} ${prompt}`);
     const first = new Map(keys.map((key, i) => [key, i] as const).reverse());
     const asked = [...new Set(keys)].map((key) => requests[must(first.get(key), key)]);
@@ -56,7 +56,7 @@ export class FlowImageModel implements ImageModel {
     const patch = patchOf(model.config, codec);
     const made = await codec.decode(answers.map(([{ latents }]) => unpack(latents, size, patch)));
     const byKey = new Map(
-      [...new Set(keys)].map((key, i): [string, MadePicture] => {
+      [...new Set(keys)].map((key, i): [string, MadeImage] => {
         const { unread } = read[i];
         return [key, { kind: 'made', image: made[i], ...(unread === 0 ? {} : { unread }) }];
       }),
@@ -69,7 +69,7 @@ export class FlowImageModel implements ImageModel {
     await Promise.all([this.#sampler.dispose(), codec.dispose(), encoder.dispose()]);
   }
 
-  /** What guidance is measured from, where that is no text of zeros: a model that this program trained without words on some pictures learnt zeros. */
+  /** What guidance is measured from, where that is no text of zeros: a model that this program trained without words on some images learnt zeros. */
   async #blank(): Promise<EncodedPrompt | null> {
     const { model, encoder, making } = this.options;
     const { config } = model;
@@ -100,10 +100,10 @@ export function flowCondition(
   };
 }
 
-/** Size of a picture's latents. */
+/** Size of an image's latents. */
 export function latentSize(
-  { width, height }: Pick<PictureMaking, 'width' | 'height'>,
-  { channels, reduction }: Pick<PictureCodec, 'channels' | 'reduction'>,
+  { width, height }: Pick<ImageMaking, 'width' | 'height'>,
+  { channels, reduction }: Pick<ImageCodec, 'channels' | 'reduction'>,
 ): { readonly channels: number; readonly width: number; readonly height: number } {
   return { channels, width: width / reduction, height: height / reduction };
 }
@@ -116,28 +116,28 @@ export function requireFit({
   making: { width, height },
 }: Pick<FlowImageModelOptions, 'codec' | 'encoder'> & {
   readonly model: Pick<LoadedFlowTransformer, 'config'>;
-  readonly making: Pick<PictureMaking, 'width' | 'height'>;
+  readonly making: Pick<ImageMaking, 'width' | 'height'>;
 }): void {
   const patch = patchOf(config, codec);
   const side = patch * codec.reduction;
   const pooled = pooledWidth(config);
   const problem =
     config.in_channels !== velocityWidth(config)
-      ? `the model takes ${config.in_channels} numbers for a token and gives ${velocityWidth(config)}: it paints into pictures, and here it is shown none`
+      ? `the model takes ${config.in_channels} numbers for a token and gives ${velocityWidth(config)}: it paints into images, and here it is shown none`
       : config.ip_adapter !== null
-        ? 'the model looks at a style image, and here it is shown none'
+        ? 'the model needs a style image, which this environment does not have'
         : config.joint_attention_dim !== encoder.width || pooled !== encoder.pooledWidth
           ? `the model reads texts of width ${config.joint_attention_dim} and summaries of ${pooled}; its text encoder gives ${encoder.width} and ${encoder.pooledWidth}`
           : !Number.isInteger(patch)
             ? `the model gives ${velocityWidth(config)} numbers for a token, and latents have ${codec.channels} channels`
             : width % side !== 0 || height % side !== 0
-              ? `a picture of ${width}x${height} pixels is no whole number of tokens of ${side} pixels`
+              ? `an image of ${width}x${height} pixels is no whole number of tokens of ${side} pixels`
               : Math.max(width, height) > side * maxSideTokens(config)
-                ? `a picture of ${width}x${height} pixels, and the model has positions for ${maxSideTokens(config)} tokens of ${side} pixels on a side`
+                ? `an image of ${width}x${height} pixels, and the model has positions for ${maxSideTokens(config)} tokens of ${side} pixels on a side`
                 : null;
   if (problem === null) return;
   throw new CheckpointError(problem, {
     where: 'model',
-    next: 'Name the text encoder and the autoencoder that the model was trained with, and a size in whole tokens.',
+    next: 'Name the text encoder and the autoencoder that the model was trained with, and a size of whole tokens.',
   });
 }

@@ -13,13 +13,13 @@ import { Backward, trainingOutputs, targetFeeds } from '../backward.js';
 import { ruleOf, type LossSpec } from '../losses/table.js';
 import type { LearnReport, TrainGroup, Statistics, Target } from '../policy.js';
 import { SessionCache } from '../../../compute/onnx/session_cache.js';
-import type { FlowAction, FlowAnswer, FlowRequest, FlowCondition, FlowGroup, KeptPicture } from './batch.js';
+import type { FlowAction, FlowAnswer, FlowRequest, FlowCondition, FlowGroup, KeptImage } from './batch.js';
 import { guidedValues, countedOf, concatArrays, microBatches, modelFeeds, partOf, takesGuidance } from './rows.js';
 import { trainedPart, type FlowModel } from './load.js';
 import type { FlowSampler } from './sampler.js';
 import { weightedLoss } from '../../../compute/nets/losses.js';
 
-export type FlowLesson = TrainGroup<FlowRequest, FlowAnswer>;
+export type FlowTrainGroup = TrainGroup<FlowRequest, FlowAnswer>;
 
 export interface FlowLearnerOptions {
   /** Actions in one micro-batch. */
@@ -112,8 +112,8 @@ export class FlowLearner {
    * Adds the gradient of the loss, summed over this rank's micro-batches in their order, to what was learnt since `gradients`. An action with weight
    * zero and an old value is not computed: the report repeats the old value.
    */
-  async learn(lessons: readonly FlowLesson[], loss: LossSpec): Promise<LearnReport> {
-    const all = rowsOf(lessons);
+  async learn(trainGroups: readonly FlowTrainGroup[], loss: LossSpec): Promise<LearnReport> {
+    const all = rowsOf(trainGroups);
     const rows = all.filter((row) => !isLeftOut(row));
     const { loss: sum, told } = await this.#backward.learn({
       parts: (await this.#deal(rows)).parts,
@@ -125,7 +125,7 @@ export class FlowLearner {
       }),
       tell: (result, { part }) => part.map((_, b) => actionStatistics(result, b)),
     });
-    return { loss: sum, statistics: this.#sorted(lessons, all, rows, told, null), klClamped: 0 };
+    return { loss: sum, statistics: this.#sorted(trainGroups, all, rows, told, null), klClamped: 0 };
   }
 
   /** The gradients since the last call; see `Backward.gradients`. */
@@ -155,7 +155,7 @@ export class FlowLearner {
     const inputs = flowInputs(graph, config, shape);
     const found = velocity(graph, config, shape, inputs, adapter, checkpointing ? recomputed : undefined);
     const { guidance } = this.options;
-    const v = this.#isAskedTwice
+    const v = this.#needsTwoPasses
       ? guidedValues(found, graph.input('unguided', found.shape), guidance ?? 1, config)
       : found;
     const x = slice(inputs.hidden, 2, 0, velocityWidth(config));
@@ -163,7 +163,7 @@ export class FlowLearner {
   }
 
   /** Whether guidance needs the model's unconditional velocity. */
-  get #isAskedTwice(): boolean {
+  get #needsTwoPasses(): boolean {
     return this.options.guidance !== null && !takesGuidance(this.model.config);
   }
 
@@ -172,7 +172,7 @@ export class FlowLearner {
     const full = filled(part, shape.batch);
     const of = (key: 'ofX' | 'ofVelocity' | 'precision' | 'offset'): Float32Array =>
       Float32Array.from(full, ({ gaussian }) => gaussian[key]);
-    const unguided = this.#isAskedTwice ? await this.sampler.unguided(part, weights) : null;
+    const unguided = this.#needsTwoPasses ? await this.sampler.unguided(part, weights) : null;
     return {
       ...modelFeeds(part, config, shape, this.options.guidance),
       ...(unguided === null ? {} : { unguided: concatArrays(filled(unguided, shape.batch)) }),
@@ -251,8 +251,8 @@ function unmoved({ target, at }: ActionRow): ActionStatistics {
   return { logProb: must(target?.old, 'the old value of an action that is left out').logProbs[at] };
 }
 
-function keptOf({ kept }: FlowCondition): KeptPicture {
-  return must(kept, 'what stays of a picture');
+function keptOf({ kept }: FlowCondition): KeptImage {
+  return must(kept, 'the kept image');
 }
 
 /** Every action in the order of groups, answers and steps. */

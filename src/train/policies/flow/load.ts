@@ -77,7 +77,7 @@ export function describeFlowModel(folder: string): FlowTransformerConfig {
   return adapter.kind === 'lora' ? config : withIpAdapter(config, adapter.config);
 }
 
-/** In the metadata of an adapter's weights: the largest share of pictures without words that it or its base was trained on. */
+/** In the metadata of an adapter's weights: the largest share of images without words that it or its base was trained on. */
 const DROPOUT = 'condition_dropout';
 
 /** The file layout in a policy's checkpoint of what it trains over a base. */
@@ -192,21 +192,21 @@ export function requireTrained(
 ): void {
   const own = config.ip_adapter;
   if (imagePrompt !== null && !takesStyle(config)) {
-    throw new CheckpointError('an IP-Adapter beside Stable Diffusion 3 is not supported', {
+    throw new CheckpointError('an IP-Adapter for Stable Diffusion 3 is not supported', {
       where: folder,
       next: 'Set policy.ip_adapter to null, or name another model.',
     });
   }
   if (own !== null && imagePrompt !== null) {
-    throw new CheckpointError('the model has an IP-Adapter, and policy.ip_adapter asks for another', {
+    throw new CheckpointError('the model already has an IP-Adapter, but policy.ip_adapter requests a new one', {
       where: folder,
-      next: 'Set policy.ip_adapter to null to go on with its own.',
+      next: 'Set policy.ip_adapter to null to train the one of the model.',
     });
   }
   if (trains === 'adapter' && own === null && imagePrompt === null) {
-    throw new CheckpointError('the model has no IP-Adapter, which alone is to be trained', {
+    throw new CheckpointError("the model has no IP-Adapter to train (policy.train 'adapter')", {
       where: folder,
-      next: "Name a model that has one, set policy.ip_adapter to begin one, or set policy.train to 'all' or 'lora'.",
+      next: "Name a model that has one, set policy.ip_adapter to add a new one, or set policy.train to 'all' or 'lora'.",
     });
   }
 }
@@ -228,14 +228,14 @@ export function requireUnconditional(
 }
 
 /**
- * Like `requireUnconditional`, for a model that is guided without being told the scale, trained with this share of pictures without words; null if
+ * Like `requireUnconditional`, for a model that is guided without being told the scale, trained with this share of images without words; null if
  * unknown.
  */
 export function requireDropout(dropout: number | null, section: keyof typeof GUIDED): void {
   if (dropout !== 0) return;
   const { scale, model } = GUIDED[section];
   throw new CheckpointError(
-    `${scale} is set, and the model has no unconditional branch: it was trained with condition_dropout 0`,
+    `${scale} is set, but the model has no unconditional branch: it was trained with condition_dropout 0`,
     { where: model, next: `Set ${scale} to null, or train the model with algorithm.sft.condition_dropout 0.1.` },
   );
 }

@@ -1,7 +1,7 @@
 /** How the families of flow models space their noise levels. */
 
 export interface FlowModelType {
-  /** Noise levels from 1 down to 0, steps + 1 of them, for a picture with this many tokens. */
+  /** Noise levels from 1 down to 0, steps + 1 of them, for an image with this many tokens. */
   sigmas(steps: number, tokens: number): number[];
 }
 
@@ -10,7 +10,7 @@ function even(steps: number): number[] {
   return Array.from({ length: steps + 1 }, (_, i) => 1 - i / steps);
 }
 
-/** s k / (1 + (k - 1) s): levels are shifted towards 1 by a factor k, the same for all pictures. */
+/** s k / (1 + (k - 1) s): levels are shifted towards 1 by a factor k, the same for all images. */
 function moved(sigma: number, shift: number): number {
   return (shift * sigma) / (1 + (shift - 1) * sigma);
 }
@@ -33,7 +33,7 @@ export function shiftedTwice(shift: number, steps: number): number[] {
   return [...levels.map((sigma) => moved(sigma, shift)), 0];
 }
 
-/** How levels are shifted towards 1 for pictures with many tokens. */
+/** How levels are shifted towards 1 for images with many tokens. */
 export interface Shift {
   /** mu is linear between two numbers of tokens: [tokens, mu]. */
   readonly from: readonly [number, number];

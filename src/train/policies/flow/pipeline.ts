@@ -32,7 +32,7 @@ const scheduler = z.strictObject({
 });
 type Scheduler = z.output<typeof scheduler>;
 
-/** Whether levels may be shifted by the size of a picture, and how they are chosen where they are not. */
+/** Whether levels may be shifted by the size of an image, and how they are chosen where they are not. */
 const families: Readonly<
   Record<PipelineFamily, { readonly dynamic: boolean; readonly fixed: (shift: number, steps: number) => number[] }>
 > = {
@@ -52,7 +52,7 @@ export function pipelineSchedule(pipeline: Pipeline): FlowModelType {
   const { dynamic, fixed } = families[pipeline.form.family];
   if (!isDynamic) return { sigmas: (steps) => fixed(shift, steps) };
   if (!dynamic) {
-    throw new CheckpointError(`the scheduler: use_dynamic_shifting: only false is supported for a ${pipeline.name}`, {
+    throw new CheckpointError(`the scheduler: use_dynamic_shifting: only false is supported for ${pipeline.name}`, {
       where,
     });
   }
@@ -65,7 +65,10 @@ function spreadOf(
   where: string,
 ) {
   if (low === null || high === null || few === null || many === null || few === many) {
-    throw new CheckpointError('the scheduler shifts by the size of a picture, and does not say how', { where });
+    throw new CheckpointError(
+      'the scheduler shifts noise levels by image size, but its config has no parameters for that',
+      { where },
+    );
   }
   return { from: [few, low], to: [many, high], terminal: null } as const;
 }
@@ -73,7 +76,7 @@ function spreadOf(
 /** Raises ConfigError where a pipeline is of another family than `model_type` says. */
 export function requireFamily({ name, folder, form }: Pipeline, said: string): void {
   if (form.family === said) return;
-  throw new ConfigError(`environment.model_type is '${said}', and the model is a ${name}`, {
+  throw new ConfigError(`environment.model_type is '${said}', but the model is a ${name}`, {
     where: join(folder, PIPELINE_FILE),
     next: `Set environment.model_type to '${form.family}'.`,
   });

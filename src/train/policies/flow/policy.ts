@@ -75,7 +75,7 @@ export class FlowPolicy
     return answers.map((group) => group.map((answer) => ({ ...answer, home })));
   }
 
-  /** Leaves out the pictures, which are sent to the ranks that learn from them when they do. */
+  /** Leaves out the images, which are sent to the ranks that learn from them when they do. */
   outline(answer: FlowAnswer): FlowAnswer {
     const nothing = new Float32Array(0);
     const actions = answer.actions.map((action) => ({ ...action, x: nothing, drawn: nothing }));

@@ -1,10 +1,10 @@
-/** Rows of a micro-batch: one noisy picture each, with its conditioning; and guidance of their velocities. */
+/** Rows of a micro-batch: one noisy image each, with its conditioning; and guidance of their velocities. */
 import { InternalError } from '../../../core/errors.js';
 import type { TensorData } from '../../../compute/onnx/tensors.js';
 import { pooledWidth, velocityWidth, type FlowTransformerConfig } from '../../../compute/nets/flow/config.js';
 import type { FlowShape } from '../../../compute/nets/flow/transformer.js';
 import { PADDING } from '../tokens/batch.js';
-import type { FlowCondition, KeptPicture } from './batch.js';
+import type { FlowCondition, KeptImage } from './batch.js';
 import { add, div, mul, reduceSum, sqrt, sub } from '../../../compute/graph/build.js';
 import type { Value } from '../../../compute/graph/ir.js';
 
@@ -98,7 +98,7 @@ export function modelFeeds(
   };
 }
 
-/** The tokens [M, C] of all pictures that are looked at; null without a part that stays. */
+/** The tokens [M, C] of all images that are looked at; null without a part that stays. */
 function shownOf({ kept, further = [] }: FlowCondition): Float32Array | null {
   if (kept === undefined) return null;
   if (further.length === 0) return kept.shown;
@@ -126,7 +126,7 @@ export function takesPooled(config: FlowTransformerConfig): boolean {
   return pooledWidth(config) > 0;
 }
 
-/** The condition without words and without style: the same picture, with `without` in place of the text if the condition has it. */
+/** The condition without words and without style: the same image, with `without` in place of the text if the condition has it. */
 export function unconditional(condition: FlowCondition): FlowCondition {
   const zeros = (array: Float32Array): Float32Array => new Float32Array(array.length);
   const { text, pooled, imageFeatures, without } = condition;
@@ -140,7 +140,7 @@ export function unconditional(condition: FlowCondition): FlowCondition {
 }
 
 /** The weight of each element of a row, 1 on average: elements that stay have weight 0. */
-export function countedOf({ painted }: KeptPicture): Float32Array {
+export function countedOf({ painted }: KeptImage): Float32Array {
   const count = painted.reduce((sum, one) => sum + one, 0);
   return painted.map((one) => (one * painted.length) / count);
 }

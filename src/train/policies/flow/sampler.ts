@@ -1,4 +1,4 @@
-/** Samples a flow policy's answers: pictures from noise, step by step, with the log-probabilities of the noisy steps. */
+/** Samples a flow policy's answers: images from noise, step by step, with the log-probabilities of the noisy steps. */
 import { RunError } from '../../../core/errors.js';
 import type { RandomStream } from '../../../core/random.js';
 import type { SessionOptions } from '../../../compute/onnx/session.js';
@@ -7,7 +7,7 @@ import { velocityWidth } from '../../../compute/nets/flow/config.js';
 import { flowInputs, velocity } from '../../../compute/nets/flow/transformer.js';
 import type { SampleRequest } from '../policy.js';
 import { SessionCache } from '../../../compute/onnx/session_cache.js';
-import type { FlowAction, FlowAnswer, FlowRequest, FlowCondition, KeptPicture } from './batch.js';
+import type { FlowAction, FlowAnswer, FlowRequest, FlowCondition, KeptImage } from './batch.js';
 import { guidedNumbers, microBatches, modelFeeds, partOf, takesGuidance, unconditional, type FlowRow } from './rows.js';
 import type { FlowModel } from './load.js';
 import { gaussianOf, noisyRange, odeStep, sdeStep, type Gaussian, type NoisySteps, velocityGaussian } from './steps.js';
@@ -15,18 +15,18 @@ import { noisySteps } from '../../../config/schema/training.js';
 
 /** How a flow policy samples. */
 export interface FlowSampling extends NoisySteps {
-  /** Noise levels from 1 down to 0, for a picture with this many tokens. */
+  /** Noise levels from 1 down to 0, for an image with this many tokens. */
   readonly sigmas: (tokens: number) => readonly number[];
   /** Scale of the guidance; null for none. */
   readonly guidance: number | null;
   /** Whether all answers to a prompt begin with the same noise. */
   readonly sameLatent: boolean;
-  /** For a loss on the forward process: the actions are not steps of the solver, but noised pictures. Absent: they are. */
-  readonly noised?: NoisedPictures;
+  /** For a loss on the forward process: the actions are not steps of the solver, but noised images. Absent: they are. */
+  readonly noised?: NoisedImages;
 }
 
 export interface FlowSamplerOptions extends Pick<FlowModel, 'config' | 'adapter'> {
-  /** Number of pictures that the model processes at once. */
+  /** Number of images that the model processes at once. */
   readonly batch: number;
   readonly session: SessionOptions;
 }
@@ -70,7 +70,7 @@ export class FlowSampler {
 
   /**
    * Answers by prompt. All answers to one prompt have their noisy steps at the same places, which the first answer's stream draws. Raises RunError
-   * when a picture has numbers that are not finite, so that nobody mistakes it for a black one.
+   * when an image has numbers that are not finite, so that nobody mistakes it for a black one.
    */
   async sample(
     { prompts, answersPerPrompt, how, random }: Omit<SampleRequest<FlowRequest, FlowSampling>, 'weights' | 'among'>,
@@ -99,8 +99,8 @@ export class FlowSampler {
       );
     }
     if (begun.some(({ x }) => !x.every(Number.isFinite))) {
-      throw new RunError('the model made pictures of numbers that are not finite (NaN): it has diverged', {
-        next: 'Go on from an earlier checkpoint with a lower optimizer.learning_rate, or with a smaller rollout.guidance_scale where one is set.',
+      throw new RunError('the model diverged: its images have values that are not finite', {
+        next: 'Resume from an earlier checkpoint with a lower optimizer.learning_rate or a smaller rollout.guidance_scale.',
       });
     }
     const answers = begun.map(({ x, condition, stream, actions, logProbs }): FlowAnswer => {
@@ -118,7 +118,7 @@ export class FlowSampler {
     await this.#sessions.dispose();
   }
 
-  /** Denoises answers of one shape into pictures. */
+  /** Denoises answers of one shape into images. */
   async #denoise(batch: readonly Begun[], how: FlowSampling, weights: Weights): Promise<void> {
     const [{ condition }] = batch;
     const sigmas = how.sigmas(condition.rows * condition.columns);
@@ -170,12 +170,7 @@ function advance(one: Begun, v: Float32Array, sigmas: readonly number[], at: num
 }
 
 /** What was drawn in the painted part, and elsewhere the kept part with the noise of this level. */
-function blended(
-  drawn: Float32Array,
-  { shown, painted }: KeptPicture,
-  noise: Float32Array,
-  level: number,
-): Float32Array {
+function blended(drawn: Float32Array, { shown, painted }: KeptImage, noise: Float32Array, level: number): Float32Array {
   return drawn.map((one, i) => (painted[i] === 1 ? one : (1 - level) * shown[i] + level * noise[i]));
 }
 
@@ -185,7 +180,7 @@ export function logDensity(
   x: Float32Array,
   v: Float32Array,
   gaussian: Gaussian,
-  kept?: KeptPicture,
+  kept?: KeptImage,
 ): number {
   const { ofX, ofVelocity, precision, offset } = gaussian;
   let [sum, count] = [0, 0];
@@ -197,8 +192,8 @@ export function logDensity(
   return offset - (precision * sum) / count;
 }
 
-export interface NoisedPictures {
-  /** Noise levels of one picture; null means all that its solver's first steps begin at. */
+export interface NoisedImages {
+  /** Noise levels of one image; null means all that its solver's first steps begin at. */
   readonly levels: number | null;
 }
 
@@ -206,7 +201,7 @@ export interface NoisedPictures {
 export function levelsOf(
   sigmas: readonly number[],
   fraction: number,
-  { levels }: NoisedPictures,
+  { levels }: NoisedImages,
   random: RandomStream,
 ): number[] {
   const all = sigmas.slice(0, noisySteps(sigmas.length - 1, fraction));
@@ -214,14 +209,14 @@ export function levelsOf(
   return Array.from({ length: levels }, () => all.splice(random.integer(all.length), 1)[0]);
 }
 
-/** At each level t, with noise of its own: x_t = (1 - t) x0 + t eps and the velocity eps - x0. `picture` is x0 [N, C]. */
-export function noisedActions(picture: Float32Array, levels: readonly number[], random: RandomStream): FlowAction[] {
+/** At each level t, with noise of its own: x_t = (1 - t) x0 + t eps and the velocity eps - x0. `image` is x0 [N, C]. */
+export function noisedActions(image: Float32Array, levels: readonly number[], random: RandomStream): FlowAction[] {
   return levels.map((sigma) => {
-    const noise = picture.map(() => random.normal());
+    const noise = image.map(() => random.normal());
     return {
       sigma,
-      x: picture.map((one, i) => (1 - sigma) * one + sigma * noise[i]),
-      drawn: noise.map((eps, i) => eps - picture[i]),
+      x: image.map((one, i) => (1 - sigma) * one + sigma * noise[i]),
+      drawn: noise.map((eps, i) => eps - image[i]),
       gaussian: velocityGaussian,
     };
   });

@@ -63,7 +63,7 @@ export function gaussianOf({ ofX, ofVelocity, deviation }: SolverStep): Gaussian
 }
 
 /**
- * For a labelled picture the action is the velocity itself: log p = -mean((v - (eps - x0))^2), the loss of flow matching (Lipman et al., 2022), which
+ * For a labelled image the action is the velocity itself: log p = -mean((v - (eps - x0))^2), the loss of flow matching (Lipman et al., 2022), which
  * is, up to a constant, the averaged log-density of a Gaussian of variance 1/2.
  */
 export const velocityGaussian: Gaussian = { ofX: 0, ofVelocity: 1, precision: 1, offset: 0 };
@@ -102,7 +102,7 @@ export function noisyRange(
     throw new DataError(
       `a window of ${window.size} noisy steps does not fit into steps ${from} to ${Math.min(to, end)} of ${steps}`,
       {
-        next: 'Raise rollout.num_steps, or make rollout.sde_window smaller.',
+        next: 'Raise rollout.num_steps, or reduce rollout.sde_window.',
       },
     );
   }

@@ -1,12 +1,12 @@
 /**
- * DiffusionNFT (Zheng et al., 2025, arXiv 2509.16117; NVlabs/DiffusionNFT): learns on the forward process, x_t = (1 - t) x0 + t eps of pictures x0 that
+ * DiffusionNFT (Zheng et al., 2025, arXiv 2509.16117; NVlabs/DiffusionNFT): learns on the forward process, x_t = (1 - t) x0 + t eps of images x0 that
  * were sampled in whatever way. With the velocities v, and v_old of the weights that sampled,
  *
  *   v+ = b v + (1 - b) v_old,   v- = (1 + b) v_old - b v,   x0(u) = x_t - t u
  *   L  = Z (r / b |x0(v+) - x0|^2 / w+ + (1 - r) / b |x0(v-) - x0|^2 / w-)
  *
  * |.|^2 the mean over the elements; w the mean of |x0(u) - x0|, at least 1e-5, which carries no gradient; r = 1/2 + clip(A / Z, -1, 1) / 2 from the
- * advantage A and its limit Z. The action is the velocity eps - x0 that leads from the picture to its noise, since x0(u) - x0 = t (eps - x0 - u).
+ * advantage A and its limit Z. The action is the velocity eps - x0 that leads from the image to its noise, since x0(u) - x0 = t (eps - x0 - u).
  */
 import { must } from '../../../core/errors.js';
 import { abs, add, div, maximum, minimum, mul, neg, sub, withGradient } from '../../../compute/graph/build.js';

@@ -59,9 +59,9 @@ const POLL_MS = 45_000;
 /** A poll that comes back at once without a result is not repeated sooner. */
 const PAUSE_MS = 50;
 /** Sampled answers and log-probabilities of a batch may be many. */
-const MOST_REPLY_BYTES = 1024 ** 3;
+const MAX_REPLY_BYTES = 1024 ** 3;
 /** A server that loses the same operation this often does not keep its promises. */
-const MOST_LOST = 3;
+const MAX_LOST = 3;
 
 export class TinkerConnection {
   /** Without `/api/v1`. */
@@ -77,7 +77,7 @@ export class TinkerConnection {
     const key = checkedKey(options.apiKey, 'the API key of the training server');
     this.url = options.url.replace(/\/+$/, '').replace(/\/api\/v1$/, '');
     this.clock = clock;
-    this.#http = createHttpPool({ connections: concurrency, secret: key ?? null, maxResponseBytes: MOST_REPLY_BYTES });
+    this.#http = createHttpPool({ connections: concurrency, secret: key ?? null, maxResponseBytes: MAX_REPLY_BYTES });
     this.#remote = new AwaitedRemote({
       ...options,
       members: [new AwaitedMember(this.url, clock, { cap: concurrency, alone: true })],
@@ -130,7 +130,7 @@ export class TinkerConnection {
    */
   async run(path: string, body: string | PiecewiseBody, within: Deadline, submitted?: Reply): Promise<Reply> {
     let first = submitted;
-    for (let times = 0; times < MOST_LOST; times++) {
+    for (let times = 0; times < MAX_LOST; times++) {
       const reply = first ?? (await this.send(path, body, within));
       first = undefined;
       if (reply.status !== 200) throw this.refused(path, reply);
@@ -140,7 +140,7 @@ export class TinkerConnection {
       // The server was restarted meanwhile and has forgotten the operation.
       if (result !== null) return result;
     }
-    throw this.error(`${path}: it was submitted ${MOST_LOST} times, and its result was lost each time`, RUN_AGAIN);
+    throw this.error(`${path}: it was submitted ${MAX_LOST} times, and its result was lost each time`, RUN_AGAIN);
   }
 
   /** Raises EndpointError for anything that is not JSON. */
@@ -148,7 +148,7 @@ export class TinkerConnection {
     try {
       return JSON.parse(body.toString('utf8')) as unknown;
     } catch {
-      throw this.error(`${path}: the reply is no JSON: ${body.toString('utf8', 0, 200)}`, VERSION);
+      throw this.error(`${path}: the reply is not JSON: ${body.toString('utf8', 0, 200)}`, VERSION);
     }
   }
 
@@ -286,15 +286,15 @@ interface Problem {
 
 const creates = ({ operation }: FailedReply): boolean => /^\/create_(model|sampling_session)$/.test(operation);
 
-/** What to do where a server makes other tokens of pictures. */
-export const PICTURE_SIZES =
-  'Let policy.tokenizer be the model that the server has, and policy.pixels lie within the sizes that its preprocessor_config.json allows (min_pixels and max_pixels), so that the server does not resize again.';
+/** What to do where a server makes other tokens of images. */
+export const IMAGE_SIZES =
+  'Set policy.tokenizer to the model of the server, and keep policy.pixels within min_pixels and max_pixels of its preprocessor_config.json, so that the server does not resize images again.';
 
 /** The first one that applies is reported. */
 const PROBLEMS = {
   wrong_key: {
     is: ({ status }) => status === 401 || status === 403,
-    found: 'the server refuses the API key',
+    found: 'the server rejects the API key',
     next: 'Export the key of this server (TINKER_API_KEY unless another variable is named), then run the same command again.',
   },
   no_adapter_left: {
@@ -304,7 +304,7 @@ const PROBLEMS = {
   },
   refused_rank: {
     is: (refused) => creates(refused) && /\brank\b/i.test(refused.said),
-    found: 'the server refuses the rank of the adapter',
+    found: 'the server rejects the rank of the adapter',
     next: 'Choose a rank that it allows, or start it with a larger max_lora_rank.',
   },
   wrong_base_model: {
@@ -325,24 +325,24 @@ const PROBLEMS = {
   },
   picture_tokens: {
     is: ({ status, said }) => status < 500 && /expected_tokens/i.test(said),
-    found: 'the server makes another number of tokens of a picture than this program',
-    next: PICTURE_SIZES,
+    found: 'the server and editrl disagree on the number of tokens of an image',
+    next: IMAGE_SIZES,
   },
   no_pictures: {
     is: ({ said }) =>
       /\b(image|vision|multi-?modal)/i.test(said) &&
       /not (be )?support|unsupported|not accept|text[- ]only|only \S*text/i.test(said),
-    found: 'the server does not carry pictures',
-    next: 'Train at a server that does (SkyRL in mode fsdp, with trainer and sampler on the same GPUs) with a model that sees, or set policy.trainer to {type: onnx}.',
+    found: 'the server does not accept images',
+    next: 'Use a server that accepts images (SkyRL in mode fsdp, with trainer and sampler on the same GPUs) and a vision-language model, or set policy.trainer to {type: onnx}.',
   },
   checkpoint_taken: {
     is: ({ status, said }) => status === 409 && /already exists/i.test(said),
-    found: 'there is a checkpoint with this name, with other weights',
-    next: 'Delete it, or give the run another name.',
+    found: 'a checkpoint of this name has other weights',
+    next: 'Delete it, or use another run_name.',
   },
   checkpoint_gone: {
     is: ({ status, said }) => (status === 404 || status === 410) && /checkpoint|weights/i.test(said),
-    found: 'the checkpoint is gone from the server',
+    found: 'the server no longer has the checkpoint',
     next: 'Resume from another checkpoint, or check that the server was started with the same --checkpoints-base.',
   },
   model_gone: {
@@ -353,8 +353,8 @@ const PROBLEMS = {
   },
   refused: {
     is: () => true,
-    found: 'the server refuses the request',
-    next: 'Look for the reason in the log of the server.',
+    found: 'the server rejects the request',
+    next: 'Read the server log.',
   },
 } as const satisfies Readonly<Record<string, Problem>>;
 export type ProblemKind = keyof typeof PROBLEMS;

@@ -24,7 +24,7 @@ import type {
   Target,
   WeightsOf,
 } from '../policy.js';
-import { type TokenAnswer, type TokenRequest, type TokenGroup, PictureDigests } from '../tokens/batch.js';
+import { type TokenAnswer, type TokenRequest, type TokenGroup, ImageDigests } from '../tokens/batch.js';
 import type { TokenPrompt } from '../../../models/tokenizer/format.js';
 import type { TokenFormat } from '../../../models/tokenizer/format.js';
 import { estimatedDivergence, type LanguagePolicy } from '../tokens/language_policy.js';
@@ -65,7 +65,7 @@ export class TinkerPolicy<P extends TokenPrompt = TokenPrompt> implements Langua
     hiddenStates: false,
   };
   readonly #replay: Replay<SampledAnswer>;
-  readonly #digests = new PictureDigests();
+  readonly #digests = new ImageDigests();
   #steps = 0;
   /** SHA-256 of all that has been done to the weights, which stands for the weights themselves. */
   #lineage: string;
@@ -111,12 +111,12 @@ export class TinkerPolicy<P extends TokenPrompt = TokenPrompt> implements Langua
   async sample(request: SampleRequest<TokenRequest<P>, TokenSampling>): Promise<TokenAnswer[][]> {
     const { prompts, answersPerPrompt: count, how, random, key } = request;
     return this.#replay.all(
-      prompts.map(({ tokens: { ids, pictures = [] } }, p) => async (over: AbortSignal) => {
+      prompts.map(({ tokens: { ids, images = [] } }, p) => async (over: AbortSignal) => {
         const maxTokens = Math.min(how.maxTokens, this.options.contextSize - ids.length);
         if (maxTokens < 1) return Array.from({ length: count }, () => answerOf(NOTHING, this.#publishedNow));
         const stop = [...this.options.format.ends].sort((x, y) => x - y);
         const seed = random(p, 0).uint32();
-        const ask = { prompt: ids, pictures, count, maxTokens, temperature: how.temperature, seed, stop };
+        const ask = { prompt: ids, images, count, maxTokens, temperature: how.temperature, seed, stop };
         const keys = key === undefined ? null : Array.from({ length: count }, (_, g) => key(p, g));
         const { found, lineage } = await this.#answers(ask, keys, over);
         return found.map((one) => answerOf(one, lineage));
@@ -140,19 +140,19 @@ export class TinkerPolicy<P extends TokenPrompt = TokenPrompt> implements Langua
     return estimatedDivergence(now, reference);
   }
 
-  async learn(lessons: readonly TrainGroup<TokenRequest<P>, TokenAnswer>[], loss: LossSpec): Promise<LearnReport> {
-    const sequences = lessons.flatMap(sequencesOf);
-    const targets = lessons.flatMap((lesson) => lesson.targets);
-    const { at, pushes } = await this.#pushes(sequences, lessons, targets, loss);
+  async learn(trainGroups: readonly TrainGroup<TokenRequest<P>, TokenAnswer>[], loss: LossSpec): Promise<LearnReport> {
+    const sequences = trainGroups.flatMap(sequencesOf);
+    const targets = trainGroups.flatMap((trainGroup) => trainGroup.targets);
+    const { at, pushes } = await this.#pushes(sequences, trainGroups, targets, loss);
     const pushed = sequences.map((one, i): GradientSequence => ({ ...one, push: pushes[i], at: at[i] }));
     const found = await this.#asked((service, within) => service.learn(pushed, within));
     const learnt = (this.#pending ??= createHash('sha256'));
-    for (const { prompt, pictures = [], answer, push } of pushed) {
+    for (const { prompt, images = [], answer, push } of pushed) {
       // Each part after its length: the same numbers cut otherwise are something else.
       for (const part of [Int32Array.from(prompt), answer, push]) {
         learnt.update(`${part.length};`).update(new Uint8Array(part.buffer, part.byteOffset, part.byteLength));
       }
-      learnt.update(this.#digests.of({ pictures }) ?? '');
+      learnt.update(this.#digests.of({ images }) ?? '');
     }
     let [sum, klClamped] = [0, 0];
     targets.forEach((target, i) => {
@@ -160,12 +160,12 @@ export class TinkerPolicy<P extends TokenPrompt = TokenPrompt> implements Langua
       sum += told.loss;
       klClamped += told.klClamped;
     });
-    return { loss: sum, statistics: grouped(lessons, found), klClamped };
+    return { loss: sum, statistics: grouped(trainGroups, found), klClamped };
   }
 
   async step(learningRate: number): Promise<StepReport> {
     const learnt = this.#pending;
-    if (learnt === null) throw new InternalError('a step without anything learnt');
+    if (learnt === null) throw new InternalError('a step without a gradient');
     const { optimizer } = this.options;
     // It may be taken though its reply is lost.
     this.#steps += 1;
@@ -212,7 +212,7 @@ export class TinkerPolicy<P extends TokenPrompt = TokenPrompt> implements Langua
         if (!(error instanceof EndpointError)) throw error;
         // A server that was away may do so next time.
         this.#removes = error instanceof TinkerError && error.kind === 'failed';
-        this.options.note(`the server keeps what it saved for checkpoints that are removed: ${error.message}`);
+        this.options.note(`the server did not delete its data of a removed checkpoint: ${error.message}`);
       }
     };
   }
@@ -222,8 +222,8 @@ export class TinkerPolicy<P extends TokenPrompt = TokenPrompt> implements Langua
     const { path, model, lineage, sampled_from: sampledFrom } = readRecord(file);
     if (JSON.stringify(model) !== JSON.stringify(this.options.model)) {
       throw new CheckpointError(
-        `found weights of ${JSON.stringify(model)}, and policy.trainer asks for ${JSON.stringify(this.options.model)}`,
-        { where: file, next: 'Set policy.trainer as it was, or give the run another name.' },
+        `found weights of ${JSON.stringify(model)}, but policy.trainer is ${JSON.stringify(this.options.model)}`,
+        { where: file, next: 'Restore the earlier policy.trainer, or use another run_name.' },
       );
     }
     await this.#replay.within((within) => this.options.service.begin(path, within));
@@ -237,7 +237,7 @@ export class TinkerPolicy<P extends TokenPrompt = TokenPrompt> implements Langua
   }
 
   read(): never {
-    throw new InternalError('the training service gives no hidden states');
+    throw new InternalError('the training service returns no hidden states');
   }
 
   async dispose(): Promise<void> {
@@ -275,7 +275,7 @@ export class TinkerPolicy<P extends TokenPrompt = TokenPrompt> implements Langua
       if (!(error instanceof EndpointError || error instanceof CheckpointError)) throw error;
       // A server that was away may give it next time.
       this.#givesAdapter = error instanceof TinkerError && error.kind === 'failed';
-      this.options.note(`checkpoints hold no copy of the adapter: ${error.message}`);
+      this.options.note(`checkpoints do not contain the adapter: ${error.message}`);
       return {};
     }
   }
@@ -283,15 +283,15 @@ export class TinkerPolicy<P extends TokenPrompt = TokenPrompt> implements Langua
   /** Where the log-probabilities are that a loss is taken at, and how it pushes them there. */
   async #pushes(
     sequences: readonly Sequence[],
-    lessons: readonly Group<TokenRequest<P>, TokenAnswer>[],
+    trainGroups: readonly Group<TokenRequest<P>, TokenAnswer>[],
     targets: readonly Target[],
     loss: LossSpec,
   ): Promise<{ readonly at: readonly Float32Array[]; readonly pushes: readonly Float32Array[] }> {
     // Then the derivative is the same everywhere; what the sampler told is of the same weights, and spares a pass.
-    const answers = lessons.flatMap((lesson) => lesson.answers);
-    const isTold = ({ sampledBy, logProbs }: TokenAnswer): boolean =>
+    const answers = trainGroups.flatMap((trainGroup) => trainGroup.answers);
+    const usesResponse = ({ sampledBy, logProbs }: TokenAnswer): boolean =>
       sampledBy === this.#lineage && !logProbs.some(Number.isNaN);
-    const isKnown = loss.policy === 'reinforce' && loss.kl === null && answers.every(isTold);
+    const isKnown = loss.policy === 'reinforce' && loss.kl === null && answers.every(usesResponse);
     const at = isKnown
       ? answers.map(({ logProbs }) => logProbs)
       : await this.#asked((service, within) => this.#logProbs(sequences, service, within));
@@ -323,8 +323,8 @@ export class TinkerPolicy<P extends TokenPrompt = TokenPrompt> implements Langua
   ): Promise<{ readonly found: readonly Sampled[]; readonly lineage: string }> {
     const { store } = this.options;
     const now = this.#publishedNow;
-    const { pictures = [], ...plain } = ask;
-    const seen = this.#digests.of({ pictures });
+    const { images = [], ...plain } = ask;
+    const seen = this.#digests.of({ images });
     const hashOf = (lineage: string): string => digest([lineage, plain, ...(seen === null ? [] : [seen])]);
     // Before it was resumed, a run that samples ahead may have sampled these with the weights of an iteration before.
     for (const lineage of keys === null ? [] : [...this.#sampledFrom].reverse()) {
@@ -340,7 +340,7 @@ export class TinkerPolicy<P extends TokenPrompt = TokenPrompt> implements Langua
   }
 
   get #publishedNow(): string {
-    if (this.#published === null) throw new InternalError('nothing was published to sample with');
+    if (this.#published === null) throw new InternalError('no weights were published for sampling');
     return this.#published;
   }
 
@@ -349,13 +349,13 @@ export class TinkerPolicy<P extends TokenPrompt = TokenPrompt> implements Langua
     const refuse = (problem: string, next: string): never => {
       throw new EndpointError(problem, { where: service.url, next });
     };
-    if (found.length !== count) refuse(`found ${found.length} answers to a prompt; asked for: ${count}`, SERVER_LOG);
+    if (found.length !== count) refuse(`found ${found.length} answers to a prompt; requested: ${count}`, SERVER_LOG);
     for (const { ids } of found) {
       const beyond = ids.find((id) => id < 0 || id >= format.size);
       if (beyond !== undefined) {
         refuse(
-          `the server sampled the token ${beyond}; the tokenizer's are 0 to ${format.size - 1}`,
-          'Let policy.tokenizer be that of policy.trainer.base_model.',
+          `the server sampled token ${beyond}; the tokenizer has tokens 0 to ${format.size - 1}`,
+          'Set policy.tokenizer to the tokenizer of policy.trainer.base_model.',
         );
       }
       if (ids.length > maxTokens) refuse(`found an answer of ${ids.length} tokens; allowed: ${maxTokens}`, SERVER_LOG);
@@ -376,8 +376,8 @@ function answerOf({ ids, logProbs, finished }: Sampled, sampledBy: string): Toke
 }
 
 function sequencesOf({ prompt, answers }: TokenGroup): Sequence[] {
-  const { ids, pictures = [] } = prompt.tokens;
-  return answers.map(({ ids: answer }) => ({ prompt: ids, pictures, answer }));
+  const { ids, images = [] } = prompt.tokens;
+  return answers.map(({ ids: answer }) => ({ prompt: ids, images, answer }));
 }
 
 /** What is told of each answer, by prompts again. */
@@ -418,11 +418,11 @@ export function readRecord(file: string): z.output<typeof record> {
   try {
     text = readFileSync(file, 'utf8');
   } catch (cause) {
-    throw new CheckpointError('does not name what the training service has saved', { where: file, cause });
+    throw new CheckpointError('this file names no checkpoint of the training service', { where: file, cause });
   }
   try {
     return record.parse(JSON.parse(text));
   } catch (cause) {
-    throw new CheckpointError('is not what this program writes', { where: file, cause });
+    throw new CheckpointError('this file was not written by editrl', { where: file, cause });
   }
 }

@@ -39,7 +39,7 @@ interface Drawn extends Sequence {
 }
 
 /** An answer with the advantage of each of its tokens. */
-type Lesson = Sequence & { readonly advantages: readonly number[] };
+type ProbeGroup = Sequence & { readonly advantages: readonly number[] };
 
 /** Prompts, answers of each, tokens of an answer and of a prompt. */
 const [PROMPTS, ANSWERS, LENGTH, OPENING] = [4, 4, 16, 8];
@@ -140,9 +140,9 @@ class Probe {
   }
 
   #error(wrong: readonly string[]): ProbeError {
-    return new ProbeError(`the training server computes something else than a run expects: ${wrong.join('; ')}`, {
+    return new ProbeError(`the training server failed its self-check: ${wrong.join('; ')}`, {
       where: this.options.connection.url,
-      next: 'Check its version, that it trains and samples with policy.trainer.base_model in one precision, that policy.tokenizer is the tokenizer of that model, and policy.trainer.reduction.',
+      next: 'Check the version of the server and policy.trainer.reduction. Check that it trains and samples policy.trainer.base_model in one precision, and that policy.tokenizer belongs to that model.',
     });
   }
 
@@ -205,19 +205,19 @@ class Probe {
   }
 
   /** By how much steps that grow change the log-probability of the first token of the first lesson; they end with a change that is enough. */
-  async #push(lessons: readonly Lesson[], before: number, enough: number): Promise<number> {
+  async #push(trainGroups: readonly ProbeGroup[], before: number, enough: number): Promise<number> {
     let now = before;
     for (const rate of RATES) {
-      await this.#step(lessons, now, rate);
-      now = (await this.#logProbs(lessons))[0][lessons[0].prompt.length - 1];
+      await this.#step(trainGroups, now, rate);
+      now = (await this.#logProbs(trainGroups))[0][trainGroups[0].prompt.length - 1];
       if (Math.abs(now - before) >= enough) break;
     }
     return now - before;
   }
 
-  async #step(lessons: readonly Lesson[], first: number, learningRate: number): Promise<void> {
+  async #step(trainGroups: readonly ProbeGroup[], first: number, learningRate: number): Promise<void> {
     const { session, asked } = this.options;
-    const data = await this.#chunks.data(lessons, (one) => ({
+    const data = await this.#chunks.data(trainGroups, (one) => ({
       advantages: Float32Array.from(one.advantages),
       // All answers begin with the same token, and no other is pushed.
       logprobs: Float32Array.from(one.advantages, (_, t) => (t === 0 ? first : 0)),

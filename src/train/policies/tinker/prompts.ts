@@ -11,16 +11,16 @@ import type { ImageProcessor } from '../../../models/images/processor.js';
 import type { TokenPrompt } from '../../../models/tokenizer/format.js';
 
 /** How a policy that a server trains sees. */
-export interface Sight {
+export interface ImageInputs {
   readonly processor: ImageProcessor;
   readonly tokens: MarkedImageTokens;
 }
 
 /** A prompt with one answer to it. */
 export interface Sequence {
-  /** Contains as many placeholders for each picture as it has tokens. */
+  /** Contains as many placeholders for each image as it has tokens. */
   readonly prompt: readonly number[];
-  readonly pictures?: TokenPrompt['pictures'];
+  readonly images?: TokenPrompt['images'];
   readonly answer: Int32Array;
 }
 
@@ -28,36 +28,36 @@ export class PromptChunks {
   readonly #files = new WeakMap<VisionInput, Promise<Uint8Array>>();
 
   /** Null for a policy that does not see. */
-  constructor(private readonly sight: Sight | null) {}
+  constructor(private readonly imageInputs: ImageInputs | null) {}
 
-  /** Raises InternalError for a clip, which the API has no form for, and for ids that do not go with their pictures. */
-  async of({ ids, pictures = [] }: TokenPrompt): Promise<readonly Chunk[]> {
-    if (pictures.length === 0) return [{ type: 'text', tokens: Int32Array.from(ids) }];
-    const { tokens, processor } = must(this.sight, 'how a policy sees whose prompts have pictures');
+  /** Raises InternalError for a clip, which the API has no form for, and for ids that do not go with their images. */
+  async of({ ids, images = [] }: TokenPrompt): Promise<readonly Chunk[]> {
+    if (images.length === 0) return [{ type: 'text', tokens: Int32Array.from(ids) }];
+    const { tokens, processor } = must(this.imageInputs, 'how a policy sees whose prompts have images');
     const chunks: Chunk[] = [];
-    const waiting = pictures.values();
+    const waiting = images.values();
     let from = 0;
     for (let at = 0; at < ids.length;) {
       if (ids[at] !== tokens.image_token_id) {
         at += 1;
         continue;
       }
-      const picture = must(waiting.next().value, 'a picture');
-      if (picture.kind !== 'image') throw new InternalError('a clip for a server that takes images alone');
+      const image = must(waiting.next().value, 'an image');
+      if (image.kind !== 'image') throw new InternalError('a clip for a server that takes images alone');
       if (at > from) chunks.push({ type: 'text', tokens: Int32Array.from(ids.slice(from, at)) });
-      const expectedTokens = tokensOf(picture.grid, processor.settings.sizes);
-      chunks.push({ type: 'image', data: await this.#fileOf(picture), format: 'png', expectedTokens });
+      const expectedTokens = tokensOf(image.grid, processor.settings.sizes);
+      chunks.push({ type: 'image', data: await this.#fileOf(image), format: 'png', expectedTokens });
       at += expectedTokens;
       from = at;
     }
-    if (waiting.next().done !== true) throw new InternalError('a prompt with more pictures than places for them');
+    if (waiting.next().done !== true) throw new InternalError('a prompt with more images than places for them');
     if (from < ids.length) chunks.push({ type: 'text', tokens: Int32Array.from(ids.slice(from)) });
     return chunks;
   }
 
-  /** A prompt and its answer, in which nothing stands for a picture. */
-  async whole({ prompt: ids, pictures = [], answer }: Sequence): Promise<readonly Chunk[]> {
-    return [...(await this.of({ ids, pictures })), { type: 'text', tokens: answer }];
+  /** A prompt and its answer, in which nothing stands for an image. */
+  async whole({ prompt: ids, images = [], answer }: Sequence): Promise<readonly Chunk[]> {
+    return [...(await this.of({ ids, images })), { type: 'text', tokens: answer }];
   }
 
   /** What `datumOf` makes of each sequence, with what the loss reads of its answer. */
@@ -67,34 +67,34 @@ export class PromptChunks {
   ): Promise<Datum[]> {
     return Promise.all(
       sequences.map(async (one, i) => {
-        const { prompt: ids, pictures = [], answer } = one;
-        return datumOf(await this.of({ ids, pictures }), answer, read(one, i));
+        const { prompt: ids, images = [], answer } = one;
+        return datumOf(await this.of({ ids, images }), answer, read(one, i));
       }),
     );
   }
 
   /**
-   * How many tokens of a sampled answer come before one that stands for a picture. The trainer would look for that picture: servers refuse such a
-   * sequence, or take the prompt's pictures for those of other places.
+   * How many tokens of a sampled answer come before one that stands for an image. The trainer would look for that image: servers refuse such a
+   * sequence, or take the prompt's images for those of other places.
    */
   wordsOf(answer: Int32Array): number {
-    if (this.sight === null) return answer.length;
-    const { image_token_id, video_token_id } = this.sight.tokens;
+    if (this.imageInputs === null) return answer.length;
+    const { image_token_id, video_token_id } = this.imageInputs.tokens;
     const at = answer.findIndex((id) => id === image_token_id || id === video_token_id);
     return at < 0 ? answer.length : at;
   }
 
-  #fileOf(picture: VisionInput): Promise<Uint8Array> {
-    const known = this.#files.get(picture) ?? encodePng(picture.frames[0]);
-    this.#files.set(picture, known);
+  #fileOf(image: VisionInput): Promise<Uint8Array> {
+    const known = this.#files.get(image) ?? encodePng(image.frames[0]);
+    this.#files.set(image, known);
     return known;
   }
 }
 
-/** What stands for a picture's tokens among targets. */
+/** What stands for an image's tokens among targets. */
 const NO_TARGET = 0;
 
-/** The sequence without its last token, its targets, and what the loss reads of the answer's; 0 at the prompt's. Raises InternalError for a prompt that ends with a picture. */
+/** The sequence without its last token, its targets, and what the loss reads of the answer's; 0 at the prompt's. Raises InternalError for a prompt that ends with an image. */
 function datumOf(prompt: readonly Chunk[], answer: Int32Array, read: Readonly<Record<string, Float32Array>>): Datum {
   const last = prompt.at(-1);
   if (last?.type !== 'text') throw new InternalError('a prompt that does not end with words');

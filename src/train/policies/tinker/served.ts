@@ -22,7 +22,7 @@ export interface GradientSequence extends Sequence {
 }
 
 /** What is sampled, with the prompt as the policy has it. */
-export interface PromptRequest extends Omit<SampleRequest, 'prompt'>, Pick<Sequence, 'prompt' | 'pictures'> {}
+export interface PromptRequest extends Omit<SampleRequest, 'prompt'>, Pick<Sequence, 'prompt' | 'images'> {}
 
 export interface Sampled {
   readonly ids: readonly number[];
@@ -47,7 +47,7 @@ export interface ServedOptions {
 }
 
 const CUT =
-  'an answer had the token of a picture, which no trainer takes without the picture: it counts as unfinished from there on, as others like it will';
+  'an answer contained an image token, which no trainer accepts without an image. It is cut there and counts as unfinished, like all such answers';
 
 /** What the end of a run may still take to tidy up. */
 export const TIDY_MS = 5000;
@@ -55,7 +55,7 @@ export const TIDY_MS = 5000;
 /** Its methods raise EndpointError where the server stays away or refuses, CheckpointError where a saved state is gone. */
 export class TinkerService {
   /** Whether a gradient waits for its step. */
-  #hasLearnt = false;
+  #hasLearned = false;
   /** Whether an answer was cut. */
   #hasCut = false;
 
@@ -67,7 +67,7 @@ export class TinkerService {
 
   /** Opens a model: a fresh adapter, or a saved state with its optimizer. Lets go of the one that was open. */
   begin(from: string | null, within: Deadline): Promise<void> {
-    this.#hasLearnt = false;
+    this.#hasLearned = false;
     return this.options.session.begin(from, within);
   }
 
@@ -92,12 +92,12 @@ export class TinkerService {
       const { promptLogProbs } = await session.sampleBase({ ...request, prompt: whole }, within);
       // Some servers leave out the first token, which has none: the end is what counts.
       const all = Array.from(promptLogProbs ?? []).slice(-(prompt.length - 1 + answer.length));
-      // Nor has a picture any.
+      // Nor has an image any.
       const own = all.slice(-answer.length);
       if (all.length === prompt.length - 1 + answer.length && own.every(Number.isFinite)) return Float32Array.from(all);
       throw connection.error(
         `/asample: found ${all.length} log-probabilities of a prompt of ${prompt.length + answer.length} tokens`,
-        'The server does not tell log-probabilities of prompts: set algorithm.kl_coeff to 0.',
+        'The server returns no log-probabilities of prompts. Set algorithm.kl_coeff to 0.',
       );
     };
     return ofWritten(sequences, (written) => Promise.all(written.map((sequence) => slots(() => one(sequence)))));
@@ -106,11 +106,11 @@ export class TinkerService {
   /** Adds to the gradient; gives what `logProbs` gives. */
   learn(sequences: readonly GradientSequence[], within: Deadline): Promise<Float32Array[]> {
     const { reduction, session, chunks } = this.options;
-    if (reduction === 'mean_per_datum' && this.#hasLearnt) {
+    if (reduction === 'mean_per_datum' && this.#hasLearned) {
       throw new InternalError('a server that averages over all that a step learns is given it at once');
     }
     return ofWritten(sequences, async (written) => {
-      this.#hasLearnt = true;
+      this.#hasLearned = true;
       const scaled = scales[reduction](written);
       const data = await chunks.data(written, (one, i) => ({
         advantages: one.push.map((push) => push * scaled[i]),
@@ -125,7 +125,7 @@ export class TinkerService {
   /** Takes an optimizer step; gives the norm of the gradient before clipping, null where the server does not tell. */
   step(learningRate: number, optimizer: OptimizerSettings, within: Deadline): Promise<number | null> {
     const { betas, eps, weight_decay, max_grad_norm } = optimizer;
-    this.#hasLearnt = false;
+    this.#hasLearned = false;
     return this.options.session.step(
       {
         learning_rate: learningRate,
@@ -144,11 +144,11 @@ export class TinkerService {
     return this.options.session.publish(within);
   }
 
-  /** An answer that writes the token of a picture ends before it, unfinished. */
+  /** An answer that writes the token of an image ends before it, unfinished. */
   async sample(request: PromptRequest, within: Deadline): Promise<readonly Sampled[]> {
     const { chunks, session, note } = this.options;
-    const { prompt: ids, pictures = [], ...how } = request;
-    const prompt = await chunks.of({ ids, pictures });
+    const { prompt: ids, images = [], ...how } = request;
+    const prompt = await chunks.of({ ids, images });
     const { sequences } = await session.sample({ ...how, prompt }, within);
     return sequences.map(({ tokens, logProbs, stopped }) => {
       const words = chunks.wordsOf(tokens);
@@ -242,20 +242,20 @@ async function unpacked(archive: Uint8Array, where: string): Promise<Map<string,
     const entries = await unpackTar(isZipped ? await promisify(gunzip)(archive) : archive);
     return new Map(entries.flatMap(({ header, data }) => (data === undefined ? [] : [[basename(header.name), data]])));
   } catch (cause) {
-    throw new CheckpointError('what the server gives of the adapter is no archive that can be read', { where, cause });
+    throw new CheckpointError('the server returned an adapter archive that cannot be read', { where, cause });
   }
 }
 
 function noAdapter(names: readonly string[], where: string): CheckpointError {
   const isModel = names.some((name) => WHOLE_MODEL.test(name));
   const given = isModel ? 'the whole model, with the adapter merged into it,' : names.join(', ');
-  return new CheckpointError(`the server gives ${given} in place of ${ADAPTER_FILE}`, { where });
+  return new CheckpointError(`the server returned ${given} instead of ${ADAPTER_FILE}`, { where });
 }
 
 function jsonIn(bytes: Uint8Array, where: string): unknown {
   try {
     return JSON.parse(Buffer.from(bytes).toString('utf8')) as unknown;
   } catch (cause) {
-    throw new CheckpointError('holds no JSON', { where: `${where}: ${ADAPTER_CONFIG_FILE}`, cause });
+    throw new CheckpointError('not valid JSON', { where: `${where}: ${ADAPTER_CONFIG_FILE}`, cause });
   }
 }

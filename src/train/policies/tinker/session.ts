@@ -64,8 +64,8 @@ const HEARTBEAT_MS = 10_000;
 /** Between two looks at whether a server has room for an adapter. */
 const [FIRST_PAUSE_MS, LONGEST_PAUSE_MS] = [500, 5000];
 /** Limits of one training request. A datum is never split. */
-const MOST_BYTES = 5_000_000;
-const MOST_DATUMS = 1024;
+const MAX_BYTES = 5_000_000;
+const MAX_DATUMS = 1024;
 /** Seeds that every server takes. */
 const SEEDS = 2 ** 30;
 /** A server that does not speak the dialect says one of these. */
@@ -178,7 +178,7 @@ export class TinkerSession {
     if (model === undefined) {
       throw new TinkerError('other_version', `the training server: ${path}: not the path of a saved state`, {
         where: connection.url,
-        next: 'Remove it at the server.',
+        next: 'Delete it on the server.',
       });
     }
     await connection.remove(savedAt(model, 'weights', name), within);
@@ -195,7 +195,7 @@ export class TinkerSession {
   /** Under the weights that were published last. */
   async sample(request: SampleRequest, within: Deadline): Promise<SampleResult> {
     const sampling = this.#sampling;
-    if (sampling === null) throw new InternalError('nothing was published to sample with');
+    if (sampling === null) throw new InternalError('no weights were published for sampling');
     return this.#sampled(sampling, request, within);
   }
 
@@ -330,7 +330,7 @@ export class TinkerSession {
   #logProbsOf(data: readonly Datum[], { outputs }: PassResult): Float32Array[] {
     const { connection } = this.options;
     const refuse = (problem: string): never => {
-      throw connection.error(problem, 'Look for the reason in the log of the server.');
+      throw connection.error(problem, 'Read the server log.');
     };
     if (outputs.length !== data.length) refuse(`${outputs.length} results for ${data.length} datums`);
     return data.map(({ lossInputs }, i) => {
@@ -381,7 +381,7 @@ function chunks(data: readonly Datum[]): Datum[][] {
   let bytes = Infinity;
   for (const datum of data) {
     const own = bytesOf(datum);
-    if (bytes + own > MOST_BYTES || parts[parts.length - 1].length >= MOST_DATUMS) {
+    if (bytes + own > MAX_BYTES || parts[parts.length - 1].length >= MAX_DATUMS) {
       parts.push([]);
       bytes = 0;
     }

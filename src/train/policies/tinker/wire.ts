@@ -4,7 +4,7 @@ import type { PiecewiseBody } from '../../../core/http/request.js';
 import { BinaryWriter, WireType, BinaryReader } from '@bufbuild/protobuf/wire';
 import { z } from 'zod';
 
-/** A piece of a sequence. A picture takes this many positions, which the server checks. */
+/** A piece of a sequence. An image takes this many positions, which the server checks. */
 export type Chunk =
   | { readonly type: 'text'; readonly tokens: Int32Array }
   | {

@@ -196,23 +196,23 @@ export function rowsFor(pieces: readonly TokenGroup[], count: number): TokenRows
   };
 }
 
-export class PictureDigests {
+export class ImageDigests {
   readonly #known = new WeakMap<VisionInput, string>();
 
-  /** SHA-256 of all that the policy sees of a prompt's pictures; null if there are none. */
-  of({ pictures = [] }: Pick<TokenPrompt, 'pictures'>): string | null {
-    if (pictures.length === 0) return null;
+  /** SHA-256 of all that the policy sees of a prompt's images; null if there are none. */
+  of({ images = [] }: Pick<TokenPrompt, 'images'>): string | null {
+    if (images.length === 0) return null;
     const hash = createHash('sha256');
-    for (const picture of pictures) {
-      const known = this.#known.get(picture) ?? digestOfPicture(picture);
-      this.#known.set(picture, known);
+    for (const image of images) {
+      const known = this.#known.get(image) ?? digestOfImage(image);
+      this.#known.set(image, known);
       hash.update(known);
     }
     return hash.digest('hex');
   }
 }
 
-function digestOfPicture({ kind, frames, grid, secondsPerStep }: VisionInput): string {
+function digestOfImage({ kind, frames, grid, secondsPerStep }: VisionInput): string {
   const hash = createHash('sha256').update(JSON.stringify([kind, grid, secondsPerStep, frames.length]));
   for (const { width, height, data } of frames) hash.update(`${width}x${height} `).update(data);
   return hash.digest('hex');

@@ -57,14 +57,14 @@ export interface Emu3Forms {
 }
 
 const NEXT =
-  "policy.tokenizer has to be one of Emu3's, or of the tiny world: with the tokens that bound an image, and the vision tokens at its end.";
+  'Set policy.tokenizer to a tokenizer of Emu3 or of the tiny world. It must have the tokens around an image, and end with the vision tokens.';
 
 function idOf(tokenizer: Tokenizer, token: string): number {
   try {
     return tokenizer.id(token);
   } catch (cause) {
     if (!(cause instanceof EditrlError)) throw cause;
-    throw new CheckpointError(`${cause.message}, which a vocabulary of text and images has`, { next: NEXT, cause });
+    throw new CheckpointError(`${cause.message}, which a vocabulary of text and images needs`, { next: NEXT, cause });
   }
 }
 
@@ -94,7 +94,7 @@ export class TokenSpace {
     for (let code = 0; code < this.visionCount; code++) {
       if (idOf(tokenizer, visualToken(code)) === this.visionStart + code) continue;
       throw new CheckpointError(
-        `the vision tokens are not in order: ${visualToken(code)} is no. ${tokenizer.id(visualToken(code))}`,
+        `the vision tokens are not in order: ${visualToken(code)} has id ${tokenizer.id(visualToken(code))}`,
         {
           next: NEXT,
         },
@@ -110,8 +110,8 @@ export class TokenSpace {
   requireCodes(count: number): void {
     if (count === this.visionCount) return;
     throw new DataError(
-      `the image tokenizer has ${count} codes, the policy's vocabulary ${this.visionCount} vision tokens`,
-      { next: 'Let policy.tokenizer and environment.model name models that belong together.' },
+      `the image tokenizer has ${count} codes, but the policy's vocabulary has ${this.visionCount} vision tokens`,
+      { next: 'Set policy.tokenizer and environment.model to models that belong together.' },
     );
   }
 

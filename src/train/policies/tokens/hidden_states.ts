@@ -70,7 +70,7 @@ export class Reader {
       answersPerPrompt: 1,
       promptColumns: promptColumns([prompt]),
       answerColumns: roundUp(1 + (answer?.length ?? 0)),
-      ...(this.#visionTower === null ? {} : { pictures: this.#visionTower.shape([prompt]) }),
+      ...(this.#visionTower === null ? {} : { images: this.#visionTower.shape([prompt]) }),
     };
   }
 

@@ -41,7 +41,7 @@ export interface LearnerOptions {
 }
 
 /** Answers and what to learn from them. */
-export interface TokenLesson extends TokenGroup {
+export interface TokenTrainGroup extends TokenGroup {
   readonly targets: readonly Target[];
 }
 
@@ -91,33 +91,33 @@ export class Learner {
         return { logProbs, entropy };
       };
       const feeds = await this.#feeds(part, shape, tables);
-      rows.push(toldBy(await this.#forward.use(shape, build, (session) => session.run(feeds, weights)), tables));
+      rows.push(statisticsOf(await this.#forward.use(shape, build, (session) => session.run(feeds, weights)), tables));
     }
     return sorted(groups, shape, (await this.options.peers.allGather(rows)).flat());
   }
 
   /** Adds the gradient of the loss, summed over this rank's micro-batches in their order, to what was learnt since `gradients`. */
   async learn(
-    lessons: readonly TokenLesson[],
+    trainGroups: readonly TokenTrainGroup[],
     loss: LossSpec,
-    among: readonly TokenGroup[] = lessons,
+    among: readonly TokenGroup[] = trainGroups,
   ): Promise<LearnReport> {
     const shape = this.shapeOf(among);
     const { loss: sum, told } = await this.#backward.learn({
-      parts: this.#deal(lessons, shape),
+      parts: this.#deal(trainGroups, shape),
       key: () => ({ shape, loss }),
       build: (graph) => this.lossGraph(graph, shape, loss),
       feeds: async ({ part, tables }) => ({
         ...(await this.#feeds(part, shape, tables)),
         ...lossFeeds(part, shape, tables, loss),
       }),
-      tell: (result, { tables }) => toldBy(result, tables),
+      tell: (result, { tables }) => statisticsOf(result, tables),
     });
-    const statistics = sorted(lessons, shape, told);
+    const statistics = sorted(trainGroups, shape, told);
     return {
       loss: sum,
       statistics,
-      klClamped: loss.kl ? clampedExponents(lessons, statistics) : 0,
+      klClamped: loss.kl ? clampedExponents(trainGroups, statistics) : 0,
     };
   }
 
@@ -153,11 +153,11 @@ export class Learner {
     const prompts = among.map(({ prompt }) => prompt.tokens);
     const together = Math.max(1, Math.floor(this.options.microBatch / answersPerPrompt));
     const longest = Math.max(...among.flatMap(({ answers }) => answers.map(({ ids }) => ids.length)));
-    const pictures = this.#visionTower === null ? {} : { pictures: this.#visionTower.shape(prompts) };
+    const images = this.#visionTower === null ? {} : { images: this.#visionTower.shape(prompts) };
     return {
       prompts: together,
       answersPerPrompt,
-      ...pictures,
+      ...images,
       // With a column of padding for every sequence.
       promptColumns: roundUp(Math.max(...prompts.map(({ ids }) => ids.length))),
       answerColumns: roundUp(longest + 1),
@@ -221,9 +221,12 @@ function sorted(
 }
 
 /** Weighted tokens whose k3 exponent exceeds its limit. */
-function clampedExponents(lessons: readonly TokenLesson[], statistics: readonly (readonly Statistics[])[]): number {
+function clampedExponents(
+  trainGroups: readonly TokenTrainGroup[],
+  statistics: readonly (readonly Statistics[])[],
+): number {
   let count = 0;
-  lessons.forEach(({ targets }, i) =>
+  trainGroups.forEach(({ targets }, i) =>
     targets.forEach(({ weights, reference }, g) => {
       const { logProbs } = statistics[i][g];
       weights.forEach((w, t) => {
@@ -235,7 +238,7 @@ function clampedExponents(lessons: readonly TokenLesson[], statistics: readonly 
 }
 
 /** A micro-batch's statistics by column. */
-function toldBy(result: Readonly<Record<string, unknown>>, { answers }: SequenceTables): TokenStatistics {
+function statisticsOf(result: Readonly<Record<string, unknown>>, { answers }: SequenceTables): TokenStatistics {
   const by = (name: string): Float32Array => answers.ofColumns(result[name] as Float32Array);
   return { logProbs: by('logProbs'), entropy: by('entropy') };
 }
@@ -248,7 +251,7 @@ function cutUp<T extends TokenGroup>(groups: readonly T[], answersPerPrompt: num
 }
 
 function cut<T extends TokenGroup>(group: T, start: number, end: number): T {
-  const targets = (group as Partial<TokenLesson>).targets;
+  const targets = (group as Partial<TokenTrainGroup>).targets;
   return {
     ...group,
     answers: group.answers.slice(start, end),
@@ -268,12 +271,12 @@ function largestDivisor(of: number, atMost: number): number {
 
 /** The loss's inputs for each token of a micro-batch. */
 function lossFeeds(
-  lessons: readonly TokenLesson[],
+  trainGroups: readonly TokenTrainGroup[],
   { prompts, answersPerPrompt, answerColumns }: BatchShape,
   tables: SequenceTables,
   loss: LossSpec,
 ): Partial<Record<TargetInput, Float32Array>> {
-  const placed = lessons.flatMap(({ answers, targets }, p) =>
+  const placed = trainGroups.flatMap(({ answers, targets }, p) =>
     answers.map(({ ids }, g) => ({
       target: targets[g],
       from: 0,

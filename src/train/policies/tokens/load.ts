@@ -59,7 +59,7 @@ export function loadPolicy<P extends TokenPrompt>(
 
 const processorNames = [PROCESSOR_FILE, VIDEO_PROCESSOR_FILE, NESTED_PROCESSOR_FILE];
 
-/** The folder that says how a model's pictures are cut: an adapter that PEFT wrote leaves that to its base. */
+/** The folder that says how a model's images are cut: an adapter that PEFT wrote leaves that to its base. */
 export function processorFolder(folder: string): string {
   return processorNames.some((name) => existsSync(join(folder, name))) ? folder : rootOf(folder);
 }
@@ -80,7 +80,7 @@ export function requireTokens(
   where: string,
 ): void {
   if (secondPart === null ? size <= rows : size === rows) return;
-  throw new CheckpointError(`the model has ${rows} tokens, its tokenizer ${size}`, {
+  throw new CheckpointError(`the model has ${rows} tokens, but its tokenizer has ${size}`, {
     where,
     next: 'Name the tokenizer that the model was trained with in policy.tokenizer.',
   });
@@ -157,5 +157,5 @@ export function initSeeingPolicy<P extends TokenPrompt>(
   };
 }
 
-/** In tokens; larger than any picture. */
+/** In tokens; larger than any image. */
 const LARGEST_SIDE = 1024;

@@ -64,7 +64,7 @@ export class TokenPolicy<P extends TokenPrompt = TokenPrompt>
       base: isAdapted(model) ? model.adapter : null,
       hiddenStates: true,
     });
-    // The frozen parts' output for a picture is the same for every reader.
+    // The frozen parts' output for an image is the same for every reader.
     this.#visionTower = openVisionTower(model, sessions.learning);
     const visionTower = this.#visionTower;
     this.#reader = new Reader(model, { session: sessions.learning, visionTower });

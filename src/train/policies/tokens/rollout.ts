@@ -110,7 +110,7 @@ export class Sampler<P extends TokenPrompt> {
     const promptShape: PromptShape = {
       prompts: places,
       promptColumns: promptWidth,
-      ...(this.#visionTower === null ? {} : { pictures: this.#visionTower.shape(all) }),
+      ...(this.#visionTower === null ? {} : { images: this.#visionTower.shape(all) }),
     };
     const packed = packPrompts(prompts, places, promptWidth);
     const seen = await this.#visionTower?.feeds(prompts, promptShape);
@@ -310,7 +310,7 @@ class Decoder {
     const ids = new BigInt64Array(batch.rows.length);
     const positions = new BigInt64Array(caches.batch);
     const rows = new RowOutputs(ids.length, model.config.vocab_size, this.of.temperature);
-    // Steps read the prompts' caches and do not need their pictures.
+    // Steps read the prompts' caches and do not need their images.
     const feeds = {
       ...batch.promptCaches,
       ...caches.feeds,
@@ -403,14 +403,14 @@ class RowOutputs {
 
 /** Initial columns of the answers' caches, and the most they are enlarged by. */
 const FIRST_COLUMNS = 64;
-const MOST_MORE_COLUMNS = 256;
+const MAX_MORE_COLUMNS = 256;
 
 /** The widths of the answers' caches, one after another, until they hold `longest` columns: a step reads all of them. */
 function answerWidths(longest: number): number[] {
   const last = roundUp(longest);
   const widths = [Math.min(FIRST_COLUMNS, last)];
   for (let width = widths[0]; width < last; widths.push(width)) {
-    width = Math.min(last, width + Math.min(width, MOST_MORE_COLUMNS));
+    width = Math.min(last, width + Math.min(width, MAX_MORE_COLUMNS));
   }
   return widths;
 }

@@ -1,5 +1,5 @@
 /**
- * The inputs that a decoder with a vision encoder needs: pictures, processed by the frozen parts, their positions, and the rotary angles of all
+ * The inputs that a decoder with a vision encoder needs: images, processed by the frozen parts, their positions, and the rotary angles of all
  * columns.
  */
 import { LRUCache } from 'lru-cache';
@@ -40,7 +40,7 @@ export class VisionTower {
   /** Where the graphs start: after all frozen parts. */
   readonly from: ImageShape['from'];
   readonly #encode: SessionCache;
-  /** Outputs of the frozen parts for recently used pictures; the keys are separate objects, so that the cache does not keep the pixels alive. */
+  /** Outputs of the frozen parts for recently used images; the keys are separate objects, so that the cache does not keep the pixels alive. */
   readonly #made: LRUCache<object, Promise<Float32Array>>;
   readonly #names = new WeakMap<VisionInput, object>();
   readonly #positions = new WeakMap<TokenPrompt, Positions>();
@@ -54,16 +54,16 @@ export class VisionTower {
     this.#made = new LRUCache({ maxSize: keptBytes });
     const trained = new Set([...trainedWeights(model).keys()].map(partOf));
     this.from = trained.has('mm_vision') ? 'pixels' : trained.has('mm_mlp') ? 'features' : 'tokens';
-    this.#encode = new SessionCache('pictures', session, poolFor(session));
+    this.#encode = new SessionCache('images', session, poolFor(session));
   }
 
-  /** A shape with room for the pictures of each of these prompts. */
+  /** A shape with room for the images of each of these prompts. */
   shape(among: readonly TokenPrompt[]): ImageShape {
     if (this.from === 'pixels') {
-      return { from: 'pixels', frames: frameShape(among.map(picturesOf), this.config.vision) };
+      return { from: 'pixels', frames: frameShape(among.map(imagesOf), this.config.vision) };
     }
     const tokens = among.map((prompt) =>
-      picturesOf(prompt).reduce((sum, { grid }) => sum + tokensOf(grid, this.config.vision), 0),
+      imagesOf(prompt).reduce((sum, { grid }) => sum + tokensOf(grid, this.config.vision), 0),
     );
     return { from: this.from, tokens: roundUp(Math.max(...tokens)) };
   }
@@ -74,12 +74,12 @@ export class VisionTower {
     shape: PromptShape & Partial<BatchShape>,
     rowOf?: Int32Array,
   ): Promise<Feeds> {
-    const pictures = must(shape.pictures, 'the shape of pictures');
+    const images = must(shape.images, 'the shape of images');
     const { answersPerPrompt = 0, answerColumns = 0 } = shape;
     const rows = rowsOf({ ...shape, answersPerPrompt, answerColumns });
     return {
-      ...(await this.#contents(prompts, shape.prompts, pictures)),
-      ...this.#places(prompts, rows.prompts + rows.answers, shape, pictures, (column) => rowOf?.[column] ?? column),
+      ...(await this.#contents(prompts, shape.prompts, images)),
+      ...this.#places(prompts, rows.prompts + rows.answers, shape, images, (column) => rowOf?.[column] ?? column),
       ...this.#angles(prompts, shape.prompts, shape.promptColumns, answerColumns),
     };
   }
@@ -93,24 +93,24 @@ export class VisionTower {
     await this.#encode.dispose();
   }
 
-  /** Number of values per picture token at the point where the graphs start. */
+  /** Number of values per image token at the point where the graphs start. */
   get #tokenWidth(): number {
     const { vision, hidden_size } = this.config;
     return this.from === 'tokens' ? hidden_size : vision.spatial_merge_size ** 2 * vision.width;
   }
 
-  /** The graphs' inputs for the pictures themselves. */
+  /** The graphs' inputs for the images themselves. */
   async #contents(prompts: readonly TokenPrompt[], count: number, shape: ImageShape): Promise<Feeds> {
     if (shape.from === 'pixels') {
       const frames = { ...shape.frames, frames: count * shape.frames.frames };
-      return patchFeeds(prompts.map(picturesOf), frames, shape.frames.frames, this.config);
+      return patchFeeds(prompts.map(imagesOf), frames, shape.frames.frames, this.config);
     }
     const width = this.#tokenWidth;
     const out = new Float32Array(count * shape.tokens * width);
     for (const [p, prompt] of prompts.entries()) {
       let at = p * shape.tokens * width;
-      for (const picture of picturesOf(prompt)) {
-        const made = await this.#frozen(picture);
+      for (const image of imagesOf(prompt)) {
+        const made = await this.#frozen(image);
         out.set(made, at);
         at += made.length;
       }
@@ -118,30 +118,30 @@ export class VisionTower {
     return { [shape.from === 'tokens' ? 'picture_tokens' : 'picture_features']: out };
   }
 
-  /** A picture's rows in Hugging Face's order, as far as the frozen parts compute them. */
-  #frozen(picture: VisionInput): Promise<Float32Array> {
-    const name = this.#names.get(picture) ?? {};
-    this.#names.set(picture, name);
+  /** An image's rows in Hugging Face's order, as far as the frozen parts compute them. */
+  #frozen(image: VisionInput): Promise<Float32Array> {
+    const name = this.#names.get(image) ?? {};
+    this.#names.set(image, name);
     const known = this.#made.get(name);
     if (known !== undefined) return known;
-    const made = this.#compute(picture);
+    const made = this.#compute(image);
     made.catch(() => this.#made.delete(name));
-    const values = tokensOf(picture.grid, this.config.vision) * this.#tokenWidth;
+    const values = tokensOf(image.grid, this.config.vision) * this.#tokenWidth;
     this.#made.set(name, made, { size: values * Float32Array.BYTES_PER_ELEMENT });
     return made;
   }
 
-  async #compute(picture: VisionInput): Promise<Float32Array> {
+  async #compute(image: VisionInput): Promise<Float32Array> {
     const { vision, adapter } = this.config;
-    const frames = frameShape([[picture]], vision);
+    const frames = frameShape([[image]], vision);
     const build = (graph: Graph): Record<string, Value> => {
       const rows = encode(vision, encoderInputs(graph, vision, frames), frames, adapter);
       return { made: this.from === 'tokens' ? merge(vision, rows, adapter) : rows };
     };
-    const feeds = patchFeeds([[picture]], frames, frames.frames, this.config);
+    const feeds = patchFeeds([[image]], frames, frames.frames, this.config);
     const run = await this.#encode.use(frames, build, (session) => session.run(feeds, this.model.weights));
     const made = run['made'] as Float32Array;
-    const rows = patchRows(picture, vision, frames, 0);
+    const rows = patchRows(image, vision, frames, 0);
     // After merging there is one row for each square of patches.
     const perRow = this.from === 'tokens' ? vision.spatial_merge_size ** 2 : 1;
     const width = made.length / ((frames.frames * frames.windows * frames.slots) / perRow);
@@ -153,7 +153,7 @@ export class VisionTower {
     return out;
   }
 
-  /** For each row, its index among words and images together, and for each picture token, its position. */
+  /** For each row, its index among words and images together, and for each image token, its position. */
   #places(
     prompts: readonly TokenPrompt[],
     rows: number,
@@ -167,18 +167,18 @@ export class VisionTower {
     const places = new BigInt64Array(count * perPrompt).fill(BigInt(rows));
     prompts.forEach((prompt, p) => {
       const { ids } = prompt;
-      const tokens = pictureRows(picturesOf(prompt), shape, this.config);
+      const tokens = imageRows(imagesOf(prompt), shape, this.config);
       const first = (p + 1) * promptColumns - (ids.length - 1);
       let next = 0;
       ids.forEach((id, i) => {
         if (id !== vision.image_token_id && id !== vision.video_token_id) return;
-        if (i === ids.length - 1) throw new InternalError('a prompt ends with a picture');
+        if (i === ids.length - 1) throw new InternalError('a prompt ends with an image');
         const token = p * perPrompt + tokens[next++];
         const row = rowOf(first + i);
         index[row] = BigInt(rows + token);
         places[token] = BigInt(row);
       });
-      if (next !== tokens.length) throw new InternalError(`${tokens.length} tokens of pictures in ${next} places`);
+      if (next !== tokens.length) throw new InternalError(`${tokens.length} tokens of images in ${next} places`);
     });
     return { picture_index: index, picture_places: places };
   }
@@ -203,34 +203,34 @@ export class VisionTower {
   #positionsOf(prompt: TokenPrompt): Positions {
     const known = this.#positions.get(prompt);
     if (known !== undefined) return known;
-    const made = positionsOf(prompt.ids, picturesOf(prompt), this.config.vision);
+    const made = positionsOf(prompt.ids, imagesOf(prompt), this.config.vision);
     this.#positions.set(prompt, made);
     return made;
   }
 }
 
-function picturesOf({ pictures = [] }: TokenPrompt): readonly VisionInput[] {
-  return pictures;
+function imagesOf({ images = [] }: TokenPrompt): readonly VisionInput[] {
+  return images;
 }
 
-/** The rows of a prompt's picture tokens among all that a prompt has room for, in the order of their placeholders. */
-function pictureRows(pictures: readonly VisionInput[], shape: ImageShape, { vision }: VisionDecoderConfig): Int32Array {
+/** The rows of a prompt's image tokens among all that a prompt has room for, in the order of their placeholders. */
+function imageRows(images: readonly VisionInput[], shape: ImageShape, { vision }: VisionDecoderConfig): Int32Array {
   const perSquare = vision.spatial_merge_size ** 2;
   if (shape.from !== 'pixels') {
-    const count = pictures.reduce((sum, { grid }) => sum + tokensOf(grid, vision), 0);
+    const count = images.reduce((sum, { grid }) => sum + tokensOf(grid, vision), 0);
     return Int32Array.from({ length: count }, (_, i) => i);
   }
   let frame = 0;
   const out: number[] = [];
-  for (const picture of pictures) {
-    const rows = patchRows(picture, vision, shape.frames, frame);
+  for (const image of images) {
+    const rows = patchRows(image, vision, shape.frames, frame);
     for (let i = 0; i < rows.length; i += perSquare) out.push(rows[i] / perSquare);
-    frame += picture.grid.steps;
+    frame += image.grid.steps;
   }
   return Int32Array.from(out);
 }
 
-/** The encoder's inputs for lists of pictures, each of which has `perList` of the frames. */
+/** The encoder's inputs for lists of images, each of which has `perList` of the frames. */
 function patchFeeds(
   lists: readonly (readonly VisionInput[])[],
   shape: FrameShape,
@@ -244,19 +244,19 @@ function patchFeeds(
   const padding = new Float32Array(rows).fill(PADDING);
   const cos = new Float32Array(rows * half).fill(1);
   const sin = new Float32Array(rows * half);
-  lists.forEach((pictures, list) => {
+  lists.forEach((images, list) => {
     let frame = list * perList;
-    for (const picture of pictures) {
-      const places = patchRows(picture, vision, shape, frame);
-      writePatches(picture, vision, pixels, (patch) => places[patch]);
+    for (const image of images) {
+      const places = patchRows(image, vision, shape, frame);
+      writePatches(image, vision, pixels, (patch) => places[patch]);
       places.forEach((row, patch) => {
         padding[row] = 0;
-        patchAngles(patch, picture.grid, vision).forEach((angle, i) => {
+        patchAngles(patch, image.grid, vision).forEach((angle, i) => {
           cos[row * half + i] = Math.cos(angle);
           sin[row * half + i] = Math.sin(angle);
         });
       });
-      frame += picture.grid.steps;
+      frame += image.grid.steps;
     }
   });
   return { pixels, patch_padding: padding, patch_cos: cos, patch_sin: sin };

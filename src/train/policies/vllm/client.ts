@@ -129,7 +129,7 @@ export class VllmClient {
     return completion;
   }
 
-  /** The same of a prompt with pictures, or under weights that have a name. Raises EndpointError as `complete`, and where the server has no such route. */
+  /** The same of a prompt with images, or under weights that have a name. Raises EndpointError as `complete`, and where the server has no such route. */
   async generate(request: GenerateRequest, within: Deadline): Promise<Generated | null> {
     const reply = await this.#send(GENERATE, generateBody(request), within);
     if (reply.status === 404 && /does not exist/.test(messageOf(reply.body))) return null;
@@ -240,7 +240,7 @@ export class VllmClient {
 
   #check(completion: Completion, request: CompletionRequest, path: string): void {
     const wrong = wrongWith(completion, request);
-    if (wrong !== null) throw this.#error(`${path}: ${wrong}`, 'Look for an error in the log of vLLM.');
+    if (wrong !== null) throw this.#error(`${path}: ${wrong}`, 'Read the vLLM log.');
   }
 
   #expect(reply: VllmReply, path: string): VllmReply {
@@ -263,27 +263,27 @@ function wrongWith({ ids, logProbs, stopped }: Completion, request: CompletionRe
   if (stopped && end !== ids.length - 1) {
     return `the answer stopped, but its last token is ${ids[ids.length - 1]}; its end tokens are ${ends.join(', ')}`;
   }
-  if (!stopped && end >= 0) return `the answer goes on after its end token ${ids[end]}`;
+  if (!stopped && end >= 0) return `the answer continues after its end token ${ids[end]}`;
   if (!stopped && ids.length < most) return `the answer ended at its limit with ${ids.length} tokens of ${most}`;
   return null;
 }
 
 function adviceFor(path: readonly PropertyKey[]): string {
   if (path.includes('weight_versions')) {
-    return 'Names of weights (weight_versions) come from vLLM 0.32 on: use a later one.';
+    return 'weight_versions needs vLLM 0.32 or later.';
   }
-  if (path.includes('token_ids')) return 'Token ids (return_token_ids) come from vLLM 0.10.2 on: use a later one.';
-  return 'Check that a vLLM runs there, and what its log says.';
+  if (path.includes('token_ids')) return 'return_token_ids needs vLLM 0.10.2 or later.';
+  return 'Check that vLLM runs there, and read its log.';
 }
 
 function remedyOf(status: number, said: string): string {
   if (status === 401 || status === 403) {
-    return 'Export the key that it was started with (rollout.engine.api_key_env names the variable).';
+    return 'Export the key of the server (rollout.engine.api_key_env names the variable).';
   }
   if (/maximum context length|max_model_len/i.test(said)) {
     return 'Start it with --max-model-len of at least policy.model_context_size.';
   }
-  return 'Look for the reason in the log of vLLM.';
+  return 'Read the vLLM log.';
 }
 
 /** What to do where the server does not find the weights that it is to read; null for any other failure. */
@@ -292,7 +292,7 @@ function folderAdvice(said: string): string | null {
 }
 
 export const SHARE_FOLDER =
-  'The server does not see that folder: let rollout.engine.adapter_dir be one that both see, and server_adapter_dir what the server calls it.';
+  'The server cannot read that folder. Set rollout.engine.adapter_dir to a shared folder, and server_adapter_dir to its path on the server.';
 
 /** `processed`: of the distribution that was sampled from; `raw`: before the temperature is applied; `other`: logits, or anything else. */
 export type LogProbsMode = 'processed' | 'raw' | 'other';
@@ -357,13 +357,13 @@ export const FIXED_FIELDS = {
   stream: false,
 } as const;
 
-/** A picture or a clip that goes with the ids of a prompt, in which one token stands for each, as a data URL. */
+/** An image or a clip that goes with the ids of a prompt, in which one token stands for each, as a data URL. */
 export interface ContentPart {
   readonly type: 'image_url' | 'video_url';
   readonly url: string;
 }
 
-/** What `/inference/v1/generate` is asked: the same as a completion, with pictures, and apart from what the server cached under other weights. */
+/** What `/inference/v1/generate` is asked: the same as a completion, with images, and apart from what the server cached under other weights. */
 export interface GenerateRequest extends CompletionRequest {
   readonly parts: readonly ContentPart[];
   /** Names the weights: blocks that were cached under another name are not used. */
@@ -435,7 +435,7 @@ export interface Completion {
 
 /** An answer of `/inference/v1/generate`. */
 export interface Generated extends Completion {
-  /** The prompt as the server read it, with as many tokens for each picture as it made of it. */
+  /** The prompt as the server read it, with as many tokens for each image as it made of it. */
   readonly promptIds: readonly number[];
   /** The names that the weights had while it was sampled. */
   readonly versions: readonly string[];

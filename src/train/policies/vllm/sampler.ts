@@ -17,14 +17,14 @@ import type { TokenPrompt } from '../../../models/tokenizer/format.js';
 import type { PublishedWeights, RemoteSampler } from '../tokens/language_policy.js';
 import type { TokenFormat, WrittenRules } from '../../../models/tokenizer/format.js';
 import type { TokenSampling } from '../tokens/sampling.js';
-import { PictureMail, type Eyes } from './pictures.js';
-import type { WeightsShelf, ServedAs } from './shelf.js';
+import { ImageUploads, type VisionSizes } from './images.js';
+import type { WeightsLoader, ServedAs } from './weights_loader.js';
 
 /** A server's answer to one request. */
 export interface SampledAnswer extends RemoteExchange {
   /** The name of the episode. */
   readonly key: string;
-  /** SHA-256 of the weights, the prompt with its pictures, and the sampling options. */
+  /** SHA-256 of the weights, the prompt with its images, and the sampling options. */
   readonly requestHash: string;
   readonly ids: readonly number[];
   /** Null if the server's log-probabilities are not those of the distribution that training sees. */
@@ -43,7 +43,7 @@ export const answerForm = lineForm<SampledAnswer>({
 
 export interface VllmSamplerOptions<P extends TokenPrompt = TokenPrompt> extends ReplayOptions<SampledAnswer> {
   readonly client: VllmClient;
-  readonly shelf: WeightsShelf;
+  readonly loader: WeightsLoader;
   readonly format: TokenFormat<P>;
   /** Rows of the model's vocabulary. */
   readonly vocabulary: number;
@@ -55,7 +55,7 @@ export interface VllmSamplerOptions<P extends TokenPrompt = TokenPrompt> extends
   readonly constrained: boolean;
   readonly mode: LogProbsMode;
   /** Of a model that sees; null for one that does not. */
-  readonly eyes: Eyes | null;
+  readonly eyes: VisionSizes | null;
   readonly group: Pick<ProcessGroup, 'rank' | 'broadcast' | 'barrier'>;
 }
 
@@ -72,7 +72,7 @@ export const RULES_PROCESSOR = 'editrl_rules:Rules';
 /** Time that a run may still spend on cleaning up at its end. */
 const TIDY_MS = 5000;
 /** A server that loses its weights this often during one request cannot keep them. */
-const MOST_RELOADS = 5;
+const MAX_RELOADS = 5;
 
 export class VllmSampler<P extends TokenPrompt = TokenPrompt> implements RemoteSampler<P> {
   #loaded: Loaded | null = null;
@@ -81,11 +81,11 @@ export class VllmSampler<P extends TokenPrompt = TokenPrompt> implements RemoteS
   /** How often that has come to its end. */
   #reloads = 0;
   readonly #replay: Replay<SampledAnswer>;
-  readonly #mail: PictureMail | null;
+  readonly #uploads: ImageUploads | null;
 
   constructor(private readonly options: VllmSamplerOptions<P>) {
     this.#replay = new Replay(options);
-    this.#mail = options.eyes === null ? null : new PictureMail(options.eyes);
+    this.#uploads = options.eyes === null ? null : new ImageUploads(options.eyes);
   }
 
   async publish({ steps, of, files }: PublishedWeights): Promise<void> {
@@ -93,15 +93,15 @@ export class VllmSampler<P extends TokenPrompt = TokenPrompt> implements RemoteS
     const before = this.#loaded;
     if (before?.version === version) return;
     const made = files();
-    const { shelf, group } = this.options;
+    const { loader, group } = this.options;
     const digest = digestOf(made);
-    const next = { name: shelf.nameOf(version, digest), version, digest };
+    const next = { name: loader.nameOf(version, digest), version, digest };
     // No process may still sample under weights that are replaced.
     await group.barrier();
     await runOnRankZero(group, () =>
       this.#replay.within(async (deadline) => {
-        await shelf.add(next.name, made, deadline);
-        if (before !== null) await shelf.remove(before.name, deadline);
+        await loader.add(next.name, made, deadline);
+        if (before !== null) await loader.remove(before.name, deadline);
       }),
     );
     this.#loaded = next;
@@ -125,13 +125,13 @@ export class VllmSampler<P extends TokenPrompt = TokenPrompt> implements RemoteS
   }
 
   async dispose(): Promise<void> {
-    const { shelf, group, clock = systemClock } = this.options;
+    const { loader, group, clock = systemClock } = this.options;
     const loaded = this.#loaded;
     this.#loaded = null;
     if (loaded !== null && group.rank === 0) {
       // A server that is gone has dropped them too, and the run then ended for another reason.
       const brief = new Deadline(clock, TIDY_MS);
-      await shelf.remove(loaded.name, brief).catch((error: unknown) => {
+      await loader.remove(loaded.name, brief).catch((error: unknown) => {
         if (!(error instanceof EndpointError)) throw error;
       });
       brief.dispose();
@@ -154,7 +154,7 @@ export class VllmSampler<P extends TokenPrompt = TokenPrompt> implements RemoteS
       logprobs: 0,
     };
     const rules = (this.options.constrained ? format.rules?.(prompt) : null) ?? null;
-    const seen = this.#mail?.digestOf(prompt) ?? null;
+    const seen = this.#uploads?.digestOf(prompt) ?? null;
     const named = [
       loaded.digest,
       { prompt: prompt.ids, ...sampling },
@@ -181,9 +181,9 @@ export class VllmSampler<P extends TokenPrompt = TokenPrompt> implements RemoteS
     const { ids, logProbs, stopped: finished } = await this.#complete(question, name, within);
     const beyond = ids.find((id) => id >= vocabulary);
     if (beyond !== undefined) {
-      throw new EndpointError(`vLLM sampled the token ${beyond}, and the policy has ${vocabulary}`, {
+      throw new EndpointError(`vLLM sampled token ${beyond}, but the policy has ${vocabulary} tokens`, {
         where: client.url,
-        next: 'Let it serve the model that policy.model names.',
+        next: 'Start vLLM with the model of policy.model.',
       });
     }
     if (question.rules !== null) this.#requireAllowed(question.prompt, ids);
@@ -202,9 +202,9 @@ export class VllmSampler<P extends TokenPrompt = TokenPrompt> implements RemoteS
       const allowed = state.next();
       const may = 'forced' in allowed ? allowed.forced === id : allowed.mask === null || allowed.mask[id] === 1;
       if (!may) {
-        const found = 'forced' in allowed ? `, where ${allowed.forced} has to come` : '';
+        const found = 'forced' in allowed ? `, where only ${allowed.forced} is allowed` : '';
         throw new EndpointError(
-          `vLLM sampled the token ${id} at place ${at} of an answer${found}: it does not know the rules of image blocks`,
+          `vLLM sampled token ${id} at position ${at} of an answer${found}: it does not apply the rules of image blocks`,
           {
             where: this.options.client.url,
             next: `Start it with --logits-processors ${RULES_PROCESSOR} (docs/guide/gpus-and-servers.md, Image blocks), or set policy.emu3_use_logit_processor to false.`,
@@ -224,22 +224,22 @@ export class VllmSampler<P extends TokenPrompt = TokenPrompt> implements RemoteS
 
   /** Asks again if the server has lost the weights in a restart. */
   async #complete(question: Question, name: string, deadline: Deadline): Promise<Completion> {
-    const { client, shelf } = this.options;
-    for (let reloads = 0; reloads <= MOST_RELOADS; reloads++) {
+    const { client, loader } = this.options;
+    for (let reloads = 0; reloads <= MAX_RELOADS; reloads++) {
       const before = this.#reloads;
-      const completion = await askUnder(client, shelf.servedAs(name), question, this.#mail, deadline);
+      const completion = await askUnder(client, loader.servedAs(name), question, this.#uploads, deadline);
       if (completion !== null) return completion;
       if (this.#reloads === before) await (this.#reloading ??= this.#reload(name, deadline));
     }
-    throw new EndpointError(`vLLM has loaded the weights ${name} ${MOST_RELOADS} times and does not have them`, {
+    throw new EndpointError(`vLLM loaded the weights ${name} ${MAX_RELOADS} times and still does not have them`, {
       where: client.url,
-      next: 'Let one server answer at this address, to one run: several behind a balancer do not share what they load.',
+      next: 'Use one server for one run. Servers behind a load balancer do not share weights.',
     });
   }
 
   async #reload(name: string, deadline: Deadline): Promise<void> {
     try {
-      await this.options.shelf.load(name, deadline);
+      await this.options.loader.load(name, deadline);
       this.#reloads += 1;
     } finally {
       this.#reloading = null;
@@ -267,26 +267,26 @@ export interface Question {
 
 /**
  * One answer; null where the server does not have these weights (any more). `mail` is null for a model that does not see. Raises EndpointError as the
- * client does, and where the server reads another prompt than it was sent; DataError for pictures that it would see otherwise than the trainer.
+ * client does, and where the server reads another prompt than it was sent; DataError for images that it would see otherwise than the trainer.
  */
 export async function askUnder(
   client: VllmClient,
   { model, version }: ServedAs,
   { prompt, sampling, rules }: Question,
-  mail: PictureMail | null,
+  uploads: ImageUploads | null,
   within: Deadline,
 ): Promise<Completion | null> {
-  if (version === null && mail === null && rules === null) {
+  if (version === null && uploads === null && rules === null) {
     return client.complete({ ...sampling, model, prompt: prompt.ids }, within);
   }
-  const { ids, parts } = mail === null ? { ids: prompt.ids, parts: [] } : await mail.sent(prompt);
+  const { ids, parts } = uploads === null ? { ids: prompt.ids, parts: [] } : await uploads.sent(prompt);
   const generated = await client.generate(
     { ...sampling, model, prompt: ids, parts, cacheSalt: saltOf(version ?? model), rules },
     within,
   );
   if (generated === null) return null;
   if (version !== null && generated.versions.some((one) => one !== version)) return null;
-  mail?.requireSame(prompt, generated.promptIds, client.url);
+  uploads?.requireSame(prompt, generated.promptIds, client.url);
   return generated;
 }
 

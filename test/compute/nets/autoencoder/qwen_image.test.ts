@@ -6,7 +6,7 @@ import { describe, expect, it } from 'vitest';
 import { CheckpointError, must } from '../../../../src/core/errors.js';
 import { encodeSafetensors, readSafetensors } from '../../../../src/core/safetensors.js';
 import { Session } from '../../../../src/compute/onnx/session.js';
-import { AutoencoderCodec } from '../../../../src/train/environments/picture_codec.js';
+import { AutoencoderCodec } from '../../../../src/train/environments/image_codec.js';
 import { Graph } from '../../../../src/compute/graph/ir.js';
 import { describeAutoencoder } from '../../../../src/models/networks/autoencoder.js';
 import { testFolders } from '../../../support/folder.js';

@@ -64,16 +64,16 @@ export const processor = new ImageProcessor({
   video: given.limits,
 });
 
-export async function pictureOf({ kind, width, height, raw, secondsPerFrame }: GivenPicture): Promise<VisionInput> {
+export async function imageOf({ kind, width, height, raw, secondsPerFrame }: GivenPicture): Promise<VisionInput> {
   const frames = raw.map((text) => ({ width, height, data: bytesOf(text) }));
   return kind === 'image' ? processor.image(frames[0], 'here') : processor.video(frames, secondsPerFrame, 'here');
 }
 
-const pictures = await Promise.all(given.prompts.map((prompt) => Promise.all(prompt.pictures.map(pictureOf))));
+const pictures = await Promise.all(given.prompts.map((prompt) => Promise.all(prompt.pictures.map(imageOf))));
 
 /** Prompts as the policy reads them, new objects at every call. */
 export function prompts(): TokenPrompt[] {
-  return given.prompts.map(({ ids }, p) => ({ ids, pictures: pictures[p].map((picture) => ({ ...picture })) }));
+  return given.prompts.map(({ ids }, p) => ({ ids, images: pictures[p].map((picture) => ({ ...picture })) }));
 }
 
 export const everything: TrainedParts = { mm_vision: true, mm_mlp: true, mm_llm: true };

@@ -10,7 +10,7 @@ import type { PolicyModel } from '../../../../src/models/adapters/policy_model.j
 import { Sampler } from '../../../../src/train/policies/tokens/rollout.js';
 import { patchWidth } from '../../../../src/compute/nets/vision/layout.js';
 import { tokensOf, writePatches } from '../../../../src/models/images/vision_input.js';
-import { everything, expectedOf, families, floatsOf, given, modelOf, pictureOf, prompts, sizes } from './fixture.js';
+import { everything, expectedOf, families, floatsOf, given, modelOf, imageOf, prompts, sizes } from './fixture.js';
 
 const session = { threads: 1 };
 
@@ -76,7 +76,7 @@ function distance(a: Float32Array, b: Float32Array): number {
 
 describe('pictures as the processor of transformers cuts them', () => {
   it.each(given.prompts.flatMap(({ pictures }) => pictures))('$kind $width x $height', async (picture) => {
-    const made = await pictureOf(picture);
+    const made = await imageOf(picture);
     const { steps, rows, columns } = made.grid;
     expect([steps, rows, columns]).toEqual(picture.grid);
     const patches = new Float32Array(steps * rows * columns * patchWidth(sizes));
@@ -176,7 +176,7 @@ describe.each(families)('a model that sees, as transformers computes it: %s', (f
   it('keeps what frozen parts make of pictures up to a bound, of those asked for last', async () => {
     const trains = { mm_vision: false, mm_mlp: true, mm_llm: true };
     const shown = prompts()
-      .flatMap(({ pictures = [] }) => pictures)
+      .flatMap(({ images = [] }) => images)
       .slice(0, 2);
     const ids = (tokens: number, kind: string): number[] => [
       1,
@@ -185,7 +185,7 @@ describe.each(families)('a model that sees, as transformers computes it: %s', (f
     ];
     const alone = shown.map((picture) => ({
       ids: ids(tokensOf(picture.grid, sizes), picture.kind),
-      pictures: [picture],
+      images: [picture],
     }));
     const most = Math.max(...shown.map(({ grid }) => tokensOf(grid, sizes)));
     const bytes = most * 4 * 16 * 4;
@@ -196,7 +196,7 @@ describe.each(families)('a model that sees, as transformers computes it: %s', (f
       const visionTower = new VisionTower(of, of.config as VisionDecoderConfig, session, kept);
       run.mockClear();
       for (const prompt of [alone[0], alone[0], alone[1], alone[0]]) {
-        await visionTower.feeds([prompt], { prompts: 1, promptColumns: 64, pictures: visionTower.shape([prompt]) });
+        await visionTower.feeds([prompt], { prompts: 1, promptColumns: 64, images: visionTower.shape([prompt]) });
       }
       computed.push(run.mock.calls.length);
       await visionTower.dispose();

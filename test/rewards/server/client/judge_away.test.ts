@@ -4,7 +4,7 @@ import { MemoryJudgementStore } from '../../judge/memory_store.js';
 import { RewardPool, type RewardPoolOptions } from '../../../../src/rewards/server/client/pool.js';
 import type { JudgeItem, Outcome, UnscoredReason } from '../../../../src/rewards/score/types.js';
 import { byPicture, place, rewardOf, type ScoreTerm } from '../served.js';
-import { pictureOf, wholeItem } from '../../terms/term_contract.js';
+import { imageOf, wholeItem } from '../../terms/term_contract.js';
 
 const here = place();
 const pools: RewardPool[] = [];
@@ -14,7 +14,7 @@ afterEach(async () => {
 });
 
 const items: readonly JudgeItem[] = Array.from({ length: 40 }, (_, i) =>
-  wholeItem({ key: `1/${i}`, edited: pictureOf(i) }),
+  wholeItem({ key: `1/${i}`, edited: imageOf(i) }),
 );
 
 const unscored = (reason: UnscoredReason): Outcome => ({

@@ -3,14 +3,14 @@ import { Deadline } from '../../../../src/core/clock.js';
 import { EndpointError } from '../../../../src/core/errors.js';
 import { encodePng, sha256 } from '../../../../src/core/images/image.js';
 import { ImagesClient, type ImagesClientOptions } from '../../../../src/train/environments/images_api.js';
-import type { PictureReply } from '../../../../src/train/environments/served.js';
+import type { ImageReply } from '../../../../src/train/environments/served.js';
 import { imagesApi } from '../../../../src/config/schema/images_api.js';
 import { fastClock } from '../../../rewards/judge/stub_judge.js';
 import {
   bomb,
   digestIn,
   digestOf,
-  pictureOf,
+  imageOf,
   StubImages,
   type Fault,
   type StubOptions,
@@ -51,9 +51,9 @@ const replying = (body: (right: StubReply) => unknown): Fault => ({ kind: 'body'
 const holding = (b64_json: string): Fault => replying(() => ({ created: 0, data: [{ b64_json }] }));
 const status = (code: number, body?: unknown): Fault => ({ kind: 'status', status: code, body });
 
-function shown(answered: PictureReply): string {
+function shown(answered: ImageReply): string {
   if ('refused' in answered) throw new Error(`refused: ${answered.refused}`);
-  return digestIn(answered.picture);
+  return digestIn(answered.image);
 }
 
 async function failureOf(work: Promise<unknown>): Promise<string> {
@@ -65,7 +65,7 @@ async function failureOf(work: Promise<unknown>): Promise<string> {
   return error.toText().replace(/127\.0\.0\.1:\d+/g, 'HOST');
 }
 
-describe('a picture', () => {
+describe('an image', () => {
   it('is that of its prompt and seed, in the size that was asked for', async () => {
     const stub = await started({ apiKey: 'a-key-of-the-server' });
     const client = clientOf(`${stub.url}/v1/`, {
@@ -74,7 +74,7 @@ describe('a picture', () => {
     });
     const answered = await client.draw(asked, within(60));
     expect(shown(answered)).toBe(digestOf('a cat', 7));
-    expect(answered).toMatchObject({ picture: { width: 16, height: 24 }, revised: null });
+    expect(answered).toMatchObject({ image: { width: 16, height: 24 }, revised: null });
     expect(stub.asked.map(({ fields }) => fields)).toEqual([
       {
         model: 'stub-image',
@@ -92,7 +92,7 @@ describe('a picture', () => {
 
   it('is made of another one where there is a source', async () => {
     const stub = await started();
-    const source = await encodePng(pictureOf(digestOf('source', 0), 16, 24));
+    const source = await encodePng(imageOf(digestOf('source', 0), 16, 24));
     const answered = await clientOf(stub.url).draw({ prompt: 'make it red', seed: 3, source }, within(60));
     expect(stub.asked[0]).toMatchObject({ path: '/v1/images/edits', source: sha256(source) });
     expect(shown(answered)).toBe(digestOf('make it red', 3, sha256(source)));
@@ -114,8 +114,8 @@ describe('a picture', () => {
     expect(shown(await client.draw(asked, within(60)))).toBe(digestOf('a cat', null));
     expect(shown(await client.draw({ prompt: 'a dog', seed: 1 }, within(60)))).toBe(digestOf('a dog', null));
     expect(notes).toEqual([
-      'the images server does not take response_format: it is left out',
-      'the images server takes no seed: the same prompt gives another picture each time it is asked',
+      'the images server does not accept response_format; requests leave it out',
+      'the images server accepts no seed, so the same prompt gives another image each time',
     ]);
     // What was refused once is not sent again.
     expect(stub.asked).toHaveLength(4);
@@ -135,29 +135,33 @@ describe('a picture', () => {
 
 describe('what goes wrong each time', () => {
   const png = async (width: number, height: number): Promise<Buffer> =>
-    Buffer.from(await encodePng(pictureOf(digestOf('', 0), width, height)));
+    Buffer.from(await encodePng(imageOf(digestOf('', 0), width, height)));
   const base64 = (bytes: Buffer): string => bytes.toString('base64');
 
   it.each<[string, () => Fault | Promise<Fault>, string]>([
     ['an error', () => status(500, { error: { message: 'CUDA out of memory' } }), 'HTTP 500 CUDA out of memory'],
     ['broken JSON', () => replying(() => '{"data": ['), 'broken JSON'],
-    ['no data', () => replying(() => ({ created: 0 })), 'without data: "{"created":0}"'],
-    ['no picture', () => replying(() => ({ created: 0, data: [] })), 'with no picture; one was asked for'],
-    ['an empty picture', () => holding(''), 'with no picture'],
-    ['two pictures', () => replying(({ data }) => ({ created: 0, data: [...data, ...data] })), 'with 2 pictures'],
-    ['an address', () => replying(() => ({ created: 0, data: [{ url: 'http://elsewhere/1.png' }] })), 'address (url)'],
-    ['another size', async () => holding(base64(await png(24, 16))), '24x16 pixels; 16x24 were asked for'],
+    ['no data', () => replying(() => ({ created: 0 })), 'no data: "{"created":0}"'],
+    ['no image', () => replying(() => ({ created: 0, data: [] })), 'no image; requested: one'],
+    ['an empty image', () => holding(''), 'it returned no image'],
+    ['two images', () => replying(({ data }) => ({ created: 0, data: [...data, ...data] })), '2 images'],
+    [
+      'an address',
+      () => replying(() => ({ created: 0, data: [{ url: 'http://elsewhere/1.png' }] })),
+      'URL instead of the image',
+    ],
+    ['another size', async () => holding(base64(await png(24, 16))), '24x16 pixels; requested: 16x24'],
     ['a bomb', async () => holding(await bomb(60_000, 60_000)), '3600000000 pixels'],
-    ['no base64', () => holding('not base64!'), 'no base64'],
-    ['no picture in it', () => holding(base64(Buffer.from('<svg/>'))), 'no picture: cannot decode'],
-    ['one that ends early', async () => holding(base64((await png(24, 16)).subarray(0, 60))), 'no picture: cannot'],
-    ['text', () => replying(() => '"a cat, drawn"'), 'text instead of a picture: "a cat, drawn"'],
+    ['no base64', () => holding('not base64!'), 'not base64'],
+    ['no image in it', () => holding(base64(Buffer.from('<svg/>'))), 'invalid image: cannot decode'],
+    ['one that ends early', async () => holding(base64((await png(24, 16)).subarray(0, 60))), 'invalid image: cannot'],
+    ['text', () => replying(() => '"a cat, drawn"'), 'text instead of an image: "a cat, drawn"'],
   ])('is said: %s', async (_, fault, says) => {
     const stub = await started();
     always(stub, await fault());
     const client = clientOf(stub.url, { settings: { max_attempts: 2 } });
     const [message] = (await failureOf(client.draw(asked, within(600)))).split('\n');
-    expect(message).toContain('http://HOST/v1: the images server gives no picture: ');
+    expect(message).toContain('http://HOST/v1: the images server returned no image: ');
     expect(message).toContain(says);
     expect(stub.asked).toHaveLength(2);
   });
@@ -166,7 +170,7 @@ describe('what goes wrong each time', () => {
     ['401 Incorrect API key', {}, 'environment.api_key_env', 'a-key-of-the-server'],
     ['400 Invalid size 4x4', { size: '4x4' }, 'environment.size', ''],
     ["404 The model 'flux'", { served_model: 'flux' }, 'environment.served_model', ''],
-    ["400 Unknown parameter: 'steps'", { extra: { steps: 4 } }, 'further fields', ''],
+    ["400 Unknown parameter: 'steps'", { extra: { steps: 4 } }, 'environment.extra', ''],
   ])(
     'is not asked again where settings or key are wrong, and what to do is said: %s',
     async (says, settings, next, apiKey) => {
@@ -194,7 +198,7 @@ describe('a prompt that is refused', () => {
     error: { message: 'Your request was rejected by the safety system.', code: 'content_policy_violation' },
   });
 
-  it('is not asked again, and no picture stands for it', async () => {
+  it('is not asked again, and no image stands for it', async () => {
     const stub = await started();
     always(stub, policy);
     expect(await clientOf(stub.url).draw(asked, within(60))).toEqual({
@@ -203,7 +207,7 @@ describe('a prompt that is refused', () => {
     expect(stub.asked).toHaveLength(1);
   });
 
-  it('without a reason is told from settings that are refused by a picture that is drawn besides', async () => {
+  it('without a reason is told from settings that are refused by an image that is drawn besides', async () => {
     const stub = await started();
     const client = clientOf(stub.url);
     const tooLong = status(400, { detail: 'the words about a seed are too long' });
@@ -211,7 +215,7 @@ describe('a prompt that is refused', () => {
     expect(await failureOf(client.draw(asked, within(60)))).toContain('HTTP 400 the words about a seed');
     await client.ready(within(60));
     expect(await client.draw(asked, within(60))).toEqual({ refused: 'HTTP 400 the words about a seed are too long' });
-    const source = await encodePng(pictureOf(digestOf('source', 0), 16, 24));
+    const source = await encodePng(imageOf(digestOf('source', 0), 16, 24));
     expect(await client.draw({ ...asked, source }, within(60))).toMatchObject({
       refused: expect.any(String) as string,
     });
@@ -248,7 +252,7 @@ describe('a look at servers', () => {
     const { url } = gone;
     await gone.close();
     const found = await clientOf([other.url, url, keyed.url]).look(within(60));
-    const says = ["serves flux, and no model 'stub-image'", 'connect ECONNREFUSED', 'HTTP 401 Incorrect API key'];
+    const says = ["serves flux, not 'stub-image'", 'connect ECONNREFUSED', 'HTTP 401 Incorrect API key'];
     expect(found.map((one, i) => one.includes(says[i]))).toEqual([true, true, true]);
   });
 });

@@ -1,6 +1,6 @@
 /**
  * A strict stand-in for servers of the OpenAI images API. It refuses fields that they do not know, and what it draws says what it was asked
- * for: the first pixels of a picture hold the digest of its prompt, its seed and the picture that it was made of.
+ * for: the first pixels of an image hold the digest of its prompt, its seed and the image that it was made of.
  */
 import { createHash } from 'node:crypto';
 import type { IncomingMessage, ServerResponse } from 'node:http';
@@ -23,7 +23,7 @@ export interface StubReply {
 export interface StubRequest {
   readonly path: string;
   readonly fields: Readonly<Record<string, unknown>>;
-  /** SHA-256 of the picture that is to be edited. */
+  /** SHA-256 of the image that is to be edited. */
   readonly source: string | null;
   /** Its sides, as `size` says them. */
   readonly sourceSize: string | null;
@@ -45,19 +45,19 @@ const OPEN = ['prompt', 'model', 'n', 'size', 'response_format', 'negative_promp
 const SOLVER = ['num_inference_steps', 'guidance_scale', 'true_cfg_scale'];
 const HOSTED = ['prompt', 'model', 'n', 'size', 'quality', 'background', 'moderation', 'output_format', 'user'];
 
-/** The digest of what a picture shows. */
+/** The digest of what an image shows. */
 export function digestOf(prompt: string, seed: number | null, source: string | null = null, salt = ''): string {
   return createHash('sha256')
     .update(JSON.stringify([prompt, seed, source, salt]))
     .digest('hex');
 }
 
-/** What a picture says that it was asked for. */
+/** What an image says that it was asked for. */
 export function digestIn({ data }: RgbImage): string {
   return Buffer.from(data.subarray(0, 32)).toString('hex');
 }
 
-export function pictureOf(digest: string, width: number, height: number): RgbImage {
+export function imageOf(digest: string, width: number, height: number): RgbImage {
   const data = new Uint8Array(3 * width * height).fill(200);
   data.set(Buffer.from(digest, 'hex'));
   return { width, height, data };
@@ -74,7 +74,7 @@ export class StubImages extends StubServer<StubRequest, OtherBody> {
     return new StubImages(options).listen(options.port);
   }
 
-  /** Requests for pictures. */
+  /** Requests for images. */
   get asked(): readonly StubRequest[] {
     return this.requests.filter(({ path }) => path.startsWith('/v1/images/'));
   }
@@ -133,14 +133,14 @@ export class StubImages extends StubServer<StubRequest, OtherBody> {
       return send(response, 422, { detail: [{ msg: 'Field required', loc: ['body', 'image'] }] });
     }
     if (source !== null && sourceSize !== fields['size']) {
-      return send(response, 400, { detail: `a picture of ${sourceSize} is not edited to ${String(fields['size'])}` });
+      return send(response, 400, { detail: `an image of ${sourceSize} is not edited to ${String(fields['size'])}` });
     }
     if (kind === 'open' && fields['response_format'] !== 'b64_json') {
       return send(response, 400, { detail: 'there is no storage for urls' });
     }
     const seed = fields['seed'] === undefined ? null : Number(fields['seed']);
-    const picture = pictureOf(digestOf(String(fields['prompt']), seed, source, salt), width, height);
-    const right = { created: 0, data: [{ b64_json: Buffer.from(await encodePng(picture)).toString('base64') }] };
+    const image = imageOf(digestOf(String(fields['prompt']), seed, source, salt), width, height);
+    const right = { created: 0, data: [{ b64_json: Buffer.from(await encodePng(image)).toString('base64') }] };
     const body = change(right);
     // A text stands for broken JSON.
     const sent = typeof body === 'string' ? body : JSON.stringify(body);
@@ -166,7 +166,7 @@ async function readBody(bytes: Buffer, type: string): Promise<Pick<StubRequest, 
 
 /** A PNG of a few bytes whose header claims so many pixels. */
 export async function bomb(width: number, height: number): Promise<string> {
-  const file = Buffer.from(await encodePng(pictureOf(digestOf('', null), 16, 16)));
+  const file = Buffer.from(await encodePng(imageOf(digestOf('', null), 16, 16)));
   const { crc32 } = await import('node:zlib');
   file.writeUInt32BE(width, 16);
   file.writeUInt32BE(height, 20);

@@ -1,14 +1,14 @@
 /**
- * A strict stand-in for render servers. What it draws says what it was asked for: the first pixels of a picture hold the digest of its hidden
- * states, its seed, its steps and the picture that it was made of.
+ * A strict stand-in for render servers. What it draws says what it was asked for: the first pixels of an image hold the digest of its hidden
+ * states, its seed, its steps and the image that it was made of.
  */
 import { createHash } from 'node:crypto';
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { decodeImage, encodePng, sha256 } from '../../../../src/core/images/image.js';
 import { send, StubServer, type Fault } from '../../../support/stub_server.js';
-import { pictureOf } from '../images_api/stub_images.js';
+import { imageOf } from '../images_api/stub_images.js';
 
-/** These bytes in place of the picture. */
+/** These bytes in place of the image. */
 interface OtherBytes {
   readonly kind: 'bytes';
   readonly bytes: Uint8Array;
@@ -24,7 +24,7 @@ export interface RenderRequest {
   readonly source: string | null;
   /** Tokens of the states, and of those of a blank instruction where a request has them. */
   readonly tokens: readonly number[];
-  /** What its picture shows. */
+  /** What its image shows. */
   readonly digest: string | null;
 }
 
@@ -66,7 +66,7 @@ export class StubRender extends StubServer<ReadRequest, OtherBytes> {
     return new StubRender(options).listen();
   }
 
-  /** Requests for pictures. */
+  /** Requests for images. */
   get asked(): readonly RenderRequest[] {
     return this.requests.filter(({ method }) => method === 'POST');
   }
@@ -135,7 +135,7 @@ export class StubRender extends StubServer<ReadRequest, OtherBytes> {
     }
     const { width: columns, height: rows } = await decodeImage(source.bytes, 'the source');
     if (columns !== fields['width'] || rows !== fields['height']) throw new Error('a size other than the source has');
-    const file = await encodePng(pictureOf(digest as string, columns, rows));
+    const file = await encodePng(imageOf(digest as string, columns, rows));
     response.writeHead(200, { 'content-type': 'image/png' }).end(file);
   }
 

@@ -70,13 +70,18 @@ describe("Emu3's model", () => {
 
 describe('a tokenizer that is none of text and images', () => {
   it.each([
-    ['a special token', [SPECIAL.bos], [visualToken(0)], /no token "<\|endoftext\|>", which a vocabulary of text/],
+    [
+      'a special token',
+      [SPECIAL.bos],
+      [visualToken(0)],
+      /no token "<\|endoftext\|>", which a vocabulary of text and images needs/,
+    ],
     ['vision tokens', Object.values(SPECIAL), [], /no token "<\|visual token 000000\|>"/],
     [
       'the order of vision tokens',
       Object.values(SPECIAL),
       [visualToken(0), visualToken(2), visualToken(1)],
-      /not in order: <\|visual token 000001\|> is no. 11/,
+      /not in order: <\|visual token 000001\|> has id 11/,
     ],
   ])('is refused where it lacks %s', (_what, special, last, message) => {
     const tokenizer = new WordTokenizer(wordTokenizerJson(special, [], last), 'x');

@@ -1,6 +1,6 @@
-/** A model that is shown what stays of a picture as further tokens: what stays is put back, and what it decides is learnt from alone. */
+/** A model that is shown what stays of an image as further tokens: what stays is put back, and what it decides is learnt from alone. */
 import { describe, expect, it } from 'vitest';
-import type { FlowLesson } from '../../../../src/train/policies/flow/learner.js';
+import type { FlowTrainGroup } from '../../../../src/train/policies/flow/learner.js';
 import { askedBeside, blending, gradientError, openedParts, sampled, smallFlow } from './small_flow.js';
 
 const { open } = openedParts();
@@ -8,7 +8,7 @@ const { open } = openedParts();
 const small = (seed = 1) => smallFlow('all', seed, blending);
 const request = { prompts: 2, answers: 2, asked: askedBeside };
 
-describe('what stays of a picture', () => {
+describe('what stays of an image', () => {
   it('is put back after each step at its noise, and is there in the end', async () => {
     const model = small();
     const answers = await sampled(open(model), model, request);
@@ -57,7 +57,7 @@ describe('what stays of a picture', () => {
     const answers = await sampled(made, own, request);
     const groups = answers.map((group, p) => ({ prompt: askedBeside(p), answers: group }));
     const reference = await made.learner.statistics(groups, small(2).weights, true);
-    const lessons = groups.map((group, i): FlowLesson => ({
+    const lessons = groups.map((group, i): FlowTrainGroup => ({
       ...group,
       targets: group.answers.map(({ logProbs }, g) => ({
         weights: logProbs.map(() => 0.05),

@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import { editCondition, sourceInputOf } from '../../../../src/train/policies/flow/editor.js';
-import { pixelCodec } from '../../../../src/train/environments/picture_codec.js';
+import { pixelCodec } from '../../../../src/train/environments/image_codec.js';
 import { microBatches, modelFeeds } from '../../../../src/train/policies/flow/rows.js';
 import { pack } from '../../../../src/train/policies/flow/batch.js';
 import type { Planes } from '../../../../src/core/images/planes.js';
@@ -38,7 +38,7 @@ const qwen: QwenImageConfig = {
   condition_dropout: null,
 };
 
-describe('pictures beside the one to edit', () => {
+describe('images beside the one to edit', () => {
   const tall = { channels: 3, width: 2, height: 6, data: Float32Array.from({ length: 36 }, (_, i) => 100 + i) };
   const form = sourceInputOf(qwen, pixelCodec, 'here');
   const row = (...further: Planes[]) => ({
@@ -72,6 +72,6 @@ describe('pictures beside the one to edit', () => {
     expect(sourceInput.several).toBe(false);
     expect(sourceInputOf({ ...besides, in_channels: 12 }, pixelCodec, 'here').several).toBe(false);
     expect(sourceInputOf({ ...qwen, in_channels: 24 }, pixelCodec, 'here').several).toBe(false);
-    expect(() => editCondition(told(3), [source, tall], sourceInput, besides)).toThrow('2 pictures for a model of one');
+    expect(() => editCondition(told(3), [source, tall], sourceInput, besides)).toThrow('2 images for a model of one');
   });
 });

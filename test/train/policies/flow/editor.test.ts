@@ -5,7 +5,7 @@ import { floatsToHalves, HalfTensor, halvesToFloats } from '../../../../src/core
 import { toPlanes, type Planes } from '../../../../src/core/images/planes.js';
 import { RandomStream } from '../../../../src/core/random.js';
 import { safetensorsPieces } from '../../../../src/core/safetensors.js';
-import { pixelCodec } from '../../../../src/train/environments/picture_codec.js';
+import { pixelCodec } from '../../../../src/train/environments/image_codec.js';
 import {
   flowConfigJson,
   type FluxConfig,
@@ -126,9 +126,13 @@ describe.each([
 
 describe('a frozen model', () => {
   it.each([
-    ['that only paints into masks', { ...besides, in_channels: 17 }, /the model reads tokens of 17 and writes 12/],
-    ['of other latents', { ...besides, in_channels: 10, out_channels: 5 }, /over latents of 3 channels/],
-    ['that wants a summary', { ...besides, pooled_projection_dim: 4 }, /wants a summary of its text/],
+    [
+      'that only paints into masks',
+      { ...besides, in_channels: 17 },
+      /the model takes tokens of 17 numbers and returns 12/,
+    ],
+    ['of other latents', { ...besides, in_channels: 10, out_channels: 5 }, /latents have 3 channels/],
+    ['that wants a summary', { ...besides, pooled_projection_dim: 4 }, /needs a pooled text vector/],
   ])('%s is refused', (_, of, message) => {
     expect(() => editor(of)).toThrow(message);
   });

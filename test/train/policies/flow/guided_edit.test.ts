@@ -13,7 +13,7 @@ afterAll(() => Promise.all(editors.map((editor) => editor.dispose())));
 
 describe.each([
   ['QwenImageEditPipeline', 'guided_edit', 0],
-  ['QwenImageEditPlusPipeline, of three pictures', 'several_edit', 2],
+  ['QwenImageEditPlusPipeline, of three images', 'several_edit', 2],
 ])('an edit of a Qwen-Image transformer, by %s', (_, name, beside) => {
   const folder = join(import.meta.dirname, 'fixtures', name);
   const file = join(folder, 'expected.safetensors');

@@ -1,13 +1,13 @@
 import { describe, expect, it } from 'vitest';
 import { CheckpointError } from '../../../../src/core/errors.js';
-import { pixelCodec } from '../../../../src/train/environments/picture_codec.js';
-import { PictureWords } from '../../../../src/train/environments/picture_words.js';
+import { pixelCodec } from '../../../../src/train/environments/image_codec.js';
+import { WordEncoder } from '../../../../src/train/environments/word_encoder.js';
 import type { FluxConfig } from '../../../../src/compute/nets/flow/config.js';
 import { initFlowTransformer } from '../../../../src/compute/nets/flow/transformer.js';
 import { FlowImageModel, requireFit } from '../../../../src/train/policies/flow/image_model.js';
 import { flowModelTypes } from '../../../../src/train/policies/flow/model_types.js';
 
-const encoder = new PictureWords({ words: ['red', 'blue'], length: 3 });
+const encoder = new WordEncoder({ words: ['red', 'blue'], length: 3 });
 const config: FluxConfig = {
   architecture: 'flux',
   in_channels: 48,
@@ -25,7 +25,7 @@ const config: FluxConfig = {
   ip_adapter: null,
 };
 const weights = initFlowTransformer(config, 1);
-// Layers that begin as zeros leave every prompt the same picture.
+// Layers that begin as zeros leave every prompt the same image.
 for (const [name, { data }] of weights) {
   if (data.every((one) => one === 0) && name.endsWith('.weight')) {
     data.forEach((_, i) => (data[i] = Math.sin(i + name.length) / 4));
@@ -47,20 +47,20 @@ const open = (batch = 2) =>
     session: { threads: 1 },
   });
 
-async function pictures(model: FlowImageModel, ...asked: (readonly [string, number])[]): Promise<Uint8Array[]> {
+async function images(model: FlowImageModel, ...asked: (readonly [string, number])[]): Promise<Uint8Array[]> {
   const made = await model.generate(asked.map(([prompt, seed], i) => ({ key: String(i), prompt, seed })));
   return made.map((one) => {
-    if (one.kind !== 'made') throw new Error('no picture');
+    if (one.kind !== 'made') throw new Error('no image');
     expect([one.image.width, one.image.height]).toEqual([8, 8]);
     return one.image.data;
   });
 }
 
-describe('a frozen flow model as the maker of pictures', () => {
-  it('makes the same picture of the same prompt and seed, whatever is asked besides', async () => {
+describe('a frozen flow model as the maker of images', () => {
+  it('makes the same image of the same prompt and seed, whatever is asked besides', async () => {
     const model = open();
     const before = [...weights].map(([name, { data }]) => [name, data.slice()] as const);
-    const [first, other, again, noise, none] = await pictures(
+    const [first, other, again, noise, none] = await images(
       model,
       ['red', 1],
       ['blue', 1],
@@ -72,13 +72,13 @@ describe('a frozen flow model as the maker of pictures', () => {
     expect(other).not.toEqual(first);
     expect(noise).not.toEqual(first);
     expect(none).not.toEqual(first);
-    expect(await pictures(model, ['blue', 1], ['red', 1])).toEqual([other, first]);
+    expect(await images(model, ['blue', 1], ['red', 1])).toEqual([other, first]);
     for (const [name, data] of before) expect(weights.get(name)?.data).toEqual(data);
     await model.close();
   });
 
   it.each([
-    [{ config: { ...config, in_channels: 60 } }, 'it paints into pictures'],
+    [{ config: { ...config, in_channels: 60 } }, 'it paints into images'],
     [{ config: { ...config, joint_attention_dim: 9 } }, 'the model reads texts of width 9'],
     [{ config: { ...config, ip_adapter: { tokens: 1, image_embed_dim: 2, scale: 1 } } }, 'a style image'],
     [{ config: { ...config, in_channels: 30, out_channels: 30 } }, 'latents have 3 channels'],

@@ -170,7 +170,7 @@ describe('adapters of flow models', () => {
 });
 
 describe('guidance', () => {
-  it('needs a model that has seen pictures without words, is told the guidance, or that others made', () => {
+  it('needs a model that has seen images without words, is told the guidance, or that others made', () => {
     const look = (share: number | null, guidance: number | null) => () =>
       requireUnconditional({ ...config, condition_dropout: share }, guidance);
     expect(look(0, 3)).toThrow('the model has no unconditional branch');

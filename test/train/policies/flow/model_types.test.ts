@@ -24,7 +24,7 @@ describe('the noise levels', () => {
   });
 
   it.each(['flux', 'qwen', 'sd3'] as const)(
-    'of %s begin with 1 to the bit for pictures of every size, so that the first step has noise of its own',
+    'of %s begin with 1 to the bit for images of every size, so that the first step has noise of its own',
     (type) => {
       for (let tokens = 16; tokens <= 16_384; tokens += 16) {
         const sigmas = flowModelTypes[type].sigmas(10, tokens);

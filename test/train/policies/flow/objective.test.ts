@@ -108,8 +108,8 @@ describe('the loss on the forward process', () => {
     }),
   );
   /** Pictures and their noise; one velocity leads exactly from the one to the other. */
-  const [pictures, noises] = [array(), array()];
-  const wanted = noises.map((eps, i) => (Math.floor(i / SIZE) === 7 ? v[i] : eps - pictures[i]));
+  const [images, noises] = [array(), array()];
+  const wanted = noises.map((eps, i) => (Math.floor(i / SIZE) === 7 ? v[i] : eps - images[i]));
   const given = { ...velocities, drawn: wanted, old_means: oldVelocity, reference };
 
   it.each([
@@ -121,11 +121,11 @@ describe('the loss on the forward process', () => {
     const limit = 0.8;
     const found = await byGraph({ policy: 'nft', beta, limit, kl }, counts, new Float32Array(BATCH), given);
     const fixed = Float64Array.from(v);
-    /** x0(u) - x0 of the mixture of both velocities, from a picture that leads to what is wanted. */
+    /** x0(u) - x0 of the mixture of both velocities, from an image that leads to what is wanted. */
     const off = (velocity: ArrayLike<number>, b: number, ofNew: number): number[] =>
       row(velocity, b).map((one, i) => {
         const at = b * SIZE + i;
-        const x0 = pictures[at];
+        const x0 = images[at];
         const noised = (1 - levels[b]) * x0 + levels[b] * (wanted[at] + x0);
         return noised - levels[b] * (ofNew * one + (1 - ofNew) * oldVelocity[at]) - x0;
       });

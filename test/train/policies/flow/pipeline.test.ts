@@ -6,7 +6,7 @@ import { must, type EditrlError } from '../../../../src/core/errors.js';
 import { floatsToHalves, HalfTensor, halvesToFloats } from '../../../../src/core/half.js';
 import { RandomStream } from '../../../../src/core/random.js';
 import { readSafetensors, readSafetensorsIndex, safetensorsPieces } from '../../../../src/core/safetensors.js';
-import { AutoencoderCodec } from '../../../../src/train/environments/picture_codec.js';
+import { AutoencoderCodec } from '../../../../src/train/environments/image_codec.js';
 import { PipelineTextEncoder } from '../../../../src/train/environments/pipeline_text.js';
 import { partFolder, readPipeline } from '../../../../src/models/pipeline.js';
 import { openFlowTransformer } from '../../../../src/models/networks/flow.js';
@@ -146,7 +146,7 @@ describe('the text encoders of a pipeline', () => {
   });
 });
 
-it('paints the picture of diffusers from the same noise, under guidance', async () => {
+it('paints the image of diffusers from the same noise, under guidance', async () => {
   const pipeline = readPipeline(folder);
   const encoder = new PipelineTextEncoder(pipeline, cpu);
   const { config, weights } = openFlowTransformer(partFolder(pipeline, 'transformer'));
@@ -171,11 +171,8 @@ it('paints the picture of diffusers from the same noise, under guidance', async 
   expect(worst(unpack(latents, size, 2).data, of('latents'))).toBeLessThan(1e-4);
   const [{ data }] = await codec.decode([unpack(latents, size, 2)]);
   // Bytes, row by row; diffusers has planes of numbers from 0 to 1.
-  const picture = of('picture');
-  const bytes = Float32Array.from(
-    { length: data.length },
-    (_, at) => 255 * picture[(at % 3) * 192 + Math.floor(at / 3)],
-  );
+  const image = of('picture');
+  const bytes = Float32Array.from({ length: data.length }, (_, at) => 255 * image[(at % 3) * 192 + Math.floor(at / 3)]);
   expect(new Set(data).size).toBeGreaterThan(20);
   bytes.forEach((byte, at) => expect(Math.abs(byte - data[at])).toBeLessThan(0.6));
   await Promise.all([encoder.dispose(), codec.dispose(), sampler.dispose()]);
@@ -217,7 +214,7 @@ describe('the noise levels of a pipeline', () => {
     expect(shifted).not.toEqual(levels(folder));
   });
 
-  it('of FLUX fall evenly before a shift that is the same for all pictures, as those of schnell', () => {
+  it('of FLUX fall evenly before a shift that is the same for all images, as those of schnell', () => {
     const fixed = { use_dynamic_shifting: false };
     const even = levels(changed(scheduler, (json) => ({ ...json, ...fixed, shift: 1 }), flux));
     expect(even).toEqual([1, 0.75, 0.5, 0.25, 0]);
@@ -225,9 +222,9 @@ describe('the noise levels of a pipeline', () => {
     [1, 0.9, 0.75, 0.5, 0].forEach((level, i) => expect(shifted[i]).toBeCloseTo(level, 12));
   });
 
-  it('need numbers where they follow the size of a picture', () => {
+  it('need numbers where they follow the size of an image', () => {
     const silent = changed(scheduler, (json) => ({ ...json, max_shift: null }), flux);
-    expect(() => levels(silent)).toThrow('the scheduler shifts by the size of a picture, and does not say how');
+    expect(() => levels(silent)).toThrow('the scheduler shifts noise levels by image size');
   });
 });
 
@@ -308,7 +305,7 @@ describe('a pipeline that is not supported is refused', () => {
 
   it('another family than the settings say', () => {
     expect(() => checkPipeline(readPipeline(folder), 'tiny', null)).toThrow(
-      "environment.model_type is 'tiny', and the model is a StableDiffusion3Pipeline",
+      "environment.model_type is 'tiny', but the model is a StableDiffusion3Pipeline",
     );
     expect(() => checkPipeline(readPipeline(folder), 'sd3', 4.5)).not.toThrow();
   });

@@ -2,7 +2,7 @@
 import { describe, expect, it } from 'vitest';
 import { RandomStream } from '../../../../src/core/random.js';
 import type { FlowAnswer } from '../../../../src/train/policies/flow/batch.js';
-import type { FlowLesson } from '../../../../src/train/policies/flow/learner.js';
+import type { FlowTrainGroup } from '../../../../src/train/policies/flow/learner.js';
 import { FlowPolicy } from '../../../../src/train/policies/flow/policy.js';
 import type { LossSpec } from '../../../../src/train/policies/losses/table.js';
 import type { Statistics } from '../../../../src/train/policies/policy.js';
@@ -26,7 +26,7 @@ const { open, opened } = openedParts();
 const model = smallFlow();
 
 /** Lessons on answers, with a reference that differs from the model and old values beside its own. */
-async function lessonsOf(answers: readonly (readonly FlowAnswer[])[], made: Parts): Promise<FlowLesson[]> {
+async function trainGroupsOf(answers: readonly (readonly FlowAnswer[])[], made: Parts): Promise<FlowTrainGroup[]> {
   const groups = answers.map((group, p) => ({ prompt: asked(p), answers: group }));
   const reference = await made.learner.statistics(groups, smallFlow('all', 2, made.learner.model.config).weights, true);
   const stream = new RandomStream('lessons');
@@ -69,18 +69,18 @@ describe('a flow policy that samples', () => {
     );
   });
 
-  it('gives the same pictures whatever they are sampled together with', async () => {
+  it('gives the same images whatever they are sampled together with', async () => {
     const whole = await sampled(open(model), model, { prompts: 3, answers: 2 });
     const alone = await sampled(open(model), model, { prompts: 1, answers: 2, first: 2 });
     expect(alone[0].map(({ latents }) => latents)).toEqual(whole[2].map(({ latents }) => latents));
     expect(alone[0].map(({ logProbs }) => logProbs)).toEqual(whole[2].map(({ logProbs }) => logProbs));
   });
 
-  it('says that a picture is none where its numbers are not finite', async () => {
+  it('says that an image is none where its numbers are not finite', async () => {
     const broken = smallFlow();
     broken.weights.get('proj_out.bias')!.data[0] = NaN;
     await expect(sampled(open(broken), broken, { prompts: 1, answers: 1 })).rejects.toThrow(
-      'the model made pictures of numbers that are not finite (NaN): it has diverged',
+      'the model diverged: its images have values that are not finite',
     );
   });
 
@@ -96,7 +96,7 @@ describe('a flow policy that samples', () => {
 describe('a flow policy that learns on the forward process', () => {
   const quiet = { ...how, noiseLevel: 0 };
 
-  it('samples as the ODE does, and puts noise on the pictures at the levels that the steps begin at', async () => {
+  it('samples as the ODE does, and puts noise on the images at the levels that the steps begin at', async () => {
     const made = open(model);
     const noised = { ...quiet, noised: { levels: null } };
     const [plain, own] = [
@@ -122,7 +122,7 @@ describe('a flow policy that learns on the forward process', () => {
     expect(alone[0].map(({ actions }) => actions)).toEqual(own[1].map(({ actions }) => actions));
   });
 
-  it('draws so many levels of a picture as it is told, none of them twice', async () => {
+  it('draws so many levels of an image as it is told, none of them twice', async () => {
     const few = { ...quiet, noised: { levels: 2 } };
     const answers = (await sampled(open(model), model, { prompts: 4, answers: 4, how: few })).flat();
     const levels = answers.map(({ actions }) => actions.map(({ sigma }) => sigma));
@@ -148,7 +148,7 @@ describe('a flow policy that learns', () => {
         const own = smallFlow('all', 1, of);
         const made = open(own, { guidance });
         const answers = await sampled(made, own, { prompts: 2, answers: 3, how: { ...how, guidance } });
-        const lessons = await lessonsOf(answers, made);
+        const lessons = await trainGroupsOf(answers, made);
         const report = await made.learner.learn(lessons, loss);
         await made.learner.gradients();
         expect(report.loss).toBeCloseTo(plainLoss(lessons, report.statistics, loss), 4);
@@ -165,7 +165,7 @@ describe('a flow policy that learns', () => {
   it('measures KL between the Gaussians of the weights and of their reference', async () => {
     const made = open(model);
     const answers = await sampled(made, model, { prompts: 2, answers: 2 });
-    const lessons = (await lessonsOf(answers, made)).map((lesson) => ({
+    const lessons = (await trainGroupsOf(answers, made)).map((lesson) => ({
       ...lesson,
       targets: lesson.targets.map((target) => ({ ...target, weights: target.weights.map(() => 0.05) })),
     }));
@@ -188,12 +188,12 @@ describe('a flow policy that learns', () => {
 
   it('computes none of the actions that weigh nothing, and tells what they were', async () => {
     const answers = await sampled(open(model), model, { prompts: 2, answers: 3 });
-    const whole = await lessonsOf(answers, open(model));
+    const whole = await trainGroupsOf(answers, open(model));
     const lessons = whole.map((lesson, i) => ({
       ...lesson,
       targets: lesson.targets.map((target) => ({ ...target, weights: target.weights.map((w) => (i === 0 ? 0 : w)) })),
     }));
-    const learnt = async (of: readonly FlowLesson[]) => {
+    const learnt = async (of: readonly FlowTrainGroup[]) => {
       const made = open(smallFlow());
       const report = await made.learner.learn(of, LOSSES['ratio']);
       return { report, gradient: await made.learner.gradients() };
@@ -209,12 +209,12 @@ describe('a flow policy that learns', () => {
     });
   });
 
-  it('finds the same bits on two ranks that hold a part of the pictures each', async () => {
+  it('finds the same bits on two ranks that hold a part of the images each', async () => {
     const answers = await sampled(open(model), model, { prompts: 3, answers: 4 });
-    const lessons = await lessonsOf(answers, open(model));
+    const lessons = await trainGroupsOf(answers, open(model));
     /** The last prompt's answers go through the other rank's micro-batches. */
     const home = (p: number): number => (p === 1 ? 1 : 0);
-    const learnt = async (own: readonly FlowLesson[], peers: ProcessGroup) => {
+    const learnt = async (own: readonly FlowTrainGroup[], peers: ProcessGroup) => {
       const { learner } = open(smallFlow(), { peers });
       // Half of them, so that they are dealt otherwise than what the reference was asked of.
       const { loss, statistics } = await learner.learn(own.slice(1), LOSSES['ratio']);
@@ -279,7 +279,7 @@ describe('a flow policy that learns', () => {
 
 /** sum w (-gain + beta KL) in float64, from what the graph says of log-probabilities and divergences. */
 function plainLoss(
-  lessons: readonly FlowLesson[],
+  lessons: readonly FlowTrainGroup[],
   statistics: readonly (readonly Statistics[])[],
   loss: LossSpec,
 ): number {

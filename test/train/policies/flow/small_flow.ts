@@ -4,7 +4,7 @@ import { RandomStream } from '../../../../src/core/random.js';
 import { soloPeers, type Peers } from '../../../../src/core/group/peers.js';
 import type { FlowTransformerConfig, FluxConfig, QwenImageConfig } from '../../../../src/compute/nets/flow/config.js';
 import type { FlowAnswer, FlowRequest } from '../../../../src/train/policies/flow/batch.js';
-import { FlowLearner, type FlowLesson } from '../../../../src/train/policies/flow/learner.js';
+import { FlowLearner, type FlowTrainGroup } from '../../../../src/train/policies/flow/learner.js';
 import { initFlow, type FlowModel } from '../../../../src/train/policies/flow/load.js';
 import { FlowSampler, type FlowSampling } from '../../../../src/train/policies/flow/sampler.js';
 import type { LossSpec } from '../../../../src/train/policies/losses/table.js';
@@ -125,7 +125,7 @@ export function openedParts(): { open: typeof parts; opened: { dispose(): Promis
 export async function gradientError(
   { learner }: Parts,
   weights: FlowModel['weights'],
-  lessons: readonly FlowLesson[],
+  lessons: readonly FlowTrainGroup[],
   loss: LossSpec,
 ): Promise<number> {
   await learner.learn(lessons, loss);

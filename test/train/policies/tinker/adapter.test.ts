@@ -65,11 +65,11 @@ describe('a checkpoint of a policy at a training server', () => {
   });
 
   it.each<[string, () => Promise<Partial<TinkerStubOptions>>, RegExp]>([
-    ['has no archives', async () => ({}), /no copy of the adapter: .*status 404: Not Found/],
+    ['has no archives', async () => ({}), /do not contain the adapter: .*status 404: Not Found/],
     [
       'gives the whole model',
       async () => ({ archive: await archiveOf({ 'config.json': '{}', 'model.safetensors': 'x' }) }),
-      /no copy of the adapter: the server gives the whole model, with the adapter merged into it/,
+      /do not contain the adapter: the server returned the whole model, with the adapter merged into it/,
     ],
   ])('goes on without it where the server %s, which is said once', async (_, options, message) => {
     const stub = await started(await options());

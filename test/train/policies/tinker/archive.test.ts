@@ -34,11 +34,11 @@ describe("a training server's archive of an adapter", () => {
   });
 
   it.each<[string, Readonly<Record<string, Uint8Array | string>>, RegExp]>([
-    ['the whole model', { 'config.json': '{}', 'model-00001-of-00002.safetensors': 'x' }, /gives the whole model/],
-    ['a mark alone', { MARKER: 'weights live in GPU memory' }, /gives MARKER in place of adapter_model/],
+    ['the whole model', { 'config.json': '{}', 'model-00001-of-00002.safetensors': 'x' }, /returned the whole model/],
+    ['a mark alone', { MARKER: 'weights live in GPU memory' }, /returned MARKER instead of adapter_model/],
     ['a tensor that is none of an adapter', { 'base_model.model.lm_head.weight': '' }, /is not a tensor of a LoRA/],
     ['an adapter of a kind that is not supported', { use_dora: 'true' }, /use_dora: true: DoRA has magnitudes/],
-    ['no JSON', { config: '{' }, /holds no JSON/],
+    ['no JSON', { config: '{' }, /not valid JSON/],
   ])('is refused where it holds %s', async (_, changes, message) => {
     const { checkpoint, base } = adapterCheckpoint(newFolder());
     const whole = skyrlAdapter(checkpoint);

@@ -78,7 +78,7 @@ export class Bigrams {
   }
 
   /** Whether anything was learnt since the last step. */
-  get hasLearnt(): boolean {
+  get hasLearned(): boolean {
     return this.#datums > 0;
   }
 

@@ -17,7 +17,7 @@ export const request = (name: string, answersPerPrompt = 4): SampleRequest<Token
 });
 
 /** Rewards the share of odd tokens. */
-export function lessonsOf(answers: readonly (readonly TokenAnswer[])[]): TrainGroup<TokenRequest, TokenAnswer>[] {
+export function trainGroupsOf(answers: readonly (readonly TokenAnswer[])[]): TrainGroup<TokenRequest, TokenAnswer>[] {
   const tokens = answers.flat().reduce((sum, { ids }) => sum + ids.length, 0);
   return prompts.map((prompt, p) => {
     const rewards = answers[p].map(({ ids }) => ids.filter((id) => id % 2 === 1).length / ids.length);
@@ -49,7 +49,7 @@ export async function sampled(policy: TinkerPolicy, asked: ReturnType<typeof req
 export async function trained(policy: TinkerPolicy, from: number, to: number): Promise<void> {
   for (let iteration = from; iteration < to; iteration++) {
     const answers = await sampled(policy, request(`iteration ${iteration}`, 8));
-    await policy.learn(lessonsOf(answers), { policy: 'reinforce', kl: null });
+    await policy.learn(trainGroupsOf(answers), { policy: 'reinforce', kl: null });
     await policy.step(0.1);
   }
 }

@@ -10,7 +10,7 @@ import { StubTinker } from './stub_tinker.js';
 import { writeCheckpoint } from '../../../support/checkpoint.js';
 import { testFolders } from '../../../support/folder.js';
 import { policyContract } from '../contract.js';
-import { lessonsOf, request, reward, sampled, trained } from './lessons.js';
+import { trainGroupsOf, request, reward, sampled, trained } from './lessons.js';
 import { how, picturedPrompt, prompts, servedPolicy, SIDE, sight, VOCABULARY } from './served.js';
 import { storm } from './storm.js';
 
@@ -48,7 +48,7 @@ for (const dialect of ['proto', 'json'] as const) {
   });
 }
 
-policyContract<TokenRequest, TokenAnswer, TokenSampling>('tokens that stand behind pictures, at a training server', {
+policyContract<TokenRequest, TokenAnswer, TokenSampling>('tokens that stand behind images, at a training server', {
   open: () => servedPolicy(shared.seeing!, { sees: sight }),
   prompts: [await picturedPrompt(1), await picturedPrompt(2)],
   how,
@@ -127,7 +127,7 @@ describe('a policy at a training server', () => {
     const count = (wanted: string): number => stub.requests.filter(({ path }) => path === wanted).length;
     const policy = servedPolicy(stub, { stored });
     const first = await sampled(policy, request('first'));
-    await policy.learn(lessonsOf(first), { policy: 'reinforce', kl: null });
+    await policy.learn(trainGroupsOf(first), { policy: 'reinforce', kl: null });
     // The server told of these: no pass is needed.
     expect(count('/forward')).toBe(0);
     await policy.step(0.5);
@@ -139,7 +139,7 @@ describe('a policy at a training server', () => {
 
     stored.clear();
     const again = servedPolicy(stub, { stored });
-    await again.learn(lessonsOf(await sampled(again, request('first'))), { policy: 'reinforce', kl: null });
+    await again.learn(trainGroupsOf(await sampled(again, request('first'))), { policy: 'reinforce', kl: null });
     await again.step(0.5);
     expect(await again.sample(request('ahead'))).toEqual(ahead);
     await again.publish('current');
@@ -151,9 +151,9 @@ describe('a policy at a training server', () => {
     expect(taken).toEqual(ahead);
     expect(count('/asample')).toBe(asked);
     // What the sampler told is of older weights, and not what the gradient is taken at; computed once, it serves both.
-    await resumed.learn(lessonsOf(taken), { policy: 'reinforce', kl: null });
+    await resumed.learn(trainGroupsOf(taken), { policy: 'reinforce', kl: null });
     expect(count('/forward')).toBe(1);
-    await resumed.statistics(lessonsOf(taken), 'current');
+    await resumed.statistics(trainGroupsOf(taken), 'current');
     expect(count('/forward')).toBe(1);
     await Promise.all([again.dispose(), resumed.dispose()]);
   });
@@ -164,14 +164,14 @@ describe('a policy at a training server', () => {
     const policy = servedPolicy(stub);
     writeCheckpoint(folder, await policy.files());
     const other = servedPolicy(stub, { rank: 4 });
-    await expect(other.restore(folder, 0)).rejects.toThrow(/found weights of .*"rank":8.*asks for .*"rank":4/);
+    await expect(other.restore(folder, 0)).rejects.toThrow(/found weights of .*"rank":8.*policy.trainer is .*"rank":4/);
     const file = join(folder, 'remote.json');
     writeFileSync(file, readFileSync(file, 'utf8').slice(1));
     await expect(policy.restore(folder, 0)).rejects.toMatchObject({ code: 'checkpoint' });
     await Promise.all([policy.dispose(), other.dispose()]);
   });
 
-  it('knows answers by their pictures, too, and what it has learnt of them', async () => {
+  it('knows answers by their images, too, and what it has learnt of them', async () => {
     const stored = new Map<string, SampledAnswer>();
     const checksums: string[] = [];
     const asked: number[] = [];
@@ -195,7 +195,7 @@ describe('a policy at a training server', () => {
     expect(checksums[2]).not.toBe(checksums[0]);
   });
 
-  it('ends an answer where it writes the token of a picture, which is said once', async () => {
+  it('ends an answer where it writes an image token, which is said once', async () => {
     const notes: string[] = [];
     const stub = await started({ pictureSide: SIDE });
     const policy = servedPolicy(stub, { notes, sees: sight });
@@ -203,19 +203,19 @@ describe('a policy at a training server', () => {
     await policy.publish('current');
     const asked = { ...request('written', 32), prompts: shown, among: shown };
     const [answers] = await policy.sample(asked);
-    // All that a stand-in samples are 0 to 11, of which 9 and 10 stand for pictures.
+    // All that a stand-in samples are 0 to 11, of which 9 and 10 stand for images.
     const cut = answers.filter(({ ids, finished }) => ids.length < how.maxTokens && !finished);
     expect(cut.length).toBeGreaterThan(8);
     expect(answers.flatMap(({ ids }) => [...ids]).filter((id) => id === 9 || id === 10)).toEqual([]);
     expect(answers.map(({ logProbs }) => logProbs.length)).toEqual(answers.map(({ ids }) => ids.length));
     expect(answers.some(({ finished }) => finished)).toBe(true);
-    expect(notes).toEqual([expect.stringContaining('the token of a picture') as string]);
+    expect(notes).toEqual([expect.stringContaining('an image token') as string]);
     await policy.dispose();
   });
 
   it.each([
-    ['takes words alone', {}, /does not carry pictures/, /policy.trainer to {type: onnx}/],
-    ['resizes pictures', { pictureSide: SIDE / 2 }, /another number of tokens/, /preprocessor_config.json/],
+    ['takes words alone', {}, /does not accept images/, /policy.trainer to {type: onnx}/],
+    ['resizes images', { pictureSide: SIDE / 2 }, /disagree on the number of tokens/, /preprocessor_config.json/],
   ])('tells of a server that %s', async (_, options, message, next) => {
     const policy = servedPolicy(await started(options), { sees: sight });
     const shown = [await picturedPrompt(1)];
@@ -279,7 +279,7 @@ describe('a policy at a training server', () => {
     ['another base model', { baseModel: 'other' }, {}, /Base model base is not served/, /Name the model/],
     ['too high a rank', { mostRank: 4 }, {}, /rank 8 is above/, /max_lora_rank/],
     ['no room for an adapter', { mostModels: 0 }, { maxWaitMs: 400 }, /Maximum number/, /max_lora_adapters/],
-    ['another dialect', { dialect: 'json' }, { dialect: 'proto' }, /status 422/, /log of the server/],
+    ['another dialect', { dialect: 'json' }, { dialect: 'proto' }, /status 422/, /server log/],
   ])('tells of %s', async (_, options, own, message, next) => {
     const policy = servedPolicy(await started(options), own);
     const work = trained(policy, 0, 1);
@@ -306,7 +306,7 @@ describe('a policy at a training server', () => {
   it('refuses tokens that the tokenizer does not have', async () => {
     const stub = await started({ vocabulary: VOCABULARY + 8 });
     const policy = servedPolicy(stub);
-    await expect(sampled(policy, request('beyond', 32))).rejects.toThrow(/sampled the token 1[2-9]/);
+    await expect(sampled(policy, request('beyond', 32))).rejects.toThrow(/sampled token 1[2-9]/);
     await policy.dispose();
   });
 });

@@ -52,7 +52,7 @@ const said: Readonly<Record<Exclude<Flaw, 'short_trainer'>, RegExp>> = {
   other_sampler: /sampler and trainer differ by \d/,
   end_left_out: /says that it stopped, and its last token is/,
   end_unsaid: /does not say that it stopped/,
-  stop_ignored: /goes on after the token/,
+  stop_ignored: /continues after the token/,
   wrong_sign: /positive advantage changes by -/,
   no_step: /positive advantage changes by 0/,
   stale: /differ by .* after a step/,

@@ -4,7 +4,7 @@ import { TinkerConnection } from '../../../../src/train/policies/tinker/connecti
 import { TinkerSession, type Dialect } from '../../../../src/train/policies/tinker/session.js';
 import type { TokenPrompt } from '../../../../src/models/tokenizer/format.js';
 import { plainProcessor } from '../../../../src/models/images/processor.js';
-import { PromptChunks, type Sight } from '../../../../src/train/policies/tinker/prompts.js';
+import { PromptChunks, type ImageInputs } from '../../../../src/train/policies/tinker/prompts.js';
 import { RandomStream } from '../../../../src/core/random.js';
 import { unrestricted, type TokenFormat } from '../../../../src/models/tokenizer/format.js';
 import { TinkerPolicy } from '../../../../src/train/policies/tinker/policy.js';
@@ -26,29 +26,29 @@ export const format: TokenFormat = {
   start: () => unrestricted,
 };
 
-/** Side in pixels of what becomes one token of a picture. */
+/** Side in pixels of what becomes one token of an image. */
 export const SIDE = 8;
 const shown = { min_pixels: SIDE ** 2, max_pixels: 16 * SIDE ** 2 };
 
 /** How a policy of the same vocabulary sees. */
-export const sight: Sight = {
+export const sight: ImageInputs = {
   processor: plainProcessor({ patch_size: 4, temporal_patch_size: 2, spatial_merge_size: 2 }, shown),
   tokens: { vision_start_token_id: 7, vision_end_token_id: 8, image_token_id: 9, video_token_id: 10 },
 };
 
-/** A prompt with two pictures, whose content follows from the seed. */
+/** A prompt with two images, whose content follows from the seed. */
 export async function picturedPrompt(seed: number): Promise<{ readonly tokens: TokenPrompt }> {
-  const random = new RandomStream('picture', seed);
+  const random = new RandomStream('image', seed);
   const frame = {
     width: 2 * SIDE,
     height: SIDE,
     data: Uint8Array.from({ length: 6 * SIDE ** 2 }, () => random.integer(256)),
   };
-  const pictures = await sight.processor.stills(
+  const images = await sight.processor.stills(
     [frame, { ...frame, data: frame.data.map((one) => 255 - one) }],
     'a test',
   );
-  return { tokens: { ids: [1, 7, 9, 9, 8, 7, 9, 9, 8, 2], pictures } };
+  return { tokens: { ids: [1, 7, 9, 9, 8, 7, 9, 9, 8, 2], images } };
 }
 
 export const prompts: readonly { readonly tokens: TokenPrompt }[] = [
@@ -75,7 +75,7 @@ interface ServedOptions {
   readonly clock?: Clock;
   readonly maxWaitMs?: number;
   /** Null unless given. */
-  readonly sees?: Sight | null;
+  readonly sees?: ImageInputs | null;
 }
 
 let attempts = 0;

@@ -128,7 +128,7 @@ describe.skipIf(skyrlEnvironment === undefined)(`SkyRL on a CPU${REASON}`, () =>
       weights: 'current',
       random: (p, g) => new RandomStream('skyrl', p, g),
     });
-    const lessons = lessonsOf(answers);
+    const lessons = trainGroupsOf(answers);
     const [served, own] = [await there.statistics(lessons, 'current'), await here.statistics(lessons, 'current')];
     const differences = served.flatMap((group, p) =>
       group.flatMap(({ logProbs }, g) => [...logProbs].map((one, t) => Math.abs(one - own[p][g].logProbs[t]))),
@@ -177,7 +177,7 @@ function ownPolicy(folder: string, base: string): TokenPolicy {
 }
 
 /** Rewards the share of odd tokens. */
-function lessonsOf(answers: readonly (readonly TokenAnswer[])[]): TrainGroup<TokenRequest, TokenAnswer>[] {
+function trainGroupsOf(answers: readonly (readonly TokenAnswer[])[]): TrainGroup<TokenRequest, TokenAnswer>[] {
   const tokens = answers.flat().reduce((sum, { ids }) => sum + ids.length, 0);
   return prompts.map((prompt, p) => ({
     prompt,

@@ -1,6 +1,6 @@
 /**
- * What a stand-in of a training server makes of a sequence: every token reads a row of its table of bigrams, and behind a picture another one, which
- * follows from the picture. It reads image chunks as SkyRL does, and refuses what that refuses.
+ * What a stand-in of a training server makes of a sequence: every token reads a row of its table of bigrams, and behind an image another one, which
+ * follows from the image. It reads image chunks as SkyRL does, and refuses what that refuses.
  */
 import { createHash } from 'node:crypto';
 
@@ -10,7 +10,7 @@ export type StubChunk =
 
 /** The positions of a sequence. */
 export interface StubInput {
-  /** 0 in the place of a picture. */
+  /** 0 in the place of an image. */
   readonly tokens: readonly number[];
   readonly rows: readonly number[];
   readonly isPicture: readonly boolean[];
@@ -24,14 +24,14 @@ export interface StubEyes {
   readonly side: number | null;
 }
 
-/** What is wrong with a picture; a server answers with status 400. */
+/** What is wrong with an image; a server answers with status 400. */
 export class BadPicture extends Error {}
 
 export function positionsOf(chunks: readonly StubChunk[], eyes: StubEyes): StubInput {
   const { vocabulary, side } = eyes;
   const [tokens, rows]: [number[], number[]] = [[], []];
   const isPicture: boolean[] = [];
-  let [shift, pictures] = [0, 0];
+  let [shift, images] = [0, 0];
   for (const chunk of chunks) {
     if ('tokens' in chunk) {
       for (const token of chunk.tokens) {
@@ -45,10 +45,10 @@ export function positionsOf(chunks: readonly StubChunk[], eyes: StubEyes): StubI
     const count = countOf(chunk.data, chunk.format, side);
     if (chunk.expectedTokens !== count) {
       throw new BadPicture(
-        `Image ${pictures}: expected_tokens=${chunk.expectedTokens} but render returned ${count} placeholder tokens`,
+        `Image ${images}: expected_tokens=${chunk.expectedTokens} but render returned ${count} placeholder tokens`,
       );
     }
-    pictures += 1;
+    images += 1;
     const content = createHash('sha256').update(chunk.data).digest()[0] % (vocabulary - 1);
     shift = (shift + 1 + content) % vocabulary;
     for (let i = 0; i < count; i++) {
@@ -68,13 +68,13 @@ function countOf(data: Buffer, format: string, side: number): number {
   const [width, height] = [16, 20].map((at) => data.readUInt32BE(at));
   if (width % side !== 0 || height % side !== 0) {
     throw new BadPicture(
-      `a picture of ${width}x${height}, which would be resized: its sides are no multiples of ${side}`,
+      `an image of ${width}x${height}, which would be resized: its sides are no multiples of ${side}`,
     );
   }
   return (width * height) / side ** 2;
 }
 
-/** Raises BadPicture where what a loss reads is not that of the sequence, or reads something of a picture. */
+/** Raises BadPicture where what a loss reads is not that of the sequence, or reads something of an image. */
 export function checkInputs(
   { tokens, isPicture }: StubInput,
   inputs: Readonly<Record<string, readonly number[]>>,
@@ -84,7 +84,7 @@ export function checkInputs(
     const read = values.findIndex(
       (value, i) => isPicture[i] && value !== 0 && (name !== 'target_tokens' || (isPicture[i + 1] ?? false)),
     );
-    if (read >= 0) throw new BadPicture(`${name} is ${values[read]} at position ${read}, where there is a picture`);
+    if (read >= 0) throw new BadPicture(`${name} is ${values[read]} at position ${read}, where there is an image`);
   }
   const wrong = tokens.findIndex((token, i) => i > 0 && inputs['target_tokens'][i - 1] !== token);
   if (wrong > 0) throw new BadPicture(`the target at position ${wrong - 1} is not the token behind it`);

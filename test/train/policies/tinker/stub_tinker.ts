@@ -43,7 +43,7 @@ export interface TinkerStubOptions {
   readonly mostModels?: number;
   /** Whether a model begins with the gradient that the one unloaded last had not used, as SkyRL 0.4 does. */
   readonly leaks?: boolean;
-  /** Side in pixels of what becomes one token of a picture; it takes words alone, and says so, unless this is set. */
+  /** Side in pixels of what becomes one token of an image; it takes words alone, and says so, unless this is set. */
   readonly pictureSide?: number;
   /** Whether nothing that it saved can be removed. */
   readonly keepsAll?: boolean;
@@ -230,7 +230,7 @@ export class StubTinker extends StubServer<StubRequest, TinkerFault> {
     '/optim_step': (fields, payload) => {
       only(fields, ['model_id', 'seq_id', 'adam_params']);
       return this.#operation(fields, payload, ({ model }) => {
-        if (!model.hasLearnt) throw new Refusal(400, 'a step without a gradient: the one before has used it');
+        if (!model.hasLearned) throw new Refusal(400, 'a step without a gradient: the one before has used it');
         const adam = fields['adam_params'] as Adam;
         const asked = flawed(this.flaw, { no_step: (right) => ({ ...right, learning_rate: 0 }) }, adam);
         const norm = model.step(asked, this.options.averages ?? false);

@@ -47,7 +47,7 @@ describe('a pass', () => {
     expect(hexOf(toProto(pass))).toBe(expected);
   });
 
-  it('with a picture is written as the schema has it, in both dialects', () => {
+  it('with an image is written as the schema has it, in both dialects', () => {
     const image = { type: 'image', data: Uint8Array.of(1, 2), format: 'png', expectedTokens: 3 } as const;
     const input = [
       { type: 'text', tokens: Int32Array.of(5) },

@@ -70,7 +70,7 @@ describe('a server', () => {
     expect(error).toBeInstanceOf(EndpointError);
     const said = (error as EndpointError).toText();
     expect(said).toMatch(
-      /vLLM sampled the token \d+ at place \d+ of an answer.*does not know the rules of image blocks/,
+      /vLLM sampled token \d+ at position \d+ of an answer.*does not apply the rules of image blocks/,
     );
     expect(said).toContain('--logits-processors editrl_rules:Rules');
     expect(said).toContain('policy.emu3_use_logit_processor to false');

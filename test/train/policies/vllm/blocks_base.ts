@@ -30,13 +30,13 @@ export function openBlocks(
   const format = new Emu3Format(space);
   const store = new MemoryAnswers();
   const client = new VllmClient({ url, concurrency: 8, timeoutMs: 60_000 });
-  const shelf = {
+  const loader = {
     ...{ clear: async () => undefined, nameOf: () => base, add: async () => undefined },
     ...{ load: async () => undefined, remove: async () => undefined },
     servedAs: () => ({ model: base, version: null }),
   };
   const sampler = new VllmSampler<Emu3Prompt>({
-    ...{ client, shelf, format, vocabulary: space.size, contextSize: 60, separateVocabularies: true, constrained },
+    ...{ client, loader, format, vocabulary: space.size, contextSize: 60, separateVocabularies: true, constrained },
     ...{ mode: 'processed', eyes: null, store, keep: async () => undefined, group: soloGroup(), concurrency: 8 },
     ...{ maxWaitMs: 60_000, stop: new AbortController().signal, close: () => client.close(), clock: systemClock },
   });

@@ -128,7 +128,11 @@ describe('what is not asked again', () => {
   });
   it.each<[string, Fault, string]>([
     ['a token too many', changed((one) => ({ ...one, token_ids: [...one.token_ids, 1] })), 'came with'],
-    ['tokens after the end', changed((one) => ({ ...one, ...answer([2, 1, 1, 1, 1, 1], 'length') })), 'goes on after'],
+    [
+      'tokens after the end',
+      changed((one) => ({ ...one, ...answer([2, 1, 1, 1, 1, 1], 'length') })),
+      'continues after',
+    ],
     ['no end', changed((one) => ({ ...one, ...answer([1, 1], 'stop') })), 'its last token is 1'],
     ['an end too early', changed((one) => ({ ...one, ...answer([1, 1], 'length') })), 'with 2 tokens of 6'],
     ['too many tokens', changed((one) => ({ ...one, ...answer([1, 1, 1, 1, 1, 1, 1], 'length') })), '1 to 6'],

@@ -9,7 +9,7 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { RandomStream } from '../../../../src/core/random.js';
 import { freePort } from '../../../../src/launch/processes/supervise.js';
 import type { DecoderConfig } from '../../../../src/compute/nets/decoder/config.js';
-import { EVERY_FRAME } from '../../../../src/train/policies/vllm/pictures.js';
+import { EVERY_FRAME } from '../../../../src/train/policies/vllm/images.js';
 import type { TokenAnswer } from '../../../../src/train/policies/tokens/batch.js';
 import type { TokenPrompt } from '../../../../src/models/tokenizer/format.js';
 import { RULES_PROCESSOR } from '../../../../src/train/policies/vllm/sampler.js';

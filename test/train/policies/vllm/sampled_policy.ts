@@ -5,10 +5,14 @@ import { soloGroup } from '../../../../src/core/group/process_group.js';
 import type { TokenAnswer, TokenRequest } from '../../../../src/train/policies/tokens/batch.js';
 import type { TokenPrompt } from '../../../../src/models/tokenizer/format.js';
 import { unrestricted, type TokenFormat } from '../../../../src/models/tokenizer/format.js';
-import type { TokenLesson } from '../../../../src/train/policies/tokens/learner.js';
+import type { TokenTrainGroup } from '../../../../src/train/policies/tokens/learner.js';
 import { loadPolicy } from '../../../../src/train/policies/tokens/load.js';
 import type { TokenPolicy, TokenPolicyOptions } from '../../../../src/train/policies/tokens/policy.js';
-import { AdapterShelf, type AdapterShelfOptions, WholeShelf } from '../../../../src/train/policies/vllm/shelf.js';
+import {
+  AdapterLoader,
+  type AdapterLoaderOptions,
+  ModelLoader,
+} from '../../../../src/train/policies/vllm/weights_loader.js';
 import {
   VllmSampler,
   type SampledAnswer,
@@ -82,7 +86,7 @@ export interface SampledOptions {
   readonly clock?: Clock;
   readonly client?: VllmClient;
   readonly sampler?: Partial<VllmSamplerOptions>;
-  readonly shelf?: Partial<AdapterShelfOptions>;
+  readonly loader?: Partial<AdapterLoaderOptions>;
   readonly policy?: Partial<TokenPolicyOptions>;
 }
 
@@ -109,14 +113,14 @@ export function sampledPolicy(stub: Pick<StubVllm, 'url'>, options: SampledOptio
   const { base, folder, trains = 'adapter', sees = false, temperature = 1, clock = systemClock } = options;
   const client = options.client ?? new VllmClient({ url: stub.url, concurrency: 8, timeoutMs: 60_000, clock });
   const place = { client, folder, seenAs: folder, prefix: 'editrl-test-' };
-  const shelf =
+  const loader =
     trains === 'adapter'
-      ? new AdapterShelf({ ...place, own: 'editrl-test-', rank: 2, ...options.shelf })
-      : new WholeShelf({ ...place, model: base, ...options.shelf });
+      ? new AdapterLoader({ ...place, own: 'editrl-test-', rank: 2, ...options.loader })
+      : new ModelLoader({ ...place, model: base, ...options.loader });
   const store = new MemoryAnswers();
   const elsewhere = new VllmSampler({
     client,
-    shelf,
+    loader,
     format: sees ? seeingFormat : format,
     vocabulary: sees ? seeingFormat.size : smallConfig.vocab_size,
     contextSize: sees ? 128 : 16,
@@ -136,12 +140,12 @@ export function sampledPolicy(stub: Pick<StubVllm, 'url'>, options: SampledOptio
   });
   const policy = policyOn(base, temperature, options.policy, options);
   policy.sampleRemotely(elsewhere);
-  return { policy, store, shelf, elsewhere };
+  return { policy, store, loader, elsewhere };
 }
 
 /** Something to be learnt that changes every weight that trains. */
 export async function learn(policy: TokenPolicy, learningRate = 0.1): Promise<void> {
-  const lessons: TokenLesson[] = [1, 2].map((p) => ({
+  const lessons: TokenTrainGroup[] = [1, 2].map((p) => ({
     prompt: { tokens: { ids: [p, p + 3] } },
     answers: [{ ids: Int32Array.of(4, 5, 6) }, { ids: Int32Array.of(7, 1, END) }],
     targets: [1, -1].map((advantages) => ({

@@ -243,7 +243,7 @@ describe.each<Trains>(['adapter', 'whole'])('answers under weights of one kind: 
       if (path === wire.answers) wire.restart(stub);
       return null;
     };
-    await expect(sample(policy, { temperature: 1.2 })).rejects.toThrow('5 times and does not have them');
+    await expect(sample(policy, { temperature: 1.2 })).rejects.toThrow('5 times and still does not have them');
   });
 });
 
@@ -270,11 +270,11 @@ describe('a server', () => {
 
   it('is cleared of what an earlier attempt at the run left, and of nothing else', async () => {
     const stub = await startStub();
-    const { policy, shelf, folder } = opened(stub);
+    const { policy, loader, folder } = opened(stub);
     await policy.publish('current');
-    const other = opened(stub, { shelf: { own: 'editrl-other-', prefix: 'editrl-other-' } });
+    const other = opened(stub, { loader: { own: 'editrl-other-', prefix: 'editrl-other-' } });
     await other.policy.publish('current');
-    await shelf.clear(brief());
+    await loader.clear(brief());
     expect([...stub.adapters.keys()]).toEqual(['editrl-other-0']);
     expect(existsSync(folder)).toBe(false);
   });
@@ -283,7 +283,7 @@ describe('a server', () => {
     ['takes no adapters at run time', { runtimeUpdating: false }, {}, 'VLLM_ALLOW_RUNTIME_LORA_UPDATING=True'],
     ['takes no adapters', { enableLora: false }, {}, 'Start vLLM with --enable-lora.'],
     ['takes none of this rank', { maxLoraRank: 1 }, {}, '--max-lora-rank of at least 2'],
-    ['does not see the folder', {}, { shelf: { seenAs: '/elsewhere' } }, 'rollout.engine.adapter_dir'],
+    ['does not see the folder', {}, { loader: { seenAs: '/elsewhere' } }, 'rollout.engine.adapter_dir'],
     ['fails for another reason', { base: writeSmallBase(testFolder('vllm-other'), 2) }, {}, ''],
   ])('that %s is told with what can be done', async (name, stubbed, given, said) => {
     const stub = await startStub(stubbed);
@@ -293,13 +293,13 @@ describe('a server', () => {
     const { policy } = opened(stub, given);
     const error: unknown = await policy.publish('current').catch((found: unknown) => found);
     expect(error, name).toBeInstanceOf(EndpointError);
-    expect((error as EndpointError).toText()).toContain(said === '' ? 'in the log of vLLM' : said);
+    expect((error as EndpointError).toText()).toContain(said === '' ? 'Read the vLLM log' : said);
   });
 
   it('is found under the name that it has for the folder of adapters', async () => {
     const folder = folders();
     const stub = await startStub({ pathOf: (path) => path.replace('/mnt/adapters', folder) });
-    const { policy } = opened(stub, { folder, shelf: { seenAs: '/mnt/adapters/' } });
+    const { policy } = opened(stub, { folder, loader: { seenAs: '/mnt/adapters/' } });
     await policy.publish('current');
     expect(stub.requestsOf('/v1/load_lora_adapter')[0].body['lora_path']).toBe(join('/mnt/adapters', 'editrl-test-0'));
   });
@@ -312,6 +312,6 @@ describe('a server', () => {
       kind: 'changed',
       change: (choice) => ({ ...choice, token_ids: choice.token_ids.map(() => 99) }),
     });
-    await expect(sample(policy, { maxTokens: 1 })).rejects.toThrow('sampled the token 99, and the policy has 11');
+    await expect(sample(policy, { maxTokens: 1 })).rejects.toThrow('sampled token 99, but the policy has 11');
   });
 });

@@ -1,4 +1,4 @@
-/** A model of random weights that sees, as a folder that vLLM and this program load, and prompts with pictures for it. */
+/** A model of random weights that sees, as a folder that vLLM and this program load, and prompts with images for it. */
 import { mkdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import type { RgbImage } from '../../../../src/core/images/png.js';
@@ -99,9 +99,9 @@ export async function seeingPrompts(): Promise<TokenPrompt[]> {
     { image: tokens.image_token_id, video: tokens.video_token_id }[kind],
     tokens.vision_end_token_id,
   ];
-  const made = (ids: readonly number[], pictures: TokenPrompt['pictures'] = []): TokenPrompt => ({
-    ids: withImages(ids, pictures, tokens, seeingSizes, 'here'),
-    pictures,
+  const made = (ids: readonly number[], images: TokenPrompt['images'] = []): TokenPrompt => ({
+    ids: withImages(ids, images, tokens, seeingSizes, 'here'),
+    images,
   });
   return [
     made([3, 1, 4]),

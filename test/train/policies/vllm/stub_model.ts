@@ -15,10 +15,10 @@ import type { StubEyes, StubPicture } from './stub_pictures.js';
 
 export type StubParameters = ReadonlyMap<string, FloatTensor>;
 
-/** A prompt as it is read, with all tokens of its pictures. */
+/** A prompt as it is read, with all tokens of its images. */
 export interface StubPrompt {
   readonly ids: readonly number[];
-  readonly pictures: readonly StubPicture[];
+  readonly images: readonly StubPicture[];
 }
 
 interface SeeingJson {
@@ -31,7 +31,7 @@ interface SeeingJson {
   readonly tie_word_embeddings: boolean;
 }
 
-interface Sight {
+interface ImageInputs {
   readonly vision: ReferenceVision;
   /** The axis of each frequency. */
   readonly axes: readonly number[];
@@ -42,8 +42,8 @@ export class StubModel {
   readonly weights: StubParameters;
   /** Null for a model of words. */
   readonly eyes: StubEyes | null;
-  readonly #sight: Sight | null;
-  /** What weights made of pictures. */
+  readonly #sight: ImageInputs | null;
+  /** What weights made of images. */
   readonly #seen = new WeakMap<StubParameters, Map<StubPicture, number[][]>>();
 
   constructor(folder: string) {
@@ -71,26 +71,26 @@ export class StubModel {
     return referenceLogits(this.config, weights, [...prompt.ids, ...written], 1, this.#seenIn(weights, prompt))[0];
   }
 
-  #seenIn(weights: StubParameters, { ids, pictures }: StubPrompt): ReferenceSeen | undefined {
+  #seenIn(weights: StubParameters, { ids, images }: StubPrompt): ReferenceSeen | undefined {
     const { eyes } = this;
     if (this.#sight === null || eyes === null) return undefined;
     const { vision, axes } = this.#sight;
     const isPicture = (id: number): boolean => id === eyes.image_token_id || id === eyes.video_token_id;
-    const positions = referencePositions(vision, ids, isPicture, pictures.map(decoded));
+    const positions = referencePositions(vision, ids, isPicture, images.map(decoded));
     const last = positions.reduce((most, place) => Math.max(most, ...place), -1);
     const places = ids.flatMap((id, at) => (isPicture(id) ? [at] : []));
-    const rows = pictures.flatMap((picture) => this.#tokensOf(weights, picture, vision));
+    const rows = images.flatMap((image) => this.#tokensOf(weights, image, vision));
     return {
       rows: new Map(places.map((at, i) => [at, rows[i]])),
       position: (column, frequency) => positions[column]?.[axes[frequency]] ?? last + 1 + column - ids.length,
     };
   }
 
-  #tokensOf(weights: StubParameters, picture: StubPicture, vision: ReferenceVision): number[][] {
+  #tokensOf(weights: StubParameters, image: StubPicture, vision: ReferenceVision): number[][] {
     const known = this.#seen.get(weights) ?? new Map<StubPicture, number[][]>();
     this.#seen.set(weights, known);
-    const tokens = known.get(picture) ?? referenceTokens(vision, weights, decoded(picture));
-    known.set(picture, tokens);
+    const tokens = known.get(image) ?? referenceTokens(vision, weights, decoded(image));
+    known.set(image, tokens);
     return tokens;
   }
 }

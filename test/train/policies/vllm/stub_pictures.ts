@@ -32,17 +32,17 @@ export function readPart({ type, url }: { readonly type: string; readonly url: s
   return { kind: 'video', ...readAvi(bytes) };
 }
 
-/** The prompt with as many tokens for each picture as it has, where one stands for each. */
-export function expanded(ids: readonly number[], pictures: readonly StubPicture[], eyes: StubEyes): number[] {
-  const left = [...pictures];
+/** The prompt with as many tokens for each image as it has, where one stands for each. */
+export function expanded(ids: readonly number[], images: readonly StubPicture[], eyes: StubEyes): number[] {
+  const left = [...images];
   const out = ids.flatMap((id) => {
     const kind = id === eyes.image_token_id ? 'image' : id === eyes.video_token_id ? 'video' : null;
     if (kind === null) return [id];
-    const picture = left.shift();
-    if (picture?.kind !== kind) throw new Error(`Failed to apply prompt replacement for mm_items['${kind}'][0]`);
+    const image = left.shift();
+    if (image?.kind !== kind) throw new Error(`Failed to apply prompt replacement for mm_items['${kind}'][0]`);
     const side = (eyes.patch_size * eyes.spatial_merge_size) / (eyes.enlarges ?? 1);
-    const steps = Math.ceil(picture.frames.length / eyes.temporal_patch_size);
-    return Array<number>(steps * (picture.width / side) * (picture.height / side)).fill(id);
+    const steps = Math.ceil(image.frames.length / eyes.temporal_patch_size);
+    return Array<number>(steps * (image.width / side) * (image.height / side)).fill(id);
   });
   if (left.length > 0) throw new Error(`Failed to apply prompt replacement for mm_items['${left[0].kind}'][0]`);
   return out;

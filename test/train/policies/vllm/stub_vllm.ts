@@ -58,7 +58,7 @@ export interface StubOptions {
   readonly enableLora?: boolean;
   /** `--enable-scale-out`. */
   readonly scaleOut?: boolean;
-  /** Of a model of words whose server takes pictures all the same, and samples as if they were words; a model that sees has its own. */
+  /** Of a model of words whose server takes images all the same, and samples as if they were words; a model that sees has its own. */
   readonly eyes?: StubEyes;
   /** `--logits-processors` with ours. */
   readonly rules?: boolean;
@@ -116,8 +116,8 @@ export class StubVllm extends StubServer<StubRequest, Changed> {
   /** Those of the model itself. */
   readonly weights: StubWeights;
   readonly #counts = new Map<string, number>();
-  /** Each picture once, by what it was sent as. */
-  readonly #pictures = new Map<string, StubPicture>();
+  /** Each image once, by what it was sent as. */
+  readonly #images = new Map<string, StubPicture>();
 
   private constructor(private readonly options: StubOptions) {
     super();
@@ -230,7 +230,7 @@ export class StubVllm extends StubServer<StubRequest, Changed> {
     const { model, prompt } = body as { model: string; prompt: number[] };
     const weights = this.#asked(model, prompt, body as unknown as Sampling, response);
     if (weights === null) return;
-    const choice = this.#sample(weights, { ids: prompt, pictures: [] }, body as unknown as Sampling);
+    const choice = this.#sample(weights, { ids: prompt, images: [] }, body as unknown as Sampling);
     send(response, 200, { id: 'cmpl-1', object: 'text_completion', created: 0, model, choices: [change(choice)] });
   }
 
@@ -269,16 +269,16 @@ export class StubVllm extends StubServer<StubRequest, Changed> {
     send(response, 200, { request_id: 'generate-1', model, prompt_token_ids, choices });
   }
 
-  /** Throws for pictures that it cannot read. */
+  /** Throws for images that it cannot read. */
   #read({ token_ids: ids, content_parts: parts = [] }: GenerateBody): StubPrompt {
     const eyes = this.options.eyes ?? this.#model.eyes;
-    if (eyes === null && parts.length > 0) throw new Error('the model takes no pictures');
-    const pictures = parts.map((part) => {
-      const picture = this.#pictures.get(part.url) ?? readPart(part);
-      this.#pictures.set(part.url, picture);
-      return picture;
+    if (eyes === null && parts.length > 0) throw new Error('the model takes no images');
+    const images = parts.map((part) => {
+      const image = this.#images.get(part.url) ?? readPart(part);
+      this.#images.set(part.url, image);
+      return image;
     });
-    return { ids: eyes === null ? ids : expanded(ids, pictures, eyes), pictures };
+    return { ids: eyes === null ? ids : expanded(ids, images, eyes), images };
   }
 
   /** The weights of a request; null for one that is refused. */

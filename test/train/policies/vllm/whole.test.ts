@@ -111,16 +111,16 @@ describe('weights that a server reads anew', () => {
   it('are refused to a server of which nobody can tell what it read', async () => {
     const { policy, stub } = await started();
     stub.weights.hasDigests = false;
-    expect(await failureOf(policy.publish('current'))).toMatch(/digests of none of its matrices.*\n.*Train an adapter/);
+    expect(await failureOf(policy.publish('current'))).toMatch(/no digests of its weights.*\n.*Train an adapter/);
     expect(stub.weights.paused).toBe(false);
   });
 
   it('of an earlier attempt go, and a server that it left paused goes on', async () => {
-    const { shelf, stub, folder } = await started();
+    const { loader, stub, folder } = await started();
     stub.weights.paused = true;
     mkdirSync(join(folder, 'left'));
     writeFileSync(join(folder, 'left', 'model.safetensors'), 'unfinished');
-    await shelf.clear(brief());
+    await loader.clear(brief());
     expect(stub.weights.paused).toBe(false);
     expect(existsSync(folder)).toBe(false);
   });
@@ -132,8 +132,8 @@ describe('a server', () => {
     [
       'does not see the folder',
       {},
-      { shelf: { seenAs: '/elsewhere' }, clock: fastClock(50) },
-      'rollout.engine.adapter_dir be one that both',
+      { loader: { seenAs: '/elsewhere' }, clock: fastClock(50) },
+      'Set rollout.engine.adapter_dir to a shared folder',
     ],
   ])('that %s is told with what can be done', async (_name, stubbed, options, said) => {
     const { policy } = await started(stubbed, options);
@@ -150,7 +150,7 @@ describe('a server', () => {
       path === '/inference/v1/generate'
         ? { kind: 'changed', change: (choice) => ({ ...choice, weight_versions: undefined }) }
         : null;
-    expect(await failureOf(sample(older.policy))).toContain('come from vLLM 0.32 on');
+    expect(await failureOf(sample(older.policy))).toContain('needs vLLM 0.32 or later');
     expect(stub.requestsOf('/v1/completions')).toHaveLength(0);
   });
 });

@@ -15,7 +15,7 @@ export interface ServedAs {
   readonly version: string | null;
 }
 
-export interface WeightsShelf {
+export interface WeightsLoader {
   /** Removes what an earlier attempt left, here and on the server. */
   clear(within: Deadline): Promise<void>;
   /** The name of weights by their version and the SHA-256 of their files. */
@@ -63,7 +63,7 @@ function writeContent(path: string, content: CheckpointContent): void {
   }
 }
 
-export interface AdapterShelfOptions {
+export interface AdapterLoaderOptions {
   readonly client: VllmClient;
   /** Where they are written, and the path of that folder on the server. */
   readonly folder: string;
@@ -77,8 +77,8 @@ export interface AdapterShelfOptions {
 }
 
 /** One adapter folder and one name for each version of the weights; only the latest is kept. */
-export class AdapterShelf implements WeightsShelf {
-  constructor(private readonly options: AdapterShelfOptions) {}
+export class AdapterLoader implements WeightsLoader {
+  constructor(private readonly options: AdapterLoaderOptions) {}
 
   async clear(within: Deadline): Promise<void> {
     const { client, folder, own } = this.options;
@@ -120,9 +120,9 @@ export class AdapterShelf implements WeightsShelf {
     const { client } = this.options;
     const { status, body } = await client.unload(name, within);
     if (status === 200 || status === 404) return;
-    throw new EndpointError(`vLLM does not let go of the adapter ${name}: status ${status}: ${messageOf(body)}`, {
+    throw new EndpointError(`vLLM does not unload the adapter ${name}: status ${status}: ${messageOf(body)}`, {
       where: client.url,
-      next: 'Look for the reason in the log of vLLM.',
+      next: 'Read the vLLM log.',
     });
   }
 
@@ -132,7 +132,7 @@ export class AdapterShelf implements WeightsShelf {
     const found = remedies.find(([matches]) => matches(status, said));
     return new EndpointError(`vLLM does not load the adapter at ${path}: status ${status}: ${said}`, {
       where: client.url,
-      next: found === undefined ? 'Look for the reason in the log of vLLM.' : found[1](rank),
+      next: found === undefined ? 'Read the vLLM log.' : found[1](rank),
     });
   }
 }
@@ -149,7 +149,7 @@ const remedies: readonly (readonly [Matches, (rank: number) => string])[] = [
   [(_status, said) => /enable.lora|lora is not enabled/i.test(said), () => 'Start vLLM with --enable-lora.'],
 ];
 
-export interface WholeShelfOptions {
+export interface ModelLoaderOptions {
   readonly client: VllmClient;
   /** Where they are written, and the path of that folder on the server. */
   readonly folder: string;
@@ -173,11 +173,11 @@ const NEVER_ZERO = /^(?!.*(?:norm|ln_)).*\.weight$/;
  * A folder of all weights for each version, from which the server reads its weights anew; only the latest is kept. Answers name the version that they
  * were sampled under, so that a server which has restarted, and samples from the original model, is noticed.
  */
-export class WholeShelf implements WeightsShelf {
+export class ModelLoader implements WeightsLoader {
   /** Digests of the server's parameters where all of them are 0. */
   #zeroed: ReadonlyMap<string, string> | null = null;
 
-  constructor(private readonly options: WholeShelfOptions) {}
+  constructor(private readonly options: ModelLoaderOptions) {}
 
   /** A server that an earlier attempt left paused goes on. */
   async clear(within: Deadline): Promise<void> {
@@ -225,21 +225,18 @@ export class WholeShelf implements WeightsShelf {
   #requireRead(found: ReadonlyMap<string, string>, path: string): void {
     const looked = [...(this.#zeroed ?? [])].filter(([name, digest]) => NEVER_ZERO.test(name) && digest !== OF_NOTHING);
     if (looked.length === 0) {
-      throw new EndpointError(
-        'vLLM has digests of none of its matrices, so nobody can tell whether it read them anew',
-        {
-          where: this.options.client.url,
-          next: 'Train an adapter (policy.lora), or let the policy sample itself (rollout.engine: null).',
-        },
-      );
+      throw new EndpointError('vLLM reports no digests of its weights, so editrl cannot verify that it reloaded them', {
+        where: this.options.client.url,
+        next: 'Train an adapter (policy.lora), or sample in this process (rollout.engine: null).',
+      });
     }
     const unread = looked.filter(([name, digest]) => found.get(name) === digest).map(([name]) => name);
     if (unread.length === 0) return;
     throw new EndpointError(
-      `vLLM says that it has read its weights anew, but ${unread.length} of ${looked.length} did not change: ${unread.slice(0, 3).join(', ')}`,
+      `vLLM reports that it reloaded its weights, but ${unread.length} of ${looked.length} did not change: ${unread.slice(0, 3).join(', ')}`,
       {
         where: this.options.client.url,
-        next: `Look in the log of vLLM for what it did not load from ${path}, and start it again: its weights are 0 now.`,
+        next: `Check in the vLLM log which weights it did not load from ${path}, and restart it. Its weights are 0 now.`,
       },
     );
   }

@@ -2,11 +2,11 @@ import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { CheckpointError } from '../../../src/core/errors.js';
-import { PICTURE_WORDS_FILE, PictureWords } from '../../../src/train/environments/picture_words.js';
+import { WORDS_FILE, WordEncoder } from '../../../src/train/environments/word_encoder.js';
 import { testFolders } from '../../support/folder.js';
 
-const folders = testFolders('picture-words');
-const words = new PictureWords({ words: ['a', 'red', 'cross'], length: 4 });
+const folders = testFolders('image-words');
+const words = new WordEncoder({ words: ['a', 'red', 'cross'], length: 4 });
 
 /** For each token, which word it is (3 for another word, 4 for none) and then its position. */
 async function said(prompt: string): Promise<(readonly [number, number])[]> {
@@ -38,10 +38,10 @@ describe('the words that an image model knows', () => {
 
   it('are kept in a file of the model', async () => {
     const folder = folders();
-    expect(PictureWords.in(folder)).toBeNull();
-    writeFileSync(join(folder, PICTURE_WORDS_FILE), words.json());
-    expect(await PictureWords.in(folder)?.encode('a cross')).toEqual(await words.encode('a cross'));
-    writeFileSync(join(folder, PICTURE_WORDS_FILE), '{"words": []}');
-    expect(() => PictureWords.in(folder)).toThrow(CheckpointError);
+    expect(WordEncoder.in(folder)).toBeNull();
+    writeFileSync(join(folder, WORDS_FILE), words.json());
+    expect(await WordEncoder.in(folder)?.encode('a cross')).toEqual(await words.encode('a cross'));
+    writeFileSync(join(folder, WORDS_FILE), '{"words": []}');
+    expect(() => WordEncoder.in(folder)).toThrow(CheckpointError);
   });
 });

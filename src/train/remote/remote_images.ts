@@ -1,4 +1,4 @@
-/** Connects a run to servers that make pictures, and to the store of what they give. */
+/** Connects a run to servers that make images, and to the store of what they give. */
 import { lineForm, type RemoteExchange } from '../../core/remote/exchange.js';
 import { Deadline, systemClock } from '../../core/clock.js';
 import { EndpointError } from '../../core/errors.js';
@@ -13,11 +13,11 @@ import {
   type RenderRequest,
 } from '../environments/render_server.js';
 import {
-  type PictureReply,
-  type PictureStore,
-  type ServedPictures,
+  type ImageReply,
+  type ImageStore,
+  type ServedImages,
   ServerImages,
-  type StoredPicture,
+  type StoredImage,
 } from '../environments/served.js';
 import { Exchanges } from '../../run/exchanges.js';
 import { storePng } from '../../run/episodes.js';
@@ -29,13 +29,13 @@ import { type ClientServices, type NamedRun, openRemote, pathsOf, type RemoteSer
 const LOOK_MS = 10_000;
 
 /** A client for servers of one kind. */
-interface PictureClient<Asked> {
+interface ServerClient<Asked> {
   /** Base URLs. */
   readonly urls: readonly string[];
   /** Why the servers cannot be asked now, one sentence for each that cannot. Never rejects for what a server does. */
   look(within: Deadline): Promise<readonly string[]>;
-  /** Draws one picture. Raises EndpointError when no server gives one within the time or the attempts. */
-  draw(asked: Asked, within: Deadline): Promise<PictureReply>;
+  /** Draws one image. Raises EndpointError when no server gives one within the time or the attempts. */
+  draw(asked: Asked, within: Deadline): Promise<ImageReply>;
   close(): Promise<void>;
 }
 
@@ -46,23 +46,23 @@ interface CheckableServers<Client> {
   readonly open: (services: ClientServices & { readonly apiKey: string | undefined }) => Client;
 }
 
-interface PictureServers<Asked, Client> extends CheckableServers<Client> {
+interface ImageServers<Asked, Client> extends CheckableServers<Client> {
   /** Waits until one is there and can draw with the settings; called by rank 0 of a run that has nothing stored yet. Raises EndpointError. */
   readonly prepare: (client: Client, within: Deadline) => Promise<void>;
   /** Called on every rank once servers have drawn with the settings. */
   readonly onReady?: (client: Client) => void;
-  /** SHA-256 of everything that decides a picture. */
+  /** SHA-256 of everything that decides an image. */
   readonly hash: (asked: Asked) => string;
 }
 
 /**
- * Waits for the servers and, if nothing of the run is stored yet, has one unused picture drawn, so that settings they refuse are reported at once.
- * Every rank calls it. Raises ConfigError for a key that cannot be sent, EndpointError when no server gives a picture, WaitInterrupted when the run is
+ * Waits for the servers and, if nothing of the run is stored yet, has one unused image drawn, so that settings they refuse are reported at once.
+ * Every rank calls it. Raises ConfigError for a key that cannot be sent, EndpointError when no server gives an image, WaitInterrupted when the run is
  * asked to stop meanwhile.
  */
-async function openServers<Asked extends object, Client extends PictureClient<Asked>>(
+async function openServers<Asked extends object, Client extends ServerClient<Asked>>(
   run: NamedRun,
-  { name, settings, open, prepare, onReady, hash }: PictureServers<Asked, Client>,
+  { name, settings, open, prepare, onReady, hash }: ImageServers<Asked, Client>,
   services: RemoteServices,
 ): Promise<ServerImages<Asked>> {
   const { client, paths, lines, replay } = await openRemote(
@@ -71,36 +71,36 @@ async function openServers<Asked extends object, Client extends PictureClient<As
       name: `the ${name}`,
       settings,
       open: (tools) => open({ ...tools, apiKey: process.env[settings.api_key_env] }),
-      form: pictureForm,
+      form: imageForm,
       linesOf: ({ pictures }) => pictures,
       prepare: async (client, within, stored) => {
         if (stored > 0) return;
         await prepare(client, within);
-        services.log.logger.info(`pictures are made by ${settings.served_model} at ${client.urls.join(', ')}`);
+        services.log.logger.info(`${settings.served_model} generates images at ${client.urls.join(', ')}`);
       },
     },
     services,
   );
   onReady?.(client);
-  return new ServerImages({ ...replay, client, hash, store: new RunPictures(paths, lines) });
+  return new ServerImages({ ...replay, client, hash, store: new RunImages(paths, lines) });
 }
 
-/** The pictures that a run has stored, for scoring its episodes again; no server is asked. */
-function storedPictures<Asked extends object>(run: NamedRun, hash: (asked: Asked) => string): ServedPictures<Asked> {
+/** The images that a run has stored, for scoring its episodes again; no server is asked. */
+function storedImages<Asked extends object>(run: NamedRun, hash: (asked: Asked) => string): ServedImages<Asked> {
   const paths = pathsOf(run, null);
-  const lines = new Exchanges(paths.pictures, pictureForm, { isOwner: false, from: null });
-  const store = new RunPictures(paths, lines);
+  const lines = new Exchanges(paths.pictures, imageForm, { isOwner: false, from: null });
+  const store = new RunImages(paths, lines);
   return {
     generate: (requests) =>
       Promise.all(
         requests.map(async (request) => {
           const stored = await store.find(request.key, hash(request));
           if (stored === undefined) {
-            return { kind: 'unavailable', reason: 'empty', detail: 'its picture is not stored any more' };
+            return { kind: 'unavailable', reason: 'empty', detail: 'its image is no longer stored' };
           }
-          return stored.picture === null
+          return stored.image === null
             ? { kind: 'unavailable', reason: 'refused', detail: stored.refused ?? '' }
-            : { kind: 'made', image: stored.picture };
+            : { kind: 'made', image: stored.image };
         }),
       ),
     close: async () => lines.close(),
@@ -108,13 +108,13 @@ function storedPictures<Asked extends object>(run: NamedRun, hash: (asked: Asked
 }
 
 /**
- * Checks once whether servers can make a run's pictures. Raises EndpointError when none can; else returns what is wrong with some, one sentence each.
+ * Checks once whether servers can make a run's images. Raises EndpointError when none can; else returns what is wrong with some, one sentence each.
  */
 async function checkServers<Asked>({
   name,
   settings,
   open,
-}: CheckableServers<PictureClient<Asked>>): Promise<readonly string[]> {
+}: CheckableServers<ServerClient<Asked>>): Promise<readonly string[]> {
   const { concurrency, api_key_env } = settings;
   const client = open({ concurrency, apiKey: process.env[api_key_env] });
   const deadline = new Deadline(systemClock, LOOK_MS);
@@ -131,7 +131,7 @@ async function checkServers<Asked>({
   }
 }
 
-/** The work for servers of the OpenAI images API: drawing pictures from words, or editing some. */
+/** The work for servers of the OpenAI images API: drawing images from words, or editing some. */
 export type ImagesWork = 'draws' | 'edits';
 
 /** See `openServers`. */
@@ -153,9 +153,9 @@ export function openImagesServer(
   );
 }
 
-/** See `storedPictures`. */
-export function openStoredPictures(run: NamedRun, settings: ImagesServerSettings): ServedPictures<ImagesRequest> {
-  return storedPictures<ImagesRequest>(run, (asked) => requestHashOf(settings, asked));
+/** See `storedImages`. */
+export function openStoredImages(run: NamedRun, settings: ImagesServerSettings): ServedImages<ImagesRequest> {
+  return storedImages<ImagesRequest>(run, (asked) => requestHashOf(settings, asked));
 }
 
 /** See `checkServers`. */
@@ -196,9 +196,9 @@ export function openRenderServer(
   );
 }
 
-/** See `storedPictures`: they are found by the digest of the states, without the states themselves. */
-export function openStoredRenders(run: NamedRun, settings: RenderEditor): ServedPictures<RenderIdentity> {
-  return storedPictures<RenderIdentity>(run, (wanted) => renderHash(settings, wanted));
+/** See `storedImages`: they are found by the digest of the states, without the states themselves. */
+export function openStoredRenders(run: NamedRun, settings: RenderEditor): ServedImages<RenderIdentity> {
+  return storedImages<RenderIdentity>(run, (wanted) => renderHash(settings, wanted));
 }
 
 /** See `checkServers`. */
@@ -215,38 +215,38 @@ function renderServers(settings: RenderEditor, width: number | null): CheckableS
   };
 }
 
-/** A line of `pictures.jsonl`, which names the picture's file in `media/`. */
-interface NamedPicture extends RemoteExchange, Pick<StoredPicture, 'refused' | 'revised'> {
+/** A line of `pictures.jsonl`, which names the image's file in `media/`. */
+interface NamedImage extends RemoteExchange, Pick<StoredImage, 'refused' | 'revised'> {
   /** SHA-256 of the PNG file; null if the server refused to draw it. */
-  readonly picture: string | null;
+  readonly image: string | null;
 }
 
-export const pictureForm = lineForm<NamedPicture>({
+export const imageForm = lineForm<NamedImage>({
   key: 'key',
   requestHash: 'request_hash',
-  picture: 'picture',
+  image: 'picture',
   refused: 'refused',
   revised: 'revised_prompt',
 });
 
-/** The pictures of a run: files, which any rank may write, and the lines that name them. */
-class RunPictures implements PictureStore {
+/** The images of a run: files, which any rank may write, and the lines that name them. */
+class RunImages implements ImageStore {
   constructor(
     private readonly paths: RunPaths,
-    private readonly lines: Exchanges<NamedPicture>,
+    private readonly lines: Exchanges<NamedImage>,
   ) {}
 
-  async find(key: string, requestHash: string): Promise<StoredPicture | undefined> {
+  async find(key: string, requestHash: string): Promise<StoredImage | undefined> {
     const line = this.lines.find(key, requestHash);
     if (line === undefined) return undefined;
-    if (line.picture === null) return { ...line, picture: null };
-    const picture = await this.#read(line.picture);
-    return picture === null ? undefined : { ...line, picture };
+    if (line.image === null) return { ...line, image: null };
+    const image = await this.#read(line.image);
+    return image === null ? undefined : { ...line, image };
   }
 
-  async put({ picture, ...line }: StoredPicture): Promise<void> {
-    const name = picture === null ? null : storePng(this.paths, await encodePng(picture));
-    this.lines.put({ ...line, picture: name });
+  async put({ image, ...line }: StoredImage): Promise<void> {
+    const name = image === null ? null : storePng(this.paths, await encodePng(image));
+    this.lines.put({ ...line, image: name });
   }
 
   /** Null if the file is gone, or its content does not match its name. */

@@ -10,7 +10,7 @@ import type { VisionInput } from '../../../../src/models/images/vision_input.js'
 import { positionsOf } from '../../../../src/compute/nets/vision/layout.js';
 import type { TokenAnswer } from '../../../../src/train/policies/tokens/batch.js';
 import type { TokenPrompt } from '../../../../src/models/tokenizer/format.js';
-import { fractionOf, PictureMail } from '../../../../src/train/policies/vllm/pictures.js';
+import { fractionOf, ImageUploads } from '../../../../src/train/policies/vllm/images.js';
 import { VllmSampler } from '../../../../src/train/policies/vllm/sampler.js';
 import { writeSmallBase, smallConfig } from './small_base.js';
 import { readPart, type StubEyes } from './stub_pictures.js';
@@ -27,24 +27,24 @@ afterEach(async () => {
 
 /** Placeholders among the words of the small model. */
 const small = { ...eyes, image_token_id: 7, video_token_id: 8 };
-const prompts = (await seeingPrompts()).map(({ ids, pictures = [] }): TokenPrompt => {
+const prompts = (await seeingPrompts()).map(({ ids, images = [] }): TokenPrompt => {
   const own = new Map([
     [eyes.image_token_id, small.image_token_id],
     [eyes.video_token_id, small.video_token_id],
   ]);
-  return { ids: ids.map((id) => own.get(id) ?? (id % 6) + 1), pictures };
+  return { ids: ids.map((id) => own.get(id) ?? (id % 6) + 1), images };
 });
 
 async function started(seen: Partial<StubEyes> = {}, store = new MemoryAnswers()) {
   const stub = await StubVllm.start({ base, logprobsMode: 'processed_logprobs', eyes: { ...small, ...seen } });
   const client = new VllmClient({ url: stub.url, concurrency: 4, timeoutMs: 60_000 });
-  const shelf = {
+  const loader = {
     ...{ clear: async () => undefined, nameOf: () => base, add: async () => undefined },
     ...{ load: async () => undefined, remove: async () => undefined },
     servedAs: () => ({ model: base, version: null }),
   };
   const sampler = new VllmSampler({
-    ...{ client, shelf, format, vocabulary: smallConfig.vocab_size, contextSize: 128, separateVocabularies: false },
+    ...{ client, loader, format, vocabulary: smallConfig.vocab_size, contextSize: 128, separateVocabularies: false },
     ...{
       mode: 'processed',
       constrained: false,
@@ -68,7 +68,7 @@ async function started(seen: Partial<StubEyes> = {}, store = new MemoryAnswers()
       answersPerPrompt: 2,
       how: { temperature: 1, topP: 1, topK: -1, maxTokens: 3, logProbTemperature: 1 },
       weights: 'current',
-      random: (p, g) => new RandomStream('pictures', p, g),
+      random: (p, g) => new RandomStream('images', p, g),
       key: (p, g) => `1/${p}/${g}`,
     });
   return { stub, sample, store };
@@ -76,25 +76,25 @@ async function started(seen: Partial<StubEyes> = {}, store = new MemoryAnswers()
 
 type Part = Parameters<typeof readPart>[0];
 
-describe('pictures', () => {
+describe('images', () => {
   it('arrive as the policy sees them, frame by frame and at their times', async () => {
     const { stub, sample } = await started();
     await sample();
     const asked = stub.requestsOf('/inference/v1/generate').map(({ body }) => body);
     expect(asked).toHaveLength(2 * prompts.length);
-    for (const { ids, pictures = [] } of prompts) {
-      // One token stands for each picture.
+    for (const { ids, images = [] } of prompts) {
+      // One token stands for each image.
       const collapsed = ids.filter((id, i) => (id !== 7 && id !== 8) || ids[i - 1] !== id);
       const both = asked.filter(({ token_ids }) => String(token_ids) === String(collapsed));
       expect(both).toHaveLength(2);
       const parts = (both[0]['content_parts'] ?? []) as Part[];
-      expect(parts.length).toBe(pictures.length);
-      for (const [i, picture] of pictures.entries()) {
+      expect(parts.length).toBe(images.length);
+      for (const [i, image] of images.entries()) {
         const found = readPart(parts[i]);
-        expect(found.kind).toBe(picture.kind);
+        expect(found.kind).toBe(image.kind);
         const frames = await Promise.all(found.frames.map((file) => decodeImage(file, 'here')));
-        expect(frames.map(({ data }) => [...data])).toEqual(picture.frames.map(({ data }) => [...data]));
-        if (picture.kind === 'video') expect(found.framesPerSecond).toBe(3);
+        expect(frames.map(({ data }) => [...data])).toEqual(image.frames.map(({ data }) => [...data]));
+        if (image.kind === 'video') expect(found.framesPerSecond).toBe(3);
       }
     }
   });
@@ -106,14 +106,14 @@ describe('pictures', () => {
     const again = await started({}, store);
     expect(await again.sample()).toEqual(answers);
     expect(again.stub.requests).toHaveLength(0);
-    // The same words with another picture of the same size.
-    const other = prompts.map(({ ids, pictures = [] }) => ({
+    // The same words with another image of the same size.
+    const other = prompts.map(({ ids, images = [] }) => ({
       ids,
-      pictures: pictures.map((picture): VisionInput => {
-        const [first, ...rest] = picture.frames;
+      images: images.map((image): VisionInput => {
+        const [first, ...rest] = image.frames;
         const data = first.data.slice();
         data[0] ^= 1;
-        return { ...picture, frames: [{ ...first, data }, ...rest] };
+        return { ...image, frames: [{ ...first, data }, ...rest] };
       }),
     }));
     await again.sample(other);
@@ -122,23 +122,23 @@ describe('pictures', () => {
 });
 
 describe('a server that reads another prompt', () => {
-  it('is told apart by the first picture that differs, before an answer is used', async () => {
+  it('is told apart by the first image that differs, before an answer is used', async () => {
     const { sample, store } = await started({ enlarges: 2 });
     const error: unknown = await sample().catch((found: unknown) => found);
     expect(error).toBeInstanceOf(EndpointError);
     const said = (error as EndpointError).toText();
-    expect(said).toMatch(/vLLM makes 24 tokens of picture 1 of 1, an image of 16x24 pixels, and the policy has 6/);
+    expect(said).toMatch(/vLLM makes 24 tokens of image 1 of 1, an image of 16x24 pixels, and the policy has 6/);
     expect(said).toContain('--mm-processor-kwargs');
     expect(said).not.toContain('--media-io-kwargs');
     expect([...store.all.values()].every(({ key }) => key.startsWith('1/0/'))).toBe(true);
   });
 
   it('is told apart where it leaves out frames, and where words differ', () => {
-    const mail = new PictureMail(small);
+    const mail = new ImageUploads(small);
     const [, , clip] = prompts;
     const fewer = clip.ids.filter((id, i) => id !== 8 || i % 2 === 0);
     expect(() => mail.requireSame(clip, fewer, 'there')).toThrow(
-      /tokens of picture 1 of 1, a clip of 3 steps of 0.6+\d* s, 32x40 pixels, and the policy has 60/,
+      /tokens of image 1 of 1, a clip of 3 steps of 0.6+\d* s, 32x40 pixels, and the policy has 60/,
     );
     const words = [...clip.ids];
     words[words.length - 1] = (words[words.length - 1] % 6) + 1;
@@ -152,9 +152,9 @@ describe('a clip that vLLM would see at other times', () => {
     const frame = { width: 32, height: 40, data: new Uint8Array(32 * 40 * 3) };
     return processor.video(Array<typeof frame>(frames).fill(frame), seconds, 'here');
   };
-  const send = (picture: VisionInput): Promise<unknown> => {
-    const count = picture.grid.steps * 4 * 5;
-    return new PictureMail(small).sent({ ids: [1, ...Array<number>(count).fill(8), 2], pictures: [picture] });
+  const send = (image: VisionInput): Promise<unknown> => {
+    const count = image.grid.steps * 4 * 5;
+    return new ImageUploads(small).sent({ ids: [1, ...Array<number>(count).fill(8), 2], images: [image] });
   };
 
   it('is refused where the words behind it would begin elsewhere', async () => {
@@ -166,17 +166,15 @@ describe('a clip that vLLM would see at other times', () => {
     expect(Math.max(...axes[0])).toBe(1 + 5);
     const long = send(await noted(0.7));
     await expect(long).rejects.toThrow(DataError);
-    await expect(long).rejects.toThrow(
-      'its last moment is at position 5, and the words behind it begin at 5, its larger side in tokens, for which vLLM takes 6',
-    );
+    await expect(long).rejects.toThrow('the words after it start at position 5 in the policy and 6 in vLLM');
   });
 
   it('is refused where vLLM rounds a time otherwise', async () => {
     // Steps of 10/3 s: the fourth is at 20 or at 19, far before its larger side of 25 tokens.
     const frame = { width: 200, height: 16, data: new Uint8Array(200 * 16 * 3) };
     const clip = await processor.video(Array<typeof frame>(8).fill(frame), 5 / 3, 'here');
-    const sent = new PictureMail(small).sent({ ids: [1, ...Array<number>(4 * 25 * 2).fill(8), 2], pictures: [clip] });
-    await expect(sent).rejects.toThrow('it sees step 3 at 19, and the policy at 20');
+    const sent = new ImageUploads(small).sent({ ids: [1, ...Array<number>(4 * 25 * 2).fill(8), 2], images: [clip] });
+    await expect(sent).rejects.toThrow("its position of step 3 is 19, and the policy's 20");
   });
 });
 

@@ -1,5 +1,5 @@
 /**
- * Pictures and clips of a prompt as vLLM is sent them. They are in the size in which the policy sees them, so that vLLM's own processor only cuts
+ * Images and clips of a prompt as vLLM is sent them. They are in the size in which the policy sees them, so that vLLM's own processor only cuts
  * them up. It makes as many tokens of each as it finds right, which are compared with ours.
  */
 import { DataError, EndpointError, must } from '../../../core/errors.js';
@@ -7,11 +7,11 @@ import { encodePng } from '../../../core/images/image.js';
 import type { ContentPart } from './client.js';
 import { tokensOf, type VisionInput } from '../../../models/images/vision_input.js';
 import type { VisionConfig } from '../../../compute/nets/vision/config.js';
-import { PictureDigests } from '../tokens/batch.js';
+import { ImageDigests } from '../tokens/batch.js';
 import type { TokenPrompt } from '../../../models/tokenizer/format.js';
 
-/** What has to be known of a model to send it pictures. */
-export type Eyes = Pick<
+/** What has to be known of a model to send it images. */
+export type VisionSizes = Pick<
   VisionConfig,
   | 'image_token_id'
   | 'video_token_id'
@@ -23,54 +23,54 @@ export type Eyes = Pick<
 
 /** A prompt as it is sent. */
 export interface SentPrompt {
-  /** With one token for each picture. */
+  /** With one token for each image. */
   readonly ids: readonly number[];
   readonly parts: readonly ContentPart[];
 }
 
 /** Flag by which vLLM takes every frame of a clip, instead of two a second. */
 export const EVERY_FRAME = '{"video": {"fps": 30}}';
-const MOST_FRAMES_PER_SECOND = 30;
+const MAX_FRAMES_PER_SECOND = 30;
 
-export class PictureMail {
+export class ImageUploads {
   readonly #parts = new WeakMap<VisionInput, Promise<ContentPart>>();
-  readonly #digests = new PictureDigests();
+  readonly #digests = new ImageDigests();
 
-  constructor(private readonly eyes: Eyes) {}
+  constructor(private readonly eyes: VisionSizes) {}
 
   /** Raises DataError for a clip whose tokens vLLM would see at other times than the trainer. */
-  async sent({ ids, pictures = [] }: TokenPrompt): Promise<SentPrompt> {
+  async sent({ ids, images = [] }: TokenPrompt): Promise<SentPrompt> {
     const parts: ContentPart[] = [];
-    for (const picture of pictures) {
-      this.#requireTimes(picture);
-      const known = this.#parts.get(picture) ?? partOf(picture, this.eyes);
-      this.#parts.set(picture, known);
+    for (const image of images) {
+      this.#requireTimes(image);
+      const known = this.#parts.get(image) ?? partOf(image, this.eyes);
+      this.#parts.set(image, known);
       parts.push(await known);
     }
-    return { ids: this.#collapsed(ids, pictures), parts };
+    return { ids: this.#collapsed(ids, images), parts };
   }
 
-  /** SHA-256 of all that the policy sees of the pictures; null if there are none. */
+  /** SHA-256 of all that the policy sees of the images; null if there are none. */
   digestOf(prompt: TokenPrompt): string | null {
     return this.#digests.of(prompt);
   }
 
-  /** Raises EndpointError, naming the picture, where the server read another prompt than the trainer. */
-  requireSame({ ids, pictures = [] }: TokenPrompt, found: readonly number[], url: string): void {
+  /** Raises EndpointError, naming the image, where the server read another prompt than the trainer. */
+  requireSame({ ids, images = [] }: TokenPrompt, found: readonly number[], url: string): void {
     if (found.length === ids.length && found.every((id, i) => id === ids[i])) return;
     const [ours, theirs] = [this.#runs(ids), this.#runs(found)];
-    const at = pictures.findIndex((_, i) => ours[i] !== theirs[i]);
+    const at = images.findIndex((_, i) => ours[i] !== theirs[i]);
     const what =
       at < 0
         ? `vLLM read a prompt of ${found.length} tokens which is not the one of ${ids.length} that it was sent`
-        : `vLLM makes ${theirs[at] ?? 0} tokens of picture ${at + 1} of ${pictures.length}, ${describe(pictures[at])}, and the policy has ${ours[at]}`;
+        : `vLLM makes ${theirs[at] ?? 0} tokens of image ${at + 1} of ${images.length}, ${describe(images[at])}, and the policy has ${ours[at]}`;
     throw new EndpointError(what, {
       where: url,
-      next: `Let it serve the model that policy.model names, with --mm-processor-kwargs '{"size": {"shortest_edge": LEAST, "longest_edge": MOST}}' of policy.pixels (min_pixels and max_pixels)${pictures.some(({ kind }) => kind === 'video') ? `, and with --media-io-kwargs '${EVERY_FRAME}'` : ''}.`,
+      next: `Start vLLM with the model of policy.model and --mm-processor-kwargs '{"size": {"shortest_edge": LEAST, "longest_edge": MOST}}' of policy.pixels (min_pixels and max_pixels)${images.some(({ kind }) => kind === 'video') ? ` and --media-io-kwargs '${EVERY_FRAME}'` : ''}.`,
     });
   }
 
-  /** The numbers of tokens of pictures that follow each other with others between them. */
+  /** The numbers of tokens of images that follow each other with others between them. */
   #runs(ids: readonly number[]): number[] {
     const runs: number[] = [];
     ids.forEach((id, i) => {
@@ -85,12 +85,12 @@ export class PictureMail {
     return id === this.eyes.image_token_id || id === this.eyes.video_token_id;
   }
 
-  #collapsed(ids: readonly number[], pictures: readonly VisionInput[]): number[] {
+  #collapsed(ids: readonly number[], images: readonly VisionInput[]): number[] {
     const out: number[] = [];
     let next = 0;
     for (let i = 0; i < ids.length; i++) {
       out.push(ids[i]);
-      if (this.#stands(ids[i])) i += tokensOf(must(pictures[next++], 'a picture').grid, this.eyes) - 1;
+      if (this.#stands(ids[i])) i += tokensOf(must(images[next++], 'an image').grid, this.eyes) - 1;
     }
     return out;
   }
@@ -99,8 +99,8 @@ export class PictureMail {
    * Words behind a clip begin after its last moment in vLLM, and after the larger of its sides in the trainer: these are the same unless it lasts for
    * long. vLLM also rounds times at another place.
    */
-  #requireTimes(picture: VisionInput): void {
-    const { kind, grid, secondsPerStep } = picture;
+  #requireTimes(image: VisionInput): void {
+    const { kind, grid, secondsPerStep } = image;
     if (kind === 'image') return;
     const { tokens_per_second: perSecond, temporal_patch_size, spatial_merge_size: merge } = this.eyes;
     const ours = (step: number): number =>
@@ -113,20 +113,20 @@ export class PictureMail {
     const next = 'Set policy.pixels.video larger or show fewer frames, or set rollout.engine to null.';
     if (last >= side) {
       throw new DataError(
-        `vLLM cannot sample ${describe(picture)}: its last moment is at position ${last}, and the words behind it begin at ${side}, its larger side in tokens, for which vLLM takes ${last + 1}`,
+        `vLLM cannot sample ${describe(image)}: the words after it start at position ${side} in the policy and ${last + 1} in vLLM`,
         { next },
       );
     }
     const odd = steps.find((step) => ours(step) !== theirs(step));
     if (odd !== undefined) {
       throw new DataError(
-        `vLLM cannot sample ${describe(picture)}: it sees step ${odd} at ${theirs(odd)}, and the policy at ${ours(odd)}`,
+        `vLLM cannot sample ${describe(image)}: its position of step ${odd} is ${theirs(odd)}, and the policy's ${ours(odd)}`,
         { next },
       );
     }
-    if (secondsPerStep > 0 && temporal_patch_size / secondsPerStep > MOST_FRAMES_PER_SECOND) {
+    if (secondsPerStep > 0 && temporal_patch_size / secondsPerStep > MAX_FRAMES_PER_SECOND) {
       throw new DataError(
-        `vLLM cannot sample ${describe(picture)}: it takes at most ${MOST_FRAMES_PER_SECOND} frames a second`,
+        `vLLM cannot sample ${describe(image)}: it takes at most ${MAX_FRAMES_PER_SECOND} frames a second`,
         { next: 'Show fewer frames a second, or set rollout.engine to null.' },
       );
     }
@@ -140,7 +140,7 @@ function describe({ kind, frames, grid, secondsPerStep }: VisionInput): string {
 
 async function partOf(
   { kind, frames, grid, secondsPerStep }: VisionInput,
-  { temporal_patch_size: depth }: Eyes,
+  { temporal_patch_size: depth }: VisionSizes,
 ): Promise<ContentPart> {
   const files: Uint8Array[] = [];
   for (const frame of frames.slice(0, kind === 'image' ? 1 : grid.steps * depth)) files.push(await encodePng(frame));
@@ -175,13 +175,13 @@ export function aviOf(
     numbers(0, 0, 0, scale, rate, 0, frames.length, largest, 0xffffffff, 0),
     ...[shorts(0, 0, width, height)],
   ]);
-  const picture = Buffer.concat([
+  const image = Buffer.concat([
     numbers(40, width, height),
     shorts(1, 24),
     format,
     numbers(width * height * 3, 0, 0, 0, 0),
   ]);
-  const headers = list('hdrl', [chunk('avih', main), list('strl', [chunk('strh', stream), chunk('strf', picture)])]);
+  const headers = list('hdrl', [chunk('avih', main), list('strl', [chunk('strh', stream), chunk('strf', image)])]);
   const chunks = frames.map((frame) => chunk(FRAME, frame));
   let offset = 4;
   const index = chunks.map((made, i) => {

@@ -1,4 +1,4 @@
-/** Encodes pictures as the latents that a flow model paints, and decodes them. */
+/** Encodes images as the latents that a flow model paints, and decodes them. */
 import { must } from '../../core/errors.js';
 import type { RgbImage } from '../../core/images/image.js';
 import { toImage, toPlanes, type Planes } from '../../core/images/planes.js';
@@ -10,27 +10,27 @@ import type { Shape, Value } from '../../compute/graph/ir.js';
 import type { Weights } from '../../models/files.js';
 import { describeAutoencoder, type FrozenAutoencoder } from '../../models/networks/autoencoder.js';
 
-export interface PictureCodec {
+export interface ImageCodec {
   readonly channels: number;
-  /** Side of a picture divided by that of its latents. */
+  /** Side of an image divided by that of its latents. */
   readonly reduction: number;
-  /** Latents have about the spread of standard normal noise. A picture's sides are multiples of `reduction`. */
-  encode(pictures: readonly RgbImage[]): Promise<Planes[]>;
+  /** Latents have about the spread of standard normal noise. An image's sides are multiples of `reduction`. */
+  encode(images: readonly RgbImage[]): Promise<Planes[]>;
   decode(latents: readonly Planes[]): Promise<RgbImage[]>;
   dispose(): Promise<void>;
 }
 
 /** Pixels are their own latents. */
-export const pixelCodec: PictureCodec = {
+export const pixelCodec: ImageCodec = {
   channels: 3,
   reduction: 1,
-  encode: (pictures) => Promise.resolve(pictures.map(toPlanes)),
+  encode: (images) => Promise.resolve(images.map(toPlanes)),
   decode: (latents) => Promise.resolve(latents.map(toImage)),
   dispose: () => Promise.resolve(),
 };
 
 /** A frozen autoencoder. Latents are (mean - shift) * scale, as diffusers' models see them. */
-export class AutoencoderCodec implements PictureCodec {
+export class AutoencoderCodec implements ImageCodec {
   readonly channels: number;
   readonly reduction: number;
   readonly #encoder: SessionCache;
@@ -55,9 +55,9 @@ export class AutoencoderCodec implements PictureCodec {
     return new AutoencoderCodec(net, net.weights(folder), options);
   }
 
-  async encode(pictures: readonly RgbImage[]): Promise<Planes[]> {
+  async encode(images: readonly RgbImage[]): Promise<Planes[]> {
     const { shift, scale, encode } = this.net;
-    const found = await this.#mapped(this.#encoder, pictures.map(toPlanes), encode);
+    const found = await this.#mapped(this.#encoder, images.map(toPlanes), encode);
     return found.map((planes) => byChannel(planes, (value, channel) => (value - shift[channel]) * scale[channel]));
   }
 
@@ -74,7 +74,7 @@ export class AutoencoderCodec implements PictureCodec {
     await Promise.all([this.#encoder.dispose(), this.#decoder.dispose()]);
   }
 
-  /** One half of the network, one picture at a time: in a batch, the last bits of a result may depend on the other pictures. */
+  /** One half of the network, one image at a time: in a batch, the last bits of a result may depend on the other images. */
   async #mapped(half: SessionCache, all: readonly Planes[], build: (x: Value) => Value): Promise<Planes[]> {
     const out: Planes[] = [];
     for (const { channels, height, width, data } of all) {

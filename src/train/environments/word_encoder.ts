@@ -29,7 +29,7 @@ export interface PromptEncoder {
   dispose(): Promise<void>;
 }
 
-export const PICTURE_WORDS_FILE = 'picture_words.json';
+export const WORDS_FILE = 'word_encoder.json';
 
 const schema = z.object({ words: z.array(z.string().min(1)).min(1), length: z.int().positive() });
 type Known = z.output<typeof schema>;
@@ -39,7 +39,7 @@ export function wordsIn(prompt: string): string[] {
   return prompt.toLowerCase().match(/[\p{L}\p{N}]+/gu) ?? [];
 }
 
-export class PictureWords implements PromptEncoder {
+export class WordEncoder implements PromptEncoder {
   readonly pooledWidth = 0;
   readonly #ids: ReadonlyMap<string, number>;
 
@@ -49,15 +49,15 @@ export class PictureWords implements PromptEncoder {
   }
 
   /** The encoder of a model's folder; null if another kind of encoder reads its prompts. Raises CheckpointError for a file with another form. */
-  static in(folder: string): PictureWords | null {
-    const file = join(folder, PICTURE_WORDS_FILE);
+  static in(folder: string): WordEncoder | null {
+    const file = join(folder, WORDS_FILE);
     if (!existsSync(file)) return null;
     try {
-      return new PictureWords(schema.parse(JSON.parse(readTextFile(file, CheckpointError))));
+      return new WordEncoder(schema.parse(JSON.parse(readTextFile(file, CheckpointError))));
     } catch (cause) {
-      throw new CheckpointError('it does not say which words the model knows: {"words": […], "length": 16}', {
+      throw new CheckpointError('found no vocabulary; allowed: {"words": […], "length": 16}', {
         where: file,
-        next: 'Copy the model again, or train it again.',
+        next: 'Copy the model again, or retrain it.',
         cause,
       });
     }

@@ -1,4 +1,4 @@
-/** Opens what recipes share whose prompts are a picture with an instruction: datasets, words and the image processor. */
+/** Opens what recipes share whose prompts are an image with an instruction: datasets, words and the image processor. */
 import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { LRUCache } from 'lru-cache';
@@ -27,20 +27,20 @@ import { tinyVocabulary } from '../../../data/tiny/edits.js';
 import type { TokenPrompt } from '../../../models/tokenizer/format.js';
 import type { WantedEdit } from '../../recipe.js';
 import { openVisionInputs, type VisionInputs } from './vision.js';
-import { openWords, bareWords, seenWords } from '../words/vocabulary.js';
+import { openWords, bareWords, visionWords } from '../words/vocabulary.js';
 import {
   WordsTask,
   type QuestionSource,
   type Question,
-  type PicturedPrompt,
-  type QuestionPictures,
+  type PromptWithImages,
+  type QuestionImages,
   type TextPrompt,
   type WordsSettings,
 } from '../words/task.js';
 import type { SeeingSettings } from '../../../config/schema/token_policy.js';
 
 /** A dataset of edits with the task's questions. */
-export interface PicturedSource extends QuestionSource {
+export interface VisionEditSource extends QuestionSource {
   readonly edits: SampleSource<ImageEdit>;
 }
 
@@ -51,7 +51,7 @@ interface ListedSource {
 }
 
 /** The settings that the prompts depend on. */
-export interface PicturedSettings extends WordsSettings {
+export interface VisionEditSettings extends WordsSettings {
   readonly data: {
     readonly dir: string;
     readonly train: readonly ListedSource[];
@@ -64,53 +64,53 @@ export interface PicturedSettings extends WordsSettings {
   readonly prompt: WordsSettings['prompt'] & { readonly system: string | null; readonly chat: boolean };
 }
 
-/** The words of a task with pictures, and how these are seen. */
-export interface PicturedTask<S extends PicturedSettings> {
-  readonly words: WordsTask<S, PicturedSource>;
+/** The words of a task with images, and how these are seen. */
+export interface VisionEditTask<S extends VisionEditSettings> {
+  readonly words: WordsTask<S, VisionEditSource>;
   readonly seeing: VisionInputs;
-  readonly pictures: PictureFiles;
-  /** What the chat template writes before the first picture if its variables request that (Qwen's `add_vision_id`); else empty. */
-  readonly pictureName: readonly number[];
-  /** A blank instruction with a prompt's pictures, as the policy reads it before it answers. */
+  readonly images: ImageFiles;
+  /** What the chat template writes before the first image if its variables request that (Qwen's `add_vision_id`); else empty. */
+  readonly imageName: readonly number[];
+  /** A blank instruction with a prompt's images, as the policy reads it before it answers. */
   readonly blank: (prompt: TextPrompt) => Promise<TokenPrompt>;
 }
 
 /** Opens datasets, the tokenizer and the image processor. Raises DataError or CheckpointError naming what is missing. */
-export async function openPicturedTask<S extends PicturedSettings>(
+export async function openVisionEditTask<S extends VisionEditSettings>(
   settings: S,
   resolveRun: RunResolver,
-): Promise<PicturedTask<S>> {
+): Promise<VisionEditTask<S>> {
   const { prompt } = settings;
   const place = imageEditData.placesOf(settings);
   const data = await Datasets.open(settings, async ({ path, media }) =>
     asked(await openImageEdits(place(path), media, settings.data.columns), prompt),
   );
-  const words = openWords(settings, resolveRun, () => seenWords(vocabularyOf(settings), settings));
+  const words = openWords(settings, resolveRun, () => visionWords(vocabularyOf(settings), settings));
   const seeing = openVisionInputs(settings.policy, words.tokenizer, resolveRun);
-  const pictures = new PictureFiles();
-  const sight = new PictureSight(seeing.processor, seeing.tokens, pictures);
-  const task = await WordsTask.open(settings, { words, data, sight });
+  const images = new ImageFiles();
+  const imageInputs = new EditImageReader(seeing.processor, seeing.tokens, images);
+  const task = await WordsTask.open(settings, { words, data, imageInputs });
   return {
     words: task,
     seeing,
-    pictures,
-    pictureName:
+    images,
+    imageName:
       prompt.variables['add_vision_id'] === true
         ? await words.tokenizer.encode('Picture 1: ', { addSpecial: false })
         : [],
-    blank: async ({ row, tokens: { pictures: shown = [] } }) => {
+    blank: async ({ row, tokens: { images: shown = [] } }) => {
       const edit = editOf({ row });
       const { where } = edit;
       const said = await task.idsOf(askedOf(BLANK, sourcesOf(edit).length, prompt), where);
       const ids = withImages(said, shown, seeing.tokens, seeing.processor.settings.sizes, where);
-      return { ids, pictures: shown };
+      return { ids, images: shown };
     },
   };
 }
 
 /** Writes the rows of an edit with the columns that the run reads. */
 export async function writeImageEdit(
-  { data: { columns } }: Pick<PicturedSettings, 'data'>,
+  { data: { columns } }: Pick<VisionEditSettings, 'data'>,
   { image, instruction, count, folder }: WantedEdit,
 ): Promise<string> {
   const path = join(folder, 'edit.jsonl');
@@ -119,8 +119,8 @@ export async function writeImageEdit(
   return path;
 }
 
-/** The first edits of each dataset, with the labelled picture and the unchanged source. Raises DataError for a broken one. */
-export function samplePictured(settings: Pick<PicturedSettings, 'data'>, count: number): Promise<SampledSet[]> {
+/** The first edits of each dataset, with the labelled image and the unchanged source. Raises DataError for a broken one. */
+export function sampleVisionEdits(settings: Pick<VisionEditSettings, 'data'>, count: number): Promise<SampledSet[]> {
   const { data } = settings;
   const read = async (path: string | null, where: string): Promise<RgbImage | null> =>
     path === null ? null : (await readFitted(path, where, null)).image;
@@ -134,7 +134,7 @@ export function samplePictured(settings: Pick<PicturedSettings, 'data'>, count: 
           const beside = await Promise.all(further.map(async (file) => (await readFitted(file, where, null)).image));
           const others = beside.length === 0 ? {} : { beside };
           const label = response === null ? {} : { expected: response };
-          const labelled = { what: 'the labelled picture', answer: response ?? '', edited: truth };
+          const labelled = { what: 'the labelled image', answer: response ?? '', edited: truth };
           return {
             place: where,
             item: { instruction, source, ...others, truth, ...label, row: { ...edit } },
@@ -149,35 +149,35 @@ export function samplePictured(settings: Pick<PicturedSettings, 'data'>, count: 
   );
 }
 
-/** Why an edit begins from one picture, as the end of a sentence, and what to do about rows with several. */
-export interface OnePicture {
+/** Why an edit begins from one image, as the end of a sentence, and what to do about rows with several. */
+export interface SingleImage {
   readonly why: string;
   readonly next: string;
 }
 
-/** Raises DataError, naming the first of them, if rows that a run may ask have several pictures before the edit. */
-export function requireOnePicture(asked: ReadonlyMap<PicturedSource, number>, { why, next }: OnePicture): void {
+/** Raises DataError, naming the first of them, if rows that a run may ask have several images before the edit. */
+export function requireSingleImage(asked: ReadonlyMap<VisionEditSource, number>, { why, next }: SingleImage): void {
   let [rows, several] = [0, 0];
-  let first: { readonly pictures: number; readonly where: string } | null = null;
+  let first: { readonly images: number; readonly where: string } | null = null;
   for (const [{ edits }, length] of asked) {
     for (let index = 0; index < length; index++) {
       const edit = edits.read(index);
-      const pictures = sourcesOf(edit).length;
+      const images = sourcesOf(edit).length;
       rows += 1;
-      if (pictures === 1) continue;
+      if (images === 1) continue;
       several += 1;
-      first ??= { pictures, where: edit.where };
+      first ??= { images, where: edit.where };
     }
   }
   if (first === null) return;
-  throw new DataError(
-    `${several} of ${rows} rows have several pictures before the edit, this one ${first.pictures}; ${why}`,
-    { where: first.where, next },
-  );
+  throw new DataError(`${several} of ${rows} rows have several source images (this one has ${first.images}); ${why}`, {
+    where: first.where,
+    next,
+  });
 }
 
-/** The most pictures before an edit among rows that a run may ask; one where there are none. */
-export function mostPictures(asked: ReadonlyMap<PicturedSource, number>): number {
+/** The most images before an edit among rows that a run may ask; one where there are none. */
+export function maxImages(asked: ReadonlyMap<VisionEditSource, number>): number {
   let most = 1;
   for (const [{ edits }, length] of asked) {
     for (let index = 0; index < length; index++) most = Math.max(most, sourcesOf(edits.read(index)).length);
@@ -191,9 +191,9 @@ export function editOf({ row }: Pick<TextPrompt, 'row'>): ImageEdit {
 }
 
 /**
- * The index in a prompt at which its picture begins, or `name` if that precedes it; everything before belongs to the system message or to no turn.
+ * The index in a prompt at which its image begins, or `name` if that precedes it; everything before belongs to the system message or to no turn.
  */
-export function pictureStart(
+export function firstImageToken(
   ids: readonly number[],
   { tokens }: Pick<VisionInputs, 'tokens'>,
   name: readonly number[] = [],
@@ -204,13 +204,13 @@ export function pictureStart(
 }
 
 /** The vocabulary of the tiny world's grid. */
-function vocabularyOf({ data }: Pick<PicturedSettings, 'data'>): readonly string[] {
+function vocabularyOf({ data }: Pick<VisionEditSettings, 'data'>): readonly string[] {
   if (data.tiny === null) return tinyVocabulary();
   const { grid, cell, names } = data.tiny;
   return imageEditVocabulary({ columns: grid, rows: grid, cell }, names);
 }
 
-function asked(edits: SampleSource<ImageEdit>, prompt: PicturedSettings['prompt']): PicturedSource {
+function asked(edits: SampleSource<ImageEdit>, prompt: VisionEditSettings['prompt']): VisionEditSource {
   return {
     name: edits.name,
     length: edits.length,
@@ -225,7 +225,7 @@ function asked(edits: SampleSource<ImageEdit>, prompt: PicturedSettings['prompt'
   };
 }
 
-function questionOf(edit: ImageEdit, prompt: PicturedSettings['prompt']): Question {
+function questionOf(edit: ImageEdit, prompt: VisionEditSettings['prompt']): Question {
   const { instruction, response } = edit;
   const label = response === null ? {} : { expected: response };
   return { asked: askedOf(instruction, sourcesOf(edit).length, prompt), instruction, ...label };
@@ -236,17 +236,17 @@ const BLANK = ' ';
 
 function askedOf(
   instruction: string,
-  pictures: number,
-  { system, chat }: PicturedSettings['prompt'],
+  images: number,
+  { system, chat }: VisionEditSettings['prompt'],
 ): Question['asked'] {
-  const shown = Array.from({ length: pictures }, () => ({ type: 'image' }) as const);
+  const shown = Array.from({ length: images }, () => ({ type: 'image' }) as const);
   const parts = [...shown, { type: 'text', text: instruction } as const];
   const first = system === null ? [] : [{ role: 'system', content: system }];
   return chat ? [...first, { role: 'user', content: [...parts] }] : bareWords(parts);
 }
 
-/** Pictures from files, with a cache of the latest ones. */
-export class PictureFiles {
+/** Images from files, with a cache of the latest ones. */
+export class ImageFiles {
   readonly #kept = new LRUCache<string, RgbImage>({
     maxSize: KEPT_BYTES,
     sizeCalculation: ({ data }) => data.length,
@@ -262,29 +262,29 @@ export class PictureFiles {
   }
 }
 
-/** The pictures before the words. */
-class PictureSight implements QuestionPictures<PicturedSource> {
+/** The images before the words. */
+class EditImageReader implements QuestionImages<VisionEditSource> {
   constructor(
     private readonly processor: ImageProcessor,
     private readonly tokens: ImageTokens,
-    private readonly pictures: PictureFiles,
+    private readonly images: ImageFiles,
   ) {}
 
-  maxSideTokens({ edits }: PicturedSource, index: number): number {
+  maxSideTokens({ edits }: VisionEditSource, index: number): number {
     const { sizes, image } = this.processor.settings;
-    const pictures = sourcesOf(edits.read(index)).length;
-    return pictures * Math.ceil(image.max_pixels / (sizes.patch_size * sizes.spatial_merge_size) ** 2);
+    const images = sourcesOf(edits.read(index)).length;
+    return images * Math.ceil(image.max_pixels / (sizes.patch_size * sizes.spatial_merge_size) ** 2);
   }
 
-  async show({ edits }: PicturedSource, index: number, ids: readonly number[]): Promise<PicturedPrompt> {
+  async show({ edits }: VisionEditSource, index: number, ids: readonly number[]): Promise<PromptWithImages> {
     const edit = edits.read(index);
     const { where } = edit;
-    const images = await Promise.all(sourcesOf(edit).map((file) => this.pictures.read(file, where)));
-    const pictures = images.map((image) => this.processor.image(image, where));
+    const pixels = await Promise.all(sourcesOf(edit).map((file) => this.images.read(file, where)));
+    const images = pixels.map((image) => this.processor.image(image, where));
     return {
-      ids: withImages(ids, pictures, this.tokens, this.processor.settings.sizes, where),
-      pictures,
-      png: () => encodePng(images[0]),
+      ids: withImages(ids, images, this.tokens, this.processor.settings.sizes, where),
+      images,
+      png: () => encodePng(pixels[0]),
     };
   }
 }
