@@ -1,4 +1,4 @@
-/** `editrl check CONFIG…`: reports invalid settings, and everything that would stop the runs on this machine. */
+/** `editrl check CONFIG…`: reports invalid settings and everything that would block the runs on this machine. */
 import { loadingOnce, type LoadedConfig } from '../config/load.js';
 import { EditrlError } from '../core/errors.js';
 import { lazy } from '../launch/preflight/obstacle.js';
@@ -16,12 +16,12 @@ export const checkVerb: Action = {
         deep: { type: 'boolean', describe: 'Also contact the judges, the reward servers and the Hub' },
         launch: {
           type: 'boolean',
-          describe: "Also start each run's processes, let them exchange tensors, and probe its training server",
+          describe: "Also start each run's processes, exchange tensors between them, and probe its training server",
         },
         json: jsonOption,
       })
       .example('$0 check configs/sft_*.jsonnet --with configs/lib/tiny.libsonnet', 'Check several configs')
-      .example('$0 check configs/sft_s__rl_s.jsonnet --deep', 'Also ask whether its judge is ready')
+      .example('$0 check configs/sft_s__rl_s.jsonnet --deep', 'Also check that its judge is ready')
       .example('$0 check configs/sft_s__rl_s.jsonnet --launch --set launch.processes=2', 'Also start two processes')
       .epilogue('Exit codes: 0 ready, 1 something blocks a run on this machine, 2 a config is invalid.'),
   run: async (args) => {
@@ -35,14 +35,14 @@ export const checkVerb: Action = {
 /** The result of checking one file. */
 export interface CheckedFile {
   readonly file: string;
-  /** Whether the config is valid, even if something prevents its run on this machine. */
+  /** Whether the config is valid, even if something blocks its run on this machine. */
   readonly ok: boolean;
   readonly error?: string;
   readonly run_name?: string;
   readonly warnings?: readonly string[];
   readonly resultHash?: string;
   readonly obstacles?: readonly { readonly run: string; readonly message: string }[];
-  /** Remarks that prevent nothing: models to download and, with `--deep`, notes about servers. */
+  /** Notes that block nothing: models to download and, with `--deep`, notes about servers. */
   readonly notes?: readonly string[];
   /** With `--launch`, if nothing blocks the run. */
   readonly launch?: LaunchReport;
@@ -61,7 +61,7 @@ function printChecked({ file, run_name, error, warnings = [], notes = [], obstac
   for (const { run, message } of obstacles) printError(`${run}: ${message}`);
 }
 
-/** Checks the configs that the flags name, one after the other. */
+/** Checks the given configs one after another. */
 export async function checkConfigs(
   args: Arguments,
   onChecked: (checked: CheckedFile) => void,
@@ -87,7 +87,7 @@ export async function checkConfigs(
       const reached = servers === null ? null : await servers.of(left);
       const missing = servers === null ? left.flatMap(({ settings }) => missingModels(settings)) : [];
       const notes = [...(reached?.notes ?? missing.map((model) => `not downloaded yet: ${model}`)), ...remarks()];
-      // The trial of the rewards may already have reported that a server cannot be reached.
+      // The reward trial may already have reported an unreachable server.
       const reported = new Set(found.map(({ error }) => error.toText()));
       const all = [...found, ...(reached?.obstacles ?? []).filter(({ error }) => !reported.has(error.toText()))].map(
         ({ run, error }) => ({ run, message: error.toText() }),
@@ -113,7 +113,7 @@ export async function checkConfigs(
   return { configs, exitCode };
 }
 
-/** What `--launch` found, or what stopped it. */
+/** The result of `--launch`, or the obstacle that stopped it. */
 async function launch(
   config: LoadedConfig,
 ): Promise<LaunchReport | { readonly run: string; readonly message: string }> {
@@ -126,7 +126,7 @@ async function launch(
   }
 }
 
-/** The judge that `--deep` contacts. Null for an embedded judge, which starts with the run, and for a host that is not known yet. */
+/** The judge for `--deep` to contact. Null for an embedded judge, which starts with the run, and for an unknown host. */
 async function judgeOf({ endpoint }: RewardSettings): Promise<JudgeAddress | null> {
   const isThere = typeof endpoint === 'string' ? endpoint !== '' && endpoint !== 'embedded' : Array.isArray(endpoint);
   return isThere ? { endpoint, token: null } : null;

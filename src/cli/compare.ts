@@ -1,4 +1,4 @@
-/** `editrl compare A B …`: shows runs side by side. */
+/** `editrl compare A B …`: compares runs. */
 import { UsageError } from '../core/errors.js';
 import { compareRuns, formatComparison, type Comparison } from '../run/report/compare.js';
 import { findReported } from '../run/find.js';
@@ -13,12 +13,12 @@ export const compareVerb: Action = {
       .positional('runs', {
         type: 'string',
         array: true,
-        describe: 'Two or more runs, by name or folder; the first is the baseline',
+        describe: 'Two or more runs, by name or folder. The first is the baseline',
       })
       .option('json', jsonOption)
       .option('html', htmlOption)
       .option('exp-dir', expDirOption)
-      .example('$0 compare sft_s__rl_s low_kl', 'Held-out reward, paired difference, and settings that differ')
+      .example('$0 compare sft_s__rl_s low_kl', 'Held-out rewards, paired differences, and different settings')
       .example('$0 compare sft_s__rl_s low_kl --html both.html', 'One page, with curves and contact sheets'),
   run: async (args) => {
     const comparison = comparisonOf(args);
@@ -32,7 +32,7 @@ export const compareVerb: Action = {
   },
 };
 
-/** Compares the runs that the flags name with the first of them. Raises UsageError for fewer than two, or for an experiment. */
+/** Compares the given runs with the first of them. Raises UsageError for fewer than two runs, or for an experiment. */
 export function comparisonOf(args: Arguments): Comparison {
   const names = texts(args, 'runs');
   const paths = names.map((name) => {

@@ -51,7 +51,7 @@ async function show(args: Arguments): Promise<number> {
   return 0;
 }
 
-/** The schema that the flags name. */
+/** The requested schema. */
 export function schemaOf(args: Arguments): Readonly<Record<string, unknown>> {
   return flag(args, 'experiment') ? experimentSchema() : jsonSchema(text(args, 'task') || null);
 }
@@ -67,7 +67,7 @@ export const explainVerb: Action = {
   build: (yargs) =>
     yargs
       .positional('key', { type: 'string', describe: 'Key, such as algorithm.kl_coeff or kl_coeff, or a section' })
-      .positional('config', { type: 'string', describe: 'Also print the values in this config, and what set them' })
+      .positional('config', { type: 'string', describe: 'Also print the values in this config and their origin' })
       .options({ ...changeOptions, json: jsonOption })
       .example('$0 config explain kl_coeff', 'One key')
       .example('$0 config explain rollout configs/sft_s__rl_s.jsonnet', 'A section, with the values of a config'),
@@ -109,8 +109,8 @@ function escaped(part: string): string {
 }
 
 const EFFECTS = {
-  result: 'effect: result (it affects what is learned, so it cannot change on resume)',
-  operation: 'effect: operation (it may change on resume)',
+  result: 'effect: result (affects training, so it cannot change on resume)',
+  operation: 'effect: operation (may change on resume)',
 } as const;
 
 function printExplanation(
@@ -132,7 +132,7 @@ function printExplanation(
   if (!everywhere) printLine(indented(`recipes: ${recipes.join(', ')}`));
 }
 
-/** The meaning of a section's key; the first one if recipes or variants differ. */
+/** The meaning of a section's key. If recipes or variants differ, the first one. */
 function meaningOf(key: string): string {
   const [first, ...others] = new Set(explain(key).map(({ meaning }) => meaning));
   return others.length === 0
@@ -153,7 +153,7 @@ export const diffVerb: Action = {
   build: (yargs) =>
     yargs
       .positional('a', { type: 'string', describe: 'Config, run_name, or folder of a run' })
-      .positional('b', { type: 'string', describe: 'Another one' })
+      .positional('b', { type: 'string', describe: 'Another config or run' })
       .options({ with: overlayOption, set: setOption, 'exp-dir': expDirOption, json: jsonOption })
       .example('$0 config diff sft_s__rl_s low_kl', 'Two runs, by their recorded settings')
       .example(
@@ -176,7 +176,7 @@ export const diffVerb: Action = {
   },
 };
 
-/** A config is an existing file, or a name with a config's extension even if no such file exists; any other name is a run. */
+/** A name is a config if the file exists or the name has a config's extension. Any other name is a run. */
 function isConfig(name: string): boolean {
   return ['.jsonnet', '.libsonnet', '.json'].includes(extname(name)) || (existsSync(name) && statSync(name).isFile());
 }
@@ -212,7 +212,7 @@ export const showVerb: Action = {
       .options({
         json: { type: 'boolean', describe: 'Print settings, hashes and warnings as one JSON document' },
         list: { type: 'boolean', describe: 'Print one key per line, with its effect on resume' },
-        origin: { type: 'boolean', describe: 'Print one key per line, with the file or flag that set it' },
+        origin: { type: 'boolean', describe: 'Print one key per line, with the file or flag that sets it' },
       })
       .example('$0 config show configs/sft_s__rl_s.jsonnet --with configs/lib/tiny.libsonnet', 'All settings')
       .example('$0 config show configs/sft_s.jsonnet --set optimizer.learning_rate=1e-5 --list', 'As a list'),
@@ -224,7 +224,7 @@ export const schemaVerb: Action = {
   build: (yargs) =>
     yargs
       .options({
-        json: { type: 'boolean', describe: 'Accepted by every verb; the schema is always JSON' },
+        json: { type: 'boolean', describe: 'Has no effect, because the schema is always JSON' },
         experiment: { type: 'boolean', describe: 'The schema of an experiment file' },
         task: { type: 'string', requiresArg: true, describe: 'Only the settings of this recipe' },
       })

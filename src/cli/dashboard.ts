@@ -1,4 +1,4 @@
-/** `editrl dashboard`: serves a page that shows runs as they train. */
+/** `editrl dashboard`: serves a page with live runs. */
 import { must } from '../core/errors.js';
 import { randomBytes } from 'node:crypto';
 import { requireToken } from '../core/http/guard.js';
@@ -13,14 +13,14 @@ export const dashboardVerb: Action = {
   build: (yargs) =>
     yargs
       .option('exp-dir', expDirOption)
-      .option('port', { ...numberOption, default: DEFAULT_PORT, describe: 'Port to listen on; 0 picks a free port' })
+      .option('port', { ...numberOption, default: DEFAULT_PORT, describe: 'Port to listen on (0: a free port)' })
       .option('token-env', {
         type: 'string',
-        describe: 'Environment variable with the token of the page (default: a new token, in the printed address)',
+        describe: 'Environment variable with the access token (default: a new token, in the printed address)',
       })
       .option('exit-with-parent', {
         type: 'boolean',
-        describe: 'Stop when standard input closes, as when the parent process dies',
+        describe: 'Stop when standard input closes, for example when the parent process dies',
       })
       .option('json', { type: 'boolean', describe: 'Print the address as one line of JSON' })
       .example('$0 dashboard', 'Then open the printed address')
@@ -42,13 +42,13 @@ export const dashboardVerb: Action = {
       onDefect: (error) => printError(error instanceof Error ? (error.stack ?? error.message) : String(error)),
     });
     const stopped = new Promise<void>((resolve) => onReasonToStop(args, () => resolve()));
-    // A browser does not send the part after the #, so no request's address has the token. A token that the caller chose is not repeated.
+    // Browsers do not send the part after the #, so requests do not log the token. A token from the caller is not printed.
     const address = named === null ? `${dashboard.url}/#token=${token}` : `${dashboard.url}/`;
     if (flag(args, 'json')) {
       printLine(JSON.stringify({ url: dashboard.url, address, ...(named === null ? { token } : {}), folders }));
     } else {
       printLine(`Dashboard of ${folders.join(' and ')}: ${address}`);
-      printLine('Anyone with this address can start and stop runs. Press Ctrl-C to stop the dashboard; runs continue.');
+      printLine('Anyone with this address can start and stop runs. Press Ctrl-C to stop the dashboard. Runs continue.');
     }
     await stopped;
     await dashboard.close();

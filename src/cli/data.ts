@@ -33,11 +33,11 @@ const SAMPLES: Record<DatasetReport['kind'], string> = {
   inpainting: 'inpainting samples',
   videos: 'questions about videos',
   pictured: 'edits in rows',
-  captioned: 'captioned pictures',
+  captioned: 'captioned images',
   texts: 'prompts',
 };
 
-/** Shows progress on one line of a terminal, which is cleared after the last sample. */
+/** Shows progress on one terminal line and clears it at the end. */
 function showProgress(done: number, total: number): void {
   const line = done === total ? '' : `${done} of ${total} questions about videos`;
   process.stderr.write(`\r${line}\u001b[K`);
@@ -51,10 +51,10 @@ function printReport(report: DatasetReport): void {
   for (const problem of report.problems) printError(`editrl: ${problem.toText()}`);
 }
 
-/** The columns of rows that may be renamed. */
+/** The columns that can be renamed. */
 const COLUMNS = { ...IMAGE_EDIT_COLUMNS, ...TEXT_COLUMNS };
 
-/** The renamed columns; null if none is renamed. Raises UsageError for a name that is not a column of edits in rows. */
+/** The renamed columns, or null if there are none. Raises UsageError for an unknown column name. */
 function columnsOf(pairs: readonly string[]): Partial<ImageEditColumns & TextColumns> | null {
   if (pairs.length === 0) return null;
   return Object.fromEntries(
@@ -69,7 +69,7 @@ function columnsOf(pairs: readonly string[]): Partial<ImageEditColumns & TextCol
   );
 }
 
-/** All samples are compared with all of the training data. Raises DataError for a dataset that has problems. */
+/** Compares all samples with all of the training data. Raises DataError for an invalid dataset. */
 async function overlapOf(
   reports: readonly DatasetReport[],
   trained: readonly string[],
@@ -88,7 +88,7 @@ export const checkDataVerb: Action = {
       .positional('paths', {
         type: 'string',
         array: true,
-        describe: 'Datasets: lists of samples, folders, or a folder that contains several',
+        describe: 'Datasets: sample lists, folders, or a folder with several datasets',
       })
       .option('quoted', {
         type: 'boolean',
@@ -96,33 +96,36 @@ export const checkDataVerb: Action = {
       })
       .option('resolution', {
         ...numberOption,
-        describe: "Side of the squares that inpainting images are resized to, as the config's data.resolution",
+        describe: 'Side of resized inpainting images, like data.resolution',
       })
       .option('media', {
         type: 'string',
         requiresArg: true,
-        describe: 'Folder of videos and images that a list names (default: the folder of the list)',
+        describe: 'Folder of the videos and images in a list (default: the folder of the list)',
       })
       .option('columns', {
         type: 'string',
         array: true,
         nargs: 1,
         requiresArg: true,
-        describe: "Rename a column of rows as NAME=COLUMN, as the config's data.columns; repeatable",
+        describe: 'Rename a column, as NAME=COLUMN, like data.columns (repeatable)',
       })
       .option('min-frames', {
         ...numberOption,
-        describe: "Minimum frames of a video segment, as the config's data.frames.min (default: 1)",
+        describe: 'Minimum frames of a video segment, like data.frames.min (default: 1)',
       })
       .option('training', {
         type: 'string',
         array: true,
         nargs: 1,
         requiresArg: true,
-        describe: 'Count samples that are also in this training dataset; repeatable',
+        describe: 'Count samples that are also in this training dataset (repeatable)',
       })
       .option('json', jsonOption)
-      .example('$0 data check held_out.jsonl --training train.jsonl', 'Count held-out samples that are also trained on')
+      .example(
+        '$0 data check held_out.jsonl --training train.jsonl',
+        'Count held-out samples that are also in the training data',
+      )
       .example('$0 data check data/tiny', 'Every list in data/tiny')
       .example(
         '$0 data check edits.jsonl --columns source=before',
@@ -132,7 +135,7 @@ export const checkDataVerb: Action = {
       .example('$0 data check data/signs --quoted', 'A folder with self_bench.txt, for OCR rewards'),
   run: async (args) => {
     const unread: EditrlError[] = [];
-    // One dataset that cannot be read does not keep the others from being checked.
+    // Continues after an unreadable dataset.
     const orReport = async <T>(look: () => T | Promise<T>): Promise<T | null> => {
       try {
         return await look();
@@ -178,14 +181,14 @@ export const checkDataVerb: Action = {
         ...unread.map((error) => ({ path: error.where ?? null, problems: [error.toText()] })),
       ]);
     } else if (overlap !== null) {
-      printLine(describeOverlap(overlap, count) ?? `none of ${count} samples is also in the training data`);
+      printLine(describeOverlap(overlap, count) ?? `none of the ${count} samples are in the training data`);
     }
     const hasProblems = reports.some(({ problems }) => problems.length > 0);
     return Math.max(hasProblems ? 1 : 0, ...unread.map(({ exitCode }) => exitCode));
   },
 };
 
-/** Lines between two progress messages. */
+/** Number of lines between progress messages. */
 const PROGRESS_EVERY = 1000;
 
 export const packVerb: Action = {
@@ -195,7 +198,7 @@ export const packVerb: Action = {
       .positional('instructions', {
         type: 'string',
         describe:
-          'JSON lines with source (an image path, relative to this file) and instruction; optional: edited, rationale, split',
+          'JSON lines with source (image path relative to this file) and instruction. Optional: edited, rationale, split',
       })
       .option('out', { type: 'string', demandOption: true, requiresArg: true, describe: 'Folder to create (required)' })
       .option('tokenizer', {
@@ -241,25 +244,25 @@ export const packVerb: Action = {
   },
 };
 
-/** Reads `48` or `48x32`; null if nothing is given. Raises UsageError for anything else. */
+/** Parses `48` or `48x32`. Null if the flag is absent. Raises UsageError for anything else. */
 function sizeOf(given: string): ImageSize | null {
   if (given === '') return null;
   const [, width, height = width] = /^([1-9]\d{0,4})(?:x([1-9]\d{0,4}))?$/.exec(given) ?? [];
   if ((width as string | undefined) === undefined) {
-    throw new UsageError(`--size: found ${given}; allowed: pixels, as 48, or WIDTHxHEIGHT, as 64x48`);
+    throw new UsageError(`--size: found ${given}; allowed: pixels, such as 48, or WIDTHxHEIGHT, such as 64x48`);
   }
   const size = { width: Number(width), height: Number(height) };
   if (size.width * size.height <= mostImagePixels) return size;
   throw new UsageError(`--size: found ${given}; allowed: at most ${mostImagePixels / 1e6} million pixels`);
 }
 
-/** The folder of an image tokenizer, given by its path or by the finished run that trained it. */
+/** The folder of an image tokenizer, from a path or from the finished run that trained it. */
 function tokenizerFolder(given: string, expDir: string): string {
   if (existsSync(join(given, CONFIG_FILE))) return given;
   const paths = findRun(given, expDir);
   const state = readState(paths)?.state ?? 'queued';
   if (state !== 'finished') {
-    throw new RunError(`the image tokenizer is ${state}, so its codes would still change`, {
+    throw new RunError(`the image tokenizer is ${state}, so its codes may still change`, {
       where: paths.dir,
       next: `Finish it first (editrl resume ${paths.runName}), or name the folder of one of its checkpoints.`,
     });
@@ -267,14 +270,14 @@ function tokenizerFolder(given: string, expDir: string): string {
   return parentCheckpoint(paths.baseExpDir, paths.runName, []).dir;
 }
 
-/** Opens an image tokenizer; the code that computes is loaded only here. Raises CheckpointError if the folder holds another kind of model. */
+/** Opens an image tokenizer. Raises CheckpointError if the folder contains another kind of model. */
 async function openCodes(folder: string): Promise<ImageCodes & { dispose(): Promise<void> }> {
   const { codebook_size, patch, model_type } = readConfig<Readonly<Record<string, unknown>>>(folder);
   const isOwn = typeof codebook_size === 'number' && typeof patch === 'number';
   if (!isOwn && !emu3VisionTypes.includes(String(model_type))) {
     throw new CheckpointError('the model is not an image tokenizer', {
       where: folder,
-      next: 'Name a run of the task image_tokenizer, such as one like configs/tiny_vq.jsonnet, or the folder of BAAI/Emu3-VisionTokenizer.',
+      next: 'Name a run of task image_tokenizer, for example of configs/tiny_vq.jsonnet, or the folder of BAAI/Emu3-VisionTokenizer.',
     });
   }
   const { loadVisionTokenizer } = await import('../train/environments/vision_tokens.js');
@@ -284,7 +287,7 @@ async function openCodes(folder: string): Promise<ImageCodes & { dispose(): Prom
 }
 
 function printPacked({ out, kind, splits, words, was_there }: PackReport): void {
-  printLine(was_there ? `${out}: the same dataset was there already.` : `${out}:`);
+  printLine(was_there ? `${out}: the same dataset already exists.` : `${out}:`);
   for (const { list, samples, labelled } of splits) {
     printLine(`  ${list}: ${samples} ${kind}${kind === 'edits' ? `, ${labelled} labelled` : ''}`);
   }

@@ -1,4 +1,4 @@
-/** `editrl doctor`: checks the prerequisites on this machine, and how to install missing ones. */
+/** `editrl doctor`: checks the prerequisites on this machine and explains how to install missing ones. */
 import { execFile } from 'node:child_process';
 import { availableParallelism, totalmem } from 'node:os';
 import { promisify } from 'node:util';
@@ -13,10 +13,10 @@ import { flag, jsonOption, type Action } from './shared/verb.js';
 
 export interface Finding {
   readonly name: string;
-  /** `missing` fails the check; `absent` is for something that is useful but not required. */
+  /** `missing` fails the check. `absent` marks something useful that is not required. */
   readonly state: 'ok' | 'missing' | 'absent';
   readonly detail: string;
-  /** What to do; null if nothing has to be done. */
+  /** Advice, or null. */
   readonly next: string | null;
 }
 
@@ -60,7 +60,7 @@ function isUsable(findings: readonly Finding[]): boolean {
   return findings.every(({ state }) => state !== 'missing');
 }
 
-/** The column at which a finding's detail begins, after its state and name. */
+/** Column of a finding's detail, after its state and name. */
 const INDENT = 22;
 
 function printFinding({ name, state, detail, next }: Finding): void {
@@ -88,7 +88,7 @@ async function program(name: string, commands: readonly string[], next: string):
     const version = await firstLineOf(command, ['--version']);
     if (version !== null) return { name, state: 'ok', detail: version, next: null };
   }
-  return { name, state: 'missing', detail: `none of ${commands.join(', ')} runs`, next };
+  return { name, state: 'missing', detail: `cannot run ${commands.join(' or ')}`, next };
 }
 
 /** Only videos need ffmpeg. */
@@ -99,16 +99,16 @@ async function ffmpeg(): Promise<Finding> {
     firstLineOf('ffprobe', ['-version']),
   ]);
   if (version !== null && probe !== null) return { name, state: 'ok', detail: version, next: null };
-  return { name, state: 'absent', detail: 'ffmpeg and ffprobe do not run; videos cannot be read', next: FFMPEG_ADVICE };
+  return { name, state: 'absent', detail: 'cannot run ffmpeg and ffprobe, which videos need', next: FFMPEG_ADVICE };
 }
 
-/** The first line that a command prints, or null when it does not run. */
+/** The first line of a command's output, or null if the command fails. */
 async function firstLineOf(command: string, args: readonly string[]): Promise<string | null> {
   try {
     const { stdout } = await run(command, [...args], { timeout: 10_000 });
     return stdout.split('\n', 1)[0].trim();
   } catch {
-    return null; // A command that does not run is an answer here, not a failure.
+    return null; // A failing command is a valid result here.
   }
 }
 
@@ -140,25 +140,30 @@ async function onnxRuntime(): Promise<Finding> {
   }
 }
 
-/** `available` and `total` are in bytes. Runs of the tiny size need less than a gigabyte. */
+/** `available` and `total` are in bytes. Tiny runs need less than a gigabyte. */
 export function memory(available: number, total: number): Finding {
   const isEnough = available >= 2 ** 30;
   return {
     name: 'memory',
     state: isEnough ? 'ok' : 'missing',
     detail: `${gibibytes(available)} available of ${gibibytes(total)}, ${availableParallelism()} cores`,
-    next: isEnough ? null : 'Close something: the tiny size needs about 1 GiB.',
+    next: isEnough ? null : 'Close other programs. The tiny size needs about 1 GiB.',
   };
 }
 
-/** `idle`: why the onnx engine would leave them idle; null if it can use them. */
+/** `idle`: the reason why the onnx engine cannot use the GPUs, or null. */
 export function gpus(devices: Pick<Devices, 'gpus' | 'problem'>, idle: EngineError | null): Finding {
   const name = 'GPU';
   if (devices.problem !== undefined) {
-    return { name, state: 'missing', detail: devices.problem, next: 'Repair the driver (run nvidia-smi by hand).' };
+    return {
+      name,
+      state: 'missing',
+      detail: devices.problem,
+      next: 'Repair the GPU driver. Run nvidia-smi to see its error.',
+    };
   }
   if (devices.gpus.length === 0) {
-    return { name, state: 'absent', detail: 'none is visible; runs use the CPU', next: null };
+    return { name, state: 'absent', detail: 'none found, so runs use the CPU', next: null };
   }
   const detail = devices.gpus
     .map((gpu) => `${gpu.index}: ${gpu.name}${gpu.memoryBytes === null ? '' : `, ${gibibytes(gpu.memoryBytes)}`}`)

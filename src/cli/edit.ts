@@ -19,7 +19,7 @@ import {
   type Arguments,
 } from './shared/verb.js';
 
-/** Most answers of one call: evaluations record no more images. */
+/** Maximum number of edits per call. */
 const MAX_SAMPLES = 64;
 
 export const editVerb: Action = {
@@ -31,7 +31,7 @@ export const editVerb: Action = {
       .positional('instruction', { type: 'string', describe: 'What to change' })
       .option('samples', {
         ...numberOption,
-        describe: 'Sample this many edits, and draw them as a grid (default: the most likely edit)',
+        describe: 'Sample this many edits and also write a grid of them (default: the most likely edit)',
       })
       .option('seed', { ...numberOption, describe: 'Seed of the samples (default: 0)' })
       .option('out', { type: 'string', requiresArg: true, describe: 'PNG file to write (default: IMAGE_edited.png)' })
@@ -56,7 +56,7 @@ export const editVerb: Action = {
         printJson({ run: text(args, 'run'), image, instruction: text(args, 'instruction'), ...files });
       } else [files.grid, ...files.edited].forEach((file) => file !== null && printLine(file));
       const failed = files.edited.filter((file) => file === null).length;
-      if (failed > 0) printWarnings([`${failed} of ${edits.length} answers are not an image`]);
+      if (failed > 0) printWarnings([`${failed} of ${edits.length} answers are not images`]);
       return failed === edits.length ? 1 : 0;
     } finally {
       rmSync(folder, { recursive: true, force: true });
@@ -71,7 +71,7 @@ interface Edits {
   readonly folder: string;
 }
 
-/** PNG files of the answers; null for an answer that is no image, and for all of them if the user stopped it. */
+/** PNG files of the answers. Null for an answer that is not an image, and null as a whole if the user stopped the command. */
 async function editsOf(args: Arguments, edit: Edits): Promise<(Uint8Array | null)[] | null> {
   const [{ findRun }, { parseRunSpec }, { applyEditor }, { Launcher }] = await Promise.all([
     import('../run/find.js'),
@@ -98,7 +98,7 @@ async function editsOf(args: Arguments, edit: Edits): Promise<(Uint8Array | null
   }
 }
 
-/** Writes one file for each edit, numbered if they were sampled, and the grid. */
+/** Writes one file per edit, numbered if sampled, and the grid. */
 async function write(
   out: string,
   edits: readonly (Uint8Array | null)[],
@@ -119,7 +119,7 @@ async function write(
   return { edited: files.map((file) => file?.path ?? null), grid: grid?.path ?? null };
 }
 
-/** The images in rows, about as many columns as rows, with a margin between them. */
+/** Arranges the images in a nearly square grid with margins. */
 async function gridOf(edits: readonly (Uint8Array | null)[]): Promise<Uint8Array> {
   const { default: sharp } = await import('sharp');
   const images = edits.filter((png) => png !== null);

@@ -18,7 +18,7 @@ import {
   type Arguments,
 } from './shared/verb.js';
 
-/** Prompts that are rewritten together. */
+/** Prompts per batch. */
 const BATCH = 16;
 
 export const enhanceVerb: Action = {
@@ -33,12 +33,12 @@ export const enhanceVerb: Action = {
       .option('file', {
         type: 'string',
         requiresArg: true,
-        describe: 'Text file with one prompt per line; lines that start with # are skipped',
+        describe: 'Text file with one prompt per line. Lines that start with # are skipped',
       })
       .option('run', {
         type: 'string',
         requiresArg: true,
-        describe: 'Run of prompt_enhance, by name or folder; uses its last checkpoint',
+        describe: 'Run of task prompt_enhance, by name or folder. Its last checkpoint is used',
       })
       .option('model', {
         type: 'string',
@@ -47,7 +47,7 @@ export const enhanceVerb: Action = {
       })
       .option('temperature', {
         ...numberOption,
-        describe: "Sampling temperature; 0 is greedy (default: the run's, else 0.7)",
+        describe: "Sampling temperature, 0 for greedy (default: the run's, else 0.7)",
       })
       .option('max-tokens', { ...numberOption, describe: "Maximum tokens of a rewrite (default: the run's, else 100)" })
       .option('seed', { ...numberOption, describe: 'Sampling seed (default: 0)' })
@@ -75,13 +75,13 @@ export const enhanceVerb: Action = {
   },
 };
 
-/** Prints one rewrite per line; on a terminal, the original prompt as well. */
+/** Prints one rewrite per line. On a terminal it also prints the original prompt. */
 function print({ prompt, enhanced_prompt: rewrite, finished, unread, prompt_unread }: EnhancedPrompt): void {
   if (process.stdout.isTTY) printLine(styled(prompt, 'dim'));
   printLine(rewrite);
   if (rewrite === '') printError(`editrl: the rewrite of '${prompt}' is empty`);
   else if (!finished) {
-    printError(`editrl: the rewrite of '${prompt}' was cut off; raise --max-tokens`);
+    printError(`editrl: the rewrite of '${prompt}' was cut off. Raise --max-tokens.`);
   }
   if (unread) printError(`editrl: the image model ignores the last ${tokens(unread)} of the rewrite of '${prompt}'`);
   if (prompt_unread) {
@@ -93,7 +93,7 @@ function tokens(count: number): string {
   return count === 1 ? 'token' : `${count} tokens`;
 }
 
-/** The prompts of the command line and of the file. Raises UsageError and DataError when there are none, or when one is empty. */
+/** The prompts from the command line and the file. Raises UsageError or DataError if there are none, or if one is empty. */
 async function promptsOf(args: Arguments): Promise<{ readonly prompts: readonly string[]; readonly single: boolean }> {
   const said = texts(args, 'prompts');
   const file = text(args, 'file');
@@ -153,7 +153,7 @@ async function openEnhancer(args: Arguments): Promise<Enhancer> {
   const { settings } = recordedConfig(paths, record, { trust: flag(args, 'trust') });
   const checkpoint = latestWhole(paths);
   if (checkpoint === null) {
-    throw new RunError('the run has no whole checkpoint', { where: paths.dir, next: 'Train it further first.' });
+    throw new RunError('the run has no complete checkpoint', { where: paths.dir, next: 'Train it further first.' });
   }
   const resolveRun = runResolver(dirname(paths.dir), () => record);
   return openRunEnhancer(settings, checkpoint.dir, { ...options, resolveRun });

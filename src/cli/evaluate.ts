@@ -37,29 +37,29 @@ export const evaluateVerb: Action = {
       .option('model', {
         type: 'string',
         requiresArg: true,
-        describe: 'With a config: the model, as a folder, hub:OWNER/NAME[@REVISION], or run:NAME[@CHECKPOINT]',
+        describe: 'With a config: the model, a folder, hub:OWNER/NAME[@REVISION], or run:NAME[@CHECKPOINT]',
       })
       .option('data', {
         type: 'string',
         array: true,
         nargs: 1,
-        describe: 'Held-out dataset instead of data.validation; repeatable',
+        describe: 'Held-out dataset instead of data.validation (repeatable)',
       })
       .option('measure', {
         type: 'string',
         array: true,
         nargs: 1,
-        describe: 'Also score by this term, instead of validation.measure; repeatable',
+        describe: 'Also score with this term, instead of validation.measure (repeatable)',
       })
       .option('against', {
         type: 'string',
         requiresArg: true,
-        describe: 'Also evaluate this and print the paired difference: RUN[@CHECKPOINT], or a model as in --model',
+        describe: 'Print the paired difference to this: RUN[@CHECKPOINT], or a model as in --model',
       })
       .option('with', overlayOption)
       .option('set', {
         ...setOption,
-        describe: 'Set one key, as validation.prompts=500; repeatable',
+        describe: 'Set one key, such as validation.prompts=500 (repeatable)',
       })
       .option('json', jsonOption)
       .option('trust', trustOption)
@@ -67,14 +67,14 @@ export const evaluateVerb: Action = {
       .example('$0 evaluate sft_s__rl_s', 'The last checkpoint, on its own held-out data')
       .example('$0 evaluate sft_s__rl_s@best --against sft_s__rl_s@60', 'Compare two checkpoints prompt by prompt')
       .example('$0 evaluate sft_s__rl_s --data my/bench.jsonl --measure ground_score', 'Other data and another measure')
-      .example('$0 evaluate configs/text_plain.jsonnet --model exported', 'A folder that editrl export wrote'),
+      .example('$0 evaluate configs/text_plain.jsonnet --model exported', 'A folder from editrl export'),
   run: async (args) => {
     const json = flag(args, 'json');
     const subjects = await subjectsOf(args);
     (await import('../launch/evaluation.js')).requireCommonNumber(subjects);
     for (const { problems } of subjects) printWarnings(problems.map((one) => `checkpoint skipped: ${one}`));
     const view = json ? noView : openView(process.stderr);
-    const [stop] = abortOnSignals(1, () => printError('stopping; answers of judges are kept'), view);
+    const [stop] = abortOnSignals(1, () => printError('stopping (recorded judge answers are kept)'), view);
     const launching = await import('../launch/launcher.js');
     const launcher = new launching.Launcher({ view, command: process.argv.slice(2), stop, kill: stop });
     try {
@@ -82,13 +82,13 @@ export const evaluateVerb: Action = {
         const subject = subjects[i];
         try {
           if ((await evaluate(launcher, subject, view)) === 'interrupted') {
-            if (!json) printSentence(`${subject.label}: stopped. The same command continues.`);
+            if (!json) printSentence(`${subject.label}: stopped. Repeat the command to continue.`);
             return INTERRUPTED;
           }
           [i, tries] = [i + 1, 0];
         } catch (error) {
           if (!(error instanceof CheckpointError) || !isGone(subject) || (tries += 1) > MAX_TRIES) throw error;
-          // The run trains on and has a later checkpoint. If this one was named, choosing again raises.
+          // The run continued and has a later checkpoint. If the user named this one, choosing again raises.
           subjects[i] = (await subjectsOf(args))[i];
         }
       }
@@ -101,7 +101,7 @@ export const evaluateVerb: Action = {
   },
 };
 
-/** What is to be evaluated, and what it is compared with. Raises UsageError for flags that do not go together. */
+/** The subjects: the evaluated one and the one to compare with. Raises UsageError for contradictory flags. */
 async function subjectsOf(args: Arguments): Promise<EvaluationSubject[]> {
   const { evaluatedModel, evaluatedRun } = await import('../launch/evaluation.js');
   const [named, against, expDir] = ['run', 'against', 'exp-dir'].map((one) => text(args, one));
@@ -120,7 +120,7 @@ async function subjectsOf(args: Arguments): Promise<EvaluationSubject[]> {
   }
   if (model !== null || texts(args, 'with').length > 0) {
     throw new UsageError(`found --${model === null ? 'with' : 'model'} with the run ${named}; allowed: with a config`, {
-      next: 'A run is evaluated with its own settings. To choose a model, name a config and --model.',
+      next: 'Runs are evaluated with their own settings. To choose a model, name a config and --model.',
     });
   }
   const own = parseRunSpec(named);
@@ -130,7 +130,7 @@ async function subjectsOf(args: Arguments): Promise<EvaluationSubject[]> {
   return [of(own.name, own.checkpoint), ...(other === null ? [] : [of(other.name, other.checkpoint)])];
 }
 
-/** Tries to read the last checkpoint of a run that keeps replacing it. */
+/** Number of attempts to read the last checkpoint of a run that keeps replacing it. */
 const MAX_TRIES = 20;
 
 function isGone({ config }: EvaluationSubject): boolean {
@@ -142,7 +142,7 @@ function isConfig(named: string): boolean {
   return /\.(jsonnet|libsonnet|json)$/.test(named) || (existsSync(named) && statSync(named).isFile());
 }
 
-/** Evaluates anew what was evaluated before; judges are asked only what its records have no answer to. */
+/** Evaluates one subject. Repeated evaluations reuse recorded judge answers. */
 async function evaluate(launcher: Launcher, subject: EvaluationSubject, view: View): Promise<string> {
   const { label, paths } = subject;
   const { withPinnedCheckpoint } = await import('../launch/evaluation.js');
@@ -155,13 +155,13 @@ async function evaluate(launcher: Launcher, subject: EvaluationSubject, view: Vi
   }
 }
 
-/** Prints what was found. */
+/** Prints the results. */
 function show([own, other]: readonly EvaluationSubject[], json: boolean): void {
   const base = other === undefined ? null : placeOf(other);
   const report = readEvaluation(placeOf(own), base);
   const against = base === null ? null : readEvaluation(base);
   if (base !== null && report.numbers.every(({ difference }) => difference === undefined)) {
-    printWarnings([`${own.label} and ${other.label} share no prompt; name one dataset for both with --data`]);
+    printWarnings([`${own.label} and ${other.label} share no prompts. Name one dataset for both with --data.`]);
   }
   if (json) {
     const document = { ...documentOf(own, report), against: against === null ? null : documentOf(other, against) };
@@ -191,12 +191,12 @@ function documentOf({ label, config, paths, recordedBy }: EvaluationSubject, rep
   };
 }
 
-/** Whether the run's own evaluation of that iteration came to the same; null where it has none to compare with. */
+/** Compares with the run's own evaluation of that iteration. Null if there is none. */
 function recordedNote({ recordedBy }: EvaluationSubject, { iteration, metrics }: EvaluationReport): string | null {
   const recorded = recordedBy === null ? null : evaluatedAt(recordedBy, iteration);
   const common = Object.keys(recorded ?? {}).filter((name) => name in metrics);
   if (recorded === null || common.length === 0) return null;
   const other = common.find((name) => !Object.is(recorded[name], metrics[name]));
   if (other === undefined) return `The run recorded the same numbers at iteration ${iteration}.`;
-  return `The run recorded other numbers at iteration ${iteration}: ${other} was ${recorded[other]} and is now ${metrics[other]}. The judge's answers or the data changed since.`;
+  return `The run recorded different numbers at iteration ${iteration}: ${other} was ${recorded[other]} and is now ${metrics[other]}. The judge's answers or the data have changed.`;
 }

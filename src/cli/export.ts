@@ -1,4 +1,4 @@
-/** `editrl export RUN`: writes a run's model in a form that other programs load. */
+/** `editrl export RUN`: writes a run's model in a format that other programs can load. */
 import { existsSync, mkdirSync, readdirSync, renameSync, rmdirSync, rmSync, statSync } from 'node:fs';
 import { dirname, join, resolve } from 'node:path';
 import { EditrlError, UsageError } from '../core/errors.js';
@@ -24,7 +24,7 @@ export const exportVerb: Action = {
       .option('out', {
         type: 'string',
         requiresArg: true,
-        describe: 'Folder to write; must be empty or missing',
+        describe: 'New or empty folder to write',
       })
       .option('hub', {
         type: 'string',
@@ -39,7 +39,7 @@ export const exportVerb: Action = {
       .option('format', {
         choices: ['adapter', 'merged'] as const,
         describe:
-          'The adapter alone for peft, or the whole model for transformers (default: adapter if the run trains one)',
+          'adapter: only the adapter, for peft. merged: the whole model, for transformers (default: adapter if the run trains one)',
       })
       .option('dtype', {
         choices: ['float32', 'bfloat16', 'float16'] as const,
@@ -50,7 +50,7 @@ export const exportVerb: Action = {
       .example('$0 export text_plain --out exported', 'The last checkpoint')
       .example('$0 export text_plain@best --out exported', 'The best checkpoint by held-out evaluations')
       .example('$0 export text_plain --format merged --dtype bfloat16 --out exported', 'For transformers or vLLM')
-      .example('$0 export text_plain --hub me/text_plain', 'Publish; HF_TOKEN must allow it'),
+      .example('$0 export text_plain --hub me/text_plain', 'Publish to the Hub with HF_TOKEN'),
   run: async (args) => {
     const expDir = text(args, 'exp-dir');
     const named = parseRunSpec(text(args, 'run'));
@@ -72,7 +72,7 @@ export const exportVerb: Action = {
     const asked = text(args, 'dtype');
     if (format !== 'merged' && asked !== '') {
       const found = { adapter: 'an adapter', checkpoint: 'a model that is not a language model' }[format];
-      throw new UsageError(`found --dtype with ${found}, which is exported as trained`, {
+      throw new UsageError(`--dtype does not apply to ${found}`, {
         next: format === 'adapter' ? 'Remove --dtype, or add --format merged.' : 'Remove --dtype.',
       });
     }
@@ -103,7 +103,7 @@ function warnOfRounding(dtype: ExportedDtype): void {
   printError(`warning: ${dtype} rounds the weights, so the exported model's answers differ from the run's`);
 }
 
-/** `--hub`: publishes the model as a commit of a repository instead of a folder. */
+/** `--hub`: publishes the model as a commit in a Hub repository. */
 async function publish(args: Arguments, paths: RunPaths, checkpoint: WholeCheckpoint): Promise<number> {
   if (text(args, 'out') !== '') {
     throw new UsageError('found --out and --hub', { next: 'Export twice: once to a folder, once to the Hub.' });
@@ -134,7 +134,7 @@ async function publish(args: Arguments, paths: RunPaths, checkpoint: WholeCheckp
   return 0;
 }
 
-/** Writes a folder's content beside it and moves it into place, so that the folder is complete or missing. Raises UsageError if it is not empty. */
+/** Writes a temporary folder and renames it, so the folder is complete or missing. Raises UsageError if it exists and is not empty. */
 function inFolder(out: string, write: (folder: string) => void): void {
   const isFolder = existsSync(out) && statSync(out).isDirectory();
   if (existsSync(out) && (!isFolder || readdirSync(out).length > 0)) {

@@ -12,7 +12,7 @@ export const initVerb: Action = {
     yargs
       .positional('folder', { type: 'string', demandOption: true, describe: 'New folder for the project' })
       .option('json', { type: 'boolean', describe: 'Print one JSON document' })
-      .example('$0 init demo', 'then: cd demo && npx editrl run configs/quickstart.jsonnet'),
+      .example('$0 init demo', 'Then: cd demo && npx editrl run configs/quickstart.jsonnet'),
   run: async (args) => {
     const folder = text(args, 'folder');
     const files = writeProject(folder);
@@ -25,7 +25,7 @@ export const initVerb: Action = {
   },
 };
 
-/** Writes the project and returns its files, relative to the folder. Raises UsageError if the folder contains files already. */
+/** Writes the project and returns its files, relative to the folder. Raises UsageError if the folder is not empty. */
 function writeProject(folder: string): string[] {
   if (existsSync(folder) && readdirSync(folder).length > 0) {
     throw new UsageError(`${folder}: the folder is not empty; allowed: a new or an empty folder`, {
@@ -37,11 +37,11 @@ function writeProject(folder: string): string[] {
   return found
     .map((entry) => relative(template, join(entry.parentPath, entry.name)))
     .map((file) => {
-      // npm leaves files named .gitignore out of packages.
+      // npm does not pack files named .gitignore.
       const target = file === 'gitignore' ? '.gitignore' : file;
       try {
         mkdirSync(dirname(join(folder, target)), { recursive: true });
-        // The package may be read-only: a copy would be so, too.
+        // Files of the package may be read-only, and copies would be too.
         writeFileSync(join(folder, target), readFileSync(join(template, file)));
       } catch (cause) {
         throw diskError(join(folder, target), cause);
@@ -51,7 +51,7 @@ function writeProject(folder: string): string[] {
     .sort();
 }
 
-/** A path as a shell reads it. */
+/** Quotes a path for a shell. */
 function quoted(path: string): string {
   return /^[\w./-]+$/.test(path) ? path : `'${path.replaceAll("'", `'\\''`)}'`;
 }

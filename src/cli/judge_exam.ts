@@ -1,4 +1,4 @@
-/** `editrl judge exam`: measures a judge on answers of known quality, before a run trains on its scores. */
+/** `editrl judge exam`: tests a judge on answers of known quality before a run trains on its scores. */
 import { join, resolve } from 'node:path';
 import { meanDifference, showEstimate } from '../core/estimate.js';
 import { writeFileAtomic } from '../core/files.js';
@@ -29,7 +29,7 @@ export const judgeExamVerb: Action = {
   positionals: '[config]',
   build: (yargs) =>
     yargs
-      .positional('config', { type: 'string', describe: 'Jsonnet file, to examine its reward' })
+      .positional('config', { type: 'string', describe: 'Jsonnet file whose reward to examine' })
       .options(changeOptions)
       .option('endpoint', {
         type: 'string',
@@ -39,7 +39,7 @@ export const judgeExamVerb: Action = {
       .option('terms', {
         type: 'string',
         default: 'viescore',
-        describe: 'Without a config: terms with weights, as a=0.6,b=0.4',
+        describe: 'Without a config: terms with weights, such as a=0.6,b=0.4',
       })
       .option('pairs', {
         type: 'string',
@@ -50,11 +50,11 @@ export const judgeExamVerb: Action = {
         ...numberOption,
         describe: `Number of cases (default: ${CASES} built-in cases, or all pairs)`,
       })
-      .option('repeats', { ...numberOption, default: REPEATS, describe: 'Questions about each answer' })
-      .option('seed', { ...numberOption, default: 0, describe: 'Seed that draws the cases' })
+      .option('repeats', { ...numberOption, default: REPEATS, describe: 'Number of judgements per answer' })
+      .option('seed', { ...numberOption, default: 0, describe: 'Seed for drawing the cases' })
       .option('out', {
         type: 'string',
-        describe: 'Folder for replies and marks (default: exams/ in the directory of runs)',
+        describe: 'Folder for replies and marks (default: exams/ in the runs directory)',
       })
       .option('against', {
         type: 'string',
@@ -92,7 +92,7 @@ export const judgeExamVerb: Action = {
     const other = text(args, 'against') === '' ? null : readExam(text(args, 'against'));
     const folder = text(args, 'out') === '' ? examFolder(runs, settings, set.name) : resolve(text(args, 'out'));
     const lost = new AbortController();
-    const stopping = (): void => printError('stopping; the answers so far are kept, and the same command continues');
+    const stopping = (): void => printError('stopping. Answers are kept. Repeat the command to continue.');
     const [asked] = abortOnSignals(1, stopping, { end: () => undefined });
     let record: ExamRecord;
     try {
@@ -143,7 +143,7 @@ interface Compared {
   readonly fidelity: CaseEstimate | null;
 }
 
-/** The paired differences of two exams, this one less the other. Raises UsageError where their cases differ. */
+/** The paired differences of two exams, this one minus the other. Raises UsageError if their cases differ. */
 function compare(record: ExamRecord, other: ExamRecord): Compared {
   const others = new Map(other.cases.map((one) => [one.name, one]));
   if (other.set !== record.set || record.cases.some(({ name }) => !others.has(name))) {
@@ -161,7 +161,7 @@ function compare(record: ExamRecord, other: ExamRecord): Compared {
   return { agreement: paired('agreement'), fidelity: paired('fidelity') };
 }
 
-/** What a terminal shows of an exam. */
+/** The terminal version of an exam. */
 function examText(record: ExamRecord): string {
   const tests = examTestRows(record).map(({ cells, verdict: found, isFault }) => [
     ...cells,
@@ -170,20 +170,20 @@ function examText(record: ExamRecord): string {
   const { marks, verdict, reward, repeats } = record;
   return [
     printable(
-      `${reward.model}, asked as '${reward.name}' asks: ${marks.cases} cases of ${record.set}, each answer ${repeats} times`,
+      `${reward.model}, reward '${reward.name}': ${marks.cases} cases of ${record.set}, ${repeats} judgements per answer`,
     ),
     '',
     ...verdict.sentences,
     '',
     formatTable(
-      [{ title: 'mark' }, { title: 'value', align: 'right' }, { title: 'what it is', wraps: true }],
+      [{ title: 'mark' }, { title: 'value', align: 'right' }, { title: 'meaning', wraps: true }],
       examMarkRows(record),
     ),
     '',
-    formatTable([{ title: 'test' }, { title: 'found', align: 'right' }, { title: 'allowed' }, { title: '' }], tests),
+    formatTable([{ title: 'test' }, { title: 'value', align: 'right' }, { title: 'allowed' }, { title: '' }], tests),
     '',
     formatTable(
-      [{ title: 'cost' }, { title: 'value', align: 'right' }, { title: 'what it is', wraps: true }],
+      [{ title: 'cost' }, { title: 'value', align: 'right' }, { title: 'meaning', wraps: true }],
       examCostRows(record),
     ),
     '',
@@ -191,7 +191,7 @@ function examText(record: ExamRecord): string {
   ].join('\n');
 }
 
-/** How many cases the page shows. */
+/** Number of cases on the page. */
 const SHOWN = 6;
 
 async function writeExamPage(record: ExamRecord, set: ExamSet, folder: string, file: string): Promise<void> {
@@ -201,14 +201,14 @@ async function writeExamPage(record: ExamRecord, set: ExamSet, folder: string, f
 }
 
 function printCompared({ agreement, fidelity }: Compared): void {
-  if (agreement !== null) printLine(`agreement, less the other judge's: ${showEstimate(agreement)}`);
+  if (agreement !== null) printLine(`difference in agreement: ${showEstimate(agreement)}`);
   if (fidelity === null) return;
   const { mean, stderr } = fidelity;
   const clear = stderr !== null && Math.abs(mean) > 2 * stderr;
-  printLine(`fidelity, less the other judge's: ${showEstimate(fidelity)}`);
+  printLine(`difference in fidelity: ${showEstimate(fidelity)}`);
   printLine(
     clear
       ? `The ${mean > 0 ? 'examined' : 'other'} judge is better.`
-      : 'No clear difference: it is within two standard errors.',
+      : 'No clear difference (within two standard errors).',
   );
 }

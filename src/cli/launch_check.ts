@@ -1,6 +1,6 @@
 /**
- * `editrl check --launch`: starts a run's processes, lets them connect and exchange tensors, and reports the devices that each has. If a server
- * trains the run, that server is probed as well.
+ * `editrl check --launch`: starts a run's processes, exchanges tensors between them, and reports each process's devices. If a training server trains
+ * the run, it also probes that server.
  */
 import { randomUUID } from 'node:crypto';
 import { availableParallelism } from 'node:os';
@@ -36,41 +36,41 @@ import type { RunSettings } from '../config/schema/run.js';
 import { formatTable, printError, printLine } from './shared/output.js';
 import { text, type Action } from './shared/verb.js';
 
-/** What one rank reports of itself. */
+/** The report of one rank. */
 export interface RankReport {
   readonly rank: number;
   readonly pid: number;
-  /** The GPUs that it sees; empty on the CPU. */
+  /** Visible GPUs. Empty on the CPU. */
   readonly gpus: readonly Pick<Gpu, 'index' | 'uuid' | 'name'>[];
-  /** Cores that the system lets it use. */
+  /** Available cores. */
   readonly cpus: number;
-  /** CPU threads that it should use; null if no number is prescribed. */
+  /** CPU threads to use. Null if there is no limit. */
   readonly threads: number | null;
-  /** Available memory in bytes: free GPU memory, or the machine's; null if the driver does not report it. */
+  /** Available memory in bytes, of the GPU or the machine. Null if the driver does not report it. */
   readonly free_bytes: number | null;
-  /** Tensor bytes summed over all ranks per second, as this rank saw it; null for a single rank. */
+  /** Throughput of the tensor sum over ranks, in bytes per second. Null for a single rank. */
   readonly bytes_per_second: number | null;
-  /** The provider that its sessions run on, with the speed of a matrix product there; null if another program trains. */
+  /** The execution provider and its matrix product speed. Null if another program trains. */
   readonly engine: ProbedProvider | null;
 }
 
 const FLOATS = 4 * 2 ** 20;
 const ROUNDS = 8;
 const TIMEOUT_S = 60;
-/** The prefix of the one line of a rank's output that is meant for this program. */
+/** Prefix of the output line with a rank's report. */
 const MARK = 'rank report:';
 
-/** What a launch check reports. */
+/** The result of a launch check. */
 export interface LaunchReport {
   readonly processes: number;
   readonly devices: Placement['devices'];
   readonly ranks: readonly RankReport[];
   readonly trainer: Awaited<ReturnType<typeof probeFor>>;
-  /** All of it for people. */
+  /** The report as text. */
   readonly text: string;
 }
 
-/** Checks that the processes of a run start and meet. Raises RunError with the rank that failed, and the errors of the training server's probe. */
+/** Checks that the processes of a run start and connect. Raises RunError with the rank that failed, and the errors of the training server's probe. */
 export async function checkLaunch(config: LoadedConfig): Promise<LaunchReport> {
   const { launch } = config.settings;
   const devices = detectDevices();
@@ -98,7 +98,7 @@ export const rankVerb: Action = {
   run: (args) => runAsRank(text(args, 'provider')),
 };
 
-/** Probes the training server, which is started for it if the run starts one; null if this machine trains the policy. */
+/** Probes the training server, and starts it first if the run does. Null if this machine trains the policy. */
 async function checkTrainer(
   settings: RunSettings,
   devices: Devices,
@@ -118,7 +118,7 @@ async function checkTrainer(
   }
 }
 
-/** Starts the ranks and collects their reports. Raises RunError naming the rank that died or hung, with its last lines. */
+/** Starts the ranks and collects their reports. Raises RunError with the rank that died or hung and its last lines. */
 async function startRanks(
   { settings }: LoadedConfig,
   processes: number,
@@ -151,7 +151,7 @@ async function startRanks(
     if (!(error instanceof RunFailed)) throw error;
     throw new RunError(error.message, {
       where: run,
-      next: 'Fix the error in its last lines, or exclude that device with launch.devices. Then check again.',
+      next: 'Fix the error in these lines, or exclude the device with launch.devices. Then check again.',
       cause: error,
     });
   } finally {
@@ -165,12 +165,12 @@ async function startRanks(
   });
 }
 
-/** The provider that a run trains on; empty if another program trains. */
+/** The provider that a run trains on. Empty if another program trains. */
 function providerOf(settings: RunSettings): string {
   return isTrainable(settings) ? enginesOf(settings)[0].provider : '';
 }
 
-/** The work of each started process, given the provider of its sessions. */
+/** The work of each started process. */
 async function runAsRank(provider: string): Promise<number> {
   const group = await openProcessGroup(process.env, { timeoutMs: TIMEOUT_S * 1000 });
   try {
@@ -197,7 +197,7 @@ async function runAsRank(provider: string): Promise<number> {
   }
 }
 
-/** Sums a tensor over the ranks, checks the sum, and returns the throughput in bytes per second; null for a single rank. */
+/** Sums a tensor over the ranks, checks the sum, and returns the throughput in bytes per second. Null for a single rank. */
 async function timeAllReduce(group: ProcessGroup): Promise<number | null> {
   if (group.size === 1) return null;
   const tensor = new Float32Array(FLOATS);
@@ -225,10 +225,10 @@ function freeGpuMemory(gpus: readonly Gpu[]): number | null {
   );
 }
 
-/** Which setting determines the number of processes, as a clause. */
+/** Explains the number of processes, as a clause. */
 function countSource(processes: LaunchSettings['processes'], gpus: number): string {
   if (processes !== 'auto') return `launch.processes is ${processes}`;
-  return `launch.processes is 'auto', one per GPU that the run may use, and this machine has ${gpus === 0 ? 'none' : gpus}`;
+  return `launch.processes is 'auto' (one per GPU) and ${gpus === 0 ? 'there is no GPU' : `there are ${gpus}`}`;
 }
 
 /** @param why a clause that explains the number of processes. */
@@ -253,8 +253,8 @@ function reportText(reports: readonly RankReport[], trainer: LaunchReport['train
   ];
   const met =
     reports.length === 1
-      ? `One process, so no ranks met: ${why}.`
-      : `All ${reports.length} ranks met and agree on the sum.`;
+      ? `One process, so there was nothing to exchange: ${why}.`
+      : `All ${reports.length} ranks connected and agree on the sum.`;
   const server =
     trainer === null
       ? ''

@@ -6,7 +6,7 @@ import { readStatus } from '../run/status.js';
 import { printError } from './shared/output.js';
 import { expDirOption, flag, numberOption, text, wholeNumber, type Action } from './shared/verb.js';
 
-/** The number of lines that a followed log begins with. */
+/** Number of lines to start a followed log with. */
 const FOLLOWED_LINES = 20;
 
 export const logsVerb: Action = {
@@ -23,7 +23,10 @@ export const logsVerb: Action = {
         ...numberOption,
         describe: "Print one process's log as JSON lines (default: the readable log)",
       })
-      .option('attempt', { ...numberOption, describe: 'Start or resume, counted from 1 (default: the latest)' })
+      .option('attempt', {
+        ...numberOption,
+        describe: 'Attempt (start or resume), counted from 1 (default: the latest)',
+      })
       .option('lines', {
         ...numberOption,
         describe: `Number of last lines (default: all; with -f: ${FOLLOWED_LINES})`,
@@ -47,7 +50,7 @@ export const logsVerb: Action = {
     const decoder = new TextDecoder('utf-8', { ignoreBOM: true });
     const stop = new AbortController();
     const end = (): void => stop.abort();
-    // A reader that has seen enough (`| head`) closes the pipe; this is not an error.
+    // A reader such as `| head` may close the pipe early, which is not an error.
     const onPipeError = (error: NodeJS.ErrnoException): void => {
       if (error.code !== 'EPIPE') throw error;
       end();

@@ -1,5 +1,5 @@
 #!/usr/bin/env node
-/** The command line: a table of verbs, each loaded only when it is called, and the exit codes. */
+/** The command line: a table of verbs, each loaded on demand, and the exit codes. */
 import { realpathSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
 import yargs, { type Argv } from 'yargs';
@@ -14,7 +14,7 @@ import { setLibrary, type Action } from './shared/verb.js';
 
 interface Entry {
   readonly summary: string;
-  /** Only other programs call it, so help leaves it out. */
+  /** For internal use, so help does not list it. */
   readonly hidden?: true;
   readonly load: () => Promise<Action>;
 }
@@ -55,9 +55,9 @@ export const verbs: Readonly<Record<string, Entry>> = {
     summary: 'Report the results of a run or an experiment',
     load: async () => (await import('./report.js')).reportVerb,
   },
-  compare: { summary: 'Compare runs side by side', load: async () => (await import('./compare.js')).compareVerb },
+  compare: { summary: 'Compare runs', load: async () => (await import('./compare.js')).compareVerb },
   dashboard: {
-    summary: 'Serve a page that shows runs as they train',
+    summary: 'Serve a page with live runs',
     load: async () => (await import('./dashboard.js')).dashboardVerb,
   },
   evaluate: {
@@ -74,7 +74,7 @@ export const verbs: Readonly<Record<string, Entry>> = {
   },
   sync: { summary: 'Upload pending metrics', load: async () => (await import('./sync.js')).syncVerb },
   rm: { summary: 'Delete runs', load: async () => (await import('./remove.js')).rmVerb },
-  prune: { summary: 'Delete runs that were set aside', load: async () => (await import('./remove.js')).pruneVerb },
+  prune: { summary: 'Delete runs that --fresh set aside', load: async () => (await import('./remove.js')).pruneVerb },
   rescore: {
     summary: "Score a run's episodes with another reward",
     load: async () => (await import('./rescore.js')).rescoreVerb,
@@ -112,7 +112,7 @@ export const verbs: Readonly<Record<string, Entry>> = {
   },
   'serve rewards': { summary: 'Serve a reward', load: async () => (await import('./serve/rewards.js')).rewardsVerb },
   'judge exam': {
-    summary: 'Examine a judge on answers of known quality',
+    summary: 'Test a judge on answers of known quality',
     load: async () => (await import('./judge_exam.js')).judgeExamVerb,
   },
   enhance: {
@@ -124,7 +124,7 @@ export const verbs: Readonly<Record<string, Entry>> = {
     load: async () => (await import('./mcp.js')).mcpVerb,
   },
   doctor: {
-    summary: 'Check what this machine has and lacks',
+    summary: 'Check this machine for missing software',
     load: async () => (await import('./doctor.js')).doctorVerb,
   },
 };
@@ -143,14 +143,14 @@ export async function main(argv: readonly string[], print: (text: string) => voi
 }
 
 async function dispatch(argv: readonly string[], print: (text: string) => void): Promise<number> {
-  // A shell asks for completions with the words of the line, of which the first is the program's name.
+  // A shell requests completions with the words of the line. The first word is the program's name.
   const completing = argv[0] === '--get-yargs-completions';
   const [first, second] = (completing ? argv.slice(2) : argv).filter((word) => !word.startsWith('-'));
   const name = [`${first} ${second}`, first].find((words) => Object.hasOwn(verbs, words ?? '')) ?? null;
   const group = listed().filter((words) => words.startsWith(`${first} `));
   if (first !== undefined && name === null && !completing && first !== COMPLETION) requireGroup(first, second, group);
   const outcome: { code: number } = { code: 0 };
-  // It starts while the verb is loaded, which takes longer.
+  // Starts in parallel with loading the verb, which takes longer.
   if (first !== undefined && EVALUATING.has(first) && !completing) startInterpreter();
   const [action] = await Promise.all([
     name === null ? null : verbs[name].load(),
@@ -190,7 +190,7 @@ async function dispatch(argv: readonly string[], print: (text: string) => void):
   return outcome.code;
 }
 
-/** Stands in brackets for the type of an option, until `withoutNoise` removes both. */
+/** Placeholder for the type of an option, which `withoutNoise` removes with its brackets. */
 const NOISE = '~';
 
 /** Help without the types of options. */
@@ -201,7 +201,7 @@ function withoutNoise(help: string): string {
 const usageExitCode = 2;
 const COMPLETION = 'completion';
 
-/** Raises UsageError, with the nearest verb, for a verb or an action that does not exist. */
+/** Raises UsageError with the nearest verb for an unknown verb or action. */
 function requireGroup(first: string, second: string | undefined, group: readonly string[]): void {
   if (group.length > 0 && second === undefined) return;
   const [found, allowed] =
@@ -238,7 +238,7 @@ function addAction(parser: Argv, name: string, summary: string, action: Action, 
   });
 }
 
-/** The message of yargs for missing positional arguments. */
+/** Message for missing positional arguments. */
 const TOO_FEW = 'too few arguments';
 
 const TAGLINE = 'Reinforcement learning for image editors and vision-language models, run from Jsonnet configs.';
@@ -277,7 +277,7 @@ function baseParser(argv: readonly string[], usage: string): Argv {
       ...Object.fromEntries(['boolean', 'string', 'array', 'required'].map((type) => [type, NOISE])),
     })
     .fail((message, error) => {
-      // yargs types both as always present, but either can be missing. Wrong usage that it finds while parsing is a YError.
+      // yargs types both as always present, but either can be missing. It reports wrong usage as a YError.
       const cause = error as Error | undefined;
       if (cause !== undefined && cause.name !== 'YError') throw cause;
       const text = cause?.message ?? message;
@@ -290,10 +290,10 @@ function baseParser(argv: readonly string[], usage: string): Argv {
         );
       }
       const unknown = /^Unknown arguments?: ([^,]+)/.exec(text)?.[1];
-      // yargs reads each letter of a word with one dash as a flag.
+      // yargs reads each letter of a word with one dash as a separate flag.
       const dashed = unknown === undefined ? undefined : argv.find((word) => /^-[A-Za-z][\w-]/.test(word));
       const close = nearestFlag(/^-([\w-]+)/.exec(dashed ?? '')?.[1] ?? unknown, parser);
-      throw new UsageError(dashed === undefined ? text : `${dashed}: a flag with a name has two dashes`, {
+      throw new UsageError(dashed === undefined ? text : `${dashed}: long flags start with two dashes`, {
         next: close === null ? next : `Did you mean --${close}?`,
       });
     });
@@ -307,7 +307,7 @@ function nearestFlag(unknown: string | undefined, parser: Argv): string | null {
   return nearest(unknown, Object.keys(key));
 }
 
-/** Prints an error for a person, with a stack trace only if `debug` is set; returns the exit code. */
+/** Prints an error, with a stack trace only if `debug` is set. Returns the exit code. */
 function report(error: unknown, debug: boolean): number {
   if (error instanceof EditrlError) {
     printError(debug ? (error.stack ?? error.toText()) : `editrl: ${error.toText()}`);
@@ -319,19 +319,19 @@ function report(error: unknown, debug: boolean): number {
   printError(
     debug && error instanceof Error
       ? (error.stack ?? message)
-      : `editrl: ${message}\n  ${advice ?? 'Run it again with --debug to see where this comes from.'}`,
+      : `editrl: ${message}\n  ${advice ?? 'Run the command again with --debug to print a stack trace.'}`,
   );
   return 1;
 }
 
 if (process.argv[1] !== undefined && isEntryPoint(process.argv[1])) {
   outliveReaders();
-  // Node loads parts of itself only when they are used, and an error there reaches no caller.
+  // Node loads some of its parts lazily, and an error in them reaches no caller.
   process.on('uncaughtException', (error) => process.exit(report(error, process.argv.includes('--debug'))));
   process.exitCode = await main(process.argv.slice(2));
 }
 
-/** Whether node was started with this file, directly or through the link that npm makes for the binary. */
+/** Whether node was started with this file, directly or through npm's link to the binary. */
 function isEntryPoint(script: string): boolean {
   try {
     return realpathSync(script) === fileURLToPath(import.meta.url);

@@ -1,4 +1,4 @@
-/** `editrl mcp`: offers this program's verbs to an agent as tools, over standard input and output. */
+/** `editrl mcp`: serves this program's verbs as tools for an agent, over standard input and output. */
 import { once } from 'node:events';
 import { serveStdio, StdioServerTransport } from '@modelcontextprotocol/server/stdio';
 import { resolve } from 'node:path';
@@ -37,8 +37,8 @@ export const mcpVerb: Action = {
 
 const INSTRUCTIONS = [
   'editrl: reinforcement learning for image editors and vision-language models, run from Jsonnet configs.',
-  'Check a config (check) and look at an experiment (plan) before starting it (run, sweep); what was started goes on by itself: watch it with status.',
-  'Keep a change only where a report of an experiment over several seeds says that its paired difference from the baseline is larger than two standard errors.',
+  'Before you start a config or an experiment (run, sweep), check the config (check) and review the experiment (plan). Started runs continue on their own. Watch them with status.',
+  'Keep a change only if an experiment over several seeds reports a paired difference from the baseline of more than two standard errors.',
 ].join(' ');
 
 /** A server whose tools are those of `TOOLS`. */
@@ -52,7 +52,7 @@ export function mcpServer(started: StartedCommands): McpServer {
   return server;
 }
 
-/** A tool's result, also as text for clients that do not read structured content; or the error message that the command line would print. */
+/** A tool's result, also as text for clients without structured content, or the error message of the command line. */
 async function answer(
   tool: Tool,
   args: Readonly<Record<string, unknown>>,
@@ -67,7 +67,7 @@ async function answer(
   }
 }
 
-/** A stream to the original standard output; from now on anything else that is written to standard output goes to standard error. */
+/** Returns a stream to the original standard output and redirects all other writes to standard error. */
 export function protocolStream(
   stdout: Pick<NodeJS.WriteStream, 'write'> = process.stdout,
   stderr: Pick<NodeJS.WriteStream, 'write'> = process.stderr,
@@ -77,23 +77,23 @@ export function protocolStream(
   return new Writable({ write: (chunk, _encoding, done) => void write(chunk, done) });
 }
 
-/** A command that was started here. */
+/** A started command. */
 export interface StartedCommand {
   /** The run_name or the experiment. */
   readonly name: string;
   readonly command: string;
-  /** How it ended, with the end of what it printed; null while it goes on. */
+  /** The end of the command's output after it has ended. Null while it runs. */
   readonly ended: string | null;
 }
 
-/** The longest wait for a command to be under way or to refuse. */
+/** Maximum time to wait until a command has started or failed, in milliseconds. */
 const LONGEST_START_MS = 20_000;
 const LOOK_EVERY_MS = 100;
 
 export class StartedCommands {
   readonly #all: { name: string; command: string; ended: string | null }[] = [];
 
-  /** @param program the words that start this program's command line. */
+  /** @param program the command that starts this program. */
   constructor(
     private readonly program: readonly string[],
     private readonly longestStartMs = LONGEST_START_MS,
@@ -104,8 +104,8 @@ export class StartedCommands {
   }
 
   /**
-   * Starts a command, and returns when `isUnderWay` is true, when the command has ended, or after the longest wait. Raises RunError, with the end of
-   * its output, if it has failed by then.
+   * Starts a command, and returns when `isUnderWay` is true, when the command has ended, or after the maximum wait. Raises RunError with the end of
+   * its output if it has failed by then.
    */
   async start(name: string, args: readonly string[], isUnderWay: () => boolean): Promise<StartedCommand> {
     const started: { name: string; command: string; ended: string | null } = {
@@ -115,13 +115,13 @@ export class StartedCommands {
     };
     let failed = false;
     this.#all.push(started);
-    startCommand(this.program, args, 'it has ended', (level, text) => {
+    startCommand(this.program, args, 'ended', (level, text) => {
       failed = level === 'error';
       started.ended = text;
     });
     const until = performance.now() + this.longestStartMs;
     while (started.ended === null && !isUnderWay() && performance.now() < until) await sleep(LOOK_EVERY_MS);
-    if (failed) throw new RunError(started.ended ?? 'it failed');
+    if (failed) throw new RunError(started.ended ?? 'the command failed');
     return { ...started };
   }
 }
@@ -129,28 +129,30 @@ export class StartedCommands {
 export interface Tool {
   readonly description: string;
   readonly input: z.ZodObject;
-  /** Whether the tool starts something; all others only read. */
+  /** Whether the tool starts something. All others only read. */
   readonly starts: boolean;
-  /** `args`: the arguments by the names of the verb's flags. Raises what the verb raises. */
+  /** `args`: the arguments by flag name. Raises what the verb raises. */
   readonly call: (args: Arguments, started: StartedCommands) => Promise<object>;
 }
 
 const expDir = z
   .string()
   .optional()
-  .describe('the folder that runs lie in (default: APP__BASE_EXP_DIR, else runs and runs/tiny)');
+  .describe('directory of runs (default: APP__BASE_EXP_DIR, else runs and runs/tiny)');
 const changes = {
   with: z.array(z.string()).optional().describe('Jsonnet files to merge over the config, in order'),
-  set: z.array(z.string()).optional().describe('single keys, as a.b=value: JSON, or else a string; applied last'),
+  set: z.array(z.string()).optional().describe('single keys, as a.b=VALUE in JSON or plain text, applied last'),
 };
-const runDir = z.string().optional().describe("the folder to write runs to: another base_exp_dir than the config's");
+const runDir = z.string().optional().describe('directory for runs (overrides base_exp_dir)');
 const experimentFile = z.string().describe('a Jsonnet file with a base and axes, or a config');
-const only = z.string().optional().describe('only cells with this in their name; * and ? match the whole name');
+const only = z
+  .string()
+  .optional()
+  .describe('only cells with this text in their name (with * or ?, a pattern for the whole name)');
 
 export const TOOLS: Readonly<Record<string, Tool>> = {
   plan: {
-    description:
-      'What an experiment would run, what of it is done, and what is in the way (obstacles). Starts nothing.',
+    description: 'Lists the runs of an experiment, their states, and obstacles. Starts nothing.',
     input: z.strictObject({ experiment: experimentFile, ...changes, only, 'exp-dir': runDir }),
     starts: false,
     call: async (args) => {
@@ -160,7 +162,7 @@ export const TOOLS: Readonly<Record<string, Tool>> = {
   },
   run: {
     description:
-      'Starts training what a config describes, after the runs that it starts from, in a process of its own that goes on without this server; or goes on with it. Watch it by its name with status.',
+      'Trains a config, after the runs that it depends on, or continues it. The process outlives this server. Watch it with status.',
     input: z.strictObject({ config: z.string().describe('a Jsonnet file'), ...changes, 'exp-dir': runDir }),
     starts: true,
     call: async (args, started) => {
@@ -174,15 +176,15 @@ export const TOOLS: Readonly<Record<string, Tool>> = {
   },
   sweep: {
     description:
-      'Starts running a matrix to its result table in a process of its own that goes on without this server; or goes on with it. Watch it by its name with status and report.',
+      'Trains every cell of an experiment, or continues it. The process outlives this server. Watch it with status and report.',
     input: z.strictObject({
       experiment: experimentFile,
       ...changes,
       only,
       'exp-dir': runDir,
-      'max-parallel': z.int().min(1).optional().describe('most runs at once'),
+      'max-parallel': z.int().min(1).optional().describe('maximum parallel runs'),
       failed: z.boolean().optional().describe('only cells that failed or were interrupted'),
-      retries: z.int().min(0).optional().describe('how often a run that failed is started again'),
+      retries: z.int().min(0).optional().describe('restarts of a failed run'),
     }),
     starts: true,
     call: async (args, started) => {
@@ -200,9 +202,9 @@ export const TOOLS: Readonly<Record<string, Tool>> = {
   },
   status: {
     description:
-      'Status of all runs or of the named ones. The name of an experiment selects its runs that have begun. `started` lists the commands that this server started and how they ended.',
+      'Status of all or some runs. The name of an experiment selects its started runs. `started` lists the commands that this server started and how they ended.',
     input: z.strictObject({
-      runs: z.array(z.string()).optional().describe('run_names, folders of runs, or experiments; all runs by default'),
+      runs: z.array(z.string()).optional().describe('run names, run folders, or experiments (default: all runs)'),
       'exp-dir': expDir,
     }),
     starts: false,
@@ -223,11 +225,9 @@ export const TOOLS: Readonly<Record<string, Tool>> = {
   },
   report: {
     description:
-      'What a run learned (held-out results before and after), or the result table of an experiment: cells over seeds, best first, with paired differences from its baseline (difference: mean, stderr, n).',
+      'The results of a run (held-out, before and after training), or the result table of an experiment: cells over seeds, best first, with paired differences from the baseline (difference: mean, stderr, n).',
     input: z.strictObject({
-      run: z
-        .string()
-        .describe('a run_name, the folder of a run, the name of an experiment that was swept, or its file'),
+      run: z.string().describe('run name, run folder, name of a swept experiment, or its file'),
       ...changes,
       'exp-dir': expDir,
     }),
@@ -239,21 +239,20 @@ export const TOOLS: Readonly<Record<string, Tool>> = {
     },
   },
   compare: {
-    description:
-      'Runs side by side: held-out results, the difference prompt by prompt, and what their settings differ in.',
+    description: 'Compares runs: held-out results, paired differences over prompts, and different settings.',
     input: z.strictObject({
-      runs: z.array(z.string()).describe('two or more runs; all are compared with the first'),
+      runs: z.array(z.string()).describe('two or more runs, compared with the first'),
       'exp-dir': expDir,
     }),
     starts: false,
     call: async (args) => comparisonDocument(comparisonOf(args)),
   },
   check: {
-    description: 'All that is wrong with configs, and what is in the way of their runs on this machine.',
+    description: 'Reports all invalid settings of configs, and obstacles to their runs on this machine.',
     input: z.strictObject({
       config: z.array(z.string()).min(1).describe('Jsonnet files'),
       ...changes,
-      deep: z.boolean().optional().describe('ask the judges, the reward servers and the Hub, too, as a run would'),
+      deep: z.boolean().optional().describe('also contact the judges, the reward servers and the Hub'),
     }),
     starts: false,
     call: async (args) => {
@@ -263,11 +262,11 @@ export const TOOLS: Readonly<Record<string, Tool>> = {
   },
   config_schema: {
     description:
-      'What may stand in a config: the JSON Schema of a recipe (task), of all of them (long), of an experiment file, or the meaning of one key.',
+      'The JSON Schema of one recipe (task), of all recipes (long) or of an experiment file, or the meaning of one key.',
     input: z.strictObject({
       task: z.string().optional().describe('only the settings of this recipe'),
-      key: z.string().optional().describe('explain this key, such as kl_coeff or rollout, instead'),
-      experiment: z.boolean().optional().describe('what may stand in an experiment file'),
+      key: z.string().optional().describe('explain this key instead, such as kl_coeff or rollout'),
+      experiment: z.boolean().optional().describe('the schema of an experiment file'),
     }),
     starts: false,
     call: async (args) => {
@@ -281,7 +280,7 @@ export const TOOLS: Readonly<Record<string, Tool>> = {
 /** The arguments that are positional in a command. */
 const POSITIONALS: readonly string[] = ['config', 'experiment'];
 
-/** The flags of a command, as a person would write them. */
+/** The flags of a command. */
 function flagsOf(args: Arguments): string[] {
   return Object.entries(args).flatMap(([name, value]) => {
     if (value === undefined || value === false || POSITIONALS.includes(name)) return [];
@@ -294,7 +293,7 @@ function attempts(paths: RunPaths): number {
   return readRecord(paths)?.attempts.length ?? 0;
 }
 
-/** Statuses of runs that were started here; empty as long as they have no folder. */
+/** Statuses of the started runs. Empty while they have no folder. */
 async function statusesOrNone(
   args: Arguments,
 ): Promise<Pick<Awaited<ReturnType<typeof statusesOf>>, 'runs' | 'problems'>> {

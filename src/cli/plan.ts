@@ -23,7 +23,7 @@ export const planVerb: Action = {
   build: (yargs) =>
     experimentOptions(yargs)
       .option('json', jsonOption)
-      .example('$0 plan experiments/reward_ablation.jsonnet', 'Cells, their state, and the time left')
+      .example('$0 plan experiments/reward_ablation.jsonnet', 'Cells, their states, and the remaining time')
       .example("$0 plan experiments/earl_table.jsonnet --only '*seed-1'", 'The runs of one seed'),
   run: async (args) => {
     const { plan, warnings } = await planOf(args);
@@ -39,7 +39,7 @@ export const planVerb: Action = {
     for (const line of footer([...plan.parents, ...plan.cells])) printWrapped(line);
     if (plan.at_once !== null) printWrapped(`a sweep starts ${fewerAtOnce(plan.at_once)}`);
     for (const model of plan.downloads) {
-      printWrapped(`not downloaded yet: ${model}; it is fetched before anything starts`);
+      printWrapped(`not downloaded yet: ${model} (downloaded before the first run starts)`);
     }
     for (const { run, message } of plan.obstacles) printWrapped(`blocked ${run}: ${message}`);
     for (const warning of plan.warnings) printWrapped(`warning: ${warning}`);
@@ -47,7 +47,7 @@ export const planVerb: Action = {
   },
 };
 
-/** The plan of the experiment that the flags name, and the warnings of its evaluation. Raises the errors of loading it. */
+/** The plan of the given experiment, and the warnings of its evaluation. Raises the errors of loading it. */
 export async function planOf(args: Arguments): Promise<{ plan: ExperimentPlan; warnings: readonly string[] }> {
   const file = text(args, 'experiment');
   const experiment = await loadExperiment({ file, ...changesOf(args) });
@@ -68,8 +68,7 @@ function count(number: number, word: string): string {
 }
 
 /**
- * Cells are shown by their axes, since the experiment's name is above. The run that a cell starts from and its differences are below, dimmed,
- * because they do not fit on its line.
+ * Shows cells by their axes. Each cell's parent run and differences are dimmed on the lines below it, because they do not fit on its own line.
  */
 function table(title: string, runs: readonly PlannedRun[], experiment: string): string {
   const columns = [
@@ -93,13 +92,13 @@ function table(title: string, runs: readonly PlannedRun[], experiment: string): 
     const own = from(runs[row]);
     const differences = differencesOf(differs);
     const all = [
-      ...(own === '' || own === shared ? [] : [`starts from ${own}`]),
+      ...(own === '' || own === shared ? [] : [`initialized from ${own}`]),
       ...(placement === null ? [] : [placement]),
       ...(differences === '' ? [] : [`differs in ${differences}`]),
     ].join('; ');
     return all === '' ? [] : [styled(all, 'dim')];
   };
-  const lines = shared === '' ? [] : wrap(`all start from ${shared}`, outputWidth());
+  const lines = shared === '' ? [] : wrap(`all are initialized from ${shared}`, outputWidth());
   return [formatTable(columns, rows, { below }), ...lines].join('\n');
 }
 
@@ -109,43 +108,41 @@ function deviceCount({ devices, device }: PlannedRun): string {
 
 const SHOWN_DIFFERENCES = 3;
 
-/** A few of the differing settings; references to other runs are shown under "starts from". */
+/** A few of the different settings, without references to other runs, which have their own line. */
 function differencesOf(differs: PlannedRun['differs']): string {
   const shown = Object.entries(differs).filter(([, value]) => typeof value !== 'object' || value === null);
   const words = shown.slice(0, SHOWN_DIFFERENCES).map(([key, value]) => printable(`${key}=${String(value)}`));
   return [...words, ...(shown.length > SHOWN_DIFFERENCES ? [`+${shown.length - SHOWN_DIFFERENCES}`] : [])].join(' ');
 }
 
-/** What is left to ask judges, of all runs together. */
+/** Remaining judge requests of all runs. */
 function questions(runs: readonly PlannedRun[]): string[] {
   const left = runs.reduce((sum, { judge_questions: asked }) => sum + (asked?.left ?? 0), 0);
-  return left === 0
-    ? []
-    : [`left to ask judges: at most ${left.toLocaleString('en-US')} questions, if each is asked once`];
+  return left === 0 ? [] : [`remaining judge requests: at most ${left.toLocaleString('en-US')}, without retries`];
 }
 
 function footer(runs: readonly PlannedRun[]): string[] {
   const done = runs.filter(({ state }) => state === 'finished').length;
   const left = runs.flatMap(({ seconds_left }) => seconds_left ?? []).reduce((sum, seconds) => sum + seconds, 0);
   const unknown = runs.filter(({ seconds_left }) => seconds_left === null).length;
-  const time = unknown === runs.length ? 'not known before a run of each kind is finished' : formatDuration(left);
+  const time = unknown === runs.length ? 'unknown until a run of each kind is finished' : formatDuration(left);
   const partly = unknown > 0 && unknown < runs.length ? `, and ${count(unknown, 'run')} of unknown length` : '';
   const changed = runs.filter(({ state }) => state === 'changed').length;
   const extended = runs.filter(({ state }) => state === 'extended').length;
   const tight = runs.find(({ memory_advice }) => memory_advice !== null);
   return [
-    `\n${done} of ${count(runs.length, 'run')} finished; time left, one after another: ${time}${partly}`,
+    `\n${done} of ${count(runs.length, 'run')} finished; time left, one run at a time: ${time}${partly}`,
     ...questions(runs),
     ...(changed === 0
       ? []
       : [
-          `${count(changed, 'run')} changed: their directories were made with other settings; rename the experiment or move them away`,
+          `${count(changed, 'run')} changed: their folders contain runs with other settings. Rename the experiment or move the folders away.`,
         ]),
     ...(extended === 0
       ? []
       : [
-          `${count(extended, 'run')} extended: finished with fewer iterations than are set, and a sweep trains the rest`,
+          `${count(extended, 'run')} extended: finished with fewer iterations than configured. A sweep trains the rest.`,
         ]),
-    ...(tight === undefined ? [] : [`! does not fit the free memory: ${String(tight.memory_advice)}`]),
+    ...(tight === undefined ? [] : [`! exceeds the free memory: ${String(tight.memory_advice)}`]),
   ];
 }

@@ -1,4 +1,4 @@
-/** `editrl rm RUN…` and `editrl prune` free disk space. They never delete a run that another run starts from. */
+/** `editrl rm RUN…` and `editrl prune` free disk space. They never delete a run that another run depends on. */
 import { resolve } from 'node:path';
 import { sweepStaging } from '../core/files.js';
 import { folderActivity } from '../launch/slurm/status.js';
@@ -17,7 +17,7 @@ import { printJson, printLine } from './shared/output.js';
 import { expDirOption, flag, jsonOption, text, texts, type Action, type Arguments } from './shared/verb.js';
 
 const options = {
-  'dry-run': { type: 'boolean', describe: 'Print what would be deleted, and delete nothing' },
+  'dry-run': { type: 'boolean', describe: 'Only print what would be deleted' },
   'exp-dir': expDirOption,
   json: jsonOption,
 } as const;
@@ -28,9 +28,9 @@ export const rmVerb: Action = {
     yargs
       .positional('runs', { type: 'string', array: true, describe: 'run_names, or folders of runs' })
       .options(options)
-      .example('$0 rm low_kl', 'Delete its folder with everything in it')
+      .example('$0 rm low_kl', 'Delete the folder of a run')
       .example('$0 rm sft_s sft_s__rl_s --dry-run', 'A parent can only be deleted together with its children')
-      .epilogue('Runs that are in use, and runs that other runs start from, are not deleted.'),
+      .epilogue('Runs in use and runs that other runs depend on are not deleted.'),
   run: rm,
 };
 
@@ -60,7 +60,7 @@ async function prune(args: Arguments): Promise<number> {
     const here = findSetAside(base, { underWay: await folderActivity(base) });
     found.push(...here.unneeded);
     kept.push(...here.kept);
-    // A deletion that was killed leaves a staging folder.
+    // A killed deletion leaves a staging folder.
     if (!flag(args, 'dry-run')) sweepStaging(base, REMOVING_PREFIX);
   }
   return remove(found, kept, args);
@@ -88,7 +88,7 @@ async function remove(runs: readonly RunPaths[], kept: readonly KeptRun[], args:
   return 0;
 }
 
-/** Drops duplicates, so that a run that is named twice is deleted once. */
+/** Drops duplicates. */
 function distinct(runs: readonly RunPaths[]): RunPaths[] {
   return [...new Map(runs.map((paths) => [resolve(paths.dir), paths])).values()];
 }

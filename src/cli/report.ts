@@ -1,4 +1,4 @@
-/** `editrl report RUN|EXPERIMENT`: shows what a run or an experiment learned, from its own records. */
+/** `editrl report RUN|EXPERIMENT`: shows the results of a run or an experiment from its records. */
 import { existsSync, statSync } from 'node:fs';
 import { extname, join, resolve } from 'node:path';
 import { RunError, UsageError } from '../core/errors.js';
@@ -28,7 +28,7 @@ import { resultCaption, resultRows, type Results } from '../run/report/results.j
 
 import { wrap } from '../core/terminal.js';
 
-/** Prints the tables, or one JSON document with `--json`; with `--html` it writes a page instead. For a single run it also redraws the curve. */
+/** Prints tables, or one JSON document with `--json`, or writes a page with `--html`. For a single run it also redraws the curve. */
 export const reportVerb: Action = {
   positionals: '<run>',
   build: (yargs) =>
@@ -39,8 +39,8 @@ export const reportVerb: Action = {
       })
       .option('json', jsonOption)
       .option('html', htmlOption)
-      .option('with', { ...overlayOption, describe: 'For an experiment file: the --with that it was swept with' })
-      .option('set', { ...setOption, describe: 'For an experiment file: the --set that it was swept with' })
+      .option('with', { ...overlayOption, describe: 'For an experiment file: the --with of the sweep' })
+      .option('set', { ...setOption, describe: 'For an experiment file: the --set of the sweep' })
       .option('exp-dir', expDirOption)
       .example('$0 report sft_s__rl_s', 'Held-out reward before and after, and speed')
       .example('$0 report sft_s__rl_s --html', 'One page: report.html in its folder')
@@ -54,10 +54,10 @@ export const reportVerb: Action = {
 /** `--html [FILE]`. */
 export const htmlOption = {
   type: 'string',
-  describe: 'Write one self-contained page, to this file or to its usual place',
+  describe: 'Write one self-contained page, to this file or the default one',
 } as const;
 
-/** The run or experiment that the flags name. Raises UsageError for changes to recorded settings, and the errors of the look-up. */
+/** The given run or experiment. Raises UsageError for changes to recorded settings, and the errors of the search. */
 export async function reportedOf(args: Arguments): Promise<Found> {
   const name = text(args, 'run');
   const isFile = extname(name) === '.jsonnet' || (existsSync(name) && statSync(name).isFile());
@@ -119,7 +119,7 @@ async function reportExperiment(
   return 0;
 }
 
-/** The document of `--json`; numbers that are not finite are strings in it. */
+/** The document of `--json`. Non-finite numbers are strings. */
 export function documentOf(value: object): Record<string, unknown> {
   return JSON.parse(encodeLine(value).line) as Record<string, unknown>;
 }
@@ -130,7 +130,7 @@ export function experimentDocument({ record, results, runs }: ExperimentReport):
   return documentOf({ experiment: record.experiment, runs: states, results });
 }
 
-/** Writes a report's page to the file of `--html`, else to its usual place, and prints the path. */
+/** Writes a report's page to the file of `--html`, or to the default one, and prints the path. */
 export function writePage(page: string, args: Arguments, usual: string): number {
   const path = text(args, 'html') === '' ? usual : text(args, 'html');
   writeFileAtomic(path, page);
@@ -139,7 +139,7 @@ export function writePage(page: string, args: Arguments, usual: string): number 
   return 0;
 }
 
-/** A report must also work for a run that may be read but not written, such as a colleague's. */
+/** Redraws the curve. Only warns on errors, because a report must also work for a read-only run. */
 async function drawCurve(paths: RunPaths, lines: readonly MetricsLine[]): Promise<void> {
   try {
     await writeCurve(paths, lines);

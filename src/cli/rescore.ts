@@ -1,4 +1,4 @@
-/** `editrl rescore RUN`: scores a run's episodes with another reward, from its records if they suffice. */
+/** `editrl rescore RUN`: scores a run's episodes with another reward, from its records if possible. */
 import { basename, extname } from 'node:path';
 import { canonicalJson } from '../config/hash.js';
 import { loadConfig } from '../config/load.js';
@@ -47,30 +47,30 @@ export const rescoreVerb: Action = {
       .option('measure', {
         type: 'string',
         array: true,
-        describe: 'Score held-out answers by this term, for reports; repeatable',
+        describe: 'Score held-out answers with this term, for reports (repeatable)',
       })
-      .option('with', { ...overlayOption, describe: 'Merge this Jsonnet file over --config; repeatable' })
+      .option('with', { ...overlayOption, describe: 'Merge this Jsonnet file over --config (repeatable)' })
       .option('set', {
         ...setOption,
-        describe: 'Set one key of the reward last, as reward.a=VALUE; repeatable',
+        describe: 'Set one key of the reward, as reward.a=VALUE (repeatable)',
       })
-      .option('name', { type: 'string', describe: "Name of the files in the run's folder rescored/" })
+      .option('name', { type: 'string', describe: "Name of the result files in the run's rescored/ folder" })
       .option('offline', {
         type: 'boolean',
-        describe: 'Ask no judge: score only episodes whose answers are recorded',
+        describe: 'Make no judge requests: score only episodes with recorded judge answers',
       })
-      .option('held-out', { type: 'boolean', describe: 'Skip the episodes of training' })
+      .option('held-out', { type: 'boolean', describe: 'Only held-out episodes' })
       .option('json', jsonOption)
       .option('trust', trustOption)
       .option('exp-dir', expDirOption)
       .example('$0 rescore sft_s__rl_s --reward ground_score', 'Score the run with another reward')
-      .example('$0 rescore sft_s__rl_s --measure ground_score', 'Add a measure to reports, as validation.measure would')
-      .example('$0 rescore sft_s__rl_s --offline', 'Parse the recorded answers again'),
+      .example('$0 rescore sft_s__rl_s --measure ground_score', 'Add a measure to reports, like validation.measure')
+      .example('$0 rescore sft_s__rl_s --offline', 'Parse the recorded judge answers again'),
   run: async (args) => {
     const expDir = text(args, 'exp-dir');
     const paths = findRun(text(args, 'run'), expDir);
     const record = readRecord(paths);
-    if (record === null) throw new RunError('there is no run here', { where: paths.dir });
+    if (record === null) throw new RunError('no run in this folder', { where: paths.dir });
     const { settings } = recordedConfig(paths, record, { trust: flag(args, 'trust') });
     const recordedReward = rewardOf(settings);
     if (!isTrainable(settings) || recordedReward === null) {
@@ -125,8 +125,8 @@ export const rescoreVerb: Action = {
 };
 
 /**
- * The terms of --measure, and the reward with the judge's endpoint. Raises ConfigError for terms that cannot score the run's answers, and UsageError
- * if another flag names a reward.
+ * The terms of --measure, and the reward with the judge's endpoint. Raises ConfigError for terms that cannot score the run's answers, and UsageError if
+ * another flag names a reward.
  */
 function measuresOf(
   args: Arguments,
@@ -138,12 +138,9 @@ function measuresOf(
   const other = others[0] ?? (texts(args, 'with').length > 0 ? 'with' : null);
   const set = sets.find((one) => parseSet(one).path !== 'reward.endpoint');
   if (other !== null || set !== undefined) {
-    throw new UsageError(
-      `found --measure beside --${other ?? `set ${String(set)}`}; allowed: one of them; --set reward.endpoint=URL may choose another judge`,
-      {
-        next: 'Write a term with fields as JSON: --measure \'{"name": "ocr", "mode": "exact"}\'',
-      },
-    );
+    throw new UsageError(`found --measure beside --${other ?? `set ${String(set)}`}; allowed: one of them`, {
+      next: 'Write a term with fields as JSON: --measure \'{"name": "ocr", "mode": "exact"}\'',
+    });
   }
   const rewards = texts(args, 'measure').map((term) => {
     const { settings } = recordedConfig(paths, record, {
@@ -155,7 +152,7 @@ function measuresOf(
   return { terms: rewards.flatMap(({ measure }) => measure ?? []), endpoint: rewards[0] };
 }
 
-/** The run's own reward with the flags' changes, or a config's reward. Raises ConfigError for a reward that cannot work. */
+/** The run's own reward with the flags' changes, or a config's reward. Raises ConfigError for an invalid reward. */
 async function otherReward(args: Arguments, paths: RunPaths, record: RunRecord): Promise<RewardSettings> {
   const [mode, config] = [text(args, 'reward'), text(args, 'config')];
   if (mode !== '' && config !== '') {
@@ -188,7 +185,7 @@ async function otherReward(args: Arguments, paths: RunPaths, record: RunRecord):
 }
 
 /**
- * The settings that follow from naming a reward: it replaces the run's reward, and nothing else is computed unless asked for.
+ * The settings for a named reward. It replaces the run's reward, and other terms are computed only on request.
  */
 function implied(given: ReadonlySet<string>): string[] {
   return [
@@ -212,8 +209,8 @@ function fileName(args: Arguments, reward: RewardSettings): string {
   const digest = sha256(canonicalJson({ mode, terms, model, prompts })).slice(0, 8);
   const stem = config === '' ? (mode ?? 'terms') : basename(config, extname(config));
   if (given.startsWith(RESCORED_MEASURE)) {
-    throw new UsageError(`--name ${given}: found a name that begins with '${RESCORED_MEASURE}'; allowed: any other`, {
-      next: 'Such files hold the results of --measure. To compare runs by a term: editrl rescore RUN --measure TERM',
+    throw new UsageError(`--name ${given}: names must not begin with '${RESCORED_MEASURE}'`, {
+      next: 'Such files contain the results of --measure. To compare runs by a term: editrl rescore RUN --measure TERM',
     });
   }
   const name = given === '' ? `${stem.replace(/[^A-Za-z0-9]+/g, '_').replace(/^_|_$/g, '')}-${digest}` : given;
@@ -244,15 +241,15 @@ function formatSummary(summary: RescoreSummary): string {
     ],
     rows,
   );
-  const missing = Object.entries(summary.not_rescored).map(([why, count]) => `not scored again: ${count}, ${why}`);
+  const missing = Object.entries(summary.not_rescored).map(([why, count]) => `not rescored: ${count}, ${why}`);
   return [
-    `${summary.run_name}: trained on ${summary.recorded_reward}, scored again by ${summary.reward}`,
+    `${summary.run_name}: trained on ${summary.recorded_reward}, rescored with ${summary.reward}`,
     ...(rows.length === 0 ? ['It recorded no episodes.'] : ['', table]),
     '',
     `${total} of ${summary.episodes} episodes: ${rescored.scored} scored, ${rescored.zero_by_rule} zero by rule, ${rescored.unscored} unscored`,
     ...missing,
     `${summary.differ} of ${summary.compared} differ; correlation ${show(summary.correlation)}`,
-    `answers: ${judgements.replayed} from the records, ${judgements.parsed_again} parsed again, ${judgements.asked} asked for`,
+    `judge answers: ${judgements.replayed} from the records, ${judgements.parsed_again} parsed again, ${judgements.asked} new requests`,
     summary.file,
   ].join('\n');
 }

@@ -35,13 +35,13 @@ export const resumeVerb: Action = {
     yargs
       .positional('run', runOption)
       .options({
-        set: { ...setOption, describe: 'Set one operation key, or more iterations, as a.b=VALUE; repeatable' },
+        set: { ...setOption, describe: 'Set an operation key or more iterations, as a.b=VALUE (repeatable)' },
         ...trainingOptions,
         fresh: freshOption,
         trust: trustOption,
         'exp-dir': expDirOption,
       })
-      .example('$0 resume sft_s__rl_s', 'Continue from the last checkpoint; no config is needed')
+      .example('$0 resume sft_s__rl_s', 'Continue from the last checkpoint, without a config')
       .example('$0 resume sft_s__rl_s --set num_iterations=120', 'Continue, with more iterations'),
   run: async (args) => {
     const { source, record, request, how } = recordedRun(args);
@@ -60,30 +60,30 @@ export const forkVerb: Action = {
       .positional('run', { ...runOption, describe: 'RUN or RUN@CHECKPOINT: an iteration, best, or last (the default)' })
       .options({
         as: { type: 'string', requiresArg: true, demandOption: true, describe: 'run_name of the new run (required)' },
-        set: { ...setOption, describe: 'Set one key of the new run, as a.b=VALUE; repeatable' },
+        set: { ...setOption, describe: 'Set one key of the new run, as a.b=VALUE (repeatable)' },
         ...trainingOptions,
         trust: trustOption,
         'exp-dir': expDirOption,
       })
       .example(
         '$0 fork sft_s__rl_s@60 --as lower_kl --set algorithm.kl_coeff=1e-4',
-        'Train on from iteration 60 with another KL coefficient',
+        'Continue from iteration 60 with another KL coefficient',
       )
-      .example('$0 fork sft_s__rl_s@best --as longer --set num_iterations=200', 'Train on from the best checkpoint'),
+      .example('$0 fork sft_s__rl_s@best --as longer --set num_iterations=200', 'Continue from the best checkpoint'),
   run: async (args) => {
     const { name, checkpoint } = parseRunSpec(text(args, 'run'));
     const { source, record, request, how } = recordedRun(args, name);
     const as = text(args, 'as');
     checkRunName(as);
     const { iteration } = chosenCheckpoint(source, checkpoint);
-    // The changes are checked first: a rejected change must not leave a fork behind.
+    // Checks the changes first, so that a rejected change leaves no fork behind.
     const { settings, undone, kept } = settingsAt(record, iteration);
     const then = { ...record, settings };
     const forked = recordedConfig(source, then, { ...request, runName: as });
     const parents = dependencies(forked.settings).map(({ run }) => run);
     const changed = changesSince(then, forked.settings, request.allowChanges);
     const changes = withMovedPins(changed, source.baseExpDir, record.parents, parents);
-    // A fork is another run, so it accepts the settings that were set by name. Any other change is rejected, as for the run itself.
+    // A fork is a new run, so it accepts changes of the named settings. Other changes are rejected, as for the run itself.
     const named = changes.map(({ key }) => key).filter((key) => isSet(key, request.sets));
     const config = { ...forked, allowChanges: [...new Set([...named, ...request.allowChanges])] };
     checkChanges(source.runName, changes, config.allowChanges);
@@ -97,7 +97,7 @@ export const forkVerb: Action = {
   },
 };
 
-/** The run that the flags name, its record, the changes to it, and how to print. */
+/** The given run, its record, the changes to it, and how to print. */
 function recordedRun(args: Arguments, name = text(args, 'run')) {
   const source = findRun(name, text(args, 'exp-dir'));
   const json = flag(args, 'json');
@@ -109,21 +109,21 @@ function recordedRun(args: Arguments, name = text(args, 'run')) {
   };
 }
 
-/** Prints to standard error which programs the recorded settings start. */
+/** Prints the programs that the recorded settings start to standard error. */
 function showPrograms({ settings }: LoadedConfig): void {
   for (const line of namedPrograms(settings)) printError(printable(line));
 }
 
-/** Prints which changes of the source, made after the forked iteration, the fork lacks, and which it has. */
+/** Prints which later changes of the source run the fork has and which it lacks. */
 function printLaterChanges(name: string, undone: readonly ChangedSetting[], kept: readonly ChangedSetting[]): void {
   const list = (changes: readonly ChangedSetting[]): string =>
     formatChangedSettings(changes)
       .map((line) => `  ${line}`)
       .join('\n');
   if (undone.length > 0) {
-    printLine(`It lacks these later changes of ${name}:\n${list(undone)}`);
+    printLine(`Without these later changes of ${name}:\n${list(undone)}`);
   }
-  if (kept.length > 0) printLine(`It has these later changes of ${name}:\n${list(kept)}`);
+  if (kept.length > 0) printLine(`With these later changes of ${name}:\n${list(kept)}`);
 }
 
 /** Raises UsageError if the run cannot start over from its recorded settings. */
@@ -134,8 +134,11 @@ function checkRestart({ runName }: RunPaths, { fork }: RunRecord, { allowChanges
     });
   }
   if (fork !== undefined) {
-    throw new UsageError(`${runName} is a fork: it starts from iteration ${fork.iteration} of ${fork.run}`, {
-      next: `Fork again: editrl fork ${fork.run}@${fork.iteration} --as NAME`,
-    });
+    throw new UsageError(
+      `${runName} is a fork of iteration ${fork.iteration} of ${fork.run} and cannot start from scratch`,
+      {
+        next: `Fork again: editrl fork ${fork.run}@${fork.iteration} --as NAME`,
+      },
+    );
   }
 }

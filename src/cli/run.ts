@@ -1,4 +1,4 @@
-/** `editrl run CONFIG`: trains a config's run, after the runs that it starts from. */
+/** `editrl run CONFIG`: trains a config, after the runs that it depends on. */
 import { growable } from '../config/hash.js';
 import type { LoadedConfig } from '../config/load.js';
 import { UsageError } from '../core/errors.js';
@@ -32,7 +32,7 @@ import {
 /** `--fresh`. */
 export const freshOption = {
   type: 'boolean',
-  describe: 'Start from scratch; the previous run moves to RUN_NAME.old-1',
+  describe: 'Start from scratch and move the previous run to RUN_NAME.old-1',
 } as const;
 
 export const runVerb: Action = {
@@ -60,7 +60,7 @@ export const runVerb: Action = {
   },
 };
 
-/** Runs a config on its `launch.backend`; returns the process's exit code. */
+/** Runs a config on its `launch.backend`. Returns the exit code. */
 export async function trainOrSubmit(config: LoadedConfig, how: OutputOptions): Promise<number> {
   return config.settings.launch.backend === 'slurm' ? submit(config, how) : trainAndReport(config, how);
 }
@@ -68,15 +68,15 @@ export async function trainOrSubmit(config: LoadedConfig, how: OutputOptions): P
 export interface OutputOptions {
   readonly json: boolean;
   readonly view: View;
-  /** Starts over, and moves the existing folder of this run_name aside. */
+  /** Starts from scratch and moves the existing folder of this run_name aside. */
   readonly fresh?: boolean;
 }
 
-/** Submits the run to Slurm; `editrl report` shows later what it learned. */
+/** Submits the run to Slurm. `editrl report` shows its results later. */
 async function submit(config: LoadedConfig, { json, fresh = false }: OutputOptions): Promise<number> {
   const { aside, ...submitted } = await submitRun(config, [process.execPath, process.argv[1]], fresh);
   if (aside !== null && !json) {
-    printLine(`Starting ${config.settings.run_name} from scratch; the previous run moved to ${aside}`);
+    printLine(`Starting ${config.settings.run_name} from scratch. The previous run moved to ${aside}.`);
   }
   if (json) {
     printJson({ run_name: config.settings.run_name, submitted });
@@ -101,23 +101,23 @@ export function allowedChanges(args: Arguments): string[] {
   );
 }
 
-/** Where a run stopped, and how to continue it. */
+/** Reports the checkpoint of a stopped run and how to continue. */
 export function describeInterruption(paths: RunPaths): string {
   const stopped = `${paths.runName} stopped${readState(paths)?.reason === KILLED ? ` (${KILLED})` : ''}`;
   // Only the other trainer knows which checkpoints it saved.
   if (typeof getPath(readRecord(paths)?.settings, 'launch.command.0') === 'string') {
-    return `${stopped}; run the same command to continue.`;
+    return `${stopped}. Repeat the command to continue.`;
   }
   const last = listCheckpoints(paths).at(-1);
   return last === undefined
-    ? `${stopped} before its first checkpoint; run the same command to begin it again.`
-    : `${stopped} with a checkpoint of iteration ${last}; run the same command to continue.`;
+    ? `${stopped} before its first checkpoint. Repeat the command to start from scratch.`
+    : `${stopped} with a checkpoint of iteration ${last}. Repeat the command to continue.`;
 }
 
-/** Open files and connections of a launcher, its servers and workers: channels, logs, datasets, and one connection per question to a judge. */
+/** Open files that a launcher, its servers and workers need: channels, logs, datasets, and one connection per judge request. */
 const NEEDED_FILES = 512;
 
-/** Runs a config to its end and prints what it learned; returns the process's exit code. */
+/** Runs a config to its end and prints the results. Returns the exit code. */
 async function trainAndReport(config: LoadedConfig, { json, view, fresh = false }: OutputOptions): Promise<number> {
   const launcher = new Launcher({ view, command: process.argv.slice(2), ...stopOnSignals(view) });
   const paths = RunPaths.of(config.settings);
@@ -139,7 +139,7 @@ async function trainAndReport(config: LoadedConfig, { json, view, fresh = false 
     else {
       const ending = describeEnding(config.settings, readState(paths), result.kind === 'already_finished');
       if (ending !== null) printSentence(ending);
-      // The parts of the reward are left to `editrl report`, so that this fits on a terminal.
+      // Leaves the parts of the reward to `editrl report`, so the output fits on a terminal.
       const short = { ...report, heldout: { ...report.heldout, parts: {} } };
       printLine(`\n${formatReport(short, outputWidth())}`);
     }
@@ -149,30 +149,30 @@ async function trainAndReport(config: LoadedConfig, { json, view, fresh = false 
   }
 }
 
-/** Why a run ended although it could train further, and how to continue it; null if its report says enough. */
+/** Explains why a run ended early or is finished, and how to continue. Null if the report is enough. */
 export function describeEnding(settings: RunSettings, state: RunState | null, already: boolean): string | null {
   const { run_name, num_iterations } = settings;
   const patience = isTrainable(settings) ? recipeOf(settings).patience(settings) : null;
   if (state?.stopped_early === true && patience !== null) {
     return [
-      `${run_name} ended by itself at iteration ${state.iteration} of ${state.num_iterations}: ${state.reason ?? 'it learned no more'}. A higher num_iterations leaves that as it is.`,
-      `To train on, raise the patience: --set ${patience.key}=${2 * patience.value} --allow-changes ${patience.key}`,
+      `${run_name} stopped early at iteration ${state.iteration} of ${state.num_iterations}: ${state.reason ?? 'no further improvement'}. Raising num_iterations does not continue it.`,
+      `To continue, raise the patience: --set ${patience.key}=${2 * patience.value} --allow-changes ${patience.key}`,
     ].join('\n');
   }
   if (!already) return null;
   const why = state?.stopped_early === true && state.reason !== null ? ` (${state.reason})` : '';
   const longer = `--set num_iterations=${2 * num_iterations}`;
   if (!isTrainable(settings) || growable(settings)) {
-    return `${run_name} is finished${why}. To train on, raise num_iterations: ${longer}`;
+    return `${run_name} is finished${why}. To continue, raise num_iterations: ${longer}`;
   }
-  const further = `To train on with a rate that rises again and falls until a later end: ${longer} --allow-changes num_iterations`;
-  return `${run_name} is finished${why}, and its learning rate has fallen to the end. ${further}`;
+  const further = `To continue with the schedule stretched to the new end: ${longer} --allow-changes num_iterations`;
+  return `${run_name} is finished${why}, and its learning rate schedule has ended. ${further}`;
 }
 
-/** The first Ctrl-C or hang-up asks the run to checkpoint and stop; the second ends its processes at once; the third ends this process. */
+/** The first Ctrl-C or hang-up requests a checkpoint and a stop. The second kills the run's processes. The third ends this process. */
 function stopOnSignals(view: View): { stop: AbortSignal; kill: AbortSignal } {
-  const told = 'stopping after this iteration (once more to stop at once)';
-  // Above the live screen if there is one; else on standard error, since standard output goes to a file.
-  const [stop, kill] = abortOnSignals(2, () => (process.stdout.isTTY ? view.say(told) : printError(told)), view);
+  const message = 'stopping after this iteration (repeat to stop immediately)';
+  // Above the live view if there is one, else on standard error, because standard output may be a file.
+  const [stop, kill] = abortOnSignals(2, () => (process.stdout.isTTY ? view.say(message) : printError(message)), view);
   return { stop, kill };
 }

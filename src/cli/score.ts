@@ -1,4 +1,4 @@
-/** `editrl score CONFIG`: scores rows of a config's datasets with the terms of its reward, using answers that need no model. */
+/** `editrl score CONFIG`: scores rows of a config's datasets with its reward terms, using answers that need no model. */
 import { clip } from '../core/terminal.js';
 import { EditrlError, printable, UsageError } from '../core/errors.js';
 import type { AskJudge, TrialRow, TermTrial } from '../launch/reward/trial.js';
@@ -25,7 +25,7 @@ export const scoreVerb: Action = {
       .option('rows', { ...numberOption, default: 20, describe: 'Rows of the training datasets to score' })
       .option('deep', {
         type: 'boolean',
-        describe: 'Also ask judges and reward servers; starts an embedded judge',
+        describe: 'Also use judges and reward servers. Starts an embedded judge',
       })
       .option('json', jsonOption)
       .example('$0 score configs/text_plain.jsonnet --rows 20', 'Prompt, answer, score and parts of each term')
@@ -68,16 +68,16 @@ export const scoreVerb: Action = {
 };
 
 const NO_ROWS =
-  'There is no row to score: data.train names none, or its samples hold the codes of pictures alone, which a model would have to draw.';
+  'No rows to score: data.train is empty, or its samples contain only image codes, which need a model to decode.';
 
-/** A term, with the error that keeps it from scoring. */
+/** A term, or the error that prevents its use. */
 type Shown = TermTrial & { readonly error?: EditrlError };
 
 function exitCodeOf({ error, tried }: Shown): number {
   return error?.exitCode ?? (tried.some(({ problem }) => problem !== null) ? 1 : 0);
 }
 
-/** Rows of the training datasets, the same number from each; held-out datasets are used if there are no training ones. */
+/** Rows of the training datasets, the same number from each. Without training datasets, rows of the held-out ones. */
 function chosenRows(sets: readonly SampledSet[], count: number): SampleRow[] {
   const training = sets.filter(({ heldOut }) => !heldOut);
   const from = training.length > 0 ? training : sets;
@@ -86,7 +86,7 @@ function chosenRows(sets: readonly SampledSet[], count: number): SampleRow[] {
 
 function printTerm({ name, weight, tried, untried, error }: Shown): void {
   const decides = weight === null ? 'recorded only' : `weight ${weight}`;
-  printLine(printable(`${name} (${error === undefined ? decides : 'not made'})`));
+  printLine(printable(`${name} (${error === undefined ? decides : 'not created'})`));
   if (error !== undefined) printError(error.toText());
   else if (untried !== null) printSentence(printable(`  not scored: ${untried}`));
   else {
@@ -99,17 +99,17 @@ function printTerm({ name, weight, tried, untried, error }: Shown): void {
     ];
     printLine(formatTable(columns, cellsOf(tried)));
     const wrong = tried.flatMap(({ problem }) => problem ?? []);
-    for (const one of wrong.slice(0, MOST_WRONG)) printError(printable(`wrong: ${one}`));
-    if (wrong.length > MOST_WRONG) printError(`and ${wrong.length - MOST_WRONG} more`);
+    for (const one of wrong.slice(0, MAX_WRONG)) printError(printable(`wrong: ${one}`));
+    if (wrong.length > MAX_WRONG) printError(`and ${wrong.length - MAX_WRONG} more`);
   }
   printLine();
 }
 
-const MOST_WRONG = 3;
-/** The most characters of a text in a table. */
+const MAX_WRONG = 3;
+/** Maximum characters of a text in a table. */
 const MOST_SHOWN = 120;
 
-/** The cells of the table; a row's prompt is shown beside its first answer only. */
+/** The cells of the table. Only the first answer of a row repeats its prompt. */
 function cellsOf(tried: readonly TrialRow[]): string[][] {
   let number = 0;
   return tried.map(({ row, answer, outcome, problem }, at) => {
@@ -143,7 +143,7 @@ function scoreText(outcome: Outcome | null): string {
   }
 }
 
-/** Parts, without the term's name as their prefix. */
+/** Parts without the prefix of their term's name. */
 function partsText(outcome: Outcome | null): string {
   const parts = Object.entries(outcome?.parts ?? {});
   return printable(
@@ -151,7 +151,7 @@ function partsText(outcome: Outcome | null): string {
   );
 }
 
-/** The document of `--json`. Pictures are left out; `answer` says which one was scored. */
+/** The document of `--json`. It contains no images. `answer` names the scored one. */
 function document(run: string, rows: readonly SampleRow[], shown: readonly Shown[]): object {
   return {
     run_name: run,

@@ -38,7 +38,7 @@ export const statusVerb: Action = {
       .positional('runs', {
         type: 'string',
         array: true,
-        describe: 'run_names, folders of runs, or experiments that were swept',
+        describe: 'run_names, folders of runs, or swept experiments',
       })
       .options({ 'exp-dir': expDirOption, json: jsonOption })
       .example('$0 status sft_s__rl_s', 'One run')
@@ -56,8 +56,8 @@ async function show(args: Arguments): Promise<number> {
 }
 
 /**
- * The statuses of the runs that the flags name, or of all runs. A name is a run, a run's folder, or an experiment, which stands for its runs that
- * have begun. Raises RunError for a name that is none of these, or that several runs have.
+ * The statuses of the given runs, or of all runs. A name is a run, a run's folder, or an experiment, which selects its started runs. Raises RunError
+ * for an unknown or ambiguous name.
  */
 export async function statusesOf(args: Arguments): Promise<{
   readonly runs: readonly RunStatus[];
@@ -78,14 +78,14 @@ export async function statusesOf(args: Arguments): Promise<{
   const { statuses, problems } = await readStatuses([...listed, ...elsewhere], folders);
   const wanted = new Set([...names, ...elsewhere.map(({ runName }) => runName)]);
   const runs = statuses.filter(({ run_name }) => asked.length === 0 || wanted.has(run_name));
-  // A run in Slurm's queue has no folder yet; any other name has to match exactly one run.
+  // A run in Slurm's queue has no folder yet. Any other name has to match exactly one run.
   for (const { name, runs: ofExperiment } of known) {
     if (ofExperiment === null && runs.filter(({ run_name }) => run_name === name).length !== 1) findRun(name, expDir);
   }
   return { runs, problems, folders };
 }
 
-/** The runs of an experiment; null if the name is not an experiment's. */
+/** The runs of an experiment. Null if there is no experiment with this name. */
 function runsOfExperiment(name: string, expDir: string): string[] | null {
   if (!listExperiments(searchFolders(expDir)).some((one) => one.name === name)) return null;
   const found = findReported(name, expDir);
@@ -94,7 +94,7 @@ function runsOfExperiment(name: string, expDir: string): string[] | null {
   return [...parents, ...cells].map(({ run_name }) => run_name);
 }
 
-/** The table for people; a run's place and reason are below its row. */
+/** The table for terminals, with a run's host and reason below its row. */
 export function formatStatuses(statuses: readonly RunStatus[]): string {
   const columns = [
     { title: 'run', alone: true },

@@ -1,4 +1,4 @@
-/** `editrl stop RUN…`: asks runs, or the sweeps that start them, to checkpoint and end, and waits until they have. */
+/** `editrl stop RUN…`: requests a checkpoint and a stop from runs or sweeps, and waits for it. */
 import { EditrlError, UsageError } from '../core/errors.js';
 import { describeJob, type SlurmJob } from '../launch/slurm/queue.js';
 import { stopOnSlurm, submittedRun } from '../launch/slurm/status.js';
@@ -18,15 +18,15 @@ export const stopVerb: Action = {
       .positional('runs', {
         type: 'string',
         array: true,
-        describe: 'run_names, folders of runs, or experiments that are being swept',
+        describe: 'run_names, folders of runs, or running sweeps',
       })
       .options({
         all: { type: 'boolean', describe: 'Stop every sweep and every running run' },
-        now: { type: 'boolean', describe: 'Kill at once, and lose everything since the last checkpoint' },
+        now: { type: 'boolean', describe: 'Kill immediately and lose everything since the last checkpoint' },
         'exp-dir': expDirOption,
         json: jsonOption,
       })
-      .example('$0 stop sft_s__rl_s', 'Finish the iteration, save a checkpoint, and end')
+      .example('$0 stop sft_s__rl_s', 'Finish the iteration, save a checkpoint, and stop')
       .example('$0 stop --all --now', 'Kill every run in these directories'),
   run: async (args) => {
     const { runs, sweeps } = chosen(texts(args, 'runs'), flag(args, 'all'), text(args, 'exp-dir'));
@@ -37,23 +37,23 @@ export const stopVerb: Action = {
     const say = json ? () => undefined : printLine;
     try {
       const options = { now, onProgress: say, stop: stop.signal };
-      // Sweeps are stopped before runs, since they would start the next ones.
+      // Stops sweeps before runs, because a sweep would start the next run.
       const swept = await Promise.all(sweeps.map((sweep) => stopSweep(sweep, options, say)));
-      // Slurm is asked only about runs that may be its own: if it does not answer, runs of this machine can still be stopped.
+      // Queries Slurm only about runs that may be its own, so runs of this machine can be stopped even if Slurm does not respond.
       const atHand = runs.filter(isAtHand);
       const others = runs.filter((paths) => !atHand.includes(paths));
       const slurm = stoppedBySlurm(others, now, say);
       const results = await Promise.all(
         runs.map(async (paths) => {
           try {
-            // A job checkpoints and ends by itself, on any machine.
+            // A Slurm job saves a checkpoint and ends on its own, on any machine.
             const told = !atHand.includes(paths) && (await slurm).has(paths.runName);
             if (told) return { run_name: paths.runName, outcome: 'told_slurm' as const };
             const result = await stopRun(paths, options);
             say(sentence(result));
             return result;
           } catch (error) {
-            // One run that cannot be stopped from here must not keep the others from being stopped.
+            // Continues with the other runs if one cannot be stopped from here.
             if (!(error instanceof EditrlError)) throw error;
             printError(`editrl: ${paths.runName}: ${error.toText()}`);
             return { run_name: paths.runName, outcome: 'refused' as const, reason: error.toText() };
@@ -76,7 +76,7 @@ interface SweepResult {
   readonly reason?: string;
 }
 
-/** Stops a sweep's scheduler, which ends its own runs, each with a checkpoint unless they are to end at once. */
+/** Stops a sweep's scheduler, which stops its runs, with checkpoints unless `--now` is set. */
 async function stopSweep(
   { experiment, paths }: LiveSweep,
   options: StopOptions,
@@ -84,8 +84,8 @@ async function stopSweep(
 ): Promise<SweepResult> {
   const name = `the sweep ${experiment}`;
   const sentences: Readonly<Record<StopResult['outcome'], string>> = {
-    stopped: `${name}: stopped, with its runs. The same \`editrl sweep\` command continues it.`,
-    killed: `${name}: killed, with its runs. The same \`editrl sweep\` command continues them from their last checkpoints.`,
+    stopped: `${name}: stopped with its runs. Repeat the \`editrl sweep\` command to continue.`,
+    killed: `${name}: killed with its runs. Repeat the \`editrl sweep\` command to continue from their last checkpoints.`,
     not_running: `${name} has already ended`,
     still_stopping: `${name} is still stopping`,
   };
@@ -115,7 +115,7 @@ async function stoppedBySlurm(
   return told;
 }
 
-/** Whether a process outside of Slurm holds it, or its lock cannot be read, which stopping it reports. */
+/** Whether a process outside of Slurm owns the run, or its lock is unreadable, which stopping it reports. */
 function isAtHand(paths: RunPaths): boolean {
   try {
     const held = liveLock(paths);
@@ -150,7 +150,7 @@ function chosen(names: readonly string[], all: boolean, expDir: string): Chosen 
 
 function sentence({ run_name, outcome, status }: StopResult): string {
   const at = `at iteration ${status.iteration}/${status.num_iterations}`;
-  const resume = status.state === 'finished' ? '' : `; \`editrl resume ${run_name}\` continues it`;
+  const resume = status.state === 'finished' ? '' : `; continue with \`editrl resume ${run_name}\``;
   const sentences: Readonly<Record<StopResult['outcome'], string>> = {
     stopped: `${run_name}: ${status.state} ${at}${resume}`,
     killed: `${run_name}: killed ${at}${resume} from its last checkpoint`,

@@ -1,4 +1,4 @@
-/** `editrl sweep EXPERIMENT`: runs a matrix to its result table, or continues an interrupted one. */
+/** `editrl sweep EXPERIMENT`: trains all cells of an experiment, or continues an interrupted sweep. */
 import { loadExperiment, type Experiment } from '../config/experiment/load.js';
 import type { LoadedConfig } from '../config/load.js';
 import { must } from '../core/errors.js';
@@ -29,14 +29,14 @@ export const sweepVerb: Action = {
     experimentOptions(yargs)
       .option('max-parallel', {
         ...numberOption,
-        describe: 'Maximum parallel runs (default: as many as cores, GPUs and memory allow)',
+        describe: 'Maximum parallel runs (default: limited by cores, GPUs and memory)',
       })
       .option('failed', { type: 'boolean', describe: 'Only cells that failed or were interrupted' })
       .option('fail-fast', { type: 'boolean', describe: 'Stop everything when one run fails' })
       .option('retries', { ...numberOption, default: 0, describe: 'Restarts of a failed run' })
       .option('json', {
         type: 'boolean',
-        describe: 'Print only one JSON document, at the end',
+        describe: 'Print only one JSON document at the end',
       })
       .example(
         '$0 sweep experiments/reward_ablation.jsonnet --with configs/lib/tiny.libsonnet',
@@ -46,12 +46,12 @@ export const sweepVerb: Action = {
         "$0 sweep experiments/earl_table.jsonnet --only '*seed-1' --max-parallel 1",
         'One seed, one run at a time',
       )
-      .example('$0 sweep experiments/earl_table.jsonnet --failed --retries 1', 'Failed cells again'),
+      .example('$0 sweep experiments/earl_table.jsonnet --failed --retries 1', 'Retry failed cells'),
   run: async (args) => {
     const retries = wholeNumber(args, 'retries', 0) ?? 0;
     const maxParallel = wholeNumber(args, 'max-parallel', 1);
     const json = flag(args, 'json');
-    // With --json, standard output holds only the document; progress goes to standard error.
+    // With --json, standard output contains only the document, and progress goes to standard error.
     const shown = json ? new PlainView((line) => void process.stderr.write(line)) : openView(process.stdout);
     const file = text(args, 'experiment');
     shown.busy(`reading ${file}`);
@@ -76,16 +76,16 @@ function configsOf({ jobs }: PreparedSweep): LoadedConfig[] {
   return jobs.map(({ config }) => config);
 }
 
-/** Run folders that have other settings are refused one by one, while the other runs continue. */
+/** Rejects run folders with other settings one by one, while the other runs continue. */
 function preflightOptionsOf({ devices }: PreparedSweep): CheckOptions {
   return { devices: () => devices, claimed: [] };
 }
 
 async function start(prepared: PreparedSweep, json: boolean, shown: View): Promise<number> {
   const view = new SweepReporter(prepared.experiment.name, shown, json ? plainPaint : painter(process.stdout));
-  const told = (): void => view.remark('stopping: runs under way write a checkpoint first (once more to stop at once)');
-  const [stop] = abortOnSignals(1, told, view);
-  // The training code is loaded only when there is something to train.
+  const onStop = (): void => view.remark('stopping after the current iterations (repeat to stop immediately)');
+  const [stop] = abortOnSignals(1, onStop, view);
+  // Loads the training code only if there is something to train.
   const { Launcher } = await import('../launch/launcher.js');
   const launcher = new Launcher({
     view: shown,
@@ -138,19 +138,19 @@ function showOutcome({ runs, results, resultsFile, stopped }: SweepOutcome): voi
   if (resultsFile !== null) printLine(`\ntable: ${resultsFile}.md`);
   const open = runs.filter(({ state }) => state !== 'finished');
   if (open.length > 0) printLine(`\n${unfinishedLines(open)}`);
-  if (stopped) printLine('\nStopped; the same command goes on where it stopped.');
+  if (stopped) printLine('\nStopped. Repeat the command to continue.');
   else if (runs.some(({ state }) => state === 'failed')) {
-    printLine('\nTo try the failed runs again: the same command with --failed.');
+    printLine('\nTo retry the failed runs, repeat the command with --failed.');
   }
 }
 
 /** The runs that did not finish, one line each. */
 function unfinishedLines(runs: readonly RunOutcome[]): string {
   const rows = runs.map(({ run_name, state, reason }) => [run_name, state, reason ?? '']);
-  return formatTable([{ title: 'not finished' }, { title: 'state' }, { title: 'why' }], oneLine(rows));
+  return formatTable([{ title: 'not finished' }, { title: 'state' }, { title: 'reason' }], oneLine(rows));
 }
 
-/** A table cell holds one line, with the first of what it announces; the full reason is printed where it happened. */
+/** Shortens a reason to one line. The full reason was printed when it happened. */
 function oneLine(rows: readonly (readonly string[])[]): string[][] {
   return rows.map((row) =>
     row.map((cell) => {

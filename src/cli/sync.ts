@@ -1,4 +1,4 @@
-/** `editrl sync RUN…`: uploads metrics that tracking has not uploaded yet. */
+/** `editrl sync RUN…`: uploads pending metrics. */
 import { EditrlError, UsageError } from '../core/errors.js';
 import { findRun } from '../run/find.js';
 import type { RunPaths } from '../run/paths.js';
@@ -19,8 +19,8 @@ export const syncVerb: Action = {
       .option('entity', { type: 'string', requiresArg: true, describe: 'W&B user or team of the project' })
       .option('json', jsonOption)
       .option('exp-dir', expDirOption)
-      .example('$0 sync sft_s__rl_s', 'Upload metrics recorded while W&B was unreachable or offline')
-      .example('$0 sync sft_s__rl_s --project edits', 'A run whose config names no project'),
+      .example('$0 sync sft_s__rl_s', 'Upload metrics from while W&B was unreachable or offline')
+      .example('$0 sync sft_s__rl_s --project edits', 'Choose a W&B project'),
   run: async (args) => {
     const [project, entity, expDir] = ['project', 'entity', 'exp-dir'].map((name) => text(args, name));
     if (entity !== '' && project === '') {
@@ -43,7 +43,7 @@ export const syncVerb: Action = {
         results.push({ run_name: paths.runName, problem: null, synced });
         if (!json) printLine(describe(paths, synced));
       } catch (error) {
-        // The others are still sent.
+        // Continues with the other runs.
         if (!(error instanceof EditrlError) || found.length === 1) throw error;
         results.push({ run_name: paths.runName, problem: error.toText(), synced: null });
         if (!json) printError(`${paths.runName}: ${error.toText()}`);

@@ -41,7 +41,7 @@ describe('editrl data pack', () => {
       error: '',
     });
     expect(await main([...args, '--size', '16x16'])).toBe(0);
-    expect(written.out).toContain(`${folder}/out: the same dataset was there already.\n`);
+    expect(written.out).toContain(`${folder}/out: the same dataset already exists.\n`);
     expect(await main(['data', 'check', join(folder, 'out')])).toBe(0);
     expect(written.out).toContain('1 images, size 16x16');
   });
@@ -74,7 +74,7 @@ describe('editrl data pack', () => {
     const written = capture();
     expect(await main([...args, '--tokenizer', 'own_vq', '--exp-dir', runs.dir])).toBe(1);
     expect(written.error).toContain(
-      'the image tokenizer is interrupted, so its codes would still change\n  Finish it first',
+      'the image tokenizer is interrupted, so its codes may still change\n  Finish it first',
     );
     mkdirSync(join(folder, 'policy'));
     writeFileSync(join(folder, 'policy/config.json'), '{"hidden_size": 8}');
@@ -86,7 +86,9 @@ describe('editrl data pack', () => {
   it.each(['0', '48x', 'x48', '4.5', '48*48', '100000'])('refuses --size %s', async (size) => {
     const written = capture();
     expect(await main([...own().args, '--size', size])).toBe(2);
-    expect(written.error).toBe(`editrl: --size: found ${size}; allowed: pixels, as 48, or WIDTHxHEIGHT, as 64x48\n`);
+    expect(written.error).toBe(
+      `editrl: --size: found ${size}; allowed: pixels, such as 48, or WIDTHxHEIGHT, such as 64x48\n`,
+    );
   });
 });
 
@@ -266,6 +268,6 @@ describe('editrl data check --training', () => {
     );
     const [words] = JSON.parse(await check('held.jsonl', 'train.jsonl', '--json')) as [{ in_training: number }];
     expect(words.in_training).toBe(2);
-    expect(await check('held/edits.jsonl', 'held.jsonl')).toContain('none of 3 samples is also in the training data');
+    expect(await check('held/edits.jsonl', 'held.jsonl')).toContain('none of the 3 samples are in the training data');
   });
 });

@@ -28,8 +28,8 @@ describe('the end of a run', () => {
     for (const already of [true, false]) {
       expect(describeEnding(settings, flat, already)).toBe(
         [
-          `sft_s ended by itself at iteration 350 of 1000: ${reason}. A higher num_iterations leaves that as it is.`,
-          'To train on, raise the patience: --set algorithm.sft.patience=8 --allow-changes algorithm.sft.patience',
+          `sft_s stopped early at iteration 350 of 1000: ${reason}. Raising num_iterations does not continue it.`,
+          'To continue, raise the patience: --set algorithm.sft.patience=8 --allow-changes algorithm.sft.patience',
         ].join('\n'),
       );
     }
@@ -42,7 +42,7 @@ describe('the end of a run', () => {
       return describeEnding((await loadConfig({ file, overlays, sets: [...falls, ...sets] })).settings, finished, true);
     };
     expect(await ending('sft_s')).toBe(
-      'sft_s is finished, and its learning rate has fallen to the end. To train on with a rate that rises again and falls until a later end: --set num_iterations=700 --allow-changes num_iterations',
+      'sft_s is finished, and its learning rate schedule has ended. To continue with the schedule stretched to the new end: --set num_iterations=700 --allow-changes num_iterations',
     );
   });
 
@@ -50,7 +50,7 @@ describe('the end of a run', () => {
     const { settings } = await loadConfig({ file: 'experiments/foreign/quadratic.jsonnet' });
     expect(describeEnding(settings, finished, false)).toBeNull();
     expect(describeEnding(settings, finished, true)).toBe(
-      'quadratic is finished. To train on, raise num_iterations: --set num_iterations=80',
+      'quadratic is finished. To continue, raise num_iterations: --set num_iterations=80',
     );
   });
 });
@@ -59,10 +59,10 @@ it('a run that was stopped says what there is to go on from', () => {
   const paths = new RunPaths(newFolder(), 'mine');
   mkdirSync(paths.dir);
   expect(describeInterruption(paths)).toBe(
-    'mine stopped before its first checkpoint; run the same command to begin it again.',
+    'mine stopped before its first checkpoint. Repeat the command to start from scratch.',
   );
   saveCheckpoint(paths, 20, { 'trainer.json': '' });
   expect(describeInterruption(paths)).toBe(
-    'mine stopped with a checkpoint of iteration 20; run the same command to continue.',
+    'mine stopped with a checkpoint of iteration 20. Repeat the command to continue.',
   );
 });

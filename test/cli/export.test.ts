@@ -86,7 +86,7 @@ describe('an exported folder', () => {
 
   it('of another model has no number format of its own', async () => {
     const refused = exported({ 'policy.safetensors': weights, 'config.json': '{}' }, { dtype: 'bfloat16' });
-    await expect(refused).rejects.toThrow('found --dtype with a model that is not a language model');
+    await expect(refused).rejects.toThrow('--dtype does not apply to a model that is not a language model');
   });
 
   it('never takes the place of a card that is there', async () => {

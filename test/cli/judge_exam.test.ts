@@ -62,7 +62,7 @@ describe('editrl judge exam', () => {
     const lines = written.out.split('\n');
     const tabular = lines.filter((line) => /±|──/.test(line));
     expect(Math.max(...tabular.map((line) => line.length))).toBeLessThanOrEqual(80);
-    expect(lines[0]).toContain(`${JUDGE_MODEL}, asked as '1 viescore' asks: 21 cases of tiny`);
+    expect(lines[0]).toContain(`${JUDGE_MODEL}, reward '1 viescore': 21 cases of tiny`);
     expect(written.out).toContain('It pays for a copy of the source');
     expect(written.out).toMatch(/^gain by a copy +0\.7\d\d ± 0\.\d+ +at most 0\.05 +fault: copies$/m);
     expect(written.out).toMatch(/^right above copy +1\.000 ± 0\.000 +at least 0\.75 +ok$/m);
@@ -100,7 +100,7 @@ describe('editrl judge exam', () => {
     vi.restoreAllMocks();
     const written = capture();
     expect(await main(exam(noisy.url, '--out', join(folder, 'noisy'), '--against', out))).toBe(0);
-    expect(written.out).toMatch(/fidelity, less the other judge's: -0\.\d+ ± 0\.\d+\nThe other judge is better\./);
+    expect(written.out).toMatch(/difference in fidelity: -0\.\d+ ± 0\.\d+\nThe other judge is better\./);
     vi.restoreAllMocks();
     const wrong = capture();
     const other = exam(sound.url, '--cases', '22', '--out', join(folder, 'more'), '--against', out);

@@ -32,7 +32,7 @@ const tiny = ['--with', 'configs/lib/tiny.libsonnet'];
 describe('editrl', () => {
   it('lists its verbs', async () => {
     expect(await main(['--help'])).toBe(0);
-    expect(written.out).toMatch(/editrl judge exam +Examine a judge/);
+    expect(written.out).toMatch(/editrl judge exam +Test a judge/);
     expect(written.out).not.toMatch(/\[(string|boolean|array)\]|~/);
     expect(written.out).toContain('Exit codes: 0 success');
   });
@@ -50,7 +50,7 @@ describe('editrl', () => {
     [
       ['confg'],
       expect.stringMatching(
-        /unknown verb 'confg'; allowed: run, sweep, .*, config, data, serve, .*\n {2}Did you mean: editrl config\?/,
+        /unknown verb 'confg'; allowed: .*run, sweep, .*, config, data, serve, .*\n {2}Did you mean: editrl config\?/,
       ) as string,
     ],
     [
@@ -67,7 +67,7 @@ describe('editrl', () => {
     ],
     [['run'], 'editrl: run needs <config>\n  Usage: editrl run <config>. Add --help for its flags and examples.\n'],
     [['status', 'x', '--exp-dir'], expect.stringMatching(/^editrl: --exp-dir needs a value\n/) as string],
-    [['plan', 'x', '-wit=a'], 'editrl: -wit=a: a flag with a name has two dashes\n  Did you mean --with?\n'],
+    [['plan', 'x', '-wit=a'], 'editrl: -wit=a: long flags start with two dashes\n  Did you mean --with?\n'],
     [
       ['config', 'show', '/dev/null'],
       expect.stringMatching(/^editrl: \/dev\/null: is a device or a pipe, not a/) as string,

@@ -68,7 +68,7 @@ describe('editrl plan', () => {
     });
     written.out = '';
     expect(await main(['plan', ...config, '--set', 'num_iterations=120'])).toBe(0);
-    expect(written.out).toContain('1 run extended: finished with fewer iterations than are set');
+    expect(written.out).toContain('1 run extended: finished with fewer iterations than configured');
   });
 
   it('takes parts of names, and patterns, as a sweep does', async () => {

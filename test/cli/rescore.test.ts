@@ -27,7 +27,7 @@ const call = (...args: readonly string[]): Promise<number> => main(['rescore', '
 
 it('says of a run without episodes that it has none', async () => {
   expect(await call('--offline', '--reward', 'jpeg_size')).toBe(0);
-  expect(written.out).toContain('a: trained on viescore, scored again by jpeg_size');
+  expect(written.out).toContain('a: trained on viescore, rescored with jpeg_size');
   expect(written.out).toContain('It recorded no episodes.');
 });
 
@@ -37,7 +37,7 @@ it.each([
   [['--reward', 'beauty'], 'reward.mode: found "beauty"'],
   [['--reward', 'viescore', '--name', '../x'], "'../x' cannot name a run"],
   [['--set', 'reward.terms=[{"name":"jpeg_size","weight":0.5}]'], 'weight'],
-  [['--reward', 'viescore', '--name', 'measure-x'], "--name measure-x: found a name that begins with 'measure-'"],
+  [['--reward', 'viescore', '--name', 'measure-x'], "--name measure-x: names must not begin with 'measure-'"],
   [['--reward', 'viescore', '--with', 'x.libsonnet'], 'found --with x.libsonnet without --config'],
   [['--measure', 'jpeg_size', '--with', 'x.libsonnet'], 'found --measure beside --with'],
   [['--measure', 'jpeg_size', '--set', 'reward.model=other'], 'found --measure beside --set reward.model=other'],
@@ -69,7 +69,7 @@ it('scores a supervised run, which has no advantages, by a reward that is named'
   writeFileSync(paths.record, JSON.stringify(record));
   await call('--offline', '--reward', 'jpeg_size');
   expect(written.error).not.toContain('algorithm.advantage');
-  expect(written.out).toContain('scored again by jpeg_size');
+  expect(written.out).toContain('rescored with jpeg_size');
 });
 
 it('asks for a measure where --set says that the judge is', async () => {

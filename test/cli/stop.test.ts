@@ -210,7 +210,7 @@ it('ends a sweep by its name, and with --all before the runs of which it would s
   expect(written.out).toBe(
     [
       'stopping the sweep search and its runs',
-      'the sweep search: stopped, with its runs. The same `editrl sweep` command continues it.\n',
+      'the sweep search: stopped with its runs. Repeat the `editrl sweep` command to continue.\n',
     ].join('\n'),
   );
   expect(await main(['stop', 'search', '--exp-dir', folder.dir])).toBe(1);

@@ -113,7 +113,7 @@ describe.skipIf(!hasPython)("somebody else's trainer", () => {
     });
     const { code, out } = await live.ended;
     expect(code).toBe(130);
-    expect(out).toContain(`${NAME} stopped (killed with \`editrl stop --now\`); run the same command to continue.`);
+    expect(out).toContain(`${NAME} stopped (killed with \`editrl stop --now\`). Repeat the command to continue.`);
     expect(place.state(NAME)).toMatchObject({ state: 'interrupted', reason: 'killed with `editrl stop --now`' });
   });
 

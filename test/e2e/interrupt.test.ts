@@ -37,13 +37,13 @@ describe('Ctrl-C', () => {
     live.kill('SIGINT');
     const stopped = await live.ended;
     expect(stopped).toMatchObject({ code: 130, signal: null });
-    expect(stopped.err).toBe('stopping after this iteration (once more to stop at once)\n');
+    expect(stopped.err).toBe('stopping after this iteration (repeat to stop immediately)\n');
     await until('everything that it started has ended', () => !started.some(isRunning));
     const state = place.state('mine');
     expect(state).toMatchObject({ state: 'interrupted', reason: 'stopped on request' });
     const iteration = state?.iteration ?? 0;
     expect(stopped.out).toContain(
-      `mine stopped with a checkpoint of iteration ${iteration}; run the same command to continue.`,
+      `mine stopped with a checkpoint of iteration ${iteration}. Repeat the command to continue.`,
     );
     expect(place.checkpointFile('mine', iteration, 'policy.safetensors').length).toBeGreaterThan(0);
 

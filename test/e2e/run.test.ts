@@ -92,7 +92,7 @@ describe('editrl run, again', () => {
   it('says that the run is finished, and what makes it longer', async () => {
     const again = await place.train(RL);
     expect(again).toMatchObject({ code: 0, err: '' });
-    expect(again.out).toContain(`${RL} is finished. To train on, raise num_iterations: --set num_iterations=12`);
+    expect(again.out).toContain(`${RL} is finished. To continue, raise num_iterations: --set num_iterations=12`);
     expect(again.out).not.toMatch(/^iteration/m);
   });
 

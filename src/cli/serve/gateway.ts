@@ -8,7 +8,7 @@ import { flag, numberOf, numberOption, text, texts, type Action, type Arguments 
 
 const fields = gatewayOptionsSchema.shape;
 
-/** Flags that set one option each: the option's field, and the type that yargs reads. */
+/** Flags for one option each: the option's field and the type for yargs. */
 const optionFlags = {
   model: ['model', 'string'],
   host: ['host', 'string'],
@@ -26,7 +26,7 @@ const optionFlags = {
   'breaker-failures': ['breakerFailures', 'number'],
 } as const satisfies Readonly<Record<string, readonly [keyof typeof fields, 'string' | 'number']>>;
 
-/** Flags that may be repeated. */
+/** Repeatable flags. */
 const listFlags = {
   upstream: ['upstreams'],
   'model-alias': ['modelAlias'],
@@ -75,7 +75,8 @@ export const gatewayVerb: Action = {
       });
     });
     if (flag(args, 'json')) printLine(JSON.stringify({ url: gateway.url, model: text(args, 'model') }));
-    else printLine(`Gateway: ${gateway.url}. Press Ctrl-C to finish open requests and stop, twice to stop at once.`);
+    else
+      printLine(`Gateway: ${gateway.url}. Press Ctrl-C to finish open requests and stop, twice to stop immediately.`);
     await stopped;
     await gateway.drain();
     return 0;

@@ -9,22 +9,22 @@ export const judgeVerb: Action = {
   positionals: '',
   build: (yargs) =>
     servingOptions(yargs)
-      .option('port', { ...numberOption, default: 4877, describe: 'Port to listen on; 0 picks a free port' })
+      .option('port', { ...numberOption, default: 4877, describe: 'Port to listen on (0: a free port)' })
       .option('host', { type: 'string', default: '127.0.0.1', describe: 'Address to listen on' })
       .option('model', {
         type: 'string',
         array: true,
         nargs: 1,
-        describe: `Another model name to accept besides ${JUDGE_MODEL}; repeatable`,
+        describe: `Another model name to accept besides ${JUDGE_MODEL} (repeatable)`,
       })
-      .option('latency', { ...numberOption, default: 0, describe: 'Delay of each answer in milliseconds' })
+      .option('latency', { ...numberOption, default: 0, describe: 'Delay of each reply in milliseconds' })
       .option('bias', {
         type: 'string',
         requiresArg: true,
         describe: 'Biases as NAME=STRENGTH,… with strengths from 0 to 1',
       })
       .example('$0 serve judge', 'Then set reward.endpoint to http://127.0.0.1:4877/v1')
-      .example('$0 serve judge --bias copies=0.5', 'Score copies of the source halfway to the maximum')
+      .example('$0 serve judge --bias copies=0.5', 'Give copies of the source half the maximum score')
       .epilogue(`Names for --bias:\n${biasHelp()}`),
   run: async (args) => {
     const port = wholeNumber(args, 'port', 0, 65535) ?? 0;

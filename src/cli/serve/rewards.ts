@@ -24,14 +24,14 @@ interface LimitFlag {
   readonly describe: string;
 }
 
-/** One flag for each limit that users may want to change. */
+/** Flags for limits. */
 const limitFlags: Readonly<Record<string, LimitFlag>> = {
   'max-body-mb': { limit: 'bodyBytes', unit: MIB, describe: 'Megabytes per request' },
   'max-held-mb': { limit: 'heldBytes', unit: MIB, describe: 'Megabytes of all open requests' },
   'max-decoded-mb': { limit: 'decodedBytes', unit: MIB, describe: 'Megabytes of decoded pixels at once' },
   'max-items': { limit: 'items', unit: 1, describe: 'Items per request' },
   'max-pixels': { limit: 'pixels', unit: 1, describe: 'Pixels per image' },
-  'max-requests': { limit: 'requests', unit: 1, describe: 'Concurrent requests; further ones are rejected with 429' },
+  'max-requests': { limit: 'requests', unit: 1, describe: 'Concurrent requests. More are rejected with status 429' },
   concurrency: { limit: 'concurrency', unit: 1, describe: 'Items scored at once' },
   'request-timeout-s': { limit: 'requestTimeoutMs', unit: 1000, describe: 'Seconds for a request to arrive' },
   'score-timeout-s': { limit: 'scoreTimeoutMs', unit: 1000, describe: 'Seconds to score one item' },
@@ -46,23 +46,23 @@ export const rewardsVerb: Action = {
   positionals: '',
   build: (yargs) => {
     servingOptions(yargs, defaultTokenVariable)
-      .option('config', { type: 'string', describe: 'Jsonnet file; its reward section is served' })
+      .option('config', { type: 'string', describe: 'Jsonnet file whose reward to serve' })
       .options(changeOptions)
       .option('terms', {
         type: 'string',
-        describe: 'Instead of --config: terms with weights, as a=0.6,b=0.4',
+        describe: 'Instead of --config: terms with weights, such as a=0.6,b=0.4',
       })
       .option('ocr-weight', { ...numberOption, describe: 'With --terms: weight of the OCR term' })
       .option('vlm-weight', { ...numberOption, describe: 'With --terms: weight of the judge term' })
       .option('endpoint', { type: 'string', describe: 'With --terms: URL of the judge' })
       .option('model', { type: 'string', describe: 'With --terms: judge model' })
-      .option('port', { ...numberOption, default: 4876, describe: 'Port to listen on; 0 picks a free port' })
+      .option('port', { ...numberOption, default: 4876, describe: 'Port to listen on (0: a free port)' })
       .option('host', { type: 'string', default: '127.0.0.1', describe: 'Address to listen on' });
     for (const [name, { limit, unit, describe }] of Object.entries(limitFlags)) {
       yargs.option(name, { ...numberOption, default: defaultLimits[limit] / unit, describe });
     }
     return yargs
-      .option('url-file', { type: 'string', describe: 'Write the address to this file once the server is ready' })
+      .option('url-file', { type: 'string', describe: 'Write the address to this file when the server is ready' })
       .example(
         '$0 serve rewards --terms ocr_confidence,align_quality --ocr-weight 0.6 --vlm-weight 0.4 --endpoint http://127.0.0.1:4877',
         'Then POST {"prompt": "...", "image": "<base64>"} to http://127.0.0.1:4876/score',
@@ -72,12 +72,12 @@ export const rewardsVerb: Action = {
   run: serve,
 };
 
-/** Raises ConfigError for a reward that needs to see a group. */
+/** Raises ConfigError for a reward that compares the answers of a group. */
 function requireGrades(settings: RewardSettings): void {
   const comparing = decidingTerms(settings).find(({ kind }) => comparesAnswers(kind));
   if (comparing === undefined) return;
   throw new ConfigError(
-    `found the term '${comparing.name}', which compares the answers of a group; allowed: terms that score one answer by itself, as a reward server does`,
+    `found the term '${comparing.name}', which compares the answers of a group; allowed: terms that score single answers`,
     { where: 'the reward', next: "Put it into the run's own reward.terms instead." },
   );
 }
@@ -86,14 +86,14 @@ async function serve(args: Arguments): Promise<number> {
   const port = must(wholeNumber(args, 'port', 0, 65_535), '--port');
   const host = text(args, 'host');
   const token = tokenOf(args, defaultTokenVariable);
-  // Checked before anything heavy is loaded: a server that may not listen there should fail at once.
+  // Checks the address before loading anything large, so that an invalid one fails immediately.
   requireToken(host, token);
   const { settings, runs } = await readSettings(args);
   requireGrades(settings);
   const stop = new AbortController();
   const stopped = new Promise<void>((resolve) => stop.signal.addEventListener('abort', () => resolve()));
   onReasonToStop(args, () => {
-    // A second reason to stop ends the process, in case the first could not.
+    // A second reason to stop ends the process, in case the first one hangs.
     if (stop.signal.aborted) process.exit(INTERRUPTED);
     stop.abort();
   });
@@ -150,13 +150,13 @@ function readLimits(args: Arguments): Partial<ServerLimits> {
   return Object.fromEntries(entries) as Partial<ServerLimits>;
 }
 
-/** Writes a file that appears complete to whoever waits for it. */
+/** Writes a file atomically. */
 function writeWhole(path: string, content: string): void {
   writeFileSync(`${path}.part`, content);
   renameSync(`${path}.part`, path);
 }
 
-/** A server without its judge cannot score: it ends, so that the other servers of its pool are asked instead. */
+/** A server without its judge cannot score. It ends, so that clients use the other servers of the pool. */
 function throwIfJudgeLost({ reason }: AbortSignal): void {
   if (reason instanceof EndpointError) throw reason;
 }

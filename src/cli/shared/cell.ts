@@ -1,4 +1,4 @@
-/** `editrl cell FILE INDEX`: runs one task of a Slurm job array. It is not listed, since only `editrl sweep` and `editrl run` submit it. */
+/** `editrl cell FILE INDEX`: runs one task of a Slurm job array. Help does not list it, because only `sweep` and `run` submit it. */
 import { setTimeout as delay } from 'node:timers/promises';
 import { ChainProgress } from '../../launch/live/watch.js';
 import { noView, openView } from '../../launch/live/view.js';
@@ -16,8 +16,8 @@ export const cellVerb: Action = {
     yargs
       .positional('file', { type: 'string', describe: 'File of the submitted cells' })
       .positional('index', { type: 'string', describe: 'Line, counted from 0' })
-      .option('json', { type: 'boolean', describe: 'Print only the outcome, as JSON' })
-      .example('$0 cell runs/.slurm/20260101T120000_77/cells_0.jsonl 3', 'Run task 3 of that array by hand'),
+      .option('json', { type: 'boolean', describe: 'Print only the result, as JSON' })
+      .example('$0 cell runs/.slurm/20260101T120000_77/cells_0.jsonl 3', 'Run task 3 of that array manually'),
   run: async (args) => {
     const config = readCell(text(args, 'file'), text(args, 'index'));
     const stop = new AbortController();

@@ -7,7 +7,7 @@ import * as table from '../../core/terminal.js';
 export type { Style } from '../../core/terminal.js';
 export type { Cell, Column } from '../../core/terminal.js';
 
-/** Text in a style on a terminal; unchanged elsewhere. */
+/** Text in a style on a terminal, unchanged otherwise. */
 export function styled(text: string, style: Style, stream: NodeJS.WriteStream = process.stdout): string {
   return painter(stream)(text, style);
 }
@@ -21,7 +21,7 @@ export function outputWidth(stream: NodeJS.WriteStream = process.stdout, env: No
   return Number.isInteger(said) && said > 0 ? said : USUAL_WIDTH;
 }
 
-/** A table that is fitted to standard output as far as its columns can shrink. */
+/** A table that fits standard output as far as its columns can shrink. */
 export function formatTable(
   columns: readonly table.Column[],
   rows: readonly (readonly table.Cell[])[],
@@ -40,7 +40,7 @@ export function printWrapped(text: string): void {
   printLine(table.wrap(text, outputWidth()).join('\n'));
 }
 
-/** Prints a sentence to standard output: wrapped between words on a terminal, else on one line. */
+/** Prints a sentence to standard output, wrapped between words on a terminal, else on one line. */
 export function printSentence(text: string): void {
   printLine(process.stdout.isTTY ? table.wrap(text, outputWidth()).join('\n') : text);
 }
@@ -55,12 +55,12 @@ export function printWarnings(warnings: readonly string[]): void {
   for (const warning of warnings) printError(`${styled('warning', 'yellow', process.stderr)}: ${warning}`);
 }
 
-/** Prints a remark that prevents nothing to standard error. */
+/** Prints a note to standard error. */
 export function printNote(text: string): void {
   printError(`${styled('note', 'dim', process.stderr)}: ${text}`);
 }
 
-/** Prints one JSON document to standard output. Control characters are written as JSON escapes, which do not change the values. */
+/** Prints one JSON document to standard output, with control characters as JSON escapes. */
 export function printJson(value: unknown): void {
   process.stdout.write(`${printable(JSON.stringify(value, null, 2))}\n`);
 }

@@ -1,4 +1,4 @@
-/** The reward section that a config has, or that flags describe, for verbs that score without training. */
+/** The reward from a config or from flags, for verbs that score without training. */
 import { UsageError } from '../../core/errors.js';
 import { rewardFromFlags } from '../../launch/reward/flags.js';
 import { rewardOf } from '../../recipes/settings.js';
@@ -7,7 +7,7 @@ import { configOf, numberOf, text, type Arguments } from './verb.js';
 
 export interface NamedReward {
   readonly settings: RewardSettings;
-  /** The folder in which the runs lie that its terms may take models from. */
+  /** The directory of runs that its terms may take models from. */
   readonly runs: string;
 }
 
@@ -30,6 +30,6 @@ export async function rewardOfConfig(args: Arguments): Promise<NamedReward> {
   if (reward !== null) return { settings: reward, runs: settings.base_exp_dir };
   throw new UsageError(`task '${settings.task}' has no reward`, {
     where: text(args, 'config'),
-    next: 'Name a config that trains by reward.',
+    next: 'Name a config with a reward.',
   });
 }

@@ -1,12 +1,12 @@
-/** How a training program reacts to Ctrl-C, to a terminal that closes, and to a reader of its output that goes away. */
+/** Handling of Ctrl-C, a closed terminal, and a closed output pipe. */
 import { readFileSync } from 'node:fs';
 
-/** The exit code of a program that was told to stop. */
+/** The exit code after a requested stop. */
 export const INTERRUPTED = 130;
 
 /**
- * Calls `onSignal` at SIGINT, at SIGTERM, and when the terminal hangs up. A hang-up counts once, since both the shell and the kernel can
- * send it; if the caller ignores it (`nohup`), it stays ignored.
+ * Calls `onSignal` on SIGINT, SIGTERM, and SIGHUP. A hang-up counts once, because both the shell and the kernel can send it. If the caller ignores it
+ * (`nohup`), it stays ignored.
  */
 function onStopSignals(onSignal: () => void): void {
   process.on('SIGINT', onSignal).on('SIGTERM', onSignal);
@@ -19,10 +19,10 @@ function onStopSignals(onSignal: () => void): void {
 }
 
 /**
- * One abort signal per stage. The first stop signal (see `onStopSignals`) calls `told` and aborts the first stage, each further one aborts the next
- * stage, and a stop signal after the last stage ends this process.
+ * Returns one abort signal per stage. The first stop signal (see `onStopSignals`) calls `onStop` and aborts the first stage. Each further one aborts the
+ * next stage. A stop signal after the last stage ends this process.
  */
-export function abortOnSignals(stages: number, told: () => void, view: { end(): void }): AbortSignal[] {
+export function abortOnSignals(stages: number, onStop: () => void, view: { end(): void }): AbortSignal[] {
   const stops = Array.from({ length: stages }, () => new AbortController());
   onStopSignals(() => {
     const next = stops.find(({ signal }) => !signal.aborted);
@@ -30,13 +30,13 @@ export function abortOnSignals(stages: number, told: () => void, view: { end(): 
       view.end();
       process.exit(INTERRUPTED);
     }
-    if (next === stops[0]) told();
+    if (next === stops[0]) onStop();
     next.abort();
   });
   return stops.map(({ signal }) => signal);
 }
 
-/** Whether a hang-up would end this process: false if the caller ignores it or if this is unknown. */
+/** Whether a hang-up would end this process. False if the caller ignores it, or if this is unknown. */
 function hangUpEnds(): boolean {
   if (process.platform !== 'linux') return false;
   const ignored = /^SigIgn:\s*([0-9a-f]+)$/m.exec(readFileSync('/proc/self/status', 'utf8'));
@@ -45,8 +45,8 @@ function hangUpEnds(): boolean {
 }
 
 /**
- * Keeps the program working when nobody reads its output any more (`| head`, `| tee` ended by Ctrl-C, a closed terminal): from then on the
- * output is dropped. A run's own logs are complete.
+ * Keeps the program running after its output is closed (`| head`, `| tee` ended by Ctrl-C, a closed terminal). Further output is dropped. A run's own
+ * logs stay complete.
  */
 export function outliveReaders(): void {
   for (const stream of [process.stdout, process.stderr]) {

@@ -1,4 +1,4 @@
-/** The type of a verb. Each verb has a line in the table of main.ts. */
+/** The type of a verb and the options that verbs share. The table in main.ts lists all verbs. */
 import { delimiter } from 'node:path';
 import type { Argv } from 'yargs';
 import type { LoadedConfig } from '../../config/load.js';
@@ -6,41 +6,41 @@ import { LIBRARY_PATH, VARIABLE_PREFIX } from '../../config/jsonnet.js';
 import { UsageError } from '../../core/errors.js';
 
 export interface Action {
-  /** Positional arguments, in yargs' notation, such as `<config>`; empty for none. */
+  /** Positional arguments in the notation of yargs, such as `<config>`. Empty for none. */
   readonly positionals: string;
   /** Adds the options and at least one example. */
   readonly build: (yargs: Argv) => Argv;
-  /** Does the work and returns the process's exit code. */
+  /** Does the work and returns the exit code. */
   readonly run: (args: Arguments) => Promise<number>;
 }
 
-/** Parsed flags by name, as yargs gives them. */
+/** Parsed flags by name. */
 export type Arguments = Readonly<Record<string, unknown>>;
 
-/** The value of a string flag; '' if it is not given. Raises UsageError if it is given more than once. */
+/** The value of a string flag, or '' if it is absent. Raises UsageError for a repeated flag. */
 export function text(args: Arguments, name: string): string {
   const value = args[name];
   if (Array.isArray(value)) throw new UsageError(`--${name} is given ${value.length} times; allowed: once`);
   return typeof value === 'string' ? value : '';
 }
 
-/** The values of a string flag that may be given several times. */
+/** The values of a repeatable string flag. */
 export function texts(args: Arguments, name: string): string[] {
   const value = args[name];
   const list: unknown[] = Array.isArray(value) ? value : [value];
   return list.filter((item) => typeof item === 'string');
 }
 
-/** An option that `wholeNumber` or `numberOf` reads. It has no type, so that yargs keeps a value that is not a number as it was written. */
+/** An option for `wholeNumber` or `numberOf`. It has no type, so yargs keeps an invalid number as text. */
 export const numberOption = { requiresArg: true } as const;
 
-/** The value of a whole-number flag; null if it is not given. Raises UsageError for any other value. */
+/** The value of a whole-number flag, or null if it is absent. Raises UsageError for any other value. */
 export function wholeNumber(args: Arguments, name: string, least: number, most = Infinity): number | null {
   const allowed = `a whole number ${most === Infinity ? `>= ${least}` : `from ${least} to ${most}`}`;
   return numberOf(args, name, allowed, (value) => Number.isInteger(value) && value >= least && value <= most);
 }
 
-/** The value of a flag with a finite number; null if it is not given. Raises UsageError, which says what is `allowed`, for any other value. */
+/** The value of a number flag, or null if it is absent. Raises UsageError with `allowed` for an invalid value. */
 export function numberOf(
   args: Arguments,
   name: string,
@@ -59,15 +59,15 @@ export function flag(args: Arguments, name: string): boolean {
   return args[name] === true;
 }
 
-/** `--json` of a verb that prints text otherwise. */
+/** `--json`. */
 export const jsonOption = { type: 'boolean', describe: 'Print one JSON document' } as const;
 
-/** `--with`: overlays that are merged over the config. */
+/** `--with`: overlays. */
 export const overlayOption = {
   type: 'string',
   array: true,
   nargs: 1,
-  describe: 'Merge this Jsonnet file over the config; repeatable',
+  describe: 'Merge this Jsonnet file over the config (repeatable)',
 } as const;
 
 /** `--set`: single keys of the config. */
@@ -75,7 +75,7 @@ export const setOption = {
   type: 'string',
   array: true,
   nargs: 1,
-  describe: 'Set one key last, as a.b=VALUE in JSON or as plain text; repeatable',
+  describe: 'Set one key, as a.b=VALUE in JSON or plain text (repeatable). Applied last',
 } as const;
 
 /** `--exp-dir` of a verb that reads a config. */
@@ -85,17 +85,17 @@ export const runDirOption = {
   describe: 'Directory for runs (overrides base_exp_dir)',
 } as const;
 
-/** `--exp-dir`: where a verb looks for runs. */
+/** `--exp-dir` of a verb that searches for runs. */
 export const expDirOption = {
   type: 'string',
   requiresArg: true,
   describe: 'Directory of runs (default: APP__BASE_EXP_DIR, else runs and runs/tiny)',
 } as const;
 
-/** `--trust` of a verb that follows the record of a run. */
+/** `--trust` of a verb that uses a run's recorded settings. */
 export const trustOption = {
   type: 'boolean',
-  describe: "Follow a run's recorded settings, programs included, even if another user wrote them",
+  describe: "Use a run's recorded settings and programs even if another user wrote them",
 } as const;
 
 /** How Jsonnet finds imports and variables, with the flags of the jsonnet command. */
@@ -105,20 +105,20 @@ const libraryOptions = {
     array: true,
     nargs: 1,
     alias: 'J',
-    describe: 'Search this directory for imports (also EDITRL_JPATH); repeatable, last one first',
+    describe: 'Search this directory for imports (repeatable, the last one first). Also EDITRL_JPATH',
   },
   'ext-str': {
     type: 'string',
     array: true,
     nargs: 1,
     alias: 'V',
-    describe: "Set std.extVar('NAME'), as NAME=VALUE; repeatable",
+    describe: "Set std.extVar('NAME'), as NAME=VALUE (repeatable)",
   },
 } as const;
 
 /**
- * Puts the values of `libraryOptions` into the environment, where child processes and Slurm jobs find them, too. Raises UsageError for a variable
- * without a value.
+ * Stores the values of `libraryOptions` in the environment, which child processes and Slurm jobs inherit. Raises UsageError for a variable without a
+ * value.
  */
 export function setLibrary(args: Arguments): void {
   const folders = texts(args, 'jpath').reverse();
@@ -156,25 +156,25 @@ export function experimentOptions(yargs: Argv): Argv {
       describe: 'Jsonnet file with a base and axes, such as experiments/reward_ablation.jsonnet, or a config',
     })
     .options({
-      with: { ...overlayOption, describe: 'Merge this Jsonnet file over the base and its parents; repeatable' },
-      set: { ...setOption, describe: 'Set one key in every cell last, as a.b=VALUE; repeatable' },
+      with: { ...overlayOption, describe: 'Merge this Jsonnet file over the base and its parents (repeatable)' },
+      set: { ...setOption, describe: 'Set one key in every cell, as a.b=VALUE (repeatable). Applied last' },
       'exp-dir': runDirOption,
       ...libraryOptions,
       only: {
         type: 'string',
         requiresArg: true,
-        describe: 'Only cells with this text in their name; * and ? match the whole name',
+        describe: 'Only cells with this text in their name (with * or ?, a pattern for the whole name)',
       },
     });
 }
 
-/** The config that the options of `configOptions` name. */
+/** The config from `configOptions`. */
 export async function configOf(args: Arguments, file = text(args, 'config')): Promise<LoadedConfig> {
   const { loadConfig } = await import('../../config/load.js');
   return loadConfig({ file, ...changesOf(args) });
 }
 
-/** A verb's changes to a config: `--with`, `--set`, and `--exp-dir`, which acts as one more `--set`. */
+/** A verb's changes to a config: `--with`, `--set`, and `--exp-dir`, which acts like a `--set`. */
 export function changesOf(args: Arguments): { overlays: string[]; sets: string[] } {
   const expDir = text(args, 'exp-dir');
   const place = expDir === '' ? [] : [`base_exp_dir=${JSON.stringify(expDir)}`];
