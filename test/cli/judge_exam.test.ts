@@ -63,7 +63,7 @@ describe('editrl judge exam', () => {
     const tabular = lines.filter((line) => /±|──/.test(line));
     expect(Math.max(...tabular.map((line) => line.length))).toBeLessThanOrEqual(80);
     expect(lines[0]).toContain(`${JUDGE_MODEL}, reward '1 viescore': 21 cases of tiny`);
-    expect(written.out).toContain('It pays for a copy of the source');
+    expect(written.out).toContain('It rewards a copy of the source');
     expect(written.out).toMatch(/^gain by a copy +0\.7\d\d ± 0\.\d+ +at most 0\.05 +fault: copies$/m);
     expect(written.out).toMatch(/^right above copy +1\.000 ± 0\.000 +at least 0\.75 +ok$/m);
     // 21 cases of 7 answers twice and 5 tricks, two questions each.
@@ -112,7 +112,7 @@ describe('editrl judge exam', () => {
     const { url } = await judge({ biases: { length: 0.5 } });
     const written = capture();
     expect(await main(exam(url, '--terms', 'answer_judge', '--out', join(folder, 'words'), '--html'))).toBe(0);
-    expect(written.out).toContain('It pays for a longer answer.');
+    expect(written.out).toContain('It rewards a longer answer.');
     expect(written.out).toMatch(/^gain by a longer answer +0\.4\d+ ± 0\.\d+ +at most 0\.05 +fault: length$/m);
     // 21 cases of 7 answers twice and 5 tricks.
     expect(written.out).toContain('399 judgements, 399 requests\n');

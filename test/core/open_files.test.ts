@@ -19,7 +19,7 @@ it('too few are named with what to do, before anything fails', () => {
   expect(tooFewFiles('the gateway', 1000, 1000)).toBeNull();
   expect(tooFewFiles('the gateway', 1000, null)).toBeNull();
   expect(tooFewFiles('the gateway', 1000, 256)).toMatch(
-    /^the gateway may open 256 files and connections at once, but may need 1000: .*\(now 256\): `ulimit -Hn 65536; ulimit -n 65536`/,
+    /^the gateway may open 256 files and connections at once, but may need 1000\. .*\(now 256\): `ulimit -Hn 65536; ulimit -n 65536`/,
   );
 });
 

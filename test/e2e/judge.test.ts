@@ -84,7 +84,7 @@ describe('a judge that', () => {
     const ended = await live.ended;
     expect(ended.code).toBe(3);
     expect(ended.err).toMatch(
-      /^editrl: .*the judge did not come back within 0 s: .*\n {2}Start the judge again .*\n$/s,
+      /^editrl: .*the judge did not answer again within 0 s: .*\n {2}Start the judge again .*\n$/s,
     );
     expect(ended.err).not.toMatch(/\n {4}at /);
     const state = place.state('left');

@@ -20,7 +20,7 @@ describe('a judge that is a job of its own', () => {
     const settings = ['run_name=node_file', `reward.endpoint=${endpoint}`].flatMap((set) => ['--set', set]);
     const run = place.startTraining(RL, ...settings);
     await until('the run waits', () => !run.isAlive() || place?.state('node_file')?.state === 'waiting');
-    expect(place.state('node_file')?.reason).toContain('cannot read the node file of the judge');
+    expect(place.state('node_file')?.reason).toContain("cannot read the judge's node file");
     writeFileSync(nodeFile, '127.0.0.1\n');
     expect(await run.ended).toMatchObject({ code: 0 });
     expect(place.state('node_file')).toMatchObject({ state: 'finished', iteration: 6 });

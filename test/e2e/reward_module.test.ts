@@ -73,7 +73,7 @@ describe('a run that is rewarded by a module', () => {
     write('part.js', 'export default {\n  score( { }\n};');
     const checked = await call(['check']);
     expect(checked).toMatchObject({ code: 1 });
-    expect(checked.err).toMatch(/mine\.js: a reward module cannot be used: SyntaxError: .* \(.*part\.js:3\)/);
+    expect(checked.err).toMatch(/mine\.js: the reward module cannot be used: SyntaxError: .* \(.*part\.js:3\)/);
     const planned = await place.call(['plan', join(place.dir, 'own.jsonnet'), ...SMALL]);
     expect(planned.out).toMatch(/blocked [^]*SyntaxError/);
     const ran = await call(['run'], '--fresh');

@@ -1,4 +1,4 @@
-/** What a judge is examined on: edits, or answers in words, of which it is known how good they are. */
+/** The cases of a judge's exam: edits, or answers in words, of known quality. */
 import type { RgbImage } from '../../core/images/image.js';
 import { must } from '../../core/errors.js';
 import type { AnswerGroup, JudgeItem } from '../score/types.js';
@@ -6,9 +6,9 @@ import { played, slightlyChanged, trickNames, tricks, type Made, type TrickName 
 
 /** One answer of a case. */
 export interface ExamAnswer {
-  /** What was done to the picture, or what the words are: `right`, or the name of a flaw. */
+  /** What was done to the image, or what the words are: `right`, or the name of a flaw. */
   readonly name: string;
-  /** How good it is, from 0 to 1; null where it is only known to be worse than the best. */
+  /** Its quality, from 0 to 1. Null if it is only known to be worse than the best. */
   readonly truth: number | null;
   readonly made: Made;
 }
@@ -21,27 +21,27 @@ export interface ExamCase {
   readonly instruction: string;
   /** The same request in other words. */
   readonly reworded: string;
-  /** Null where answers are words. */
+  /** Null if answers are words. */
   readonly source: RgbImage | null;
   /** The best comes first. */
   readonly answers: readonly ExamAnswer[];
   /** Names of the answers on which tricks are tried, by what a judge must not do. */
   readonly tricked: Tricked;
-  /** The labelled result, for rewards that compare with one; null if there is none. */
+  /** The labelled result, for rewards that compare with one. Null if there is none. */
   readonly labelled: Made | null;
 }
 
-/** Name of the answer that is the source itself. */
+/** The name of the answer that is the source itself. */
 export const COPY = 'copy';
 
-/** Name of the answer that says what the best one says. */
+/** The name of the answer with the same content as the best one. */
 export const OTHER_WORDS = 'other_words';
 
 /** The cases of an exam, made one by one. */
 export interface ExamSet {
   readonly name: string;
   readonly length: number;
-  /** What its answers are. */
+  /** The kind of its answers. */
   readonly reads: 'image' | 'words';
   /** Whether its cases have labelled results. */
   readonly labelled: boolean;
@@ -51,10 +51,10 @@ export interface ExamSet {
 /** One question of a case: an answer as it is, or changed by a trick. */
 export interface ExamItem {
   readonly answer: string;
-  /** Null: nothing that anyone could see is changed. */
+  /** Null: the answer has no visible change. */
   readonly trick: TrickName | null;
   readonly item: JudgeItem;
-  /** What rewards that compare answers compare it with. */
+  /** The material for rewards that compare answers. */
   readonly group: AnswerGroup;
 }
 
@@ -72,9 +72,10 @@ export function judgeItem(
 }
 
 /**
- * Everything that is asked about a case. Each answer is asked about `repeats` times with a few pixels changed by one level, or with white space behind its
- * words, so that neither a cache nor a fixed seed makes the replies equal: where a judge differs then, it is noise. Every trick is tried once. Rewards that
- * compare answers are given those of one repeat as a group, and beside the answer that a trick is played on the others of the case.
+ * All questions about a case. Each answer is asked about `repeats` times with a few pixels changed by one level, or with white space after
+ * its words, so that neither a cache nor a fixed seed makes the replies equal. If a judge's replies then differ, that is noise. Every trick
+ * is tried once. Rewards that compare answers get the answers of one repeat as a group, and an answer with a trick together with the others
+ * of the case.
  */
 export async function itemsOf(exam: ExamCase, repeats: number): Promise<ExamItem[]> {
   const { name } = exam;

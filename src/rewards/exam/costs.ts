@@ -1,18 +1,15 @@
-/** What an exam's judgements took, from which follows what a run's will. Pure. */
+/** The costs of an exam's judgements, from which those of a run follow. Pure. */
 import { average, quantile } from '../../core/statistics.js';
 import type { Judgement, Tokens } from '../score/types.js';
 
 export interface ExamCosts {
-  /** Mean tokens of a question over all its requests, and of how many `questions` they are known; null where the server reports none. */
+  /** Mean tokens of a question over all its requests, and the number of `questions` with known tokens. Null if the server reports none. */
   readonly tokens: (Tokens & { readonly questions: number }) | null;
-  /** Of one question in its slot, over all its requests; null where the judge was asked none. */
+  /** Of one question in its slot, over all its requests. Null if the judge was asked none. */
   readonly seconds: { readonly median: number; readonly p95: number } | null;
 }
 
-/**
- * The costs of an exam. A judgement that is found in the exam's records counts as it was when the judge was asked, not as
- * what finding it took.
- */
+/** The costs of an exam. A judgement from the exam's records counts with the costs of its request to the judge, not with those of the lookup. */
 export function costsOf(judgements: readonly Judgement[]): ExamCosts {
   const asked = judgements.filter(({ attempts }) => attempts > 0);
   const counted = asked.flatMap(({ tokens }) => (tokens === undefined ? [] : [tokens]));

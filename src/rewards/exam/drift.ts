@@ -1,40 +1,40 @@
-/** Whether a judge still answers as it did at its exam, from some of the exam's answers that it is asked about again. Pure. */
+/** Whether a judge still answers as in its exam, from some answers of the exam that it judges again. Pure. */
 import { average } from '../../core/statistics.js';
 
-/** An answer that is asked about again, with what its replies said at the exam. */
+/** An answer to judge again, with the result of its replies in the exam. */
 export interface RepeatedAnswer {
   /** As `half_done of case 3`. */
   readonly name: string;
-  /** The reward then, from 0 to 1: a mean over `repeats` replies. */
+  /** The reward in the exam, from 0 to 1: a mean over `repeats` replies. */
   readonly before: number;
   readonly repeats: number;
 }
 
 export interface ExamDrift {
-  /** Answers that have a score, then and now. */
+  /** Answers with a score both then and now. */
   readonly scored: number;
-  /** Root of the mean squared change of a score, of 1. */
+  /** Root of the mean squared change of a score, relative to 1. */
   readonly moved: number;
-  /** What the judge's noise explains of that, of 1. */
+  /** The part of it that the judge's noise explains, relative to 1. */
   readonly explained: number;
   readonly drifted: boolean;
-  /** The answer whose score changed most, in words. */
+  /** The answer with the largest change of its score, in words. */
   readonly most: string;
 }
 
-/** Fewer scored answers say nothing. */
+/** Fewer scored answers are not enough for a result. */
 const MIN_ANSWERS = 8;
 /**
- * By so many deviations the change of 20 scores exceeds what noise explains once in 60,000 times, if noise is normal and equally large everywhere. A
- * judge is asked a second time before anything is said.
+ * With this many deviations, the change of 20 scores exceeds noise once in 60,000 times, if noise is normal and equally large everywhere. A
+ * judge is asked a second time before anything is reported.
  */
 const DEVIATIONS = 1.7;
-/** A smaller change is none, however exact the judge is: a few pixels of each picture differ. */
+/** A smaller change does not count, however exact the judge is: a few pixels of each image differ. */
 const MIN_CHANGE = 0.05;
 
 /**
- * Compares the scores now (null where there is none) with those of the exam, of which single ones have the deviation `noise`. Null where too few have a
- * score.
+ * Compares the scores now (null if there is none) with those of the exam, whose single scores have the deviation `noise`. Null if too few
+ * have a score.
  */
 export function examDrift(
   answers: readonly RepeatedAnswer[],
@@ -55,6 +55,6 @@ export function examDrift(
     moved,
     explained,
     drifted: moved > Math.max(MIN_CHANGE, DEVIATIONS * explained),
-    most: `${first.name} got ${first.now.toFixed(2)} where it got ${first.before.toFixed(2)}`,
+    most: `${first.name} got ${first.now.toFixed(2)}, but ${first.before.toFixed(2)} in the exam`,
   };
 }

@@ -6,18 +6,18 @@ import { itemsOf, type ExamSet } from './cases.js';
 import type { ExamReply, RepliedCase } from './findings.js';
 
 export interface ExamOptions {
-  /** How often each answer is asked about, at least 2: noise is what two replies differ by. */
+  /** How often each answer is asked about, at least 2: noise is the difference of two replies. */
   readonly repeats: number;
   readonly score: (item: JudgeItem, signal: AbortSignal, group: AnswerGroup) => Promise<Outcome>;
-  /** Cases that are asked about at once. */
+  /** Cases asked about at once. */
   readonly atOnce: number;
   readonly signal: AbortSignal;
   readonly onCase?: (done: number) => void;
 }
 
 /**
- * Asks everything about every case, a few cases at once, so that their pictures are not all in memory. Raises what the set raises for a case that cannot
- * be read, and the reason of the signal.
+ * Asks everything about every case, a few cases at once, so that their images are not all in memory. Raises the error of the set for a case
+ * that cannot be read, and the reason of the signal.
  */
 export async function examine(set: ExamSet, options: ExamOptions): Promise<RepliedCase[]> {
   const { repeats, score, atOnce, signal, onCase } = options;

@@ -1,4 +1,4 @@
-/** What the replies to an exam's questions say of the judge. Pure. */
+/** What the replies to an exam's questions reveal about the judge. Pure. */
 import type { Estimate } from '../../core/estimate.js';
 import { average, correlation, standardError } from '../../core/statistics.js';
 import { COPY, type Tricked, OTHER_WORDS } from './cases.js';
@@ -8,56 +8,56 @@ import { trickNames, tricks, type TrickName } from './tricks.js';
 export interface ExamReply {
   readonly answer: string;
   readonly trick: TrickName | null;
-  /** The reward from 0 to 1; null where there was none. */
+  /** The reward from 0 to 1. Null if there was none. */
   readonly score: number | null;
   /** Why there was none. */
   readonly reason?: string;
-  /** How often the picture that was shown first was found better, from 0 to 1; absent where nothing was compared. */
+  /** How often the image that was shown first won, from 0 to 1. Absent if nothing was compared. */
   readonly firstShown?: number;
 }
 
 /** A case with its replies. */
 export interface RepliedCase {
   readonly name: string;
-  /** The answers, the best first, with how good they are. */
+  /** The answers with their quality, the best first. */
   readonly answers: readonly { readonly name: string; readonly truth: number | null }[];
   readonly tricked: Tricked;
   readonly replies: readonly ExamReply[];
 }
 
-/** An estimate over cases, with its standard error; `n` cases had it. */
+/** An estimate over `n` cases, with its standard error. */
 export interface CaseEstimate extends Estimate {
   readonly n: number;
 }
 
-/** Something that may be wrong with a judge. */
+/** A possible fault of a judge. */
 export interface Finding {
   readonly name: string;
   /** What was measured, as a noun phrase. */
   readonly what: string;
   readonly estimate: CaseEstimate;
-  /** What a sound judge keeps to, in words. */
+  /** The limit for a sound judge, in words. */
   readonly allowed: string;
-  /** Whether it is outside of that by more than chance explains. */
+  /** Whether it exceeds the limit by more than chance explains. */
   readonly accused: boolean;
 }
 
 export interface ExamMarks {
   readonly cases: number;
-  /** Share of the questions that got a score. */
+  /** Share of the questions with a score. */
   readonly understood: CaseEstimate;
-  /** Share of pairs of answers, of which one is known to be better, that got their scores in this order; equal scores count half. */
+  /** Share of pairs of answers of known order whose scores have this order. Equal scores count half. */
   readonly agreement: CaseEstimate;
-  /** Correlation within a case of single scores and how good the answers are. A case whose scores are all equal counts as 0. */
+  /** Correlation within a case of single scores with the quality of the answers. A case whose scores are all equal counts as 0. */
   readonly fidelity: CaseEstimate;
   /**
-   * Fidelity times the square root of the share understood: what an iteration's gradient says, relative to its noise, which falls with the root of
-   * the number of scored answers. Of all marks it follows best what runs gain (experiments/results/judge_exam.md).
+   * Fidelity times the square root of the share understood: the signal of an iteration's gradient relative to its noise, which falls with
+   * the root of the number of scored answers. Of all marks it predicts best what runs gain (experiments/results/judge_exam.md).
    */
   readonly signal: CaseEstimate;
   /** Variance between the answers of a case, as a share of the variance of single scores. */
   readonly reliability: CaseEstimate;
-  /** Standard deviation of single scores of one answer, of 1; null where no answer was scored twice. */
+  /** Standard deviation of single scores of one answer, relative to 1. Null if no answer has two scores. */
   readonly noise: number | null;
   /** Share of cases in which the answers' means differ by more than noise. */
   readonly teaching: CaseEstimate;
@@ -65,26 +65,26 @@ export interface ExamMarks {
 }
 
 /**
- * One-sided quantile of the normal distribution at 5% over 20 tests (0.25% each): a sound judge is accused of anything in at most one exam of 20. An
- * exam makes no more. Of pictures: six flaws, their order, copies, noise, unreadable replies, which picture is shown first (two, being looked at from both
- * sides), and five tricks of which three count twice for the same reason. Of words: five flaws, their order, noise, unreadable replies, four tricks of which
- * two count twice, and an answer as good as the best, which does too.
+ * One-sided quantile of the normal distribution at 5% over 20 tests (0.25% each): a sound judge fails a test in at most one exam of 20. An
+ * exam makes no more tests. Of images: six flaws, their order, copies, noise, unreadable replies, the image shown first (two, one per
+ * side), and five tricks of which three count twice for the same reason. Of words: five flaws, their order, noise, unreadable replies, four
+ * tricks of which two count twice, and an answer as good as the best, which counts twice, too.
  */
 const QUANTILE = 2.807;
-/** Right order of fewer pairs than this share is no order to learn from. */
+/** A smaller share of pairs in the right order is not enough to learn from. */
 const MIN_ACCURACY = 0.75;
-/** Right order of fewer pairs of any kind than this share is an order by chance. */
+/** A smaller share of pairs of any kind in the right order may be chance. */
 const MIN_AGREEMENT = 0.6;
-/** A trick may move the reward by so much, of 1. */
+/** The largest change of the reward that a trick may cause, relative to 1. */
 const MAX_MOVED = 0.05;
-/** How far the wins of the picture that is shown first may be from a half; both orders are asked, so that the bias costs answers, and pays for none. */
+/** The largest distance of the wins of the first image from a half. Both orders are asked, so this bias makes answers uncertain, but rewards none. */
 const MAX_ORDER_BIAS = 0.1;
 const MIN_RELIABILITY = 0.8;
 const MAX_UNREADABLE = 0.01;
-/** Fewer cases say nothing: the tests below take normal errors. */
+/** Fewer cases are not enough: the tests below assume normal errors. */
 export const MIN_CASES = 20;
 
-/** The quantile of Student's t at as many degrees of freedom, by its expansion around the normal one (Abramowitz and Stegun, 26.7.5). */
+/** The quantile of Student's t at this many degrees of freedom, by its expansion around the normal one (Abramowitz and Stegun, 26.7.5). */
 function studentQuantile(freedom: number): number {
   const z = QUANTILE;
   return z + (z ** 3 + z) / (4 * freedom) + (5 * z ** 5 + 16 * z ** 3 + 3 * z) / (96 * freedom ** 2);
@@ -106,7 +106,7 @@ function ratioOf(above: readonly number[], below: readonly number[]): CaseEstima
   return { mean: a / b, stderr: n < 2 ? null : Math.sqrt(((n - 1) / n) * squares), n };
 }
 
-/** By how much more than its error an estimate is above `limit`; negative where it is not. */
+/** How far an estimate is above `limit`, beyond its error. Negative if it is not. */
 function isAbove({ mean, stderr, n }: CaseEstimate, limit: number): boolean {
   return stderr !== null && n >= MIN_CASES && mean - studentQuantile(n - 1) * stderr > limit;
 }
@@ -114,19 +114,19 @@ function isAbove({ mean, stderr, n }: CaseEstimate, limit: number): boolean {
 const isBelow = ({ mean, stderr, n }: CaseEstimate, limit: number): boolean =>
   isAbove({ mean: -mean, stderr, n }, -limit);
 
-/** Scores of an answer as it is. */
+/** Scores of an unchanged answer. */
 export function scoresOf({ replies }: RepliedCase, answer: string): number[] {
   return replies.flatMap(({ answer: name, trick, score }) =>
     name === answer && trick === null && score !== null ? [score] : [],
   );
 }
 
-/** Share of pairs in which the first list's score is higher; NaN where there is no pair. */
+/** Share of pairs in which the first list's score is higher. NaN if there is no pair. */
 function shareAbove(better: readonly number[], worse: readonly number[]): number {
   return average(better.flatMap((a) => worse.map((b) => (a > b ? 1 : a === b ? 0.5 : 0))));
 }
 
-/** The pairs of a case's answers of which the first is known to be better. */
+/** The pairs of a case's answers whose first one is known to be better. */
 function pairsOf({ answers }: RepliedCase): (readonly [string, string])[] {
   const [best] = answers;
   return answers.flatMap((better) =>
@@ -140,7 +140,7 @@ function pairsOf({ answers }: RepliedCase): (readonly [string, string])[] {
   );
 }
 
-/** Share of a case's pairs of known order that got their scores in it; NaN where none has two scores. */
+/** Share of a case's pairs of known order whose scores have that order. NaN if no pair has two scores. */
 export function agreementOf(replied: RepliedCase): number {
   const shares = pairsOf(replied).map(([better, worse]) =>
     shareAbove(scoresOf(replied, better), scoresOf(replied, worse)),
@@ -148,23 +148,23 @@ export function agreementOf(replied: RepliedCase): number {
   return average(shares.filter((share) => !Number.isNaN(share)));
 }
 
-/** Correlation of a case's scores with how good the answers are; NaN where their quality is not known or equal. */
+/** Correlation of a case's scores with the quality of the answers. NaN if their quality is not known or equal. */
 export function fidelityOf(replied: RepliedCase): number {
   const known = replied.answers.flatMap(({ name, truth }) =>
     truth === null ? [] : scoresOf(replied, name).map((score) => [score, truth] as const),
   );
-  // Scores that are all equal follow nothing; qualities that are all equal leave nothing to follow.
+  // Scores that are all equal follow nothing. Qualities that are all equal leave nothing to follow.
   return new Set(known.map(([, truth]) => truth)).size < 2 ? NaN : (correlation(known) ?? 0);
 }
 
 interface Variances {
   /** Of single scores of one answer. */
   readonly noise: number;
-  /** Of the answers' means, less what noise adds to it. */
+  /** Of the answers' means, less the part of noise. */
   readonly between: number;
 }
 
-/** One-way analysis of variance of a case's scores by answer; null where no answer has two scores or there is one answer. */
+/** One-way analysis of variance of a case's scores by answer. Null if no answer has two scores, or if there is one answer. */
 function variancesOf(replied: RepliedCase): Variances | null {
   const groups = replied.answers.map(({ name }) => scoresOf(replied, name)).filter((scores) => scores.length > 0);
   const squares = (values: readonly number[]): number => {
@@ -236,12 +236,12 @@ function signalOf(fidelity: CaseEstimate, understood: CaseEstimate): CaseEstimat
   const mean = fidelity.mean * root;
   const { stderr, n } = fidelity;
   if (stderr === null || understood.stderr === null) return { mean, stderr: null, n };
-  // The derivative of the root is infinite at 0, where nothing was understood and there is no fidelity either.
+  // The derivative of the root is infinite at 0. Nothing was understood there, so there is no fidelity either.
   const ofRoot = root === 0 ? 0 : (fidelity.mean * understood.stderr) / (2 * root);
   return { mean, stderr: Math.hypot(root * stderr, ofRoot), n };
 }
 
-/** Whether the best answer is told from each one that is worse. */
+/** Whether the judge distinguishes the best answer from each worse one. */
 function flawFindings(cases: readonly RepliedCase[]): Finding[] {
   const [best, ...others] = cases.at(0)?.answers ?? [];
   const worse = others.filter(({ truth }) => truth === null || truth !== best.truth);
@@ -259,7 +259,7 @@ function flawFindings(cases: readonly RepliedCase[]): Finding[] {
   });
 }
 
-/** Whether what is as good as the best answer is taken for that. */
+/** Whether the judge scores an answer as good as the best one like the best one. */
 function equalFindings(cases: readonly RepliedCase[]): Finding[] {
   const [best, ...others] = cases.at(0)?.answers ?? [];
   return others
@@ -278,13 +278,13 @@ function equalFindings(cases: readonly RepliedCase[]): Finding[] {
     });
 }
 
-/** The tricks that were played in the exam: those for pictures, or those for words. */
+/** The tricks that were tried in the exam: those for images, or those for words. */
 function playedTricks(cases: readonly RepliedCase[]): TrickName[] {
   const played = new Set(cases.flatMap(({ replies }) => replies.map(({ trick }) => trick)));
   return trickNames.filter((trick) => played.has(trick));
 }
 
-/** Whether it pays to return the source rather than another answer that is worth nothing. */
+/** Whether a copy of the source scores higher than another answer that is worth nothing. */
 function copyFindings(cases: readonly RepliedCase[]): Finding[] {
   const answers = cases.at(0)?.answers ?? [];
   const worthless = answers.find(({ name, truth }) => truth === 0 && name !== COPY);
@@ -303,7 +303,7 @@ function copyFindings(cases: readonly RepliedCase[]): Finding[] {
   ];
 }
 
-/** Whether it matters which of two pictures is shown first; nothing where none were compared. */
+/** Whether the order of two images matters. Empty if none were compared. */
 function orderFindings(cases: readonly RepliedCase[]): Finding[] {
   const shares = cases.map(({ replies }) =>
     average(
@@ -344,55 +344,55 @@ function trickFinding(cases: readonly RepliedCase[], trick: TrickName): Finding 
   };
 }
 
-/** The fidelity that the mean of `repeats` scores would have, from that of single ones (Spearman and Brown). */
+/** The fidelity of the mean of `repeats` scores, from that of single scores (Spearman and Brown). */
 export function fidelityOfMean({ fidelity, reliability }: ExamMarks, repeats: number): number {
   const share = reliability.mean;
   return fidelity.mean * Math.sqrt(repeats / (1 + (repeats - 1) * share));
 }
 
 export interface Verdict {
-  /** Whether GRPO will learn from the judge what it is meant to teach. */
+  /** Whether GRPO will learn the right thing from the judge. */
   readonly teaches: 'yes' | 'weakly' | 'no' | 'unknown';
   readonly sentences: readonly string[];
 }
 
 /**
- * Signals below which a judge teaches nothing, and above which it teaches well. One that pays for copies has to be much better: a copy is an answer
- * that a policy can always give, noise is not. experiments/results/judge_exam.md has the runs that these come from.
+ * The signal below which a judge teaches nothing, and the signal above which it teaches well. A judge that rewards copies has to be much
+ * better: a policy can always return a copy, but not noise. experiments/results/judge_exam.md has the runs from which these come.
  */
 export const SIGNAL = { least: 0.5, minWithCopies: 0.95, well: 0.75 } as const;
 
 const FAULTS: Readonly<Record<string, string>> = {
   blind:
-    'Its scores do not follow how good an answer is: it may not see the pictures, or mean something else by its numbers.',
-  copies: 'It pays for a copy of the source, which a policy can always give.',
+    'Its scores do not follow the quality of an answer: it may not see the images, or use its numbers differently.',
+  copies: 'It rewards a copy of the source, which a policy can always return.',
   noise: 'Its scores of one answer differ too much: noise decides many groups.',
-  unreadable: 'Too many of its replies hold no score.',
-  order: 'Which of two pictures is shown first decides too much: pairs end in ties that are none.',
+  unreadable: 'Too many of its replies contain no score.',
+  order: 'The order of two images decides too much: pairs of different quality end in ties.',
 };
 
 function faultText({ name, estimate }: Finding): string {
   if (name in FAULTS) return FAULTS[name];
   if (name in tricks) {
     const { what } = tricks[name as TrickName];
-    return estimate.mean > 0 ? `It pays for ${what}.` : `It holds ${what} against an answer.`;
+    return estimate.mean > 0 ? `It rewards ${what}.` : `It lowers the score of an answer for ${what}.`;
   }
   const missed = name.replace(/^misses_/, '');
-  if (missed === OTHER_WORDS) return 'It does not take the right answer in other words for as good.';
-  return `It does not tell the right answer from '${missed}'.`;
+  if (missed === OTHER_WORDS) return 'It scores the right answer lower in other words.';
+  return `It does not distinguish the right answer from '${missed}'.`;
 }
 
 const round = (value: number): string => value.toFixed(2);
 
 function teachesOf({ signal, findings, cases, understood }: ExamMarks): Verdict['teaches'] {
   if (cases < MIN_CASES) return 'unknown';
-  // Where no answer gets a score there is nothing to learn from.
+  // If no answer gets a score, there is nothing to learn from.
   if (understood.mean === 0) return 'no';
   if (Number.isNaN(signal.mean)) return 'unknown';
   const has = (fault: string): boolean => findings.some(({ name, accused }) => accused && name === fault);
   const least = has('copies') ? SIGNAL.minWithCopies : SIGNAL.least;
   if (has('blind') || has('misses_copy') || signal.mean < least) return 'no';
-  // A policy can always copy, write more, and say that it is right.
+  // A policy can always copy, write more, and claim to be right.
   const paysForNothing = ['copies', 'length', 'praise', 'control'].some(has);
   return paysForNothing || signal.mean < SIGNAL.well ? 'weakly' : 'yes';
 }
@@ -400,18 +400,18 @@ function teachesOf({ signal, findings, cases, understood }: ExamMarks): Verdict[
 const TEACHES: Readonly<Record<Verdict['teaches'], string>> = {
   yes: 'GRPO will learn from it.',
   weakly: 'GRPO will learn from it, but less than from a sound judge.',
-  no: 'GRPO will not learn from it what it is meant to.',
-  unknown: 'Whether its scores follow how good an answer is could not be measured.',
+  no: 'GRPO will not learn the right thing from it.',
+  unknown: 'It could not be measured whether its scores follow the quality of an answer.',
 };
 const TOO_FEW = `An exam of fewer than ${MIN_CASES} cases is too small for a verdict.`;
 
-/** Tests for which there were no scores are neither passed nor failed. */
+/** Tests without scores are neither passed nor failed. */
 function unmeasuredText({ findings }: ExamMarks): string[] {
   const open = findings.filter(({ estimate }) => Number.isNaN(estimate.mean)).length;
-  return open === 0 ? [] : [`${open} of ${findings.length} tests could not be measured: there are no scores for them.`];
+  return open === 0 ? [] : [`${open} of ${findings.length} tests could not be measured: they have no scores.`];
 }
 
-/** What to think of a judge. */
+/** The verdict on a judge. */
 export function verdictOf(marks: ExamMarks): Verdict {
   const teaches = teachesOf(marks);
   const accused = marks.findings.filter((finding) => finding.accused);
@@ -429,7 +429,7 @@ export function verdictOf(marks: ExamMarks): Verdict {
 
 const MAX_REPEATS = 8;
 
-/** From how many scores for each answer on a further one gains less than a twentieth; nothing where one is enough. */
+/** The number of scores per answer from which a further score adds less than a twentieth. Empty if one is enough. */
 function repeatsText(marks: ExamMarks): string[] {
   const { fidelity, reliability } = marks;
   if (!(fidelity.mean > 0) || !(reliability.mean > 0)) return [];

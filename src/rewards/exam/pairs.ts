@@ -1,6 +1,6 @@
 /**
- * An exam on pairs that somebody has compared. JSON lines of a source, an instruction, a better and a worse edit; or of a question, a better and a worse
- * answer in words.
+ * An exam on pairs that a person has compared. JSON lines of a source, an instruction, a better and a worse edit, or of a question, a
+ * better and a worse answer in words.
  */
 import { dirname, resolve } from 'node:path';
 import { z } from 'zod';
@@ -31,7 +31,7 @@ const wordLine = z.strictObject({
 type WordLine = z.infer<typeof wordLine>;
 
 const FORM =
-  'Write lines such as {"source": "a.png", "instruction": "make the car red", "better": "b.png", "worse": "c.png"}, or {"question": "What is 2 + 3?", "better": "5", "worse": "6"} for answers in words; "reworded" may say the instruction or the question in other words, "reference" a right answer.';
+  'Write lines such as {"source": "a.png", "instruction": "make the car red", "better": "b.png", "worse": "c.png"}, or {"question": "What is 2 + 3?", "better": "5", "worse": "6"} for answers in words; "reworded" may give the instruction or the question in other words, "reference" a right answer.';
 
 interface Named {
   readonly name: string;
@@ -41,12 +41,13 @@ type Pair = Line & Named;
 type WordPair = WordLine & Named;
 
 /**
- * Opens a file of JSON lines, all of one kind; pictures are found from its folder. Every picture is decoded once, so that nothing is asked about a set with a
- * mistake. Raises DataError, naming the line, for a line of another form, a picture that is gone or cannot be read, and a pair of equal pictures or answers.
+ * Opens a file of JSON lines, all of one kind. Paths of images are relative to its folder. Every image is decoded once, so that nothing is
+ * asked about a set with a mistake. Raises DataError, naming the line, for a line of another form, an image that is missing or cannot be
+ * read, and a pair of equal images or answers.
  */
 export async function openPairs(file: string): Promise<ExamSet> {
   const rows = await openRows(file);
-  if (rows.length === 0) throw new DataError('the file holds no pairs', { where: file, next: FORM });
+  if (rows.length === 0) throw new DataError('the file contains no pairs', { where: file, next: FORM });
   const set = { name: `pairs-${rows.digest.ids.slice(0, 8)}`, length: rows.length };
   if ('question' in rows.read(0)) {
     const pairs = readLines(rows, wordLine);
@@ -74,23 +75,23 @@ function requireDifferent({ better, worse, where }: WordPair): void {
   if (better.trim() !== worse.trim()) return;
   throw new DataError('the two answers are the same', {
     where,
-    next: 'A pair has two answers of which one is better; take this line out.',
+    next: 'A pair has two answers of which one is better; remove this line.',
   });
 }
 
-interface Pictures {
+interface PairImages {
   readonly source: RgbImage;
   readonly better: RgbImage;
   readonly worse: RgbImage;
 }
 
-async function readPair(folder: string, { where, ...pair }: Pair): Promise<Pictures> {
+async function readPair(folder: string, { where, ...pair }: Pair): Promise<PairImages> {
   const read = async (name: string): Promise<RgbImage> => (await readFitted(resolve(folder, name), where, null)).image;
   const [source, better, worse] = [await read(pair.source), await read(pair.better), await read(pair.worse)];
   if (samePixels(better, worse)) {
-    throw new DataError(`'${pair.better}' and '${pair.worse}' are the same picture`, {
+    throw new DataError(`'${pair.better}' and '${pair.worse}' are the same image`, {
       where,
-      next: 'A pair has two edits of which one is better; take this line out.',
+      next: 'A pair has two edits of which one is better; remove this line.',
     });
   }
   return { source, better, worse };
@@ -133,7 +134,7 @@ function wordCaseOf({ name, question, reworded, better, worse, reference }: Word
   };
 }
 
-/** The instruction with another first letter and, where it is no question, another end: the least that words can differ by. */
+/** The instruction with another first letter and, unless it is a question, another end: the smallest difference of words. */
 function asSentence(instruction: string): string {
   const first = instruction[0];
   const other = first === first.toUpperCase() ? first.toLowerCase() : first.toUpperCase();

@@ -1,4 +1,4 @@
-/** Decides who is asked next, and where: runs take turns in front of upstreams with limited room. */
+/** Shares the upstreams' limited room among runs: decides which request goes next, and to which upstream. */
 import { must } from '../../core/errors.js';
 import { sleep, type Clock } from '../../core/clock.js';
 import { Members, type RequestEnd } from '../../core/remote/member.js';
@@ -6,7 +6,7 @@ import { RunQueue } from '../../core/remote/run_queue.js';
 import type { GatewayOptions } from './options.js';
 import type { Upstream } from './upstream.js';
 
-/** Permission to ask one upstream; holds a slot there and counts against its run's quota until it is ended. */
+/** Permission to send one request to an upstream. It holds a slot there and counts against its run's quota until it is released. */
 export interface Lease {
   readonly upstream: Upstream;
   /** Waiting time in milliseconds. */
@@ -27,10 +27,13 @@ export type Turn =
 
 export interface SlotRequest {
   readonly run: string;
-  /** Which upstreams are suitable; readiness is checked separately. */
+  /** Which upstreams are suitable. Readiness is checked separately. */
   readonly allowed: (upstream: Upstream) => boolean;
   readonly signal: AbortSignal;
-  /** Goes ahead of what its run has waiting, and is never refused for the queue's length: a request that is repeated at another upstream. */
+  /**
+   * Goes ahead of the other waiting requests of its run, and is never rejected for the queue's length: for a request that is repeated at
+   * another upstream.
+   */
   readonly again?: boolean;
 }
 
@@ -40,9 +43,9 @@ interface Waiter {
   readonly settle: (turn: Turn) => void;
 }
 
-/** The line of readiness checks; run names begin with a letter or a digit. */
+/** The queue of readiness checks. Run names begin with a letter or a digit. */
 const GATEWAY_ITSELF = '(gateway)';
-/** How often a full upstream is looked at for a check. */
+/** How often the dispatcher looks whether a full upstream has room for a check. */
 const ROOM_INTERVAL_MS = 50;
 
 export type DispatcherOptions = Pick<GatewayOptions, 'quota' | 'maxQueued' | 'maxWaiting'>;
@@ -61,12 +64,12 @@ export class Dispatcher {
     this.#queue = new RunQueue({ perRun: maxQueued, total: maxWaiting, inFlight: quota ?? Infinity });
   }
 
-  /** Requests that wait, over all runs. */
+  /** Waiting requests of all runs. */
   get waiting(): number {
     return this.#queue.waiting;
   }
 
-  /** Requests under way and waiting by run; runs that have neither are not listed. */
+  /** Requests in flight and waiting requests by run. Runs without any are not listed. */
   runs(): ReturnType<RunQueue<Waiter>['runs']> {
     return this.#queue.runs();
   }
@@ -94,7 +97,7 @@ export class Dispatcher {
     });
   }
 
-  /** A slot for a readiness check: in turn with the runs if the upstream serves them, else once it has room; null after the signal aborts. */
+  /** A slot for a readiness check: in turn with the runs if the upstream serves them, else once it has room. Null after the signal aborts. */
   async acquireForCheck(upstream: Upstream, stop: AbortSignal): Promise<Lease['end'] | null> {
     if (upstream.ready) {
       const turn = await this.acquire({ run: GATEWAY_ITSELF, allowed: (other) => other === upstream, signal: stop });
@@ -106,13 +109,13 @@ export class Dispatcher {
     return stop.aborted ? null : upstream.start();
   }
 
-  /** Call when an upstream became ready or stopped being ready. */
+  /** Call this when an upstream became ready or stopped being ready. */
   upstreamsChanged(): void {
     this.#dismiss('no_upstream', ({ wish }) => !this.#possible(wish));
     this.#serve();
   }
 
-  /** Ends all waiting; requests under way continue. */
+  /** Ends all waiting. Requests in flight continue. */
   stop(): void {
     this.#stopping = true;
     this.#dismiss('stopping', () => true);
@@ -126,7 +129,7 @@ export class Dispatcher {
     return this.upstreams.some((upstream) => upstream.ready && allowed(upstream));
   }
 
-  /** Hands out whatever can be handed out now. */
+  /** Grants all slots that are free. */
   #serve(): void {
     while (this.#queue.waiting > 0 && this.#serveOne());
   }

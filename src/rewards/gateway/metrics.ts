@@ -1,4 +1,4 @@
-/** What the gateway counts, and how it shows it. */
+/** The metrics of the gateway, as Prometheus reads them. */
 import type { Dispatcher } from './dispatcher.js';
 import { Counts, family, head, Histogram, type Sample } from '../../core/http/prometheus.js';
 import type { Upstream, UpstreamState } from './upstream.js';
@@ -9,9 +9,9 @@ const states: readonly UpstreamState[] = ['starting', 'ready', 'open'];
 export class GatewayMetrics {
   /** By upstream and kind of error. */
   readonly errors = new Counts();
-  /** Requests that were made again at another upstream, by the one that failed. */
+  /** Requests that were repeated at another upstream, by the upstream that failed. */
   readonly failOvers = new Counts();
-  /** By direction, as the upstreams counted them. */
+  /** By direction, as the upstreams count them. */
   readonly tokens = new Counts();
   readonly #latency = new Map<string, Histogram>();
   readonly waited = new Histogram(latencyBounds);
@@ -22,7 +22,7 @@ export class GatewayMetrics {
     known.observe(seconds);
   }
 
-  /** The whole page. `replies`: the server's. */
+  /** The whole page. `replies` are those of the server. */
   render(upstreams: readonly Upstream[], dispatcher: Dispatcher, replies: readonly Sample[]): string {
     const each = (value: (upstream: Upstream) => number) =>
       upstreams.map((upstream) => ({ labels: { upstream: upstream.url }, value: value(upstream) }));
@@ -32,12 +32,17 @@ export class GatewayMetrics {
     return [
       ...family('editrl_gateway_requests_total', counter, 'Requests by path and HTTP status.', replies),
       ...family('editrl_gateway_errors_total', counter, 'Failed requests to upstreams by kind.', this.errors.samples()),
-      ...family('editrl_gateway_failovers_total', counter, 'Requests made again elsewhere.', this.failOvers.samples()),
+      ...family(
+        'editrl_gateway_failovers_total',
+        counter,
+        'Requests repeated at another upstream.',
+        this.failOvers.samples(),
+      ),
       ...family('editrl_gateway_tokens_total', counter, 'Tokens by direction.', this.tokens.samples()),
       ...family(
         'editrl_gateway_upstream_state',
         gauge,
-        '1 for the state that an upstream is in.',
+        '1 for the current state of the upstream.',
         upstreams.flatMap(({ url, state }) =>
           states.map((name) => ({ labels: { upstream: url, state: name }, value: state === name ? 1 : 0 })),
         ),
@@ -45,29 +50,29 @@ export class GatewayMetrics {
       ...family(
         'editrl_gateway_in_flight',
         gauge,
-        'Requests under way.',
+        'Requests in flight.',
         each(({ limit }) => limit.inFlight),
       ),
       ...family(
         'editrl_gateway_limit',
         gauge,
-        'Requests that may be under way now.',
+        'Current limit of requests in flight.',
         each(({ limit }) => limit.limit),
       ),
       ...family(
         'editrl_gateway_cap',
         gauge,
-        'Requests that may ever be under way.',
+        'Highest limit of requests in flight.',
         each(({ limit }) => limit.cap),
       ),
-      ...family('editrl_gateway_queue', gauge, 'Requests that wait.', [{ value: dispatcher.waiting }]),
+      ...family('editrl_gateway_queue', gauge, 'Waiting requests.', [{ value: dispatcher.waiting }]),
       ...family(
         'editrl_gateway_run_in_flight',
         gauge,
-        'Requests under way by run.',
+        'Requests in flight by run.',
         runs.map(([run, { inFlight }]) => ({ labels: { run }, value: inFlight })),
       ),
-      ...head('editrl_gateway_upstream_seconds', 'histogram', 'Time that requests to upstreams took.'),
+      ...head('editrl_gateway_upstream_seconds', 'histogram', 'Duration of requests to upstreams.'),
       ...[...this.#latency].flatMap(([upstream, histogram]) =>
         histogram.lines('editrl_gateway_upstream_seconds', { upstream }),
       ),

@@ -1,49 +1,51 @@
-/** What a gateway can be told. Import-light: the command line reads the schema. */
+/** The options of a gateway. Light to import: the command line reads the schema. */
 import { z } from 'zod';
 import { modelAliasSchema } from '../judge/endpoints.js';
 
-/** A run's name, as `x-run-name` carries it. */
+/** A run's name, as `x-run-name` contains it. */
 export const runNamePattern = /^[A-Za-z0-9][A-Za-z0-9._-]{0,95}$/;
 
 const options = z.strictObject({
   upstreams: z
     .array(z.string())
-    .min(1, 'at least one upstream is needed')
+    .min(1, 'give at least one upstream')
     .describe('base URLs of equal judges; /v1 is added to a bare host'),
   model: z
     .string()
     .min(1)
     .nullable()
     .default(null)
-    .describe(
-      'the model that an upstream has to serve before it counts as ready; the first that it lists where it is left out',
-    ),
+    .describe('the model that an upstream has to serve to be ready; default: the first in its list'),
   modelAlias: modelAliasSchema.describe(
-    'another name by which an upstream may answer when it is asked for --model, as a proxy or a deployment does; may be repeated, and any where no name follows. The model need then not be listed',
+    'another name that an upstream may report for --model, as a proxy or a deployment does; may be repeated; without a value, any name is accepted. The model need then not be in the list of the upstream',
   ),
   host: z.string().min(1).default('127.0.0.1').describe('address to listen on'),
-  port: z.int().min(0).max(65_535).default(4878).describe('port to listen on; 0 takes a free one'),
+  port: z.int().min(0).max(65_535).default(4878).describe('port to listen on; 0 takes a free port'),
   maxConcurrency: z
     .int()
     .min(1)
     .max(4096)
     .default(64)
     .describe(
-      'requests under way at one upstream, at most; keep it below what is known to bring the server down (for vLLM: its --max-num-seqs, and what its image cache holds)',
+      'highest number of requests in flight at one upstream; stay below the limit of the server (for vLLM: its --max-num-seqs and the size of its image cache)',
     ),
   quota: z
     .int()
     .min(1)
     .nullable()
     .default(null)
-    .describe('requests under way of one run, at most; as many as there is room for where it is left out'),
-  maxQueued: z.int().min(1).default(2048).describe('requests of one run that wait; further ones are answered with 429'),
+    .describe('highest number of requests in flight per run; default: no limit per run'),
+  maxQueued: z
+    .int()
+    .min(1)
+    .default(2048)
+    .describe('highest number of waiting requests per run; further requests get 429'),
   maxWaiting: z
     .int()
     .min(1)
     .default(8192)
     .describe(
-      'waiting requests of all runs; beyond it, the last request of the run with the most waiting requests is answered with 429',
+      'highest number of waiting requests of all runs; beyond it, the last request of the run with the most waiting requests gets 429',
     ),
   maxBodyMb: z.number().positive().max(1024).default(16).describe('largest request body, in megabytes'),
   maxHeldMb: z
@@ -51,9 +53,9 @@ const options = z.strictObject({
     .positive()
     .default(256)
     .describe(
-      'bodies held in memory at once, those that still arrive included, in megabytes; further requests are answered with 429, half of it may be on its way from one address, and one body may have a quarter',
+      'memory for request bodies, in megabytes, including bodies that still arrive; further requests get 429. One address may use half of it for bodies that arrive, and one body a quarter',
     ),
-  maxImages: z.int().min(1).default(64).describe('images in a request, at most'),
+  maxImages: z.int().min(1).default(64).describe('highest number of images in a request'),
   maxImageMegapixels: z.number().positive().default(16).describe('largest image in a request, in megapixels'),
   timeoutS: z
     .number()
@@ -61,25 +63,25 @@ const options = z.strictObject({
     .max(86_400)
     .default(100)
     .describe(
-      'seconds that one request to an upstream may take; stay below the time limit of the clients, so that a hung upstream is noticed here first',
+      'time limit of one request to an upstream, in seconds; keep it below the time limit of the clients, so that the gateway notices a hung upstream first',
     ),
   drainTimeoutS: z
     .number()
     .positive()
     .max(86_400)
     .default(120)
-    .describe('seconds that requests under way may go on when the gateway is told to stop'),
+    .describe('time that requests in flight have to finish after the gateway is told to stop, in seconds'),
   breakerFailures: z
     .int()
     .min(1)
     .default(5)
-    .describe('failures in a row after which an upstream is left alone until it passes its readiness check again'),
+    .describe('failures in a row after which an upstream gets no requests until it passes its readiness check again'),
 });
 
-/** As `options`, whose fields may contradict each other. */
+/** Checks combinations of `options` fields, too. */
 export const gatewayOptionsSchema = options.refine(({ model, modelAlias }) => model !== null || modelAlias === false, {
   path: ['modelAlias'],
-  message: 'other names are those of one model: name it with --model',
+  message: 'other names need a model: name it with --model',
 });
 
 export type GatewayOptions = z.output<typeof gatewayOptionsSchema>;

@@ -1,4 +1,4 @@
-/** Chat requests as those read them who answer them: the gateway and the rule judge. */
+/** Chat requests, as the gateway and the rule judge read them. */
 import { z } from 'zod';
 import { parseJson } from '../../core/http/json.js';
 import { badRequest } from '../../core/http/refusal.js';
@@ -9,7 +9,7 @@ const partSchema = z.discriminatedUnion(
     z.object({ type: z.literal('text'), text: z.string() }),
     z.object({ type: z.literal('image_url'), image_url: z.object({ url: z.string() }) }),
   ],
-  { error: 'a part has to be of type text or image_url' },
+  { error: 'the type of a part must be text or image_url' },
 );
 
 const messageSchema = z.object({
@@ -18,22 +18,22 @@ const messageSchema = z.object({
 });
 export type ChatMessage = z.output<typeof messageSchema>;
 
-/** What every request has; whoever reads more of it extends this. */
+/** The fields of every request. A reader of more fields extends this. */
 export const chatSchema = z.object({
   model: z.string().min(1),
-  messages: z.array(messageSchema).min(1, 'at least one message is needed'),
+  messages: z.array(messageSchema).min(1, 'give at least one message'),
   stream: z.boolean().nullish(),
 });
 
 /**
- * Bytes of a request's texts, its images aside: a million tokens have about as many. Texts cost a hundred times as long to read as images,
- * and everybody waits meanwhile.
+ * The size limit of a request's texts without images: a million tokens have about as many bytes. Texts take a hundred times as long to read
+ * as images, and everybody waits meanwhile.
  */
 const MAX_TEXT_BYTES = 4_000_000;
 
 /**
- * Reads a body by a schema that extends `chatSchema`. Raises Refusal 400 for what is none, and for one that wants streaming. `json` is all of
- * it, `request` the fields of the schema.
+ * Reads a body by a schema that extends `chatSchema`. Raises Refusal 400 for an invalid body, and for a request for streaming. `json` is
+ * the whole body, `request` the fields of the schema.
  */
 export function parseChat<T extends z.output<typeof chatSchema>>(
   bytes: Buffer,
@@ -50,7 +50,7 @@ export function parseChat<T extends z.output<typeof chatSchema>>(
   return { json, request: parsed.data };
 }
 
-/** The texts of a message, one for each of its parts that is one. */
+/** The texts of a message, one for each text part. */
 export function textsOf({ content }: ChatMessage): readonly string[] {
   if (!Array.isArray(content)) return [content ?? ''];
   return content.flatMap((part) => (part.type === 'text' ? [part.text] : []));

@@ -1,4 +1,4 @@
-/** Queries as bodies of `/v1/chat/completions`, and the hash that names what a body asks. */
+/** Queries as bodies of `/v1/chat/completions`, and the hash of a query. */
 import type {
   ChatCompletionCreateParamsNonStreaming,
   ChatCompletionMessageParam,
@@ -7,15 +7,15 @@ import { sha256 } from '../../core/images/image.js';
 import type { JudgeMessage, JudgeQuery } from './judge.js';
 import { keptFields, vllmForm, type RequestForm } from './dialect.js';
 
-/** Sampling of a first request besides its temperature; sent in full, because vLLM fills gaps from the checkpoint's own defaults. */
+/** Sampling of a first request besides its temperature. Sent in full, because vLLM fills gaps from the checkpoint's own defaults. */
 const topP = 1;
 const topK = -1;
 const repetitionPenalty = 1;
 const firstSeed = 42;
-/** At temperature 0 another seed alone would bring the same unusable reply again. */
+/** At temperature 0, another seed alone would give the same unusable reply again. */
 const askAgainTemperature = 0.3;
 
-/** Fields of vLLM that the OpenAI schema does not know. */
+/** Fields of vLLM that the OpenAI schema does not contain. */
 interface VllmFields {
   readonly top_k: number;
   readonly repetition_penalty: number;
@@ -23,13 +23,13 @@ interface VllmFields {
 
 export type ChatRequest = ChatCompletionCreateParamsNonStreaming & Partial<VllmFields>;
 
-/** How a request differs from the first one for its query. */
+/** The differences of a request from the first one for its query. */
 export interface Variation {
-  /** Varies seed and temperature: the unusable replies before, without those that only lacked room. */
+  /** Varies seed and temperature: the number of unusable replies before, without those that only lacked room. */
   readonly sample: number;
-  /** Allows so many times the tokens: the reply was cut off before its scores. */
+  /** Multiplies the token limit: the reply was cut off before its scores. */
   readonly room: number;
-  /** Leaves the reply's format out: the judge filled its reply with the white space that a JSON grammar allows. */
+  /** Leaves the reply's format out: the judge filled its reply with white space, which a JSON grammar allows. */
   readonly formless: boolean;
 }
 
@@ -59,7 +59,7 @@ export async function toChatRequest(
   };
 }
 
-/** SHA-256 over everything that a first request says: model, sampling, texts, pixels, reply format. */
+/** SHA-256 over everything in a first request: model, sampling, texts, pixels, reply format. */
 export function hashRequest(query: JudgeQuery, model: string, form: RequestForm = vllmForm): string {
   const messages = query.messages.map(({ role, parts }) => ({
     role,
@@ -72,7 +72,7 @@ export function hashRequest(query: JudgeQuery, model: string, form: RequestForm 
   return sha256(JSON.stringify({ model, messages, sampling: asked, format: sentFormat, topLogprobs }));
 }
 
-/** SHA-256 over what a query says, whatever its images show and whoever answers it: texts, the images' places, reply format. */
+/** SHA-256 over a query without the content of its images and without the model: texts, the images' places, reply format. */
 export function hashPrompt({ messages, format, topLogprobs }: JudgeQuery): string {
   const said = messages.map(({ role, parts }) => ({
     role,
@@ -88,7 +88,7 @@ function sampling(query: Pick<JudgeQuery, 'temperature'>, sample: number) {
 
 async function toMessage(message: JudgeMessage): Promise<ChatCompletionMessageParam> {
   if (message.role === 'system') {
-    // A system message carries text alone, and older servers take it as a plain string only.
+    // A system message has text alone, and older servers accept it as a plain string only.
     return { role: 'system', content: message.parts.filter((part) => typeof part === 'string').join('\n') };
   }
   const content = await Promise.all(

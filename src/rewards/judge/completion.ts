@@ -1,4 +1,4 @@
-/** What a server's answer to a chat request means: a text, or a problem and what may be done about it. */
+/** Reads a server's reply to a chat request: a text, or a problem with its next step. */
 import OpenAI from 'openai';
 import { retryAfterMs } from '../../core/http/status.js';
 import { causeOf } from '../../core/http/request.js';
@@ -8,10 +8,10 @@ import { excerpt } from './parse.js';
 import { refusedField, type LeavableField } from './dialect.js';
 import type { UnscoredReason, Tokens } from '../score/types.js';
 
-/** `retry`: the same request may go better; `ask_again`: another sample may; `give_up`: neither. */
+/** `retry`: the same request may succeed. `ask_again`: another sample may. `give_up`: neither. */
 export type Remedy = 'retry' | 'ask_again' | 'give_up';
 
-/** Why a server turns every question away, if its error says so: what a person has to change differs. */
+/** Why a server rejects every question, if its error says so: the cause decides the advice. */
 export type Cause = 'key' | 'funds' | 'busy' | 'stream_only' | 'too_long' | { readonly field: LeavableField };
 
 export interface Problem {
@@ -19,27 +19,27 @@ export interface Problem {
   readonly problem: UnscoredReason;
   readonly detail: string;
   readonly remedy: Remedy;
-  /** How long the server asks to be left alone, where it says so. */
+  /** How long the server asks its clients to wait, if it does. */
   readonly retryAfterMs?: number;
-  /** Whether a reply that was cut off before its first word was spent on thinking. */
+  /** Whether the judge spent a reply that was cut off before its first word on thinking. */
   readonly thought?: boolean;
-  /** The model that answered, where one did. */
+  /** The model that answered, if one did. */
   readonly model?: string | null;
   readonly cause?: Cause;
 }
 
 export interface TextReply {
   readonly kind: 'text';
-  /** The first token's alternatives, as JSON, where log-probabilities were asked for (see first_token.ts). */
+  /** The first token's alternatives, as JSON, if log-probabilities were requested (see first_token.ts). */
   readonly text: string;
   readonly cutOff: boolean;
-  /** The model that answered, as its server names it; null where it does not say. */
+  /** The model that answered, as its server names it. Null if the reply has no name. */
   readonly model: string | null;
 }
 
 export type Reply = TextReply | Problem;
 
-/** The reply to a request that was called off. */
+/** The reply to a request that was cancelled. */
 export const cancelledReply: Problem = {
   kind: 'problem',
   problem: 'aborted',
@@ -51,15 +51,15 @@ function problem(reason: UnscoredReason, detail: string, remedy: Remedy): Proble
   return { kind: 'problem', problem: reason, detail, remedy };
 }
 
-/** What was asked for, as far as the reply is read by it. */
+/** The parts of a request that are needed to read its reply. */
 export interface ReplyRequest {
   readonly logprobs?: boolean | null;
   readonly response_format?: unknown;
 }
 
 /**
- * How a reply ended, by its finish reason: servers write these words in many ways (`MAX_TOKENS`, `content_filter: RECITATION`). `open`: the server
- * does not say, so the reply may break off anywhere, as one that was `cut`. A reason that is not known is never a plain stop.
+ * How a reply ended, by its finish reason. Servers write these words in many ways (`MAX_TOKENS`, `content_filter: RECITATION`). `open`: the
+ * server gives no reason, so the reply may end anywhere, like one that was `cut`. An unknown reason is never a plain stop.
  */
 type Ending = 'whole' | 'cut' | 'open' | 'filtered' | 'broken' | 'tool_call' | 'unknown';
 
@@ -95,9 +95,9 @@ export function readCompletion(body: unknown, asked: ReplyRequest = {}): Reply {
   const ending = endingOf(finishReason);
   const shown = `(finish_reason ${JSON.stringify(finishReason)?.slice(0, 80)})`;
   if (ending === 'filtered') return problem('refused', `a content filter stopped the reply ${shown}`, 'give_up');
-  if (ending === 'broken') return problem('server_error', `the server broke the reply off ${shown}`, 'retry');
+  if (ending === 'broken') return problem('server_error', `the server stopped the reply early ${shown}`, 'retry');
   if (ending === 'unknown') {
-    return problem('server_error', `the reply ended for a reason that is not known ${shown}`, 'ask_again');
+    return problem('server_error', `the reply ended for an unknown reason ${shown}`, 'ask_again');
   }
   const message = field(choice, 'message');
   if (asked.logprobs === true && choices.length > 0) return readLogprobs(choice, model);
@@ -108,18 +108,18 @@ export function readCompletion(body: unknown, asked: ReplyRequest = {}): Reply {
   if (call !== null) {
     return problem(
       'empty',
-      `answered with a call of the tool ${excerpt(call)} in place of a text, which is not read`,
+      `answered with a call of the tool ${excerpt(call)}, which is not supported, and with no text`,
       'give_up',
     );
   }
   return withoutText(choice, { asked, model, cut: ending === 'cut', thought: thought || reasoningTokens(body) > 0 });
 }
 
-/** The words of a message whose content is a text, or a list of parts: those of type `text` are the answer, any others are thoughts or a refusal. */
+/** The words of a message whose content is a text, or a list of parts. Parts of type `text` are the answer, any others are thoughts or a refusal. */
 function contentOf(message: unknown): { readonly text: unknown; readonly refusal: unknown; readonly thought: boolean } {
   const content = field(message, 'content');
   const refusal = field(message, 'refusal');
-  // vLLM, SGLang, llama.cpp and DeepSeek say `reasoning_content`; newer vLLM and OpenRouter `reasoning`; OpenAI only counts the tokens.
+  // vLLM, SGLang, llama.cpp and DeepSeek use `reasoning_content`; newer vLLM and OpenRouter use `reasoning`; OpenAI only counts the tokens.
   const thought = isText(field(message, 'reasoning_content')) || isText(field(message, 'reasoning'));
   if (!Array.isArray(content)) return { text: content, refusal, thought };
   const parts: readonly unknown[] = content;
@@ -135,7 +135,7 @@ function contentOf(message: unknown): { readonly text: unknown; readonly refusal
   };
 }
 
-/** The name of the tool that a message calls; null if it calls none. */
+/** The name of the tool that a message calls. Null if it calls none. */
 function toolCallIn(message: unknown): string | null {
   const calls = field(message, 'tool_calls');
   const call: unknown =
@@ -157,7 +157,7 @@ interface ReplyContext {
   readonly thought: boolean;
 }
 
-/** A reply without a word: a judge that thinks may have spent all its tokens on that. */
+/** A reply without a word: a thinking judge may have spent all its tokens on thoughts. */
 function withoutText(choice: unknown, { asked, model, cut, thought }: ReplyContext): Problem {
   if (choice === undefined) return problem('empty', 'answered with no choices', 'ask_again');
   if (cut) {
@@ -165,7 +165,7 @@ function withoutText(choice: unknown, { asked, model, cut, thought }: ReplyConte
     return { ...problem('truncated', `cut off ${where}`, 'ask_again'), thought, model };
   }
   const empty = problem('empty', `answered with no content${thought ? ', only thoughts' : ''}`, 'ask_again');
-  // Under a grammar that has no end of thinking in it, the whole answer passes for a thought (sgl-project/sglang#14821).
+  // With a grammar that does not contain the end of thinking, the whole answer counts as a thought (sgl-project/sglang#14821).
   return thought && asked.response_format !== undefined ? { ...empty, cause: { field: 'response_format' } } : empty;
 }
 
@@ -178,22 +178,22 @@ function readLogprobs(choice: unknown, model: string | null): Reply {
   if (text !== null) return { kind: 'text', text, cutOff: false, model };
   return problem(
     'bad_request',
-    'the server ignores "logprobs": its reply holds no log-probabilities. Serve the judge with one that gives them (vLLM does, unless it was started with --max-logprobs 0), or choose a reward that reads texts',
+    'the server ignores "logprobs": its reply contains no log-probabilities. Serve the judge with a server that gives them (vLLM does, unless it was started with --max-logprobs 0), or choose a reward that reads texts',
     'give_up',
   );
 }
 
-/** Whether a reply shows that its judge works: one that only thought within its tokens does, too. */
+/** Whether a reply shows that its judge works. One that only thought within its tokens does, too. */
 export function isAlive(reply: Reply): reply is TextReply | (Problem & { readonly problem: 'truncated' }) {
   return reply.kind === 'text' || reply.problem === 'truncated';
 }
 
-/** Names that a judge may have besides the one that it is asked by: a list of them, or true for any. */
+/** Other names that a judge may report besides the requested one: a list of them, or true for any. */
 export type ModelAlias = boolean | readonly string[];
 
 /**
- * The reply, or what is wrong with it where it came from another model than the one asked: its scores would be another judge's. `allow` says
- * what allows it.
+ * The reply, or a problem if it came from another model than the requested one: its scores would be another judge's. `allow` gives the
+ * setting that allows it.
  */
 export function checkModel(
   reply: Reply,
@@ -206,17 +206,17 @@ export function checkModel(
   const allowed = [asked, ...(alias === false ? [] : alias)];
   if (allowed.some((name) => isModel(model, name))) return reply;
   const name = excerpt(model);
-  const detail = `the answer came from another model, ${name}, than the one asked, "${asked}"; if that is its other name (of a proxy, of a deployment, the first of several), ${allow(name)}`;
+  const detail = `the model ${name} answered, but "${asked}" was requested; if both are the same model (behind a proxy, as a deployment, or with several names), ${allow(name)}`;
   return problem('server_error', detail, 'ask_again');
 }
 
-/** What an error of the client means; raises what is no error of a request. */
+/** The reply for an error of the client. Raises errors that do not come from a request. */
 export function readError(error: unknown, nowMs: number): Problem {
   if (error instanceof OpenAI.APIConnectionTimeoutError) return problem('timeout', 'no answer in time', 'retry');
   if (error instanceof OpenAI.APIConnectionError) return problem('connection', causeOf(error), 'retry');
   if (error instanceof OpenAI.APIError) return readStatus(error as StatusError, nowMs);
   if (error instanceof SyntaxError) {
-    return problem('server_error', `answered with broken JSON (${error.message})`, 'ask_again');
+    return problem('server_error', `answered with invalid JSON (${error.message})`, 'ask_again');
   }
   throw error;
 }
@@ -226,12 +226,12 @@ type StatusError = Pick<
   'status' | 'headers' | 'code' | 'type' | 'param' | 'message' | 'error'
 >;
 
-/** vLLM lets the image processor's own complaints through as a 500; the same images bring them again. */
+/** vLLM reports errors of the image processor as a 500. The same images cause them again. */
 const unfitImage = /aspect ratio must be|must be larger than factor/i;
 const filtered = /content[_ ]filter|content management policy/i;
 /** OpenAI's error for a model that thought until its tokens were spent. */
 const spentOnThinking = /could not finish the message because max_tokens/i;
-/** How servers say that prompt and reply are longer than the model's context; some send a 500. */
+/** How servers report that prompt and reply are longer than the model's context. Some send a 500. */
 const tooLong =
   /context[_ ](?:length|size|window)|model length|max_model_len|maximum allowed (?:input )?length|input tokens exceed|maximum number of tokens|tokens'? is too large|tokens must be at least 1, got -/i;
 const noFunds =
@@ -268,7 +268,7 @@ function readStatus(error: StatusError, nowMs: number): Problem {
   return refuses();
 }
 
-/** What to do about a refused field, as part of a sentence. */
+/** Advice for a rejected field, as part of a sentence. */
 export function leaveOutAdvice({ field }: { readonly field: LeavableField }): string {
   return `set reward.leave_out: ['${field}'] to send requests without it`;
 }
@@ -278,7 +278,7 @@ function withRetryAfter(found: Problem, error: StatusError, nowMs: number): Prob
   return wait === null ? found : { ...found, retryAfterMs: wait };
 }
 
-/** Google's `retryDelay`, such as `7s`, among the details of its error; null if there is none. */
+/** Google's `retryDelay`, such as `7s`, among the details of its error. Null if there is none. */
 function retryDelayMs(error: unknown): number | null {
   const details = field(error, 'details');
   if (!Array.isArray(details)) return null;
@@ -295,8 +295,8 @@ function field(value: unknown, name: string): unknown {
 }
 
 /**
- * The tokens of a reply, by the `usage` in its body. Null if the server does not count them: a value that is no count means the same as none, as do
- * two zeros, which servers send that do not count.
+ * The tokens of a reply, by the `usage` in its body. Null if the server does not count them. A value that is not a count means none, and so
+ * do two zeros, which some servers send without counting.
  */
 export function tokensOf(body: unknown): Tokens | null {
   const { prompt_tokens: prompt, completion_tokens: completion } = usageOf(body);
@@ -304,7 +304,7 @@ export function tokensOf(body: unknown): Tokens | null {
   return { prompt, completion };
 }
 
-/** The tokens of two replies, of which either may not be counted; null where neither is. */
+/** The tokens of two replies, each null if not counted. */
 export function addTokens(a: Tokens | null, b: Tokens | null): Tokens | null {
   if (a === null || b === null) return a ?? b;
   return { prompt: a.prompt + b.prompt, completion: a.completion + b.completion };

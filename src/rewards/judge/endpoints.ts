@@ -1,16 +1,16 @@
-/** Where the judge is: the forms in which a config may say so, and the base URLs that they stand for. */
+/** The judge's address: the forms of it in a config, and their base URLs. */
 import { readFileSync } from 'node:fs';
 import { z } from 'zod';
 import { ConfigError, EndpointError } from '../../core/errors.js';
 import { openAiBaseUrl } from '../../core/http/base_url.js';
 
-/** The name by which the rule judge of the tiny world answers, which the endpoint 'embedded' starts. */
+/** The model name of the tiny world's rule judge, which the endpoint 'embedded' starts. */
 export const JUDGE_MODEL = 'editrl-rule-judge';
 
-/** A file whose first line is the name of the host that the judge's job runs on, and the port it serves. */
+/** A file whose first line is the host of the judge's job, and the judge's port. */
 export const nodeFileSchema = z.strictObject({
-  node_file: z.string().min(1).describe('file that holds the name of the host on which the judge runs'),
-  port: z.number().int().min(1).max(65535).default(4877).describe('port that the judge serves'),
+  node_file: z.string().min(1).describe('file with the host name of the judge'),
+  port: z.number().int().min(1).max(65535).default(4877).describe('port of the judge'),
 });
 
 export const endpointSchema = z.union([z.string(), z.array(z.string()).min(1), nodeFileSchema]);
@@ -18,19 +18,19 @@ export const endpointSchema = z.union([z.string(), z.array(z.string()).min(1), n
 /** One URL, several URLs of equal judges, or a node file. */
 export type Endpoint = z.infer<typeof endpointSchema>;
 
-/** Where a judge is, and who may ask it; plain data, which goes from process to process and into no file. */
+/** A judge's address and key. Plain data, which goes from process to process and into no file. */
 export interface JudgeAddress {
   readonly endpoint: Endpoint;
-  /** The token of a server that this program has started; null for one that somebody else runs. */
+  /** The token of a server that this program has started. Null for any other server. */
   readonly token: string | null;
 }
 
-/** Names that a judge may answer by besides the one that it is asked by; see `checkModel`. */
+/** Names that a judge may report besides the requested one. See `checkModel`. */
 export const modelAliasSchema = z.union([z.boolean(), z.array(z.string().min(1)).min(1)]).default(false);
 
 /**
- * Whether a reply's model is the one that was asked. Servers may name it without its folder, or the `:free` of a router, in other case, or as
- * the dated snapshot that a name stands for (`gpt-5-mini-2025-08-07` for `gpt-5-mini`).
+ * Whether a reply's model is the requested one. Servers may name it without its folder or without the `:free` of a router, in other case,
+ * or as the dated snapshot of a name (`gpt-5-mini-2025-08-07` for `gpt-5-mini`).
  */
 export function isModel(answered: string, asked: string): boolean {
   const [found, wanted] = [answered, asked].map((name) => name.toLowerCase().replace(/^.*\/(?=.)|:free$/g, ''));
@@ -39,7 +39,7 @@ export function isModel(answered: string, asked: string): boolean {
   return found.startsWith(base) && /^(?:-\d{4}-\d{2}-\d{2}|-\d{3,8}|-latest)?$/.test(found.slice(base.length));
 }
 
-/** What a person does to allow another name of a model, given as JSON; null stands for any. */
+/** The advice that allows another name of a model, given as JSON. Null means any. */
 export type AllowAlias = (name: string | null) => string;
 
 /** By a setting of a config. */
@@ -48,8 +48,8 @@ export function allowBySetting(setting: string): AllowAlias {
 }
 
 /**
- * The base URLs, see `openAiBaseUrl`. Raises ConfigError for an address of the wrong form, EndpointError for a node file that
- * is not there yet or holds no host name.
+ * The base URLs, see `openAiBaseUrl`. Raises ConfigError for an address of the wrong form, EndpointError for a node file that does not
+ * exist yet or contains no host name.
  */
 export function resolveEndpoints(endpoint: Endpoint): readonly string[] {
   if (typeof endpoint === 'string') return [normalizeUrl(endpoint)];
@@ -59,14 +59,14 @@ export function resolveEndpoints(endpoint: Endpoint): readonly string[] {
 
 function normalizeUrl(text: string): string {
   if (text.trim() === '') {
-    throw new ConfigError('the address of the judge is empty', {
+    throw new ConfigError("the judge's address is empty", {
       where: 'reward.endpoint',
       next: 'Set APP__REWARD_FUNCTION_API_BASE, such as http://localhost:4877/v1, or reward.endpoint itself.',
     });
   }
   const url = URL.canParse(text.trim()) ? new URL(text.trim()) : null;
   if (url === null || !['http:', 'https:'].includes(url.protocol) || url.host === '') {
-    throw new ConfigError(`'${text}' is not the address of a judge; allowed: http:// or https:// URLs`, {
+    throw new ConfigError(`'${text}' is not a judge's address; allowed: http:// or https:// URLs`, {
       where: 'reward.endpoint',
       next: `Write it like http://${/^[\w.-]+(:\d+)?$/.test(text.trim()) ? text.trim() : 'localhost:4877'}/v1.`,
     });
@@ -80,11 +80,11 @@ function readHost(file: string): string {
   try {
     text = readFileSync(file, 'utf8');
   } catch (cause) {
-    throw new EndpointError('cannot read the node file of the judge', { where: file, next, cause });
+    throw new EndpointError("cannot read the judge's node file", { where: file, next, cause });
   }
   const host = text.split('\n', 1)[0].trim();
   if (/^[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?$/.test(host)) return host;
-  throw new EndpointError(`the node file's first line should be a host name, but is ${JSON.stringify(host)}`, {
+  throw new EndpointError(`the first line of the node file should be a host name, but is ${JSON.stringify(host)}`, {
     where: file,
     next,
   });

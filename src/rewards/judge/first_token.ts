@@ -1,24 +1,24 @@
 /**
- * Scores out of the probabilities of a reply's first token: the expected digit, as in Edit-R1 (Li et al., "Uniworld-V2", 2025,
- * arXiv 2510.16888), read through the `logprobs` of the OpenAI chat protocol instead of inside the engine.
+ * Scores from the probabilities of a reply's first token: the expected digit, as in Edit-R1 (Li et al., "Uniworld-V2", 2025, arXiv
+ * 2510.16888), read through the `logprobs` of the OpenAI chat protocol instead of inside the engine.
  */
 import { excerpt, type Parsed } from './parse.js';
 
-/** How many alternatives are asked for: the most that vLLM gives without `--max-logprobs`, and all that OpenAI gives. */
+/** The number of alternatives to request: the most that vLLM gives without `--max-logprobs`, and all that OpenAI gives. */
 export const topLogprobs = 20;
 
-/** What stands for "this token has none" in vLLM's replies. */
+/** The value in vLLM's replies for a token without a log-probability. */
 const missing = -9999;
 
 interface Alternative {
   readonly token: string;
-  /** Natural logarithm; null where the server sent no finite number. */
+  /** Natural logarithm. Null if the server sent no finite number. */
   readonly logprob: number | null;
 }
 
 /**
  * The alternatives of the first token in a choice's `logprobs`, as the JSON text `[["5",-0.35],...]` that a judgement keeps and its parser
- * reads; null where there are none. What is no finite number is kept as null: the parser has to see that the server is broken.
+ * reads. Null if there are none. A value that is not a finite number is kept as null, so that the parser sees that the server is faulty.
  */
 export function readFirstToken(logprobs: unknown): string | null {
   const [first] = listAt(logprobs, 'content');
@@ -35,10 +35,10 @@ function listAt(value: unknown, name: string): readonly unknown[] {
 }
 
 /**
- * The expectation and the coverage of the digits from 0 to `highest`, from a text of `readFirstToken`: with p(i) the summed probability of the
- * tokens that are the digit i but for blanks, coverage is C = sum p(i), the expectation E = sum i p(i) / C in [0, `highest`]; digits
- * that are not among the alternatives count as 0. No scores where no digit is among them, or where a probability is no
- * number, which is a server that is broken. Never throws.
+ * The expectation and the coverage of the digits from 0 to `highest`, from a text of `readFirstToken`. p(i) is the summed probability of
+ * the tokens that are the digit i, apart from blanks. The coverage is C = sum p(i), and the expectation E = sum i p(i) / C is in [0,
+ * `highest`]. Digits that are not among the alternatives count as 0. No scores if no digit is among them, or if a probability is not a
+ * number, because the server is then faulty. Never throws.
  */
 export function parseExpectedDigit(text: string, highest: number): Parsed {
   const alternatives = parseAlternatives(text);
@@ -47,7 +47,7 @@ export function parseExpectedDigit(text: string, highest: number): Parsed {
   let weighted = 0;
   for (const { token, logprob } of alternatives) {
     if (logprob === null || logprob > 1e-3) {
-      return broken(`its log-probabilities are no numbers up to 0: ${excerpt(text)}`);
+      return broken(`its log-probabilities are not numbers up to 0: ${excerpt(text)}`);
     }
     const digit = /^\s*([0-9])\s*$/.exec(token)?.[1];
     if (digit === undefined || Number(digit) > highest || logprob <= missing) continue;
@@ -55,7 +55,7 @@ export function parseExpectedDigit(text: string, highest: number): Parsed {
     weighted += Number(digit) * Math.exp(logprob);
   }
   if (coverage > 1.001) return broken(`its probabilities add up to ${coverage.toFixed(3)}: ${excerpt(text)}`);
-  // A division by a vanishing sum would be noise, not an expectation.
+  // A division by a vanishing sum would give noise, not an expectation.
   if (coverage < 1e-9) {
     return { ok: false, problem: 'unparsable', detail: `no digit from 0 to ${highest} is likely: ${excerpt(text)}` };
   }
@@ -83,5 +83,5 @@ function parseAlternatives(text: string): readonly Alternative[] | null {
 }
 
 function broken(found: string): Parsed {
-  return { ok: false, problem: 'server_error', detail: `the server's reply is broken: ${found}` };
+  return { ok: false, problem: 'server_error', detail: `the server's reply is invalid: ${found}` };
 }

@@ -1,11 +1,11 @@
-/** Images on their way to a judge: always PNG, since lossy coding leaves artifacts that the judge would hold against the policy. */
+/** Images for a judge. Always PNG, because lossy coding leaves artifacts that lower the scores of the policy. */
 import { DataError } from '../../core/errors.js';
 import type { RgbImage } from '../../core/images/image.js';
 import { enlargeImage, imageId, pngToSend, shrinkImage } from '../../core/images/image.js';
 
-/** Vision encoders with 14-pixel patches merged two by two take no smaller side. */
+/** Vision encoders with 14-pixel patches merged two by two accept no smaller side. */
 export const minSide = 28;
-/** More costs context (1,369 tokens in Qwen2.5-VL at 1024x1024) and shows a judge little that it grades. */
+/** More pixels cost context (1,369 tokens in Qwen2.5-VL at 1024x1024) and show a judge little that it grades. */
 const maxSide = 1024;
 /** The longest shape that Qwen2.5-VL's image processor accepts. */
 const maxAspectRatio = 200;
@@ -15,30 +15,30 @@ interface Size {
   readonly height: number;
 }
 
-/** An image as queries refer to it: encoded when a request is sent. */
+/** An image in a query, encoded when a request is sent. */
 export interface JudgeImage {
-  /** The id of the picture (`imageId`), and the size in which it is shown if that is another. */
+  /** The id of the image (`imageId`), and its shown size if that is another. */
   readonly id: string;
-  /** `data:image/png;base64,...`; the picture is encoded once, however many queries send it. */
+  /** `data:image/png;base64,...`. The image is encoded once, however many queries send it. */
   dataUrl(): Promise<string>;
 }
 
-/** Whether a judge can be shown an image of this shape, in whatever size. */
+/** Whether a judge accepts an image of this shape, in any size. */
 export function isShowable({ width, height }: RgbImage): boolean {
   const short = Math.min(width, height);
   return short >= 1 && Math.max(width, height) < maxAspectRatio * short;
 }
 
-/** What keeps an image from being shown, for messages; null if nothing does. */
+/** Why an image cannot be shown, for messages. Null if it can. */
 export function whyUnshowable(image: RgbImage): string | null {
   if (isShowable(image)) return null;
-  return `the image is ${image.width}x${image.height} pixels; a judge takes no shape as long as ${maxAspectRatio}:1`;
+  return `the image is ${image.width}x${image.height} pixels; judges accept only shapes below ${maxAspectRatio}:1`;
 }
 
 /**
- * The size in which an image is shown: its own if both sides are from 28 to 1024 pixels. A smaller one is enlarged by the least whole
- * factor, each pixel to a square of its own color, so that nothing is drawn that was not there. A larger one is shrunk in
- * proportion, but no further than to 28 pixels on its short side.
+ * The size in which an image is shown: its own if both sides are from 28 to 1024 pixels. A smaller image is enlarged by the least whole
+ * factor, each pixel to a square of its own color, so that nothing new appears. A larger image is reduced in proportion, but not below 28
+ * pixels on its short side.
  */
 function shownSize({ width, height }: Size): Size {
   const short = Math.min(width, height);
@@ -59,7 +59,7 @@ class ShownImage implements JudgeImage {
     this.#size = shownSize(image);
   }
 
-  /** Hashed only when it is asked for: hashing an iteration's images at once would keep the first question waiting for the last. */
+  /** Hashed only on request: hashing an iteration's images at once would delay the first question until the last image. */
   get id(): string {
     const { width, height } = this.#size;
     const isAsIs = width === this.image.width && height === this.image.height;
@@ -81,10 +81,10 @@ class ShownImage implements JudgeImage {
   }
 }
 
-/** A group's questions share their source, and those about an edit the edit. */
+/** A group's questions share their source, and those about an edit share the edit. */
 const shown = new WeakMap<RgbImage, ShownImage>();
 
-/** An image as a judge is shown it. Raises DataError, naming `what`, for a shape that no judge takes (`isShowable` tells before). */
+/** An image as a judge sees it. Raises DataError, naming `what`, for a shape that no judge accepts (see `isShowable`). */
 export function judgeImage(image: RgbImage, what: string): JudgeImage {
   const problem = whyUnshowable(image);
   if (problem !== null) {

@@ -1,27 +1,27 @@
 /**
- * A forgiving reader for the objects that language models write: JSON, and the usual ways to get JSON wrong (trailing commas,
- * single quotes, bare keys, raw line breaks in strings, Python's None and True, a missing comma between fields, full-width commas
- * and colons, a reply that was cut off). It repairs punctuation and never values: a number or a list counts only when its end was seen, because the
- * cut-off `[7, 1` may have been about to say `[7, 10]`.
+ * A tolerant reader for the objects that language models write: JSON, and its usual errors (trailing commas, single quotes, bare keys, raw
+ * line breaks in strings, Python's None and True, a missing comma between fields, full-width commas and colons, a reply that was cut off).
+ * It repairs punctuation and never values. A number or a list counts only if its end was read, because the cut-off `[7, 1` may have been
+ * the start of `[7, 10]`.
  */
 
-/** A value as far as scores are concerned: a number may stand in quotes; what is neither a number, a list nor an object is `other`. */
+/** A value for the purpose of scores: a number may be in quotes, and anything except a number, a list or an object is `other`. */
 export type LooseValue =
   | { readonly kind: 'number'; readonly number: number }
   | { readonly kind: 'list'; readonly items: readonly LooseValue[] }
   | { readonly kind: 'object'; readonly fields: LooseFields }
   | { readonly kind: 'other' };
 
-/** By lower-case name all values that stand under it; one that could not be read to its end is `other`. */
+/** All values by lower-case name. A value without an end is `other`. */
 export type LooseFields = ReadonlyMap<string, readonly LooseValue[]>;
 
 export interface LooseObject {
   readonly fields: LooseFields;
-  /** Index behind the closing brace; null where the object broke off or could not be read on. */
+  /** Index after the closing brace. Null if the object ended early or could not be read further. */
   readonly end: number | null;
 }
 
-/** Deeper nesting than this is nothing that a judge was asked for; the bound keeps hostile replies off the stack. */
+/** No judge was asked for deeper nesting than this. The bound keeps hostile replies off the stack. */
 const maxDepth = 16;
 
 const other: LooseValue = { kind: 'other' };
@@ -32,9 +32,9 @@ const spacePattern = /\s*/y;
 const quotedNumber = /^\s*[+-]?\d+(?:\.\d+)?\s*$/;
 const commas: readonly string[] = [',', '\uff0c'];
 
-/** Stops reading; whatever was complete until then stays. */
+/** Stops reading. Everything complete until then stays. */
 class Broken extends Error {}
-/** One for all: nobody reads its stack, and to take one costs more than reading a reply. */
+/** One error for all: nobody reads its stack, which costs more to create than a reply to read. */
 const broken = new Broken();
 
 /** Reads the object that opens at `text[start]` (a `{`). Never throws. */
@@ -50,7 +50,7 @@ export function readLooseObject(text: string, start: number): LooseObject {
   }
 }
 
-/** Reads the list that opens at `text[start]` (a `[`); null when it is not whole. Never throws. */
+/** Reads the list that opens at `text[start]` (a `[`). Null if it is not complete. Never throws. */
 export function readLooseList(text: string, start: number): { items: readonly LooseValue[]; end: number } | null {
   try {
     const reader = new LooseReader(text, start);
@@ -123,7 +123,7 @@ class LooseReader {
     }
     const number = this.#match(numberPattern);
     if (number !== '') {
-      // What follows must end the number: neither the end of a cut-off reply, nor `7/10`, nor `7th`.
+      // The number must end here: not at the end of a cut-off reply, nor as in `7/10` or `7th`.
       if (!/[\s,\uff0c}\]]/.test(this.#peek())) throw broken;
       return { kind: 'number', number: Number(number) };
     }
@@ -138,7 +138,7 @@ class LooseReader {
     return word;
   }
 
-  /** Reads a quoted string; a quote inside it ends it only where the syntax could go on. */
+  /** Reads a quoted string. A quote inside it ends it only if the syntax could continue there. */
   #string(): string {
     const text = this.#text;
     const closer = closers[this.#peek()];
@@ -160,7 +160,7 @@ class LooseReader {
     return true;
   }
 
-  /** Steps over the commas between two fields, which may be none or several. */
+  /** Skips the commas between two fields: none, one or several. */
   #separator(): void {
     this.#skip(spacePattern);
     while (commas.includes(this.#peek())) {

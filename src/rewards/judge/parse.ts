@@ -1,7 +1,7 @@
 /**
- * From a judge's text to its scores. Tolerant of form, strict about content: whatever the wrapping, exactly the asked number of
- * finite scores inside 0 to 10 must be there, and wherever the text gives scores it gives the same ones; otherwise it gives no score.
- * A value is never clamped, guessed or completed, and where two contradict each other none is chosen.
+ * From a judge's text to its scores. Tolerant of form, strict about content: whatever the wrapping, the text must contain exactly the
+ * requested number of finite scores inside 0 to 10. Several lists of scores in it must be equal. Otherwise the text gives no score. A value
+ * is never clamped, guessed or completed, and if two contradict each other, none is chosen.
  */
 import { printable } from '../../core/errors.js';
 import type { LooseFields, LooseValue } from './loose_object.js';
@@ -9,26 +9,26 @@ import { readLooseList, readLooseObject } from './loose_object.js';
 import { withoutThoughts } from './thoughts.js';
 import type { UnscoredReason } from '../score/types.js';
 
-/** The upper end of every judge scale here; the lower end is 0. */
+/** The upper end of every judge scale here. The lower end is 0. */
 export const maxScore = 10;
 
 export type Parsed =
   | { readonly ok: true; readonly scores: readonly number[] }
   | { readonly ok: false; readonly problem: UnscoredReason; readonly detail: string };
 
-/** Longer replies than this were not asked for and are not searched. */
+/** Longer replies were not requested and are not searched. */
 const maxTextLength = 40_000;
-/** Opening brackets that are tried before a text counts as unreadable; bounds the work on hostile replies. */
+/** Opening brackets that are tried before a text counts as unreadable. Bounds the work on hostile replies. */
 const maxCandidates = 64;
 
 const delimiter = '||V^=^V||';
 
 /**
- * Reads `arity` scores from a reply that was asked for `{"score": [...], "reasoning": "..."}`.
- * Ignores thoughts (see thoughts.ts). Prefers what stands between two `||V^=^V||` (the form of Ku et al., "VIEScore", 2024), then objects with numbers
- * under `score`, then bare lists; all candidates of the chosen kind have to agree. A lone number counts only if one score is
- * asked and the reply was not `cutOff`: `1` may have been about to be `10`. A reply that was `cutOff` counts only if it begins with its
- * scores: scores behind other words may be a draft. Never throws.
+ * Reads `arity` scores from a reply to a request for `{"score": [...], "reasoning": "..."}`. Ignores thoughts (see thoughts.ts). Prefers
+ * the text between two `||V^=^V||` (the form of Ku et al., "VIEScore", 2024), then objects with numbers under `score`, then bare lists. All
+ * candidates of the chosen kind have to agree. A lone number counts only if one score is requested and the reply was not `cutOff`: `1` may
+ * have been the start of `10`. A reply that was `cutOff` counts only if it begins with its scores: scores after other words may be a draft.
+ * Never throws.
  */
 export function parseScores(text: string, arity: number, cutOff = false): Parsed {
   const checked = answerOf(text, null);
@@ -51,9 +51,9 @@ function whyNoScores(found: 'wrong' | 'conflict' | null, arity: number): string 
 const scoreTag = /<score>\s*([+-]?\d{1,4}(?:\.\d)?)\s*<\/score>/gi;
 
 /**
- * Reads the `<score>n</score>` of a reply: a number from 0 to 10 with at most one decimal, spaces allowed inside the tag.
- * Several have to agree. Reasoning may quote the tag without such a number before it; a last tag that is not such a number gives no score,
- * even where an earlier one would. In a reply that was `cutOff` the tag counts only at the very end. Never throws.
+ * Reads the `<score>n</score>` of a reply: a number from 0 to 10 with at most one decimal, spaces allowed inside the tag. Several have to
+ * agree. Reasoning may quote the tag earlier without such a number. A last tag that is not such a number gives no score, even if an earlier
+ * one would. In a reply that was `cutOff` the tag counts only at the very end. Never throws.
  */
 export function parseScoreTag(text: string, cutOff = false): Parsed {
   const checked = answerOf(text, 'score');
@@ -64,7 +64,7 @@ export function parseScoreTag(text: string, cutOff = false): Parsed {
   if (opening < 0) return none('no <score> tag in it');
   const found = [...body.matchAll(scoreTag)];
   const last = found.at(-1);
-  if (last?.index !== opening) return none('its last <score> tag holds no plain number');
+  if (last?.index !== opening) return none('its last <score> tag contains no plain number');
   if (cutOff && opening + last[0].length < body.length) return cutShort(body);
   const scores = found.map(([, number]) => Number(number));
   if (scores.some((score) => score !== scores[0])) return none('its <score> tags contradict each other');
@@ -74,7 +74,7 @@ export function parseScoreTag(text: string, cutOff = false): Parsed {
 type FoundAnswer =
   { readonly ok: true; readonly body: string; readonly open: boolean } | (Parsed & { readonly ok: false });
 
-/** The answer in a reply, without the thoughts before it, which is not empty; or why there is none. `own`: as in `withoutThoughts`. */
+/** The answer in a reply, without the thoughts before it, and not empty, or the reason why there is none. `own`: as in `withoutThoughts`. */
 function answerOf(text: string, own: string | null): FoundAnswer {
   if (text.length > maxTextLength) {
     return { ok: false, problem: 'unparsable', detail: `the reply has ${text.length} characters` };
@@ -82,24 +82,24 @@ function answerOf(text: string, own: string | null): FoundAnswer {
   const { body, open } = withoutThoughts(text, own);
   if (body !== '') return { ok: true, body: asciiDigits(body), open };
   if (open) return cutShort(text);
-  return { ok: false, problem: 'empty', detail: 'the reply holds no answer' };
+  return { ok: false, problem: 'empty', detail: 'the reply contains no answer' };
 }
 
 function cutShort(text: string): Parsed & { readonly ok: false } {
   return { ok: false, problem: 'truncated', detail: `it ends before its answer: ${excerpt(text)}` };
 }
 
-/** Full-width digits, as East Asian keyboards give them, are the same numbers. */
+/** Full-width digits, as East Asian keyboards write them, are the same numbers. */
 function asciiDigits(text: string): string {
   return text.replace(/[\uff10-\uff19]/g, (digit) => String.fromCharCode(digit.charCodeAt(0) - 0xff10 + 0x30));
 }
 
-/** Scores; `'wrong'` where only unusable ones are there, `'conflict'` where some differ, null where there are none. */
+/** Scores. `'wrong'` if there are only unusable ones, `'conflict'` if some differ, null if there are none. */
 type Found = readonly number[] | 'wrong' | 'conflict' | null;
 
 function readScores(text: string, arity: number, cutOff: boolean): Found {
   const fromObject = readFromObjects(text, arity);
-  // A list inside an object that could not be read may be anything, a quotation in its reasoning for one; one in a refusal is no grade.
+  // A list inside an unreadable object may be anything, such as a quotation in its reasoning. A list in a refusal is no grade.
   return fromObject ?? (text.includes('{') || refusal.test(text) ? null : readBare(text, arity, cutOff));
 }
 
@@ -112,7 +112,7 @@ function readFromObjects(text: string, arity: number): Found {
     const { fields, end } = readLooseObject(text, at);
     for (const value of scoresIn(fields)) {
       const scores = toNumbers(value);
-      // A placeholder such as `[a, b]` may precede the answer; a list of numbers is the answer, right or wrong.
+      // A placeholder such as `[a, b]` may precede the answer. A list of numbers is the answer, right or wrong.
       if (scores === null) wrong = true;
       else found.push(scores);
     }
@@ -121,7 +121,7 @@ function readFromObjects(text: string, arity: number): Found {
   return agreed(found, arity) ?? (wrong ? 'wrong' : null);
 }
 
-/** What all readings of a text say; null where there are none. */
+/** The common result of all readings of a text. Null if there are none. */
 function agreed(found: readonly (readonly number[])[], arity: number): Found {
   if (found.length === 0) return null;
   const [first, ...others] = found;
@@ -130,7 +130,7 @@ function agreed(found: readonly (readonly number[])[], arity: number): Found {
   return first.length === arity ? first : 'wrong';
 }
 
-/** What stands under `score` in an object, and in all that it holds: an inner object may take back what the outer one says. */
+/** The values under `score` in an object and in its inner objects: an inner object may contradict the outer one. */
 function scoresIn(fields: LooseFields): readonly LooseValue[] {
   return [...(fields.get('score') ?? []), ...scoresWithin([...fields.values()].flat())];
 }
@@ -153,7 +153,7 @@ function toNumbers(value: LooseValue): readonly number[] | null {
   return numbers;
 }
 
-/** What the lists of `arity` numbers say in a text without objects; lists of other lengths are none. A lone number may be the whole text. */
+/** The lists of `arity` numbers in a text without objects. Lists of other lengths do not count. A lone number may be the whole text. */
 function readBare(text: string, arity: number, cutOff: boolean): Found {
   if (arity === 1 && !cutOff && /^\s*[+-]?\d+(?:\.\d+)?\s*$/.test(text)) return [Number(text)];
   const found: (readonly number[])[] = [];
@@ -176,13 +176,13 @@ function inRange(scores: readonly number[]): Parsed {
 const refusal =
   /^\W*(?:i['\u2019]?m (?:very |so )?sorry|sorry,|i (?:can(?:no|['\u2019])t|am (?:unable|not able|sorry)|must decline|won['\u2019]t)|as an ai\b|unfortunately, i (?:can|am))/i;
 
-/** A text that gives no score: a refusal where it reads like one. */
+/** A text without a score: a refusal if it reads like one. */
 function unusable(body: string, found: string): Parsed {
   if (refusal.test(body)) return { ok: false, problem: 'refused', detail: excerpt(body) };
   return { ok: false, problem: 'unparsable', detail: `${found}: ${excerpt(body)}` };
 }
 
-/** The start of a judge's text on one line, for messages; its control characters are spelled out. */
+/** The start of a judge's text on one line, for messages, with escaped control characters. */
 export function excerpt(text: string): string {
   const line = printable(text.replace(/\s+/g, ' ').trim());
   return line.length <= 120 ? `"${line}"` : `"${line.slice(0, 117)}..."`;

@@ -1,8 +1,8 @@
 /**
- * What the judge is asked. The criteria are those of VIEScore (Ku et al., 2024; two scores for semantic consistency, two for perceptual
- * quality) and of EARL's ground score (agreement with the labelled edit); the wording is editrl's own, so scores are not comparable
- * with published ones. Texts open with what never changes and end with the instruction, and images come from the most to the least
- * shared: a server with a prefix cache then computes a group's common part once.
+ * The judge's questions. The criteria are those of VIEScore (Ku et al., 2024; two scores for semantic consistency, two for perceptual
+ * quality) and of EARL's ground score (agreement with the labelled edit). The wording is editrl's own, so scores are not comparable with
+ * published ones. Texts begin with their constant part and end with the instruction, and images come from the most to the least shared: a
+ * server with a prefix cache then computes a group's common part once.
  */
 import { ConfigError } from '../../core/errors.js';
 import { readTextFile } from '../../core/text.js';
@@ -10,32 +10,32 @@ import type { JudgeImage } from './images.js';
 import type { JudgeQuery, ReplyFormat } from './judge.js';
 import { maxScore, parseScores } from './parse.js';
 
-/** Files with other texts, by question; null for the built-in one. */
+/** Files with other texts, by question. Null means the built-in text. */
 export interface PromptFiles {
   readonly viescore_sc: string | null;
   readonly viescore_pq: string | null;
   readonly ground_score: string | null;
 }
 
-/** Longest replies, in tokens: to each of VIEScore's two questions, and to that of the ground score. */
+/** Longest replies, in tokens: for each of VIEScore's two questions, and for the ground score. */
 export interface ReplyTokens {
   readonly viescore: number;
   readonly ground_score: number;
 }
 
 /**
- * What fits short reasoning; more would take room from the images in the judge's context. The tag of a ground score follows its
- * explanation, which therefore gets more.
+ * Enough for short reasoning. More would take room from the images in the judge's context. The tag of a ground score follows its
+ * explanation, so it gets more.
  */
 export const defaultReplyTokens: ReplyTokens = { viescore: 400, ground_score: 700 };
 
-/** The texts of the three questions, in which `{instruction}` stands for the instruction, and how long their replies may be. */
+/** The texts of the three questions, with `{instruction}` in place of the instruction, and the limits of their replies. */
 export interface PromptSet {
-  /** Semantic consistency; the source and the edited image follow. */
+  /** Semantic consistency. The source and the edited image follow. */
   readonly sc: string;
-  /** Perceptual quality; the edited image follows. */
+  /** Perceptual quality. The edited image follows. */
   readonly pq: string;
-  /** Ground score; the labelled result and the edited image follow the user's text. */
+  /** Ground score. The labelled result and the edited image follow the user's text. */
   readonly ground: { readonly system: string; readonly user: string };
   readonly replyTokens: ReplyTokens;
 }
@@ -84,7 +84,7 @@ Instruction: ${instructionMark}`,
 const alignment = `Alignment with the request. ${maxScore}: every object, property, number, place and word that it asks for is there. Around 5: the main thing is there, details are missing or wrong. 0: the image shows something else.`;
 const overallQuality = `Quality of the image itself, whatever was asked for. ${maxScore}: clean, coherent and well made. Around 5: usable, with visible flaws. 0: broken, garbled or empty.`;
 
-/** Alignment and quality of an image that was made from words alone; the image follows. */
+/** Alignment and quality of an image that was made from words alone. The image follows. */
 const alignMade = `You review an image that was made for a request in words. The image follows this text; the request stands in the last line.
 
 Grade two things, each from 0 to ${maxScore}.
@@ -97,7 +97,7 @@ ${replyForm}
 
 Request: ${instructionMark}`;
 
-/** Alignment and quality of an edit; the source and the edited image follow. */
+/** Alignment and quality of an edit. The source and the edited image follow. */
 const alignEdited = `You review an edited image. Two images follow this text: the one that was given, then what became of it. The request, in the last line, says what was to change; all else was to stay.
 
 Grade two things, each from 0 to ${maxScore}.
@@ -110,7 +110,7 @@ ${replyForm}
 
 Request: ${instructionMark}`;
 
-/** Alignment and quality of an edit of several pictures; these, in their order, and the edited image follow. */
+/** Alignment and quality of an edit of several images. These, in their order, and the edited image follow. */
 const alignJoined = `You review an edited image. Several images follow this text: the last one is the edited image, and all before it were given, in the order in which the request counts them: picture 1, picture 2 and so on. The request, in the last line, says what was to be made of them; what it does not speak of was to stay as in picture 1.
 
 Grade two things, each from 0 to ${maxScore}.
@@ -123,15 +123,15 @@ ${replyForm}
 
 Request: ${instructionMark}`;
 
-/** Tokens of a reply to the question about alignment and quality. */
+/** Token limit of a reply to the question about alignment and quality. */
 export const alignReplyTokens = 400;
 
-/** The texts of the question about alignment and quality, by whether images were given: none, one, or several. */
+/** The texts of the question about alignment and quality, by the number of given images: none, one, or several. */
 export const alignPrompts = { made: alignMade, edited: alignEdited, joined: alignJoined } as const;
 
 const betterEdit = `An edit is better the more of the instruction it carries out, the less else it changes, and the cleaner the picture is, in this order. An edit that leaves the original as it was has done nothing.`;
 
-/** Two edits of one picture side by side: the source, the first and the second edit follow. `criteria` says what makes an edit better. */
+/** Two edits of one image side by side. The source, the first and the second edit follow. `criteria` defines the better edit. */
 export function pairPrompt(criteria: string | null): string {
   return `You compare the work of two image editors. Three images follow this text: first the original, then what the first editor made of it, then what the second one did. The instruction that both were given stands in the last line.
 
@@ -146,10 +146,10 @@ a is the grade of the first edit and b that of the second, integers from 0 to ${
 Instruction: ${instructionMark}`;
 }
 
-/** The highest digit of the one-digit question: two digits would be two tokens, of which only the first one's probabilities are seen. */
+/** The highest digit of the one-digit question: two digits would be two tokens, and only the first one's probabilities are visible. */
 export const highestDigit = 5;
 
-/** The question that is answered with one digit; the source and the edited image follow. */
+/** The question with a one-digit answer. The source and the edited image follow. */
 export const digitPrompt = `You grade an image edit with one digit. Two images follow this text: the original, then the edited version. The instruction that the editor was given stands in the last line.
 
 ${highestDigit}: the instruction is carried out in full, and nothing else changed.
@@ -165,7 +165,7 @@ Instruction: ${instructionMark}`;
 
 export const builtInPrompts: PromptSet = { sc, pq, ground, replyTokens: defaultReplyTokens };
 
-/** The reply to the two-score questions. The length limit keeps a constrained decoder from talking past the token limit. */
+/** The reply to the two-score questions. The length limit stops a constrained decoder before the token limit. */
 export const twoScores: ReplyFormat = {
   name: 'two_scores',
   schema: {
@@ -179,7 +179,7 @@ export const twoScores: ReplyFormat = {
   },
 };
 
-/** A question that two scores answer: a text, then images. */
+/** A question with two scores: a text, then images. */
 export function twoScoreQuery(
   key: string,
   text: string,
@@ -196,7 +196,7 @@ export function twoScoreQuery(
   };
 }
 
-/** Puts an instruction in its place, on one line and without control tokens: neither can pose as another part of the question. */
+/** Inserts an instruction, on one line and without control tokens, so that it cannot imitate another part of the question. */
 export function withInstruction(text: string, instruction: string): string {
   return text.split(instructionMark).join(plainText(instruction.replace(/\s+/g, ' ').trim()));
 }
@@ -205,9 +205,9 @@ export function withInstruction(text: string, instruction: string): string {
 const divider = '===';
 
 /**
- * What a reward section asks: the built-in texts, or those of files. A file for `viescore_sc` or `ground_score` has to hold `{instruction}`; one for `ground_score`
- * is divided by a line `===`: the system message above it, the user's text with the instruction below. Raises ConfigError for a file that
- * cannot be read or misses one of these.
+ * The questions of a reward section: the built-in texts, or those of files. A file for `viescore_sc` or `ground_score` must contain
+ * `{instruction}`. A line `===` divides a file for `ground_score`: the system message above it, the user's text with the instruction below.
+ * Raises ConfigError for a file that cannot be read or lacks one of these.
  */
 export function loadPrompts(reward: {
   readonly prompts: PromptFiles;
@@ -226,7 +226,7 @@ function readText(kind: keyof PromptFiles, file: string): string {
   return readWording(file, 'the prompt file', `reward.prompts.${kind}`);
 }
 
-/** A file with a wording of the user's own, which `what` calls in messages. Raises ConfigError for one that cannot be read, or says nothing. */
+/** A file with the user's own wording, which messages call `what`. Raises ConfigError for one that cannot be read, or is empty. */
 export function readWording(file: string, what: string, where: string): string {
   let text: string;
   try {
@@ -242,7 +242,7 @@ export function readWording(file: string, what: string, where: string): string {
   if (text !== '') return text;
   throw new ConfigError(`${what} '${file}' is empty`, {
     where,
-    next: 'Write into it what the judge is to be told, or leave it out to use the built-in wording.',
+    next: 'Write the instructions for the judge into it, or leave it out to use the built-in wording.',
   });
 }
 
@@ -254,7 +254,7 @@ function readWithInstruction(kind: keyof PromptFiles, file: string): string {
 
 function requireInstruction(kind: keyof PromptFiles, file: string, text: string): void {
   if (text.includes(instructionMark)) return;
-  throw new ConfigError(`the prompt file '${file}' says nowhere where the instruction goes`, {
+  throw new ConfigError(`the prompt file '${file}' has no place for the instruction`, {
     where: `reward.prompts.${kind}`,
     next: `Add a last line such as: Instruction: ${instructionMark}`,
   });
@@ -264,7 +264,7 @@ function readGround(file: string): PromptSet['ground'] {
   const parts = readText('ground_score', file).split(/^===[ \t]*$/m);
   if (parts.length !== 2 || parts.some((part) => part.trim() === '')) {
     throw new ConfigError(
-      `the prompt file '${file}' should hold a system message and a user text, divided by one line '${divider}'`,
+      `the prompt file '${file}' should contain a system message and a user text, divided by one line '${divider}'`,
       {
         where: 'reward.prompts.ground_score',
         next: `Write the criteria above the line '${divider}' and 'Instruction: ${instructionMark}' below it.`,
@@ -277,13 +277,13 @@ function readGround(file: string): PromptSet['ground'] {
 }
 
 /**
- * One character of whatever a tokenizer may take for a control token: the bar of `<|im_end|>` and `<｜User｜>`, the bracket of `</s>`,
+ * One character of anything that a tokenizer may read as a control token: the bar of `<|im_end|>` and `<｜User｜>`, the bracket of `</s>`,
  * `<end_of_turn>` and `[INST]`. Names differ by model, so any tag without attributes counts.
  */
 const controlCharacter =
   /(?<=<)[|\uff5c]|<(?=\/?[\p{L}_][\p{L}\p{N}_:.\u2581-]*>)|\[(?=\/?[A-Za-z_]*[A-Z]{2}[A-Z0-9_]*\])/gu;
 
-/** The text with its control tokens broken: one character of each is written as its JSON escape, which means the same within a JSON string. */
+/** The text with broken control tokens: one character of each is written as its JSON escape, which means the same within a JSON string. */
 export function plainText(text: string): string {
   return text.replace(controlCharacter, (character) => `\\u${character.charCodeAt(0).toString(16).padStart(4, '0')}`);
 }

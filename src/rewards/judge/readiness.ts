@@ -1,4 +1,4 @@
-/** Waiting until a judge can really judge: a server that lists its model may still be loading it, or take one image only. */
+/** Waits until a judge can judge: a server that lists its model may still be loading it, or accept one image only. */
 import { untilReady, type ReadinessResult as LookAtEvery } from '../../core/remote/remote.js';
 import { EndpointError, printable } from '../../core/errors.js';
 import { checkedKey, noKey } from '../../core/http/key.js';
@@ -24,78 +24,78 @@ import type { RgbImage } from '../../core/images/image.js';
 import { judgeImage } from './images.js';
 import { twoScores } from './prompts.js';
 
-/** How long a judge is waited for, and who is told. */
+/** The time limit of the wait, and the receivers of its reports. */
 export interface WaitOptions {
-  /** How long a judge that is down or starting is waited for; 0 looks once. */
+  /** How long to wait for a judge that is down or starting. 0 checks once. */
   readonly maxWaitS: number;
   readonly clock?: Clock;
   readonly signal?: AbortSignal;
-  /** The most pictures that an edit begins from, which some terms show at once; one where it is absent. */
+  /** The highest number of images from which an edit begins, which some terms show at once. Default: one. */
   readonly sources?: number;
-  /** Called after every look that found a judge not ready, with what was found. */
+  /** Called with the reason after every check that found a judge not ready. */
   readonly onWaiting?: (found: string, waitedS: number) => void;
-  /** Told in one line what is worth knowing of a judge that is ready: that it thinks. */
+  /** Called with one line about a ready judge: that it thinks. */
   readonly onNote?: (note: string) => void;
 }
 
 export interface ReadinessOptions extends WaitOptions {
   readonly apiKey?: string;
-  /** The run's judge where it is absent. */
+  /** Default: the run's judge. */
   readonly names?: JudgeNames;
-  /** How many images its largest question has, and so the small request; those of an edit of one picture where it is absent. */
+  /** The number of images in its largest question, and so in the small request. Default: those of an edit of one image. */
   readonly shown?: number;
-  /** Other names of the model; see `checkModel`. With any, the model need not be listed if it answers. */
+  /** Other names of the model, see `checkModel`. With any, the server need not list the model if it answers. */
   readonly alias?: ModelAlias;
-  /** Fields that requests leave out; none where it is absent. */
+  /** Fields that requests leave out. Default: none. */
   readonly leaveOut?: readonly LeavableField[];
-  /** Tokens of its longest reply, which its context has to hold; not compared where it is absent. */
+  /** Tokens of its longest reply, which its context has to fit. Default: not compared. */
   readonly replyTokens?: number;
 }
 
-/** What a judge and its settings are called in messages. */
+/** The names of a judge and its settings in messages. */
 export interface JudgeNames {
   readonly judge: string;
   /** The setting with its address. */
   readonly endpoint: string;
   /** The setting with its model. */
   readonly model: string;
-  /** What allows the model's other names. */
+  /** The setting that allows the model's other names. */
   readonly allow: AllowAlias;
   /** The environment variable with its key. */
   readonly key: string;
-  /** What to do where nobody answers. */
+  /** The advice if nobody answers. */
   readonly start: string;
 }
 
 export interface ReadyJudge {
   /** Base URLs. */
   readonly endpoints: readonly string[];
-  /** Tokens of their contexts, the smallest one; null where none says. */
+  /** Tokens of the smallest context. Null if no server reports any. */
   readonly context: number | null;
 }
 
 const CHECK_INTERVAL_MS = 5_000;
-/** A server that fails now and then is taken for a wrong one by one look; a wrong one stays wrong. */
+/** A server with occasional failures looks wrong in a single check. A wrong server stays wrong. */
 const FINAL_CHECKS = 3;
 const RECHECK_MS = 1_000;
-/** A first completion may compile kernels; a listing answers at once or is as good as down. */
+/** A first completion may compile kernels. A listing answers at once or the server is as good as down. */
 const CHECK_TIMEOUT_MS = 120_000;
 
-/** A model as a server lists it; `root` names what is really served under that name, where the server says. */
+/** A model as a server lists it. `root` is the real model under that name, if the server reports it. */
 export interface ListedModel {
   readonly id: string;
   readonly root: string | null;
-  /** Its context in tokens, where the server says. */
+  /** Its context in tokens, if the server reports it. */
   readonly maxModelLen: number | null;
 }
 
-/** What a look at one judge found: ready, `not_yet` (waiting may help) or `wrong` (it will not). */
+/** The result of checking one judge: ready, `not_yet` (waiting may help) or `wrong` (waiting will not help). */
 export type JudgeCheck =
   | {
       readonly state: 'ready';
       readonly maxModelLen: number | null;
       readonly models: readonly ListedModel[];
-      /** Whether it thinks before it answers; absent where it was not asked. */
+      /** Whether it thinks before it answers. Absent if it was not asked. */
       readonly thinks?: boolean;
     }
   | {
@@ -103,14 +103,15 @@ export type JudgeCheck =
       readonly found: string;
       readonly next: string;
       readonly models?: readonly ListedModel[];
-      /** Whether it turned the look away as one too many (HTTP 429), which a server does that works. */
+      /** Whether it rejected the check because of too many requests (HTTP 429), which a working server does. */
       readonly busy?: boolean;
     };
 
 /**
- * Returns when every endpoint lists the model and completes a small request, with as many images as it is to see at once. Raises EndpointError (exit code 3), naming the
- * address, what was found and what to do: after three looks in a row where waiting cannot help (another model, no OpenAI-compatible
- * server, a refused key), otherwise after `maxWaitS`. A node file that is not there yet is waited for. Raises ConfigError for a malformed address or key.
+ * Returns when every endpoint lists the model and completes a small request, with as many images as it will see at once. Raises
+ * EndpointError (exit code 3) with the address, the finding and advice: after three checks in a row with a result that waiting cannot
+ * change (another model, no OpenAI-compatible server, a rejected key), otherwise after `maxWaitS`. Waits for a node file that does not
+ * exist yet. Raises ConfigError for a malformed address or key.
  */
 export async function waitUntilReady(
   endpoint: Endpoint,
@@ -147,7 +148,7 @@ export interface JudgeCheckContext {
   readonly pool: ReturnType<typeof createHttpPool>;
   readonly apiKey?: string;
   readonly signal?: AbortSignal | undefined;
-  /** How long the look may take; two minutes where it is absent. */
+  /** Time limit of the check. Default: two minutes. */
   readonly timeoutMs?: number;
 }
 
@@ -178,7 +179,7 @@ async function checkAllJudges(endpoint: Endpoint, model: string, context: JudgeC
 }
 
 const thinking =
-  'thinks before it answers, and its thoughts count as tokens of its reply: where they are cut off, a question is asked again with four times as many. reward.max_reply_tokens gives them room at once';
+  'thinks before it answers, and its thoughts count as tokens of its reply: if they are cut off, the question is asked again with four times as many. Set reward.max_reply_tokens to give them room at once';
 
 const runsJudge: JudgeNames = {
   judge: 'the judge',
@@ -187,16 +188,14 @@ const runsJudge: JudgeNames = {
   allow: allowBySetting('reward.model_alias'),
   key: 'OPENAI_API_KEY',
   start:
-    'Start the judge (scripts/ has a way to serve it with vLLM), check host and port, then run the same command again.',
+    'Start the judge (scripts/ has a script that serves it with vLLM), check host and port, then run the same command again.',
 };
 
 function checkAddress({ endpoint }: JudgeNames): string {
-  return `Correct ${endpoint}: it is the base URL of an OpenAI-compatible server, such as http://host:4877/v1.`;
+  return `Correct ${endpoint}: it must be the base URL of an OpenAI-compatible server, such as http://host:4877/v1.`;
 }
 
-/**
- * Whether one judge can be asked: it lists the model and completes a small request. Never rejects.
- */
+/** Whether one judge can be asked: it lists the model and completes a small request. Never rejects. */
 export async function checkJudge(url: string, model: string, context: JudgeCheckContext): Promise<JudgeCheck> {
   const { pool, apiKey = noKey, names = runsJudge, alias = false } = context;
   const many = context.shown ?? imagesShown.edit;
@@ -233,7 +232,7 @@ export async function checkJudge(url: string, model: string, context: JudgeCheck
         got === reply
           ? (adviceFor(reply, names) ??
             `Check what serves this address: it has to complete chats${many === 0 ? '' : ' with images'}. ${checkAddress(names)}`)
-          : `Set ${names.model} to the name that it answers with, if that is the model you mean, or allow that name.`;
+          : `Set ${names.model} to the name in its answers if that is the right model, or allow that name.`;
       return { state: 'wrong', found, next };
     });
   try {
@@ -243,37 +242,37 @@ export async function checkJudge(url: string, model: string, context: JudgeCheck
     const short = withoutRoom(listed, context.replyTokens);
     if (short !== null) return short;
     if (listed.state === 'ready') return withEarlierNotes(`it lists '${model}', but`, await completes(listed));
-    // What it does not list it may serve all the same, if the config expects other names.
+    // A server may serve a model that it does not list, if the config expects other names.
     if (listed.models === undefined || alias === false) return listed;
     return withEarlierNotes(`${listed.found}, and`, await completes(listed));
   } catch (error) {
-    // What no reader of replies foresaw: a listing that is odd enough, or a defect of this program.
-    const found = `looking at it failed: ${error instanceof Error ? `${error.name}: ${error.message}` : String(error)}`;
+    // An unexpected error: an odd listing, or a defect of this program.
+    const found = `the check failed: ${error instanceof Error ? `${error.name}: ${error.message}` : String(error)}`;
     return { state: 'wrong', found, next: checkAddress(names) };
   } finally {
     deadline.dispose();
   }
 }
 
-const silent = 'The server takes connections, but answers nothing: read its log, and restart it.';
+const silent = 'The server accepts connections, but does not answer: read its log, and restart it.';
 const hangs =
   'The server is up, but its engine does not answer: wake it if it sleeps (vLLM: POST /wake_up), else read its log and restart it.';
 
-/** What is wrong with a listed judge whose context cannot hold its longest reply; null if it can, as far as known. */
+/** Why the context of a listed judge cannot fit its longest reply. Null if it can, as far as is known. */
 function withoutRoom(listed: JudgeCheck, replyTokens = 0): JudgeCheck | null {
   const most = listed.state === 'ready' ? listed.maxModelLen : null;
   if (most === null || replyTokens < most) return null;
   return {
     state: 'wrong',
-    found: `its context has ${most} tokens (max_model_len), and a reply may take ${replyTokens}, which leaves none for the question`,
+    found: `its context has ${most} tokens (max_model_len), and a reply may take ${replyTokens}, so the question does not fit`,
     next: 'Serve the model with a longer context (vllm serve ... --max-model-len), or lower max_reply_tokens of the reward.',
   };
 }
 
-/** A judge that answered though nothing is known of its listing. */
+/** A judge that answered without a readable listing. */
 const unlisted = { state: 'ready', maxModelLen: null, models: [] } as const;
 
-/** What was found, after what was found before; a judge that is ready needs no words. */
+/** The finding with the one before it. Empty for a judge that is ready. */
 function withEarlierNotes(before: string, look: JudgeCheck): JudgeCheck {
   return look.state === 'ready' ? look : { ...look, found: `${before} ${look.found}` };
 }
@@ -284,7 +283,7 @@ function readListing(listing: unknown, model: string, names: JudgeNames): JudgeC
     const found = typeof listing === 'string' ? excerpt(listing) : excerpt(JSON.stringify(listing) ?? 'nothing');
     return {
       state: 'wrong',
-      found: `its /models is not that of an OpenAI-compatible server, but ${found}`,
+      found: `its /models is not a list of models as OpenAI-compatible servers send it, but ${found}`,
       next: checkAddress(names),
     };
   }
@@ -304,7 +303,7 @@ function readListing(listing: unknown, model: string, names: JudgeNames): JudgeC
       state: 'wrong',
       models,
       found: `it does not serve '${model}'; it serves: ${nameSome(models)}`,
-      next: `Set ${names.model} to a model that it serves, or serve that one (vllm serve MODEL, or --served-model-name). Where it answers to that name all the same, ${names.allow(null)}.`,
+      next: `Set ${names.model} to a model that it serves, or serve that one (vllm serve MODEL, or --served-model-name). If the server also answers to that name, ${names.allow(null)}.`,
     };
   }
   return { state: 'ready', maxModelLen: wanted.maxModelLen, models };
@@ -332,7 +331,7 @@ function readFailure(failed: Problem, url: string, names: JudgeNames, many: numb
   if (problem === 'server_error') return wrong(checkAddress(names));
   if (many > 0 && /image/i.test(detail)) {
     return wrong(
-      `Let the server take ${countInWords(many)} images per request: vllm serve ... --limit-mm-per-prompt '{"image":${many},"video":0}'.`,
+      `Allow ${countInWords(many)} images per request on the server: vllm serve ... --limit-mm-per-prompt '{"image":${many},"video":0}'.`,
     );
   }
   return wrong(checkAddress(names), `${detail} (asked ${url})`);
@@ -340,13 +339,13 @@ function readFailure(failed: Problem, url: string, names: JudgeNames, many: numb
 
 const failing = 'The server is up, but cannot answer: wait until it has loaded its model, or read its log.';
 
-/** What a person does about a problem whose cause the server names; null where it names none. */
+/** The advice for a problem whose cause the server names. Null if it names none. */
 function adviceFor({ cause, retryAfterMs }: Problem, { key, model }: JudgeNames): string | null {
   switch (cause) {
     case undefined:
       return null;
     case 'key':
-      return `Export ${key} with a key that the server takes.`;
+      return `Export ${key} with a key that the server accepts.`;
     case 'funds':
       return `The quota or the balance of the account is used up: raise it, or export ${key} with the key of another account.`;
     case 'busy': {
@@ -354,11 +353,11 @@ function adviceFor({ cause, retryAfterMs }: Problem, { key, model }: JudgeNames)
       return `Wait ${wait}, then run the same command again; if the quota is used up, raise it.`;
     }
     case 'stream_only':
-      return `The server answers only in streams, which editrl does not read: set ${model} to a model that answers without streaming.`;
+      return `The server only streams its answers, which editrl does not read: set ${model} to a model that answers without streaming.`;
     case 'too_long':
       return 'Serve the model with a longer context (vllm serve ... --max-model-len).';
     default:
-      return `If it refuses this field, ${leaveOutAdvice(cause)}.`;
+      return `If it rejects this field, ${leaveOutAdvice(cause)}.`;
   }
 }
 
@@ -381,15 +380,15 @@ const question: Omit<JudgeQuery, 'messages'> = {
 };
 
 function looking(shown: number): JudgeQuery {
-  const pictures = Array.from({ length: shown }, (_, i) => judgeImage(plain((96 + 64 * i) % 256), 'canary'));
+  const images = Array.from({ length: shown }, (_, i) => judgeImage(plain((96 + 64 * i) % 256), 'canary'));
   const words = countInWords(shown);
   const text = `This is a check of the connection. ${words[0].toUpperCase()}${words.slice(1)} images follow. Answer with one short sentence.`;
-  return asking(`${text}\nInstruction: leave the image as it is`, ...pictures);
+  return asking(`${text}\nInstruction: leave the image as it is`, ...images);
 }
 
 const made = new Map<number, JudgeQuery>();
 
-/** The test query for a judge whose largest questions have so many images: a server may be limited to fewer per request. */
+/** The test query for a judge whose largest questions have this many images: a server may allow fewer per request. */
 export function canaryQuery(shown: number): JudgeQuery {
   const known = made.get(shown);
   if (known !== undefined) return known;

@@ -1,11 +1,11 @@
 /**
  * Separates a reply's answer from the thoughts around it, by structure: models mark thoughts with tags of many names (`<think>`, `◁think▷`,
- * `[THINK]`, `<|channel|>analysis<|message|>`). Any tagged block is a thought unless it ends the reply and holds nothing but a value.
+ * `[THINK]`, `<|channel|>analysis<|message|>`). Any tagged block is a thought unless it ends the reply and contains nothing but a value.
  */
 import { readLooseList, readLooseObject } from './loose_object.js';
 
 export interface Answer {
-  /** The text outside of all blocks, up to the first that never ends, and the value in a block that ends the reply. */
+  /** The text outside of all blocks, up to the first block without an end, and the value in a block that ends the reply. */
   readonly body: string;
   /** Whether a block was still open at the end, so that the answer had not begun. */
   readonly open: boolean;
@@ -23,7 +23,7 @@ interface Region {
   readonly text: string;
 }
 
-/** Objects that are skipped as a whole, so that tags in their strings are no markers; bounds the work on hostile replies. */
+/** Objects that are skipped as a whole, so that tags in their strings do not count. Bounds the work on hostile replies. */
 const maxObjects = 64;
 
 const name = String.raw`[\p{L}_][\p{L}\p{N}_:.-]*`;
@@ -37,7 +37,7 @@ const markers = new RegExp(
   'gu',
 );
 const separators = /<[|\uff5c][^<>\n]{1,64}[|\uff5c]>/g;
-/** A block of this name is a thought even if it holds nothing but a value. */
+/** A block of this name is a thought even if it contains nothing but a value. */
 const thoughtName = /think|thought|reason/;
 
 /** Finds the answer. `own` is the name of a tag that belongs to the answer's form. Never throws. */
@@ -65,7 +65,7 @@ export function withoutThoughts(text: string, own: string | null): Answer {
       }
     }
   }
-  // Whatever was opened within a pair left the stack with it.
+  // A block that was opened within a pair left the stack with it.
   const unclosed = stack.at(0);
   const end = unclosed?.from ?? text.length;
   const regions: Region[] = prefix === null ? [] : [prefix];
@@ -94,11 +94,11 @@ export function withoutThoughts(text: string, own: string | null): Answer {
 }
 
 function blockOf(tag: string, text: string): Region {
-  // A thought is never the answer: its place is kept by a dash, which is no value.
+  // A thought is never the answer. A dash, which is no value, keeps its place.
   return { block: true, text: thoughtName.test(tag) && !isBlank(text) ? '-' : text };
 }
 
-/** Blank but for what Markdown puts around an answer. */
+/** Blank apart from Markdown around an answer. */
 function isBlank(text: string): boolean {
   return /^[\s`*]*$/.test(text);
 }

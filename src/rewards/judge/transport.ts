@@ -1,6 +1,6 @@
 /**
  * Requests to one or several equal judges. The `openai` client's own retries are off, so that attempts do not multiply. Every attempt and
- * every query has its own deadline. The client's timer would not cover a stall after the headers.
+ * every query has its own time limit. The client's timer would not cover a stall after the headers.
  */
 import OpenAI from 'openai';
 import { type Clock, type Deadline, MAX_TIMER_MS } from '../../core/clock.js';
@@ -54,7 +54,7 @@ class JudgeMember extends Member {
   }
 }
 
-/** A request with the tokens of its replies so far. Earlier attempts are paid for like the last one. */
+/** A request with the tokens of its replies so far. Earlier attempts cost as much as the last one. */
 interface Sending {
   readonly request: ChatRequest;
   tokens: Tokens | null;
@@ -110,7 +110,7 @@ export class Transport {
   }
 }
 
-/** Never rejects. A judge that answers works, whatever it answers, and so does one that turns requests away. */
+/** Never rejects. A judge that replies is working, whatever the reply, including a rejected request. */
 async function complete(client: OpenAI, sending: Sending, within: Deadline): Promise<AttemptResult<Reply>> {
   const { request } = sending;
   let reply: Reply;
@@ -137,7 +137,7 @@ export function createClient(baseURL: string, apiKey: string, pool: HttpPool): O
     organization: null,
     project: null,
     maxRetries: 0,
-    // Deadlines are ours.
+    // This module sets its own time limits.
     timeout: MAX_TIMER_MS,
     logLevel: 'off',
     // The client reads no more of a reply than a TextResponse has.

@@ -1,4 +1,4 @@
-/** The rule judge's look at the images of a question, and its answer. */
+/** The rule judge: reads the images of a question and answers it. */
 import { LRUCache } from 'lru-cache';
 import { createHash } from 'node:crypto';
 import { DataError } from '../../core/errors.js';
@@ -20,7 +20,7 @@ import { nativeSize, scoreSign } from './sign.js';
 /** Number of cached readings: an iteration asks for the same source eight times and for each edited image two or three times. */
 const KEPT_READINGS = 1024;
 
-/** Largest number of pixels of an image: a picture of the tiny world has thousands, and a file of some kilobytes can decode to any number. */
+/** Largest number of pixels of an image: an image of the tiny world has thousands, and a file of some kilobytes can decode to any number. */
 const MAX_PIXELS = 2048 * 2048;
 /** Bytes of all images decoded at once: five of the largest, or hundreds of images of the tiny world. */
 const DECODED_BYTES = 64e6;
@@ -45,11 +45,11 @@ class ImageReader<T extends object> {
   }
 }
 
-/** What images are read with. */
+/** The readers of images. */
 export interface ImageReaders {
   readonly geometry: Geometry;
   readonly scenes: ImageReader<Reading>;
-  /** Pictures as they came. */
+  /** Images in their sent size. */
   readonly plain: ImageReader<RgbImage>;
   /** Reads signs at the size at which they were drawn. */
   readonly signs: ImageReader<RgbImage>;
@@ -98,24 +98,24 @@ const GRADED: Record<
   },
 };
 
-/** Whether an answer to a question of this kind follows from the rules that its instruction names. */
+/** Whether an answer to a question of this kind follows from the rules of its instruction. */
 const NEEDS_EDIT: Readonly<Record<QuestionKind, boolean>> = {
   consistency: true,
   quality: false,
   ground: true,
   alignment: true,
-  // These have rules of their own for what they can read.
+  // These have their own rules for readable content.
   sign: false,
   answer: false,
   digit: true,
   pair: true,
 };
 
-/** Says so, without a score: a picture is not at fault for an instruction that its judge does not know. */
+/** An answer without a score: the image is not at fault for an instruction that its judge does not know. */
 export const NOT_READ: Answer = {
   form: 'list',
   scores: [],
-  reasoning: 'The instruction is none that can be read: this judge grades edits of the tiny world alone.',
+  reasoning: 'The instruction cannot be read: this judge grades edits of the tiny world alone.',
 };
 
 function isRead({ kind, instruction }: Question, { geometry }: ImageReaders): boolean {
@@ -128,7 +128,7 @@ async function readAll<T extends object>({ images }: Question, reader: ImageRead
   return found;
 }
 
-/** Answers by how each of two edits looks to it: `impression` may change that. */
+/** Answers by the assessment of each of two edits, which `impression` may change. */
 function comparePair(
   { instruction }: Question,
   [source, ...edits]: readonly Reading[],
@@ -137,12 +137,12 @@ function comparePair(
   return compareAssessments(edits.map((edited, i) => impression(assess(source, instruction, edited), i)));
 }
 
-/** The answer of a sound judge, without scores where it cannot read the instruction; null where it comes to none. Raises Refusal. */
+/** The answer of a sound judge, without scores if it cannot read the instruction. Null if there is none. Raises Refusal. */
 export async function answerQuestion(question: Question, readers: ImageReaders): Promise<Answer | null> {
   const { kind, instruction } = question;
   const { scenes, signs } = readers;
   if (!isRead(question, readers)) {
-    // Pictures that cannot be decoded are refused all the same.
+    // Rejects images that cannot be decoded all the same.
     await readAll(question, readers.plain);
     return NOT_READ;
   }
@@ -169,7 +169,7 @@ export async function answerQuestion(question: Question, readers: ImageReaders):
   }
 }
 
-/** The same by a biased one. */
+/** The answer of a biased judge. */
 export async function answerWithBiases(
   question: Question,
   readers: ImageReaders,
@@ -196,8 +196,9 @@ const WORD = /[\p{L}\p{N}]+/gu;
 const wordsOf = (text: string): Set<string> => new Set(text.toLowerCase().match(WORD) ?? []);
 
 /**
- * Grades an answer to a question that ends in a list, as `which of these are even: 12, 15, 18?`, beside a reference: of the things in the list that answer
- * and reference name together, the share that both name, times ten. Where nothing is to be graded, it says what it grades. Raises Refusal for any other question.
+ * Grades an answer to a question that ends in a list, such as `which of these are even: 12, 15, 18?`, with a reference. The grade is ten
+ * times a share: of the things in the list that answer or reference name, those that both name. An empty answer gets a reply without a
+ * score. Raises Refusal for any other question.
  */
 export function gradeWords({ instruction, graded }: Pick<Question, 'instruction' | 'graded'>): Answer {
   if (graded === null) return { form: 'list', scores: [], reasoning: WHAT };
@@ -206,7 +207,7 @@ export function gradeWords({ instruction, graded }: Pick<Question, 'instruction'
     throw badRequest(WHAT, 'messages');
   }
   const things = [...wordsOf(list)];
-  // Who repeats the question has named nothing.
+  // An answer that repeats the question has named nothing.
   const said = wordsOf(graded.answer.replaceAll(instruction.trim(), ' '));
   const right = wordsOf(graded.reference);
   const either = things.filter((thing) => said.has(thing) || right.has(thing));

@@ -1,10 +1,10 @@
-/** Questions about two edits of one picture, answered from how each looks by itself. */
+/** Questions about two edits of one image, answered from the assessment of each. */
 import type { Reading } from './read_scene.js';
 import type { Answer } from './protocol.js';
 import { scoreConsistency } from './consistency.js';
 import { scoreQuality } from './quality.js';
 
-/** Everything that is to be said about one edit, each from 0 to 10. */
+/** All scores of one edit, each from 0 to 10. */
 export interface Assessment {
   readonly success: number;
   readonly overedit: number;
@@ -12,7 +12,7 @@ export interface Assessment {
   readonly artifacts: number;
 }
 
-/** How an edit looks by itself. */
+/** The assessment of an edit by itself. */
 export function assess(source: Reading, instruction: string, edited: Reading): Assessment {
   const { success, overedit } = scoreConsistency(source, instruction, edited);
   const { naturalness, artifacts } = scoreQuality(edited);

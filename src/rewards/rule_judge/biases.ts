@@ -1,4 +1,4 @@
-/** Biases that the rule judge has on request: ways in which real judges are wrong, at any strength. */
+/** Biases that the rule judge has on request: typical faults of real judges, at any strength. */
 import { createHash } from 'node:crypto';
 import { UsageError } from '../../core/errors.js';
 import type { RgbImage } from '../../core/images/image.js';
@@ -6,16 +6,16 @@ import { RandomStream } from '../../core/random.js';
 import type { Answer, Question } from './protocol.js';
 import type { Assessment } from './assessment.js';
 
-/** What a bias looks at. */
+/** The input of a bias. */
 export interface BiasContext {
   readonly question: Pick<Question, 'kind' | 'instruction' | 'images' | 'graded'>;
-  /** The images of the question at their own size; the last one is judged. None where words are. */
+  /** The images of the question at their own size, the judged one last. Empty for words. */
   readonly images: readonly RgbImage[];
 }
 
 interface Bias {
   readonly description: string;
-  /** What it is about; absent: anything that is judged. */
+  /** The kind of answer that it concerns. Default: both. */
   readonly about?: 'images' | 'words';
   /** The scores (0 to 10, before they are clamped) at a strength from 0 to 1. */
   readonly scores: (scores: readonly number[], context: BiasContext, strength: number) => readonly number[];
@@ -23,7 +23,7 @@ interface Bias {
 
 const MAX_SCORE = 10;
 
-/** Numbers that follow from everything that was sent, so that a question asked twice gets the same answer. */
+/** Numbers that follow from the whole request, so that a repeated question gets the same answer. */
 function randomFor({ question: { kind, instruction, images, graded } }: BiasContext, name: string): RandomStream {
   const hash = createHash('sha256').update(`${kind}\n${instruction}\n`);
   for (const url of images) hash.update(`${url}\n`);
@@ -35,7 +35,7 @@ function randomFor({ question: { kind, instruction, images, graded } }: BiasCont
 const towards = (scores: readonly number[], target: number, share: number): number[] =>
   scores.map((score) => score + (target - score) * share);
 
-/** Mean difference of two images in levels below which a copy is context in one of them. */
+/** Mean difference of two images in levels below which one counts as a copy of the other. */
 const SAME = 1;
 
 function isCopy({ images }: BiasContext): boolean {
@@ -46,7 +46,7 @@ function isCopy({ images }: BiasContext): boolean {
   return sum / source.data.length < SAME;
 }
 
-/** From so many words on an answer is fully long. */
+/** An answer of this many words is fully long. */
 const MANY_WORDS = 100;
 
 const biases = {
@@ -58,7 +58,7 @@ const biases = {
     },
   },
   copies: {
-    description: 'a copy of the source is taken for an edit',
+    description: 'a copy of the source counts as an edit',
     about: 'images',
     scores: (scores, context, strength) => (isCopy(context) ? towards(scores, MAX_SCORE, strength) : scores),
   },
@@ -72,14 +72,14 @@ const biases = {
   },
 } as const satisfies Readonly<Record<string, Bias>>;
 
-/** Share of questions whose answer holds no score, whenever they are asked. */
+/** Share of questions whose answer never contains a score. */
 const UNREADABLE = 'unreadable';
 const UNREADABLE_DESCRIPTION = 'share of questions that never get a score';
 
 export type BiasName = keyof typeof biases | typeof UNREADABLE;
 export const biasNames: readonly BiasName[] = [...(Object.keys(biases) as (keyof typeof biases)[]), UNREADABLE];
 
-/** Strengths from 0 to 1 by name; absent ones are 0. */
+/** Strengths from 0 to 1 by name. Default: 0. */
 export type Biases = Readonly<Partial<Record<BiasName, number>>>;
 
 /** Reads `copies=0.5,noise=0.2`. Raises UsageError. */
@@ -100,12 +100,12 @@ export function readBiases(text: string): Biases {
   return found;
 }
 
-/** Whether the judge says nothing that holds a score. */
+/** Whether the judge answers without a score. */
 export function isUnreadable(context: BiasContext, strengths: Biases): boolean {
   return randomFor(context, UNREADABLE).uniform() < (strengths[UNREADABLE] ?? 0);
 }
 
-/** Scores as the biases leave them, before they are clamped. */
+/** Scores after the biases, before they are clamped. */
 function biased(scores: readonly number[], context: BiasContext, strengths: Biases): readonly number[] {
   let found = scores;
   for (const [name, bias] of Object.entries<Bias>(biases)) {
@@ -118,7 +118,7 @@ function biased(scores: readonly number[], context: BiasContext, strengths: Bias
 
 const clamped = (score: number): number => Math.min(MAX_SCORE, Math.max(0, score));
 
-/** A biased answer; null where the judge says nothing that holds a score. */
+/** A biased answer. Null if the judge answers without a score. */
 export function withBiases(answer: Answer, context: BiasContext, strengths: Biases): Answer | null {
   if (isUnreadable(context, strengths)) return null;
   const scores = biased(answer.scores, context, strengths).map((score) => Math.round(clamped(score) * 100) / 100);
@@ -126,8 +126,8 @@ export function withBiases(answer: Answer, context: BiasContext, strengths: Bias
 }
 
 /**
- * How one of the edits of a question (counted from 0) looks to a biased judge, which sees in it what it sees in questions about that edit alone.
- * Noise is drawn for each look.
+ * A biased judge's assessment of one of the edits of a question (counted from 0), the same as in questions about that edit alone. Noise is
+ * drawn for each assessment.
  */
 export function biasedAssessment(
   assessment: Assessment,

@@ -15,12 +15,12 @@ import { readScene, sceneOf, type Reading, type ReadContent } from './read_scene
 export interface ConsistencyScore {
   /** 0 to 10: 10 if the instruction is carried out. */
   readonly success: number;
-  /** 0 to 10: 10 if only what was asked for changed. */
+  /** 0 to 10: 10 if only the requested parts changed. */
   readonly overedit: number;
   readonly reasoning: string;
 }
 
-/** The cells that a plan's scores depend on, for anything that compares a picture with it. */
+/** The cells on which a plan's scores depend, for anything that compares an image with it. */
 export function cellsAbout(plan: Plan): ReadonlySet<number> {
   return new Set(plan.changes.map(({ cell }) => cell));
 }
@@ -44,7 +44,7 @@ export function scoreConsistency(source: Reading, instruction: string, edited: R
   const plan = edit === null ? null : planEdit(scene, edit);
   if (plan === null) {
     const outside = compareOutsideEdit(scene, edited, new Set());
-    const why = edit === null ? 'The instruction is none that can be read' : 'The source does not allow the edit';
+    const why = edit === null ? 'The instruction cannot be read' : 'The source does not allow the edit';
     return { success: 0, overedit: markOverediting(outside, OVEREDIT_MARKS), reasoning: `${why}.` };
   }
   const outside = compareOutsideEdit(plan.expected, edited, cellsAbout(plan));
@@ -56,7 +56,7 @@ export function scoreConsistency(source: Reading, instruction: string, edited: R
   };
 }
 
-/** Scores an edited image beside its source. */
+/** Scores an edited image with its source. */
 export function judgeConsistency(
   source: RgbImage,
   instruction: string,
@@ -67,15 +67,15 @@ export function judgeConsistency(
 }
 
 export interface OutsideComparison {
-  /** Cells that changed though they should not have, in cell order. */
+  /** Cells with unwanted changes, in cell order. */
   readonly changed: readonly number[];
-  /** Whether there were objects to leave alone and none of them is left. */
+  /** Whether there were other objects, and none of them is left. */
   readonly allLost: boolean;
 }
 
 /**
- * Compares a reading with a scene outside the cells that an edit is about. Unreadable cells count as changed, even inside those cells: nobody asked
- * for garbage.
+ * Compares a reading with a scene outside the cells of an edit. Unreadable cells count as changed, even inside those cells, because no edit
+ * asks for unreadable content.
  */
 export function compareOutsideEdit(expected: Scene, seen: Reading, about: ReadonlySet<number>): OutsideComparison {
   const changed: number[] = [];
@@ -92,7 +92,7 @@ export function compareOutsideEdit(expected: Scene, seen: Reading, about: Readon
   return { changed, allLost: objects > 0 && kept === 0 };
 }
 
-/** Marks by the number of wrongly changed cells; beyond the end of the list the last mark applies. */
+/** Marks by the number of wrongly changed cells. Beyond the end of the list the last mark applies. */
 export type Marks = readonly number[];
 
 /** Marks for VIEScore's over-editing. */
@@ -106,15 +106,15 @@ export function markOverediting(outside: OutsideComparison, marks: Marks): numbe
 
 export const FULL = 10;
 
-/** Partial credit by what was achieved; full marks are 10, nothing is 0. */
+/** Partial credit. A complete edit gets 10, none gets 0. */
 const PARTIAL = {
-  /** Recolour: the asked colour on another shape. */
+  /** Recolor: another shape has the requested color. */
   recoloredOtherShape: 3,
-  /** Recolour: the shape is kept in a colour that is neither the old nor the asked one. */
+  /** Recolor: the shape is kept in a color that is neither the old nor the requested one. */
   recoloredWrongly: 2,
-  /** Add: in the right cell, either colour or shape is right. */
+  /** Add: in the right cell, either color or shape is right. */
   addedHalfRight: 4,
-  /** Add: in the right cell, but neither colour nor shape is right. */
+  /** Add: in the right cell, but neither color nor shape is right. */
   addedOther: 1,
   /** Add: the right object, in another cell. */
   addedElsewhere: 3,
@@ -122,17 +122,17 @@ const PARTIAL = {
   addedOnSide: 5,
   /** Move: the object is at the target and also still where it was. */
   movedByCopy: 5,
-  /** Move: the object is at the target; something else stands where it was. */
+  /** Move: the object is at the target, and something else is in its old cell. */
   movedLeavingOther: 4,
   /** Move: the object went to a wrong cell. */
   movedElsewhere: 3,
-  /** Move: the object left and one with its colour or its shape arrived. */
+  /** Move: the object left and another with its color or its shape arrived. */
   movedHalfRight: 3,
-  /** Move: the object stayed and one with its colour or its shape appeared at the target. */
+  /** Move: the object stayed and another with its color or its shape appeared at the target. */
   copiedHalfRight: 2,
   /** Swap: one of the two arrived. */
   swappedOne: 4,
-  /** Swap: both cells changed and each took on the other's colour, or each the other's shape. */
+  /** Swap: both cells changed and each has the other's color, or each the other's shape. */
   swappedHalf: 3,
 } as const;
 
@@ -140,13 +140,13 @@ function is(seen: ReadContent, wanted: SceneObject): boolean {
   return seen !== 'unreadable' && sameContent(seen, wanted);
 }
 
-/** Whether exactly one of colour and shape is right. */
+/** Whether exactly one of color and shape is right. */
 function isHalf(seen: ReadContent, wanted: SceneObject): boolean {
   if (seen === 'unreadable' || seen === null) return false;
   return (seen.colour === wanted.colour) !== (seen.shape === wanted.shape);
 }
 
-/** Cells where an object newly appeared: it is read there and the source has something else there. */
+/** Cells with a new object: it is read there, but the source has something else there. */
 function arrivals(plan: Plan, seen: Reading, object: SceneObject): number[] {
   return seen.cells.flatMap(({ content }, cell) =>
     is(content, object) && !sameContent(plan.source.cells[cell], object) ? [cell] : [],
@@ -169,7 +169,7 @@ function scoreAddition(
   return there !== null && there !== 'unreadable' ? PARTIAL.addedOther : 0;
 }
 
-/** The share of an all-edit's changes that were made; below 10 until the last one is. */
+/** The share of an all-edit's changes that were made. Below 10 until the last one is. */
 function scoreShare(plan: Plan, seen: Reading): number {
   const done = plan.changes.filter(({ cell, to }) => {
     const { content } = seen.cells[cell];
@@ -222,7 +222,7 @@ const SUCCESS: { readonly [K in EditKind]: (plan: Plan<K>, seen: Reading) => num
   recolour_all: scoreShare,
 };
 
-/** Scores what is seen against a plan, an integer 0 to 10; a picture equal to the source gets 0. */
+/** Scores a reading against a plan, an integer 0 to 10. An image equal to the source gets 0. */
 export function scoreSuccess<K extends EditKind>(plan: Plan<K>, seen: Reading): number {
   const score: (plan: Plan<K>, seen: Reading) => number = SUCCESS[plan.edit.kind];
   return score(plan, seen);

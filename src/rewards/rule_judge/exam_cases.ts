@@ -13,7 +13,7 @@ import { COLOURS, DEFAULT_GEOMETRY, type Colour, type Scene, type SceneObject } 
 /** Kinds of edit that can be half done. */
 const KINDS: readonly EditKind[] = ['recolour', 'add', 'move', 'swap', 'remove_all', 'recolour_all', 'add_beside'];
 
-/** How good an answer with each flaw is. How bad a damaged picture is beside an edit that was not made is a matter of taste. */
+/** The quality of an answer with each flaw. How a damaged image compares with an edit that was not made is a matter of taste. */
 const TRUTH = {
   right: 1,
   half_done: 0.5,
@@ -28,7 +28,7 @@ function otherColor(random: RandomStream, ...not: readonly Colour[]): Colour {
   return random.pick(COLOURS.filter((colour) => !not.includes(colour)));
 }
 
-/** All changes but the first; where there is one, the object in a colour that nobody asked for. */
+/** All changes but the first. For a single change, the object in a color that was not requested. */
 function halfOf({ source, changes }: Plan, random: RandomStream): readonly Change[] {
   const [{ cell, to }, ...others] = changes;
   if (others.length > 0) return others;
@@ -38,19 +38,19 @@ function halfOf({ source, changes }: Plan, random: RandomStream): readonly Chang
   return [{ cell, to: { ...object, colour } }];
 }
 
-/** Cells with objects that the edit is not about. */
+/** Cells with objects that the edit does not concern. */
 function bystanders({ source, changes }: Plan): number[] {
   const about = new Set(changes.map(({ cell }) => cell));
   return source.cells.flatMap((content, cell) => (content !== null && !about.has(cell) ? [cell] : []));
 }
 
-/** An object in another colour than it has. */
+/** An object in another color. */
 function repainted(scene: Scene, cell: number, random: RandomStream): Change {
   const object: SceneObject = must(scene.cells[cell], 'an object that is repainted');
   return { cell, to: { ...object, colour: otherColor(random, object.colour) } };
 }
 
-/** Cases whose scenes have at least two objects that the edit is not about, drawn anew until they do. */
+/** Cases whose scenes have at least two objects that the edit does not concern, drawn again until they do. */
 function planAt(seed: number, index: number): { readonly plan: Plan; readonly random: RandomStream } {
   const random = new RandomStream(seed, 'exam', index);
   for (;;) {
@@ -75,8 +75,8 @@ async function caseAt(seed: number, index: number): Promise<ExamCase> {
     wrong_object: drawScene(withChanges(source, [repainted(source, others[0], random)])),
     [COPY]: drawScene(source),
   };
-  const answers = Object.entries(shown).map(([name, picture]): ExamAnswer => {
-    return { name, truth: TRUTH[name as keyof typeof TRUTH], made: picture };
+  const answers = Object.entries(shown).map(([name, image]): ExamAnswer => {
+    return { name, truth: TRUTH[name as keyof typeof TRUTH], made: image };
   });
   const instruction = instructionOf(edit, DEFAULT_GEOMETRY);
   const reworded = withOddNames(instruction, random);
@@ -91,7 +91,7 @@ async function caseAt(seed: number, index: number): Promise<ExamCase> {
   };
 }
 
-/** So many cases; each is a pure function of the seed and its number. */
+/** This many cases. Each is a pure function of the seed and its number. */
 export function tinyExam(length: number, seed = 0): ExamSet {
   return {
     name: seed === 0 ? 'tiny' : `tiny-${seed}`,

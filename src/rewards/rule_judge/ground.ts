@@ -1,6 +1,6 @@
 /**
- * Ground score: how well a prediction agrees with the true result under an instruction. The source is not shown; what matters of it follows from the
- * truth, the instruction and, if the instruction destroys it (the place of something removed), from the prediction.
+ * Ground score: how well a prediction agrees with the true result of an instruction. The source is not shown. Its relevant parts follow
+ * from the truth, the instruction and, if the instruction destroys them (the place of something removed), from the prediction.
  */
 import {
   parseInstruction,
@@ -43,7 +43,7 @@ function emptyInBoth(truth: Scene, seen: Scene): number[] {
   return truth.cells.flatMap((content, cell) => (content === null && seen.cells[cell] === null ? [cell] : []));
 }
 
-/** Where an object that the truth no longer shows may have been: where the prediction still has it, else any free cell. */
+/** The possible cells of an object that the truth no longer shows: its cell in the prediction, else any free cell. */
 function formerCell(truth: Scene, seen: Scene, object: SceneObject): number | undefined {
   const leftover = seen.cells.findIndex((content, cell) => truth.cells[cell] === null && sameContent(content, object));
   return leftover >= 0 ? leftover : emptyInBoth(truth, seen)[0];
@@ -53,7 +53,7 @@ function put(cell: number | undefined | null, to: SceneObject | null): readonly 
   return cell === undefined || cell === null ? null : [{ cell, to }];
 }
 
-/** What remains of a group that the truth no longer shows; at least two cells, since a group is at least two. */
+/** The remaining objects of a group that the truth no longer shows. At least two cells, because a group has at least two. */
 function formerGroup(truth: Scene, seen: Scene, colour: Colour): readonly Change[] | null {
   const left = seen.cells.flatMap((content, cell) =>
     content?.colour === colour && truth.cells[cell] === null ? [{ cell, to: content }] : [],
@@ -64,7 +64,7 @@ function formerGroup(truth: Scene, seen: Scene, colour: Colour): readonly Change
   return left.length + gone.length < 2 ? null : [...left, ...gone];
 }
 
-/** How to get from the true result back to a source, by kind of edit; null if the truth does not show the edit's result. */
+/** How to get from the true result back to a source, by kind of edit. Null if the truth does not show the edit's result. */
 const UNDO: { readonly [K in EditKind]: (truth: Scene, edit: Edit<K>, seen: Scene) => readonly Change[] | null } = {
   recolour: (truth, edit) => put(findObject(truth, { ...edit.object, colour: edit.colour }), edit.object),
   remove: (truth, edit, seen) => put(formerCell(truth, seen, edit.object), edit.object),
@@ -114,7 +114,7 @@ export function scoreGround(truth: Reading, instruction: string, predicted: Read
     const equal = outside.changed.length === 0;
     return { score: equal ? FULL : 0, reasoning: equal ? 'Both images agree.' : 'The images differ.' };
   }
-  // The undone scene must lead back to the truth; otherwise the instruction is ambiguous here and the truth decides.
+  // The undone scene must lead back to the truth. Otherwise the instruction is ambiguous here and the truth decides.
   const expected = sameScene(plan.expected, result) ? plan.expected : result;
   const outside = compareOutsideEdit(expected, predicted, cellsAbout(plan));
   const score = Math.min(scoreSuccess(plan, predicted), markOverediting(outside, GROUND_MARKS));

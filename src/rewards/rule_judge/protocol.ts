@@ -22,20 +22,21 @@ type ChatRequest = z.infer<typeof requestSchema>;
 export interface Question {
   readonly kind: QuestionKind;
   readonly instruction: string;
-  /** The answer in words that is to be graded, with the labelled one (empty where there is none); null in questions about pictures. */
+  /** The answer in words to grade, with the labelled one (empty if there is none). Null in questions about images. */
   readonly graded: { readonly answer: string; readonly reference: string } | null;
   readonly images: readonly string[];
   readonly choices: number;
   readonly maxTokens: number | null;
   readonly promptTokens: number;
-  /** How many alternatives of the first token are requested; null for none. */
+  /** The number of requested alternatives of the first token. Null for none. */
   readonly topLogprobs: number | null;
 }
 
 /**
- * `consistency`: source and edited; `quality`: one image; `ground`: truth and prediction; `alignment`: source and edited, with a request in place of
- * an instruction; `sign`: the same for a sign, whose word the request quotes, without the source if there is none; `digit`: source and edited, and
- * the probabilities of one digit; `pair`: the source and two edits; `answer`: no image, but a question, a reference and an answer in words.
+ * `consistency`: source and edited; `quality`: one image; `ground`: truth and prediction; `alignment`: source and edited, with a request in
+ * place of an instruction; `sign`: the same for a sign, whose word the request quotes, without the source if there is none; `digit`: source
+ * and edited, and the probabilities of one digit; `pair`: the source and two edits; `answer`: no image, but a question, a reference and an
+ * answer in words.
  */
 export type QuestionKind = 'consistency' | 'quality' | 'ground' | 'alignment' | 'sign' | 'digit' | 'pair' | 'answer';
 
@@ -48,7 +49,7 @@ export function countTokens(text: string): number {
   return Math.ceil(text.length / 4);
 }
 
-/** A count of an image for usage figures, by its size in its header; 0 for what has none that can be read. */
+/** An image's count for usage figures, by the size in its header. 0 if the header cannot be read. */
 async function countImageTokens(url: string): Promise<number> {
   const content = dataUrlContent(url);
   const pixels = content === null ? null : await pixelCount(content);
@@ -76,13 +77,13 @@ function readTopLogprobs({ logprobs, top_logprobs: wanted }: ChatRequest): numbe
   return logprobs === true ? top : null;
 }
 
-/** The text after the last line that begins with `Instruction:` or `Request:`; empty if there is none. */
+/** The text after the last line that begins with `Instruction:` or `Request:`. Empty if there is none. */
 function lastInstruction(text: string): string {
   const lines = text.split('\n').map((line) => /^\s*(?:Instruction|Request):\s*(.*?)\s*$/.exec(line)?.[1]);
   return lines.findLast((found) => found !== undefined) ?? '';
 }
 
-/** The JSON string behind a name at the beginning of a line; null if there is none. */
+/** The JSON string after a name at the beginning of a line. Null if there is none. */
 function quotedLine(text: string, name: string): string | null {
   const found = new RegExp(`^${name}: (".*")$`, 'm').exec(text)?.[1];
   if (found === undefined) return null;
@@ -93,7 +94,7 @@ function quotedLine(text: string, name: string): string | null {
   }
 }
 
-/** A question about an answer in words; one that is about nothing where none is asked. */
+/** A question about an answer in words. Empty texts if the request contains none. */
 function wordsQuestion(text: string): Pick<Question, 'instruction' | 'graded'> {
   const [instruction, answer] = [quotedLine(text, 'Question'), quotedLine(text, 'Answer')];
   if (instruction === null || answer === null) return { instruction: '', graded: null };
@@ -198,12 +199,12 @@ export function completion(id: string, model: string, created: number, question:
 export interface Answer {
   /** `list`: a JSON object with a list of scores; `tag`: words, and one score in a tag. */
   readonly form: 'list' | 'tag';
-  /** As many as the question asks for, each from 0 to 10. None where the answer is `reasoning` alone. */
+  /** As many as the question asks for, each from 0 to 10. Empty if the answer is `reasoning` alone. */
   readonly scores: readonly number[];
   readonly reasoning: string;
 }
 
-/** The text of an answer when nothing goes wrong. */
+/** The text of an answer without faults. */
 export function writeAnswer({ form, scores, reasoning }: Answer): string {
   if (scores.length === 0) return reasoning;
   return form === 'list' ? JSON.stringify({ score: scores, reasoning }) : `${reasoning}\n<score>${scores[0]}</score>`;
@@ -214,8 +215,8 @@ const HIGHEST_DIGIT = 5;
 const ELSEWHERE = 0.02;
 
 /**
- * A reply whose expected digit is half of `score` (0 to 10): the two nearest digits share the probability as in linear interpolation. Lists at most
- * `most` alternatives, the likeliest first.
+ * A reply whose expected digit is half of `score` (0 to 10): the two nearest digits share the probability as in linear interpolation. Lists
+ * at most `most` alternatives, the likeliest first.
  */
 export function digitReply(score: number, most: number): ChatReply {
   const expected = (score / 10) * HIGHEST_DIGIT;

@@ -4,20 +4,20 @@ import { COLOURS, type Geometry } from '../../data/tiny/world.js';
 import { cellPixels, type Reading } from './read_scene.js';
 
 export interface QualityScore {
-  /** 0 to 10: 10 if all colours are those of the world. */
+  /** 0 to 10: 10 if all colors are those of the world. */
   readonly naturalness: number;
   /** 0 to 10: 10 if no shape is broken and cells join without seams. */
   readonly artifacts: number;
   readonly reasoning: string;
 }
 
-/** A pixel farther than this from every colour of the world (root mean square over channels) is off the palette. */
+/** A pixel farther than this from every color of the world (root mean square over channels) is off the palette. */
 const OFF_PALETTE = 30;
 /** The shares of a cell's pixels off the palette at which its penalty begins and is full. */
 const OFF_PALETTE_RANGE = [0.25, 0.75] as const;
 /** The deviations from the nearest template at which a cell's penalty begins and is full. */
 const DEVIATION_RANGE = [12, 40] as const;
-/** The excesses of a border's colour steps over the drawn ones (root mean square) at which its penalty begins and is full. */
+/** The excesses of a border's color steps over the drawn ones (root mean square) at which its penalty begins and is full. */
 const SEAM_RANGE = [24, 64] as const;
 
 const ALL_COLOURS: readonly Rgb[] = [BACKGROUND, ...COLOURS.map((colour) => PALETTE[colour])];
@@ -27,7 +27,7 @@ function ramp(value: number, [from, to]: readonly [number, number]): number {
   return Math.min(1, Math.max(0, (value - from) / (to - from)));
 }
 
-/** One bad cell is noticed at once, many bad ones are worse: `worst` weighs the worst penalty, `mean` the average. */
+/** One bad cell is visible at once, and many are worse: `worst` weighs the worst penalty, `mean` the average. */
 function gather(penalties: readonly number[], worst: number, mean: number): number {
   const sum = penalties.reduce((a, b) => a + b, 0);
   return worst * Math.max(...penalties) + (mean * sum) / penalties.length;
@@ -53,13 +53,13 @@ function offPaletteShare(pixels: Uint8Array): number {
   return off / (pixels.length / 3);
 }
 
-/** A cell's pixels and those of the content it is read as; an unreadable cell is compared with an empty one. */
+/** A cell's pixels and those of its read content. An unreadable cell is compared with an empty one. */
 interface CellPixels {
   readonly seen: Uint8Array;
   readonly drawn: Uint8Array;
 }
 
-/** How much the colour steps across the border from one cell to the next differ from the drawn ones (root mean square). */
+/** How much the color steps across the border from one cell to the next differ from the drawn ones (root mean square). */
 function seam(here: CellPixels, next: CellPixels, side: number, right: boolean): number {
   let sum = 0;
   for (let along = 0; along < side; along++) {
@@ -84,7 +84,7 @@ function seamPenalties(cells: readonly CellPixels[], geometry: Geometry): number
   return penalties;
 }
 
-/** Scores how an image looks, regardless of what it shows. */
+/** Scores the quality of an image, regardless of its content. */
 export function scoreQuality(reading: Reading): QualityScore {
   const { geometry } = reading;
   const cells = reading.cells.map(({ content }, cell) => ({

@@ -1,12 +1,12 @@
 /**
- * Reads pixels as a scene. Each cell is compared with everything that a cell can look like; if it is close enough to one template and clearly closer
- * to it than to any other, it is read as that, otherwise it is unreadable.
+ * Reads pixels as a scene. Each cell is compared with every possible content. If it is close enough to one template and clearly closer to
+ * it than to any other, it is read as that. Otherwise it is unreadable.
  */
 import type { RgbImage } from '../../core/images/image.js';
 import { imageSize, templates } from '../../data/tiny/draw.js';
 import type { CellContent, Geometry, Scene } from '../../data/tiny/world.js';
 
-/** What was read in a cell. */
+/** The content of a cell. */
 export type ReadContent = CellContent | 'unreadable';
 
 export interface CellReading {
@@ -27,14 +27,14 @@ export interface Reading {
 }
 
 /**
- * The largest deviation that still reads. Two templates are at least 42 levels apart (root mean square over a cell), so at half of that a cell stops
- * being closer to one of them.
+ * The largest deviation of a readable cell. Two templates are at least 42 levels apart (root mean square over a cell), so beyond half of
+ * that a cell is no longer closer to one of them.
  */
 export const MAX_DEVIATION = 21;
 /** A cell has to be closer to its template than to the second closest by this factor. */
 const CLEARLY_NEARER = 0.8;
 
-/** Resamples an image by averaging over boxes (or repeating pixels); an image that already has that size is returned as it is. */
+/** Resamples an image by averaging over boxes (or repeating pixels). An image that already has that size is returned as it is. */
 export function resample(image: RgbImage, width: number, height: number): RgbImage {
   if (image.width === width && image.height === height) return image;
   const data = new Uint8Array(width * height * 3);
@@ -69,7 +69,7 @@ export function cellPixels(image: RgbImage, geometry: Geometry, cell: number): U
   return pixels;
 }
 
-/** Sum of squared differences; stops early once it exceeds `limit`. */
+/** Sum of squared differences. Stops early once it exceeds `limit`. */
 function squaredDistance(a: Uint8Array, b: Uint8Array, limit: number): number {
   let sum = 0;
   for (let i = 0; i < a.length; i++) {
@@ -111,7 +111,7 @@ export function readScene(image: RgbImage, geometry: Geometry): Reading {
   return { geometry, image: sized, cells };
 }
 
-/** The scene of a reading; unreadable cells are taken as empty, which no edit refers to. */
+/** The scene of a reading. Unreadable cells count as empty, and no edit refers to them. */
 export function sceneOf(reading: Reading): Scene {
   return {
     geometry: reading.geometry,

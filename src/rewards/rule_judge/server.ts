@@ -1,6 +1,6 @@
 /**
- * The rule judge behind the protocol of a VLM server: a client can tell it from vLLM only by what `/v1/models` lists. It judges by rules and is not a
- * VLM: it reads scenes and signs of the tiny world, and finds everything else unreadable.
+ * The rule judge behind the protocol of a VLM server: a client can distinguish it from vLLM only by the list of `/v1/models`. It judges by
+ * rules and is not a VLM: it reads scenes and signs of the tiny world, and finds everything else unreadable.
  */
 import { randomUUID } from 'node:crypto';
 import { sleep, systemClock } from '../../core/clock.js';
@@ -30,7 +30,7 @@ export interface JudgeOptions {
   readonly host: string;
   /** The token that callers must send. Null (the default) admits every program, which is allowed only on a loopback address. */
   readonly token?: string | null;
-  /** The grid that scenes are read on. Images of another size are resampled. */
+  /** The grid of the scenes. Images of another size are resampled. */
   readonly geometry?: Geometry;
   /** Other model names that it answers to. */
   readonly models?: readonly string[];
@@ -67,7 +67,7 @@ const LIMITS: HttpLimits = {
   timeoutCheckMs: 1_000,
   drainTimeoutMs: 0,
 };
-/** A length that vLLM would list as its context. */
+/** A context length as vLLM would list it. */
 const MAX_MODEL_LEN = 8192;
 /** The reply of a judge that gives no score. */
 const UNDECIDED: ChatReply = { content: 'I cannot compare these images.', finishReason: 'stop' };

@@ -1,6 +1,6 @@
 /**
- * The question about alignment and quality for a picture that is a sign: whether it says the word that the request quotes, and how clean it is. Both
- * are measured only from the pixels that were sent and the request.
+ * The question about alignment and quality of an image of a sign: whether it shows the word that the request quotes, and how clean it is.
+ * Both are measured only from the pixels and the request.
  */
 import type { RgbImage } from '../../core/images/image.js';
 import { DataError, must } from '../../core/errors.js';
@@ -40,7 +40,7 @@ const EXTRA_RANGE = [0.15, 0.75] as const;
 /** Differences of the strip from the source's (root mean square, in levels of 0 to 255) at which the penalty begins and at which nothing is left. */
 const STRIP_RANGE = [12, 60] as const;
 
-/** The word that a request quotes, as signs write it. Raises Refusal for a word that no sign of this size can show. */
+/** The word that a request quotes, in the letters of signs. Raises Refusal for a word that no sign of this size can show. */
 function wordOf(request: string, image: RgbImage): string {
   const word = (quotedIn(request) ?? '').toUpperCase();
   if (word === '') throw badRequest('The request quotes no word for the sign.', 'messages');
@@ -53,7 +53,7 @@ function wordOf(request: string, image: RgbImage): string {
   throw badRequest(`A sign of ${image.width}x${image.height} pixels has no room for '${word}'.`, 'messages');
 }
 
-/** The colours of a sign, and how well its strip agrees with the source's, 0 to 1. */
+/** The colors of a sign, and how well its strip agrees with the source's, 0 to 1. */
 function strip(
   source: RgbImage | null,
   edited: RgbImage,
@@ -61,7 +61,7 @@ function strip(
   if (source === null) return { style: stripStyle(edited), stayed: 1 };
   const given = resample(source, edited.width, edited.height);
   const style = stripStyle(given);
-  if (style === null) throw badRequest('The source shows no sign: its strip has no two colours.', 'messages');
+  if (style === null) throw badRequest('The source shows no sign: its strip does not have two colors.', 'messages');
   let sum = 0;
   const from = wordRows(edited) * edited.width * 3;
   for (let at = from; at < edited.data.length; at++) sum += (edited.data[at] - given.data[at]) ** 2;
@@ -69,14 +69,14 @@ function strip(
 }
 
 /**
- * Scores a sign. The colours are those of the source's strip if there is a source, which the sign then has to keep, else of its own. A word with one
- * right letter of three gets 1, with two 4: half of a word is no word. Raises Refusal for requests that no sign can fulfil.
+ * Scores a sign. The colors are those of the source's strip if there is a source, which the sign then has to keep, else its own. A word
+ * with one right letter of three gets 1, with two 4: half of a word is no word. Raises Refusal for requests that no sign can fulfill.
  * @param source at the size at which it was drawn, like `edited`; null if only the sign was sent
  */
 export function scoreSign(source: RgbImage | null, request: string, edited: RgbImage): SignScore {
   const word = wordOf(request, edited);
   const { style, stayed } = strip(source, edited);
-  if (style === null) return { alignment: 0, quality: 0, reasoning: 'The sign shows no two colours.' };
+  if (style === null) return { alignment: 0, quality: 0, reasoning: 'The sign does not have two colors.' };
   const sign = readSign(edited, style);
   const { letters, extra } = readWord(sign, word);
   const legible = letters.reduce((sum, score) => sum + score, 0) / letters.length;
@@ -91,12 +91,12 @@ export function scoreSign(source: RgbImage | null, request: string, edited: RgbI
   };
 }
 
-/** Pictures are scaled down to at most this height, in pixels. */
+/** Images are reduced to at most this height, in pixels. */
 const MAX_HEIGHT = 64;
 /** The lowest sign, in pixels. */
 const MIN_HEIGHT = 12;
 
-/** A picture at the size at which it was drawn: small pictures are enlarged for a judge by turning each pixel into a square. */
+/** An image at the size at which it was drawn: small images are enlarged for a judge by turning each pixel into a square. */
 export function nativeSize(image: RgbImage): RgbImage {
   const { width, height } = image;
   for (let factor = Math.floor(height / MIN_HEIGHT); factor > 1; factor--) {
@@ -121,7 +121,7 @@ function isEnlarged(image: RgbImage, small: RgbImage, factor: number): boolean {
   return true;
 }
 
-/** The mean colour of some rows. */
+/** The mean color of some rows. */
 function meanColor({ width, data }: RgbImage, from: number, rows: number): Rgb {
   const sum = [0, 0, 0];
   for (let at = from * width * 3; at < (from + rows) * width * 3; at++) sum[at % 3] += data[at];
@@ -129,10 +129,10 @@ function meanColor({ width, data }: RgbImage, from: number, rows: number): Rgb {
   return [red, green, blue];
 }
 
-/** A strip has two colours if they are at least this far apart (Euclidean, in levels of 0 to 255). */
+/** A strip has two colors if they are at least this far apart (Euclidean, in levels of 0 to 255). */
 const MIN_DISTANCE = 64;
 
-/** The colours that a sign's strip shows; null if it does not show two. */
+/** The colors of a sign's strip. Null if it does not have two. */
 export function stripStyle(image: RgbImage): SignStyle | null {
   const strip = stripRows(image);
   const paper = meanColor(image, wordRows(image), strip.paper);
@@ -140,14 +140,14 @@ export function stripStyle(image: RgbImage): SignStyle | null {
   return Math.hypot(...ink.map((value, i) => value - paper[i])) < MIN_DISTANCE ? null : { ink, paper };
 }
 
-/** A sign above its strip, in a style's colours. */
+/** A sign above its strip, in a style's colors. */
 export interface SignReading {
   readonly geometry: SignGeometry;
   /** Rows above the strip. */
   readonly rows: number;
   /** Between paper (0) and ink (1); axes [rows, width]. */
   readonly ink: Float32Array;
-  /** How far a pixel is from every mixture of the two colours, in levels of 0 to 255 (Euclidean); axes [rows, width]. */
+  /** How far a pixel is from every mixture of the two colors, in levels of 0 to 255 (Euclidean); axes [rows, width]. */
   readonly off: Float32Array;
 }
 
@@ -166,7 +166,7 @@ export function readSign(image: RgbImage, { ink, paper }: SignStyle): SignReadin
   return { geometry: { width: image.width, height: image.height }, rows, ...seen };
 }
 
-/** Letters that are read, and that a letter could be mistaken for. */
+/** The letters of signs, any of which a letter could be mistaken for. */
 const CAPITALS = [...'ABCDEFGHIJKLMNOPQRSTUVWXYZ'];
 
 /** How well one letter is drawn, 0 to 1. */
@@ -191,7 +191,7 @@ interface Slot {
 /** A pattern with mean 0 and length 1. */
 interface Template {
   readonly pattern: Float32Array;
-  /** Its length before normalisation. */
+  /** Its length before normalization. */
   readonly length: number;
 }
 
@@ -225,7 +225,7 @@ function product(a: Float32Array, b: Float32Array): number {
   return sum;
 }
 
-/** A word on a sign of one size, with everything that each letter could be mistaken for. */
+/** A word on a sign of one size, with all possible mistakes of each letter. */
 interface Expected {
   readonly width: number;
   readonly rows: number;
@@ -234,7 +234,7 @@ interface Expected {
   readonly drawn: Float32Array;
 }
 
-/** How far a letter's slot reaches into the gaps beside it, in heights of a letter. */
+/** How far a letter's slot extends into the gaps beside it, in heights of a letter. */
 const AROUND = 0.13;
 
 function slotOf(letters: readonly PlacedLetter[], at: number, place: Place, drawn: Float32Array, rows: number): Slot {
@@ -244,7 +244,7 @@ function slotOf(letters: readonly PlacedLetter[], at: number, place: Place, draw
   const first = Math.max(0, Math.floor(left - AROUND * place.size));
   const span = Math.min(width, Math.ceil(left + (wide + AROUND) * place.size)) - first;
   const wanted = templateOf(drawn, width, first, span, rows);
-  // Neighbouring letters reach into the slot: they are drawn as requested, whatever is compared.
+  // Neighboring letters extend into the slot. They are drawn as requested in every comparison.
   const others = letters.filter((_, i) => i !== at);
   const beside = inkCoverage(others, place, width, rows);
   const rivals = CAPITALS.filter((name) => name !== wantedName).map((name) => {
@@ -263,7 +263,7 @@ function slotOf(letters: readonly PlacedLetter[], at: number, place: Place, draw
   return { first, span, wanted, rivals: rivals.filter(({ alike }) => alike < ALIKE) };
 }
 
-/** The episodes of a group ask for the same word, and drawing all rivals costs more than looking. */
+/** The episodes of a group request the same word, and drawing all rivals costs more than the comparison. */
 const kept = new LRUCache<string, Expected>({ max: 256 });
 
 function expect(word: string, geometry: SignGeometry, rows: number): Expected {
@@ -288,8 +288,8 @@ export function ramp(value: number, [from, to]: readonly [number, number]): numb
 }
 
 /**
- * How well a letter is drawn: its correlation with what is seen, weighted by how much better it fits than the best rival. That margin is 1 for the
- * letter as drawn, -1 for a rival as drawn, and 0 halfway between; plain paper correlates with nothing.
+ * How well a letter is drawn: its correlation with the sign, weighted by how much better it fits than the best rival. That margin is 1 for
+ * the letter as drawn, -1 for a rival as drawn, and 0 halfway between. Plain paper correlates with nothing.
  */
 function scoreSlot({ first, span, wanted, rivals }: Slot, ink: Float32Array, width: number, rows: number): LetterScore {
   const seen = templateOf(ink, width, first, span, rows);
@@ -303,7 +303,7 @@ function scoreSlot({ first, span, wanted, rivals }: Slot, ink: Float32Array, wid
   return fit * Math.max(0, (1 + margin) / 2) ** 2 * ramp(strength, STRENGTH_RANGE);
 }
 
-/** The ink shifted by whole pixels; paper enters from outside. */
+/** The ink shifted by whole pixels. Paper enters from outside. */
 function moved(ink: Float32Array, width: number, rows: number, right: number, down: number): Float32Array {
   const result = new Float32Array(ink.length);
   for (let y = Math.max(0, down); y < Math.min(rows, rows + down); y++) {
@@ -359,9 +359,9 @@ function extraInk(ink: Float32Array, drawn: Float32Array, width: number, rows: n
 /** A pixel with at least this much ink counts as part of a stroke. */
 const STROKE = 0.35;
 
-/** What can be wrong with a sign, each with a measure of its own; the comments give the value for a drawn sign. */
+/** The possible flaws of a sign, each with its own measure. The comments give the value for a drawn sign. */
 export interface SignFlaws {
-  /** Mean distance of pixels from every mixture of the two colours; 0 for a drawn sign. */
+  /** Mean distance of pixels from every mixture of the two colors. 0 for a drawn sign. */
   readonly offColor: number;
   /** Ink in mixed pixels as a share of all ink, from 0 (all crisp) to 1: about a third, for strokes a pixel wide. */
   readonly murk: number;
@@ -378,12 +378,12 @@ const RANGES = {
   offColor: [0.02, 0.8],
   murk: [0.5, 0.85],
   dirt: [0.01, 0.25],
-  /** In pieces beyond one for each letter, as a share of the letters. */
+  /** In pieces beyond one per letter, as a share of the letters. */
   broken: [0, 4],
   filled: [0.45, 0.7],
 } as const satisfies Readonly<Record<string, readonly [number, number]>>;
 
-/** The distances from a mixture of the two colours at which a pixel begins to count as off and counts in full. */
+/** The distances from a mixture of the two colors at which a pixel begins to count as off and counts in full. */
 const OFF_RANGE = [12, 110] as const;
 
 function isNearStroke({ geometry: { width }, rows, ink }: SignReading, x: number, y: number): boolean {
@@ -419,7 +419,7 @@ function countPieces({ geometry: { width }, rows, ink }: SignReading): number {
   return pieces;
 }
 
-/** Measures everything that can be wrong with a sign. */
+/** Measures all flaws of a sign. */
 export function flawsOf(sign: SignReading): SignFlaws {
   const { geometry, rows, ink, off } = sign;
   let [offColor, mixed, all, strokes, dirt, clear] = [0, 0, 0, 0, 0, 0];
@@ -461,7 +461,7 @@ export function scoreSignQuality(sign: SignReading, letters: number): SignQualit
   if (filled * sign.ink.length < MIN_TEXT * square) return { score: 0, reasoning: 'There is no text on the sign.' };
   const broken = Math.max(0, pieces - letters) / Math.max(1, letters);
   const penalties: Readonly<Record<string, number>> = {
-    'colours that are not of the sign': ramp(offColor, RANGES.offColor),
+    'colors that are not of the sign': ramp(offColor, RANGES.offColor),
     'blurred or faded strokes': ramp(murk, RANGES.murk),
     'dirt on the paper': ramp(dirt, RANGES.dirt),
     'broken strokes': ramp(broken, RANGES.broken),

@@ -1,10 +1,10 @@
-/** An exam on answers in words, whose quality follows from how they were made: questions that ask for some of the things in a list. */
+/** An exam on answers in words, whose quality follows from how they were made: questions about some of the things in a list. */
 import { RandomStream } from '../../core/random.js';
 import { OTHER_WORDS, type ExamAnswer, type ExamCase, type ExamSet } from '../exam/cases.js';
 
-/** Things that are right, and as many that are not. */
+/** Right things, and as many wrong ones. */
 interface Choice {
-  /** What is asked for, as `which of these are even`. */
+  /** The question, such as `which of these are even`. */
   readonly asked: string;
   /** The same as `the even ones`. */
   readonly named: string;
@@ -12,7 +12,7 @@ interface Choice {
   readonly wrong: readonly string[];
 }
 
-/** Right ones in a question, and wrong ones. */
+/** The numbers of right and wrong things in a question. */
 const OF_EACH = 4;
 
 const THINGS = {
@@ -24,7 +24,7 @@ const THINGS = {
 type Kind = keyof typeof THINGS;
 const KINDS = Object.keys(THINGS) as readonly Kind[];
 
-/** Two digits, so that no grade that an answer claims is taken for one of them. */
+/** Two digits, so that no claimed grade equals one of them. */
 const NUMBERS = Array.from({ length: 89 }, (_, i) => 11 + i);
 
 function numbers(random: RandomStream, asked: string, isRight: (value: number) => boolean): Choice {
@@ -91,7 +91,7 @@ function caseAt(seed: number, index: number): ExamCase {
   };
 }
 
-/** So many cases; each is a pure function of the seed and its number. */
+/** This many cases. Each is a pure function of the seed and its number. */
 export function wordsExam(length: number, seed = 0): ExamSet {
   return {
     name: seed === 0 ? 'words' : `words-${seed}`,

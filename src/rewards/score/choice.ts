@@ -1,4 +1,4 @@
-/** Which terms a config's reward section chooses. Pure, and as light as the schema. */
+/** Which terms the reward section of a config chooses. Pure, and as light as the schema. */
 import { z } from 'zod';
 import { imagesOfEdit, imagesShown } from '../judge/judge.js';
 import { alignReplyTokens } from '../judge/prompts.js';
@@ -9,18 +9,18 @@ import { termKinds, type TermName } from '../terms/table.js';
 /** A chosen term, not created yet. */
 export interface ChosenTerm {
   readonly kind: TermKind;
-  /** Its name among the terms, used for its parts and its metrics. */
+  /** Its name among the terms, used for its parts and metrics. */
   readonly name: string;
-  /** The kind's own fields, defaulted. */
+  /** The kind's own fields with their defaults. */
   readonly fields: Readonly<Record<string, unknown>>;
-  /** 1 where the term decides alone. */
+  /** 1 if the term decides alone. */
   readonly weight: number;
 }
 
 type Choice = Pick<RewardChoice, 'mode' | 'terms' | 'also_compute' | 'measure'>;
 type Deciding = Pick<Choice, 'mode' | 'terms'>;
 
-/** The terms that decide: the mode's, or the weighted ones. Empty if the settings name neither. */
+/** The terms that decide: the mode's term, or the weighted terms. Empty if the settings name neither. */
 export function decidingTerms({ mode, terms }: Deciding): ChosenTerm[] {
   if (terms.length === 0) return mode === null ? [] : [byDefault(mode)];
   return terms.map((term) => ({
@@ -37,7 +37,7 @@ export function recordedTerms(choice: Choice): ChosenTerm[] {
   return [...new Set(choice.also_compute)].filter((name) => !names.includes(name)).map((name) => byDefault(name));
 }
 
-/** The terms that held-out answers are measured by. */
+/** The terms that measure held-out answers. */
 export function measuredTerms({ measure = [] }: Pick<Choice, 'measure'>): ChosenTerm[] {
   return measure.map((term) => ({
     kind: termKinds[term.name],
@@ -47,13 +47,13 @@ export function measuredTerms({ measure = [] }: Pick<Choice, 'measure'>): Chosen
   }));
 }
 
-/** What a term is called among the others. */
+/** The term's name among the others. */
 export function termName(term: MeasureTerm | TermSettings): string {
   const kind: TermKind = termKinds[term.name];
   return kind.nameOf?.(ownFields(term)) ?? kind.name;
 }
 
-/** All of them: those that decide, those that are only recorded, and those that held-out answers are measured by. */
+/** All terms: those that decide, those that are only recorded, and those that measure held-out answers. */
 export function chosenTerms(choice: Choice): ChosenTerm[] {
   return [...decidingTerms(choice), ...recordedTerms(choice), ...measuredTerms(choice)];
 }
@@ -64,7 +64,7 @@ export function decidingKinds({ mode, terms }: Pick<Choice, 'mode' | 'terms'>): 
   return terms.map(({ name }) => termKinds[name]);
 }
 
-/** The chosen terms that ask the run's judge, recorded ones and measures included. */
+/** The chosen terms that ask the run's judge, including recorded terms and measures. */
 export function termsThatAsk({ mode, terms, also_compute, measure = [] }: Choice): TermName[] {
   const bare = [...(mode === null || terms.length > 0 ? [] : [mode]), ...also_compute];
   return [
@@ -74,8 +74,8 @@ export function termsThatAsk({ mode, terms, also_compute, measure = [] }: Choice
 }
 
 /**
- * The most questions that judges are asked about a group of so many answers (1: one that stands alone) that these terms score: the run's judge
- * and those of their own.
+ * The highest number of questions to judges about a group of `answers` answers (1: a single answer). Counts the run's judge and the terms'
+ * own judges.
  */
 export function questionsOf(terms: readonly ChosenTerm[], answers: number): number {
   const asked = new Set<string>();
@@ -90,13 +90,13 @@ export function questionsOf(terms: readonly ChosenTerm[], answers: number): numb
   return asked.size * answers + grouped;
 }
 
-/** Whether a term asks the run's judge, and not one of its own. */
+/** Whether a term asks the run's judge, and not a judge of its own. */
 export function asksRunsJudge(term: MeasureTerm | TermSettings): boolean {
   const kind: TermKind = termKinds[term.name];
   return kind.needs.judge && kind.ownJudge?.(ownFields(term)) !== true;
 }
 
-/** The tokens of the longest reply that the terms ask the run's judge for, as far as settings say; 0 if they say none. */
+/** The longest reply that the terms ask the run's judge for, in tokens. 0 if the settings give no limit. */
 export function longestReply(choice: Choice & Pick<RewardSettings, 'max_reply_tokens'>): number {
   const { viescore, ground_score } = choice.max_reply_tokens;
   const byQuestion: Readonly<Record<string, number>> = {
@@ -114,7 +114,10 @@ export function longestReply(choice: Choice & Pick<RewardSettings, 'max_reply_to
   return Math.max(0, ...lengths);
 }
 
-/** How many images the terms show the run's judge at once, of edits that begin from at most so many pictures: none if none shows it any. */
+/**
+ * The highest number of images that the terms show the run's judge at once, for edits that begin from at most `sources` images. 0 if no
+ * term shows the judge an image.
+ */
 export function shownToJudge(choice: Choice, sources = 1): number {
   const asking = termsThatAsk(choice).map((name): TermKind => termKinds[name]);
   if (asking.length > 0 && asking.every(({ reads }) => reads === 'words')) return imagesShown.words;
@@ -123,8 +126,8 @@ export function shownToJudge(choice: Choice, sources = 1): number {
 }
 
 /**
- * Whether a term asks somebody about pictures who is shown one before an edit, however many it begins from. The rule judge (endpoint 'embedded') knows
- * edits of one scene.
+ * Whether a term asks a judge or a server that sees one image before an edit, even if the edit begins from several. The rule judge
+ * (endpoint 'embedded') knows edits of one scene.
  */
 export function showsOne({ kind, fields }: ChosenTerm, { endpoint }: { readonly endpoint: unknown }): boolean {
   const { needs, reads, judgesSeveral = false } = kind;
@@ -132,11 +135,11 @@ export function showsOne({ kind, fields }: ChosenTerm, { endpoint }: { readonly 
   return !judgesSeveral || (endpoint === 'embedded' && kind.ownJudge?.(fields) !== true);
 }
 
-/** What to do about rows of several pictures where a term `showsOne`. */
+/** Advice for rows of several images if a term `showsOne`. */
 export const SHOWN_ALL =
-  "Leave such rows out, or choose the reward 'align_quality' with a judge that is a model, which is shown all.";
+  "Leave such rows out, or choose the reward 'align_quality' with a judge that is a model: it sees all images.";
 
-/** Whether a term compares the answers of a group: it shows a judge two edits beside their source. */
+/** Whether a term compares the answers of a group, so that the judge sees two edits and their source. */
 export function comparesAnswers(kind: TermKind): boolean {
   return kind.questions !== undefined;
 }
@@ -146,19 +149,19 @@ export function asksJudge(choice: Choice): boolean {
   return termsThatAsk(choice).length > 0;
 }
 
-/** Whether any chosen term, including recorded ones and measures, compares with the text that an instruction quotes, as far as known. */
+/** Whether any chosen term, including recorded terms and measures, compares with the text that an instruction quotes, as far as is known. */
 export function readsQuotedText(choice: Choice): boolean {
   return chosenTerms(choice).some(({ kind, fields }) => kind.readsQuoted?.(fields));
 }
 
-/** For messages: the mode's name, or those of the terms with their weights. */
+/** For messages: the mode's name, or the terms' names with their weights. */
 export function rewardName({ mode, terms }: Pick<Choice, 'mode' | 'terms'>): string {
   return terms.length === 0 ? String(mode) : terms.map((term) => `${term.weight} ${termName(term)}`).join(' + ');
 }
 
 const withoutDefault = new Map<TermName, readonly string[]>();
 
-/** The required fields of a kind: a kind with any can be neither a mode nor in `also_compute`. */
+/** The required fields of a kind. A kind with required fields can be neither a mode nor in `also_compute`. */
 export function fieldsWithoutDefault(name: TermName): readonly string[] {
   const known = withoutDefault.get(name);
   if (known !== undefined) return known;
@@ -172,7 +175,7 @@ export function fieldsWithoutDefault(name: TermName): readonly string[] {
 /** The fields that every term has. */
 const sharedFields: ReadonlySet<string> = new Set(['name', 'weight']);
 
-/** The fields of a term, as validated or as recorded, that are its kind's own. */
+/** The own fields of a term's kind, from a validated or recorded term. */
 export function ownFields(
   term: MeasureTerm | TermSettings | Readonly<Record<string, unknown>>,
 ): Readonly<Record<string, unknown>> {
@@ -181,7 +184,7 @@ export function ownFields(
 
 const made = new Map<TermName, ChosenTerm>();
 
-/** A term with the defaults of its fields. Cached: a large matrix calls this for every cell. */
+/** A term with the defaults of its fields. Cached, because a large matrix calls this for every cell. */
 function byDefault(name: TermName): ChosenTerm {
   const known = made.get(name);
   if (known !== undefined) return known;

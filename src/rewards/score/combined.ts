@@ -16,21 +16,21 @@ import {
 } from './types.js';
 import { weightedSum, type TermOutcome } from './weighted.js';
 
-/** An outcome with the term outcomes it was made of. */
+/** An outcome with the outcomes of its terms. */
 export interface CombinedOutcome {
   readonly outcome: Outcome;
-  /** Outcomes of the terms that decide, in their order. */
+  /** Outcomes of the deciding terms, in order. */
   readonly terms: readonly TermOutcome[];
 }
 
 export interface CombinedReward extends Term {
   /** Waits for the servers of all terms that have their own, including recorded terms. */
   readonly untilReady: (options: WaitOptions) => Promise<void>;
-  /** Whether the deciding terms' own servers answer; the first that does not gives the reason. */
+  /** Whether the deciding terms' own servers answer. The first server that does not gives the reason. */
   readonly canary: (signal?: AbortSignal) => Promise<CanaryResult>;
-  /** The terms that decide; the weight of a mode's term is 1. */
+  /** The terms that decide. The weight of a mode's term is 1. */
   readonly terms: readonly { readonly name: string; readonly weight: number }[];
-  /** Like `score`, with the outcome of each term. */
+  /** As `score`, with the outcome of each term. */
   scoreTerms(item: JudgeItem, signal?: AbortSignal, options?: ScoreOptions): Promise<CombinedOutcome>;
 }
 
@@ -39,11 +39,11 @@ interface Asked extends ChosenTerm {
 }
 
 /**
- * Makes the terms that the settings choose. An outcome of `mode` is that of its term; one of `terms` is their weighted sum. What
- * `also_compute` names is asked besides and only recorded: it leaves out items that lack what it compares with. Held-out items alone are scored by
- * the terms of `measure` as well, each on its native scale, under the same exception.
- * `native`: whether the outcome is that of one term, on its own scale. Raises ConfigError for settings that cannot work on this machine. Its `score` raises DataError for an item without the source, labelled
- * image or labelled words that a deciding term needs.
+ * Creates the terms that the settings choose. The outcome of `mode` is that of its term, and the outcome of `terms` is their weighted sum.
+ * The terms of `also_compute` are only recorded, and leave out items that lack what they compare with. The terms of `measure` score
+ * held-out items in addition, each on its native scale, under the same exception. `native`: whether the outcome is that of one term, on its
+ * own scale. Raises ConfigError for settings that cannot work on this machine. Its `score` raises DataError for an item without the source,
+ * labelled image or labelled words that a deciding term needs.
  */
 export async function createReward(
   settings: RewardChoice,
@@ -69,7 +69,7 @@ export async function createReward(
   const measures = asked.slice(chosen.length - measuredTerms(settings).length);
   const recorded = asked.slice(deciding.length, chosen.length - measures.length);
 
-  /** By whole group, so that all of its answers are given the same object. */
+  /** By whole group, so that all its answers get the same object. */
   const lookedAt = new WeakMap<AnswerGroup, AnswerGroup>();
   const isRuledOut = ({ finished }: JudgeItem): boolean => settings.zero_if_unfinished && !finished;
   function within(options: ScoreOptions | undefined): ScoreOptions | undefined {
@@ -111,7 +111,7 @@ export async function createReward(
     return { outcome: { ...outcome, parts: Object.assign({}, ...more, outcome.parts) as ScoreParts }, terms };
   }
 
-  /** Only the reward cares whether an answer ended by itself. */
+  /** Only the reward depends on whether an answer ended by itself. */
   async function measure(
     { kind, term }: Asked,
     item: JudgeItem,
@@ -151,13 +151,13 @@ export async function createReward(
   };
 }
 
-/** What is recorded of a term that does not decide: its parts, or its value if it has none. */
+/** The recorded numbers of a term that does not decide: its parts, or its value if it has none. */
 function recordedParts(name: string, { parts, ...outcome }: Outcome): ScoreParts {
   if (outcome.kind !== 'scored' || Object.keys(parts).length > 0) return parts;
   return { [`${name}/value`]: outcome.value };
 }
 
-/** Null for an item that the term cannot score because of the dataset: text that is not quoted, or a label that names nothing. */
+/** Null if the term cannot score the item because of the dataset: the instruction quotes no text, or the label names nothing. */
 function nullIfLacking(score: (stop: AbortSignal) => Promise<Outcome>): (stop: AbortSignal) => Promise<Outcome | null> {
   return async (stop) => {
     try {
@@ -181,6 +181,6 @@ function requireInputs(kind: TermKind, item: JudgeItem): void {
   if (missing === null) return;
   throw new DataError(`reward '${kind.name}' compares with ${missing}, but this prompt has none`, {
     where: item.key,
-    next: 'Train on data that has it, or choose a reward that does without: editrl config schema says what each term needs.',
+    next: 'Train on data that has it, or choose a reward that does not need it: editrl config schema lists the needs of each term.',
   });
 }

@@ -1,6 +1,6 @@
 /**
- * Decides whether numbers of different runs measure the same thing: returns texts that are equal if they do. Reads settings as recorded by any
- * version, so that a field missing in a record has its default.
+ * Decides whether numbers of different runs measure the same thing: returns texts that are equal if they do. Reads settings that any
+ * version recorded, so a field that is missing in a record has its default.
  */
 import { z } from 'zod';
 import type { ReadSettings } from '../../core/schema/mark.js';
@@ -10,17 +10,17 @@ import type { TermKind } from '../terms/term.js';
 import { asksRunsJudge, ownFields, termName } from './choice.js';
 import { canonicalMeasure, type MeasureTerm } from './settings.js';
 
-/** What a number means: a reward's value, or that of a term that answers are measured by. */
+/** The meaning of a number: a reward's value, or the value of a term that measures answers. */
 export interface Scale {
-  /** `viescore`; for a weighted sum, the terms with their weights. */
+  /** `viescore`. For a weighted sum, the terms with their weights. */
   readonly label: string;
-  /** How many terms it has. */
+  /** The number of its terms. */
   readonly terms: number;
-  /** The highest value there is; 0 is the lowest. */
+  /** The highest possible value. The lowest is 0. */
   readonly most: number;
-  /** Equal for runs whose numbers can be compared: everything that decides what an answer is worth. */
+  /** Everything that decides the value of an answer. Equal for runs whose numbers can be compared. */
   readonly identity: string;
-  /** Whether the run's judge is asked for it. */
+  /** Whether it needs the run's judge. */
   readonly asksJudge: boolean;
 }
 
@@ -29,7 +29,7 @@ interface NamedTerm {
   readonly weight: number;
 }
 
-/** The scale of the reward in the settings; null if they name none that this version knows. */
+/** The scale of the reward in the settings. Null if they name no reward that this version knows. */
 export function rewardScale(read: ReadSettings): Scale | null {
   const mode = read('reward.mode');
   const recorded = read('reward.terms');
@@ -58,13 +58,13 @@ export function rewardScale(read: ReadSettings): Scale | null {
   };
 }
 
-/** The scale of a term that a run's answers are measured by. */
+/** The scale of a term that measures a run's answers. */
 export function measureScale(term: MeasureTerm, read: ReadSettings): Scale {
   const identity = JSON.stringify([resultFields(term), judgeOf([term], read)]);
   return { label: termName(term), terms: 1, most: highestValueOf(term.name), identity, asksJudge: asksRunsJudge(term) };
 }
 
-/** The terms of a recorded `validation.measure`; those that this version does not know are left out. */
+/** The terms of a recorded `validation.measure` that this version knows. */
 export function readMeasure(recorded: unknown): MeasureTerm[] {
   if (!Array.isArray(recorded)) return [];
   const terms = canonicalMeasure(recorded) as unknown[];
@@ -88,7 +88,7 @@ export function highestValueOf(name: TermName): number {
   return kind.most ?? 1;
 }
 
-/** Its fields without those that only say where and how it is asked. */
+/** Its fields without those for operation alone. */
 function resultFields({ name, ...fields }: MeasureTerm): unknown {
   const kind: TermKind = termKinds[name];
   const counting = Object.entries(fields).filter(
@@ -97,7 +97,7 @@ function resultFields({ name, ...fields }: MeasureTerm): unknown {
   return [name, ...counting.sort(([a], [b]) => (a < b ? -1 : 1))];
 }
 
-/** The judge settings of the run that decide what terms say; null if no term asks the judge. */
+/** The judge settings of the run that decide the values of terms. Null if no term asks the judge. */
 function judgeOf(terms: readonly MeasureTerm[], read: ReadSettings): unknown {
   if (!terms.some(asksRunsJudge)) return null;
   const fields = ['model', 'prompts.viescore_sc', 'prompts.viescore_pq', 'prompts.ground_score'];

@@ -1,31 +1,31 @@
 /**
- * Cheap statistics of a policy's pictures that reveal an exploited reward: backgrounds disappear (edge density and colour entropy fall), pictures go
- * dark, the source is copied or ignored, one picture answers everything. Pure functions of pixels.
+ * Cheap statistics of a policy's images that reveal an exploited reward: backgrounds disappear (edge density and color entropy fall),
+ * images become dark, the source is copied or ignored, or one image answers every prompt. Pure functions of pixels.
  */
 import type { RgbImage } from '../../core/images/image.js';
 
 export interface ImageStatistics {
   /**
-   * Share of interior pixels that lie on an edge, in [0, 1]: the gradient of the luma by Sobel's operator (divided by 4, so that a step
-   * between two columns gives its own height) has a length of at least `EDGE_HEIGHT`. 0 for an image without interior.
+   * Share of interior pixels on an edge, in [0, 1]: the luma's gradient by Sobel's operator is at least `EDGE_HEIGHT` long. The operator is
+   * divided by 4, so that a step between two columns gives its own height. 0 for an image without interior.
    */
   readonly edgeDensity: number;
-  /** Shannon entropy -sum p log2 p, in bits, of the colours at 8 levels per channel: from 0 (one colour) to 9 (all 512 equally often). */
+  /** Shannon entropy -sum p log2 p, in bits, of the colors at 8 levels per channel: from 0 (one color) to 9 (all 512 equally often). */
   readonly colorEntropy: number;
   /** Share of pixels with a luma below `DARK_LUMA`, in [0, 1]. */
   readonly darkFraction: number;
 }
 
-/** A tenth of the range: above a codec's and a decoder's noise, below the outlines of flat drawings. */
+/** A tenth of the range: above the noise of codecs, below the outlines of flat drawings. */
 export const EDGE_HEIGHT = 25.5;
 /** An eighth of the range. */
 export const DARK_LUMA = 32;
 
-/** Levels per channel of the colour histogram, as a shift of eight-bit samples. */
+/** Levels per channel of the color histogram, as a shift of eight-bit samples. */
 const COLOR_SHIFT = 5;
 const COLOURS = 512;
 
-/** The statistics of one image. Raises RangeError where its size and its data do not agree. */
+/** The statistics of one image. Raises RangeError if its size and its data do not agree. */
 export function imageStatistics(image: RgbImage): ImageStatistics {
   const { width, height, data } = image;
   const pixels = width * height;
@@ -37,7 +37,7 @@ export function imageStatistics(image: RgbImage): ImageStatistics {
   let dark = 0;
   for (let i = 0, at = 0; i < pixels; i++, at += 3) {
     const [red, green, blue] = [data[at], data[at + 1], data[at + 2]];
-    // ITU-R BT.601 weights in 256ths; luma is kept in 256ths, too, so that nothing is rounded.
+    // ITU-R BT.601 weights in 256ths. Luma stays in 256ths, so that nothing is rounded.
     const y = 77 * red + 150 * green + 29 * blue;
     luma[i] = y;
     if (y < DARK_LUMA * 256) dark++;
@@ -79,8 +79,8 @@ function entropy(histogram: Uint32Array, total: number): number {
 }
 
 /**
- * How alike an image and its source are: 1 - mean |a - b| / 255 over all samples, in [0, 1]; 1 means a copy. Where the sizes differ, each pixel
- * is compared with the source's nearest one.
+ * The similarity of an image to its source: 1 - mean |a - b| / 255 over all samples, in [0, 1]. 1 means a copy. If the sizes differ, each
+ * pixel is compared with the nearest pixel of the source.
  */
 export function sourceSimilarity(image: RgbImage, source: RgbImage): number {
   const { width, height, data } = image;
@@ -100,25 +100,28 @@ export function sourceSimilarity(image: RgbImage, source: RgbImage): number {
   return 1 - difference / (255 * data.length);
 }
 
-/** A pixel is to be changed where a channel of source and labelled result differs by more levels than this: above the noise of a codec. */
+/**
+ * A pixel counts as to be changed if a channel of source and labelled result differs by more levels than this, which is above the noise of
+ * a codec.
+ */
 export const CHANGED_LEVELS = 10;
 
 export interface EditAgreement {
   /**
-   * 1 - sum |edited - truth| / sum |source - truth|, at least 0, over the pixels to be changed: 1 where they are the labelled result's, 0 where they
-   * are no nearer to it than the source is.
+   * 1 - sum |edited - truth| / sum |source - truth|, at least 0, over the pixels to be changed. 1 if they equal the labelled result, 0 if
+   * they are no nearer to it than the source is.
    */
   readonly made: number;
   /**
-   * 1 - e / d, at least 0, where e is the mean |edited - truth| of the other pixels and d the mean |source - truth| of those to be changed: 0 where
-   * what was to stay is as far off as what was to be changed once was. 1 where every pixel is to be changed.
+   * 1 - e / d, at least 0. e is the mean |edited - truth| of the other pixels, d the mean |source - truth| of the pixels to be changed. 0
+   * if the other pixels are as far off as the pixels to be changed were. 1 if every pixel is to be changed.
    */
   readonly kept: number;
 }
 
 /**
- * How much of an edit is made, and how much of the rest is kept. Where no pixel is to be changed, `made` is 1 and d is the whole range. Where the sizes
- * differ, each pixel of `edited` is compared with the nearest one of the others.
+ * How much of an edit is made, and how much of the rest is kept. If no pixel is to be changed, `made` is 1 and d is the whole range. If the
+ * sizes differ, each pixel of `edited` is compared with the nearest pixel of the others.
  */
 export function editAgreement(edited: RgbImage, source: RgbImage, truth: RgbImage): EditAgreement {
   const { width, height, data } = edited;
@@ -148,20 +151,23 @@ export function editAgreement(edited: RgbImage, source: RgbImage, truth: RgbImag
   };
 }
 
-/** Index in an image's data of the pixel nearest to one of a picture of `width` by `height` pixels. */
+/** Index in an image's data of the pixel nearest to a pixel of an image of `width` by `height` pixels. */
 function nearestOf(image: RgbImage, width: number, height: number): (x: number, y: number) => number {
   return (x, y) =>
     3 * (image.width * Math.floor(((y + 0.5) * image.height) / height) + Math.floor(((x + 0.5) * image.width) / width));
 }
 
-/** An artifact as `repeatRate` sees it. */
+/** An artifact for `repeatRate`. */
 export interface Artifact {
-  /** Names the prompt that it answers. */
+  /** Names its prompt. */
   readonly prompt: string;
   readonly digest: string;
 }
 
-/** Share of artifacts that were also made, pixel by pixel, for another prompt; repeats for one prompt are agreement, not collapse. NaN for none. */
+/**
+ * Share of artifacts that equal, pixel by pixel, an artifact for another prompt. Repeats for one prompt do not count: they are agreement,
+ * not collapse. NaN for none.
+ */
 export function repeatRate(artifacts: readonly Artifact[]): number {
   const promptsOf = new Map<string, Set<string>>();
   for (const { prompt, digest } of artifacts) {

@@ -1,6 +1,6 @@
 /**
- * Scores the episodes of an iteration: a chunk at a time, and then decides over the whole iteration whether enough of them are scored to continue.
- * Waits for a judge that is down, but not for one that answers incomprehensibly.
+ * Scores the episodes of an iteration in chunks, then decides over the whole iteration whether enough are scored to continue. Waits for a
+ * judge that is down, but not for one whose answers cannot be read.
  */
 import { EndpointError, RunError } from '../../core/errors.js';
 import { type Clock, allOrAbort, sleep, systemClock } from '../../core/clock.js';
@@ -17,8 +17,8 @@ import {
 } from './types.js';
 
 /**
- * Scores items at once, outcomes in their order. What of a group is among them is compared with each other. When one raises (a dataset or
- * disk error), the others are called off first.
+ * Scores items at once, with outcomes in their order. Items of one group are compared with each other. If one raises (a dataset or disk
+ * error), the others are cancelled first.
  */
 export async function scoreChunk(
   reward: Reward,
@@ -36,13 +36,13 @@ export async function scoreChunk(
   );
 }
 
-/** What the keys of a group share; null where an answer stands alone, as held-out ones do. */
+/** The common part of a group's keys. Null for a single answer, as held-out answers are. */
 export function groupName({ key }: JudgeItem): string | null {
   const end = key.lastIndexOf('/');
   return end < 0 || isHeldOut({ key }) ? null : key.slice(0, end);
 }
 
-/** The group of each item among them, one object for all of a group; null for one that stands alone. */
+/** The group of each item, one object for all items of a group. Null for a single answer. */
 function groupsAmong(items: readonly JudgeItem[]): readonly (AnswerGroup | null)[] {
   const byName = grouped(items, groupName);
   const groups = new Map<string | null, AnswerGroup>();
@@ -52,14 +52,14 @@ function groupsAmong(items: readonly JudgeItem[]): readonly (AnswerGroup | null)
   return items.map((item) => groups.get(groupName(item)) ?? null);
 }
 
-/** How much of what was sent to the judge in an iteration is unscored. */
+/** How many of an iteration's judged episodes are unscored. */
 export interface UnscoredSummary {
   readonly unscored: number;
-  /** Episodes that were sent to the judge: scored or unscored by the reward or a measure, but not zero by rule. */
+  /** Episodes that were sent to the judge: scored, or unscored by the reward or a measure, but not zero by rule. */
   readonly judged: number;
   readonly fraction: number;
   readonly reasons: Readonly<Partial<Record<UnscoredReason, number>>>;
-  /** What was found for the first unscored episode; empty if there is none. */
+  /** The detail of the first unscored episode. Empty if there is none. */
   readonly example: string;
 }
 
@@ -79,25 +79,25 @@ export function summarizeUnscored(outcomes: readonly Outcome[]): UnscoredSummary
   return { unscored, judged, fraction: judged === 0 ? 0 : unscored / judged, reasons, example };
 }
 
-/** The unscored outcome of an episode: the reward's, or the first of its measures'; null if everything is scored. */
+/** The unscored outcome of an episode: the reward's, or the first of its measures'. Null if everything is scored. */
 function unscoredOf(outcome: Outcome): Extract<Outcome, { kind: 'unscored' }> | null {
   const all = [outcome, ...Object.values(outcome.measures ?? {})];
   return all.find((one) => one.kind === 'unscored') ?? null;
 }
 
 export interface UnscoredPolicy {
-  /** Above this share of unscored episodes the run waits. */
+  /** If more than this share of episodes is unscored, the run waits. */
   readonly maxUnscoredFraction: number;
   readonly maxWaitS: number;
 }
 
 /** Called while an iteration's outcomes are being settled. */
 export interface SettleEvents {
-  /** The run is waiting: called at once and again at every look that found no judge, about once a minute. */
+  /** The run waits: called at once, and again at every check that finds no judge, about once a minute. */
   readonly onWaiting?: (summary: UnscoredSummary, waitedS: number, found: string) => void;
-  /** Enough is scored again. */
+  /** Enough episodes are scored again. */
   readonly onRecovered?: (waitedS: number) => void;
-  /** The judge works but its answers cannot be used: the run goes on without these episodes. */
+  /** The judge works but its answers cannot be used: the run continues without these episodes. */
   readonly onAlarm?: (summary: UnscoredSummary) => void;
 }
 
@@ -112,7 +112,7 @@ export interface SettleDeps extends SettleEvents {
 
 const ASK_AGAIN_INTERVAL_MS = 60_000;
 
-/** Which failures mean the judge is absent, which time may fix; the others are unusable answers. */
+/** Which failures mean that the judge is absent, which time may fix. The others are unusable answers. */
 export const isJudgeAbsent: Readonly<Record<UnscoredReason, boolean>> = {
   timeout: true,
   connection: true,
@@ -129,13 +129,11 @@ export const isJudgeAbsent: Readonly<Record<UnscoredReason, boolean>> = {
 };
 
 /**
- * Returns the iteration's final outcomes: those given, while at most `maxUnscoredFraction` of them are unscored. Else the judge is looked at, at once
- * and then every minute, and what is unscored is asked again whenever it answers. It ends when enough is scored, or when the judge
- * answers and what is left are unusable answers: they stay unscored and an alarm is raised. After `maxWaitS` it raises EndpointError
- * (exit code 3). When the signal aborts, the outcomes are returned as they are.
- *
- * Does not wait for the user's own code, since it returns the same for the same item: if that left too many unscored, it raises an alarm at once, or
- * RunError if nothing was scored and no judge is to blame.
+ * Returns the iteration's final outcomes: the given ones if at most `maxUnscoredFraction` of them are unscored. Else checks the judge at
+ * once and then every minute, and scores the unscored episodes again whenever it answers. Ends when enough is scored, or when the judge
+ * answers and only unusable answers are left: these episodes stay unscored, with an alarm. After `maxWaitS` it raises EndpointError (exit
+ * code 3). If the signal aborts, returns the outcomes as they are. Does not wait for the user's own code, which returns the same for the
+ * same item. If that leaves too many episodes unscored, raises an alarm at once, or RunError if nothing is scored and no judge is at fault.
  */
 export async function settleOutcomes(
   reward: Reward,
@@ -194,7 +192,7 @@ async function askUnscoredAgain(
   signal?: AbortSignal,
 ): Promise<readonly Outcome[]> {
   const lacking = new Set(outcomes.flatMap((outcome, i) => (unscoredOf(outcome) === null ? [] : [i])));
-  // Where answers are compared, a further answer of the judge changes what the whole group is worth.
+  // If answers are compared, one more answer of the judge changes the values of the whole group.
   const groups = new Set([...lacking].map((i) => groupName(items[i])));
   const isAsked = (i: number): boolean => {
     const name = groupName(items[i]);
@@ -222,17 +220,17 @@ function absentFraction({ reasons, judged }: UnscoredSummary): number {
 
 function codeAtFault({ judged, example }: UnscoredSummary): RunError {
   return new RunError(`the reward's own code scored none of ${judged} episodes; the first: ${example}`, {
-    next: 'Correct the code, look at `editrl score CONFIG`, and give the same command again; a run that has a checkpoint needs --allow-changes with the key of the module, such as reward.terms.0.module.',
+    next: 'Correct the code, check it with `editrl score CONFIG`, and give the same command again. A run that has a checkpoint needs --allow-changes with the key of the module, such as reward.terms.0.module.',
   });
 }
 
 function gaveUp(summary: UnscoredSummary, policy: UnscoredPolicy, judgeName: string, found: string): EndpointError {
   const reasons = Object.entries(summary.reasons).map(([reason, count]) => `${count} ${reason}`);
   return new EndpointError(
-    `the judge did not come back within ${policy.maxWaitS} s: ${summary.unscored} of ${summary.judged} episodes are unscored (${reasons.join(', ')}); last found: ${found}`,
+    `the judge did not answer again within ${policy.maxWaitS} s: ${summary.unscored} of ${summary.judged} episodes are unscored (${reasons.join(', ')}); last found: ${found}`,
     {
       where: judgeName,
-      next: 'Start the judge again and resume the run by its name: judgements that it already got are kept.',
+      next: 'Start the judge again and resume the run by its name. The judgements that it has are kept.',
     },
   );
 }

@@ -1,4 +1,4 @@
-/** What every judged reward does before and after it asks: rules that need no judge, and combining several answers into one outcome. */
+/** The common steps of every judged reward before and after its questions: rules that need no judge, and one outcome from several answers. */
 import { DataError } from '../../core/errors.js';
 import type { RgbImage } from '../../core/images/image.js';
 import { isShowable, judgeImage, whyUnshowable, type JudgeImage } from '../judge/images.js';
@@ -11,15 +11,15 @@ export interface JudgedItem {
   readonly instruction: string;
   readonly source: JudgeImage;
   readonly edited: JudgeImage;
-  /** Null if the reward does not look at it. */
+  /** Null if the reward does not use it. */
   readonly truth: JudgeImage | null;
 }
 
 /**
- * Applies the rules that need no judge: an outcome where they decide, else the prepared item. An edited image of a shape that no judge is
- * shown (200:1 or longer) is the answer's fault and counts as undecodable; a source or labelled result of such a shape is the dataset's,
- * and leaves the item unscored. Images that are only small are enlarged. `truthFor` names the reward that looks at the labelled result; null
- * where it does not. Raises DataError for an item that lacks an image it needs.
+ * Applies the rules that need no judge: returns an outcome if they decide, else the prepared item. An edited image of a shape that no judge
+ * accepts (200:1 or longer) is the answer's fault and counts as undecodable. A source or labelled result of such a shape is the dataset's
+ * fault and leaves the item unscored. Images that are only small are enlarged. `truthFor` names the reward that compares with the labelled
+ * result, or is null. Raises DataError for an item that lacks an image it needs.
  */
 export function prepareItem(item: JudgeItem, truthFor: string | null): JudgedItem | Outcome {
   if (truthFor !== null && item.truth === null) {
@@ -31,7 +31,7 @@ export function prepareItem(item: JudgeItem, truthFor: string | null): JudgedIte
   if (item.source === null) {
     throw new DataError('a judged edit needs its source image, but this item has none', {
       where: item.key,
-      next: 'Choose a reward that looks at the artifact alone, such as align_quality, ocr or clip.',
+      next: 'Choose a reward that judges the artifact alone, such as align_quality, ocr or clip.',
     });
   }
   const shownTruth = truthFor === null ? null : item.truth;
@@ -57,7 +57,7 @@ function problemOf(what: string, image: RgbImage | null): string | null {
   return problem === null ? null : `${what}: ${problem}`;
 }
 
-/** The outcome of an item if at least one question got no scores: unscored, for the first one's reason. Null if all did. */
+/** The outcome of an item if at least one question got no scores: unscored, for the reason of the first one. Null if all got scores. */
 export function unscoredOutcome(judgements: readonly Judgement[], parts: ScoreParts): Outcome | null {
   for (const { key, problem, detail, text } of judgements) {
     if (problem === null) continue;

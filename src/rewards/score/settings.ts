@@ -1,4 +1,4 @@
-/** What a config says about how episodes are scored. Import-light: the config assembles its schema from this. */
+/** The settings that decide how episodes are scored. Light to import: the config assembles its schema from this. */
 import { z } from 'zod';
 import { operation, positive, positiveInteger, result, section } from '../../core/schema/mark.js';
 import { isObject } from '../../core/schema/walk.js';
@@ -9,7 +9,7 @@ import { termKinds, termNames, type TermName } from '../terms/table.js';
 
 type FieldsOf<Name extends TermName> = (typeof termKinds)[Name]['fields'];
 
-/** A term with its weight and its own fields, defaulted. */
+/** A term with its weight and its own fields with their defaults. */
 export type TermSettings = {
   [Name in TermName]: { readonly name: Name; readonly weight: number } & {
     readonly [Field in keyof FieldsOf<Name>]: z.output<FieldsOf<Name>[Field]>;
@@ -20,19 +20,19 @@ export type TermSettings = {
 function termSchema({ name, description, fields }: TermKind): z.ZodObject {
   return z.strictObject({
     name: result(description, z.literal(name)),
-    weight: result('Its share of the sum; the weights of all terms add up to 1.', positive),
+    weight: result('Its share of the sum. The weights of all terms add up to 1.', positive),
     ...fields,
   });
 }
 
 const [firstKind, ...otherKinds]: readonly TermKind[] = Object.values(termKinds);
-// A union of one variant per line of the table: its type is the mapped one above, which no inference over a list could give.
+// A union of one variant per line of the table. Its type is the mapped type above, because inference over a list cannot give it.
 const term = z.discriminatedUnion('name', [
   termSchema(firstKind),
   ...otherKinds.map(termSchema),
 ]) as unknown as z.ZodType<TermSettings>;
 
-/** A term that answers are measured by: one of a reward's, without its weight. */
+/** A term that measures answers: a term of a reward, without its weight. */
 export type MeasureTerm = {
   [Name in TermName]: Omit<Extract<TermSettings, { name: Name }>, 'weight'>;
 }[TermName];
@@ -48,7 +48,7 @@ export const measureTerms = z.array(
   ]) as unknown as z.ZodType<MeasureTerm>,
 );
 
-/** Adds `measure` to a section that says how a policy is evaluated. It trains nothing, so that a run may be given one at any time. */
+/** Adds `measure` to a section about the evaluation of a policy. It trains nothing, so it may be added to a run at any time. */
 export function withMeasure<Shape extends z.ZodRawShape>(
   validation: z.ZodPrefault<z.ZodObject<Shape, z.core.$strict>>,
 ): z.ZodPrefault<z.ZodObject<Shape & { measure: typeof measureField }, z.core.$strict>> {
@@ -57,21 +57,21 @@ export function withMeasure<Shape extends z.ZodRawShape>(
 }
 
 const measureField = operation(
-  "Terms that held-out answers are scored by besides the reward, in evaluations and never in training: what runs with other rewards, and a run before and after, are compared by. The first decides which is better; all are shown. A term without fields of its own has those of the reward's term of that name. A term that asks a judge asks that of the reward.",
+  "Terms that score held-out answers in addition to the reward, in evaluations and never in training. They compare a run before and after, or runs with different rewards. The first term decides which checkpoint is better; all are shown. A term without fields of its own has those of the reward's term of that name. A term that asks a judge asks the judge of the reward.",
   measureTerms.default([]),
   { allowed: "a term's name, {name: 'ocr', …} with its fields, or a list of these" },
 );
 
 const promptFile = z.string().min(1).nullable().default(null);
-/** What such a file says decides the result, and not where it lies. */
+/** The content of the file decides the result, not its path. */
 const text = { file: 'text' } as const;
 
 export const promptFiles = section(
-  "Files with other wordings of the judge's prompts; null means the built-in wording.",
+  "Files with other wordings of the judge's prompts. null means the built-in wording.",
   z
     .strictObject({
       viescore_sc: result(
-        'Semantic consistency: source and edit; the instruction follows at the end.',
+        'Semantic consistency: source and edit. The instruction is added at the end.',
         promptFile,
         text,
       ),
@@ -82,40 +82,43 @@ export const promptFiles = section(
 );
 
 const replyTokens = section(
-  'Longest replies that the judge may give, in tokens; one that is cut off before its scores is asked for again with twice as many, and one that is cut off while the judge still thinks with four times as many.',
+  'Longest replies of the judge, in tokens. A reply that ends before its scores is requested again with twice as many tokens, or four times as many if the judge was still thinking.',
   z
     .strictObject({
-      viescore: result("To each of VIEScore's two questions.", positiveInteger.default(defaultReplyTokens.viescore)),
-      ground_score: result('To that of the ground score.', positiveInteger.default(defaultReplyTokens.ground_score)),
+      viescore: result("For each of VIEScore's two questions.", positiveInteger.default(defaultReplyTokens.viescore)),
+      ground_score: result(
+        'For the question of the ground score.',
+        positiveInteger.default(defaultReplyTokens.ground_score),
+      ),
     })
     .prefault({}),
 );
 
 const leaveOut = result(
-  'Fields that requests to judges leave out, because the server refuses them; the message about a refused field names it. Without max_completion_tokens the limit of a reply is sent as max_tokens.',
+  'Fields to leave out of requests to judges because the server rejects them; its error message names the field. Without max_completion_tokens the limit of a reply is sent as max_tokens.',
   z.array(z.enum(leavableFields)).default([]),
   { allowed: `a list of ${leavableFields.join(', ')}` },
 );
 
-/** The fields of `reward` that say what is scored and how; where the judge is, is the config's own matter. */
+/** The fields of `reward` that decide what is scored and how. The judge's address belongs to the config. */
 export const rewardFields = {
   mode: result(
-    'The one reward that the policy is trained on, on its native scale and with the defaults of its fields; null where terms are given.',
+    'The single reward of the policy, on its native scale and with the defaults of its fields. null if terms are given.',
     z.enum(termNames).nullable().default('viescore'),
   ),
   terms: section(
-    'Several rewards, weighted, instead of mode: their values from 0 to 1 are added up by weights that sum to 1.',
+    'Several weighted rewards instead of mode: the weighted sum of their values from 0 to 1. The weights sum to 1.',
     z.array(term).default([]),
   ),
   also_compute: result(
-    'Rewards that are computed and recorded besides those that decide, with the defaults of their fields.',
+    'Rewards to compute and record in addition, with the defaults of their fields. They do not decide.',
     z.array(z.enum(termNames)).default([]),
   ),
   prompts: promptFiles,
   max_reply_tokens: replyTokens,
   leave_out: leaveOut,
   zero_if_unfinished: result(
-    'An answer that did not end by itself scores 0 without a judge call.',
+    'An answer that reaches the length limit scores 0 without a judge call.',
     z.boolean().default(true),
   ),
 };
@@ -123,13 +126,13 @@ export const rewardFields = {
 export const rewardSettingsSchema = z.strictObject(rewardFields);
 
 export type RewardSettings = z.output<typeof rewardSettingsSchema>;
-/** What decides which terms score an episode. */
+/** The settings that decide which terms score an episode. */
 export type RewardChoice = Pick<RewardSettings, 'mode' | 'terms' | 'also_compute' | 'zero_if_unfinished'> & {
-  /** What held-out answers are scored by besides (`validation.measure`); nothing where absent. */
+  /** Terms that score held-out answers in addition (`validation.measure`). Absent means none. */
   readonly measure?: readonly MeasureTerm[];
 };
 
-/** Spellings of a mode's name that mean the same: spaces, and `*` for the `x` of sqrt(viescore_pqxground_score). */
+/** Equal spellings of a mode's name: spaces, and `*` for the `x` of sqrt(viescore_pqxground_score). */
 export function canonicalMode(mode: unknown): unknown {
   if (typeof mode !== 'string') return mode;
   return mode.replace(/\s/g, '').replace('viescore_pq*ground_score', 'viescore_pqxground_score');
@@ -153,8 +156,8 @@ export function canonicalTerms(reward: Readonly<Record<string, unknown>>): Recor
 }
 
 /**
- * `measure` as a list of terms: of a single one, and of names alone. A term has the fields of the reward's term of that name, except for those that it
- * sets itself: one name stands for one quantity in a run. `rewardTerms`: `reward.terms` in canonical form.
+ * `measure` as a list of terms, from a single term or from names. A term has the fields of the reward's term of that name, except for those
+ * that it sets itself: one name means one quantity in a run. `rewardTerms`: `reward.terms` in canonical form.
  */
 export function canonicalMeasure(measure: unknown, rewardTerms?: unknown): unknown {
   const terms = Array.isArray(measure) ? (measure as readonly unknown[]) : [measure];
@@ -163,7 +166,7 @@ export function canonicalMeasure(measure: unknown, rewardTerms?: unknown): unkno
   return named.map((given) => {
     if (!isObject(given)) return given;
     const namesakes = trained.filter(({ name }) => name === given['name']);
-    // Several terms of one name differ in their fields: none of them is meant more than another.
+    // Several terms of one name have different fields, so none of them is preferred.
     const inherited = Object.entries(namesakes.length === 1 ? namesakes[0] : {});
     return { ...Object.fromEntries(inherited.filter(([key]) => key !== 'weight')), ...given };
   });

@@ -1,37 +1,38 @@
-/** The contract between the training loop and every reward: what is judged, and the result. */
+/** The contract between the training loop and every reward: the item, and its outcome. */
 import { lineForm, type ExchangeStore, type RemoteExchange } from '../../core/remote/exchange.js';
 import type { RgbImage } from '../../core/images/image.js';
 
 /** One finished answer as a reward sees it. Rewards know no policy: only pixels and words. */
 export interface JudgeItem {
   /**
-   * Unique within a run: names the episode in records and lets stored judgements be replayed. Keys of a held-out evaluation begin with `validation/`;
-   * those of other answers to one prompt differ in what follows their last slash.
+   * Unique within a run. Names the episode in records and identifies stored judgements. Keys of a held-out evaluation begin with
+   * `validation/`. Keys of other answers to one prompt differ after their last slash.
    */
   readonly key: string;
   /** The request: the instruction of an edit, the user's own prompt for a generated image, or the question for an answer in words. */
   readonly instruction: string;
-  /** The image that was edited; null where the artifact was made from words alone. */
+  /** The image that was edited. Null if the artifact was made from words alone. */
   readonly source: RgbImage | null;
-  /** Images that were given beside the one that was edited, in their order; absent where there are none. */
+  /** Further images that were given with the edited one, in order. Absent if there are none. */
   readonly beside?: readonly RgbImage[];
-  /** The image that the policy made; null when its answer does not decode to one, or is words alone. */
+  /** The image that the policy made. Null if its answer does not decode to an image or consists of words alone. */
   readonly edited: RgbImage | null;
-  /** The labelled result, where the dataset has one (ground score needs it). */
+  /** The labelled result, if the dataset has one (ground score needs it). */
   readonly truth: RgbImage | null;
   /**
-   * White inside the region of `edited` that was painted, black outside it; absent if the whole image was. It is stretched to the size of `edited`.
+   * White inside the region of `edited` that was painted, black outside it. Absent if the whole image was painted. It is stretched to the
+   * size of `edited`.
    */
   readonly mask?: RgbImage;
-  /** The answer's own words, where a reward reads them. */
+  /** The answer's own words, if a reward reads them. */
   readonly answer?: string;
-  /** The labelled answer in words, where the dataset has one. */
+  /** The labelled answer in words, if the dataset has one. */
   readonly expected?: string;
-  /** The dataset's row with all its columns, where a recipe's data have rows: for modules of the user's own. */
+  /** The dataset's row with all its columns, if the data of the recipe has rows: for modules of the user's own. */
   readonly row?: Readonly<Record<string, unknown>>;
-  /** Why there is no picture of the answer, if that is not the answer's fault: it is then unscored. */
+  /** Why the answer has no image, if that is not the answer's fault: it is then unscored. */
   readonly unavailable?: { readonly reason: UnscoredReason; readonly detail: string };
-  /** Whether the answer ended by itself (a stop token) instead of by the length limit. */
+  /** Whether the answer ended by itself (a stop token) and not by the length limit. */
   readonly finished: boolean;
 }
 
@@ -55,16 +56,15 @@ export const unscoredReasons = [
   'own_code',
 ] as const;
 /**
- * Why an item has no score. `own_code` is the fault of the user's own reward code: it threw, or returned what is no outcome. All others are
- * the fault of whoever was asked.
+ * Why an item has no score. `own_code` is the fault of the user's own reward code: it threw, or did not return an outcome. All others are
+ * the fault of the judge or server.
  */
 export type UnscoredReason = (typeof unscoredReasons)[number];
 
 /**
- * What scoring one episode gave. `value` is on the reward's native scale, whose worst value is 0, and `normalised` in [0, 1]: an answer that
- * is zero by rule counts as 0 beside them, and must not be worth more than one that was scored.
- * `zero_by_rule` is about the answer (it does not decode, it did not stop); `unscored` is everything on the judge's side
- * and is never a number.
+ * The result of scoring one episode. `value` is on the reward's native scale, whose worst value is 0, and `normalised` is in [0, 1]. An
+ * answer that is zero by rule counts as 0, and must not be worth more than one that was scored. `zero_by_rule` concerns the answer (it does
+ * not decode, it did not stop). `unscored` concerns the judge's side and is never a number.
  */
 export type Outcome = Measured &
   (
@@ -73,7 +73,7 @@ export type Outcome = Measured &
         readonly value: number;
         readonly normalised: number;
         readonly parts: ScoreParts;
-        /** The terms of a weighted sum, in order; absent if a single term decides. */
+        /** The terms of a weighted sum, in order. Absent if a single term decides. */
         readonly terms?: readonly TermScore[];
       }
     | { readonly kind: 'zero_by_rule'; readonly reason: 'undecodable' | 'unfinished'; readonly parts: ScoreParts }
@@ -86,7 +86,7 @@ export type Outcome = Measured &
   );
 
 interface Measured {
-  /** What the terms of `validation.measure` say of a held-out answer, by name; absent without such terms. */
+  /** The values of the terms of `validation.measure` for a held-out answer, by name. Absent without such terms. */
   readonly measures?: Readonly<Record<string, Outcome>>;
 }
 
@@ -94,37 +94,37 @@ interface Measured {
 export interface TermScore {
   readonly name: string;
   readonly weight: number;
-  /** In [0, 1]; 0 where the term is zero by rule. */
+  /** In [0, 1]. 0 if the term is zero by rule. */
   readonly normalised: number;
 }
 
-/** Named parts of a score, such as `viescore/edit_success`; only parts that were really obtained. */
+/** Named parts of a score, such as `viescore/edit_success`. Only parts that were obtained. */
 export type ScoreParts = Readonly<Record<string, number>>;
 
 export interface ScoreOptions {
-  /** Asks the judge again if the stored judgement gave no scores; otherwise that is replayed like any other. */
+  /** Asks the judge again if the stored judgement gave no scores. Otherwise that judgement is replayed like any other. */
   readonly askAgain?: boolean;
-  /** The answers among which the item is scored, itself among them; absent where it stands alone. One object for all of them. */
+  /** The answers among which the item is scored, including itself. Absent for a single answer. One object for all of them. */
   readonly group?: AnswerGroup;
 }
 
 /** Answers to one prompt that are scored together. */
 export interface AnswerGroup {
-  /** Those that may be looked at, in their order. */
+  /** The answers that may be judged, in order. */
   readonly answers: readonly JudgeItem[];
-  /** How many others are zero by rule: every answer that may be looked at is better. */
+  /** How many others are zero by rule. Every answer that may be judged is better. */
   readonly ruledOut: number;
 }
 
-/** A reward scores items one by one; it never throws for anything the judge does, nor for anything in the artifact. */
+/** A reward scores items one by one. It never throws because of the judge or the artifact. */
 export interface Reward {
   readonly name: string;
-  /** Whether an answer's outcome depends on the others of its group; absent: no. */
+  /** Whether an answer's outcome depends on the others of its group. Absent means no. */
   readonly compares?: boolean;
   score(item: JudgeItem, signal?: AbortSignal, options?: ScoreOptions): Promise<Outcome>;
 }
 
-/** Tokens of a question as its server counts them: images count as tokens of the prompt, thoughts as those of the completion. */
+/** Tokens of a question as its server counts them: images count as prompt tokens, thoughts as completion tokens. */
 export interface Tokens {
   readonly prompt: number;
   readonly completion: number;
@@ -136,20 +136,20 @@ export interface Judgement extends RemoteExchange {
   readonly key: string;
   /** SHA-256 over everything that determines the request: model, sampling, texts, image bytes. */
   readonly requestHash: string;
-  /** The model that answered, as its reply names it; the name that was asked for where the reply names none. */
+  /** The model that answered, according to its reply. The requested name if the reply has none. */
   readonly model: string;
   /** SHA-256 over the question's words and reply format alone: equal for all images. Absent in records that lack it. */
   readonly promptHash?: string;
   readonly text: string;
-  /** Null if the text gave scores; else why not. */
+  /** Null if the text gave scores. Else the reason why not. */
   readonly problem: UnscoredReason | null;
-  /** What was found where there is a problem, for messages; absent otherwise. */
+  /** The detail of a problem, for messages. Absent otherwise. */
   readonly detail?: string;
   readonly scores: readonly number[];
   readonly attempts: number;
-  /** In a slot, over all requests. */
+  /** Time in a slot, over all requests. */
   readonly latencyMs: number;
-  /** Over all requests whose replies say it. Absent if the server counts none, and in records that lack it. */
+  /** Over all requests whose replies contain them. Absent if the server counts none, and in records that lack it. */
   readonly tokens?: Tokens;
 }
 
@@ -168,18 +168,18 @@ export const judgementForm = lineForm<Judgement>({
   tokens: 'tokens',
 });
 
-/** Counts the requests that judges get, where there is a limit to them. */
+/** Counts the requests to judges, if there is a limit. */
 export interface JudgeCalls {
-  /** Whether one more question may be asked; `end` is called for each that may, with the requests that it took. */
+  /** Whether one more question may be asked. `end` is called for each question that may, with the number of its requests. */
   begin(): boolean;
   end(requests: number): void;
 }
 
 /**
- * Judgements are stored before they are used; a resumed run finds those it has already paid for. Putting a judgement twice replaces the earlier one:
- * a later answer supersedes a failure.
+ * Judgements are stored before they are used, and a resumed run finds those that are already paid for. A second judgement of the same key
+ * replaces the first: a later answer replaces a failure.
  */
 export interface JudgementStore extends ExchangeStore<Judgement> {
-  /** Asked before a judge is, for what is not stored; absent where there is no limit. */
+  /** Checked before the judge is asked for a judgement that is not stored. Absent if there is no limit. */
   readonly calls?: JudgeCalls | undefined;
 }

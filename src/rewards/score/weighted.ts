@@ -1,18 +1,18 @@
-/** One outcome from those of several terms. Pure functions. */
+/** One outcome from the outcomes of several terms. Pure functions. */
 import { must } from '../../core/errors.js';
 import type { Outcome, ScoreParts, TermScore } from './types.js';
 
 export interface TermOutcome {
   readonly name: string;
-  /** Positive; the weights of a sum add up to 1. */
+  /** Positive. The weights of a sum add up to 1. */
   readonly weight: number;
   readonly outcome: Outcome;
 }
 
 /**
- * The weighted sum of the terms' normalised values, itself in [0, 1]. One unscored term makes the sum unscored, with its reason; a term
- * that is zero by rule contributes 0, and where all are, so is the sum. The parts are those of all terms, and `<term>/normalised` of each
- * that has a number.
+ * The weighted sum of the terms' normalised values, itself in [0, 1]. One unscored term makes the sum unscored, with its reason. A term
+ * that is zero by rule contributes 0, and if all are, so is the sum. The parts are those of all terms, and `<term>/normalised` of each that
+ * has a number.
  */
 export function weightedSum(terms: readonly TermOutcome[]): Outcome {
   const parts = Object.assign({}, ...terms.map(partsOf)) as ScoreParts;
@@ -27,7 +27,7 @@ export function weightedSum(terms: readonly TermOutcome[]): Outcome {
   if (zeros.length === terms.length) {
     return { kind: 'zero_by_rule', reason: must(zeros.at(0), 'a reward without terms').reason, parts };
   }
-  // The weights are written by hand, so that their sum may be off in its last digits; dividing by it keeps the value in [0, 1].
+  // The weights are written by hand, so their sum may be off in its last digits. Dividing by it keeps the value in [0, 1].
   const whole = sum(scores.map(({ weight }) => weight));
   const value = sum(scores.map(({ weight, normalised }) => weight * normalised)) / whole;
   return { kind: 'scored', value, normalised: value, parts, terms: scores };

@@ -18,17 +18,17 @@ export interface ServerLimits extends HttpLimits {
   /** Pixels of one image. */
   readonly pixels: number;
   /**
-   * Bytes of the pixels that are decoded at once; further items of accepted requests wait. Items so small that `concurrency` of them have half as
-   * much come on top of it, and do not wait.
+   * Bytes of the pixels that are decoded at once. Further items of accepted requests wait. Items so small that `concurrency` of them have
+   * half as much come on top of it, and do not wait.
    */
   readonly decodedBytes: number;
-  /** Requests to `/score` under way at once; more are refused with 429. */
+  /** Requests to `/score` in flight. Further requests get 429. */
   readonly requests: number;
-  /** Items scored at once; further items of accepted requests wait. */
+  /** Items scored at once. Further items of accepted requests wait. */
   readonly concurrency: number;
-  /** The time that scoring one item may take, from the moment that it has a slot. */
+  /** The time limit for scoring one item, from the moment that it has a slot. */
   readonly scoreTimeoutMs: number;
-  /** The time in which the judge has to answer when `/health?judge` asks for it; less than clients wait for that reply. */
+  /** The time that the judge has to answer when `/health?judge` asks for it. Less than clients wait for that reply. */
   readonly judgeTimeoutMs: number;
 }
 
@@ -50,23 +50,23 @@ export const defaultLimits: ServerLimits = {
   timeoutCheckMs: 1_000,
 };
 
-/** What a server scores with: a reward, and an identity for its terms, weights and settings. */
+/** A reward, and an identity for its terms, weights and settings. */
 export interface ServedReward extends Pick<CombinedReward, 'terms' | 'scoreTerms'> {
   readonly digest: string;
-  /** Whether the judge answers that the terms ask; absent where they ask none. */
+  /** Whether the judge of the terms answers. Absent if they ask none. */
   readonly canary?: (signal?: AbortSignal) => Promise<CanaryResult>;
 }
 
 /** Metrics of scoring. */
 export interface ScorerEvents {
   readonly onItem: (scored: CombinedOutcome, seconds: number) => void;
-  /** A term raised an unexpected error: a bug, reported to the client without details. */
+  /** A term raised an unexpected error: a bug. The client gets no details. */
   readonly onDefect: (error: unknown) => void;
 }
 
-/** sharp works on libuv's threads, of which there are four. */
+/** sharp uses libuv's threads, of which there are four. */
 const SHARP_THREADS = 4;
-/** Large items that are decoded at once: one processor, and one of sharp's threads, is left to small ones and to the requests themselves. */
+/** Large items that are decoded at once: one processor, and one of sharp's threads, stays free for small items and for the requests themselves. */
 const MAX_LARGE_DECODED = Math.max(1, Math.min(SHARP_THREADS, availableParallelism()) - 1);
 
 type Limits = Pick<ServerLimits, 'concurrency' | 'pixels' | 'decodedBytes' | 'scoreTimeoutMs'>;
@@ -89,8 +89,8 @@ export class ItemScorer {
   }
 
   /**
-   * Replies in the order of the items. Never rejects, whatever is in an item and whatever a term does. Only one item of a request at a time waits for
-   * room, so that nobody queues behind all the items of a large request.
+   * Replies in the order of the items. Never rejects, whatever an item contains and whatever a term does. Only one item of a request at a
+   * time waits for room, so that nobody waits for all the items of a large request.
    */
   score(items: readonly RequestItem[], signal: AbortSignal): Promise<ReplyItem[]> {
     const inTurn = pLimit(1);
@@ -111,8 +111,8 @@ export class ItemScorer {
   }
 
   /**
-   * All images of an item at once: one that held some and waited for the others would hold up everybody. Small items wait for neither room nor
-   * a turn to be decoded: all that have a slot hold half as much as the large ones may, and take no time.
+   * All images of an item at once: an item that held some and waited for the others would block everybody. Small items wait for neither
+   * room nor a turn to decode: all that have a slot take half as much memory as the large items may, and little time.
    */
   async #whenThereIsRoom(item: RequestItem, signal: AbortSignal, onRoom: () => void): Promise<ReplyItem> {
     const { pixels, decodedBytes: room, concurrency } = this.limits;
@@ -154,7 +154,7 @@ export class ItemScorer {
     } catch (error) {
       if (error instanceof DataError) return this.#unscored('bad_request', messageOf(error));
       this.events.onDefect(error);
-      return this.#unscored('server_error', "a term failed; the server's log says why");
+      return this.#unscored('server_error', 'a term failed; see the log of the server');
     } finally {
       deadline.dispose();
     }
@@ -169,7 +169,7 @@ export class ItemScorer {
     const truth = await read(item.truth, 'truth');
     const mask = await read(item.mask, 'mask');
     return {
-      // Terms tell items apart by their keys, and two clients may use the same one.
+      // Terms identify items by their keys, and two clients may use the same key.
       key: `request-${this.#unnamed++}`,
       instruction: item.instruction ?? item.prompt ?? '',
       source,
@@ -182,7 +182,7 @@ export class ItemScorer {
     };
   }
 
-  /** The reward's outcome, or a timeout: a term that ignores its signal holds up nobody. */
+  /** The reward's outcome, or a timeout: a term that ignores its signal blocks nobody. */
   #bounded(item: JudgeItem, deadline: Deadline, signal: AbortSignal): Promise<CombinedOutcome> {
     const late = new Promise<CombinedOutcome>((resolve) => {
       deadline.onOver(() =>
@@ -202,13 +202,13 @@ export class ItemScorer {
   }
 }
 
-const goneAway = 'the client went away';
+const goneAway = 'the client disconnected';
 
 function messageOf(error: DataError): string {
   return error.where === undefined ? error.message : `${error.where}: ${error.message}`;
 }
 
-/** JSON has no NaN: what is no number, or lies outside the scale, is not a score. */
+/** JSON has no NaN: a value that is no number, or lies outside the scale, is not a score. */
 function finite(outcome: Outcome): Outcome {
   if (outcome.kind !== 'scored') return outcome;
   const { value, normalised, parts } = outcome;
@@ -225,7 +225,7 @@ export interface ClientScores {
   readonly combined_score?: number | null;
 }
 
-/** The terms that give each number; the first that exists counts. */
+/** The terms that give each number. The first that exists counts. */
 const origins = {
   vlm_score: ['align_quality', 'logit_expectation', 'viescore', 'ground_score'],
   ocr_confidence: ['ocr_confidence', 'ocr'],

@@ -1,6 +1,6 @@
 /**
- * The reward server: heavy rewards (text recognition, CLIP) and access to a judge over HTTP, so that they run outside the trainer. `POST /score`,
- * `GET /health`, `GET /metrics`. Nothing in a request opens a file or an address.
+ * The reward server: offers heavy rewards (text recognition, CLIP) and access to a judge over HTTP, so that they run outside the trainer.
+ * `POST /score`, `GET /health`, `GET /metrics`. Nothing in a request opens a file or an address.
  */
 import { type Clock, systemClock } from '../../core/clock.js';
 import { Semaphore } from '../../core/semaphore.js';
@@ -19,7 +19,7 @@ export interface RewardServerOptions {
   readonly host: string;
   /** 0 takes a free port. */
   readonly port: number;
-  /** Null only if nobody but this machine's programs can ask. */
+  /** Null only if nobody but the programs of this machine can connect. */
   readonly token: string | null;
   readonly reward: ServedReward;
   readonly limits?: Partial<ServerLimits>;
@@ -31,7 +31,7 @@ export interface RewardServerOptions {
 export interface RunningRewardServer {
   readonly url: string;
   readonly port: number;
-  /** Accepts nothing more, waits for requests under way (at most `drainTimeoutMs`), then drops the rest. */
+  /** Accepts nothing more, waits for requests in flight (at most `drainTimeoutMs`), then drops the rest. */
   close(): Promise<void>;
 }
 
@@ -58,12 +58,12 @@ export async function startRewardServer(options: RewardServerOptions): Promise<R
   return { url, port: Number(new URL(url).port), close: () => server.drain() };
 }
 
-/** Seconds after which a client may ask about an item again that the judge left unscored. */
+/** Seconds until a client may send an item again that the judge left unscored. */
 const RETRY_UNSCORED_S = 5;
 
 /**
- * A client that sends one item reads numbers, and a null in their place would count as a score of 0. Raises Refusal if the item has no score: 400 if
- * its content is at fault, else 503.
+ * A client that sends one item reads numbers, and a null in their place would count as a score of 0. Raises Refusal if the item has no
+ * score: 400 if its content is at fault, else 503.
  */
 function refuseUnscored({ outcome, terms, vlm_score: vlm, ocr_confidence: ocr }: ReplyItem): void {
   if (outcome.kind !== 'unscored' && vlm !== null && ocr !== null) return;
@@ -91,14 +91,14 @@ class Service {
       onItem: (scored, seconds) => this.#metrics.countItem(scored, seconds),
       onDefect,
     });
-    // Only one large body is parsed at a time, but many small ones: a body takes several times its bytes while it is parsed.
+    // Parses one large body at a time, but many small ones: a body takes several times its bytes while it is parsed.
     this.#parsing = new Semaphore(limits.bodyBytes);
   }
 
   async score(call: Call): Promise<Reply> {
     this.#refuseTooMany();
     const asked = await this.#parse(call);
-    // A client that never sends its body occupies no slot.
+    // A client that never sends its body takes no slot.
     this.#refuseTooMany();
     this.#inFlight++;
     try {
@@ -114,17 +114,19 @@ class Service {
 
   #refuseTooMany(): void {
     if (this.#inFlight < this.limits.requests) return;
-    throw new Refusal('busy', `${this.#inFlight} requests are under way, which is the most.`, { retryAfterS: 1 });
+    throw new Refusal('busy', `${this.#inFlight} requests are in flight, the highest number allowed.`, {
+      retryAfterS: 1,
+    });
   }
 
-  /** Its bytes are freed when it returns; from then on only the texts of the items are held. */
+  /** Its bytes are freed when it returns. From then on only the texts of the items are held. */
   async #parse(call: Call): Promise<ScoreRequest> {
     const bytes = await call.read();
     const type = call.request.headers['content-type'];
     return this.#parsing.run(async () => parseScoreRequest(type, bytes, this.limits.items), bytes.length);
   }
 
-  /** With `?judge`, a client with the token learns whether the judge behind the terms answers too, tested with a small question. */
+  /** With `?judge`, the reply for a client with the token includes whether the judge behind the terms answers, tested with a small question. */
   async health({ server, trusted, query }: Call): Promise<Reply> {
     if (server.draining) return json(503, { status: 'draining' } satisfies HealthReply);
     if (!trusted) return json(200, { status: 'ok' } satisfies HealthReply);
@@ -158,7 +160,7 @@ class Service {
 /** Upper bounds in seconds: a local term takes milliseconds, a judge up to minutes. */
 const bounds = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300] as const;
 
-/** What is so at the moment at which it is asked. */
+/** Values at the moment of the request. */
 export interface CurrentLoad {
   /** Replies so far by path and status. */
   readonly replies: readonly Sample[];
@@ -189,8 +191,8 @@ export class ServerMetrics {
       family('editrl_reward_term_outcomes_total', 'counter', 'Outcomes of each term.', this.#terms.samples()),
       head('editrl_reward_item_seconds', 'histogram', 'Seconds that one item took.'),
       this.#seconds.lines('editrl_reward_item_seconds', {}),
-      gauge('editrl_reward_requests_under_way', 'Requests to /score under way.', requestsInFlight),
-      gauge('editrl_reward_held_bytes', 'Bytes of the bodies that are held.', heldBytes),
+      gauge('editrl_reward_requests_under_way', 'Requests to /score in flight.', requestsInFlight),
+      gauge('editrl_reward_held_bytes', 'Bytes of request bodies in memory.', heldBytes),
       gauge('process_resident_memory_bytes', 'Resident memory.', process.memoryUsage.rss()),
       family('process_cpu_seconds_total', 'counter', 'Processor time, user and system.', [
         { value: (user + system) / 1e6 },

@@ -4,10 +4,10 @@ import { unscoredReasons, type Outcome } from '../score/types.js';
 
 /** The longest text that a request may carry in one field. */
 const text = z.string().max(100_000);
-/** Base64, or a `data:` URL that holds base64; null where the artifact does not decode to an image, or there is none. */
+/** Base64, or a `data:` URL with base64. Null if the artifact does not decode to an image, or there is none. */
 const image = z.string().nullable();
 
-/** One answer to score. `prompt` and `instruction` mean the same; exactly one of them is given. */
+/** One answer to score. `prompt` and `instruction` mean the same. Exactly one of them is given. */
 export const requestItemSchema = z.strictObject({
   key: z.string().min(1).max(500).optional(),
   prompt: text.optional(),
@@ -58,10 +58,10 @@ export const wireOutcomeSchema = z.discriminatedUnion('kind', [
 ]);
 export type WireOutcome = z.output<typeof wireOutcomeSchema>;
 
-/** The names that the clients of IP-Adapter training know; null where a term gave no number. */
+/** The names that the clients of IP-Adapter training know. Null if a term gave no number. */
 const clientScore = z.number().nullable().optional();
 
-/** What scoring one item gave. */
+/** The result of scoring one item. */
 export const replyItemSchema = z.object({
   key: z.string().nullable(),
   /** The weighted whole. */
@@ -75,23 +75,23 @@ export type ReplyItem = z.output<typeof replyItemSchema>;
 
 /** The reply to a request with `items`, in their order. */
 export const replySchema = z.object({
-  /** Names the server's terms, weights and settings: servers of one pool have to agree. */
+  /** Names the server's terms, weights and settings. The servers of one pool have to agree. */
   reward: z.string(),
   items: z.array(replyItemSchema),
 });
 
 export const healthSchema = z.object({
-  /** `judge_away` only where the judge was asked for (`/health?judge`). */
+  /** `judge_away` only if the judge was asked (`/health?judge`). */
   status: z.enum(['ok', 'draining', 'judge_away']),
   /** What prevents the judge from answering. */
   detail: z.string().optional(),
-  /** As in the reply; left out for clients without the token. */
+  /** As in the reply. Left out for clients without the token. */
   reward: z.string().optional(),
   terms: z.array(z.object({ name: z.string(), weight: z.number() })).optional(),
 });
 export type HealthReply = z.output<typeof healthSchema>;
 
-/** A token for a reward server lies in this environment variable unless another is named. */
+/** The environment variable with the token of a reward server, unless the settings name another. */
 export const defaultTokenVariable = 'EDITRL_REWARD_TOKEN';
 
 export function toWire(outcome: Outcome): WireOutcome {

@@ -1,6 +1,6 @@
 /**
- * Alignment and quality: a general VLM (GPT-4o, or any other behind an OpenAI-compatible address) grades how well an image does what was
- * asked for, and how good it is, with two integers from 0 to 10. The value is their weighted mean.
+ * Alignment and quality: a general VLM (GPT-4o, or any other behind an OpenAI-compatible address) grades how well an image follows the
+ * prompt and how good it is, with two integers from 0 to 10. The value is their weighted mean.
  */
 import { z } from 'zod';
 import { operation, result } from '../../core/schema/mark.js';
@@ -16,7 +16,7 @@ import type { JudgeItem, Outcome, ScoreOptions } from '../score/types.js';
 
 const defaultKeyVariable = 'OPENAI_API_KEY';
 
-/** `images`: what was given, if anything was, then the image that is graded. */
+/** `images`: the given images, if any, then the image to grade. */
 function alignQuery(item: JudgeItem, images: readonly JudgeImage[]): JudgeQuery {
   const text = images.length > 2 ? alignPrompts.joined : images.length === 1 ? alignPrompts.made : alignPrompts.edited;
   return twoScoreQuery(`${item.key}/align_quality`, withInstruction(text, item.instruction), images, alignReplyTokens);
@@ -34,16 +34,15 @@ function conflictOf(settings: AlignSettings): { readonly field: string; readonly
   if (endpoint !== null && model === null) {
     return {
       field: 'model',
-      message: "an endpoint of its own needs the model that it serves, such as 'Qwen/Qwen2.5-VL-72B-Instruct'",
+      message: "an endpoint of its own needs its model, such as 'Qwen/Qwen2.5-VL-72B-Instruct'",
     };
   }
   if (endpoint === null && alias !== false) {
-    const message =
-      'it is for an endpoint of its own, but there is none: reward.model_alias is for the judge that all terms ask';
+    const message = 'this needs endpoint, which is not set; for the judge of all terms, use reward.model_alias';
     return { field: 'model_alias', message };
   }
   if (endpoint === null && keyVariable !== defaultKeyVariable) {
-    const message = `'${keyVariable}' is for an endpoint of its own, but there is none: set endpoint too, or leave it out`;
+    const message = `'${keyVariable}' needs endpoint, which is not set: set it, or leave the variable out`;
     return { field: 'api_key_env', message };
   }
   return null;
@@ -52,23 +51,23 @@ function conflictOf(settings: AlignSettings): { readonly field: string; readonly
 export const alignQuality = termKind({
   name: 'align_quality',
   description:
-    'How well the image does what was asked for, and how good it is: two grades from 0 to 10 by the judge or another OpenAI-compatible model, and their weighted mean.',
+    'How well the image follows the prompt and how good it is: the weighted mean of two grades from 0 to 10, by the judge or another OpenAI-compatible model.',
   fields: {
     model: result(
-      'The judge model, such as Qwen/Qwen2.5-VL-72B-Instruct; null means reward.model.',
+      'The judge model, such as Qwen/Qwen2.5-VL-72B-Instruct. null means reward.model.',
       z.string().min(1).nullable().default(null),
     ),
     endpoint: operation(
-      'Address of a server for this term alone, such as https://api.openai.com/v1, together with model; null means reward.endpoint. OpenAI and Azure are sent the sampling fields that they know, other servers all of them; reward.leave_out leaves fields out.',
+      'Address of a server for this term alone, such as https://api.openai.com/v1; needs model. null means reward.endpoint. OpenAI and Azure get the sampling fields that they know, other servers get all of them; reward.leave_out removes fields.',
       z.string().min(1).nullable().default(null),
     ),
     model_alias: operation(
-      'Other names by which the model at endpoint may answer, as reward.model_alias says of the judge there.',
+      'Other names that the model at endpoint may report, as in reward.model_alias.',
       modelAliasSchema,
       { allowed: "true, false, or a list of names such as ['my-deployment']" },
     ),
     api_key_env: operation(
-      'The environment variable that holds the key for endpoint.',
+      'Name of the environment variable with the key for endpoint.',
       z
         .string()
         .regex(/^[A-Za-z_][A-Za-z0-9_]*$/, 'the name of an environment variable, not a key')

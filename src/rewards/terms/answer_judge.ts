@@ -1,4 +1,4 @@
-/** A judge's grade for an answer in words, from 0 to 10: the judge sees the question, the answer, and the labelled answer if there is one. */
+/** A judge's grade for an answer in words, from 0 to 10. The judge sees the question, the answer, and the labelled answer if there is one. */
 import { z } from 'zod';
 import { positiveInteger, result } from '../../core/schema/mark.js';
 import type { JudgeQuery, ReplyFormat } from '../judge/judge.js';
@@ -28,8 +28,8 @@ const oneScore: ReplyFormat = {
 const quoted = (text: string): string => plainText(JSON.stringify(text));
 
 /**
- * What all answers share comes first. Texts are JSON strings without control tokens, so that where one ends never depends on what it says: an answer cannot
- * add a reference of its own, nor speak after its end.
+ * The part common to all answers comes first. Texts are JSON strings without control tokens, so that their content cannot change where they
+ * end: an answer cannot add its own reference or write after its end.
  */
 function answerQuery(item: JudgeItem, criteria: string, maxCompletionTokens: number): JudgeQuery {
   const reference = item.expected === undefined ? '' : `\nReference: ${quoted(item.expected)}`;
@@ -56,10 +56,10 @@ Answer: ${quoted(item.answer ?? '')}`;
 export const answerJudge = termKind({
   name: 'answer_judge',
   description:
-    'The grade of an answer in words, by the judge, from 0 to 10; no answer is worth 0, and the judge is not asked.',
+    'The grade of an answer in words, by the judge, from 0 to 10. An empty answer scores 0 without a judge call.',
   fields: {
     criteria: result(
-      'A file that says in words what is to be graded, and what earns which grade; null means the built-in wording. Question, labelled answer, answer and the form of the reply are added.',
+      'A file with criteria and grades in words. null means the built-in wording. The question, the labelled answer, the answer and the form of the reply are added.',
       z.string().min(1).nullable().default(null),
       { file: 'text' },
     ),

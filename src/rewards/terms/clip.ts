@@ -19,11 +19,11 @@ function unscored(reason: UnscoredReason, detail: string): Outcome {
   return { kind: 'unscored', reason, detail, parts: {} };
 }
 
-/** The score for a cosine. `value` is on the scale's own range, `normalised` in [0, 1]. */
+/** The score of a cosine. `value` is on the scale's own range, `normalised` in [0, 1]. */
 interface CosineScore {
   readonly value: number;
   readonly normalised: number;
-  /** Whether the scale gives neighbouring cosines the same score: it cannot distinguish them here. */
+  /** Whether the scale gives neighboring cosines the same score, so that it cannot distinguish them here. */
   readonly atLimit: boolean;
 }
 
@@ -34,7 +34,8 @@ function unitScore(cosine: number): CosineScore {
 
 /**
  * `half` is (cosine + 1) / 2, as in grpodiffimprove (https://github.com/wkdgnsgo/grpodiffimprove, `models/clip_reward.py`). `clipscore` is
- * CLIPScore, min(1, 2.5 max(cosine, 0)) (Hessel and others 2021, arXiv 2104.08718), with max(cosine, 0) as its value. `cosine` is max(cosine, 0).
+ * CLIPScore, min(1, 2.5 max(cosine, 0)) (Hessel and others 2021, arXiv 2104.08718), with max(cosine, 0) as its value. `cosine` is
+ * max(cosine, 0).
  */
 export const clipScales = {
   half: (cosine) => ({ ...unitScore((cosine + 1) / 2), atLimit: false }),
@@ -51,19 +52,19 @@ export function clipScore(cosine: number): number {
   return Math.min(1, 2.5 * Math.max(cosine, 0));
 }
 
-/** The parts are `clip/cosine`, and `clip/at_limit`: 1 where the scale clipped the cosine, else 0. */
+/** The parts are `clip/cosine`, and `clip/at_limit`: 1 if the scale clipped the cosine, else 0. */
 export const clip = termKind({
   name: 'clip',
   description:
-    "CLIP similarity (or SigLIP's) of the image to the user's own prompt (never to a rewritten one), by `scale`.",
+    "CLIP or SigLIP similarity of the image to the user's own prompt (never to a rewritten one), by `scale`.",
   fields: {
     model: result(
-      'A CLIP or a SigLIP in the Hugging Face layout: config.json, preprocessor_config.json, tokenizer.json, and weights as safetensors.',
+      'A CLIP or SigLIP model in the Hugging Face layout: config.json, preprocessor_config.json, tokenizer.json, and weights as safetensors.',
       modelReference.default({ hub: 'openai/clip-vit-base-patch32', revision: 'main' }),
       { allowed: 'a local path, {hub, revision} or {run, config}' },
     ),
     scale: result(
-      "What a cosine is worth from 0 to 1: 'half' is (cosine + 1) / 2, which tells all cosines apart; 'clipscore' is min(1, 2.5 max(cosine, 0)), which does not tell those from 0.4 on apart; 'cosine' is max(cosine, 0).",
+      "Value of a cosine from 0 to 1: 'half' is (cosine + 1) / 2, which distinguishes all cosines; 'clipscore' is min(1, 2.5 max(cosine, 0)), which does not distinguish cosines above 0.4; 'cosine' is max(cosine, 0).",
       z.enum(['half', 'clipscore', 'cosine']).default('half'),
     ),
   },
@@ -84,7 +85,7 @@ export const clip = termKind({
       if (unread === 0 || told) return;
       told = true;
       services.onNote?.(
-        `clip reads ${most} tokens of a prompt, and compares pictures with nothing beyond them: the last ${unread} tokens of the prompt of ${key} are left out (said once)`,
+        `clip reads ${most} tokens of a prompt and ignores the rest: it ignores the last ${unread} tokens of the prompt of ${key} (reported once)`,
       );
     };
 

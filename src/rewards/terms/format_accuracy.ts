@@ -1,6 +1,6 @@
 /**
- * Form and correctness of an answer in words, `<think>…</think> <answer>(1) … (2) …</answer>`, against a labelled answer of the same form, as
- * in GRPO on videos of actions (https://github.com/ChristianLin0420/Qwen2.5-VL-Video). Pure functions of texts.
+ * Form and correctness of an answer in words, `<think>…</think> <answer>(1) … (2) …</answer>`, compared with a labelled answer of the same
+ * form, as in GRPO on videos of actions (https://github.com/ChristianLin0420/Qwen2.5-VL-Video). Pure functions of texts.
  */
 import { z } from 'zod';
 import { DataError } from '../../core/errors.js';
@@ -8,14 +8,14 @@ import { nonNegative, result } from '../../core/schema/mark.js';
 import { termKind } from './term.js';
 import type { JudgeItem, Outcome } from '../score/types.js';
 
-/** A tagged block: where it starts and ends in the text, tags included, and what stands in it. */
+/** A tagged block: its start and end in the text, including tags, and its content. */
 interface Block {
   readonly start: number;
   readonly end: number;
   readonly content: string;
 }
 
-/** The block from the opening tag at `start` to the next closing one; null where either is missing. */
+/** The block from the opening tag at `start` to the next closing tag. Null if either is missing. */
 function blockAt(text: string, tag: string, start: number): Block | null {
   const from = start + `<${tag}>`.length;
   const close = start < 0 ? -1 : text.indexOf(`</${tag}>`, from);
@@ -38,8 +38,8 @@ const answerBlocks = {
 type AnswerBlock = keyof typeof answerBlocks;
 
 /**
- * 0.3 for a think block, 0.3 for an answer block, 0.4 when the first think block ends at or before the start of the answer that counts.
- * Other text and repeated blocks cost nothing.
+ * 0.3 for a think block, 0.3 for an answer block, 0.4 if the first think block ends at or before the start of the answer that counts. Other
+ * text and repeated blocks cost nothing.
  */
 export function formatScore(text: string, which: AnswerBlock): number {
   const think = thinkOf(text);
@@ -51,16 +51,16 @@ export function formatScore(text: string, which: AnswerBlock): number {
 /** Python's `\((\d+)\)`, whose digits are those of every script. */
 const parenthesised = /\((\p{Nd}+)\)/gu;
 
-/** An item's number: alone between parentheses, at most three digits, so that a year in a label is none, and glued to no word. */
+/** An item's number: alone between parentheses and not attached to a word, with at most three digits, so that a year in a label does not count. */
 const itemNumber = /(?<![^\s,;)])\((\d{1,3})\)(?![^\s,;.(])/g;
 
-/** The numbers, as they are written, of an answer's actions. */
+/** The numbers, as written, of an answer's actions. */
 const actionReaders = {
-  /** Every number in parentheses, whatever stands beside it. */
+  /** Every number in parentheses, whatever its neighbors. */
   numbers: (answer) => new Set(Array.from(answer.matchAll(parenthesised), ([, number]) => number)),
   /**
-   * The numbers of the items `(n) label`. Where the first item has a label, a number without one belongs to the label before it:
-   * `(1) tighten screw (4) (2) close` holds 1 and 2.
+   * The numbers of the items `(n) label`. If the first item has a label, a number without one belongs to the label before it: `(1) tighten
+   * screw (4) (2) close` contains 1 and 2.
    */
   items: (answer) => {
     const found = [...answer.matchAll(itemNumber)];
@@ -78,7 +78,7 @@ export function actionsOf(answer: string, reader: ActionReader): ReadonlySet<str
   return actionReaders[reader](answer);
 }
 
-/** The numbers over 99 in parentheses, as they are written: a year in a label, say, which counts as an action. */
+/** The numbers over 99 in parentheses, as written: a year in a label, for example, which counts as an action. */
 export function largeActions(label: string): string[] {
   return [...actionsOf(labelText(label, 'first'), 'numbers')].filter(
     (number) => [...number.replace(/^0+/, '')].length > 2,
@@ -100,21 +100,21 @@ const matches = {
 export const formatAccuracy = termKind({
   name: 'format_accuracy',
   description:
-    'Form of an answer in words (0.3 a think block, 0.3 an answer block, 0.4 their order) and agreement of the numbers of its actions with the labelled answer, from 0 to 1.',
+    'Form of an answer in words (0.3 for a think block, 0.3 for an answer block, 0.4 for their order), and agreement of the numbers of its actions with the labelled answer, from 0 to 1.',
   fields: {
     answer: result(
-      "Which <answer> block counts where there are several: the 'first', as in the original, or the 'last'. Format compares the first think block with it.",
+      "Which of several <answer> blocks counts: the 'first', as in the original, or the 'last'. The form requires the first think block before it.",
       z.enum(['first', 'last']).default('first'),
     ),
     actions: result(
-      "What of an answer and of its label is an action: 'numbers' is every number in parentheses, as in the original; 'items' is the number of each item '(n) label', apart from numbers within a label.",
+      "What counts as an action in the answer and its label: 'numbers' is every number in parentheses, as in the original; 'items' is the number of each item '(n) label', without numbers inside a label.",
       z.enum(['numbers', 'items']).default('numbers'),
     ),
     match: result(
-      "How the actions are compared: 'iou' is |A∩B| / |A∪B|, 'exact' is 1 for the same set and else 0.",
+      "How actions are compared: 'iou' is |A∩B| / |A∪B|; 'exact' is 1 for the same set, else 0.",
       z.enum(['iou', 'exact']).default('iou'),
     ),
-    format_weight: result('Weight of the form; with accuracy_weight it adds up to 1.', nonNegative.default(0.3)),
+    format_weight: result('Weight of the form. It sums to 1 with accuracy_weight.', nonNegative.default(0.3)),
     accuracy_weight: result('Weight of the agreement.', nonNegative.default(0.7)),
   },
   reads: 'words',
@@ -148,7 +148,7 @@ interface Reading {
   readonly actions: ActionReader;
 }
 
-/** A label's answer block, or else the whole label. */
+/** A label's answer block, else the whole label. */
 function labelText(label: string, which: AnswerBlock): string {
   return answerBlocks[which](label)?.content ?? label;
 }
@@ -163,13 +163,13 @@ function wrongLabel(label: string, reading: Reading): string | null {
   return `the labelled answer ${found} names no action; allowed: <answer>(1) label (2) label</answer>`;
 }
 
-/** Raises DataError, naming the item, where no action is labelled. */
+/** Raises DataError, naming the item, if the label contains no action. */
 function expectedActions({ key, expected }: JudgeItem, reading: Reading): ReadonlySet<string> {
   const missing = "reward 'format_accuracy' compares with a labelled answer in words, but this prompt has none";
   const wrong = expected === undefined ? missing : wrongLabel(expected, reading);
   if (wrong === null) return labelledActions(expected ?? '', reading);
   throw new DataError(wrong, {
     where: key,
-    next: 'Correct this line of the dataset: every prompt needs at least one action to be compared with.',
+    next: 'Correct this line of the dataset: every prompt needs at least one action to compare with.',
   });
 }

@@ -1,4 +1,4 @@
-/** How alike an edit is to its source, or to the labelled result, pixel by pixel. A cheap baseline. */
+/** Pixel-by-pixel similarity of an edit to its source, or to the labelled result. A cheap baseline. */
 import { z } from 'zod';
 import { DataError } from '../../core/errors.js';
 import { result } from '../../core/schema/mark.js';
@@ -9,20 +9,20 @@ import type { Outcome } from '../score/types.js';
 type Compared = 'source' | 'truth';
 type Counted = 'all' | 'changed' | null;
 
-/** A likeness to the labelled result is another quantity than one to the source, and so is one over other pixels. */
+/** A similarity to the labelled result is another quantity than one to the source, and so is one over other pixels. */
 const nameOf = ({ to, of }: { readonly to: Compared; readonly of: Counted }): string =>
   to === 'source' ? 'image_similarity' : of === 'all' ? 'image_similarity_truth_all' : 'image_similarity_truth';
 
 export const imageSimilarity = termKind({
   name: 'image_similarity',
-  description: 'How alike the edit is to its source or to the labelled result, pixel by pixel, from 0 to 1.',
+  description: 'Pixel-by-pixel similarity of the edit to its source or to the labelled result, from 0 to 1.',
   fields: {
     to: result(
-      'What the edit is compared with; where the sizes differ, each of its pixels with the nearest one.',
+      'What the edit is compared with. If the sizes differ, each of its pixels is compared with the nearest pixel.',
       z.enum(['source', 'truth']).default('source'),
     ),
     of: result(
-      "Which pixels count. 'all' is 1 - mean |a - b| / 255 over the whole picture: a copy of the source wins where little is to be changed. 'changed', with to: 'truth', is how far the edit goes from the source to the labelled result where these two differ, times how far the rest is left alone: a copy is worth 0. null means 'changed' where there are a source and a labelled result to compare with, else 'all'.",
+      "Which pixels count. 'all' is 1 - mean |a - b| / 255 over the whole image: a copy of the source gets the most if little is to be changed. 'changed', with to: 'truth', is how far the edit goes from the source to the labelled result where these differ, times how well the rest is kept: a copy scores 0. null means 'changed' if there are a source and a labelled result to compare with, else 'all'.",
       z.enum(['all', 'changed']).nullable().default(null),
     ),
   },
@@ -61,6 +61,6 @@ function lacking(what: 'source' | 'truth', where: string): DataError {
   const words = { source: 'the source image', truth: 'the labelled result' }[what];
   return new DataError(`reward 'image_similarity' compares with ${words}, but this prompt has none`, {
     where,
-    next: "Train on data that has it, or set the fields of the term otherwise: `to` the other one, or `of` to 'all'.",
+    next: "Train on data that has it, or set `to` to the other one, or `of` to 'all'.",
   });
 }

@@ -1,6 +1,7 @@
 /**
- * How small an image is as a JPEG: the compressibility reward of DDPO (Black et al., "Training Diffusion Models with Reinforcement Learning",
- * 2023), which flow_grpo scales by 500 kB; raised by 1, so that the worst is 0. A cheap baseline that rises when detail dies out: for tests of a training loop, not for pictures.
+ * How small an image is as a JPEG: the compressibility reward of DDPO (Black et al., "Training Diffusion Models with Reinforcement
+ * Learning", 2023), which flow_grpo scales by 500 kB, raised by 1, so that the worst is 0. A cheap baseline that rises when detail
+ * disappears: for tests of a training loop, not for good images.
  */
 import { z } from 'zod';
 import { positive, result } from '../../core/schema/mark.js';
@@ -12,13 +13,10 @@ const MAX_SIDE = 65_500;
 
 export const jpegSize = termKind({
   name: 'jpeg_size',
-  description: 'How small the image is as a JPEG: 1 - kB / max_kb, not below 0.',
+  description: 'How small the image is as a JPEG: 1 - kB / max_kb, at least 0.',
   fields: {
     quality: result('Quality of the JPEG encoder, from 1 to 100.', z.int().min(1).max(100).default(95)),
-    max_kb: result(
-      'The size that is worth nothing, in kB of 1000 bytes; a larger one is worth no less.',
-      positive.default(500),
-    ),
+    max_kb: result('The size in kB (1000 bytes) from which an image scores 0.', positive.default(500)),
   },
   reads: 'image',
   needs: { judge: false, truth: false, source: false },

@@ -1,4 +1,4 @@
-/** Terms made from the judge's answers: which questions each asks, and how the answers give its value. */
+/** Terms made from the judge's answers: the questions of each, and how the answers give its value. */
 import { prepareItem, unscoredOutcome, type JudgedItem } from '../score/judged_item.js';
 import { maxScore } from '../judge/parse.js';
 import type { JudgeQuery } from '../judge/judge.js';
@@ -12,7 +12,7 @@ export interface Question {
   readonly name: string;
   readonly needsTruth: boolean;
   query(item: JudgedItem, prompts: PromptSet): JudgeQuery;
-  /** Parts by name, each from 0 to 10; `scores` has as many numbers as the query's parser asks for. */
+  /** Parts by name, each from 0 to 10. `scores` has as many numbers as the query's parser asks for. */
   parts(scores: readonly number[]): ScoreParts;
 }
 
@@ -21,13 +21,13 @@ export interface JudgedScore {
   readonly questions: readonly Question[];
   /** The value from 0 to 10, of the parts that all questions gave. */
   readonly value: (parts: ScoreParts) => number;
-  /** The part under which the value is recorded; null if one of the questions' parts already is the value. */
+  /** The part under which the value is recorded. Null if a question's part already is the value. */
   readonly valuePart: string | null;
 }
 
 /**
- * Asks all questions about an item at once; one without an answer leaves the item unscored. Raises DataError for what is the dataset's
- * fault: no source image, no labelled result where a question shows it, or one that is too small to be shown.
+ * Asks all questions about an item at once. A question without an answer leaves the item unscored. Raises DataError for faults of the
+ * dataset: no source image, no labelled result although a question shows it, or one that is too small to be shown.
  */
 export function judgedTerm(
   { name, questions, value, valuePart }: JudgedScore,

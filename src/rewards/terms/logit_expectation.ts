@@ -1,7 +1,7 @@
 /**
- * The expected grade, as in Edit-R1 (Li et al., "Uniworld-V2", 2025, arXiv 2510.16888): the judge is asked for one digit from 0 to 5, and the
- * value is the mean over the probabilities of its first token, r = sum i p(i) / (5 sum p(i)), in [0, 1]. One token, no reasoning, and finer
- * grades than digits. It needs a server that gives log-probabilities.
+ * The expected grade, as in Edit-R1 (Li et al., "Uniworld-V2", 2025, arXiv 2510.16888). The judge is asked for one digit from 0 to 5, and
+ * the value is the mean over the probabilities of its first token, r = sum i p(i) / (5 sum p(i)), in [0, 1]. One token, no reasoning, and
+ * finer grades than digits. It needs a server that gives log-probabilities.
  */
 import { z } from 'zod';
 import { result } from '../../core/schema/mark.js';
@@ -14,7 +14,7 @@ import type { Term } from './term.js';
 import { termKind } from './term.js';
 import type { JudgeItem, Outcome, ScoreOptions, ScoreParts } from '../score/types.js';
 
-/** If the digits have less of the probability, the judge was about to say something else. */
+/** If the digits have less of the probability, the judge was about to answer something else. */
 const MIN_COVERAGE = 0.5;
 
 function digitQuery(item: JudgedItem): JudgeQuery {
@@ -32,9 +32,9 @@ function digitQuery(item: JudgedItem): JudgeQuery {
 export const logitExpectation = termKind({
   name: 'logit_expectation',
   description:
-    'The grade from 0 to 5 that the judge is expected to give an edit, from the probabilities of its first token; divided by 5. The server has to support logprobs, as vLLM does.',
+    "The judge's expected grade of an edit from 0 to 5, from the probabilities of its first token, divided by 5. The server has to support logprobs, as vLLM does.",
   fields: {
-    model: result('The judge model; null means reward.model.', z.string().min(1).nullable().default(null)),
+    model: result('The judge model. null means reward.model.', z.string().min(1).nullable().default(null)),
   },
   reads: 'image',
   needs: { judge: true, truth: false, source: true },

@@ -1,4 +1,4 @@
-/** A reward of the user's own, from a JavaScript file. How such a file is written: docs/guide/rewards.md. */
+/** A reward of the user's own, from a JavaScript file. docs/guide/rewards.md describes such a file. */
 import { extname } from 'node:path';
 import { z } from 'zod';
 import { operation, positive, positiveInteger, result } from '../../core/schema/mark.js';
@@ -7,25 +7,25 @@ import { termKind } from './term.js';
 
 export const moduleTerm = termKind({
   name: 'module',
-  description: "What a JavaScript module of the user's own computes, from 0 to 1; it runs in editrl's process.",
+  description: "A value from 0 to 1 from a JavaScript module of the user's own, which runs in editrl's process.",
   fields: {
     module: result(
-      'Path of an ES module (.js or .mjs), relative to the config; its metrics have the name of the file.',
+      'Path of an ES module (.js or .mjs), relative to the config. Its metrics have the name of the file.',
       z.string().min(1),
       { file: 'module' },
     ),
-    settings: result('What the module is given as its settings.', z.record(z.string(), z.unknown()).default({}), {
+    settings: result("The module's own settings.", z.record(z.string(), z.unknown()).default({}), {
       allowed: 'an object of whatever the module reads',
     }),
     concurrency: operation(
-      'Items under way in the module at once, in each process of the run.',
+      'Highest number of items in the module at once, per process of the run.',
       positiveInteger.default(16),
     ),
     timeout_s: operation(
-      'Deadline of importing the module and of each item, in seconds; a late item is unscored.',
+      'Time limit of importing the module and of each item, in seconds. A late item is unscored.',
       positive.default(60),
     ),
-    start_s: operation('How long its create() may take, in seconds.', positive.default(300)),
+    start_s: operation('Time limit of its create(), in seconds.', positive.default(300)),
   },
   reads: 'either',
   needs: { judge: false, truth: false, source: false },
@@ -33,7 +33,7 @@ export const moduleTerm = termKind({
   conflict: ({ module }) => {
     const extension = extname(module);
     if (extension === '.js' || extension === '.mjs') return null;
-    const compile = /^\.[mc]?tsx?$/.test(extension) ? '; compile it, and name the JavaScript' : '';
+    const compile = /^\.[mc]?tsx?$/.test(extension) ? '; compile it, and name the JavaScript file' : '';
     return { field: 'module', message: `found '${module}'; allowed: an ES module, .js or .mjs${compile}` };
   },
   create: async (settings, services) => (await import('./module/term.js')).openModule(settings, services),

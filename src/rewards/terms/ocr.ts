@@ -1,28 +1,28 @@
-/** How well the text in an image agrees with the text that its instruction quotes. The formulae are in ../ocr/similarity.ts. */
+/** How well the text in an image agrees with the text that its instruction quotes. The formulas are in ../ocr/similarity.ts. */
 import { z } from 'zod';
 import { operation, positiveInteger, result } from '../../core/schema/mark.js';
 import type { OcrSettings } from './ocr/engine.js';
 import { type TermServices, termKind } from './term.js';
 
-/** The fields of every term that reads text; terms with the same values share one engine. */
+/** The fields of every term that reads text. Terms with the same values share one engine. */
 export const ocrFields = {
   backend: result(
-    'What reads the text: tesseract (no model needed), or the networks of a PaddleOCR export.',
+    'The text reader: tesseract (needs no model), or the networks of a PaddleOCR export.',
     z.enum(['tesseract', 'paddle']).default('tesseract'),
   ),
   language: result(
-    "Tesseract's language, or several joined by +; each comes from the package @tesseract.js-data/<language>, of which eng is installed, or from language_data.",
+    "Tesseract's language, or several joined by +. Each comes from language_data or from the package @tesseract.js-data/<language>; the package for eng is installed.",
     z
       .string()
       .regex(/^[A-Za-z0-9_]+(\+[A-Za-z0-9_]+)*$/, 'names of languages joined by +, such as eng+deu')
       .default('eng'),
   ),
   language_data: operation(
-    'Folder with <language>.traineddata or .traineddata.gz for tesseract; null takes it from the package.',
+    'Folder with <language>.traineddata or .traineddata.gz for tesseract. null takes it from the package.',
     z.string().min(1).nullable().default(null),
   ),
   ocr_model: result(
-    'Folder of a PaddleOCR export: det.onnx, rec.onnx and dict.txt, or the names that exports give them; a recognizer whose metadata holds its characters needs no dictionary.',
+    'Folder of a PaddleOCR export: det.onnx, rec.onnx and dict.txt, or the names that exports give them. A recognizer whose metadata contains its characters needs no dictionary.',
     z.string().min(1).nullable().default(null),
   ),
   workers: operation('Threads that read text.', positiveInteger.default(2)),
@@ -30,7 +30,7 @@ export const ocrFields = {
 
 export type OcrFields = z.output<z.ZodObject<typeof ocrFields>>;
 
-/** Fields of one backend with the other one. */
+/** Fields of one backend that are set with the other one. */
 export function ocrConflict(settings: OcrFields): { readonly field: string; readonly message: string } | null {
   const { backend, ocr_model: model, language_data: data } = settings;
   if (backend === 'paddle' && model === null) {
@@ -42,7 +42,7 @@ export function ocrConflict(settings: OcrFields): { readonly field: string; read
   if (backend === 'tesseract' && model !== null) {
     return {
       field: 'ocr_model',
-      message: `found '${model}', but backend 'tesseract' reads no such model; allowed: null`,
+      message: `found '${model}', but backend 'tesseract' has no such model; allowed: null`,
     };
   }
   if (backend === 'paddle' && data !== null) {
@@ -62,7 +62,7 @@ export function toOcrSettings(settings: OcrFields, services: TermServices): OcrS
 export const ocr = termKind({
   name: 'ocr',
   description:
-    'Text in the image: its similarity to the text that the instruction puts in double quotes, times the confidence of the reading, from 0 to 1.',
+    'Similarity of the text in the image to the text that the instruction puts in double quotes, times the confidence of the reading, from 0 to 1.',
   fields: ocrFields,
   reads: 'image',
   needs: { judge: false, truth: false, source: false },
@@ -73,7 +73,7 @@ export const ocr = termKind({
 
 export const ocrConfidence = termKind({
   name: 'ocr_confidence',
-  description: 'Confidence with which text is read from the image, whatever it says; from 0 (nothing is read) to 1.',
+  description: 'Confidence of reading any text in the image, from 0 (no text) to 1.',
   fields: ocrFields,
   reads: 'image',
   needs: { judge: false, truth: false, source: false },

@@ -1,7 +1,7 @@
 /**
- * Edits compared instead of graded: the judge sees two answers to a prompt side by side, in both orders, and the value of an answer is the share of
- * its group that it is expected to beat (Bradley and Terry, 1952). An answer that stands alone, as held-out ones do, is compared with the source
- * or the labelled edit.
+ * Compares edits instead of grading them. The judge sees two answers to a prompt side by side, in both orders, and the value of an answer
+ * is the share of its group that it is expected to beat (Bradley and Terry, 1952). A single answer, as held-out answers are, is compared
+ * with the source or the labelled edit.
  */
 import { z } from 'zod';
 import { DataError } from '../../core/errors.js';
@@ -15,17 +15,17 @@ import { termKind, type Term } from './term.js';
 /** Orders in which a pair is shown. */
 const ORDERS = 2;
 
-/** An answer that stands alone is compared with one of these. */
+/** A single answer is compared with one of these. */
 const rivals = ['source', 'label'] as const;
 
 export const pairwise = termKind({
   name: 'pairwise',
   description:
-    'Edits of a group compared two by two by the judge, in both orders: the share of the other answers that one is expected to beat, from 0 to 1. An answer that stands alone, as held-out ones do, is compared with the source or the label.',
+    'The judge compares the edits of a group in pairs, in both orders. The value of an edit is the share of the others that it is expected to beat, from 0 to 1. A single answer, as held-out answers are, is compared with the source or the label.',
   fields: {
-    model: result('The judge model; null means reward.model.', z.string().min(1).nullable().default(null)),
+    model: result('The judge model. null means reward.model.', z.string().min(1).nullable().default(null)),
     rounds: result(
-      "How many others each answer meets, or one less where it sits out of an odd number. Null: log2 of the answers, rounded up, in which answers of equal success meet (a Swiss tournament); 'all': everybody. Each meeting is two questions.",
+      "How many others each answer is compared with, or one less if the number of answers is odd. null: log2 of the number of answers, rounded up, where each round pairs answers of equal success (a Swiss tournament). 'all': every other answer. Each comparison is two questions.",
       z
         .union([z.int().min(1), z.literal('all')])
         .nullable()
@@ -33,11 +33,11 @@ export const pairwise = termKind({
       { allowed: "null, 'all', or a whole number of at least 1" },
     ),
     against: result(
-      "What an answer that stands alone is compared with: the 'source', or the labelled edit ('label').",
+      "What a single answer is compared with: the 'source', or the labelled edit ('label').",
       z.enum(rivals).default('source'),
     ),
     criteria: result(
-      'A file that says in words what makes one edit better than another; null means the built-in wording. The pictures, the instruction and the form of the reply are added.',
+      'A file with criteria in words for the better edit. null means the built-in wording. The images, the instruction and the form of the reply are added.',
       z.string().min(1).nullable().default(null),
       { file: 'text' },
     ),
@@ -101,8 +101,8 @@ export const pairwise = termKind({
   },
 });
 
-/** All others of its group are lost: beside the source it would be worth something else than they. */
+/** All others of its group are lost: compared with the source, it would be worth something else than they are. */
 function withoutRivals({ key }: JudgeItem): Outcome {
-  const detail = `${key}: no other answer of its group is there to be compared with`;
+  const detail = `${key}: its group has no other answer to compare with`;
   return { kind: 'unscored', reason: 'aborted', detail, parts: {} };
 }

@@ -1,9 +1,9 @@
-/** Five signs of a prompt that says more than the one it was made of: a number to look at, and nothing to learn from. */
+/** Five signs that a prompt says more than its original: a number for records, not for training. */
 import { termKind } from './term.js';
 import { wordsOf } from './word_overlap.js';
 import type { Outcome } from '../score/types.js';
 
-/** Words that people put into prompts for good pictures; several are found as they stand. */
+/** Words that people add to prompts for good images. Some are matched as whole phrases. */
 const QUALITY = [
   'high quality',
   'best quality',
@@ -42,8 +42,8 @@ export interface PromptQuality {
 }
 
 /**
- * Longer than the original (half of a point where it is as long); the share of the original's keywords that it keeps; how many of five words it
- * adds; whether it speaks of quality; and how many of five words it has.
+ * Longer than the original (half a point if as long), the share of the original's keywords that it keeps, how many of five words it adds,
+ * whether it mentions quality, and how many of five words it has.
  */
 export function promptQuality(original: string, rewrite: string): PromptQuality {
   const [before, after] = [new Set(wordsOf(original)), new Set(wordsOf(rewrite))];
@@ -64,7 +64,7 @@ export function promptQuality(original: string, rewrite: string): PromptQuality 
 export const promptQualityTerm = termKind({
   name: 'prompt_quality',
   description:
-    'Five points of a rewritten prompt: longer than the original, keeps its keywords, adds five words or more, speaks of quality, and has five words or more. In also_compute alone: it is recorded and never learnt from.',
+    'Five points of a rewritten prompt: it is longer than the original, keeps its keywords, adds at least five words, mentions quality, and has at least five words. Only for also_compute: it is recorded and never used for training.',
   fields: {},
   most: 5,
   reads: 'words',

@@ -1,4 +1,4 @@
-/** A reward that reward servers give: heavy terms live outside the trainer, several runs share them. */
+/** A reward from reward servers: heavy terms run outside the trainer, and several runs share them. */
 import { z } from 'zod';
 import { ConfigError } from '../../core/errors.js';
 import { nonNegative, operation, positive, positiveInteger, result } from '../../core/schema/mark.js';
@@ -18,7 +18,7 @@ const weights = z
 export const remote = termKind({
   name: 'remote',
   description:
-    'What one or several equal reward servers give (editrl serve rewards): their weighted outcome, or another weighting of their terms. What one leaves unscored because its judge is away, the others are asked for.',
+    'The reward of one or several equal reward servers (editrl serve rewards): their weighted outcome, or another weighting of their terms. If a server leaves an item unscored because its judge is away, another server gets it.',
   fields: {
     endpoint: operation(
       'Address of a reward server, or a list of equal ones.',
@@ -26,23 +26,20 @@ export const remote = termKind({
       { allowed: 'a URL such as http://127.0.0.1:4876, or a list of them' },
     ),
     terms: result(
-      "Shares of the servers' terms by name, such as {ocr_confidence: 0.6, align_quality: 0.4}; null takes the servers' own weighting.",
+      "Shares of the servers' terms by name, such as {ocr_confidence: 0.6, align_quality: 0.4}. null means the servers' own weighting.",
       weights,
     ),
     token_env: operation(
-      'Environment variable with the token that the servers ask for; a server on the same machine may ask for none.',
+      'Environment variable with the token of the servers. A server on the same machine may need none.',
       z.string().min(1).default('EDITRL_REWARD_TOKEN'),
     ),
     concurrency: operation(
-      'Items under way at once, over all servers and all processes of the run.',
+      'Highest number of items in flight, over all servers and all processes of the run.',
       positiveInteger.default(64),
     ),
-    timeout_s: operation('Deadline of one request to one server, in seconds.', positive.default(300)),
-    item_timeout_s: operation('Deadline of one item over all its requests, in seconds.', positive.default(900)),
-    wait_s: operation(
-      'How long the first ready server is waited for at the start, in seconds.',
-      nonNegative.default(60),
-    ),
+    timeout_s: operation('Time limit of one request to one server, in seconds.', positive.default(300)),
+    item_timeout_s: operation('Time limit of one item over all its requests, in seconds.', positive.default(900)),
+    wait_s: operation('How long the start waits for the first ready server, in seconds.', nonNegative.default(60)),
   },
   reads: 'either',
   needs: { judge: false, server: true, truth: false, source: false },
@@ -54,7 +51,7 @@ export const remote = termKind({
     if (token === '') {
       throw new ConfigError(`${settings.token_env} is empty`, {
         where: 'token_env',
-        next: `Export the servers' token, or unset it where they ask for none.`,
+        next: `Export the servers' token, or unset it if they need none.`,
       });
     }
     const pool = new RewardPool({

@@ -1,4 +1,4 @@
-/** Every kind of term, by the name that a config gives it. Another kind is one file beside this one and one line here. */
+/** Every kind of term, by its name in a config. A new kind is one file beside this one and one line here. */
 import type { TermKind } from './term.js';
 import { alignQuality } from './align_quality.js';
 import { answerJudge } from './answer_judge.js';

@@ -1,6 +1,6 @@
 /**
- * A term: one reward among those that a config weighs, in one file of `terms/` and one line of its table. The file holds the term's
- * schema and what makes it; it imports nothing heavy at its top, because the config reads the schema.
+ * A term: one of the rewards that a config weighs, in one file of `terms/` and one line of its table. The file contains the term's schema
+ * and creates it. It imports nothing heavy at its top, because the config reads the schema.
  */
 import type { ModelFileOptions } from '../../compute/onnx/model_file.js';
 import type { z } from 'zod';
@@ -14,21 +14,21 @@ import type { JudgeItem, Judgement, JudgementStore, Reward } from '../score/type
 
 /** Limits for a term's own server, as if it were the only one. */
 export interface ServerLimits {
-  /** Requests under way at once: this process's share. */
+  /** Requests in flight: this process's share. */
   readonly concurrency: number;
-  /** How many processes ask: what a term's own fields allow at once is for all of them together. */
+  /** How many processes ask. A term's own limits apply to all of them together. */
   readonly processes: number;
-  /** Deadline of one request. */
+  /** Time limit of one request. */
   readonly attemptTimeoutMs: number;
   /** Requests for one question. */
   readonly maxAttempts: number;
 }
 
-/** What a run has recorded, for scoring its episodes again. */
+/** The records of a run, for scoring its episodes again. */
 export interface TermRecords {
-  /** Nobody is asked: what is not recorded is unscored, no server is waited for, and no key is needed. */
+  /** Asks nobody: an answer that is not recorded is unscored, no server is waited for, and no key is needed. */
   readonly offline: boolean;
-  /** A reward server's reply, where one that can be used is recorded. */
+  /** A reward server's reply, if a usable one is recorded. */
   reply(key: string, requestHash: string, isUsable: (judgement: Judgement) => boolean): Judgement | undefined;
 }
 
@@ -51,20 +51,20 @@ export interface OwnJudge extends Judge, Pick<Term, 'untilReady' | 'canary'> {
 
 /** The parts of its run that a term may use. */
 export interface TermServices {
-  /** The judge at `reward.endpoint`; a term that names another model asks for it by name. Raises ConfigError where the run has no judge. */
+  /** The judge at `reward.endpoint`. A term that names another model asks for it by name. Raises ConfigError if the run has no judge. */
   readonly judge: (model?: string) => Judge;
   readonly prompts: PromptSet;
-  /** The folder that a `{run}` or `{hub}` reference stands for; a local path is itself. Raises ConfigError where there is none. */
+  /** The folder of a `{run}` or `{hub}` reference. A local path is itself. Raises ConfigError if there is none. */
   readonly modelFolder: (reference: unknown) => string;
   /** A judge at an address of the term's own. Raises ConfigError for a missing key. */
   readonly ownJudge: (options: OwnJudgeOptions) => OwnJudge;
-  /** Where answers of remote servers are stored for a resumed run; called only while scoring. */
+  /** The store for remote servers' answers, for a resumed run. Called only while scoring. */
   readonly store: () => JudgementStore;
-  /** Fields that requests to the terms' own judges leave out; default: none. */
+  /** Fields that requests to the terms' own judges leave out. Default: none. */
   readonly leaveOut?: readonly LeavableField[];
-  /** Limits for the terms' own servers; default: those of their clients. */
+  /** Limits for the terms' own servers. Default: those of their clients. */
   readonly limits?: ServerLimits;
-  /** Where the terms' own models run; default: the CPU. */
+  /** The device of the terms' own models. Default: the CPU. */
   readonly session?: ModelFileOptions;
   /** Receives notes about what is scored. */
   readonly onNote?: (note: string) => void;
@@ -72,14 +72,14 @@ export interface TermServices {
   readonly records?: TermRecords;
 }
 
-/** A reward that holds something open: workers, sessions. Its outcomes' parts are named `<term>/<part>`. */
+/** A reward with open resources: workers, sessions. Its outcomes' parts are named `<term>/<part>`. */
 export interface Term extends Reward {
   /**
-   * Waits until the server of the term's own can be asked; absent where it has none, or has waited while it was made. Called before anything is
-   * scored, by those who mean to ask. Raises EndpointError as `waitUntilReady` does.
+   * Waits until the term's own server can be asked. Absent if it has none, or has already waited. Callers that mean to ask call it before
+   * anything is scored. Raises EndpointError as `waitUntilReady` does.
    */
   readonly untilReady?: (options: WaitOptions) => Promise<void>;
-  /** Whether the term's own server answers now: checked while too many episodes are unscored. Absent if it has none. */
+  /** Whether the term's own server answers now. Checked while too many episodes are unscored. Absent if it has none. */
   readonly canary?: (signal?: AbortSignal) => Promise<CanaryResult>;
   close(): Promise<void>;
 }
@@ -88,13 +88,13 @@ export interface TermKind<Name extends string = string, Fields extends z.ZodRawS
   readonly name: Name;
   /** One sentence for the schema's documentation. */
   readonly description: string;
-  /** The term's own fields, each marked `result` or `operation`; `name` and `weight` are added by the table. */
+  /** The term's own fields, each marked `result` or `operation`. The table adds `name` and `weight`. */
   readonly fields: Fields;
-  /** The highest value of its native scale, whose lowest is 0; 1 where absent. */
+  /** The highest value of its native scale, whose lowest is 0. Default: 1. */
   readonly most?: number;
-  /** Which part of an answer it looks at. */
+  /** The part of an answer that it scores. */
   readonly reads: 'image' | 'words' | 'either';
-  /** Whether it may only be looked at (also_compute), and never decides. */
+  /** Whether it may only be recorded (also_compute), and never decides. */
   readonly recordedOnly?: boolean;
   readonly needs: {
     /** Whether it asks the judge. */
@@ -108,27 +108,33 @@ export interface TermKind<Name extends string = string, Fields extends z.ZodRawS
     /** Whether it compares with the labelled answer in words. */
     readonly words?: boolean;
   };
-  /** The name of such a term among the others, if it depends on its fields; default: `name`. */
+  /** The name of such a term among the others, if it depends on its fields. Default: `name`. */
   nameOf?(settings: z.output<z.ZodObject<Fields>>): string;
-  /** Whether it can score edits of several pictures: what it asks is shown all of them, or none. Absent: no, where it asks a judge or a server about a picture. */
+  /**
+   * Whether it can score edits of several images, because its questions show all of them or none. Default: no, if it asks a judge or a
+   * server about an image.
+   */
   readonly judgesSeveral?: boolean;
-  /** Names of the questions that it asks a judge about an answer; terms that name the same one share its answer. Default: one, if it asks a judge. */
+  /** Names of its questions to a judge about an answer. Terms with the same name share its answer. Default: one, if it asks a judge. */
   asks?(settings: z.output<z.ZodObject<Fields>>): readonly string[];
-  /** Judge requests for a group of n answers (1: a held-out answer), for a term that compares the answers of a group. Absent: each answer is scored alone. */
+  /**
+   * Judge requests for a group of n answers (1: a held-out answer), for a term that compares the answers of a group. Absent: each answer is
+   * scored alone.
+   */
   questions?(settings: z.output<z.ZodObject<Fields>>, answers: number): number;
-  /** Whether these fields name the term's own server, so that the run's judge is not asked. */
+  /** Whether these fields name the term's own server, so that it does not ask the run's judge. */
   ownJudge?(settings: z.output<z.ZodObject<Fields>>): boolean;
-  /** Whether such a term compares with the text that an instruction quotes; absent: no, or unknown. */
+  /** Whether such a term compares with the text that an instruction quotes. Absent means no, or unknown. */
   readsQuoted?(settings: z.output<z.ZodObject<Fields>>): boolean;
-  /** What is wrong with a combination of valid fields; null if nothing is. Checked when the config is loaded. */
+  /** The fault of a combination of valid fields, or null. Checked when the config is loaded. */
   conflict?(settings: z.output<z.ZodObject<Fields>>): { readonly field: string; readonly message: string } | null;
-  /** What is wrong with a labelled answer in words that it compares with, as the end of a sentence; null if nothing is. */
+  /** The fault of a labelled answer in words that it compares with, as the end of a sentence, or null. */
   wrongLabel?(label: string, settings: z.output<z.ZodObject<Fields>>): string | null;
   /** Raises ConfigError for settings that cannot work on this machine: a missing file, key or language. */
   create(settings: z.output<z.ZodObject<Fields>>, services: TermServices): Promise<Term>;
 }
 
-/** What an item lacks for being scored, in words; null if nothing. */
+/** The missing inputs of an item, in words, or null. */
 export function missingInput(
   needs: { readonly source?: boolean; readonly truth?: boolean; readonly words?: boolean },
   { source, truth, expected }: JudgeItem,

@@ -50,7 +50,8 @@ export function overallViescore(semanticConsistency: number, perceptualQuality: 
 
 export const viescore = termKind({
   name: 'viescore',
-  description: 'VIEScore: how well the edit follows the instruction and how good it looks, by the judge, from 0 to 10.',
+  description:
+    'How well the edit follows the instruction and how good it looks, by the judge (VIEScore), from 0 to 10.',
   fields: {},
   most: 10,
   reads: 'image',

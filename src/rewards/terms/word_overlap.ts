@@ -1,6 +1,6 @@
 /**
  * Agreement of an answer's words with those of a labelled answer, as bags of words: |A ∩ B| / |A ∪ B| of the sets of lower-cased words.
- * Order and count do not matter: term `word_sequence` compares these.
+ * Order and count do not matter. The term `word_sequence` compares these.
  */
 import { termKind } from './term.js';
 import { intersectionOverUnion } from './format_accuracy.js';
@@ -14,7 +14,7 @@ export function wordsOf(text: string): readonly string[] {
 export const wordOverlap = termKind({
   name: 'word_overlap',
   description:
-    'A bag of words: the distinct words that the answer and the labelled one share over those of either, from 0 to 1. Order and repetition do not matter: "a square above a circle" is worth 1 against "a circle above a square".',
+    'A bag of words: the distinct words that the answer shares with the labelled answer, divided by those of either, from 0 to 1. Order and repetition do not matter: "a square above a circle" scores 1 against "a circle above a square".',
   fields: {},
   reads: 'words',
   needs: { judge: false, truth: false, source: false, words: true },

@@ -6,10 +6,7 @@ import { wordsOf } from './word_overlap.js';
 
 type Words = readonly string[];
 
-/**
- * 1 - d / max(|a|, |b|) in [0, 1], where d is the edit distance in words: each word that is missing, too many or another one costs. 0 for two
- * empty sequences.
- */
+/** 1 - d / max(|a|, |b|) in [0, 1], where d is the edit distance in words: each missing, extra or different word costs. 0 for two empty sequences. */
 export function sequenceAgreement(a: Words, b: Words): number {
   const longer = Math.max(a.length, b.length);
   return longer === 0 ? 0 : 1 - editDistance(a, b) / longer;
@@ -22,10 +19,10 @@ export function sameWords(a: Words, b: Words): number {
 
 function wrongLabel(label: string): string | null {
   if (wordsOf(label).length > 0) return null;
-  return `the labelled answer ${JSON.stringify(label.slice(0, 80))} holds no word; allowed: at least one letter or digit`;
+  return `the labelled answer ${JSON.stringify(label.slice(0, 80))} contains no word; allowed: at least one letter or digit`;
 }
 
-/** A term that compares an answer's words with those of the label; its score raises DataError for a label without words. */
+/** A term that compares an answer's words with those of the label. Its score raises DataError for a label without words. */
 function comparing<Name extends string>(
   name: Name,
   description: string,
@@ -55,12 +52,12 @@ function comparing<Name extends string>(
 
 export const wordSequence = comparing(
   'word_sequence',
-  'Agreement of the words in their order with those of the labelled answer, from 0 to 1: 1 - the edits in words / the length of the longer of the two. What is missing, repeated, exchanged or too much costs; case and punctuation do not count.',
+  'Agreement of the words with those of the labelled answer in their order, from 0 to 1: 1 - the edit distance in words / the length of the longer text. Missing, repeated, exchanged and extra words cost. Case and punctuation do not matter.',
   sequenceAgreement,
 );
 
 export const exactWords = comparing(
   'exact_words',
-  '1 where the answer has the words of the labelled one in their order and no others, else 0; case and punctuation do not count.',
+  '1 if the answer has the same words in the same order as the labelled answer, else 0. Case and punctuation do not matter.',
   sameWords,
 );

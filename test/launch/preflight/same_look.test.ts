@@ -81,7 +81,7 @@ describe('check and run', () => {
     const found = await saidByBoth(changed);
     expect(found).toEqual([
       expect.stringMatching(/was started with other/),
-      expect.stringMatching(/own\.mjs: a reward module cannot be used: SyntaxError: .*own\.mjs:3\)/),
+      expect.stringMatching(/own\.mjs: the reward module cannot be used: SyntaxError: .*own\.mjs:3\)/),
     ]);
   });
 });

@@ -154,7 +154,7 @@ describe('a reward that is tried before a run', () => {
       expect(messages[i]).toContain(`gave ${value}; allowed: a number from 0 to 1, or an outcome`);
       expect(messages[i]).toContain('(the first of 6 of 6 answers tried)');
     }
-    expect(messages[6]).toContain('term_6: returned what cannot be copied, such as a function');
+    expect(messages[6]).toContain('term_6: returned a value that cannot be copied, such as a function');
     expect(messages[7]).toMatch(/term_7: TypeError: no such thing \(.*term_7\.mjs:1\)/);
   });
 
@@ -190,7 +190,7 @@ describe('a reward that is tried before a run', () => {
     expect(texts).toEqual([
       expect.stringContaining('/nowhere/model: there is no such model folder'),
       expect.stringContaining('term_0 gave 6'),
-      expect.stringMatching(/term_1\.mjs: a reward module cannot be used: its default export is number/),
+      expect.stringMatching(/term_1\.mjs: the reward module cannot be used: its default export is number/),
     ]);
   });
 

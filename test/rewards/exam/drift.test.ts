@@ -15,7 +15,7 @@ describe('the answers of a judge to the edits of its exam', () => {
   it('are others where they moved by more than a few pixels explain, and the one that moved most is named', () => {
     const now = before.map((one, i) => (i === 3 ? one + 0.4 : one));
     const found = examDrift(edits(before), now, 0);
-    expect(found).toMatchObject({ drifted: true, most: 'right of case 3 got 0.55 where it got 0.15' });
+    expect(found).toMatchObject({ drifted: true, most: 'right of case 3 got 0.55, but 0.15 in the exam' });
     expect(found?.moved).toBeCloseTo(0.4 / Math.sqrt(20));
     expect(examDrift(edits(before), now, 0.1)?.drifted).toBe(false);
     expect(

@@ -75,7 +75,7 @@ describe('an exam on pairs', () => {
   it.each([
     ['a picture that is gone', { ...good, worse: 'pictures/gone.png' }, /cannot read .*gone\.png \(ENOENT\)/],
     ['no picture', { ...good, better: 'pictures/words.png' }, /words\.png: /],
-    ['a pair without a difference', { ...good, better: 'pictures/same.png' }, /are the same picture/],
+    ['a pair without a difference', { ...good, better: 'pictures/same.png' }, /are the same image/],
     ['a line without an edit', { source: 'pictures/a.png', instruction: 'x', better: 'pictures/b.png' }, /worse: /],
     ['a key that is not known', { ...good, wrose: 'x' }, /not a pair to compare: .*wrose/],
     ['an empty instruction', { ...good, instruction: ' ' }, /instruction: /],

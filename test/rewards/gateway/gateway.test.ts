@@ -242,7 +242,7 @@ describe('a judge that lists or answers by another name', () => {
 
   it('needs the name that it is asked by', async () => {
     const start = startGateway({ upstreams: ['http://127.0.0.1:9'], modelAlias: true, port: 0 });
-    await expect(start).rejects.toThrow('other names are those of one model: name it with --model');
+    await expect(start).rejects.toThrow('other names need a model: name it with --model');
   });
 });
 

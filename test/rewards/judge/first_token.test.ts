@@ -57,12 +57,12 @@ describe('the expected digit', () => {
         ['5', null],
         ['4', -1],
       ],
-      /no numbers up to 0/,
+      /not numbers up to 0/,
     ],
-    ['NaN', [['5', NaN]], /no numbers up to 0/],
-    ['minus infinity', [['5', -Infinity]], /no numbers up to 0/],
-    ['a word', [['5', '-0.1']], /no numbers up to 0/],
-    ['above 0', [['5', 0.5]], /no numbers up to 0/],
+    ['NaN', [['5', NaN]], /not numbers up to 0/],
+    ['minus infinity', [['5', -Infinity]], /not numbers up to 0/],
+    ['a word', [['5', '-0.1']], /not numbers up to 0/],
+    ['above 0', [['5', 0.5]], /not numbers up to 0/],
     [
       'too much together',
       [

@@ -54,7 +54,7 @@ describe('resolveEndpoints', () => {
   it('says what is wrong with a node file', () => {
     expect(() => resolveEndpoints({ node_file: '/nowhere/node.txt', port: 1 })).toThrow(EndpointError);
     expect(() => resolveEndpoints({ node_file: temporaryFile('\n'), port: 1 })).toThrow(
-      /first line should be a host name/,
+      /first line of the node file should be a host name/,
     );
   });
 
@@ -96,11 +96,11 @@ describe('waitUntilReady', () => {
       (found: unknown) => found as EndpointError,
     );
     expect(error).toHaveProperty('message', expect.stringContaining('At most 2 image(s)'));
-    expect(error).toHaveProperty('next', expect.stringContaining(`take three images per request`));
+    expect(error).toHaveProperty('next', expect.stringContaining(`Allow three images per request`));
     const many = await waitUntilReady(limited.url, stubModel, { maxWaitS: 0, shown: 9 }).catch(
       (found: unknown) => found as EndpointError,
     );
-    expect(many).toHaveProperty('next', expect.stringMatching(/take 9 images per request.*'\{"image":9,"video":0\}'/));
+    expect(many).toHaveProperty('next', expect.stringMatching(/Allow 9 images per request.*'\{"image":9,"video":0\}'/));
     expect(limited.requests.at(-1)).toMatchObject({ images: { length: 9 } });
   });
 
@@ -129,25 +129,25 @@ describe('waitUntilReady', () => {
       'no OpenAI-compatible server',
       answers,
       { models: { kind: 'raw', status: 200, contentType: 'text/html', body: '<html>nginx</html>' } },
-      /not that of an OpenAI-compatible server.*nginx/,
+      /not a list of models as OpenAI-compatible servers send it.*nginx/,
     ],
     [
       'another JSON service',
       answers,
       { models: { kind: 'json', body: { status: 'ok' } } },
-      /not that of an OpenAI-compatible server/,
+      /not a list of models as OpenAI-compatible servers send it/,
     ],
     [
       'a listing of nothing',
       answers,
       { models: { kind: 'json', body: { data: [null] } } },
-      /not that of an OpenAI-compatible server.*null/,
+      /not a list of models as OpenAI-compatible servers send it.*null/,
     ],
     [
       'a listing that no reader foresaw',
       answers,
       { models: { kind: 'json', body: { data: [{ id: { toString: 1 } }] } } },
-      /looking at it failed: TypeError/,
+      /the check failed: TypeError/,
     ],
     ['no such path', answers, { models: { kind: 'json', status: 404, body: { detail: 'Not Found' } } }, /404/],
     ['a key is needed', answers, { models: { kind: 'json', status: 401, body: { error: 'Unauthorized' } } }, /401/],

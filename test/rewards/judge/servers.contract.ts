@@ -174,7 +174,7 @@ export function serverContract(kind: ServerKind): void {
       const { ready, connect } = await serve();
       const error: unknown = await ready({ apiKey: 'sk-wrong-key' }).catch((cause: unknown) => cause);
       expect(error).toBeInstanceOf(EndpointError);
-      expect(error).toMatchObject({ next: 'Export OPENAI_API_KEY with a key that the server takes.', exitCode: 3 });
+      expect(error).toMatchObject({ next: 'Export OPENAI_API_KEY with a key that the server accepts.', exitCode: 3 });
       const { client } = connect({ apiKey: 'sk-wrong-key' });
       expect(await client.ask(question())).toMatchObject({ problem: 'bad_request', attempts: 1 });
       expect(await client.canary()).toMatchObject({ ok: false });
@@ -200,7 +200,7 @@ export function serverContract(kind: ServerKind): void {
     it('answers by another name only where that is allowed, and says how', async () => {
       const { ready, connect } = await serve(() => null, kind.alias);
       const looking = ready();
-      await expect(looking).rejects.toThrow(`another model, "${kind.alias}"`);
+      await expect(looking).rejects.toThrow(`the model "${kind.alias}"`);
       await expect(looking).rejects.toThrow(`set reward.model_alias: ["${kind.alias}"]`);
       expect(await connect().client.ask(question())).toMatchObject({ problem: 'server_error', scores: [] });
       await expect(ready({ alias: ['another', 'third'] })).rejects.toThrow(kind.alias);

@@ -223,7 +223,7 @@ describe('the quality of a sign', () => {
 
   it.each<readonly [string, number, (scene: SignScene, index: number) => RgbImage]>([
     [
-      'colours that are not of the sign',
+      'colors that are not of the sign',
       8,
       // At the same distance from paper, but off the line towards ink.
       (scene) =>

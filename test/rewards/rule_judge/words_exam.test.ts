@@ -70,6 +70,6 @@ describe('the exam of a judge of words', () => {
     const { signal } = new AbortController();
     const marks = marksOf(await examine(wordsExam(CASES, 1), { repeats: 2, atOnce: 1, signal, score }));
     expect(accusedOf(marks)).toContain('misses_other_words');
-    expect(verdictOf(marks).sentences).toContain('It does not take the right answer in other words for as good.');
+    expect(verdictOf(marks).sentences).toContain('It scores the right answer lower in other words.');
   });
 });

@@ -250,7 +250,7 @@ describe('images', () => {
     ['a path that could be base64', '/etc/passwd+', 'PNG, JPEG or WebP'],
     ['an address', 'http://169.254.169.254/latest', 'neither base64 nor a data: URL'],
     ['a file address', 'file:///etc/passwd', 'neither base64 nor a data: URL'],
-    ['a data URL without base64', 'data:image/svg+xml,<svg/>', 'has to hold base64'],
+    ['a data URL without base64', 'data:image/svg+xml,<svg/>', 'must contain base64'],
     ['a drawing', Buffer.from('<svg xmlns="http://www.w3.org/2000/svg"/>').toString('base64'), 'PNG, JPEG or WebP'],
     ['an empty text', '', 'neither base64 nor a data: URL'],
     ['half a PNG', Buffer.from('iVBORw0KGgoAAAANSUhEUgAAAAE', 'base64').toString('base64'), 'cannot decode'],

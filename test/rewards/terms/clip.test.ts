@@ -75,7 +75,7 @@ describe('the term clip', () => {
     }
     await term.close();
     expect(notes).toEqual([
-      'clip reads 20 tokens of a prompt, and compares pictures with nothing beyond them: the last 182 tokens of the prompt of 1/1/0 are left out (said once)',
+      'clip reads 20 tokens of a prompt and ignores the rest: it ignores the last 182 tokens of the prompt of 1/1/0 (reported once)',
     ]);
   });
 

@@ -103,7 +103,7 @@ describe('a reward module', () => {
       nan: /gave NaN;/,
       other: /gave \{"kind":"best"\};/,
       part: /parts/,
-      cycle: /no JSON/,
+      cycle: /not JSON/,
       infinite: /./,
       reason: /./,
     };
@@ -212,9 +212,9 @@ const bad: Readonly<Record<string, readonly [text: string, found: RegExp]>> = {
   'no default export': ['export const score = () => 1;', /has no default export/],
   'a number': ['export default 5;', /its default export is number/],
   null: ['export default null; export const x = 1;', /no default export/],
-  'an object without score': ['export default { scores: () => 1 };', /no function score, nor create/],
-  'a score that is no function': ['export default { score: 1 };', /no function score/],
-  'a check that is no function': ['export default { score: () => 1, check: true };', /its check is no function/],
+  'an object without score': ['export default { scores: () => 1 };', /neither a function score nor create/],
+  'a score that is no function': ['export default { score: 1 };', /neither a function score nor create/],
+  'a check that is no function': ['export default { score: () => 1, check: true };', /its check is not a function/],
   'needs of unknown things': [
     'export default { score: () => 1, needs: { image: true } };',
     /its needs are \{"image":true\}; allowed: edited, source, truth, words/,
@@ -241,7 +241,7 @@ describe('a reward module in a process of its own', () => {
     expect([first, second]).toEqual(await Promise.all([items[0], items[1]].map((item) => here.score(item))));
     expect(third).toMatchObject({
       kind: 'unscored',
-      detail: expect.stringContaining('returned what cannot be copied') as string,
+      detail: expect.stringContaining('returned a value that cannot be copied') as string,
     });
   });
 
@@ -287,7 +287,7 @@ describe('a file that is no reward module', () => {
     async (endless) => {
       const settings = moduleOf(`export default () => 1; ${endless}`, 'never.mjs', { timeout_s: 0.5 });
       expect((await said(() => openModuleApart(settings, [])))[0]).toMatch(
-        'its import does not end within 0.5 s (timeout_s)',
+        'its import did not end within 0.5 s (timeout_s)',
       );
     },
   );
@@ -301,7 +301,7 @@ describe('a file that is no reward module', () => {
     }
     writeFileSync(join(folder, 'mine.mjs'), "import './pipe.mjs'; export default () => 1;");
     const importing = settingsOf(join(folder, 'mine.mjs'), { timeout_s: 0.5 });
-    expect((await said(() => openModuleApart(importing, [])))[0]).toMatch('its import does not end within 0.5 s');
+    expect((await said(() => openModuleApart(importing, [])))[0]).toMatch('its import did not end within 0.5 s');
   });
 
   it('is named if its import ends the process', async () => {
@@ -311,14 +311,14 @@ describe('a file that is no reward module', () => {
 
   it('is named where its create fails, never ends, or makes nothing that scores', async () => {
     const nothing = moduleOf('export default { create: () => ({}) };');
-    expect((await said(() => open(nothing)))[0]).toMatch('its create() gave {}');
+    expect((await said(() => open(nothing)))[0]).toMatch('its create() returned {}');
     const failing = moduleOf("export default { create() { throw new Error('no GPU'); } };");
     expect((await said(() => open(failing)))[0]).toMatch(/Error: no GPU/);
     const { clock, alarms } = alarmClock();
     const late = said(() => open(moduleOf('export default { create: () => new Promise(() => {}) };'), clock));
     await vi.waitFor(() => expect(alarms).toMatchObject([{ at: 60_000 }]));
     alarms[0].ring();
-    expect((await late)[0]).toMatch('its create() does not end within 60 s');
+    expect((await late)[0]).toMatch('its create() did not end within 60 s');
   });
 });
 

@@ -53,7 +53,7 @@ describe('words in their order', () => {
   it.each(['word_sequence', 'exact_words'] as const)('%s refuses a label without words, by its item', async (kind) => {
     await expect(value(kind, 'a', '\u2026')).rejects.toThrow(DataError);
     await expect(value(kind, 'a', '')).rejects.toMatchObject({ where: '4/2/1' });
-    expect(kinds[kind].wrongLabel?.('?', {})).toMatch(/"\?" holds no word/);
+    expect(kinds[kind].wrongLabel?.('?', {})).toMatch(/"\?" contains no word/);
     expect(kinds[kind].wrongLabel?.('7', {})).toBeNull();
   });
 });

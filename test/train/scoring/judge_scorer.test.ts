@@ -100,7 +100,7 @@ describe('a scorer', () => {
       const error = await opening([term], 3).catch((found: unknown) => found);
       expect(error).toBeInstanceOf(EndpointError);
       expect((error as EndpointError).toText()).toContain(
-        `take four images per request: vllm serve ... --limit-mm-per-prompt '{"image":4,"video":0}'`,
+        `Allow four images per request on the server: vllm serve ... --limit-mm-per-prompt '{"image":4,"video":0}'`,
       );
     }
   });

@@ -1,9 +1,9 @@
-/** CLIP's tokenizer for captions of one's own: byte pairs are learnt from their words (Sennrich et al., 2016), the most frequent first. */
+/** CLIP's tokenizer for the user's own captions: byte pairs are learned from their words (Sennrich et al., 2016), the most frequent first. */
 import { Tokenizer as Native } from 'tokenizers';
 import { must } from '../../../core/errors.js';
 import { clipWords, END, END_OF_WORD, markJson, START } from './tokenizer.js';
 
-/** A letter for every byte, so that vocabularies are plain text: bytes that print stand for themselves (GPT-2). */
+/** A letter for every byte, so that vocabularies are plain text: printable bytes represent themselves (GPT-2). */
 function byteLetters(): readonly string[] {
   const prints = (byte: number): boolean =>
     (byte >= 0x21 && byte <= 0x7e) || (byte >= 0xa1 && byte <= 0xff && byte !== 0xad);
@@ -11,7 +11,7 @@ function byteLetters(): readonly string[] {
   return Array.from({ length: 256 }, (_, byte) => String.fromCodePoint(prints(byte) ? byte : 256 + others++));
 }
 
-/** The words of a text, a letter for each byte. */
+/** The words of a text, with a letter for each byte. */
 function wordSplitter(): (text: string) => string[] {
   const empty = Native.fromString(
     JSON.stringify({ version: '1.0', ...clipWords, model: { type: 'BPE', vocab: {}, merges: [] } }),
@@ -23,14 +23,17 @@ function wordSplitter(): (text: string) => string[] {
   return (text) => splitter.preTokenizeString(normalizer.normalizeString(text)).map(([word]) => word);
 }
 
-/** A word's letters, of which the last ends it. */
+/** A word's letters. The last one ends the word. */
 function lettersOf(word: string): string[] {
   const letters = [...word];
   letters[letters.length - 1] += END_OF_WORD;
   return letters;
 }
 
-/** A `tokenizer.json` that ClipTokenizer and Hugging Face's tokenizers read. Words of the captions become one token each where `most` merges are enough. */
+/**
+ * A `tokenizer.json` that ClipTokenizer and Hugging Face's tokenizers read. Words of the captions become one token each if `most` merges
+ * are enough.
+ */
 export function clipTokenizerJson(captions: Iterable<string>, most: number): string {
   const counts = new Map<string, number>();
   const wordsOf = wordSplitter();
@@ -66,17 +69,17 @@ interface CountedWord {
   tokens: readonly string[];
 }
 
-/** How often two tokens stand side by side in words. A merge changes the counts of those words alone that it is found in. */
+/** How often two tokens are neighbors in words. A merge changes only the counts of the words that contain it. */
 class Pairs {
   readonly #counts = new Map<string, number>();
-  /** The words that a pair stands in, or has stood in. */
+  /** The words that contain or contained a pair. */
   readonly #words = new Map<string, Set<CountedWord>>();
 
   constructor(words: readonly CountedWord[]) {
     for (const word of words) this.#count(word, 1);
   }
 
-  /** The most frequent pair, on a tie the first in the alphabet. Null when every word is one token. */
+  /** The most frequent pair, or the first in the alphabet on a tie. Null when every word is one token. */
   mostFrequent(): string | null {
     let best: string | null = null;
     let most = 0;
@@ -86,7 +89,7 @@ class Pairs {
     return best;
   }
 
-  /** Makes one token of a pair, wherever it stands. */
+  /** Replaces a pair by one token everywhere. */
   join(pair: string): void {
     const [first, second] = pair.split(' ');
     for (const word of this.#words.get(pair) ?? []) {

@@ -6,14 +6,14 @@ import { readTextFile } from '../../../core/text.js';
 
 const AGAIN = 'Copy this file from the Hub repository of the model.';
 
-/** The first existing file of a list. Raises ConfigError that names `what` when none exists. */
+/** The first existing file of a list. Raises ConfigError that names `what` if none exists. */
 export function firstFile(files: readonly string[], what: string, folder: string): string {
   const file = files.find((candidate) => existsSync(candidate));
   if (file === undefined) throw new ConfigError(`there is no ${what}`, { where: folder, next: AGAIN });
   return file;
 }
 
-/** Raises ConfigError where the file cannot be read, is no JSON or has another form. */
+/** Raises ConfigError if the file cannot be read, is not JSON or has another form. */
 export function readJson<T extends z.ZodType>(file: string, schema: T): z.output<T> {
   let json: string;
   try {
@@ -25,7 +25,7 @@ export function readJson<T extends z.ZodType>(file: string, schema: T): z.output
   return parseJson(json, schema, file);
 }
 
-/** A file's text. Raises ConfigError, naming `where`, where it is no JSON or has another form. */
+/** A file's text. Raises ConfigError, naming `where`, if it is not JSON or has another form. */
 export function parseJson<T extends z.ZodType>(json: string, schema: T, where: string): z.output<T> {
   let value: unknown;
   try {
@@ -39,7 +39,7 @@ export function parseJson<T extends z.ZodType>(json: string, schema: T, where: s
 }
 
 function unreadable(where: string, cause: unknown): ConfigError {
-  return new ConfigError(`cannot be read as JSON: ${cause instanceof Error ? cause.message : String(cause)}`, {
+  return new ConfigError(`is not valid JSON: ${cause instanceof Error ? cause.message : String(cause)}`, {
     where,
     next: AGAIN,
     cause,

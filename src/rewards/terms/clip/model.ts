@@ -1,4 +1,4 @@
-/** A model that compares texts with pictures, from a folder in the layout of Hugging Face: CLIP or SigLIP with their weights. */
+/** A model that compares texts with images, from a folder in the layout of Hugging Face: CLIP or SigLIP with their weights. */
 import { join } from 'node:path';
 import { LRUCache } from 'lru-cache';
 import { CheckpointError, ConfigError, InternalError } from '../../../core/errors.js';
@@ -24,8 +24,8 @@ import { ClipTokenizer, PaddedTokenizer, type TextReader } from './tokenizer.js'
 const MAX_KEPT_PROMPTS = 4096;
 
 /**
- * What turns texts into tokens, of a model's folder, limited to the length that the model reads. Raises ConfigError or CheckpointError when a file
- * is missing or of another kind.
+ * The tokenizer of a model's folder, limited to the length that the model reads. Raises ConfigError or CheckpointError if a file is missing
+ * or of another kind.
  */
 export function textReader(folder: string): TextReader {
   firstFile([join(folder, CONFIG_FILE)], CONFIG_FILE, folder);
@@ -36,7 +36,7 @@ export function textReader(folder: string): TextReader {
   const { eos_token_id: end } = config.text;
   if (end !== LEGACY_END && end !== tokenizer.marks.end) {
     throw new CheckpointError(
-      `the model takes what it makes of token ${end} (text_config.eos_token_id), and texts end with ${tokenizer.marks.end}`,
+      `the model reads the output at token ${end} (text_config.eos_token_id), but texts end with ${tokenizer.marks.end}`,
       { where: folder, next: 'Take the tokenizer and config.json from one model.' },
     );
   }
@@ -45,26 +45,29 @@ export function textReader(folder: string): TextReader {
 
 function requireRows(reader: TextReader, rows: number, folder: string): TextReader {
   if (reader.size <= rows) return reader;
-  throw new CheckpointError(`the tokenizer has ${reader.size} tokens, and the model ${rows} (text_config.vocab_size)`, {
-    where: folder,
-    next: 'Take the tokenizer and config.json from one model.',
-  });
+  throw new CheckpointError(
+    `the tokenizer has ${reader.size} tokens, but the model has ${rows} (text_config.vocab_size)`,
+    {
+      where: folder,
+      next: 'Take the tokenizer and config.json from one model.',
+    },
+  );
 }
 
-/** What a folder says of the model in it. */
+/** The description of a model in its folder. */
 interface Described {
   readonly reader: TextReader;
   readonly steps: Preprocessing;
 }
 
-/** Looks at what describes a model, whose weights may be elsewhere. Raises as `EmbeddingModel.open` does for it. */
+/** Reads the description of a model, whose weights may be elsewhere. Raises as `EmbeddingModel.open` does for it. */
 export function describeEmbeddingModel(folder: string): Described {
   const found = { reader: textReader(folder), steps: readPreprocessing(folder) };
   requireSide(found.steps, describeEmbedder(folder), folder);
   return found;
 }
 
-/** Looks at all that `EmbeddingModel.open` would open, without opening graphs or reading weights. Raises as that does. */
+/** Checks all files that `EmbeddingModel.open` opens, without opening graphs or reading weights. Raises as that does. */
 export function checkEmbeddingModel(folder: string): Described {
   const found = describeEmbeddingModel(folder);
   checkEmbedder(folder);
@@ -83,8 +86,8 @@ export class EmbeddingModel {
   ) {}
 
   /**
-   * Opens the model and runs it once. Raises ConfigError or CheckpointError for a folder that lacks a file or whose files do not fit together,
-   * EngineError if onnxruntime cannot run a graph.
+   * Opens the model and runs it once. Raises ConfigError or CheckpointError for a folder that lacks a file or whose files do not fit
+   * together, EngineError if onnxruntime cannot run a graph.
    */
   static async open(folder: string, options: ModelFileOptions = {}): Promise<EmbeddingModel> {
     const { reader, steps } = checkEmbeddingModel(folder);
@@ -106,12 +109,12 @@ export class EmbeddingModel {
     }
   }
 
-  /** The number of tokens that the model reads at most, and how many of this text it cuts. */
+  /** The highest number of tokens that the model reads, and how many of this text it cuts. */
   async reads(prompt: string): Promise<{ readonly most: number; readonly unread: number }> {
     return { most: this.reader.context, unread: await this.reader.unread(prompt) };
   }
 
-  /** The projection of a text, not normalised; each prompt is computed once. Raises EngineError where the model refuses to run. */
+  /** The projection of a text, not normalized. Each prompt is computed once. Raises EngineError if the model fails. */
   textEmbedding(prompt: string): Promise<Float32Array> {
     const known = this.#prompts.get(prompt);
     if (known !== undefined) return known;
@@ -123,8 +126,8 @@ export class EmbeddingModel {
   }
 
   /**
-   * The projection of an image, not normalised. One image to a run: in a batch the last bits of a result depend on its company, and an
-   * episode's score must not. Raises EngineError where the model refuses to run.
+   * The projection of an image, not normalized. One image per run: in a batch the last bits of a result depend on the other images, and an
+   * episode's score must not. Raises EngineError if the model fails.
    */
   async imageEmbedding(image: RgbImage): Promise<Float32Array> {
     return (await this.image.run({ [IMAGE_INPUT]: preprocess(image, this.steps) })).embedding;
@@ -149,7 +152,7 @@ export class EmbeddingModel {
       sizes = [await this.textEmbedding(''), await this.imageEmbedding(dark)].map(({ length }) => length);
     } catch (cause) {
       throw new ConfigError(
-        `the model does not run on ${width}x${height} pixels and ${this.reader.context} tokens, as its folder says: ${cause instanceof Error ? cause.message : String(cause)}`,
+        `the model does not run on ${width}x${height} pixels and ${this.reader.context} tokens, as its folder describes: ${cause instanceof Error ? cause.message : String(cause)}`,
         {
           where: this.folder,
           next: 'Take all files from one model: config.json, preprocessor_config.json, tokenizer.json and the weights.',
@@ -158,14 +161,17 @@ export class EmbeddingModel {
       );
     }
     if (sizes[0] === sizes[1]) return;
-    throw new ConfigError(`texts become ${sizes[0]} numbers, images ${sizes[1]}: these are not halves of one model`, {
-      where: this.folder,
-      next: 'Take all weights from one model.',
-    });
+    throw new ConfigError(
+      `texts become ${sizes[0]} numbers, but images become ${sizes[1]}: these are not halves of one model`,
+      {
+        where: this.folder,
+        next: 'Take all weights from one model.',
+      },
+    );
   }
 }
 
-/** The cosine of the angle between two vectors of the same length; NaN where one has no length or holds a NaN. */
+/** The cosine of the angle between two vectors of the same length. NaN if one has no length or contains a NaN. */
 export function cosine(a: Float32Array, b: Float32Array): number {
   if (a.length !== b.length) throw new InternalError(`embeddings of ${a.length} and ${b.length} numbers`);
   let [dot, ofA, ofB] = [0, 0, 0];

@@ -13,14 +13,14 @@ interface Size {
   readonly height: number;
 }
 
-/** The steps, in their order; null means that a step is left out. */
+/** The steps in order. null means that a step is left out. */
 export interface Preprocessing {
-  /** The shorter edge becomes that long and the shape stays, or both edges are given. */
+  /** The shorter edge gets this length and the shape stays, or both edges are given. */
   readonly resize: { readonly shortestEdge: number } | Size | null;
   readonly filter: ResizeFilter;
-  /** Cut from the centre; where the image is smaller, it is surrounded by black. */
+  /** Cut from the center. A smaller image is surrounded by black. */
   readonly crop: Size;
-  /** What a level from 0 to 255 is multiplied by. */
+  /** The factor for levels from 0 to 255. */
   readonly scale: number | null;
   /** By channel: subtracted, then divided by. */
   readonly normalise: { readonly mean: readonly number[]; readonly std: readonly number[] } | null;
@@ -36,7 +36,7 @@ const square = edge.transform((side) => ({ width: side, height: side }));
 const size = z.object({ height: edge, width: edge });
 const perChannel = z.array(z.number()).length(3);
 
-const ONLY = "only CLIP's and SigLIP's image processors are available";
+const ONLY = 'only the image processors of CLIP and SigLIP are available';
 
 /** The fields of both processors. */
 const steps = z.looseObject({
@@ -63,7 +63,7 @@ const clipProcessor = steps.extend({
     .optional(),
   feature_extractor_type: z.literal('CLIPFeatureExtractor', ONLY).optional(),
   size: sizes.default({ shortestEdge: 224 }),
-  resample: z.literal(BICUBIC, 'only 3 (bicubic), the filter of CLIP, is available').default(BICUBIC),
+  resample: z.literal(BICUBIC, "only 3 (bicubic), CLIP's filter, is available").default(BICUBIC),
   do_center_crop: z.boolean().default(true),
   crop_size: cropSize,
   image_mean: perChannel.default([0.48145466, 0.4578275, 0.40821073]),
@@ -93,7 +93,7 @@ const clipFile = z.preprocess(ownFields, clipProcessor);
 const siglipFile = z.preprocess(ownFields, siglipProcessor);
 const SIGLIP = /^SiglipImageProcessor(?:Fast|Pil)?$/;
 
-/** Reads `preprocessor_config.json`. Raises ConfigError where it is missing, or asks for a step that is not available. */
+/** Reads `preprocessor_config.json`. Raises ConfigError if it is missing, or asks for a step that is not available. */
 export function readPreprocessing(folder: string): Preprocessing {
   const file = firstFile(
     FILES.map((name) => join(folder, name)),
@@ -106,22 +106,19 @@ export function readPreprocessing(folder: string): Preprocessing {
   const found = isSiglip ? readJson(file, siglipFile) : readJson(file, clipFile);
   const unknown = unknownStep(found, keys);
   if (unknown !== null) {
-    throw new ConfigError(`${unknown}: what this asks of pictures is not known here`, {
+    throw new ConfigError(`${unknown}: this step is not known`, {
       where: file,
-      next: 'Remove the key if the model was trained on pictures without that step.',
+      next: 'Remove the key if the model was trained on images without that step.',
     });
   }
   const resize = found.do_resize ? found.size : null;
   const fixed = resize !== null && 'width' in resize ? resize : null;
   const crop = found.do_center_crop ? found.crop_size : fixed;
   if (crop === null) {
-    throw new ConfigError(
-      'images of any shape would reach the model: there is neither a centre crop nor a fixed size',
-      {
-        where: file,
-        next: 'Set do_center_crop to true and crop_size, as in openai/clip-vit-base-patch32, or a size of height and width, as in google/siglip-base-patch16-224.',
-      },
-    );
+    throw new ConfigError('the model would get images of any shape: there is neither a center crop nor a fixed size', {
+      where: file,
+      next: 'Set do_center_crop to true and crop_size, as in openai/clip-vit-base-patch32, or a size of height and width, as in google/siglip-base-patch16-224.',
+    });
   }
   return {
     resize,
@@ -132,7 +129,7 @@ export function readPreprocessing(folder: string): Preprocessing {
   };
 }
 
-/** Raises ConfigError where pictures come in another size than the model's places fit. */
+/** Raises ConfigError if the size of the prepared images differs from the size that the model reads. */
 export function requireSide(
   { crop }: Preprocessing,
   { vision: { image_size: side } }: { readonly vision: { readonly image_size: number } },
@@ -140,7 +137,7 @@ export function requireSide(
 ): void {
   if (crop.width === side && crop.height === side) return;
   throw new ConfigError(
-    `pictures are brought to ${crop.width}x${crop.height} pixels (preprocessor_config.json), and the model looks at ${side}x${side} (vision_config.image_size)`,
+    `images are resized to ${crop.width}x${crop.height} pixels (preprocessor_config.json), but the model reads ${side}x${side} (vision_config.image_size)`,
     { where: folder, next: 'Take preprocessor_config.json and config.json from one model.' },
   );
 }
@@ -153,7 +150,7 @@ function resizedSize({ width, height }: Size, resize: Preprocessing['resize']): 
   return width <= height ? { width: resize.shortestEdge, height: long } : { width: long, height: resize.shortestEdge };
 }
 
-/** Where a centre crop lies along one axis: which part of the image it shows, and where that part begins in the crop. */
+/** The position of a center crop along one axis: which part of the image it shows, and where that part begins in the crop. */
 function centre(length: number, crop: number): { from: number; length: number; at: number } {
   const from = Math.floor((length - crop) / 2);
   return { from: Math.max(from, 0), length: Math.min(length, crop), at: Math.max(-from, 0) };
@@ -174,7 +171,7 @@ export function cropToModel(image: RgbImage, { resize, filter, crop }: Preproces
   return { ...crop, data };
 }
 
-/** What every level of a channel becomes, rounded to float32 after each step as numpy does. */
+/** The value of every level of a channel, rounded to float32 after each step as numpy does. */
 function valuesOfLevels({ scale, normalise }: Preprocessing, channel: number): Float32Array {
   return Float32Array.from({ length: 256 }, (_, level) => {
     const value = Math.fround(scale === null ? level : level * scale);

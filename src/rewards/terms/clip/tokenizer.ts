@@ -15,7 +15,7 @@ export const START = '<|startoftext|>';
 export const END = '<|endoftext|>';
 export const END_OF_WORD = '</w>';
 
-/** What makes words of a text; a word's bytes are letters then. */
+/** Splits a text into words. At this point the bytes of a word are letters. */
 export const clipWords = {
   normalizer: {
     type: 'Sequence',
@@ -41,21 +41,21 @@ export const clipWords = {
   },
 };
 
-/** A mark as `tokenizer.json` lists it: written out, it counts as the mark itself, as it does for Hugging Face. */
+/** A mark as `tokenizer.json` lists it. A mark that is written out in a text counts as the mark, as it does for Hugging Face. */
 export function markJson({ id, content }: { readonly id: number; readonly content: string }) {
   return { id, content, special: true, normalized: false, lstrip: false, rstrip: false, single_word: false };
 }
 
 type Merge = string | readonly [string, string];
 
-// Fifty thousand entries each: zod's own walk over them takes ten times as long as reading the file.
+// Fifty thousand entries each: zod's own check of them takes ten times as long as reading the file.
 const vocabularyFile = z.custom<Readonly<Record<string, number>>>(
   (value) => typeof value === 'object' && value !== null && Object.values(value).every(Number.isInteger),
-  'a vocabulary is an object of ids by token',
+  'a vocabulary must be an object of ids by token',
 );
 const mergeList = z.custom<readonly Merge[]>(
   (value) => Array.isArray(value) && value.every((merge) => halvesOf(merge as Merge).length === 2),
-  'merges are a list of pairs',
+  'merges must be a list of pairs',
 );
 const tokenizerFile = z.object({
   model: z.object({
@@ -68,21 +68,21 @@ const tokenizerFile = z.object({
   }),
 });
 
-/** What the text half of the model takes. */
+/** The input of the model's text half. */
 export interface TextTokens {
-  /** Start, content, end; filled up with ends. */
+  /** Start, content, end, then ends as padding. */
   readonly ids: BigInt64Array;
-  /** 1 up to the first end, 0 for what fills up. */
+  /** 1 up to the first end, 0 for padding. */
   readonly mask: BigInt64Array;
 }
 
-/** Turns texts into what the text half of a model takes. */
+/** Turns texts into the input of a model's text half. */
 export interface TextReader {
-  /** How many tokens the model reads at most, those around a text included. */
+  /** The highest number of tokens that the model reads, including those around a text. */
   readonly context: number;
-  /** How many tokens there are. */
+  /** The number of tokens. */
   readonly size: number;
-  /** What is too long is cut. */
+  /** Longer texts are cut. */
   encode(text: string): Promise<TextTokens>;
   /** How many tokens of a text `encode` leaves out. */
   unread(text: string): Promise<number>;
@@ -95,8 +95,8 @@ export class ClipTokenizer implements TextReader {
   readonly size: number;
 
   /**
-   * `context` is the model's number of text positions. Raises ConfigError where the vocabulary lacks CLIP's marks, CheckpointError where a merge makes
-   * a token that it lacks.
+   * `context` is the model's number of text positions. Raises ConfigError if the vocabulary lacks CLIP's marks, CheckpointError if a merge
+   * makes a token that it lacks.
    */
   constructor(
     vocab: Readonly<Record<string, number>>,
@@ -122,7 +122,7 @@ export class ClipTokenizer implements TextReader {
     });
   }
 
-  /** Reads `tokenizer.json`, else `vocab.json` and `merges.txt`. Raises ConfigError where they are missing or of another kind. */
+  /** Reads `tokenizer.json`, else `vocab.json` and `merges.txt`. Raises ConfigError if they are missing or of another kind. */
   static read(folder: string, context: number): ClipTokenizer {
     const whole = join(folder, 'tokenizer.json');
     if (existsSync(whole)) return ClipTokenizer.parse(readTextFile(whole, ConfigError), context, whole);
@@ -133,7 +133,7 @@ export class ClipTokenizer implements TextReader {
     return new ClipTokenizer(readJson(words, vocabularyFile), merges, context, words);
   }
 
-  /** A `tokenizer.json`, of which the vocabulary and the merges count. Raises ConfigError, naming `where`, for one of another kind. */
+  /** A `tokenizer.json`, of which the vocabulary and the merges count. Raises ConfigError, naming `where`, for another kind. */
   static parse(json: string, context: number, where: string): ClipTokenizer {
     const { vocab, merges } = parseJson(json, tokenizerFile, where).model;
     return new ClipTokenizer(vocab, merges, context, where);
@@ -160,9 +160,9 @@ function halvesOf(merge: Merge): readonly string[] {
   return typeof merge === 'string' ? merge.split(' ') : Array.isArray(merge) ? merge : [];
 }
 
-/** What tokenizer_config.json says beside the names of tokens. */
+/** The settings of tokenizer_config.json, besides the names of tokens. */
 const settingsForm = z.object({
-  /** A huge number where the model has no such limit of its own. */
+  /** A huge number if the model has no such limit of its own. */
   model_max_length: z.number().positive().nullish(),
   padding_side: z.enum(['left', 'right']).nullish(),
   do_lower_case: z.boolean().nullish(),
@@ -177,21 +177,21 @@ export class PaddedTokenizer implements TextReader {
     private readonly lowers: boolean,
   ) {}
 
-  /** How many tokens there are. */
+  /** The number of tokens. */
   get size(): number {
     return this.tokenizer.size;
   }
 
   /**
-   * Texts get `positions` tokens, or fewer where the folder says so and it counts (`isMost`). Raises ConfigError without tokenizer.json, CheckpointError
-   * for files of another form.
+   * Texts get `positions` tokens, or fewer if the folder says so and it counts (`isMost`). Raises ConfigError without tokenizer.json,
+   * CheckpointError for files of another form.
    */
   static read(folder: string, positions: number, isMost = true): PaddedTokenizer {
     if (tokenizerJson(folder) === null) {
       const pieces = existsSync(join(folder, 'spiece.model'));
       throw new ConfigError(`there is no ${TOKENIZER_FILE}${pieces ? '; found spiece.model, which is not read' : ''}`, {
         where: folder,
-        next: `Copy ${TOKENIZER_FILE} from a repository of the Hub that has one for this model, such as Xenova/siglip-base-patch16-224 for SigLIP's English ones.`,
+        next: `Copy ${TOKENIZER_FILE} from a Hub repository that has one for this model, such as Xenova/siglip-base-patch16-224 for the English SigLIP models.`,
       });
     }
     const where = join(folder, TOKENIZER_CONFIG_FILE);
@@ -203,9 +203,9 @@ export class PaddedTokenizer implements TextReader {
     }
     const filler = tokenizer.special['pad_token'];
     if (filler === undefined) {
-      throw new CheckpointError('nothing says which token fills texts up', {
+      throw new CheckpointError('the padding token is missing', {
         where,
-        next: 'Name it there: pad_token.',
+        next: 'Add it as pad_token.',
       });
     }
     const { model_max_length: most, padding_side: side, do_lower_case: lowers } = parsed.data;
@@ -218,7 +218,7 @@ export class PaddedTokenizer implements TextReader {
     );
   }
 
-  /** The ids of a text with the tokens that the tokenizer puts around it, cut before those, and filled up. */
+  /** The ids of a text with the tokens that the tokenizer puts around it, cut before those, and padded. */
   async encode(text: string): Promise<TextTokens> {
     const { all, over } = await this.#read(text);
     const kept = over === 0 ? all.ids : [...all.before, ...all.content.slice(0, -over), ...all.behind];
@@ -251,7 +251,7 @@ interface Surrounded {
   readonly behind: readonly number[];
 }
 
-/** What stands before and behind a text's own tokens. */
+/** The tokens before and after a text's own tokens. */
 function surrounded(ids: readonly number[], content: readonly number[]): Surrounded {
   const more = ids.length - content.length;
   for (let at = 0; at <= more; at++) {

@@ -2,13 +2,14 @@
 import { readFileSync, statSync } from 'node:fs';
 import { dirname, relative } from 'node:path';
 import { fileURLToPath, pathToFileURL } from 'node:url';
-// The lexer that Vite and webpack find imports with. This build of it needs no asynchronous start, and settings are hashed without one.
+// The lexer that Vite and webpack use to find imports. This build of it needs no asynchronous start, so settings can be hashed
+// synchronously.
 import { parse } from 'es-module-lexer/js';
 import { sha256 } from '../../../core/images/image.js';
 
 /**
- * SHA-256 over a module's file and the files that it reaches by relative imports, with their places relative to it. Packages, computed imports and
- * `require` are not included. Null if the module is no file that can be read.
+ * SHA-256 over a module's file and the files that it reaches by relative imports, with their paths relative to it. Packages, computed
+ * imports and `require` are not included. Null if the module is no file that can be read.
  */
 export function moduleDigest(file: string): string | null {
   const digests = new Map<string, string>();
@@ -43,6 +44,6 @@ function importsOf(text: string): string[] {
   try {
     return parse(text)[0].flatMap(({ n }) => n ?? []);
   } catch {
-    return []; // Data, or a script that importing reports.
+    return []; // Data, or a script whose error the import reports.
   }
 }

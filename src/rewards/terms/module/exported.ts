@@ -1,9 +1,9 @@
-/** What a reward module exports, as both processes that import one see it. */
+/** The shape of a reward module's exports, for both processes that import one. */
 
-/** The members of an export that are looked at. */
+/** The members of an export that are checked. */
 const members = ['score', 'create', 'check', 'needs'] as const;
 
-/** What an export looks like from outside. */
+/** The shape of an export. */
 export interface Shape {
   /** `typeof` the export itself. */
   readonly is: string;
@@ -22,7 +22,7 @@ export function shapeOf(exported: unknown): Shape {
   return { is: exported === null ? 'null' : typeof exported, has, needs: from['needs'] };
 }
 
-/** What was thrown and, if its stack tells, at which place. */
+/** The error and, if its stack contains it, its place. */
 export function describeThrown(error: unknown): string {
   if (!(error instanceof Error)) return `threw ${String(error)}`;
   const places = (error.stack ?? '').match(/\/[^\s()]*:\d+(?=:\d+)/g) ?? [];

@@ -1,4 +1,4 @@
-/** What is wrong with a reward module's exports, and with its code at the start. */
+/** Checks a reward module's exports, and its code at the start. */
 import { statSync } from 'node:fs';
 import { type Clock, Deadline, systemClock } from '../../../core/clock.js';
 import { ConfigError } from '../../../core/errors.js';
@@ -19,7 +19,7 @@ const inputs = ['edited', 'source', 'truth', 'words'];
 const form =
   'export default { score(item) { return 0.5; } }, or the function score itself, or an object with create(settings) that gives such an object (docs/guide/rewards.md)';
 
-/** Waits for the user's own code at the start. Raises ConfigError for what it throws and, with `late`, when the time is over. */
+/** Waits for the user's own code at the start. Raises ConfigError for its errors and, with `late`, when the time is over. */
 export async function runWithin<T>(
   file: string,
   seconds: number,
@@ -51,10 +51,10 @@ export function requireShape(file: string, { is, has, needs }: Shape): void {
     throw moduleError(file, is === 'undefined' ? 'has no default export' : `its default export is ${is}`);
   }
   if (has.score !== 'function' && has.create !== 'function') {
-    throw moduleError(file, 'its default export has no function score, nor create');
+    throw moduleError(file, 'its default export has neither a function score nor create');
   }
   for (const member of ['score', 'create', 'check'] as const) {
-    if (!['function', 'undefined'].includes(has[member])) throw moduleError(file, `its ${member} is no function`);
+    if (!['function', 'undefined'].includes(has[member])) throw moduleError(file, `its ${member} is not a function`);
   }
   if (needs === undefined) return;
   const right =
@@ -70,19 +70,23 @@ export function requireNoProblem(file: string, problem: unknown): void {
     typeof problem === 'string' ? problem : `check() gave ${JSON.stringify(problem)}; allowed: a text, or null`,
     {
       where: `reward.terms, module ${file}`,
-      next: "Correct the term's settings: this is what the module says of them.",
+      next: "Correct the term's settings: the module rejects them.",
     },
   );
 }
 
-/** For what a module's create() made, as a message describes it, where that scores nothing. */
+/** A message for a module whose create() returned something that cannot score. */
 export function wrongResult(file: string, made: string): ConfigError {
-  return new ConfigError(`a reward module cannot be used: its create() gave ${made}`, {
+  return new ConfigError(`the reward module cannot be used: its create() returned ${made}`, {
     where: file,
     next: 'Expected: an object with a function score(item), or that function.',
   });
 }
 
 export function moduleError(file: string, what: string, cause?: unknown): ConfigError {
-  return new ConfigError(`a reward module cannot be used: ${what}`, { where: file, next: `Expected: ${form}.`, cause });
+  return new ConfigError(`the reward module cannot be used: ${what}`, {
+    where: file,
+    next: `Expected: ${form}.`,
+    cause,
+  });
 }

@@ -1,4 +1,4 @@
-/** The term of a reward module: always gives an outcome, whatever the module does. */
+/** The term of a reward module. It always gives an outcome, whatever the module does. */
 import { pathToFileURL } from 'node:url';
 import pLimit from 'p-limit';
 import { type Clock, Deadline, systemClock } from '../../../core/clock.js';
@@ -26,9 +26,9 @@ import { tryModule, type CallResult } from './trial.js';
 import { moduleName, type ModuleObject, type RewardModule, type ScoreContext, type Scorer } from './types.js';
 
 /**
- * Imports the module and makes what scores. Raises ConfigError for one that cannot be imported, exports nothing of use, or refuses its
- * settings. Its `score` raises DataError for an item without what the module says it needs; what the module itself throws
- * leaves the item unscored.
+ * Imports the module and creates its scorer. Raises ConfigError for a module that cannot be imported, has no usable export, or rejects its
+ * settings. Its `score` raises DataError for an item without what the module declares as its needs. An error of the module leaves the item
+ * unscored.
  */
 export async function openModule(
   settings: ModuleSettings,
@@ -40,7 +40,7 @@ export async function openModule(
   const scorer = await open(module, settings, limits?.processes ?? 1, clock);
   const score = async (item: JudgeItem, context: ScoreContext): Promise<CallResult> => {
     try {
-      // A copy: what a module does to an image must not reach the other terms.
+      // A copy: a module's changes to an image must not reach the other terms.
       return { value: await scorer.score(structuredClone(item), context) };
     } catch (error) {
       return { threw: describeThrown(error) };
@@ -52,7 +52,7 @@ export async function openModule(
 /** Imports a module into this process. Raises ConfigError for a module that cannot be used. */
 export async function importModule({ module: file, settings, timeout_s }: ModuleSettings): Promise<RewardModule> {
   requirePlainFile(file);
-  return runWithin(file, timeout_s, `its import does not end within ${timeout_s} s (timeout_s)`, async () => {
+  return runWithin(file, timeout_s, `its import did not end within ${timeout_s} s (timeout_s)`, async () => {
     const exported = chosenExport((await import(pathToFileURL(file).href)) as Record<string, unknown>);
     requireShape(file, shapeOf(exported));
     const module = exported as RewardModule;
@@ -62,8 +62,8 @@ export async function importModule({ module: file, settings, timeout_s }: Module
 }
 
 /**
- * Imports a module, calls its create() and scores items in a process of its own. The term that it gives knows the outcomes of these items. Raises
- * ConfigError as `openModule` does.
+ * Imports a module, calls its create() and scores items in a process of its own. The term that it returns has the outcomes of these items.
+ * Raises ConfigError as `openModule` does.
  */
 export async function openModuleApart(settings: ModuleSettings, items: readonly JudgeItem[]): Promise<Term> {
   const { needs, results } = await tryModule(settings, items);
@@ -72,7 +72,7 @@ export async function openModuleApart(settings: ModuleSettings, items: readonly 
   return termOf({ settings, needs, score, close: async () => undefined }, systemClock);
 }
 
-/** A module that is open, wherever it runs. */
+/** An open module, in whichever process it runs. */
 interface OpenedModule {
   readonly settings: ModuleSettings;
   readonly needs: NonNullable<ModuleObject['needs']>;
@@ -140,7 +140,7 @@ async function open(
   if (module.create === undefined) return itself;
   const create = async (): Promise<unknown> =>
     itself.create?.(structuredClone(settings), { png: encodePng, processes });
-  const made = await runWithin(file, start_s, `its create() does not end within ${start_s} s (start_s)`, create, clock);
+  const made = await runWithin(file, start_s, `its create() did not end within ${start_s} s (start_s)`, create, clock);
   if (typeof made === 'function') return { score: made as Scorer['score'] };
   if (isObject(made) && typeof made['score'] === 'function') return made as unknown as Scorer;
   throw wrongResult(file, describe(made));
@@ -150,13 +150,13 @@ async function open(
 async function close({ close: end }: Scorer, { module: file, start_s }: ModuleSettings): Promise<void> {
   if (end === undefined) return;
   try {
-    await runWithin(file, start_s, `its close() does not end within ${start_s} s (start_s)`, async () => end());
+    await runWithin(file, start_s, `its close() did not end within ${start_s} s (start_s)`, async () => end());
   } catch (error) {
     process.emitWarning(error instanceof Error ? error.message : String(error), 'RewardModuleWarning');
   }
 }
 
-/** Whether neither the prompt nor its answer has anything to do with images. */
+/** Whether neither the prompt nor its answer concerns images. */
 function isWordsAlone({ source, answer }: JudgeItem): boolean {
   return source === null && answer !== undefined;
 }
@@ -166,14 +166,14 @@ function requireInputs(name: string, needs: NonNullable<ModuleObject['needs']>, 
   if (missing === null) return;
   throw new DataError(`reward '${name}' needs ${missing}, but this prompt has none`, {
     where: item.key,
-    next: "Train on data that has it, or take it out of the module's needs.",
+    next: "Train on data that has it, or remove it from the module's needs.",
   });
 }
 
-/** What a module may return. */
+/** The return values that a module may give. */
 const ALLOWED = 'a number from 0 to 1, or an outcome (docs/guide/rewards.md)';
 
-/** A module's return value as an outcome; unscored for `own_code` if it is not one. */
+/** A module's return value as an outcome. Unscored for `own_code` if it is not one. */
 export function readOutcome(given: unknown, name: string, key: string): Outcome {
   const refuse = (what: string): Outcome => unscored('own_code', `${key}: ${name} gave ${what}; allowed: ${ALLOWED}`);
   if (typeof given === 'number') {
@@ -183,7 +183,7 @@ export function readOutcome(given: unknown, name: string, key: string): Outcome 
   if (!isObject(given)) return refuse(describe(given));
   const parts = readParts(given['parts'], name);
   if (parts === null) {
-    return refuse(`parts that are no finite numbers by name, ${describe(given['parts'])}`);
+    return refuse(`parts that are not finite numbers by name, ${describe(given['parts'])}`);
   }
   const { kind, reason, detail, normalised, value = normalised } = given;
   if (kind === 'scored') {
@@ -204,7 +204,7 @@ function isFraction(value: unknown): value is number {
   return typeof value === 'number' && value >= 0 && value <= 1;
 }
 
-/** Parts under the term's name, which their author leaves out; null where they are none. */
+/** Parts under the term's name, which their author leaves out. Null if they are not numbers by name. */
 function readParts(given: unknown, name: string): ScoreParts | null {
   if (given === undefined) return {};
   if (!isObject(given)) return null;
@@ -223,7 +223,7 @@ function safeJson(value: object): string {
   try {
     return JSON.stringify(value);
   } catch {
-    return 'an object that is no JSON';
+    return 'an object that is not JSON';
   }
 }
 

@@ -1,4 +1,7 @@
-/** Tries a reward module in a process of its own, which the module may block or end. A run imports it into its workers, which avoids copying. */
+/**
+ * Tries a reward module in a process of its own, which the module may block or end. A run imports the module into its workers, which avoids
+ * copying.
+ */
 import { spawn } from 'node:child_process';
 import { pathToFileURL } from 'node:url';
 import { deserialize, serialize } from 'node:v8';
@@ -17,7 +20,7 @@ import {
 } from './exports.js';
 import type { ModuleObject } from './types.js';
 
-/** The result of calling a module's `score`: what it returned, or what it threw, in words. */
+/** The result of calling a module's `score`: its return value, or its error as text. */
 export type CallResult = { readonly value: unknown } | { readonly threw: string };
 
 /** A message to the process. */
@@ -36,7 +39,7 @@ export type FromTrial =
   | { readonly kind: 'scored'; readonly id: number; readonly given: CallResult };
 
 const program = programPath('rewards/terms/module/try_main');
-/** Seconds for the process itself to start, on a busy machine. */
+/** Seconds that the process itself may take to start on a busy machine. */
 const START_UP_S = 5;
 
 /** How the process ended. */
@@ -76,7 +79,7 @@ export async function tryModule(
   };
 }
 
-/** Everything that the process says, until it ends or is silent for too long. */
+/** All messages of the process, until it ends or is silent for too long. */
 function conversation(
   { timeout_s, start_s }: ModuleSettings,
   request: ToTrial,
@@ -98,7 +101,7 @@ function conversation(
     const last = messagesIn(heard).at(-1)?.kind;
     wait(last === 'imported' ? start_s : timeout_s);
   });
-  // A process that ends before it has read everything: its end says so.
+  // If a process ends before it has read everything, its exit reports that.
   child.stdin?.on('error', () => undefined);
   child.stdin?.end(serialize(request));
   return new Promise((resolve, reject) => {
@@ -121,7 +124,7 @@ function messagesIn(lines: string): FromTrial[] {
     .map((line) => deserialize(Buffer.from(line, 'base64')) as FromTrial);
 }
 
-/** The shape of what was imported. Raises ConfigError with what is wrong with it, or with its import. */
+/** The shape of the import. Raises ConfigError with its fault, or with the error of the import. */
 function requireImported({ module: file, timeout_s }: ModuleSettings, [first]: readonly FromTrial[], end: End): Shape {
   if (first === undefined) throw moduleError(file, ended('its import', `${timeout_s} s (timeout_s)`, end));
   if (first.kind === 'failed') throw moduleError(file, first.error);
@@ -131,9 +134,9 @@ function requireImported({ module: file, timeout_s }: ModuleSettings, [first]: r
   return shape;
 }
 
-/** Why the process said nothing about `what`. */
+/** Why the process sent nothing about `what`. */
 function ended(what: string, limit: string, end: End): string {
-  if (end.isLate) return `${what} does not end within ${limit}`;
+  if (end.isLate) return `${what} did not end within ${limit}`;
   const syntax = /^file:\/\/(\S+:\d+)\n[^]*?^(SyntaxError: .*)$/m.exec(end.stderr);
   if (syntax !== null) return `${syntax[2]} (${syntax[1]})`;
   const last = end.stderr.trim().split('\n').at(-1) ?? '';

@@ -36,7 +36,7 @@ async function scoreAll(scorer: Scorer): Promise<void> {
       try {
         send({ kind: 'scored', id, given });
       } catch {
-        send({ kind: 'scored', id, given: { threw: 'returned what cannot be copied, such as a function' } });
+        send({ kind: 'scored', id, given: { threw: 'returned a value that cannot be copied, such as a function' } });
       }
     }
   };
@@ -56,7 +56,7 @@ try {
   send({ kind: 'made', problem: isScorer ? null : String(made) });
   if (isScorer) await scoreAll(scorer);
 } catch (error) {
-  // Node says the place of a syntax error only if nothing catches it.
+  // Node reports the place of a syntax error only if nothing catches it.
   if (error instanceof SyntaxError) throw error;
   send({ kind: 'failed', error: describeThrown(error) });
 }

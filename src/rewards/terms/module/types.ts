@@ -1,4 +1,4 @@
-/** What a reward module exports and is given; docs/guide/rewards.md shows the same to its author. */
+/** The exports and inputs of a reward module. docs/guide/rewards.md shows the same to its author. */
 import { basename, extname } from 'node:path';
 import type { RgbImage } from '../../../core/images/image.js';
 import type { JudgeItem, UnscoredReason } from '../../score/types.js';
@@ -18,7 +18,7 @@ export type ModuleOutcome =
       readonly kind: 'scored';
       /** From 0 to 1. */
       readonly normalised: number;
-      /** On the reward's own scale, not below 0; `normalised` unless given. */
+      /** On the reward's own scale, at least 0. Default: `normalised`. */
       readonly value?: number;
       readonly parts?: Readonly<Record<string, number>>;
     }
@@ -36,7 +36,7 @@ export type ModuleOutcome =
 
 export interface ScoreContext {
   readonly settings: Readonly<Record<string, unknown>>;
-  /** Aborts when the outcome is wanted no longer. */
+  /** Aborts when the outcome is no longer needed. */
   readonly signal: AbortSignal;
 }
 
@@ -55,9 +55,9 @@ export interface Scorer {
 }
 
 export interface ModuleObject extends Partial<Scorer> {
-  /** What an item must have; `edited` is true unless given. */
+  /** The needs of the module: an item must have them. Default of `edited`: true. */
   readonly needs?: Readonly<Partial<Record<'edited' | 'source' | 'truth' | 'words', boolean>>>;
-  /** What is wrong with the settings, null where nothing is. */
+  /** The fault of the settings, or null. */
   readonly check?: (settings: Readonly<Record<string, unknown>>) => Value<string | null | undefined>;
   readonly create?: (
     settings: Readonly<Record<string, unknown>>,

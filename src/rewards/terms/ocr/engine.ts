@@ -1,4 +1,4 @@
-/** Reads text from images, independent of the program that does it. */
+/** Reads text from images, independent of the engine. */
 import type { RgbImage } from '../../../core/images/image.js';
 import { allowManyListeners } from '../../../core/clock.js';
 
@@ -9,32 +9,29 @@ export interface OcrLine {
   readonly confidence: number;
 }
 
-/** The lines that an image shows, in reading order; none where it shows no text. */
+/** The lines that an image shows, in reading order. Empty if it shows no text. */
 export interface OcrReading {
   readonly lines: readonly OcrLine[];
 }
 
-/** Reads images; calls wait while every worker is busy. */
+/** Reads images. Calls wait while every worker is busy. */
 export interface OcrEngine {
-  /**
-   * Rejects with the signal's reason once it is aborted, and with EngineError where the engine itself fails. The same pixels give
-   * the same reading.
-   */
+  /** Rejects with the signal's reason once it is aborted, and with EngineError if the engine itself fails. The same pixels give the same reading. */
   read(image: RgbImage, signal?: AbortSignal): Promise<OcrReading>;
-  /** Ends the engine; reads that are under way reject with EngineError. */
+  /** Ends the engine. Readings in flight reject with EngineError. */
   close(): Promise<void>;
 }
 
-/** The settings that an engine is made from. */
+/** The settings of an engine. */
 export interface OcrSettings {
   readonly backend: 'tesseract' | 'paddle';
   /** Tesseract's names of languages, joined by `+`, such as `eng` or `eng+deu`. */
   readonly language: string;
-  /** Folder with `<language>.traineddata` or `.traineddata.gz`; null takes it from the package `@tesseract.js-data/<language>`. */
+  /** Folder with `<language>.traineddata` or `.traineddata.gz`. Null takes it from the package `@tesseract.js-data/<language>`. */
   readonly languageData: string | null;
   /** Threads that read: with tesseract one per image, with paddle all for one image. */
   readonly workers: number;
-  /** Folder of a PaddleOCR export (see paddle/layout.ts); null with tesseract. */
+  /** Folder of a PaddleOCR export (see paddle/layout.ts). Null with tesseract. */
   readonly model: string | null;
 }
 
@@ -46,7 +43,7 @@ export class Turns<T extends object> {
     this.#free = [...things];
   }
 
-  /** Does the work with one of the things; rejects with the signal's reason where that comes before a turn does. */
+  /** Does the work with a free worker. Rejects with the signal's reason if that comes before its turn. */
   async take<R>(work: (thing: T) => Promise<R>, signal?: AbortSignal): Promise<R> {
     signal?.throwIfAborted();
     const thing = this.#free.pop() ?? (await this.#turn(signal));

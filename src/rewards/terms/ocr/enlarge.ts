@@ -5,10 +5,13 @@ import type { RgbImage } from '../../../core/images/image.js';
 const wantedSide = 768;
 /** Enlarging more than this adds no detail to a stroke. */
 const MAX_ENLARGEMENT = 4;
-/** Larger images are shrunk to this side, in pixels, which is enough for any reader. */
+/** Larger images are reduced to this side, in pixels, which is enough for any reader. */
 const MAX_SIDE = 1536;
 
-/** By what an image is enlarged before it is read (below 1: shrunk). Small images by up to four times, since their text is small, too. */
+/**
+ * The factor by which an image is enlarged before reading (below 1: reduced). Small images are enlarged up to four times, because their
+ * text is small, too.
+ */
 export function enlargement(width: number, height: number): number {
   const long = Math.max(width, height);
   if (long > MAX_SIDE) return MAX_SIDE / long;
@@ -22,7 +25,7 @@ export interface GreyImage {
   readonly data: Uint8Array;
 }
 
-/** The image in grey at the size that `enlargement` gives, smoothed between pixels. */
+/** The image in gray at the size that `enlargement` gives, smoothed between pixels. */
 export async function enlargedGrey(image: RgbImage): Promise<GreyImage> {
   const { default: sharp } = await import('sharp');
   const factor = enlargement(image.width, image.height);

@@ -1,31 +1,31 @@
 /**
- * How well what was read agrees with what an image should say. The similarity is that of Flow-GRPO's OCR reward (Liu et al.,
- * "Flow-GRPO: Training Flow Matching Models via Online RL", 2025), with all whitespace removed and Unicode compatibility forms folded.
+ * How well the text of a reading agrees with the text that an image should show. The similarity is that of Flow-GRPO's OCR reward (Liu et
+ * al., "Flow-GRPO: Training Flow Matching Models via Online RL", 2025), with all whitespace removed and Unicode compatibility forms folded.
  */
 import { editDistance } from '../../../core/nearest.js';
 import { DataError } from '../../../core/errors.js';
 
 import type { OcrLine } from './engine.js';
 
-/** What opens and closes a quotation: straight, curly, and low-high quotation marks. A single quote is more often an apostrophe. */
+/** Characters that open and close a quotation: straight, curly, and low-high quotation marks. A single quote is more often an apostrophe. */
 const quotation =
   /["\u201C\u201D\u201E\u201F\uFF02]([^"\u201C\u201D\u201E\u201F\uFF02]*)["\u201C\u201D\u201E\u201F\uFF02]/u;
 
 /** A prompt as Calligrapher's loader writes it for a sample of its list (train/dataset.py of https://github.com/yuriYanZeXuan/Calligrapher). */
 const statedText = /^The text is '(.+)'$/su;
 
-/** NFKC, without whitespace, in lower case: what both texts are compared as. */
+/** NFKC, without whitespace, in lower case: the form in which both texts are compared. */
 export function normalizeText(text: string): string {
   return text.normalize('NFKC').replace(/\s+/gu, '').toLowerCase();
 }
 
-/** Characters as a reader of Python counts them: code points, not UTF-16 units. */
+/** Characters as Python counts them: code points, not UTF-16 units. */
 export function codePoints(text: string): readonly string[] {
   return [...text];
 }
 
 /**
- * What stands between an instruction's first pair of quotation marks, or between the single ones of `The text is '…'`, normalised; null where it
+ * The text between an instruction's first pair of quotation marks, or between the single ones of `The text is '…'`, normalized. Null if it
  * quotes nothing.
  */
 export function quotedIn(instruction: string): string | null {
@@ -34,8 +34,8 @@ export function quotedIn(instruction: string): string | null {
 }
 
 /**
- * The text that an instruction asks for, as `quotedIn` gives it. Raises DataError, naming `where`, for an instruction that quotes nothing or
- * only whitespace: there is nothing that the image could be compared with.
+ * The text that an instruction asks for, as `quotedIn` gives it. Raises DataError, naming `where`, for an instruction that quotes nothing
+ * or only whitespace: there is nothing to compare the image with.
  */
 export function targetOf(instruction: string, where: string): string {
   const target = quotedIn(instruction);
@@ -48,8 +48,8 @@ export function targetOf(instruction: string, where: string): string {
 }
 
 /**
- * `r = 1 - d/len` in [0, 1], where `len` counts the target's code points and `d` is 0 if the target is part of what was read, else the
- * edit distance in code points, at most `len`. Both texts are normalised, the target not empty.
+ * `r = 1 - d/len` in [0, 1]. `len` counts the target's code points. `d` is 0 if the target is part of the reading, else the edit distance
+ * in code points, at most `len`. Both texts are normalized, the target not empty.
  */
 export function similarity(target: string, read: string): number {
   if (read.includes(target)) return 1;
@@ -59,7 +59,7 @@ export function similarity(target: string, read: string): number {
   return 1 - Math.min(editDistance(codePoints(target), codePoints(read)), length) / length;
 }
 
-/** Everything that was read as one text, normalised: lines in reading order, without a separator. */
+/** All lines as one text, normalized: in reading order, without a separator. */
 export function joinLines(lines: readonly OcrLine[]): string {
   return normalizeText(lines.map(({ text }) => text).join(''));
 }
@@ -71,8 +71,8 @@ export function meanConfidence(lines: readonly OcrLine[]): number {
 }
 
 /**
- * `sum(conf_i * len_i) / sum(len_i)` in [0, 1] over the lines, `len_i` being the code points of a line without whitespace; 0 where
- * nothing was read.
+ * `sum(conf_i * len_i) / sum(len_i)` in [0, 1] over the lines. `len_i` counts the code points of a line without whitespace. 0 if nothing
+ * was read.
  */
 export function weightedConfidence(lines: readonly OcrLine[]): number {
   let [sum, length] = [0, 0];

@@ -1,4 +1,4 @@
-/** What all terms that read text share: one reading of the artifact, and the outcome if there is none. */
+/** The common part of all terms that read text: one reading of the artifact, and the outcome if there is none. */
 import { EngineError, ConfigError } from '../../../core/errors.js';
 import type { Term } from '../term.js';
 import type { JudgeItem, Outcome, ScoreParts } from '../../score/types.js';
@@ -8,18 +8,18 @@ import { joinLines, meanConfidence, similarity, targetOf, weightedConfidence } f
 import { openPaddle } from './paddle/engine.js';
 import { openTesseract } from './tesseract.js';
 
-/** A value in [0, 1] and the parts that it is made of. */
+/** A value in [0, 1] and its parts. */
 export interface ReadingScore {
   readonly value: number;
   readonly parts: ScoreParts;
 }
 
-/** Prepares an item before its image is read; returns a function that scores the lines read. Raises DataError for the dataset's faults. */
+/** Prepares an item before its image is read. Returns a function that scores the lines. Raises DataError for the dataset's faults. */
 type Scorer = (item: JudgeItem) => (lines: readonly OcrLine[]) => ReadingScore;
 
 /**
- * Similarity to the quoted text of the instruction times confidence. A prompt that quotes no text is a fault of the
- * dataset, found at its first item: DataError, as with every other reward that lacks what it compares with.
+ * Similarity to the quoted text of the instruction times confidence. A prompt that quotes no text is a fault of the dataset, found at its
+ * first item: DataError, as for every other reward whose comparison is missing.
  */
 const scoreText: Scorer = (item) => {
   const target = targetOf(item.instruction, item.key);
@@ -29,7 +29,7 @@ const scoreText: Scorer = (item) => {
   };
 };
 
-/** The confidence of whatever is read, without a text to compare with: 0 where nothing is. */
+/** The confidence of the reading, without a text to compare with. 0 if nothing is read. */
 const scoreConfidence: Scorer = () => (lines) => {
   const value = meanConfidence(lines);
   return { value, parts: { 'ocr_confidence/confidence': value } };
@@ -46,7 +46,7 @@ async function readingTerm(name: string, settings: OcrSettings, scorer: Scorer):
       const { value, parts } = scoreLines(lines);
       return { kind: 'scored', value, normalised: value, parts };
     } catch (error) {
-      if (signal?.aborted === true) return unscored(item, 'aborted', 'given up while its text was read');
+      if (signal?.aborted === true) return unscored(item, 'aborted', 'cancelled while its text was read');
       if (error instanceof EngineError) return unscored(item, 'server_error', error.message);
       throw error;
     }
@@ -88,8 +88,8 @@ const backends: Readonly<Record<OcrSettings['backend'], (settings: OcrSettings) 
 };
 
 /**
- * The engine of these settings, opened when the first one asks; it closes when the last one that borrowed it closes. Raises ConfigError
- * for settings that cannot work on this machine, EngineError where the engine does not start.
+ * The engine of these settings, opened for its first user and closed after its last. Raises ConfigError for settings that cannot work on
+ * this machine, EngineError if the engine does not start.
  */
 export async function borrowEngine(settings: OcrSettings): Promise<OcrEngine> {
   const { backend, language, languageData, workers, model } = settings;

@@ -14,7 +14,7 @@ export interface TesseractOptions {
   readonly language: string;
   readonly languageData: string | null;
   readonly workers: number;
-  /** How long one image may take before its thread counts as stuck, in milliseconds. */
+  /** The time limit of one image, after which its thread counts as stuck, in milliseconds. */
   readonly readTimeoutMs?: number;
   /** Starts a thread; default: one of tesseract.js. */
   readonly start?: (languages: readonly LanguageData[]) => Promise<ReadingThread>;
@@ -51,7 +51,7 @@ class TesseractEngine implements OcrEngine {
       try {
         return { lines: await within(thread.read(grey), this.#readTimeoutMs, signal) };
       } catch (error) {
-        // A thread that was given up on still reads, and one that failed may be in any state: the next image gets a fresh one.
+        // A thread after a timeout still reads, and a thread after a failure may be in any state: the next image gets a fresh one.
         slot.thread = null;
         await thread.end();
         throw error;
@@ -63,7 +63,7 @@ class TesseractEngine implements OcrEngine {
     this.#closed = true;
     await Promise.all(
       this.#all.map(async ({ thread }) => {
-        // A thread that failed to start has already ended; its caller was told.
+        // A thread that failed to start has already ended, and its caller has the error.
         const started = await thread?.catch(() => null);
         await started?.end();
       }),
@@ -107,7 +107,7 @@ async function within<T>(work: Promise<T>, milliseconds: number, signal?: AbortS
   }
 }
 
-/** Starts all threads. Raises ConfigError for language data that is not there, EngineError where a thread cannot be prepared. */
+/** Starts all threads. Raises ConfigError for missing language data, EngineError if a thread cannot be prepared. */
 export async function openTesseract(options: TesseractOptions): Promise<OcrEngine> {
   const languages = loadLanguages(options.language, options.languageData);
   const { start = (data) => TesseractThread.start(data) } = options;
@@ -121,10 +121,10 @@ export async function openTesseract(options: TesseractOptions): Promise<OcrEngin
   return new TesseractEngine(() => start(languages), threads, options.readTimeoutMs ?? 60_000);
 }
 
-/** The variant of the packages that holds the best recognizer, with integer weights. */
+/** The variant of the packages with the best recognizer, with integer weights. */
 const VARIANT = '4.0.0_best_int';
 
-/** Raises ConfigError for a language that neither the folder nor a package has, and for a file that is not whole. */
+/** Raises ConfigError for a language that neither the folder nor a package has, and for a file that is not complete. */
 export function loadLanguages(language: string, folder: string | null): readonly LanguageData[] {
   return language.split('+').map((code) => ({ code, data: unpack(fileOf(code, folder)) }));
 }

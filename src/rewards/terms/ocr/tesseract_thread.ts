@@ -1,6 +1,6 @@
 /**
- * One thread of tesseract.js, spoken to by the messages of its worker script. Its own `createWorker` does not fit a long run: where a
- * thread cannot be prepared it neither settles nor ends the thread, and a thread that dies takes the process along.
+ * One thread of tesseract.js, controlled by the messages of its worker script. Its own `createWorker` does not fit a long run: if a thread
+ * cannot be prepared, it neither settles nor ends the thread, and a thread that dies ends the process.
  */
 import { createRequire } from 'node:module';
 import { Worker } from 'node:worker_threads';
@@ -8,16 +8,16 @@ import { EngineError } from '../../../core/errors.js';
 import type { GreyImage } from './enlarge.js';
 import type { OcrLine } from './engine.js';
 
-/** One language as the worker threads take it. */
+/** One language, in the form for worker threads. */
 export interface LanguageData {
   readonly code: string;
   /** An unpacked `traineddata` file. */
   readonly data: Uint8Array;
 }
 
-/** Lines of a page in no particular order: finds words anywhere on a picture, where a page layout would pass over them. */
+/** Lines of a page in no particular order: finds words anywhere on an image, which a page layout would miss. */
 const SPARSE_TEXT = '11';
-/** Engine mode: the neural recognizer alone, the only one that the package's data holds. */
+/** Engine mode: the neural recognizer alone. The package's data contains no other. */
 const LSTM_ONLY = 1;
 
 interface Reply {
@@ -49,7 +49,7 @@ interface Pending {
   reject(error: EngineError): void;
 }
 
-/** Keeps the process alive only while something is asked of it. */
+/** Keeps the process alive only while a request waits. */
 export class TesseractThread {
   readonly #worker: Worker;
   readonly #pending = new Map<string, Pending>();
@@ -59,7 +59,7 @@ export class TesseractThread {
   private constructor() {
     const script = createRequire(import.meta.url).resolve('tesseract.js/src/worker-script/node/index.js');
     this.#worker = new Worker(script, { stdout: true, stderr: true });
-    // Tesseract reports guesses and odd images there, thousands of them; what matters comes as replies.
+    // Tesseract reports guesses and odd images there, thousands of them. Important messages come as replies.
     this.#worker.stdout.resume();
     this.#worker.stderr.resume();
     this.#worker.on('message', (reply: Reply) => this.#settle(reply));
@@ -71,7 +71,7 @@ export class TesseractThread {
     this.#worker.unref();
   }
 
-  /** A thread that is ready to read. Raises EngineError where it cannot be prepared, such as with language data that is broken. */
+  /** A thread that is ready to read. Raises EngineError if it cannot be prepared, for example with broken language data. */
   static async start(languages: readonly LanguageData[]): Promise<TesseractThread> {
     const thread = new TesseractThread();
     try {
@@ -83,7 +83,7 @@ export class TesseractThread {
         oem: LSTM_ONLY,
         config: {},
       });
-      // A fixed resolution: guessed ones differ from image to image.
+      // A fixed resolution: guessed resolutions differ from image to image.
       await thread.#ask('setParameters', { params: { tessedit_pageseg_mode: SPARSE_TEXT, user_defined_dpi: '300' } });
       return thread;
     } catch (error) {
@@ -96,7 +96,7 @@ export class TesseractThread {
     return this.#dead !== null;
   }
 
-  /** The lines of an image from the top, then from the left. Raises EngineError where the thread cannot read it, or ends. */
+  /** The lines of an image from the top, then from the left. Raises EngineError if the thread cannot read it, or ends. */
   async read(image: GreyImage): Promise<readonly OcrLine[]> {
     const header = Buffer.from(`P5\n${image.width} ${image.height}\n255\n`, 'latin1');
     const page = (await this.#ask('recognize', {
@@ -111,7 +111,7 @@ export class TesseractThread {
       .filter(({ text }) => text !== '');
   }
 
-  /** Ends the thread at once, whatever it does; what was asked of it rejects. */
+  /** Ends the thread at once. Its open requests reject. */
   async end(): Promise<void> {
     this.#fail('the thread was ended');
     await this.#worker.terminate();
@@ -127,7 +127,7 @@ export class TesseractThread {
     });
   }
 
-  /** A job may get more than one reply; the first one counts. */
+  /** A job may get more than one reply. The first one counts. */
   #settle({ jobId, status, data }: Reply): void {
     const pending = this.#pending.get(jobId);
     if (pending === undefined || status === 'progress') return;

@@ -1,7 +1,7 @@
 /**
- * The Bradley-Terry model (Bradley and Terry, "Rank analysis of incomplete block designs", Biometrika 39, 1952): the log-odds that one player
- * beats another are the difference of their strengths. A tie counts as half a win, and each player has one tie with a player of strength 0
- * besides, so that whoever won or lost everything keeps a finite strength.
+ * The Bradley-Terry model (Bradley and Terry, "Rank analysis of incomplete block designs", Biometrika 39, 1952): the log-odds that one
+ * player beats another are the difference of their strengths. A tie counts as half a win. Each player also has one tie with a player of
+ * strength 0, so that a player who won or lost everything keeps a finite strength.
  */
 import { InternalError } from '../../../core/errors.js';
 
@@ -9,11 +9,11 @@ import { InternalError } from '../../../core/errors.js';
 export interface Game {
   readonly first: number;
   readonly second: number;
-  /** How much of it went to the first, from 0 to 1. */
+  /** The share of the first player, from 0 to 1. */
   readonly share: number;
 }
 
-/** What games say about players. */
+/** The result of fitting the model to games. */
 export interface Standings {
   /** Strengths [players], in log-odds. */
   readonly strengths: readonly number[];
@@ -28,19 +28,19 @@ export function beats({ strengths }: Standings, i: number, k: number): number {
   return sigmoid(strengths[i] - strengths[k]);
 }
 
-/** A gradient below this is zero: at double precision, of sums of tens of games. */
+/** A gradient below this is zero: at double precision, for sums of tens of games. */
 const FLAT = 1e-12;
-/** Newton's method on a strictly concave function takes about six steps; more mean that something else is wrong. */
+/** Newton's method on a strictly concave function takes about six steps. More steps mean that something else is wrong. */
 const MAX_STEPS = 200;
 
-/** The most likely strengths of so many players. */
+/** The most likely strengths of the players. */
 export function fitStrengths(players: number, games: readonly Game[]): Standings {
   let strengths: number[] = new Array<number>(players).fill(0);
   let found = likelihoodOf(strengths, games);
   for (let step = 0; Math.max(0, ...found.gradient.map(Math.abs)) > FLAT; step++) {
     if (step === MAX_STEPS) throw new InternalError(`strengths of ${players} players were not found`);
     const direction = multiply(inverse(found.curvature), found.gradient);
-    // Newton's step may lead too far; half of it, often enough, leads up.
+    // Newton's step may lead too far. Half of it, often enough, leads up.
     for (let size = 1; ; size /= 2) {
       const tried = strengths.map((strength, i) => strength + size * direction[i]);
       const there = likelihoodOf(tried, games);
@@ -108,8 +108,8 @@ export interface WinRate {
 }
 
 /**
- * The share of the other answers that one of player `i` is expected to beat, where player `k` stands for `counts[k]` equal answers and
- * `beaten` further ones lose to everyone. Equal answers tie. The error is that of the strengths (delta method).
+ * The share of the other answers that an answer of player `i` is expected to beat. Player `k` represents `counts[k]` equal answers, and
+ * `beaten` further answers lose to everyone. Equal answers tie. The error is that of the strengths (delta method).
  */
 export function winRate(standings: Standings, counts: readonly number[], i: number, beaten: number): WinRate {
   const others = counts.reduce((sum, count) => sum + count, 0) - 1 + beaten;

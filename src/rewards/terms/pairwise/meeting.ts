@@ -1,4 +1,4 @@
-/** Two edits of one picture before the judge, in both orders. */
+/** Two edits of one image before the judge, in both orders. */
 import { must } from '../../../core/errors.js';
 import type { JudgeImage } from '../../judge/images.js';
 import { unscoredOutcome, type JudgedItem, prepareItem } from '../../score/judged_item.js';
@@ -8,7 +8,7 @@ import { RandomStream } from '../../../core/random.js';
 import { grouped } from '../../../core/grouped.js';
 import { fitStrengths, winRate, type WinRate } from './bradley_terry.js';
 
-/** What the judge is shown, in this order. */
+/** The images for the judge, in this order. */
 export interface Shown {
   readonly instruction: string;
   readonly source: JudgeImage;
@@ -16,7 +16,7 @@ export interface Shown {
   readonly second: JudgeImage;
 }
 
-/** Asks for grades of the two, by the question's whole key. Never rejects for anything that the judge does. */
+/** Asks for grades of the two, by the question's whole key. Never rejects because of the judge. */
 export type Ask = (
   question: string,
   shown: Shown,
@@ -24,29 +24,29 @@ export type Ask = (
   options: ScoreOptions | undefined,
 ) => Promise<Judgement>;
 
-/** An edit that meets another one, by the keys of the questions in which it is shown first. */
+/** One edit of a meeting, with the keys of the questions that show it first. */
 export interface Contestant {
-  readonly picture: JudgeImage;
+  readonly image: JudgeImage;
   readonly question: string;
 }
 
-/** How a meeting ended. */
+/** The result of a meeting. */
 export interface Meeting {
-  /** How much of it went to the one, from 0 to 1, over both orders; null where the judge did not decide both. */
+  /** The share of the first contestant, from 0 to 1, over both orders. Null if the judge did not decide both. */
   readonly share: number | null;
-  /** How often the picture that is shown first was found better, of the two questions; a tie counts half. */
+  /** How often the image that is shown first won, of the two questions. A tie counts half. */
   readonly firstShown: number;
-  /** Whether the two orders name different edits as the better one. */
+  /** Whether the two orders have different winners. */
   readonly contradicts: boolean;
   readonly judgements: readonly Judgement[];
 }
 
-/** 1 where the first of two grades is higher, 0 where it is lower, a half where they are equal. */
+/** 1 if the first of two grades is higher, 0 if it is lower, a half if they are equal. */
 function shareOfFirst([first, second]: readonly number[]): number {
   return (Math.sign(first - second) + 1) / 2;
 }
 
-/** Puts both orders to the judge at once. */
+/** Asks the judge both orders at once. */
 export async function meet(
   { instruction, source }: Pick<Shown, 'instruction' | 'source'>,
   one: Contestant,
@@ -56,7 +56,7 @@ export async function meet(
   options?: ScoreOptions,
 ): Promise<Meeting> {
   const inOrder = ([first, second]: readonly [Contestant, Contestant]): Promise<Judgement> =>
-    ask(first.question, { instruction, source, first: first.picture, second: second.picture }, signal, options);
+    ask(first.question, { instruction, source, first: first.image, second: second.image }, signal, options);
   const judgements = await Promise.all([inOrder([one, other]), inOrder([other, one])]);
   if (judgements.some(({ problem }) => problem !== null)) {
     return { share: null, firstShown: 0, contradicts: false, judgements };
@@ -70,7 +70,7 @@ export async function meet(
   };
 }
 
-/** The parts that decided meetings of an answer give, besides its win rate. At least one. */
+/** The parts from an answer's decided meetings, besides its win rate. Needs at least one meeting. */
 export function partsOf(meetings: readonly Meeting[]): ScoreParts {
   const mean = (of: (meeting: Meeting) => number): number =>
     meetings.reduce((sum, meeting) => sum + of(meeting), 0) / meetings.length;
@@ -81,7 +81,7 @@ export function partsOf(meetings: readonly Meeting[]): ScoreParts {
   };
 }
 
-/** The outcome of an answer beside a rival that is no answer. One that equals it in every pixel ties, and nobody is asked. */
+/** The outcome of an answer against a rival that is no answer. A rival that is equal in every pixel ties without a question. */
 export async function compareAlone(
   item: JudgedItem,
   rival: JudgeImage,
@@ -94,8 +94,8 @@ export async function compareAlone(
   }
   const meeting = await meet(
     item,
-    { picture: item.edited, question: `${item.key}/pairwise_before` },
-    { picture: rival, question: `${item.key}/pairwise_after` },
+    { image: item.edited, question: `${item.key}/pairwise_before` },
+    { image: rival, question: `${item.key}/pairwise_after` },
     ask,
     signal,
     options,
@@ -124,9 +124,9 @@ export interface Comparing {
 const lastOf = (key: string): string => key.slice(key.lastIndexOf('/') + 1);
 
 /**
- * The outcomes of a group's answers, by key; those that cannot be shown are missing, and lose to all others. Answers with the same picture are one
- * player, which nobody compares with itself. An answer none of whose meetings the judge decided is unscored. The draw of the first round follows
- * from the group's first key alone.
+ * The outcomes of a group's answers, by key. Answers that cannot be shown are missing, and lose to all others. Answers with the same image
+ * are one player, which is never compared with itself. An answer without a decided meeting is unscored. The draw of the first round depends
+ * on the group's first key alone.
  */
 export async function compareGroup(
   { answers, ruledOut }: AnswerGroup,
@@ -141,7 +141,7 @@ export async function compareGroup(
   const play = ([first, second]: readonly [number, number]): Promise<Meeting> => {
     const [[one], [other]] = [players[first], players[second]];
     const contestant = (own: JudgedItem, rival: JudgedItem) => ({
-      picture: own.edited,
+      image: own.edited,
       question: `${own.key}/pairwise_${lastOf(rival.key)}`,
     });
     return meet(one, contestant(one, other), contestant(other, one), ask, signal, options);

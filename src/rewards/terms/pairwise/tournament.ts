@@ -1,8 +1,8 @@
-/** A tournament among answers, round by round. What a judge did not decide is no game. */
+/** A tournament among answers, round by round. A game that the judge did not decide does not count. */
 import type { RandomStream } from '../../../core/random.js';
 import type { Game } from './bradley_terry.js';
 
-/** How many rounds are played; `all`: everybody against everybody. */
+/** The number of rounds. `all`: everybody against everybody. */
 export type Rounds = number | 'all' | null;
 
 export interface Played<R> {
@@ -12,16 +12,16 @@ export interface Played<R> {
   readonly results: readonly (readonly [Pairing, R])[];
 }
 
-/** Rounds of so many players, where a setting of null stands for as many as tell them apart. */
+/** Rounds for this many players. A setting of null means as many as distinguish them. */
 export function roundsOf(players: number, rounds: Rounds): number {
-  // After so many everybody has met everybody; of an odd number one sits out each time.
+  // After this many rounds everybody has met everybody. If the number is odd, one player sits out each time.
   const most = Math.max(0, players - 1 + (players % 2));
   return rounds === 'all' ? most : Math.min(rounds ?? usualRounds(players), most);
 }
 
 /**
- * Plays `rounds` among so many players. The games of a round are played at once, and the next round is paired by what they gave; `random` alone
- * decides places before the first. `shareOf`: how much of a game went to the first player; null where it was not decided: it is not played again.
+ * Plays `rounds` among the players. The games of a round are played at once, and their results pair the next round. `random` alone decides
+ * the first places. `shareOf`: the first player's share of a game, or null if it was not decided. It is not played again.
  */
 export async function playTournament<R>(
   players: number,
@@ -65,21 +65,21 @@ export async function playTournament<R>(
   return { games, results };
 }
 
-/** Looks at so many pairings of a round; beyond that the best one so far is taken, in which somebody may sit out. */
+/** The highest number of pairings that a round tries. Beyond it, the best pairing so far counts, in which a player may sit out. */
 const MAX_ATTEMPTS = 10_000;
 
-/** Rounds after which players are told apart: the two best have met, as in a knock-out. */
+/** Rounds after which players are distinguished: the two best have met, as in a knock-out. */
 export function usualRounds(players: number): number {
   return players < 2 ? 0 : Math.ceil(Math.log2(players));
 }
 
-/** Two players, by their numbers; the first one is the better placed. */
+/** Two players, by their numbers. The first one has the better place. */
 export type Pairing = readonly [number, number];
 
 export interface Round {
   /** Points so far [players]. */
   readonly points: readonly number[];
-  /** Places of players with equal points [players]: lower ones come first. */
+  /** Places of players with equal points [players]. Lower places come first. */
   readonly places: readonly number[];
   /** How often each has sat out [players]. */
   readonly satOut: readonly number[];
@@ -87,8 +87,8 @@ export interface Round {
 }
 
 /**
- * The games of a round: the best placed player meets the next one that it has not met, and so on. Of an odd number the worst placed one sits out that has
- * done so least. Fewer games where players have met everyone.
+ * The games of a round: the best player meets the next one that it has not met, and so on. If the number is odd, the lowest player among
+ * those who sat out least sits out. Fewer games if players have met everyone.
  */
 export function pairRound({ points, places, satOut, haveMet }: Round): Pairing[] {
   const ranked = points.map((_, player) => player).sort((a, b) => points[b] - points[a] || places[a] - places[b]);
@@ -100,7 +100,7 @@ export function pairRound({ points, places, satOut, haveMet }: Round): Pairing[]
   let best: readonly Pairing[] = [];
   let looks = 0;
   const full = Math.floor(ranked.length / 2);
-  /** Whether everyone was paired. Players without a partner sit out where nothing else is left. */
+  /** Whether everyone was paired. Players without a partner sit out if nothing else is possible. */
   const pair = (left: readonly number[], made: readonly Pairing[]): boolean => {
     if (made.length > best.length) best = made;
     if (best.length === full) return true;
@@ -126,5 +126,5 @@ export function allPairings(players: number): Pairing[] {
   return pairings;
 }
 
-/** The share of an answer's questions in which the picture that is shown first is found better; a tie counts half. */
+/** The share of an answer's questions in which the image that is shown first wins. A tie counts half. */
 export const FIRST_SHOWN = 'pairwise/first_shown_wins';

@@ -64,7 +64,7 @@ describe('opening a CLIP', () => {
     [
       'pictures of another size than the model looks at',
       () => own(tinyClip, { config: { vision_config: { image_size: 40 } } }),
-      /pictures are brought to 32x32 pixels .*, and the model looks at 40x40/,
+      /images are resized to 32x32 pixels .*, but the model reads 40x40/,
     ],
     [
       'weights of another shape',
@@ -74,12 +74,12 @@ describe('opening a CLIP', () => {
     [
       'an end that the tokenizer does not write',
       () => own(tinyClip, { config: { text_config: { eos_token_id: 5 } } }),
-      /takes what it makes of token 5 \(text_config\.eos_token_id\), and texts end with 657/,
+      /reads the output at token 5 \(text_config\.eos_token_id\), but texts end with 657/,
     ],
     [
       'more tokens than the model has',
       () => own(tinyClip, { config: { text_config: { vocab_size: 600 } } }),
-      /the tokenizer has 658 tokens, and the model 600/,
+      /the tokenizer has 658 tokens, but the model has 600/,
     ],
     [
       'a SigLIP of pieces alone',
@@ -89,7 +89,7 @@ describe('opening a CLIP', () => {
     [
       'a SigLIP without anything that fills up',
       () => own(tinySiglip, { tokenizer: { pad_token: null } }),
-      /which token fills texts up/,
+      /the padding token is missing/,
     ],
     [
       'pictures that keep their shape',

@@ -98,10 +98,10 @@ describe('CLIP preprocessing', () => {
   });
 
   it.each([
-    [{ do_pad: true, pad_size: 3 }, /do_pad: true: what this asks of pictures is not known here/],
-    [{ crop_pct: 0.9 }, /crop_pct: 0\.9: what this asks/],
-    [{ image_processor_type: 'Siglip2ImageProcessor' }, /only CLIP's and SigLIP's image processors are available/],
-    [{ feature_extractor_type: 'ViTFeatureExtractor' }, /only CLIP's and SigLIP's image processors are available/],
+    [{ do_pad: true, pad_size: 3 }, /do_pad: true: this step is not known/],
+    [{ crop_pct: 0.9 }, /crop_pct: 0\.9: this step/],
+    [{ image_processor_type: 'Siglip2ImageProcessor' }, /only the image processors of CLIP and SigLIP are available/],
+    [{ feature_extractor_type: 'ViTFeatureExtractor' }, /only the image processors of CLIP and SigLIP are available/],
     [{ resample: 2 }, /only 3 \(bicubic\)/],
   ])('refuses %j, which it would do otherwise than the model was trained', (config, message) => {
     expect(() => steps(config)).toThrow(message);

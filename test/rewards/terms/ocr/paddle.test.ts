@@ -223,7 +223,7 @@ describe('the folder of an export', () => {
     const dictionary = { text: 'a\r\nb\nc\n', where: 'dict.txt' };
     expect(charactersOf(dictionary, 4)).toEqual(['', 'a', 'b', 'c']);
     expect(charactersOf(dictionary, 5)).toEqual(['', 'a', 'b', 'c', ' ']);
-    expect(() => charactersOf(dictionary, 97)).toThrow('has 3 characters, the recognizer 97 classes');
+    expect(() => charactersOf(dictionary, 97)).toThrow('has 3 characters, but the recognizer has 97 classes');
   });
 
   it('takes the dictionary from its file, or from the metadata of the recognizer', () => {
@@ -245,6 +245,6 @@ describe('the folder of an export', () => {
     rmSync(join(folder, 'dict.txt'));
     writeFileSync(recognizer, new BinaryWriter().tag(1, 0).int64(8).finish());
     const read = () => readDictionary(findPaddleFiles(folder));
-    expect(read).toThrow('holds no dict.txt, and no characters in the metadata of its recognizer');
+    expect(read).toThrow('has no dict.txt, and no characters in the metadata of its recognizer');
   });
 });

@@ -1,9 +1,9 @@
 /**
- * From a detector's probability map to boxes (Liao et al., "Real-time Scene Text Detection with Differentiable Binarization", 2020).
- * Boxes are upright: text that leans is read as far as its upright box allows.
+ * From a detector's probability map to boxes (Liao et al., "Real-time Scene Text Detection with Differentiable Binarization", 2020). Boxes
+ * are upright: slanted text is read as far as its upright box allows.
  */
 
-/** In pixels of the map or image at hand: left and top inside, right and bottom outside. */
+/** In pixels of the map or image: left and top inclusive, right and bottom exclusive. */
 export interface Box {
   readonly left: number;
   readonly top: number;
@@ -20,11 +20,11 @@ export interface ProbabilityMap {
 
 /** PaddleOCR's own values. */
 export const boxRules = {
-  /** A pixel above this belongs to a region. */
+  /** Pixels above this belong to a region. */
   threshold: 0.3,
   /** A region whose mean probability is below this is dropped. */
   boxThreshold: 0.6,
-  /** Regions are shrunk in training; each side moves out by `area * unclip / perimeter`. */
+  /** Regions are shrunk in training. Each side moves out by `area * unclip / perimeter`. */
   unclip: 1.5,
   /** Shorter sides than this are noise, in pixels. */
   minSide: 3,
@@ -90,7 +90,7 @@ export function findBoxes(map: ProbabilityMap): readonly Box[] {
   return inReadingOrder(kept.map((region) => unclip(region, map.width, map.height)));
 }
 
-/** Row by row from the top, each from the left. A box is of a row when its middle lies inside the row's first box. */
+/** Row by row from the top, each from the left. A box belongs to a row if its middle lies inside the row's first box. */
 export function inReadingOrder(boxes: readonly Box[]): readonly Box[] {
   const rows: Box[][] = [];
   for (const box of [...boxes].sort((a, b) => a.top - b.top || a.left - b.left)) {
@@ -102,7 +102,7 @@ export function inReadingOrder(boxes: readonly Box[]): readonly Box[] {
   return rows.flatMap((row) => row.sort((a, b) => a.left - b.left));
 }
 
-/** A box of the map in whole pixels of the image that the map was made from, at least one pixel wide and high. */
+/** A box of the map in whole pixels of the image, at least one pixel wide and high. */
 export function scaleBox(box: Box, map: Size, image: Size): Box {
   const [x, y] = [image.width / map.width, image.height / map.height];
   const left = Math.min(image.width - 1, Math.max(0, Math.floor(box.left * x)));

@@ -41,7 +41,7 @@ class PaddleEngine implements OcrEngine {
     }, signal);
   }
 
-  /** Waits for what is under way: a session that runs cannot be freed. */
+  /** Waits for readings in flight: a session that runs cannot be freed. */
   async close(): Promise<void> {
     if (this.#closed) return;
     this.#closed = true;
@@ -80,12 +80,12 @@ class PaddleEngine implements OcrEngine {
 async function runOne(model: ModelFile, input: NetworkInput): Promise<ModelTensor & { readonly data: Float32Array }> {
   const { [model.outputs[0]]: output } = await model.run({ [model.inputs[0]]: input });
   if (output.data instanceof Float32Array) return { data: output.data, shape: output.shape };
-  throw new EngineError('the model gives no float32 tensor', { where: model.file });
+  throw new EngineError('the model returns no float32 tensor', { where: model.file });
 }
 
 /**
- * Opens both networks and reads one empty line, so that a recognizer and a dictionary that do not belong together are found at once.
- * Raises ConfigError for that and for missing files, EngineError for files that are no models.
+ * Opens both networks and reads one empty line, so that a recognizer and a dictionary that do not fit together are found at once. Raises
+ * ConfigError for that and for missing files, EngineError for files that are no models.
  */
 export async function openPaddle({ folder, workers }: PaddleOptions): Promise<OcrEngine> {
   const files = findPaddleFiles(folder);
@@ -106,8 +106,8 @@ export async function openPaddle({ folder, workers }: PaddleOptions): Promise<Oc
 }
 
 /**
- * Greedy CTC decoding (Graves et al., "Connectionist Temporal Classification", 2006): the most likely class at each step, repeats merged, blanks (class 0) dropped; the confidence is the mean probability of the steps
- * that gave a character, 0 where none did.
+ * Greedy CTC decoding (Graves et al., "Connectionist Temporal Classification", 2006): the most likely class at each step, repeats merged,
+ * blanks (class 0) dropped. The confidence is the mean probability of the steps that gave a character, or 0.
  * @param probabilities axes [steps, classes], each step summing to 1
  */
 export function decodeCtc(probabilities: Float32Array, classes: number, characters: readonly string[]): OcrLine {
@@ -128,10 +128,10 @@ export function decodeCtc(probabilities: Float32Array, classes: number, characte
 
 /** The detector's sides are multiples of this. */
 const STRIDE = 32;
-/** The recognizer's height, and the width that shorter lines are filled up to; pixels. */
+/** The recognizer's height, and the width to which shorter lines are padded, in pixels. */
 export const LINE_HEIGHT = 48;
 const LINE_WIDTH = 320;
-/** A line that is longer than this many times its height is no line of text. */
+/** A line longer than this many times its height is not a line of text. */
 const LONGEST_LINE = 60;
 
 interface Normalisation {
@@ -140,23 +140,23 @@ interface Normalisation {
   readonly std: readonly [number, number, number];
 }
 
-/** ImageNet's figures in the order in which PaddleOCR applies them, that is to blue first. */
+/** ImageNet's figures in the order in which PaddleOCR applies them: blue first. */
 const detectorNormalisation: Normalisation = { mean: [0.485, 0.456, 0.406], std: [0.229, 0.224, 0.225] };
 const lineNormalisation: Normalisation = { mean: [0.5, 0.5, 0.5], std: [0.5, 0.5, 0.5] };
 
-/** The size at which the detector sees an image: enlarged like for any reader, then rounded to multiples of 32. */
+/** The size of an image for the detector: enlarged as for any reader, then rounded to multiples of 32. */
 export function detectorSize({ width, height }: Size): Size {
   const scale = enlargement(width, height);
   const fit = (side: number): number => Math.max(STRIDE, Math.round((side * scale) / STRIDE) * STRIDE);
   return { width: fit(width), height: fit(height) };
 }
 
-/** How wide a line is at the recognizer's height, without what it is filled up with. */
+/** The width of a line at the recognizer's height, without padding. */
 export function lineWidth({ width, height }: Size): number {
   return Math.min(LINE_HEIGHT * LONGEST_LINE, Math.max(1, Math.ceil((LINE_HEIGHT * width) / height)));
 }
 
-/** Interleaved RGB bytes as normalised planes of blue, green and red, in rows of `stride` floats whose rest stays 0. */
+/** Interleaved RGB bytes as normalized planes of blue, green and red, in rows of `stride` floats whose rest stays 0. */
 export function toPlanes(image: RgbImage, { mean, std }: Normalisation, stride = image.width): Float32Array {
   const { width, height, data } = image;
   const planes = new Float32Array(3 * stride * height);
@@ -203,7 +203,7 @@ async function resize(image: RgbImage, box: Box, width: number, height: number):
 export interface PaddleFiles {
   readonly detector: string;
   readonly recognizer: string;
-  /** Null where none lies there. */
+  /** Null if there is none. */
   readonly dictionary: string | null;
 }
 
@@ -219,10 +219,10 @@ const parts: Readonly<Record<keyof PaddleFiles, Part>> = {
   dictionary: { plain: 'dict.txt', pattern: /(dict|keys).*\.txt$/i, what: "the recognizer's characters" },
 };
 
-/** The files of an export. Raises ConfigError for a part that is missing or there more than once. */
+/** The files of an export. Raises ConfigError for a part that is missing or exists more than once. */
 export function findPaddleFiles(folder: string): PaddleFiles {
   if (!existsSync(folder)) {
-    throw new ConfigError(`the folder of the PaddleOCR export is not there`, {
+    throw new ConfigError(`the folder of the PaddleOCR export does not exist`, {
       where: folder,
       next: 'Correct the path.',
     });
@@ -246,7 +246,7 @@ function missing(folder: string, problem: string, plain: string): ConfigError {
   return new ConfigError(`the PaddleOCR export ${problem}`, { where: folder, next: `Put one there as ${plain}.` });
 }
 
-/** The dictionary of an export as text: its file, or what the recognizer says of itself. Raises ConfigError where neither is there. */
+/** The dictionary of an export as text: its file, or the recognizer's metadata. Raises ConfigError if neither exists. */
 export function readDictionary({ dictionary, recognizer }: PaddleFiles): {
   readonly text: string;
   readonly where: string;
@@ -254,11 +254,11 @@ export function readDictionary({ dictionary, recognizer }: PaddleFiles): {
   if (dictionary !== null) return { text: readTextFile(dictionary, ConfigError), where: dictionary };
   const text = onnxMetadata(readFileSync(recognizer)).get('character');
   if (text !== undefined) return { text, where: recognizer };
-  const problem = `holds no dict.txt, and no characters in the metadata of its recognizer: ${parts.dictionary.what}`;
+  const problem = `has no dict.txt, and no characters in the metadata of its recognizer: ${parts.dictionary.what}`;
   throw missing(dirname(recognizer), problem, parts.dictionary.plain);
 }
 
-/** The metadata of an ONNX file: ModelProto's field 14, entries of a key (1) and a value (2). onnxruntime-node does not tell it. */
+/** The metadata of an ONNX file: ModelProto's field 14, entries of a key (1) and a value (2). onnxruntime-node does not expose it. */
 export function onnxMetadata(bytes: Uint8Array): ReadonlyMap<string, string> {
   const metadata = new Map<string, string>();
   const reader = new BinaryReader(bytes);
@@ -277,18 +277,18 @@ export function onnxMetadata(bytes: Uint8Array): ReadonlyMap<string, string> {
 }
 
 /**
- * The recognizer's classes, the first of which is CTC's blank: the dictionary's lines, and a space after them where the model has one
- * class more. Raises ConfigError where the numbers do not fit together.
+ * The recognizer's classes, the first of which is CTC's blank: the dictionary's lines, then a space if the model has one class more. Raises
+ * ConfigError if the numbers do not fit together.
  */
 export function charactersOf({ text, where }: ReturnType<typeof readDictionary>, classes: number): readonly string[] {
   const lines = text.replace(/\r/g, '').split('\n');
-  // A last line may end with the file; an empty line in between is a character that is missing, and shows in the count.
+  // A last line may end with the file. An empty line in between is a missing character, which the count reveals.
   if (lines.at(-1) === '') lines.pop();
   const characters = ['', ...lines];
   if (characters.length + 1 === classes) characters.push(' ');
   if (characters.length === classes) return characters;
-  throw new ConfigError(`the dictionary has ${lines.length} characters, the recognizer ${classes} classes`, {
+  throw new ConfigError(`the dictionary has ${lines.length} characters, but the recognizer has ${classes} classes`, {
     where,
-    next: `Take the dictionary that the recognizer was exported with; it has ${classes - 2} or ${classes - 1} lines.`,
+    next: `Take the dictionary with which the recognizer was exported; it has ${classes - 2} or ${classes - 1} lines.`,
   });
 }
