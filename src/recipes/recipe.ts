@@ -21,27 +21,27 @@ import type { Rule } from '../config/schema/rules.js';
 
 /** A run that this program's workers train. */
 export interface TrainedRecipe<S extends TrainedSettings = TrainedSettings> extends TrainableRecipe<S> {
-  /** Dotted keys of its engine sections; the first is the learner's. */
+  /** Dotted keys of its engine sections. The first is the learner's. */
   readonly engines: readonly [string, ...string[]];
-  /** The section `reward`; null if nothing is scored. */
+  /** The section `reward`. Null if nothing is scored. */
   reward(settings: S): RewardSettings | null;
-  /** The remote server that samples its answers; null if the policy's own engine does. */
+  /** The remote server that samples its answers. Null if the policy's own engine does. */
   sampler(settings: S): RemoteSampling | null;
-  /** The server that makes images of its answers; null if none does. */
+  /** The server that makes images of its answers. Null if none does. */
   images(settings: S): ImageServer | null;
-  /** Estimated number of parameters that it trains; null if the settings do not tell. */
+  /** Estimated number of parameters that it trains. Null if the settings do not decide it. */
   parameters(settings: S, shapeOf: ShapeOf): number | null;
-  /** Estimated bytes of one process, right within a factor of two; null if the settings do not tell. */
+  /** Estimated bytes of one process, right within a factor of two. Null if the settings do not decide it. */
   memory(settings: S, shapeOf: ShapeOf, sizes?: DataSizes): number | null;
   /** The part of `memory` for models that make images. */
   imageMemory(settings: S, shapeOf: ShapeOf, sizes?: DataSizes): number;
-  /** The shape of the model that the run makes; null for another kind of model, or if unknown. */
+  /** The shape of the model that the run makes. Null for another kind of model, or if unknown. */
   shape(settings: S, shapeOf: ShapeOf): ModelShape | null;
   /** Micro-batches of one optimizer step: processes beyond that have nothing to compute. */
   microBatches(settings: S): number;
   /** The columns of a run's line per iteration. */
   columns(settings: S): readonly ProgressColumn[];
-  /** The setting that may end a run before its last iteration, with its value; null if there is none. */
+  /** The setting that may end a run before its last iteration, with its value. Null if there is none. */
   patience(settings: S): { readonly key: string; readonly value: number } | null;
 }
 
@@ -56,7 +56,7 @@ export interface Check {
   readonly name: string;
   /** Raises EditrlError for the first problem. */
   readonly run: () => void;
-  /** A warning after the check has passed; null if there is none. */
+  /** A warning after the check has passed. Null if there is none. */
   readonly remark?: () => string | null;
 }
 
@@ -80,25 +80,25 @@ export interface OpenRecipe<S extends TrainedSettings = TrainedSettings> {
   /** Wires the recipe's parts and returns its training, on every rank. */
   open(settings: S, context: TrainingContext): Promise<Training>;
   /**
-   * Opens what is needed to score its recorded episodes again; null if its answers are not scored. Raises EditrlError when data or models are gone.
+   * Opens what is needed to score its recorded episodes again. Null if its answers are not scored. Raises EditrlError when data or models are gone.
    */
   openTask(settings: S, resolveRun: RunResolver): Promise<Task<Prompt, unknown> | null>;
   /**
-   * The first `count` rows of each dataset, with answers that need no model; none if answers are not scored, or if images need a model. Draws data
+   * The first `count` rows of each dataset, with answers that need no model. None if answers are not scored, or if images need a model. Draws data
    * of the tiny world that is not made yet. Raises DataError as opening the datasets does.
    */
   sampleRows(settings: S, count: number): Promise<readonly SampledSet[]>;
   /**
-   * Writes an edit as a held-out dataset of this recipe and returns its path; absent if the recipe edits no images of the user. Raises EditrlError
+   * Writes an edit as a held-out dataset of this recipe and returns its path. Absent if the recipe edits no images of the user. Raises EditrlError
    * if a model is gone, and DataError for an image that cannot be read.
    */
   writeEdit?(settings: S, resolveRun: RunResolver, edit: WantedEdit): Promise<string>;
   /**
-   * How much room the context leaves for answers, dataset by dataset; absent if answers have no prompt before them in the context. Raises EditrlError
+   * How much room the context leaves for answers, dataset by dataset. Absent if answers have no prompt before them in the context. Raises EditrlError
    * when data or models are gone, and DataError for a prompt that cannot be asked.
    */
   promptRoom?(settings: S, resolveRun: RunResolver): Promise<readonly PromptRoom[]>;
-  /** The tokens of answers that a training server samples; absent if they are words. Raises EditrlError when its tokenizer is gone. */
+  /** The tokens of answers that a training server samples. Absent if they are words. Raises EditrlError when its tokenizer is gone. */
   servedFormat?(settings: S, resolveRun: RunResolver): TokenFormat<TokenPrompt>;
 }
 
@@ -139,15 +139,15 @@ export interface Part<S extends TrainedSettings = TrainedSettings> {
 export interface Learner<S extends TrainedSettings> {
   /** Dotted key of its engine. */
   readonly engine: string;
-  /** Dotted key of the model that it starts from; null if it always starts from random weights. */
+  /** Dotted key of the model that it starts from. Null if it always starts from random weights. */
   readonly start: string | null;
-  /** Estimated number of parameters that it trains; null if the settings do not tell. */
+  /** Estimated number of parameters that it trains. Null if the settings do not decide it. */
   parameters(settings: S, shapeOf: ShapeOf): number | null;
-  /** Estimated bytes of one process, without those of `Part.imageMemory`; null if the settings do not tell. */
+  /** Estimated bytes of one process, without those of `Part.imageMemory`. Null if the settings do not decide it. */
   memory(settings: S, shapeOf: ShapeOf, sizes?: DataSizes): number | null;
   shape(settings: S, shapeOf: ShapeOf): ModelShape | null;
   sampler?(settings: S): RemoteSampling | null;
-  /** Number of rows that the episodes of an iteration become in training; absent if nothing is learnt from rewards. */
+  /** Number of rows that the episodes of an iteration become in training. Absent if nothing is learned from rewards. */
   rows?(settings: S): number;
 }
 

@@ -51,7 +51,7 @@ export function recipeOf(settings: TrainedSettings): TrainedRecipe {
   return configRecipeOf(settings) as TrainedRecipe;
 }
 
-/** What scores a run's episodes; null if nothing does. */
+/** What scores a run's episodes. Null if nothing does. */
 export function rewardOf(settings: RunSettings): RewardSettings | null {
   return isTrainable(settings) ? recipeOf(settings).reward(settings) : null;
 }
@@ -89,18 +89,18 @@ registerRecipes({
   module: import.meta.url,
 });
 
-/** Prompts of one iteration of a run that learns from rewards; 0 for one that samples nothing. */
+/** Prompts of one iteration of a run that learns from rewards. 0 for one that samples nothing. */
 export function plannedPrompts(settings: TrainedSettings): number {
   const rollout = getPath(settings, 'rollout') as Parameters<typeof promptsPerIteration>[0] | undefined;
   return rollout === undefined ? 0 : promptsPerIteration(rollout);
 }
 
-/** The engines of a run; the first computes the model that learns. */
+/** The engines of a run. The first computes the model that learns. */
 export function enginesOf(settings: TrainedSettings): EngineSettings[] {
   return engineKeys(settings).map((key) => getPath(settings, key) as EngineSettings);
 }
 
-/** Dotted keys of its engine sections; a model on a server has none. */
+/** Dotted keys of its engine sections. A model on a server has none. */
 export function engineKeys(settings: TrainedSettings): string[] {
   return recipeOf(settings).engines.filter((key) => getPath(settings, key) !== undefined);
 }

@@ -11,7 +11,7 @@ export interface AdvantageOptions extends Pick<AdvantageSettings, 'scope' | 'sca
 
 /** An episode's advantage is one number for all of its actions. */
 export interface GroupAdvantages {
-  /** Per episode; null if it carries no loss: unscored, or in a dropped group. */
+  /** Per episode. Null if it carries no loss: unscored, or in a dropped group. */
   readonly advantages: readonly (number | null)[];
   readonly dropped: boolean;
   readonly zeroSpread: boolean;
@@ -20,7 +20,7 @@ export interface GroupAdvantages {
 /** The part that a group's outcomes decide by themselves. */
 export type Spread = Pick<GroupAdvantages, 'dropped' | 'zeroSpread'>;
 
-/** Rewards of a group's episodes; null for an unscored one, which counts nowhere. */
+/** Rewards of a group's episodes. Null for an unscored one, which counts nowhere. */
 type GroupRewards = readonly (number | null)[];
 
 /**
@@ -55,7 +55,7 @@ function scoredOf(group: GroupRewards): number[] {
   return group.filter((reward) => reward !== null);
 }
 
-/** Keeps an advantage within [-limit, limit]; null means no limit. */
+/** Keeps an advantage within [-limit, limit]. Null means no limit. */
 function clipped(value: number, limit: number | null): number {
   return limit === null ? value : Math.max(-limit, Math.min(limit, value));
 }

@@ -3,7 +3,7 @@ import type { Policy } from './policies/policy.js';
 import { Stopwatch } from './grpo_metrics.js';
 
 export interface AheadOptions<Drawn, Made> {
-  /** The last iteration that is sampled ahead; absent: none. */
+  /** The last iteration that is sampled ahead. Absent: none. */
   readonly until?: number;
   readonly policy: Pick<Policy<never, never, never>, 'steps'>;
   readonly draw: (iteration: number) => Promise<Drawn>;
@@ -14,7 +14,7 @@ export interface AheadOptions<Drawn, Made> {
 interface Taken<Drawn, Made> {
   readonly drawn: Drawn;
   readonly made: Made;
-  /** Optimizer steps since the answers were sampled; null if they were not sampled ahead. */
+  /** Optimizer steps since the answers were sampled. Null if they were not sampled ahead. */
   readonly behind: number | null;
 }
 

@@ -11,11 +11,11 @@ import type { Advantages, TrainGroup, Statistics, Target } from './policies/poli
 
 export interface AnswerRatio {
   readonly surrogate: 'ppo' | 'cispo';
-  /** Ratios beyond 1 - low and 1 + high are clipped; null clips nothing. */
+  /** Ratios beyond 1 - low and 1 + high are clipped. Null clips nothing. */
   readonly clip: { readonly low: number; readonly high: number } | null;
 }
 
-/** The ratio of an answer, over the actions whose weight is not 0; 1 without any. */
+/** The ratio of an answer, over the actions whose weight is not 0. 1 without any. */
 export function answerRatioOf(weights: Float32Array, now: Statistics, old: Statistics): number {
   let [sum, count] = [0, 0];
   weights.forEach((weight, t) => {
@@ -43,11 +43,11 @@ export interface RatioGroups<P, A> {
   readonly trainGroups: readonly TrainGroup<P, A>[];
   /** The loss without KL: -sum_a w_a gain_a. */
   readonly loss: number;
-  /** What the linear loss is without KL: -sum_a w_a A'_a log p_a, with the advantages A' of `lessons`. */
+  /** What the linear loss is without KL: -sum_a w_a A'_a log p_a, with the advantages A' of `groups`. */
   readonly linear: number;
 }
 
-/** `now` are the statistics of the lessons' answers under the weights of now. Every target must have old ones. */
+/** `now` are the statistics of the groups' answers under the weights of now. Every target must have old ones. */
 export function withAnswerRatios<P, A>(
   trainGroups: readonly TrainGroup<P, A>[],
   now: readonly (readonly Statistics[])[],

@@ -1,6 +1,6 @@
 /**
  * An iteration's episodes: from prompts to outcomes, for training and for held-out evaluation, their exchange between ranks, and their records. Each rank
- * samples answers to its share of the prompts chunk by chunk; a finished chunk is rendered and judged while the next one is sampled.
+ * samples answers to its share of the prompts chunk by chunk. A finished chunk is rendered and judged while the next one is sampled.
  */
 import { must } from '../core/errors.js';
 import { measureAnswer, type AnswerStatistics } from './observers/hack_statistics.js';
@@ -145,7 +145,7 @@ export interface RecordedArtifact {
   readonly key: string;
   readonly record: Rendered['record'];
   readonly edited: RgbImage | null;
-  /** The labelled result, which a prompt's first answer carries for all of its answers. */
+  /** The labeled result, which a prompt's first answer carries for all of its answers. */
   readonly truth: RgbImage | null;
   readonly statistics: AnswerStatistics;
 }
@@ -155,9 +155,9 @@ export interface TrainBatch<P, A> {
   readonly iteration: number;
   readonly groups: readonly Group<P, A>[];
   readonly outcomes: readonly (readonly Outcome[])[];
-  /** The artifact of each answer; null on every rank but 0, which records them. */
+  /** The artifact of each answer. Null on every rank but 0, which records them. */
   readonly kept: readonly (readonly RecordedArtifact[])[] | null;
-  /** Per group the place of its sample; null if it follows from the iteration and the group's number. */
+  /** Per group the place of its sample. Null if it follows from the iteration and the group's number. */
   readonly places: readonly (SamplePlace | null)[];
   /** Groups of each round. */
   readonly rounds: readonly number[];
@@ -209,7 +209,7 @@ export function episodeLine(
   return { key, sample: id, instruction, finished, ...record, outcome };
 }
 
-/** Writes one line per episode; also the images if `withImages`, else the answers' records hold what is needed to make them again. */
+/** Writes one line per episode. Also the images if `withImages`, else the answers' records hold what is needed to make them again. */
 export async function recordEpisodes<P extends Prompt, A extends Answer>(
   paths: RunPaths,
   { iteration, groups, outcomes, kept, places }: TrainBatch<P, A>,

@@ -5,7 +5,7 @@ import type { Capabilities } from './policies/policy.js';
 
 /** What a run needs from its policy. */
 export interface PolicyRequirements {
-  /** The loss that it learns by; absent if it has none. */
+  /** The loss that it learns by. Absent if it has none. */
   readonly loss?: LossSpec;
   /** Whether held-out evaluation uses the moving average of the weights. */
   readonly average?: boolean;

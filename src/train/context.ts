@@ -26,20 +26,20 @@ export interface StartedTrainer extends ServerAddress {
 /** What opening a training needs, on any rank. */
 export interface TrainingContext {
   readonly group: ProcessGroup;
-  /** The run directory, which only rank 0 owns; null on other ranks. */
+  /** The run directory, which only rank 0 owns. Null on other ranks. */
   readonly handle: RunHandle | null;
   readonly log: RunLog;
   readonly resolveRun: RunResolver;
-  /** Address of the judge; null if none is configured. */
+  /** Address of the judge. Null if none is configured. */
   readonly judge: JudgeAddress | null;
-  /** The server that was started with the run to sample its answers; absent or null if there is none. */
+  /** The server that was started with the run to sample its answers. Absent or null if there is none. */
   readonly sampler?: ServerAddress | null;
-  /** The server that was started with the run to train its policy; absent or null if there is none. */
+  /** The server that was started with the run to train its policy. Absent or null if there is none. */
   readonly trainer?: StartedTrainer | null;
   readonly stop: AbortSignal;
-  /** Counts what a training server is asked; absent or null where nobody counts. */
+  /** Counts what a training server is asked. Absent or null where nobody counts. */
   readonly spending?: Spending | null;
-  /** Where the reward's own models run; default: the CPU. */
+  /** Where the reward's own models run. Default: the CPU. */
   readonly rewardSession?: ModelFileOptions;
   /** The folder of the checkpoint to continue from. */
   readonly checkpoint: string | null;
@@ -58,7 +58,7 @@ interface Comparing<S> {
 }
 
 /**
- * On rank 0, logs notes about how the datasets were opened, each once, and checks that the run still has the same datasets; every rank opens the same
+ * On rank 0, logs notes about how the datasets were opened, each once, and checks that the run still has the same datasets. Every rank opens the same
  * ones. `opened` are those of `data`, train before validation. Where a run begins, it looks for held-out samples among those that are trained on,
  * warns, and records how many there are. Raises DataError when a dataset is not what it was when the run's first checkpoint was begun.
  */

@@ -28,7 +28,7 @@ export function isCutByContext({ finished, logProbs }: Answer, longest: number):
 }
 
 /**
- * Length of the answers, how many did not end by themselves, and how many groups teach nothing or were dropped; if answers have a `longest` number of
+ * Length of the answers, how many did not end by themselves, and how many groups teach nothing or were dropped. If answers have a `longest` number of
  * actions, also how many the context cut before that.
  */
 export function episodeMetrics(
@@ -48,7 +48,7 @@ export function episodeMetrics(
   };
 }
 
-/** The largest difference between the log-probabilities of rollout and of training, both under the weights that sampled; null if no answer reports any. */
+/** The largest difference between the log-probabilities of rollout and of training, both under the weights that sampled. Null if no answer reports any. */
 export function logProbMismatch(
   groups: readonly Group<unknown, Answer>[],
   statistics: readonly (readonly Statistics[])[],
@@ -75,7 +75,7 @@ interface Range {
 
 /**
  * Aggregates the reports of an iteration's steps over the actions that carry the loss, with the loss's weights. The loss, the KL to the reference (in
- * nats per action) and the entropy are those of the first epoch; the ratio to the weights that sampled, the divergence from them and the number of
+ * nats per action) and the entropy are those of the first epoch. The ratio to the weights that sampled, the divergence from them and the number of
  * clamped KL terms are over all steps.
  */
 export class UpdateTotals {
@@ -123,7 +123,7 @@ export class UpdateTotals {
     const { count, sum, largest, clipped } = this.#ratios;
     const moved = this.#moved;
     return {
-      // If no action carries the loss, nothing was learnt and there is no loss.
+      // If no action carries the loss, nothing was learned and there is no loss.
       ...(this.#losses.length === 0 ? {} : { 'policy/loss': average(this.#losses) }),
       ...(this.#kl === null || this.#weight === 0
         ? {}
@@ -164,7 +164,7 @@ export class UpdateTotals {
   }
 }
 
-/** The ratios that are not clipped; null if nothing is clipped. */
+/** The ratios that are not clipped. Null if nothing is clipped. */
 function unclippedRange({ clip_range: low, clip_range_high: high, surrogate }: ClipSettings): Range | null {
   const range = high ?? low;
   if (range === null) return null;
@@ -179,7 +179,7 @@ function addWeighted(total: number | null, weights: Float32Array, values: Float3
 
 export type Phase = 'rollout' | 'render' | 'judge' | 'exchange' | 'reference' | 'update';
 
-/** Adds up the seconds of phases; the rest is `other`. */
+/** Adds up the seconds of phases. The rest is `other`. */
 export class Stopwatch {
   readonly #start = performance.now();
   readonly #seconds: Record<Phase, number> = { rollout: 0, render: 0, judge: 0, exchange: 0, reference: 0, update: 0 };

@@ -26,7 +26,7 @@ export interface HeldOutDeps<P extends Prompt, A extends Answer, H> extends Coll
   readonly validation: Pick<ValidationSettings, 'prompts' | 'seed'> & Pick<RewardSettings, 'measure'>;
   /** Sampling settings, under the names used in metrics and records; people are shown those of the first. */
   readonly samplings: Readonly<Record<string, H>>;
-  /** The largest number of actions in an answer; null if all answers have equally many. */
+  /** The largest number of actions in an answer. Null if all answers have equally many. */
   readonly longestAnswer: number | null;
   /** Which of the policy's weights to evaluate. */
   readonly weights: 'current' | 'average';
@@ -170,7 +170,7 @@ async function imageOf({ id, sourcePng }: Prompt): Promise<RgbImage | null> {
   return sourcePng === null ? null : decodeImage(await sourcePng(), id);
 }
 
-/** The images of an episode as PNG files; null if its reward reads words alone. */
+/** The images of an episode as PNG files. Null if its reward reads words alone. */
 async function imagesOf({ sourcePng }: Prompt, { source, edited, truth }: JudgeItem): Promise<EpisodeImages | null> {
   if (source === null && edited === null) return null;
   return {

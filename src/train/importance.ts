@@ -26,7 +26,7 @@ export class ImportanceWeights {
 
   constructor(private readonly cap: number) {}
 
-  /** The weights of each group's answers, by action; 1 if the sampler did not report. Only actions that are `trained` count in the metrics. */
+  /** The weights of each group's answers, by action. 1 if the sampler did not report. Only actions that are `trained` count in the metrics. */
   of(
     { answers }: Group<unknown, Answer>,
     old: readonly Statistics[],
@@ -68,7 +68,7 @@ export class ImportanceWeights {
     };
   }
 
-  /** A warning for the user; null if there is none. */
+  /** A warning for the user. Null if there is none. */
   get alarm(): string | null {
     const share = this.#cut / Math.max(1, this.#count);
     if (share <= CUT_ALARM) return null;

@@ -42,7 +42,7 @@ export interface LoopOptions {
   readonly columns: readonly ProgressColumn[];
   /** Aborted when a person or the system asks the run to stop. */
   readonly stop: AbortSignal;
-  /** Counts what the run asks of its training server; only on rank 0. */
+  /** Counts what the run asks of its training server. Only on rank 0. */
   readonly spending?: Pick<Spending, 'save' | 'metrics'> | null;
 }
 
@@ -106,7 +106,7 @@ export async function runLoop(
     // A server that stays away ends the process, but nothing learned so far is lost.
     if (error instanceof EndpointError && training.hasPartialStep !== true) {
       await recorder.save(reached).catch((second: unknown) => {
-        // The trainer itself is away, with the state that was to be saved; the last checkpoint still stands.
+        // The trainer itself is away, with the state that was to be saved. The last checkpoint still stands.
         if (!(second instanceof EndpointError)) throw second;
       });
     }
@@ -174,7 +174,7 @@ async function requireAgreement(training: Training, group: ProcessGroup, iterati
   }
 }
 
-/** The metric that optimizer steps descend, in every kind of training; absent if an iteration took no step. */
+/** The metric that optimizer steps descend, in every kind of training. Absent if an iteration took no step. */
 export const LOSS = 'policy/loss';
 
 /** This many non-finite losses in a row end a run: one or two can be due to a batch. */

@@ -23,7 +23,7 @@ export interface LoopRecords {
 type EndState = Partial<Pick<RunState, 'state' | 'iteration' | 'reason' | 'stopped_early'>>;
 
 export interface Recorder {
-  /** The iteration from which the run continues; null for a new run. */
+  /** The iteration from which the run continues. Null for a new run. */
   readonly from: number | null;
   /** Whether that iteration still lacks its evaluation, which is due: `measured` adds it to the metrics of the iteration's step. */
   readonly lacksEvaluation: boolean;
@@ -57,7 +57,7 @@ export class RunRecorder implements Recorder {
   /** Metrics already recorded for the iteration from which the run continues. */
   readonly #before: Metrics;
   readonly #progress: Progress;
-  /** What the best checkpoint is chosen by, and what evaluations found by it; null if none is kept for that reason. */
+  /** What the best checkpoint is chosen by, and what evaluations found by it. Null if none is kept for that reason. */
   readonly #best: { readonly measure: BestMeasure; readonly values: Map<number, number> } | null;
   #saved: number;
 

@@ -8,7 +8,7 @@ import type { GroupAdvantages, Spread } from './advantages.js';
 import type { SamplePlace } from '../data/sampler.js';
 import type { Prompt, Task } from './scoring/task.js';
 
-/** Whether a group teaches nothing. */
+/** Whether a group has no spread. */
 export const lacksSpread = ({ dropped, zeroSpread }: Spread): boolean => dropped || zeroSpread;
 
 export interface Refilling<P> {
@@ -21,7 +21,7 @@ export interface Refilling<P> {
 }
 
 /**
- * What is asked after a round, from the outcomes of this rank's part of it: a prompt for each group of all ranks that lacks spread; nothing where none
+ * What is asked after a round, from the outcomes of this rank's part of it: a prompt for each group of all ranks that lacks spread. Nothing where none
  * does, or after the last round. Every rank calls it, and gets the same.
  */
 export function refilling<P>({ rounds, spread, group, draw }: Refilling<P>) {
@@ -34,7 +34,7 @@ export function refilling<P>({ rounds, spread, group, draw }: Refilling<P>) {
   };
 }
 
-/** Which groups of an iteration are learnt from. */
+/** Which groups of an iteration are learned from. */
 export class KeptGroups {
   readonly #taught: readonly number[];
 
@@ -49,12 +49,12 @@ export class KeptGroups {
     this.#taught = spreads.flatMap((spread, g) => (lacksSpread(spread) && g < last ? [] : [g]));
   }
 
-  /** Of one thing for each group, those of the groups that are learnt from. */
+  /** Of one thing for each group, those of the groups that are learned from. */
   pick<T>(all: readonly T[]): T[] {
     return this.#taught.map((g) => all[g]);
   }
 
-  /** Advantages of all groups from those of the groups that are learned from; the others are dropped. `answers` counts those of a group. */
+  /** Advantages of all groups from those of the groups that are learned from. The others are dropped. `answers` counts those of a group. */
   place(taught: readonly GroupAdvantages[], answers: number): GroupAdvantages[] {
     const at = new Map(this.#taught.map((g, i) => [g, i]));
     const none = new Array<null>(answers).fill(null);
@@ -64,7 +64,7 @@ export class KeptGroups {
     });
   }
 
-  /** How many groups were sampled, how many of them in place of others, and how many that are learnt from still lack spread. */
+  /** How many groups were sampled, how many of them in place of others, and how many that are learned from still lack spread. */
   metrics(): Record<string, number> {
     return {
       'group/sampled': this.spreads.length,
@@ -89,7 +89,7 @@ interface DrawOptions<P extends Prompt> {
  */
 export class Draws<P extends Prompt> {
   readonly prompts: P[] = [];
-  /** Of each prompt its place; null where it follows from the iteration and the prompt's number. */
+  /** Of each prompt its place. Null where it follows from the iteration and the prompt's number. */
   readonly places: (SamplePlace | null)[] = [];
   /** Prompts of each round. */
   readonly rounds: number[] = [];
@@ -103,7 +103,7 @@ export class Draws<P extends Prompt> {
     return draws;
   }
 
-  /** Draws a round; there is none of no prompts. */
+  /** Draws a round. There is none of no prompts. */
   async next(count: number): Promise<readonly P[]> {
     if (count === 0) return [];
     const { iteration, task, planned } = this.options;

@@ -1,4 +1,4 @@
-/** Supervised fine-tuning on labelled answers, for every policy that can take a likelihood: the warm start of reinforcement learning. */
+/** Supervised fine-tuning on labeled answers, for every policy that can take a likelihood: the warm start of reinforcement learning. */
 import type { WordsSftSettings } from '../config/schema/algorithm.js';
 import { learningRateAt, type ScheduleOptions } from '../compute/onnx/optimizer.js';
 import type { CheckpointFiles } from '../models/files.js';
@@ -11,7 +11,7 @@ import { EarlyStopping, readTrainerState, trainerFile } from './trainer_state.js
 import type { HeldOut } from './held_out.js';
 import type { Training } from './loop.js';
 
-/** A labelled answer and the weight of each of its actions. */
+/** A labeled answer and the weight of each of its actions. */
 export interface LabelledAnswer<P, A> {
   readonly prompt: P;
   readonly answer: A;

@@ -93,7 +93,7 @@ export class EarlyStopping {
     };
   }
 
-  /** How many validations the loss has been flat for, if that is too many; else null. */
+  /** How many validations the loss has been flat for, if that is too many. Else null. */
   get exhausted(): number | null {
     const { patience } = this.rule;
     const { flat_validations: flat } = this.#state;

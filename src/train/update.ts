@@ -27,9 +27,9 @@ export interface UpdateOptions<P, A extends Answer> {
     | 'minibatches'
     | 'kl_coeff'
   > & { readonly advantage?: Pick<GrpoSettings['advantage'], 'clip'> };
-  /** Which weights sample, and are the old ones of a loss; default: those of now. */
+  /** Which weights sample, and are the old ones of a loss. Default: those of now. */
   readonly sampledBy?: Exclude<WeightsOf, 'reference'>;
-  /** The largest number of actions in an answer; null if all answers have equally many. */
+  /** The largest number of actions in an answer. Null if all answers have equally many. */
   readonly longestAnswer: number | null;
   readonly seed: number;
   readonly schedule: ScheduleOptions;
@@ -62,7 +62,7 @@ export function lossOf(algorithm: UpdateOptions<unknown, Answer>['algorithm']): 
   return { policy: 'ratio', clip, ...(high === null ? {} : { clipHigh: high }), kl };
 }
 
-/** How ratios of whole answers are clipped; null where actions have their own, or none. */
+/** How ratios of whole answers are clipped. Null where actions have their own, or none. */
 function answerRatio({
   ratio,
   surrogate,
@@ -241,7 +241,7 @@ export interface WholeIteration {
   /** Trained actions of the iteration. */
   readonly actions: number;
   readonly minibatches: number;
-  /** The largest number of actions in an answer; null if all answers have equally many. */
+  /** The largest number of actions in an answer. Null if all answers have equally many. */
   readonly longest: number | null;
 }
 
@@ -269,7 +269,7 @@ const rules: Readonly<Record<Aggregation, WeightRule>> = {
   dapo: (_own, _minibatch, { actions, minibatches }) => minibatches / actions,
 };
 
-/** The weight of a trained action of each answer, for numbers of trained actions by group and answer; 0 for an answer without any. */
+/** The weight of a trained action of each answer, for numbers of trained actions by group and answer. 0 for an answer without any. */
 export function actionWeights(
   aggregation: Aggregation,
   trained: readonly (readonly number[])[],

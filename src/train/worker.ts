@@ -40,7 +40,7 @@ export interface OpenedRecipe extends Pick<LoopOptions, 'columns'> {
 }
 
 /**
- * Trains a run to its end, or until rank 0 is asked to stop. Every rank of `services.group` calls it with the same settings; other ranks need not
+ * Trains a run to its end, or until rank 0 is asked to stop. Every rank of `services.group` calls it with the same settings. Other ranks need not
  * know what rank 0 decides. Raises ProcessGroupError when a rank goes away.
  */
 export async function trainRun(

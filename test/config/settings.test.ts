@@ -75,7 +75,9 @@ describe('loading', () => {
     const said = (...sets: string[]): Promise<string> => saidOf(base.file, sets);
     expect(await said()).toBe('');
     const none = 'rollout.packed_weights has no effect: ';
-    expect(await said('policy.engine.provider=webgpu')).toBe(`${none}nothing is packed on webgpu`);
+    expect(await said('policy.engine.provider=webgpu')).toBe(
+      `${none}weights are packed only on the CPU, not on webgpu`,
+    );
     expect(await saidOf('configs/sft_s.jsonnet', [])).toContain(`${none}supervised training`);
     const elsewhere = ['rollout.engine={"type":"vllm","base_url":"http://a:1"}', 'policy.lora={}'];
     expect(await said('policy.emu3_use_logit_processor=false', ...elsewhere)).toContain(`${none}vllm samples`);
@@ -87,9 +89,7 @@ describe('loading', () => {
     await expect(load(half)).rejects.toThrow("found 'float16' without adapters");
     const { settings, warnings } = await load(half, 'policy.lora={}', 'rollout.packed_weights=all');
     expect(resultText(settings, 'policy')).toContain('"policy.engine.dtype":"float16"');
-    expect(warnings.join()).toContain(
-      'rollout.packed_weights has no effect: policy.engine.dtype float16 packs nothing',
-    );
+    expect(warnings.join()).toContain('rollout.packed_weights has no effect: weights in float16 cannot be packed');
   });
 
   it('says that a coefficient of held-out data has no effect', async () => {

@@ -32,7 +32,7 @@ import type { ServedImages } from '../../train/environments/served.js';
 import type { ImagesRequest } from '../../train/environments/images_api.js';
 import { pictureSize, sizeText } from '../../config/schema/images_api.js';
 
-/** A policy's answer here; one from a record includes what identifies its image. */
+/** A policy's answer here. One from a record includes what identifies its image. */
 export interface ResponseAnswer extends TokenAnswer, RecordedDrawing {}
 
 /** The part of a recorded answer that identifies its image without the policy. */
@@ -51,7 +51,7 @@ export interface WantedEdit {
   readonly key: string;
   /** The image to edit, as `Drawing.fitted` returned it: the same object for all edits of a prompt. */
   readonly source: RgbImage;
-  /** Further images that the model is shown, in their order, likewise fitted; empty if `Drawing.onlyOne` is not null. */
+  /** Further images that the model is shown, in their order, likewise fitted. Empty if `Drawing.onlyOne` is not null. */
   readonly further: readonly RgbImage[];
   /** The instruction to the model, in words. */
   readonly words: string;
@@ -79,7 +79,7 @@ export interface DrawnEdit {
 export interface Drawing {
   /** Whether edits need a blank instruction. */
   readonly asksBlank: boolean;
-  /** Why an edit begins from one image; null: it may begin from several. */
+  /** Why an edit begins from one image. Null: it may begin from several. */
   readonly onlyOne: SingleImage | null;
   /** An image in the size in which it is edited and judged. Raises DataError, naming `path` and `where`, for a size that cannot be edited. */
   fitted(image: RgbImage, path: string, where: string): RgbImage;
@@ -151,7 +151,7 @@ export class StatesReader {
   }
 }
 
-/** An image whose sides are multiples of `side`, with at most `most` pixels. Scales it if `most` is not null; else raises DataError. */
+/** An image whose sides are multiples of `side`, with at most `most` pixels. Scales it if `most` is not null. Else raises DataError. */
 export function fittedTo(
   image: RgbImage,
   { side, most }: { readonly side: number; readonly most: number | null },
@@ -176,7 +176,7 @@ export interface OwnDrawingParts {
   readonly codec: ImageCodec;
   /** Null without a policy, when images come from records. */
   readonly reader: StatesReader | null;
-  /** Maximum number of pixels of an image; null: images keep their size. */
+  /** Maximum number of pixels of an image. Null: images keep their size. */
   readonly mostPixels: number | null;
 }
 

@@ -123,7 +123,7 @@ export class ResponseTask implements Task<TextPrompt, ResponseAnswer> {
     await Promise.all([this.#words.dispose(), this.drawing.dispose()]);
   }
 
-  /** The images, the instruction and exactly the sampled tokens; the system message is read but left out of the states. */
+  /** The images, the instruction and exactly the sampled tokens. The system message is read but left out of the states. */
   #toRead({ tokens }: TextPrompt, { ids }: TokenAnswer): StatesRequest {
     const from = firstImageToken(tokens.ids, this.#seeing, this.#name);
     return { prompt: tokens, answer: this.asking.told === 'response' ? ids : null, from };

@@ -40,7 +40,7 @@ async function labelled(
   };
 }
 
-/** The labelled answer's ids. Raises DataError when the sample has none. */
+/** The labeled answer's ids. Raises DataError when the sample has none. */
 export async function labelledAnswer(
   { space, settings, thinks }: ImageEditTask,
   sample: EditSample,

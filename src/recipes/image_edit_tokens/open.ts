@@ -143,7 +143,7 @@ const noCodes: ImageTokenizerLike = {
 };
 
 /**
- * The first edits of each dataset, with the labelled image, the unchanged source, and an answer without an image. Leaves out samples with only
+ * The first edits of each dataset, with the labeled image, the unchanged source, and an answer without an image. Leaves out samples with only
  * codes, which a model would have to decode.
  */
 export function sampleEdits(settings: ImageEditSettings, count: number): Promise<SampledSet[]> {

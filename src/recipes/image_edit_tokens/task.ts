@@ -130,7 +130,7 @@ export class ImageEditTask implements Task<EditPrompt, TokenAnswer> {
     return encodePng(image);
   }
 
-  /** The image in a file, or else decoded from codes; null if there are neither. */
+  /** The image in a file, or else decoded from codes. Null if there are neither. */
   async #image(png: Uint8Array | null, codes: CodeGrid | null, id: string): Promise<RgbImage | null> {
     if (png !== null) return decodeImage(png, id);
     return codes === null ? null : (await this.environment.decode([codes]))[0];

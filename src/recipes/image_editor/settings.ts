@@ -1,6 +1,6 @@
 /**
  * The recipe `image_editor`: a flow-matching model that edits images, conditioned on the hidden states of a frozen vision-language model that has
- * read the image, the instruction and the labelled response. edit_response draws with it.
+ * read the image, the instruction and the labeled response. edit_response draws with it.
  */
 import { z } from 'zod';
 import { wordsReward } from '../../rewards/schema/reward.js';

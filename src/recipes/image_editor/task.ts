@@ -1,4 +1,4 @@
-/** Labelled edits as inputs of a flow model: the hidden states that tell it what to do, the image before the edit, and the wanted image. */
+/** Labeled edits as inputs of a flow model: the hidden states that tell it what to do, the image before the edit, and the wanted image. */
 import { LRUCache } from 'lru-cache';
 import { DataError } from '../../core/errors.js';
 import type { RgbImage } from '../../core/images/image.js';
@@ -26,11 +26,11 @@ import type { ImageEditorSettings } from './settings.js';
 
 export interface EditorPrompt extends ImagePrompt {
   readonly source: RgbImage;
-  /** The labelled image; null if there is none. */
+  /** The labeled image. Null if there is none. */
   readonly target: RgbImage | null;
   /** Size of the latents. */
   readonly size: Omit<Planes, 'data'>;
-  /** The response given to the model, in words; null if it only gets the instruction. */
+  /** The response given to the model, in words. Null if it only gets the instruction. */
   readonly response: string | null;
 }
 
@@ -165,7 +165,7 @@ export class EditorTask implements Task<EditorPrompt, FlowAnswer>, LabeledImages
     return pack(planes, this.parts.sourceInput.patch);
   }
 
-  /** The frozen model's states for image, instruction and labelled response; the system message is read but left out of the states. */
+  /** The frozen model's states for image, instruction and labeled response. The system message is read but left out of the states. */
   async #told({ tokens, expected }: TextPrompt, where: string) {
     const { words, reader, seeing } = this.parts;
     const from = firstImageToken(tokens.ids, seeing);

@@ -11,7 +11,7 @@ import { toUnit } from '../../core/images/planes.js';
 import { targetOf } from '../../rewards/terms/ocr/similarity.js';
 
 export interface Conditions {
-  /** Width of a style image's features; null if it is not encoded. */
+  /** Width of a style image's features. Null if it is not encoded. */
   readonly styleWidth: number | null;
   /** Raises CheckpointError for a model that was made for other encoders. */
   requireFit(config: FlowTransformerConfig): void;

@@ -223,7 +223,7 @@ function signs({ policy, data }: Settings): readonly Problem[] {
   ];
 }
 
-/** The noisy steps of a window have to be among those that are learnt from. */
+/** The noisy steps of a window have to be among those that are learned from. */
 function window({ rollout }: Settings): readonly Problem[] {
   return whenSet([rollout?.num_steps, rollout?.timestep_fraction], (steps, fraction) => {
     const noisy = noisySteps(steps, fraction);
@@ -260,7 +260,7 @@ function minibatches({ rollout, algorithm }: Settings): readonly Problem[] {
   });
 }
 
-/** Either noisy steps are learnt from, or images with noise on them. */
+/** Either noisy steps are learned from, or images with noise on them. */
 function noise({ rollout, algorithm, optimizer }: Settings): readonly Problem[] {
   if (rollout === undefined || algorithm === undefined || algorithm.type === 'sft') return [];
   const { noise_level: level, num_steps, timestep_fraction } = rollout;
@@ -434,7 +434,7 @@ function frozenOf({ policy: { train } }: Pick<IpAdapterSettings, 'policy'>, shap
   }
 }
 
-/** The share of images without words that a model has seen by the end of the run; null for a model made elsewhere, for which it is unknown. */
+/** The share of images without words that a model has seen by the end of the run. Null for a model made elsewhere, for which it is unknown. */
 export function finalDropout(
   before: number | null,
   { algorithm, policy }: Pick<IpAdapterSettings, 'algorithm' | 'policy'>,
@@ -464,7 +464,7 @@ export function shapeOfModel(settings: IpAdapterSettings, shapeOf: ShapeOf): Flo
   });
 }
 
-/** Side of an image divided by that of its latents; null if unknown before the autoencoder is opened. */
+/** Side of an image divided by that of its latents. Null if unknown before the autoencoder is opened. */
 function reductionOf(vae: ModelReference | null, shapeOf: ShapeOf): number | null {
   if (vae === null) return 1;
   const shape = shapeOf(vae);

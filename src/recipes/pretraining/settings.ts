@@ -176,7 +176,7 @@ export const imageTokenizer = networkRecipe<ImageTokenizerSettings>({
 /** Values per unit of a token's width that a layer keeps: its norms, queries, keys, values, and the outputs of attention and layers. */
 const KEPT_WIDTHS = 10;
 
-/** A CLIP with random initial weights; the reward `clip` can use the result. */
+/** A CLIP with random initial weights. The reward `clip` can use the result. */
 export const imageTextEncoder = networkRecipe<ImageTextEncoderSettings>({
   name: 'image_text_encoder',
   schema: encoderSchema,
@@ -214,7 +214,7 @@ export const imageTextEncoder = networkRecipe<ImageTextEncoderSettings>({
 });
 
 /**
- * Four square matrices and the feed-forward layers of each layer, the embeddings, and the projections; the vocabulary has as many words as merges and
+ * Four square matrices and the feed-forward layers of each layer, the embeddings, and the projections. The vocabulary has as many words as merges and
  * bytes.
  */
 function clipParameters({ environment: { init } }: ImageTextEncoderSettings): number {

@@ -27,9 +27,9 @@ export interface EnhancedPrompt {
   readonly stripped: readonly string[];
   /** Whether it ended by itself rather than at the length limit. */
   readonly finished: boolean;
-  /** Tokens at the rewrite's end that the run's image model does not read; null if its limit is unknown. */
+  /** Tokens at the rewrite's end that the run's image model does not read. Null if its limit is unknown. */
   readonly unread: number | null;
-  /** Tokens at the prompt's end that CLIP does not read when the run's reward compares images with the prompt; null if no reward does. */
+  /** Tokens at the prompt's end that CLIP does not read when the run's reward compares images with the prompt. Null if no reward does. */
   readonly prompt_unread: number | null;
 }
 
@@ -153,9 +153,9 @@ function tooLong(prompt: string, tokens: number, size: number): DataError {
 export type CountUnread = (text: string) => number | Promise<number>;
 
 export interface Readers {
-  /** Tokens of a rewrite that the image model cuts; null if unknown, as for a server. */
+  /** Tokens of a rewrite that the image model cuts. Null if unknown, as for a server. */
   readonly rewrite: CountUnread | null;
-  /** Tokens of the user's own words that the CLIP comparing images with them cuts; null if no CLIP does. */
+  /** Tokens of the user's own words that the CLIP comparing images with them cuts. Null if no CLIP does. */
   readonly prompt: CountUnread | null;
   /** What could not be opened, and is therefore unknown. */
   readonly problems: readonly string[];

@@ -18,12 +18,12 @@ const ASSENT = String.raw`(?:sure|certainly|of course|okay|ok|absolutely|great)(
 
 /** What a model may say before the prompt. */
 const BEFORE = [ASSENT, HERE, DONE, LABEL].map((source) => new RegExp(`^(?:${source})`, 'i'));
-/** Code fences around all of it; a word after a fence is a language if its line ends there. */
+/** Code fences around all of it. A word after a fence is a language if its line ends there. */
 const FENCE = /^```(?:[a-z]*\n)?([\s\S]*?)\n?```$/i;
 /** A number of three digits or more is a year or a count. */
 const BULLET = /^(?:[-*•]\s+|\d{1,2}[.)]\s+)/;
 
-/** Marks on both sides; of marks with the same beginning, the longer one comes first. */
+/** Marks on both sides. Of marks with the same beginning, the longer one comes first. */
 const AROUND: readonly (readonly [string, string])[] = [
   ['**', '**'],
   ['__', '__'],
@@ -58,7 +58,7 @@ export function postprocess(text: string): Rewrite {
   return { prompt: prompt.replaceAll(/\s+/g, ' '), stripped };
 }
 
-/** Like `postprocess`, for an answer whose thoughts are the first stripped piece; null or '' if there are none. */
+/** Like `postprocess`, for an answer whose thoughts are the first stripped piece. Null or '' if there are none. */
 export function rewriteOf(answer: string, thought: string | null = null): Rewrite {
   const { prompt, stripped } = postprocess(answer);
   return { prompt, stripped: thought === null || thought === '' ? stripped : [thought, ...stripped] };

@@ -16,7 +16,7 @@ import { questionOf, sampleRowsOf } from '../text_answers/task.js';
 import { rewriteOf } from './rewrite.js';
 import type { PromptEnhanceSettings } from './settings.js';
 
-/** The first rows of each dataset, with the user's own words as the rewrite, the label, or nothing, each with a grey image. */
+/** The first rows of each dataset, with the user's own words as the rewrite, the label, or nothing, each with a gray image. */
 export function sampleRewrites(settings: PromptEnhanceSettings, count: number): Promise<SampledSet[]> {
   const grey = grayImage(settings.environment);
   return sampleRowsOf(settings, count, (row, place) => {

@@ -59,7 +59,7 @@ interface InpaintOptions {
   readonly quoted: boolean;
   /** Both sides of every image have to be multiples of this. */
   readonly side: number;
-  /** The side of the squares that images are scaled to; null keeps their size. */
+  /** The side of the squares that images are scaled to. Null keeps their size. */
   readonly resolution: number | null;
 }
 
@@ -105,14 +105,14 @@ export function guidanceChecks(
   return [dropoutCheck(shape.conditionDropout, section)];
 }
 
-/** A frozen flow model. `family` is the model_type that a whole pipeline must have; without it, a transformer's folder is enough. */
+/** A frozen flow model. `family` is the model_type that a whole pipeline must have. Without it, a transformer's folder is enough. */
 const frozenFlowCheck = checkOf('frozen flow', (folder: string, guidance: number | null, family: string | null) => {
   if (!existsSync(folder)) return;
   if (family === null || !isPipeline(folder)) checkFrozenFlow(folder, guidance);
   else checkPipeline(readPipeline(folder), family, guidance);
 });
 
-/** The environment's frozen flow model and the models around it; none if a server makes the images. */
+/** The environment's frozen flow model and the models around it. None if a server makes the images. */
 export function frozenFlowChecks(
   environment:
     | {
@@ -180,8 +180,8 @@ interface ExampleConversation {
 }
 
 /**
- * A tokenizer, whose chat template has to accept the conversation; null if the template is not used. `model` is the folder of the model that reads its
- * tokens; null if it is not known yet.
+ * A tokenizer, whose chat template has to accept the conversation. Null if the template is not used. `model` is the folder of the model that reads its
+ * tokens. Null if it is not known yet.
  */
 export const tokenizerCheck = checkOf(
   'tokenizer',
@@ -239,12 +239,12 @@ export function languageModelChecks(
   return [
     ...(model === null ? [] : [decoderCheck(model, { lora, contextSize, ...vision })]),
     ...(reader === null ? [] : [tokenizerCheck(reader, conversation, model)]),
-    // A server that trains the model has it; its image processor is read from the tokenizer's folder.
+    // A server that trains the model has it. Its image processor is read from the tokenizer's folder.
     ...(train === undefined || trainer?.type !== 'tinker' || reader === null ? [] : [imageInputCheck(reader)]),
   ];
 }
 
-/** The folder that a reference names; null if it names another run or a repository, whose folder is not known yet. */
+/** The folder that a reference names. Null if it names another run or a repository, whose folder is not known yet. */
 export function folderOf(reference: ModelReference | null): string | null {
   return typeof reference === 'string' ? reference : null;
 }

@@ -14,15 +14,15 @@ export interface GraphsShape {
   readonly kind: 'graphs';
   /** Bytes of its weights. */
   readonly bytes: number;
-  /** The same held in float16; absent: they cannot be. */
+  /** The same stored in float16. Absent: they cannot be. */
   readonly halfBytes?: number;
-  /** Those where only what looks at images is read of it; absent: as many. */
+  /** Those where only the image encoder is read of it. Absent: as many. */
   readonly visionBytes?: number;
-  /** Those where only what reads prompts is read of it; absent: as many. */
+  /** Those where only the text encoder is read of it. Absent: as many. */
   readonly wordsBytes?: number;
-  /** The same held in float16; absent: it cannot be. */
+  /** The same stored in float16. Absent: it cannot be. */
   readonly wordsHalfBytes?: number;
-  /** Bytes of the layers of what decodes images, for each pixel; absent: unknown. */
+  /** Bytes of the layers of the image decoder, for each pixel. Absent: unknown. */
   readonly bytesPerPixel?: number;
 }
 
@@ -56,20 +56,20 @@ export interface FlowModelShape {
   readonly heads: number;
   readonly layers: number;
   readonly singleLayers: number;
-  /** Of the layers, those in which the image attends to itself once more; absent: none. */
+  /** Of the layers, those in which the image attends to itself once more. Absent: none. */
   readonly dualLayers?: number;
-  /** Numbers of a stored table of positions; absent: none. */
+  /** Numbers of a stored table of positions. Absent: none. */
   readonly places?: number;
   /** Width of a text token. */
   readonly textWidth: number;
   /** Side of the square of pixels that one token represents. */
   readonly patch: number;
-  /** Whether an image that it edits lies beside the latents of its own; absent: it is shown as further tokens. */
+  /** Whether an image that it edits lies beside the latents of its own. Absent: it is shown as further tokens. */
   readonly mediaBeside?: boolean;
-  /** Its IP-Adapter: tokens, and the width of the features of a style image; null for none. */
+  /** Its IP-Adapter: tokens, and the width of the features of a style image. Null for none. */
   readonly imagePrompt: { readonly tokens: number; readonly width: number } | null;
   /**
-   * The share of images that it is shown without words, which guidance is measured from; null if unknown, or if it takes the guidance scale as an
+   * The share of images that it is shown without words, which guidance is measured from. Null if unknown, or if it takes the guidance scale as an
    * input.
    */
   readonly conditionDropout: number | null;
@@ -89,7 +89,7 @@ export type DecoderShape = Pick<
   readonly kind?: 'decoder';
   /** Absent if the vocabulary is made with the data. */
   readonly vocab_size?: number;
-  /** For a model that sees. */
+  /** For a vision-language model. */
   readonly vision?: VisionShape;
 };
 
@@ -98,13 +98,13 @@ export type VisionShape = Pick<
   VisionConfig,
   'depth' | 'width' | 'inner' | 'num_heads' | 'patch_size' | 'temporal_patch_size' | 'spatial_merge_size'
 >;
-/** The shape of the model that a reference names; null if unknown before it is opened. */
+/** The shape of the model that a reference names. Null if unknown before it is opened. */
 export type ShapeOf = (reference: ModelReference) => ModelShape | null;
 /** What data shows, as far as it can be read before a run. */
 export interface DataSizes {
-  /** The largest image of the dataset at a path; null if none can be read. */
+  /** The largest image of the dataset at a path. Null if none can be read. */
   largest(path: string): ImageSize | null;
-  /** The images before the edit of rows of a list; a size that is not known is null. */
+  /** The images before the edit of rows of a list. A size that is not known is null. */
   shown(list: SourceList): readonly (readonly (ImageSize | null)[])[];
 }
 
@@ -116,7 +116,7 @@ export const FLOAT = 4;
 const COPIES_TRAINED = 6;
 /** What a packed copy of weights takes, relative to the weights. This and the next two were fitted to measured peaks. */
 export const PACKED = 1.2;
-/** Bytes of a number held in half precision. */
+/** Bytes of a number stored in half precision. */
 export const HALF = 2;
 /**
  * How frozen weights are held: in float32 and once more packed for sampling, in float32 alone, or in float16.
@@ -134,7 +134,7 @@ const ALLOCATED = 1.15;
 const GRAPHS_PER_LAYER = 4 * 2 ** 20;
 /** A checkpoint saves the weights and the moments. */
 const COPIES_SAVED = 3;
-/** Values kept per token, layer and unit of width for the backward pass: attention and normalisation. */
+/** Values kept per token, layer and unit of width for the backward pass: attention and normalization. */
 const ACTIVATIONS_PER_WIDTH = 14;
 /**
  * Those among them, and among the three per unit of inner width, that a layer keeps for the gradients of its matrices alone: the inputs of its products, to queries,
@@ -166,7 +166,7 @@ export function trainingBytes(
 }
 
 /**
- * Bytes of a frozen model's weights, held in float16 where they can be, and of the layers of one that decodes images of so many pixels, one at a time;
+ * Bytes of a frozen model's weights, stored in float16 where they can be, and of the layers of one that decodes images of so many pixels, one at a time.
  * 0 for none, or for an unknown one.
  */
 export function frozenBytes(
@@ -190,14 +190,14 @@ export function frozenBytes(
   }
 }
 
-/** The same where only what looks at images is read of it. */
+/** The same where only the image encoder is read of it. */
 export function frozenVisionBytes(reference: ModelReference | null, shapeOf: ShapeOf): number {
   const shape = reference === null ? null : shapeOf(reference);
   const isGraphs = shape !== null && 'kind' in shape && shape.kind === 'graphs';
   return (isGraphs ? shape.visionBytes : undefined) ?? frozenBytes(reference, shapeOf);
 }
 
-/** The same where only what reads prompts is read of it, held in float16 where it can be. */
+/** The same where only the text encoder is read of it, stored in float16 where it can be. */
 export function frozenWordsBytes(
   reference: ModelReference | null,
   shapeOf: ShapeOf,
@@ -322,7 +322,7 @@ export function decoderBytes(
 }
 
 /**
- * Parameters of adapters of rank r on every linear layer except the head: r (in + out) each, at most L r (8d + 3 (d + f)); fewer if keys and values
+ * Parameters of adapters of rank r on every linear layer except the head: r (in + out) each, at most L r (8d + 3 (d + f)). Fewer if keys and values
  * are narrower, or fewer layers are adapted.
  */
 export function adapterParameters(shape: DecoderShape, rank: number): number {
@@ -331,8 +331,8 @@ export function adapterParameters(shape: DecoderShape, rank: number): number {
 }
 
 /**
- * Parameters of the parts of a model that sees, by the names of `policy.train`. An encoder of width w, feed-forward width f and L blocks has L (4w² +
- * 3wf) and its patch kernels; its connector, which joins squares of s patches for a decoder of width d, has (sw)² + swd.
+ * Parameters of the parts of a vision-language model, by the names of `policy.train`. An encoder of width w, feed-forward width f and L blocks has L (4w² +
+ * 3wf) and its patch kernels. Its connector, which joins squares of s patches for a decoder of width d, has (sw)² + swd.
  */
 export function seeingParameters(shape: DecoderShape, vision: VisionShape): Record<keyof TrainedParts, number> {
   const { depth, width, inner, patch_size, temporal_patch_size, spatial_merge_size } = vision;
@@ -399,7 +399,7 @@ const FLOW_ACTIVATIONS_PER_WIDTH = 32;
 
 /**
  * Matrices of a flow transformer's blocks, without its IP-Adapter: a joint block has 24 w^2 for both streams and 12 w^2 for modulation, a single
- * block 12 w^2 and 3 w^2; a second attention of the image has 4 w^2 and 3 w^2.
+ * block 12 w^2 and 3 w^2. A second attention of the image has 4 w^2 and 3 w^2.
  */
 export function flowModelParameters({ width, layers, singleLayers, dualLayers = 0 }: FlowModelShape): number {
   return (layers * 36 + singleLayers * 15 + dualLayers * 7) * width ** 2;

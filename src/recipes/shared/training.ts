@@ -24,12 +24,12 @@ import { scheduleOf } from '../../train/update.js';
 /** What supervised training learns from, and what its held-out loss is computed on. */
 export type Labels<P extends Prompt, A extends Answer> = Pick<SupervisedDeps<P, A, never>, 'batch' | 'heldOutBatch'>;
 
-/** Source of a task's labelled answers. */
+/** Source of a task's labeled answers. */
 interface LabelSource<P, A, S extends { readonly length: number }> {
   readonly heldOut: readonly { readonly source: S }[];
-  /** The labelled answer at a global position of the endless training order, for the batch of an iteration. */
+  /** The labeled answer at a global position of the endless training order, for the batch of an iteration. */
   readonly at: (globalIndex: number, iteration: number) => Promise<LabelledAnswer<P, A>>;
-  /** The labelled answer of a held-out sample; the first `count` of its dataset are used. */
+  /** The labeled answer of a held-out sample. The first `count` of its dataset are used. */
   readonly heldOutAt: (source: S, index: number, count: number) => Promise<LabelledAnswer<P, A>>;
 }
 
@@ -77,7 +77,7 @@ export type JudgedSettings = Omit<TrainedSettings, 'validation'> &
     readonly validation: Omit<ValidationSettings, 'temperature'> & Pick<RewardSettings, 'measure'>;
   };
 
-/** Scores the answers, with held-out evaluation as configured; null if a supervised run has no judge, and so only reports losses. */
+/** Scores the answers, with held-out evaluation as configured. Null if a supervised run has no judge, and so only reports losses. */
 async function openEvaluation<P extends Prompt, A extends Answer, H>(
   settings: JudgedSettings,
   context: TrainingContext,
@@ -142,7 +142,7 @@ export async function openTraining<P extends Prompt, A extends Answer, H>(
     ...parts
   }: Answering<P, A, H> &
     Learning<NoInfer<P>, A, H> & {
-      /** Whether its answers are scored; default: yes. */
+      /** Whether its answers are scored. Default: yes. */
       readonly isScored?: boolean;
     },
 ): Promise<Training> {
@@ -175,7 +175,7 @@ export async function openTraining<P extends Prompt, A extends Answer, H>(
     keepsImages,
     record: (batch, advantages) =>
       recordEpisodes(must(handle, 'the handle').paths, batch, advantages, keepsImages(batch.iteration)),
-    // All ranks see the same alarm; only one reports it.
+    // All ranks see the same alarm. Only one reports it.
     alarm: (message) => void (group.rank === 0 && warn(message)),
     observers: [hackObserver(scales, alarms)],
   });

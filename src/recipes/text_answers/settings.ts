@@ -47,14 +47,14 @@ export const textAnswers = preset<TextAnswersSettings>({
 /** A placeholder for a column in a template. */
 export const PLACEHOLDER = /\{([A-Za-z_][\w.-]*)\}/g;
 
-/** The columns that prompts are made of, and the labelled answer's if there is one. */
+/** The columns that prompts are made of, and the labeled answer's if there is one. */
 export function columnsOf({ data: { columns }, prompt }: TextSettings): string[] {
   const asked =
     prompt.template === null ? [columns.prompt] : [...prompt.template.matchAll(PLACEHOLDER)].map(([, name]) => name);
   return [...asked, ...(columns.expected === null ? [] : [columns.expected])];
 }
 
-/** Supervised training needs labelled answers. Rows that lack one are found when the datasets are opened. */
+/** Supervised training needs labeled answers. Rows that lack one are found when the datasets are opened. */
 function labels({ algorithm, data }: PartialSettings<TextSettings>): Problem[] {
   if (algorithm?.type !== 'sft' || data?.columns?.expected !== null) return [];
   return problem(

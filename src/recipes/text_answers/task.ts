@@ -146,7 +146,7 @@ function turnsOf(value: unknown, column: string, where: string): Message[] {
   });
 }
 
-/** A labelled answer: words, a number, or a conversation that is or ends with the answer. Undefined if the row has none. */
+/** A labeled answer: words, a number, or a conversation that is or ends with the answer. Undefined if the row has none. */
 function answerOf(row: Row, column: string, where: string): string | undefined {
   const value = valueOf(row, column, where);
   if (value === null) return undefined;
@@ -178,7 +178,7 @@ function valueOf(row: Row, column: string, where: string): unknown {
   return value;
 }
 
-/** The template filled with the row's values; a null value becomes no words. */
+/** The template filled with the row's values. A null value becomes no words. */
 function filled(template: string, row: Row, where: string): string {
   return template.replaceAll(PLACEHOLDER, (_, column: string) => {
     const value = valueOf(row, column, where);

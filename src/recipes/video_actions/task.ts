@@ -53,7 +53,7 @@ export function sampleQuestions(settings: VideoActionsSettings, count: number): 
   );
 }
 
-/** How the policy sees. Raises as `openVisionInputs`. */
+/** How the policy reads images. Raises as `openVisionInputs`. */
 export function openVideoInputs(settings: VideoActionsSettings, resolveRun: RunResolver): VisionInputs {
   return openVisionInputs(settings.policy, openVideoWords(settings, resolveRun).tokenizer, resolveRun);
 }

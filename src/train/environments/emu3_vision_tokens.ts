@@ -26,7 +26,7 @@ const ROWS = 512;
 const KEPT = 1;
 
 export class Emu3VisionTokenizer implements VisionTokenizer {
-  /** A hash of the weights, and of how colours become numbers. */
+  /** A hash of the weights, and of how colors become numbers. */
   readonly id: string;
   readonly config: VisionTokenizerConfig;
   readonly sizing: ImageSizing | null;

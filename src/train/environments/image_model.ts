@@ -23,7 +23,7 @@ export type MadeImage =
   | {
       readonly kind: 'made';
       readonly image: RgbImage;
-      /** Tokens at the prompt's end beyond the model's limit, which it did not read; absent if there are none, and if unknown. */
+      /** Tokens at the prompt's end beyond the model's limit, which it did not read. Absent if there are none, and if unknown. */
       readonly unread?: number;
     }
   | { readonly kind: 'unavailable'; readonly reason: UnscoredReason; readonly detail: string };
@@ -43,6 +43,6 @@ export interface ImageModel {
   generate(requests: readonly ImageRequest[]): Promise<MadeImage[]>;
   /** Called by every rank once an iteration's images are made: remote images are then stored on rank 0. Absent if nothing is stored. */
   keep?(): Promise<void>;
-  /** Ends sessions and connections; nothing may be under way. */
+  /** Ends sessions and connections. Nothing may be under way. */
   close(): Promise<void>;
 }

@@ -38,9 +38,9 @@ import {
 export interface ImagesRequest {
   readonly prompt: string;
   readonly seed: number;
-  /** The image to edit, as a PNG file; absent if an image is drawn from words alone. */
+  /** The image to edit, as a PNG file. Absent if an image is drawn from words alone. */
   readonly source?: Uint8Array;
-  /** Its size, such as `512x512`, with at most as many pixels as the settings' size; default: that size. */
+  /** Its size, such as `512x512`, with at most as many pixels as the settings' size. Default: that size. */
   readonly size?: string;
 }
 
@@ -107,7 +107,7 @@ export class ImagesClient {
   }
 
   /**
-   * Why the servers cannot be asked now, one sentence for each that cannot; a server that does not list its models is assumed to have the right one.
+   * Why the servers cannot be asked now, one sentence for each that cannot. A server that does not list its models is assumed to have the right one.
    * Never rejects for what a server does.
    */
   async look(within: Deadline): Promise<readonly string[]> {
@@ -136,13 +136,13 @@ export class ImagesClient {
     return this.#remote.answer(asked, within);
   }
 
-  /** Closes the connections; the client must not be used afterwards. */
+  /** Closes the connections. The client must not be used afterwards. */
   close(): Promise<void> {
     return this.#http.close();
   }
 
   /**
-   * Asks once. When a server refuses without saying why, tries a harmless prompt: if it draws that, it refused the prompt; if not, it has come to
+   * Asks once. When a server refuses without saying why, tries a harmless prompt: if it draws that, it refused the prompt. If not, it has come to
    * refuse the settings (an account that is used up, for example), which says nothing about the prompt.
    */
   async #explained(member: ImageMember, asked: ImagesRequest, attempt: Deadline): Promise<ImagesAttempt> {

@@ -32,7 +32,7 @@ interface Described {
   readonly outputs: Readonly<Partial<Record<Output, Value>>>;
   readonly files: TensorFiles;
   readonly stored: (name: string) => string;
-  /** Widths of its states, and of its summary; 0 for none. */
+  /** Widths of its states, and of its summary. 0 for none. */
   readonly width: number;
   readonly summary: number;
   readonly vocabulary: number;

@@ -38,7 +38,7 @@ import {
 export interface RenderIdentity {
   /** SHA-256 of the states' bytes as sent. */
   readonly statesDigest: string;
-  /** SHA-256 of the states of a blank instruction; absent without guidance. */
+  /** SHA-256 of the states of a blank instruction. Absent without guidance. */
   readonly blankDigest?: string;
   /** The image before the edit, as a PNG file. */
   readonly source: Uint8Array;
@@ -50,9 +50,9 @@ export interface RenderIdentity {
 
 /** A request for an image. */
 export interface RenderRequest extends RenderIdentity {
-  /** Hidden states [tokens, width], in the order of the tokens; none is padding. */
+  /** Hidden states [tokens, width], in the order of the tokens. None is padding. */
   readonly states: StoredTensor;
-  /** The hidden states of a blank instruction with the same image, from which guidance is measured; null without guidance. */
+  /** The hidden states of a blank instruction with the same image, from which guidance is measured. Null without guidance. */
   readonly blank: StoredTensor | null;
 }
 
@@ -78,7 +78,7 @@ export type RenderClientSettings = Pick<
 
 export interface RenderClientOptions extends OutageListener {
   readonly settings: RenderClientSettings;
-  /** Width of the states that are sent; null if unknown. */
+  /** Width of the states that are sent. Null if unknown. */
   readonly width: number | null;
   readonly apiKey?: string | undefined;
   readonly clock?: Clock;
@@ -171,7 +171,7 @@ export class RenderClient {
     return this.#remote.answer(asked, within);
   }
 
-  /** Closes the connections; the client must not be used afterwards. */
+  /** Closes the connections. The client must not be used afterwards. */
   close(): Promise<void> {
     return this.#http.close();
   }
@@ -184,7 +184,7 @@ export class RenderClient {
     return (await this.#unknown(member, attempt)) ?? (await this.#send(member, asked, attempt));
   }
 
-  /** Why a server cannot be asked for images; null if it is known to be the wanted one. */
+  /** Why a server cannot be asked for images. Null if it is known to be the wanted one. */
   async #unknown(member: RenderMember, attempt: Deadline): Promise<AttemptResult<ReplyOutcome<ImageReply>> | null> {
     if (member.isKnown) return null;
     const { settings, width } = this.options;
@@ -260,13 +260,13 @@ export const GUIDED = 'editrl-render/2';
 /** The required identity of the server. */
 interface Expected {
   readonly model: string;
-  /** Width of a hidden state; null if unknown here. */
+  /** Width of a hidden state. Null if unknown here. */
   readonly width: number | null;
   /** Whether it is asked to draw under guidance. */
   readonly guided: boolean;
 }
 
-/** Why a server that describes itself with `body` cannot be used, in words; null if it can. */
+/** Why a server that describes itself with `body` cannot be used, in words. Null if it can. */
 export function identityProblem(body: Buffer, { model, width, guided }: Expected): string | null {
   const { protocol, protocols, model: served, states_width: wanted } = fieldsOf(body);
   if (protocol !== PROTOCOL) {
@@ -307,7 +307,7 @@ function adviceOnRender(status: number): string {
   return 'Check environment.served_model, environment.max_pixels and environment.num_inference_steps, and the log of the server.';
 }
 
-/** The fields of a JSON object; empty for anything else. */
+/** The fields of a JSON object. Empty for anything else. */
 function fieldsOf(body: Buffer): Readonly<Record<string, unknown>> {
   try {
     const parsed: unknown = JSON.parse(body.toString('utf8'));

@@ -15,7 +15,7 @@ import type { ImageModel, MadeImage } from './image_model.js';
 /** An image from a server. */
 export interface ServedImage {
   readonly image: RgbImage;
-  /** The prompt that it says it has drawn instead of the given one; null if it does not say so. */
+  /** The prompt that it says it has drawn instead of the given one. Null if it does not say so. */
   readonly revised: string | null;
 }
 

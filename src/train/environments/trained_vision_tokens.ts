@@ -11,7 +11,7 @@ import type { ImageTokenizerConfig } from '../../compute/nets/image_tokenizer.js
 import { decodeCodes, encodePatches, nearestCodes, patchSize } from '../../compute/nets/image_tokenizer.js';
 import { gridSize, type VisionTokenizer } from './vision_tokenizer.js';
 
-/** Patches per run of a graph; more are processed in chunks of this size. */
+/** Patches per run of a graph. More are processed in chunks of this size. */
 const CHUNK = 256;
 
 export class TrainedVisionTokenizer implements VisionTokenizer {

@@ -19,10 +19,10 @@ export interface EncodedPrompt {
 export interface PromptEncoder {
   /** Width of a token. */
   readonly width: number;
-  /** Width of the pooled summary; 0 if there is none. */
+  /** Width of the pooled summary. 0 if there is none. */
   readonly pooledWidth: number;
   encode(prompt: string): Promise<EncodedPrompt>;
-  /** What guidance is measured from; absent: from a text and a summary of zeros. */
+  /** What guidance is measured from. Absent: from a text and a summary of zeros. */
   blank?(): Promise<EncodedPrompt>;
   /** How many tokens at the prompt's end `encode` cuts, by the tokenizer alone. */
   unread(prompt: string): Promise<number>;
@@ -48,7 +48,7 @@ export class WordEncoder implements PromptEncoder {
     this.#ids = new Map(known.words.map((word, id) => [word, id]));
   }
 
-  /** The encoder of a model's folder; null if another kind of encoder reads its prompts. Raises CheckpointError for a file with another form. */
+  /** The encoder of a model's folder. Null if another kind of encoder reads its prompts. Raises CheckpointError for a file with another form. */
   static in(folder: string): WordEncoder | null {
     const file = join(folder, WORDS_FILE);
     if (!existsSync(file)) return null;

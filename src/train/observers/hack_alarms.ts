@@ -168,7 +168,7 @@ export class HackAlarms {
     if (series.last.length > span) series.last.shift();
   }
 
-  /** The crossed threshold, in words; null if none was. While there are not yet more values than are compared, the last values are the first ones. */
+  /** The crossed threshold, in words. Null if none was. While there are not yet more values than are compared, the last values are the first ones. */
   #crossing(name: AlarmName, { first, last }: Series): string | null {
     if (first.length === 0) return null;
     const { label, relativeTo, above = 'look at the answers' } = alarmKinds[name];

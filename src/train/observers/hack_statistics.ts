@@ -20,7 +20,7 @@ export interface ArtifactStatistics {
   readonly digest: string;
 }
 
-/** Measures one artifact; null if the answer gave no image. */
+/** Measures one artifact. Null if the answer gave no image. */
 export function measureArtifact({ edited, source }: Pick<JudgeItem, 'edited' | 'source'>): ArtifactStatistics | null {
   if (edited === null) return null;
   return {
@@ -30,7 +30,7 @@ export function measureArtifact({ edited, source }: Pick<JudgeItem, 'edited' | '
   };
 }
 
-/** Metrics `hack/<statistic>`: means over the artifacts that have it; a statistic that no artifact has is left out. */
+/** Metrics `hack/<statistic>`: means over the artifacts that have it. A statistic that no artifact has is left out. */
 export function artifactMetrics(
   groups: readonly Group<Prompt, Pick<Answer, 'logProbs'>>[],
   artifacts: readonly (readonly (ArtifactStatistics | null)[])[],
@@ -136,7 +136,7 @@ export interface WordStatistics {
   readonly copied: number;
 }
 
-/** Measures one answer; null if it has no words of its own, or fewer than three. */
+/** Measures one answer. Null if it has no words of its own, or fewer than three. */
 export function measureWords({
   answer,
   instruction,
@@ -157,7 +157,7 @@ function rowsOf(text: string): string[] {
 
 /**
  * Metrics `hack/repeated_words` and `hack/prompt_copy`, means over the measured answers, and `hack/at_token_limit`, the share of all answers that did
- * not end by themselves; empty if no answer is in words.
+ * not end by themselves. Empty if no answer is in words.
  */
 export function wordMetrics(
   groups: readonly { readonly answers: readonly Pick<Answer, 'finished'>[] }[],
@@ -180,7 +180,7 @@ export interface MeasuredScale {
 }
 
 /**
- * Metric `hack/second_gap`: how much higher the training reward is than the terms recorded beside it, all on the scale from 0 to 1; the largest gap.
+ * Metric `hack/second_gap`: how much higher the training reward is than the terms recorded beside it, all on the scale from 0 to 1. The largest gap.
  * It rises when the reward rises while a second measure stays or falls. Left out if either is missing.
  *
  * @param metrics an iteration's, with `reward/mean` and `reward/<term>/value` or `/overall`

@@ -10,7 +10,7 @@ import type { Weights } from '../../models/files.js';
 import type { Target } from './policy.js';
 import type { LossInput } from './losses/loss.js';
 
-/** Prefix of a gradient's name in a training graph; the parameter's name follows. */
+/** Prefix of a gradient's name in a training graph. The parameter's name follows. */
 export const GRADIENT = 'd:';
 
 /** The outputs of a training graph: the scalar loss, the outputs to report (`told`), and a gradient for every parameter that trains. */
@@ -29,7 +29,7 @@ export function trainingOutputs(
 
 /** How to compute one rank's micro-batches. */
 export interface MicroBatches<Part, Result> {
-  /** In the order in which they are learnt. */
+  /** In the order in which they are learned. */
   readonly parts: readonly Part[];
   /** Micro-batches with equal keys share a compiled graph. */
   readonly key: (part: Part) => object;
@@ -48,7 +48,7 @@ export class Backward {
   readonly #parts: Record<string, TensorData> = {};
   /** Whether the sums contain anything since they were last taken. */
   #begun = false;
-  /** The names of the gradients in graph order: known on every rank, even one without a micro-batch; empty after a step. */
+  /** The names of the gradients in graph order: known on every rank, even one without a micro-batch. Empty after a step. */
   #names: readonly string[] = [];
 
   constructor(

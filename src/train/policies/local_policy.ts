@@ -18,12 +18,12 @@ export interface LocalPolicyOptions {
   readonly weights: Weights;
   /** The weights that train. */
   readonly trained: Weights;
-  /** All weights of the frozen start; null if it is not kept. */
+  /** All weights of the frozen start. Null if it is not kept. */
   readonly reference: Weights | null;
   readonly optimizer: OptimizerSettings;
   /** The file layout in a checkpoint of what trains. */
   readonly layout: WeightsLayout | undefined;
-  /** The adapter's base; null if no adapter is trained. */
+  /** The adapter's base. Null if no adapter is trained. */
   readonly base: AdapterBase | null;
   readonly hiddenStates: boolean;
   /** Losses that it has besides those of every policy. */
@@ -73,7 +73,7 @@ export abstract class LocalPolicy<P, A> {
     this.trained.restore(folder, steps);
   }
 
-  /** All weights of one kind; those that training never changes are the model's own. */
+  /** All weights of one kind. Those that training never changes are the model's own. */
   protected weightsOf(of: WeightsOf): Weights {
     const { weights, reference } = this.held;
     const { averages } = this.trained;

@@ -9,7 +9,7 @@ import type { LossName, LossSpec } from './losses/table.js';
 
 /** What training needs to know of an answer. Its actions are tokens, or the steps of a solver. */
 export interface Answer {
-  /** Log-probability of each action when it was sampled; all NaN if the sampler did not report it. */
+  /** Log-probability of each action when it was sampled. All NaN if the sampler did not report it. */
   readonly logProbs: Float32Array;
   /** Whether it ended by itself rather than at a limit. */
   readonly finished: boolean;
@@ -24,7 +24,7 @@ export interface Group<P, A> {
 /** What a policy computes for an answer's actions under some weights; arrays run over the actions. */
 export interface Statistics {
   readonly logProbs: Float32Array;
-  /** In nats; absent if it does not come with computing the action's distribution. */
+  /** In nats. Absent if it does not come with computing the action's distribution. */
   readonly entropy?: Float32Array;
   /**
    * For an action drawn from a Gaussian: its mean, a row of numbers per action, empty on ranks that only have the answer's outline. KL is then that
@@ -40,18 +40,18 @@ export interface Statistics {
 /** One advantage per action of an answer, or a single number if all are equal, so that a long answer takes no memory for it. */
 export type Advantages = number | Float32Array;
 
-/** What is to be learnt from one answer; arrays run over its actions. */
+/** What is to be learned from one answer; arrays run over its actions. */
 export interface Target {
-  /** Weight of each action; 0 leaves it out. The loss's divisor is included. */
+  /** Weight of each action. 0 leaves it out. The loss's divisor is included. */
   readonly weights: Float32Array;
   readonly advantages: Advantages;
-  /** Statistics under the frozen start; null if the loss has no KL term. */
+  /** Statistics under the frozen start. Null if the loss has no KL term. */
   readonly reference: Statistics | null;
-  /** Statistics under the weights that sampled; null if the loss has no ratio. */
+  /** Statistics under the weights that sampled. Null if the loss has no ratio. */
   readonly old: Statistics | null;
 }
 
-/** Answers to one prompt with what is to be learnt from them. */
+/** Answers to one prompt with what is to be learned from them. */
 export interface TrainGroup<P, A> extends Group<P, A> {
   readonly targets: readonly Target[];
 }
@@ -59,14 +59,14 @@ export interface TrainGroup<P, A> extends Group<P, A> {
 export interface LearnReport {
   /** Summed over all ranks. */
   readonly loss: number;
-  /** Statistics under the weights that the gradient was taken at, for each lesson and answer. */
+  /** Statistics under the weights that the gradient was taken at, for each group and answer. */
   readonly statistics: readonly (readonly Statistics[])[];
   /** Actions whose KL term was too large and was clamped. */
   readonly klClamped: number;
 }
 
 export interface StepReport {
-  /** Before clipping; null if a remote trainer does not report it. */
+  /** Before clipping. Null if a remote trainer does not report it. */
   readonly gradNorm: number | null;
   /** False if the gradient was not finite: then nothing was changed. */
   readonly applied: boolean;
@@ -98,7 +98,7 @@ export interface SampleRequest<P, H> {
   readonly weights: Exclude<WeightsOf, 'reference'>;
   /** The random stream of one answer; `prompt` is an index into `prompts`. */
   readonly random: (prompt: number, answer: number) => RandomStream;
-  /** The name of one answer's episode, under which remotely sampled answers are stored; absent if nothing is stored. */
+  /** The name of one answer's episode, under which remotely sampled answers are stored. Absent if nothing is stored. */
   readonly key?: (prompt: number, answer: number) => string;
 }
 
@@ -113,11 +113,11 @@ export interface Policy<P, A extends Answer, H> {
   readonly steps: number;
   /** Called on every rank before answers are sampled under these weights: sends them to remote samplers. */
   publish?(weights: Exclude<WeightsOf, 'reference'>): Promise<void>;
-  /** Called on every rank after its answers were sampled, before anything is learnt from them: stores what was sampled remotely. */
+  /** Called on every rank after its answers were sampled, before anything is learned from them: stores what was sampled remotely. */
   keep?(): Promise<void>;
   /** `answersPerPrompt` answers to each prompt, drawn on this rank alone. */
   sample(request: SampleRequest<P, H>): Promise<A[][]>;
-  /** The part of an answer that other ranks receive, which did not sample it; absent: all of it. */
+  /** The part of an answer that other ranks receive, which did not sample it. Absent: all of it. */
   outline?(answer: A): A;
   /**
    * Statistics of all groups, on every rank. `among`, here and in learning, is all groups of the iteration that these belong to, if these are not all
@@ -132,9 +132,9 @@ export interface Policy<P, A extends Answer, H> {
   ): Promise<Statistics[][]>;
   /** Per action, in nats: an estimate of KL(now || reference), for people to look at. */
   divergence(now: Statistics, reference: Statistics): Float64Array;
-  /** Adds the gradient of the loss over all lessons to the one that the next step uses. */
+  /** Adds the gradient of the loss over all groups to the one that the next step uses. */
   learn(trainGroups: readonly TrainGroup<P, A>[], loss: LossSpec, among?: readonly Group<P, A>[]): Promise<LearnReport>;
-  /** Sums the gradient over ranks, clips it and updates the weights; the next `learn` starts over. */
+  /** Sums the gradient over ranks, clips it and updates the weights. The next `learn` starts over. */
   step(learningRate: number): Promise<StepReport>;
   /** Differs if any bit of the weights differs. Ranks that train together must agree on it. */
   checksum(): Promise<string>;
@@ -142,7 +142,7 @@ export interface Policy<P, A extends Answer, H> {
   files(): Promise<CheckpointFiles>;
   /**
    * Called before a checkpoint's folder is removed, of a policy that keeps something of it elsewhere. What is returned is called once the folder is gone,
-   * with those of all checkpoints that may need the same; null if there is nothing to remove.
+   * with those of all checkpoints that may need the same. Null if there is nothing to remove.
    */
   release?(folder: string): ReleaseCheckpoint | null;
   /** Loads a checkpoint's files in place. Raises CheckpointError when one is missing, does not fit or is not finite. */

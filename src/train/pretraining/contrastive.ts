@@ -30,8 +30,8 @@ interface Measured {
 }
 
 /**
- * The network for batches of `size` pairs. Its tokenizer is learnt from the captions, or read from `checkpoint`, if not null, when training
- * continues. `matchedCosine` is the target for the mean cosine of matching pairs; null for none. Raises DataError for a row without a caption.
+ * The network for batches of `size` pairs. Its tokenizer is learned from the captions, or read from `checkpoint`, if not null, when training
+ * continues. `matchedCosine` is the target for the mean cosine of matching pairs. Null for none. Raises DataError for a row without a caption.
  */
 export function clipNetwork(
   {

@@ -47,7 +47,7 @@ export async function autoencoderNetwork(
   const shown = graph.input('images', [size, config.in_channels, height, width]);
   const noise = graph.input('noise', [size, config.latent_channels, height / factor, width / factor]);
   const { loss, reconstruction, meanSquare } = autoencoderLoss(config, shown, noise, klWeight);
-  /** Running mean of the encoder's squared means; null before the first batch. */
+  /** Running mean of the encoder's squared means. Null before the first batch. */
   let spread: number | null = null;
 
   /** [3, height, width] in [-1, 1]. Raises DataError for an image of another size than the first. */

@@ -31,7 +31,7 @@ export interface Network<T, M> {
   readonly outputs: Readonly<Record<string, Value>>;
   /** Changed in place. */
   readonly weights: Weights;
-  /** The graph's inputs for a batch; fewer samples are repeated. `place` is null in held-out evaluation. */
+  /** The graph's inputs for a batch. Fewer samples are repeated. `place` is null in held-out evaluation. */
   feeds(samples: readonly T[], place: BatchPlace | null): Promise<Readonly<Record<string, TensorData>>>;
   /** Called after each optimizer step, and may change the weights further; returns more metrics. */
   afterStep?(iteration: number, out: Outputs): Metrics;
@@ -40,7 +40,7 @@ export interface Network<T, M> {
   evaluationMetrics(batches: readonly M[]): Metrics & { 'validation/loss': number };
   /** What messages call a held-out loss that has been flat for too long. */
   readonly flatLossName: 'error' | 'loss';
-  /** Whether `validation.prompts` limits the samples of all held-out sets together; default: of each set. */
+  /** Whether `validation.prompts` limits the samples of all held-out sets together. Default: of each set. */
   readonly limitsAllSetsTogether?: true;
   /** The files of a checkpoint besides the weights. */
   files(): CheckpointFiles;
@@ -123,7 +123,7 @@ export class Pretraining<T, M> implements Training {
     // Without held-out data there is nothing to measure.
     if (samples.length === 0) return {};
     const measured: M[] = [];
-    // Only whole batches, so that no sample counts twice; a set smaller than a batch is one batch.
+    // Only whole batches, so that no sample counts twice. A set smaller than a batch is one batch.
     for (let start = 0; start === 0 || start + size <= samples.length; start += size) {
       measured.push(this.network.measure(await this.#run(samples.slice(start, start + size), null)));
     }

@@ -108,7 +108,7 @@ function storedImages<Asked extends object>(run: NamedRun, hash: (asked: Asked) 
 }
 
 /**
- * Checks once whether servers can make a run's images. Raises EndpointError when none can; else returns what is wrong with some, one sentence each.
+ * Checks once whether servers can make a run's images. Raises EndpointError when none can. Else returns what is wrong with some, one sentence each.
  */
 async function checkServers<Asked>({
   name,
@@ -217,7 +217,7 @@ function renderServers(settings: RenderEditor, width: number | null): CheckableS
 
 /** A line of `pictures.jsonl`, which names the image's file in `media/`. */
 interface NamedImage extends RemoteExchange, Pick<StoredImage, 'refused' | 'revised'> {
-  /** SHA-256 of the PNG file; null if the server refused to draw it. */
+  /** SHA-256 of the PNG file. Null if the server refused to draw it. */
   readonly image: string | null;
 }
 

@@ -72,7 +72,7 @@ function requireAnswers(
   );
 }
 
-/** A term alone, whatever a run is trained on; that an answer did not end is the reward's affair. */
+/** A term alone, whatever a run is trained on. That an answer did not end is the reward's affair. */
 function onlyTerm(reward: RewardSettings, term: MeasureTerm): RewardSettings {
   return {
     ...reward,

@@ -17,7 +17,7 @@ export type RecordedTask = Task<Prompt, unknown>;
 
 export interface ItemSources {
   readonly paths: RunPaths;
-  /** The run's data and what makes artifacts; null where they are not there. */
+  /** The run's data and what makes artifacts. Null where they are not there. */
   readonly task: RecordedTask | null;
   /** Prompts of one iteration of training. */
   readonly promptsPerIteration: number;
@@ -41,7 +41,7 @@ export async function recordedItems(
   return episodes.map(({ key }) => found.get(key) ?? { item: null, missing: 'its key is recorded twice' });
 }
 
-/** Episodes of one prompt lie together; they were drawn together, and are so again, for the same pixels. */
+/** Episodes of one prompt lie together. They were drawn together, and are so again, for the same pixels. */
 function groupsOf(episodes: readonly RecordedEpisode[]): RecordedEpisode[][] {
   const groups = new Map<string, RecordedEpisode[]>();
   for (const episode of episodes) {
@@ -152,7 +152,7 @@ export async function redrawsIdentically(
 }
 
 /**
- * An episode whose images were kept; null if they were not, and for answers that are only words. An image made from words has no source. The record
+ * An episode whose images were kept. Null if they were not, and for answers that are only words. An image made from words has no source. The record
  * does not say why an image could not be made, so it is requested again.
  */
 async function itemFromMedia(

@@ -1,4 +1,4 @@
-/** A judge that answers from a run's records; a real one is asked only for answers that are missing there. */
+/** A judge that answers from a run's records. A real one is asked only for answers that are missing there. */
 import { hashRequest } from '../../rewards/judge/chat_request.js';
 import type { LeavableField } from '../../rewards/judge/dialect.js';
 import type { Judge, JudgeQuery } from '../../rewards/judge/judge.js';
@@ -9,7 +9,7 @@ export interface RecordedJudgeOptions {
   readonly recorded: Pick<JudgementStore, 'find'>;
   /** Fields that its requests leave out. */
   readonly leaveOut: readonly LeavableField[];
-  /** Asked for answers that are not recorded, or were recorded without scores; null if nobody is to be asked. */
+  /** Asked for answers that are not recorded, or were recorded without scores. Null if nobody is to be asked. */
   readonly asked: Judge | null;
 }
 
@@ -24,7 +24,7 @@ export interface JudgeCounts {
   missing: number;
 }
 
-/** The dialects in which servers are asked and requests hashed; a record does not say which one it was made in. */
+/** The dialects in which servers are asked and requests hashed. A record does not say which one it was made in. */
 const dialects = ['vllm', 'openai'] as const;
 
 export class RecordedJudge implements Judge {

@@ -44,7 +44,7 @@ export interface RescoreRequest {
   /** Names the files under rescored/. */
   readonly name: string;
   readonly resolveRun: RunResolver;
-  /** Finds the judge when it is first needed; null where nobody is to be asked. */
+  /** Finds the judge when it is first needed. Null where nobody is to be asked. */
   readonly judge: (() => Promise<JudgeAddress>) | null;
   /** Whether servers of the terms' own are not asked either. */
   readonly offline?: boolean;
@@ -195,7 +195,7 @@ async function rescoreFile(
 }
 
 /**
- * The reward, made not to fail at a prompt that it cannot be asked about. A run that trains on such data has to stop; its episodes, rescored by
+ * The reward, made not to fail at a prompt that it cannot be asked about. A run that trains on such data has to stop. Its episodes, rescored by
  * another reward, just lack a score. `faults`: what is wrong with a prompt, by its episode's key.
  */
 function toleratingFaults(scored: Reward): { reward: Reward; faults: ReadonlyMap<string, string> } {
@@ -212,7 +212,7 @@ function toleratingFaults(scored: Reward): { reward: Reward; faults: ReadonlyMap
   return { reward: { ...scored, score }, faults };
 }
 
-/** What keeps the reward from scoring answers to the prompt, in a sentence: mostly what that lacks; null if nothing. */
+/** What keeps the reward from scoring answers to the prompt, in a sentence: mostly what that lacks. Null if nothing. */
 function lacking(item: JudgeItem, reward: RewardSettings): string | null {
   const kinds = decidingKinds(reward);
   if (item.truth === null && kinds.some(({ needs }) => needs.truth)) return 'its prompt has no labeled result';

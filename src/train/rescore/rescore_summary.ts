@@ -11,9 +11,9 @@ export interface RescoredEpisode {
   readonly set: string;
   /** The recorded outcome. */
   readonly recorded: Outcome;
-  /** The outcome by the other reward; null if it could not be rescored. */
+  /** The outcome by the other reward. Null if it could not be rescored. */
   readonly rescored: Outcome | null;
-  /** Why not; null if it was rescored. */
+  /** Why not. Null if it was rescored. */
   readonly missing: string | null;
   /** What is wrong with its prompt, if the reward cannot be asked about it. */
   readonly detail?: string;
@@ -44,7 +44,7 @@ export interface RescoreSummary {
   /** How many episodes have both values, and how many of them differ by more than 1e-9 between 0 and 1. */
   readonly compared: number;
   readonly differ: number;
-  /** Pearson's coefficient between both values; null where either does not vary. */
+  /** Pearson's coefficient between both values. Null where either does not vary. */
   readonly correlation: number | null;
   readonly judgements: JudgeCounts;
   readonly rows: readonly RescoredRow[];

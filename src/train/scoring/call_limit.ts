@@ -3,7 +3,7 @@ import { JudgeLimitError } from '../../core/errors.js';
 import type { JudgeCalls } from '../../rewards/score/types.js';
 
 /**
- * Counts the requests of one process of a run, which has its share of what is left. No question is begun once that is used up; each that is under way
+ * Counts the requests of one process of a run, which has its share of what is left. No question is begun once that is used up. Each that is under way
  * then may still take all of its requests, and the held-out judge the questions of its turn: by so much the limit may be passed.
  */
 export class CallLimit implements JudgeCalls {
@@ -68,7 +68,7 @@ export class CallLimit implements JudgeCalls {
     });
   }
 
-  /** Takes up what all processes have asked, and shares out the rest anew. */
+  /** Takes up what all processes have asked, and shares out the rest again. */
   known(asked: number): void {
     this.asked = asked;
     // Questions may have ended since they were told.

@@ -1,4 +1,4 @@
-/** The scorer of a real run: its reward's terms, and the judge that they ask; every judgement is stored in the run directory before it is used. */
+/** The scorer of a real run: its reward's terms, and the judge that they ask. Every judgement is stored in the run directory before it is used. */
 import type { RewardSettings } from '../../rewards/schema/reward.js';
 import type { ModelFileOptions } from '../../compute/onnx/model_file.js';
 import { ConfigError, must } from '../../core/errors.js';
@@ -41,15 +41,15 @@ export interface ScorerServices {
   readonly handle: RunHandle | null;
   readonly log: RunLog;
   readonly resolveRun: RunResolver;
-  /** The folder of the checkpoint to go on from; null at the beginning. */
+  /** The folder of the checkpoint to go on from. Null at the beginning. */
   readonly checkpoint: string | null;
   readonly stop: AbortSignal;
-  /** The device of the reward's own models; the CPU if absent. */
+  /** The device of the reward's own models. The CPU if absent. */
   readonly rewardSession?: ModelFileOptions;
 }
 
 /**
- * Makes the reward's terms and connects to the judges that they ask, on every rank; a reward that asks none waits for none. `sources`: the most
+ * Makes the reward's terms and connects to the judges that they ask, on every rank. A reward that asks none waits for none. `sources`: the most
  * images that an edit begins from. Raises
  * EndpointError where a judge stays away, ConfigError where a term cannot be made on this machine, WaitInterrupted where the run is asked to stop
  * meanwhile.
@@ -116,7 +116,7 @@ interface Opened {
 /** Questions of an edit, at most, with those that are asked again: the watch does not look where fewer are left. */
 const QUESTIONS_OF_AN_EDIT = 6;
 
-/** Compares the judge with the reward's latest exam, on rank 0; null where there was none. */
+/** Compares the judge with the reward's latest exam, on rank 0. Null where there was none. */
 function watchExam(
   scored: CombinedReward,
   { reward, base_exp_dir }: ScoredRun,
@@ -252,7 +252,7 @@ async function readyJudges(
 
 export interface SharedScoring {
   readonly group: ProcessGroup;
-  /** This rank's part of it; on rank 0 its `settle` decides for all. */
+  /** This rank's part of it. On rank 0 its `settle` decides for all. */
   readonly local: Scorer;
   /** New judgements of this rank that are not stored yet; rank 0 stores its own. */
   readonly take: () => Judgement[];
@@ -260,7 +260,7 @@ export interface SharedScoring {
   readonly store: (judgement: Judgement) => void;
   /** Whether these outcomes of all ranks are few enough to be settled. */
   readonly needsSettling: (outcomes: readonly Outcome[]) => boolean;
-  /** The limit to the requests of all ranks; null for none. */
+  /** The limit to the requests of all ranks. Null for none. */
   readonly calls: CallLimit | null;
 }
 

@@ -60,7 +60,7 @@ export function termServices(
   return services;
 }
 
-/** The judge at an address of a term's own; its judgements are stored with the run's others. */
+/** The judge at an address of a term's own. Its judgements are stored with the run's others. */
 export function openOwnJudge(
   { term, endpoint, model, alias, keyVariable, replyTokens }: OwnJudgeOptions,
   { limits, store: kept, leaveOut = [] }: TermServices,
@@ -109,7 +109,7 @@ export function openOwnJudge(
 export const noStore: JudgementStore = { find: () => undefined, put: () => undefined };
 
 /**
- * The key that a judge is sent: for a server of this program its token, which no other server gets; for any other server the environment's key for
+ * The key that a judge is sent: for a server of this program its token, which no other server gets. For any other server the environment's key for
  * judges, if there is one.
  */
 export function judgeKey({ token }: Pick<JudgeAddress, 'token'>): { readonly apiKey?: string } {
@@ -143,7 +143,7 @@ export function requestsOf(
 export class Judges {
   readonly #clients = new Map<string, JudgeClient | null>();
 
-  /** The judge of this model; it answers once `connect` was called. */
+  /** The judge of this model. It answers once `connect` was called. */
   take(model: string): Judge {
     if (!this.#clients.has(model)) this.#clients.set(model, null);
     return {
@@ -157,7 +157,7 @@ export class Judges {
     return [...this.#clients.keys()];
   }
 
-  /** Waits for all models at one address; there are no endpoints if no model was taken. Raises as `waitUntilReady` does. */
+  /** Waits for all models at one address. There are no endpoints if no model was taken. Raises as `waitUntilReady` does. */
   async untilReady({ endpoint, token }: JudgeAddress, options: Omit<ReadinessOptions, 'apiKey'>): Promise<ReadyJudges> {
     const asked = { ...options, ...judgeKey({ token }) };
     const ready = await Promise.all(this.models.map((model) => waitUntilReady(endpoint, model, asked)));
@@ -188,7 +188,7 @@ export class Judges {
     }
   }
 
-  /** Whether every judge answers, and then every server that the reward's terms ask by themselves; the first that does not says why. */
+  /** Whether every judge answers, and then every server that the reward's terms ask by themselves. The first that does not says why. */
   async canary(reward: Pick<CombinedReward, 'canary'>, signal?: AbortSignal): Promise<CanaryResult> {
     const found = await Promise.all(this.#connected().map((client) => client.canary(signal)));
     return found.find(({ ok }) => !ok) ?? reward.canary(signal);

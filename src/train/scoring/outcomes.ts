@@ -2,7 +2,7 @@
 import { average, standardError } from '../../core/statistics.js';
 import type { Outcome } from '../../rewards/score/types.js';
 
-/** The reward of an outcome on its native scale; null if it has none. */
+/** The reward of an outcome on its native scale. Null if it has none. */
 export function rewardOf(outcome: Outcome): number | null {
   switch (outcome.kind) {
     case 'scored':
@@ -14,7 +14,7 @@ export function rewardOf(outcome: Outcome): number | null {
   }
 }
 
-/** `<name>/mean`, `/stderr`, `/unscored` and the mean of every score part; the same of every measure, as `<name>/measure/<term>/…`. */
+/** `<name>/mean`, `/stderr`, `/unscored` and the mean of every score part. The same of every measure, as `<name>/measure/<term>/…`. */
 export function summariseOutcomes(name: string, outcomes: readonly Outcome[]): Record<string, number> {
   const rewards = outcomes.map(rewardOf).filter((reward) => reward !== null);
   const metrics: Record<string, number> = {

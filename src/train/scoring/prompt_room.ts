@@ -7,7 +7,7 @@ export interface PromptRoom {
   readonly looked: number;
   /** How many of them leave an answer less room than rollout.max_response_tokens. */
   readonly short: number;
-  /** Tokens that the longest and the shortest of those prompts leave; 0 if none is short. */
+  /** Tokens that the longest and the shortest of those prompts leave. 0 if none is short. */
   readonly least: number;
   readonly most: number;
 }
@@ -23,7 +23,7 @@ export function leavesNoRoom({ looked, short }: PromptRoom, { context, answer }:
   return looked > 0 && short === looked && answer < context;
 }
 
-/** A message about a dataset for the user; null if every row has room. */
+/** A message about a dataset for the user. Null if every row has room. */
 export function describeRoom(
   { name, looked, short, least, most }: PromptRoom,
   { context, answer }: RoomLimits,

@@ -4,9 +4,9 @@ import type { JudgeItem } from '../../rewards/score/types.js';
 
 /** An answer to a row that is there without a model. */
 export interface SampleAnswer {
-  /** A description for people: 'the labelled answer', 'an empty answer'. */
+  /** A description for people: 'the labeled answer', 'an empty answer'. */
   readonly what: string;
-  /** Its words; absent where the recipe's answers have none. */
+  /** Its words. Absent where the recipe's answers have none. */
   readonly answer?: string;
   readonly edited: RgbImage | null;
 }

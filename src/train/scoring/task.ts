@@ -5,12 +5,12 @@ import type { WeightsOf } from '../policies/policy.js';
 import type { JudgeItem } from '../../rewards/score/types.js';
 import type { RecordedEpisode } from '../../run/episodes.js';
 
-/** The part of a prompt that is common to all recipes; a recipe's own prompts hold more. */
+/** The part of a prompt that is common to all recipes. A recipe's own prompts hold more. */
 export interface Prompt {
   /** The sample's id in its dataset. */
   readonly id: string;
   readonly instruction: string;
-  /** The file of the image that the prompt shows, as it is recorded; null if it shows none. */
+  /** The file of the image that the prompt shows, as it is recorded. Null if it shows none. */
   readonly sourcePng: (() => Promise<Uint8Array>) | null;
 }
 
@@ -48,12 +48,12 @@ export interface Task<P extends Prompt, A> {
   /** The prompt at a global position of the ordinary order, or of the sample at a place. */
   prompt(position: number | SamplePlace): Promise<P>;
   readonly validation: readonly PromptSource<P>[];
-  /** The most images that an edit begins from, which a judge may be shown at once; absent: one. */
+  /** The most images that an edit begins from, which a judge may be shown at once. Absent: one. */
   readonly sources?: number;
   /** `weights`: the weights of the policy that answered, for an environment that is conditioned on it. */
   render(chunk: readonly Answers<P, A>[], weights: Exclude<WeightsOf, 'reference'>): Promise<Rendered[][]>;
   /**
-   * Hands answers of other machines that rendering got to rank 0, which stores them; every rank calls it after rendering. Absent if nothing is
+   * Hands answers of other machines that rendering got to rank 0, which stores them. Every rank calls it after rendering. Absent if nothing is
    * stored.
    */
   keep?(): Promise<void>;

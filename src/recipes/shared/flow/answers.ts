@@ -18,7 +18,7 @@ export interface ImagePrompt extends Prompt, FlowRequest {
   readonly wanted: () => Promise<Float32Array>;
 }
 
-/** Where a recipe's labelled images come from. */
+/** Where a recipe's labeled images come from. */
 export interface LabeledImages<P extends ImagePrompt, S extends { readonly length: number }> {
   readonly settings: { readonly seed: number };
   /** Whether the model predicts the clean latents. */
@@ -47,7 +47,7 @@ export function flowLabels<P extends ImagePrompt, S extends { readonly length: n
         const shown = isBare ? { ...prompt, flow: unconditional(prompt.flow) } : prompt;
         return labelled(task, shown, random.uniform(), random);
       },
-      // At evenly spaced noise levels, always the same; neighbours in the set get very different levels.
+      // At evenly spaced noise levels, always the same; neighbors in the set get very different levels.
       heldOutAt: async (source, i, count) => {
         const random = new RandomStream('held-out noise', i);
         const level = ((i * GOLDEN) % 1) * (1 - 1 / count) + 0.5 / count;
@@ -61,7 +61,7 @@ export function flowLabels<P extends ImagePrompt, S extends { readonly length: n
 const GOLDEN = 0.6180339887498949;
 
 /**
- * x = (1 - sigma) x0 + sigma eps, from which the velocity eps - x0 is learnt. For a model that predicts x0, an error is multiplied by 1 / sigma in
+ * x = (1 - sigma) x0 + sigma eps, from which the velocity eps - x0 is learned. For a model that predicts x0, an error is multiplied by 1 / sigma in
  * the velocity: its loss is weighted by sigma^2, which makes it the error of x0.
  */
 async function labelled<P extends ImagePrompt>(

@@ -41,7 +41,7 @@ export function freshFlowShape(
   };
 }
 
-/** Trains a flow transformer of all weights on labelled images. */
+/** Trains a flow transformer of all weights on labeled images. */
 export function flowMatchingLearner<S extends TrainedSettings>(
   shape: (settings: S, shapeOf: ShapeOf) => FlowModelShape,
   sizes: (

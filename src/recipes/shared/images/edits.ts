@@ -69,7 +69,7 @@ export interface VisionEditTask<S extends VisionEditSettings> {
   readonly words: WordsTask<S, VisionEditSource>;
   readonly seeing: VisionInputs;
   readonly images: ImageFiles;
-  /** What the chat template writes before the first image if its variables request that (Qwen's `add_vision_id`); else empty. */
+  /** What the chat template writes before the first image if its variables request that (Qwen's `add_vision_id`). Else empty. */
   readonly imageName: readonly number[];
   /** A blank instruction with a prompt's images, as the policy reads it before it answers. */
   readonly blank: (prompt: TextPrompt) => Promise<TokenPrompt>;
@@ -119,7 +119,7 @@ export async function writeImageEdit(
   return path;
 }
 
-/** The first edits of each dataset, with the labelled image and the unchanged source. Raises DataError for a broken one. */
+/** The first edits of each dataset, with the labeled image and the unchanged source. Raises DataError for a broken one. */
 export function sampleVisionEdits(settings: Pick<VisionEditSettings, 'data'>, count: number): Promise<SampledSet[]> {
   const { data } = settings;
   const read = async (path: string | null, where: string): Promise<RgbImage | null> =>
@@ -176,7 +176,7 @@ export function requireSingleImage(asked: ReadonlyMap<VisionEditSource, number>,
   });
 }
 
-/** The most images before an edit among rows that a run may ask; one where there are none. */
+/** The most images before an edit among rows that a run may ask. One where there are none. */
 export function maxImages(asked: ReadonlyMap<VisionEditSource, number>): number {
   let most = 1;
   for (const [{ edits }, length] of asked) {

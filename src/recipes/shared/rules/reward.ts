@@ -32,7 +32,7 @@ type Choice = Required<Pick<RewardChoice, 'mode' | 'terms' | 'also_compute' | 'm
 /** Tolerance for a sum of hand-written weights to differ from 1. */
 const weightTolerance = 1e-6;
 
-/** The config's reward; null if a part of it is invalid by itself. */
+/** The config's reward. Null if a part of it is invalid by itself. */
 function rewardChoice({ reward, validation }: PartialSettings<RewardedSettings>): Choice | null {
   // A reward server has no measures, but its terms still have to obey the rules.
   const { mode, terms, also_compute } = reward ?? {};
@@ -162,7 +162,7 @@ function conflicts(choice: Choice): Problem[] {
   );
 }
 
-/** For recipes whose datasets have no labelled words. */
+/** For recipes whose datasets have no labeled words. */
 export const noLabelledWords: Rule<RewardedSettings> = (settings) => {
   const choice = rewardChoice(settings);
   if (choice === null || modeOrTerms(choice).length > 0) return [];

@@ -44,7 +44,7 @@ export interface TokenForms {
   readonly constrained: boolean;
   /** Whether a token's distribution covers only its own part of the vocabulary, if there are two. */
   readonly separateVocabularies: boolean;
-  /** Whether supervised training also keeps its starting weights, as GRPO does; default: no. */
+  /** Whether supervised training also keeps its starting weights, as GRPO does. Default: no. */
   readonly keepsStart?: boolean;
 }
 
@@ -52,7 +52,7 @@ export interface TokenForms {
 export interface PolicyStart<P extends TokenPrompt = TokenPrompt> {
   /** Opened by whoever has no server for it. */
   readonly model?: () => PolicyModel<P>;
-  /** How the policy sees; absent for one that does not. */
+  /** How the policy reads images. Absent for one that does not. */
   readonly imageInputs?: ImageInputs;
 }
 
@@ -89,7 +89,7 @@ export function openTokenPolicy<P extends TokenPrompt>(
     optimizer,
     contextSize: policy.model_context_size,
     constrained,
-    // Labels are learnt as language models learn them: over the whole vocabulary, at temperature 1.
+    // Labels are learned as language models learn them: over the whole vocabulary, at temperature 1.
     separateVocabularies: !supervised && separateVocabularies,
     learner: {
       temperature: supervised ? 1 : rollout.temperature,
@@ -117,7 +117,7 @@ export function startingModel<P extends TokenPrompt>(
   return initPolicy(policy.init, format, seed);
 }
 
-/** Training of a token policy. `trained` says which tokens of an answer carry the loss when learning from rewards; default: all. */
+/** Training of a token policy. `trained` says which tokens of an answer carry the loss when learning from rewards. Default: all. */
 export async function openTokenTraining<P extends Prompt & TokenRequest<T>, T extends TokenPrompt>(
   settings: TokenTrainingSettings,
   context: TrainingContext,
@@ -131,7 +131,7 @@ export async function openTokenTraining<P extends Prompt & TokenRequest<T>, T ex
     /** Null for a run that learns from rewards. */
     readonly labels: Labels<P, TokenAnswer> | null;
     readonly trained?: RewardParts<P, TokenAnswer, TokenSampling>['trained'];
-    /** Whether its answers are scored; default: yes. */
+    /** Whether its answers are scored. Default: yes. */
     readonly isScored?: boolean;
   },
 ): Promise<Training> {

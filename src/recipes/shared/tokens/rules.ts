@@ -24,7 +24,7 @@ interface Start {
   readonly init: object | null;
 }
 
-/** A policy starts from a checkpoint or from random weights; a config with neither is a base for others, and cannot run by itself. */
+/** A policy starts from a checkpoint or from random weights. A config with neither is a base for others, and cannot run by itself. */
 export function startRules({ policy }: PartialSettings<{ policy: Start }>): readonly Problem[] {
   return whenSet([policy?.model, validSection(policy?.init)], () =>
     problem(
@@ -108,7 +108,7 @@ function wholeWindows({ policy }: PartialSettings<SampledSettings>): readonly Pr
   );
 }
 
-/** For a recipe with a token policy and valid settings; null if the policy's own engine samples. */
+/** For a recipe with a token policy and valid settings. Null if the policy's own engine samples. */
 export function remoteSampling({
   rollout: { engine },
   policy: { model, lora, pixels, emu3_use_logit_processor: blocks = false, model_context_size: contextSize },
@@ -193,7 +193,7 @@ function servedRank({ rollout, policy }: PartialSettings<SampledSettings>): read
   );
 }
 
-/** vLLM adapts the decoder of a model that sees, and computes what its encoder and connector make of images without an adapter. */
+/** vLLM adapts the decoder of a vision-language model, and computes what its encoder and connector make of images without an adapter. */
 function adaptedWords({ rollout, policy }: PartialSettings<SampledSettings>): readonly Problem[] {
   const parts = (['mm_vision', 'mm_mlp'] as const).filter((part) => policy?.train?.[part] === true);
   if (parts.length === 0) return [];
@@ -241,16 +241,16 @@ interface ServedSettings extends TrainedSettings {
 export const TRAINER = "policy.trainer 'tinker'";
 const SERVE = 'policy.trainer.serve';
 
-/** What a server that is started with a run is told by this program, and by no flag. */
+/** What a server that is started with a run gets this program, and by no flag. */
 const OWN_FLAGS = ['--model', '--rank', '--port', '--dir', '--mode', '--env', '--host'] as const;
 
-/** The trainer of a run that a server trains; null for any other run. */
+/** The trainer of a run that a server trains. Null for any other run. */
 export function trainerServerOf(settings: RunSettings): TinkerSettings | null {
   const trainer = getPath(settings, 'policy.trainer');
   return isObject(trainer) && trainer['type'] === 'tinker' ? (trainer as TinkerSettings) : null;
 }
 
-/** How the training server of a run is started with it; null where none is. */
+/** How the training server of a run is started with it. Null where none is. */
 export function trainerServeOf(settings: RunSettings): ServeTrainerSettings | null {
   return trainerServerOf(settings)?.serve ?? null;
 }

@@ -46,7 +46,7 @@ export const textPart: Part<TextRecipeSettings> = {
   missing: (settings) => (settings.policy.trainer.type === 'onnx' ? startMissing(settings) : []),
 };
 
-/** A policy that sees and answers in words. */
+/** A vision-language policy and answers in words. */
 export const seeingWordsPart: Part<InWords<SeeingRecipeSettings>> = {
   ...seeingPart,
   missing: (settings) => (settings.policy.trainer.type === 'onnx' ? startMissing(settings) : []),

@@ -23,7 +23,7 @@ export interface Question {
   readonly asked: readonly Message[] | string;
   /** The user's last words. */
   readonly instruction: string;
-  /** The labelled answer, if there is one. */
+  /** The labeled answer, if there is one. */
   readonly expected?: string;
 }
 
@@ -42,7 +42,7 @@ export interface QuestionSource {
   ask(index: number): Question;
   /** Everything that rewards may know about a sample. */
   row(index: number): Row;
-  /** A digest that tells what a sample shows from what others show; absent where questions are only words. */
+  /** A digest that tells what a sample shows from what others show. Absent where questions are only words. */
   shown?(index: number): Promise<string>;
 }
 
@@ -74,7 +74,7 @@ export interface QuestionImages<Source extends QuestionSource = QuestionSource> 
 
 /** A prompt of the task, ready for the policy. */
 export interface TextPrompt extends Prompt, TokenRequest {
-  /** The labelled answer, if the sample has one. */
+  /** The labeled answer, if the sample has one. */
   readonly expected?: string;
   readonly row: Row;
   /** Whether the template has opened the policy's thoughts. */
@@ -170,7 +170,7 @@ export class WordsTask<
     return { id: source.id(index), instruction, sourcePng: shown?.png ?? null, tokens, thinks, ...label, row };
   }
 
-  /** A labelled answer as the policy would write it, after the prescribed beginning, with its end. */
+  /** A labeled answer as the policy would write it, after the prescribed beginning, with its end. */
   async labelIds(expected: string): Promise<Int32Array> {
     const prefill = this.settings.policy.assistant_prefill;
     const words = expected.startsWith(prefill) ? expected.slice(prefill.length) : expected;
@@ -178,9 +178,9 @@ export class WordsTask<
   }
 
   /**
-   * Checks every prompt that a run may ask. Raises DataError for the first that cannot be asked, that lacks a needed labelled answer, or whose label
-   * the reward cannot compare with. Also raises it when the context leaves some prompts no room for an answer, or for the labelled one that is
-   * learnt, with their number and the first of them.
+   * Checks every prompt that a run may ask. Raises DataError for the first that cannot be asked, that lacks a needed labeled answer, or whose label
+   * the reward cannot compare with. Also raises it when the context leaves some prompts no room for an answer, or for the labeled one that is
+   * learned, with their number and the first of them.
    */
   async checkPrompts(): Promise<void> {
     let first: { readonly place: string; readonly tokens: number } | null = null;
@@ -243,7 +243,7 @@ export class WordsTask<
   }
 
   /**
-   * The tokens of a row's prompt and of its answer, a label or a number of tokens, if together they exceed `limit`; null if they fit. Opens images
+   * The tokens of a row's prompt and of its answer, a label or a number of tokens, if together they exceed `limit`. Null if they fit. Opens images
    * only if they might not fit.
    */
   async #beyond(
@@ -340,7 +340,7 @@ export class WordsTask<
   async dispose(): Promise<void> {}
 }
 
-/** The error for a row without a labelled answer that something needs. */
+/** The error for a row without a labeled answer that something needs. */
 export function unlabelledRow(needs: string, where: string): DataError {
   return new DataError(`the row has no labeled answer, and ${needs} needs one`, {
     where,

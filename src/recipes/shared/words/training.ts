@@ -20,9 +20,9 @@ type WordsTrainingSettings = Parameters<typeof openTokenTraining>[0] & {
 interface WordsTraining extends PolicyStart {
   /** Wraps the task if the words are not the final answers; from then on it disposes of them. */
   readonly around?: (policy: LanguagePolicy) => Promise<Task<TextPrompt, TokenAnswer>>;
-  /** Whether its answers are scored; default: yes. */
+  /** Whether its answers are scored. Default: yes. */
   readonly isScored?: boolean;
-  /** Whether supervised training keeps its starting weights; default: no. */
+  /** Whether supervised training keeps its starting weights. Default: no. */
   readonly keepsStart?: boolean;
 }
 
@@ -70,7 +70,7 @@ export function wordLabels(task: WordsTask, sizes: Parameters<typeof labelsOf>[1
   );
 }
 
-/** The labelled answer. Raises DataError when the row has none, or one that does not fit. */
+/** The labeled answer. Raises DataError when the row has none, or one that does not fit. */
 async function labelled(task: WordsTask, prompt: TextPrompt): Promise<LabelledAnswer<TextPrompt, TokenAnswer>> {
   if (prompt.expected === undefined) throw unlabelledRow('supervised training', prompt.id);
   const ids = await task.labelIds(prompt.expected);

@@ -108,7 +108,7 @@ const MAX_CHECKED = 512;
 const MAX_NAMED = 5;
 
 /**
- * A sentence about each dataset with words that the tokenizer does not know; empty for a tokenizer that knows all words. Raises DataError for a dataset
+ * A sentence about each dataset with words that the tokenizer does not know. Empty for a tokenizer that knows all words. Raises DataError for a dataset
  * of which it knows no word.
  */
 export async function unknownWords(

@@ -12,7 +12,7 @@ export interface FlowCondition {
   readonly columns: number;
   /** [T, width of the text encoder] */
   readonly text: Float32Array;
-  /** How many of the T tokens are text; the rest is padding, which the model does not see. Default: all. */
+  /** How many of the T tokens are text. The rest is padding, which the model does not see. Default: all. */
   readonly textTokens?: number;
   /** What guidance is measured from, in place of the text, with its own number of tokens before padding, and of the summary. Default: zeros. */
   readonly without?: {
@@ -26,9 +26,9 @@ export interface FlowCondition {
   readonly imageFeatures: Float32Array | null;
   /** [rows * columns, C'] appended to the channels of every latent token: an inpainting context. C' may be 0. */
   readonly context: Float32Array;
-  /** For a model that sees the unpainted part as further tokens; absent for any other. */
+  /** For a vision-language model the unpainted part as further tokens. Absent for any other. */
   readonly kept?: KeptImage;
-  /** Images that are looked at after `kept`, in their order; absent: none. */
+  /** Images that are looked at after `kept`, in their order. Absent: none. */
   readonly further?: readonly FurtherImage[];
 }
 
@@ -48,7 +48,7 @@ export interface FurtherImage {
 export interface KeptImage {
   /** [N, C] latents of the image without the part to be painted. */
   readonly shown: Float32Array;
-  /** [N, C]: 1 where it is painted, else 0; at least one element is 1. */
+  /** [N, C]: 1 where it is painted, else 0. At least one element is 1. */
   readonly painted: Float32Array;
 }
 
@@ -57,22 +57,22 @@ export interface FlowRequest {
   readonly flow: FlowCondition;
 }
 
-/** One drawn array: a noisy step of the solver, or the velocity of a labelled image. */
+/** One drawn array: a noisy step of the solver, or the velocity of a labeled image. */
 export interface FlowAction {
   /** The noise level at which the model is evaluated. */
   readonly sigma: number;
-  /** [N, C] the model's input; empty on ranks that do not hold the answer. */
+  /** [N, C] the model's input. Empty on ranks that do not hold the answer. */
   readonly x: Float32Array;
-  /** [N, C] what was drawn; empty on ranks that do not hold the answer. */
+  /** [N, C] what was drawn. Empty on ranks that do not hold the answer. */
   readonly drawn: Float32Array;
   readonly gaussian: Gaussian;
 }
 
 export interface FlowAnswer extends Answer {
   readonly actions: readonly FlowAction[];
-  /** [N, C] the final latents; empty on ranks that do not hold the answer. */
+  /** [N, C] the final latents. Empty on ranks that do not hold the answer. */
   readonly latents: Float32Array;
-  /** The only rank that holds its images; absent: every rank does. */
+  /** The only rank that holds its images. Absent: every rank does. */
   readonly home?: number;
 }
 

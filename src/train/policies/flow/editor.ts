@@ -20,12 +20,12 @@ export interface EditorOptions {
   readonly type: FlowModelTypeName;
   /** Steps of the solver. */
   readonly steps: number;
-  /** Scale of classifier-free guidance; null for none. */
+  /** Scale of classifier-free guidance. Null for none. */
   readonly guidance: number | null;
   /** Number of images that the model processes at once. */
   readonly batch: number;
   readonly session: SessionOptions;
-  /** What its matrices are held in; default: float32. */
+  /** What its matrices are held in. Default: float32. */
   readonly held?: HeldDtype;
 }
 
@@ -82,7 +82,7 @@ export class FlowEditor {
 
   /**
    * Whether guidance is measured from the states of a blank instruction, as diffusers' pipelines do. A model that this program trained with a share
-   * of edits without words learnt to treat zeros as no instruction instead.
+   * of edits without words learned to treat zeros as no instruction instead.
    */
   get asksBlank(): boolean {
     const { config } = this.model;
@@ -157,7 +157,7 @@ export function sourceInputOf(
 /** Texts are padded to a multiple of this, longer ones to an eighth of a power of two, to keep the number of compiled graphs small. */
 const GRANULE = 16;
 
-/** Number of columns that a text of this many tokens is padded to; it depends on that text alone. */
+/** Number of columns that a text of this many tokens is padded to. It depends on that text alone. */
 export function textColumns(tokens: number): number {
   const granule = Math.max(GRANULE, 2 ** Math.floor(Math.log2(tokens)) / 8);
   return Math.ceil(tokens / granule) * granule;
@@ -166,7 +166,7 @@ export function textColumns(tokens: number): number {
 /**
  * @param sources latents of the images before the edit, of which the first has the size of the edited one
  * @param told the hidden states that replace the text
- * @param blank what guidance is measured from: the states of a blank instruction; null if the model is not guided by these
+ * @param blank what guidance is measured from: the states of a blank instruction. Null if the model is not guided by these
  * Raises CheckpointError when the states do not have the width of the model's text.
  */
 export function editCondition(

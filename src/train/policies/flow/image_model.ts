@@ -69,7 +69,7 @@ export class FlowImageModel implements ImageModel {
     await Promise.all([this.#sampler.dispose(), codec.dispose(), encoder.dispose()]);
   }
 
-  /** What guidance is measured from, where that is no text of zeros: a model that this program trained without words on some images learnt zeros. */
+  /** What guidance is measured from, where that is no text of zeros: a model that this program trained without words on some images learned zeros. */
   async #blank(): Promise<EncodedPrompt | null> {
     const { model, encoder, making } = this.options;
     const { config } = model;

@@ -24,7 +24,7 @@ export type FlowTrainGroup = TrainGroup<FlowRequest, FlowAnswer>;
 export interface FlowLearnerOptions {
   /** Actions in one micro-batch. */
   readonly microBatch: number;
-  /** Scale of the guidance under which answers were sampled; null for none. */
+  /** Scale of the guidance under which answers were sampled. Null for none. */
   readonly guidance: number | null;
   /** Whether blocks keep their input alone, and are computed again in the backward pass. */
   readonly gradientCheckpointing: boolean;
@@ -39,11 +39,11 @@ interface ActionRow extends FlowAction {
   readonly target: Target | null;
   /** Its index in its answer. */
   readonly at: number;
-  /** The only rank that holds its arrays; null if every rank does. */
+  /** The only rank that holds its arrays. Null if every rank does. */
   readonly home: number | null;
-  /** [N, C] its mean under the frozen start; null if not needed. */
+  /** [N, C] its mean under the frozen start. Null if not needed. */
   readonly reference: Float32Array | null;
-  /** [N, C] its mean under the weights that sampled; null if not needed. */
+  /** [N, C] its mean under the weights that sampled. Null if not needed. */
   readonly old: Float32Array | null;
 }
 
@@ -78,7 +78,7 @@ export class FlowLearner {
   }
 
   /**
-   * Log-probabilities under `weights`, which may be another model's of the same architecture; with `withMeans` also the means, each only on the rank
+   * Log-probabilities under `weights`, which may be another model's of the same architecture. With `withMeans` also the means, each only on the rank
    * that holds its answer.
    */
   async statistics(groups: readonly FlowGroup[], weights: Weights, withMeans: boolean): Promise<Statistics[][]> {
@@ -109,7 +109,7 @@ export class FlowLearner {
   }
 
   /**
-   * Adds the gradient of the loss, summed over this rank's micro-batches in their order, to what was learnt since `gradients`. An action with weight
+   * Adds the gradient of the loss, summed over this rank's micro-batches in their order, to what was learned since `gradients`. An action with weight
    * zero and an old value is not computed: the report repeats the old value.
    */
   async learn(trainGroups: readonly FlowTrainGroup[], loss: LossSpec): Promise<LearnReport> {
@@ -241,7 +241,7 @@ export class FlowLearner {
   }
 }
 
-/** Whether nothing is learnt from an action whose old value is known. */
+/** Whether nothing is learned from an action whose old value is known. */
 function isLeftOut({ target, at }: ActionRow): boolean {
   return target !== null && target.old !== null && target.weights[at] === 0;
 }
@@ -344,7 +344,7 @@ export interface FlowActions {
   readonly drawn: Value;
   /** [B] */
   readonly precision: Value;
-  /** [B, N, C] the weight of each element, 1 on average; null if all weigh the same. */
+  /** [B, N, C] the weight of each element, 1 on average. Null if all weigh the same. */
   readonly counted: Value | null;
 }
 

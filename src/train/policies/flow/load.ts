@@ -116,7 +116,7 @@ export function openFlowModel(folder: string, heldOf: HeldOf = inFloat32): Loade
 }
 
 /**
- * A folder's adapter for a model of this config; without `adapter` it is an IP-Adapter. Raises CheckpointError for an unsupported one, ConfigError
+ * A folder's adapter for a model of this config. Without `adapter` it is an IP-Adapter. Raises CheckpointError for an unsupported one, ConfigError
  * for targets that match no layer.
  */
 function storedAdapter(
@@ -148,7 +148,7 @@ function checkAdapters(folder: string): void {
 }
 
 /**
- * Loads a model's folder for training; `held` in float16, matrices that stay frozen are `HalfTensor`s. Raises as `openFlowModel` and `requireTrained` do;
+ * Loads a model's folder for training; `held` in float16, matrices that stay frozen are `HalfTensor`s. Raises as `openFlowModel` and `requireTrained` do.
  * ConfigError for LoRA that matches no layer.
  */
 export function loadFlow(folder: string, training: FlowTraining, held: HeldDtype = 'float32'): FlowModel {
@@ -228,7 +228,7 @@ export function requireUnconditional(
 }
 
 /**
- * Like `requireUnconditional`, for a model that is guided without being told the scale, trained with this share of images without words; null if
+ * Like `requireUnconditional`, for a model that is guided without being told the scale, trained with this share of images without words. Null if
  * unknown.
  */
 export function requireDropout(dropout: number | null, section: keyof typeof GUIDED): void {
@@ -276,9 +276,9 @@ export interface FlowModel {
   /** All weights, including those of LoRA. */
   readonly weights: Weights;
   readonly trains: FlowTrains;
-  /** LoRA over its linear layers; absent if there is none. */
+  /** LoRA over its linear layers. Absent if there is none. */
   readonly adapter?: Adapter;
-  /** The base of its checkpoints if they hold only what trains; null if they hold all weights. */
+  /** The base of its checkpoints if they hold only what trains. Null if they hold all weights. */
   readonly over: (AdapterBase & TrainedAdapter) | null;
 }
 

@@ -38,7 +38,7 @@ export interface Shift {
   /** mu is linear between two numbers of tokens: [tokens, mu]. */
   readonly from: readonly [number, number];
   readonly to: readonly [number, number];
-  /** The last level before 0, to which all are stretched; null for none. */
+  /** The last level before 0, to which all are stretched. Null for none. */
   readonly terminal: number | null;
 }
 

@@ -16,10 +16,10 @@ import { FlowLearner } from './learner.js';
 import { FlowSampler, type FlowSampling } from './sampler.js';
 
 export interface FlowPolicyOptions {
-  /** What training starts from; its weights are changed in place. */
+  /** What training starts from. Its weights are changed in place. */
   readonly model: FlowModel;
   readonly optimizer: OptimizerSettings;
-  /** Scale of the guidance under which answers are sampled in training; null for none. */
+  /** Scale of the guidance under which answers are sampled in training. Null for none. */
   readonly guidance: number | null;
   readonly session: SessionOptions;
   /** Processes that train together. Default: only this one. */

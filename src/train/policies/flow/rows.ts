@@ -49,7 +49,7 @@ export function microBatches<R extends { readonly condition: FlowCondition }>(
   );
 }
 
-/** The model's inputs for at most `shape.batch` rows; missing rows repeat the first. Guidance is fed to models that embed it. */
+/** The model's inputs for at most `shape.batch` rows. Missing rows repeat the first. Guidance is fed to models that embed it. */
 export function modelFeeds(
   rows: readonly FlowRow[],
   config: FlowTransformerConfig,
@@ -98,7 +98,7 @@ export function modelFeeds(
   };
 }
 
-/** The tokens [M, C] of all images that are looked at; null without a part that stays. */
+/** The tokens [M, C] of all images that are looked at. Null without a part that stays. */
 function shownOf({ kept, further = [] }: FlowCondition): Float32Array | null {
   if (kept === undefined) return null;
   if (further.length === 0) return kept.shown;

@@ -17,7 +17,7 @@ import { noisySteps } from '../../../config/schema/training.js';
 export interface FlowSampling extends NoisySteps {
   /** Noise levels from 1 down to 0, for an image with this many tokens. */
   readonly sigmas: (tokens: number) => readonly number[];
-  /** Scale of the guidance; null for none. */
+  /** Scale of the guidance. Null for none. */
   readonly guidance: number | null;
   /** Whether all answers to a prompt begin with the same noise. */
   readonly sameLatent: boolean;
@@ -193,7 +193,7 @@ export function logDensity(
 }
 
 export interface NoisedImages {
-  /** Noise levels of one image; null means all that its solver's first steps begin at. */
+  /** Noise levels of one image. Null means all that its solver's first steps begin at. */
   readonly levels: number | null;
 }
 

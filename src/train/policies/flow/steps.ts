@@ -24,7 +24,7 @@ export interface Gaussian {
 export interface SolverStep extends Pick<Gaussian, 'ofX' | 'ofVelocity'> {
   /** The noise level that it starts at. */
   readonly sigma: number;
-  /** Standard deviation of the noise that it adds; 0 for a step of the ODE. */
+  /** Standard deviation of the noise that it adds. 0 for a step of the ODE. */
   readonly deviation: number;
 }
 
@@ -63,18 +63,18 @@ export function gaussianOf({ ofX, ofVelocity, deviation }: SolverStep): Gaussian
 }
 
 /**
- * For a labelled image the action is the velocity itself: log p = -mean((v - (eps - x0))^2), the loss of flow matching (Lipman et al., 2022), which
+ * For a labeled image the action is the velocity itself: log p = -mean((v - (eps - x0))^2), the loss of flow matching (Lipman et al., 2022), which
  * is, up to a constant, the averaged log-density of a Gaussian of variance 1/2.
  */
 export const velocityGaussian: Gaussian = { ofX: 0, ofVelocity: 1, precision: 1, offset: 0 };
 
-/** Which steps of a rollout are noisy and learnt from. */
+/** Which steps of a rollout are noisy and learned from. */
 export interface NoisySteps {
-  /** Scale of the noise; 0 takes every step by the ODE. */
+  /** Scale of the noise. 0 takes every step by the ODE. */
   readonly noiseLevel: number;
   /** Share of the steps that may be noisy: the first floor(steps * fraction). The last steps have hardly any noise to learn from. */
   readonly fraction: number;
-  /** Only these consecutive steps are noisy; null for no window. */
+  /** Only these consecutive steps are noisy. Null for no window. */
   readonly window: StepWindow | null;
 }
 

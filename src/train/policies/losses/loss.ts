@@ -5,7 +5,7 @@ import type { KlTerm } from '../../../compute/nets/losses.js';
 /** What a loss may read for each action besides its weight and its log-probability under the weights being trained. */
 export type LossInput = 'advantages' | 'old';
 
-/** The distance to the frozen start that a loss adds, weighted like the rest; null for none. */
+/** The distance to the frozen start that a loss adds, weighted like the rest. Null for none. */
 export interface WithKl {
   readonly kl: KlTerm | null;
 }

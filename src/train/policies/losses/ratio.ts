@@ -7,9 +7,9 @@ import type { LossRule, WithKl } from './loss.js';
 
 export interface RatioLoss extends WithKl {
   readonly policy: 'ratio';
-  /** c; null clips nothing. */
+  /** c. Null clips nothing. */
   readonly clip: number | null;
-  /** c'; absent if it is c. */
+  /** c'. Absent if it is c. */
   readonly clipHigh?: number;
 }
 

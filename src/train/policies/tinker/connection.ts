@@ -1,6 +1,6 @@
 /**
  * Asks a server that speaks the Tinker training API. Operations are submitted, and long polls wait for their results. A server that is away is waited
- * for; a refusal is reported in one message that says what to do.
+ * for. A refusal is reported in one message that says what to do.
  */
 import {
   type AttemptResult,
@@ -26,7 +26,7 @@ import { jsonOf } from '../vllm/client.js';
 export interface Reply {
   readonly status: number;
   readonly isProto: boolean;
-  /** Where the server redirects to; null if it does not redirect. */
+  /** Where the server redirects to. Null if it does not redirect. */
   readonly location: string | null;
   readonly body: Buffer;
 }
@@ -34,7 +34,7 @@ export interface Reply {
 interface Sent {
   /** Below `/api/v1`, or a whole address. */
   readonly path: string;
-  /** JSON as a text, or the bytes of a message; null for a GET, and for a DELETE. */
+  /** JSON as a text, or the bytes of a message. Null for a GET, and for a DELETE. */
   readonly body: string | PiecewiseBody | null;
   readonly isDelete?: boolean;
   /** Whether no reply in time means that there is none yet. */
@@ -108,7 +108,7 @@ export class TinkerConnection {
     return second.body;
   }
 
-  /** Removes what is there; that it, or the model that it was of, is gone already is no failure. Raises as `refused`. */
+  /** Removes what is there. That it, or the model that it was of, is gone already is no failure. Raises as `refused`. */
   async remove(path: string, within: Deadline): Promise<void> {
     const reply = await this.#remote.answer({ path, body: null, isDelete: true }, within);
     if (reply.status === 200 || reply.status === 204) return;
@@ -261,7 +261,7 @@ function isForgotten({ status, body }: Reply): boolean {
   return status === 410 || (status === 404 && /\b(future|request)\b/i.test(errorText(body.toString('utf8'))));
 }
 
-/** Types of replies that may quote a key; others are bytes, which must stay as they are. */
+/** Types of replies that may quote a key. Others are bytes, which must stay as they are. */
 const TEXTS = /^$|^text\/|json/;
 
 function redacted(body: Buffer, { redact }: HttpPool): Buffer {

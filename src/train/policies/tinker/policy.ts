@@ -35,7 +35,7 @@ import type { GradientSequence, PromptRequest, Sampled, TinkerService } from './
 import { readFileSync } from 'node:fs';
 import { z } from 'zod';
 
-/** Weights that answers may be of which are yet to be learnt from: those of now, and those of an iteration before. */
+/** Weights that answers may be of which are yet to be learned from: those of now, and those of an iteration before. */
 const KEPT_LINEAGES = 2;
 
 export interface TinkerPolicyOptions<P extends TokenPrompt = TokenPrompt> extends ReplayOptions<SampledAnswer> {
@@ -69,7 +69,7 @@ export class TinkerPolicy<P extends TokenPrompt = TokenPrompt> implements Langua
   #steps = 0;
   /** SHA-256 of all that has been done to the weights, which stands for the weights themselves. */
   #lineage: string;
-  /** Hash of what was learnt since the last step; null if nothing was. */
+  /** Hash of what was learned since the last step. Null if nothing was. */
   #pending: Hash | null = null;
   #isOpen = false;
   /** The lineage of what the service samples with. */
@@ -107,7 +107,7 @@ export class TinkerPolicy<P extends TokenPrompt = TokenPrompt> implements Langua
     return this.#replay.keep();
   }
 
-  /** Samples with the weights that were published last, whatever has been learnt since. */
+  /** Samples with the weights that were published last, whatever has been learned since. */
   async sample(request: SampleRequest<TokenRequest<P>, TokenSampling>): Promise<TokenAnswer[][]> {
     const { prompts, answersPerPrompt: count, how, random, key } = request;
     return this.#replay.all(
@@ -260,7 +260,7 @@ export class TinkerPolicy<P extends TokenPrompt = TokenPrompt> implements Langua
     }, over);
   }
 
-  /** The files of the adapter; none where the server gives none, which is said once: the state that it keeps is what training goes on from. */
+  /** The files of the adapter. None where the server gives none, which is said once: the state that it keeps is what training goes on from. */
   async #adapter(): Promise<CheckpointFiles> {
     const lineage = this.#lineage;
     if (!this.#givesAdapter) return {};
@@ -314,7 +314,7 @@ export class TinkerPolicy<P extends TokenPrompt = TokenPrompt> implements Langua
 
   /**
    * The answers to one request, each stored under its key before any is used, and the lineage of what sampled them. A group of which some are missing is
-   * asked for anew.
+   * asked for again.
    */
   async #answers(
     ask: PromptRequest,
@@ -402,7 +402,7 @@ const record = z.object({
 
 export type SavedRecord = z.input<typeof record>;
 
-/** The path of what the service has saved for a checkpoint; null where its folder does not tell. */
+/** The path of what the service has saved for a checkpoint. Null where its folder does not say. */
 export function pathIn(folder: string): string | null {
   try {
     return readRecord(join(folder, SERVED_FILE)).path;

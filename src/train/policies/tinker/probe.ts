@@ -21,7 +21,7 @@ export interface ProbeOptions {
   readonly concurrency: number;
   readonly asked: WithDeadline;
   readonly format: Pick<TokenFormat, 'size' | 'ends'>;
-  /** The reduction of the settings; null if they leave it open. */
+  /** The reduction of the settings. Null if they leave it open. */
   readonly reduction: Reduction | null;
   /** Whether the run samples while it trains. */
   readonly samplesAhead: boolean;
@@ -204,7 +204,7 @@ class Probe {
     return asked((within) => session.train(data, 'cross_entropy', within, { forwardOnly: true }));
   }
 
-  /** By how much steps that grow change the log-probability of the first token of the first lesson; they end with a change that is enough. */
+  /** By how much steps that grow change the log-probability of the first token of the first group. They end with a change that is enough. */
   async #push(trainGroups: readonly ProbeGroup[], before: number, enough: number): Promise<number> {
     let now = before;
     for (const rate of RATES) {

@@ -94,7 +94,7 @@ export class PromptChunks {
 /** What stands for an image's tokens among targets. */
 const NO_TARGET = 0;
 
-/** The sequence without its last token, its targets, and what the loss reads of the answer's; 0 at the prompt's. Raises InternalError for a prompt that ends with an image. */
+/** The sequence without its last token, its targets, and what the loss reads of the answer's. 0 at the prompt's. Raises InternalError for a prompt that ends with an image. */
 function datumOf(prompt: readonly Chunk[], answer: Int32Array, read: Readonly<Record<string, Float32Array>>): Datum {
   const last = prompt.at(-1);
   if (last?.type !== 'text') throw new InternalError('a prompt that does not end with words');

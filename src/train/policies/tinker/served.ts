@@ -75,7 +75,7 @@ export class TinkerService {
   logProbs(sequences: readonly Sequence[], within: Deadline): Promise<Float32Array[]> {
     const { chunks } = this.options;
     return ofWritten(sequences, async (written) => {
-      // Nothing is learnt: the loss is only named.
+      // Nothing is learned: the loss is only named.
       const data = await chunks.data(written, ({ answer }) => ({ weights: new Float32Array(answer.length).fill(1) }));
       return this.options.session.train(data, 'cross_entropy', within, { forwardOnly: true });
     });
@@ -122,7 +122,7 @@ export class TinkerService {
     });
   }
 
-  /** Takes an optimizer step; gives the norm of the gradient before clipping, null where the server does not tell. */
+  /** Takes an optimizer step; gives the norm of the gradient before clipping, null where the server does not say. */
   step(learningRate: number, optimizer: OptimizerSettings, within: Deadline): Promise<number | null> {
     const { betas, eps, weight_decay, max_grad_norm } = optimizer;
     this.#hasLearned = false;

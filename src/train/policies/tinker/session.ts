@@ -110,7 +110,7 @@ export class TinkerSession {
     const { connection, baseModel, lora } = this.options;
     const session_id = await this.#session(within);
     await this.#unload(within);
-    // If the reply to the submission is lost, it is submitted again; an unused adapter then stays until the session ends.
+    // If the reply to the submission is lost, it is submitted again. An unused adapter then stays until the session ends.
     const made = await this.#whenRoom(
       () =>
         this.#run(
@@ -143,7 +143,7 @@ export class TinkerSession {
     return logProbs;
   }
 
-  /** The norm of the gradient before clipping; null where the server does not tell. */
+  /** The norm of the gradient before clipping. Null where the server does not say. */
   async step(adam: AdamParams, within: Deadline): Promise<number | null> {
     const reply = await this.#operate('/optim_step', { adam_params: adam }, within);
     const { metrics } = this.options.connection.understood('/optim_step', () => parseForm(stepReply, reply));
@@ -255,7 +255,7 @@ export class TinkerSession {
     const reply = await connection.ask(path, { tags, user_metadata: {}, sdk_version: version }, within);
     const { session_id: id } = connection.understood(path, () => parseForm(sessionReply, reply));
     this.#sessionId = id;
-    // A lost heartbeat is made up for by the next; if the session is gone, the next operation reports it.
+    // A lost heartbeat is made up for by the next. If the session is gone, the next operation reports it.
     this.#heartbeat = setInterval(() => void this.#beat(id), HEARTBEAT_MS);
     this.#heartbeat.unref();
     return id;

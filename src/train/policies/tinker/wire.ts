@@ -234,7 +234,7 @@ export class Message {
     return this.#add(pieces, byteLength);
   }
 
-  /** Can be sent again: each reading begins anew. */
+  /** Can be sent again: each reading begins again. */
   toBody(): PiecewiseBody {
     const { pieces, byteLength } = this.#finished();
     return {
@@ -316,7 +316,7 @@ function withoutNulls(values: readonly (number | null)[]): Float64Array {
   return Float64Array.from(values, (value) => value ?? NaN);
 }
 
-/** How the fields of a message are read; others are skipped. */
+/** How the fields of a message are read. Others are skipped. */
 type Fields = Readonly<Record<number, (reader: BinaryReader) => void>>;
 
 /** Raises UnreadableReply for bytes that are no such message. */

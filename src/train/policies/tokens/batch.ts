@@ -9,7 +9,7 @@ import type { TokenPrompt } from '../../../models/tokenizer/format.js';
 /** Added to the scores of padding: as good as minus infinity, but finite. */
 export const PADDING = -1e9;
 
-/** A task's request to a token policy; its own prompts hold more. */
+/** A task's request to a token policy. Its own prompts hold more. */
 export interface TokenRequest<P extends TokenPrompt = TokenPrompt> {
   readonly tokens: P;
 }
@@ -21,7 +21,7 @@ export interface TokenAnswer extends Answer {
   readonly sampledBy?: string;
 }
 
-/** A prompt with some of its answers; the unit of packing. */
+/** A prompt with some of its answers. The unit of packing. */
 export type TokenGroup = Group<TokenRequest, Pick<TokenAnswer, 'ids'>>;
 
 /** The arrays of a whole-sequence graph; `targets` is int64 [P * G * Ta], padded with 0. */
@@ -69,7 +69,7 @@ export function packPrompts(
   return { prompt_ids: ids, prompt_padding: padding };
 }
 
-/** Lays groups out for a graph of `shape`; missing groups and answers are padding. */
+/** Lays groups out for a graph of `shape`. Missing groups and answers are padding. */
 export function packSequences(groups: readonly TokenGroup[], shape: BatchShape): PackedBatch {
   const { prompts, answersPerPrompt, promptColumns: tp, answerColumns: ta } = shape;
   const size = prompts * answersPerPrompt * ta;
@@ -103,9 +103,9 @@ export function packSequences(groups: readonly TokenGroup[], shape: BatchShape):
 
 /** The rows of one part of a batch, its prompts or its answers. */
 export class RowTables {
-  /** The column of each row; that of a row without a token is padding. */
+  /** The column of each row. That of a row without a token is padding. */
   readonly columnOf: Int32Array;
-  /** The row of each column; that of padding has no token. */
+  /** The row of each column. That of padding has no token. */
   readonly rowOf: Int32Array;
 
   /** @param tokens the columns that hold tokens, in ascending order. Raises InternalError where rows or padding do not suffice. */
@@ -130,7 +130,7 @@ export class RowTables {
     return taken(ofColumns, this.columnOf);
   }
 
-  /** One value for each column, from one for each row; those of padding mean nothing. */
+  /** One value for each column, from one for each row. Those of padding mean nothing. */
   ofColumns<T extends Float32Array | BigInt64Array>(ofRows: T): T {
     return taken(ofRows, this.rowOf);
   }
@@ -199,7 +199,7 @@ export function rowsFor(pieces: readonly TokenGroup[], count: number): TokenRows
 export class ImageDigests {
   readonly #known = new WeakMap<VisionInput, string>();
 
-  /** SHA-256 of all that the policy sees of a prompt's images; null if there are none. */
+  /** SHA-256 of all that the policy sees of a prompt's images. Null if there are none. */
   of({ images = [] }: Pick<TokenPrompt, 'images'>): string | null {
     if (images.length === 0) return null;
     const hash = createHash('sha256');

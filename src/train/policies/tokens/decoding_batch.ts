@@ -39,7 +39,7 @@ function roundRows(rows: number): number {
 }
 
 /**
- * The size of a batch for what is left of each prompt's answers; null where the batch is better left as it is. Rows are fewer by a quarter, and the
+ * The size of a batch for what is left of each prompt's answers. Null where the batch is better left as it is. Rows are fewer by a quarter, and the
  * caches of prompts, which are repeated where answers of one prompt take several places, and of answers hold no more than now.
  */
 export function smallerBatch(
@@ -92,9 +92,9 @@ export interface AnswerCaches {
  * [places * K * answers, Ta, D].
  */
 export class DecodingBatch {
-  /** The prompt of each place; those without answers have any. */
+  /** The prompt of each place. Those without answers have any. */
   prompts: readonly number[];
-  /** For each place one after another, its answers; null for none. */
+  /** For each place one after another, its answers. Null for none. */
   rows: readonly (Row | null)[];
   readonly promptCaches: Record<string, Fed>;
 
@@ -125,7 +125,7 @@ export class DecodingBatch {
     return blocksOf(columns, columns.length / this.promptColumns, this.prompts);
   }
 
-  /** The size to which the answers that go on may move together; null where the batch is better left as it is. */
+  /** The size to which the answers that go on may move together. Null where the batch is better left as it is. */
   smaller(goesOn: (answer: number) => boolean): BatchSize | null {
     const counts = this.#left(goesOn).map(({ rows }) => rows.length);
     if (counts.length === 0) return null;
@@ -179,7 +179,7 @@ export class DecodingBatch {
   }
 }
 
-/** Equal blocks of an array, of which there are `count`, by their indices; null stands for zeros. */
+/** Equal blocks of an array, of which there are `count`, by their indices. Null stands for zeros. */
 function blocksOf(from: Float32Array, count: number, indices: readonly (number | null)[]): Float32Array {
   const size = from.length / count;
   const out = new Float32Array(indices.length * size);
@@ -247,7 +247,7 @@ export class ArrayCaches implements AnswerCaches {
     }
   }
 
-  /** The caches of these rows of a batch of size `from`, in the order of a batch of size `to`, and none for null; these caches are given up. */
+  /** The caches of these rows of a batch of size `from`, in the order of a batch of size `to`, and none for null. These caches are given up. */
   moved(from: BatchSize, to: BatchSize, rows: readonly (number | null)[]): ArrayCaches {
     const heads = this.config.num_key_value_heads;
     const made = new ArrayCaches(to.places * to.answers, this.config);
@@ -320,7 +320,7 @@ export function writtenCaches(
   );
 }
 
-/** Keys are [rows, depth, columns], values [rows, columns, depth]; all begin with zeros. */
+/** Keys are [rows, depth, columns], values [rows, columns, depth]. All begin with zeros. */
 export class CellCaches implements AnswerCaches {
   readonly feeds: Record<string, Fed> = {};
   readonly outputs: Record<string, TensorCell> = {};

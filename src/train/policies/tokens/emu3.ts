@@ -150,12 +150,12 @@ export class TokenSpace {
     return [this.special.bos, ...chatWord, ...this.image(source), ...words];
   }
 
-  /** The thought before a labelled answer's image, with its end delimiter. */
+  /** The thought before a labeled answer's image, with its end delimiter. */
   async thought(rationale: string): Promise<readonly number[]> {
     return this.tokenizer.encode(` ${rationale}${THINKING.end}`);
   }
 
-  /** A labelled answer: the thought if the policy thinks, the image (without its start if the prompt opened it), the end. */
+  /** A labeled answer: the thought if the policy thinks, the image (without its start if the prompt opened it), the end. */
   answer(target: CodeGrid, thought: readonly number[], imageOpen: boolean): number[] {
     return [...thought, ...this.image(target).slice(imageOpen ? 1 : 0), this.special.eos];
   }
@@ -165,7 +165,7 @@ export class TokenSpace {
     return prompt.at(-1) === this.special.imageStart;
   }
 
-  /** Finds the first image block; any irregularity in it makes the grid null. */
+  /** Finds the first image block. Any irregularity in it makes the grid null. */
   parse(answer: Int32Array, imageOpen: boolean): ParsedAnswer {
     const { imageStart, imageToken } = this.special;
     // A sampled header may lack its start: the image then begins with its image token.

@@ -1,6 +1,6 @@
 /**
  * Hidden states of prompts with their answers: the inputs of the model's head, for exactly the tokens that were sampled. They come from one forward
- * pass; nothing is sampled or rewritten.
+ * pass. Nothing is sampled or rewritten.
  */
 import { DataError, must } from '../../../core/errors.js';
 import { poolFor, type SessionOptions } from '../../../compute/onnx/session.js';
@@ -17,11 +17,11 @@ import type { PolicyModel } from '../../../models/adapters/policy_model.js';
 /** What to read. */
 export interface StatesRequest {
   readonly prompt: TokenPrompt;
-  /** All tokens of the answer, including its end; null reads only the prompt. */
+  /** All tokens of the answer, including its end. Null reads only the prompt. */
   readonly answer: Int32Array | null;
   /** The first prompt token whose state is wanted. Earlier ones, such as a system message, are read but left out of the result. */
   readonly from: number;
-  /** End of the wanted tokens; default: the end of the prompt and answer. Only allowed without an answer. */
+  /** End of the wanted tokens. Default: the end of the prompt and answer. Only allowed without an answer. */
   readonly to?: number;
 }
 

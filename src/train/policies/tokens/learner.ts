@@ -36,7 +36,7 @@ export interface LearnerOptions {
   readonly session: SessionOptions;
   /** Processes that share the micro-batches. */
   readonly peers: Peers;
-  /** For a model that sees: a vision encoder shared with others; default: one of its own. */
+  /** For a vision-language model: a vision encoder shared with others. Default: one of its own. */
   readonly visionTower?: VisionTower | null;
 }
 
@@ -96,7 +96,7 @@ export class Learner {
     return sorted(groups, shape, (await this.options.peers.allGather(rows)).flat());
   }
 
-  /** Adds the gradient of the loss, summed over this rank's micro-batches in their order, to what was learnt since `gradients`. */
+  /** Adds the gradient of the loss, summed over this rank's micro-batches in their order, to what was learned since `gradients`. */
   async learn(
     trainGroups: readonly TokenTrainGroup[],
     loss: LossSpec,

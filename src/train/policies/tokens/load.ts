@@ -29,7 +29,7 @@ export interface FreshAdapter {
 }
 
 /**
- * Loads a policy that writes in `format`, with new adapters if requested, over weights that are `held` so; one that sees if its `parts` are given, some
+ * Loads a policy that writes in `format`, with new adapters if requested, over weights that are `held` so. One that sees if its `parts` are given, some
  * of which train. Raises CheckpointError as `openModel` does, and when the tokens of the format are not the model's; ConfigError for adapters that
  * match no layer.
  */
@@ -157,5 +157,5 @@ export function initSeeingPolicy<P extends TokenPrompt>(
   };
 }
 
-/** In tokens; larger than any image. */
+/** In tokens. Larger than any image. */
 const LARGEST_SIDE = 1024;

@@ -22,7 +22,7 @@ import type { TokenSampling } from './sampling.js';
 import { safetensorsPieces } from '../../../core/safetensors.js';
 
 export interface TokenPolicyOptions<P extends TokenPrompt = TokenPrompt> extends Omit<SamplerOptions, 'session'> {
-  /** What training starts from; its weights are changed in place. */
+  /** What training starts from. Its weights are changed in place. */
   readonly model: PolicyModel<P>;
   readonly optimizer: OptimizerSettings;
   readonly learner: Pick<LearnerOptions, 'temperature' | 'microBatch' | 'gradientCheckpointing'>;

@@ -36,11 +36,11 @@ export interface SamplerOptions {
   /** Whether decoding steps on a CPU hold weights packed: frozen ones once, those that train once for each version of them. Default: 'none'. */
   readonly packed?: 'all' | 'none';
   /**
-   * Where caches are: arrays of this process, into which a step's columns are written, or cells, which are given anew at each step. Default: cells where a
+   * Where caches are: arrays of this process, into which a step's columns are written, or cells, which are given again at each step. Default: cells where a
    * device keeps them.
    */
   readonly caches?: 'arrays' | 'cells';
-  /** For a model that sees: a vision encoder shared with others; default: one of its own. */
+  /** For a vision-language model: a vision encoder shared with others. Default: one of its own. */
   readonly visionTower?: VisionTower | null;
 }
 

@@ -11,7 +11,7 @@ const BLOCK = 256;
 /** A smaller vocabulary is a single block, which is scanned. */
 const LEAST_VOCABULARY = 2048;
 
-/** How many blocks of a vocabulary the graph summarizes; the ids after them are few. */
+/** How many blocks of a vocabulary the graph summarizes. The ids after them are few. */
 export function summedBlocks(vocabulary: number): number {
   return vocabulary < LEAST_VOCABULARY ? 0 : Math.floor(vocabulary / BLOCK);
 }
@@ -40,7 +40,7 @@ export interface RowSummary {
 export interface Part {
   readonly from: number;
   readonly to: number;
-  /** Index of the summarized block that it is; null if it is not a whole one. */
+  /** Index of the summarized block that it is. Null if it is not a whole one. */
   readonly block: number | null;
   /** Whether a mask forbids some of them. */
   readonly masked: boolean;

@@ -30,7 +30,7 @@ import { type PolicyModel, trainedWeights } from '../../../models/adapters/polic
 
 type Feeds = Record<string, TensorData>;
 
-/** Opens a model's vision encoder; null for a model without one. */
+/** Opens a model's vision encoder. Null for a model without one. */
 export function openVisionTower(model: PolicyModel, session: SessionOptions): VisionTower | null {
   const { config } = model;
   return hasVision(config) ? new VisionTower(model, config, session) : null;
@@ -40,7 +40,7 @@ export class VisionTower {
   /** Where the graphs start: after all frozen parts. */
   readonly from: ImageShape['from'];
   readonly #encode: SessionCache;
-  /** Outputs of the frozen parts for recently used images; the keys are separate objects, so that the cache does not keep the pixels alive. */
+  /** Outputs of the frozen parts for recently used images. The keys are separate objects, so that the cache does not keep the pixels alive. */
   readonly #made: LRUCache<object, Promise<Float32Array>>;
   readonly #names = new WeakMap<VisionInput, object>();
   readonly #positions = new WeakMap<TokenPrompt, Positions>();
@@ -68,7 +68,7 @@ export class VisionTower {
     return { from: this.from, tokens: roundUp(Math.max(...tokens)) };
   }
 
-  /** For whole sequences, or only for prompts if the shape has no answers. `rowOf`: the row of each column of the prompts; default: the column itself. */
+  /** For whole sequences, or only for prompts if the shape has no answers. `rowOf`: the row of each column of the prompts. Default: the column itself. */
   async feeds(
     prompts: readonly TokenPrompt[],
     shape: PromptShape & Partial<BatchShape>,

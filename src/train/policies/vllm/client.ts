@@ -1,6 +1,6 @@
 /**
- * Asks a vLLM server. A server that is away (it is loading its model, or restarting) is asked again until the caller's time is over; an error of the
- * server's own is retried a few times; a refused request is not repeated.
+ * Asks a vLLM server. A server that is away (it is loading its model, or restarting) is asked again until the caller's time is over. An error of the
+ * server's own is retried a few times. A refused request is not repeated.
  */
 import {
   type AttemptResult,
@@ -43,7 +43,7 @@ const STATUSES: StatusTable<'away' | 'failed' | 'answered'> = {
   rest: 'answered',
 };
 
-/** A path, and the body that is posted there; null for a GET. */
+/** A path, and the body that is posted there. Null for a GET. */
 interface Sent {
   readonly path: string;
   readonly body: object | null;
@@ -81,7 +81,7 @@ export class VllmClient {
     this.#expect(await this.#send('/health', null, within), '/health');
   }
 
-  /** Why it is not ready now; null if it is. */
+  /** Why it is not ready now. Null if it is. */
   async look(within: Deadline): Promise<string | null> {
     const look = await this.#remote.look({ path: '/health', body: null }, within);
     if (look?.kind !== 'answered') return look?.found ?? 'no time was left to ask';
@@ -104,7 +104,7 @@ export class VllmClient {
     return status === 200 && typeof said === 'string' ? said : null;
   }
 
-  /** A status of 200 says that it is loaded; any other one is for the caller to read. */
+  /** A status of 200 says that it is loaded. Any other one is for the caller to read. */
   load(name: string, path: string, within: Deadline): Promise<VllmReply> {
     return this.#send('/v1/load_lora_adapter', { lora_name: name, lora_path: path }, within);
   }
@@ -113,7 +113,7 @@ export class VllmClient {
     return this.#send('/v1/unload_lora_adapter', { lora_name: name }, within);
   }
 
-  /** One answer; null where the server has no such model. Raises EndpointError for a refusal, and for an answer that is not what was asked for. */
+  /** One answer. Null where the server has no such model. Raises EndpointError for a refusal, and for an answer that is not what was asked for. */
   async complete(request: CompletionRequest, within: Deadline): Promise<Completion | null> {
     const reply = await this.#send('/v1/completions', { ...request, ...FIXED_FIELDS }, within);
     if (reply.status === 404 && /does not exist/.test(messageOf(reply.body))) return null;
@@ -192,7 +192,7 @@ export class VllmClient {
     await this.generate({ ...one, model, prompt: [0], parts: [], cacheSalt: 'editrl-look', rules: null }, within);
   }
 
-  /** Closes the connections; nothing may be asked afterwards. */
+  /** Closes the connections. Nothing may be asked afterwards. */
   close(): Promise<void> {
     return this.#http.close();
   }
@@ -254,7 +254,7 @@ export class VllmClient {
   }
 }
 
-/** Describes how a completion violates its request; null if it does not. */
+/** Describes how a completion violates its request. Null if it does not. */
 function wrongWith({ ids, logProbs, stopped }: Completion, request: CompletionRequest): string | null {
   const { max_tokens: most, stop_token_ids: ends } = request;
   if (logProbs.length !== ids.length) return `${ids.length} tokens came with ${logProbs.length} log-probabilities`;
@@ -286,7 +286,7 @@ function remedyOf(status: number, said: string): string {
   return 'Read the vLLM log.';
 }
 
-/** What to do where the server does not find the weights that it is to read; null for any other failure. */
+/** What to do where the server does not find the weights that it is to read. Null for any other failure. */
 function folderAdvice(said: string): string | null {
   return /repo id must be|no such file|cannot find any model weights/i.test(said) ? SHARE_FOLDER : null;
 }
@@ -301,7 +301,7 @@ const TEMPERATURES = [1, 2] as const;
 const TOLERANCE = 0.02;
 
 /**
- * Asks twice for one token of the two most probable ones, at two temperatures. Processed ones are renormalised over the two, and their
+ * Asks twice for one token of the two most probable ones, at two temperatures. Processed ones are renormalized over the two, and their
  * distance falls with the temperature; raw ones are the same at both.
  */
 export async function probeLogProbs(
@@ -368,7 +368,7 @@ export interface GenerateRequest extends CompletionRequest {
   readonly parts: readonly ContentPart[];
   /** Names the weights: blocks that were cached under another name are not used. */
   readonly cacheSalt: string;
-  /** What our logits processor keeps to, if the server has it; null for any token. */
+  /** What our logits processor keeps to, if the server has it. Null for any token. */
   readonly rules: object | null;
 }
 

@@ -50,7 +50,7 @@ export class ImageUploads {
     return { ids: this.#collapsed(ids, images), parts };
   }
 
-  /** SHA-256 of all that the policy sees of the images; null if there are none. */
+  /** SHA-256 of all that the policy sees of the images. Null if there are none. */
   digestOf(prompt: TokenPrompt): string | null {
     return this.#digests.of(prompt);
   }

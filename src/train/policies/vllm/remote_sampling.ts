@@ -6,9 +6,9 @@ import type { SamplingEngine } from '../../../config/schema/sampler.js';
 export interface RemoteSampling {
   readonly engine: SamplingEngine;
   readonly model: ModelReference;
-  /** Rank of the adapter; null if all weights train and the server reloads them. */
+  /** Rank of the adapter. Null if all weights train and the server reloads them. */
   readonly rank: number | null;
-  /** Limits of the pixels of images that the policy sees; null without vision. */
+  /** Limits of the pixels of images that the policy sees. Null without vision. */
   readonly seen: PixelLimits | null;
   /** Whether answers follow the grammar of image blocks. */
   readonly blocks: boolean;

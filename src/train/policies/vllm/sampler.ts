@@ -54,7 +54,7 @@ export interface VllmSamplerOptions<P extends TokenPrompt = TokenPrompt> extends
   /** Whether only tokens that the format allows are sampled. */
   readonly constrained: boolean;
   readonly mode: LogProbsMode;
-  /** Of a model that sees; null for one that does not. */
+  /** Of a vision-language model. Null for one that does not. */
   readonly eyes: VisionSizes | null;
   readonly group: Pick<ProcessGroup, 'rank' | 'broadcast' | 'barrier'>;
 }
@@ -260,13 +260,13 @@ function digestOf(files: CheckpointFiles): string {
 
 export interface Question {
   readonly prompt: TokenPrompt;
-  /** What its tokens have to keep to; null for nothing. */
+  /** What its tokens have to keep to. Null for nothing. */
   readonly rules: WrittenRules | null;
   readonly sampling: Omit<CompletionRequest, 'model' | 'prompt'>;
 }
 
 /**
- * One answer; null where the server does not have these weights (any more). `mail` is null for a model that does not see. Raises EndpointError as the
+ * One answer. Null where the server does not have these weights (any more). `mail` is null for a model that does not see. Raises EndpointError as the
  * client does, and where the server reads another prompt than it was sent; DataError for images that it would see otherwise than the trainer.
  */
 export async function askUnder(

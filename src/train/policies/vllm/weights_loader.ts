@@ -11,7 +11,7 @@ import { createHash } from 'node:crypto';
 /** How a request names the weights. */
 export interface ServedAs {
   readonly model: string;
-  /** The name that the server says to have sampled under; null where `model` alone names the weights. */
+  /** The name that the server says to have sampled under. Null where `model` alone names the weights. */
   readonly version: string | null;
 }
 
@@ -76,7 +76,7 @@ export interface AdapterLoaderOptions {
   readonly rank: number;
 }
 
-/** One adapter folder and one name for each version of the weights; only the latest is kept. */
+/** One adapter folder and one name for each version of the weights. Only the latest is kept. */
 export class AdapterLoader implements WeightsLoader {
   constructor(private readonly options: AdapterLoaderOptions) {}
 
@@ -170,7 +170,7 @@ const OF_NOTHING = createHash('sha256').digest('hex');
 const NEVER_ZERO = /^(?!.*(?:norm|ln_)).*\.weight$/;
 
 /**
- * A folder of all weights for each version, from which the server reads its weights anew; only the latest is kept. Answers name the version that they
+ * A folder of all weights for each version, from which the server reads its weights again. Only the latest is kept. Answers name the version that they
  * were sampled under, so that a server which has restarted, and samples from the original model, is noticed.
  */
 export class ModelLoader implements WeightsLoader {
