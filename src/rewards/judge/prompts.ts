@@ -254,7 +254,7 @@ function readWithInstruction(kind: keyof PromptFiles, file: string): string {
 
 function requireInstruction(kind: keyof PromptFiles, file: string, text: string): void {
   if (text.includes(instructionMark)) return;
-  throw new ConfigError(`the prompt file '${file}' has no place for the instruction`, {
+  throw new ConfigError(`the prompt file '${file}' has no {instruction} placeholder`, {
     where: `reward.prompts.${kind}`,
     next: `Add a last line such as: Instruction: ${instructionMark}`,
   });

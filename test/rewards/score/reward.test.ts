@@ -143,8 +143,8 @@ describe('prompts', () => {
   });
 
   it.each<readonly [string, keyof PromptFiles, string, RegExp]>([
-    ['no instruction', 'viescore_sc', 'Compare.', /where the instruction goes/],
-    ['no instruction in the user text', 'ground_score', '{instruction}\n===\nx', /where the instruction goes/],
+    ['no instruction', 'viescore_sc', 'Compare.', /has no \{instruction\} placeholder/],
+    ['no instruction in the user text', 'ground_score', '{instruction}\n===\nx', /has no \{instruction\} placeholder/],
     ['no divider', 'ground_score', 'Rate {instruction}', /divided by one line '==='/],
     ['two dividers', 'ground_score', 'a\n===\nb {instruction}\n===\nc', /divided by one line '==='/],
     ['empty', 'viescore_pq', ' \n', /is empty/],
