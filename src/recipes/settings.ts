@@ -51,7 +51,7 @@ export function recipeOf(settings: TrainedSettings): TrainedRecipe {
   return configRecipeOf(settings) as TrainedRecipe;
 }
 
-/** What scores a run's episodes. Null if nothing does. */
+/** The reward of a run. Null if nothing is scored. */
 export function rewardOf(settings: RunSettings): RewardSettings | null {
   return isTrainable(settings) ? recipeOf(settings).reward(settings) : null;
 }

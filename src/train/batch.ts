@@ -19,7 +19,7 @@ import type { RunPaths } from '../run/paths.js';
 import type { GroupAdvantages } from './advantages.js';
 import { lacksLogProbs } from './importance.js';
 
-/** What answers prompts, and what happens to the answers. */
+/** The parts that sample, render and score answers. */
 export interface Collector<P extends Prompt, A extends Answer, H> {
   readonly task: Task<P, A>;
   readonly policy: Policy<P, A, H>;
@@ -140,7 +140,7 @@ async function collectPublished<P extends Prompt, A extends Answer, H>(
   return { start: share.start, answers, rendered, outcomes };
 }
 
-/** What rank 0 records of an answer's artifact. */
+/** The record of an answer's artifact, for rank 0. */
 export interface RecordedArtifact {
   readonly key: string;
   readonly record: Rendered['record'];

@@ -1,9 +1,9 @@
-/** Refuses a run when it opens if its policy cannot do what the settings require. Only this module looks at a policy's capabilities. */
+/** Rejects a run whose policy lacks a capability that the settings require. Only this module reads capabilities. */
 import { ConfigError } from '../core/errors.js';
 import type { LossName, LossSpec } from './policies/losses/table.js';
 import type { Capabilities } from './policies/policy.js';
 
-/** What a run needs from its policy. */
+/** The capabilities that a run requires of its policy. */
 export interface PolicyRequirements {
   /** The loss that it learns by. Absent if it has none. */
   readonly loss?: LossSpec;

@@ -23,7 +23,7 @@ export interface StartedTrainer extends ServerAddress {
   readonly startedBy: readonly string[];
 }
 
-/** What opening a training needs, on any rank. */
+/** The services that open a training, on any rank. */
 export interface TrainingContext {
   readonly group: ProcessGroup;
   /** The run directory, which only rank 0 owns. Null on other ranks. */

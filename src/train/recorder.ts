@@ -1,4 +1,4 @@
-/** What the loop writes into the run directory: rank 0 records, the other ranks do not. */
+/** Writes the records of the loop into the run directory, on rank 0 only. */
 import type { CheckpointSettings } from '../config/schema/training.js';
 import type { CheckpointFiles } from '../models/files.js';
 import { CheckpointError, RunError, type ErrorDetails } from '../core/errors.js';

@@ -236,7 +236,7 @@ function sum(values: Float32Array | readonly number[]): number {
 
 export type Aggregation = GrpoSettings['aggregation'];
 
-/** What a minibatch is a part of. */
+/** The iteration of a minibatch. */
 export interface WholeIteration {
   /** Trained actions of the iteration. */
   readonly actions: number;
@@ -283,7 +283,7 @@ export function actionWeights(
   return trained.map((group) => group.map((own) => (own === 0 ? 0 : rules[aggregation](own, minibatch, iteration))));
 }
 
-/** What `learningRateAt` needs besides the number of the optimizer step. */
+/** The learning-rate schedule of a run. */
 export function scheduleOf(settings: TrainedSettings): ScheduleOptions {
   const { optimizer, algorithm } = settings;
   const { schedule, learning_rate: learningRate, min_learning_rate_ratio } = optimizer;

@@ -32,7 +32,7 @@ import type { ServedImages } from '../../train/environments/served.js';
 import type { ImagesRequest } from '../../train/environments/images_api.js';
 import { pictureSize, sizeText } from '../../config/schema/images_api.js';
 
-/** A policy's answer here. One from a record includes what identifies its image. */
+/** An answer of the policy. A recorded one includes the identity of its image. */
 export interface ResponseAnswer extends TokenAnswer, RecordedDrawing {}
 
 /** The part of a recorded answer that identifies its image without the policy. */
@@ -180,7 +180,7 @@ export interface OwnDrawingParts {
   readonly mostPixels: number | null;
 }
 
-/** Latents of what an edit begins from. */
+/** Latents of the source images of an edit. */
 type Shown = Pick<Edit, 'source' | 'further'>;
 
 export class OwnDrawing implements Drawing {

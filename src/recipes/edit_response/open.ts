@@ -35,7 +35,7 @@ import { sourcesOf } from '../../data/image_edits.js';
 import { chosenTerms, SHOWN_ALL, showsOne } from '../../rewards/score/choice.js';
 import { measuredReward } from '../../rewards/schema/reward.js';
 
-/** Reads what the policy wrote. */
+/** Reads the hidden states of the policy's text. */
 interface Reading {
   readonly reader: StatesReader;
   /** Width of a hidden state. */
@@ -191,7 +191,7 @@ async function tokensIn(file: string, { processor }: VisionEditTask<EditResponse
   return size === null ? 0 : processor.tokensOf(size);
 }
 
-/** Raises DataError, naming the first such row, where what draws, the prompt or a reward takes one image. */
+/** Raises DataError for the first row of several images if the editor, the prompt or a reward takes one. */
 export function checkSources(
   { words, imageName }: Pick<VisionEditTask<EditResponseSettings>, 'words' | 'imageName'>,
   settings: EditResponseSettings,
@@ -201,7 +201,7 @@ export function checkSources(
   if (one !== null) requireSingleImage(words.asked, one);
 }
 
-/** What Qwen-Image-Edit-2509 and -2511 are told before each image; plain Qwen-Image-Edit knows neither names nor several images. */
+/** Qwen-Image-Edit-2509 and -2511 read a name before each image. Plain Qwen-Image-Edit has neither names nor several images. */
 function unnamed({ prompt, environment }: EditResponseSettings, name: readonly number[]): SingleImage | null {
   if (environment === null || !('picture_names' in environment) || !prompt.chat) return null;
   if (name.length > 0 && environment.picture_names) return null;

@@ -95,7 +95,7 @@ function trainedHere({ policy }: PartialSettings<EditResponseSettings>): readonl
   );
 }
 
-/** Rewards need images that depend on what was written. */
+/** Rewards need images that depend on the response. */
 function drawing({ algorithm, environment, policy }: PartialSettings<EditResponseSettings>): Problem[] {
   if (environment?.read_by === 'start' && policy?.model === null) {
     return problem(

@@ -25,7 +25,7 @@ import type { TextPrompt, WordsTask } from '../shared/words/task.js';
 import type { BlankEdit, Drawing, ResponseAnswer } from './drawing.js';
 import type { EditResponseSettings } from './settings.js';
 
-/** The settings that decide what the model that draws is given. */
+/** The settings that decide the input of the editing model. */
 type Asking = Pick<EditorSettings, 'told' | 'same_latent'> & { readonly picture_names?: boolean };
 
 export class ResponseTask implements Task<TextPrompt, ResponseAnswer> {

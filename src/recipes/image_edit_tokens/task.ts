@@ -160,7 +160,7 @@ export class ImageEditTask implements Task<EditPrompt, TokenAnswer> {
   }
 }
 
-/** The instruction and, in brackets, what the policy wrote before the image, without the tokens that delimit it. */
+/** The instruction and, in brackets, the text that the policy wrote before the image. */
 export function withThought(instruction: string, text: string): string {
   const words = text.replaceAll(/<\|[^|]*\|>/g, '').trim();
   return words === '' ? instruction : `${instruction} (${words})`;

@@ -1,4 +1,4 @@
-/** Labeled edits as inputs of a flow model: the hidden states that tell it what to do, the image before the edit, and the wanted image. */
+/** Labeled edits as inputs of a flow model: hidden states of the instruction, the source image and the target image. */
 import { LRUCache } from 'lru-cache';
 import { DataError } from '../../core/errors.js';
 import type { RgbImage } from '../../core/images/image.js';

@@ -106,7 +106,7 @@ function rewardParts(
   };
 }
 
-/** Raises ConfigError for half precision on CUDA, which may be what provider 'auto' came to. */
+/** Raises ConfigError for half precision on CUDA, which provider 'auto' may resolve to. */
 export function requireSingleCopy({
   dtype,
   provider,
@@ -167,7 +167,7 @@ function conditionsOf({ policy }: Pick<IpAdapterSettings, 'policy'>, resolveRun:
   return new ExportedConditions(openTextEncoder(words, policy.engine, resolveRun), looks);
 }
 
-/** What training starts from, held as the engine says. Raises CheckpointError as `loadFlow` does. */
+/** The initial model, in the dtype of the engine. Raises CheckpointError as `loadFlow` does. */
 export function startingModel(
   settings: IpAdapterSettings,
   resolveRun: RunResolver,

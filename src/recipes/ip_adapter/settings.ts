@@ -182,11 +182,11 @@ function adapters({ policy }: Settings): readonly Problem[] {
   ];
 }
 
-/** What is wrong with half precision on CUDA. */
+/** The message about half precision on CUDA. */
 export const COPIED_HALVES =
   "found 'float16' with policy.engine.provider 'cuda', which would copy each matrix at each use; allowed: 'float32', or provider 'cpu' or 'webgpu'";
 
-/** What trains is float32: half precision is for what stays frozen, and for engines that hold it once. */
+/** Trained weights are float32. Half precision is for frozen weights, on engines that keep one copy. */
 function halfWeights({ policy }: Settings): readonly Problem[] {
   if (policy?.engine?.dtype !== 'float16') return [];
   return [

@@ -1,6 +1,6 @@
-/** Extracts the prompt from what a language model wrote. Pure functions. */
+/** Extracts the rewritten prompt from the text of a language model. Pure functions. */
 
-/** The prompt for an image model, and what was stripped around it. */
+/** The prompt for an image model, and the text that was stripped around it. */
 export interface Rewrite {
   readonly prompt: string;
   /** Each stripped piece as it was, in the order of stripping. */
@@ -16,7 +16,7 @@ const LABEL = String.raw`[*_#>\s]*(?:(?:enhanced|rewritten|improved|revised|fina
 /** "Sure!", and "Great idea!" if what follows surely is not part of the prompt: many prompts begin with "Great" or "Absolutely". */
 const ASSENT = String.raw`(?:sure|certainly|of course|okay|ok|absolutely|great)(?:[!,.]|\b[^\n:]{0,40}?[!,.](?=\s*(?:${HERE}|${DONE}|${LABEL})))\s*`;
 
-/** What a model may say before the prompt. */
+/** Phrases that a model may write before the prompt. */
 const BEFORE = [ASSENT, HERE, DONE, LABEL].map((source) => new RegExp(`^(?:${source})`, 'i'));
 /** Code fences around all of it. A word after a fence is a language if its line ends there. */
 const FENCE = /^```(?:[a-z]*\n)?([\s\S]*?)\n?```$/i;
@@ -105,7 +105,7 @@ function unquoted(text: string, note: Note): string {
   return marks.length === 1 ? without(text, LOOSE, note).replace(LOOSE, (mark) => (note(mark), '')) : text;
 }
 
-/** What a model adds below the prompt ("This version adds…") is not part of it. */
+/** Text below the prompt ("This version adds…") is not part of it. */
 function firstParagraph(text: string, note: Note): string {
   const end = text.search(/\n\s*\n/);
   if (end < 0) return text;

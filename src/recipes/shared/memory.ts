@@ -6,7 +6,7 @@ import { KEPT_BYTES } from '../../models/images/vision_input.js';
 import type { TrainedParts, VisionConfig } from '../../compute/nets/vision/config.js';
 import type { DecoderInit, ModelReference } from '../../config/schema/model.js';
 
-/** What decides a model's memory, and what it can be used for. */
+/** The shape of a model, which decides its memory. */
 export type ModelShape = DecoderShape | FlowModelShape | AutoencoderShape | ImageTokenizerShape | GraphsShape;
 
 /** For a frozen model that is loaded as graphs: CLIP, or the encoder of an image model's prompts. */
@@ -35,7 +35,7 @@ export interface AutoencoderShape {
   readonly decoding?: DecodingShape;
 }
 
-/** What decoding images takes: bytes of weights, and of the layers for each pixel. */
+/** Memory for decoding images: bytes of weights, and of layers per pixel. */
 export interface DecodingShape {
   readonly bytes: number;
   readonly bytesPerPixel: number;
@@ -100,7 +100,7 @@ export type VisionShape = Pick<
 >;
 /** The shape of the model that a reference names. Null if unknown before it is opened. */
 export type ShapeOf = (reference: ModelReference) => ModelShape | null;
-/** What data shows, as far as it can be read before a run. */
+/** Image sizes of datasets, as far as they are known before a run. */
 export interface DataSizes {
   /** The largest image of the dataset at a path. Null if none can be read. */
   largest(path: string): ImageSize | null;
@@ -114,15 +114,15 @@ const PROCESS_BYTES = 300 * 2 ** 20;
 export const FLOAT = 4;
 /** Weights, gradient, a later micro-batch's gradient, the engine's output of one, and the optimizer's two moments. */
 const COPIES_TRAINED = 6;
-/** What a packed copy of weights takes, relative to the weights. This and the next two were fitted to measured peaks. */
+/** Size of a packed copy, relative to the weights. This and the next two constants were fitted to measured peaks. */
 export const PACKED = 1.2;
 /** Bytes of a number stored in half precision. */
 export const HALF = 2;
 /**
- * How frozen weights are held: in float32 and once more packed for sampling, in float32 alone, or in float16.
+ * How frozen weights are stored: in float32 and once more packed for sampling, in float32 alone, or in float16.
  */
 export type FrozenForm = 'packed' | 'once' | 'half';
-/** What that takes, relative to float32. */
+/** Their sizes relative to float32. */
 const COPIES_FROZEN: Readonly<Record<FrozenForm, number>> = {
   packed: 1 + PACKED,
   once: 1,
@@ -283,7 +283,7 @@ function sampledValues(shape: DecoderShape, batch: SampledBatch): number {
   return cachedPerToken(shape) * tokens + (shape.vocab_size ?? ASSUMED_VOCABULARY) * answers;
 }
 
-/** What of a decoder is held besides its weights. */
+/** The batches that a decoder's process has in memory. */
 export interface DecoderWork {
   readonly learnt: MicroBatch;
   /** Null where another program samples. */

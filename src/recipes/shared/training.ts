@@ -21,7 +21,7 @@ import type { Prompt, Task } from '../../train/scoring/task.js';
 import { SupervisedTraining, type LabelledAnswer, type SupervisedDeps } from '../../train/supervised.js';
 import { scheduleOf } from '../../train/update.js';
 
-/** What supervised training learns from, and what its held-out loss is computed on. */
+/** The batches of supervised training and of its held-out loss. */
 export type Labels<P extends Prompt, A extends Answer> = Pick<SupervisedDeps<P, A, never>, 'batch' | 'heldOutBatch'>;
 
 /** Source of a task's labeled answers. */
@@ -51,7 +51,7 @@ export function labelsOf<P extends Prompt, A extends Answer, S extends { readonl
   };
 }
 
-/** What answers prompts, and what happens to the answers. */
+/** The policy that answers, its task, and its sampling. */
 interface Answering<P extends Prompt, A extends Answer, H> {
   readonly task: Task<P, A>;
   readonly policy: Policy<NoInfer<P>, A, H>;

@@ -232,7 +232,7 @@ export class VideoReader implements QuestionImages {
   }
 }
 
-/** A key for what a question shows, in order, and how it is sampled. */
+/** A key of a question's images and clips, in order, and of their sampling. */
 function shownBy({ turns, video, images, meta }: VideoQuestion): string {
   return JSON.stringify([turns.map(({ parts }) => parts.map(({ type }) => type)), video, images, meta]);
 }

@@ -247,7 +247,7 @@ export type ImagesAttempt = AttemptResult<ReplyOutcome<ImageReply>> & {
 };
 
 const STATUSES = { ...IMAGE_STATUSES, 409: 'failed' } as const;
-/** Statuses by which a server says that it cannot do what this request asks for. */
+/** Statuses of a server that cannot handle this request. */
 const UNFIT: ReadonlySet<number> = new Set([400, 413, 422]);
 /** Statuses by which a server may refuse a prompt. */
 const REFUSING: ReadonlySet<number> = new Set([400, 403, 422]);
@@ -306,7 +306,7 @@ function adviceFor(status: number): string {
   return 'Check environment.served_model, environment.size and environment.extra.';
 }
 
-/** The image of a whole reply, or a description of what came instead. */
+/** The image of a reply, or a description of the problem. */
 export async function readImage(body: unknown, size: ImageSize): Promise<ServedImage | string> {
   if (typeof body === 'string') return `it returned text instead of an image: ${excerpt(body)}`;
   const data = field(body, 'data');

@@ -34,7 +34,7 @@ import {
   type ImageReply,
 } from './served.js';
 
-/** What decides an edit, and identifies its stored image. */
+/** The identity of an edit and of its stored image. */
 export interface RenderIdentity {
   /** SHA-256 of the states' bytes as sent. */
   readonly statesDigest: string;
@@ -280,7 +280,7 @@ export function identityProblem(body: Buffer, { model, width, guided }: Expected
   return `its model ${model} expects hidden states of width ${JSON.stringify(wanted)}, got ${width}`;
 }
 
-/** What a reply without an image means, by its status; `redact` removes secrets from its words. */
+/** The meaning of a reply without an image, by its status. `redact` removes secrets from its text. */
 export function meaningOfStatus(
   { status, headers, body }: WholeReply,
   redact: (text: string) => string,

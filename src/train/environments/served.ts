@@ -1,4 +1,4 @@
-/** Images from servers: what a server answers, how servers are asked, and answers that are stored and found again. */
+/** Images from servers: replies, requests, and stored images. */
 import type { AttemptResult } from '../../core/remote/remote.js';
 import type { RemoteExchange } from '../../core/remote/exchange.js';
 import type { OutageListener } from '../../core/remote/remote.js';
@@ -54,7 +54,7 @@ export function blankImage({ width, height }: ImageSize): RgbImage {
 /** Before anything was drawn, a server that fails this often is taken for the wrong one. */
 export const FIRST_ATTEMPTS = 5;
 
-/** What statuses without an image mean for every image server. */
+/** The meanings of statuses without an image. */
 export const IMAGE_STATUSES: StatusTable<'busy' | 'away' | 'failed' | 'refused'> = {
   408: 'failed',
   429: 'busy',

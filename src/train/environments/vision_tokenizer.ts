@@ -3,7 +3,7 @@ import { DataError } from '../../core/errors.js';
 import type { RgbImage } from '../../core/images/image.js';
 import type { CodeGrid } from '../../data/types.js';
 
-/** What is known of an image tokenizer before it is loaded. */
+/** Facts about an image tokenizer before it is loaded. */
 export interface VisionTokenizerConfig {
   /** Number of codes. */
   readonly codebook_size: number;

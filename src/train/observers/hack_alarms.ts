@@ -78,7 +78,7 @@ export const alarmKinds: Readonly<Record<AlarmName, AlarmKind>> = {
 /** The KL to the reference jumps in an iteration if it is above so many times its median over the iterations before, and above the least one. */
 const JUMP = { times: 5, over: 5, fewest: 3, least: 0.5 } as const;
 
-/** Lower bound of what limits are relative to. */
+/** Lower bound of the value that limits are relative to. */
 const SMALLEST_BASE = 1e-6;
 
 interface Series {

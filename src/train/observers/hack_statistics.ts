@@ -98,7 +98,7 @@ export function limitMetrics(metrics: Metrics): Record<string, number> {
   return shares.length === 0 ? {} : { 'hack/at_limit': Math.max(...shares) };
 }
 
-/** `hack/unscored`: the share of what was judged that has no score, also where that is all of it and the reward has no mean. */
+/** `hack/unscored`: the share of judged answers without a score, even if no answer has one. */
 export function unscoredMetrics(outcomes: readonly Outcome[]): Record<string, number> {
   return { 'hack/unscored': summarizeUnscored(outcomes).fraction };
 }

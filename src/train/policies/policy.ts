@@ -7,7 +7,7 @@ import type { RandomStream } from '../../core/random.js';
 import type { CheckpointFiles } from '../../models/files.js';
 import type { LossName, LossSpec } from './losses/table.js';
 
-/** What training needs to know of an answer. Its actions are tokens, or the steps of a solver. */
+/** The part of an answer that training reads. Its actions are tokens, or the steps of a solver. */
 export interface Answer {
   /** Log-probability of each action when it was sampled. All NaN if the sampler did not report it. */
   readonly logProbs: Float32Array;
@@ -21,7 +21,7 @@ export interface Group<P, A> {
   readonly answers: readonly A[];
 }
 
-/** What a policy computes for an answer's actions under some weights; arrays run over the actions. */
+/** Values of an answer's actions under some weights. Arrays have one entry per action. */
 export interface Statistics {
   readonly logProbs: Float32Array;
   /** In nats. Absent if it does not come with computing the action's distribution. */
@@ -40,7 +40,7 @@ export interface Statistics {
 /** One advantage per action of an answer, or a single number if all are equal, so that a long answer takes no memory for it. */
 export type Advantages = number | Float32Array;
 
-/** What is to be learned from one answer; arrays run over its actions. */
+/** Weights and advantages to learn from one answer. Arrays have one entry per action. */
 export interface Target {
   /** Weight of each action. 0 leaves it out. The loss's divisor is included. */
   readonly weights: Float32Array;
@@ -51,7 +51,7 @@ export interface Target {
   readonly old: Statistics | null;
 }
 
-/** Answers to one prompt with what is to be learned from them. */
+/** Answers to one prompt with their targets. */
 export interface TrainGroup<P, A> extends Group<P, A> {
   readonly targets: readonly Target[];
 }
@@ -72,7 +72,7 @@ export interface StepReport {
   readonly applied: boolean;
 }
 
-/** What a policy can do beyond what every policy must. A run that needs more is refused when it opens. */
+/** Optional abilities of a policy. A run that needs more is rejected when it opens. */
 export interface Capabilities {
   readonly losses: readonly LossName[];
   /** Whether it keeps its starting weights, so that a loss can add the distance to them. */
@@ -102,7 +102,7 @@ export interface SampleRequest<P, H> {
   readonly key?: (prompt: number, answer: number) => string;
 }
 
-/** Removes what is kept elsewhere of a checkpoint that is gone, unless one of these other checkpoints' folders needs the same. */
+/** Removes remote data of a deleted checkpoint, unless one of these other checkpoints needs it. */
 export type ReleaseCheckpoint = (others: readonly string[]) => Promise<void>;
 
 export interface Policy<P, A extends Answer, H> {

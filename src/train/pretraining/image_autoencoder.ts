@@ -13,7 +13,7 @@ import type { AutoencoderInit } from '../../config/schema/model.js';
 import { meanOf, type Network, repeatedRows, scalar } from './pretraining.js';
 import { psnr } from './image_tokenizer.js';
 
-/** One in this many images is a context: what is to be painted over has latents, too. */
+/** One in this many images is the source, because masked sources are encoded, too. */
 const CONTEXT_EVERY = 8;
 /** Decay per step of the running mean of the latents' spread. */
 const SPREAD_DECAY = 0.99;

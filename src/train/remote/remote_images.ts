@@ -1,4 +1,4 @@
-/** Connects a run to servers that make images, and to the store of what they give. */
+/** Connects a run to image servers, and stores their images. */
 import { lineForm, type RemoteExchange } from '../../core/remote/exchange.js';
 import { Deadline, systemClock } from '../../core/clock.js';
 import { EndpointError } from '../../core/errors.js';

@@ -25,7 +25,7 @@ export interface SampledSettings extends NamedRun {
 
 const LOOK_MS = 10_000;
 
-/** What rank 0 finds out. */
+/** Facts about the server that rank 0 finds. */
 interface Found {
   readonly mode: LogProbsMode;
   /** What the server calls its model. */
@@ -151,7 +151,7 @@ function namePrefix({ dir, runName }: RunPaths): string {
   return `editrl-${runName}-${createHash('sha256').update(resolve(dir)).digest('hex').slice(0, 8)}`;
 }
 
-/** The model of a server that can do what the run needs. Raises EndpointError, with what to start it with, for one that cannot. */
+/** The model of a server that fits the run. Raises EndpointError, with the flags to start it with, for one that does not. */
 async function lookAt(
   client: VllmClient,
   { rank, seen, blocks, contextSize }: RemoteSampling,

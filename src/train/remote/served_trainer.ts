@@ -35,7 +35,7 @@ interface ProbedSettings {
   readonly rollout: Pick<RolloutSettings, 'ahead'>;
 }
 
-/** What the SDK of this version of the protocol says of itself. */
+/** The version that the SDK of this protocol reports. */
 const SDK_VERSION = '0.25.0';
 
 /**
@@ -141,7 +141,7 @@ async function requireProbed(
 
 type ProbedFormat = Parameters<typeof probeServer>[0]['format'];
 
-/** What a probe has found. */
+/** The result of a probe. */
 export interface ServerProbe {
   readonly url: string;
   readonly reduction: Reduction;
@@ -233,7 +233,7 @@ interface Address {
   readonly apiKey: string | undefined;
 }
 
-/** That of the server that was started with the run, else what settings and environment say. */
+/** The address of the server that was started with the run, else of the settings or the environment. */
 function addressOf({ base_url, serve, api_key_env }: TinkerSettings, started: StartedTrainer | null): Address {
   if (started !== null) return { url: started.url, apiKey: started.token };
   if (serve !== null) {

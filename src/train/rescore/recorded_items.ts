@@ -117,7 +117,7 @@ function hasBeside({ beside = 0 }: RecordedEpisode, labels: Labels): boolean {
   return beside === (labels.beside ?? []).length;
 }
 
-/** What an episode lacks whose kept images do not suffice: images beside the edited one are not kept. */
+/** The missing part of an episode whose stored images are not enough. Only edited images are stored. */
 function lackOf({ beside }: RecordedEpisode): string {
   return beside === undefined ? 'its artifact has to be rendered again' : 'its other images have to be read again';
 }

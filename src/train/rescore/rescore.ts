@@ -142,7 +142,7 @@ function episodeFilesOf({ paths, heldOutOnly, endsOnly }: RescoreRequest): Episo
   return files.filter((file) => !file.heldOut || file === evaluations.at(0) || file === evaluations.at(-1));
 }
 
-/** The run's data and models, or why they are not there: what was recorded with its images can do without. */
+/** The run's task, or the reason that it cannot be opened. Episodes recorded with images do not need it. */
 async function openTask({ openTask: open }: RescoreRequest): Promise<{ task: RecordedTask | null; noTask: string }> {
   try {
     return { task: await open(), noTask: '' };
@@ -212,7 +212,7 @@ function toleratingFaults(scored: Reward): { reward: Reward; faults: ReadonlyMap
   return { reward: { ...scored, score }, faults };
 }
 
-/** What keeps the reward from scoring answers to the prompt, in a sentence: mostly what that lacks. Null if nothing. */
+/** The reason, in a sentence, that the reward cannot score answers to the prompt. Null if it can. */
 function lacking(item: JudgeItem, reward: RewardSettings): string | null {
   const kinds = decidingKinds(reward);
   if (item.truth === null && kinds.some(({ needs }) => needs.truth)) return 'its prompt has no labeled result';

@@ -1,4 +1,4 @@
-/** Asks a run's judge again what it was asked at its exam, and warns if it answers differently: its address may serve other weights. */
+/** Repeats exam questions to a run's judge, and warns if its answers changed: its address may serve other weights. */
 import { sleep, systemClock } from '../../core/clock.js';
 import { EditrlError } from '../../core/errors.js';
 import { judgeItem } from '../../rewards/exam/cases.js';

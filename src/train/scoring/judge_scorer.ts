@@ -137,7 +137,7 @@ function watchExam(
   });
 }
 
-/** The store, with what counts the requests for what is not in it. */
+/** The store of judgements, with a counter of requests for missing ones. */
 function countedIn(store: Exchanges<Judgement>, calls: JudgeCalls | null): JudgementStore {
   if (calls === null) return store;
   return { find: (key, hash) => store.find(key, hash), put: (judgement) => store.put(judgement), calls };
@@ -264,7 +264,7 @@ export interface SharedScoring {
   readonly calls: CallLimit | null;
 }
 
-/** Each rank asks the judge for its own episodes; rank 0 decides whether enough of all is scored, and what to wait for. */
+/** Each rank scores its own episodes. Rank 0 decides whether enough episodes are scored. */
 export function sharedScorer({ group, local, take, store, needsSettling, calls }: SharedScoring): Scorer {
   if (group.size === 1) return local;
   return {

@@ -123,7 +123,7 @@ export interface ReadyJudges extends Pick<JudgeAddress, 'token'> {
   readonly contexts: Readonly<Record<string, number>>;
 }
 
-/** What a reward asks of its judges, for looking at them and for asking them. */
+/** The judge models of a reward. */
 export function requestsOf(
   reward: RewardSettings,
   sources = 1,

@@ -1,4 +1,4 @@
-/** What recipes with a flow transformer share: its shape, the models it needs around it, and its memory if it only draws. */
+/** Shared settings of recipes with a flow transformer: its shape, the models around it, and its memory if it only generates. */
 import type { z } from 'zod';
 import type { HeldDtype } from '../../../core/safetensors.js';
 import type { flowInitFields } from '../../../config/schema/image_model.js';

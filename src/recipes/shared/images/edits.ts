@@ -1,4 +1,4 @@
-/** Opens what recipes share whose prompts are an image with an instruction: datasets, words and the image processor. */
+/** Opens datasets, vocabulary and image processor for prompts of an image with an instruction. */
 import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { LRUCache } from 'lru-cache';
@@ -149,7 +149,7 @@ export function sampleVisionEdits(settings: Pick<VisionEditSettings, 'data'>, co
   );
 }
 
-/** Why an edit begins from one image, as the end of a sentence, and what to do about rows with several. */
+/** The reason for one source image per row, as the end of a sentence, and the advice for rows with several. */
 export interface SingleImage {
   readonly why: string;
   readonly next: string;

@@ -1,4 +1,4 @@
-/** Opens what recipes with a vision-language policy share: its image processor, and the model that training starts from. */
+/** Opens the image processor and the initial model of a vision-language policy. */
 import { DataError, must } from '../../../core/errors.js';
 import { openImageProcessor, plainProcessor, type ImageProcessor } from '../../../models/images/processor.js';
 import { modelFolder, type RunResolver } from '../../../models/reference.js';
@@ -24,7 +24,7 @@ export interface VisionInputs {
   readonly tokens: NewVisionSettings['tokens'];
 }
 
-/** What decides how a policy sees. */
+/** Settings that decide how a policy reads images. */
 type VisionSettings = Pick<SeeingSettings, 'model' | 'init' | 'pixels'> & {
   readonly trainer?: TrainerSettings;
   readonly tokenizer?: ModelReference | null;

@@ -50,7 +50,7 @@ export const sharedRules: readonly Rule<TrainedSettings>[] = [
     ),
 ];
 
-/** What evaluations record on the way, so that checkpoints can be compared by it. */
+/** Checkpoints can only be compared by a metric that evaluations record. */
 function keptBest(settings: PartialSettings<TrainedSettings>): readonly Problem[] {
   const { checkpoint, algorithm, validation, reward } = settings as PartialSettings<{
     readonly checkpoint: TrainedSettings['checkpoint'];
@@ -126,7 +126,7 @@ function ratioOptions({ algorithm }: PartialSettings<BatchedSettings>): readonly
   );
 }
 
-/** Where rewards are compared with those of other groups, a group without spread teaches too. */
+/** If rewards are compared across groups, a group without spread also has advantages. */
 function refillWithin({ algorithm, rollout }: PartialSettings<BatchedSettings>): readonly Problem[] {
   return whenSet([rollout?.refill, algorithm?.advantage?.scope], (_, scope) =>
     problemUnless(

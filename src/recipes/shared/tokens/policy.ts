@@ -1,4 +1,4 @@
-/** Opens what recipes with a token decoder as policy share: the policy itself, and its training by GRPO or SFT. */
+/** Opens a token policy and its training by GRPO or SFT. */
 import { DataError, must } from '../../../core/errors.js';
 import { sessionOptions } from '../../../compute/onnx/session.js';
 import { modelFolder, type RunResolver } from '../../../models/reference.js';
@@ -38,7 +38,7 @@ type TokenTrainingSettings = Omit<TrainedSettings, 'algorithm' | 'validation'> &
   readonly reward: RewardSettings;
 };
 
-/** What a recipe allows its policy to write. */
+/** The tokens that a recipe allows its policy to write. */
 export interface TokenForms {
   /** Whether only tokens that the format allows are sampled. */
   readonly constrained: boolean;
@@ -48,7 +48,7 @@ export interface TokenForms {
   readonly keepsStart?: boolean;
 }
 
-/** What a policy starts from, where it is more than the decoder that the settings name. */
+/** The start of a policy that is more than the decoder in the settings. */
 export interface PolicyStart<P extends TokenPrompt = TokenPrompt> {
   /** Opened by whoever has no server for it. */
   readonly model?: () => PolicyModel<P>;
@@ -56,7 +56,7 @@ export interface PolicyStart<P extends TokenPrompt = TokenPrompt> {
   readonly imageInputs?: ImageInputs;
 }
 
-/** The policy that training starts from, opened by the trainer in the settings. Raises what reading its model and reaching its trainer raises. */
+/** The policy that training starts from, opened by the trainer in the settings. Raises the errors of reading its model and reaching its trainer. */
 export async function openTrainedPolicy<P extends TokenPrompt>(
   settings: TokenTrainingSettings,
   format: TokenFormat<P>,

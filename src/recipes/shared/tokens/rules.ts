@@ -45,7 +45,7 @@ function adapter({ policy }: PartialSettings<SampledSettings>): readonly Problem
   );
 }
 
-/** What trains is float32: half precision is for what an adapter leaves frozen. */
+/** Trained weights are float32. Half precision is only for the frozen weights beside an adapter. */
 function halfWeights({ policy }: PartialSettings<SampledSettings>): readonly Problem[] {
   if (policy?.engine?.dtype !== 'float16' || policy.lora !== null) return [];
   const [found, allowed] =
@@ -193,7 +193,7 @@ function servedRank({ rollout, policy }: PartialSettings<SampledSettings>): read
   );
 }
 
-/** vLLM adapts the decoder of a vision-language model, and computes what its encoder and connector make of images without an adapter. */
+/** For a vision-language model, editrl uses vLLM adapters of the decoder only. */
 function adaptedWords({ rollout, policy }: PartialSettings<SampledSettings>): readonly Problem[] {
   const parts = (['mm_vision', 'mm_mlp'] as const).filter((part) => policy?.train?.[part] === true);
   if (parts.length === 0) return [];
@@ -241,7 +241,7 @@ interface ServedSettings extends TrainedSettings {
 export const TRAINER = "policy.trainer 'tinker'";
 const SERVE = 'policy.trainer.serve';
 
-/** What a server that is started with a run gets this program, and by no flag. */
+/** Flags that editrl sets itself for a server that it starts. */
 const OWN_FLAGS = ['--model', '--rank', '--port', '--dir', '--mode', '--env', '--host'] as const;
 
 /** The trainer of a run that a server trains. Null for any other run. */
@@ -265,7 +265,7 @@ export const servedTrainerRules: readonly Rule<ServedSettings>[] = [
     devicesApart(`${SERVE}.devices`, policy?.trainer?.serve?.devices, launch?.devices),
 ].map((rule) => (settings) => (settings.policy?.trainer?.type === 'tinker' ? rule(settings) : []));
 
-/** Servers differ in whether the log-probabilities of what they sample are those before or after settings of sampling. */
+/** Servers differ in whether they report log-probabilities before or after sampling settings. */
 function servedValues(settings: PartialSettings<ServedSettings>): readonly Problem[] {
   const sampled = 'which trains on the distribution at temperature 1';
   const hasModel = 'whose server has the model (policy.trainer.base_model)';

@@ -1,4 +1,4 @@
-/** What recipes with a token decoder as policy share: what other modules need to know about it. */
+/** Memory, warnings and rules of recipes whose policy is a token decoder. */
 import type { FlowGrpoSettings, GrpoSettings, WordsSftSettings } from '../../../config/schema/algorithm.js';
 import type { ModelReference } from '../../../config/schema/model.js';
 import type { TrainedSettings } from '../../../config/schema/run.js';
@@ -74,7 +74,7 @@ function isServed({ policy }: Pick<TokenRecipeSettings, 'policy'>): boolean {
   return policy.trainer?.type === 'tinker';
 }
 
-/** What a process takes that has no policy: neither weights nor anything that they compute. */
+/** Memory of a process without a policy. */
 const servedBytes = trainingBytes(0, 0);
 
 /**
@@ -88,7 +88,7 @@ function copiesOf(settings: TokenRecipeSettings): number {
   return (optimizer.ema_decay === null ? 0 : 1) + reference + packed;
 }
 
-/** How this machine's memory holds the frozen weights: for a device one copy stays here, beside what lies there. */
+/** How this machine stores the frozen weights. With a device, one copy stays in host memory. */
 function heldOf(settings: TokenRecipeSettings): FrozenForm {
   const { policy, rollout } = settings;
   if (policy.engine.dtype === 'float16') return 'half';
@@ -238,7 +238,7 @@ function largestBatch({ algorithm, rollout, optimizer, policy }: TokenRecipeSett
   };
 }
 
-/** What a process holds at once: the largest micro-batch, and the answers that it samples together. */
+/** The largest micro-batch of a process, and the answers that it samples together. */
 function workOf(settings: TokenRecipeSettings): DecoderWork {
   return { learnt: largestBatch(settings), sampled: sampledBatch(settings) };
 }

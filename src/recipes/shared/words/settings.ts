@@ -1,4 +1,4 @@
-/** What recipes share whose policy answers in words: its rules. */
+/** Rules of recipes whose policy answers in words. */
 import type { z } from 'zod';
 import type { ModelReference } from '../../../config/schema/model.js';
 import type { TrainedSettings } from '../../../config/schema/run.js';

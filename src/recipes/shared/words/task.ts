@@ -1,4 +1,4 @@
-/** What recipes share whose policy answers in words: prompts from any source, a tokenizer with its chat template, and answers as words. */
+/** The task of policies that answer in words: prompts from any source, a tokenizer with its chat template, and answers as text. */
 import { DataError, must, RunError } from '../../../core/errors.js';
 import type { ListDigest } from '../../../data/datalist.js';
 import type { ComparedSample } from '../../../data/overlap.js';
@@ -56,7 +56,7 @@ export function comparedQuestion(source: QuestionSource, index: number): Compare
   };
 }
 
-/** What a question shows besides its words. */
+/** The images of a question. */
 export interface PromptWithImages {
   readonly ids: readonly number[];
   readonly images: readonly VisionInput[];
@@ -352,7 +352,7 @@ function wrongLabel(wrong: string, where: string): DataError {
   return new DataError(wrong, { where, next: 'Correct this label, or remove the row.' });
 }
 
-/** What a policy wrote: its thoughts, null if there are none, and what rewards read. */
+/** An answer split into thoughts, null if there are none, and the text that rewards read. */
 export interface SplitText {
   readonly thought: string | null;
   readonly answer: string;

@@ -5,7 +5,7 @@ import { InternalError } from '../../../core/errors.js';
 import type { Planes } from '../../../core/images/planes.js';
 import { velocityWidth, type FlowTransformerConfig } from '../../../compute/nets/flow/config.js';
 
-/** What the model sees besides the noisy latents. */
+/** The model's inputs besides the noisy latents. */
 export interface FlowCondition {
   /** Height and width of the latents in tokens; tokens are stored row by row. */
   readonly rows: number;

@@ -80,7 +80,7 @@ export function describeFlowModel(folder: string): FlowTransformerConfig {
 /** In the metadata of an adapter's weights: the largest share of images without words that it or its base was trained on. */
 const DROPOUT = 'condition_dropout';
 
-/** The file layout in a policy's checkpoint of what it trains over a base. */
+/** The files of weights that train over a base, in a policy's checkpoint. */
 export function flowAdapterLayout(over: NonNullable<FlowModel['over']>, config: FlowTransformerConfig): WeightsLayout {
   const layout = adapterLayout(over, over.kind);
   const { condition_dropout: seen } = config;

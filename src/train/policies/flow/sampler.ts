@@ -169,7 +169,7 @@ function advance(one: Begun, v: Float32Array, sigmas: readonly number[], at: num
   one.logProbs.push(logDensity(drawn, x, v, gaussian, kept));
 }
 
-/** What was drawn in the painted part, and elsewhere the kept part with the noise of this level. */
+/** The generated latents inside the mask. Outside, the kept image with the noise of this level. */
 function blended(drawn: Float32Array, { shown, painted }: KeptImage, noise: Float32Array, level: number): Float32Array {
   return drawn.map((one, i) => (painted[i] === 1 ? one : (1 - level) * shown[i] + level * noise[i]));
 }

@@ -8,7 +8,7 @@ import type { Target } from '../policy.js';
 import type { LossInput } from './loss.js';
 import { ruleOf, type LossSpec } from './table.js';
 
-/** What one answer adds to the loss; arrays run over its actions. */
+/** The contribution of one answer to the loss. Arrays have one entry per action. */
 export interface LinearLoss {
   readonly loss: number;
   /** Minus the derivative of the loss by each log-probability: what an action's log-probability is pushed up by. */
@@ -23,7 +23,7 @@ function klAt(d: number): { readonly cost: number; readonly slope: number } {
   return { cost: ratio - d - 1, slope: 1 - (d < KL_EXPONENT_LIMIT ? ratio : 0) };
 }
 
-/** Raises InternalError where a target lacks what the loss reads, and for a loss that is no function of log-probabilities. */
+/** Raises InternalError for a target without the loss's inputs, and for a loss that is not a function of log-probabilities. */
 export function linearLoss(loss: LossSpec, logProbs: Float32Array, target: Target): LinearLoss {
   const rule = ruleOf(loss);
   const kl = loss.kl ?? null;

@@ -2,7 +2,7 @@
 import type { Value } from '../../../compute/graph/ir.js';
 import type { KlTerm } from '../../../compute/nets/losses.js';
 
-/** What a loss may read for each action besides its weight and its log-probability under the weights being trained. */
+/** Inputs of a loss for each action besides its weight and its log-probability under the trained weights. */
 export type LossInput = 'advantages' | 'old';
 
 /** The distance to the frozen start that a loss adds, weighted like the rest. Null for none. */

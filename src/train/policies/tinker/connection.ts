@@ -256,7 +256,7 @@ export class TinkerConnection {
   }
 }
 
-/** Whether a server knows nothing of a promise that it gave: it says so itself, or has been started again without what it had promised. */
+/** Whether a server no longer knows a pending operation, for example after a restart. */
 function isForgotten({ status, body }: Reply): boolean {
   return status === 410 || (status === 404 && /\b(future|request)\b/i.test(errorText(body.toString('utf8'))));
 }
@@ -286,7 +286,7 @@ interface Problem {
 
 const creates = ({ operation }: FailedReply): boolean => /^\/create_(model|sampling_session)$/.test(operation);
 
-/** What to do where a server makes other tokens of images. */
+/** Advice for a server that tokenizes images differently. */
 export const IMAGE_SIZES =
   'Set policy.tokenizer to the model of the server, and keep policy.pixels within min_pixels and max_pixels of its preprocessor_config.json, so that the server does not resize images again.';
 
@@ -359,7 +359,7 @@ const PROBLEMS = {
 } as const satisfies Readonly<Record<string, Problem>>;
 export type ProblemKind = keyof typeof PROBLEMS;
 
-/** A server that does not do what it is asked to. */
+/** A request that the server rejected or failed. */
 export class TinkerError extends EndpointError {
   constructor(
     readonly kind: ProblemKind | 'failed',

@@ -380,7 +380,7 @@ function sequencesOf({ prompt, answers }: TokenGroup): Sequence[] {
   return answers.map(({ ids: answer }) => ({ prompt: ids, images, answer }));
 }
 
-/** What is told of each answer, by prompts again. */
+/** The values of each answer, grouped by prompt. */
 function grouped(groups: readonly TokenGroup[], found: readonly Float32Array[]): Statistics[][] {
   let at = 0;
   return groups.map(({ answers }) => answers.map(() => ({ logProbs: found[at++] })));
@@ -402,7 +402,7 @@ const record = z.object({
 
 export type SavedRecord = z.input<typeof record>;
 
-/** The path of what the service has saved for a checkpoint. Null where its folder does not say. */
+/** The path of a checkpoint on the server. Null if its folder does not have it. */
 export function pathIn(folder: string): string | null {
   try {
     return readRecord(join(folder, SERVED_FILE)).path;

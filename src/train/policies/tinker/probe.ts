@@ -27,7 +27,7 @@ export interface ProbeOptions {
   readonly samplesAhead: boolean;
 }
 
-/** A training server does not compute what a run would take it to compute. */
+/** A training server failed its self-check. */
 export class ProbeError extends EditrlError {
   readonly code = 'training_server';
 }
@@ -228,7 +228,7 @@ class Probe {
   }
 }
 
-/** What is wrong with the ends of answers that stop at `stop`. */
+/** Problems with the ends of answers that stop at `stop`. */
 function wrongEnds(answers: readonly Drawn[], stop: readonly number[]): string[] {
   return answers.flatMap(({ answer, finished }) => {
     const at = answer.findIndex((id) => stop.includes(id));

@@ -91,7 +91,7 @@ export class PromptChunks {
   }
 }
 
-/** What stands for an image's tokens among targets. */
+/** The placeholder for image tokens among targets. */
 const NO_TARGET = 0;
 
 /** The sequence without its last token, its targets, and what the loss reads of the answer's. 0 at the prompt's. Raises InternalError for a prompt that ends with an image. */

@@ -1,4 +1,4 @@
-/** What a policy asks of a server that speaks the Tinker training API: sequences of tokens in, log-probabilities out. */
+/** Requests of a policy to a server of the Tinker training API: token sequences in, log-probabilities out. */
 import pLimit from 'p-limit';
 import { Deadline } from '../../../core/clock.js';
 import { InternalError, CheckpointError } from '../../../core/errors.js';
@@ -21,7 +21,7 @@ export interface GradientSequence extends Sequence {
   readonly at: Float32Array;
 }
 
-/** What is sampled, with the prompt as the policy has it. */
+/** A request to sample, with the prompt of the policy. */
 export interface PromptRequest extends Omit<SampleRequest, 'prompt'>, Pick<Sequence, 'prompt' | 'images'> {}
 
 export interface Sampled {
@@ -31,7 +31,7 @@ export interface Sampled {
   readonly finished: boolean;
 }
 
-/** What a server makes of the losses of tokens: their sum, or the mean over the datums of the weighted means over their tokens. */
+/** How a server reduces token losses: their sum, or the mean over datums of the weighted means over tokens. */
 export type Reduction = 'sum' | 'mean_per_datum';
 
 export interface ServedOptions {
@@ -49,7 +49,7 @@ export interface ServedOptions {
 const CUT =
   'an answer contained an image token, which no trainer accepts without an image. It is cut there and counts as unfinished, like all such answers';
 
-/** What the end of a run may still take to tidy up. */
+/** Time limit for cleaning up at the end of a run. */
 export const TIDY_MS = 5000;
 
 /** Its methods raise EndpointError where the server stays away or refuses, CheckpointError where a saved state is gone. */
@@ -194,7 +194,7 @@ export class TinkerService {
   }
 }
 
-/** What an answer's advantages are multiplied by, so that the gradient is that of the sum over tokens. */
+/** The factor of an answer's advantages that makes the gradient the one of the sum over tokens. */
 const scales: Readonly<Record<Reduction, (sequences: readonly Sequence[]) => number[]>> = {
   sum: (sequences) => sequences.map(() => 1),
   mean_per_datum: (sequences) => sequences.map(({ answer }) => answer.length * sequences.length),
@@ -213,7 +213,7 @@ async function ofWritten<S extends Sequence>(
   );
 }
 
-/** What every gzip file begins with. */
+/** The first bytes of every gzip file. */
 const GZIP = Buffer.of(0x1f, 0x8b);
 const WHOLE_MODEL = /^model.*\.safetensors$/;
 

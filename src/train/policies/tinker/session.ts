@@ -370,7 +370,7 @@ export class TinkerSession {
   }
 }
 
-/** Where the server lists what it keeps. */
+/** The path of the list of saved states. */
 function savedAt(model: string, kind: 'weights' | 'sampler_weights', name: string): string {
   return `/training_runs/${model}/checkpoints/${kind}/${name}`;
 }

@@ -58,7 +58,7 @@ export interface SampleResult {
   readonly promptLogProbs: Float64Array | null;
 }
 
-/** An answer that cannot be read: what is wrong, and where. */
+/** A reply that cannot be read. The message has the problem and its place. */
 export class UnreadableReply extends Error {}
 
 /** Positions of a sequence. */

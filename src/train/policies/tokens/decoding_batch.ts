@@ -277,7 +277,7 @@ export class ArrayCaches implements AnswerCaches {
   }
 }
 
-/** What enlarges caches, layer by layer. */
+/** Enlarges caches, layer by layer. */
 export class CacheGrowth {
   readonly #sessions: SessionCache;
 

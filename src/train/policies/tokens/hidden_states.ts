@@ -14,7 +14,7 @@ import type { TokenPrompt } from '../../../models/tokenizer/format.js';
 import { openVisionTower, type VisionTower } from './vision_tower.js';
 import type { PolicyModel } from '../../../models/adapters/policy_model.js';
 
-/** What to read. */
+/** A request for hidden states. */
 export interface StatesRequest {
   readonly prompt: TokenPrompt;
   /** All tokens of the answer, including its end. Null reads only the prompt. */

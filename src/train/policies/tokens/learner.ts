@@ -40,7 +40,7 @@ export interface LearnerOptions {
   readonly visionTower?: VisionTower | null;
 }
 
-/** Answers and what to learn from them. */
+/** Answers with their targets. */
 export interface TokenTrainGroup extends TokenGroup {
   readonly targets: readonly Target[];
 }

@@ -248,7 +248,7 @@ class Writer {
   }
 }
 
-/** What decodes, and by what. */
+/** The decoder's sessions and weights. */
 interface Decoding {
   readonly batch: DecodingBatch;
   readonly writers: readonly Writer[];

@@ -286,7 +286,7 @@ function remedyOf(status: number, said: string): string {
   return 'Read the vLLM log.';
 }
 
-/** What to do where the server does not find the weights that it is to read. Null for any other failure. */
+/** Advice for a server that cannot find the weights. Null for any other failure. */
 function folderAdvice(said: string): string | null {
   return /repo id must be|no such file|cannot find any model weights/i.test(said) ? SHARE_FOLDER : null;
 }
@@ -363,7 +363,7 @@ export interface ContentPart {
   readonly url: string;
 }
 
-/** What `/inference/v1/generate` is asked: the same as a completion, with images, and apart from what the server cached under other weights. */
+/** A request to `/inference/v1/generate`: a completion with images, separated from caches of other weights. */
 export interface GenerateRequest extends CompletionRequest {
   readonly parts: readonly ContentPart[];
   /** Names the weights: blocks that were cached under another name are not used. */

@@ -10,7 +10,7 @@ import type { VisionConfig } from '../../../compute/nets/vision/config.js';
 import { ImageDigests } from '../tokens/batch.js';
 import type { TokenPrompt } from '../../../models/tokenizer/format.js';
 
-/** What has to be known of a model to send it images. */
+/** The sizes of a model that are needed to send it images. */
 export type VisionSizes = Pick<
   VisionConfig,
   | 'image_token_id'

@@ -28,7 +28,7 @@ export interface WeightsLoader {
   servedAs(name: string): ServedAs;
 }
 
-/** Where the server finds the folder of these weights, below what it calls theirs. */
+/** The path of these weights on the server. */
 export function pathOnServer(seenAs: string, name: string): string {
   return `${seenAs.replace(/\/+$/, '')}/${name}`;
 }
@@ -164,7 +164,7 @@ export interface ModelLoaderOptions {
 const DIGITS = 12;
 /** The name of weights that are being replaced. */
 const REPLACED = 'editrl-replaced';
-/** What a parameter has as its digest that the server keeps in another form. */
+/** The digest of a parameter that the server stores in another form. */
 const OF_NOTHING = createHash('sha256').digest('hex');
 /** Parameters that no training makes 0: weights of norms may be offsets from 1, and biases often begin as 0. */
 const NEVER_ZERO = /^(?!.*(?:norm|ln_)).*\.weight$/;
