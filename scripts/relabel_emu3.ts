@@ -37,7 +37,7 @@ export function relabelEmu3(folder: string, out: string): void {
   }
   mkdirSync(out, { recursive: true });
   const kept = Object.entries(json).filter(([key]) => !OWN_CODE.includes(key));
-  const relabelled = {
+  const relabeled = {
     ...Object.fromEntries(kept),
     architectures: ['LlamaForCausalLM'],
     model_type: 'llama',
@@ -54,7 +54,7 @@ export function relabelEmu3(folder: string, out: string): void {
     if (extname(name) === '.safetensors') symlinkSync(resolve(folder, name), join(out, name));
     else copyFileSync(join(folder, name), join(out, name));
   }
-  writeFileSync(join(out, CONFIG_FILE), `${JSON.stringify(relabelled, null, 2)}\n`);
+  writeFileSync(join(out, CONFIG_FILE), `${JSON.stringify(relabeled, null, 2)}\n`);
   // A Llama's config states for each bias whether it exists.
   const told = { ...architecture, config: { ...config, attention_output_bias: false, mlp_bias: false } };
   if (!isDeepStrictEqual(describeDecoder(out), told)) {

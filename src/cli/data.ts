@@ -328,7 +328,7 @@ export const benchVerb: Action = {
     const out = text(args, 'out');
     const types = await writeBenchmark({
       lists,
-      pictures: pictures === '' ? null : pictures,
+      images: pictures === '' ? null : pictures,
       language: language === 'all' ? null : language,
       out,
     });

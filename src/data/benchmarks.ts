@@ -20,14 +20,14 @@ interface BenchEdit {
   readonly type: string;
   readonly instruction: string;
   /** The image's bytes, or the path of its file. */
-  readonly picture: Uint8Array | string;
+  readonly image: Uint8Array | string;
 }
 
 export interface BenchRequest {
   /** Parquet files of GEdit-Bench, or one list of ImgEdit. */
   readonly lists: readonly string[];
   /** The folder of ImgEdit's images; null for GEdit-Bench. */
-  readonly pictures: string | null;
+  readonly images: string | null;
   /** The language of GEdit-Bench's instructions: `en` or `cn`; null for all. */
   readonly language: string | null;
   /** The output folder, which must be empty or missing. */
@@ -43,7 +43,7 @@ const STAGING = '.bench-';
  * Writes the lists. Raises UsageError for a folder that is not empty, DataError for a list of another form, RunError if
  * the disk fails.
  */
-export async function writeBenchmark({ lists, pictures, language, out: given }: BenchRequest): Promise<BenchReport> {
+export async function writeBenchmark({ lists, images, language, out: given }: BenchRequest): Promise<BenchReport> {
   const out = resolve(given);
   if (existsSync(out) && (!statSync(out).isDirectory() || readdirSync(out).length > 0)) {
     throw new UsageError(`--out: ${given} is not empty`, { next: 'Name another folder, or remove this one.' });
@@ -54,15 +54,15 @@ export async function writeBenchmark({ lists, pictures, language, out: given }: 
     mkdirSync(staging, { recursive: true });
     const lines = new Map<string, string[]>();
     for (const list of lists) {
-      const edits = extname(list) === '.parquet' ? geditEdits(list, language) : imgEdits(list, pictures);
-      for await (const { key, type, instruction, picture } of edits) {
+      const edits = extname(list) === '.parquet' ? geditEdits(list, language) : imgEdits(list, images);
+      for await (const { key, type, instruction, image } of edits) {
         const source =
-          typeof picture === 'string'
-            ? relative(out, resolve(picture))
-            : join('pictures', `${sha256(picture).slice(0, 16)}${endingOf(picture, list)}`);
-        if (typeof picture !== 'string') {
+          typeof image === 'string'
+            ? relative(out, resolve(image))
+            : join('pictures', `${sha256(image).slice(0, 16)}${endingOf(image, list)}`);
+        if (typeof image !== 'string') {
           mkdirSync(join(staging, 'pictures'), { recursive: true });
-          writeFileSync(join(staging, source), picture);
+          writeFileSync(join(staging, source), image);
         }
         const line = JSON.stringify({ source, instruction, key, task_type: type });
         // Types with the same file name share the file: each line has its type.
@@ -127,9 +127,9 @@ async function* geditEdits(file: string, language: string | null): AsyncGenerato
         where,
       );
       if (language !== null && instruction_language !== undefined && instruction_language !== language) continue;
-      const picture = input_image_raw ?? input_image;
-      if (!picture) throw new DataError('the row has neither input_image_raw nor input_image', { where });
-      yield { key, type: task_type, instruction, picture: picture.bytes };
+      const image = input_image_raw ?? input_image;
+      if (!image) throw new DataError('the row has neither input_image_raw nor input_image', { where });
+      yield { key, type: task_type, instruction, image: image.bytes };
     }
   }
 }
@@ -139,8 +139,8 @@ const imgEditList = z.record(
   z.looseObject({ id: z.string().min(1), prompt: z.string().min(1), edit_type: z.string().min(1).default('edit') }),
 );
 
-async function* imgEdits(file: string, pictures: string | null): AsyncGenerator<BenchEdit> {
-  if (pictures === null) {
+async function* imgEdits(file: string, images: string | null): AsyncGenerator<BenchEdit> {
+  if (images === null) {
     throw new UsageError(`${file} has image paths relative to a folder, but no folder is given`, {
       next: "Give the folder: --pictures FOLDER, the one that contains 'animal' and the other types.",
     });
@@ -148,14 +148,14 @@ async function* imgEdits(file: string, pictures: string | null): AsyncGenerator<
   if (!existsSync(file)) throw new DataError('there is no such file', { where: file });
   const value = parseJson(textOf(readWhole(file), file), file);
   for (const [key, { id, prompt, edit_type }] of Object.entries(parsed(imgEditList, value, file))) {
-    const picture = join(pictures, id);
-    if (!existsSync(picture)) {
+    const image = join(images, id);
+    if (!existsSync(image)) {
       throw new DataError(`the image of edit ${key} is missing`, {
-        where: picture,
+        where: image,
         next: "Name the folder to which 'id' is relative: --pictures FOLDER.",
       });
     }
-    yield { key, type: edit_type, instruction: prompt, picture };
+    yield { key, type: edit_type, instruction: prompt, image };
   }
 }
 

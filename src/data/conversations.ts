@@ -269,11 +269,11 @@ function wrongTurns({ conversations, image }: RawSample): string[] {
   else if ((block?.[1] ?? last).trim() === '') problems.push('the labelled answer is empty');
   else if (roles.at(-2) !== 'user') problems.push("the turn before the answer is not the human's");
   const said = conversations.flatMap(({ value }, i) => (roles[i] === 'user' ? [value] : [])).join('\n');
-  const [videos, pictures] = [count(said, '<video>'), count(said, '<image>')];
+  const [videos, placeholders] = [count(said, '<video>'), count(said, '<image>')];
   if (videos !== 1) problems.push(`found <video> ${plural(videos, 'time')} in human turns; allowed: once`);
-  if (pictures !== image.length) {
+  if (placeholders !== image.length) {
     problems.push(
-      `found ${plural(image.length, 'file')} of images, but <image> ${plural(pictures, 'time')}; allowed: as many as files`,
+      `found ${plural(image.length, 'file')} of images, but <image> ${plural(placeholders, 'time')}; allowed: as many as files`,
     );
   }
   return problems;

@@ -48,9 +48,9 @@ export function openEditDataset(path: string): SampleSource<EditSample> {
  */
 export function comparedEdit(source: SampleSource<EditSample>, index: number): ComparedSample {
   const { id, instruction, sourcePng, source: grid } = source.read(index);
-  const picture = async (): Promise<string> =>
+  const image = async (): Promise<string> =>
     sourcePng === null ? sha256(`${grid.height}x${grid.width} ${grid.codes.join(' ')}`) : pixelDigest(sourcePng, id);
-  return { id, words: instruction, image: picture };
+  return { id, words: instruction, image };
 }
 
 /** EARL's training cuts a policy's thoughts to this number of characters. */

@@ -79,7 +79,7 @@ export async function readImageEdits(
   columns: ImageEditColumns,
 ): Promise<ReadImageEdits> {
   const rows = await readRows(path);
-  if (rows.length > 0) refusePictures(rows.read(0), columns, rows.place(0));
+  if (rows.length > 0) rejectEmbeddedImages(rows.read(0), columns, rows.place(0));
   const folder = media ?? (statSync(path).isDirectory() ? path : dirname(path));
   const problems: DataError[] = [...rows.problems];
   const sizes: number[] = [];
@@ -124,7 +124,7 @@ export async function firstImageEdits(
   count: number,
 ): Promise<readonly ImageEdit[]> {
   return (await firstRows(path, count)).map(({ row, place: where }) => {
-    refusePictures(row, columns, where);
+    rejectEmbeddedImages(row, columns, where);
     const read = readRow(row, columns, media ?? (statSync(path).isDirectory() ? path : dirname(path)));
     if (Array.isArray(read)) throw broken(read, where);
     return { ...read, id: basename(where), where };
@@ -132,7 +132,7 @@ export async function firstImageEdits(
 }
 
 /** Every row has the same problem, so it is reported once. */
-function refusePictures(row: Row, { source, target }: ImageEditColumns, where: string): void {
+function rejectEmbeddedImages(row: Row, { source, target }: ImageEditColumns, where: string): void {
   const column = [source, target].find((name) => holdsImages(valueAt(row, name)) || isDataUrl(valueAt(row, name)));
   if (column === undefined) return;
   throw new DataError(`column '${column}' contains images themselves; allowed: the paths of image files`, {

@@ -77,9 +77,9 @@ function scaledTo({ width, height }: ImageSize, side: number): { readonly size: 
 }
 
 /** By linear interpolation, as Pillow does it. */
-function squareOf(picture: RgbImage, side: number): RgbImage {
-  const { size, window } = scaledTo(picture, side);
-  return resizeLinearWindow(picture, size, window);
+function squareOf(image: RgbImage, side: number): RgbImage {
+  const { size, window } = scaledTo(image, side);
+  return resizeLinearWindow(image, size, window);
 }
 
 /** By the nearest pixel. Raises DataError if no white pixel is left. */

@@ -92,8 +92,8 @@ function readLine(line: string, where: string, folder: string): EditLine | { rea
   const source = resolve(folder, parsed.data.source);
   const edited = parsed.data.edited === null ? null : resolve(folder, parsed.data.edited);
   const found = [
-    ...pictureProblem('source', source),
-    ...(edited === null ? [] : pictureProblem('edited', edited)),
+    ...imageProblem('source', source),
+    ...(edited === null ? [] : imageProblem('edited', edited)),
     ...tokenProblem('instruction', instruction),
     ...tokenProblem('rationale', rationale ?? ''),
   ];
@@ -111,7 +111,7 @@ function messagesOf(issue: z.core.$ZodIssue, value: unknown): string[] {
   return [`'${field}' ${what}; allowed: ${ALLOWED[field]}`];
 }
 
-function pictureProblem(field: string, path: string): string[] {
+function imageProblem(field: string, path: string): string[] {
   if (!existsSync(path)) return [`'${field}': there is no image ${path}`];
   return statSync(path).isFile() ? [] : [`'${field}': ${path} is not a file`];
 }

@@ -105,7 +105,7 @@ export async function packDataset(request: PackRequest): Promise<PackReport> {
     sweepStaging(dirname(out), stagingPrefix(out));
     mkdirSync(staging, { recursive: true });
     const report = await (request.codes === null
-      ? writePictures(request, lines, staging)
+      ? writeImages(request, lines, staging)
       : writeEdits(request, request.codes, lines, staging));
     const record: PackRecord = { format: FORMAT, made_from, report };
     writeFileAtomic(
@@ -129,18 +129,18 @@ function isEmptyFolder(path: string): boolean {
 
 /** Everything that determines the output. */
 function digestOf({ size, codes }: PackRequest, lines: readonly EditLine[]): string {
-  const pictures = new Map<string, string>();
-  const pictureDigest = (path: string | null, where: string): string | null => {
+  const images = new Map<string, string>();
+  const imageDigest = (path: string | null, where: string): string | null => {
     if (path === null) return null;
-    const known = pictures.get(path) ?? sha256(imageBytes(path, where));
-    pictures.set(path, known);
+    const known = images.get(path) ?? sha256(imageBytes(path, where));
+    images.set(path, known);
     return known;
   };
   const sizing = size === null ? (codes?.sizing ?? null) : null;
   const made = { FORMAT, size, tokenizer: codes?.id ?? null, ...(sizing === null ? {} : { sizing: sizing.rules }) };
   const hash = createHash('sha256').update(JSON.stringify(made));
   for (const { source, edited, instruction, rationale, split, where } of lines) {
-    const line = [pictureDigest(source, where), pictureDigest(edited, where), instruction, rationale, split];
+    const line = [imageDigest(source, where), imageDigest(edited, where), instruction, rationale, split];
     hash.update(`${JSON.stringify(line)}\n`);
   }
   return hash.digest('hex');
@@ -207,7 +207,7 @@ class Splits {
 }
 
 /** Each image of a split once, sources and edited ones alike. */
-async function writePictures(
+async function writeImages(
   { size, onProgress }: PackRequest,
   lines: readonly EditLine[],
   folder: string,
@@ -236,13 +236,13 @@ async function writeEdits(
   const splits = new Splits(folder, codes.id);
   for (let from = 0; from < lines.length; from += BATCH) {
     const batch = lines.slice(from, from + BATCH);
-    const pictures = await Promise.all(batch.map((line) => readPictures(line, size, codes)));
+    const images = await Promise.all(batch.map((line) => readImages(line, size, codes)));
     const grids = await codes.encode(
-      pictures.flatMap(({ source, edited }) => (edited === null ? [source] : [source, edited])),
+      images.flatMap(({ source, edited }) => (edited === null ? [source] : [source, edited])),
     );
     let at = 0;
     for (const [i, line] of batch.entries()) {
-      const { source, edited } = pictures[i];
+      const { source, edited } = images[i];
       const bytes = encodeEditSample({
         instruction: line.instruction,
         source: grids[at++],
@@ -267,16 +267,12 @@ function wordsOf(lines: readonly EditLine[]): string[] {
 }
 
 /** The images of an edit, fitted to one size. */
-interface EditPictures {
+interface EditImages {
   readonly source: RgbImage;
   readonly edited: RgbImage | null;
 }
 
-async function readPictures(
-  line: EditLine,
-  size: ImageSize | null,
-  { patch, sizing }: ImageCodes,
-): Promise<EditPictures> {
+async function readImages(line: EditLine, size: ImageSize | null, { patch, sizing }: ImageCodes): Promise<EditImages> {
   const { where } = line;
   const read = async (path: string): Promise<FittedImage> => {
     const found = await readFitted(path, where, size);

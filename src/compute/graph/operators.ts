@@ -116,7 +116,7 @@ const kernelForm = ({ strides, pads, dilations }: Convolution): OnnxForm => ({
  * The normalized type, given the number of vectors that follow. A vector is [width], or [batch, 1, width] if the first
  * input has three axes.
  */
-function normalised(inputs: readonly ValueType[], vectors: number, perSample: boolean): ValueType {
+function normalized(inputs: readonly ValueType[], vectors: number, perSample: boolean): ValueType {
   expectArity(inputs, 1 + vectors);
   for (const input of inputs) expectDtype(input, 'float32');
   const { shape } = inputs[0];
@@ -288,11 +288,11 @@ export const operators: { readonly [K in OpType]: OperatorSpec<K> } = {
     }),
   },
   LayerNormalization: {
-    infer: (inputs) => normalised(inputs, 2, true),
+    infer: (inputs) => normalized(inputs, 2, true),
     onnx: ({ epsilon }) => ({ attributes: { axis: -1 }, floatAttributes: { epsilon } }),
   },
   RMSNormalization: {
-    infer: (inputs) => normalised(inputs, 1, false),
+    infer: (inputs) => normalized(inputs, 1, false),
     onnx: ({ epsilon }) => ({ attributes: { axis: -1 }, floatAttributes: { epsilon } }),
   },
   Reshape: {

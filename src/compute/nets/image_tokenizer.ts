@@ -67,8 +67,8 @@ export function initImageTokenizer(config: ImageTokenizerConfig, seed: number): 
 
 /** Patches [N, pixels] in [0, 1] to vectors [N, code_dim]. */
 export function encodePatches(config: ImageTokenizerConfig, patches: Value): Value {
-  const centred = sub(mul(patches, patches.graph.scalar(2)), patches.graph.scalar(1));
-  return linear(silu(linear(centred, 'encoder.fc1', config.hidden, true)), 'encoder.fc2', config.code_dim, true);
+  const centered = sub(mul(patches, patches.graph.scalar(2)), patches.graph.scalar(1));
+  return linear(silu(linear(centered, 'encoder.fc1', config.hidden, true)), 'encoder.fc2', config.code_dim, true);
 }
 
 /** The nearest code of each vector: int64 [N]. */

@@ -108,8 +108,8 @@ export function encodeT5(config: T5Config, ids: Value): Value {
     const mixed = attendAll(project('q'), { keys: project('k'), values: project('v'), mask });
     rows = add(rows, linear(streams.join(mixed, 0), `${attention}.SelfAttention.o`, width));
     const feedForward = `encoder.block.${i}.layer.1`;
-    const normalised = rmsNorm(rows, `${feedForward}.layer_norm`, eps);
-    const layer = (part: string): Value => linear(normalised, `${feedForward}.DenseReluDense.${part}`, config.d_ff);
+    const normalized = rmsNorm(rows, `${feedForward}.layer_norm`, eps);
+    const layer = (part: string): Value => linear(normalized, `${feedForward}.DenseReluDense.${part}`, config.d_ff);
     rows = add(rows, linear(geglu(layer('wi_0'), layer('wi_1')), `${feedForward}.DenseReluDense.wo`, width));
   }
   return reshape(rmsNorm(rows, 'encoder.final_layer_norm', eps), [1, length, width]);

@@ -4,7 +4,7 @@
  *
  *   <root>/clips-<hash>/clips/{described,labelled,train,validation}/conversations.json, 00000.mp4, …
  *
- * In `described` the answer says in other words what happens: a model that has learnt from it can see, and can look up a part in a list, but does not
+ * In `described` the answer says in other words what happens: a model that has learned from it can see, and can look up a part in a list, but does not
  * know what an answer looks like.
  *
  * Each action is a segment of the video. Some parts are on the board from the start, and some stay on the shelf, so that the last frame alone does
@@ -84,15 +84,15 @@ export function framesOf({ parts, attached, steps }: AssemblyClip): RgbImage[] {
   return steps.flatMap(({ column, frames }) =>
     Array.from({ length: frames }, (_, frame) => {
       tops[column] = Math.round((lowest * frame) / (frames - 1));
-      const picture = drawScene({ geometry: GEOMETRY, cells: Array(columns * rows).fill(null) });
+      const image = drawScene({ geometry: GEOMETRY, cells: Array(columns * rows).fill(null) });
       for (const [place, part] of parts.entries()) {
         const { pixels } = templateOf(part, cell);
         for (let y = 0; y < cell; y++) {
           const row = pixels.subarray(y * cell * 3, (y + 1) * cell * 3);
-          picture.data.set(row, ((tops[place] + y) * picture.width + place * cell) * 3);
+          image.data.set(row, ((tops[place] + y) * image.width + place * cell) * 3);
         }
       }
-      return picture;
+      return image;
     }),
   );
 }

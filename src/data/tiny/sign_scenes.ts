@@ -94,7 +94,7 @@ export interface SignStyle {
 export interface SignScene extends SignStyle {
   readonly word: string;
   readonly prompt: string;
-  readonly pictures: Readonly<Record<Member, RgbImage>>;
+  readonly images: Readonly<Record<Member, RgbImage>>;
 }
 
 function filled(width: number, height: number, colour: (y: number) => Rgb): RgbImage {
@@ -177,7 +177,7 @@ export function drawSignScene(world: SignWorld, split: SignSplit, index: number)
   const { width, height } = geometry;
   const mask = filled(width, height, (y) => (y < rows ? [255, 255, 255] : [0, 0, 0]));
   const source = { ...ref, data: ref.data.map((value, at) => (mask.data[at] === 0 ? value : UNKNOWN[at % 3])) };
-  return { ...style, word, prompt: promptOf(word), pictures: { source, mask, ref } };
+  return { ...style, word, prompt: promptOf(word), images: { source, mask, ref } };
 }
 
 /** Raises ConfigError when the widest word does not fit on a sign. */
@@ -217,12 +217,12 @@ function writeSplit(folder: string, world: SignWorld, split: SignSplit): void {
   mkdirSync(folder, { recursive: true });
   const [lines, sums]: [string[], string[]] = [[], []];
   for (let index = 0; index < world.sizes[split]; index++) {
-    const { prompt, pictures } = drawSignScene(world, split, index);
+    const { prompt, images } = drawSignScene(world, split, index);
     const number = String(index + 1);
     lines.push(`${number} ${prompt}\n`);
-    for (const [member, picture] of Object.entries(pictures)) {
+    for (const [member, image] of Object.entries(images)) {
       const name = memberName(number, member as Member);
-      const png = encodePlainPng(picture);
+      const png = encodePlainPng(image);
       writeFileSync(join(folder, name), png);
       sums.push(`${sha256(png)}  ${name}\n`);
     }

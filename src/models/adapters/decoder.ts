@@ -72,8 +72,8 @@ function isSeeingJson(description: string): boolean {
 
 /** Maps a model's layers to their names in transformers' model of it, which PEFT adapts. */
 export function peftNames(model: Described): ModuleNames {
-  const [ofWords, ofPictures] = namings;
-  return isSeeing(model) ? ofPictures : ofWords;
+  const [ofWords, ofImages] = namings;
+  return isSeeing(model) ? ofImages : ofWords;
 }
 
 /** Maps a model's layers to their names in the file of a folder's adapter, and further names that its settings may mean. */

@@ -146,7 +146,7 @@ function processorJson(folder: string): [where: string, json: unknown] {
     ? z.looseObject({ image_processor: z.unknown().optional() }).catch({}).parse(readJson(nested))
     : {};
   if (json !== null) return [nested, json];
-  throw new CheckpointError(`nothing says how pictures are prepared: there is no ${PROCESSOR_FILE}`, {
+  throw new CheckpointError(`there is no ${PROCESSOR_FILE}`, {
     where: folder,
     next: `Bring it with the model, or save it in Python: AutoImageProcessor.from_pretrained(model).save_pretrained(folder).`,
   });

@@ -219,7 +219,7 @@ export function openImageProcessor(
 ): ImageProcessor {
   const image = readSettings(folder, PROCESSOR_FILE, NESTED.image);
   if (image === null) {
-    throw new CheckpointError(`nothing says how pictures are cut: there is no ${PROCESSOR_FILE}`, {
+    throw new CheckpointError(`there is no ${PROCESSOR_FILE}`, {
       where: folder,
       next: `Bring it with the model, or save it in Python: AutoProcessor.from_pretrained(model).save_pretrained(folder).`,
     });
@@ -250,9 +250,9 @@ function sizesOf({ patch_size, temporal_patch_size, merge_size }: ProcessorFile)
 
 /** A byte b becomes (f b - mean) / std, which is (b / 255 - mean / 255 f) / (std / 255 f). */
 function coloursOf({ do_rescale, rescale_factor, do_normalize, image_mean, image_std }: ProcessorFile): ColorScale {
-  const isNormalised = do_normalize !== false;
-  const mean = isNormalised ? (image_mean ?? clipColours.mean) : ([0, 0, 0] as const);
-  const std = isNormalised ? (image_std ?? clipColours.std) : ([1, 1, 1] as const);
+  const isNormalized = do_normalize !== false;
+  const mean = isNormalized ? (image_mean ?? clipColours.mean) : ([0, 0, 0] as const);
+  const std = isNormalized ? (image_std ?? clipColours.std) : ([1, 1, 1] as const);
   const factor = 255 * (do_rescale === false ? 1 : (rescale_factor ?? 1 / 255));
   // Files write 1/255 with its last digits cut.
   if (Math.abs(factor - 1) < 1e-9) return { mean, std };

@@ -108,7 +108,7 @@ export function withStills(
  */
 export function withImages(
   ids: readonly number[],
-  pictures: readonly VisionInput[],
+  images: readonly VisionInput[],
   tokens: ImageTokens,
   sizes: PatchSizes,
   where: string,
@@ -116,7 +116,7 @@ export function withImages(
   const kindOf = (id: number): VisionInput['kind'] | null =>
     id === tokens.image_token_id ? 'image' : id === tokens.video_token_id ? 'video' : null;
   const asked = ids.map(kindOf).filter((kind) => kind !== null);
-  const given = pictures.map(({ kind }) => kind);
+  const given = images.map(({ kind }) => kind);
   if (asked.join() !== given.join()) {
     throw new DataError(`the prompt has placeholders for ${counted(asked)}, but ${counted(given)} are given`, {
       where,
@@ -125,7 +125,7 @@ export function withImages(
   }
   let next = 0;
   return ids.flatMap((id) =>
-    kindOf(id) === null ? [id] : Array<number>(tokensOf(pictures[next++].grid, sizes)).fill(id),
+    kindOf(id) === null ? [id] : Array<number>(tokensOf(images[next++].grid, sizes)).fill(id),
   );
 }
 

@@ -30,7 +30,7 @@ export interface FrozenAutoencoder {
   readonly shift: readonly number[];
   readonly scale: readonly number[];
   /** Encodes images [B, 3, H, W] in [-1, 1] as means [B, channels, H / reduction, W / reduction]. */
-  readonly encode: (pictures: Value) => Value;
+  readonly encode: (images: Value) => Value;
   /** The reverse. */
   readonly decode: (latents: Value) => Value;
   /** Reads its weights. Raises CheckpointError for the first tensor that is missing or has another shape. */
@@ -46,7 +46,7 @@ export function frozenAutoencoder(config: AutoencoderConfig): FrozenAutoencoder 
     widest: config.block_out_channels[0],
     shift: new Array<number>(channels).fill(shift_factor),
     scale: new Array<number>(channels).fill(scaling_factor),
-    encode: (pictures) => encodeImages(config, pictures).mean,
+    encode: (images) => encodeImages(config, images).mean,
     decode: (latents) => decodeLatents(config, latents),
     weights: (folder) => openAutoencoder(folder).weights,
   };
@@ -59,7 +59,7 @@ function qwenImage(config: QwenImageConfig): FrozenAutoencoder {
     widest: config.base_dim * config.dim_mult[0],
     shift: config.latents_mean,
     scale: config.latents_std.map((deviation) => 1 / deviation),
-    encode: (pictures) => encodeQwenImage(config, pictures),
+    encode: (images) => encodeQwenImage(config, images),
     decode: (latents) => decodeQwenImage(config, latents),
     weights: (folder) => readQwenImageWeights(folder, frozenParameters(found)),
   };
@@ -142,11 +142,11 @@ function readQwenImageWeights(folder: string, parameters: ReadonlyMap<string, Sh
   rejectUnread(folder, files, (name) => parameters.has(name) || OVER_TIME.test(name));
   const stored = new Map([...parameters].map(([name, shape]) => [name, storedShape(name, shape)]));
   const read = readWeights(files, stored);
-  return new Map([...read].map(([name, tensor]) => [name, ofPicture(tensor, parameters.get(name) ?? tensor.shape)]));
+  return new Map([...read].map(([name, tensor]) => [name, imageSlice(tensor, parameters.get(name) ?? tensor.shape)]));
 }
 
 /** The last slice in time of a kernel [out, in, time, side, side], in this shape; other tensors unchanged. */
-function ofPicture({ shape, data }: FloatTensor, wanted: Shape): FloatTensor {
+function imageSlice({ shape, data }: FloatTensor, wanted: Shape): FloatTensor {
   if (shape.length !== 5) return { shape: wanted, data };
   const [outputs, inputs, time, side] = shape;
   const area = side * side;

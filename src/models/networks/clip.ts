@@ -41,7 +41,7 @@ function textGraph(config: EmbedderConfig, length: number): HalfGraph {
   return { graph, embedding: config.family === 'clip' ? embedTexts(config, ids) : embedSiglipTexts(config, ids) };
 }
 
-function pictureGraph(config: ImageEncoderConfig): HalfGraph {
+function imageGraph(config: ImageEncoderConfig): HalfGraph {
   const graph = new Graph('vision_model');
   const { image_size: side } = config.vision;
   const pixels = graph.input(IMAGE_INPUT, [1, 3, side, side]);
@@ -58,13 +58,13 @@ export function openTextHalf(folder: string, length: number): OpenedHalf {
 /** Opens the vision half of a whole model. Raises as `checkEmbedder`. */
 export function openImageHalf(folder: string): OpenedHalf {
   const config = describeEmbedder(folder);
-  return withWeights(pictureGraph(config), wholeFiles(folder, config));
+  return withWeights(imageGraph(config), wholeFiles(folder, config));
 }
 
 /** Opens the vision half of a whole model or of a vision model. Raises as `checkImageEncoder`. */
 export function openImageEncoder(folder: string): OpenedHalf {
   const config = describeImageEncoder(folder);
-  return withWeights(pictureGraph(config), towerFiles(folder, config));
+  return withWeights(imageGraph(config), towerFiles(folder, config));
 }
 
 /**
@@ -74,7 +74,7 @@ export function openImageEncoder(folder: string): OpenedHalf {
 export function checkEmbedder(folder: string): EmbedderConfig {
   const config = describeEmbedder(folder);
   const { files, stored } = wholeFiles(folder, config);
-  const halves = [textGraph(config, config.text.max_position_embeddings), pictureGraph(config)];
+  const halves = [textGraph(config, config.text.max_position_embeddings), imageGraph(config)];
   for (const half of halves) checkWeights(files, shapesOf(half), stored);
   return config;
 }
@@ -83,7 +83,7 @@ export function checkEmbedder(folder: string): EmbedderConfig {
 export function checkImageEncoder(folder: string): ImageEncoderConfig {
   const config = describeImageEncoder(folder);
   const { files, stored } = towerFiles(folder, config);
-  checkWeights(files, shapesOf(pictureGraph(config)), stored);
+  checkWeights(files, shapesOf(imageGraph(config)), stored);
   return config;
 }
 
@@ -96,10 +96,10 @@ export function describeEmbedder(folder: string): EmbedderConfig {
   const config = readEmbedder(readConfig(folder), where);
   if (config.family === 'clip') return config;
   requireHead(config, where);
-  const [text, picture] = [config.text.projection_size, config.vision.hidden_size];
-  if (text === picture) return config;
+  const [text, image] = [config.text.projection_size, config.vision.hidden_size];
+  if (text === image) return config;
   throw new CheckpointError(
-    `texts have embeddings of width ${text} (text_config.projection_size), images ${picture} (vision_config.hidden_size)`,
+    `texts have embeddings of width ${text} (text_config.projection_size), images ${image} (vision_config.hidden_size)`,
     {
       where,
       next: 'Texts and images can only be compared with the same width.',
@@ -130,12 +130,12 @@ function requireHead(config: ImageEncoderConfig, where: string): void {
 export function embedderBytes(folder: string): number {
   const config = describeEmbedder(folder);
   const text = parametersOf(textGraph(config, config.text.max_position_embeddings));
-  return FLOAT32_BYTES * Math.max(2 * text, text + 2 * parametersOf(pictureGraph(config)));
+  return FLOAT32_BYTES * Math.max(2 * text, text + 2 * parametersOf(imageGraph(config)));
 }
 
 /** The same of a vision half. */
 export function imageEncoderBytes(folder: string): number {
-  return FLOAT32_BYTES * 2 * parametersOf(pictureGraph(describeImageEncoder(folder)));
+  return FLOAT32_BYTES * 2 * parametersOf(imageGraph(describeImageEncoder(folder)));
 }
 
 const FLOAT32_BYTES = 4;
@@ -163,12 +163,12 @@ interface Stored {
 
 function wholeFiles(folder: string, config: EmbedderConfig): Stored {
   const text = shapesOf(textGraph(config, config.text.max_position_embeddings));
-  return knownFiles(folder, [...text.keys(), ...shapesOf(pictureGraph(config)).keys()]);
+  return knownFiles(folder, [...text.keys(), ...shapesOf(imageGraph(config)).keys()]);
 }
 
 /** A whole model's text half is ignored. */
 function towerFiles(folder: string, config: ImageEncoderConfig): Stored {
-  return knownFiles(folder, [...shapesOf(pictureGraph(config)).keys()], /^text_(?:model|projection)\./);
+  return knownFiles(folder, [...shapesOf(imageGraph(config)).keys()], /^text_(?:model|projection)\./);
 }
 
 /** The prefix of a vision half's names in a whole model; transformers 5 omits it in a vision model. */

@@ -25,8 +25,8 @@ async function shareRead(opening: Promise<OcrEngine>): Promise<number> {
     const [blank] = scenes;
     expect(joinLines((await engine.read(drawStyledSign('', blank, DEFAULT_SIGN))).lines)).toBe('');
     let read = 0;
-    for (const { word, pictures } of scenes) {
-      if (joinLines((await engine.read(pictures.ref)).lines) === word.toLowerCase()) read += 1;
+    for (const { word, images } of scenes) {
+      if (joinLines((await engine.read(images.ref)).lines) === word.toLowerCase()) read += 1;
     }
     return read / scenes.length;
   } finally {

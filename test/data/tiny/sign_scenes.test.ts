@@ -33,7 +33,7 @@ const many = 300;
 const drawn = (split: SignSplit, seed = 3, length = many): SignScene[] =>
   Array.from({ length }, (_, i) => drawSignScene({ ...world, seed }, split, i));
 
-const pixel = ({ data, width }: SignScene['pictures']['ref'], x: number, y: number): number[] => [
+const pixel = ({ data, width }: SignScene['images']['ref'], x: number, y: number): number[] => [
   ...data.slice((y * width + x) * 3, (y * width + x) * 3 + 3),
 ];
 
@@ -59,8 +59,8 @@ describe('signs', () => {
   });
 
   it('have the word where the mask is white, and show nothing of it elsewhere', () => {
-    for (const { ink, paper, pictures } of drawn('train', 3, 20)) {
-      const { source, mask, ref } = pictures;
+    for (const { ink, paper, images } of drawn('train', 3, 20)) {
+      const { source, mask, ref } = images;
       const blank = drawStyledSign('', { ink, paper }, DEFAULT_SIGN);
       expect(ref.data).not.toEqual(blank.data);
       for (let y = 0; y < 16; y++) {
@@ -76,11 +76,11 @@ describe('signs', () => {
 
   it('are worn where they are labelled, and fresh elsewhere', () => {
     const strongest = (split: 'labelled' | 'train', index: number): number => {
-      const { word, ink, paper, pictures } = drawSignScene(world, split, index);
+      const { word, ink, paper, images } = drawSignScene(world, split, index);
       const fresh = drawStyledSign(word, { ink, paper }, world.geometry);
       const far = (data: Uint8Array): number =>
         data.subarray(0, 3 * 32 * 10).reduce((sum, value, i) => sum + Math.abs(value - paper[i % 3]), 0);
-      return far(pictures.ref.data) / far(fresh.data);
+      return far(images.ref.data) / far(fresh.data);
     };
     for (let i = 0; i < 8; i++) expect(strongest('train', i)).toBe(1);
     const worn = Array.from({ length: 40 }, (_, i) => strongest('labelled', i));
@@ -91,9 +91,9 @@ describe('signs', () => {
   });
 
   it('show both colours in the strip, clearly apart', () => {
-    for (const { ink, paper, pictures } of drawn('validation')) {
-      expect([pixel(pictures.ref, 0, 12), pixel(pictures.ref, 31, 13)]).toEqual([[...paper], [...paper]]);
-      expect([pixel(pictures.ref, 31, 14), pixel(pictures.ref, 0, 15)]).toEqual([[...ink], [...ink]]);
+    for (const { ink, paper, images } of drawn('validation')) {
+      expect([pixel(images.ref, 0, 12), pixel(images.ref, 31, 13)]).toEqual([[...paper], [...paper]]);
+      expect([pixel(images.ref, 31, 14), pixel(images.ref, 0, 15)]).toEqual([[...ink], [...ink]]);
       const light = ([r, g, b]: readonly number[]): number => 0.299 * r + 0.587 * g + 0.114 * b;
       expect(Math.abs(light(ink) - light(paper))).toBeGreaterThanOrEqual(110);
     }
@@ -118,11 +118,11 @@ describe('the signs on disk', () => {
       expect(existsSync(join(folder, 'signs', split, 'SHA256SUMS'))).toBe(true);
     }
     const bench = openSelfBench(join(folder, 'signs', 'validation'));
-    const { prompt, ink, paper, pictures } = drawSignScene(world, 'validation', 4);
+    const { prompt, ink, paper, images } = drawSignScene(world, 'validation', 4);
     const sample = bench.read(4);
     expect(sample.prompt).toBe(prompt);
     const { source, mask, ref } = await readTriplet(sample);
-    expect([source, ref]).toEqual([pictures.source, pictures.ref]);
+    expect([source, ref]).toEqual([images.source, images.ref]);
     const style = styleCrop(ref, mask, 'outside_mask', 'here');
     expect([style.width, style.height]).toEqual([32, 4]);
     expect([pixel(style, 0, 0), pixel(style, 0, 3)]).toEqual([[...paper], [...ink]]);

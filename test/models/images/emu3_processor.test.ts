@@ -126,9 +126,7 @@ describe('a file', () => {
 
   it('is needed', () => {
     const folder = newFolder();
-    expect(() => readEmu3Processor(folder, 8)).toThrow(
-      'nothing says how pictures are prepared: there is no preprocessor_config.json',
-    );
+    expect(() => readEmu3Processor(folder, 8)).toThrow('there is no preprocessor_config.json');
     cpSync(folderOf({ tokenizer: 1 }, 'processor_config.json'), folder, { recursive: true });
     expect(() => readEmu3Processor(folder, 8)).toThrow('there is no preprocessor_config.json');
     renameSync(join(folder, 'processor_config.json'), join(folder, FILE));

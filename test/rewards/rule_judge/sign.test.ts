@@ -22,7 +22,7 @@ const sceneOf = (index: number, geometry: SignGeometry = DEFAULT_SIGN): SignScen
   );
 const scenes = Array.from({ length: 40 }, (_, i) => sceneOf(i));
 
-const ref = ({ pictures }: SignScene): RgbImage => pictures.ref;
+const ref = ({ images }: SignScene): RgbImage => images.ref;
 const score = (scene: SignScene, shown: RgbImage): SignScore => scoreSign(null, scene.prompt, shown);
 const drawnAs = (scene: SignScene, word: string): RgbImage => drawStyledSign(word, scene, DEFAULT_SIGN);
 const mean = (of: (scene: SignScene, index: number) => number): number =>
@@ -71,7 +71,7 @@ describe('a sign as it is drawn', () => {
   it('gets full marks, with its source and without', () => {
     for (const scene of scenes) {
       expect(score(scene, ref(scene))).toMatchObject({ alignment: 10, quality: 10 });
-      expect(scoreSign(scene.pictures.source, scene.prompt, ref(scene))).toMatchObject({ alignment: 10, quality: 10 });
+      expect(scoreSign(scene.images.source, scene.prompt, ref(scene))).toMatchObject({ alignment: 10, quality: 10 });
     }
   });
 
@@ -109,7 +109,7 @@ describe('a sign as it is drawn', () => {
 describe('what earns nothing', () => {
   it.each<readonly [string, (scene: SignScene, index: number) => RgbImage]>([
     ['a blank sign', (scene) => drawnAs(scene, '')],
-    ['the source', ({ pictures }) => pictures.source],
+    ['the source', ({ images }) => images.source],
     ['a sign full of ink', (scene) => painted(ref(scene), () => scene.ink)],
     [
       'specks of ink',
@@ -128,7 +128,7 @@ describe('what earns nothing', () => {
     for (const [i, scene] of scenes.entries()) {
       const shown = change(scene, i);
       expect(score(scene, shown)).toMatchObject({ alignment: 0, quality: 0 });
-      expect(scoreSign(scene.pictures.source, scene.prompt, shown)).toMatchObject({ alignment: 0, quality: 0 });
+      expect(scoreSign(scene.images.source, scene.prompt, shown)).toMatchObject({ alignment: 0, quality: 0 });
     }
   });
 });
@@ -176,7 +176,7 @@ describe('the alignment of a sign', () => {
       drawStyledSign(scene.word, { ink: [255, 0, 0], paper: [0, 0, 255] }, DEFAULT_SIGN);
     for (const scene of scenes.slice(0, 10)) {
       expect(score(scene, other(scene)).alignment).toBe(10);
-      const judged = scoreSign(scene.pictures.source, scene.prompt, other(scene));
+      const judged = scoreSign(scene.images.source, scene.prompt, other(scene));
       expect(judged.alignment).toBeLessThanOrEqual(2);
       expect(judged.reasoning).toContain('strip');
     }

@@ -72,7 +72,7 @@ describe('the rule judge', () => {
       'train',
       0,
     );
-    const { source, ref } = scene.pictures;
+    const { source, ref } = scene.images;
     const blank = drawStyledSign('', scene, DEFAULT_SIGN);
     const settings = z.strictObject(alignQuality.fields).parse({});
     const term = await alignQuality.create(settings, testServices(client));

@@ -17,9 +17,9 @@ export interface LatentDistribution {
 }
 
 /** Images [B, in_channels, H, W] in [-1, 1]; H and W are multiples of `reduction`. */
-export function encodeImages(config: AutoencoderConfig, pictures: Value): LatentDistribution {
+export function encodeImages(config: AutoencoderConfig, images: Value): LatentDistribution {
   const { block_out_channels: channels, norm_num_groups: groups, latent_channels: latent } = config;
-  let x = convolve(pictures, 'encoder.conv_in', channels[0], 3);
+  let x = convolve(images, 'encoder.conv_in', channels[0], 3);
   channels.forEach((width, level) => {
     const name = `encoder.down_blocks.${level}`;
     for (let i = 0; i < config.layers_per_block; i++) x = residualBlock(x, `${name}.resnets.${i}`, width, groups);
@@ -98,19 +98,19 @@ export interface AutoencoderLoss {
  */
 export function autoencoderLoss(
   config: AutoencoderConfig,
-  pictures: Value,
+  images: Value,
   noise: Value,
   klWeight: number,
 ): AutoencoderLoss {
-  const { graph } = pictures;
-  const { mean, logVariance } = encodeImages(config, pictures);
+  const { graph } = images;
+  const { mean, logVariance } = encodeImages(config, images);
   const deviation = exp(mul(logVariance, graph.scalar(0.5)));
-  const error = sub(decodeLatents(config, add(mean, mul(deviation, noise))), pictures);
-  const reconstruction = mul(sumAll(mul(error, error)), graph.scalar(1 / pictures.size));
+  const error = sub(decodeLatents(config, add(mean, mul(deviation, noise))), images);
+  const reconstruction = mul(sumAll(mul(error, error)), graph.scalar(1 / images.size));
   const squares = mul(mean, mean);
   const spread = sub(add(squares, exp(logVariance)), add(logVariance, graph.scalar(1)));
   return {
-    loss: add(reconstruction, mul(sumAll(spread), graph.scalar(klWeight / (2 * pictures.size)))),
+    loss: add(reconstruction, mul(sumAll(spread), graph.scalar(klWeight / (2 * images.size)))),
     reconstruction,
     meanSquare: mul(sumAll(squares), graph.scalar(1 / mean.size)),
   };

@@ -62,19 +62,19 @@ export function upsample(x: Value, name: string, made = x.shape[1]): Value {
 export function groupNorm(x: Value, name: string, groups: number): Value {
   const [batch, channels, rows, columns] = x.shape as [number, number, number, number];
   const [places, inGroup] = [rows * columns, channels / groups];
-  const normalised = standardised(reshape(x, [batch * groups, inGroup * places]));
+  const normalized = standardized(reshape(x, [batch * groups, inGroup * places]));
   const vector = (part: string): Value => reshape(x.graph.parameter(`${name}.${part}`, [channels]), [channels, 1]);
-  const perChannel = reshape(normalised, [batch, channels, places]);
+  const perChannel = reshape(normalized, [batch, channels, places]);
   return reshape(add(mul(perChannel, vector('weight')), vector('bias')), x.shape);
 }
 
 /** n = (x - mean) r over each row, r = 1 / sqrt(variance + eps): dx = r (dn - mean(dn) - n mean(n dn)). */
-function standardised(x: Value): Value {
+function standardized(x: Value): Value {
   const { graph } = x;
-  const centred = sub(x, reduceMean(x, [1]));
-  const variance = mul(reduceSumSquare(centred, [1]), graph.scalar(1 / x.shape[1]));
+  const centered = sub(x, reduceMean(x, [1]));
+  const variance = mul(reduceSumSquare(centered, [1]), graph.scalar(1 / x.shape[1]));
   const r = reciprocal(sqrt(add(variance, graph.scalar(EPS))));
-  const n = mul(centred, r);
+  const n = mul(centered, r);
   return withGradient(mul(n, graph.scalar(1)), {
     name: 'group_norm',
     inputs: [x],
@@ -93,8 +93,8 @@ export function residualBlock(x: Value, name: string, channels: number, groups: 
 export function spatialAttention(x: Value, name: string, groups: number): Value {
   const [batch, channels, height, width] = x.shape as [number, number, number, number];
   const places = height * width;
-  const normalised = reshape(groupNorm(x, `${name}.group_norm`, groups), [batch, channels, places]);
-  const rows = reshape(transpose(normalised, [0, 2, 1]), [batch * places, channels]);
+  const normalized = reshape(groupNorm(x, `${name}.group_norm`, groups), [batch, channels, places]);
+  const rows = reshape(transpose(normalized, [0, 2, 1]), [batch * places, channels]);
   const project = (layer: string, of: Value): Value => linear(of, `${name}.${layer}`, channels, true);
   const apart = (of: Value): Value => reshape(of, [batch, places, channels]);
   const queries = mul(project('to_q', rows), x.graph.scalar(1 / Math.sqrt(channels)));

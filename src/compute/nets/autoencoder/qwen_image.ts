@@ -59,9 +59,9 @@ export function readQwenImage(json: object, where: string): QwenImageConfig {
 }
 
 /** Encodes images [B, 3, H, W] in [-1, 1] as means of latents [B, z_dim, H / r, W / r], r = 2^(levels - 1). */
-export function encodeQwenImage(config: QwenImageConfig, pictures: Value): Value {
+export function encodeQwenImage(config: QwenImageConfig, images: Value): Value {
   const { base_dim, dim_mult, num_res_blocks, z_dim } = config;
-  let x = convolve(pictures, 'encoder.conv_in', base_dim, 3);
+  let x = convolve(images, 'encoder.conv_in', base_dim, 3);
   let block = 0;
   dim_mult.forEach((factor, level) => {
     for (let i = 0; i < num_res_blocks; i++) x = residual(x, `encoder.down_blocks.${block++}`, base_dim * factor);

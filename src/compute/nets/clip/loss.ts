@@ -43,23 +43,23 @@ export function clampLogitScale(weights: ReadonlyMap<string, { readonly data: Fl
 /**
  * The mean of both cross-entropies over scale * cosines [B, B] (CLIP's loss), plus (mean matched cosine - `held`)^2 if
  * `held` is given.
- * @param pictures [B, E]
+ * @param images [B, E]
  * @param texts [B, E], of which the i-th belongs to the i-th image
  */
-export function contrastiveLoss(pictures: Value, texts: Value, held: number | null): ContrastiveLoss {
-  const { graph } = pictures;
-  const [batch] = pictures.shape as [number];
+export function contrastiveLoss(images: Value, texts: Value, held: number | null): ContrastiveLoss {
+  const { graph } = images;
+  const [batch] = images.shape as [number];
   const scale = exp(graph.parameter(LOGIT_SCALE, []));
-  const cosines = gemm(directions(pictures), directions(texts), { transB: true });
+  const cosines = gemm(directions(images), directions(texts), { transB: true });
   const own = graph.constant(
     Float32Array.from({ length: batch ** 2 }, (_, i) => (i % (batch + 1) === 0 ? 1 / batch : 0)),
     [batch, batch],
   );
   const meanOfOwn = (values: Value): Value => sumAll(mul(values, own));
   const logits = mul(cosines, scale);
-  const ofPictures = meanOfOwn(logSoftmax(logits));
+  const ofImages = meanOfOwn(logSoftmax(logits));
   const ofTexts = meanOfOwn(logSoftmax(transpose(logits, [1, 0])));
-  const contrast = mul(neg(add(ofPictures, ofTexts)), graph.scalar(0.5));
+  const contrast = mul(neg(add(ofImages, ofTexts)), graph.scalar(0.5));
   const matched = meanOfOwn(cosines);
   if (held === null) return { loss: contrast, contrast, matched, cosines };
   const apart = sub(matched, graph.scalar(held));

@@ -47,7 +47,7 @@ function perWindow<T>(
 }
 
 /** Attention of one block: from normalized rows to mixed rows, before the output projection. */
-type Attend = (layer: string, index: number, normalised: Value) => Value;
+type Attend = (layer: string, index: number, normalized: Value) => Value;
 
 const plain: BlockWrapper = (_name, x, build) => build(x);
 
@@ -70,9 +70,9 @@ function block(config: DecoderConfig, index: number, x: Value, attend: Attend, k
     const kept = keep(x);
     const out = linear(mixed, `${layer}.self_attn.o_proj`, config.hidden_size, config.attention_output_bias, adapter);
     const attended = add(kept, after(out, norms.attention[1]));
-    const normalised = norm(config, attended, `${layer}.${norms.feedForward[0]}`);
-    const gate = linear(normalised, `${layer}.mlp.gate_proj`, config.intermediate_size, config.mlp_bias, adapter);
-    const up = linear(normalised, `${layer}.mlp.up_proj`, config.intermediate_size, config.mlp_bias, adapter);
+    const normalized = norm(config, attended, `${layer}.${norms.feedForward[0]}`);
+    const gate = linear(normalized, `${layer}.mlp.gate_proj`, config.intermediate_size, config.mlp_bias, adapter);
+    const up = linear(normalized, `${layer}.mlp.up_proj`, config.intermediate_size, config.mlp_bias, adapter);
     const inner = gates[config.activation ?? 'silu'](gate, up);
     const down = linear(inner, `${layer}.mlp.down_proj`, config.hidden_size, config.mlp_bias, adapter);
     return add(attended, after(down, norms.feedForward[1]));
@@ -116,10 +116,10 @@ function anglesOf(graph: Graph, config: DecoderConfig, prompts: number, columns:
 
 /** Final norm and head: rows [N, width] to the products whose sum are the logits [N, vocabulary]. */
 function headOf(config: DecoderConfig, rows: Value): readonly Product[] {
-  const normalised = norm(config, rows, 'model.norm');
+  const normalized = norm(config, rows, 'model.norm');
   const { tie_word_embeddings: tied, vocab_size, hidden_size, adapter } = config;
   const table = rows.graph.parameter(tied ? 'model.embed_tokens.weight' : 'lm_head.weight', [vocab_size, hidden_size]);
-  return productsOf(normalised, table, 'lm_head', tied ? undefined : adapter);
+  return productsOf(normalized, table, 'lm_head', tied ? undefined : adapter);
 }
 
 /** Logits [rows of answers, vocabulary] of the answers' tokens, for whole sequences. */
@@ -180,18 +180,18 @@ function sequenceRows(
   // After the last block only the answers' rows are read, so prompts need no queries there.
   const answerQueriesAlone = new HeadOrder(graph, answerPart, heads, 0, ofAnswer);
 
-  const attend: Attend = (layer, index, normalised) => {
+  const attend: Attend = (layer, index, normalized) => {
     const masks = masksOf(index);
     const rotary = rotaryAt(index);
-    const keyRows = project(config, layer, normalised, 'k_proj');
-    const valueRows = project(config, layer, normalised, 'v_proj');
+    const keyRows = project(config, layer, normalized, 'k_proj');
+    const valueRows = project(config, layer, normalized, 'v_proj');
     const promptShape = [prompts, k, promptColumns, heads.depth];
     const keys = rotary.keys(promptKeys.split(keyRows, promptShape), 0);
     const values = promptKeys.split(valueRows, promptShape);
     const answerShape = [batch, answerColumns, heads.depth];
     const ownKeys = rotary.keys(answerKeys.split(keyRows, [batch, 1, answerColumns, heads.depth]), promptColumns);
     const isLast = index === last && asked === 'answers';
-    const queryRows = project(config, layer, isLast ? answersOnly(normalised) : normalised, 'q_proj');
+    const queryRows = project(config, layer, isLast ? answersOnly(normalized) : normalized, 'q_proj');
     const order = isLast ? answerQueriesAlone : answerQueries;
     const queries = order.split(queryRows, [batch, heads.queriesPerHead, answerColumns, heads.depth]);
     const answers = attendSequences(
@@ -238,10 +238,10 @@ export function prefill(
   const part = { prompts, answers: 1, columns };
   const keyOrder = new HeadOrder(graph, part, keysOf(heads), 0);
   const queryOrder = new HeadOrder(graph, part, heads, 0);
-  const cache = (index: number, normalised: Value): { keys: Value; values: Value } => {
+  const cache = (index: number, normalized: Value): { keys: Value; values: Value } => {
     const layer = `model.layers.${index}`;
     const split = (which: 'k_proj' | 'v_proj'): Value =>
-      keyOrder.split(project(config, layer, normalised, which), [prompts, k, columns, heads.depth]);
+      keyOrder.split(project(config, layer, normalized, which), [prompts, k, columns, heads.depth]);
     const keys = rotaryAt(index).keys(split('k_proj'), 0);
     const values = split('v_proj');
     caches.push({ keysTransposed: swapLastAxes(keys), values });
@@ -249,9 +249,9 @@ export function prefill(
   };
   let rows = embedSeen(config, promptIds, shape);
   for (let index = 0; index < config.num_hidden_layers - 1; index++) {
-    const attend: Attend = (layer, _index, normalised) => {
-      const { keys, values } = cache(index, normalised);
-      const rows = project(config, layer, normalised, 'q_proj');
+    const attend: Attend = (layer, _index, normalized) => {
+      const { keys, values } = cache(index, normalized);
+      const rows = project(config, layer, normalized, 'q_proj');
       const queries = queryOrder.split(rows, [prompts * k, heads.queriesPerHead, columns, heads.depth]);
       const mixed = attendPrompts(rotaryAt(index).queries(queries, 0), keys, values, padding, causalOf(index));
       return HeadOrder.join([{ order: queryOrder, x: mixed }]);
@@ -290,15 +290,15 @@ export function decodeStep(
   const queryOrder = new HeadOrder(graph, part, heads, 0);
   const keys: Value[] = [];
   const values: Value[] = [];
-  const attend: Attend = (layer, index, normalised) => {
+  const attend: Attend = (layer, index, normalized) => {
     const split = (which: 'k_proj' | 'v_proj', shape: Shape): Value =>
-      keyOrder.split(project(config, layer, normalised, which), shape);
+      keyOrder.split(project(config, layer, normalized, which), shape);
     const rotary = rotaryAt(index);
     const key = reshape(rotary.keys(split('k_proj', [batch, 1, 1, heads.depth]), positions), [batch, 1, heads.depth]);
     const value = split('v_proj', [batch, 1, heads.depth]);
     keys.push(key);
     values.push(value);
-    const rows = project(config, layer, normalised, 'q_proj');
+    const rows = project(config, layer, normalized, 'q_proj');
     const queries = queryOrder.split(rows, [batch, heads.queriesPerHead, 1, heads.depth]);
     const { padding: visible, answers } = masksOf(index);
     const mixed = attendAnswers(rotary.queries(queries, positions), { ...inputs.prompt[index], padding: visible }, [

@@ -134,7 +134,7 @@ export type RopeJson = Readonly<Record<string, unknown>>;
  * equal for text.
  */
 const UNSCALED = ['default'];
-const UNSCALED_WITH_PICTURES = ['default', 'mrope'];
+const UNSCALED_WITH_IMAGES = ['default', 'mrope'];
 
 /**
  * Raises CheckpointError, naming `where`, if `rope_scaling` and `rope_parameters` differ: programs do not agree on
@@ -160,10 +160,10 @@ export function readScaling(
   rope: RopeJson,
   contextSize: number,
   where: string,
-  readsPictures = false,
+  readsImages = false,
 ): RopeScaling | null {
   const type = rope['rope_type'] ?? rope['type'] ?? 'default';
-  const unscaled = readsPictures ? UNSCALED_WITH_PICTURES : UNSCALED;
+  const unscaled = readsImages ? UNSCALED_WITH_IMAGES : UNSCALED;
   if (typeof type === 'string' && unscaled.includes(type)) return null;
   if (typeof type !== 'string' || !Object.hasOwn(scalings, type)) {
     const allowed = [...unscaled, ...Object.keys(scalings)].join(', ');

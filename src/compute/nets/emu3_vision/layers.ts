@@ -26,8 +26,8 @@ export function spatialNorm(vectors: Value): Norm {
     const each = (part: string): Value =>
       reshape(convolve(vectors, `${name}.${part}`, channels, 1), [batch, channels, high, 1, wide, 1]);
     const squares = [batch, channels, high, rows / high, wide, columns / wide];
-    const normalised = reshape(groupNorm(x, `${name}.norm_layer`, NORM_GROUPS), squares);
-    return reshape(add(mul(normalised, each('conv_y')), each('conv_b')), x.shape);
+    const normalized = reshape(groupNorm(x, `${name}.norm_layer`, NORM_GROUPS), squares);
+    return reshape(add(mul(normalized, each('conv_y')), each('conv_b')), x.shape);
   };
 }
 
@@ -50,8 +50,8 @@ export function spatialAttention(
   const [batch, channels, height, width] = x.shape as [number, number, number, number];
   const places = height * width;
   const depth = channels / heads;
-  const normalised = reshape(norm(x, normOf(name)), [batch, channels, places]);
-  const rows = reshape(transpose(normalised, [0, 2, 1]), [batch * places, channels]);
+  const normalized = reshape(norm(x, normOf(name)), [batch, channels, places]);
+  const rows = reshape(transpose(normalized, [0, 2, 1]), [batch * places, channels]);
   const project = (part: keyof typeof projections, of: Value): Value => {
     const layer = `${name}.${projections[part]}`;
     const table = reshape(graph.parameter(`${layer}.weight`, matrix(channels)), [channels, channels]);

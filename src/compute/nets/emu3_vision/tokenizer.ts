@@ -22,10 +22,10 @@ import {
  * Encodes normalized images [B, 3, H, W], whose sides are multiples of `patchOf`, as vectors [B * h * w, E], place by
  * place.
  */
-export function encodeImages(config: Emu3VisionConfig, pictures: Value): Value {
+export function encodeImages(config: Emu3VisionConfig, images: Value): Value {
   const { ch, ch_mult, embed_dim: width } = config;
   const { levels } = namings[config.layout];
-  let x = convolve(pictures, 'encoder.conv_in', ch, 3);
+  let x = convolve(images, 'encoder.conv_in', ch, 3);
   ch_mult.forEach((times, level) => {
     const name = `${levels.encoder}.${level}`;
     x = blocks(config, x, { name, level, count: config.num_res_blocks, channels: ch * times }, plainNorm);

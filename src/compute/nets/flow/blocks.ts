@@ -134,7 +134,7 @@ const vectorCounts = { whole: 6, keys: 2, dual: 9 } as const;
 
 /** A stream between its attention's two halves. */
 interface Entered {
-  readonly normalised: Value;
+  readonly normalized: Value;
   readonly key: Value;
   readonly value: Value;
   readonly modulations: readonly Modulation[];
@@ -152,11 +152,11 @@ function enter(
   const vectors = modulations(conditioning, `${block}.${names.modulation}`, vectorCounts[form], net.adapter);
   // A text that provides only keys and values has its scale before its shift.
   const [shift, scale] = form === 'keys' ? [vectors[1], vectors[0]] : vectors;
-  const normalised = rowsOf(modulatedNorm(tokens, shift, scale));
+  const normalized = rowsOf(modulatedNorm(tokens, shift, scale));
   return {
-    normalised,
-    key: project(net, normalised, `${block}.${names.key}`, `${block}.${names.keyNorm}`, heads),
-    value: project(net, normalised, `${block}.${names.value}`, null, heads),
+    normalized,
+    key: project(net, normalized, `${block}.${names.key}`, `${block}.${names.keyNorm}`, heads),
+    value: project(net, normalized, `${block}.${names.value}`, null, heads),
     modulations: vectors,
   };
 }
@@ -164,11 +164,11 @@ function enter(
 function queriesOf(
   net: BlockContext,
   block: string,
-  { normalised }: Pick<Entered, 'normalised'>,
+  { normalized }: Pick<Entered, 'normalized'>,
   names: AttentionNames,
   heads: StreamHeads,
 ): Value {
-  return project(net, normalised, `${block}.${names.query}`, `${block}.${names.queryNorm}`, heads);
+  return project(net, normalized, `${block}.${names.query}`, `${block}.${names.queryNorm}`, heads);
 }
 
 /** x + gate out(attended). */
@@ -186,12 +186,12 @@ function withAttended(
 
 /** The image's attention to itself, from tokens normalized with shift and scale: rows. */
 function attendItself(net: BlockContext, block: string, image: Value, shift: Modulation, scale: Modulation): Value {
-  const normalised = rowsOf(modulatedNorm(image, shift, scale));
+  const normalized = rowsOf(modulatedNorm(image, shift, scale));
   const at = (part: keyof AttentionNames): string => `${block}.${ownAttention[part]}`;
-  const queries = queriesOf(net, block, { normalised }, ownAttention, net.image);
+  const queries = queriesOf(net, block, { normalized }, ownAttention, net.image);
   const mixed = attendAll(net.compared.queries(queries, net.textTokens), {
-    keys: net.compared.keys(project(net, normalised, at('key'), at('keyNorm'), net.image), net.textTokens),
-    values: project(net, normalised, at('value'), null, net.image),
+    keys: net.compared.keys(project(net, normalized, at('key'), at('keyNorm'), net.image), net.textTokens),
+    values: project(net, normalized, at('value'), null, net.image),
     mask: null,
   });
   return net.image.join(mixed, 0);
@@ -209,8 +209,8 @@ function leave(
 ): Value {
   let x = withAttended(net, block, tokens, attended, names, gate);
   if (added !== null) x = withAttended(net, block, x, added, ownAttention, ownGate);
-  const normalised = rowsOf(modulatedNorm(x, mlpShift, mlpScale));
-  const made = feedForward(net, normalised, `${block}.${names.up}`, `${block}.${names.down}`);
+  const normalized = rowsOf(modulatedNorm(x, mlpShift, mlpScale));
+  const made = feedForward(net, normalized, `${block}.${names.up}`, `${block}.${names.down}`);
   return add(x, gated(tokensOf(net, made), mlpGate));
 }
 
@@ -258,12 +258,12 @@ export function applySingleBlock(net: BlockContext, index: number, x: Value, isL
   const { compared, textTokens, adapter } = net;
   const at = (part: keyof typeof singleNames): string => `${block}.${singleNames[part]}`;
   const [shift, scale, gate] = modulations(net.conditioning, at('modulation'), 3, adapter);
-  const normalised = modulatedNorm(x, shift, scale);
-  const all = rowsOf(normalised);
+  const normalized = modulatedNorm(x, shift, scale);
+  const all = rowsOf(normalized);
   const first = isLast ? textTokens : 0;
   const kept = (tokens: Value): Value => slice(tokens, 1, first, tokens.shape[1]);
   const heads = isLast ? net.image : net.all;
-  const rows = rowsOf(kept(normalised));
+  const rows = rowsOf(kept(normalized));
   const mixed = attendAll(compared.queries(project(net, rows, at('query'), at('queryNorm'), heads), first), {
     keys: compared.keys(project(net, all, at('key'), at('keyNorm'), net.all), 0),
     values: project(net, all, at('value'), null, net.all),

@@ -34,7 +34,7 @@ export function referenceTokens(grid: FlowGrid): number {
 type Position = readonly [frame: number, row: number, column: number];
 
 interface Places {
-  readonly text: (token: number, pictures: readonly ImageGrid[]) => Position;
+  readonly text: (token: number, images: readonly ImageGrid[]) => Position;
   /** `frame` is the index of the image, which has the given size. */
   readonly image: (frame: number, row: number, column: number, size: ImageGrid) => Position;
 }
@@ -45,8 +45,8 @@ const placesOf: Readonly<Record<RotaryConfig['architecture'], Places>> = {
   flux: { text: () => [0, 0, 0], image: (frame, row, column) => [frame, row, column] },
   // Images are placed around the origin; text continues along the diagonal after the furthest lower or right edge.
   qwen_image: {
-    text: (token, pictures) => {
-      const place = Math.max(...pictures.map(({ rows, columns }) => Math.max(half(rows), half(columns)))) + token;
+    text: (token, images) => {
+      const place = Math.max(...images.map(({ rows, columns }) => Math.max(half(rows), half(columns)))) + token;
       return [place, place, place];
     },
     image: (frame, row, column, { rows, columns }) => [
@@ -62,10 +62,10 @@ const THETA = 10_000;
 /** Angles [tokens, depth / 2] of a sequence: element i of an axis of d elements turns by position * theta^(-2i/d). */
 export function rotaryAngles(config: RotaryConfig, grid: FlowGrid): number[][] {
   const { text, image } = placesOf[config.architecture];
-  const pictures = imagesOf(grid);
+  const images = imagesOf(grid);
   const positions = [
-    ...Array.from({ length: grid.textTokens }, (_, token) => text(token, pictures)),
-    ...pictures.flatMap((size, frame) =>
+    ...Array.from({ length: grid.textTokens }, (_, token) => text(token, images)),
+    ...images.flatMap((size, frame) =>
       Array.from({ length: size.rows * size.columns }, (_, i) =>
         image(frame, Math.floor(i / size.columns), i % size.columns, size),
       ),

@@ -101,11 +101,11 @@ function shapesOf(
 
 /** Raises GraphError if the inputs do not match the config; an IP-Adapter's may be left out. */
 function checkInputs(config: FlowTransformerConfig, shape: FlowShape, inputs: FlowInputs): void {
-  const looksAt = imagesOf(shape).length - 1;
-  if (looksAt > 1 && !takesSeveral(config)) {
-    throw new GraphError(`${looksAt} reference images, but the model takes only one`);
+  const references = imagesOf(shape).length - 1;
+  if (references > 1 && !takesSeveral(config)) {
+    throw new GraphError(`${references} reference images, but the model takes only one`);
   }
-  if (looksAt > 0 && !takesSecond(config)) {
+  if (references > 0 && !takesSecond(config)) {
     throw new GraphError('a second image, for which the model has no positions');
   }
   const shapes = shapesOf(config, shape);
@@ -279,13 +279,13 @@ function embedded(
   const embed = (x: Value, layer: string, norm: string | null): Value => {
     const [batch, count, channels] = x.shape as [number, number, number];
     const rows = reshape(x, [batch * count, channels]);
-    const normalised = norm === null ? rows : rmsNorm(rows, norm, 1e-6);
-    return reshape(linear(normalised, layer, width, true, adapter), [batch, count, width]);
+    const normalized = norm === null ? rows : rmsNorm(rows, norm, 1e-6);
+    return reshape(linear(normalized, layer, width, true, adapter), [batch, count, width]);
   };
   const said = embed(text, names.textIn, names.textNorm);
   if (config.architecture === 'sd3') return { image: addPositions(config, patches(config, hidden), shape), text: said };
-  const pictures = second === null ? hidden : concat([hidden, second], 1);
-  return { image: embed(pictures, names.imageIn, null), text: said };
+  const images = second === null ? hidden : concat([hidden, second], 1);
+  return { image: embed(images, names.imageIn, null), text: said };
 }
 
 /** Tokens [B, N, C patch^2] through the kernels of a convolution over whole patches, which are a layer over tokens: [B, N, W]. */

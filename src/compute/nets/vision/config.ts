@@ -92,15 +92,15 @@ export function visionParameters(config: VisionConfig): Parameters {
     out.set(`${name}.weight`, { shape: [outputs, inputs], kind });
     out.set(`${name}.bias`, { shape: [outputs], kind: 'bias' });
   };
-  const normalisation = (name: string): void => {
+  const normalization = (name: string): void => {
     out.set(`${name}.weight`, { shape: [width], kind: 'norm' });
     if (norm === 'layer') out.set(`${name}.bias`, { shape: [width], kind: 'bias' });
   };
   out.set(`${VISUAL}patch_embed.proj.weight`, { shape: [width, 3, temporal_patch_size, side, side], kind: 'kernel' });
   for (let i = 0; i < depth; i++) {
     const block = `${VISUAL}blocks.${i}`;
-    normalisation(`${block}.norm1`);
-    normalisation(`${block}.norm2`);
+    normalization(`${block}.norm1`);
+    normalization(`${block}.norm2`);
     linear(`${block}.attn.qkv`, 3 * width, width);
     linear(`${block}.attn.proj`, width, width, 'residual');
     if (feedForward === 'swiglu') {
@@ -113,7 +113,7 @@ export function visionParameters(config: VisionConfig): Parameters {
     }
   }
   const square = merge ** 2 * width;
-  normalisation(`${MERGER}ln_q`);
+  normalization(`${MERGER}ln_q`);
   linear(`${MERGER}mlp.0`, square, square);
   linear(`${MERGER}mlp.2`, out_width, square);
   return out;

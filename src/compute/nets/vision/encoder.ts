@@ -152,8 +152,8 @@ export function merge(config: VisionConfig, rows: Value, adapter?: Adapter): Val
   const { width, spatial_merge_size, out_width } = config;
   const square = spatial_merge_size ** 2 * width;
   return rows.graph.scope('visual.merger', () => {
-    const normalised = reshape(norm(rows, `${MERGER}ln_q`, config), [rows.size / square, square]);
-    const hidden = linear(normalised, `${MERGER}mlp.0`, square, true, adapter);
+    const normalized = reshape(norm(rows, `${MERGER}ln_q`, config), [rows.size / square, square]);
+    const hidden = linear(normalized, `${MERGER}mlp.0`, square, true, adapter);
     return linear(geluExact(hidden), `${MERGER}mlp.2`, out_width, true, adapter);
   });
 }
@@ -166,7 +166,7 @@ export function tokenRows(shape: ImageShape, { spatial_merge_size: side }: Visio
 }
 
 /** The image tokens of the given number of prompts, [prompts * rows of each, width of the decoder]. */
-function pictureTokens(
+function imageTokens(
   graph: Graph,
   config: DecoderConfig & { readonly vision: VisionConfig },
   prompts: number,
@@ -198,13 +198,13 @@ export function withImageTokens(
 ): Value {
   const { graph } = words;
   const [rows, width] = words.shape as [number, number];
-  const pictures = pictureTokens(graph, config, prompts, shape, wrap);
+  const images = imageTokens(graph, config, prompts, shape, wrap);
   const index = graph.input('picture_index', [rows], 'int64');
-  const places = graph.input('picture_places', [pictures.shape[0]], 'int64');
+  const places = graph.input('picture_places', [images.shape[0]], 'int64');
   const isWord = reshape(cast(less(index, graph.constant(BigInt64Array.of(BigInt(rows)), [1])), 'float32'), [rows, 1]);
-  return withGradient(gather(concat([words, pictures], 0), index), {
+  return withGradient(gather(concat([words, images], 0), index), {
     name: 'pictures',
-    inputs: [words, pictures],
+    inputs: [words, images],
     gradient: (d) => {
       // A token without a row reads a row of zeros.
       const none = graph.constant(new Float32Array(width), [1, width]);

@@ -71,7 +71,7 @@ export function frameShape(lists: readonly (readonly Pick<PlacedImage, 'grid'>[]
   const all = lists.flat().map(({ grid }) => windowsOf(grid, config));
   const squares = Math.max(1, ...all.flat().map((window) => window.length));
   return {
-    frames: Math.max(1, ...lists.map((pictures) => pictures.reduce((sum, { grid }) => sum + grid.steps, 0))),
+    frames: Math.max(1, ...lists.map((images) => images.reduce((sum, { grid }) => sum + grid.steps, 0))),
     windows: Math.max(1, ...all.map((windows) => windows.length)),
     slots: squares * config.spatial_merge_size ** 2,
   };
@@ -153,12 +153,12 @@ type PositionSettings = Pick<
  */
 export function positionsOf(
   ids: readonly number[],
-  pictures: readonly PlacedImage[],
+  images: readonly PlacedImage[],
   config: PositionSettings,
 ): Positions {
   const { image_token_id, video_token_id, spatial_merge_size: merge, tokens_per_second } = config;
   const axes = [new Int32Array(ids.length), new Int32Array(ids.length), new Int32Array(ids.length)] as const;
-  let [next, picture] = [0, 0];
+  let [next, image] = [0, 0];
   for (let at = 0; at < ids.length;) {
     if (ids[at] !== image_token_id && ids[at] !== video_token_id) {
       axes.forEach((axis) => (axis[at] = next));
@@ -166,7 +166,7 @@ export function positionsOf(
       at += 1;
       continue;
     }
-    const { kind, grid, secondsPerStep } = pictures[picture++];
+    const { kind, grid, secondsPerStep } = images[image++];
     const interval = kind === 'video' && tokens_per_second !== null ? tokens_per_second * secondsPerStep : 1;
     const [rows, columns] = [grid.rows / merge, grid.columns / merge];
     const first = next;

@@ -139,7 +139,7 @@ describe('a flow model held in float16', () => {
     expect(() => loadFlow(folder, ofAdapter)).not.toThrow();
     const own = [...trainedPart({ ...smallFlow(), trains: 'adapter' })].find(([, { shape }]) => shape.length > 1)![0];
     expect(load(large(own), ofAdapter)).not.toThrow();
-    expect(load(large(own), ofLora)).toThrow(`tensor ${own} holds 70000`);
+    expect(load(large(own), ofLora)).toThrow(`tensor ${own} contains 70000`);
   });
 
   it('stands on an adapter of an adapter, which is added in float32 and rounded once', async () => {
