@@ -27,7 +27,7 @@ LENGTH = 16
 def main() -> None:
     for seed, (name, (model, settings)) in enumerate(ADAPTERS.items()):
         torch.manual_seed(seed)
-        base = AutoModelForCausalLM.from_pretrained(ROOT / "nets/decoder/fixtures" / model, attn_implementation="eager")
+        base = AutoModelForCausalLM.from_pretrained(ROOT / "compute/nets/decoder/fixtures" / model, attn_implementation="eager")
         adapted = get_peft_model(base, LoraConfig(task_type="CAUSAL_LM", **settings)).eval()
         trained = {key: value for key, value in adapted.named_parameters() if value.requires_grad}
         for value in trained.values():
@@ -36,7 +36,7 @@ def main() -> None:
         logits = adapted(ids).logits
         picked = torch.log_softmax(logits[:, :-1], -1).gather(-1, ids[:, 1:, None])
         picked.sum().backward()
-        folder = ROOT / "policies/adapters" / name
+        folder = ROOT / "train/policies/adapters" / name
         shutil.rmtree(folder, ignore_errors=True)
         adapted.save_pretrained(folder)
         (folder / "README.md").unlink(missing_ok=True)

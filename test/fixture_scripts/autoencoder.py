@@ -15,7 +15,7 @@ import torch
 from diffusers import AutoencoderKL, AutoencoderKLQwenImage
 from safetensors.torch import save_file
 
-ROOT = Path(__file__).resolve().parents[2] / "test" / "nets" / "autoencoder" / "fixtures"
+ROOT = Path(__file__).resolve().parents[2] / "test" / "compute" / "nets" / "autoencoder" / "fixtures"
 
 
 def sizes(levels: int, **more) -> dict:

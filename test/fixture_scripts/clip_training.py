@@ -14,7 +14,7 @@ import torch
 from safetensors.torch import save_file
 from transformers import CLIPConfig, CLIPModel
 
-ROOT = Path(__file__).resolve().parents[2] / "test" / "nets" / "clip" / "fixtures"
+ROOT = Path(__file__).resolve().parents[2] / "test" / "compute" / "nets" / "clip" / "fixtures"
 TOWER = dict(hidden_size=12, intermediate_size=20, num_hidden_layers=2, num_attention_heads=3, hidden_act="gelu_pytorch_tanh", attention_dropout=0.0)
 VOCABULARY, LENGTH, END, BATCH, SIDE = 11, 7, 10, 3, 8
 

@@ -18,7 +18,7 @@ import torch
 import transformers
 from transformers import AutoConfig, AutoModelForCausalLM, Emu3ForCausalLM, Qwen2VLForConditionalGeneration
 
-ROOT = Path(__file__).resolve().parents[2] / "test" / "nets" / "decoder" / "fixtures"
+ROOT = Path(__file__).resolve().parents[2] / "test" / "compute" / "nets" / "decoder" / "fixtures"
 SIZES = dict(
     vocab_size=61,
     hidden_size=32,

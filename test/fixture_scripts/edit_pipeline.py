@@ -27,7 +27,7 @@ from diffusers.pipelines.qwenimage import pipeline_qwenimage_edit, pipeline_qwen
 from PIL import Image
 from safetensors.torch import save_file
 
-ROOT = Path(__file__).resolve().parents[2] / "test" / "policies" / "flow" / "fixtures"
+ROOT = Path(__file__).resolve().parents[2] / "test" / "train" / "policies" / "flow" / "fixtures"
 WIDTH, CHANNELS = 12, 4
 SIDES = (48, 32)  # Width and height: 6 x 4 tokens of 8 x 8 pixels.
 FURTHER = ((16, 56), (64, 24))

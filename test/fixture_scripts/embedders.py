@@ -34,7 +34,7 @@ from transformers.models.siglip.image_processing_pil_siglip import SiglipImagePr
 import clip
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-NETS = REPOSITORY / "test" / "nets" / "clip" / "fixtures"
+NETS = REPOSITORY / "test" / "compute" / "nets" / "clip" / "fixtures"
 TERMS = REPOSITORY / "test" / "rewards" / "terms" / "clip" / "fixtures"
 BATCH = 3
 

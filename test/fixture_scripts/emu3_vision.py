@@ -20,7 +20,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import Emu3ImageProcessor, Emu3VQVAE, Emu3VQVAEConfig
 
-FIXTURES = Path(__file__).resolve().parents[2] / "test" / "nets" / "emu3_vision" / "fixtures"
+FIXTURES = Path(__file__).resolve().parents[2] / "test" / "compute" / "nets" / "emu3_vision" / "fixtures"
 
 # transformers' names of settings and of weights to BAAI's.
 SETTINGS = {"base_channels": "ch", "channel_multiplier": "ch_mult", "latent_channels": "z_channels", "double_latent": "double_z"}

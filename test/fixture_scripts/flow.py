@@ -17,7 +17,7 @@ import torch
 from diffusers import FluxTransformer2DModel, QwenImageTransformer2DModel, SD3Transformer2DModel
 from safetensors.torch import save_file
 
-ROOT = Path(__file__).resolve().parents[2] / "test" / "nets" / "flow" / "fixtures"
+ROOT = Path(__file__).resolve().parents[2] / "test" / "compute" / "nets" / "flow" / "fixtures"
 SIZES = dict(num_layers=2, attention_head_dim=8, num_attention_heads=2, joint_attention_dim=10, axes_dims_rope=(2, 4, 2))
 FLUX = dict(**SIZES, in_channels=9, out_channels=6, num_single_layers=2, pooled_projection_dim=7)
 SD3 = dict(

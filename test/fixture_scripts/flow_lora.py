@@ -26,14 +26,14 @@ TARGETS = ["attn.to_q", "attn.add_v_proj", "to_out.0", "net.2", "proj_mlp", "x_e
 
 def main() -> None:
     torch.manual_seed(0)
-    base = TESTS / "nets/flow/fixtures" / BASE
+    base = TESTS / "compute/nets/flow/fixtures" / BASE
     model = get_peft_model(
         FluxTransformer2DModel.from_pretrained(base), LoraConfig(r=3, lora_alpha=5, target_modules=TARGETS)
     ).eval()
     trained = {key: value for key, value in model.named_parameters() if value.requires_grad}
     for value in trained.values():
         value.data = 0.3 * torch.randn_like(value)
-    folder = TESTS / "policies/flow/fixtures/flux_lora"
+    folder = TESTS / "train/policies/flow/fixtures/flux_lora"
     shutil.rmtree(folder, ignore_errors=True)
     model.save_pretrained(folder)
     (folder / "README.md").unlink(missing_ok=True)

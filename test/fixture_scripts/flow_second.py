@@ -15,7 +15,7 @@ import torch
 from diffusers import FluxTransformer2DModel, QwenImageTransformer2DModel
 from safetensors.torch import load_file, save_file
 
-ROOT = Path(__file__).resolve().parents[2] / "test" / "nets" / "flow" / "fixtures"
+ROOT = Path(__file__).resolve().parents[2] / "test" / "compute" / "nets" / "flow" / "fixtures"
 BATCH, ROWS, COLUMNS = 2, 3, 4
 FURTHER = ((5, 2), (2, 7))
 MODELS = {"flux": FluxTransformer2DModel, "qwen_image": QwenImageTransformer2DModel, "qwen_clean": QwenImageTransformer2DModel}

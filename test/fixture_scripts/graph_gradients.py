@@ -110,12 +110,12 @@ def write(path, content):
 def main():
     generator = torch.Generator().manual_seed(20)
     made = {f.__name__: f(generator) for f in (attention, rms_norm, swiglu, cross_entropy, rotary)}
-    write(ROOT / "graph/fixtures/composites.json", {"torch": torch.__version__, **made})
+    write(ROOT / "compute/graph/fixtures/composites.json", {"torch": torch.__version__, **made})
     runs = {
         "defaults": optimizer(generator, {"lr": 1e-2, "betas": [0.9, 0.999], "eps": 1e-8, "weight_decay": 0.0}, 1.0),
         "decay": optimizer(generator, {"lr": 3e-2, "betas": [0.8, 0.95], "eps": 1e-6, "weight_decay": 0.1}, None),
     }
-    write(ROOT / "engines/onnx/fixtures/adamw.json", {"torch": torch.__version__, **runs})
+    write(ROOT / "compute/onnx/fixtures/adamw.json", {"torch": torch.__version__, **runs})
 
 
 if __name__ == "__main__":

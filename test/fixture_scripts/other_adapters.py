@@ -18,7 +18,7 @@ from peft.tuners.lora.config import BdLoraConfig, KasaConfig
 from transformers import AutoModelForCausalLM, GPT2Config, GPT2LMHeadModel
 
 ROOT = Path(__file__).resolve().parents[2] / "test"
-OUT = ROOT / "policies/other_adapters"
+OUT = ROOT / "train/policies/other_adapters"
 BASE = "llama"
 QUERIES = ["q_proj"]
 # name: (arguments of LoraConfig over the defaults q_proj and rank 2, arguments of saving)
@@ -73,7 +73,7 @@ def main() -> None:
     expected: dict = {"tokens": {}, "flow": {}}
     for seed, (name, (settings, how)) in enumerate(TOKENS.items()):
         torch.manual_seed(seed)
-        model = AutoModelForCausalLM.from_pretrained(ROOT / "nets/decoder/fixtures" / BASE, attn_implementation="eager")
+        model = AutoModelForCausalLM.from_pretrained(ROOT / "compute/nets/decoder/fixtures" / BASE, attn_implementation="eager")
         config = LoraConfig(task_type="CAUSAL_LM", **dict(r=2, lora_alpha=3, target_modules=QUERIES) | settings)
         adapted = get_peft_model(model, config).eval()
         save(adapted, OUT / "tokens" / name, BASE, **how)
@@ -90,7 +90,7 @@ def main() -> None:
     save(gpt2, OUT / "tokens/fan_in_fan_out", "gpt2")
     for seed, (name, settings) in enumerate(FLOW.items()):
         torch.manual_seed(200 + seed)
-        model = FluxTransformer2DModel.from_pretrained(ROOT / "nets/flow/fixtures/flux")
+        model = FluxTransformer2DModel.from_pretrained(ROOT / "compute/nets/flow/fixtures/flux")
         adapted = get_peft_model(model, LoraConfig(**dict(r=2, lora_alpha=3, target_modules=FLOW_TARGETS) | settings))
         save(adapted, OUT / "flow" / name, "flux")
         if name == "exclude_modules":

@@ -28,7 +28,7 @@ from safetensors.torch import save_file
 from tokenizers import pre_tokenizers
 from transformers import CLIPTextConfig, CLIPTextModel, CLIPTextModelWithProjection, CLIPTokenizer, T5Config, T5EncoderModel, T5TokenizerFast
 
-FIXTURES = Path(__file__).resolve().parents[2] / "test" / "policies" / "flow" / "fixtures"
+FIXTURES = Path(__file__).resolve().parents[2] / "test" / "train" / "policies" / "flow" / "fixtures"
 ROOT, FLUX = FIXTURES / "sd3", FIXTURES / "flux"
 LENGTH = 16
 PROMPTS = {"short": "A red  door, and BAT's naïve 2 signs", "long": "a red door by the sea " * 40, "empty": ""}

@@ -18,8 +18,8 @@ from transformers import AutoConfig, AutoModelForImageTextToText
 from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil, smart_resize
 
 TESTS = Path(__file__).resolve().parents[2] / "test"
-ROOT = TESTS / "nets" / "vision" / "fixtures"
-PICTURES = TESTS / "models" / "pictures" / "fixtures"
+ROOT = TESTS / "compute" / "nets" / "vision" / "fixtures"
+PICTURES = TESTS / "models" / "images" / "fixtures"
 
 TEXT = dict(
     vocab_size=61,
