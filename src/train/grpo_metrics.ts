@@ -164,11 +164,14 @@ export class UpdateTotals {
   }
 }
 
+/** Whether each surrogate clips ratios below 1, too. */
+const CLIPS_BELOW: Readonly<Record<ClipSettings['surrogate'], boolean>> = { ppo: true, cispo: false, nft: false };
+
 /** The ratios that are not clipped. Null if nothing is clipped. */
 function unclippedRange({ clip_range: low, clip_range_high: high, surrogate }: ClipSettings): Range | null {
   const range = high ?? low;
   if (range === null) return null;
-  return { least: surrogate === 'cispo' ? 0 : 1 - (low ?? range), most: 1 + range };
+  return { least: CLIPS_BELOW[surrogate] ? 1 - (low ?? range) : 0, most: 1 + range };
 }
 
 function addWeighted(total: number | null, weights: Float32Array, values: Float32Array | Float64Array): number {

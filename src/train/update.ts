@@ -44,35 +44,52 @@ export interface UpdateOptions<P, A extends Answer> {
   readonly alarm: (message: string) => void;
 }
 
+type Algorithm = UpdateOptions<unknown, Answer>['algorithm'];
+type PolicyLoss<S> = S extends { readonly policy: 'likelihood' } ? never : S extends unknown ? Omit<S, 'kl'> : never;
+
+/** The loss of each surrogate when an iteration takes several steps. */
+const LOSSES: Readonly<Record<Algorithm['surrogate'], (algorithm: Algorithm) => PolicyLoss<LossSpec>>> = {
+  ppo: ({ clip_range: clip, clip_range_high: high }) => ({
+    policy: 'ratio',
+    clip,
+    ...(high === null ? {} : { clipHigh: high }),
+  }),
+  cispo: ({ clip_range: clip, clip_range_high: high }) => ({
+    policy: 'cispo',
+    most: 1 + must(high ?? clip, "the largest ratio of 'cispo'"),
+  }),
+  nft: ({ nft, advantage }) => ({
+    policy: 'nft',
+    beta: must(nft, "the settings of 'nft'").beta,
+    limit: must(advantage?.clip, "the largest advantage of 'nft'"),
+  }),
+};
+
 /**
  * The ratio to the weights that sampled is 1 by construction if exactly one step is taken and nothing is clipped: it is then left out. Ratios of whole
  * answers come with the advantages of a linear loss.
  */
-export function lossOf(algorithm: UpdateOptions<unknown, Answer>['algorithm']): LossSpec {
-  const { clip_range: clip, clip_range_high: high, surrogate, ratio, inner_epochs, minibatches } = algorithm;
+export function lossOf(algorithm: Algorithm): LossSpec {
+  const { clip_range: clip, surrogate, ratio, inner_epochs, minibatches } = algorithm;
   const kl = algorithm.kl_coeff > 0 ? { coefficient: algorithm.kl_coeff } : null;
-  if (surrogate === 'nft') {
-    const limit = must(algorithm.advantage?.clip, "the largest advantage of 'nft'");
-    return { policy: 'nft', beta: must(algorithm.nft, "the settings of 'nft'").beta, limit, kl };
-  }
-  if (ratio === 'answer' || (clip === null && inner_epochs * minibatches === 1)) return { policy: 'reinforce', kl };
-  if (surrogate === 'cispo') {
-    return { policy: 'cispo', most: 1 + must(high ?? clip, "the largest ratio of 'cispo'"), kl };
-  }
-  return { policy: 'ratio', clip, ...(high === null ? {} : { clipHigh: high }), kl };
+  const isOne = ratio === 'answer' || (clip === null && inner_epochs * minibatches === 1);
+  if (isOne && surrogate !== 'nft') return { policy: 'reinforce', kl };
+  return { ...LOSSES[surrogate](algorithm), kl };
 }
 
-/** How ratios of whole answers are clipped. Null where actions have their own, or none. */
-function answerRatio({
-  ratio,
-  surrogate,
-  clip_range: low,
-  clip_range_high: high,
-}: UpdateOptions<unknown, Answer>['algorithm']): AnswerRatio | null {
+/** The surrogate of whole answers' ratios. Null if it has none. */
+const ANSWER_SURROGATES: Readonly<Record<Algorithm['surrogate'], AnswerRatio['surrogate'] | null>> = {
+  ppo: 'ppo',
+  cispo: 'cispo',
+  nft: null,
+};
+
+/** How ratios of whole answers are clipped. Null if actions have their own ratios, or none. */
+function answerRatio({ ratio, surrogate, clip_range: low, clip_range_high: high }: Algorithm): AnswerRatio | null {
   if (ratio === 'token') return null;
   const range = high ?? low;
   return {
-    surrogate: surrogate === 'cispo' ? 'cispo' : 'ppo',
+    surrogate: must(ANSWER_SURROGATES[surrogate], "the surrogate of answers' ratios"),
     clip: range === null ? null : { low: low ?? range, high: range },
   };
 }
