@@ -2,7 +2,15 @@ import { defineConfig } from 'vitest/config';
 import { scratch } from './test/support/scratch.js';
 
 const e2e = 'test/e2e/**/*.test.ts';
-const RECIPES = ['image_edit_tokens', 'edit_response', 'ip_adapter', 'prompt_enhance', 'text_answers', 'video_actions'];
+/** Recipes with one short run in `npm test`. */
+export const RECIPES = [
+  'image_edit_tokens',
+  'edit_response',
+  'ip_adapter',
+  'prompt_enhance',
+  'text_answers',
+  'video_actions',
+];
 const mocks = 'test/**/*.mocks.test.ts';
 const slow = 'test/**/*.slow.test.ts';
 export const inScratch = {
