@@ -78,7 +78,7 @@ describe('editrl', () => {
     ],
     [
       ['config', 'show', 'nope.jsonnet'],
-      'editrl: nope.jsonnet: no such file\n  Name a Jsonnet file; the shipped ones are in configs/.\n',
+      'editrl: nope.jsonnet: no such file\n  Name a Jsonnet file, such as one in configs/.\n',
     ],
     [
       ['plan', 'configs/tiny_vq.jsonnet', '--only', 'a', '--only', 'b'],
@@ -189,7 +189,7 @@ describe('editrl config', () => {
       file,
       "{ run_name: 'other', task: 'external', num_iterations: 1, launch: { command: ['no-such-trainer'] } }",
     );
-    const text = "PATH: launch.command: there is no program 'no-such-trainer'";
+    const text = "PATH: launch.command: no program 'no-such-trainer'";
     expect(await main(['check', file, 'configs/tiny_vq.jsonnet'])).toBe(1);
     expect(written.out).toBe(`blocked  ${file}  other\nok  configs/tiny_vq.jsonnet  tiny_vq\n`);
     expect(written.error).toContain(`other: ${text}`);

@@ -127,7 +127,7 @@ describe('editrl run --fresh', () => {
     try {
       expect(await run('true', 1, '--fresh')).toMatchObject({ code: 0 });
       expect((await run('true', 2)).err).toContain('was started with other settings');
-      expect((await run('no-such-program', 2, '--fresh')).err).toContain('there is no program');
+      expect((await run('no-such-program', 2, '--fresh')).err).toContain('no program');
       expect(readdirSync(place.runs)).toEqual(['other']);
       const { code, out } = await run('true', 2, '--fresh');
       expect(code).toBe(0);

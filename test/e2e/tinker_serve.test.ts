@@ -175,7 +175,7 @@ describe('a server that does not start', () => {
       'the training server did not start: it was not up within 1 s',
     );
     program.mend();
-    expect(await refused('absent', { command: ['no-such-server'] })).toContain("there is no program 'no-such-server'");
+    expect(await refused('absent', { command: ['no-such-server'] })).toContain("no program 'no-such-server'");
     expect(existsSync(place.run('absent'))).toBe(false);
     for (const { pid } of program.starts) expect(isRunning(pid)).toBe(false);
   });

@@ -153,9 +153,7 @@ describe('what cannot be', () => {
       'starts from random weights',
     );
     expect(await refused('rollout.engine={"type": "vllm"}')).toContain('neither base_url nor serve');
-    expect(await refused('rollout.engine.serve.command=["no-such-vllm"]')).toContain(
-      "there is no program 'no-such-vllm'",
-    );
+    expect(await refused('rollout.engine.serve.command=["no-such-vllm"]')).toContain("no program 'no-such-vllm'");
     expect(await refused(`policy.model=${join(place.run('made'), 'checkpoints/000001')}`)).toContain(
       'there are no model.safetensors',
     );

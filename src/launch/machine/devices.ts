@@ -1,4 +1,4 @@
-/** What a machine computes with, and how it is shared: GPUs if there are any, else CPU cores as threads. */
+/** The devices of a machine and their assignment to runs: GPUs, or shares of the CPU cores. */
 import { spawnSync } from 'node:child_process';
 import { availableParallelism } from 'node:os';
 import type { Environment } from '../../config/jsonnet.js';
@@ -13,26 +13,26 @@ import type { ServeSettings } from '../../config/schema/sampler.js';
 import { trainerServeOf } from '../../recipes/shared/tokens/rules.js';
 
 export interface Gpu {
-  /** As nvidia-smi and `launch.devices` count them. */
+  /** The nvidia-smi index, as in `launch.devices`. */
   readonly index: number;
   readonly uuid: string;
   readonly name: string;
-  /** Total memory; null if the driver does not report it. */
+  /** Total memory. Null if the driver does not report it. */
   readonly memoryBytes: number | null;
-  /** Used memory, by any process; null if the driver does not report it. */
+  /** Memory used by any process. Null if the driver does not report it. */
   readonly usedBytes: number | null;
 }
 
 export interface Devices {
-  /** Ascending by index; empty where there are none. */
+  /** Ascending by index. */
   readonly gpus: readonly Gpu[];
   /** Cores that this process may use. */
   readonly cpus: number;
-  /** Why GPUs that exist cannot be listed, as a sentence. */
+  /** The reason why existing GPUs cannot be listed. */
   readonly problem?: string;
 }
 
-/** What a run's processes compute on. */
+/** The kind of device of a run's processes. */
 export type DeviceKind = 'gpu' | 'cpu';
 
 /** A process that computes on a GPU. */
@@ -42,36 +42,36 @@ export interface GpuProcess {
   readonly name: string;
 }
 
-/** Where a run's processes compute. */
+/** The devices of a run's processes. */
 export interface Placement {
-  /** GPU indices, shared out evenly over the run's processes; empty means the CPU. */
+  /** GPU indices, divided evenly among the processes. Empty means the CPU. */
   readonly devices: readonly number[];
-  /** CPU threads per process; 0 means all. */
+  /** CPU threads per process. 0 means all. */
   readonly threads: number;
 }
 
-/** Where a run computes, in a few letters. */
+/** The placement of a run in a few words. */
 export function describePlacement({ devices, threads }: Placement, processes: number): string {
   if (devices.length > 0) return `GPU ${devices.join(',')}`;
   const share = threads === 0 ? 'all threads' : `${threads} thread${threads > 1 ? 's' : ''}`;
   return processes > 1 ? `CPU, ${processes} x ${share}` : `CPU, ${share}`;
 }
 
-/** If set to 1, GPUs that other processes use are taken anyway. */
+/** If set to 1, runs also use GPUs that other processes use. */
 export const SHARE_VARIABLE = 'EDITRL_SHARE_GPUS';
 
-/** CUDA numbers GPUs by speed unless this makes it use nvidia-smi's order, which is used throughout. */
+/** Makes CUDA number GPUs like nvidia-smi. Its default order is by speed. */
 export const ORDER_VARIABLE = 'CUDA_DEVICE_ORDER';
 export const PCI_ORDER = 'PCI_BUS_ID';
 
-/** A GPU with more used memory than this counts as taken even if no process is visible: containers hide other processes. */
+/** A GPU with more used memory than this counts as in use even without a visible process, because containers hide processes. */
 const TAKEN_BYTES = 2 * 2 ** 30;
 const MEBIBYTE = 2 ** 20;
 const TIMEOUT_MS = 30_000;
 
 /**
- * The GPUs that nvidia-smi lists and `CUDA_VISIBLE_DEVICES` leaves (Slurm sets it), and the cores of this process. There are none without NVIDIA's
- * device files. If nvidia-smi cannot list them although the files exist, `problem` says why. Raises RunError if `CUDA_VISIBLE_DEVICES` names none.
+ * The GPUs that nvidia-smi lists and `CUDA_VISIBLE_DEVICES` allows (Slurm sets it), and the cores of this process. Without NVIDIA device files there are no
+ * GPUs. `problem` is set if the files exist but nvidia-smi fails. Raises RunError if `CUDA_VISIBLE_DEVICES` names no listed GPU.
  */
 export function detectDevices(env: Environment = process.env, machine: Machine = thisMachine()): Devices {
   const cpus = availableParallelism();
@@ -89,19 +89,16 @@ export function detectDevices(env: Environment = process.env, machine: Machine =
   if (visible === undefined) return { gpus, cpus };
   const seen = visibleGpus(gpus, visible);
   if (seen.length === 0 && gpus.length > 0) {
-    throw new RunError(
-      `CUDA_VISIBLE_DEVICES is '${visible}', which is none of the GPUs that nvidia-smi lists; ${whatExists(gpus)}`,
-      {
-        next: "Name a whole GPU by its index or UUID (a slice of one, MIG, is not covered), or use the CPU: CUDA_VISIBLE_DEVICES=''.",
-      },
-    );
+    throw new RunError(`CUDA_VISIBLE_DEVICES is '${visible}', but nvidia-smi does not list it; ${whatExists(gpus)}`, {
+      next: "Name a whole GPU by its index or UUID (MIG slices are not supported), or use the CPU: CUDA_VISIBLE_DEVICES=''.",
+    });
   }
   return { gpus: seen, cpus };
 }
 
 /**
- * Raises RunError when another process computes on a GPU, or holds much of its memory; queries nvidia-smi again. Checks nothing for the CPU, or if
- * the environment has EDITRL_SHARE_GPUS=1.
+ * Raises RunError if another process uses one of these GPUs or much of its memory. Queries nvidia-smi again. Checks nothing without GPUs, or with
+ * EDITRL_SHARE_GPUS=1 in the environment.
  */
 export function requireFree(
   indices: readonly number[],
@@ -119,20 +116,20 @@ export function requireFree(
   });
 }
 
-/** One sentence for each GPU that somebody uses. */
+/** One sentence for each GPU in use. */
 export function describeTakenGpus(gpus: readonly Gpu[], processes: readonly GpuProcess[]): string[] {
   return gpus.flatMap((gpu) => {
     const users = processes.filter((process) => process.gpuUuid === gpu.uuid);
     const who = users.map(({ pid, name }) => `process ${pid} (${name})`).join(', ');
-    if (users.length > 0) return [`GPU ${gpu.index} (${gpu.name}) is taken by ${who}`];
+    if (users.length > 0) return [`GPU ${gpu.index} (${gpu.name}) is used by ${who}`];
     if (gpu.usedBytes === null || gpu.usedBytes <= TAKEN_BYTES) return [];
     return [
-      `GPU ${gpu.index} (${gpu.name}) is taken: ${gibibytes(gpu.usedBytes)} of its memory are in use by a process that nvidia-smi does not show`,
+      `GPU ${gpu.index} (${gpu.name}) is in use: a process that nvidia-smi does not show has ${gibibytes(gpu.usedBytes)} of its memory`,
     ];
   });
 }
 
-/** Number of processes of a run: `auto` means one per GPU that it may use, or one on the CPU. */
+/** The number of processes of a run. `auto` means one per GPU that it may use, or one on the CPU. */
 export function processCount(
   launch: Pick<LaunchSettings, 'processes' | 'devices'>,
   devices: Pick<Devices, 'gpus'>,
@@ -143,8 +140,7 @@ export function processCount(
 }
 
 /**
- * A run's placement if it has the machine to itself: one GPU per process, or all cores divided among them. Raises ConfigError for GPUs that do not
- * exist.
+ * The placement of a run that has the whole machine: one GPU per process, or all cores divided among them. Raises ConfigError for GPUs that do not exist.
  */
 export function wholeMachinePlacement(
   launch: Pick<LaunchSettings, 'processes' | 'devices'>,
@@ -153,13 +149,13 @@ export function wholeMachinePlacement(
 ): Placement {
   const processes = processCount(launch, devices, kind);
   const placement = new DeviceSlots(devices, launch.devices, processes).tryAcquire(processes, kind);
-  if (placement === null) throw new InternalError('an empty machine has no room for a run');
+  if (placement === null) throw new InternalError('a run does not fit on an empty machine');
   return placement;
 }
 
 /**
- * Assigns parts of a machine to runs: GPUs to those that compute on GPUs, shares of the cores and of the memory to those that compute on the CPU. Each
- * kind has its own slots, so that neither waits for the other; both share the cores, because a worker on a GPU leaves its threads idle most of the time.
+ * Assigns parts of a machine to runs: GPUs, or shares of the cores and of the memory. GPUs and CPU have separate slots, so that runs of one kind do not
+ * wait for the other. Both share the cores, because a worker on a GPU rarely uses its threads.
  */
 export class DeviceSlots {
   readonly #gpus: readonly Gpu[];
@@ -168,9 +164,8 @@ export class DeviceSlots {
   readonly #taken = new Map<Placement, { readonly kind: DeviceKind; readonly slots: number; readonly bytes: number }>();
 
   /**
-   * `allowed`: GPU indices, null for all. `cpuSlots`: how many slots the cores are divided into; null means one per core. `memoryBytes`: what runs may
-   * take of the machine's memory together. `leastBytes`: what the smallest run on the CPU takes of it; 0 if that is not known. Raises ConfigError for
-   * an index that does not exist.
+   * `allowed`: GPU indices, null for all. `cpuSlots`: the number of CPU slots, null for one per core. `memoryBytes`: the memory for all runs together.
+   * `leastBytes`: the memory of the smallest run on the CPU, 0 if unknown. Raises ConfigError for an index that does not exist.
    */
   constructor(
     devices: Devices,
@@ -184,7 +179,7 @@ export class DeviceSlots {
     this.#cpus = devices.cpus;
   }
 
-  /** How many slots there are. */
+  /** Number of slots. */
   size(kind: DeviceKind): number {
     return this.#size[kind];
   }
@@ -196,9 +191,9 @@ export class DeviceSlots {
   }
 
   /**
-   * Room for one run that takes so many bytes of the machine's memory, or null while there is none. A run with more processes than CPU slots waits for
-   * all of them, and one that takes more memory than there is for all of that. One that leaves too little memory for any other on the CPU has all
-   * slots that are free. Raises ConfigError when it needs more GPUs than there are.
+   * A placement for one run with this need of memory, or null while there is no room. A run with more processes than CPU slots waits for all of them, and
+   * a run that needs more memory than there is waits for all memory. A run that leaves too little memory for any other CPU run gets all free slots. Raises
+   * ConfigError if it needs more GPUs than there are.
    */
   tryAcquire(processes: number, kind: DeviceKind, bytes = 0): Placement | null {
     const size = this.#size[kind];
@@ -216,9 +211,9 @@ export class DeviceSlots {
     return placement;
   }
 
-  /** Returns a placement, which must be the object that `tryAcquire` returned. */
+  /** Releases a placement: the object that `tryAcquire` returned. */
   release(placement: Placement): void {
-    if (!this.#taken.delete(placement)) throw new InternalError('device slots are released that nobody has');
+    if (!this.#taken.delete(placement)) throw new InternalError('released device slots that are not in use');
   }
 
   #freeMemory(): number {
@@ -231,11 +226,11 @@ export class DeviceSlots {
   }
 }
 
-/** The GPUs of one rank: an equal part of the placement's, in order. Raises ConfigError when they cannot be divided evenly. */
+/** The GPUs of one rank: an equal part of the placement, in order. Raises ConfigError if they cannot be divided evenly. */
 export function devicesOfRank(placement: Placement, rank: number, processes: number): number[] {
   const { devices } = placement;
   if (devices.length % processes !== 0) {
-    throw new ConfigError(`${devices.length} GPUs cannot be shared out evenly over ${processes} processes`, {
+    throw new ConfigError(`${devices.length} GPUs cannot be divided evenly among ${processes} processes`, {
       where: 'launch.processes',
     });
   }
@@ -247,7 +242,7 @@ export function devicesOfRank(placement: Placement, rank: number, processes: num
 export function parseGpus(answer: string): Gpu[] {
   return lines(answer)
     .map((line) => {
-      // Only a GPU's name may contain a comma.
+      // Only the name of a GPU may contain a comma.
       const fields = /^(\d+),\s*([^,]+),\s*(.+),\s*([^,]+),\s*([^,]+)$/.exec(line);
       if (fields === null) throw unreadable(line);
       const [, index, uuid, name, total, used] = fields;
@@ -265,7 +260,7 @@ export function parseGpuProcesses(answer: string): GpuProcess[] {
   });
 }
 
-/** The GPUs that a value of `CUDA_VISIBLE_DEVICES` names, by index or by (the beginning of) a UUID; like CUDA, up to the first unknown one. */
+/** The GPUs of a value of `CUDA_VISIBLE_DEVICES`, by index or by the start of a UUID. Like CUDA, stops at the first unknown one. */
 export function visibleGpus(gpus: readonly Gpu[], visible: string): Gpu[] {
   const found: Gpu[] = [];
   for (const name of visible.split(',').map((part) => part.trim())) {
@@ -276,7 +271,7 @@ export function visibleGpus(gpus: readonly Gpu[], visible: string): Gpu[] {
   return found.sort((a, b) => a.index - b.index);
 }
 
-/** Whether a value of `CUDA_VISIBLE_DEVICES` hides every GPU; nvidia-smi is then not queried at all. */
+/** Whether a value of `CUDA_VISIBLE_DEVICES` hides all GPUs. nvidia-smi is not queried then. */
 function hidesAll(visible: string): boolean {
   return ['', '-1', 'NoDevFiles'].includes(visible.trim());
 }
@@ -308,23 +303,23 @@ function whatExists(gpus: readonly Gpu[]): string {
   return `usable here: ${gpus.map((gpu) => `${gpu.index} (${gpu.name})`).join(', ')}`;
 }
 
-/** Errors of starting a program of which no entry of PATH leads to one; an entry that may not be entered is one of them. */
+/** Error codes of a program that is not on PATH. An entry of PATH may be forbidden. */
 const NOT_FOUND: ReadonlySet<string> = new Set(['ENOENT', 'EACCES', 'ENOTDIR', 'ELOOP', 'ENAMETOOLONG']);
 
-/** The CSV output of nvidia-smi, empty if it finds no GPU; or why it gives none; null if it is not installed. */
+/** The CSV output of nvidia-smi, empty without GPUs, or the reason why it fails. Null if it is not installed. */
 function queryNvidiaSmi(query: string): { readonly csv: string } | { readonly problem: string } | null {
-  const asked = spawnSync('nvidia-smi', [query, '--format=csv,noheader,nounits'], {
+  const result = spawnSync('nvidia-smi', [query, '--format=csv,noheader,nounits'], {
     encoding: 'utf8',
     timeout: TIMEOUT_MS,
   });
-  const { code = '' } = (asked.error ?? {}) as NodeJS.ErrnoException;
+  const { code = '' } = (result.error ?? {}) as NodeJS.ErrnoException;
   if (NOT_FOUND.has(code)) return null;
-  if (asked.status === 0) return { csv: asked.stdout };
-  const said = `${asked.stdout ?? ''}${asked.stderr ?? ''}`.trim();
-  if (said.includes('No devices were found')) return { csv: '' };
+  if (result.status === 0) return { csv: result.stdout };
+  const output = `${result.stdout ?? ''}${result.stderr ?? ''}`.trim();
+  if (output.includes('No devices were found')) return { csv: '' };
   const ended =
-    asked.error !== undefined ? asked.error.message : `it ended with ${asked.status ?? asked.signal ?? 'nothing'}`;
-  return { problem: `nvidia-smi does not work: ${said === '' ? ended : said}` };
+    result.error !== undefined ? result.error.message : `it ended with ${result.status ?? result.signal ?? 'nothing'}`;
+  return { problem: `nvidia-smi does not work: ${output === '' ? ended : output}` };
 }
 
 function lines(answer: string): string[] {
@@ -334,7 +329,7 @@ function lines(answer: string): string[] {
     .filter((line) => line !== '');
 }
 
-/** A number of MiB in bytes; null for a value that the driver does not report, which it writes in brackets. */
+/** Converts MiB to bytes. Null for a value that the driver does not report and writes in brackets. */
 function bytesOf(field: string, line: string): number | null {
   if (/^\[.*\]$/.test(field.trim())) return null;
   const mebibytes = Number(field);
@@ -343,7 +338,7 @@ function bytesOf(field: string, line: string): number | null {
 }
 
 function unreadable(line: string): RunError {
-  return new RunError(`nvidia-smi answered with a line that is not understood: ${line}`, {
+  return new RunError(`cannot read this line of nvidia-smi: ${line}`, {
     next: "Run nvidia-smi by hand, or use the CPU: CUDA_VISIBLE_DEVICES=''.",
   });
 }
@@ -352,45 +347,44 @@ export function gibibytes(bytes: number): string {
   return `${(bytes / 2 ** 30).toFixed(1)} GiB`;
 }
 
-/** Raises ConfigError when there are fewer cores than processes. */
+/** Raises ConfigError if there are fewer cores than processes. */
 export function checkCores(processes: number, cpus: number): void {
   if (processes <= cpus) return;
-  throw new ConfigError(`${processes} processes are to run on the CPU, and this machine has ${cpus} CPU cores`, {
+  throw new ConfigError(`found ${processes} processes on the CPU, but this machine has ${cpus} CPU cores`, {
     where: 'launch.processes',
     next: `Set launch.processes to at most ${cpus}.`,
   });
 }
 
 /**
- * `cpu` if there is no GPU, if `launch.devices` is empty, or if all engines of the run compute on the CPU, with `auto` resolved as its workers will.
- * Another trainer is assumed to use the existing GPUs, and so is a training server that is started with the run and names none.
+ * `cpu` without GPUs, with empty `launch.devices`, or if all engines of the run compute on the CPU, with `auto` resolved as the workers do. A foreign trainer
+ * is assumed to use GPUs, and so is a training server of the run without named devices.
  */
 export function deviceKind(
   settings: RunSettings,
   devices: Pick<Devices, 'gpus'>,
   auto: () => 'cuda' | 'cpu' = detectedProvider,
 ): DeviceKind {
-  // A run whose policy is trained by a server of its own may leave all GPUs to that.
+  // A run with its own training server may leave all GPUs to it.
   const serve = trainerServeOf(settings);
   const { gpus } = serve === null ? devices : runDevices(settings, devices);
   if (gpus.length === 0 || settings.launch.devices?.length === 0) return 'cpu';
-  // That server computes on the GPU that the run is given, wherever the run itself computes.
+  // The server computes on the GPU of the run, wherever the run itself computes.
   if (serve !== null && serve.devices === null && serve.mode !== 'jax') return 'gpu';
   if (settings.launch.command !== null || !isTrainable(settings)) return 'gpu';
   const onCpu = enginesOf(settings).every(({ provider }) => (provider === 'auto' ? auto() : provider) === 'cpu');
   return onCpu ? 'cpu' : 'gpu';
 }
 
-/** What a run itself may use of a machine, without the GPUs of a server that is started with it. */
+/** The devices for a run itself, without the GPUs of its own server. */
 export function runDevices<D extends Pick<Devices, 'gpus'>>(settings: RunSettings, devices: D): D {
   const served = serveOf(settings)?.devices ?? trainerServeOf(settings)?.devices ?? [];
   return { ...devices, gpus: devices.gpus.filter(({ index }) => !served.includes(index)) };
 }
 
 /**
- * The GPUs of a server that is started with a run: those that it names. Else one that samples has one that the run may use but does not, else the run's
- * first, which they share; one that trains has those of the run, or the first that it may use. Null if there is no GPU to assign: there is no such
- * server, or no such GPU.
+ * The GPUs of a server that starts with a run: the ones that it names. Otherwise a sampling server gets a free GPU that the run may use, else the first GPU
+ * of the run, which they share. A training server gets the GPUs of the run, or the first that it may use. Null without such a server or GPU.
  */
 export function serverDevices(
   settings: RunSettings,
@@ -415,7 +409,7 @@ function trainerDevices(
   taken: readonly number[],
 ): readonly number[] | null {
   if (named !== null) return named;
-  // A run that was given GPUs among others keeps to them.
+  // A run in a sweep keeps to its own GPUs.
   if (taken.length > 0) return taken;
   const usable = gpus.filter(({ index }) => launch.devices?.includes(index) ?? true);
   return usable.length === 0 ? null : [usable[0].index];
@@ -425,7 +419,7 @@ function serveOf(settings: RunSettings): ServeSettings | null {
   return isTrainable(settings) ? (recipeOf(settings).sampler(settings)?.engine.serve ?? null) : null;
 }
 
-/** The number of processes in the config, but not more than a step has micro-batches: the others would have nothing to compute. */
+/** The configured number of processes, but at most the micro-batches of a step. Further processes would be idle. */
 export function processesOf(settings: RunSettings, devices: Pick<Devices, 'gpus'>, kind: DeviceKind): number {
   const asked = processCount(settings.launch, devices, kind);
   if (settings.launch.command !== null || !isTrainable(settings)) return asked;
@@ -437,7 +431,7 @@ export function takesMemoryHere(settings: RunSettings): boolean {
   return settings.launch.backend !== 'slurm' && settings.launch.command === null && cannotRunYet(settings).length === 0;
 }
 
-/** Why a run has fewer processes than its config asks for, as a sentence without its end; null if it has as many. */
+/** The reason why a run has fewer processes than its config requests. Null if it has as many. */
 export function whyFewerProcesses(
   settings: RunSettings,
   devices: Pick<Devices, 'gpus'>,
@@ -445,12 +439,12 @@ export function whyFewerProcesses(
 ): string | null {
   const [asked, processes] = [processCount(settings.launch, devices, kind), processesOf(settings, devices, kind)];
   if (processes >= asked) return null;
-  return `${asked} processes are asked for, but a step has ${processes} micro-batch${processes === 1 ? '' : 'es'}: so many are started. A lower optimizer.per_device_batch_size gives it more`;
+  return `starting ${processes} of ${asked} processes, because a step has ${processes} micro-batch${processes === 1 ? '' : 'es'}; a lower optimizer.per_device_batch_size gives more`;
 }
 
 let here: 'cuda' | 'cpu' | null = null;
 
-/** Cached: a large matrix asks for each of its cells. */
+/** Cached, because a large matrix needs it for each cell. */
 function detectedProvider(): 'cuda' | 'cpu' {
   return (here ??= autoProvider());
 }

@@ -1,4 +1,4 @@
-/** Checks whether what runs will write fits on the disk of their folder. */
+/** Checks whether the checkpoints of runs fit on the disk. */
 import { statfsSync } from 'node:fs';
 import { RunError } from '../../core/errors.js';
 import { requireWritable } from '../../core/files.js';
@@ -8,7 +8,7 @@ import { recipeOf } from '../../recipes/settings.js';
 import type { RunSettings, TrainedSettings } from '../../config/schema/run.js';
 import { gibibytes } from './devices.js';
 
-/** Reserve for everything but checkpoints, which is not estimated: with less than this a disk counts as full. */
+/** A disk with less free space counts as full. Only checkpoints are estimated, and logs need some space. */
 const MIN_FREE_BYTES = 16 * 2 ** 20;
 
 const OTHER_FOLDER = 'Name another folder: APP__BASE_EXP_DIR, or --set base_exp_dir=/path.';
@@ -28,8 +28,8 @@ export interface RunToTrain {
 }
 
 /**
- * Estimated bytes that checkpoints will take beyond existing ones, by folder: all that these runs keep, and the one being written. Runs of another
- * program, and runs whose settings do not tell the size of their models, count as nothing.
+ * Estimated bytes of future checkpoints by folder: all that these runs keep, and the one being written. Runs of foreign trainers and runs with models of
+ * unknown size count as 0.
  */
 export function checkpointSpace(runs: readonly RunToTrain[], shapeOf: ShapeOf): ReadonlyMap<string, number> {
   const kept = new Map<string, number>();
@@ -50,36 +50,36 @@ function bytesPerCheckpoint(settings: TrainedSettings, shapeOf: ShapeOf): number
   return parameters === null ? 0 : checkpointBytes(parameters, settings.optimizer.ema_decay !== null);
 }
 
-/** How many checkpoints the folder gains until the last iteration. */
+/** The number of checkpoints that the folder gains until the last iteration. */
 function checkpointsToCome({ num_iterations, checkpoint }: TrainedSettings, from: number): number {
   const { save_every_n_iterations: save, keep_every_n_iterations: keep, keep_last, keep_best } = checkpoint;
   const saved = Math.ceil(num_iterations / save) - Math.floor(from / save);
   const forGood = keep === null ? 0 : Math.floor(num_iterations / keep) - Math.floor(from / keep);
-  // A run that continues already has its latest ones.
+  // A resumed run already has its latest checkpoints.
   return Math.min(saved, forGood + (from === 0 ? keep_last : 0)) + (keep_best === null ? 0 : 1);
 }
 
-/** Checks that a folder, or the one it will be created in, is writable and has room for this many bytes of checkpoints. Raises RunError. */
+/** Checks that a folder, or its nearest existing parent, is writable and has space for this many bytes. Raises RunError. */
 export function checkFolder(folder: string, bytes: number, freeOf: FreeSpace = freeSpace): void {
   const there = requireWritable(folder, OTHER_FOLDER);
   const free = freeOf(there);
   if (free < MIN_FREE_BYTES) {
-    throw new RunError(`the disk is full: ${sizeText(free)} are free, and ${sizeText(MIN_FREE_BYTES)} are the least`, {
+    throw new RunError(`the disk is full: ${sizeText(free)} are free; needed: at least ${sizeText(MIN_FREE_BYTES)}`, {
       where: there,
       next: `Free some space. ${OTHER_FOLDER}`,
     });
   }
   if (free >= bytes) return;
   throw new RunError(
-    `the disk is too small: ${sizeText(free)} are free, and the checkpoints that the runs here keep are estimated to take ${sizeText(bytes)}`,
+    `the disk is too small: ${sizeText(free)} are free, and the checkpoints of these runs are estimated to need ${sizeText(bytes)}`,
     {
       where: there,
-      next: `Free some space, or keep fewer: checkpoint.keep_every_n_iterations (null keeps none for good), checkpoint.keep_last. ${OTHER_FOLDER}`,
+      next: `Free some space, or keep fewer: checkpoint.keep_every_n_iterations (null keeps none permanently), checkpoint.keep_last. ${OTHER_FOLDER}`,
     },
   );
 }
 
-/** Whole MiB below 10 GiB: two sizes that are compared must not look equal. */
+/** In MiB below 10 GiB, so that two different sizes do not look equal. */
 function sizeText(bytes: number): string {
   return bytes < 10 * 2 ** 30 ? `${Math.floor(bytes / 2 ** 20)} MiB` : gibibytes(bytes);
 }

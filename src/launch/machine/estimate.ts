@@ -16,11 +16,11 @@ import { placeParts, type PlacedParts } from './placement.js';
 export interface RunMemory {
   readonly device: DeviceKind;
   readonly processes: number;
-  /** Estimated bytes of one process; null if the settings do not tell. */
+  /** Estimated bytes of one process. Null if the settings do not tell. */
   readonly bytes: number | null;
-  /** Whether it fits; null if the settings do not tell. */
+  /** Whether it fits. Null if the settings do not tell. */
   readonly verdict: () => MemoryVerdict | null;
-  /** Where its parts are; null if the settings do not say, or name GPUs that do not exist. */
+  /** The GPUs of its parts. Null without `launch.placement`, or if its GPUs do not exist. */
   readonly placed: PlacedParts | null;
 }
 
@@ -64,7 +64,7 @@ export function mainMemory({ device, processes, bytes }: RunMemory): number {
   return device === 'gpu' ? 0 : (bytes ?? 0) * processes;
 }
 
-/** Null for a placement that is not possible. The check of placements reports that. */
+/** Null for an impossible placement, which the check of placements reports. */
 function placedOrNull(
   placement: NonNullable<RunSettings['launch']['placement']>,
   gpus: readonly Gpu[],
@@ -88,7 +88,7 @@ function once<A, T>(compute: (at: A) => T): (at: A) => T {
   };
 }
 
-/** Memory for the models that a reward's terms hold beside the policy. */
+/** Memory of the models of a reward's terms, beside the policy. */
 function rewardBytes(settings: RunSettings, shapeOf: ShapeOf): number {
   const reward = rewardOf(settings);
   if (reward === null) return 0;
@@ -102,7 +102,7 @@ function waysToShrink(settings: RunSettings): string {
   const keys = ['optimizer.per_device_batch_size', 'rollout.chunk_groups', 'policy.model_context_size'];
   const lower = [...keys, 'launch.processes'].filter((key) => getPath(settings, key) !== undefined);
   const checkpointing = getPath(settings, 'optimizer.gradient_checkpointing') === false;
-  // Random weights are no base for an adapter.
+  // Adapters need pretrained base weights.
   const adapter = getPath(settings, 'policy.lora') === null && (getPath(settings, 'policy.model') ?? null) !== null;
   return [
     `lower ${lower.join(', ')}`,

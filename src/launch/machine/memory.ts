@@ -1,14 +1,14 @@
-/** How much memory a machine has, and whether a need fits. */
+/** The memory of a machine, and whether a need fits. */
 import { readFileSync } from 'node:fs';
 import { freemem, totalmem } from 'node:os';
 import { join } from 'node:path';
 import type { Gpu } from './devices.js';
 import { placedParts, type PlacedPart, type PlacedParts } from './placement.js';
 
-/** A recipe's estimate is right within this factor: a need beyond it certainly does not fit. */
+/** A recipe's estimate is right within this factor. A need beyond it certainly does not fit. */
 const ESTIMATE_FACTOR = 2;
 
-/** Bytes available without swapping; on Linux including reclaimable caches. */
+/** Bytes available without swapping, on Linux including reclaimable caches. */
 export function availableMemory(): number {
   if (process.platform !== 'linux') return freemem();
   const match = /^MemAvailable:\s+(\d+) kB/m.exec(readFileSync('/proc/meminfo', 'utf8'));
@@ -24,14 +24,14 @@ export interface Memory {
 export function machineMemory(): Memory {
   // 0 if no limit is known.
   const limit = process.constrainedMemory() || Infinity;
-  // What the group uses includes files that are cached, which give way.
+  // The usage of the group includes cached files, which can be reclaimed.
   const left = process.availableMemory() + cachedInGroup();
   return { free: Math.min(availableMemory(), limit, left), total: Math.min(totalmem(), limit) };
 }
 
 /**
- * Bytes of cached files in this process's control group that its next allocations may take; 0 where that cannot be read.
- * @param root Of the file system. Linux writes there what the group uses.
+ * Bytes of cached files in this process's control group, which allocations can reclaim. 0 if that cannot be read.
+ * @param root of the file system
  */
 export function cachedInGroup(root = '/'): number {
   const groups = textOrEmpty(join(root, 'proc/self/cgroup'));
@@ -57,18 +57,18 @@ function textOrEmpty(file: string): string {
 
 export interface MemoryVerdict {
   readonly fits: boolean;
-  /** Even if the estimate is too high by its factor, it would not fit with all memory free. */
+  /** Whether it would not fit with all memory free, even if the estimate is too high by its factor. */
   readonly neverFits: boolean;
-  /** Bytes that all processes sharing the memory need together. */
+  /** Bytes that all processes in this memory need together. */
   readonly neededBytes: number;
   /** Free and total bytes where the run would be placed. */
   readonly freeBytes: number;
   readonly totalBytes: number;
-  /** What to do when it does not fit. */
+  /** Advice if it does not fit. */
   readonly advice: string | null;
 }
 
-/** Whether processes with this need each fit: one on each GPU, or all in the machine's memory. */
+/** Whether processes fit that need this many bytes each: one on each GPU, or all in the machine's memory. */
 export function memoryVerdict(
   bytes: number,
   processes: number,
@@ -82,7 +82,7 @@ export function memoryVerdict(
   return verdictOf(bytes, processes, onGpus, machine, less);
 }
 
-/** Whether the parts of one process fit on their GPUs, each of which may be filled up to a limit: the verdict of the fullest. */
+/** Whether the parts of one process fit on their GPUs within a share of their memory. The verdict of the fullest GPU. */
 export function placedVerdict(
   bytes: Readonly<Record<PlacedPart, number>>,
   { devices }: PlacedParts,

@@ -1,4 +1,4 @@
-/** Which GPU computes which part of a run: its policy, its image model, its reward. */
+/** The GPUs of the parts of a run: its policy, its image model, its reward. */
 import { ConfigError } from '../../core/errors.js';
 import type { LaunchSettings } from '../../config/schema/launch.js';
 import type { Gpu } from './devices.js';
@@ -7,19 +7,19 @@ export const placedParts = ['policy', 'image', 'reward'] as const;
 export type PlacedPart = (typeof placedParts)[number];
 
 export interface PlacedParts {
-  /** By part, its GPU's index in nvidia-smi; null for the CPU. */
+  /** The nvidia-smi index of each part's GPU. Null for the CPU. */
   readonly devices: Readonly<Record<PlacedPart, number | null>>;
-  /** The GPUs it uses, ascending. */
+  /** The used GPUs, ascending. */
   readonly gpus: readonly number[];
-  /** A sentence about what was done instead of what the settings say; null if they were followed. */
+  /** A sentence if the placement differs from the settings. Else null. */
   readonly note: string | null;
 }
 
 type PlacementSettings = NonNullable<LaunchSettings['placement']>;
 
 /**
- * Assigns each part a GPU among those that the run may use. If there are fewer GPUs than the settings name, parts share the existing ones. Raises
- * ConfigError for a GPU that does not exist although there are enough others.
+ * Assigns a GPU to each part, among the GPUs that the run may use. If there are fewer GPUs than the settings name, parts share the existing ones. Raises
+ * ConfigError for a GPU that does not exist if there are enough others.
  */
 export function placeParts(wanted: PlacementSettings, gpus: readonly Pick<Gpu, 'index' | 'name'>[]): PlacedParts {
   const named: Readonly<Record<PlacedPart, number>> = {
@@ -39,14 +39,14 @@ export function placeParts(wanted: PlacementSettings, gpus: readonly Pick<Gpu, '
   return { devices, gpus: used, note };
 }
 
-/** Where each part is, in words. */
+/** The device of each part, in words. */
 export function describeParts(devices: PlacedParts['devices']): string {
   return placedParts
     .map((part) => `${part} on ${devices[part] === null ? 'the CPU' : `GPU ${devices[part]}`}`)
     .join(', ');
 }
 
-/** Each part's index among the GPUs visible to the run's process; parts on the CPU are left out. */
+/** The index of each part's GPU among those visible to the process. Parts on the CPU are left out. */
 export function deviceIndices({ devices, gpus }: PlacedParts): Partial<Record<PlacedPart, number>> {
   return Object.fromEntries(
     placedParts.flatMap((part) => {
@@ -56,22 +56,22 @@ export function deviceIndices({ devices, gpus }: PlacedParts): Partial<Record<Pl
   );
 }
 
-/** Raises ConfigError when a run has several processes, which divide its GPUs among themselves. */
+/** Raises ConfigError for a placement with several processes, which divide the GPUs among themselves. */
 export function checkPlacement({ placement, processes }: Pick<LaunchSettings, 'placement' | 'processes'>): void {
   if (placement === null || processes === 1) return;
-  throw new ConfigError(`the parts of one process are placed, and launch.processes is ${processes}`, {
+  throw new ConfigError(`found a placement with launch.processes ${processes}; allowed: 1`, {
     where: 'launch.placement',
     next: 'Set launch.processes to 1, or launch.placement to null.',
   });
 }
 
-/** Raises ConfigError for a run in a sweep on this machine's GPUs with placed parts: concurrent runs would use the same GPUs. */
+/** Raises ConfigError for a run with a placement in a sweep on this machine: concurrent runs would use the same GPUs. */
 export function refusePlacedParts(
   run: string,
   { placement, backend, command }: Pick<LaunchSettings, 'placement' | 'backend' | 'command'>,
 ): void {
   if (placement === null || backend === 'slurm' || command !== null) return;
-  throw new ConfigError(`the parts of ${run} are placed on GPUs, and a sweep gives each of its runs a GPU itself`, {
+  throw new ConfigError(`${run} has a placement, but a sweep assigns GPUs to its runs itself`, {
     where: 'launch.placement',
     next: "Set launch.placement to null in the experiment, or start its runs one by one with 'editrl run'.",
   });
@@ -84,7 +84,7 @@ function noSuchGpu(
   const missing = placedParts.filter((part) => !gpus.some(({ index }) => index === named[part]));
   const usable = gpus.map(({ index, name }) => `${index} (${name})`).join(', ');
   return new ConfigError(
-    `${missing.map((part) => `${part} is placed on GPU ${named[part]}`).join(', ')}, which the run may not use or is not there; usable: ${usable}`,
+    `${missing.map((part) => `${part} is placed on GPU ${named[part]}`).join(', ')}, which does not exist or is not allowed; usable: ${usable}`,
     { where: 'launch.placement', next: 'Name GPUs that exist and that launch.devices allows.' },
   );
 }

@@ -58,7 +58,7 @@ export function shapesOf(runs: ReadonlyMap<string, RunSettings>): ShapeOf {
   return shapeOf;
 }
 
-/** Null if a folder has no model that can be opened, which is reported by the code that opens it. */
+/** Null if the model in a folder cannot be opened, which its user reports. */
 function shapeOfFolder(folder: string): ModelShape | null {
   try {
     if (isPipeline(folder)) return pipelineShape(readPipeline(folder));
@@ -81,7 +81,7 @@ function shapeOfFolder(folder: string): ModelShape | null {
   }
 }
 
-/** Pixels per side of a latent, for autoencoders with 16 latent channels, four of whose latents make a token. */
+/** Pixels per side of a latent, for autoencoders with 16 latent channels and four latents per token. */
 const LATENT_SIDE = 8;
 const LATENT_TOKEN = 64;
 
@@ -107,7 +107,7 @@ function flowShape(config: FlowTransformerConfig): FlowModelShape {
         }
       : {}),
     textWidth,
-    // If latents are not pixels, they are assumed to be those of FLUX, Qwen-Image and Stable Diffusion 3.
+    // Latents that are not pixels are assumed to be those of FLUX, Qwen-Image and Stable Diffusion 3.
     patch: token === LATENT_TOKEN ? 2 * LATENT_SIDE : Math.max(1, Math.round(Math.sqrt(token / 3))),
     ...(config.in_channels > token ? { mediaBeside: true } : {}),
     imagePrompt: imagePromptOf(config),
@@ -116,8 +116,8 @@ function flowShape(config: FlowTransformerConfig): FlowModelShape {
 }
 
 /**
- * All models of a pipeline, each text encoder twice while it is opened: as it was read, and as the engine packs it; held in float16 once, with the largest
- * matrix in float32. Raises CheckpointError as opening them.
+ * All models of a pipeline. While a text encoder is opened, it is in memory twice: as read, and as packed by the engine. In float16 it is there once, with
+ * the largest matrix in float32. Raises CheckpointError as opening them.
  */
 function pipelineShape(pipeline: Pipeline): GraphsShape {
   const transformer = flowShape(describeFlowModel(partFolder(pipeline, 'transformer')));
@@ -134,18 +134,18 @@ function pipelineShape(pipeline: Pipeline): GraphsShape {
 }
 
 /**
- * Values that decoding a picture holds at its peak for each pixel, relative to the channels of the decoder's largest pictures: that of FLUX's
- * autoencoder at 256 and at 512 pixels to a side, and that of Emu3's image tokenizer at 512.
+ * Values per pixel at the peak of decoding an image, per channel of the decoder's largest images. Measured with FLUX's autoencoder at 256 and 512 pixels and
+ * with Emu3's image tokenizer at 512 pixels.
  */
 const DECODED_PER_CHANNEL = 12;
 
-/** What decoding pictures takes, with this many parameters and channels of its largest pictures. */
+/** The memory of decoding images, from the decoder's parameters and the channels of its largest images. */
 function decodingShape(parameters: ReadonlyMap<string, Shape>, channels: number): DecodingShape {
   const count = [...parameters.values()].reduce((sum, shape) => sum + sizeOf(shape), 0);
   return { bytes: FLOAT * count, bytesPerPixel: FLOAT * DECODED_PER_CHANNEL * channels };
 }
 
-/** The shape of an autoencoder, and what its decoder takes. */
+/** The shape of an autoencoder, and the memory of its decoder. */
 function autoencoderShape(net: FrozenAutoencoder): AutoencoderShape & { readonly decoding: DecodingShape } {
   return {
     kind: 'autoencoder',
@@ -154,7 +154,7 @@ function autoencoderShape(net: FrozenAutoencoder): AutoencoderShape & { readonly
   };
 }
 
-/** The shape of Emu3's image tokenizer, and what its decoder takes. */
+/** The shape of Emu3's image tokenizer, and the memory of its decoder. */
 function imageTokenizerShape(config: Emu3VisionConfig): ImageTokenizerShape {
   return {
     kind: 'vision_tokenizer',

@@ -1,4 +1,4 @@
-/** The Hub's models that runs need: queried before anything starts, once each, and fetched before workers look for them in the cache. */
+/** The Hub models of runs: queried once before anything starts, and downloaded before workers need them. */
 import type { LoadedConfig } from '../../config/load.js';
 import { ConfigError } from '../../core/errors.js';
 import { type HubEnvironment, hubBaseOf, nameOf } from '../../models/hub/cache.js';
@@ -8,27 +8,27 @@ import { hubKey } from '../../models/reference.js';
 import { failureOf, computeOnce, type Obstacle } from '../preflight/obstacle.js';
 import { pinnedCommits, hubEnvironmentOf, wantedModels } from './wanted.js';
 
-/** Limit for chains of adapters. */
+/** Maximum length of a chain of adapters. */
 const MAX_BASES = 4;
 
 export interface HubModelsOptions {
   /** Called with one line for each event. */
   readonly say: (line: string) => void;
-  /** Called at intervals with the progress of a download; null: it is over. */
+  /** Called with the progress of a download, and with null at its end. */
   readonly busy?: (what: string | null) => void;
-  /** Ends a download; what was fetched stays. */
+  /** Stops a download. Downloaded parts stay. */
   readonly stop?: AbortSignal;
   readonly retryPolicy?: HubRetryPolicy;
 }
 
-/** A model that a run needs, and how its workers' environment reaches the Hub. */
+/** A model that a run needs, with the Hub settings of its workers. */
 interface HubQuery extends RequestedModel {
   readonly environment: HubEnvironment;
-  /** The commits that the run began with, including those of adapters' bases. */
+  /** The commits that the run started with, including base models of adapters. */
   readonly commits: Readonly<Record<string, string>>;
 }
 
-/** Looks up and fetches models; what several runs need is done once. */
+/** Looks up and downloads models, once for several runs. */
 export class HubModels {
   readonly #clients = new Map<string, Promise<HubClient>>();
   readonly #found = new Map<string, Promise<FoundModel>>();
@@ -99,7 +99,7 @@ export class HubModels {
     let base = asked.need === 'model' ? hubBaseOf(all[0].folder) : null;
     while (base !== null) {
       if (all.length > MAX_BASES) {
-        throw new ConfigError(`the adapter ${asked.reference.hub} stands on adapters without an end`);
+        throw new ConfigError(`the adapter ${asked.reference.hub} has a chain of more than ${MAX_BASES} base adapters`);
       }
       const found = await this.#lookUp({ ...asked, reference: base, pinned: asked.commits[hubKey(base)] ?? null });
       all.push(found);
@@ -116,7 +116,7 @@ export class HubModels {
 
   #client(environment: HubEnvironment): Promise<HubClient> {
     return computeOnce(this.#clients, JSON.stringify(environment), async () => {
-      // Loaded lazily, because most runs need nothing.
+      // Loaded lazily, because most runs need no Hub models.
       const { HubClient } = await import('../../models/hub/client.js');
       return new HubClient(environment, this.options.retryPolicy, this.options.stop);
     });

@@ -1,4 +1,4 @@
-/** The Hub's models that runs need, as far as this machine's files tell. */
+/** The Hub models that runs need, as far as local files tell. */
 import { hubModels, type NamedHubModel } from '../../config/models.js';
 import {
   cachedFolder,
@@ -20,7 +20,7 @@ import type { WholeCheckpoint } from '../../run/checkpoints.js';
 import { parentCheckpoint } from '../../run/claim/parents.js';
 import { readState } from '../../run/state.js';
 
-/** The models that a run needs, at the commits it began with. A run that starts over takes what the Hub has now. */
+/** The models that a run needs, at the commits it started with. A run that starts over gets the current commits. */
 export function wantedModels(settings: RunSettings, startsOver = false): RequestedModel[] {
   const named = [...hubModels(settings), ...basesOfFolders(settings)];
   if (named.length === 0) return [];
@@ -33,13 +33,13 @@ export function wantedModels(settings: RunSettings, startsOver = false): Request
   }));
 }
 
-/** The commits of Hub models that a run began with, including those of adapters' bases, under their names in its record. */
+/** The commits of Hub models that a run started with, including base models of adapters, by their names in its record. */
 export function pinnedCommits(settings: RunSettings, startsOver = false): Readonly<Record<string, string>> {
   const record = startsOver ? null : readRecord(RunPaths.of(settings));
   return record?.models ?? {};
 }
 
-/** The bases of adapters that a run names by folder. */
+/** The base models of adapters that a run names by folder. */
 function basesOfFolders(settings: RunSettings): NamedHubModel[] {
   if (settings.launch.command !== null || !isTrainable(settings)) return [];
   return recipeOf(settings).models.flatMap((key) => {
@@ -49,7 +49,7 @@ function basesOfFolders(settings: RunSettings): NamedHubModel[] {
   });
 }
 
-/** Settings of the Hub in the environment of a run's workers. */
+/** The Hub settings in the environment of a run's workers. */
 export function hubEnvironmentOf({ launch: { env } }: RunSettings): HubEnvironment {
   return hubEnvironment({ ...process.env, ...env });
 }
@@ -64,27 +64,26 @@ export function missingModels(settings: RunSettings): string[] {
   );
 }
 
-/** Raises CheckpointError for a model that is not in the cache and may not be requested. */
+/** Raises CheckpointError for a model that is not in the cache while the Hub is offline. */
 export function checkOffline(wanted: RequestedModel, environment: HubEnvironment): void {
   const { reference, need, pinned } = wanted;
   if (!environment.offline || cachedModel(reference, need, pinned, environment) !== null) return;
   throw notDownloaded(wanted, environment.cacheDir);
 }
 
-/** The run that a reward term takes its model from, if it is not finished. */
+/** The run that makes the model of a reward term, if it is not finished. */
 export function unfinishedRun(term: object, baseExpDir: string): string | null {
   const model = 'model' in term ? term.model : null;
   if (!isObject(model) || typeof model['run'] !== 'string') return null;
   return readState(new RunPaths(baseExpDir, model['run']))?.state === 'finished' ? null : model['run'];
 }
 
-/** What a run's record says about the models it began with. */
+/** The models that a run started with, from its record. */
 export type RecordedModels = Partial<Pick<RunRecord, 'parents' | 'models'>>;
 
 /**
- * Finds the checkpoint of a finished run that is used, and the snapshot of a Hub model: those pinned in the record, else the newest whole checkpoint,
- * and the revision as last queried. `onUsed` is called for every use of a run. `environment` says where the cache is; outside of a run's workers,
- * that is their environment.
+ * Finds the checkpoint of a run and the snapshot of a Hub model: the ones pinned in the record, else the newest whole checkpoint and the last queried
+ * revision. `onUsed` is called for every use of a run. `environment`: the Hub settings with the cache.
  */
 export function runResolver(
   baseExpDir: string,

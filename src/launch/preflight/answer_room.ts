@@ -1,4 +1,4 @@
-/** Checks before training whether prompts leave answers the room that the settings promise: an answer that the context cuts is scored as it is. */
+/** Checks whether prompts leave enough context for answers. An answer that the context cuts is scored as it is. */
 import { existsSync } from 'node:fs';
 import type { LoadedConfig } from '../../config/load.js';
 import { ConfigError, EditrlError } from '../../core/errors.js';
@@ -16,18 +16,18 @@ import { describeRoom, leavesNoRoom, type PromptRoom, type RoomLimits } from '..
 import { computeOnce, type Obstacle } from './obstacle.js';
 import { runResolver } from '../models/wanted.js';
 
-/** What prevents some runs, and warnings about them. */
+/** Problems that prevent runs, and warnings. */
 export interface AnswerRoomResult {
   readonly obstacles: readonly Obstacle[];
   readonly warnings: readonly string[];
 }
 
-/** Checks the prompts of several runs; what several runs share is checked once. */
+/** Checks the prompts of several runs. Shared prompts are checked once. */
 export class AnswerRoomChecks {
   readonly #known = new Map<string, Promise<readonly PromptRoom[]>>();
 
   /**
-   * Skips runs whose data or models are not there yet: their workers check when they start. A run that has already started continues with a warning.
+   * Skips runs whose data or models do not exist yet. Their workers check later. A run that has already started continues with a warning.
    */
   async of(runs: readonly LoadedConfig[]): Promise<AnswerRoomResult> {
     const obstacles: Obstacle[] = [];
@@ -40,10 +40,10 @@ export class AnswerRoomChecks {
       try {
         const rooms = await computeOnce(this.#known, keyOf(settings), () => promptRooms(settings));
         for (const room of rooms) {
-          const told = describeRoom(room, limits);
-          if (told === null) continue;
-          if (leavesNoRoom(room, limits) && !hasBegun(settings)) obstacles.push({ run, error: refusal(told, limits) });
-          else warnings.add(told);
+          const text = describeRoom(room, limits);
+          if (text === null) continue;
+          if (leavesNoRoom(room, limits) && !hasBegun(settings)) obstacles.push({ run, error: refusal(text, limits) });
+          else warnings.add(text);
         }
       } catch (error) {
         if (!(error instanceof EditrlError)) throw error;
@@ -58,14 +58,14 @@ async function promptRooms(settings: TrainedSettings): Promise<readonly PromptRo
   return (await openRecipeOf(settings).promptRoom?.(settings, runResolver(settings.base_exp_dir))) ?? [];
 }
 
-function refusal(told: string, { context, answer }: RoomLimits): ConfigError {
-  return new ConfigError(told, {
+function refusal(text: string, { context, answer }: RoomLimits): ConfigError {
+  return new ConfigError(text, {
     where: 'policy.model_context_size',
     next: `Raise policy.model_context_size above ${context}, or set rollout.max_response_tokens below ${answer}.`,
   });
 }
 
-/** Several runs with the same dataset report it once. */
+/** Runs with the same dataset have the same problem, which is reported once. */
 function withoutRepeats(obstacles: readonly Obstacle[]): Obstacle[] {
   return [...new Map(obstacles.map((one) => [one.error.toText(), one])).values()];
 }
@@ -80,7 +80,7 @@ function hasBegun(settings: TrainedSettings): boolean {
   return (readState(RunPaths.of(settings))?.iteration ?? 0) > 0;
 }
 
-/** Whether its datasets and models are on this machine, and not still to be made by the tiny world or another run. */
+/** Whether its datasets and models exist on this machine already. */
 function isThere(settings: TrainedSettings): boolean {
   if (!sourcesOf(settings.data).every(({ path }) => existsSync(path))) return false;
   const resolveRun = runResolver(settings.base_exp_dir);
@@ -97,7 +97,7 @@ function isThere(settings: TrainedSettings): boolean {
   });
 }
 
-/** Everything that decides how long prompts are, and how much room there is. */
+/** Everything that affects the length of prompts and the room for answers. */
 function keyOf(settings: TrainedSettings): string {
   const { task, data, validation, prompt } = settings as TrainedSettings & { validation?: unknown; prompt?: unknown };
   const policy = ['tokenizer', 'model', 'init', 'pixels', 'assistant_prefill'].map((key) =>

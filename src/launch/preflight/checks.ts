@@ -1,4 +1,4 @@
-/** The checks of a run on this machine before anything starts. They write nothing and use no network. */
+/** Checks of a run on this machine before anything starts. They write nothing and use no network. */
 import type { ShapeOf } from '../../recipes/shared/memory.js';
 import { accessSync, constants, statSync } from 'node:fs';
 import { delimiter, join, resolve } from 'node:path';
@@ -35,28 +35,28 @@ import { HOW_TO_SERVE, serverPrograms } from '../servers/training_server.js';
 import { checkServable, DEFAULT_COMMAND, HOW_TO_INSTALL } from '../servers/vllm.js';
 import { checkJudgeCalls } from '../judge_questions.js';
 
-/** One check: its name, by which several runs share it, and a function that raises what is wrong. */
+/** One check: its name, by which several runs share it, and a function that raises the problem. */
 export type NamedCheck = readonly [what: string, look: () => void];
 
-/** A run being checked, with facts about those that are checked together. */
+/** A run to check, with facts about the runs that are checked together. */
 export interface CheckedRun {
   readonly config: LoadedConfig;
-  /** Whether it starts over, whatever its folder holds. */
+  /** Whether it starts over, whatever its folder contains. */
   readonly startsOver: boolean;
-  /** The settings of all of them, by run_name. */
+  /** The settings of all runs, by run_name. */
   readonly made: ReadonlyMap<string, RunSettings>;
   readonly shapeOf: ShapeOf;
-  /** Bytes that their checkpoints will take, by folder. */
+  /** Bytes of their future checkpoints, by folder. */
   readonly space: ReadonlyMap<string, number>;
   readonly freeSpace: FreeSpace | undefined;
   readonly devices: (() => Devices) | undefined;
-  /** Null if this machine's memory is unknown. */
+  /** Null if this machine's devices are unknown. */
   readonly memory: () => MemoryModel | null;
 }
 
 type Check = (run: CheckedRun) => readonly NamedCheck[];
 
-/** In the order in which their findings are reported. */
+/** In the order in which problems are reported. */
 const checks = {
   settings: ({ config: { settings, file } }) =>
     cannotRunYet(settings).map((reason) => [`${file} ${reason}`, () => fail(new ConfigError(reason, { where: file }))]),
@@ -85,7 +85,7 @@ const checks = {
     };
     return [[`placement ${JSON.stringify([placement, launch.processes, allowed])}`, look]];
   },
-  /** GPUs, cores and providers, as a run on this machine takes them. Slurm runs it on another machine. */
+  /** GPUs, cores and providers. Slurm runs it on another machine. */
   devices: ({ config: { settings }, devices }) => {
     const { backend, devices: allowed, processes } = settings.launch;
     if (devices === undefined || backend === 'slurm' || cannotRunYet(settings).length > 0) return [];
@@ -107,7 +107,7 @@ const checks = {
       () => checkOffline(wanted, hubEnvironmentOf(settings)),
     ]),
   ),
-  /** A reward's model that is still to be fetched: what describes it is here before its weights are. */
+  /** The description of a reward's Hub model, which is in the cache before its weights. */
   embedders: trained((settings) => {
     const reward = rewardOf(settings);
     const terms = reward === null ? [] : [...decidingTerms(reward), ...recordedTerms(reward)];
@@ -126,7 +126,7 @@ const checks = {
       .filter((model) => typeof model === 'string')
       .map((model) => [`model ${model}`, () => void modelFolder(model, () => '')]),
   ),
-  /** A vLLM that will be started: the program, and its model if it already exists. */
+  /** A vLLM of the run: its program, and its model if it exists already. */
   sampler: trained((settings) => {
     const sampled = recipeOf(settings).sampler(settings);
     const serve = sampled?.engine.serve ?? null;
@@ -138,14 +138,14 @@ const checks = {
       ? [look, [`served ${model}`, () => checkServable(modelFolder(model, () => ''))]]
       : [look];
   }),
-  /** A training server that will be started: its program, and what that runs. */
+  /** A training server of the run: the programs that it needs. */
   trainer: trained((settings) => {
     const trainer = trainerServerOf(settings);
     if (trainer === null || trainer.serve === null) return [];
     return serverPrograms(trainer.serve).map(({ key, program }) => programCheck(program, { key, next: HOW_TO_SERVE }));
   }),
   judgeCalls: trained((settings, { config, startsOver }) => {
-    // An evaluation has no iterations before it, and counts its questions in a folder of its own.
+    // An evaluation counts its questions in its own folder.
     const most = config.evaluation === undefined ? (rewardOf(settings)?.max_judge_calls ?? null) : null;
     const what = `judge calls ${settings.base_exp_dir} ${settings.run_name} ${most ?? ''}`;
     return most === null ? [] : [[what, () => checkJudgeCalls(settings, most, startsOver)]];
@@ -154,7 +154,7 @@ const checks = {
     const verdict = takesMemoryHere(settings) ? memory()?.(settings).verdict() : undefined;
     if (!verdict?.neverFits) return [];
     const { neededBytes, totalBytes, advice } = verdict;
-    const found = `needs about ${gibibytes(neededBytes)} of memory, and there are ${gibibytes(totalBytes)} in all`;
+    const found = `needs about ${gibibytes(neededBytes)} of memory, and this machine has ${gibibytes(totalBytes)}`;
     const next = `To make it fit, ${advice ?? ''}.`;
     return [[`memory ${found}`, () => fail(new RunError(found, { where: settings.run_name, next }))]];
   },
@@ -165,7 +165,7 @@ export function checksFor(run: CheckedRun): NamedCheck[] {
   return Object.values<Check>(checks).flatMap((check) => check(run));
 }
 
-/** Makes a check for runs that this program's own workers train; there is nothing to check in others. */
+/** A check for runs that our own workers train. Runs of foreign trainers need none. */
 function trained(check: (settings: TrainedSettings, run: CheckedRun) => readonly NamedCheck[]): Check {
   return (run) => {
     const { settings } = run.config;
@@ -173,13 +173,13 @@ function trained(check: (settings: TrainedSettings, run: CheckedRun) => readonly
   };
 }
 
-/** The providers of a run's engines; none if another program trains it, whose engines are unknown. */
+/** The providers of a run's engines. Empty for a foreign trainer. */
 function providersOf(settings: RunSettings): string[] {
   if (!isTrainable(settings) || settings.launch.command !== null) return [];
   return [...new Set(enginesOf(settings).map(({ provider }) => provider))];
 }
 
-/** Raises what keeps a run from its devices: GPUs that do not exist or that its engines cannot use, too few of them, or too few cores. */
+/** Raises problems with devices: GPUs that do not exist or that its engines cannot use, too few of them, or too few cores. */
 function checkDevices(settings: RunSettings, devices: Devices): void {
   const providers = providersOf(settings);
   const onCpu = settings.launch.devices?.length === 0;
@@ -195,7 +195,7 @@ function checkDevices(settings: RunSettings, devices: Devices): void {
   }
   if (providers.includes('cuda') && (onCpu || devices.gpus.length === 0)) {
     throw new ConfigError(
-      `engine.provider is 'cuda', and ${onCpu ? 'launch.devices is []' : 'this machine has no NVIDIA GPU that is visible'}`,
+      `engine.provider is 'cuda', and ${onCpu ? 'launch.devices is []' : 'this machine has no visible NVIDIA GPU'}`,
       {
         where: settings.run_name,
         next: "Set engine.provider to 'cpu' or 'auto'.",
@@ -213,11 +213,11 @@ function fail(error: Error): never {
   throw error;
 }
 
-/** Checks that a run is made in the place where the run that starts from it looks for it. */
+/** Checks that a run and its parent are in the same folder of runs. */
 function checkPlace({ run_name, base_exp_dir }: RunSettings, start: RunSettings | undefined): void {
   if (start === undefined || resolve(start.base_exp_dir) === resolve(base_exp_dir)) return;
   throw new ConfigError(
-    `${run_name} looks for the run ${start.run_name} in ${base_exp_dir}, and the config of ${start.run_name} makes it in ${start.base_exp_dir}`,
+    `${run_name} expects the run ${start.run_name} in ${base_exp_dir}, but its config puts it into ${start.base_exp_dir}`,
     {
       where: 'base_exp_dir',
       next: 'Give both one folder: by APP__BASE_EXP_DIR, an overlay, or --set base_exp_dir=/path.',
@@ -225,7 +225,7 @@ function checkPlace({ run_name, base_exp_dir }: RunSettings, start: RunSettings 
   );
 }
 
-/** A setting that names a program, and what to do if there is none. */
+/** A setting that names a program, and advice if it does not exist. */
 interface NamedProgram {
   readonly key: string;
   readonly next: string;
@@ -233,7 +233,7 @@ interface NamedProgram {
 
 const NO_PROGRAM: NamedProgram = {
   key: 'launch.command',
-  next: 'Name a program that can be executed: by its path, or one that PATH leads to (launch.env may set PATH).',
+  next: 'Name an executable program by its path, or one on PATH (launch.env may set PATH).',
 };
 
 function programCheck(program: string, { key, next }: NamedProgram, path = process.env['PATH'] ?? ''): NamedCheck {
@@ -244,7 +244,7 @@ function programCheck(program: string, { key, next }: NamedProgram, path = proce
         ? [resolve(program)]
         : path.split(delimiter).map((dir) => join(dir, program));
       if (places.some(isProgram)) return;
-      throw new ConfigError(`${key}: there is no program '${program}'`, {
+      throw new ConfigError(`${key}: no program '${program}'`, {
         where: program.includes('/') ? resolve(program) : 'PATH',
         next,
       });
@@ -257,6 +257,6 @@ function isProgram(path: string): boolean {
     accessSync(path, constants.X_OK);
     return statSync(path).isFile();
   } catch {
-    return false; // Missing or not executable: either way it is not a program.
+    return false; // Missing or not executable.
   }
 }

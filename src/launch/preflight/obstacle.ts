@@ -1,16 +1,16 @@
-/** Helpers for checks before a run: each thing is checked once, and what is wrong with it becomes a value. */
+/** Helpers for checks before a run. */
 import { EditrlError } from '../../core/errors.js';
 
-/** What prevents one run. */
+/** A problem that prevents a run. */
 export interface Obstacle {
   readonly run: string;
   readonly error: EditrlError;
 }
 
-/** The error that a check raises; null if it passes. Raises anything that is not an EditrlError. */
-export async function failureOf(look: () => Promise<unknown>): Promise<EditrlError | null> {
+/** The EditrlError that a check raises. Null if it passes. Other errors are raised. */
+export async function failureOf(check: () => Promise<unknown>): Promise<EditrlError | null> {
   try {
-    await look();
+    await check();
     return null;
   } catch (error) {
     if (error instanceof EditrlError) return error;
@@ -25,7 +25,7 @@ export function computeOnce<T>(known: Map<string, Promise<T>>, key: string, make
   return making;
 }
 
-/** A value computed at its first use, and only once. */
+/** A value that is computed once, at its first use. */
 export function lazy<T>(make: () => T): () => T {
   let made: { readonly value: T } | null = null;
   return () => (made ??= { value: make() }).value;

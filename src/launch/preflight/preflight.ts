@@ -1,6 +1,6 @@
 /**
- * Checks runs before anything starts, as far as this machine's files tell. Otherwise a problem would only come up after their parents were trained.
- * Checking writes nothing and uses no network.
+ * Checks runs before anything starts, from the files and devices of this machine. Otherwise problems would only show after their parents were trained. The
+ * checks write nothing and use no network.
  */
 import type { LoadedConfig } from '../../config/load.js';
 import { ConfigError, DataError, type EditrlError } from '../../core/errors.js';
@@ -32,13 +32,13 @@ const MAX_SHOWN = 12;
 export interface CheckOptions {
   /** Runs that start over, though they may be finished. */
   readonly startOver?: ReadonlySet<LoadedConfig>;
-  /** The runs whose settings must be those of their folders. Default: all. */
+  /** The runs whose folders must have the same settings. Default: all. */
   readonly claimed?: readonly LoadedConfig[];
   /** This machine's devices. Without them, devices and memory are not checked. */
   readonly devices?: () => Devices;
-  /** This machine's memory. Default: as the system reports it. */
+  /** This machine's memory. Default: the system's report. */
   readonly machine?: Memory;
-  /** Free space of a folder. Default: as the disk reports it. */
+  /** The free space of a folder. Default: the disk's report. */
   readonly freeSpace?: FreeSpace;
 }
 
@@ -94,7 +94,7 @@ export class Preflight {
       }
     }
     for (const obstacle of await this.#trials.of(left)) {
-      // A dataset with broken rows would be reported once more, in other words.
+      // Broken rows would be reported twice.
       const isRepeated = found.some(({ run, error }) => run === obstacle.run && error instanceof DataError);
       if (!(isRepeated && obstacle.error instanceof DataError)) add(obstacle);
     }
@@ -112,8 +112,8 @@ export class Preflight {
   }
 
   /**
-   * Checks runs, fetches the Hub's models that they need, and warns. Raises what prevents a run, before any weights are fetched. `models`: null for a
-   * rehearsal, which fetches nothing.
+   * Checks runs, downloads their Hub models, and warns. Raises problems before any weights are downloaded. `models`: null for a dry run, which downloads
+   * nothing.
    */
   async prepare(runs: readonly LoadedConfig[], { models, warn, ...options }: PrepareOptions): Promise<Findings> {
     let findings = await this.check(runs, options);
@@ -121,7 +121,7 @@ export class Preflight {
     const { left } = findings;
     if (models !== null && left.some(({ settings }) => wantedModels(settings).length > 0)) {
       throwObstacles(await models.obstacles(left, options.startOver));
-      // The small files that describe the models are here by now.
+      // The files that describe the models are in the cache now.
       this.#results.clear();
       findings = await this.check(runs, options);
       throwObstacles(findings.obstacles);
@@ -200,7 +200,7 @@ async function changedRuns(runs: readonly LoadedConfig[]): Promise<Obstacle[]> {
   return found;
 }
 
-/** Raises what prevents runs: the only error, or a ConfigError with all of them. */
+/** Raises the problems of runs: a single error, or one ConfigError for all of them. */
 export function throwObstacles(all: readonly Obstacle[]): void {
   if (all.length === 0) return;
   if (all.length === 1) throw all[0].error;

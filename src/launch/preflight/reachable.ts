@@ -1,6 +1,6 @@
 /**
- * Checks whether the servers that runs depend on can be asked now: their judges, and the reward terms' own servers. Each is checked like a run does
- * before it scores anything, but only once and without waiting.
+ * Checks whether the servers of runs are ready: their judges, and the servers of reward terms. The checks are those of a run before it scores anything, but
+ * once and without waiting.
  */
 import type { LoadedConfig } from '../../config/load.js';
 import { EndpointError, type EditrlError } from '../../core/errors.js';
@@ -22,26 +22,26 @@ import { runResolver, unfinishedRun } from '../models/wanted.js';
 import { urlsToShare } from '../servers/gateway.js';
 
 export interface ServerCheckResult {
-  /** What prevents runs from starting. */
+  /** Problems that prevent runs. */
   readonly obstacles: readonly Obstacle[];
-  /** Warnings that do not prevent them; one sentence each. */
+  /** Notes, one sentence each. */
   readonly notes: readonly string[];
 }
 
 /** The result of one check: nothing, an error, or a note. */
 type Found = { readonly what: string; readonly error?: EditrlError; readonly note?: string };
 
-/** A reward that was created as a run does, and closed again. */
+/** The result of creating and closing a reward as a run does. */
 interface RewardCheck {
   /** The models that it requests from `reward.endpoint`. */
   readonly models: readonly string[];
-  /** Why it cannot be created, or which of its terms' own servers is not ready. */
+  /** The error of creating it, or of a term's server that is not ready. */
   readonly error: EditrlError | null;
-  /** Unfinished runs whose models its terms need: these terms were left out. */
+  /** Unfinished runs whose models its terms need. These terms were skipped. */
   readonly unmade: readonly string[];
 }
 
-/** Checks the servers of configs one after another; what several of them ask is asked once. */
+/** Checks the servers of configs one after another. Shared servers are checked once. */
 export class ServerChecks {
   readonly #judges = new Map<string, Promise<EditrlError | null>>();
   readonly #rewards = new Map<string, Promise<RewardCheck>>();
@@ -50,7 +50,7 @@ export class ServerChecks {
     Promise<{ readonly error: EditrlError | null; readonly left: readonly string[] }>
   >();
 
-  /** What prevents runs that still have to be trained, by what they ask; each problem is reported for the first run that has it. */
+  /** The problems of runs that still have to be trained. Each problem is reported for the first run that has it. */
   async of(runs: readonly LoadedConfig[]): Promise<ServerCheckResult> {
     const told = new Set<string>();
     const [obstacles, notes]: [Obstacle[], string[]] = [[], []];
@@ -77,14 +77,14 @@ export class ServerChecks {
   async #ofReward(settings: RunSettings): Promise<Found[]> {
     const reward = rewardOf(settings);
     if (reward === null || settings.launch.command !== null) return [];
-    // A supervised run whose reward asks a judge, but names none, only reports losses.
+    // A supervised run without an endpoint for its judge only reports losses.
     if (reward.endpoint === '' && asksJudge(reward)) return [];
     const { models, error, unmade } = await this.#make(reward, settings.base_exp_dir);
     return [
       ...(error === null ? [] : [{ what: `reward ${error.toText()}`, error }]),
       ...unmade.map((run) => ({
         what: run,
-        note: `the run ${run} is not finished, and a term of its model was not tried`,
+        note: `the run ${run} is not finished, so a term that uses its model was not checked`,
       })),
       ...(models.length === 0 ? [] : await this.#ofJudges(reward, models)),
     ];
@@ -95,15 +95,18 @@ export class ServerChecks {
     const { endpoint } = reward;
     const asked = requestsOf(reward);
     if (endpoint === 'embedded') {
-      return [{ what: endpoint, note: 'its judge is embedded: it is started with the run, and was not asked' }];
+      return [{ what: endpoint, note: 'its embedded judge starts with the run and was not checked' }];
     }
     const missing = missingNodeFile(endpoint);
     if (missing !== null) {
       return [
-        { what: missing.toText(), note: `its judge is not there yet, and will be waited for: ${missing.toText()}` },
+        {
+          what: missing.toText(),
+          note: `its judge is not running yet, and the run will wait for it: ${missing.toText()}`,
+        },
       ];
     }
-    // A gateway in front of several judges passes on what one of them does not take: one that is ready is enough.
+    // A gateway fails over between judges, so one ready judge is enough.
     const shared = urlsToShare(endpoint, false);
     const places: readonly Endpoint[] = shared === null ? [endpoint] : [...new Set(shared)];
     const looks = models.flatMap((model) => places.map((place) => ({ model, place })));
@@ -115,9 +118,7 @@ export class ServerChecks {
       const what = `${JSON.stringify(place)} ${model}`;
       const spare = found.some((other) => other.model === model && other.error === null);
       return [
-        spare
-          ? { what, note: `one of its judges is left out while others answer: ${error.toText()}` }
-          : { what, error },
+        spare ? { what, note: `one of its judges is not ready, but others are: ${error.toText()}` } : { what, error },
       ];
     });
   }
@@ -127,13 +128,13 @@ export class ServerChecks {
     const sampled = isTrainable(settings) ? recipeOf(settings).sampler(settings) : null;
     if (sampled === null) return [];
     const { base_url: url } = sampled.engine;
-    if (url === null) return [{ what: 'vllm', note: 'its vLLM is started with the run, and was not asked' }];
+    if (url === null) return [{ what: 'vllm', note: 'its vLLM starts with the run and was not checked' }];
     const what = `vllm ${url} ${sampled.contextSize}`;
     const error = await computeOnce(this.#judges, what, () => failureOf(() => checkVllm(sampled, url)));
     return error === null ? [] : [{ what, error }];
   }
 
-  /** The servers that make pictures of its answers: one that is ready is enough. */
+  /** The servers that make images of its answers. One ready server is enough. */
   async #ofImages(settings: RunSettings): Promise<Found[]> {
     const server = isTrainable(settings) ? recipeOf(settings).images(settings) : null;
     if (server === null) return [];
@@ -146,7 +147,7 @@ export class ServerChecks {
     });
     const notes = left.map((found) => ({
       what: `${what} ${found}`,
-      note: `a server of pictures is left out while others answer: ${found}`,
+      note: `an image server is not ready, but others are: ${found}`,
     }));
     return [...(error === null ? [] : [{ what, error }]), ...notes];
   }
@@ -179,10 +180,10 @@ function widthOf(server: ImageServer): number | null {
   return server.kind === 'render_server' ? server.width : null;
 }
 
-/** A training server is looked at by the run itself, and by `editrl check --launch`. */
+/** The run itself and `editrl check --launch` check a training server. */
 function ofTrainer(settings: RunSettings): Found[] {
   if (settings.launch.command !== null || trainerServeOf(settings) === null) return [];
-  const note = 'its training server is started with the run, and was not asked; `editrl check --launch` starts it';
+  const note = 'its training server starts with the run and was not checked; `editrl check --launch` starts it';
   return [{ what: 'training server', note }];
 }
 
@@ -190,7 +191,7 @@ function ofTrainer(settings: RunSettings): Found[] {
 async function makeReward(reward: RewardSettings, baseExpDir: string): Promise<RewardCheck> {
   const judges = new Judges();
   const unmade = reward.terms.flatMap((term) => unfinishedRun(term, baseExpDir) ?? []);
-  // `run` waits for servers as long as a term says.
+  // A check does not wait for servers.
   const terms = reward.terms
     .filter((term) => unfinishedRun(term, baseExpDir) === null)
     .map((term) => ('wait_s' in term ? { ...term, wait_s: 0 } : term));
@@ -211,7 +212,7 @@ function missingNodeFile(endpoint: Endpoint): EndpointError | null {
     resolveEndpoints(endpoint);
     return null;
   } catch (error) {
-    // A malformed address is reported by the code that uses it.
+    // The user of a malformed address reports it.
     return error instanceof EndpointError ? error : null;
   }
 }

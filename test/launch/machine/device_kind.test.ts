@@ -82,7 +82,7 @@ describe('the processes of a run', () => {
         launch: { devices: null, processes, command: null },
       }) as unknown as RunSettings;
     expect(whyFewerProcesses(settings(8), { gpus }, 'cpu')).toMatch(
-      /^8 processes are asked for, but a step has 1 micro-batch:/,
+      /^starting 1 of 8 processes, because a step has 1 micro-batch;/,
     );
     expect(whyFewerProcesses(settings(1), { gpus }, 'cpu')).toBeNull();
   });

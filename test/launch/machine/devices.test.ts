@@ -84,8 +84,8 @@ describe('a taken GPU', () => {
   it('is said with the process that has it, or with the memory of one that is hidden', () => {
     const processes = [{ gpuUuid: U0, pid: 4711, name: 'python3' }];
     expect(describeTakenGpus(four.gpus, processes)).toEqual([
-      'GPU 0 (NVIDIA H200) is taken by process 4711 (python3)',
-      'GPU 1 (NVIDIA H200) is taken: 69.6 GiB of its memory are in use by a process that nvidia-smi does not show',
+      'GPU 0 (NVIDIA H200) is used by process 4711 (python3)',
+      'GPU 1 (NVIDIA H200) is in use: a process that nvidia-smi does not show has 69.6 GiB of its memory',
     ]);
   });
 
@@ -244,7 +244,7 @@ ${FOUR}END
     expect(detectDevices({}, withGpu).gpus).toHaveLength(4);
     expect(detectDevices({ CUDA_VISIBLE_DEVICES: '3' }, withGpu).gpus.map((gpu) => gpu.index)).toEqual([3]);
     expect(textOf(() => detectDevices({ CUDA_VISIBLE_DEVICES: 'MIG-1' }, withGpu))).toMatch(
-      /^CUDA_VISIBLE_DEVICES is 'MIG-1', which is none of the GPUs that nvidia-smi lists/,
+      /^CUDA_VISIBLE_DEVICES is 'MIG-1', but nvidia-smi does not list it/,
     );
     expect(textOf(() => requireFree([0, 2], {}, withGpu))).toMatch(
       /^launch\.devices: GPU 0 .*4711 \(python3\)\n {2}Wait/,

@@ -82,12 +82,12 @@ describe('a folder for runs', () => {
     const folder = newFolder();
     expect(() => checkFolder(folder, 20 * MIB, () => 20 * MIB)).not.toThrow();
     expect(() => checkFolder(folder, 20 * MIB, () => 20 * MIB - 1)).toThrow(
-      /^the disk is too small: 19 MiB are free, and the checkpoints that the runs here keep are estimated to take 20 MiB$/,
+      /^the disk is too small: 19 MiB are free, and the checkpoints of these runs are estimated to need 20 MiB$/,
     );
-    expect(() => checkFolder(folder, 96 * 1024 * MIB, () => 50.5 * 1024 * MIB)).toThrow(/50\.5 GiB .* take 96\.0 GiB$/);
+    expect(() => checkFolder(folder, 96 * 1024 * MIB, () => 50.5 * 1024 * MIB)).toThrow(/50\.5 GiB .* need 96\.0 GiB$/);
     expect(() => checkFolder(folder, 0, () => 16 * MIB)).not.toThrow();
     expect(() => checkFolder(folder, 0, () => 16 * MIB - 1)).toThrow(
-      'the disk is full: 15 MiB are free, and 16 MiB are the least',
+      'the disk is full: 15 MiB are free; needed: at least 16 MiB',
     );
   });
 
@@ -100,7 +100,7 @@ describe('a folder for runs', () => {
     expect(await found(() => 500 * MIB)).toEqual([]);
     expect(await found(() => 380 * MIB)).toEqual([
       expect.stringMatching(
-        /^tiny_vq: .*: the disk is too small: 380 MiB are free, .* to take 4\d\d MiB\n {2}Free some space, or/,
+        /^tiny_vq: .*: the disk is too small: 380 MiB are free, .* to need 4\d\d MiB\n {2}Free some space, or/,
       ),
     ]);
     expect(readdirSync(folder)).toEqual([]);

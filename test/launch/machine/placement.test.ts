@@ -39,12 +39,12 @@ describe('the parts of a run', () => {
 
   it('are refused on a GPU that does not exist beside enough others', () => {
     expect(() => placeParts(wanted({ policy: 0, image: 7 }), gpus(0, 1))).toThrow(
-      'image is placed on GPU 7, which the run may not use or is not there; usable: 0 (card 0), 1 (card 1)',
+      'image is placed on GPU 7, which does not exist or is not allowed; usable: 0 (card 0), 1 (card 1)',
     );
   });
 
   it('are those of one process', () => {
-    expect(() => checkPlacement(settings({ policy: 0 }, { processes: 2 }))).toThrow('launch.processes is 2');
+    expect(() => checkPlacement(settings({ policy: 0 }, { processes: 2 }))).toThrow('launch.processes 2; allowed: 1');
     expect(() => checkPlacement(settings({ policy: 0 }))).not.toThrow();
   });
 });

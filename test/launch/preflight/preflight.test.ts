@@ -85,7 +85,7 @@ describe('what is in the way of runs', () => {
     expect(await found(['launch.devices=[3]'])).toContain('launch.devices: there is no GPU 3; this machine has no GPU');
     expect(await found(['launch.devices=[3]'], { gpus: [gpu] })).toContain('usable here: 0 (NVIDIA H200)');
     expect(await found(['policy.engine.provider=cuda'])).toContain('provider cuda: onnxruntime-node lacks');
-    expect(await found(['launch.processes=3'])).toContain('this machine has 2 CPU cores');
+    expect(await found(['launch.processes=3'])).toContain('but this machine has 2 CPU cores');
     expect(await found(['policy.engine.provider=auto'], { problem: 'nvidia-smi is not on PATH' })).toContain(
       'this machine has NVIDIA GPUs, but nvidia-smi is not on PATH',
     );
@@ -151,11 +151,11 @@ describe('what is in the way of runs', () => {
   it('is a program that is not there, or is none', async () => {
     const folder = newFolder();
     expect(texts(await obstaclesOf([await foreign(folder, 'no-such-trainer')]))[0]).toMatch(
-      "other: PATH: launch.command: there is no program 'no-such-trainer'",
+      "other: PATH: launch.command: no program 'no-such-trainer'",
     );
     const script = join(folder, 'train.sh');
     writeFileSync(script, '#!/bin/sh\n');
-    expect(texts(await obstaclesOf([await foreign(folder, script)]))[0]).toMatch(`there is no program '${script}'`);
+    expect(texts(await obstaclesOf([await foreign(folder, script)]))[0]).toMatch(`no program '${script}'`);
     chmodSync(script, 0o755);
     expect(await obstaclesOf([await foreign(folder, script)])).toEqual([]);
     expect(await obstaclesOf([await foreign(folder, 'train.sh', `env: { PATH: '${folder}' }`)])).toEqual([]);
@@ -174,10 +174,10 @@ describe('what is in the way of runs', () => {
       return texts(await obstaclesOf([run])).filter((text) => text.includes('policy.trainer.serve'));
     };
     expect((await found({ command: ['no-such-server', '--fast'] }))[0]).toMatch(
-      /PATH: policy\.trainer\.serve\.command: there is no program 'no-such-server'\n {2}scripts\/serve_skyrl needs bash, and uv/,
+      /PATH: policy\.trainer\.serve\.command: no program 'no-such-server'\n {2}scripts\/serve_skyrl needs bash, and uv/,
     );
     expect((await found({ python: folder }))[0]).toContain(
-      `policy.trainer.serve.python: there is no program '${folder}/bin/uv'`,
+      `policy.trainer.serve.python: no program '${folder}/bin/uv'`,
     );
     mkdirSync(join(folder, 'bin'));
     writeFileSync(join(folder, 'bin/uv'), '#!/bin/sh\n', { mode: 0o755 });
@@ -201,8 +201,10 @@ describe('what is in the way of runs', () => {
     const [first, ...others] = await chain(folder);
     const moved = { ...first, settings: { ...first.settings, base_exp_dir: folder } };
     expect(texts(await obstaclesOf([moved, ...others]))).toEqual([
-      expect.stringMatching(/^sft_s: base_exp_dir: sft_s looks for the run tiny_vq in .*runs, and .* makes it in/),
-      expect.stringMatching(/sft_s__rl_s looks for the run tiny_vq/),
+      expect.stringMatching(
+        /^sft_s: base_exp_dir: sft_s expects the run tiny_vq in .*runs, but its config puts it into/,
+      ),
+      expect.stringMatching(/sft_s__rl_s expects the run tiny_vq/),
     ]);
   });
 
@@ -267,7 +269,7 @@ describe('what is in the way of runs', () => {
     expect(await checked(small)).toEqual([[], []]);
     const large = await sized(2 ** 20);
     expect(await checked(large)).toEqual([
-      [expect.stringMatching(/^sft_s: sft_s: needs about [\d.]+ GiB of memory, and there are 64\.0 GiB in all\n/)],
+      [expect.stringMatching(/^sft_s: sft_s: needs about [\d.]+ GiB of memory, and this machine has 64\.0 GiB\n/)],
       [],
     ]);
     expect(await checked(small, 1)).toEqual([[], [expect.stringMatching(/^sft_s is estimated to need .*: lower /)]]);
@@ -283,7 +285,7 @@ describe('what is in the way of runs', () => {
     expect(await checked(elsewhere)).toEqual([[], []]);
     await expect(
       new Launcher({ view: noView, command: [], stop: new AbortController().signal }).run(large[0]),
-    ).rejects.toThrow('of memory, and there are');
+    ).rejects.toThrow('of memory, and this machine has');
     expect(readdirSync(folder)).toEqual([]);
   });
 

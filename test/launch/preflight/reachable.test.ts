@@ -61,7 +61,7 @@ describe('what of the servers of runs is in the way', () => {
     expect(await new ServerChecks().of([run])).toEqual({
       obstacles: [],
       notes: [
-        `${run.settings.run_name}: its training server is started with the run, and was not asked; \`editrl check --launch\` starts it`,
+        `${run.settings.run_name}: its training server starts with the run and was not checked; \`editrl check --launch\` starts it`,
       ],
     });
   });
@@ -82,8 +82,8 @@ describe('what of the servers of runs is in the way', () => {
     const some = await new ServerChecks().of([await runOf([`reward.endpoint=${JSON.stringify([up, other, down])}`])]);
     expect(some.obstacles).toEqual([]);
     expect(some.notes).toEqual([
-      expect.stringMatching(/^sft_s__rl_s: one of its judges is left out while others answer: .*it serves: 'another'/),
-      expect.stringMatching(/left out while others answer: .*ECONNREFUSED/),
+      expect.stringMatching(/^sft_s__rl_s: one of its judges is not ready, but others are: .*it serves: 'another'/),
+      expect.stringMatching(/not ready, but others are: .*ECONNREFUSED/),
     ]);
     const none = await new ServerChecks().of([await runOf([`reward.endpoint=${JSON.stringify([other, down])}`])]);
     expect([texts(none).length, none.notes]).toEqual([2, []]);
@@ -92,14 +92,14 @@ describe('what of the servers of runs is in the way', () => {
   it('is no embedded judge, and none that is still to write its node file', async () => {
     expect(await new ServerChecks().of([await runOf([])])).toEqual({
       obstacles: [],
-      notes: ['sft_s__rl_s: its judge is embedded: it is started with the run, and was not asked'],
+      notes: ['sft_s__rl_s: its embedded judge starts with the run and was not checked'],
     });
     const file = join(newFolder(), 'node');
     const run = await runOf([`reward.endpoint={"node_file":"${file}","port":${await freePort()}}`]);
     const found = await new ServerChecks().of([run]);
     expect(found.obstacles).toEqual([]);
     expect(found.notes).toEqual([
-      expect.stringMatching(/its judge is not there yet, and will be waited for: .*\/node: /),
+      expect.stringMatching(/its judge is not running yet, and the run will wait for it: .*\/node: /),
     ]);
     writeFileSync(file, '127.0.0.1\n');
     expect(texts(await new ServerChecks().of([run]))[0]).toContain('the judge is not ready');

@@ -16,7 +16,7 @@ describe('the jobs of a sweep', () => {
   it('are refused where a run places its parts on GPUs itself', () => {
     const placement = { policy: 0, image: 1 };
     expect(() => planJobs(matrix({ placement }), machine)).toThrow(
-      'the parts of one are placed on GPUs, and a sweep gives each of its runs a GPU itself',
+      'one has a placement, but a sweep assigns GPUs to its runs itself',
     );
     expect(planJobs(matrix({}), machine)).toMatchObject([{ name: 'one', device: 'gpu' }]);
     // Nothing is placed on the CPU, and each Slurm job has a machine of its own.
