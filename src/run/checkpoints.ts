@@ -1,7 +1,6 @@
 /**
- * Checkpoints: folders that are either whole or absent. A checkpoint is written beside its final place, every file and the folder are synced, the
- * hashes go into MANIFEST.json, and only then is it renamed. A folder that does not match its manifest, or holds numbers that are not finite, is
- * never loaded.
+ * Checkpoints: folders that are either complete or absent. A checkpoint is written to a temporary folder, synced, hashed into MANIFEST.json, and then
+ * renamed. A folder that does not match its manifest or contains non-finite numbers is never loaded.
  */
 import { createHash } from 'node:crypto';
 import {
@@ -28,7 +27,7 @@ import { readJson } from './state.js';
 
 export const MANIFEST_NAME = 'MANIFEST.json';
 
-/** Bytes written and hashed at a time: neither a system call nor a hash takes 2 GiB at once. */
+/** Bytes per write and hash update. Neither system calls nor hashes accept 2 GiB at once. */
 const PIECE_BYTES = 8 * 1024 * 1024;
 
 export interface ManifestEntry {
@@ -43,15 +42,15 @@ export interface Manifest {
   readonly total_bytes: number;
 }
 
-/** A checkpoint that matches its manifest, and whose numbers are finite. */
+/** A checkpoint that matches its manifest and contains only finite numbers. */
 export interface WholeCheckpoint {
   readonly iteration: number;
   readonly dir: string;
-  /** What was wrong with later checkpoints that were skipped, one sentence each. */
+  /** Problems of skipped later checkpoints, one sentence each. */
   readonly problems: readonly string[];
 }
 
-/** How checkpoints reach the disk; tests use ones that fail. */
+/** File system operations, which tests replace. */
 export interface CheckpointDisk {
   write(file: number, bytes: Uint8Array, offset: number, length: number): number;
 }
@@ -59,8 +58,8 @@ export interface CheckpointDisk {
 const realDisk: CheckpointDisk = { write: (file, bytes, offset, length) => writeSync(file, bytes, offset, length) };
 
 /**
- * Writes the checkpoint of an iteration (replacing one of the same iteration) and returns its folder. `files` maps plain file names to contents,
- * written and hashed at most `pieceBytes` at a time. Raises RunError when the disk refuses; earlier checkpoints stay untouched.
+ * Writes the checkpoint of an iteration, replacing one of the same iteration, and returns its folder. `files` maps plain file names to contents, which
+ * are written and hashed at most `pieceBytes` at a time. Raises RunError for a disk error. Earlier checkpoints stay untouched.
  */
 export function saveCheckpoint(
   paths: RunPaths,
@@ -78,7 +77,7 @@ export function saveCheckpoint(
     let total = 0;
     for (const [name, content] of Object.entries(files)) {
       if (name === MANIFEST_NAME || !/^[A-Za-z0-9][A-Za-z0-9._-]*$/.test(name)) {
-        throw new InternalError(`'${name}' cannot be a file of a checkpoint`);
+        throw new InternalError(`'${name}' is not a valid checkpoint file name`);
       }
       entries[name] = writeSynced(join(temporary, name), content, disk, pieceBytes);
       total += entries[name].bytes;
@@ -86,7 +85,7 @@ export function saveCheckpoint(
     const manifest: Manifest = { format: 1, iteration, files: entries, total_bytes: total };
     writeSynced(join(temporary, MANIFEST_NAME), `${JSON.stringify(manifest, null, 2)}\n`, disk, pieceBytes);
     syncDirectory(temporary);
-    // Between these two renames the iteration has no folder; `cleanCheckpoints` restores the one that was set aside.
+    // Between these renames the iteration has no folder. After a crash, `cleanCheckpoints` restores the old one.
     const replaced = existsSync(place) ? hide(paths, iteration, 'replaced') : null;
     renameSync(temporary, place);
     syncDirectory(paths.checkpointsDir);
@@ -98,13 +97,13 @@ export function saveCheckpoint(
   }
 }
 
-/** Whether the system refused; other errors, Node's or this program's, are not the disk's fault. */
+/** Whether an error comes from the operating system. */
 function refusedByDisk(cause: unknown): boolean {
   const { code } = cause as NodeJS.ErrnoException;
   return !(cause instanceof InternalError) && code !== undefined && !code.startsWith('ERR_');
 }
 
-/** The iterations that have a checkpoint folder, whole or not, ascending. */
+/** The iterations that have a checkpoint folder, complete or not, in ascending order. */
 export function listCheckpoints(paths: RunPaths): number[] {
   return listDirectory(paths.checkpointsDir)
     .map(parseIterationName)
@@ -113,8 +112,8 @@ export function listCheckpoints(paths: RunPaths): number[] {
 }
 
 /**
- * What is wrong with a checkpoint folder, one sentence each; none when every file has its manifest's size and hash, its tensors are finite and
- * its counters whole numbers.
+ * Returns the problems of a checkpoint folder, one sentence each. A folder without problems has files with the sizes and hashes of its manifest, finite
+ * tensors, and whole numbers as counters.
  */
 export function checkpointProblems(dir: string, iteration: number): string[] {
   const manifestPath = join(dir, MANIFEST_NAME);
@@ -127,22 +126,22 @@ export function checkpointProblems(dir: string, iteration: number): string[] {
   if (manifest === null) return [`${manifestPath} is missing`];
   if (!isManifest(manifest)) return [`${manifestPath} is not a manifest`];
   if (manifest.iteration !== iteration) {
-    return [`${manifestPath} is of iteration ${manifest.iteration}, not ${iteration}`];
+    return [`${manifestPath} is for iteration ${manifest.iteration}, not ${iteration}`];
   }
   const files = Object.entries(manifest.files).map(([name, entry]) => ({ path: join(dir, name), entry }));
   const problems = files.flatMap(({ path, entry }) => fileProblems(path, () => difference(path, entry)));
   return problems.length > 0 ? problems : files.flatMap(({ path }) => fileProblems(path, () => unsoundness(path)));
 }
 
-/** SHA-256 of a checkpoint's manifest, which holds the hashes of its files; null if there is no manifest. */
+/** SHA-256 of a checkpoint's manifest, which contains the hashes of its files. Null if there is no manifest. */
 export function manifestDigest(dir: string): string | null {
   const path = join(dir, MANIFEST_NAME);
   return existsSync(path) ? digestOfFileSync(path) : null;
 }
 
 /**
- * The newest checkpoint without problems, and what was wrong with newer ones; null when there is no folder at all or none is whole. A checkpoint that
- * a run removes meanwhile is no problem: the run has a newer one.
+ * The newest checkpoint without problems, together with the problems of newer ones. Null if there is none. A checkpoint that the run removes meanwhile
+ * is skipped, because the run then has a newer one.
  */
 export function latestWhole(paths: RunPaths): WholeCheckpoint | null {
   const problems: string[] = [];
@@ -159,29 +158,29 @@ export function latestWhole(paths: RunPaths): WholeCheckpoint | null {
   }
 }
 
-/** Raises CheckpointError when a folder is not the whole checkpoint of an iteration. */
+/** Raises CheckpointError unless a folder is the complete checkpoint of an iteration. */
 export function requireWhole(dir: string, iteration: number): void {
   const problems = checkpointProblems(dir, iteration);
   if (problems.length === 0) return;
-  throw new CheckpointError(`not a whole checkpoint: ${problems.join('; ')}`, {
+  throw new CheckpointError(`incomplete or damaged checkpoint: ${problems.join('; ')}`, {
     where: dir,
-    next: 'Use another checkpoint of the run; a whole one matches its MANIFEST.json, and its numbers are finite.',
+    next: 'Use another checkpoint of the run. A valid one matches its MANIFEST.json and contains only finite numbers.',
   });
 }
 
-/** Which checkpoints stay. */
+/** The rules for keeping checkpoints. */
 export interface Retention {
-  /** The first checkpoint at or after each multiple of this is kept for good; 0 keeps none for that reason. */
+  /** The first checkpoint at or after each multiple of this is kept permanently. 0 disables the rule. */
   readonly keep_every: number;
-  /** How many of the newest are kept. */
+  /** Number of newest checkpoints to keep. */
   readonly keep_last: number;
-  /** The iteration of the best one, which is kept; null for none. */
+  /** The iteration of the best checkpoint, which is kept. Null for none. */
   readonly best?: number | null;
 }
 
 /**
- * Removes the checkpoints that retention does not keep and returns their iterations. Always keeps the newest whole checkpoint and those that other
- * runs start from. `before` is called with the folder of each before it is removed.
+ * Removes the checkpoints that the rules do not keep and returns their iterations. Always keeps the newest complete checkpoint and the ones that other
+ * runs depend on. Calls `before` with each folder before its removal.
  */
 export function applyRetention(
   paths: RunPaths,
@@ -202,7 +201,7 @@ export function applyRetention(
   const removed = left.filter((iteration) => !pinned.has(iteration));
   for (const iteration of removed) {
     before(paths.checkpoint(iteration));
-    // Renamed first: a half-removed folder must never look like a checkpoint.
+    // Renames first, because a partly removed folder must never look like a checkpoint.
     try {
       rmSync(hide(paths, iteration, 'removed'), { recursive: true, force: true });
     } catch (cause) {
@@ -212,13 +211,13 @@ export function applyRetention(
   return removed;
 }
 
-/** Whether a multiple of `every` lies after iteration `before` and not after `iteration`; iteration 0 is one itself. */
+/** Whether there is a multiple of `every` (0 included) in the range (`before`, `iteration`]. */
 function reachesMultiple(every: number, before: number, iteration: number): boolean {
   if (every <= 0) return false;
   return iteration === 0 || Math.floor(iteration / every) > Math.floor(before / every);
 }
 
-/** Cleans up after a process that died while writing or removing a checkpoint. Only the owner of the run may call it. */
+/** Cleans up after a process that died while it wrote or removed a checkpoint. Only the owner of the run may call it. */
 export function cleanCheckpoints(paths: RunPaths): void {
   try {
     for (const name of listDirectory(paths.checkpointsDir)) {
@@ -235,7 +234,7 @@ export function cleanCheckpoints(paths: RunPaths): void {
   }
 }
 
-/** Moves a checkpoint that is not whole out of the way, keeping it for inspection; returns its new path. */
+/** Moves a damaged checkpoint aside for inspection. Returns its new path. */
 export function quarantine(paths: RunPaths, iteration: number): string {
   const target = join(paths.checkpointsDir, `corrupt-${iterationName(iteration)}-${Date.now()}`);
   try {
@@ -253,7 +252,7 @@ function hide(paths: RunPaths, iteration: number, why: 'replaced' | 'removed'): 
   return target;
 }
 
-/** Writes a file, hashing it on the way, and syncs it. */
+/** Writes, hashes and syncs a file. */
 function writeSynced(
   path: string,
   content: CheckpointContent,
@@ -295,7 +294,7 @@ function isManifest(value: Manifest): boolean {
   return total === value.total_bytes;
 }
 
-/** What `check` finds wrong with a file, or why the file cannot be read: a run that trains on may remove it at any moment. */
+/** The problems that `check` finds in a file, or the reason why it is unreadable. A running run may remove it at any time. */
 function fileProblems(path: string, check: () => string | null): string[] {
   try {
     const problem = check();
@@ -304,7 +303,7 @@ function fileProblems(path: string, check: () => string | null): string[] {
     if (cause instanceof RunError) return [`${path}: ${cause.message}`];
     const { code } = cause as NodeJS.ErrnoException;
     if (code === undefined) throw cause;
-    return [code === 'ENOENT' ? `${path} is missing` : `${path} cannot be read (${code})`];
+    return [code === 'ENOENT' ? `${path} is missing` : `cannot read ${path} (${code})`];
   }
 }
 
@@ -313,8 +312,8 @@ function difference(path: string, entry: ManifestEntry): string | null {
   const found = statSync(path);
   requirePlain(found, path);
   const bytes = found.size;
-  if (bytes !== entry.bytes) return `${path} has ${bytes} bytes, its manifest says ${entry.bytes}`;
-  return digestOfFileSync(path) === entry.sha256 ? null : `${path} does not have the SHA-256 of its manifest`;
+  if (bytes !== entry.bytes) return `${path} has ${bytes} bytes instead of ${entry.bytes}`;
+  return digestOfFileSync(path) === entry.sha256 ? null : `${path} does not match the SHA-256 in its manifest`;
 }
 
 function listDirectory(path: string): string[] {
@@ -326,15 +325,14 @@ function listDirectory(path: string): string[] {
   }
 }
 
-/** The training state besides the weights; `train/trainer_state.ts` writes it. */
+/** The training state except weights, from `train/trainer_state.ts`. */
 export const TRAINER_FILE = 'trainer.json';
 
 const COUNTERS = ['iteration', 'optimizer_steps', 'flat_validations', 'validated_iteration'];
 
 /**
- * What is wrong with the contents of a checkpoint's file, as a sentence. A manifest shows that the file is the one that was written; this checks that
- * what was written is usable. A file that cannot be parsed is left to its reader, which knows what it should hold. Raises what the system says of a
- * file that cannot be read.
+ * Returns the problem in the contents of a checkpoint file, as a sentence. The manifest shows that the file is unchanged, and this check shows that its
+ * contents are usable. It skips files that it cannot parse, which their reader reports. Raises the system's error for an unreadable file.
  */
 export function unsoundness(path: string): string | null {
   const problem = path.endsWith('.safetensors')
@@ -365,14 +363,14 @@ function counterProblem(path: string): string | null {
   for (const name of COUNTERS) {
     const found = (Object(state) as Record<string, unknown>)[name];
     if (found !== undefined && !(Number.isSafeInteger(found) && (found as number) >= 0)) {
-      return `${name} is ${JSON.stringify(found)}, a whole number from 0 is needed`;
+      return `${name} is ${JSON.stringify(found)}, not a whole number >= 0`;
     }
   }
   const wild = infiniteNumber(state, '');
   return wild === null ? null : `${wild} is not a finite number`;
 }
 
-/** The path of the first number that is too large for a float: JSON has no NaN, but `1e999` reads as infinite. */
+/** The path of the first number that is too large for a float. JSON has no NaN, but `1e999` parses as infinite. */
 function infiniteNumber(value: unknown, path: string): string | null {
   if (typeof value === 'number') return Number.isFinite(value) ? null : path;
   if (typeof value !== 'object' || value === null) return null;

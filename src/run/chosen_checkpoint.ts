@@ -1,6 +1,6 @@
 /**
- * The best checkpoint of a run by what its held-out evaluations found: the one with the best recorded number among the checkpoints that exist, of equal
- * ones the earliest. It follows from the records alone, so that a resumed run finds the same.
+ * Selects the best checkpoint of a run by its held-out evaluations: the existing checkpoint with the best recorded number, or the earliest of several
+ * equal ones. It depends only on the records, so a resumed run selects the same one.
  */
 import { existsSync } from 'node:fs';
 import { CheckpointError, UsageError } from '../core/errors.js';
@@ -12,11 +12,11 @@ import type { RunPaths } from './paths.js';
 import { readRecord, type PlainObject } from './record.js';
 import type { BestCheckpoint } from './state.js';
 
-/** Where evaluations record what checkpoints are compared by. */
+/** The number for comparing checkpoints. */
 export interface BestMeasure {
   /** As in `checkpoint.keep_best`. */
   readonly name: string;
-  /** Metrics, of which the first that a run has counts. */
+  /** Metrics in order of preference. The first recorded one counts. */
   readonly metrics: readonly string[];
   readonly lessIsBetter: boolean;
 }
@@ -26,7 +26,7 @@ export function showBest({ iteration, by, value }: BestCheckpoint): string {
   return `${iteration}, ${by} ${value.toFixed(3)}`;
 }
 
-/** What `checkpoint.keep_best` means: `loss`, `reward` or a measure, of sampled answers unless `greedy/` stands before it. */
+/** Parses `checkpoint.keep_best`: `loss`, `reward` or a measure, of sampled answers unless prefixed with `greedy/`. */
 export function bestMeasure(name: string): BestMeasure {
   const [, manner, measure] = /^(?:(sampled|greedy)\/)?(.+)$/s.exec(name) ?? [];
   if (name === 'loss') return { name, metrics: ['validation/loss'], lessIsBetter: true };
@@ -35,13 +35,13 @@ export function bestMeasure(name: string): BestMeasure {
   return { name, metrics: manners.map((one) => `validation/${one}/${part}mean`), lessIsBetter: false };
 }
 
-/** The number of an evaluation; null if it has none, or one that is not finite. */
+/** The number of an evaluation. Null if it is missing or not finite. */
 export function valueOf({ metrics: names }: BestMeasure, metrics: Metrics): number | null {
   const found = names.map((name) => metrics[name]).find((value) => value !== undefined);
   return found !== undefined && Number.isFinite(found) ? found : null;
 }
 
-/** The best of some iterations; null if none has a value. */
+/** The best of some iterations. Null if none has a value. */
 export function bestOf(
   { name, lessIsBetter }: BestMeasure,
   values: ReadonlyMap<number, number>,
@@ -58,7 +58,7 @@ export function bestOf(
   return best;
 }
 
-/** What the evaluations of a run found, by iteration. */
+/** The recorded numbers of a run by iteration. */
 export function evaluatedValues(measure: BestMeasure, lines: readonly MetricsLine[]): Map<number, number> {
   return new Map(
     lines.flatMap(({ iteration, metrics }) => {
@@ -68,7 +68,7 @@ export function evaluatedValues(measure: BestMeasure, lines: readonly MetricsLin
   );
 }
 
-/** The best checkpoint by what the run's settings say; null if they say nothing, or if no checkpoint was evaluated. */
+/** The best checkpoint by `checkpoint.keep_best`. Null without that setting, or if no checkpoint was evaluated. */
 export function keptBest(
   paths: RunPaths,
   settings: PlainObject,
@@ -80,7 +80,7 @@ export function keptBest(
   return bestOf(measure, evaluatedValues(measure, lines ?? readMetrics(paths)), listCheckpoints(paths));
 }
 
-/** What checkpoints are compared by where the settings do not say: the first measure, else the reward, else the loss. */
+/** The number for comparing checkpoints. Without a setting: the first measure, else the reward, else the loss. */
 export function usualMeasure(settings: PlainObject, lines: readonly MetricsLine[]): BestMeasure {
   const said = getPath(settings, 'checkpoint.keep_best');
   if (typeof said === 'string') return bestMeasure(said);
@@ -92,7 +92,7 @@ export function usualMeasure(settings: PlainObject, lines: readonly MetricsLine[
   return bestMeasure(isScored && !isSupervised(settings) ? 'reward' : 'loss');
 }
 
-/** Answers of supervised training are scored before and after it alone. */
+/** Supervised training only scores answers before and after training. */
 function isSupervised(settings: PlainObject): boolean {
   return getPath(settings, 'algorithm.type') === 'sft';
 }
@@ -100,7 +100,7 @@ function isSupervised(settings: PlainObject): boolean {
 /** An iteration, the last one, or the best by the run's held-out evaluations. */
 export type CheckpointChoice = number | 'last' | 'best';
 
-/** Raises UsageError for what is no choice; `where` is what the user wrote. */
+/** Parses a choice. Raises UsageError for an invalid one. `where` is the user's text. */
 export function parseCheckpointChoice(text: string, where: string): CheckpointChoice {
   if (text === 'last' || text === 'best') return text;
   if (/^\d+$/.test(text)) return Number(text);
@@ -114,7 +114,7 @@ export function parseRunSpec(spec: string): { readonly name: string; readonly ch
   return { name: spec.slice(0, at), checkpoint: parseCheckpointChoice(spec.slice(at + 1), spec) };
 }
 
-/** The whole checkpoint that is meant, with remarks on others in its `problems`. Raises CheckpointError if there is none. */
+/** The chosen checkpoint, with the problems of skipped ones. Raises CheckpointError if there is none. */
 export function chosenCheckpoint(paths: RunPaths, choice: CheckpointChoice): WholeCheckpoint {
   const there = listCheckpoints(paths);
   if (choice === 'best') return bestCheckpoint(paths, there);
@@ -123,10 +123,10 @@ export function chosenCheckpoint(paths: RunPaths, choice: CheckpointChoice): Who
     if (latest !== null) return latest;
   } else if (there.includes(choice)) return wholeAt(paths, choice, []);
   throw new CheckpointError(
-    `run ${paths.runName} has no ${choice === 'last' ? 'whole checkpoint' : `checkpoint of iteration ${choice}`}`,
+    `run ${paths.runName} has no ${choice === 'last' ? 'complete checkpoint' : `checkpoint of iteration ${choice}`}`,
     {
       where: paths.checkpointsDir,
-      next: there.length === 0 ? 'Train it further first.' : `There are checkpoints of ${there.join(', ')}.`,
+      next: there.length === 0 ? 'Train it further first.' : `Checkpoints: ${there.join(', ')}.`,
     },
   );
 }
@@ -139,11 +139,11 @@ function bestCheckpoint(paths: RunPaths, there: readonly number[]): WholeCheckpo
   if (best === null) {
     throw new CheckpointError(`no checkpoint of run ${paths.runName} was evaluated by '${measure.name}'`, {
       where: paths.checkpointsDir,
-      next: there.length === 0 ? 'Train it further first.' : `There are checkpoints of ${there.join(', ')}.`,
+      next: there.length === 0 ? 'Train it further first.' : `Checkpoints: ${there.join(', ')}.`,
     });
   }
   const everBest = bestOf(measure, values, [...values.keys()]) ?? best;
-  const lost = `iteration ${everBest.iteration} was better by ${measure.name} (${everBest.value} against ${best.value} at ${best.iteration}), and has no checkpoint: checkpoint.keep_best keeps it`;
+  const lost = `iteration ${everBest.iteration} was better by ${measure.name} (${everBest.value} against ${best.value} at ${best.iteration}) but has no checkpoint. Set checkpoint.keep_best to keep the best one`;
   return wholeAt(paths, best.iteration, everBest.iteration === best.iteration ? [] : [lost]);
 }
 

@@ -8,25 +8,25 @@ import type { Outcome } from '../rewards/score/types.js';
 import { encodeLine, readLines } from './journal.js';
 import { parseIterationName, type RunPaths } from './paths.js';
 
-/** Writes all episodes of an iteration at once; the file appears whole or not at all. */
+/** Writes all episodes of an iteration. The file appears complete or not at all. */
 export function writeEpisodes(paths: RunPaths, iteration: number, episodes: readonly object[]): void {
   writeLines(paths.episodes(iteration), iteration, episodes);
 }
 
-/** The images of an episode as PNG files; null if there is none. */
+/** The images of an episode as PNG files. Null if there is none. */
 export interface EpisodeImages {
   readonly source: Uint8Array | null;
   readonly edited: Uint8Array | null;
   readonly truth: Uint8Array | null;
 }
 
-/** Stores the images and returns their names, as an episode's line has them. */
+/** Stores the images and returns their names for an episode's line. */
 export function storeImages(paths: RunPaths, { source, edited, truth }: EpisodeImages): object {
   const store = (png: Uint8Array | null): string | null => (png === null ? null : storePng(paths, png));
   return { source: store(source), edited: store(edited), truth: store(truth) };
 }
 
-/** Does the same for a held-out evaluation after an iteration. */
+/** Writes the episodes of a held-out evaluation after an iteration. */
 export function writeHeldOutEpisodes(paths: RunPaths, iteration: number, episodes: readonly object[]): void {
   writeLines(paths.heldOutEpisodes(iteration), iteration, episodes);
 }
@@ -35,42 +35,42 @@ function writeLines(path: string, iteration: number, episodes: readonly object[]
   writeFileAtomic(path, episodes.map((episode) => `${encodeLine({ iteration, ...episode }).line}\n`).join(''));
 }
 
-/** Reads the episodes of an iteration; null when they were not recorded. */
+/** Reads the episodes of an iteration. Null if they were not recorded. */
 export function readEpisodes(paths: RunPaths, iteration: number): Record<string, unknown>[] | null {
   const path = paths.episodes(iteration);
   return existsSync(path) ? readLines(path) : null;
 }
 
-/** The fields of an episode's record that scoring it again needs. */
+/** The fields of an episode's record that rescoring needs. */
 export interface RecordedEpisode {
   readonly key: string;
   /** The sample's id in its dataset. */
   readonly sample: string;
-  /** The place of its training dataset in the list, and of the sample in it; absent where the key says what was asked. */
+  /** Index of the training dataset in the list, and of the sample in it. Absent if the key identifies the sample. */
   readonly place?: readonly [source: number, index: number];
   readonly instruction: string;
   readonly finished: boolean;
   /** The answer, if it is tokens. */
   readonly tokens?: readonly number[];
-  /** The answer, if it is latents: half-precision numbers in base64. */
+  /** The answer, if it is latents: float16 numbers in base64. */
   readonly latents?: string;
-  /** SHA-256 of the hidden states from which a server drew the picture, if one did. */
+  /** SHA-256 of the hidden states from which a server rendered the image, if any. */
   readonly states?: string;
-  /** SHA-256 of the hidden states of a blank instruction, if guidance was measured from them. */
+  /** SHA-256 of the hidden states of an empty instruction, if guidance used them. */
   readonly blank_states?: string;
-  /** The answer's words, if it has any. */
+  /** The text of the answer, if it has any. */
   readonly text?: string;
-  /** The part of the words that rewards read, if that is not all of them. */
+  /** The part of the text that rewards read, if it is not all of it. */
   readonly answer?: string;
   readonly outcome: Outcome;
-  /** Names of images in media/; null for an answer that is not an image, undefined if images were not kept. */
+  /** Names of images in media/. Null for an answer that is not an image, undefined if images were not kept. */
   readonly source?: string | null;
   readonly edited?: string | null;
-  /** How many pictures were given beside the one that was edited; absent where there were none. */
+  /** Number of input images besides the edited one. Absent for none. */
   readonly beside?: number;
 }
 
-/** The field of a line that says which sample was asked; none for null. */
+/** The field of a line that identifies the sample. Empty for null. */
 export function placeRecord(place: { readonly source: number; readonly index: number } | null): object {
   return place === null ? {} : { place: [place.source, place.index] };
 }
@@ -123,26 +123,26 @@ export function listEpisodeFiles(paths: RunPaths): EpisodeFile[] {
   return files.sort((a, b) => Number(a.heldOut) - Number(b.heldOut) || a.iteration - b.iteration);
 }
 
-/** Reads a file of episodes. Raises RunError naming the line that is not an episode. */
+/** Reads a file of episodes. Raises RunError for an invalid line. */
 export function readRecordedEpisodes(path: string): RecordedEpisode[] {
   return readLines(path).map((line, index) => {
     const parsed = episode.safeParse(line);
     if (parsed.success) return parsed.data as RecordedEpisode;
     const [{ path: field, message }] = parsed.error.issues;
-    throw new RunError(`not the record of an episode: ${field.join('.')}: ${message}`, {
+    throw new RunError(`invalid episode: ${field.join('.')}: ${message}`, {
       where: `${path}:${index + 1}`,
-      next: 'It was written by another version of editrl, or changed since.',
+      next: 'Another version of editrl wrote this file, or it was edited.',
     });
   });
 }
 
 export interface HeldOutKeyParts {
   readonly iteration: number;
-  /** The validation set's name, which may hold slashes. */
+  /** The validation set's name, which may contain slashes. */
   readonly set: string;
   /** How the answer was sampled, such as `sampled` or `greedy`. */
   readonly sampling: string;
-  /** The prompt's number within its set. */
+  /** Index of the prompt within its set. */
   readonly prompt: number;
 }
 
@@ -152,7 +152,7 @@ export function heldOutKey({ iteration, set, sampling, prompt }: HeldOutKeyParts
 
 const FORM = /^validation\/(\d+)\/(.+)\/([^/]+)\/(\d+)$/;
 
-/** Null for the key of a training episode, or of none. */
+/** Parses the key of a held-out episode. Null for any other key. */
 export function parseHeldOutKey(key: unknown): HeldOutKeyParts | null {
   const found = typeof key === 'string' ? FORM.exec(key) : null;
   if (found === null) return null;
@@ -160,7 +160,7 @@ export function parseHeldOutKey(key: unknown): HeldOutKeyParts | null {
   return { iteration: Number(iteration), set, sampling, prompt: Number(prompt) };
 }
 
-/** Stores an image as PNG and returns the SHA-256 of the file, which is its name. Raises RunError when the disk refuses. */
+/** Stores an image as PNG and returns the SHA-256 of the file, which is its name. Raises RunError for a disk error. */
 export async function storeImage(paths: RunPaths, image: RgbImage): Promise<string> {
   return storePng(paths, await encodePng(image));
 }
@@ -169,7 +169,7 @@ export async function storeImage(paths: RunPaths, image: RgbImage): Promise<stri
 export function storePng(paths: RunPaths, png: Uint8Array): string {
   const name = sha256(png);
   const path = paths.media(name);
-  // Compares the size too: after a power failure a file may exist but be empty.
+  // Compares the size, because a file may be empty after a power failure.
   if (statSync(path, { throwIfNoEntry: false })?.size === png.length) return name;
   const temporary = `${path}.${process.pid}.tmp`;
   try {

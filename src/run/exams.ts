@@ -1,4 +1,4 @@
-/** Exams of judges, which lie beside the runs that the judges score: `<runs>/exams/<name>/exam.json`. */
+/** Records of judge exams, next to the runs: `<runs>/exams/<name>/exam.json`. */
 import { existsSync, readdirSync } from 'node:fs';
 import { join } from 'node:path';
 import { z } from 'zod';
@@ -19,7 +19,7 @@ import { reward as rewardSchema, type RewardSettings } from '../rewards/schema/r
 import { decidingTerms } from '../rewards/score/choice.js';
 import { leaves } from '../core/schema/walk.js';
 
-/** What was found of a case; null where it has no score. */
+/** The results of a case. Null without a score. */
 export interface ExamCaseRecord {
   readonly name: string;
   readonly agreement: number | null;
@@ -38,9 +38,9 @@ export interface ExamRecord {
     readonly name: string;
     /** The name by which the judge was asked. */
     readonly asked: string;
-    /** The model that answered, as its replies name it. */
+    /** The model name in the judge's replies. */
     readonly model: string;
-    /** As the reward section has it. */
+    /** As in the reward section. */
     readonly endpoint: RewardSettings['endpoint'];
     /** See `examDigest`. */
     readonly digest: string;
@@ -49,7 +49,7 @@ export interface ExamRecord {
   readonly verdict: Verdict;
   readonly judgements: {
     readonly count: number;
-    /** Of one judgement, in its slot, over all its requests. */
+    /** Of one judgement, over all its requests. */
     readonly mean_seconds: number;
     readonly requests: number;
     /** Judgements without scores by reason. */
@@ -59,25 +59,25 @@ export interface ExamRecord {
   readonly cases: readonly ExamCaseRecord[];
 }
 
-/** The name of its record in an exam's folder. */
+/** Name of the record in an exam's folder. */
 export const EXAM_FILE = 'exam.json';
-/** The folder of exams among runs. */
+/** Name of the exams folder in a directory of runs. */
 export const EXAMS = 'exams';
 
-/** The folder of a reward's exam on a set among runs. */
+/** The folder of a reward's exam on a set. */
 export function examFolder(runs: string, settings: RewardSettings, set: string): string {
   const model = answeringModel(settings).replace(/[^A-Za-z0-9.]+/g, '_');
   return join(runs, EXAMS, `${model}-${examDigest(settings).slice(0, 8)}-${set}`);
 }
 
-/** The model that answers a reward's questions, as far as its settings say: the embedded judge answers by any name that it is asked by. */
+/** The judge model of a reward by its settings. The embedded judge accepts any name. */
 export function answeringModel({ endpoint, model }: Pick<RewardSettings, 'endpoint' | 'model'>): string {
   return endpoint === 'embedded' ? JUDGE_MODEL : model;
 }
 
 /**
- * SHA-256 over what a reward asks and how it weighs the replies, whoever answers. A mode equals its term alone with weight 1. Nothing counts that an
- * exam's answers do not depend on: terms that are only recorded, and what becomes of unfinished answers.
+ * SHA-256 over the questions of a reward and its weights, independent of the judge. A mode equals its single term with weight 1. Settings that do not
+ * affect an exam are left out, such as recorded-only terms and the handling of unfinished answers.
  */
 export function examDigest(settings: RewardSettings): string {
   const terms = decidingTerms(settings).map(({ kind: { name }, fields, weight }) => ({
@@ -95,7 +95,7 @@ export function examDigest(settings: RewardSettings): string {
   });
 }
 
-/** Whether the model that answered at an exam may answer a reward's questions. */
+/** Whether the judge of an exam may be the judge of a reward. */
 function mayAnswer(settings: RewardSettings, { asked, model }: ExamRecord['reward']): boolean {
   const { model_alias: alias, endpoint } = settings;
   const names = [answeringModel(settings), ...(typeof alias === 'boolean' || endpoint === 'embedded' ? [] : alias)];
@@ -125,14 +125,14 @@ const recordSchema = z.looseObject({
   ),
 });
 
-/** The record of an exam by its folder or file. Raises DataError where there is none. */
+/** Reads the record of an exam by its folder or file. Raises DataError if there is none. */
 export function readExam(path: string): ExamRecord {
   const file = path.endsWith('.json') ? path : join(path, EXAM_FILE);
-  const next = 'Name the folder of an exam that has ended: editrl judge exam prints it.';
+  const next = 'Name the folder of a finished exam, which `editrl judge exam` prints.';
   try {
     const parsed = recordSchema.safeParse(JSON.parse(readPlainText(file) ?? ''));
     if (parsed.success) return parsed.data as unknown as ExamRecord;
-    throw new DataError('this is no exam', { where: file, next });
+    throw new DataError('not a judge exam', { where: file, next });
   } catch (cause) {
     if (cause instanceof DataError) throw cause;
     throw new DataError('cannot read the exam', { where: file, next, cause });
@@ -145,7 +145,7 @@ export interface FoundExam {
   readonly record: ExamRecord;
 }
 
-/** The exams among the runs of a folder that asked this reward's judge what this reward asks, the latest last. Skips folders without a valid exam. */
+/** The exams in a directory of runs with this reward's questions and judge, the latest last. Skips folders without a valid exam. */
 export function examsOf(runs: string, settings: RewardSettings): FoundExam[] {
   const folder = join(runs, EXAMS);
   if (!existsSync(folder)) return [];
@@ -166,16 +166,16 @@ export function examsOf(runs: string, settings: RewardSettings): FoundExam[] {
 }
 
 const SAMPLE_FILE = 'sample.jsonl';
-/** So many answers, of as many cases if there are so many: forty questions with VIEScore. */
+/** Number of answers in a sample, from as many different cases as possible. With VIEScore they take forty questions. */
 const ANSWERS = 20;
 
 /** One answer of the sample. */
 export interface SampledAnswer extends RepeatedAnswer {
   readonly instruction: string;
-  /** Null where the answer is words. */
+  /** Null for text answers. */
   readonly source: RgbImage | null;
   readonly made: Made;
-  /** The labelled result; null if there is none. */
+  /** The labelled result. Null if there is none. */
   readonly labelled: Made | null;
 }
 
@@ -190,7 +190,7 @@ const pictures = z.strictObject({ ...common, source: png, edited: png, labelled:
 const words = z.strictObject({ ...common, answer: z.string(), expected: z.string().nullable() });
 const line = z.union([pictures, words]);
 
-/** Writes the sample of an exam that has ended: cases spread evenly, with one answer after the other; those without a score are left out. */
+/** Writes the sample of a finished exam: evenly spread cases with alternating answers. Answers without a score are left out. */
 export async function writeExamSample(folder: string, set: ExamSet, cases: readonly RepliedCase[]): Promise<void> {
   const lines: string[] = [];
   for (let i = 0; i < ANSWERS && cases.length > 0; i++) {
@@ -228,18 +228,18 @@ async function lineOf(exam: ExamCase, answer: string, scores: readonly number[])
 
 function wordsOf(made: Made): string {
   if (typeof made === 'string') return made;
-  throw new Error('internal: an exam of words has a picture');
+  throw new Error('internal: a text exam has an image');
 }
 
-/** The sample of an exam; empty for one that was made before samples were kept. Raises DataError for a file of another form. */
+/** The sample of an exam. Empty for an exam without a sample. Raises DataError for an invalid file. */
 export async function readExamSample(folder: string): Promise<SampledAnswer[]> {
   const file = join(folder, SAMPLE_FILE);
-  const next = 'Make the exam again: editrl judge exam.';
+  const next = 'Repeat the exam: editrl judge exam.';
   const decoded = (base64: string): Promise<RgbImage> => decodeImage(Buffer.from(base64, 'base64'), file);
   const read: SampledAnswer[] = [];
   for (const text of (readPlainText(file) ?? '').split('\n').filter(Boolean)) {
     const parsed = line.safeParse(jsonOf(text));
-    if (!parsed.success) throw new DataError('this is no answer of an exam', { where: file, next });
+    if (!parsed.success) throw new DataError('not an answer of a judge exam', { where: file, next });
     const { name, before, repeats, instruction } = parsed.data;
     const asked = { name, before, repeats, instruction };
     if ('answer' in parsed.data) {
@@ -266,11 +266,11 @@ function jsonOf(text: string): unknown {
   }
 }
 
-/** SHA-256 over everything that decides the scores: servers with equal digests give equal scores. */
+/** SHA-256 over everything that affects scores. Servers with equal digests give equal scores. */
 export function rewardDigest(settings: RewardSettings, prompts: PromptSet = loadPrompts(settings)): string {
   const deciding = leaves(rewardSchema, settings)
     .filter(({ effect, path }) => effect === 'result' && !path.startsWith('prompts.'))
-    // The content of a file decides, not its path on this machine.
+    // Uses the content of a file, not its path on this machine.
     .map(({ path, value, mark: { file } }) => [
       path,
       file !== undefined && typeof value === 'string' ? countedText(value, fileDigest(file, value)) : value,

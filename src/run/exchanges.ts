@@ -1,6 +1,6 @@
 /**
- * What other machines gave a run (judgements, sampled answers, pictures): stored as JSON lines before it is used, and found again when the run
- * resumes. Each line has a `key`, whose first number is the iteration, and the `request_hash` of what was asked.
+ * Replies from other machines (judgements, sampled answers, images). They are stored as JSON lines before use, and reused when the run resumes. Each line
+ * has a `key`, whose first number is the iteration, and the `request_hash` of the request.
  */
 import { basename } from 'node:path';
 import { REPLY_QUERY, type ExchangeStore, type LineForm, type RemoteExchange } from '../core/remote/exchange.js';
@@ -16,8 +16,8 @@ interface LinePosition {
 }
 
 /**
- * Finds the exchanges of a run, by iteration. A training never looks back. If it says from which iteration on it asks, earlier ones are left out, and
- * as it moves on, those before are forgotten, so that the index of a long run does not grow.
+ * An index of a run's exchanges by iteration. Training never needs earlier iterations. With `from`, the index skips earlier ones and drops them as
+ * training proceeds, so it does not grow in a long run.
  */
 class ExchangeIndex {
   readonly #byIteration = new Map<number, Map<string, LinePosition>>();
@@ -36,7 +36,7 @@ class ExchangeIndex {
     return this.#byIteration.get(iterationOfKey(key))?.get(placeKey(key, requestHash));
   }
 
-  /** Notes that an exchange with this key has been made; the iteration before is kept, because an evaluation may still need it. */
+  /** Records an exchange with this key. Keeps the previous iteration, because an evaluation may still need it. */
   forgetBefore(key: string): void {
     if (this.from === null) return;
     const iteration = iterationOfKey(key);
@@ -51,20 +51,19 @@ class ExchangeIndex {
 }
 
 export interface ExchangesOptions {
-  /** Whether this process owns the run directory, as rank 0 does: it writes what the other ranks collect and hand to it. */
+  /** Whether this process owns the run directory, like rank 0, which writes the lines that other ranks collect. */
   readonly isOwner: boolean;
-  /** The first iteration whose exchanges a training that continues will ask for; null for any. */
+  /** The first iteration whose exchanges a resumed training needs. Null for any. */
   readonly from: number | null;
 }
 
 /**
- * The exchanges of a run. Only the position of each line is in memory, so that the texts of a long run do not pile up. The owner hands a line to the
- * operating system before `put` returns, so a killed process loses none that it used. Another rank finds what was stored when it was opened (the
- * owner must not write meanwhile) and collects what it puts.
+ * The exchanges of a run. Memory contains only the position of each line. The owner passes a line to the operating system before `put` returns, so a
+ * killed process loses no used line. Other ranks see the lines from before they opened the file (the owner must not write meanwhile) and collect new ones.
  */
 export class Exchanges<T extends RemoteExchange> implements ExchangeStore<T> {
   readonly #index: ExchangeIndex;
-  /** The owner's journal; null on other ranks. */
+  /** The owner's journal. Null on other ranks. */
   readonly #journal: Journal | null;
   /** Null if there is no file. */
   readonly #log: LogReader | null;
@@ -85,7 +84,7 @@ export class Exchanges<T extends RemoteExchange> implements ExchangeStore<T> {
     });
   }
 
-  /** How many distinct exchanges are on disk. */
+  /** Number of distinct exchanges on disk. */
   get size(): number {
     return this.#index.size;
   }
@@ -104,7 +103,7 @@ export class Exchanges<T extends RemoteExchange> implements ExchangeStore<T> {
     this.#index.forgetBefore(key);
   }
 
-  /** Returns what was collected since the last call, for the owner to put. */
+  /** Returns the lines collected since the last call, for the owner to write. */
   take(): T[] {
     const taken = [...this.#collected.values()];
     this.#collected = new Map();
@@ -121,7 +120,7 @@ export class Exchanges<T extends RemoteExchange> implements ExchangeStore<T> {
   }
 }
 
-/** Opens the exchanges of a run that continues from a checkpoint, or starts if that is null. `handle` is null except on rank 0. */
+/** Opens the exchanges of a run that continues from a checkpoint, or starts if it is null. `handle` is null except on rank 0. */
 export function openExchanges<T extends RemoteExchange>(
   path: string,
   form: LineForm<T>,
@@ -136,22 +135,22 @@ function placeKey(key: string, requestHash: string): string {
   return `${requestHash} ${key}`;
 }
 
-/** The iteration that an exchange belongs to; -1 if it belongs to none, such as the judge's own check. */
+/** The iteration of an exchange, or -1 for none, such as the check of a judge. */
 export function iterationOfKey(key: string): number {
   const found = /(?:^|\/)(\d+)\//.exec(key);
   return found === null ? -1 : Number(found[1]);
 }
 
 export interface StoredCalls {
-  /** Requests that judges got in all attempts, including repeated ones. */
+  /** Judge requests of all attempts, including retries. */
   readonly requests: number;
-  /** Different questions of the iteration `from` and later ones whose stored answers a run that continues there need not ask for. */
+  /** Distinct questions from iteration `from` on with stored answers, which a resumed run reuses. */
   readonly known: number;
 }
 
 /**
- * Counts a run's requests to its judges in `judgements.jsonl`. Canceled questions left no judgement and are not counted. A fork counts those that it
- * took over. Raises RunError for a file that cannot be read.
+ * Counts a run's judge requests in `judgements.jsonl`. Cancelled questions leave no judgement and are not counted. A fork also counts inherited requests.
+ * Raises RunError for an unreadable file.
  */
 export function storedCalls(path: string, from = 0): StoredCalls {
   let [requests, number] = [0, 0];

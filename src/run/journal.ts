@@ -1,4 +1,4 @@
-/** Journals: files whose lines are JSON objects. */
+/** Journals: files of JSON lines. */
 import { existsSync, readdirSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
 import { RunError } from '../core/errors.js';
@@ -6,8 +6,8 @@ import { type LogDisk, LogWriter, rewriteLines, scanLines } from '../core/log.js
 import { parseIterationName, type RunPaths } from './paths.js';
 
 /**
- * One JSON line without its newline. JSON has no non-finite numbers and would write them as null, which hides them: they
- * become the strings "NaN", "Infinity", "-Infinity". Typed arrays become arrays.
+ * Encodes a value as one JSON line without a newline. JSON would hide non-finite numbers as null, so they become the strings "NaN", "Infinity" and
+ * "-Infinity". Typed arrays become arrays.
  */
 export function encodeLine(value: unknown): { line: string; nonFinite: number } {
   let nonFinite = 0;
@@ -21,26 +21,26 @@ export function encodeLine(value: unknown): { line: string; nonFinite: number } 
   return { line, nonFinite };
 }
 
-/** Reads a number back from JSON, including the strings that `encodeLine` writes for non-finite ones; null for any other value. */
+/** Decodes a number, including the strings of `encodeLine` for non-finite ones. Null for any other value. */
 export function decodeNumber(value: unknown): number | null {
   if (typeof value === 'number') return value;
   return value === 'NaN' || value === 'Infinity' || value === '-Infinity' ? Number(value) : null;
 }
 
-/** A JSON-lines file open for appending. Opening it cuts off what a crash left at its end. */
+/** A JSON-lines file open for appending. Opening removes an incomplete last line after a crash. */
 export class Journal extends LogWriter {
   constructor(path: string, disk?: LogDisk) {
     super(path, isJson, disk);
   }
 
-  /** Appends a value as one line. Returns the line's position in bytes and how many non-finite numbers it held. */
+  /** Appends a value as one line. Returns the line's position in bytes and its number of non-finite numbers. */
   append(value: unknown): { offset: number; length: number; nonFinite: number } {
     const { line, nonFinite } = encodeLine(value);
     return { ...this.appendLine(line), nonFinite };
   }
 }
 
-/** Every whole line of a file as a JSON object. Raises RunError naming the line that is not one. */
+/** Every complete line of a file as a JSON object. Raises RunError for an invalid line. */
 export function readLines(path: string): Record<string, unknown>[] {
   const out: Record<string, unknown>[] = [];
   scanLines(path, (line) => {
@@ -49,7 +49,7 @@ export function readLines(path: string): Record<string, unknown>[] {
   return out;
 }
 
-/** Parses one line. Raises RunError naming it when it is not a JSON object. */
+/** Parses one line. Raises RunError unless it is a JSON object. */
 export function parseLine(line: string, path: string, number: number): Record<string, unknown> {
   try {
     const value = JSON.parse(line) as unknown;
@@ -60,7 +60,7 @@ export function parseLine(line: string, path: string, number: number): Record<st
   throw notALine(path, number);
 }
 
-/** Drops the lines of a journal whose `iteration` is later than the given one; returns how many. */
+/** Drops the lines of a journal with an `iteration` after the given one. Returns their number. */
 export function dropLinesAfter(path: string, iteration: number): number {
   return rewriteLines(path, (line, number) => {
     const of = parseLine(line, path, number)['iteration'];
@@ -69,7 +69,7 @@ export function dropLinesAfter(path: string, iteration: number): number {
   });
 }
 
-/** Rolls metrics and episodes back to the end of an iteration (-1: to nothing), so that a resumed run appends what follows. */
+/** Truncates metrics and episodes to the end of an iteration (-1: to nothing), so a resumed run can append. */
 export function rewindTo(paths: RunPaths, iteration: number): void {
   if (existsSync(paths.metrics)) {
     new Journal(paths.metrics).close();
@@ -92,9 +92,9 @@ function isJson(text: string): boolean {
 }
 
 function notALine(path: string, number: number, cause?: unknown): RunError {
-  return new RunError('not a line of this journal', {
+  return new RunError('invalid line', {
     where: `${path}:${number}`,
-    next: 'Remove that line, or restore the file from a copy.',
+    next: 'Remove the line, or restore the file from a copy.',
     cause,
   });
 }

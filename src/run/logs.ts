@@ -1,6 +1,6 @@
 /**
- * Logs of one process of one attempt: lines for people in console.log (first rank only) and on the terminal, JSON lines in rank_<n>.log. Lines are
- * handed to the operating system at once, so that a killed process loses none.
+ * Logs of one process of one attempt: readable lines in console.log (rank 0 only) and on the terminal, JSON lines in rank_<n>.log. Each line goes to the
+ * operating system immediately, so a killed process loses none.
  */
 import { closeSync, openSync, readdirSync, rmSync, symlinkSync, writeSync } from 'node:fs';
 import { basename, join, relative } from 'node:path';
@@ -19,9 +19,9 @@ export interface RunLogOptions {
   readonly paths: RunPaths;
   readonly attempt: number;
   readonly rank: number;
-  /** Receives plain lines besides the files; null for no terminal. Only the first rank has one. */
+  /** Also receives readable lines. Null for no terminal. Only rank 0 has one. */
   readonly terminal: ((line: string) => void) | null;
-  /** The least level on the terminal and in console.log; the rank's own file has everything. Default 'info'. */
+  /** Minimum level on the terminal and in console.log. The rank's own file has all levels. Default: 'info'. */
   readonly level?: LogLevel;
 }
 
@@ -31,12 +31,12 @@ export interface RunLog {
   close(): Promise<void>;
 }
 
-/** Marks a line that is one of many of its kind: it goes to the log files but not to a terminal. */
+/** Marks a line for the log files only, not for the terminal, because there are many like it. */
 export const FILES_ONLY = { in_passing: true } as const;
 
 const PREFIX: Readonly<Record<string, string>> = { error: 'error: ', warn: 'warning: ' };
 
-/** Opens the logs of a process. Raises RunError when they cannot be made. */
+/** Opens the logs of a process. Raises RunError for a disk error. */
 export function openRunLog(options: RunLogOptions): RunLog {
   const { paths, attempt, rank } = options;
   const level = options.level ?? 'info';
@@ -67,7 +67,7 @@ export function openRunLog(options: RunLogOptions): RunLog {
   };
 }
 
-/** A file that lines are appended to synchronously. A full disk must not end a run because of its log: it is reported once instead. */
+/** A file for appending lines synchronously. A disk error is reported once and does not end the run. */
 class LineFile extends Writable {
   #file: number | null;
   #failed = false;
@@ -123,7 +123,7 @@ function linkLatest(paths: RunPaths, attempt: number): void {
   }
 }
 
-/** A line for people; control characters from a server or a dataset are shown, not obeyed by the terminal. */
+/** A readable line with escaped control characters, which may come from a server or a dataset. */
 function readable(info: winston.Logform.TransformableInfo): string {
   return printable(`${PREFIX[info.level] ?? ''}${String(info.message)}`);
 }
@@ -155,22 +155,22 @@ function jsonFormat(rank: number, attempt: number): winston.Logform.Format {
 const POLL_MS = 200;
 const CHUNK_BYTES = 256 * 1024;
 
-/** Which log: the readable one (rank null), or that of a rank. */
+/** The log to read: the readable one (rank null), or a rank's. */
 export interface LogChoice {
   readonly rank: number | null;
-  /** Null for the latest attempt and any that follows it. */
+  /** Null for the latest attempt and all later ones. */
   readonly attempt: number | null;
-  /** How many of the last lines to begin with; null for all. */
+  /** Number of last lines to start with. Null for all. */
   readonly lines: number | null;
 }
 
 export interface FollowOptions extends LogChoice {
   readonly stop: AbortSignal;
-  /** How long to wait between looks, in milliseconds. */
+  /** Polling interval in milliseconds. */
   readonly pollMs?: number;
 }
 
-/** The attempts that have logs, ascending. */
+/** The attempts with logs, in ascending order. */
 export function listAttempts(paths: RunPaths): number[] {
   let names: string[];
   try {
@@ -190,7 +190,7 @@ export function logFile(paths: RunPaths, attempt: number, rank: number | null): 
   return rank === null ? paths.consoleLog(attempt) : paths.rankLog(attempt, rank);
 }
 
-/** The bytes of a finished or growing log as far as it is written. Raises RunError when there is none, naming those that exist. */
+/** The current bytes of a log. Raises RunError with the existing logs if there is none. */
 export function* readLog(paths: RunPaths, choice: LogChoice): Generator<Uint8Array> {
   const attempts = listAttempts(paths);
   const attempt = choice.attempt ?? attempts.at(-1) ?? null;
@@ -203,7 +203,7 @@ export function* readLog(paths: RunPaths, choice: LogChoice): Generator<Uint8Arr
   if (!attempts.includes(attempt)) {
     throw new RunError(`run '${paths.runName}' has no logs of attempt ${attempt}`, {
       where: paths.logsDir,
-      next: attempts.length === 0 ? 'There are none yet.' : `There are those of attempts ${attempts.join(', ')}.`,
+      next: attempts.length === 0 ? 'There are no logs yet.' : `Attempts with logs: ${attempts.join(', ')}.`,
     });
   }
   const tail = new LogTail(logFile(paths, attempt, choice.rank));
@@ -216,8 +216,7 @@ export function* readLog(paths: RunPaths, choice: LogChoice): Generator<Uint8Arr
 }
 
 /**
- * The bytes of a log as they are written, from one attempt to the next, until the run has ended. Raises RunError when the
- * attempt that was asked for is over and has no such log.
+ * The bytes of a log as they are written, across attempts, until the run ends. Raises RunError if the requested attempt has ended and has no such log.
  */
 export async function* followLog(paths: RunPaths, options: FollowOptions): AsyncGenerator<Uint8Array> {
   let attempt = options.attempt ?? listAttempts(paths).at(-1) ?? null;
@@ -225,7 +224,7 @@ export async function* followLog(paths: RunPaths, options: FollowOptions): Async
   let { lines } = options;
   try {
     while (!options.stop.aborted) {
-      // Checked before reading, so that what is written until the run ends is still read.
+      // Checks before reading, so that the last lines before the end are still read.
       const over = hasEnded(paths, options.attempt);
       attempt ??= listAttempts(paths).at(-1) ?? null;
       if (attempt !== null) {
@@ -254,7 +253,7 @@ export async function* followLog(paths: RunPaths, options: FollowOptions): Async
   }
 }
 
-/** Whether nothing more will be written: the run is not held, or a later attempt than the one asked for has begun. */
+/** Whether the log is complete: no process owns the run, or a later attempt has started. */
 function hasEnded(paths: RunPaths, attempt: number | null): boolean {
   if (attempt !== null && listAttempts(paths).some((each) => each > attempt)) return true;
   const { state } = readStatus(paths);
@@ -267,7 +266,7 @@ function noSuchLog(paths: RunPaths, attempt: number | null, rank: number | null)
   const there = attempt === null ? [] : logsOf(paths, attempt);
   return new RunError(`run '${paths.runName}' has no ${which}${of}`, {
     where: attempt === null ? paths.logsDir : paths.attemptLogsDir(attempt),
-    next: there.length === 0 ? 'Nothing was logged there.' : `There are: ${there.join(', ')}.`,
+    next: there.length === 0 ? 'There are no log files.' : `Log files: ${there.join(', ')}.`,
   });
 }
 
@@ -280,7 +279,7 @@ function logsOf(paths: RunPaths, attempt: number): string[] {
   }
 }
 
-/** One growing file. If it shrinks or is replaced, it is read again from its beginning. */
+/** A growing file. If it shrinks or is replaced, it is read again from its start. */
 class LogTail {
   readonly #file: FollowedLog;
   #offset = 0;
@@ -294,7 +293,7 @@ class LogTail {
     return this.#opened;
   }
 
-  /** Opens the file if it exists; the first time at its last `lines` lines. */
+  /** Opens the file if it exists. The first time it starts at the last `lines` lines. */
   open(lines: number | null): boolean {
     if (this.#file.current !== null) return true;
     const found = this.#file.look(0);
@@ -307,7 +306,7 @@ class LogTail {
   *read(): Generator<Uint8Array> {
     yield* this.#drain();
     if (!this.#file.moved) return;
-    // Reads what was written before the file was moved.
+    // Reads the rest of the file before it was replaced.
     yield* this.#drain();
     this.close();
     if (this.open(null)) yield* this.#drain();

@@ -1,4 +1,4 @@
-/** The names of held-out metrics. Pure, so that the page can read them too. */
+/** The names of held-out metrics. The dashboard page also uses this file. */
 
 export const MANNERS = ['sampled', 'greedy'] as const;
 /** How answers were sampled. */
@@ -6,10 +6,10 @@ export type Manner = (typeof MANNERS)[number];
 
 /** A statistic over held-out answers. */
 export interface HeldOutMetric {
-  /** The held-out set, whose name may contain slashes; null for all sets together. */
+  /** The held-out set, whose name may contain slashes. Null for all sets together. */
   readonly set: string | null;
   readonly manner: Manner;
-  /** The measure; null for the reward. */
+  /** The measure. Null for the reward. */
   readonly by: string | null;
   /** `mean`, `stderr`, `unscored`. */
   readonly statistic: string;
@@ -17,7 +17,7 @@ export interface HeldOutMetric {
 
 const HELD_OUT = /^validation\/(?:(.+)\/)?(sampled|greedy)\/(?:measure\/([^/]+)\/)?([^/]+)$/;
 
-/** Parses `validation/[<set>/]<manner>/[measure/<measure>/]<statistic>`; null for any other name. */
+/** Parses `validation/[<set>/]<manner>/[measure/<measure>/]<statistic>`. Null for any other name. */
 export function parseMetric(name: string): HeldOutMetric | null {
   const found = HELD_OUT.exec(name);
   if (found === null) return null;
@@ -25,7 +25,7 @@ export function parseMetric(name: string): HeldOutMetric | null {
   return { set, manner: manner as Manner, by, statistic: statistic ?? '' };
 }
 
-/** Whether a metric is of held-out answers, those of a control included. */
+/** Whether a metric is about held-out answers, including a control's. */
 export function isHeldOut(name: string): boolean {
   return name.startsWith('validation/') || name.startsWith('control/');
 }

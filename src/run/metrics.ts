@@ -12,10 +12,10 @@ export interface MetricsLine {
   readonly metrics: Metrics;
 }
 
-/** The metric that counts how many of a line's numbers were not finite. */
+/** The metric that counts a line's non-finite numbers. */
 export const NON_FINITE = 'metrics/non_finite';
 
-/** The metrics for how much was learned from per second. */
+/** The metrics of training throughput. */
 export const SPEEDS = ['tokens/s', 'steps/s'] as const;
 
 export interface Speed {
@@ -23,15 +23,15 @@ export interface Speed {
   readonly value: number;
 }
 
-/** The speed among the given metrics; null if nothing was counted. */
+/** The throughput among the given metrics. Null if there is none. */
 export function speedOf(metrics: Metrics): Speed | null {
   const unit = SPEEDS.find((one) => Object.hasOwn(metrics, one));
   return unit === undefined ? null : { unit, value: metrics[unit] };
 }
 
 /**
- * What the iterations learned from over their seconds: a mean of their speeds would count a quick one as much as a slow one. Iterations without a
- * speed or with nothing learned from are left out; null if none is left.
+ * Total count over total seconds of the iterations. A mean of their speeds would give fast iterations too much weight. Iterations without a speed or
+ * with a speed of 0 are left out. Null if none remains.
  */
 export function speedOver(lines: readonly MetricsLine[]): Speed | null {
   for (const unit of SPEEDS) {
@@ -40,7 +40,7 @@ export function speedOver(lines: readonly MetricsLine[]): Speed | null {
     for (const { metrics } of lines) {
       const [speed, time] = [metrics[unit] as number | undefined, metrics['time/total'] as number | undefined];
       if (speed === undefined || time === undefined || !(speed > 0) || !Number.isFinite(speed * time)) continue;
-      // A speed is recorded as the count over the seconds of its whole iteration.
+      // A recorded speed is the count over the seconds of its whole iteration.
       count += speed * time;
       seconds += time;
     }
@@ -49,7 +49,7 @@ export function speedOver(lines: readonly MetricsLine[]): Speed | null {
   return null;
 }
 
-/** Appends the metrics of each iteration. Numbers that are not finite are kept as text and counted, never dropped. */
+/** Appends the metrics of each iteration. Non-finite numbers are kept as text and counted. */
 export class MetricsJournal {
   #journal: Journal;
 
@@ -64,7 +64,7 @@ export class MetricsJournal {
     this.#journal.append(lineOf(iteration, metrics));
   }
 
-  /** Replaces an iteration's line atomically; appends it if there is none. */
+  /** Replaces an iteration's line atomically, or appends it. */
   replace(iteration: number, metrics: Metrics): void {
     const { path } = this.#journal;
     const { line } = encodeLine(lineOf(iteration, metrics));
@@ -83,14 +83,14 @@ export class MetricsJournal {
     this.#journal.sync();
   }
 
-  /** Makes everything durable and ends. */
+  /** Syncs and closes the file. */
   close(): void {
     this.#journal.sync();
     this.#journal.close();
   }
 }
 
-/** Means over answers with a score, which are NaN if no answer has one: no fault of the numbers. */
+/** Means over scored answers. They are NaN if no answer has a score, which is not a numeric error. */
 const OVER_SCORES = /^(validation|control|reward)\/(.*\/)?(mean|stderr|drop|drop_stderr)$/;
 
 function lineOf(iteration: number, metrics: Metrics): Record<string, number> {
@@ -101,7 +101,7 @@ function lineOf(iteration: number, metrics: Metrics): Record<string, number> {
   return { iteration, ...metrics, ...(nonFinite > 0 ? { [NON_FINITE]: nonFinite } : {}) };
 }
 
-/** Reads a run's metrics, oldest first; empty if there are none yet. Raises RunError on an invalid line. */
+/** Reads a run's metrics, oldest first. Empty if there are none yet. Raises RunError for an invalid line. */
 export function readMetrics(paths: RunPaths): MetricsLine[] {
   return readLines(paths.metrics).map(metricsOfLine);
 }
@@ -116,7 +116,7 @@ export function metricsOfLine(line: Readonly<Record<string, unknown>>): MetricsL
   return { iteration: Number(line['iteration']), metrics };
 }
 
-/** How much is read from the end of a file that exists already. */
+/** Number of bytes to read from the end of an existing file. */
 const TAIL_BYTES = 512 * 1024;
 
 export class MetricsTail {
@@ -128,18 +128,18 @@ export class MetricsTail {
 
   constructor(
     path: string,
-    /** The metrics whose curves are kept. */
+    /** Metrics to keep curves of. */
     private readonly watched: readonly string[],
   ) {
     this.#file = new FollowedLog(path);
   }
 
-  /** The last line; null before the first. */
+  /** The last line. Null before the first. */
   get last(): MetricsLine | null {
     return this.#last;
   }
 
-  /** The values of a watched metric, oldest first; for a long run, only the latest. */
+  /** The values of a watched metric, oldest first. For a long run, only the latest. */
   curve(metric: string): readonly number[] {
     return this.#curves.get(metric) ?? [];
   }
@@ -149,7 +149,7 @@ export class MetricsTail {
     return this.#heldOut;
   }
 
-  /** Reads what was appended; a file that was replaced or cut is read from its beginning. Raises RunError when it cannot be read. */
+  /** Reads appended lines, or the whole file if it was replaced or truncated. Raises RunError for an unreadable file. */
   read(): void {
     const found = this.#file.look(this.#offset);
     if (found === null) return;
@@ -177,7 +177,7 @@ export class MetricsTail {
     // The first line has the first evaluation.
     const first = parse(log.piece(0, 1)[0]?.text ?? '');
     if (first !== null && isEvaluated(first)) this.#heldOut.push(first);
-    // Skips the line that the tail starts in the middle of.
+    // Skips the incomplete first line of the tail.
     this.#offset = log.piece(size - TAIL_BYTES, 1)[0]?.end ?? size;
   }
 
@@ -199,7 +199,7 @@ export function isEvaluated({ metrics }: MetricsLine): boolean {
   return Object.keys(metrics).some((name) => name.startsWith('validation/'));
 }
 
-/** Null for the remains of a line after a power failure: the run repairs it when it opens the file. */
+/** Null for a line that a power failure damaged. The run repairs it when it opens the file. */
 function parse(text: string): MetricsLine | null {
   let value: unknown;
   try {

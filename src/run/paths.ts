@@ -1,20 +1,20 @@
-/** Every file name of a run directory, derived in one place. */
+/** All file names in a run directory. */
 import { basename, dirname, join } from 'node:path';
 import { ConfigError, InternalError } from '../core/errors.js';
 
 const RUN_NAME = /^[A-Za-z0-9][A-Za-z0-9._-]{0,95}$/;
 
-/** Whether a text may name a run: letters, digits, `.`, `_`, `-`; at most 96 characters; never a path. */
+/** Whether a text is a valid run name: 1 to 96 letters, digits, `.`, `_` or `-`. */
 export function isRunName(name: string): boolean {
   return RUN_NAME.test(name);
 }
 
-/** Raises ConfigError unless the text may name a run. */
+/** Raises ConfigError for an invalid run name. */
 export function checkRunName(name: string): void {
   if (isRunName(name)) return;
-  throw new ConfigError(`'${name}' cannot name a run`, {
+  throw new ConfigError(`'${name}' is not a valid run name`, {
     where: 'run_name',
-    next: 'Use 1 to 96 letters, digits, ".", "_" or "-", beginning with a letter or a digit. The folder is said by base_exp_dir.',
+    next: 'Use 1 to 96 letters, digits, ".", "_" or "-", starting with a letter or a digit. base_exp_dir sets the directory.',
   });
 }
 
@@ -24,18 +24,18 @@ export function iterationName(iteration: number): string {
   return String(iteration).padStart(6, '0');
 }
 
-/** The number in a name that `iterationName` made, or null for any other name. */
+/** The iteration in a name from `iterationName`. Null for any other name. */
 export function parseIterationName(name: string): number | null {
   return /^\d{6,}$/.test(name) ? Number(name) : null;
 }
 
-/** Folders in which a training writes temporary files before it renames them. */
+/** Folders that may contain temporary files. */
 export function writtenFolders(paths: RunPaths): string[] {
   const { dir, episodesDir, mediaDir, contactSheetsDir, trackDir } = paths;
   return [dir, episodesDir, mediaDir, contactSheetsDir, trackDir];
 }
 
-/** The paths of everything in one run. Only names: nothing is read or created. */
+/** The paths in one run directory. Nothing is read or created. */
 export class RunPaths {
   /** `dir` differs from the run's own folder while the run is being moved. */
   constructor(
@@ -68,7 +68,7 @@ export class RunPaths {
   get stopRequest(): string {
     return join(this.dir, 'stop_request');
   }
-  /** What the run has asked of its training server. */
+  /** Requests to the training server. */
   get spent(): string {
     return join(this.dir, 'spent.jsonl');
   }
@@ -82,7 +82,7 @@ export class RunPaths {
   get answers(): string {
     return join(this.dir, 'answers.jsonl');
   }
-  /** Pictures from an images server. */
+  /** Images from an images server. */
   get pictures(): string {
     return join(this.dir, 'pictures.jsonl');
   }
@@ -90,7 +90,7 @@ export class RunPaths {
   get adaptersDir(): string {
     return join(this.dir, 'adapters');
   }
-  /** What a training server that is started with the run saves there. */
+  /** State of the run's own training server. */
   get trainingServerDir(): string {
     return join(this.dir, 'training_server');
   }
@@ -107,12 +107,12 @@ export class RunPaths {
   get rescoredDir(): string {
     return join(this.dir, 'rescored');
   }
-  /** Results of scoring the run again: outcomes (`.jsonl`), their summary (`.json`), and what judges were asked. */
+  /** Results of rescoring: outcomes (`.jsonl`), their summary (`.json`), and judge requests. */
   rescored(name: string): { readonly outcomes: string; readonly summary: string; readonly judgements: string } {
     const file = (suffix: string): string => join(this.rescoredDir, `${name}${suffix}`);
     return { outcomes: file('.jsonl'), summary: file('.json'), judgements: file('.judgements.jsonl') };
   }
-  /** Evaluations of the run's checkpoints without training: each has a run directory of its own in it. */
+  /** Evaluations of the run's checkpoints without training, each in its own run directory. */
   get evaluationsDir(): string {
     return join(this.dir, 'evaluations');
   }
@@ -141,7 +141,7 @@ export class RunPaths {
   rankLog(attempt: number, rank: number): string {
     return join(this.attemptLogsDir(attempt), `rank_${rank}.log`);
   }
-  /** Files that can be derived: what has been sent where, and what was measured of the machine. */
+  /** Derived files: upload progress and system load. */
   get trackDir(): string {
     return join(this.dir, 'track');
   }
@@ -152,7 +152,7 @@ export class RunPaths {
   get systemMetrics(): string {
     return join(this.trackDir, 'system.jsonl');
   }
-  /** How much of the run W&B has. */
+  /** Upload progress of W&B. */
   get wandb(): string {
     return join(this.trackDir, 'wandb.json');
   }
@@ -160,14 +160,14 @@ export class RunPaths {
   get wandbId(): string {
     return join(this.trackDir, 'wandb_id');
   }
-  /** How much of the run the event files have. */
+  /** Progress of the event files. */
   get tensorboard(): string {
     return join(this.trackDir, 'tensorboard.json');
   }
   get tensorboardDir(): string {
     return join(this.dir, 'tensorboard');
   }
-  /** Which checkpoints are on the Hub. */
+  /** Published checkpoints on the Hub. */
   get hub(): string {
     return join(this.trackDir, 'hub.json');
   }

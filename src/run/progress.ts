@@ -1,4 +1,4 @@
-/** The line that a run prints per iteration: fixed columns, so that lines align. */
+/** The line that a run prints per iteration, with fixed columns. */
 import { speedOf, SPEEDS, type Metrics } from './metrics.js';
 
 /** A column of the line that a run prints per iteration. */
@@ -13,12 +13,12 @@ export interface ProgressColumn {
 
 const LONGEST_UNIT = Math.max(...SPEEDS.map((unit) => unit.length));
 
-/** Formats the progress of one run; keeps the state it needs between iterations. */
+/** Formats the progress of one run and keeps state between iterations. */
 export class Progress {
   readonly #last = new Map<string, number>();
   readonly #seconds: number[];
 
-  /** `seconds` are the times of iterations that an earlier process did, latest last. */
+  /** `seconds` are the iteration times of an earlier process, latest last. */
   constructor(
     private readonly columns: readonly ProgressColumn[],
     private readonly numIterations: number,
@@ -80,14 +80,13 @@ function two(value: number): string {
   return String(value).padStart(2, '0');
 }
 
-/** How many of the latest iterations count. Their median is not affected by the first one after a start, which also compiles. */
+/** Number of latest iterations for the estimate. The median ignores the slow first iteration after a start. */
 const TIMED = 9;
-/** Fewer iterations than this are not enough for an estimate. */
+/** Minimum number of iterations for an estimate. */
 const FEWEST = 3;
 
 /**
- * Seconds that `iterations` more will take, by the median of the latest `seconds` per iteration (oldest first); null before three
- * iterations are timed.
+ * Estimated seconds for `iterations` more, from the median of the latest `seconds` per iteration (oldest first). Null before three timed iterations.
  */
 export function secondsLeft(seconds: readonly number[], iterations: number): number | null {
   const latest = seconds.filter(Number.isFinite).slice(-TIMED);

@@ -1,4 +1,4 @@
-/** `run.json`: what a run is made from and every attempt at it. */
+/** `run.json`: the settings, sources and attempts of a run. */
 import { isDeepStrictEqual } from 'node:util';
 import type { SettingChange, TextDigests } from '../config/hash.js';
 import { RunError } from '../core/errors.js';
@@ -10,46 +10,46 @@ import { readJson } from './state.js';
 /** A plain JSON object. */
 export type PlainObject = Readonly<Record<string, unknown>>;
 
-/** Where the settings were loaded from; absolute paths, so that a run can be continued from any folder. */
+/** Sources of the settings, as absolute paths, so a run can be continued from any folder. */
 export interface ConfigSource {
   readonly file: string;
   readonly overlays: readonly string[];
   readonly sets: readonly string[];
 }
 
-/** A setting that decides the result and changed while a run trained, which `--allow-changes` permits. */
+/** A result setting that changed during training with `--allow-changes`. */
 export interface ChangedSetting extends SettingChange {
-  /** The last iteration that was trained with the value before. */
+  /** The last iteration with the previous value. */
   readonly iteration: number;
 }
 
-/** The run and the iteration that a forked run began with. */
+/** The source run and iteration of a fork. */
 export interface ForkPoint {
   readonly run: string;
   readonly iteration: number;
-  /** Hash of the settings that decided the forked run's result. */
+  /** Hash of the source run's result settings. */
   readonly hash: string;
-  /** The settings that changed on the way to that iteration; absent if none did. */
+  /** The settings that changed before that iteration. Absent if none did. */
   readonly changes?: readonly ChangedSetting[];
 }
 
-/** A run that another starts from, as it was when it was last used. */
+/** A parent run at the time of its last use. */
 export interface RecordedParent extends PlainObject {
   readonly run: string;
-  /** Hash of the settings that decided its result; absent if unknown. */
+  /** Hash of its result settings. Absent if unknown. */
   readonly hash?: string;
-  /** The iteration of the checkpoint that is used, from the first attempt on; absent until one was. */
+  /** The iteration of the used checkpoint. Absent before the first use. */
   readonly iteration?: number;
-  /** SHA-256 of that checkpoint's manifest; absent if an earlier version recorded only the iteration. */
+  /** SHA-256 of that checkpoint's manifest. */
   readonly manifest?: string;
 }
 
-/** A dataset as it was when a run began: how many samples it lists, and digests of their paths and of their contents (null: not known). */
+/** A dataset at the start of a run: its number of samples, and digests of their paths and contents (null: unknown). */
 export interface RecordedData {
   readonly samples: number;
   readonly ids: string;
   readonly files: string | null;
-  /** How many of the held-out samples that are evaluated were found in the training data; absent for none. */
+  /** Number of evaluated held-out samples that are also in the training data. Absent for none. */
   readonly in_training?: number;
 }
 
@@ -58,7 +58,7 @@ export interface RunAttempt {
   /** Counted from 1. */
   readonly attempt: number;
   readonly started_at: string;
-  /** The iteration that it continued from; 0 when started from scratch. */
+  /** The iteration that it continued from, or 0 when started from scratch. */
   readonly from_iteration: number;
   readonly command: readonly string[];
   readonly host: string;
@@ -66,31 +66,31 @@ export interface RunAttempt {
   readonly slurm_job_id: string | null;
   readonly devices: readonly string[];
   readonly versions: Readonly<Record<string, string>>;
-  /** Hash over the contents of the sources that the config was evaluated from. */
+  /** Hash over the contents of the config's sources. */
   readonly import_hash: string;
-  /** Settings that decide the result and were changed at this attempt because `--allow-changes` named them. */
+  /** Result settings that `--allow-changes` changed at this attempt. */
   readonly allowed_changes?: readonly SettingChange[];
 }
 
 export interface RunRecord {
   readonly format: 1;
   readonly run_name: string;
-  /** Hash of the settings that decide the result. */
+  /** Hash of the result settings. */
   readonly hash: string;
   readonly import_hash: string;
   /** All settings as last resolved. */
   readonly settings: PlainObject;
-  /** Runs whose checkpoints this one starts from. */
+  /** Parent runs. */
   readonly parents: readonly PlainObject[];
-  /** The commits of the Hub's models that the run began with, by `owner/name@revision`; absent if it uses none. */
+  /** The commits of Hub models at the start of the run, by `owner/name@revision`. Absent for none. */
   readonly models?: Readonly<Record<string, string>>;
-  /** Digests of the text files that settings name, as of the last start; absent if there are none. */
+  /** Digests of the settings' text files at the last start. Absent for none. */
   readonly texts?: TextDigests;
-  /** The datasets by their paths, relative to the settings' `data.dir` if they are inside it; absent until they were opened. */
+  /** The datasets by path, relative to `data.dir` if inside it. Absent before they were opened. */
   readonly data?: Readonly<Record<string, RecordedData>>;
   /** Absent if the settings were not read from a config file. */
   readonly config?: ConfigSource;
-  /** The experiment that the run was last started for; absent if it was started on its own. */
+  /** The experiment of the last start. Absent for a single run. */
   readonly experiment?: string;
   /** Absent unless the run is a fork of another. */
   readonly fork?: ForkPoint;
@@ -98,7 +98,7 @@ export interface RunRecord {
   readonly attempts: readonly RunAttempt[];
 }
 
-/** Reads `run.json`; null when the run does not exist. Raises RunError when it is not a run's record. */
+/** Reads `run.json`. Null if the run does not exist. Raises RunError for an invalid record. */
 export function readRecord(paths: RunPaths): RunRecord | null {
   const value = readJson(paths.record);
   if (value === null) return null;
@@ -111,10 +111,10 @@ export function readRecord(paths: RunPaths): RunRecord | null {
   if (!whole) {
     const by = writtenBy(record);
     throw new RunError(
-      `not the record of a run that this version of editrl can read (format ${JSON.stringify(record.format ?? null)}${by})`,
+      `this version of editrl cannot read the run record (format ${JSON.stringify(record.format ?? null)}${by})`,
       {
         where: paths.record,
-        next: 'Use the version that wrote it, or choose another run_name, or move the folder away.',
+        next: 'Use the version that wrote it, choose another run_name, or move the folder away.',
       },
     );
   }
@@ -132,7 +132,7 @@ export function writeRecord(paths: RunPaths, record: RunRecord): void {
   writeFileAtomic(paths.record, `${JSON.stringify(record, null, 2)}\n`);
 }
 
-/** One line per change: `key: before -> after`, with the rule that it breaks unless 'bare'. */
+/** One line per change: `key: before -> after`, with the reason unless 'bare'. */
 export function formatChanges(changes: readonly SettingChange[], form: 'with rules' | 'bare' = 'with rules'): string[] {
   const show = (value: unknown): string => JSON.stringify(value ?? null);
   return changes.map((change) => {
@@ -142,21 +142,21 @@ export function formatChanges(changes: readonly SettingChange[], form: 'with rul
   });
 }
 
-/** Why a change affects the result, if the setting alone does not tell. */
+/** The reason why a change affects the result, if it is not obvious. */
 function ruleOf({ key, before, after }: SettingChange): string {
   if (key.startsWith('parents.')) {
     return String(before).startsWith('settings')
-      ? ' (the run that it starts from was made anew with other settings)'
-      : ' (the checkpoint that it starts from is not there as it was; brought back, it is used as before)';
+      ? ' (the parent run was retrained with other settings)'
+      : ' (the parent checkpoint has changed; restore it to continue as before)';
   }
   if (key !== 'num_iterations') return '';
-  if (Number(after) < Number(before)) return ' (it may not be lowered)';
-  return ' (it may not grow: the learning rate falls until the last iteration. Allowed all the same, the fall is stretched and the rate rises again)';
+  if (Number(after) < Number(before)) return ' (must not be lowered)';
+  return ' (the learning rate schedule depends on it; if allowed, the schedule is stretched and the rate rises again)';
 }
 
-/** The changes in the order in which they were made, with those of the run that this one is a fork of. */
+/** The changes in order, including those of a fork's source run. */
 export function changedSettings({ attempts, fork }: Pick<RunRecord, 'attempts' | 'fork'>): ChangedSetting[] {
-  // What changes before the first iteration was never trained with.
+  // Ignores changes before the first iteration.
   const own = attempts
     .filter(({ from_iteration: iteration }) => iteration > 0)
     .flatMap(({ from_iteration: iteration, allowed_changes: changes = [] }) =>
@@ -166,8 +166,8 @@ export function changedSettings({ attempts, fork }: Pick<RunRecord, 'attempts' |
 }
 
 /**
- * The settings that the checkpoint of an iteration was trained with. `undone` are later changes, which are taken back. `kept` are later changes that
- * settings alone cannot take back, such as those of the runs that this one starts from.
+ * The settings at the checkpoint of an iteration. `undone` are later changes, which are reverted. `kept` are later changes that settings alone cannot
+ * revert, such as changes of parent runs.
  */
 export function settingsAt(
   record: Pick<RunRecord, 'attempts' | 'fork' | 'settings'>,

@@ -1,4 +1,4 @@
-/** Loads the config that a run's record holds, from which a run is resumed without its config file. */
+/** Loads the config from a run's record, to resume the run without its config file. */
 import { existsSync, lstatSync, readdirSync, statSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { resultHash } from '../config/hash.js';
@@ -16,10 +16,10 @@ import type { RunSettings } from '../config/schema/run.js';
 import type { RunPaths } from './paths.js';
 import type { PlainObject, RunRecord } from './record.js';
 
-/** Settings that `--set` may not change at a resume, and what to use instead. */
+/** Settings that `--set` must not change on resume, with the alternative. */
 const FIXED: Readonly<Record<string, string>> = {
-  run_name: 'To train on under another name: editrl fork RUN --as NAME',
-  base_exp_dir: 'Move the folder, and say where it lies with --exp-dir.',
+  run_name: 'To continue under another name: editrl fork RUN --as NAME',
+  base_exp_dir: 'Move the folder and name its directory with --exp-dir.',
   task: 'Choose another run_name for another task.',
 };
 
@@ -34,30 +34,28 @@ export interface RecordedRequest {
   /** `a.b=value`, applied to the recorded settings. */
   readonly sets?: readonly string[];
   readonly allowChanges?: readonly string[];
-  /** Another name for the run, if it is a fork. */
+  /** The name of a fork. */
   readonly runName?: string;
-  /** Whether to follow the record of a run that may be another user's. */
+  /** Whether to use the record of a run that may belong to another user. */
   readonly trust?: boolean | undefined;
 }
 
-/**
- * Settings of a record. Raises RunError when this version does not know the recorded settings.
- */
+/** The settings of a record. Raises RunError for settings that this version does not know. */
 export function recordedSettings(recorded: PlainObject): RunSettings {
   const validated = validate(recorded);
   if ('settings' in validated) return validated.settings;
   const problems = validated.problems.map(({ key, message }) => `    ${key}: ${message}`);
   throw new RunError(
-    ["the run's recorded settings are not ones that this version of editrl knows:", ...problems].join('\n'),
+    ['this version of editrl does not know the recorded settings of the run:', ...problems].join('\n'),
     {
-      next: 'Continue it with the version that wrote them (run.json says which), or run its config under another run_name.',
+      next: 'Continue the run with the version in run.json, or run its config under another run_name.',
     },
   );
 }
 
 /**
- * The config of a run from `run.json`, with changes applied. Uses the run's actual folder in place of the recorded one, so that a moved run is found.
- * Raises ConfigError with every problem, UsageError for what cannot be set, RunError for a run that may be another user's: see `requireOwn`.
+ * The config of a run from `run.json`, with changes applied. Uses the run's actual folder, so a moved run works. Raises ConfigError with every problem,
+ * UsageError for a setting that must not change, and RunError for a run that may belong to another user (see `requireOwn`).
  */
 export function recordedConfig(paths: RunPaths, record: RunRecord, request: RecordedRequest = {}): LoadedConfig {
   const { sets = [], allowChanges = [], runName = paths.runName, trust = false } = request;
@@ -69,7 +67,7 @@ export function recordedConfig(paths: RunPaths, record: RunRecord, request: Reco
   const file = record.config?.file ?? paths.record;
   const problems = sets.flatMap((text) => applySet(recorded, text));
   const placed = placeModules(recorded, [dirname(file)]);
-  // A recorded module that is gone is reported where it is needed: other verbs work without it.
+  // A missing module is reported on use, because other verbs work without it.
   if (sets.length > 0) problems.push(...placed.problems);
   const validated = validate(placed.value);
   if ('problems' in validated) problems.push(...validated.problems);
@@ -94,7 +92,7 @@ function applySet(settings: Record<string, unknown>, text: string): Problem[] {
   const { path, value } = parseSet(text);
   const section = path.split('.')[0];
   if (Object.hasOwn(FIXED, section)) {
-    throw new UsageError(`--set ${text}: ${section} stays as it is when a run is continued`, { next: FIXED[section] });
+    throw new UsageError(`--set ${text}: ${section} cannot change when a run continues`, { next: FIXED[section] });
   }
   const blockedAt = setPath(settings, path, CANONICAL[path]?.(value, settings) ?? value);
   if (blockedAt === null) return [];
@@ -103,10 +101,10 @@ function applySet(settings: Record<string, unknown>, text: string): Problem[] {
 }
 
 const ROOT = 0;
-/** Anybody may write. */
+/** Mode bit: writable by any user. */
 const WORLD_WRITABLE = 0o002;
 
-/** The programs and modules that settings name, and the environment that they set: one line each, with its key. */
+/** The programs, modules and environment variables in some settings, one line each with its key. */
 export function namedPrograms(settings: unknown, at = ''): string[] {
   if (typeof settings !== 'object' || settings === null) return [];
   return Object.entries(settings).flatMap(([name, value]: [string, unknown]) => {
@@ -122,11 +120,11 @@ export function namedPrograms(settings: unknown, at = ''): string[] {
 }
 
 /**
- * Raises RunError, with the programs that the settings name, if the run's folder, its record or another entry belongs to another user, or if anybody may
- * write the folder or the record. Root's files count as one's own.
+ * Raises RunError with the programs in the settings if the run's folder, its record or another entry belongs to another user, or if any user can write
+ * the folder or the record. Root's files are trusted.
  *
- * @param settings those of the run's record.
- * @param uid the asking user; null on systems without user numbers, which are not checked.
+ * @param settings from the run's record.
+ * @param uid the current user. Null on systems without user ids, where nothing is checked.
  */
 export function requireOwn(paths: RunPaths, settings: unknown, uid: number | null = process.getuid?.() ?? null): void {
   if (uid === null) return;
@@ -134,10 +132,10 @@ export function requireOwn(paths: RunPaths, settings: unknown, uid: number | nul
   if (foreign === null) return;
   const programs = namedPrograms(settings);
   const named =
-    programs.length === 0 ? '' : `, and its settings name\n${programs.map((line) => `    ${line}`).join('\n')}`;
+    programs.length === 0 ? '' : `, and its settings use\n${programs.map((line) => `    ${line}`).join('\n')}`;
   throw new RunError(`run '${paths.runName}' may not be yours: ${foreign.why}${named}`, {
     where: foreign.path,
-    next: 'Its settings would decide which programs run with your rights and which servers get your data. If you trust its owner, add --trust. `editrl report` reads it without.',
+    next: 'Its settings choose the programs that run with your rights and the servers that get your data. If you trust the owner, add --trust. `editrl report` does not need it.',
   });
 }
 
@@ -145,14 +143,14 @@ function foreignFile(paths: RunPaths, uid: number): { readonly path: string; rea
   for (const path of [paths.dir, paths.record]) {
     const found = statSync(path, { throwIfNoEntry: false });
     if (found === undefined) continue;
-    if (found.uid !== uid && found.uid !== ROOT) return { path, why: `this belongs to user ${found.uid}` };
-    if ((found.mode & WORLD_WRITABLE) !== 0) return { path, why: 'any user may write this' };
+    if (found.uid !== uid && found.uid !== ROOT) return { path, why: `owned by user ${found.uid}` };
+    if ((found.mode & WORLD_WRITABLE) !== 0) return { path, why: 'any user can write it' };
   }
   if (!existsSync(paths.dir)) return null;
   for (const name of readdirSync(paths.dir)) {
     const path = join(paths.dir, name);
     const owner = lstatSync(path, { throwIfNoEntry: false })?.uid;
-    if (owner !== undefined && owner !== uid && owner !== ROOT) return { path, why: `this belongs to user ${owner}` };
+    if (owner !== undefined && owner !== uid && owner !== ROOT) return { path, why: `owned by user ${owner}` };
   }
   return null;
 }

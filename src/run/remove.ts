@@ -1,4 +1,4 @@
-/** Removes runs that nothing needs: neither a process that works on them nor a run that starts from them. */
+/** Removes runs that no process uses and no other run depends on. */
 import { existsSync, lstatSync, readdirSync, renameSync, rmSync } from 'node:fs';
 import { basename, isAbsolute, join, resolve } from 'node:path';
 import { EditrlError, RunError } from '../core/errors.js';
@@ -10,14 +10,14 @@ import { RunPaths } from './paths.js';
 import { readRecord, type RecordedParent } from './record.js';
 import { readState } from './state.js';
 
-/** Prefix of a folder that is being removed: no run has such a name. */
+/** Prefix of a folder during removal. No run has such a name. */
 export const REMOVING_PREFIX = '.removing-';
 
-/** Activity in a folder of runs besides the runs that processes hold. */
+/** Activity in a directory of runs besides running runs. */
 export interface FolderActivity {
-  /** For people: `the sweep kl_ablation`, `Slurm job 77`. */
+  /** A description, such as `the sweep kl_ablation` or `Slurm job 77`. */
   readonly what: string;
-  /** The run that it is going to hold; null if it may start any run. */
+  /** The run that it will start. Null if it may start any run. */
   readonly run: string | null;
 }
 
@@ -26,21 +26,21 @@ export interface RemovalWorld {
   readonly lock?: LockWorld;
 }
 
-/** A run that has to stay, and why. */
+/** A run that must stay, with the reason. */
 export interface KeptRun {
   readonly paths: RunPaths;
   readonly why: string;
 }
 
-/** What other runs of a folder start from: runs by name, and paths. */
+/** Dependencies of the other runs in a folder: run names and paths. */
 interface Start {
   readonly by: string;
   readonly parent: Partial<RecordedParent> | { readonly path: string };
 }
 
 /**
- * The runs that have to stay while the others of their folder go: a run that a process holds or is about to hold, and a run that one which stays
- * starts from or may start from.
+ * The runs that must stay while others in their folder are removed: runs that a process uses or is about to use, and runs that a remaining run depends on
+ * or may depend on.
  */
 export function runsToKeep(runs: readonly RunPaths[], world: RemovalWorld): KeptRun[] {
   if (runs.length === 0) return [];
@@ -75,25 +75,25 @@ function whyKept(
     if (holder !== null) return `it is in use by ${holder.holder}`;
   } catch (error) {
     if (!(error instanceof EditrlError)) throw error;
-    return `nobody can tell who holds it: ${error.message} (${paths.lock})`;
+    return `its owner is unknown: ${error.message} (${paths.lock})`;
   }
   const submitted = underWay.find(({ run }) => run === paths.runName);
-  if (submitted !== undefined) return `${submitted.what} is about to run it`;
+  if (submitted !== undefined) return `${submitted.what} will run it`;
   const users = [...new Set(starts.filter((start) => isStart(paths, start)).map(({ by }) => by))];
-  if (users.length > 0) return `${firstFew(users)} ${users.length === 1 ? 'starts' : 'start'} from it`;
-  if (unreadable.length > 0) return `what ${unreadable.join(', ')} starts from cannot be read`;
-  // Nobody starts from an unfinished run; it would be retrained.
-  if (underWay.length > 0 && isFinished(paths)) return `${underWay[0].what} is under way and may start from it`;
+  if (users.length > 0) return `${firstFew(users)} ${users.length === 1 ? 'depends' : 'depend'} on it`;
+  if (unreadable.length > 0) return `the parents of ${unreadable.join(', ')} are unreadable`;
+  // No run depends on an unfinished run, which would be retrained.
+  if (underWay.length > 0 && isFinished(paths)) return `${underWay[0].what} may depend on it`;
   return null;
 }
 
-/** The absolute paths among some settings: a model may be given as the path of a checkpoint. */
+/** The absolute paths in some settings. A model may be the path of a checkpoint. */
 function pathsIn(value: unknown): string[] {
   if (typeof value === 'string') return isAbsolute(value) ? [value] : [];
   return typeof value === 'object' && value !== null ? Object.values(value).flatMap(pathsIn) : [];
 }
 
-/** A run that was set aside can also hold the very checkpoint that another run has pinned under its old name. */
+/** Whether a run is a parent. A run that was set aside may contain a checkpoint that another run pinned under the old name. */
 function isStart(paths: RunPaths, { parent }: Start): boolean {
   if ('path' in parent) return `${resolve(String(parent.path))}/`.startsWith(`${resolve(paths.dir)}/`);
   const { run, iteration, manifest } = parent;
@@ -104,7 +104,7 @@ function isStart(paths: RunPaths, { parent }: Start): boolean {
   return manifestDigest(paths.checkpoint(iteration)) === manifest;
 }
 
-/** The name under which a run was started; its folder's name if the record does not say. */
+/** The recorded name of a run, or its folder's name. */
 export function recordedName(paths: RunPaths): string {
   try {
     return readRecord(paths)?.run_name ?? paths.runName;
@@ -114,7 +114,7 @@ export function recordedName(paths: RunPaths): string {
   }
 }
 
-/** A run with an unreadable state may be finished. */
+/** A run with an unreadable state counts as finished. */
 function isFinished(paths: RunPaths): boolean {
   try {
     return readState(paths)?.state === 'finished';
@@ -125,9 +125,8 @@ function isFinished(paths: RunPaths): boolean {
 }
 
 /**
- * Removes the folders of runs of one folder. They are moved away first and then checked once more: a run that starts from them later does not find
- * them, and one that had started before is seen. Raises RunError, with all of them restored, when a process holds one of them, when one has to stay,
- * or when the disk refuses.
+ * Removes runs of one directory. Their folders are renamed first and then checked again, so that a run that started before is noticed and a later one
+ * cannot find them. Raises RunError and restores all folders if a process uses a run, if one must stay, or for a disk error.
  */
 export async function removeRuns(
   runs: readonly RunPaths[],
@@ -145,13 +144,13 @@ export async function removeRuns(
   for (const { dir } of moved) removePath(dir);
 }
 
-/** Renames first: a half-removed folder must never look like a run. */
+/** Renames first, because a partly removed folder must never look like a run. */
 function moveAway(paths: RunPaths, world: LockWorld): RunPaths {
   const lock = acquireLock(paths, world);
   try {
     const moved = new RunPaths(paths.baseExpDir, paths.runName, stagingFolder(paths.baseExpDir, REMOVING_PREFIX));
     renameSync(paths.dir, moved.dir);
-    // The lock moved with the folder, where nobody owns it.
+    // The lock moved with the folder and has no owner there.
     rmSync(moved.lock, { force: true });
     return moved;
   } catch (cause) {
@@ -166,15 +165,15 @@ function putBack({ baseExpDir, runName, dir }: RunPaths): void {
   try {
     renameSync(dir, place);
   } catch (cause) {
-    throw new RunError(`the run has to stay, and could not be put back into its place: it lies in ${dir}`, {
+    throw new RunError(`the run must stay but could not be restored; it is in ${dir}`, {
       where: place,
-      next: 'Something else has that name by now: move the folder to another one before a later `editrl prune` removes it.',
+      next: 'Its name is in use. Rename the folder before `editrl prune` removes it.',
       cause,
     });
   }
 }
 
-/** Removes a file or a folder. Raises RunError when the disk refuses. */
+/** Removes a file or a folder. Raises RunError for a disk error. */
 export function removePath(path: string): void {
   try {
     rmSync(path, { recursive: true, force: true });
@@ -183,18 +182,18 @@ export function removePath(path: string): void {
   }
 }
 
-/** Raises one RunError that gives the reason for each run that stays. */
+/** Raises one RunError with the reason for each run that stays. */
 export function throwIfAnyKept(kept: readonly KeptRun[]): void {
   if (kept.length === 0) return;
-  const lines = kept.map(({ paths, why }) => `${paths.runName} stays: ${why}`);
+  const lines = kept.map(({ paths, why }) => `kept ${paths.runName}: ${why}`);
   throw new RunError(`nothing was removed: ${lines.join('\n  ')}`, {
     where: kept[0].paths.baseExpDir,
-    next: 'Stop what runs, name the runs that start from these as well, or leave these out.',
+    next: 'Stop running runs, also name the dependent runs, or leave these out.',
   });
 }
 
 /**
- * Bytes that removing some files and folders frees. A file that has other names (forks share their files) frees nothing unless those are removed too.
+ * Bytes that a removal frees. A file with other hard links (forks share files) counts only if all links are removed.
  */
 export function bytesFreed(places: readonly string[]): number {
   const shared = new Map<string, number>();
@@ -220,11 +219,11 @@ export interface SetAsideRuns {
   readonly kept: readonly KeptRun[];
 }
 
-/** Raises RunError when the folder cannot be read. */
+/** Raises RunError for an unreadable folder. */
 export function findSetAside(baseExpDir: string, world: RemovalWorld): SetAsideRuns {
   let unneeded = existsSync(baseExpDir) ? listRuns([baseExpDir]).filter(isSetAside) : [];
   const kept: KeptRun[] = [];
-  // A run that stays may start from another one, which then stays as well.
+  // A run that stays also keeps its parents.
   for (let more = runsToKeep(unneeded, world); more.length > 0; more = runsToKeep(unneeded, world)) {
     kept.push(...more);
     unneeded = unneeded.filter((paths) => !more.some((each) => each.paths === paths));
@@ -232,15 +231,15 @@ export function findSetAside(baseExpDir: string, world: RemovalWorld): SetAsideR
   return { unneeded, kept };
 }
 
-/** Whether it has the name that is given to what is set aside, and was not started under that name since. */
+/** Whether a run was set aside and not started under its new name since. */
 function isSetAside(paths: RunPaths): boolean {
   const name = /^(.+)\.old-\d+$/.exec(paths.runName)?.[1];
   return name !== undefined && recordedName(paths) === name;
 }
 
 /**
- * Renames the folder of a run within its parent folder, where it is a run like any other; nothing is deleted. Returns the new folder, null if there
- * was none. Raises RunError when another process holds the run or the disk refuses.
+ * Renames the folder of a run in place. It stays a normal run. Returns the new folder, or null if there was no run. Raises RunError if another process
+ * owns the run, or for a disk error.
  */
 export function setAside(paths: RunPaths, world: LockWorld = realLockWorld()): string | null {
   if (!existsSync(paths.dir)) return null;
@@ -248,7 +247,7 @@ export function setAside(paths: RunPaths, world: LockWorld = realLockWorld()): s
   try {
     const aside = renameAside(paths.dir, 'old');
     try {
-      // The lock moved with the folder, where nobody owns it.
+      // The lock moved with the folder and has no owner there.
       rmSync(join(aside, basename(paths.lock)), { force: true });
     } catch (cause) {
       throw diskError(paths.dir, cause);

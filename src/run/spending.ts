@@ -1,6 +1,5 @@
 /**
- * `spent.jsonl`: what a run has asked of its training server, in tokens, over all of its attempts. Nothing is taken back when a run goes on from an
- * earlier checkpoint.
+ * `spent.jsonl`: the tokens that a run's training server processed, over all attempts. Resuming from an earlier checkpoint does not reduce the count.
  */
 import { z } from 'zod';
 import { RunError } from '../core/errors.js';
@@ -8,7 +7,7 @@ import { LogWriter, withLog } from '../core/log.js';
 import type { Metrics } from './metrics.js';
 import type { RunPaths } from './paths.js';
 
-/** What servers count: reading prompts and passes without a gradient, writing answers, and passes with a gradient. */
+/** Kinds of tokens: prompts and forward passes, sampled answers, and training passes. */
 export const TOKEN_KINDS = ['prefill', 'sampled', 'trained'] as const;
 export type TokenKind = (typeof TOKEN_KINDS)[number];
 export type TokenCounts = Readonly<Record<TokenKind, number>>;
@@ -22,38 +21,38 @@ const line = z.object({
   trained: tokens,
 });
 
-/** The sums since the run began. */
+/** The sums since the start of the run. */
 export type SpendingTotals = z.output<typeof line>;
 
 type SpentPaths = Pick<RunPaths, 'spent'>;
 
-/** Null for a run that has asked nothing of a training server. Raises RunError where it cannot be read. */
+/** Null for a run without a training server. Raises RunError for an unreadable file. */
 export function readSpent({ spent }: SpentPaths): SpendingTotals | null {
   const last = withLog(spent, null, (log) => log.last());
   if (last === null) return null;
   const found = line.safeParse(jsonOf(last));
   if (found.success) return found.data;
-  throw new RunError('the last line is not what this program writes', {
+  throw new RunError('invalid last line', {
     where: spent,
-    next: 'Move the file away: the run begins to count anew.',
+    next: 'Move the file away. The run then starts counting from zero.',
     cause: found.error,
   });
 }
 
-/** As `1,204,000 tokens read, 88,000 written, 96,000 trained on`. */
+/** For example `1,204,000 tokens prefilled, 88,000 sampled, 96,000 trained`. */
 export function showSpent({ prefill, sampled, trained }: SpendingTotals): string {
   const [read, written, learned] = [prefill, sampled, trained].map((count) => count.toLocaleString('en-US'));
-  return `${read} tokens read, ${written} written, ${learned} trained on`;
+  return `${read} tokens prefilled, ${written} sampled, ${learned} trained`;
 }
 
 const NOTHING: TokenCounts = { prefill: 0, sampled: 0, trained: 0 };
 
-/** Counts what a run asks of its training server. */
+/** Counts the tokens that a run's training server processes. */
 export class Spending {
   #sums: SpendingTotals | null;
   #counts: Record<TokenKind, number> = { ...NOTHING };
 
-  /** Raises RunError if the sums of earlier attempts cannot be read. */
+  /** Raises RunError if the sums of earlier attempts are unreadable. */
   constructor(private readonly paths: SpentPaths) {
     this.#sums = readSpent(paths);
   }
@@ -62,7 +61,7 @@ export class Spending {
     this.#counts[kind] += count;
   }
 
-  /** Appends what was counted since the last time. Raises RunError when the disk refuses. */
+  /** Appends the counts since the last call. Raises RunError for a disk error. */
   save(): void {
     if (TOKEN_KINDS.every((kind) => this.#counts[kind] === 0)) return;
     this.#sums = this.#now();
@@ -76,7 +75,7 @@ export class Spending {
     }
   }
 
-  /** The sums, as metrics of an iteration; none before anything is asked. */
+  /** The sums, as metrics of an iteration. Empty before the first request. */
   metrics(): Metrics {
     const { prefill, sampled, trained } = this.#now();
     if (prefill + sampled + trained === 0) return {};

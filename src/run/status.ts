@@ -1,4 +1,4 @@
-/** What a run is doing, according to its folder and to the processes of this machine: combines its state and its lock. */
+/** The status of a run, from its state, its lock and the processes of this machine. */
 import { uptime } from 'node:os';
 import { EditrlError, RunError } from '../core/errors.js';
 import { withLog } from '../core/log.js';
@@ -20,7 +20,7 @@ import { readSpent, type SpendingTotals } from './spending.js';
 import { readState, type BestCheckpoint, type RunState, type RunStateName } from './state.js';
 
 /**
- * `dead`: the state says that the run goes on, but no process holds it any more. `unreadable`: this version cannot read the folder's records.
+ * `dead`: the state is active, but no process owns the run. `unreadable`: this version cannot read the folder's records.
  */
 export type ShownState = RunStateName | 'dead' | 'unreadable';
 
@@ -29,23 +29,23 @@ export interface RunStatus {
   readonly state: ShownState;
   readonly iteration: number;
   readonly num_iterations: number;
-  /** Mean training reward of the last recorded iteration, on the reward's own scale; null if it has none. */
+  /** Mean training reward of the last recorded iteration, on the reward's own scale. Null if there is none. */
   readonly reward: number | null;
-  /** Names of the hack alarms that are active in the last recorded iteration. */
+  /** Names of the active alarms in the last recorded iteration. */
   readonly alarms: readonly string[];
-  /** The best of its checkpoints, where `checkpoint.keep_best` says by what. */
+  /** The best checkpoint by `checkpoint.keep_best`. */
   readonly best_checkpoint: BestCheckpoint | null;
-  /** What was asked of its training server; null where none was asked. */
+  /** Tokens of its training server. Null without one. */
   readonly spent: SpendingTotals | null;
-  /** Seconds since the run's last heartbeat; null before the first. */
+  /** Seconds since the last heartbeat. Null before the first. */
   readonly heartbeat_age_s: number | null;
-  /** The host, process and devices, or the Slurm job, that hold the run; null when nothing does. */
+  /** The host, process and devices, or the Slurm job, of the owner. Null if there is none. */
   readonly where: string | null;
-  /** Why it waits, failed or was interrupted, and what to do about a dead one. */
+  /** Reason for waiting, failure or interruption, or advice for a dead run. */
   readonly reason: string | null;
 }
 
-/** States in which a process should be holding the run. */
+/** States in which a process must own the run. */
 const ACTIVE: Readonly<Record<RunStateName, boolean>> = {
   queued: false,
   running: true,
@@ -55,7 +55,7 @@ const ACTIVE: Readonly<Record<RunStateName, boolean>> = {
   interrupted: false,
 };
 
-/** Reads the status of a run. Never raises for problems in the folder: they are the status. */
+/** Reads the status of a run. Never raises for problems in the folder, which the status reports. */
 export function readStatus(paths: RunPaths, world: LockWorld = realLockWorld()): RunStatus {
   try {
     const record = readRecord(paths);
@@ -92,7 +92,7 @@ export function readStatus(paths: RunPaths, world: LockWorld = realLockWorld()):
   }
 }
 
-/** Where a run is held: its host, process and devices, or its Slurm job; null when nothing holds it. */
+/** The host, process and devices, or the Slurm job, of a run's owner. Null if there is none. */
 export function describeWhere(lock: HeldBy | null, record: RunRecord | null): string | null {
   if (lock === null) return null;
   if (lock.slurm_job_id !== null) return `Slurm job ${lock.slurm_job_id} on ${lock.host}`;
@@ -100,13 +100,13 @@ export function describeWhere(lock: HeldBy | null, record: RunRecord | null): st
   return `${lock.host}, process ${lock.pid}${devices.length === 0 ? '' : `, ${devices.join(', ')}`}`;
 }
 
-/** The lock of a run while its owner is alive, or may be; null when nobody holds it. Raises RunError. */
+/** The lock of a run whose owner is or may be alive. Null if there is no owner. Raises RunError. */
 export function liveLock(paths: RunPaths, world: LockWorld = realLockWorld()): HeldBy | null {
   const lock = readLock(paths, world);
   return lock !== null && lockProblem(lock, world) !== null ? lock : null;
 }
 
-/** As `liveLock`, for lists: a lock that cannot be read may be held, and the act on that run reports it. */
+/** Like `liveLock`, for lists. An unreadable lock counts as owned, and using that run reports it. */
 export function mayBeHeld(paths: RunPaths, world: LockWorld = realLockWorld()): boolean {
   try {
     return liveLock(paths, world) !== null;
@@ -122,32 +122,32 @@ function deriveState(
   lock: HeldBy | null,
   world: LockWorld,
 ): { shown: ShownState; reason: string | null } {
-  // A record without a state: the run was claimed but has not begun.
+  // A record without a state: the run was claimed but has not started.
   const says: RunStateName = state?.state ?? (lock === null ? 'queued' : 'running');
   const reason = state?.reason ?? null;
   if (!ACTIVE[says]) return { shown: says, reason };
-  const resume = `\`editrl resume ${name}\` continues it`;
-  if (lock === null) return { shown: 'dead', reason: `no process holds it; ${resume}` };
+  const resume = `continue with \`editrl resume ${name}\``;
+  if (lock === null) return { shown: 'dead', reason: `no process is running it; ${resume}` };
   if (lockProblem(lock, world) === null) {
     const gone =
       lock.host === world.host
         ? `process ${lock.pid} is gone`
-        : `${lock.host} was last seen ${formatAge(lock.ageS)} ago`;
+        : `no heartbeat from ${lock.host} for ${formatAge(lock.ageS)}`;
     return { shown: 'dead', reason: `${gone}; ${resume}` };
   }
   if (lock.ageS > STALE_AFTER_S && !clockMoved(lock, world)) {
-    const silent = `no sign of life for ${formatAge(lock.ageS)}: see \`editrl logs ${name}\`, end it with \`editrl stop ${name} --now\``;
+    const silent = `no heartbeat for ${formatAge(lock.ageS)}; see \`editrl logs ${name}\`, or kill it with \`editrl stop ${name} --now\``;
     return { shown: says, reason: reason === null ? silent : `${reason}; ${silent}` };
   }
   return { shown: says, reason };
 }
 
-/** Ticks of Linux, in which the start of a process is counted, per second. */
+/** Linux clock ticks per second, the unit of process start times. */
 const TICKS_PER_S = 100;
-/** A process can hold a lock a little before it has read the clock. */
+/** Tolerance in seconds between taking a lock and reading the clock. */
 const SLACK_S = 60;
 
-/** Whether a heartbeat seems older than the process that gave it, of this machine: the clock was set since. */
+/** Whether a heartbeat seems older than its process on this machine, because the clock was changed. */
 function clockMoved(lock: HeldBy, world: LockWorld): boolean {
   const ticks = Number(lock.process_start ?? NaN);
   if (!seesProcessesOf(lock, world) || !Number.isFinite(ticks) || ticks <= 0) return false;
@@ -164,7 +164,7 @@ function tenths(seconds: number): number {
   return Math.round(seconds * 10) / 10;
 }
 
-/** `reward/mean` and the alarms of the last whole line of the metrics, read from the end of the file. */
+/** `reward/mean` and the alarms of the last complete line of the metrics, read from the end of the file. */
 function lastLine(paths: RunPaths): Pick<RunStatus, 'reward' | 'alarms'> {
   const line = withLog(paths.metrics, null, (log) => log.last());
   if (line === null) return { reward: null, alarms: [] };
@@ -173,6 +173,6 @@ function lastLine(paths: RunPaths): Pick<RunStatus, 'reward' | 'alarms'> {
     const value = decodeNumber(metrics['reward/mean']);
     return { reward: value === null || !Number.isFinite(value) ? null : value, alarms: activeAlarms(metrics) };
   } catch (cause) {
-    throw new RunError('the last line is not a line of this journal', { where: paths.metrics, cause });
+    throw new RunError('invalid last line', { where: paths.metrics, cause });
   }
 }

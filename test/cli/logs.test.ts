@@ -56,8 +56,8 @@ describe('editrl logs', () => {
     };
     expect(await fails()).toContain("run 'mine' has no logs yet");
     folder.log(paths.consoleLog(1), 'a\n');
-    expect(await fails('--attempt', '3')).toContain('There are those of attempts 1.');
-    expect(await fails('--rank', '5')).toContain('There are: console.log.');
+    expect(await fails('--attempt', '3')).toContain('Attempts with logs: 1.');
+    expect(await fails('--rank', '5')).toContain('Log files: console.log.');
     expect(await fails('--lines', '-1')).toContain('--lines: found -1; allowed: a whole number >= 0');
   });
 });

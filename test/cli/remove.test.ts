@@ -64,7 +64,7 @@ describe('editrl rm', () => {
     make('rl', [{ run: 'start' }]);
     expect(await call('rm', 'other', 'start')).toBe(1);
     expect(written.error).toBe(
-      `editrl: ${runs.dir}: nothing was removed: start stays: rl starts from it\n  Stop what runs, name the runs that start from these as well, or leave these out.\n`,
+      `editrl: ${runs.dir}: nothing was removed: kept start: rl depends on it\n  Stop running runs, also name the dependent runs, or leave these out.\n`,
     );
     expect(existsSync(start.dir) && existsSync(other.dir)).toBe(true);
   });
@@ -73,7 +73,7 @@ describe('editrl rm', () => {
     const paths = make('start');
     const owned = ownExperiment(runs.dir, 'kl');
     expect(await call('rm', 'start')).toBe(1);
-    expect(written.error).toContain('start stays: the sweep kl is under way and may start from it');
+    expect(written.error).toContain('kept start: the sweep kl may depend on it');
     owned.release();
     expect(await call('rm', 'start')).toBe(0);
     expect(existsSync(paths.dir)).toBe(false);
@@ -86,7 +86,7 @@ describe('editrl prune', () => {
     const mine = make('mine');
     make('needed', [{ run: 'other.old-1' }]);
     const needed = setAside(make('other'))!;
-    const kept = `kept ${needed}: needed starts from it`;
+    const kept = `kept ${needed}: needed depends on it`;
     expect(await call('prune', '--dry-run')).toBe(0);
     expect(written.out.split('\n')).toEqual([
       `would delete ${aside}`,
@@ -103,7 +103,7 @@ describe('editrl prune', () => {
     expect(await call('prune', '--json')).toBe(0);
     expect(JSON.parse(written.out)).toEqual({
       removed: [],
-      kept: [{ run_name: 'other.old-1', dir: needed, why: 'needed starts from it' }],
+      kept: [{ run_name: 'other.old-1', dir: needed, why: 'needed depends on it' }],
       bytes: 0,
       dry_run: false,
     });
@@ -116,7 +116,7 @@ describe('editrl prune', () => {
     spawnSync('mkfifo', [runs.make('other', 'running').lock]);
     expect(await call('prune')).toBe(0);
     expect([piped, empty, sound].map((dir) => existsSync(dir))).toEqual([true, true, false]);
-    expect(written.out).toContain(`kept ${piped}: nobody can tell who holds it: this is a named pipe`);
-    expect(written.out).toContain(`kept ${empty}: nobody can tell who holds it: the lock is not readable`);
+    expect(written.out).toContain(`kept ${piped}: its owner is unknown: this is a named pipe`);
+    expect(written.out).toContain(`kept ${empty}: its owner is unknown: the lock is unreadable`);
   });
 });

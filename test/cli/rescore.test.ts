@@ -35,7 +35,7 @@ it.each([
   [['--reward', 'viescore', '--config', 'x.jsonnet'], 'found --reward and --config'],
   [['--set', 'seed=3'], '--set seed=3: allowed: keys of the reward'],
   [['--reward', 'beauty'], 'reward.mode: found "beauty"'],
-  [['--reward', 'viescore', '--name', '../x'], "'../x' cannot name a run"],
+  [['--reward', 'viescore', '--name', '../x'], "'../x' is not a valid run name"],
   [['--set', 'reward.terms=[{"name":"jpeg_size","weight":0.5}]'], 'weight'],
   [['--reward', 'viescore', '--name', 'measure-x'], "--name measure-x: names must not begin with 'measure-'"],
   [['--reward', 'viescore', '--with', 'x.libsonnet'], 'found --with x.libsonnet without --config'],
@@ -103,7 +103,7 @@ it('says before anything else that what it finds cannot be written', async () =>
   writeFileSync(paths.rescoredDir, '');
   expect(await call('--offline', '--reward', 'jpeg_size')).toBe(1);
   expect(written.error).toBe(
-    `editrl: ${paths.rescoredDir}: is a file, not a folder\n  What is found is written there. Copy the run's folder to where you may write, and name the copy: editrl rescore /path/RUN\n`,
+    `editrl: ${paths.rescoredDir}: is a file, not a folder\n  Rescoring writes there. Copy the run's folder to a writable place, and name the copy: editrl rescore /path/RUN\n`,
   );
 });
 
@@ -111,5 +111,5 @@ it('says which line of an episode file is none', async () => {
   mkdirSync(paths.episodesDir, { recursive: true });
   writeFileSync(paths.episodes(1), '{"key": "1/0/0"}\n');
   expect(await call('--offline', '--reward', 'jpeg_size')).toBe(1);
-  expect(written.error).toMatch(/000001\.jsonl:1: not the record of an episode: sample/);
+  expect(written.error).toMatch(/000001\.jsonl:1: invalid episode: sample/);
 });

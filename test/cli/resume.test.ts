@@ -45,11 +45,11 @@ it.each([
   [['fork', 'tiny_vq@2'], 2, '--as'],
   [['fork', 'tiny_vq@1.5', '--as', 'other'], 2, "found '1.5'; allowed: the iteration of a checkpoint"],
   [['fork', 'tiny_vq@3', '--as', 'other'], 1, 'no checkpoint of iteration 3'],
-  [['fork', 'tiny_vq@2', '--as', 'tiny_vq'], 1, "there is already a run named 'tiny_vq'"],
-  [['fork', 'tiny_vq@2', '--as', '../other'], 2, "'../other' cannot name a run"],
-  [['resume', 'tiny_vq', '--set', 'run_name=other'], 2, 'run_name stays as it is when a run is continued'],
+  [['fork', 'tiny_vq@2', '--as', 'tiny_vq'], 1, "run 'tiny_vq' already exists"],
+  [['fork', 'tiny_vq@2', '--as', '../other'], 2, "'../other' is not a valid run name"],
+  [['resume', 'tiny_vq', '--set', 'run_name=other'], 2, 'run_name cannot change when a run continues'],
   [['resume', 'tiny_vq', '--set', 'num_iteration=9'], 2, 'did you mean num_iterations?'],
-  [['fork', 'tiny_vq@2', '--as', 'other', '--allow-changes', 'sed'], 2, "there is no setting 'sed'"],
+  [['fork', 'tiny_vq@2', '--as', 'other', '--allow-changes', 'sed'], 2, "unknown setting 'sed'"],
   [['fork', 'tiny_vq@2', '--as', 'other', '--allow-changes', 'seed'], 2, '--allow-changes names seed'],
 ])('refuses %j in one message and leaves everything as it was', async (args, code, message) => {
   const before = readFileSync(join(base, 'tiny_vq/run.json'), 'utf8');
@@ -61,7 +61,7 @@ it.each([
 
 it('names the runs there are when the name is wrong', async () => {
   expect(await main(['resume', 'tiny_vqq', '--exp-dir', base])).toBe(1);
-  expect(written.error).toContain(`there is no run named 'tiny_vqq' in ${base}\n  Did you mean 'tiny_vq'?`);
+  expect(written.error).toContain(`no run named 'tiny_vqq' in ${base}\n  Did you mean 'tiny_vq'?`);
 });
 
 /** A folder on a read-only file system, where this machine has one. */

@@ -28,7 +28,7 @@ it('shows every run in a table', async () => {
   expect(rows.map((row) => row.split(/ {2,}/))).toEqual([
     ['done', 'finished', '4/10', '–', age],
     ['gone', 'dead', '4/10', '–', age],
-    ['', 'no process holds it; `editrl resume gone` continues it'],
+    ['', 'no process is running it; continue with `editrl resume gone`'],
     ['live', 'running', '4/10', '–', age],
     ['', `${hostname()}, process ${process.pid}`],
   ]);
@@ -83,5 +83,5 @@ it('says where it found none', async () => {
   expect(await main(['ls', '--exp-dir', folder.dir])).toBe(0);
   expect(written.out).toBe(`No runs in ${folder.dir}.\n`);
   expect(await main(['status', 'x', '--exp-dir', folder.dir])).toBe(1);
-  expect(written.error).toContain(`there is no run named 'x' in ${folder.dir}`);
+  expect(written.error).toContain(`no run named 'x' in ${folder.dir}`);
 });

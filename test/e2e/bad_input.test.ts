@@ -92,7 +92,7 @@ describe('a checkpoint', () => {
     truncateSync(join(place.run(RL), 'checkpoints/000006/policy.safetensors'), 1000);
     const ended = await runConfig(configFile(RL), '--set', 'num_iterations=7');
     expect(ended).toMatchObject({ code: 0, err: '' });
-    expect(ended.out).toMatch(/checkpoint passed over: .*000006\/policy\.safetensors has 1000 bytes/);
+    expect(ended.out).toMatch(/checkpoint skipped: .*000006\/policy\.safetensors has 1000 bytes/);
     expect(ended.out).toContain(`resuming ${RL} from iteration 4`);
     expect(place.metrics(RL).map(({ iteration }) => iteration)).toEqual([0, 1, 2, 3, 4, 5, 6, 7]);
   });
@@ -112,7 +112,7 @@ describe('a checkpoint', () => {
     const ended = await runConfig(configFile(RL), '--set', 'num_iterations=8');
     expect(ended).toMatchObject({ code: 0, err: '' });
     expect(ended.out).toMatch(
-      /checkpoint passed over: .*000007\/policy\.safetensors: tensor \S+ holds .* not finite \(NaN/,
+      /checkpoint skipped: .*000007\/policy\.safetensors: tensor \S+ holds .* not finite \(NaN/,
     );
     expect(ended.out).toContain(`resuming ${RL} from iteration 6`);
   });
@@ -122,7 +122,7 @@ describe('a checkpoint', () => {
       rmSync(join(place.run(RL), 'checkpoints', iteration, 'trainer.json'));
     }
     const ended = await runConfig(configFile(RL), '--set', 'num_iterations=9');
-    expectMessage(ended, 1, /none of the \d checkpoints is whole; the newest: .*trainer\.json/, /move the folder/);
+    expectMessage(ended, 1, /none of the \d checkpoints is valid; the newest: .*trainer\.json/, /move the folder/);
   });
 });
 

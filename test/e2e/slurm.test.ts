@@ -277,7 +277,7 @@ describe.skipIf(obstacle !== null)('runs on Slurm', () => {
     leave('held', live);
     await submit([run('left'), run('held')]);
     await slurm.until('the one that is held has failed', () => /in use/.test(slurmLog('held')));
-    expect(slurmLog('held')).toContain(`end it with \`scancel ${live}\``);
+    expect(slurmLog('held')).toContain(`cancel it with \`scancel ${live}\``);
     slurm.call('scancel', live);
     await slurm.idle();
     expectWhole('left', 1);

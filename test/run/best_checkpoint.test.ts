@@ -72,7 +72,7 @@ describe('the best checkpoint', () => {
     expect(chosenCheckpoint(old, 'best')).toMatchObject({
       iteration: 40,
       problems: [
-        expect.stringContaining('iteration 20 was better by reward (5 against 3 at 40), and has no checkpoint'),
+        expect.stringContaining('iteration 20 was better by reward (5 against 3 at 40) but has no checkpoint'),
       ],
     });
     expect(chosenCheckpoint(old, 'last').iteration).toBe(60);

@@ -124,7 +124,9 @@ describe('saving and finding checkpoints', () => {
     (name) => {
       saveCheckpoint(paths, 1, files(1));
       expect(() => saveCheckpoint(paths, 2, { a: 'first', [name]: 'x' })).toThrow(InternalError);
-      expect(() => saveCheckpoint(paths, 2, { a: 'first', [name]: 'x' })).toThrow(`'${name}' cannot be a file`);
+      expect(() => saveCheckpoint(paths, 2, { a: 'first', [name]: 'x' })).toThrow(
+        `'${name}' is not a valid checkpoint file`,
+      );
       expect(readdirSync(paths.checkpointsDir)).toEqual(['000001']);
     },
   );
@@ -165,24 +167,24 @@ describe('saving and finding checkpoints', () => {
   it.each([
     [
       'a flipped byte',
-      'policy.safetensors does not have the SHA-256',
+      'policy.safetensors does not match the SHA-256',
       (dir: string) => flipByte(join(dir, 'policy.safetensors'), 1234),
     ],
     [
       'a shortened file',
-      'policy.safetensors has 3 bytes, its manifest says 2000',
+      'policy.safetensors has 3 bytes instead of 2000',
       (dir: string) => writeFileSync(join(dir, 'policy.safetensors'), 'abc'),
     ],
     ['a missing file', 'trainer.json is missing', (dir: string) => rmSync(join(dir, 'trainer.json'))],
     ['a missing manifest', 'MANIFEST.json is missing', (dir: string) => rmSync(join(dir, 'MANIFEST.json'))],
     [
       'a broken manifest',
-      'MANIFEST.json: not whole JSON',
+      'MANIFEST.json: invalid JSON',
       (dir: string) => writeFileSync(join(dir, 'MANIFEST.json'), '{"format'),
     ],
     [
       'a file that cannot be read',
-      'policy.safetensors cannot be read (ELOOP)',
+      'policy.safetensors (ELOOP)',
       (dir: string) => {
         rmSync(join(dir, 'policy.safetensors'));
         symlinkSync('policy.safetensors', join(dir, 'policy.safetensors'));
@@ -218,12 +220,16 @@ describe('saving and finding checkpoints', () => {
 
   const nan = encodeSafetensors(new Map([['w', { shape: [2], data: Float32Array.of(1, NaN) }]]));
   it.each([
-    ['weights that are not finite', { 'policy.safetensors': nan }, 'policy.safetensors: tensor w holds a number that'],
-    ['an optimizer that is not finite', { 'optimizer.safetensors': nan }, 'optimizer.safetensors: tensor w holds a'],
+    [
+      'weights that are not finite',
+      { 'policy.safetensors': nan },
+      'policy.safetensors: tensor w contains a number that',
+    ],
+    ['an optimizer that is not finite', { 'optimizer.safetensors': nan }, 'optimizer.safetensors: tensor w contains a'],
     [
       'a counter that is none',
       { 'trainer.json': '{"iteration": 9, "optimizer_steps": null}' },
-      'trainer.json: optimizer_steps is null, a whole number from 0 is needed',
+      'trainer.json: optimizer_steps is null, not a whole number >= 0',
     ],
     [
       'a fractional counter',
@@ -253,7 +259,7 @@ describe('saving and finding checkpoints', () => {
     for (const name of ['policy.safetensors', 'trainer.json']) rmSync(join(dir, name));
     expect(() => requireWhole(dir, 8)).toThrow(
       expect.objectContaining({
-        message: `not a whole checkpoint: ${dir}/policy.safetensors is missing; ${dir}/trainer.json is missing`,
+        message: `incomplete or damaged checkpoint: ${dir}/policy.safetensors is missing; ${dir}/trainer.json is missing`,
         where: dir,
         next: expect.stringContaining('Use another checkpoint') as string,
       }),
@@ -264,7 +270,7 @@ describe('saving and finding checkpoints', () => {
     saveCheckpoint(paths, 8, files(8));
     renameSync(paths.checkpoint(8), paths.checkpoint(9));
     expect(latestWhole(paths)).toBeNull();
-    expect(checkpointProblems(paths.checkpoint(9), 9)[0]).toContain('is of iteration 8, not 9');
+    expect(checkpointProblems(paths.checkpoint(9), 9)[0]).toContain('is for iteration 8, not 9');
   });
 });
 

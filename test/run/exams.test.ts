@@ -99,7 +99,7 @@ describe('exams beside runs', () => {
     mkdirSync(join(runs, 'exams', 'broken'));
     writeFileSync(join(runs, 'exams', 'broken', EXAM_FILE), '{"format": 1}');
     expect(examsOf(runs, reward).map((found) => found.folder)).toEqual([folder]);
-    expect(() => readExam(join(runs, 'exams', 'broken'))).toThrow('this is no exam');
+    expect(() => readExam(join(runs, 'exams', 'broken'))).toThrow('not a judge exam');
     expect(() => readExam(join(runs, 'exams', 'empty'))).toThrow('cannot read the exam');
   });
 

@@ -21,8 +21,8 @@ it('finds a run by its name or its folder, as a shell completes it', () => {
 });
 
 it('says what there is instead', () => {
-  expect(() => findRun(`${folder}/empty/`)).toThrow('there is no run in this folder');
-  expect(() => findRun('no kl', folder)).toThrow("'no kl' cannot name a run");
+  expect(() => findRun(`${folder}/empty/`)).toThrow('no run in this folder');
+  expect(() => findRun('no kl', folder)).toThrow("'no kl' is not a valid run name");
   const next = (name: string): unknown => {
     try {
       return findRun(name, folder);
@@ -30,6 +30,6 @@ it('says what there is instead', () => {
       return (error as { next?: unknown }).next;
     }
   };
-  expect(next('lowr_kl')).toBe("Did you mean 'lower_kl'? Say another folder with --exp-dir.");
-  expect(next('something')).toBe('There are: lower_kl, no_kl. Say another folder with --exp-dir.');
+  expect(next('lowr_kl')).toBe("Did you mean 'lower_kl'? Choose another directory with --exp-dir.");
+  expect(next('something')).toBe('Runs: lower_kl, no_kl. Choose another directory with --exp-dir.');
 });

@@ -36,9 +36,9 @@ describe('a journal', () => {
   it.each(['nonsense', '[{"iteration":2}]', 'null', '7'])('names the line that is none: %s', (line) => {
     writeFileSync(paths.metrics, `{"iteration":1}\n${line}\n{"iteration":2}\n`);
     expect(raisedBy(() => readLines(paths.metrics))).toMatchObject({
-      message: 'not a line of this journal',
+      message: 'invalid line',
       where: `${paths.metrics}:2`,
-      next: expect.stringContaining('Remove that line') as string,
+      next: expect.stringContaining('Remove the line') as string,
     });
   });
 });

@@ -13,5 +13,5 @@ it.each([undefined, null, 0, 2, '1'])('a record of format %s is rejected', (form
   writeFileSync(paths.record, JSON.stringify({ ...record, format: 1 }));
   expect(readRecord(paths)).toMatchObject(record);
   writeFileSync(paths.record, JSON.stringify({ ...record, format }));
-  expect(() => readRecord(paths)).toThrow('not the record of a run');
+  expect(() => readRecord(paths)).toThrow('cannot read the run record');
 });

@@ -38,9 +38,9 @@ describe('runsToKeep', () => {
   it('keeps what another run starts from, unless that goes too', () => {
     const [start, rl] = [run('start'), run('rl', [{ run: 'start' }])];
     run('rl_2', [{ run: 'start' }]);
-    expect(whyKept(start)).toEqual(['start: rl, rl_2 start from it']);
+    expect(whyKept(start)).toEqual(['start: rl, rl_2 depend on it']);
     expect(whyKept(rl)).toEqual([]);
-    expect(whyKept(start, rl)).toEqual(['start: rl_2 starts from it']);
+    expect(whyKept(start, rl)).toEqual(['start: rl_2 depends on it']);
     expect(whyKept(start, rl, new RunPaths(base, 'rl_2'))).toEqual([]);
   });
 
@@ -57,7 +57,7 @@ describe('runsToKeep', () => {
   it('keeps all where another record cannot be read', () => {
     const paths = run('start');
     writeFileSync(run('broken').record, '{');
-    expect(whyKept(paths)).toEqual(['start: what broken starts from cannot be read']);
+    expect(whyKept(paths)).toEqual(['start: the parents of broken are unreadable']);
     expect(whyKept(new RunPaths(base, 'broken'))).toEqual([]);
   });
 
@@ -68,11 +68,8 @@ describe('runsToKeep', () => {
       runsToKeep([finished, failed], { underWay: [{ what, run: name }] }).map(
         ({ paths, why }) => `${paths.runName}: ${why}`,
       );
-    expect(kept('the sweep kl', null)).toEqual(['finished: the sweep kl is under way and may start from it']);
-    expect(kept('Slurm 7', 'failed')).toEqual([
-      'finished: Slurm 7 is under way and may start from it',
-      'failed: Slurm 7 is about to run it',
-    ]);
+    expect(kept('the sweep kl', null)).toEqual(['finished: the sweep kl may depend on it']);
+    expect(kept('Slurm 7', 'failed')).toEqual(['finished: Slurm 7 may depend on it', 'failed: Slurm 7 will run it']);
   });
 });
 
@@ -100,9 +97,9 @@ describe('removeRuns', () => {
     const start = run('start');
     expect(whyKept(start)).toEqual([]);
     run('rl', [{ run: 'start' }]);
-    await expect(removeRuns([start], nothing)).rejects.toThrow('start stays: rl starts from it');
+    await expect(removeRuns([start], nothing)).rejects.toThrow('kept start: rl depends on it');
     const sweep = async () => [{ what: 'the sweep kl', run: null }];
-    await expect(removeRuns([run('b')], sweep)).rejects.toThrow('b stays: the sweep kl is under way and may');
+    await expect(removeRuns([run('b')], sweep)).rejects.toThrow('kept b: the sweep kl may');
     expect(readdirSync(base).sort()).toEqual(['b', 'rl', 'start']);
   });
 
@@ -119,7 +116,7 @@ describe('removeRuns', () => {
       return [];
     };
     await expect(removeRuns([start], claim)).rejects.toThrow(
-      /has to stay, and could not be put back .* lies in .*removing-/,
+      /must stay but could not be restored; it is in .*removing-/,
     );
     const [moved] = readdirSync(base).filter((name) => name.startsWith('.removing-'));
     expect(readdirSync(join(base, moved, 'checkpoints'))).toEqual(['000010']);
@@ -174,8 +171,8 @@ describe('runs that were set aside', () => {
     const { unneeded, kept } = findSetAside(base, idle);
     expect(unneeded).toEqual([]);
     expect(kept.map(({ paths, why }) => `${paths.runName}: ${why}`)).toEqual([
-      'start.old-1: rl starts from it',
-      'vq.old-1: start.old-1 starts from it',
+      'start.old-1: rl depends on it',
+      'vq.old-1: start.old-1 depends on it',
     ]);
     expect(listCheckpoints(new RunPaths(base, 'start.old-1'))).toEqual([10]);
   });

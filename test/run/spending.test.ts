@@ -28,7 +28,7 @@ describe('what a run spends', () => {
     second.save();
     expect(readFileSync(paths.spent, 'utf8').split('\n').length).toBe(3);
     expect(readSpent(paths)).toEqual({ at: expect.any(String) as string, prefill: 1001, sampled: 200, trained: 30 });
-    expect(showSpent(readSpent(paths)!)).toBe('1,001 tokens read, 200 written, 30 trained on');
+    expect(showSpent(readSpent(paths)!)).toBe('1,001 tokens prefilled, 200 sampled, 30 trained');
   });
 
   it('goes on after a line that a crash tore, and names a file that is none of its own', () => {

@@ -71,8 +71,8 @@ describe('the status of a run', () => {
   it.each([
     ['its process is gone', {}, {}, null, 'process 77 is gone'],
     ['its pid is another process', {}, { 77: 'b' }, null, 'process 77 is gone'],
-    ['its host is silent', { host: 'there', ageS: 600 }, {}, null, 'there was last seen 10 min ago'],
-    ['its job has ended', { host: 'there', ageS: 600, slurm_job_id: '9' }, {}, true, 'there was last seen'],
+    ['its host is silent', { host: 'there', ageS: 600 }, {}, null, 'no heartbeat from there for 10 min'],
+    ['its job has ended', { host: 'there', ageS: 600, slurm_job_id: '9' }, {}, true, 'no heartbeat from there'],
   ] as const)('is dead when %s, and says what to do', (_, held, alive, ended, says) => {
     state('running');
     lock(held);
@@ -94,7 +94,7 @@ describe('the status of a run', () => {
     lock({ host: 'there', ageS: 600, slurm_job_id: '9' });
     const silent = readStatus(paths, world({}, false));
     expect(silent).toMatchObject({ state: 'running', where: 'Slurm job 9 on there' });
-    expect(silent.reason).toContain('no sign of life for 10 min');
+    expect(silent.reason).toContain('no heartbeat for 10 min');
   });
 
   it('is not silent where the clock was set forward: a heartbeat is not older than its process', () => {

@@ -29,7 +29,7 @@ export interface MadeRun {
   readonly at?: number;
 }
 
-/** Writes a run; no process holds it. */
+/** Writes a run; no process owns it. */
 export function writeRun(folder: string, run: MadeRun): RunPaths {
   const paths = new RunPaths(folder, run.name);
   const { state, iteration, numIterations, reason = null, at = Date.UTC(2026, 0, 1) } = run;

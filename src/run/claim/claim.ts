@@ -1,4 +1,4 @@
-/** Claiming a run: creating it, resuming it from its last whole checkpoint, or finding that it is finished. */
+/** Claims a run: creates it, resumes it from its last complete checkpoint, or reports that it is finished. */
 import { mkdirSync, readdirSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
 import type { SettingChange, TextDigests } from '../../config/hash.js';
@@ -32,32 +32,32 @@ export interface ClaimRequest {
    * not grow. See `claimRequest`.
    */
   readonly compare: (before: PlainObject, record: RunRecord) => readonly SettingChange[];
-  /** Whether everything the run learns is in its own checkpoints, so that without one it can still become any run; default: no. */
+  /** Whether all training progress is in the run's own checkpoints, so a run without one accepts any settings. Default: no. */
   readonly learnsInCheckpoints?: boolean;
   /** Digests of the text files that the settings name. */
   readonly texts?: TextDigests;
-  /** Hash over the settings that decide the result. */
+  /** Hash over the result settings. */
   readonly resultHash: string;
   /** Hash over the config's own text and everything that it imports. */
   readonly importHash: string;
-  /** The command line as it was given. */
+  /** The command line. */
   readonly command: readonly string[];
   readonly versions: Readonly<Record<string, string>>;
   readonly devices?: readonly string[];
   readonly parents?: readonly PlainObject[];
-  /** The commits of the Hub's models, by `owner/name@revision`; a resumed run keeps those it began with. */
+  /** The commits of Hub models, by `owner/name@revision`. A resumed run keeps its original ones. */
   readonly models?: Readonly<Record<string, string>>;
   /** Where the settings were loaded from. */
   readonly config?: ConfigSource;
   /** The experiment it is started for. */
   readonly experiment?: string;
-  /** Settings that decide the result and may differ this time, by their dotted paths; each of them has to differ. */
+  /** Dotted paths of result settings that may change at this attempt. Each of them must change. */
   readonly allowChanges?: readonly string[];
 }
 
 export type ClaimKind = 'new' | 'resumed' | 'finished';
 
-/** A claimed run as plain JSON, for the process that works on it: it borrows the lock of the process that claimed the run. */
+/** A claimed run as plain JSON, for the training process, which borrows the lock of the claiming process. */
 export interface LentRun {
   readonly kind: ClaimKind;
   readonly record: RunRecord;
@@ -73,17 +73,17 @@ export class RunHandle {
     readonly kind: ClaimKind,
     readonly paths: RunPaths,
     private recorded: RunRecord,
-    /** Counts starts and resumes from 1; each attempt has its own logs. */
+    /** Number of this start or resume, from 1. Each attempt has its own logs. */
     readonly attempt: number,
-    /** Where to continue; null when starting from scratch. */
+    /** The checkpoint to continue from. Null when starting from scratch. */
     readonly checkpoint: WholeCheckpoint | null,
-    /** What to tell the user: checkpoints skipped, lines repaired, `num_iterations` raised. */
+    /** Notes for the user: skipped checkpoints, repaired lines, a raised `num_iterations`. */
     readonly notes: readonly string[],
     private current: RunState,
     private readonly lock: RunLock,
   ) {}
 
-  /** The run as its owner has lent it. Raises RunError when the lock is gone. */
+  /** Opens a run that another process has claimed. Raises RunError if the lock is gone. */
   static borrow(paths: RunPaths, { kind, record, attempt, checkpoint, state, owner }: LentRun): RunHandle {
     return new RunHandle(kind, paths, record, attempt, checkpoint, [], state, lentLock(paths, owner));
   }
@@ -101,7 +101,7 @@ export class RunHandle {
     return this.current;
   }
 
-  /** Replaces the given fields of `state.json` and refreshes both heartbeats. Raises RunError when the run was taken over. Only one process may write. */
+  /** Replaces the given fields of `state.json` and refreshes both heartbeats. Raises RunError if another process took the run over. Only one process may write. */
   setState(
     change: Partial<Pick<RunState, 'state' | 'iteration' | 'reason' | 'stopped_early' | 'best_checkpoint'>>,
   ): void {
@@ -109,12 +109,12 @@ export class RunHandle {
     this.current = writeState(this.paths, { ...this.current, ...change });
   }
 
-  /** Raises RunError when another process has taken the run over: only that process may touch the folder then. */
+  /** Raises RunError if another process took the run over. Only that process may then write to the folder. */
   requireOwned(): void {
     this.lock.heartbeat();
   }
 
-  /** Pins the checkpoint of a parent that is in use. Raises RunError when the run was taken over or the disk refuses. */
+  /** Pins the parent checkpoint in use. Raises RunError if the run was taken over, or for a disk error. */
   noteParent(run: string, { iteration, dir }: WholeCheckpoint): void {
     const manifest = must(manifestDigest(dir), `the manifest of ${dir}`);
     const { parents } = this.recorded;
@@ -127,8 +127,8 @@ export class RunHandle {
   }
 
   /**
-   * Records the datasets as they are opened. Raises DataError when a dataset is not what it was when the run began the training that its checkpoint
-   * holds, RunError when the run was taken over or the disk refuses.
+   * Records the datasets as they are opened. Raises DataError if a dataset has changed since the start of the training in the checkpoint. Raises
+   * RunError if the run was taken over, or for a disk error.
    */
   noteData(opened: Readonly<Record<string, RecordedData>>): void {
     const before = this.recorded.data ?? {};
@@ -139,14 +139,14 @@ export class RunHandle {
       if (was.ids === now.ids && !otherFiles) continue;
       const how =
         was.samples === now.samples
-          ? `of its ${now.samples} samples some are others`
-          : `it listed ${was.samples} samples then, and lists ${now.samples} now`;
-      throw new DataError(`the dataset is not the one that the run ${this.paths.runName} began with: ${how}`, {
+          ? `some of its ${now.samples} samples differ`
+          : `it had ${was.samples} samples and now has ${now.samples}`;
+      throw new DataError(`the dataset has changed since run ${this.paths.runName} started: ${how}`, {
         where: path,
-        next: 'Bring it back as it was; or begin a run with this one: another run_name, or `editrl run … --fresh`.',
+        next: 'Restore the dataset. To train on the new one, choose another run_name, or start from scratch with `editrl run … --fresh`.',
       });
     }
-    // What was found when the run began stays.
+    // Keeps the count from the start of the run.
     const kept = Object.entries(opened).map(([path, now]) => [path, { ...before[path], ...now }] as const);
     const data = this.checkpoint === null ? opened : { ...before, ...Object.fromEntries(kept) };
     if (JSON.stringify(data) === JSON.stringify(before)) return;
@@ -155,16 +155,16 @@ export class RunHandle {
     writeRecord(this.paths, this.recorded);
   }
 
-  /** Releases the run; may be called more than once. */
+  /** Releases the run. May be called more than once. */
   release(): void {
     this.lock.release();
   }
 }
 
 /**
- * Claims `base_exp_dir/run_name`. `held`: its lock, if the caller has it, who releases it then; else it is taken here and released by the handle, at
- * once for a finished run. Raises RunError when another process holds it or the disk refuses, ConfigError when settings that decide the result differ
- * from those that the run was started with, CheckpointError when there are checkpoints but none is whole. On every error the run is left as it was.
+ * Claims `base_exp_dir/run_name`. `held` is the run's lock if the caller has it and releases it. Otherwise this function takes the lock and the handle
+ * releases it, immediately for a finished run. Raises RunError if another process owns the run, or for a disk error, ConfigError for changed result
+ * settings, and CheckpointError if there are checkpoints but none is valid. Errors leave the run unchanged.
  */
 export function claimRun(request: ClaimRequest, world: LockWorld = realLockWorld(), held?: RunLock): RunHandle {
   const paths = new RunPaths(request.settings.base_exp_dir, request.settings.run_name);
@@ -187,9 +187,9 @@ export function claimRun(request: ClaimRequest, world: LockWorld = realLockWorld
 }
 
 function begin(request: ClaimRequest, paths: RunPaths, lock: RunLock): RunHandle {
-  // A process that died before it wrote run.json may have left files; nothing ever used them.
+  // A process that died before it wrote run.json may have left files, which nothing uses.
   if (listCheckpoints(paths).length > 0) {
-    throw new CheckpointError('there are checkpoints, but no run.json that says what they are of', {
+    throw new CheckpointError('there are checkpoints but no run.json', {
       where: paths.dir,
       next: 'Restore run.json from a copy, move the folder away, or choose another run_name.',
     });
@@ -206,14 +206,14 @@ function resume(request: ClaimRequest, paths: RunPaths, lock: RunLock, before: R
   const notes: string[] = [];
   const state = readState(paths);
   const changes = request.compare(before.settings, before);
-  // A run that ended by its own rule continues if a setting of that rule was changed on request.
+  // A run that stopped early continues if a setting of that rule changes.
   const goesOn =
     !isDone(state, request.settings.num_iterations) || (state?.stopped_early === true && changes.length > 0);
   // A finished run no longer needs its parents.
   const runs = goesOn ? (request.parents ?? []).map((parent) => String(parent['run'])) : [];
   const allowed = withMovedPins(changes, paths.baseExpDir, before.parents, runs);
   const present = listCheckpoints(paths);
-  // A run that has learned nothing cannot be falsified by other settings.
+  // A run without training progress accepts any settings.
   const begins = goesOn && request.learnsInCheckpoints === true && present.length === 0;
   checkSettings(request, before, allowed, begins, notes);
   if (state !== null && !goesOn) {
@@ -223,15 +223,15 @@ function resume(request: ClaimRequest, paths: RunPaths, lock: RunLock, before: R
   const checkpoint = latestWhole(paths);
   if (checkpoint === null && present.length > 0) {
     const newest = checkpointProblems(paths.checkpoint(present[present.length - 1]), present[present.length - 1]);
-    throw new CheckpointError(`none of the ${present.length} checkpoints is whole; the newest: ${newest.join('; ')}`, {
+    throw new CheckpointError(`none of the ${present.length} checkpoints is valid; the newest: ${newest.join('; ')}`, {
       where: paths.checkpointsDir,
-      next: 'Restore a checkpoint from a copy. To start the run again from nothing, move the folder `checkpoints` away.',
+      next: 'Restore a checkpoint from a copy. To start from scratch, move the folder `checkpoints` away.',
     });
   }
-  for (const problem of checkpoint?.problems ?? []) notes.push(`checkpoint passed over: ${problem}`);
+  for (const problem of checkpoint?.problems ?? []) notes.push(`checkpoint skipped: ${problem}`);
   const from = checkpoint?.iteration ?? 0;
   for (const later of present.filter((iteration) => checkpoint !== null && iteration > checkpoint.iteration)) {
-    notes.push(`checkpoint ${later} is kept as ${quarantine(paths, later)}; the run continues from iteration ${from}`);
+    notes.push(`checkpoint ${later} moved to ${quarantine(paths, later)}; the run continues from iteration ${from}`);
   }
   rewindTo(paths, checkpoint === null ? -1 : from);
   repairJudgements(paths, notes);
@@ -242,8 +242,8 @@ function resume(request: ClaimRequest, paths: RunPaths, lock: RunLock, before: R
 }
 
 /**
- * Raises ConfigError, listing every change, unless each change of a setting that decides the result is allowed, and each allowed key is a change or
- * was allowed at an earlier attempt: repeating the same command is not a mistake.
+ * Raises ConfigError with every change, unless each change of a result setting is allowed, and each allowed key has changed or was allowed at an earlier
+ * attempt. Repeating the same command is therefore valid.
  */
 export function checkChanges(
   runName: string,
@@ -255,28 +255,25 @@ export function checkChanges(
   if (refused.length > 0) {
     const lines = formatChanges(refused).map((line) => `    ${line}`);
     const keys = changes.map(({ key }) => key).join(',');
-    throw new ConfigError(
-      [`run '${runName}' was started with other settings, and these decide its result:`, ...lines].join('\n'),
-      {
-        next: `Set them back to continue the run, or choose another run_name for these settings; \`editrl run … --fresh\` sets the old run aside and begins anew. To change them on the way all the same: --allow-changes ${keys}`,
-      },
-    );
+    throw new ConfigError([`run '${runName}' was started with other result settings:`, ...lines].join('\n'), {
+      next: `Restore these settings to continue the run, or choose another run_name. \`editrl run … --fresh\` sets the old run aside and starts from scratch. To change the settings during training: --allow-changes ${keys}`,
+    });
   }
   const before = earlier.flatMap((attempt) => attempt.allowed_changes ?? []);
   const idle = allowChanges.filter((allowed) => ![...changes, ...before].some(({ key }) => key === allowed));
   if (idle.length > 0) {
     const changed = changes.map(({ key }) => key).join(', ');
     throw new ConfigError(
-      `--allow-changes names ${idle.join(', ')}, which run '${runName}' does not change${changed === '' ? '' : `; changed: ${changed}`}`,
+      `--allow-changes names ${idle.join(', ')}, but run '${runName}' has the same value${changed === '' ? '' : `; changed: ${changed}`}`,
       {
         where: '--allow-changes',
-        next: 'Name only settings that differ from those that the run was last started with.',
+        next: 'Name only settings that differ from the last start of the run.',
       },
     );
   }
 }
 
-/** Raises ConfigError when a change that decides the result is not allowed, and notes the allowed ones. A run that `begins` may change anything. */
+/** Raises ConfigError for a disallowed change of a result setting, and notes the allowed ones. A run that `begins` may change anything. */
 function checkSettings(
   request: ClaimRequest,
   before: RunRecord,
@@ -286,7 +283,7 @@ function checkSettings(
 ): void {
   const free = begins ? changes.map(({ key }) => key) : [];
   checkChanges(before.run_name, changes, [...free, ...(request.allowChanges ?? [])], before.attempts);
-  const how = begins ? 'changed before the first checkpoint' : 'changed on request';
+  const how = begins ? 'changed before the first checkpoint' : 'changed as allowed';
   for (const line of formatChanges(changes, 'bare')) notes.push(`${how}: ${line}`);
   const [old, wanted] = [Number(before.settings['num_iterations']), request.settings.num_iterations];
   const listed = changes.some(({ key }) => key === 'num_iterations');
@@ -308,7 +305,7 @@ function makeRecord(
   return {
     format: 1,
     run_name: request.settings.run_name,
-    // If the settings are equal, the recorded hash stays: runs that start from this one have noted it.
+    // Keeps the recorded hash for equal settings, because dependent runs have recorded it.
     hash: before !== null && allowed.length === 0 ? before.hash : request.resultHash,
     import_hash: request.importHash,
     settings: request.settings,
@@ -353,11 +350,11 @@ function repairJudgements(paths: RunPaths, notes: string[]): void {
   const journal = new Journal(paths.judgements);
   journal.close();
   if (journal.repairedBytes > 0) {
-    notes.push(`cut ${journal.repairedBytes} bytes of a torn last line off judgements.jsonl`);
+    notes.push(`removed an incomplete last line of ${journal.repairedBytes} bytes from judgements.jsonl`);
   }
 }
 
-/** Removes half-written files of an earlier owner. */
+/** Removes temporary files of an earlier owner. */
 function cleanDirectory(paths: RunPaths): void {
   cleanCheckpoints(paths);
   try {

@@ -1,4 +1,4 @@
-/** Turns a loaded config into a request to claim its run. */
+/** Converts a loaded config into a request to claim its run. */
 import { resolve } from 'node:path';
 import { diffSettings, textDigests, type SettingChange } from '../../config/hash.js';
 import type { LoadedConfig } from '../../config/load.js';
@@ -16,19 +16,19 @@ import type { RunRecord } from '../record.js';
 import { recordedSettings } from '../recorded_config.js';
 import { readState } from '../state.js';
 
-/** The facts about this attempt that are not in the config. */
+/** Facts about this attempt that the config does not contain. */
 export type AttemptContext = Pick<
   ClaimRequest,
   'command' | 'versions' | 'devices' | 'parents' | 'models' | 'allowChanges'
 >;
 
-/** The parts of a loaded config that a claim is made from. */
+/** The parts of a loaded config that a claim needs. */
 export type ClaimedConfig = Pick<LoadedConfig, 'settings' | 'resultHash' | 'importHash'> &
   Partial<Pick<LoadedConfig, 'file' | 'overlays' | 'sets' | 'experiment' | 'allowChanges'>>;
 
 /**
- * The claim of a config's run. `allowChanges` of the context takes precedence over that of the config. The comparison raises ConfigError when it
- * names something that is not a setting, and RunError when this version does not know the recorded settings.
+ * The request to claim a config's run. `allowChanges` of the context takes precedence over the config's. The comparison raises ConfigError for an
+ * allowed key that is not a setting, and RunError for recorded settings that this version does not know.
  */
 export function claimRequest(config: ClaimedConfig, context: AttemptContext): ClaimRequest {
   const allowChanges = context.allowChanges ?? config.allowChanges ?? [];
@@ -50,8 +50,8 @@ export function claimRequest(config: ClaimedConfig, context: AttemptContext): Cl
 }
 
 /**
- * What changed since the run was last started: settings, the text files that they name, and the runs that it starts from. Raises ConfigError when an
- * allowed key does not decide a result.
+ * The changes since the last start of the run: settings, their text files, and parent runs. Raises ConfigError for an allowed key that is not a result
+ * setting.
  */
 export function changesSince(
   record: Recorded,
@@ -66,8 +66,7 @@ export function changesSince(
 }
 
 /**
- * Why a run is not the one that a config describes; quick when the settings are the same. A run of this program's own trainer without a checkpoint
- * can still become any run.
+ * The reason why a run does not match a config. Fast for equal settings. A run of this program's own trainer without a checkpoint matches any config.
  */
 export function changedFrom(
   record: Recorded & Pick<RunRecord, 'hash'>,
@@ -94,16 +93,16 @@ function checkAllowed(key: string, known: ReadonlyMap<string, 'result' | 'operat
   const effect = known.get(key);
   if (effect === 'result') return;
   if (effect === 'operation') {
-    throw new ConfigError(`${key} does not decide a run's result: it may change at any resume`, {
+    throw new ConfigError(`${key} does not affect results, so it may always change on resume`, {
       where: '--allow-changes',
-      next: `Leave ${key} out of --allow-changes.`,
+      next: `Remove ${key} from --allow-changes.`,
     });
   }
   const names = [...known.keys()].filter((name) => known.get(name) === 'result');
   const below = names.filter((name) => name.startsWith(`${key}.`)).slice(0, 6);
   const close = below.length > 0 ? below.join(', ') : nearest(key, names);
-  throw new ConfigError(`there is no setting '${key}'${close === null ? '' : `; did you mean ${close}?`}`, {
+  throw new ConfigError(`unknown setting '${key}'${close === null ? '' : `; did you mean ${close}?`}`, {
     where: '--allow-changes',
-    next: '`editrl config show CONFIG --list` prints every setting; separate several by commas.',
+    next: '`editrl config show CONFIG --list` prints every setting. Separate several keys by commas.',
   });
 }

@@ -1,4 +1,4 @@
-/** Forking: creating another run that begins with a checkpoint of this one and its history. */
+/** Forks a run: creates a new run from a checkpoint and the history up to it. */
 import {
   copyFileSync,
   cpSync,
@@ -26,27 +26,27 @@ import { recordedSettings } from '../recorded_config.js';
 import { writeState } from '../state.js';
 import { SERVER_LOCK, withServerEnded } from './training_server_lock.js';
 
-/** Errors of file systems without hard links, or of a link across file systems: the file is then copied. */
+/** Errors of file systems without hard links, or for links across file systems. The file is then copied. */
 const NO_LINK = ['EXDEV', 'EPERM', 'EMLINK', 'ENOTSUP', 'EOPNOTSUPP', 'ENOSYS', 'EACCES'];
 
 /**
- * Makes the run `name` beside `source` from the checkpoint of an iteration (verified against its manifest). It gets the metrics, episodes, pictures,
- * and what other machines gave up to that iteration, what a training server of its own has saved, and a record of what it was forked from, with the settings that the checkpoint was trained with. The source is
- * only read and may be running, unless it runs such a server. The folder appears whole or not at all. Raises CheckpointError when there is no such whole
- * checkpoint, RunError when the name is taken, the disk refuses, or while that server runs.
+ * Creates the run `name` next to `source` from the checkpoint of an iteration, after checking its manifest. The fork gets the metrics, episodes, images
+ * and exchanges up to that iteration, the saved state of the source's own training server, and a record of its origin with the settings at that
+ * iteration. The source is only read, so it may be running unless it runs such a server. The folder appears complete or not at all. Raises
+ * CheckpointError if there is no valid checkpoint, RunError if the name is in use, for a disk error, or while that server runs.
  */
 export function forkRun(source: RunPaths, iteration: number, name: string): RunPaths {
   checkRunName(name);
   const target = new RunPaths(source.baseExpDir, name);
   if (existsSync(target.dir)) {
-    throw new RunError(`there is already a run named '${name}'`, {
+    throw new RunError(`run '${name}' already exists`, {
       where: target.dir,
       next: 'Choose another name with --as, or move the folder away.',
     });
   }
   const record = must(readRecord(source), `the record of run ${source.runName}`);
   if (!listCheckpoints(source).includes(iteration)) throw noSuchCheckpoint(source, iteration);
-  // A name that begins with a dot is not a run, so half a fork is never taken for one. Removes what killed forks left behind.
+  // The temporary name begins with a dot, so an incomplete fork is never a run. Removes leftovers of killed forks.
   const place = FORKING + name;
   const temporary = join(source.baseExpDir, place, name);
   const half = RunPaths.ofDirectory(temporary);
@@ -99,7 +99,7 @@ function noSuchCheckpoint(source: RunPaths, iteration: number): CheckpointError 
 }
 
 function notWhole(source: RunPaths, iteration: number, problems: readonly string[]): CheckpointError {
-  return new CheckpointError(`the checkpoint of iteration ${iteration} is not whole: ${problems.join('; ')}`, {
+  return new CheckpointError(`the checkpoint of iteration ${iteration} is damaged: ${problems.join('; ')}`, {
     where: source.checkpoint(iteration),
     next: otherCheckpoints(source, iteration),
   });
@@ -107,11 +107,11 @@ function notWhole(source: RunPaths, iteration: number, problems: readonly string
 
 function otherCheckpoints(source: RunPaths, iteration: number): string {
   const there = listCheckpoints(source).filter((each) => each !== iteration);
-  if (there.length === 0) return 'There are no others.';
-  return `Checkpoints: ${there.join(', ')}. checkpoint.keep_every_n_iterations determines which ones stay.`;
+  if (there.length === 0) return 'There are no other checkpoints.';
+  return `Checkpoints: ${there.join(', ')}. checkpoint.keep_every_n_iterations sets which ones are kept.`;
 }
 
-/** A run's finished files are only ever replaced, not rewritten, so two runs can share them. */
+/** Links a file. Runs replace their files and never rewrite them, so two runs can share one. */
 function linkOrCopy(from: string, to: string): void {
   try {
     linkSync(from, to);
@@ -121,7 +121,7 @@ function linkOrCopy(from: string, to: string): void {
   }
 }
 
-/** Links a finished folder's files into a second folder; replacing them there leaves the originals alone. Raises what the system says. */
+/** Links a folder's files into another folder. Replacing them there does not change the originals. Raises the system's errors. */
 export function linkFolder(from: string, to: string): void {
   mkdirSync(to, { recursive: true });
   for (const file of readdirSync(from)) linkOrCopy(join(from, file), join(to, file));
@@ -145,7 +145,7 @@ function linkEpisodes(source: RunPaths, target: RunPaths, iteration: number): vo
   }
 }
 
-/** Checkpoints name what the server has saved. Its files change while it runs, so that they are copied once it has ended. */
+/** Copies the saved state of a training server, which the checkpoints refer to. The server must have ended because it changes its files. */
 function copyServed({ trainingServerDir: from }: RunPaths, { trainingServerDir: to }: RunPaths): void {
   if (!existsSync(from)) return;
   withServerEnded(from, () => {
@@ -153,7 +153,7 @@ function copyServed({ trainingServerDir: from }: RunPaths, { trainingServerDir: 
   });
 }
 
-/** Links the pictures that the episodes of `target` name, and those that an images server gave. */
+/** Links the images that the episodes of `target` name, and images from an images server. */
 function linkPictures(source: RunPaths, target: RunPaths): void {
   mkdirSync(target.mediaDir, { recursive: true });
   const link = (text: string): void => {

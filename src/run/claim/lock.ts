@@ -1,4 +1,4 @@
-/** Lets only one process at a time own a run: `core/lock.ts` with messages about runs. */
+/** The lock of a run, which only one process can own: `core/lock.ts` with messages about runs. */
 import { existsSync } from 'node:fs';
 import { dirname } from 'node:path';
 import { InUseError, RunError } from '../../core/errors.js';
@@ -22,7 +22,7 @@ export { homeOf, realLockWorld, seesProcessesOf, STALE_AFTER_S } from '../../cor
 export type { HeldBy, LockOwner, LockWorld, ProcessHome } from '../../core/lock.js';
 export { processStart } from '../../core/process.js';
 
-/** The lock of a run, held by this process until `release`. */
+/** The lock of a run, which this process owns until `release`. */
 export class RunLock {
   constructor(
     private readonly lock: FileLock,
@@ -37,12 +37,12 @@ export class RunLock {
     return this.lock.owner;
   }
 
-  /** Records that the owner is alive. Raises RunError when another process has taken the run over. */
+  /** Records a heartbeat. Raises RunError if another process took the run over. */
   heartbeat(): void {
     if (this.lock.isHeld && !this.lock.heartbeat()) throw this.#lost();
   }
 
-  /** Gives signs of life until the release; calls `onLost` once if another process has taken the run over or its lock is gone. */
+  /** Sends heartbeats until the release. Calls `onLost` once if another process took the run over or the lock is gone. */
   keepAlive(onLost: (error: unknown) => void): void {
     this.lock.keepAlive({ onLost: () => onLost(this.#lost()) });
   }
@@ -56,25 +56,25 @@ export class RunLock {
     }
     if (current === null) {
       const gone = existsSync(dirname(this.path)) ? 'its lock' : "the run's folder";
-      return new RunError(`this process no longer owns the run: ${gone} was removed while it ran`, {
+      return new RunError(`this process no longer owns the run: ${gone} was removed`, {
         where: this.path,
-        next: 'Find out who removed it. Then run the same command again: it goes on from the checkpoints that are left, or starts from scratch.',
+        next: 'Find out who removed it. Then repeat the command, which continues from the remaining checkpoints or starts from scratch.',
       });
     }
     const by = `process ${current.pid} on ${current.host}`;
-    return new RunError(`this process no longer owns the run; its lock is held by ${by}`, {
+    return new RunError(`this process no longer owns the run; the owner is ${by}`, {
       where: this.path,
-      next: 'Another process took the run over while this one did not answer; let that one go on.',
+      next: 'Another process took the run over while this one was not responding. Let the new owner continue.',
     });
   }
 
-  /** Releases the run; harmless if it is not owned any more. */
+  /** Releases the run. Does nothing if this process no longer owns it. */
   release(): void {
     this.lock.release();
   }
 }
 
-/** The lock that another process took and lends to this one, which must not release it. Raises RunError when it is gone. */
+/** The lock of another process for shared use. This process must not release it. Raises RunError if the lock is gone. */
 export function lentLock(paths: RunPaths, owner: LockOwner, world: LockWorld = realLockWorld()): RunLock {
   try {
     return new RunLock(new FileLock(paths.lock, owner, world), world);
@@ -83,7 +83,7 @@ export function lentLock(paths: RunPaths, owner: LockOwner, world: LockWorld = r
   }
 }
 
-/** Who holds the run's lock, or null. A holder may be dead; `lockProblem` decides. Raises RunError when the lock does not name its holder. */
+/** The owner in the run's lock, or null. The owner may be dead, see `lockProblem`. Raises RunError if the lock is unreadable. */
 export function readLock(paths: RunPaths, world: LockWorld = realLockWorld()): HeldBy | null {
   return ownerAt(paths.lock, world);
 }
@@ -95,23 +95,23 @@ function ownerAt(path: string, world: LockWorld): HeldBy | null {
 
 function requireOwner({ owner }: FoundLock, path: string): HeldBy {
   if (owner !== null) return owner;
-  throw new RunError('the lock is not readable', {
+  throw new RunError('the lock is unreadable', {
     where: path,
-    next: 'Make sure that no process runs this run, then remove the file.',
+    next: 'Make sure that no process uses this run. Then remove the file.',
   });
 }
 
-/** Why a lock may not be taken over: its owner is alive, or may be. Null when the owner is certainly gone. */
+/** The reason why a lock must not be taken over: its owner is or may be alive. Null if the owner is certainly gone. */
 export function lockProblem(held: HeldBy, world: LockWorld): { holder: string; next: string } | null {
   const standing = ownerStatus(held, world);
   if (standing === 'gone') return null;
   const age = `last heartbeat ${formatAge(held.ageS)} ago`;
   const job = held.slurm_job_id === null ? '' : `, Slurm job ${held.slurm_job_id}`;
-  const place = held.host === world.host ? `${held.host}, in another container or before it was restarted` : held.host;
+  const place = held.host === world.host ? `${held.host}, in another container or before a restart` : held.host;
   const next: Readonly<Record<Exclude<OwnerStatus, 'gone'>, string>> = {
-    lives: 'Wait until it is done, stop it with `editrl stop`, or choose another run_name.',
-    last_seen: `If that process is gone, run the same command again once its heartbeat is older than ${STALE_AFTER_S} s; else wait, or choose another run_name.`,
-    job: `Slurm still knows the job: wait for it, or end it with \`scancel ${held.slurm_job_id}\`.`,
+    lives: 'Wait until it ends, stop it with `editrl stop`, or choose another run_name.',
+    last_seen: `If that process is gone, repeat the command when its heartbeat is older than ${STALE_AFTER_S} s. Otherwise wait, or choose another run_name.`,
+    job: `The Slurm job still exists. Wait for it, or cancel it with \`scancel ${held.slurm_job_id}\`.`,
   };
   const holder =
     standing === 'lives'
@@ -120,7 +120,7 @@ export function lockProblem(held: HeldBy, world: LockWorld): { holder: string; n
   return { holder, next: next[standing] };
 }
 
-/** Takes the run's lock, from a dead owner if necessary. Raises RunError naming the holder when it is in use. */
+/** Takes the run's lock, from a dead owner if necessary. Raises RunError with the owner if the run is in use. */
 export function acquireLock(paths: RunPaths, world: LockWorld = realLockWorld()): RunLock {
   const refuse = (found: FoundLock): void => {
     const problem = lockProblem(requireOwner(found, paths.lock), world);

@@ -1,6 +1,6 @@
 /**
- * The runs that a run starts from, as they were. A parent that is retrained with other settings is a different start. So is another of its
- * checkpoints than the one used first, which is pinned: its weights are the run's start and KL reference.
+ * Records the parents of a run. A parent retrained with other settings counts as a change. So does another of its checkpoints: the first used checkpoint
+ * is pinned, because its weights are the run's start and KL reference.
  */
 import type { SettingChange } from '../../config/hash.js';
 import { CheckpointError } from '../../core/errors.js';
@@ -20,8 +20,8 @@ export function parentKey(run: string): string {
 }
 
 /**
- * The parents that a run is about to use, with the hash of each, or the recorded hash while its folder is gone. The checkpoint that `before` pinned
- * stays if the hash is equal, unless the parent is among the allowed changes.
+ * The parents of a run with their hashes, or with the recorded hash if the folder is gone. A checkpoint pinned in `before` stays pinned if the hash is
+ * equal and the parent is not among the allowed changes.
  */
 export function recordParents(
   baseExpDir: string,
@@ -50,8 +50,8 @@ function parentIn(recorded: readonly PlainObject[], run: string): Partial<Record
 }
 
 /**
- * The checkpoint of a parent that a run uses: the pinned one, else the newest whole one. Raises CheckpointError when the pinned one is missing, not
- * whole or different; it is never replaced by another without being asked.
+ * The parent checkpoint that a run uses: the pinned one, else the newest complete one. Raises CheckpointError if the pinned one is missing, damaged or
+ * different. It is never replaced without permission.
  */
 export function parentCheckpoint(baseExpDir: string, run: string, recorded: readonly PlainObject[]): WholeCheckpoint {
   const paths = new RunPaths(baseExpDir, run);
@@ -59,7 +59,7 @@ export function parentCheckpoint(baseExpDir: string, run: string, recorded: read
   if (iteration === undefined) {
     const newest = latestWhole(paths);
     if (newest !== null) return newest;
-    throw new CheckpointError(`run ${run} has no whole checkpoint`, {
+    throw new CheckpointError(`run ${run} has no complete checkpoint`, {
       where: paths.dir,
       next: 'Run its config again, then this one.',
     });
@@ -68,21 +68,21 @@ export function parentCheckpoint(baseExpDir: string, run: string, recorded: read
   const problems = checkpointProblems(dir, iteration);
   const found = manifestDigest(dir);
   if (problems.length === 0 && manifest !== undefined && found !== manifest) {
-    problems.push(`its manifest is ${short(found)}, that of the one which was used is ${short(manifest)}`);
+    problems.push(`its manifest is ${short(found)} instead of ${short(manifest)}`);
   }
   if (problems.length === 0) return { iteration, dir, problems };
   throw new CheckpointError(
-    `the checkpoint of iteration ${iteration} of run ${run}, which this run starts from, is not there as it was: ${problems.join('; ')}`,
+    `this run depends on the checkpoint of iteration ${iteration} of run ${run}, which has changed: ${problems.join('; ')}`,
     {
       where: dir,
-      next: `Bring it back from a copy. To start from the newest one of ${run} from here on, move this one away and give --allow-changes ${parentKey(run)}.`,
+      next: `Restore the checkpoint from a copy. To use the newest one of ${run} from now on, move this one away and add --allow-changes ${parentKey(run)}.`,
     },
   );
 }
 
 /**
- * The recorded parents among `runs` whose folders now hold runs with other settings than those that were used. A parent whose folder is gone, or
- * whose hash was not recorded, counts as unchanged. Raises RunError for a record that cannot be read.
+ * The recorded parents among `runs` whose folders now contain runs with other settings. A parent without a folder or without a recorded hash counts as
+ * unchanged. Raises RunError for an unreadable record.
  */
 export function parentChanges(
   baseExpDir: string,
@@ -98,8 +98,8 @@ export function parentChanges(
 }
 
 /**
- * What changes for a run that continues: `changes`, and the parents among `runs` whose pinned checkpoint is gone or has another manifest although the
- * run itself exists, because it trained on or was retrained. Does not read the checkpoint's files. Raises RunError for a record that cannot be read.
+ * The changes for a continued run: `changes`, and the existing parents among `runs` whose pinned checkpoint is missing or has another manifest, because
+ * the parent continued or was retrained. Does not read checkpoint files. Raises RunError for an unreadable record.
  */
 export function withMovedPins(
   changes: readonly SettingChange[],

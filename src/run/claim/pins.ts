@@ -1,4 +1,4 @@
-/** Finds the checkpoints of a run that others start from, which the run keeps while it trains on. */
+/** Finds the checkpoints of a run that other runs depend on, which the run must keep. */
 import { readdirSync } from 'node:fs';
 import { join } from 'node:path';
 import { RunError } from '../../core/errors.js';
@@ -6,9 +6,9 @@ import { isRunName, RunPaths } from '../paths.js';
 import { readRecord, type PlainObject } from '../record.js';
 
 /**
- * The iterations of a run that other runs of the same folder have pinned. They are found in those runs' own records, so that this run's folder holds
- * nothing of theirs that could outlive them; an unreadable record pins nothing. Only what existed before the run was last started can be pinned,
- * since runs start from finished runs: no record is read for others.
+ * The iterations of a run that other runs in the same folder have pinned. The pins are in the records of those runs, so they disappear with them. An
+ * unreadable record pins nothing. Only checkpoints from before the last start can be pinned, because runs depend on finished runs. For newer ones no
+ * record is read.
  */
 export function pinnedByOthers(paths: RunPaths, iterations: readonly number[]): ReadonlySet<number> {
   const began = readRecord(paths)?.attempts.at(-1)?.from_iteration ?? 0;
@@ -21,13 +21,12 @@ export function pinnedByOthers(paths: RunPaths, iterations: readonly number[]): 
   );
 }
 
-/** How the name of the folder begins in which a fork is made; that of the fork follows. */
+/** Prefix of the temporary folder of a fork, before its name. */
 export const FORKING = '.forking-';
 
 /**
- * The folders of all checkpoints of runs beside this one that are forks, or may be since their record cannot be read: each begins with the files of a
- * checkpoint of another run. Those of a fork that is being made are there twice, for it may be moved to its place at any moment. They may be gone when
- * they are looked at.
+ * The checkpoint folders of sibling runs that are forks, or may be because their record is unreadable. Each shares files with a checkpoint of another
+ * run. Folders of an unfinished fork are listed under both of its names, because it may be renamed at any moment. Listed folders may disappear.
  */
 export function checkpointsOfForks({ baseExpDir, runName }: RunPaths): string[] {
   const names = readdirSync(baseExpDir);

@@ -1,4 +1,4 @@
-/** Who holds the folder in which a training server that is started with a run keeps what it saves: two servers at one database would take each other's work. */
+/** The lock of the state folder of a run's own training server. Two servers on one database would conflict. */
 import { join } from 'node:path';
 import { sleep, systemClock, type Clock } from '../../core/clock.js';
 import { EndpointError, RunError } from '../../core/errors.js';
@@ -16,25 +16,25 @@ import {
 export const SERVER_LOCK = 'lock.json';
 
 const LOOK_MS = 1000;
-/** Beyond the time after which a silent holder counts as gone. */
+/** Longer than the time after which a silent owner counts as gone. */
 const MARGIN_MS = 10_000;
 
-/** It is held, by a process on another machine that may have ended with that machine. */
+/** The lock belongs to a process on another machine, which may have crashed. */
 class HeldElsewhere extends RunError {}
 
-/** Who wants the folder. */
+/** The process that requests the folder. */
 export interface LockUser {
-  /** Aborted when it is not wanted any more. */
+  /** Aborted when the folder is no longer needed. */
   readonly over: AbortSignal;
-  /** Called with one line: another machine is waited for, or the disk begins to refuse signs of life. */
+  /** Called with one line while waiting for another machine, or after a disk error in a heartbeat. */
   readonly notice: (line: string) => void;
-  /** Called once when another server has taken the folder over. */
+  /** Called once if another server takes the folder over. */
   readonly lost: (error: EndpointError) => void;
 }
 
 /**
- * Takes the folder and keeps it until the release of the returned lock. Waits for a holder on another machine as long as that machine may have failed,
- * unless the user is over. Raises RunError naming the holder, or when the disk refuses.
+ * Locks the folder until the returned lock is released. Waits for an owner on another machine while that machine may have crashed, unless the user's
+ * signal is aborted. Raises RunError with the owner, or for a disk error.
  */
 export async function holdServerFolder(
   folder: string,
@@ -53,20 +53,20 @@ export async function holdServerFolder(
       return lock;
     } catch (error) {
       if (!(error instanceof HeldElsewhere) || user.over.aborted || clock.now() > end) throw error;
-      if (!isTold) user.notice(`${error.message}: waiting until nothing is heard of it for ${STALE_AFTER_S} s`);
+      if (!isTold) user.notice(`${error.message}: waiting until its heartbeat is older than ${STALE_AFTER_S} s`);
       await sleep(clock, LOOK_MS, user.over);
     }
   }
 }
 
 function takenOver(folder: string): EndpointError {
-  return new EndpointError('another training server has taken over what this one works with', {
+  return new EndpointError('another training server took over the state folder of this one', {
     where: folder,
-    next: 'Another process took the run over while this one did not answer; let that one go on.',
+    next: 'Another process took the run over while this one was not responding. Let the new owner continue.',
   });
 }
 
-/** Does something that no server may disturb, and holds the folder meanwhile. Raises RunError where a server, here or on another machine, works with it. */
+/** Runs a function while no server can use the folder. Raises RunError if a server uses it, here or on another machine. */
 export function withServerEnded<T>(folder: string, work: () => T, world: LockWorld = realLockWorld()): T {
   const lock = takeLock(join(folder, SERVER_LOCK), (found) => refuseHeld(found, folder, world), world);
   try {
@@ -79,10 +79,10 @@ export function withServerEnded<T>(folder: string, work: () => T, world: LockWor
 function refuseHeld({ owner }: FoundLock, folder: string, world: LockWorld): void {
   const status = owner === null ? 'lives' : ownerStatus(owner, world);
   if (status === 'gone') return;
-  const holder = owner === null ? 'somebody' : `process ${owner.pid} on ${owner.host}`;
+  const holder = owner === null ? 'another process' : `process ${owner.pid} on ${owner.host}`;
   const Held = status === 'last_seen' ? HeldElsewhere : RunError;
-  throw new Held(`a training server that ${holder} has started works with what is saved here`, {
+  throw new Held(`the training server of ${holder} uses this folder`, {
     where: folder,
-    next: 'Wait until that run has ended, or stop it with `editrl stop`, and run the same command again.',
+    next: 'Wait until that run ends, or stop it with `editrl stop`. Then repeat the command.',
   });
 }

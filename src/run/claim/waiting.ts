@@ -1,6 +1,6 @@
 /**
- * A run that waits for its parents has no record yet that names them. A lock file beside the runs says that it waits, and until the run has a record
- * nothing that it may need is removed there.
+ * A run that waits for its parents has no record with their names yet. A lock file next to the runs marks it as waiting. Until the run has a record,
+ * nothing that it may need is removed.
  */
 import { existsSync, readdirSync } from 'node:fs';
 import { join } from 'node:path';
@@ -10,18 +10,18 @@ import { stagingFolder } from '../../core/files.js';
 
 /** Prefix of such a file's name. */
 const WAITING = '.waiting-';
-/** Ends the run's name in the file name; run names cannot contain it. */
+/** Ends the run's name in the file name. Run names cannot contain it. */
 const END = '+';
 
-/** Records that a run waits, until the returned function is called, which may be called again. Raises RunError when the disk refuses. */
+/** Marks a run as waiting until the returned function is called, which may be called repeatedly. Raises RunError for a disk error. */
 export function recordWaiting(baseExpDir: string, runName: string, world: LockWorld = realLockWorld()): () => void {
-  // Several processes may wait for the same run: each has a file of its own.
+  // Several processes may wait for the same run, each with its own file.
   const lock = takeLock(stagingFolder(baseExpDir, `${WAITING}${runName}${END}`), () => undefined, world);
   lock.keepAlive({ onLost: () => {} });
   return () => lock.release();
 }
 
-/** The runs of a folder that wait for others, by name; without those whose processes are gone. */
+/** The waiting runs of a folder by name, without runs whose process is gone. */
 export function waitingRuns(baseExpDir: string, world: LockWorld = realLockWorld()): string[] {
   const names = existsSync(baseExpDir) ? readdirSync(baseExpDir) : [];
   const waiting = names.flatMap((name) => {
@@ -32,7 +32,7 @@ export function waitingRuns(baseExpDir: string, world: LockWorld = realLockWorld
   return [...new Set(waiting)].sort();
 }
 
-/** Whether the process that wrote such a file is gone; not for what is no plain file, of which nobody can tell. */
+/** Whether the process that wrote such a file is gone. False for anything but a plain file. */
 function isOver(path: string, world: LockWorld): boolean {
   try {
     const owner = readLockFile(path, world)?.owner ?? null;

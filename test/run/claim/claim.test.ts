@@ -140,7 +140,7 @@ describe('claiming', () => {
     }
     writeFileSync(paths.judgements, '{"key":"k"}\n{"ke');
     const handle = claimRun(request());
-    expect(handle.notes).toEqual(['cut 4 bytes of a torn last line off judgements.jsonl']);
+    expect(handle.notes).toEqual(['removed an incomplete last line of 4 bytes from judgements.jsonl']);
     for (const dir of [paths.episodesDir, paths.mediaDir]) expect(readdirSync(dir)).toEqual(['notes.txt', 'tmp']);
     expect(readdirSync(paths.dir)).toEqual(expect.arrayContaining(['notes.txt', 'tmp']));
     expect(readdirSync(paths.dir)).not.toContain('a.1.tmp');
@@ -214,8 +214,8 @@ describe('claiming', () => {
     writeFileSync(join(paths.checkpoint(6), 'trainer.json'), '7');
     const handle = claimRun(request());
     expect(handle.checkpoint?.iteration).toBe(3);
-    expect(handle.notes[0]).toContain('does not have the SHA-256 of its manifest');
-    expect(handle.notes[1]).toMatch(/checkpoint 6 is kept as .*corrupt-000006-\d+; the run continues from iteration 3/);
+    expect(handle.notes[0]).toContain('does not match the SHA-256 in its manifest');
+    expect(handle.notes[1]).toMatch(/checkpoint 6 moved to .*corrupt-000006-\d+; the run continues from iteration 3/);
     expect(readMetrics(paths).at(-1)?.iteration).toBe(3);
     saveCheckpoint(paths, 6, { 'trainer.json': '6' });
     handle.release();
@@ -226,7 +226,7 @@ describe('claiming', () => {
     trained();
     for (const i of [3, 6]) writeFileSync(join(paths.checkpoint(i), 'trainer.json'), 'x');
     expect(textOf(() => claimRun(request()))).toMatch(
-      /^<runs>\/<run>\/checkpoints: none of the 2 checkpoints is whole; the newest: .*trainer\.json does not have the SHA-256 of its manifest\n {2}Restore a checkpoint from a copy/,
+      /^<runs>\/<run>\/checkpoints: none of the 2 checkpoints is valid; the newest: .*trainer\.json does not match the SHA-256 in its manifest\n {2}Restore a checkpoint from a copy/,
     );
     expect(readMetrics(paths)).toHaveLength(9);
     rmSync(paths.checkpointsDir, { recursive: true });
@@ -240,11 +240,11 @@ describe('claiming', () => {
     trained();
     const changed = request({ result: { kl_coeff: 1e-3, clip_range: 0.2 }, num_iterations: 5 });
     expect(textOf(() => claimRun(changed))).toMatchInlineSnapshot(`
-      "run '<run>' was started with other settings, and these decide its result:
+      "run '<run>' was started with other result settings:
           kl_coeff: 0.0003 -> 0.001
           clip_range: null -> 0.2
-          num_iterations: 10 -> 5 (it may not be lowered)
-        Set them back to continue the run, or choose another run_name for these settings; \`editrl run … --fresh\` sets the old run aside and begins anew. To change them on the way all the same: --allow-changes kl_coeff,clip_range,num_iterations"
+          num_iterations: 10 -> 5 (must not be lowered)
+        Restore these settings to continue the run, or choose another run_name. \`editrl run … --fresh\` sets the old run aside and starts from scratch. To change the settings during training: --allow-changes kl_coeff,clip_range,num_iterations"
     `);
     expect(readMetrics(paths)).toHaveLength(9);
     claimRun(request()).release();
@@ -253,12 +253,12 @@ describe('claiming', () => {
   it('takes changes that are allowed, says them, and records them with the attempt', () => {
     trained();
     const changed = { ...request({ result: { kl_coeff: 1e-3, clip_range: 0.2 } }), allowChanges: ['kl_coeff'] };
-    expect(textOf(() => claimRun(changed))).toMatch(/decide its result:\n {4}clip_range: null -> 0.2\n/);
+    expect(textOf(() => claimRun(changed))).toMatch(/result settings:\n {4}clip_range: null -> 0.2\n/);
     const both = { ...changed, allowChanges: ['kl_coeff', 'clip_range'] };
     const handle = claimRun(both);
     expect(handle.notes).toEqual([
-      'changed on request: kl_coeff: 0.0003 -> 0.001',
-      'changed on request: clip_range: null -> 0.2',
+      'changed as allowed: kl_coeff: 0.0003 -> 0.001',
+      'changed as allowed: clip_range: null -> 0.2',
     ]);
     expect(handle.record.attempts.at(-1)?.allowed_changes).toEqual([
       { key: 'kl_coeff', before: 3e-4, after: 1e-3 },
@@ -274,7 +274,7 @@ describe('claiming', () => {
   it('takes other settings until there is a checkpoint, where nothing is learned outside of them', () => {
     claimRun(request()).release();
     const changed = { ...request({ result: { kl_coeff: 1e-3 } }), resultHash: 'another hash' };
-    expect(textOf(() => claimRun(changed))).toMatch('was started with other settings');
+    expect(textOf(() => claimRun(changed))).toMatch('was started with other result settings');
     const handle = claimRun({ ...changed, learnsInCheckpoints: true });
     expect(handle.notes).toEqual(['changed before the first checkpoint: kl_coeff: 0.0003 -> 0.001']);
     expect(handle.record).toMatchObject({ hash: 'another hash', settings: { kl_coeff: 1e-3 } });
@@ -289,9 +289,9 @@ describe('claiming', () => {
     const text = textOf(() =>
       claimRun({ ...request({ result: { kl_coeff: 1 } }), allowChanges: ['kl_coeff', 'seed'] }),
     );
-    expect(text).toContain("--allow-changes names seed, which run '<run>' does not change; changed: kl_coeff");
+    expect(text).toContain("--allow-changes names seed, but run '<run>' has the same value; changed: kl_coeff");
     const before = readFileSync(paths.record, 'utf8');
-    expect(textOf(() => claimRun({ ...request(), allowChanges: ['seed'] }))).toContain('does not change\n');
+    expect(textOf(() => claimRun({ ...request(), allowChanges: ['seed'] }))).toContain('has the same value\n');
     expect(readFileSync(paths.record, 'utf8')).toBe(before);
     name = `${name}_fresh`;
     expect(textOf(() => claimRun({ ...request(), allowChanges: ['seed'] }))).toContain('--allow-changes names seed');
@@ -305,7 +305,7 @@ describe('claiming', () => {
     expect(handle.state.num_iterations).toBe(20);
     handle.release();
     expect(textOf(() => claimRun(request({ num_iterations: 30, mayGrow: false })))).toContain(
-      'num_iterations: 20 -> 30 (it may not grow: the learning rate falls until the last iteration. ',
+      'num_iterations: 20 -> 30 (the learning rate schedule depends on it; ',
     );
   });
 
@@ -331,7 +331,7 @@ describe('claiming', () => {
     further.release();
   });
 
-  it('continues one that ended by its own rule when what decides that is changed on request', () => {
+  it('continues one that ended by its own rule when what decides that is changed as allowed', () => {
     trained();
     const running = claimRun(request());
     running.setState({ state: 'finished', iteration: 6, stopped_early: true, reason: 'flat' });
@@ -342,7 +342,7 @@ describe('claiming', () => {
     handle.release();
   });
 
-  it('leaves one that came to its end finished, whatever is changed on request', () => {
+  it('leaves one that came to its end finished, whatever is changed as allowed', () => {
     trained();
     const running = claimRun(request());
     running.setState({ state: 'finished', iteration: 10 });
@@ -356,13 +356,13 @@ describe('claiming', () => {
   it('does not touch a folder whose checkpoints have no record', () => {
     saveCheckpoint(paths, 3, { 'trainer.json': '3' });
     expect(textOf(() => claimRun(request()))).toMatch(
-      /^<runs>\/<run>: there are checkpoints, but no run.json that says what they are of\n {2}Restore run.json from a copy/,
+      /^<runs>\/<run>: there are checkpoints but no run.json\n {2}Restore run.json from a copy/,
     );
     expect(readdirSync(paths.checkpointsDir)).toEqual(['000003']);
   });
 
   it.each(['../x', '', 'a/b', '.hidden', 'x'.repeat(97), 'ä'])('refuses the name %j', (bad) => {
-    expect(() => new RunPaths(base, bad)).toThrow('cannot name a run');
+    expect(() => new RunPaths(base, bad)).toThrow('is not a valid run name');
   });
 });
 
@@ -411,12 +411,10 @@ describe('the datasets of a run', () => {
       textOf(() => {
         resumed.noteData(list('b', 4));
       }),
-    ).toMatch(
-      /s\/train: the dataset is not the one that the run <run> began with: it listed 3 samples then, and lists 4 now.*--fresh/s,
-    );
+    ).toMatch(/s\/train: the dataset has changed since run <run> started: it had 3 samples and now has 4.*--fresh/s);
     // One that an earlier version began has none recorded, and one that is new to the settings is no other.
     resumed.noteData({ ...list('a', 3, 'known'), 'c/train': { samples: 1, ids: 'z', files: null } });
-    expect(textOf(() => resumed.noteData(list('a', 3, 'others')))).toContain('of its 3 samples some are others');
+    expect(textOf(() => resumed.noteData(list('a', 3, 'others')))).toContain('some of its 3 samples differ');
     expect(Object.keys(readRecord(paths)?.data ?? {})).toEqual(['s/train', 'c/train']);
     resumed.release();
   });

@@ -41,7 +41,7 @@ it('lets operation fields and more iterations through, and refuses what decides 
   await expect(claim('num_iterations=9', 'algorithm.kl_coeff=0.5')).rejects.toThrow(
     /\n {4}algorithm\.kl_coeff: .* -> 0\.5/,
   );
-  await expect(claim('num_iterations=8')).rejects.toThrow('num_iterations: 9 -> 8 (it may not be lowered)');
+  await expect(claim('num_iterations=8')).rejects.toThrow('num_iterations: 9 -> 8 (must not be lowered)');
 });
 
 it('lets a run go on to more iterations than it was started with, unless its learning rate falls until the last', async () => {
@@ -58,7 +58,7 @@ it('lets a run go on to more iterations than it was started with, unless its lea
   await claim('falls', 'num_iterations=7');
   expect((await claim('falls', 'num_iterations=7')).kind).toBe('resumed');
   await expect(claim('falls', 'num_iterations=9')).rejects.toThrow(
-    'num_iterations: 7 -> 9 (it may not grow: the learning rate falls until the last iteration. ',
+    'num_iterations: 7 -> 9 (the learning rate schedule depends on it; ',
   );
 });
 
@@ -124,7 +124,7 @@ describe('a run without its config file', () => {
       () =>
         recordedConfig(paths, record, { sets: texts });
     expect(bad('num_iterations=-1', 'lunch.processes=2')).toThrow(/2 problems\n.*\(--set\) (.|\n)*launch/);
-    expect(bad('run_name=other')).toThrow('run_name stays as it is when a run is continued');
+    expect(bad('run_name=other')).toThrow('run_name cannot change when a run continues');
     expect(bad('nothing')).toThrow("found no '='");
   });
 
@@ -137,10 +137,10 @@ describe('a run without its config file', () => {
     const kl = 'algorithm.kl_coeff=0.5';
     expect(claim([], kl)).toThrow('algorithm.kl_coeff: 0.0003 -> 0.5');
     expect(claim(['algorithm.kl_coef'], kl)).toThrow(
-      "no setting 'algorithm.kl_coef'; did you mean algorithm.kl_coeff?",
+      "unknown setting 'algorithm.kl_coef'; did you mean algorithm.kl_coeff?",
     );
-    expect(claim(['optimizer'], kl)).toThrow("no setting 'optimizer'; did you mean optimizer.");
-    expect(claim(['reward.endpoint'], kl)).toThrow('reward.endpoint does not decide');
+    expect(claim(['optimizer'], kl)).toThrow("unknown setting 'optimizer'; did you mean optimizer.");
+    expect(claim(['reward.endpoint'], kl)).toThrow('reward.endpoint does not affect');
     const handle = claim(['algorithm.kl_coeff'], kl)();
     handle.release();
     expect(handle.record).toMatchObject({ settings: { algorithm: { kl_coeff: 0.5 } } });
@@ -177,9 +177,9 @@ describe('a run without its config file', () => {
     expect(claim().kind).toBe('resumed');
 
     parent('second');
-    const anew = 'parents.tiny_vq: "settings first" -> "settings second" (the run that it starts from was made anew';
-    expect(() => claim()).toThrow(anew);
-    expect(() => claim('parents.sft')).toThrow("no setting 'parents.sft'; did you mean parents.sft_s?");
+    const retrained = 'parents.tiny_vq: "settings first" -> "settings second" (the parent run was retrained';
+    expect(() => claim()).toThrow(retrained);
+    expect(() => claim('parents.sft')).toThrow("unknown setting 'parents.sft'; did you mean parents.sft_s?");
     const judged = recordedConfig(new RunPaths(base, 'judged'), before.record);
     expect(changedFrom({ ...before.record, hash: judged.resultHash }, judged)).toMatchObject([
       { key: 'parents.tiny_vq' },
@@ -193,7 +193,7 @@ describe('a run without its config file', () => {
     const { paths, record } = await make('older');
     const settings = { ...record.settings, seed: undefined, old_key: 1 };
     expect(() => recordedConfig(paths, { ...record, settings })).toThrow(
-      /not ones that this version of editrl knows:\n {4}old_key: unknown key/,
+      /does not know the recorded settings of the run:\n {4}old_key: unknown key/,
     );
     const earlier = { ...record, settings: { ...record.settings, seed: undefined } };
     expect(recordedConfig(paths, earlier).settings.seed).toBe(42);

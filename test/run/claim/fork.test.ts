@@ -159,7 +159,7 @@ it('takes along what a training server of its own has saved, once that has ended
     lost: () => {},
   });
   const name = `fork${counter++}`;
-  expect(textOf(() => forkRun(source, 3, name))).toContain('has started works with what is saved here');
+  expect(textOf(() => forkRun(source, 3, name))).toContain('uses this folder');
   expect(existsSync(join(base, name))).toBe(false);
   lock.release();
   // One that was killed leaves its lock behind.
@@ -184,18 +184,16 @@ it('says which checkpoints there are when the one asked for is missing', () => {
 it('begins with no checkpoint that does not match its manifest, and leaves nothing behind', () => {
   writeFileSync(join(source.checkpoint(6), 'trainer.json'), '7');
   const text = textOf(() => forkRun(source, 6, 'other'));
-  expect(text).toContain('the checkpoint of iteration 6 is not whole');
+  expect(text).toContain('the checkpoint of iteration 6 is damaged');
   expect(text).toContain('Checkpoints: 3.');
   expect(readdirSync(base).filter((name) => name === 'other' || name.startsWith('.'))).toEqual([]);
 });
 
 it('never touches a run that is there', () => {
   const before = readFileSync(source.record, 'utf8');
-  expect(textOf(() => forkRun(source, 3, source.runName))).toContain(
-    `there is already a run named '${source.runName}'`,
-  );
+  expect(textOf(() => forkRun(source, 3, source.runName))).toContain(`run '${source.runName}' already exists`);
   expect(readFileSync(source.record, 'utf8')).toBe(before);
-  expect(() => forkRun(source, 3, '../x')).toThrow('cannot name a run');
+  expect(() => forkRun(source, 3, '../x')).toThrow('is not a valid run name');
 });
 
 it('tells its source which checkpoints may be of forks, since they may need what is kept elsewhere', () => {

@@ -67,10 +67,10 @@ describe('holding a lock', () => {
 it.each([
   ["the run's folder", (): string => paths.dir],
   ['its lock', (): string => paths.lock],
-])('says that %s was removed while it ran', (what, removed) => {
+])('says that %s was removed', (what, removed) => {
   const lock = acquireLock(paths);
   rmSync(removed(), { recursive: true });
-  expect(() => lock.heartbeat()).toThrow(`this process no longer owns the run: ${what} was removed while it ran`);
+  expect(() => lock.heartbeat()).toThrow(`this process no longer owns the run: ${what} was removed`);
   lock.release();
   expect(existsSync(paths.lock)).toBe(false);
 });
@@ -96,7 +96,7 @@ describe('taking over', () => {
     for (const theirs of [{ pid_namespace: 'pid:[2]' }, { boot_id: 'other' }]) {
       leaveLock(theirs, 100);
       expect(refusal(() => acquireLock(paths, world(ours)))).toContain(
-        'in use by process 42 on here, in another container or before it was restarted (last heartbeat 100 s ago)',
+        'in use by process 42 on here, in another container or before a restart (last heartbeat 100 s ago)',
       );
       leaveLock(theirs, 130);
       acquireLock(paths, world(ours)).release();
@@ -136,7 +136,7 @@ describe('taking over', () => {
   it('asks for help with a lock that is no lock', () => {
     mkdirSync(paths.dir, { recursive: true });
     writeFileSync(paths.lock, '{}');
-    expect(refusal(() => acquireLock(paths, world({})))).toContain('then remove the file');
+    expect(refusal(() => acquireLock(paths, world({})))).toContain('Then remove the file');
   });
 
   it('sees a real process live and die', async () => {

@@ -97,12 +97,12 @@ describe('a parent', () => {
     rmSync(parent.checkpoint(7), { recursive: true });
     const before = readRecord(child);
     expect(textOf(() => claimChild())).toMatch(
-      /parents\.parent: "checkpoint of iteration 7 \(\w{12}\)" -> "checkpoint of iteration 12" \(the checkpoint that it starts from is not there as it was; brought back, it is used as before\)[^]*--allow-changes parents\.parent/,
+      /parents\.parent: "checkpoint of iteration 7 \(\w{12}\)" -> "checkpoint of iteration 12" \(the parent checkpoint has changed; restore it to continue as before\)[^]*--allow-changes parents\.parent/,
     );
     expect(readRecord(child)).toEqual(before);
 
     const allowed = claimChild({ allowChanges: ['parents.parent'] });
-    expect(allowed.notes).toEqual([expect.stringContaining('changed on request: parents.parent: "checkpoint of')]);
+    expect(allowed.notes).toEqual([expect.stringContaining('changed as allowed: parents.parent: "checkpoint of')]);
     expect(pins()).toEqual([{ run: 'parent', hash: 'hash of parent' }]);
     expect(use(allowed)).toBe(12);
     expect(claimChild()).toMatchObject({ kind: 'resumed', notes: [] });
@@ -145,13 +145,13 @@ describe('a parent', () => {
     const pinned = pins();
     writeFileSync(join(parent.checkpoint(7), 'policy.safetensors'), 'flipped 7');
     const damaged = textOf(() => parentCheckpoint(base, 'parent', pinned));
-    expect(damaged).toContain('the checkpoint of iteration 7 of run parent, which this run starts from, is not there');
-    expect(damaged).toContain('does not have the SHA-256 of its manifest');
-    expect(damaged).toContain('move this one away and give --allow-changes parents.parent');
+    expect(damaged).toContain('depends on the checkpoint of iteration 7 of run parent, which has changed');
+    expect(damaged).toContain('does not match the SHA-256 in its manifest');
+    expect(damaged).toContain('move this one away and add --allow-changes parents.parent');
     saveCheckpoint(parent, 7, { 'policy.safetensors': 'other weights' });
-    expect(() => parentCheckpoint(base, 'parent', pinned)).toThrow(/its manifest is \w{12}, that of the one which was/);
+    expect(() => parentCheckpoint(base, 'parent', pinned)).toThrow(/its manifest is \w{12} instead of/);
     expect(() => parentCheckpoint(base, 'parent', pinned)).toThrow(CheckpointError);
-    expect(() => parentCheckpoint(base, 'nobody', [])).toThrow('run nobody has no whole checkpoint');
+    expect(() => parentCheckpoint(base, 'nobody', [])).toThrow('run nobody has no complete checkpoint');
   });
 });
 

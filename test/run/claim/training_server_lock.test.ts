@@ -32,7 +32,7 @@ describe('the folder of what a training server saves', () => {
     const { folder, world, take } = prepare(null);
     const lock = await take();
     await expect(take()).rejects.toThrow(RunError);
-    expect(() => withServerEnded(folder, () => null, world)).toThrow('has started works with what is saved here');
+    expect(() => withServerEnded(folder, () => null, world)).toThrow('uses this folder');
     lock.release();
     expect(() => withServerEnded(folder, () => null, world)).not.toThrow();
     (await take()).release();
@@ -45,8 +45,8 @@ describe('the folder of what a training server saves', () => {
     await settle();
     await clock.pass(119_000);
     expect(lock).toBeNull();
-    const waiting = 'waiting until nothing is heard of it for 120 s';
-    expect(told).toEqual([`a training server that process 1 on another-machine has started works with what is saved here: ${waiting}`]); // prettier-ignore
+    const waiting = 'waiting until its heartbeat is older than 120 s';
+    expect(told).toEqual([`the training server of process 1 on another-machine uses this folder: ${waiting}`]); // prettier-ignore
     await clock.pass(3000);
     (await taking).release();
   });
@@ -62,13 +62,13 @@ describe('the folder of what a training server saves', () => {
 
   it('is not taken from a holder that nobody can tell', async () => {
     const { take } = prepare([]);
-    await expect(take()).rejects.toThrow('a training server that somebody has started');
+    await expect(take()).rejects.toThrow('training server of another process');
   });
 
   it('is held while it is copied', () => {
     const { folder, world } = prepare(null);
     withServerEnded(folder, () => {
-      expect(() => withServerEnded(folder, () => null, world)).toThrow('works with what is saved here');
+      expect(() => withServerEnded(folder, () => null, world)).toThrow('uses this folder');
     });
     expect(withServerEnded(folder, () => 3, world)).toBe(3);
   });

@@ -147,7 +147,7 @@ it('says which settings cannot be read, and compares the rest', () => {
   expect([paired, settings]).toEqual([[], null]);
   writeFolder(b);
   writeFileSync(b.heldOutEpisodes(10), 'no line\n');
-  expect(() => compareRuns([a, b])).toThrow('not a line of this journal');
+  expect(() => compareRuns([a, b])).toThrow('invalid line');
 });
 
 it('is a verb with clear refusals', async () => {
@@ -163,7 +163,7 @@ it('is a verb with clear refusals', async () => {
   expect(written.error).toContain('found one run; allowed: two or more different runs');
   expect(await main(['compare', 'a', 'a', '--exp-dir', base])).toBe(2);
   expect(await main(['compare', 'a', 'x', '--exp-dir', base])).toBe(1);
-  expect(written.error).toContain("there is no run named 'x'");
+  expect(written.error).toContain("no run named 'x'");
 });
 
 function at(section: string): object {

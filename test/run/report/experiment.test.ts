@@ -52,7 +52,7 @@ it('of another version is refused with its field', () => {
   const path = join(folder.dir, 'x.experiment.json');
   const text = readFileSync(path, 'utf8');
   writeFileSync(path, text.replace('"run_name": "x__kl-0__seed-1"', '"run_name": "../../etc"'));
-  expect(() => readExperiment(folder.dir, 'x')).toThrow(/cells\.0\.run_name: cannot name a run/);
+  expect(() => readExperiment(folder.dir, 'x')).toThrow(/cells\.0\.run_name: is not a valid run name/);
   writeFileSync(path, text.slice(0, 100));
   expect(() => readExperiment(folder.dir, 'x')).toThrow(RunError);
 });

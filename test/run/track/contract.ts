@@ -96,7 +96,7 @@ export function trackerContract(name: string, { folder, forward, rows, lose, not
     it('names a line that is none', async () => {
       const run = begun(2);
       appendFileSync(run.paths.metrics, 'nonsense\n');
-      expect(await forward(run)).toContain(`${run.paths.metrics}:3: not a line of this journal`);
+      expect(await forward(run)).toContain(`${run.paths.metrics}:3: invalid line`);
     });
 
     it('says that the run directory is gone, and makes none', async () => {

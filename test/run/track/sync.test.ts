@@ -96,5 +96,5 @@ it('refuses a run directory of another version', async () => {
   const run = await finished('track.wandb={"project":"edits"}');
   mkdirSync(run.paths.trackDir, { recursive: true });
   writeFileSync(run.paths.record, '{"format":7,"settings":{},"attempts":[]}');
-  await expect(sync(run)).rejects.toThrow('not the record of a run that this version of editrl can read');
+  await expect(sync(run)).rejects.toThrow('this version of editrl cannot read the run record');
 });

@@ -115,7 +115,7 @@ describe('a judge that is compared with its exam', () => {
     const before = looks();
     writeFileSync(join(folder, 'sample.jsonl'), '{"name": 1}\n');
     await watch().close();
-    expect(warnings).toEqual([expect.stringContaining('this is no answer of an exam')]);
+    expect(warnings).toEqual([expect.stringContaining('not an answer of a judge exam')]);
     rmSync(join(folder, 'sample.jsonl'));
     expect(await readExamSample(folder)).toEqual([]);
     expect(notes).toEqual([]);
