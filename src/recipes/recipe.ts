@@ -27,7 +27,7 @@ export interface TrainedRecipe<S extends TrainedSettings = TrainedSettings> exte
   reward(settings: S): RewardSettings | null;
   /** The remote server that samples its answers. Null if the policy's own engine does. */
   sampler(settings: S): RemoteSampling | null;
-  /** The server that makes images of its answers. Null if none does. */
+  /** The server that renders its answers as images. Null if none does. */
   images(settings: S): ImageServer | null;
   /** Estimated number of parameters that it trains. Null if the settings do not decide it. */
   parameters(settings: S, shapeOf: ShapeOf): number | null;
@@ -203,7 +203,7 @@ export function stepsPerIteration({ algorithm }: Pick<TrainedSettings, 'algorith
   return algorithm.type === 'sft' ? 1 : algorithm.inner_epochs * algorithm.minibatches;
 }
 
-/** The problem of a policy that starts neither from a model nor from random weights; `alias` is another name of the key. */
+/** The problem of a policy without a model and without random initial weights. `alias` is another name of the key. */
 export function startMissing(
   { policy }: { readonly policy: { readonly model: unknown; readonly init: unknown } },
   alias = '',

@@ -18,7 +18,7 @@ import { Draws, refilling, KeptGroups } from './refill.js';
 import { readTrainerState, trainerFile } from './trainer_state.js';
 import { lossOf, update, type UpdateOptions } from './update.js';
 
-/** Looks at an iteration that was learned from. Every rank calls it, with the metrics so far; returns further ones. */
+/** Observes a trained iteration. Every rank calls it with the metrics so far, and it returns further ones. */
 export type Observer<P, A> = (batch: TrainBatch<P, A>, metrics: Metrics) => Metrics;
 
 export interface GrpoDeps<P extends Prompt, A extends Answer, H>

@@ -1,4 +1,4 @@
-/** The loop that every kind of training shares: step, evaluate, record, checkpoint; stop when asked to. */
+/** The loop of every kind of training: step, evaluate, record, save a checkpoint, and stop on request. */
 import { EndpointError, InternalError, RunError } from '../core/errors.js';
 import type { CheckpointSettings } from '../config/schema/training.js';
 import type { CheckpointFiles } from '../models/files.js';
@@ -165,7 +165,7 @@ export async function runLoop(
   }
 }
 
-/** Ranks that take the same steps must hold the same weights; anything else is a bug that would silently spoil the run. */
+/** Ranks that take the same steps must have the same weights. Anything else is a bug that would silently spoil the run. */
 async function requireAgreement(training: Training, group: ProcessGroup, iteration: number): Promise<void> {
   if (group.size === 1) return;
   const sums = await group.allGather(await training.checksum());

@@ -240,7 +240,7 @@ function trainedActions({ targets }: TrainGroup<unknown, unknown>): number[] {
   return targets.map(({ weights }) => weights.reduce((count, weight) => count + (weight === 0 ? 0 : 1), 0));
 }
 
-/** Statistics under the weights that sampled. Raises InternalError where they were not computed. */
+/** Statistics under the weights that sampled. Raises InternalError if they were not computed. */
 function oldOf({ targets }: TrainGroup<unknown, unknown>): Statistics[] {
   return targets.map(({ old }) => must(old, 'statistics of the weights that sampled'));
 }

@@ -20,7 +20,7 @@ export interface LeaderServices extends CommonServices {
   readonly journal: MetricsJournal;
 }
 
-/** The other ranks only take part in its process group; rank 0 tells them which checkpoint to start from. */
+/** The other ranks only join its process group. Rank 0 broadcasts the checkpoint to start from. */
 export interface FollowerServices extends CommonServices {
   readonly handle: null;
 }
@@ -87,7 +87,7 @@ export async function evaluateRun(
   });
 }
 
-/** Works with an opened training that goes on from a checkpoint, if one is given; ends as interrupted where the run is asked to stop while it waits. */
+/** Works with an opened training, resumed from a checkpoint if one is given. Ends as interrupted if the run is stopped while it waits. */
 async function withTraining(
   open: OpenedRecipe['open'],
   services: WorkerServices,

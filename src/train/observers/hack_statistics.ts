@@ -10,7 +10,7 @@ import { termKinds } from '../../rewards/terms/table.js';
 import type { TermKind } from '../../rewards/terms/term.js';
 import { average } from '../../core/statistics.js';
 import { wordsOf } from '../../rewards/terms/word_overlap.js';
-/** Statistics of one artifact; see rewards/image_statistics.ts for the formulae. */
+/** Statistics of one artifact. The formulas are in rewards/image_statistics.ts. */
 export interface ArtifactStatistics {
   readonly edgeDensity: number;
   readonly colorEntropy: number;

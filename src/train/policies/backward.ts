@@ -13,7 +13,7 @@ import type { LossInput } from './losses/loss.js';
 /** Prefix of a gradient's name in a training graph. The parameter's name follows. */
 export const GRADIENT = 'd:';
 
-/** The outputs of a training graph: the scalar loss, the outputs to report (`told`), and a gradient for every parameter that trains. */
+/** The outputs of a training graph: the scalar loss, the outputs to report, and a gradient for every parameter that trains. */
 export function trainingOutputs(
   loss: Value,
   told: Readonly<Record<string, Value>>,

@@ -20,7 +20,7 @@ export interface ExamWatchOptions {
   readonly info: (message: string) => void;
 }
 
-/** Times that the sample is asked about before a change counts: noise that happens to be large is small the second time. */
+/** Number of repeats before a change counts, because large noise is rarely large twice. */
 const LOOKS = 2;
 
 /** Watches until it is closed. It changes nothing of the run but its log. */

@@ -113,10 +113,10 @@ interface Opened {
   readonly watch: ExamWatch | null;
 }
 
-/** Questions of an edit, at most, with those that are asked again: the watch does not look where fewer are left. */
+/** The most requests per edit, retries included. The watch skips a check if fewer are left. */
 const QUESTIONS_OF_AN_EDIT = 6;
 
-/** Compares the judge with the reward's latest exam, on rank 0. Null where there was none. */
+/** Compares the judge with the reward's latest exam, on rank 0. Null if there was none. */
 function watchExam(
   scored: CombinedReward,
   { reward, base_exp_dir }: ScoredRun,

@@ -117,7 +117,7 @@ export function judgeKey({ token }: Pick<JudgeAddress, 'token'>): { readonly api
   return apiKey === undefined ? {} : { apiKey };
 }
 
-/** Where ready judges can be asked, and the tokens of their contexts by model, as far as known; plain data. */
+/** Addresses of ready judges, and their context sizes by model, as far as known. Plain data. */
 export interface ReadyJudges extends Pick<JudgeAddress, 'token'> {
   readonly endpoints: readonly string[];
   readonly contexts: Readonly<Record<string, number>>;
