@@ -16,10 +16,17 @@ export const leavableFields = [
 ] as const;
 export type LeavableField = (typeof leavableFields)[number];
 
-/** `vllm`: all fields, which most servers of open models use or ignore. `openai`: the fields of OpenAI's own schema. */
-export type Dialect = 'vllm' | 'openai';
+/** The fields that each dialect leaves out. vLLM fills gaps from the checkpoint's own defaults. OpenAI's schema lacks some fields. */
+const LEFT_OUT = {
+  vllm: [],
+  openai: ['top_k', 'repetition_penalty'],
+} as const satisfies Readonly<Record<string, readonly LeavableField[]>>;
 
-/** Plain data, so that another thread can use it. */
+export type Dialect = keyof typeof LEFT_OUT;
+
+export const dialects = Object.keys(LEFT_OUT) as readonly Dialect[];
+
+/** What a request contains. */
 export interface RequestForm {
   readonly dialect: Dialect;
   /** Fields that the config leaves out. */
@@ -28,9 +35,6 @@ export interface RequestForm {
 
 /** All fields that servers of open models take. */
 export const vllmForm: RequestForm = { dialect: 'vllm', leaveOut: [] };
-
-/** vLLM fills gaps from the checkpoint's own defaults. OpenAI has none of these, and rejects the fields. */
-const notOfOpenAi: readonly string[] = ['top_k', 'repetition_penalty'];
 
 /** Hosts of OpenAI's own service and of its resale by Azure. */
 const openAiHost = /(?:^|\.)(?:api\.openai\.com|openai\.azure\.com)$/;
@@ -42,7 +46,7 @@ export function dialectOf(endpoints: readonly string[]): Dialect {
 
 /** The fields to send. */
 export function keptFields(fields: object, { dialect, leaveOut }: RequestForm): Record<string, unknown> {
-  const left: ReadonlySet<string> = new Set([...(dialect === 'openai' ? notOfOpenAi : []), ...leaveOut]);
+  const left: ReadonlySet<string> = new Set([...LEFT_OUT[dialect], ...leaveOut]);
   return Object.fromEntries(Object.entries(fields).filter(([name]) => !left.has(name)));
 }
 

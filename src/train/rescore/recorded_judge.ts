@@ -1,6 +1,6 @@
 /** A judge that answers from a run's records. A real one is asked only for answers that are missing there. */
 import { hashRequest } from '../../rewards/judge/chat_request.js';
-import type { LeavableField } from '../../rewards/judge/dialect.js';
+import { dialects, type LeavableField } from '../../rewards/judge/dialect.js';
 import type { Judge, JudgeQuery } from '../../rewards/judge/judge.js';
 import type { Judgement, JudgementStore, ScoreOptions } from '../../rewards/score/types.js';
 
@@ -23,9 +23,6 @@ export interface JudgeCounts {
   /** Not recorded, and nobody was asked. */
   missing: number;
 }
-
-/** The dialects in which servers are asked and requests hashed. A record does not say which one it was made in. */
-const dialects = ['vllm', 'openai'] as const;
 
 export class RecordedJudge implements Judge {
   /** The items of which a question is not recorded, by their keys. */
@@ -66,6 +63,7 @@ export class RecordedJudge implements Judge {
 
   #find(query: JudgeQuery): Judgement | undefined {
     const { model, recorded, leaveOut } = this.options;
+    // A record does not say which dialect its request was hashed in.
     const found = dialects.flatMap((dialect) => {
       const judgement = recorded.find(query.key, hashRequest(query, model, { dialect, leaveOut }));
       return judgement === undefined ? [] : [judgement];
