@@ -35,7 +35,10 @@ export const verbs: Readonly<Record<string, Entry>> = {
     hidden: true,
     load: async () => (await import('./shared/cell.js')).cellVerb,
   },
-  plan: { summary: 'Show what an experiment would train', load: async () => (await import('./plan.js')).planVerb },
+  plan: {
+    summary: 'Show the runs of an experiment without training',
+    load: async () => (await import('./plan.js')).planVerb,
+  },
   check: { summary: 'Check configs before training', load: async () => (await import('./check.js')).checkVerb },
   rank: {
     summary: 'Run one process of a launch check',

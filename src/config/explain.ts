@@ -59,7 +59,7 @@ function resolveKey(key: string): string {
   const meant = named.length > 0 ? named.slice(0, 6).join(', ') : close;
   throw new UsageError(`there is no key '${key}'${meant === null ? '' : `; did you mean ${meant}?`}`, {
     where: 'KEY',
-    next: '`editrl config schema` lists every key, and `editrl config explain SECTION` those of a section.',
+    next: '`editrl config schema` lists every key, and `editrl config explain SECTION` lists the keys of a section.',
   });
 }
 

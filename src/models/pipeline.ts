@@ -104,7 +104,7 @@ export function readPipeline(folder: string): Pipeline {
     const found = name === null ? 'it names no _class_name' : `_class_name '${name}' is not supported`;
     throw new CheckpointError(`${found}; allowed: ${pipelineClasses.join(', ')}`, {
       where,
-      next: 'Name the folder of a pipeline of one of these classes, or the folder of a transformer and those of its other models.',
+      next: 'Name the folder of a pipeline of one of these classes, or the folders of a transformer and its other models.',
     });
   }
   const form: PipelineForm = forms[name as keyof typeof forms];

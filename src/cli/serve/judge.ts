@@ -15,7 +15,7 @@ export const judgeVerb: Action = {
         type: 'string',
         array: true,
         nargs: 1,
-        describe: `Another model name to accept besides ${JUDGE_MODEL} (repeatable)`,
+        describe: `Another model name to accept in addition to ${JUDGE_MODEL} (repeatable)`,
       })
       .option('latency', { ...numberOption, default: 0, describe: 'Delay of each reply in milliseconds' })
       .option('bias', {

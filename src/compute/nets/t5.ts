@@ -84,7 +84,7 @@ export function readT5Config(json: unknown, where: string): T5Config {
   if (issue === undefined) return z.object(fields).parse(json);
   throw new CheckpointError(`T5: ${[...issue.path, issue.message].join(': ')}`, {
     where,
-    next: 'Name a T5 1.1 encoder, such as that of FLUX or Stable Diffusion 3, in the format of transformers.',
+    next: 'Name a T5 1.1 encoder, such as the one of FLUX or Stable Diffusion 3, in the format of transformers.',
   });
 }
 

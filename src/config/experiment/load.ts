@@ -66,7 +66,7 @@ export async function loadExperiment(request: ExperimentRequest): Promise<Experi
     const cell = names.get(parent.run_name);
     if (cell !== undefined && cell.config.resultHash !== parent.config.resultHash) {
       throw new ConfigError(
-        `run_name ${parent.run_name} is a cell's and, with other settings, that of a run that cells start from`,
+        `run_name ${parent.run_name} belongs to a cell and, with other settings, to a parent of cells`,
         {
           where: file,
           next: 'Rename the experiment or an axis.',

@@ -139,7 +139,7 @@ function drawStyle(random: RandomStream): SignStyle {
     const clear = Math.abs(luminance(ink) - luminance(paper)) >= MIN_CONTRAST;
     if (clear && isKnown(ink) && isKnown(paper)) return { ink, paper };
   }
-  throw new InternalError(`no colours of a sign after ${MAX_DRAWS} draws`);
+  throw new InternalError(`no colors of a sign after ${MAX_DRAWS} draws`);
 }
 
 /** The share of held-out words, for all seeds and sizes. */

@@ -47,8 +47,8 @@ export async function labelledAnswer(
 ): Promise<Int32Array> {
   if (sample.target === null || (thinks && sample.rationale === null)) {
     throw new DataError(
-      sample.target === null ? 'the sample has no labelled answer' : 'the sample has no rationale to think',
-      { where: sample.id, next: 'Supervised training needs labelled data: name such a dataset in data.train.' },
+      sample.target === null ? 'the sample has no labeled answer' : 'the sample has no rationale to think',
+      { where: sample.id, next: 'Supervised training needs labeled data: name such a dataset in data.train.' },
     );
   }
   const imageOpen = settings.policy.assistant_prefill.endsWith(SPECIAL.imageStart);

@@ -32,7 +32,7 @@ export const tinyConditions: Conditions = {
     const pooled = pooledWidth(config);
     const style = config.ip_adapter?.image_embed_dim ?? styleWidth;
     if (placesOf(config) > 0 && pooled === 0 && style === styleWidth) return;
-    throw new CheckpointError('the model was trained with other encoders than those of model_type tiny', {
+    throw new CheckpointError('the model was trained with encoders other than model_type tiny', {
       where: 'policy.model',
       next: 'Name a model that ip_adapter_warmup.jsonnet trained, or one like it.',
     });

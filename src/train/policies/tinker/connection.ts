@@ -310,7 +310,7 @@ const PROBLEMS = {
   wrong_base_model: {
     is: (refused) => creates(refused) && /base.?model|unsupported model|not (a )?supported/i.test(refused.said),
     found: 'the server does not serve this base model',
-    next: 'Name the model exactly as the server was started with (get_server_capabilities lists what it serves).',
+    next: 'Name the model exactly as the server was started with (get_server_capabilities lists its models).',
   },
   other_version: {
     is: ({ status, said }) =>
