@@ -186,8 +186,8 @@ describe('a measure', () => {
 
   it.each([
     ["measure: 'beauty'", 'measure.0.name: found "beauty"'],
-    ["measure: 'format_accuracy'", "'format_accuracy' compares with a labelled answer in words, but the datasets"],
-    ["measure: ['viescore', 'viescore']", "found 'viescore', which validation.measure.0 is already"],
+    ["measure: 'format_accuracy'", "'format_accuracy' compares with a labeled answer in words"],
+    ["measure: ['viescore', 'viescore']", "found 'viescore' again"],
   ])('%s is refused', async (more, message) => {
     await expect(load(tiny(more))).rejects.toThrow(message);
   });
@@ -210,7 +210,7 @@ describe('a measure', () => {
         sets: ['validation.measure=viescore'],
       }),
     ).rejects.toThrow(
-      "validation.measure: 'viescore' looks at an image, but the answers of task 'text_answers' are words",
+      "validation.measure: 'viescore' reads an image, but the answers of task 'text_answers' are words",
     );
   });
 });
