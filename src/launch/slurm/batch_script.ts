@@ -2,10 +2,10 @@
 import { shellQuote } from '../../core/process.js';
 import type { Resources } from './jobs.js';
 
-/** What all jobs of a submission share. */
+/** The common settings of all jobs of a submission. */
 interface Job {
   readonly name: string;
-  /** Absolute folder in which the job works: relative paths of the config are resolved against it. */
+  /** Absolute working folder of the job. Relative paths of the config are resolved against it. */
   readonly cwd: string;
   /** File for the job's output, in sbatch's notation. */
   readonly output: string;
@@ -153,7 +153,7 @@ function shellWords(texts: readonly string[]): string {
   return texts.map(shellQuote).join(' ');
 }
 
-/** A path in which sbatch substitutes nothing. */
+/** A path without the patterns that sbatch replaces. */
 export function literalPath(path: string): string {
   return path.replaceAll('%', '%%');
 }

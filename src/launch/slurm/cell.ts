@@ -1,4 +1,4 @@
-/** What a task of a job array starts with: its cell, the devices from Slurm, and a lock that an earlier attempt may have left. */
+/** The start of a task of a job array: its cell, its devices from Slurm, and the lock of an earlier attempt. */
 import { readFileSync } from 'node:fs';
 import type { LoadedConfig } from '../../config/load.js';
 import type { LaunchSettings } from '../../config/schema/launch.js';

@@ -123,7 +123,7 @@ function checkSignal(time: string, signalBeforeS: SlurmSettings['signal_before_s
   );
 }
 
-/** Raises ConfigError for a flag that sends the job to another cluster, where nobody would ask about it. */
+/** Raises ConfigError for a flag that sends the job to another cluster, where it is never queried. */
 function refuseClusters(extra: readonly string[], where: string): void {
   const flag = extra.find((each) => /^(-M|--clu)/.test(each));
   if (flag === undefined) return;

@@ -1,4 +1,4 @@
-/** Slurm's programs, the record of what was submitted, and what Slurm says about submitted runs that their own records cannot know. */
+/** Calls Slurm's programs, records submissions, and queries Slurm for the state of submitted runs. */
 import { execFile } from 'node:child_process';
 import { existsSync, readdirSync } from 'node:fs';
 import { join } from 'node:path';
@@ -8,7 +8,7 @@ import { readJson, type RunState, type RunStateName } from '../../run/state.js';
 
 type Program = 'sbatch' | 'squeue' | 'sacct' | 'scancel';
 
-/** How one of Slurm's programs ended. */
+/** The end of one of Slurm's programs. */
 export type SlurmResult =
   | { readonly kind: 'done'; readonly out: string }
   | { readonly kind: 'missing'; readonly words: string }
@@ -125,7 +125,7 @@ export interface SlurmJob {
   readonly node: string | null;
 }
 
-/** What Slurm says of one task. */
+/** The state of one task, from Slurm. */
 interface TaskReport {
   readonly state: string;
   readonly reason: string | null;
@@ -238,7 +238,7 @@ export function reconcileState(
   if (job.phase === 'running') {
     return said.state === 'running' || said.state === 'waiting' ? said : { state: 'running', reason: describeJob(job) };
   }
-  // What the run itself recorded at its end says more than Slurm does.
+  // The run's own record of its end is more precise than Slurm's.
   if (said.state === 'failed' || said.state === 'interrupted') return said;
   const [end, why] = ends[job.state] ?? ['interrupted', 'Slurm knows it no more'];
   return { state: end, reason: `${job.job === null ? 'it was never submitted' : `Slurm job ${job.job}: ${why}`}` };
@@ -292,7 +292,7 @@ export function parseSacct(text: string): Map<string, TaskReport> {
   return tasks;
 }
 
-/** What accounting knows of jobs that the controller has dropped; empty if the cluster has no accounting. */
+/** Jobs that the controller has dropped, from accounting. Empty if the cluster has no accounting. */
 async function queryAccounting(ids: readonly string[]): Promise<Map<string, TaskReport>> {
   const format = ['--noheader', '--parsable2', '--allocations', '--format=JobID,State,NodeList'];
   const called = await runSlurm('sacct', [...format, `--jobs=${ids.join(',')}`]);

@@ -19,7 +19,7 @@ import {
 
 export interface SlurmStatuses {
   readonly statuses: readonly RunStatus[];
-  /** Why Slurm could not be asked, one text per folder of runs; the statuses are then those of the run directories. */
+  /** Why Slurm could not be queried, one text per folder of runs. The statuses then come from the run directories alone. */
   readonly problems: readonly string[];
 }
 
@@ -51,7 +51,7 @@ export async function readStatuses(
 
 function corrected(run: RunPaths, job: SlurmJob | undefined): RunStatus {
   const status = readStatus(run);
-  // The process that holds the run knows best; an ended job says nothing about an attempt outside of it.
+  // A process that holds the run has priority: an ended job says nothing about an attempt outside of it.
   if (job === undefined || status.state === 'unreadable') return status;
   if (!isUnderWay(job) && liveLock(run) !== null) return status;
   const { state, reason } = reconcileState(readState(run), job);

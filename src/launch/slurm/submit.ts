@@ -130,7 +130,7 @@ class SubmissionInProgress {
     }
   }
 
-  /** Submits the judge that a config wants as a separate job, unless another config has wanted the same one. */
+  /** Submits the judge of a config as a separate job, unless it was already submitted for another config. */
   async judge(config: LoadedConfig): Promise<void> {
     const wanted = judgeOf(config);
     if (wanted === null || this.#judges.has(wanted.nodeFile)) return;
