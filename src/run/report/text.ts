@@ -93,7 +93,7 @@ function training(report: RunReport, width: number): string[] {
   }
   const unscored = Object.entries(report.unscored).filter(([, count]) => count > 0);
   if (unscored.length > 0) rows.push(['unscored', unscored.map(([why, count]) => `${why} ${count}`).join(', ')]);
-  if (report.in_training > 0) rows.push(['held out', `${report.in_training} samples stand in the training data, too`]);
+  if (report.in_training > 0) rows.push(['held out', `${report.in_training} samples are also in the training data`]);
   const best = report.best_checkpoint;
   if (best !== null) rows.push(['best checkpoint', printable(showBest(best))]);
   if (report.spent !== null) rows.push(['spent', printable(showSpent(report.spent))]);

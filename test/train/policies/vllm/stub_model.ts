@@ -10,7 +10,7 @@ import {
   referenceTokens,
   type ReferencePicture,
   type ReferenceVision,
-} from '../../../compute/nets/reference_sight.js';
+} from '../../../compute/nets/reference_vision.js';
 import type { StubEyes, StubPicture } from './stub_pictures.js';
 
 export type StubParameters = ReadonlyMap<string, FloatTensor>;
