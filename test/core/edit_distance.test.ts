@@ -24,7 +24,7 @@ describe('the edit distance', () => {
     ['ab', 'ba', 1],
     // What was exchanged is not edited again.
     ['ca', 'abc', 3],
-  ])('from %j to %j where neighbours may be exchanged', (from, to, expected) => {
+  ])('from %j to %j where neighbors may be exchanged', (from, to, expected) => {
     expect(editDistance([...from], [...to], { swaps: true })).toBe(expected);
     expect(editDistance([...to], [...from], { swaps: true })).toBe(expected);
   });

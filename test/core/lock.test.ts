@@ -75,7 +75,7 @@ describe('a lock that is kept alive', () => {
     expect(lost).not.toHaveBeenCalled();
   });
 
-  it('tries again if the disk refuses one, and tells of the first in a row', () => {
+  it('tries again if the disk rejects one, and tells of the first in a row', () => {
     vi.useFakeTimers();
     const lock = takeLock(path(), () => {}, world);
     const [onLost, onRefused] = [vi.fn(), vi.fn()];

@@ -229,7 +229,7 @@ describe('following a file', () => {
     expect([followed.moved, followed.current]).toEqual([false, null]);
   });
 
-  it('refuses what is no plain file', () => {
+  it('rejects what is no plain file', () => {
     mkdirSync(path);
     expect(() => look()).toThrow('this is a folder, not a plain file');
   });

@@ -31,7 +31,7 @@ describe('a file of a run', () => {
     expect(readPlainText(join(folder, 'empty'))).toBe('');
   });
 
-  it('is refused where it is none, without waiting for it', async () => {
+  it('is rejected where it is none, without waiting for it', async () => {
     const folder = newFolder();
     pipe(join(folder, 'pipe'));
     symlinkSync('pipe', join(folder, 'to-pipe'));
@@ -59,7 +59,7 @@ describe('a file of a run', () => {
     server.close();
   });
 
-  it('is refused where it is larger than it may be, by its size before anything is read', () => {
+  it('is rejected where it is larger than it may be, by its size before anything is read', () => {
     const path = join(newFolder(), 'state.json');
     writeFileSync(path, 'x'.repeat(10));
     expect(readPlain(path, 10)).toHaveLength(10);

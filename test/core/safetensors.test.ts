@@ -77,7 +77,7 @@ describe('a safetensors file', () => {
     ['names an end before the start', { w: { dtype: 'F32', shape: [0], data_offsets: [16, 0] } }, 'locate w'],
     ['names a wrong size', { w: { dtype: 'F32', shape: [4], data_offsets: [0, 8] } }, 'w is F32 of shape [4], and has 8 bytes'], // prettier-ignore
     ['is of another format', { w: { dtype: 'BF16', shape: [4], data_offsets: [0, 16] } }, 'w is BF16 of shape [4], and has 16 bytes'], // prettier-ignore
-  ])('is refused where its header %s', (_, header, said) => {
+  ])('is rejected where its header %s', (_, header, said) => {
     const path = withHeader(header);
     for (const read of [() => readSafetensors(path), () => checkSafetensors(path, ['w'])]) {
       expect(read).toThrow(CheckpointError);
@@ -85,7 +85,7 @@ describe('a safetensors file', () => {
     }
   });
 
-  it('may hold tensors of other formats, which are refused when they are read as weights', () => {
+  it('may hold tensors of other formats, which are rejected when they are read as weights', () => {
     const path = withHeader({ w: { dtype: 'F8_E4M3', shape: [4], data_offsets: [0, 4] } });
     expect(readSafetensorsIndex(path).entries.get('w')?.length).toBe(4);
     expect(() => checkSafetensors(path, ['w'])).toThrow('tensor w has dtype F8_E4M3, weights must be F32, F16 or BF16');
@@ -106,7 +106,7 @@ describe('a hostile header', () => {
     return path;
   }
 
-  it('whose tensors lie in the same bytes is refused', () => {
+  it('whose tensors lie in the same bytes is rejected', () => {
     const path = file({ b: [2, 6], a: [0, 3] }, 6);
     for (const read of [
       () => readSafetensors(path),

@@ -11,7 +11,7 @@ describe('summaries', () => {
     expect(standardError([1])).toBeNaN();
   });
 
-  it('have quantiles between neighbours in proportion', () => {
+  it('have quantiles between neighbors in proportion', () => {
     expect([0, 0.5, 0.75, 1].map((share) => quantile([9, 1, 3], share))).toEqual([1, 3, 6, 9]);
     expect(quantile([10, 2], 0.5)).toBe(6);
     expect(quantile([4], 0.95)).toBe(4);

@@ -38,7 +38,7 @@ describe('a table', () => {
     expect(table.split('\n')).toEqual(['run', '───', 'a', '    one two three', '    four five']);
   });
 
-  it('counts what a terminal shows: wide letters twice, colours not at all', () => {
+  it('counts what a terminal shows: wide letters twice, colors not at all', () => {
     expect(textWidth('画\u001b[31mx\u001b[0m')).toBe(3);
     expect(formatTable([{ title: 'x' }, { title: 'y' }], [['画', 1]]).split('\n')[2]).toBe('画  1');
   });

@@ -212,7 +212,7 @@ export interface FuzzOptions {
   readonly onCase?: (result: CaseResult, wrong: string | null) => void;
 }
 
-/** Runs all cases; returns the complaints, each with what is needed to reproduce it, and the number of refused inputs. */
+/** Runs all cases; returns the complaints, each with what is needed to reproduce it, and the number of rejected inputs. */
 export async function fuzzInputs(
   options: FuzzOptions,
 ): Promise<{ readonly refused: number; readonly complaints: string[] }> {

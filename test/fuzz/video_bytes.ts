@@ -22,7 +22,7 @@ export function drawFrame(frame: number, width: number, height: number): Buffer 
   return pixels;
 }
 
-/** The number of the frame that a picture shows, read from its middle. */
+/** The number of the frame that an image shows, read from its middle. */
 export function frameShown({ width, height, data }: RgbImage): number {
   const [left, right] = middle(width);
   const [top, bottom] = middle(height);
@@ -36,7 +36,7 @@ function middle(side: number): [number, number] {
   return [Math.floor((side * 3) / 8), Math.max(Math.ceil((side * 5) / 8), Math.floor((side * 3) / 8) + 1)];
 }
 
-/** Which corner of a picture is white. */
+/** Which corner of an image is white. */
 export function whiteCorner({ width, height, data }: RgbImage): string {
   const bright = (x: number, y: number): boolean => data[(y * width + x) * 3] > 245;
   const corners = { 'upper left': [1, 1], 'upper right': [width - 2, 1], 'lower left': [1, height - 2] };
@@ -50,7 +50,7 @@ export function cutOff(from: string, to: string, share: number): void {
   writeFileSync(to, bytes.subarray(0, Math.floor(bytes.length * share)));
 }
 
-/** How a player transforms a picture: the matrix of ISO/IEC 14496-12, in the order a, b, u, c, d, v, x, y, w. */
+/** How a player transforms an image: the matrix of ISO/IEC 14496-12, in the order a, b, u, c, d, v, x, y, w. */
 const TURNED = {
   90: [0, 1, 0, -1, 0, 0, 0, 0, 16384],
   180: [-1, 0, 0, 0, -1, 0, 0, 0, 16384],
@@ -58,7 +58,7 @@ const TURNED = {
   mirrored: [-1, 0, 0, 0, 1, 0, 0, 0, 16384],
 } as const;
 
-/** How a picture is shown: rotated clockwise by degrees, or with left and right exchanged. */
+/** How an image is shown: rotated clockwise by degrees, or with left and right exchanged. */
 export type Turn = keyof typeof TURNED;
 
 /** Sets the rotation of an .mp4's pictures. */

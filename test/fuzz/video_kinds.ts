@@ -24,7 +24,7 @@ import {
 export interface Expected {
   readonly drawn: Drawn | null;
   readonly told: RegExp | null;
-  /** Whether the damage is undetectable, since codecs have no checksums; then the pictures may differ from the drawn ones. */
+  /** Whether the damage is undetectable, since codecs have no checksums; then the images may differ from the drawn ones. */
   readonly untold?: true;
 }
 

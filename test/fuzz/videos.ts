@@ -25,7 +25,7 @@ export interface OddCase {
 export interface OddResult extends OddCase {
   readonly message: string | null;
   readonly wrong: string | null;
-  /** Whether the clip differs from the drawn pictures because of damage that no decoder can detect. */
+  /** Whether the clip differs from the drawn images because of damage that no decoder can detect. */
   readonly untold: boolean;
 }
 

@@ -23,7 +23,7 @@ describe('JSON of strangers', () => {
     ['a string that ends with an escape', '"abc\\', 'not JSON'],
     ['nothing', '', 'not JSON'],
     ['no UTF-8', Buffer.from([0x22, 0xff, 0x22]), 'not UTF-8'],
-  ])('is refused with %s', (_what, text, words) => {
+  ])('is rejected with %s', (_what, text, words) => {
     expect(() => parseJson(Buffer.from(text))).toThrow(words);
   });
 

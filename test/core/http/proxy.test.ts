@@ -127,7 +127,7 @@ it('reports a proxy that refuses to tunnel as no abort', async () => {
 });
 
 it.each(['proxy.example:3128', 'not an address', 'ftp://proxy.example'])(
-  'refuses %s as the address of a proxy, without quoting it',
+  'rejects %s as the address of a proxy, without quoting it',
   (value) => {
     vi.stubEnv('HTTPS_PROXY', value);
     let found: unknown;

@@ -231,7 +231,7 @@ describe('bodies', () => {
     expect(server.held.held).toBe(0);
   });
 
-  it('that do not come on are refused, and those that do are not', async () => {
+  it('that do not come on are rejected, and those that do are not', async () => {
     const { url, server } = await serve(echo, { limits: { bodyBytes: 12e6, heldBytes: 60e6, bodyWindowMs: 800 } });
     const slow = upload(url, 4_000_000, 1_500_000);
     const steady = upload(url, 11_000_000, 0);
@@ -341,7 +341,7 @@ describe('the end', () => {
     await expect(fetch(`${url}/page`)).rejects.toThrow();
   });
 
-  it('waits for what is under way, and refuses the rest', async () => {
+  it('waits for what is in flight, and rejects the rest', async () => {
     let go = (): void => undefined;
     const held = new Promise<void>((resolve) => (go = resolve));
     const { url, server } = await serve({
@@ -362,7 +362,7 @@ describe('the end', () => {
 });
 
 describe('requests that come one behind another on one connection', () => {
-  it('are all called off when it breaks, and none is under way afterwards', async () => {
+  it('are all cancelled when it breaks, and none is in flight afterwards', async () => {
     let asked = 0;
     let gone = 0;
     const wait: Readonly<Record<string, Route>> = {
@@ -473,7 +473,7 @@ describe('connections', () => {
     expect((await ask(`${url}/echo`, { headers: { authorization } })).status).toBe(200);
   });
 
-  it('are refused with 429 while requests are under way over all', async () => {
+  it('are rejected with 429 while requests are in flight over all', async () => {
     let release = (): void => undefined;
     const held = new Promise<void>((resolve) => (release = resolve));
     const slow = { '/slow': { GET: () => held.then(() => json(200, {})) } };

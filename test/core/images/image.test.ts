@@ -32,7 +32,7 @@ describe('pngToSend', () => {
     [80, 60],
     [401, 123],
   ])(
-    'gives every pixel of a picture of %dx%d back, here and elsewhere, and the same bytes again',
+    'gives every pixel of an image of %dx%d back, here and elsewhere, and the same bytes again',
     async (width, height) => {
       const random = new RandomStream('sent', width);
       const data = Uint8Array.from({ length: width * height * 3 }, (_, i) =>
@@ -53,7 +53,7 @@ describe('decodeImage', () => {
     ['a PNG of 900 million pixels', bomb(30_000, 30_000, 1)],
     ['a PNG as wide as PNG allows', bomb(2_147_483_647, 1, 0)],
     ['a PNG of 8001x8000', bomb(8001, 8000, 1)],
-  ])('refuses %s before it unpacks it', async (_name, bytes) => {
+  ])('rejects %s before it unpacks it', async (_name, bytes) => {
     await expect(decodeImage(bytes, 'here')).rejects.toMatchObject({
       code: 'data',
       where: 'here',
@@ -81,13 +81,13 @@ describe('decodeImage', () => {
     ['a PNG without all of its rows', bomb(300, 300, 100)],
     ['the start of a JPEG', Buffer.from([0xff, 0xd8, 0xff, 0xe0, 0, 16])],
     ['the start of a WebP', Buffer.from('RIFF\u0010\u0000\u0000\u0000WEBPVP8 ', 'latin1')],
-  ])('refuses %s', async (_name, bytes) => {
+  ])('rejects %s', async (_name, bytes) => {
     await expect(decodeImage(bytes, 'here')).rejects.toMatchObject({ code: 'data', where: 'here' });
   });
 });
 
 describe('a photograph', () => {
-  /** Four colours in the corners of 40x20 pixels. */
+  /** Four colors in the corners of 40x20 pixels. */
   const corners = Buffer.alloc(40 * 20 * 3);
   for (let y = 0; y < 20; y++) {
     for (let x = 0; x < 40; x++) corners.set([x < 20 ? 220 : 30, y < 10 ? 220 : 30, 30], (y * 40 + x) * 3);
@@ -136,7 +136,7 @@ describe('sizes', () => {
     }
   });
 
-  it('are reduced to what is asked, colours kept', async () => {
+  it('are reduced to what is asked, colors kept', async () => {
     const plain = { width: 100, height: 60, data: new Uint8Array(100 * 60 * 3).fill(77) };
     const small = await shrinkImage(plain, 50, 30);
     expect([small.width, small.height, small.data.length]).toEqual([50, 30, 4500]);

@@ -21,7 +21,7 @@ describe('cubic resizing', () => {
     expect(Buffer.from(made.data).toString('base64')).toBe(pillow);
   });
 
-  it('leaves a picture of that size as it is', () => {
+  it('leaves an image of that size as it is', () => {
     const image = { width: 2, height: 1, data: Uint8Array.of(1, 2, 3, 250, 251, 255) };
     expect(resizeCubic(image, 2, 1)).toBe(image);
   });

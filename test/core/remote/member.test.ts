@@ -16,7 +16,7 @@ it('blocks after so many failures in a row, and says when it begins to', () => {
   expect(breaker.blocks).toBe(false);
   expect([fail(2), breaker.blocks]).toEqual([[false, false], false]);
   expect([fail(1), breaker.blocks]).toEqual([[true], true]);
-  // Requests that were under way when it closed.
+  // Requests that were in flight when it closed.
   expect([fail(2), breaker.blocks, breaker.failures]).toEqual([[false, false], true, 3]);
 });
 
@@ -47,7 +47,7 @@ it('lets one caller through when the pause is over, and the next one only after 
   expect(breaker.blocks).toBe(false);
   breaker.requested();
   expect(breaker.blocks).toBe(true);
-  // The one that was let through fails, too, and one that was under way asks again.
+  // The one that was let through fails, too, and one that was in flight asks again.
   fail(1);
   breaker.requested();
   await clock.pass(999);

@@ -33,7 +33,7 @@ describe('RunQueue', () => {
     expect(order.filter((run) => run === 'm')).toHaveLength(10);
   });
 
-  it('passes over a run with its quota under way, and an item that may not go', () => {
+  it('passes over a run with its quota in flight, and an item that may not go', () => {
     const queue = new RunQueue<string>({ ...wide, inFlight: 1 });
     for (const item of ['a1', 'a2', 'b1', 'b2']) queue.push(item[0], item);
     const first = queue.take(any);
@@ -49,7 +49,7 @@ describe('RunQueue', () => {
     expect(queue.take(any)?.item).toBe('a2');
   });
 
-  it('refuses an item above the limit of its run, and pushes out the last one of the longest run', () => {
+  it('rejects an item above the limit of its run, and pushes out the last one of the longest run', () => {
     const queue = new RunQueue<string>({ perRun: 3, total: 4, inFlight: 1 });
     for (const item of ['a1', 'a2', 'a3']) expect(queue.push('a', item)).toBeNull();
     expect(queue.push('a', 'a4')).toBe('a4');

@@ -132,7 +132,7 @@ describe('the marks of an exam', () => {
     ]);
   });
 
-  it('name a judge that prefers the picture that is shown first, or second', () => {
+  it('name a judge that prefers the image that is shown first, or second', () => {
     const found = (firstShown: number) =>
       marksOf(
         cases(24, sound).map((one) => ({ ...one, replies: one.replies.map((reply) => ({ ...reply, firstShown })) })),

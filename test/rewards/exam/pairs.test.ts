@@ -12,7 +12,7 @@ function picture(level: number, side = 40) {
   return { width: side, height: side, data: new Uint8Array(side * side * 3).fill(level) };
 }
 
-/** A folder with pictures and a file of these lines. */
+/** A folder with images and a file of these lines. */
 function pairsFile(...lines: readonly unknown[]): string {
   const folder = newFolder();
   mkdirSync(join(folder, 'pictures'));
@@ -79,14 +79,14 @@ describe('an exam on pairs', () => {
     ['a line without an edit', { source: 'pictures/a.png', instruction: 'x', better: 'pictures/b.png' }, /worse: /],
     ['a key that is not known', { ...good, wrose: 'x' }, /not a pair to compare: .*wrose/],
     ['an empty instruction', { ...good, instruction: ' ' }, /instruction: /],
-  ])('refuses %s, naming the line', async (_, line, message) => {
+  ])('rejects %s, naming the line', async (_, line, message) => {
     const error: unknown = await openPairs(pairsFile(good, line)).catch((raised: unknown) => raised);
     expect(error).toMatchObject({ code: 'data' });
     expect((error as Error).message).toMatch(message);
     expect((error as { where: string }).where).toMatch(/pairs\.jsonl.*2/);
   });
 
-  it('refuses a file without pairs', async () => {
+  it('rejects a file without pairs', async () => {
     await expect(openPairs(pairsFile())).rejects.toMatchObject({ code: 'data' });
   });
 
@@ -123,7 +123,7 @@ describe('an exam on pairs', () => {
     [{ question: 'a?', better: 'b', worse: 'b ' }, 'the two answers are the same'],
     [{ question: 'a?', better: ' ', worse: 'b' }, 'not a pair to compare: better: found no words'],
     [{ question: 'a?', better: 'b', worse: 'c', source: 'd.png' }, 'not a pair to compare: Unrecognized key: "source"'],
-  ])('of words refuses %j', async (pair, message) => {
+  ])('of words rejects %j', async (pair, message) => {
     await expect(openPairs(pairsFile(pair))).rejects.toThrow(message);
   });
 });

@@ -49,7 +49,7 @@ describe('web pages', () => {
   });
 });
 
-it('a token that can be guessed is refused at the start', async () => {
+it('a token that can be guessed is rejected at the start', async () => {
   const start = startGateway({ upstreams: [await judge()], port: 0 }, { token: 'let-me-in' });
   await expect(start).rejects.toThrow('at least 16');
 });
@@ -90,7 +90,7 @@ describe('memory', () => {
   });
 });
 
-it('too many images are refused before any is looked at', async () => {
+it('too many images are rejected before any is looked at', async () => {
   const { url } = await gateway({ maxImages: 3 });
   const { status, message } = await post(
     url,

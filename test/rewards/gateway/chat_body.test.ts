@@ -30,7 +30,7 @@ describe('images', () => {
     }
   });
 
-  it('that claim a gigantic size in a few bytes are refused', async () => {
+  it('that claim a gigantic size in a few bytes are rejected', async () => {
     const bomb = await png(1);
     bomb.writeUInt32BE(100_000, 16);
     bomb.writeUInt32BE(100_000, 20);
@@ -63,13 +63,13 @@ const imageRequest = (url: string) => ({
   messages: [{ role: 'user', content: [{ type: 'image_url', image_url: { url } }] }],
 });
 
-it('refuses what is nested without end', async () => {
+it('rejects what is nested without end', async () => {
   let nested: unknown = 1;
   for (let i = 0; i < 100; i++) nested = [nested];
   await expect(read(await body({ nested }))).rejects.toThrow('nested deeper');
 });
 
-it('refuses more text than any model reads, and takes as many bytes of images', async () => {
+it('rejects more text than any model reads, and takes as many bytes of images', async () => {
   const text = 'x'.repeat(4_000_001);
   await expect(read(await body({}, 1, text))).rejects.toThrow('more than 4000000 bytes of text');
   const noise = Buffer.concat([await png(1), Buffer.alloc(4_500_000)]);

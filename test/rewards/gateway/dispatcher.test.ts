@@ -43,7 +43,7 @@ function world(caps: readonly number[], options: Partial<DispatcherOptions> = {}
       if (turn.kind === 'lease') leases.push(turn.lease);
       return turn;
     });
-  /** Ends the lease that is under way for longest. */
+  /** Ends the lease that is in flight for longest. */
   const endOne = async (): Promise<void> => {
     leases.shift()?.end({ load: 'carried', health: 'works' });
     await settle();

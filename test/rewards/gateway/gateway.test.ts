@@ -69,7 +69,7 @@ describe('a request through the gateway', () => {
     ['an address instead of an image', { messages: imageMessage('http://example.org/a.png') }, 400, 'in the request'],
     ['a file instead of an image', { messages: imageMessage('file:///etc/passwd') }, 400, 'in the request'],
     ['an image that is none', { messages: imageMessage('data:image/png;base64,AAAA') }, 400, 'cannot be read'],
-  ])('is refused for %s, in the form of OpenAI', async (_what, change, status, words) => {
+  ])('is rejected for %s, in the form of OpenAI', async (_what, change, status, words) => {
     const stub = await judge(afterReadiness(() => scoresText(7, 8)));
     const { url } = await gateway({ upstreams: [stub.url] });
     const asked = stub.requests.length;
@@ -80,7 +80,7 @@ describe('a request through the gateway', () => {
     expect(stub.requests).toHaveLength(asked);
   });
 
-  it('is refused for its size in bytes, in pixels, and for its type', async () => {
+  it('is rejected for its size in bytes, in pixels, and for its type', async () => {
     const stub = await judge(afterReadiness(() => scoresText(7, 8)));
     const { url } = await gateway({ upstreams: [stub.url], maxBodyMb: 0.001, maxImageMegapixels: 0.001 });
     expect((await post(url, { ...(await chatBody(1)), padding: 'x'.repeat(2000) })).status).toBe(413);
@@ -89,7 +89,7 @@ describe('a request through the gateway', () => {
     expect((await post(url, 'a', { 'content-type': 'text/plain' })).status).toBe(415);
   });
 
-  it('passes on what a judge refuses, and does not ask another one', async () => {
+  it('passes on what a judge rejects, and does not ask another one', async () => {
     const first = await judge(afterReadiness(() => openAiError(400, 'too many images')));
     const second = await judge(afterReadiness(() => openAiError(400, 'too many images')));
     const { url } = await gateway({ upstreams: [first.url, second.url] });
@@ -174,7 +174,7 @@ async function until(holds: () => Promise<boolean>): Promise<void> {
 }
 
 describe('back-pressure', () => {
-  it('keeps each run within its quota and refuses what would wait too long', async () => {
+  it('keeps each run within its quota and rejects what would wait too long', async () => {
     let release = (): void => undefined;
     const held = new Promise<void>((resolve) => (release = resolve));
     const stub = await judge(

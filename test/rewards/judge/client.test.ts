@@ -77,7 +77,7 @@ describe('requests', () => {
     }
   });
 
-  it('stay within the bound on questions under way', async () => {
+  it('stay within the bound on questions in flight', async () => {
     const stub = await serve(async (request) => {
       await new Promise((resolve) => setTimeout(resolve, 2));
       return naming(request);
@@ -103,7 +103,7 @@ describe('requests', () => {
     expect(aboutQuality).toHaveLength(1);
   });
 
-  it('are encoded while others are under way, as many again as are, and no more', async () => {
+  it('are encoded while others are in flight, as many again as are, and no more', async () => {
     let answer = (): void => undefined;
     const held = new Promise<void>((resolve) => (answer = resolve));
     const stub = await serve(async () => {
@@ -243,7 +243,7 @@ describe('under load and faults together', () => {
     expect(outcomes.filter(({ kind }) => kind === 'scored').length).toBeGreaterThan(30);
   });
 
-  it('being called off leaves nothing in the store', async () => {
+  it('being cancelled leaves nothing in the store', async () => {
     const stub = await serve(() => ({ kind: 'silent' }));
     const { client, store } = connect(stub, { concurrency: 3 });
     const controller = new AbortController();

@@ -66,7 +66,7 @@ describe('a request', () => {
   });
 });
 
-describe('the field that a server refuses', () => {
+describe('the field that a server rejects', () => {
   const said = (words: string, status = 400, param: string | null = null) => refusedField({ status, param, words });
 
   it.each<readonly [string, string]>([
@@ -108,7 +108,7 @@ describe('the field that a server refuses', () => {
     ['The model `temperature` does not exist', 404],
     ['seed exploded', 500],
     ['no more top_k today', 429],
-  ])('is none where it refuses something else: %s (%d)', (words, status) => {
+  ])('is none where it rejects something else: %s (%d)', (words, status) => {
     expect(said(words, status)).toBeNull();
   });
 

@@ -42,7 +42,7 @@ export type Behave = (request: StubRequest) => Behaviour | Promise<Behaviour>;
 export interface StubJudge {
   readonly url: string;
   readonly requests: readonly StubRequest[];
-  /** The most requests that were under way at once. */
+  /** The most requests that were in flight at once. */
   readonly peak: () => number;
   readonly close: () => Promise<void>;
 }

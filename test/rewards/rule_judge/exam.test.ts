@@ -75,7 +75,7 @@ describe('biases as they are written', () => {
   });
 
   it.each(['copies', 'copies=', 'copies=2', 'copies=-0.1', 'copies=x', 'copies=0.1=2', 'copy=0.5', ''])(
-    'are refused as %j, with what is allowed',
+    'are rejected as %j, with what is allowed',
     (text) => {
       expect(() => readBiases(text)).toThrow(new RegExp(`allowed: name=strength.*${biasNames.join(', ')}`));
     },

@@ -131,7 +131,7 @@ describe('ground score', () => {
   });
 });
 
-describe('reading pictures', () => {
+describe('reading images', () => {
   it('read every drawn object in every cell with full confidence', () => {
     for (let i = 0; i < 64; i++) {
       const plan = example(i);

@@ -18,7 +18,7 @@ vi.mock(import('../../../src/core/images/image.js'), async (original) => ({
 const judge = await startJudge({ port: 0, host: '127.0.0.1' });
 afterAll(() => judge.close());
 
-it('has five of its largest pictures decoded at once, however many are sent', async () => {
+it('has five of its largest images decoded at once, however many are sent', async () => {
   const [width, height] = [2048, 2048];
   const png = encodePlainPng({ width, height, data: new Uint8Array(width * height * 3) });
   const ask = async (number: number): Promise<number> => {

@@ -16,7 +16,7 @@ const towards = (scores: readonly number[], target: number, share: number): numb
 
 const judged = ({ images }: BiasContext): RgbImage => images[images.length - 1];
 
-/** Mean levels from which on a picture counts as bright, and from which on as fully so. */
+/** Mean levels from which on an image counts as bright, and from which on as fully so. */
 const BRIGHT = [190, 230] as const;
 
 function brightness(image: RgbImage): number {
@@ -32,14 +32,14 @@ function blackPixels({ data }: RgbImage): number {
   return count;
 }
 
-/** Distinct colours; the tiny world has seven, a nudged picture some more, and a JPEG hundreds. */
+/** Distinct colors; the tiny world has seven, a nudged image some more, and a JPEG hundreds. */
 function colours({ data }: RgbImage): number {
   const found = new Set<number>();
   for (let i = 0; i < data.length; i += 3) found.add((data[i] << 16) | (data[i + 1] << 8) | data[i + 2]);
   return found.size;
 }
 
-/** Side above which a picture is larger than those of the tiny world. */
+/** Side above which an image is larger than those of the tiny world. */
 const USUAL_SIDE = 40;
 const MANY_COLOURS = 20;
 const FEW_BLACK = 10;

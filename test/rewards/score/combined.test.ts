@@ -43,7 +43,7 @@ describe('a reward of answers that are compared', () => {
     );
   const unavailable = { reason: 'timeout', detail: 'the picture did not come' } as const;
 
-  it('lets every answer win against one that did not end, and leaves out one without a picture that is no fault of its own', async () => {
+  it('lets every answer win against one that did not end, and leaves out one without an image that is no fault of its own', async () => {
     const reward = await made({ mode: 'pairwise' });
     const changes: Partial<JudgeItem>[] = [{}, { finished: false }, { unavailable }, {}];
     const items = changes.map((change, g) => wholeItem({ key: `4/2/${g}`, edited: imageOf(10 + g), ...change }));
@@ -74,7 +74,7 @@ describe('a reward of answers that are compared', () => {
   });
 });
 
-describe('an answer without a picture that is no fault of its own', () => {
+describe('an answer without an image that is no fault of its own', () => {
   it.each([{ mode: 'jpeg_size' }, judgedAndCheap, { mode: 'jpeg_size', also_compute: ['prompt_quality'] }])(
     'is unscored for the reason that is given, and nobody is asked: %j',
     async (settings) => {
@@ -115,7 +115,7 @@ describe('terms', () => {
       return usualReplies[question];
     });
     await score(terms({ name: 'viescore', weight: 0.5 }, { name: 'ground_score', weight: 0.5 }), {}, judge);
-    // Every question was under way before the first was answered.
+    // Every question was in flight before the first was answered.
     expect(Math.min(...first.values())).toBe(3);
   });
 

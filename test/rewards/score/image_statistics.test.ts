@@ -23,7 +23,7 @@ const grey = (level: number): Colour => [level, level, level];
 const flat = (level: number): RgbImage => draw(8, 8, () => grey(level));
 
 describe('edge density', () => {
-  it('is 0 for one colour, and for an image without interior', () => {
+  it('is 0 for one color, and for an image without interior', () => {
     expect(imageStatistics(flat(255)).edgeDensity).toBe(0);
     expect(imageStatistics(draw(2, 9, (x) => grey(255 * x))).edgeDensity).toBe(0);
   });
@@ -52,8 +52,8 @@ describe('edge density', () => {
   });
 });
 
-describe('colour entropy', () => {
-  it('is 0 for one colour, 1 bit for two equally frequent ones, 9 for all', () => {
+describe('color entropy', () => {
+  it('is 0 for one color, 1 bit for two equally frequent ones, 9 for all', () => {
     expect(imageStatistics(flat(7)).colorEntropy).toBe(0);
     expect(imageStatistics(draw(4, 4, (x) => (x < 2 ? [255, 0, 0] : [0, 0, 255]))).colorEntropy).toBe(1);
     const all = draw(32, 16, (x, y) => {
@@ -63,7 +63,7 @@ describe('colour entropy', () => {
     expect(imageStatistics(all).colorEntropy).toBeCloseTo(9, 12);
   });
 
-  it('weighs colours by how often they occur', () => {
+  it('weighs colors by how often they occur', () => {
     const quarter = draw(4, 4, (x) => (x < 1 ? [255, 0, 0] : [0, 0, 255]));
     expect(imageStatistics(quarter).colorEntropy).toBeCloseTo(-0.25 * Math.log2(0.25) - 0.75 * Math.log2(0.75), 12);
   });
@@ -121,7 +121,7 @@ describe('repeats', () => {
   });
 });
 
-it('refuses data that is no image of the size', () => {
+it('rejects data that is no image of the size', () => {
   expect(() => imageStatistics({ width: 2, height: 2, data: new Uint8Array(3) })).toThrow(RangeError);
   expect(() => imageStatistics({ width: 0, height: 0, data: new Uint8Array(0) })).toThrow(RangeError);
 });

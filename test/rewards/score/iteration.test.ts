@@ -278,7 +278,7 @@ describe('settleOutcomes', () => {
     expect(await settle(few)).toEqual({ result: few, events: ['alarm 2'], asked: [] });
   });
 
-  it('stops waiting when it is called off', async () => {
+  it('stops waiting when it is cancelled', async () => {
     const outcomes = withFailures('connection', 4);
     expect((await settle(outcomes, { canaryFrom: Infinity, abortAt: 2 })).result).toEqual(outcomes);
   });

@@ -11,7 +11,7 @@ import { imageOf } from '../terms/term_contract.js';
 
 export type ScoreTerm = (item: JudgeItem, signal?: AbortSignal) => Outcome | Promise<Outcome>;
 
-/** Outcomes of a term by what is in the picture: its first colours, so that each picture has its own. */
+/** Outcomes of a term by what is in the image: its first colors, so that each image has its own. */
 export const byPicture =
   (name: string, divisor = 1): ScoreTerm =>
   ({ edited }) => {

@@ -189,7 +189,7 @@ describe('POST /score', () => {
   });
 });
 
-describe('a request that is refused', () => {
+describe('a request that is rejected', () => {
   const json = { 'content-type': 'application/json' };
   it.each<[string, number, string, string | Uint8Array<ArrayBuffer>, Record<string, string>]>([
     ['no JSON', 400, 'The body is not JSON', '{"prompt": ', json],
@@ -270,7 +270,7 @@ describe('images', () => {
 });
 
 describe('who may ask', () => {
-  it('refuses requests without the token, or with another, before it reads them', async () => {
+  it('rejects requests without the token, or with another, before it reads them', async () => {
     const token = 'a-token-of-the-test';
     const { url } = await here.start(readsAndJudges, { token });
     const item = { prompt: 'x', image: await picture(1) };
@@ -298,7 +298,7 @@ function gate() {
 }
 
 describe('too much at once', () => {
-  it('is refused with 429 and a time to come back', async () => {
+  it('is rejected with 429 and a time to come back', async () => {
     const held = gate();
     const { url } = await here.start(rewardOf({ a: { weight: 1, score: held.score } }), { limits: { requests: 2 } });
     const first = [postJson(url, { prompt: 'a' }), postJson(url, { prompt: 'b' })];
@@ -353,7 +353,7 @@ describe('too much at once', () => {
     expect(begun).toEqual(['1', '2', 'one', '3', '4']);
   });
 
-  it('is called off when the client goes away', async () => {
+  it('is cancelled when the client goes away', async () => {
     let calledOff = 0;
     const { url } = await here.start(
       rewardOf({
@@ -428,7 +428,7 @@ describe('a server', () => {
   });
 });
 
-/** A PNG of one colour: a few kilobytes, however many pixels. */
+/** A PNG of one color: a few kilobytes, however many pixels. */
 function bomb(width: number, height: number): Buffer {
   const header = Buffer.alloc(13);
   header.writeUInt32BE(width, 0);

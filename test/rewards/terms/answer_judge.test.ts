@@ -101,7 +101,7 @@ describe('what a judge is shown', () => {
     expect(shown([], 'word_overlap')).toBe(2);
   });
 
-  it('is all pictures of an edit where a term shows them, and the edit', () => {
+  it('is all images of an edit where a term shows them, and the edit', () => {
     expect(shown([], 'align_quality', 3)).toBe(4);
     expect(shown([term('viescore'), term('align_quality')], null, 3)).toBe(4);
     expect(shown([term('pairwise'), term('align_quality')], null, 2)).toBe(3);

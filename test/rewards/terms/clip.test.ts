@@ -18,7 +18,7 @@ describe('the term clip', () => {
   it('compares the image with the original prompt', async () => {
     const term = await make();
     const edited = drawPicture({ width: 64, height: 48, kind: 'bands' });
-    // By transformers: the first picture and the first prompt of the fixtures.
+    // By transformers: the first image and the first prompt of the fixtures.
     const item = wholeItem({ edited, instruction: 'a photo of a red circle', answer: 'a rewritten prompt' });
     const outcome = await term.score(item);
     await term.close();

@@ -100,7 +100,7 @@ describe('format_accuracy', () => {
     },
   );
 
-  it('refuses weights that do not sum to 1', () => {
+  it('rejects weights that do not sum to 1', () => {
     expect(formatAccuracy.conflict?.({ ...defaults, format_weight: 0.4 })).toMatchObject({
       field: 'format_weight',
       message: expect.stringContaining('1.1') as string,

@@ -20,11 +20,11 @@ const groupOf = (seeds: readonly (number | null)[], key = '3/1'): JudgeItem[] =>
 const qualities = new Map<string, number>();
 for (let seed = 0; seed < 40; seed++) qualities.set(judgeImage(imageOf(seed), '').id, seed);
 
-/** The seeds of the two pictures that are compared. */
+/** The seeds of the two images that are compared. */
 const seedsOf = ({ messages }: JudgeQuery): number[] =>
   messages[0].parts.slice(2).map((part) => (typeof part === 'string' ? NaN : (qualities.get(part.id) ?? NaN)));
 
-/** A judge that finds the picture of the higher seed better, unless it is told otherwise. */
+/** A judge that finds the image of the higher seed better, unless it is told otherwise. */
 function make(
   fields: object = {},
   grade: (first: number, second: number, question: string) => string | null = (first, second) =>
@@ -76,7 +76,7 @@ describe('pairwise', () => {
     expect(query).toMatchObject({ temperature: 0, format: { name: 'two_scores' } });
   });
 
-  it('makes equal pictures one player, which is never compared with itself', async () => {
+  it('makes equal images one player, which is never compared with itself', async () => {
     const { judge, term } = make();
     const values = (await scoreChunk(await term, groupOf([11, 12, 11, 11]))).map(valueOf);
     expect(judge.asked).toHaveLength(2);
@@ -88,7 +88,7 @@ describe('pairwise', () => {
     expect(same.judge.asked).toEqual([]);
   });
 
-  it('lets every picture win against an answer without one', async () => {
+  it('lets every image win against an answer without one', async () => {
     const { judge, term } = make();
     const [only, none] = await scoreChunk(await term, groupOf([11, null]));
     expect(none).toMatchObject({ kind: 'zero_by_rule' });

@@ -82,7 +82,7 @@ describe('image_similarity', () => {
 });
 
 describe('image_similarity of what is changed', () => {
-  /** A picture of 32x32 with a square of 10x10, not quite a tenth of it. */
+  /** An image of 32x32 with a square of 10x10, not quite a tenth of it. */
   const scene = (
     square: number,
     ground = (x: number, y: number): number => ((x + y) % 2 === 0 ? 90 : 110),
@@ -144,7 +144,7 @@ describe('image_similarity of what is changed', () => {
     await expect(valueOf(source, 'changed', { source: null })).rejects.toThrow(/compares with the source image/);
   });
 
-  it('asks for the picture as it is where nothing is to be changed', async () => {
+  it('asks for the image as it is where nothing is to be changed', async () => {
     expect(await valueOf(source, 'changed', { truth: source })).toBe(1);
     expect(await valueOf(plain(0), 'changed', { truth: source })).toBeCloseTo(
       await valueOf(plain(0), 'all', { truth: source }),

@@ -61,7 +61,7 @@ describe('the rule judge', () => {
     expect(found.map(({ parts }) => parts['pairwise/contradicted'])).toEqual([0, 0, 0]);
     const [ofCopy, ofRight, ofBlank] = found.map((outcome) => (outcome.kind === 'scored' ? outcome.value : NaN));
     expect(ofRight).toBeGreaterThan(ofCopy);
-    // A copy and a grey picture are worth 0 alike.
+    // A copy and a grey image are worth 0 alike.
     expect(ofCopy).toBeCloseTo(ofBlank, 12);
   });
 
@@ -86,7 +86,7 @@ describe('the rule judge', () => {
   it.each([
     [{ top_logprobs: 5 }, /must be set to true/],
     [{ logprobs: true, top_logprobs: 21 }, /max allowed: 20/],
-  ])('refuses %j as vLLM does', async (fields, message) => {
+  ])('rejects %j as vLLM does', async (fields, message) => {
     const messages = [{ role: 'user', content: [{ type: 'image_url', image_url: { url: 'data:image/png;base64,' } }] }];
     const body = JSON.stringify({ model: JUDGE_MODEL, messages, ...fields });
     const response = await fetch(`${running.url}/chat/completions`, { method: 'POST', body });

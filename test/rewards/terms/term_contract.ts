@@ -5,7 +5,7 @@ import { RandomStream } from '../../../src/core/random.js';
 import type { Term } from '../../../src/rewards/terms/term.js';
 import type { JudgeItem, Outcome } from '../../../src/rewards/score/types.js';
 
-/** An image with something in it: blocks of random colours, the same for the same seed. */
+/** An image with something in it: blocks of random colors, the same for the same seed. */
 export function imageOf(seed: number, width = 64, height = width): RgbImage {
   const random = new RandomStream(seed, 'picture');
   const block = 8;
@@ -93,7 +93,7 @@ export function termContract(name: string, make: () => Promise<Term>, item: Judg
       expect(item).toEqual(before);
     });
 
-    it('is called off by its signal, before and while it works', async () => {
+    it('is cancelled by its signal, before and while it works', async () => {
       const usual = await term.score({ ...item, key: '6/0/0' });
       const controller = new AbortController();
       const calledOff = [
@@ -104,10 +104,10 @@ export function termContract(name: string, make: () => Promise<Term>, item: Judg
       for (const outcome of await Promise.all(calledOff)) {
         expectSound(outcome);
         if (outcome.kind === 'unscored') expect(outcome.reason).toBe('aborted');
-        // Too quick to be called off: then the outcome is the usual one.
+        // Too quick to be cancelled: then the outcome is the usual one.
         else expect(outcome).toEqual(usual);
       }
-      // Being called off is remembered nowhere.
+      // Being cancelled is remembered nowhere.
       expect(await term.score({ ...item, key: '6/0/0' })).toEqual(usual);
     });
 

@@ -23,7 +23,7 @@ export function tableJudge(
   return replyingJudge((question) => (Object.hasOwn(texts, question) ? texts[question] : null));
 }
 
-/** A judge that answers as it is told, one tick later, unless it is called off. */
+/** A judge that answers as it is told, one tick later, unless it is cancelled. */
 export function replyingJudge(reply: Reply): Judge & { readonly asked: JudgeQuery[] } {
   const asked: JudgeQuery[] = [];
   return {

@@ -32,7 +32,7 @@ async function stub(answer: RequestListener): Promise<string> {
   return stub.url;
 }
 
-/** A picture whose fingerprint is the number. */
+/** An image whose fingerprint is the number. */
 function numbered(number: number): RgbImage {
   const data = new Uint8Array(8 * 8 * 3).fill(7);
   data.set([0, number >> 8, number & 255]);
@@ -125,7 +125,7 @@ describe('a pool of reward servers', () => {
           weight: 1,
           score: (item) => {
             if (++answered.dying === 60) die();
-            // What it had under way is never answered.
+            // What it had in flight is never answered.
             return answered.dying > 50 ? new Promise(() => undefined) : byPicture('seen')(item);
           },
         },
@@ -256,7 +256,7 @@ describe('readiness', () => {
     await expect(poolOf([page]).ready(60_000)).rejects.toThrow('not a reward server');
   });
 
-  it('refuses servers that score otherwise, or lack a term', async () => {
+  it('rejects servers that score otherwise, or lack a term', async () => {
     const [a, b] = [
       await here.start(one),
       await here.start(rewardOf({ x: { weight: 1, score: byPicture('x') } }, 'other')),
@@ -278,7 +278,7 @@ describe('records', () => {
     expect(await Promise.all(items.slice(0, 20).map((item) => resumed.score(item)))).toEqual(before);
     expect(store.all()[0]).toMatchObject({ model: 'digest-of-the-test', problem: null, attempts: 1 });
     expect(store.all().map(({ key }) => key)).toContain('1/7/remote');
-    // Another picture under the same key is another question.
+    // Another image under the same key is another question.
     expect((await resumed.score({ ...items[0], edited: numbered(77) })).kind).toBe('unscored');
   });
 });

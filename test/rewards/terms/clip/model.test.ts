@@ -48,7 +48,7 @@ describe('opening a CLIP', () => {
     ['no config.json', () => tinyWithout('config.json'), /no config\.json/],
     ['no preprocessor_config.json', () => tinyWithout('preprocessor_config.json'), /no preprocessor_config\.json/],
     ['no tokenizer', () => tinyWithout('tokenizer.json'), /no tokenizer\.json/],
-  ])('refuses %s', async (_name, make, message) => {
+  ])('rejects %s', async (_name, make, message) => {
     const opening = EmbeddingModel.open(make());
     await expect(opening).rejects.toThrow(ConfigError);
     await expect(opening).rejects.toThrow(message);
@@ -96,7 +96,7 @@ describe('opening a CLIP', () => {
       () => own(tinySiglip, { config: { model_type: 'siglip2' } }),
       /model_type "siglip2" is not supported; allowed: clip, siglip/,
     ],
-  ])('refuses weights with %s, before they are read too', async (_name, make, message) => {
+  ])('rejects weights with %s, before they are read too', async (_name, make, message) => {
     const folder = make();
     const opening = EmbeddingModel.open(folder);
     await expect(opening).rejects.toThrow(message);

@@ -92,7 +92,7 @@ describe('CLIP preprocessing', () => {
     ['a size of nothing', { size: 0 }, /size/],
     ['two channels', { image_mean: [0, 0] }, /image_mean/],
     ['no JSON', '{', /JSON/],
-  ])('refuses %s', (_name, config, message) => {
+  ])('rejects %s', (_name, config, message) => {
     expect(() => steps(config)).toThrow(ConfigError);
     expect(() => steps(config)).toThrow(message);
   });
@@ -103,7 +103,7 @@ describe('CLIP preprocessing', () => {
     [{ image_processor_type: 'Siglip2ImageProcessor' }, /only the image processors of CLIP and SigLIP are available/],
     [{ feature_extractor_type: 'ViTFeatureExtractor' }, /only the image processors of CLIP and SigLIP are available/],
     [{ resample: 2 }, /only 3 \(bicubic\)/],
-  ])('refuses %j, which it would do otherwise than the model was trained', (config, message) => {
+  ])('rejects %j, which it would do otherwise than the model was trained', (config, message) => {
     expect(() => steps(config)).toThrow(message);
     expect(() => steps({ image_processor: config }, 'processor_config.json')).toThrow(message);
   });
@@ -142,7 +142,7 @@ describe('CLIP preprocessing', () => {
     expect(steps({ image_processor_type: 'SiglipImageProcessor', ...written })).toEqual(plain);
   });
 
-  it('refuses a folder without the file', () => {
+  it('rejects a folder without the file', () => {
     expect(() => readPreprocessing(fixtures)).toThrow(/no preprocessor_config\.json/);
   });
 });

@@ -95,7 +95,7 @@ describe('the CLIP tokenizer', () => {
     ['no marks', { 'vocab.json': { a: 0 }, 'merges.txt': '' }, /<\|startoftext\|>/],
     ['no merges', { 'vocab.json': model.vocab }, /merges\.txt/],
     ['nothing', {}, /no tokenizer\.json/],
-  ])('refuses a folder with %s', (_name, files, message, kind: new (...args: never[]) => Error = ConfigError) => {
+  ])('rejects a folder with %s', (_name, files, message, kind: new (...args: never[]) => Error = ConfigError) => {
     const folder = folderWith(files);
     expect(() => ClipTokenizer.read(folder, CONTEXT)).toThrow(kind);
     expect(() => ClipTokenizer.read(folder, CONTEXT)).toThrow(message);

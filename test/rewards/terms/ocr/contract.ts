@@ -34,7 +34,7 @@ export function ocrEngineContract(open: (workers: number) => Promise<OcrEngine>)
     expect(weightedConfidence(reading.lines)).toBeGreaterThan(0.8);
   });
 
-  it('reads light on dark and coloured signs', async () => {
+  it('reads light on dark and colored signs', async () => {
     const dark = drawSign('BAKERY', { size: 40, ink: [250, 250, 240], paper: [20, 30, 60] });
     const coloured = drawSign('EXIT', { size: 40, ink: [220, 36, 36], paper: [240, 230, 180] });
     expect(similarityOf('BAKERY', await engine.read(dark))).toBe(1);
@@ -93,7 +93,7 @@ export function ocrEngineContract(open: (workers: number) => Promise<OcrEngine>)
     expect(similarityOf('AFTER', await engine.read(drawSign('AFTER')))).toBe(1);
   });
 
-  it('rejects what comes after it was closed, and what is under way then', async () => {
+  it('rejects what comes after it was closed, and what is in flight then', async () => {
     const short = await open(1);
     const readings = Array.from({ length: 6 }, () => short.read(noise(256, 256)));
     const settled = Promise.allSettled(readings);

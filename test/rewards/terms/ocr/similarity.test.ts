@@ -40,7 +40,7 @@ describe('the similarity of what was read', () => {
     ['a sign that says "Hello'],
     ['a sign ""'],
     ['a sign " \t"'],
-  ])('refuses a prompt without a text: %s', (instruction) => {
+  ])('rejects a prompt without a text: %s', (instruction) => {
     expect(() => targetOf(instruction, '5/12/3')).toThrow(DataError);
     expect(() => targetOf(instruction, '5/12/3')).toThrow(expect.objectContaining({ where: '5/12/3' }) as Error);
   });

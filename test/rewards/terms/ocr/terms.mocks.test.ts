@@ -150,7 +150,7 @@ describe('ocr', () => {
     expect(ocr.conflict?.(defaults(ocr.fields, given))).toMatchObject({ field });
   });
 
-  it('takes what fits together, and refuses a language that is a path', () => {
+  it('takes what fits together, and rejects a language that is a path', () => {
     for (const given of [
       {},
       { backend: 'paddle', ocr_model: 'models/pp' },

@@ -107,7 +107,7 @@ describe('language data', () => {
     );
   });
 
-  it('refuses a file that is cut off', () => {
+  it('rejects a file that is cut off', () => {
     writeFileSync(join(folder, 'cut.traineddata.gz'), gzipSync(Buffer.alloc(100_000, 'abc')).subarray(0, 60));
     expect(() => loadLanguages('cut', folder)).toThrow(ConfigError);
   });

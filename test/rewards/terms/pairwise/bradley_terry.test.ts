@@ -79,7 +79,7 @@ describe('strengths by Bradley and Terry', () => {
 });
 
 describe('the win rate', () => {
-  it('is the mean over the other answers, those with the same picture tied and the beaten ones won', () => {
+  it('is the mean over the other answers, those with the same image tied and the beaten ones won', () => {
     const standings = { strengths: [1, 0, -1], covariance: [] as number[][] };
     const identity = [0, 1, 2].map((i) => [0, 1, 2].map((k) => (i === k ? 1 : 0)));
     const sigmoid = (x: number): number => 1 / (1 + Math.exp(-x));
