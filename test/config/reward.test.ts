@@ -85,12 +85,12 @@ describe('reward.mode', () => {
     const expected = termNames.map((name) => {
       const fields = fieldsWithoutDefault(name);
       if (fields.length > 0) return [name, [expect.stringContaining(`which needs ${fields.join(', ')}; write it as`)]];
-      if (name === 'prompt_quality') return [name, [expect.stringContaining('recorded and never learnt from')]];
+      if (name === 'prompt_quality') return [name, [expect.stringContaining('only recorded, never learned from')]];
       if (name === 'answer_judge') return [name, [expect.stringContaining("found 'embedded', but 'answer_judge'")]];
       return [
         name,
         ['format_accuracy', 'word_sequence', 'exact_words', 'word_overlap'].includes(name)
-          ? [expect.stringContaining('labelled answer in words')]
+          ? [expect.stringContaining('labeled answer in words')]
           : [],
       ];
     });
@@ -100,7 +100,7 @@ describe('reward.mode', () => {
   it('compares with no words where the data sets hold none', async () => {
     await expectLines(
       problemsOf('reward.mode=format_accuracy'),
-      "reward.mode: 'format_accuracy' compares with a labelled",
+      "reward.mode: 'format_accuracy' compares with a labeled",
     );
   });
 });
@@ -197,7 +197,10 @@ describe('the model of a term', () => {
 
 describe('a reward that cannot be', () => {
   it('is a mode and terms at once, or neither', async () => {
-    await expectLines(problemsOf('reward.mode=viescore', two), "reward.terms: found besides reward.mode 'viescore';");
+    await expectLines(
+      problemsOf('reward.mode=viescore', two),
+      "reward.terms: found together with reward.mode 'viescore';",
+    );
     await expectLines(problemsOf('reward.mode=null'), 'reward.mode: found null without reward.terms; allowed: a');
     expect(await problemsOf('reward.mode=null', 'reward.terms=[]')).toContain('reward.mode: found null');
     expect(await problemsOf('reward.terms=[]')).toBe('loads');
@@ -211,7 +214,7 @@ describe('a reward that cannot be', () => {
     await expectLines(weighted(0, 1), 'reward.terms.0.weight: found 0; allowed: a number > 0');
     await expectLines(
       problemsOf('reward.terms=[{"name":"viescore","weight":0.5}]'),
-      'reward.terms: the weights sum to 0.5; allowed: weights that',
+      'reward.terms: the weights sum to 0.5; allowed: a sum of 1',
     );
     await expectLines(
       problemsOf('reward.terms=[{"name":"viescore"}]'),
@@ -223,7 +226,7 @@ describe('a reward that cannot be', () => {
     const terms = '[{"name":"viescore","weight":0.5},{"name":"viescore","weight":0.5}]';
     await expectLines(
       problemsOf(`reward.terms=${terms}`),
-      "reward.terms.1.name: found 'viescore', which reward.terms.0",
+      "reward.terms.1.name: found 'viescore' again, after reward.terms.0",
     );
   });
 
@@ -251,7 +254,7 @@ describe('a reward that cannot be', () => {
     await expectLines(
       problemsOf(`reward.terms=[${term}]`),
       'reward.terms.0.format_weight: found 0.5 + 0.7 = 1.2 with',
-      "reward.terms: 'format_accuracy' compares with a labelled",
+      "reward.terms: 'format_accuracy' compares with a labeled",
     );
   });
 });

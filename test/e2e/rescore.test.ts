@@ -55,7 +55,7 @@ describe('editrl rescore', () => {
     const offline = await rescore('--reward', 'ground_score', '--offline', '--name', 'ground_offline');
     expect(offline.rescored.scored).toBe(0);
     const summary = await rescore('--reward', 'ground_score');
-    expect(summary.not_rescored).toEqual({ 'its prompt has no labelled result': 96 });
+    expect(summary.not_rescored).toEqual({ 'its prompt has no labeled result': 96 });
     expect(summary.judgements.asked).toBeGreaterThan(0);
     expect(summary.rescored.scored + summary.rescored.zero_by_rule).toBe(96);
   });

@@ -27,7 +27,7 @@ export interface ExamCase {
   readonly answers: readonly ExamAnswer[];
   /** Names of the answers on which tricks are tried, by what a judge must not do. */
   readonly tricked: Tricked;
-  /** The labelled result, for rewards that compare with one. Null if there is none. */
+  /** The labeled result, for rewards that compare with one. Null if there is none. */
   readonly labelled: Made | null;
 }
 
@@ -43,7 +43,7 @@ export interface ExamSet {
   readonly length: number;
   /** The kind of its answers. */
   readonly reads: 'image' | 'words';
-  /** Whether its cases have labelled results. */
+  /** Whether its cases have labeled results. */
   readonly labelled: boolean;
   at(index: number): Promise<ExamCase>;
 }

@@ -1,6 +1,6 @@
 /**
  * The judge's questions. The criteria are those of VIEScore (Ku et al., 2024; two scores for semantic consistency, two for perceptual
- * quality) and of EARL's ground score (agreement with the labelled edit). The wording is editrl's own, so scores are not comparable with
+ * quality) and of EARL's ground score (agreement with the labeled edit). The wording is editrl's own, so scores are not comparable with
  * published ones. Texts begin with their constant part and end with the instruction, and images come from the most to the least shared: a
  * server with a prefix cache then computes a group's common part once.
  */
@@ -35,7 +35,7 @@ export interface PromptSet {
   readonly sc: string;
   /** Perceptual quality. The edited image follows. */
   readonly pq: string;
-  /** Ground score. The labelled result and the edited image follow the user's text. */
+  /** Ground score. The labeled result and the edited image follow the user's text. */
   readonly ground: { readonly system: string; readonly user: string };
   readonly replyTokens: ReplyTokens;
 }

@@ -22,7 +22,7 @@ type ChatRequest = z.infer<typeof requestSchema>;
 export interface Question {
   readonly kind: QuestionKind;
   readonly instruction: string;
-  /** The answer in words to grade, with the labelled one (empty if there is none). Null in questions about images. */
+  /** The answer in words to grade, with the labeled one (empty if there is none). Null in questions about images. */
   readonly graded: { readonly answer: string; readonly reference: string } | null;
   readonly images: readonly string[];
   readonly choices: number;

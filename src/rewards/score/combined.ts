@@ -43,7 +43,7 @@ interface Asked extends ChosenTerm {
  * The terms of `also_compute` are only recorded, and leave out items that lack what they compare with. The terms of `measure` score
  * held-out items in addition, each on its native scale, under the same exception. `native`: whether the outcome is that of one term, on its
  * own scale. Raises ConfigError for settings that cannot work on this machine. Its `score` raises DataError for an item without the source,
- * labelled image or labelled words that a deciding term needs.
+ * labeled image or labeled words that a deciding term needs.
  */
 export async function createReward(
   settings: RewardChoice,

@@ -101,14 +101,14 @@ export function sourceSimilarity(image: RgbImage, source: RgbImage): number {
 }
 
 /**
- * A pixel counts as to be changed if a channel of source and labelled result differs by more levels than this, which is above the noise of
+ * A pixel counts as to be changed if a channel of source and labeled result differs by more levels than this, which is above the noise of
  * a codec.
  */
 export const CHANGED_LEVELS = 10;
 
 export interface EditAgreement {
   /**
-   * 1 - sum |edited - truth| / sum |source - truth|, at least 0, over the pixels to be changed. 1 if they equal the labelled result, 0 if
+   * 1 - sum |edited - truth| / sum |source - truth|, at least 0, over the pixels to be changed. 1 if they equal the labeled result, 0 if
    * they are no nearer to it than the source is.
    */
   readonly made: number;

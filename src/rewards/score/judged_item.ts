@@ -17,15 +17,15 @@ export interface JudgedItem {
 
 /**
  * Applies the rules that need no judge: returns an outcome if they decide, else the prepared item. An edited image of a shape that no judge
- * accepts (200:1 or longer) is the answer's fault and counts as undecodable. A source or labelled result of such a shape is the dataset's
+ * accepts (200:1 or longer) is the answer's fault and counts as undecodable. A source or labeled result of such a shape is the dataset's
  * fault and leaves the item unscored. Images that are only small are enlarged. `truthFor` names the reward that compares with the labelled
  * result, or is null. Raises DataError for an item that lacks an image it needs.
  */
 export function prepareItem(item: JudgeItem, truthFor: string | null): JudgedItem | Outcome {
   if (truthFor !== null && item.truth === null) {
-    throw new DataError(`reward '${truthFor}' compares with the labelled result, but this prompt has none`, {
+    throw new DataError(`reward '${truthFor}' compares with the labeled result, but this prompt has none`, {
       where: item.key,
-      next: "Train on data with labelled results, or choose a reward that needs none, such as 'viescore'.",
+      next: "Train on data with labeled results, or choose a reward that needs none, such as 'viescore'.",
     });
   }
   if (item.source === null) {
@@ -38,7 +38,7 @@ export function prepareItem(item: JudgeItem, truthFor: string | null): JudgedIte
   if (item.edited === null || !isShowable(item.edited)) {
     return { kind: 'zero_by_rule', reason: 'undecodable', parts: {} };
   }
-  const problem = problemOf('source image', item.source) ?? problemOf('labelled result', shownTruth);
+  const problem = problemOf('source image', item.source) ?? problemOf('labeled result', shownTruth);
   if (problem !== null) {
     return { kind: 'unscored', reason: 'bad_request', detail: `${item.key}, ${problem}`, parts: {} };
   }
@@ -48,7 +48,7 @@ export function prepareItem(item: JudgeItem, truthFor: string | null): JudgedIte
     instruction: item.instruction,
     source: prepare(item.source, 'source image'),
     edited: prepare(item.edited, 'edited image'),
-    truth: shownTruth === null ? null : prepare(shownTruth, 'labelled result'),
+    truth: shownTruth === null ? null : prepare(shownTruth, 'labeled result'),
   };
 }
 

@@ -76,7 +76,7 @@ export const promptFiles = section(
         text,
       ),
       viescore_pq: result('Perceptual quality: the edit alone.', promptFile, text),
-      ground_score: result('Agreement with the labelled edit.', promptFile, text),
+      ground_score: result('Agreement with the labeled edit.', promptFile, text),
     })
     .prefault({}),
 );

@@ -17,7 +17,7 @@ export interface JudgeItem {
   readonly beside?: readonly RgbImage[];
   /** The image that the policy made. Null if its answer does not decode to an image or consists of words alone. */
   readonly edited: RgbImage | null;
-  /** The labelled result, if the dataset has one (ground score needs it). */
+  /** The labeled result, if the dataset has one (ground score needs it). */
   readonly truth: RgbImage | null;
   /**
    * White inside the region of `edited` that was painted, black outside it. Absent if the whole image was painted. It is stretched to the
@@ -26,7 +26,7 @@ export interface JudgeItem {
   readonly mask?: RgbImage;
   /** The answer's own words, if a reward reads them. */
   readonly answer?: string;
-  /** The labelled answer in words, if the dataset has one. */
+  /** The labeled answer in words, if the dataset has one. */
   readonly expected?: string;
   /** The dataset's row with all its columns, if the data of the recipe has rows: for modules of the user's own. */
   readonly row?: Readonly<Record<string, unknown>>;

@@ -1,4 +1,4 @@
-/** A judge's grade for an answer in words, from 0 to 10. The judge sees the question, the answer, and the labelled answer if there is one. */
+/** A judge's grade for an answer in words, from 0 to 10. The judge sees the question, the answer, and the labeled answer if there is one. */
 import { z } from 'zod';
 import { positiveInteger, result } from '../../core/schema/mark.js';
 import type { JudgeQuery, ReplyFormat } from '../judge/judge.js';
@@ -59,7 +59,7 @@ export const answerJudge = termKind({
     'The grade of an answer in words, by the judge, from 0 to 10. An empty answer scores 0 without a judge call.',
   fields: {
     criteria: result(
-      'A file with criteria and grades in words. null means the built-in wording. The question, the labelled answer, the answer and the form of the reply are added.',
+      'A file with criteria and grades in words. null means the built-in wording. The question, the labeled answer, the answer and the form of the reply are added.',
       z.string().min(1).nullable().default(null),
       { file: 'text' },
     ),

@@ -1,5 +1,5 @@
 /**
- * Form and correctness of an answer in words, `<think>…</think> <answer>(1) … (2) …</answer>`, compared with a labelled answer of the same
+ * Form and correctness of an answer in words, `<think>…</think> <answer>(1) … (2) …</answer>`, compared with a labeled answer of the same
  * form, as in GRPO on videos of actions (https://github.com/ChristianLin0420/Qwen2.5-VL-Video). Pure functions of texts.
  */
 import { z } from 'zod';
@@ -100,7 +100,7 @@ const matches = {
 export const formatAccuracy = termKind({
   name: 'format_accuracy',
   description:
-    'Form of an answer in words (0.3 for a think block, 0.3 for an answer block, 0.4 for their order), and agreement of the numbers of its actions with the labelled answer, from 0 to 1.',
+    'Form of an answer in words (0.3 for a think block, 0.3 for an answer block, 0.4 for their order), and agreement of the numbers of its actions with the labeled answer, from 0 to 1.',
   fields: {
     answer: result(
       "Which of several <answer> blocks counts: the 'first', as in the original, or the 'last'. The form requires the first think block before it.",
@@ -160,12 +160,12 @@ function labelledActions(label: string, { answer, actions }: Reading): ReadonlyS
 function wrongLabel(label: string, reading: Reading): string | null {
   if (labelledActions(label, reading).size > 0) return null;
   const found = JSON.stringify(label.slice(0, 80));
-  return `the labelled answer ${found} names no action; allowed: <answer>(1) label (2) label</answer>`;
+  return `the labeled answer ${found} names no action; allowed: <answer>(1) label (2) label</answer>`;
 }
 
 /** Raises DataError, naming the item, if the label contains no action. */
 function expectedActions({ key, expected }: JudgeItem, reading: Reading): ReadonlySet<string> {
-  const missing = "reward 'format_accuracy' compares with a labelled answer in words, but this prompt has none";
+  const missing = "reward 'format_accuracy' compares with a labeled answer in words, but this prompt has none";
   const wrong = expected === undefined ? missing : wrongLabel(expected, reading);
   if (wrong === null) return labelledActions(expected ?? '', reading);
   throw new DataError(wrong, {

@@ -1,4 +1,4 @@
-/** Ground score as in EARL: how well an edit agrees with the labelled result, from 0 to 10. The source image is not shown. */
+/** Ground score as in EARL: how well an edit agrees with the labeled result, from 0 to 10. The source image is not shown. */
 import { must } from '../../core/errors.js';
 import { judgedTerm } from './judged_term.js';
 import { parseScoreTag } from '../judge/parse.js';
@@ -10,7 +10,7 @@ export const groundQuestion: Question = {
   name: 'ground_score',
   needsTruth: true,
   query(item, prompts) {
-    const truth = must(item.truth, `the labelled result of ${item.key}`);
+    const truth = must(item.truth, `the labeled result of ${item.key}`);
     return {
       key: `${item.key}/ground_score`,
       messages: [
@@ -28,7 +28,7 @@ export const groundQuestion: Question = {
 
 export const groundScore = termKind({
   name: 'ground_score',
-  description: 'Agreement of the edit with the labelled result, by the judge, from 0 to 10.',
+  description: 'Agreement of the edit with the labeled result, by the judge, from 0 to 10.',
   fields: {},
   most: 10,
   reads: 'image',

@@ -1,4 +1,4 @@
-/** Pixel-by-pixel similarity of an edit to its source, or to the labelled result. A cheap baseline. */
+/** Pixel-by-pixel similarity of an edit to its source, or to the labeled result. A cheap baseline. */
 import { z } from 'zod';
 import { DataError } from '../../core/errors.js';
 import { result } from '../../core/schema/mark.js';
@@ -9,20 +9,20 @@ import type { Outcome } from '../score/types.js';
 type Compared = 'source' | 'truth';
 type Counted = 'all' | 'changed' | null;
 
-/** A similarity to the labelled result is another quantity than one to the source, and so is one over other pixels. */
+/** A similarity to the labeled result is another quantity than one to the source, and so is one over other pixels. */
 const nameOf = ({ to, of }: { readonly to: Compared; readonly of: Counted }): string =>
   to === 'source' ? 'image_similarity' : of === 'all' ? 'image_similarity_truth_all' : 'image_similarity_truth';
 
 export const imageSimilarity = termKind({
   name: 'image_similarity',
-  description: 'Pixel-by-pixel similarity of the edit to its source or to the labelled result, from 0 to 1.',
+  description: 'Pixel-by-pixel similarity of the edit to its source or to the labeled result, from 0 to 1.',
   fields: {
     to: result(
       'What the edit is compared with. If the sizes differ, each of its pixels is compared with the nearest pixel.',
       z.enum(['source', 'truth']).default('source'),
     ),
     of: result(
-      "Which pixels count. 'all' is 1 - mean |a - b| / 255 over the whole image: a copy of the source gets the most if little is to be changed. 'changed', with to: 'truth', is how far the edit goes from the source to the labelled result where these differ, times how well the rest is kept: a copy scores 0. null means 'changed' if there are a source and a labelled result to compare with, else 'all'.",
+      "Which pixels count. 'all' is 1 - mean |a - b| / 255 over the whole image: a copy of the source gets the most if little is to be changed. 'changed', with to: 'truth', is how far the edit goes from the source to the labeled result where these differ, times how well the rest is kept: a copy scores 0. null means 'changed' if there are a source and a labeled result to compare with, else 'all'.",
       z.enum(['all', 'changed']).nullable().default(null),
     ),
   },
@@ -58,7 +58,7 @@ export const imageSimilarity = termKind({
 });
 
 function lacking(what: 'source' | 'truth', where: string): DataError {
-  const words = { source: 'the source image', truth: 'the labelled result' }[what];
+  const words = { source: 'the source image', truth: 'the labeled result' }[what];
   return new DataError(`reward 'image_similarity' compares with ${words}, but this prompt has none`, {
     where,
     next: "Train on data that has it, or set `to` to the other one, or `of` to 'all'.",

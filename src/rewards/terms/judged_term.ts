@@ -27,7 +27,7 @@ export interface JudgedScore {
 
 /**
  * Asks all questions about an item at once. A question without an answer leaves the item unscored. Raises DataError for faults of the
- * dataset: no source image, no labelled result although a question shows it, or one that is too small to be shown.
+ * dataset: no source image, no labeled result although a question shows it, or one that is too small to be shown.
  */
 export function judgedTerm(
   { name, questions, value, valuePart }: JudgedScore,

@@ -1,7 +1,7 @@
 /**
  * Compares edits instead of grading them. The judge sees two answers to a prompt side by side, in both orders, and the value of an answer
  * is the share of its group that it is expected to beat (Bradley and Terry, 1952). A single answer, as held-out answers are, is compared
- * with the source or the labelled edit.
+ * with the source or the labeled edit.
  */
 import { z } from 'zod';
 import { DataError } from '../../core/errors.js';
@@ -33,7 +33,7 @@ export const pairwise = termKind({
       { allowed: "null, 'all', or a whole number of at least 1" },
     ),
     against: result(
-      "What a single answer is compared with: the 'source', or the labelled edit ('label').",
+      "What a single answer is compared with: the 'source', or the labeled edit ('label').",
       z.enum(rivals).default('source'),
     ),
     criteria: result(
@@ -80,9 +80,9 @@ export const pairwise = termKind({
       }
       const rival = against === 'label' ? item.truth : item.source;
       if (rival === null) {
-        throw new DataError("the term 'pairwise' compares with the labelled result, but this prompt has none", {
+        throw new DataError("the term 'pairwise' compares with the labeled result, but this prompt has none", {
           where: item.key,
-          next: "Evaluate on data with labelled results, or leave pairwise.against at 'source'.",
+          next: "Evaluate on data with labeled results, or leave pairwise.against at 'source'.",
         });
       }
       const problem = whyUnshowable(rival);

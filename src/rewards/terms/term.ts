@@ -101,11 +101,11 @@ export interface TermKind<Name extends string = string, Fields extends z.ZodRawS
     readonly judge: boolean;
     /** Whether it asks its own server that is not a judge. */
     readonly server?: boolean;
-    /** Whether it compares with the labelled image. */
+    /** Whether it compares with the labeled image. */
     readonly truth: boolean;
     /** Whether it compares with the source image. */
     readonly source: boolean;
-    /** Whether it compares with the labelled answer in words. */
+    /** Whether it compares with the labeled answer in words. */
     readonly words?: boolean;
   };
   /** The name of such a term among the others, if it depends on its fields. Default: `name`. */
@@ -128,7 +128,7 @@ export interface TermKind<Name extends string = string, Fields extends z.ZodRawS
   readsQuoted?(settings: z.output<z.ZodObject<Fields>>): boolean;
   /** The fault of a combination of valid fields, or null. Checked when the config is loaded. */
   conflict?(settings: z.output<z.ZodObject<Fields>>): { readonly field: string; readonly message: string } | null;
-  /** The fault of a labelled answer in words that it compares with, as the end of a sentence, or null. */
+  /** The fault of a labeled answer in words that it compares with, as the end of a sentence, or null. */
   wrongLabel?(label: string, settings: z.output<z.ZodObject<Fields>>): string | null;
   /** Raises ConfigError for settings that cannot work on this machine: a missing file, key or language. */
   create(settings: z.output<z.ZodObject<Fields>>, services: TermServices): Promise<Term>;
@@ -140,8 +140,8 @@ export function missingInput(
   { source, truth, expected }: JudgeItem,
 ): string | null {
   if (needs.source === true && source === null) return 'the source image';
-  if (needs.truth === true && truth === null) return 'the labelled result';
-  return needs.words === true && expected === undefined ? 'a labelled answer in words' : null;
+  if (needs.truth === true && truth === null) return 'the labeled result';
+  return needs.words === true && expected === undefined ? 'a labeled answer in words' : null;
 }
 
 /** Keeps the types of a kind's own fields. */

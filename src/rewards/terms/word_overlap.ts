@@ -1,5 +1,5 @@
 /**
- * Agreement of an answer's words with those of a labelled answer, as bags of words: |A ∩ B| / |A ∪ B| of the sets of lower-cased words.
+ * Agreement of an answer's words with those of a labeled answer, as bags of words: |A ∩ B| / |A ∪ B| of the sets of lower-cased words.
  * Order and count do not matter. The term `word_sequence` compares these.
  */
 import { termKind } from './term.js';
@@ -14,7 +14,7 @@ export function wordsOf(text: string): readonly string[] {
 export const wordOverlap = termKind({
   name: 'word_overlap',
   description:
-    'A bag of words: the distinct words that the answer shares with the labelled answer, divided by those of either, from 0 to 1. Order and repetition do not matter: "a square above a circle" scores 1 against "a circle above a square".',
+    'A bag of words: the distinct words that the answer shares with the labeled answer, divided by those of either, from 0 to 1. Order and repetition do not matter: "a square above a circle" scores 1 against "a circle above a square".',
   fields: {},
   reads: 'words',
   needs: { judge: false, truth: false, source: false, words: true },

@@ -1,4 +1,4 @@
-/** Agreement of an answer's words with those of a labelled answer in their order: by edits, and as a whole. */
+/** Agreement of an answer's words with those of a labeled answer in their order: by edits, and as a whole. */
 import { editDistance } from '../../core/nearest.js';
 import { DataError } from '../../core/errors.js';
 import { termKind, type TermKind } from './term.js';
@@ -19,7 +19,7 @@ export function sameWords(a: Words, b: Words): number {
 
 function wrongLabel(label: string): string | null {
   if (wordsOf(label).length > 0) return null;
-  return `the labelled answer ${JSON.stringify(label.slice(0, 80))} contains no word; allowed: at least one letter or digit`;
+  return `the labeled answer ${JSON.stringify(label.slice(0, 80))} contains no word; allowed: at least one letter or digit`;
 }
 
 /** A term that compares an answer's words with those of the label. Its score raises DataError for a label without words. */
@@ -52,12 +52,12 @@ function comparing<Name extends string>(
 
 export const wordSequence = comparing(
   'word_sequence',
-  'Agreement of the words with those of the labelled answer in their order, from 0 to 1: 1 - the edit distance in words / the length of the longer text. Missing, repeated, exchanged and extra words cost. Case and punctuation do not matter.',
+  'Agreement of the words with those of the labeled answer in their order, from 0 to 1: 1 - the edit distance in words / the length of the longer text. Missing, repeated, exchanged and extra words cost. Case and punctuation do not matter.',
   sequenceAgreement,
 );
 
 export const exactWords = comparing(
   'exact_words',
-  '1 if the answer has the same words in the same order as the labelled answer, else 0. Case and punctuation do not matter.',
+  '1 if the answer has the same words in the same order as the labeled answer, else 0. Case and punctuation do not matter.',
   sameWords,
 );

@@ -198,7 +198,7 @@ describe('a reward that is tried before a run', () => {
     const terms = 'reward.terms=[{"name":"word_overlap","weight":1}]';
     const rows = [...ROWS, { prompt: 'three', answer: null }];
     expect(await found([await runOf([], { rows, sets: [terms] })])).toEqual([
-      expect.stringMatching(/rows\.jsonl:3: reward 'word_overlap' compares with a labelled answer in words/),
+      expect.stringMatching(/rows\.jsonl:3: reward 'word_overlap' compares with a labeled answer in words/),
     ]);
   });
 
@@ -228,10 +228,10 @@ describe('rows to score', () => {
     [
       'sft_s__rl_s',
       ['configs/lib/tiny.libsonnet'],
-      ['the labelled picture', 'the source, unchanged', 'an answer without a picture'],
+      ['the labelled image', 'the source, unchanged', 'an answer without an image'],
     ],
-    ['ip_adapter', ['configs/lib/ip_adapter_tiny.libsonnet'], ['the wanted picture', 'the context, unchanged']],
-  ])('of %s are drawn where its data is not made, with pictures', async (name, overlays, answers) => {
+    ['ip_adapter', ['configs/lib/ip_adapter_tiny.libsonnet'], ['the wanted image', 'the context, unchanged']],
+  ])('of %s are drawn where its data is not made, with images', async (name, overlays, answers) => {
     const { settings } = await loadEvaluated({ file: `configs/${name}.jsonnet`, overlays, env: placedIn(newFolder()) });
     if (!isTrainable(settings)) throw new InternalError('a run that trains nothing');
     const all = await rowsToScore(settings, 2);

@@ -142,7 +142,7 @@ describe('terms', () => {
     const { key, instruction, source, edited, truth, finished } = wholeItem();
     const scoring = reward.score({ key, instruction, source, edited, truth, finished });
     await expect(scoring).rejects.toThrow(DataError);
-    await expect(scoring).rejects.toThrow(/'format_accuracy' compares with a labelled answer in words/);
+    await expect(scoring).rejects.toThrow(/'format_accuracy' compares with a labeled answer in words/);
     await expect(score(judgedAndCheap, { source: null })).rejects.toThrow(/source image/);
   });
 

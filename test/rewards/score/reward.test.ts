@@ -96,10 +96,10 @@ describe('outcomes without a number', () => {
     expect(await score({ mode }, { edited: strip })).toEqual(zero);
   });
 
-  it('a missing labelled result is the data set\u2019s fault, and only where it is needed', async () => {
+  it('a missing labeled result is the data set\u2019s fault, and only where it is needed', async () => {
     for (const mode of ['ground_score', 'sqrt(viescore_pqxground_score)']) {
       await expect(score({ mode }, { truth: null })).rejects.toThrow(DataError);
-      await expect(score({ mode }, { truth: null, edited: null })).rejects.toThrow(/labelled result/);
+      await expect(score({ mode }, { truth: null, edited: null })).rejects.toThrow(/labeled result/);
     }
     expect(await score({}, { truth: null })).toMatchObject({ kind: 'scored' });
   });

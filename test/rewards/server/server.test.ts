@@ -118,7 +118,7 @@ describe('POST /score', () => {
         slow_first: {
           weight: 1,
           score: async (item) => {
-            if (item.instruction === '3') throw new DataError('this prompt has no labelled result');
+            if (item.instruction === '3') throw new DataError('this prompt has no labeled result');
             if (item.instruction === '4') throw new Error('secret-of-a-defect');
             if (item.instruction === '5') return { kind: 'scored', value: NaN, normalised: NaN, parts: {} };
             // The first ends last.

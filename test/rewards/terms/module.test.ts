@@ -186,7 +186,7 @@ describe('a reward module', () => {
     await expect(term.score({ ...whole, truth: null })).rejects.toThrow(DataError);
     const unlabelled = wholeItem();
     Reflect.deleteProperty(unlabelled, 'expected');
-    await expect(term.score(unlabelled)).rejects.toThrow(/labelled answer in words/);
+    await expect(term.score(unlabelled)).rejects.toThrow(/labeled answer in words/);
     expect(await term.score({ ...whole, edited: imageOf(9) })).toMatchObject({ normalised: 1 });
   });
 

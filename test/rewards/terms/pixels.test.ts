@@ -135,7 +135,7 @@ describe('image_similarity of what is changed', () => {
     expect((await valueOf(edited, 'all')) > 0.85).toBe(looksRight);
   });
 
-  it('is the default where there is a source and a labelled result, and all pixels count where there is none', async () => {
+  it('is the default where there is a source and a labeled result, and all pixels count where there is none', async () => {
     expect(await valueOf(source, null)).toBe(0);
     expect(await valueOf(truth, null)).toBe(1);
     expect(await valueOf(source, null, { source: null })).toBe(await valueOf(source, 'all'));
@@ -161,7 +161,7 @@ describe('image_similarity of what is changed', () => {
     expect(await valueOf(large, 'changed')).toBe(1);
   });
 
-  it('goes with the labelled result alone', () => {
+  it('goes with the labeled result alone', () => {
     expect(imageSimilarity.conflict?.({ to: 'source', of: 'changed' })).toMatchObject({ field: 'of' });
     expect(imageSimilarity.conflict?.({ to: 'truth', of: 'changed' })).toBeNull();
     expect(imageSimilarity.conflict?.({ to: 'source', of: null })).toBeNull();
