@@ -21,7 +21,7 @@ describe('what is under way in a folder of runs', () => {
     const stop = new AbortController();
     let found: unknown = null;
     const view = new PlainView((line) => {
-      if (!line.includes('waiting for it')) return;
+      if (!line.includes('waiting for process')) return;
       // What it waits for will not end by itself here.
       void folderActivity(base).then((here) => {
         found = here;
