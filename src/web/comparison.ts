@@ -86,7 +86,7 @@ export async function comparisonOf(chosen: ChosenRuns): Promise<WireComparison> 
     with_contact_sheet: runs.filter(({ paths }) => existsSync(paths.contactSheet)).map(({ id }) => id),
     about,
     facts,
-    notice: gone.length === 0 ? notice : { title: 'Mind', texts: [...gone, ...(notice?.texts ?? [])] },
+    notice: gone.length === 0 ? notice : { title: 'Note', texts: [...gone, ...(notice?.texts ?? [])] },
     above_curves: [
       { title: 'Different settings', blocks: settings },
       { title: 'Results', blocks: [results] },
@@ -113,7 +113,7 @@ export function comparisonParts(comparison: Comparison): ComparisonParts {
     about:
       'Held-out rewards before and after training. Paired differences compare the same prompts at each run’s last evaluation. Standard errors are over prompts and do not include the variation between seeds.',
     facts: facts(comparison),
-    notice: parts.notice('Mind', remarks),
+    notice: parts.notice('Note', remarks),
     leading: runs.find(({ report }) => report.heldout.metric !== null)?.report.heldout.metric ?? null,
     results: table('Results', { titles: ['', ...runs.map((_, at) => letterOf(at))], rows }),
     settings: settings(comparison),

@@ -68,8 +68,8 @@ describe('editrl judge exam', () => {
     expect(written.out).toMatch(/^right above copy +1\.000 ± 0\.000 +at least 0\.75 +ok$/m);
     // 21 cases of 7 answers twice and 5 tricks, two questions each.
     expect(written.out).toContain('798 judgements, 798 requests\n');
-    expect(written.out).toMatch(/^tokens +\d{3} \+ \d\d +of a question and its reply, mean$/m);
-    expect(written.out).toMatch(/^seconds +\d.+ to \d.+ +of a question: median, and 95% take no longer$/m);
+    expect(written.out).toMatch(/^tokens +\d{3} \+ \d\d +mean per question with its reply$/m);
+    expect(written.out).toMatch(/^seconds +\d.+ to \d.+ +per question: median and 95th percentile$/m);
     const kept = lines.at(-2) ?? '';
     expect(kept).toMatch(/runs\/exams\/editrl_rule_judge-[0-9a-f]{8}-tiny$/);
     const record = JSON.parse(readFileSync(join(kept, 'exam.json'), 'utf8')) as { format: number; set: string };

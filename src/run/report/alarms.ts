@@ -1,4 +1,4 @@
-/** Hack alarms in a run's metrics: `alarm/<name>` is 1 in every iteration in which an alarm is active. */
+/** Reward hacking alarms in a run's metrics: `alarm/<name>` is 1 while an alarm is active. */
 import { alarmLimitsOf, alarmNames } from '../../config/schema/alarms.js';
 import type { ReadSettings } from '../../core/schema/mark.js';
 import type { Metrics, MetricsLine } from '../metrics.js';
@@ -10,20 +10,20 @@ export function watchedMetric(alarm: string): string {
   return alarm === 'kl' ? 'policy/kl' : `hack/${alarm}`;
 }
 
-/** One crossing of a threshold: consecutive iterations in which the alarm is active. */
+/** Consecutive iterations in which an alarm is active. */
 export interface AlarmSpan {
   readonly name: string;
-  /** The iterations in which it was raised and in which it was last active. */
+  /** The first and last active iteration. */
   readonly from: number;
   readonly to: number;
   /** Whether it is active in the last iteration. */
   readonly active: boolean;
-  /** The statistic that it watches, and its value in the iteration `from`; null if it was not measured there. */
+  /** The statistic that it watches, and its value in iteration `from`. Null if it was not measured. */
   readonly metric: string;
   readonly value: number | null;
 }
 
-/** Metrics as columns: element i of each column belongs to iteration i. Columns may be shorter than `iterations`. */
+/** Metrics as columns: element i of each column is for `iterations[i]`. Columns may be shorter than `iterations`. */
 export interface MetricColumns {
   readonly names: readonly string[];
   readonly iterations: ArrayLike<number>;
@@ -35,7 +35,7 @@ export function activeAlarms(metrics: Readonly<Record<string, unknown>>): string
   return Object.keys(metrics).flatMap((key) => (key.startsWith(PREFIX) ? [key.slice(PREFIX.length)] : []));
 }
 
-/** The metrics of some lines as columns; NaN where a line has no such metric. */
+/** The metrics of some lines as columns, with NaN for missing values. */
 export function columnsOf(lines: readonly MetricsLine[]): MetricColumns {
   const names = new Set<string>();
   // Lists of entries would take most of the time of reading a long run.
@@ -47,7 +47,7 @@ export function columnsOf(lines: readonly MetricsLine[]): MetricColumns {
   };
 }
 
-/** The crossings in columns, in the order in which they were raised; those of one iteration by name. */
+/** All alarms in order of their first iteration, then by name. */
 export function alarmsIn(columns: MetricColumns): AlarmSpan[] {
   const alarms = columns.names.filter((name) => name.startsWith(PREFIX));
   const spans = alarms.flatMap((alarm) => spansOf(alarm.slice(PREFIX.length), columns));
@@ -70,7 +70,7 @@ function spansOf(name: string, columns: MetricColumns): AlarmSpan[] {
   return spans;
 }
 
-/** The limits of an alarm: `max_fall 0.4, max_rise 1`; null for one without limits, such as that of the KL. */
+/** The limits of an alarm, such as `max_fall 0.4, max_rise 1`. Null for an alarm without limits, such as the KL alarm. */
 export function alarmLimits(name: string, read: ReadSettings): string | null {
   const known = alarmNames.find((one) => one === name);
   if (known === undefined) return null;

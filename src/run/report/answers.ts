@@ -4,10 +4,10 @@ import { listEpisodeFiles, parseHeldOutKey } from '../episodes.js';
 import { readLines } from '../journal.js';
 import type { RunPaths } from '../paths.js';
 
-/** What the policy said and its score; a score of null means none. */
+/** An answer of the policy with its score. Null for no score. */
 export interface RecordedAnswer {
   readonly score: number | null;
-  /** Null if it did not think before it answered. */
+  /** Null without reasoning before the answer. */
   readonly thought: string | null;
   readonly answer: string;
 }
@@ -31,7 +31,7 @@ const line = z.object({
   thought: z.string().optional(),
   answer: z.string().optional(),
   expected: z.string().optional(),
-  /** Present in every answer that is an image, though it may be null. */
+  /** Present in every image answer, possibly null. */
   grid: z.undefined().optional(),
   outcome: z.looseObject({ kind: z.string(), value: z.number().nullish() }),
 });

@@ -1,4 +1,4 @@
-/** Compares runs: what they learned, by how much they differ on the same prompts, and which settings differ. */
+/** Compares runs: results, paired differences over prompts, and different settings. */
 import { settingsDifferences, type Difference, type Side } from '../../config/hash.js';
 import { EditrlError, must, printable } from '../../core/errors.js';
 import { meanDifference, type Estimate } from '../../core/estimate.js';
@@ -23,35 +23,35 @@ export interface ComparedRun {
   readonly lines: readonly MetricsLine[];
 }
 
-/** How much higher a run scores than the first one, prompt by prompt, at each run's last evaluation. */
+/** The paired difference of a run to the first one over prompts, at each run's last evaluation. */
 export interface PromptDifference extends PairedDifference {
   /** Index among the compared runs, from 0: runs of different folders may share a name. */
   readonly at: number;
   readonly run_name: string;
-  /** The measure that is compared; null for the reward. */
+  /** The compared measure. Null for the reward. */
   readonly by: string | null;
   /** How answers were sampled: `sampled`, `greedy`. */
   readonly manner: string;
 }
 
-/** A setting that is not the same in all runs. */
+/** A setting that differs between runs. */
 export interface SettingRow {
   readonly key: string;
   readonly effect: Difference['effect'];
-  /** One for each run, in their order; undefined if it has no such key. */
+  /** One value per run, in order. Undefined for a missing key. */
   readonly values: readonly unknown[];
 }
 
 export interface Comparison {
   readonly runs: readonly ComparedRun[];
   readonly paired: readonly PromptDifference[];
-  /** Null if the settings of fewer than two runs can be read, which a remark says. */
+  /** Null if fewer than two runs have readable settings, which a remark reports. */
   readonly settings: readonly SettingRow[] | null;
-  /** Why some of it is missing, or means less than it seems to. */
+  /** Reasons for missing or limited results. */
   readonly remarks: readonly string[];
 }
 
-/** Compares all runs with the first. Raises RunError when a run's records cannot be read. */
+/** Compares all runs with the first. Raises RunError for unreadable records. */
 export function compareRuns(all: readonly RunPaths[]): Comparison {
   return compareRead(
     all.map((paths) => {
@@ -92,7 +92,7 @@ function settingRows(all: readonly RunPaths[], remarks: string[]): SettingRow[] 
   for (const difference of differences.flat()) {
     if (!rows.has(difference.key) || difference.effect === 'result') rows.set(difference.key, difference);
   }
-  // No two runs have the same name, so the difference tells nothing.
+  // Run names always differ.
   rows.delete('run_name');
   return [...rows]
     .sort(([a], [b]) => (a < b ? -1 : 1))
@@ -107,7 +107,7 @@ function settingRows(all: readonly RunPaths[], remarks: string[]): SettingRow[] 
     }));
 }
 
-/** What runs can be compared by: their reward if it is the same, and the measures that all of them have. */
+/** The numbers for comparing runs: the reward if all have the same, and the measures that all have. */
 interface Basis {
   /** Null for the reward. */
   readonly label: string | null;
@@ -137,8 +137,8 @@ function basesOf(runs: readonly ComparedRun[], remarks: string[]): Basis[] {
   const instead =
     measures.length > 0
       ? `compared by ${measures.map(({ label }) => label).join(', ')}`
-      : `not compared: measure them by one term, from their records: editrl rescore RUN --measure ${known[0].label.includes(' ') ? 'TERM' : known[0].label} for each, or validation.measure in configs to come`;
-  remarks.push(`their rewards differ (${differ}), and each number is of its run's own reward; ${instead}`);
+      : `not compared; to compare them, score each with one term: editrl rescore RUN --measure ${known[0].label.includes(' ') ? 'TERM' : known[0].label} (or set validation.measure in new configs)`;
+  remarks.push(`the runs have different rewards (${differ}), so their numbers are on different scales; ${instead}`);
   return measures;
 }
 
@@ -158,7 +158,7 @@ function measuresOf({ report }: ComparedRun, read: ReadSettings): FoundMeasure[]
   return found.filter(({ identity }, at) => found.findIndex((one) => one.identity === identity) === at);
 }
 
-/** A run's record; null if it cannot be read, which is reported with its settings. */
+/** A run's record. Null if it is unreadable, which is reported with its settings. */
 function recordOf(paths: RunPaths): ReturnType<typeof readRecord> {
   try {
     return readRecord(paths);
@@ -180,12 +180,12 @@ function promptDifferences(runs: readonly ComparedRun[], bases: readonly Basis[]
   );
 }
 
-/** Letters that identify runs in column titles: names are long. */
+/** Letters for column titles, because names are long. */
 export function letterOf(at: number): string {
   return at < 26 ? String.fromCharCode(65 + at) : `#${at + 1}`;
 }
 
-/** Results of the runs, row by row: a label, and one text for each run. */
+/** Rows of results: a label and one text per run. */
 export function comparisonRows({ runs, paired }: Comparison): { readonly label: string; readonly values: string[] }[] {
   const row = (label: string, of: (report: RunReport) => string | null): { label: string; values: string[] } => ({
     label,
@@ -226,7 +226,7 @@ export function comparisonRows({ runs, paired }: Comparison): { readonly label: 
     }),
     row('training reward', ({ training_reward: reward }) => estimate(reward)),
     row('training loss', ({ training_loss: last, training_reward: reward }) => (reward === null ? loss(last) : null)),
-    row('seconds an iteration', ({ seconds_per_iteration: { total } }) => total?.toFixed(2) ?? null),
+    row('seconds per iteration', ({ seconds_per_iteration: { total } }) => total?.toFixed(2) ?? null),
     row('speed', ({ speed }) => (speed === null ? null : showSpeed(speed))),
     row('hack alarms', ({ alarms }) => (alarms.length === 0 ? 'none' : alarms.map(({ name }) => name).join(', '))),
     row('unscored episodes', ({ unscored }) => String(Object.values(unscored).reduce((sum, count) => sum + count, 0))),
@@ -234,12 +234,11 @@ export function comparisonRows({ runs, paired }: Comparison): { readonly label: 
   return rows.filter(({ values }) => values.some((value) => value !== '–'));
 }
 
-/** What a run's column takes of a terminal: a number with its error, and the gap before it. */
+/** Width of a run's column: a number with its error, and a gap. */
 const RUN_WIDTH = 16;
 
 /**
- * Columns of the runs, under letters because names are long; then the settings that are not the same. At most `width` columns wide: runs that do not
- * fit beside each other stand in further tables.
+ * Tables with one column per run, then the different settings. At most `width` columns wide. Runs that do not fit continue in further tables.
  */
 export function formatComparison(comparison: Comparison, width = Infinity): string {
   const { runs, settings, remarks } = comparison;
@@ -260,7 +259,7 @@ export function formatComparison(comparison: Comparison, width = Infinity): stri
       { width },
     ),
   );
-  const said = remarks.map((remark) => wrap(`Mind: ${remark}`, width).join('\n'));
+  const said = remarks.map((remark) => wrap(`Note: ${remark}`, width).join('\n'));
   return [legend, ...results, ...said, ...formatSettings(settings, blocks, width)].join('\n\n');
 }
 
@@ -271,8 +270,8 @@ interface Block {
 }
 
 function formatSettings(settings: Comparison['settings'], blocks: readonly Block[], width: number): string[] {
-  if (settings === null) return ['Their settings cannot be compared: see above.'];
-  if (settings.length === 0) return ['Their settings are the same.'];
+  if (settings === null) return ['The settings cannot be compared. See the note above.'];
+  if (settings.length === 0) return ['The settings are the same.'];
   return blocks.map(({ letters, of }) =>
     formatTable(
       [{ title: 'setting', alone: true }, ...letters],

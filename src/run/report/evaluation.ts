@@ -44,7 +44,7 @@ export function readEvaluation(
 ): EvaluationReport {
   const metrics = evaluatedAt(paths, iteration);
   const record = readRecord(paths);
-  if (metrics === null || record === null) throw new RunError('nothing was evaluated here', { where: paths.dir });
+  if (metrics === null || record === null) throw new RunError('no evaluation in this folder', { where: paths.dir });
   const scales = scalesOf((path) => getPath(record.settings, path));
   const otherRecord = base === null ? null : readRecord(base.paths);
   const other = otherRecord === null ? null : scalesOf((path) => getPath(otherRecord.settings, path));

@@ -1,4 +1,4 @@
-/** What an exam said of the judge that scores a run. */
+/** The results of a judge exam for the reports of runs. */
 import { existsSync } from 'node:fs';
 import { join } from 'node:path';
 import { rewardForms } from '../../config/recipes.js';
@@ -66,15 +66,17 @@ export function examLines(exam: ExamSummary, width: number): string[] {
 /** Name, value and meaning of each mark. */
 export function examMarkRows({ marks }: ExamRecord): string[][] {
   const noise =
-    marks.noise === null ? [] : [['noise', marks.noise.toFixed(3), 'standard deviation of scores of one answer, of 1']];
+    marks.noise === null
+      ? []
+      : [['noise', marks.noise.toFixed(3), 'standard deviation of repeated scores of one answer (0 to 1)']];
   return [
-    ['signal', shown(marks.signal), 'fidelity times the root of the share understood'],
-    ['understood', shown(marks.understood), 'share of questions that got a score'],
-    ['agreement', shown(marks.agreement), 'share of pairs in the right order'],
-    ['fidelity', shown(marks.fidelity), 'correlation of scores with quality in a case'],
-    ['reliability', shown(marks.reliability), 'share of the variance that is no noise'],
+    ['signal', shown(marks.signal), 'fidelity times the square root of understood'],
+    ['understood', shown(marks.understood), 'share of questions with a score'],
+    ['agreement', shown(marks.agreement), 'share of answer pairs in the right order'],
+    ['fidelity', shown(marks.fidelity), 'correlation of scores with quality within a case'],
+    ['reliability', shown(marks.reliability), 'share of the variance that is not noise'],
     ...noise,
-    ['teaching', shown(marks.teaching), 'share of cases that differ by more than noise'],
+    ['teaching', shown(marks.teaching), 'share of cases whose scores differ by more than noise'],
   ];
 }
 
@@ -109,11 +111,11 @@ const shown = (estimate: CaseEstimate): string => (isMeasured(estimate) ? showEs
 export function judgementsText({ judgements }: ExamRecord): string {
   const { count, requests, problems } = judgements;
   const without = Object.entries(problems).map(([reason, lost]) => `${lost} ${reason}`);
-  const lost = without.length === 0 ? '' : `; without scores: ${without.join(', ')}`;
+  const lost = without.length === 0 ? '' : `, without scores: ${without.join(', ')}`;
   return `${count} judgements, ${requests} requests${lost}`;
 }
 
-const NO_TOKENS = 'the server reports no tokens';
+const NO_TOKENS = 'the server does not report tokens';
 
 /** Name, value and meaning of each cost. */
 export function examCostRows({ costs, judgements }: ExamRecord): string[][] {
@@ -121,18 +123,18 @@ export function examCostRows({ costs, judgements }: ExamRecord): string[][] {
   const known =
     tokens === null || tokens.questions === judgements.count
       ? ''
-      : `, of the ${tokens.questions} questions whose replies report them`;
+      : `, over ${tokens.questions} questions with reported tokens`;
   return [
     tokens === null
       ? ['tokens', 'unknown', NO_TOKENS]
-      : ['tokens', showTokens(tokens), `of a question and its reply, mean${known}`],
+      : ['tokens', showTokens(tokens), `mean per question with its reply${known}`],
     ...(seconds === null
       ? []
       : [
           [
             'seconds',
             `${showSeconds(seconds.median)} to ${showSeconds(seconds.p95)}`,
-            'of a question: median, and 95% take no longer',
+            'per question: median and 95th percentile',
           ],
         ]),
   ];
@@ -145,7 +147,7 @@ export function costSentence({ tokens, seconds }: ExamCosts): string {
     ...(seconds === null ? [] : [`${showSeconds(seconds.median)} s (95% within ${showSeconds(seconds.p95)} s)`]),
   ];
   const said = [
-    ...(took.length === 0 ? [] : [`a question takes ${took.join(' and ')}`]),
+    ...(took.length === 0 ? [] : [`each question takes ${took.join(' and ')}`]),
     ...(tokens === null ? [NO_TOKENS] : []),
   ].join('; ');
   return `${said.charAt(0).toUpperCase()}${said.slice(1)}.`;

@@ -42,9 +42,9 @@ export function readRescoredMeasures(paths: RunPaths): RescoredMeasure[] {
     const path = join(paths.rescoredDir, file);
     const parsed = rescoredMeasure.safeParse(readJson(path));
     if (!parsed.success) {
-      throw new RunError('not what scoring a run again by a measure leaves', {
+      throw new RunError('invalid file of rescored measures', {
         where: path,
-        next: 'Remove the file, and score the run again: editrl rescore RUN --measure TERM.',
+        next: 'Remove the file and repeat: editrl rescore RUN --measure TERM.',
       });
     }
     const { measure, evaluations } = parsed.data;

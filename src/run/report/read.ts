@@ -1,4 +1,4 @@
-/** What a run's own records say about it, in one structure. Needs no lock: a live run can be read. */
+/** Reads a run's records into one structure. Needs no lock, so it works for a running run. */
 import { existsSync } from 'node:fs';
 import { RunError } from '../../core/errors.js';
 import { measureScale, readMeasure, rewardScale } from '../../rewards/score/identity.js';
@@ -39,7 +39,7 @@ export interface HeldOutNumber extends BeforeAfter<Estimate> {
   readonly change?: MeanDifference;
 }
 
-/** What a held-out number means: the reward's name and highest value, or a loss. */
+/** The scale of a held-out number: the reward's name and maximum, or a loss. */
 export interface HeldOutScale {
   readonly label: string;
   /** Null for a loss, where lower is better. */
@@ -100,7 +100,7 @@ export const TIME_SHARES = ['rollout', 'render', 'judge', 'exchange', 'reference
 export const TIME_PARTS = ['total', ...TIME_SHARES] as const;
 export type TimePart = (typeof TIME_PARTS)[number];
 
-/** The metrics that the held-out number may be. */
+/** Candidates for the held-out metric. */
 const SAMPLED = 'validation/sampled/mean';
 const GREEDY = 'validation/greedy/mean';
 export const LOSS = 'validation/loss';
@@ -114,7 +114,7 @@ const LAST_ITERATIONS = 10;
 export function readRun(paths: RunPaths, lines?: readonly MetricsLine[]): RunReport {
   const record = readRecord(paths);
   if (record === null) {
-    throw new RunError('there is no run here', {
+    throw new RunError('no run in this folder', {
       where: paths.dir,
       next: '`editrl ls` lists runs.',
     });

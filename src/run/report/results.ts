@@ -13,11 +13,11 @@ import { heldOutNumber, type BeforeAfter, type HeldOutNumber, type HeldOutScale,
 /** The axis that is averaged over. */
 const SEED_AXIS = 'seed';
 
-/** One run of the experiment; the report is null where there is nothing to read yet. */
+/** One run of the experiment. The report is null if there is nothing to read yet. */
 export interface ResultRun {
   readonly run_name: string;
   readonly axes: Readonly<Record<string, string>>;
-  /** What became of it, in a sweep's vocabulary. */
+  /** Its outcome, as in a sweep. */
   readonly outcome: string;
   readonly report: Pick<RunReport, 'heldout' | 'iteration'> | null;
   /** Reads its settings; null if they are unknown. */
@@ -257,7 +257,7 @@ function fell(change: HeldOutNumber | null): boolean {
 /** A measure that asks the run's judge is not the same number under another judge. */
 function whyJudgesDiffer(term: MeasureTerm, runs: readonly ResultRun[]): string | null {
   if (new Set(knownSettings(runs).map((read) => measureScale(term, read).identity)).size < 2) return null;
-  return `not compared: '${termName(term)}' asks each run's own judge, and that is not the same one in all cells (reward.model, reward.prompts); name a measure that asks none, or one with a judge of its own`;
+  return `not compared: '${termName(term)}' uses each run's own judge, which differs between cells (reward.model, reward.prompts); choose a measure without a judge, or one with its own judge`;
 }
 
 /** Numbers of different rewards cannot be compared. */
@@ -269,7 +269,7 @@ function whyRewardsDiffer(runs: readonly ResultRun[]): string | null {
   if (scales.size < 2) return null;
   const labels = [...new Set(scales.values())];
   const said = labels.length === 1 ? `${labels[0]}, with other fields or another judge` : labels.join('; ');
-  return `not compared: the cells' rewards differ (${said}), and each number is of its cell's own reward. To compare them, name a measure in the experiment's file, such as measure: '${exampleOf(known)}', and sweep it again: finished runs are then scored from their records`;
+  return `not compared: the cells have different rewards (${said}), so their numbers are on different scales. To compare them, set a measure in the experiment file, such as measure: '${exampleOf(known)}', and repeat the sweep, which scores finished runs from their records`;
 }
 
 function knownSettings(runs: readonly ResultRun[]): ReadSettings[] {
@@ -442,7 +442,7 @@ export function resultCaption(results: Results, arranged: 'by_result' | 'by_axes
   const lacking =
     unmeasured.length === 0
       ? ''
-      : `; ${unmeasured.length === 1 ? unmeasured[0] : `${unmeasured.length} finished runs`} not measured by it yet: sweep the experiment again, or editrl rescore ${unmeasured[0]} --measure ${measure_argument}`;
+      : `; ${unmeasured.length === 1 ? unmeasured[0] : `${unmeasured.length} finished runs`} not measured yet: repeat the sweep, or run editrl rescore ${unmeasured[0]} --measure ${measure_argument}`;
   if (results.metric === null) {
     return `No finished run has a held-out evaluation${measures.length > 0 ? ` by ${measures[0]}` : ''} yet${lacking}.`;
   }
@@ -451,7 +451,7 @@ export function resultCaption(results: Results, arranged: 'by_result' | 'by_axes
     return `held-out ${results.metric} at the last evaluation${seeds}; ${results.incomparable}`;
   }
   const what = scale === null ? '' : ` (${measures.length > 0 ? 'measure ' : ''}${showScale(scale)})`;
-  const order = { by_result: results.less_is_better ? ', least first' : ', best first', by_axes: '' }[arranged];
+  const order = { by_result: results.less_is_better ? ', lowest first' : ', best first', by_axes: '' }[arranged];
   const pairs = results.cells.flatMap(({ difference }) => difference ?? []);
   const ways = [
     ...(pairs.length === 0 || pairs.some(({ over }) => over === undefined)
@@ -464,7 +464,7 @@ export function resultCaption(results: Results, arranged: 'by_result' | 'by_axes
   const fallen =
     results.greedy_fell.length === 0
       ? ''
-      : `; warning: the greedy answers of ${results.greedy_fell.join(', ')}, in the best cell, became worse than before training`;
+      : `; warning: the greedy answers of ${results.greedy_fell.join(', ')}, in the best cell, are worse than before training`;
   return `held-out ${results.metric}${what} at the last evaluation${order}${seeds}${difference}${lacking}${others}${fallen}`;
 }
 

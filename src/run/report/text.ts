@@ -22,7 +22,7 @@ export function formatReport(report: RunReport, width = Infinity): string {
     report.exam === null ? [] : examLines(report.exam, width),
     alarms(report, width),
     places(report),
-    // Last, because a terminal shows what was printed last.
+    // Printed last, because terminals show the end of the output.
     headline(report, width),
   ];
   return blocks
@@ -57,7 +57,7 @@ function heldOutTable({ heldout }: RunReport, width: number): string[] {
   return formatTable(columns, rows, { width }).split('\n');
 }
 
-/** What the run learned, in a line. */
+/** The result of the run in one line. */
 function headline({ heldout }: RunReport, width: number): string[] {
   const { metric, scale, before, after, iterations } = heldout;
   if (metric === null || before === null) return [];
@@ -140,7 +140,7 @@ function alarms(report: RunReport, width: number): string[] {
     `  ${span.name}`,
     `iteration ${span.from}${until(span)}${span.value === null ? '' : `, ${span.metric} ${span.value.toFixed(3)}`}`,
   ]);
-  return ['hack alarms: the reward may be exploited, look at the answers', ...alignColumns(rows, width)];
+  return ['hack alarms: possible reward hacking, check the answers', ...alignColumns(rows, width)];
 }
 
 function places(report: RunReport): string[] {

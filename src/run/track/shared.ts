@@ -12,7 +12,7 @@ export type Say = (line: string, level: 'info' | 'warn') => void;
 /** Raises RunError for a run directory that was removed or moved away: writing derived files must not recreate it. */
 export function requireRun(paths: RunPaths): void {
   if (existsSync(paths.record)) return;
-  throw new RunError('the run directory is gone', { where: paths.dir, next: 'What it held is no longer passed on.' });
+  throw new RunError('the run directory was removed', { where: paths.dir, next: 'Tracking stops.' });
 }
 
 /** Variables that hold a key by their name, such as HF_TOKEN. */

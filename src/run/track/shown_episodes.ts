@@ -38,7 +38,7 @@ export interface ShownPicture {
 export type Cell = string | number | null | ShownPicture;
 
 /** Stands for a picture that an episode names, and that is not there. */
-export const GONE = 'the image is gone';
+export const GONE = 'image not available';
 
 /**
  * What is shown of an iteration: its episodes if their images were kept, and its held-out evaluation; at most `most` of each. Raises RunError for an

@@ -155,8 +155,8 @@ export class RunTracking {
     const sampled = this.#reported(() => sampling);
     if (mode === 'online') await forward();
     else {
-      const later = `\`editrl sync ${paths.runName}\` uploads them`;
-      say(`W&B: WANDB_MODE is offline; the data stay in ${paths.dir}, and ${later}`, 'info');
+      const later = `\`editrl sync ${paths.runName}\` uploads it later`;
+      say(`W&B: WANDB_MODE is offline. The data stays in ${paths.dir}. ${later}.`, 'info');
     }
     await sampled;
   }
@@ -175,7 +175,7 @@ export class RunTracking {
       error instanceof EditrlError
         ? error.toText()
         : `${error instanceof Error ? (error.stack ?? error.message) : String(error)}`;
-    this.options.say(`${text}\n  The run goes on; what it measures stays in its folder.`, 'warn');
+    this.options.say(`${text}\n  The run continues, and its metrics stay in its folder.`, 'warn');
   }
 }
 
@@ -192,8 +192,8 @@ export async function syncRun(paths: RunPaths, options: Omit<SyncOptions, 'paths
   const track = { ...recorded, wandb };
   if (wandb === null && !track.tensorboard && track.push_to_hub === null) {
     throw new UsageError(
-      `${paths.runName} is tracked nowhere: its config has no track.wandb, track.tensorboard or track.push_to_hub`,
-      { next: 'Say --project NAME to send it to W&B.' },
+      `${paths.runName} has no tracking: its config sets none of track.wandb, track.tensorboard and track.push_to_hub`,
+      { next: 'Add --project NAME to upload it to W&B.' },
     );
   }
   const lock = lockTracking(paths);
@@ -227,8 +227,8 @@ export async function syncRun(paths: RunPaths, options: Omit<SyncOptions, 'paths
 function wandbSettings(own: WandbSettings | null, place: Pick<WandbSettings, 'project' | 'entity'>): WandbSettings {
   const parsed = trackSchema.safeParse({ wandb: { ...own, ...place } });
   if (parsed.success && parsed.data.wandb !== null) return parsed.data.wandb;
-  throw new UsageError(`--project: '${place.project}' cannot name a W&B project`, {
-    next: 'It has 1 to 128 letters, and none of / \\ # ? % :',
+  throw new UsageError(`--project: '${place.project}' is not a valid W&B project name`, {
+    next: 'Use 1 to 128 characters without / \\ # ? % :',
   });
 }
 
@@ -240,9 +240,9 @@ export function lockTracking(paths: RunPaths): FileLock {
     ({ owner }) => {
       if (owner !== null && ownerStatus(owner, world) === 'gone') return;
       const by = owner === null ? 'another process' : `process ${owner.pid} on ${owner.host}`;
-      throw new InUseError(`${by} forwards this run`, {
+      throw new InUseError(`${by} is already uploading this run`, {
         where: paths.trackLock,
-        next: 'Wait until it has ended, or stop it.',
+        next: 'Wait until it ends, or stop it.',
       });
     },
     world,

@@ -104,7 +104,9 @@ it('lists the settings that are not the same, and warns of other rewards', () =>
     ['reward.mode', 'viescore', 'viescore', 'ground_score'],
   ]);
   expect(remarks).toEqual([
-    expect.stringContaining('their rewards differ (viescore; ground_score), and each number is of its run') as string,
+    expect.stringContaining(
+      'the runs have different rewards (viescore; ground_score), so their numbers are on different scales',
+    ) as string,
   ]);
   expect(remarks[0]).toContain('editrl rescore RUN --measure viescore');
 });

@@ -87,7 +87,7 @@ it('reads means, errors and counts, and compares with another evaluation prompt 
   expect(evaluationTable(readEvaluation(own), null, 120).split('\n')[2]).toMatch(
     /^reward, greedy +6\.333 ± 1\.453 +3 +1$/,
   );
-  expect(() => readEvaluation({ ...own, iteration: 7 })).toThrow('nothing was evaluated here');
+  expect(() => readEvaluation({ ...own, iteration: 7 })).toThrow('no evaluation in this folder');
 });
 
 it('compares two that different rewards score by their measures alone', () => {

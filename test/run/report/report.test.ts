@@ -195,7 +195,7 @@ describe('a report', () => {
     ]);
     expect(formatReport(readRun(paths))).toContain(
       [
-        'hack alarms: the reward may be exploited, look at the answers',
+        'hack alarms: possible reward hacking, check the answers',
         '  dark_fraction  iteration 7 to 8',
         '  edge_density   iteration 9 (still active), hack/edge_density 0.100',
       ].join('\n'),
@@ -209,7 +209,7 @@ describe('a report', () => {
     const empty = makeRun('empty', () => ({}), 0);
     expect(readRun(empty)).toMatchObject({ heldout: { before: null, after: null }, speed: null });
     expect(formatReport(readRun(empty))).toContain('finished, iteration 0 of 0');
-    expect(() => readRun(new RunPaths(base, 'nobody'))).toThrow('there is no run here');
+    expect(() => readRun(new RunPaths(base, 'nobody'))).toThrow('no run in this folder');
   });
 });
 

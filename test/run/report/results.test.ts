@@ -79,7 +79,7 @@ describe('the result table', () => {
     const best = { ...run({ kl: '0' }, 9), report: report(4, 9, greedy(4, 1, 0.5)) };
     const fell = tabulate('table', [best, run({ kl: '1' }, 5)], null);
     expect(fell.greedy_fell).toEqual(['kl-0']);
-    expect(resultCaption(fell)).toContain('warning: the greedy answers of kl-0, in the best cell, became worse');
+    expect(resultCaption(fell)).toContain('warning: the greedy answers of kl-0, in the best cell, are worse');
     for (const fine of [greedy(4, 3.5, 0.5), greedy(4, 1, null), greedy(1, 4, 0.1)]) {
       const other = { ...best, report: report(4, 9, fine) };
       expect(tabulate('table', [other, run({ kl: '1' }, 5)], null).greedy_fell).toEqual([]);
@@ -170,8 +170,8 @@ describe('cells that were trained on other rewards', () => {
     ]);
     expect(verdictOf(results)).toBeNull();
     const text = resultsMarkdown(results);
-    expect(text).toContain("not compared: the cells' rewards differ (jpeg_size; image_similarity)");
-    expect(text).toContain("name a measure in the experiment's file, such as measure: 'jpeg_size'");
+    expect(text).toContain('not compared: the cells have different rewards (jpeg_size; image_similarity)');
+    expect(text).toContain("set a measure in the experiment file, such as measure: 'jpeg_size'");
     expect(text).toContain('| close | image_similarity | 4.000 | 0.094 |');
     expect(text).not.toContain('against the baseline');
   });
@@ -198,7 +198,7 @@ describe('cells that were trained on other rewards', () => {
   it('are not compared by a measure that asks another judge of each', () => {
     const other = cell('overlap', 'jpeg_size', 0.021, 6, { 'reward.model': 'another' });
     const results = tabulate('x', [close, other], null, measureTerms.parse([{ name: 'viescore' }]));
-    expect(results.incomparable).toContain("asks each run's own judge");
+    expect(results.incomparable).toContain("uses each run's own judge");
     expect(verdictOf(results)).toBeNull();
   });
 
@@ -227,7 +227,7 @@ describe('cells that were trained on other rewards', () => {
       difference: { mean: 1 },
       also: [{ after: { mean: 6 }, difference: null }],
     });
-    expect(resultCaption(results)).toContain("not compared: 'viescore' asks each run's own judge");
+    expect(resultCaption(results)).toContain("not compared: 'viescore' uses each run's own judge");
   });
 
   it('are compared by sampled answers where a measure was named on the way', () => {

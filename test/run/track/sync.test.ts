@@ -57,11 +57,11 @@ it('sends a run whole, and only once', async () => {
 it('sends a run whose config names no project to one that is named', async () => {
   const run = await finished();
   await expect(sync(run)).rejects.toMatchObject({
-    message: 'run is tracked nowhere: its config has no track.wandb, track.tensorboard or track.push_to_hub',
-    next: 'Say --project NAME to send it to W&B.',
+    message: 'run has no tracking: its config sets none of track.wandb, track.tensorboard and track.push_to_hub',
+    next: 'Add --project NAME to upload it to W&B.',
   });
   await expect(sync(run, { wandb: { project: 'a/b', entity: null } })).rejects.toThrow(
-    "'a/b' cannot name a W&B project",
+    "'a/b' is not a valid W&B project name",
   );
   await sync(run, { wandb: { project: 'mine', entity: 'others' } });
   expect(stub.run('run', 'mine', 'others').files['wandb-history.jsonl']).toHaveLength(4);
@@ -77,10 +77,10 @@ it('raises where the server does not answer or refuses, so that a command can sa
   });
   stub.fault = () => ({ kind: 'cut' });
   await expect(sync(run, { finishMs: 1000 })).rejects.toMatchObject({
-    message: 'W&B did not answer in the end: it has 0 of 4 rows',
+    message: 'W&B does not respond; it has 0 of 4 rows',
   });
   expect(said).toEqual([
-    `W&B at ${stub.url} does not answer (ECONNRESET): rows wait in the run directory and follow later`,
+    `W&B at ${stub.url} does not respond (ECONNRESET). Rows stay in the run directory and are uploaded later.`,
   ]);
 });
 

@@ -70,7 +70,7 @@ function trainingSection({ record, report, iteration, origin }: CardContent, red
   return [
     '## Training',
     '',
-    `- Started from ${startText(origin)}.`,
+    `- Initialized from ${startText(origin)}.`,
     ...(lists[0] === '' ? [] : [`- Trained on ${lists[0]}.`]),
     ...(lists[1] === '' ? [] : [`- Held out: ${lists[1]}.`]),
     ...(scale === null
@@ -88,13 +88,16 @@ function trainingSection({ record, report, iteration, origin }: CardContent, red
 
 function changedText(changes: readonly ChangedSetting[]): string[] {
   if (changes.length === 0) return [];
-  return ['- Settings changed on the way:', ...formatChangedSettings(changes).map((line) => `  - ${inCode(line)}`)];
+  return [
+    '- Settings changed during training:',
+    ...formatChangedSettings(changes).map((line) => `  - ${inCode(line)}`),
+  ];
 }
 
 function startText({ start, hub }: Origin): string {
   if (start === null) return 'random weights';
   if (typeof start === 'object' && 'hub' in start) return inCode(start.hub);
-  const through = hub === null ? '' : `, which goes back to ${inCode(hub)}`;
+  const through = hub === null ? '' : `, which derives from ${inCode(hub)}`;
   return typeof start === 'string'
     ? `${inCode(start)}${hub === start ? '' : through}`
     : `the run ${inCode(start.run)}${through}`;
@@ -103,11 +106,11 @@ function startText({ start, hub }: Origin): string {
 function licenceText({ licence, start }: Origin): string {
   if (licence !== null) {
     const { license, license_name: name } = licence;
-    return `${[license].flat().map(inCode).join(', ')}${name === undefined ? '' : ` (${inline(name)})`}, as the model that the run goes back to.`;
+    return `${[license].flat().map(inCode).join(', ')}${name === undefined ? '' : ` (${inline(name)})`}, like the base model.`;
   }
   return start === null
-    ? 'none is given; set `license` above before you publish the model.'
-    : 'none is given, because no card of the model that the run started from states one; set `license` above before you publish the model.';
+    ? 'not set. Set `license` above before you publish the model.'
+    : 'not set, because no card of a base model states one. Set `license` above before you publish the model.';
 }
 
 function resultsSection({ heldout }: RunReport): string[] {
@@ -283,10 +286,10 @@ function baseOf({ adapterBase, isAdapterOnHub, start }: CardContent['origin']): 
   if (run === null && adapterBase !== null) {
     return {
       name: adapterBase,
-      says: ['# The folder of the base on the machine that trained it: name your copy of it.'],
+      says: ['# The folder of the base model on the training machine. Replace it with your copy.'],
     };
   }
-  const made = run === null ? '' : `: \`editrl export ${run} --format merged --out BASE\` makes it`;
+  const made = run === null ? '' : `: create it with \`editrl export ${run} --format merged --out BASE\``;
   return { name: 'BASE', says: [`# BASE is the folder of the model that the adapter was trained on${made}.`] };
 }
 

@@ -158,7 +158,7 @@ class Publisher {
     if ('problem' in reply) {
       this.#failed.push(branch);
       this.#hopeless = reply.lasting;
-      if (!giveUp.aborted) say(`iteration ${iteration} is not published: ${reply.problem}`, 'warn');
+      if (!giveUp.aborted) say(`iteration ${iteration} was not published: ${reply.problem}`, 'warn');
       return;
     }
     this.#noted.published[branch] = { iteration, commit: reply.commit };
@@ -166,7 +166,7 @@ class Publisher {
     writeFileAtomic(paths.hub, `${JSON.stringify(this.#noted, null, 2)}\n`);
     this.#drop(iteration);
     this.#count++;
-    say(`iteration ${iteration} is published: ${reply.url}`, 'info');
+    say(`published iteration ${iteration}: ${reply.url}`, 'info');
   }
 
   /** Returns how many were published. Raises EndpointError when some were not. */
@@ -203,7 +203,7 @@ class Publisher {
       rmSync(folder, { recursive: true, force: true });
       if (!existsSync(paths.checkpoint(iteration))) return;
       this.#failed.push(checkpointBranch(iteration));
-      say(`iteration ${iteration} is not published: its checkpoint is damaged`, 'warn');
+      say(`iteration ${iteration} was not published: its checkpoint is damaged`, 'warn');
     } catch (cause) {
       rmSync(folder, { recursive: true, force: true });
       if ((cause as NodeJS.ErrnoException).code !== 'ENOENT') throw diskError(folder, cause);
@@ -222,9 +222,9 @@ function readPublishLog(paths: RunPaths): PublishLog | null {
   if (value === null) return null;
   const parsed = publishLogSchema.safeParse(value);
   if (parsed.success) return parsed.data;
-  throw new RunError('not what this version of editrl notes of the Hub', {
+  throw new RunError('invalid Hub upload state', {
     where: paths.hub,
-    next: 'Remove the file: checkpoints are then published again, which changes nothing where they are.',
+    next: 'Remove the file. Checkpoints are then published again, which does not change published ones.',
   });
 }
 

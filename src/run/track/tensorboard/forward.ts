@@ -129,9 +129,9 @@ function readCursor(paths: RunPaths): Cursor | null {
   if (value === null) return null;
   const parsed = cursor.safeParse(value);
   if (!parsed.success) {
-    throw new RunError('not what this version of editrl notes of the event file', {
+    throw new RunError('invalid TensorBoard state', {
       where: paths.tensorboard,
-      next: `Remove it: the event file is then made again from the metrics.`,
+      next: `Remove it. The event file is then written again from the metrics.`,
     });
   }
   const size = statSync(join(paths.tensorboardDir, parsed.data.file), { throwIfNoEntry: false })?.size ?? 0;

@@ -120,7 +120,7 @@ export class WandbClient {
     const { data, errors } = parsed ?? {};
     if (Array.isArray(errors) && errors.length > 0) throw this.#refusal(200, operation, errorMessages(parsed));
     if (typeof data === 'object' && data !== null) return data as Record<string, unknown>;
-    throw this.#refusal(reply.status, operation, 'what answers is no W&B server: its reply is not one of GraphQL');
+    throw this.#refusal(reply.status, operation, 'the server is not W&B: its reply is not GraphQL');
   }
 
   /** Sends lines of a run's files; returns whether somebody pressed Stop on its page. Raises as `graphql` does. */
@@ -174,7 +174,7 @@ export class WandbClient {
     } catch (cause) {
       if (signal.aborted) throw new GivenUpError();
       throw new TransientError(
-        late.aborted ? `no answer within ${this.#retryPolicy.attemptTimeoutMs / 1000} s` : nameOf(cause),
+        late.aborted ? `no reply within ${this.#retryPolicy.attemptTimeoutMs / 1000} s` : nameOf(cause),
       );
     }
     const { status } = reply;
@@ -184,7 +184,7 @@ export class WandbClient {
       throw this.#refusal(status, operation, errorMessages(parseObject(reply.data)) || reply.data.slice(0, 200));
     }
     const waitMs = retryAfterMs((name) => reply.headers[name]);
-    throw new TransientError(`it answers ${status}`, waitMs === null ? null : Math.min(LONGEST_WAIT_MS, waitMs));
+    throw new TransientError(`status ${status}`, waitMs === null ? null : Math.min(LONGEST_WAIT_MS, waitMs));
   }
 
   #refusal(status: number, operation: string, said: string): WandbRefusedError {
@@ -192,7 +192,7 @@ export class WandbClient {
     if (status === 401 || status === 403) {
       return new WandbRefusedError(
         status,
-        `W&B does not take the key of ${this.options.key.length} characters (${status})`,
+        `W&B rejected the API key of ${this.options.key.length} characters (${status})`,
         {
           where,
           next: 'Set WANDB_API_KEY, or the password in ~/.netrc, to a key of this server that may write to the project.',
@@ -200,7 +200,7 @@ export class WandbClient {
       );
     }
     const words = printable(this.#redact(said)).trim();
-    return new WandbRefusedError(status, `W&B refuses ${operation} (${status}${words === '' ? '' : `: ${words}`})`, {
+    return new WandbRefusedError(status, `W&B rejected ${operation} (${status}${words === '' ? '' : `: ${words}`})`, {
       where,
     });
   }

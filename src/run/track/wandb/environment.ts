@@ -38,7 +38,7 @@ export function wandbEnvironment(env: NodeJS.ProcessEnv = process.env): WandbEnv
   if (mode === undefined) {
     throw new ConfigError(`found '${named}'; allowed: online, offline, disabled`, {
       where: 'WANDB_MODE',
-      next: 'Unset it to send what the run measures to W&B.',
+      next: 'Unset it to upload the run to W&B.',
     });
   }
   const baseUrl = checkedAddress(env['WANDB_BASE_URL']?.trim() || CLOUD);
@@ -62,16 +62,16 @@ function checkedAddress(text: string): string {
   const url = URL.canParse(address) ? new URL(address) : null;
   const wrong =
     url === null || !['http:', 'https:'].includes(url.protocol)
-      ? 'is no http address'
+      ? 'is not an http address'
       : /(^|\.)wandb\.ai$/.test(url.host) && address !== CLOUD
-        ? `is not where wandb.ai takes runs: that is ${CLOUD}`
+        ? `is not the API of wandb.ai, which is ${CLOUD}`
         : url.username !== '' || url.password !== ''
-          ? 'holds a name or a password, which go into WANDB_API_KEY'
+          ? 'contains a user name or password; use WANDB_API_KEY instead'
           : null;
   if (wrong === null) return address;
   throw new ConfigError(`the address ${wrong}`, {
     where: 'WANDB_BASE_URL',
-    next: `Unset it for ${CLOUD}, or name a server of your own, such as http://localhost:8080.`,
+    next: `Unset it for ${CLOUD}, or set the address of your own server, such as http://localhost:8080.`,
   });
 }
 
@@ -82,7 +82,7 @@ function checkedKey(key: string, where: string): string {
   if (/^[\w-]+$/.test(bare) && bare.length >= OLDEST_KEY_LENGTH) return key;
   throw new ConfigError(
     `the W&B key has ${bare.length} characters; allowed: at least ${OLDEST_KEY_LENGTH} letters, digits, - or _`,
-    { where, next: 'Copy it again, whole, from the settings of your account.' },
+    { where, next: 'Copy the complete key from your account settings.' },
   );
 }
 
@@ -126,9 +126,9 @@ const ID = /^[^/\\#?%:\s]{1,128}$/;
 export function wandbIdOfEnvironment(env: NodeJS.ProcessEnv): string | null {
   const id = env[VARIABLE]?.trim() || null;
   if (id === null || ID.test(id)) return id;
-  throw new ConfigError(`found '${id}'; allowed: 1 to 128 letters without blanks and / \\ # ? % :`, {
+  throw new ConfigError(`found '${id}'; allowed: 1 to 128 characters without blanks and / \\ # ? % :`, {
     where: VARIABLE,
-    next: 'Unset it to have the run under its run_name.',
+    next: 'Unset it to use the run_name.',
   });
 }
 
@@ -142,8 +142,8 @@ export function noteWandbId(paths: RunPaths, id: string): void {
 export function notedWandbId(paths: RunPaths): string | null {
   const id = readPlainText(paths.wandbId, MOST_NOTED_BYTES)?.trim() ?? null;
   if (id === null || ID.test(id)) return id;
-  throw new RunError('no id of a run in W&B', {
+  throw new RunError('invalid W&B run id', {
     where: paths.wandbId,
-    next: 'Remove the file to have the run under its run_name.',
+    next: 'Remove the file to use the run_name.',
   });
 }

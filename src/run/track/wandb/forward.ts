@@ -63,7 +63,10 @@ export async function forwardToWandb(options: ForwardOptions): Promise<ForwardRe
     clock,
     retryPolicy: options.retryPolicy,
     onAway: (found) =>
-      say(`W&B at ${baseUrl} does not answer (${found}): rows wait in the run directory and follow later`, 'warn'),
+      say(
+        `W&B at ${baseUrl} does not respond (${found}). Rows stay in the run directory and are uploaded later.`,
+        'warn',
+      ),
   });
   const stopWaiting = abortAfterSilence(finishMs, ending, client, over, clock);
   let forwarder: WandbForwarder | null = null;
@@ -74,7 +77,7 @@ export async function forwardToWandb(options: ForwardOptions): Promise<ForwardRe
     const page = `${pageAddress(baseUrl)}/${cursor.entity}/${cursor.project}/runs/${cursor.run}`;
     say(`W&B: ${page}`, 'info');
     if (taken !== null) {
-      say(`another writer's lines are in the W&B run ${taken}: this run has the id ${cursor.run}`, 'warn');
+      say(`the W&B run ${taken} contains lines of another writer, so this run uses the id ${cursor.run}`, 'warn');
     }
     forwarder = new WandbForwarder({
       paths,
@@ -94,9 +97,9 @@ export async function forwardToWandb(options: ForwardOptions): Promise<ForwardRe
   } catch (error) {
     if (!(error instanceof GivenUpError)) throw error;
     const [sent, all] = [forwarder?.rows ?? 0, countRows(paths)];
-    throw new EndpointError(`W&B did not answer in the end: it has ${sent} of ${all} rows`, {
+    throw new EndpointError(`W&B does not respond; it has ${sent} of ${all} rows`, {
       where: baseUrl,
-      next: `\`editrl sync ${paths.runName}\` sends the rest.`,
+      next: `\`editrl sync ${paths.runName}\` uploads the rest.`,
     });
   } finally {
     stopWaiting();
@@ -120,7 +123,7 @@ function exitCodeOf(paths: RunPaths): number | null {
 
 function requireKey({ key, baseUrl }: WandbEnvironment): string {
   if (key !== null) return key;
-  throw new EndpointError('W&B wants a key, and there is none', {
+  throw new EndpointError('no W&B API key', {
     where: baseUrl,
     next: `Set WANDB_API_KEY, or add 'machine ${new URL(baseUrl).host} login user password KEY' to ~/.netrc.`,
   });

@@ -256,9 +256,9 @@ export function readWandbCursor(paths: RunPaths): WandbCursor | null {
   const parsed = cursor.safeParse(value);
   if (parsed.success) return parsed.data;
   const [{ path, message }] = parsed.error.issues;
-  throw new RunError(`not what this version of editrl notes of W&B: ${path.join('.')}: ${message}`, {
+  throw new RunError(`invalid W&B upload state: ${path.join('.')}: ${message}`, {
     where: paths.wandb,
-    next: 'Use the version that wrote it, or remove the file: the rows are then sent again, in their places.',
+    next: 'Use the version that wrote it, or remove the file. All rows are then uploaded again in place.',
   });
 }
 

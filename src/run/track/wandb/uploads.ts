@@ -102,7 +102,7 @@ export class Uploads {
       if (!(error instanceof WandbRefusedError)) throw error;
       this.#refused = true;
       this.say(
-        `${error.toText()}\n  Files, images and tables stay in the run directory; metrics are forwarded all the same.`,
+        `${error.toText()}\n  Files, images and tables stay in the run directory. Metrics are still uploaded.`,
         'warn',
       );
     }

@@ -48,7 +48,9 @@ it('a card has the settings of its iteration, and those that changed on the way 
   const attempts = [run.record.attempts[0], change(3, 'algorithm.kl_coeff', 0.1, 0.5), change(7, 'seed', 3, 9)];
   writeRecord(run.paths, { ...run.record, attempts });
   const { body } = written(run);
-  expect(body).toContain('- Settings changed on the way:\n  - `algorithm.kl_coeff: 0.1 -> 0.5 from iteration 4 on`');
+  expect(body).toContain(
+    '- Settings changed during training:\n  - `algorithm.kl_coeff: 0.1 -> 0.5 from iteration 4 on`',
+  );
   expect(body).not.toContain('seed: 3');
 });
 
@@ -94,7 +96,7 @@ describe('the licence on a card', () => {
     const model = modelWith('---\nlicense: other\nlicense_name: qwen\nlicense_link: https://example.org/l\n---\n# M\n');
     const { head, body } = written(new FakeRun(folder(), 'run', from(model)));
     expect(head).toMatchObject({ license: 'other', license_name: 'qwen', license_link: 'https://example.org/l' });
-    expect(body).toContain('- License: `other` (qwen), as the model that the run goes back to.');
+    expect(body).toContain('- License: `other` (qwen), like the base model.');
   });
 
   it('comes through the runs that the run started from, with the model of the Hub on their first card', () => {
@@ -104,7 +106,7 @@ describe('the licence on a card', () => {
     new FakeRun(base, 'second', from({ run: 'first', config: 'first.jsonnet' }));
     const { head, body } = written(new FakeRun(base, 'third', from({ run: 'second', config: 'second.jsonnet' })));
     expect(head).toMatchObject({ license: 'apache-2.0', base_model: 'them/base', base_model_relation: 'finetune' });
-    expect(body).toContain('- Started from the run `second`, which goes back to `them/base`.');
+    expect(body).toContain('- Initialized from the run `second`, which derives from `them/base`.');
   });
 
   it('is read in the cache of the Hub, at the commit that the run began with', () => {
@@ -131,7 +133,7 @@ describe('the licence on a card', () => {
   ])('%s is left out, and the body says so', (_, settings) => {
     const { head, body } = written(new FakeRun(folder(), 'run', settings));
     expect(head).not.toHaveProperty('license');
-    expect(body).toContain('set `license` above before you publish the model.');
+    expect(body).toContain('Set `license` above before you publish the model.');
   });
 });
 
@@ -156,7 +158,7 @@ describe('how a card says that an adapter is loaded', () => {
     // Loaded over the Hub's model it would be another one.
     expect(head).not.toHaveProperty('base_model');
     expect(body).toContain(
-      `# The folder of the base on the machine that trained it: name your copy of it.\nbase = AutoModelForCausalLM.from_pretrained(${JSON.stringify(model)})\n`,
+      `# The folder of the base model on the training machine. Replace it with your copy.\nbase = AutoModelForCausalLM.from_pretrained(${JSON.stringify(model)})\n`,
     );
   });
 
@@ -164,7 +166,7 @@ describe('how a card says that an adapter is loaded', () => {
     const run = new FakeRun(folder(), 'run', from({ run: 'start', config: 'start.jsonnet' }));
     const { body } = written(run, adapter('/runs/start/checkpoints/000080'));
     expect(body).toContain(
-      '# BASE is the folder of the model that the adapter was trained on: `editrl export start --format merged --out BASE` makes it.\nbase = AutoModelForCausalLM.from_pretrained("BASE")\n',
+      '# BASE is the folder of the model that the adapter was trained on: create it with `editrl export start --format merged --out BASE`.\nbase = AutoModelForCausalLM.from_pretrained("BASE")\n',
     );
     expect(body).not.toContain('/runs/start');
   });

@@ -55,9 +55,9 @@ it('publishes what is due on branches, and the end of a finished run as main, ea
   expect(branches()).toEqual(['ckpt_000010', 'ckpt_000020', 'main']);
   expect(asked.map(({ iteration }) => iteration)).toEqual([10, 20, 25]);
   expect(said).toEqual([
-    'iteration 10 is published: https://hub/me/edits/tree/ckpt_000010',
-    'iteration 20 is published: https://hub/me/edits/tree/ckpt_000020',
-    'iteration 25 is published: https://hub/me/edits/tree/main',
+    'published iteration 10: https://hub/me/edits/tree/ckpt_000010',
+    'published iteration 20: https://hub/me/edits/tree/ckpt_000020',
+    'published iteration 25: https://hub/me/edits/tree/main',
   ]);
   expect(await publish(run)).toBe(0);
   expect(asked).toHaveLength(3);
@@ -91,7 +91,7 @@ it('leaves a checkpoint that is damaged, and says so', async () => {
   checkpoint(run, 10);
   writeFileSync(`${run.paths.checkpoint(10)}/policy.safetensors`, 'others');
   await expect(publish(run)).rejects.toThrow('not published: ckpt_000010');
-  expect(said).toEqual(['iteration 10 is not published: its checkpoint is damaged']);
+  expect(said).toEqual(['iteration 10 was not published: its checkpoint is damaged']);
   expect(branches()).toEqual([]);
 });
 
@@ -106,7 +106,7 @@ it('says what is not published, goes on, and does it the next time', async () =>
     message: 'not published: ckpt_000010',
     next: 'To publish a checkpoint that still exists: editrl export run@ITERATION --hub me/edits',
   });
-  expect(said[0]).toBe('iteration 10 is not published: the Hub cannot be reached');
+  expect(said[0]).toBe('iteration 10 was not published: the Hub cannot be reached');
   expect(branches()).toEqual(['ckpt_000010', 'ckpt_000020']);
   answer = () => ({ repository: 'me/edits', url: '', commit: 'c' });
   expect(await publish(run)).toBe(1);
@@ -117,7 +117,7 @@ it('says it once where no checkpoint could be published', async () => {
   for (const iteration of [10, 20]) checkpoint(run, iteration);
   answer = () => ({ problem: 'there is no token', lasting: true });
   await expect(publish(run)).rejects.toThrow('not published: ckpt_000010');
-  expect(said).toEqual(['iteration 10 is not published: there is no token']);
+  expect(said).toEqual(['iteration 10 was not published: there is no token']);
 });
 
 it('refuses what cannot name a repository, and notes of another version', async () => {

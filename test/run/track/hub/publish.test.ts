@@ -69,7 +69,7 @@ describe('a published checkpoint', () => {
     const [published, trained] = [openDecoder(out).weights, openModel(checkpoint).weights];
     for (const [name, { data }] of trained) expect(published.get(name)?.data).toEqual(data);
     const card = String(files.get('README.md'));
-    expect(card).toContain('- Started from the run `start`.');
+    expect(card).toContain('- Initialized from the run `start`.');
     expect(card).toContain('| reward, sampled | 3.000 ± 0.250 | 4.500 ± 0.125 | +1.500 |');
     expect(card).toContain('AutoModelForCausalLM.from_pretrained("me/edits", revision="ckpt_000005")');
     expect(JSON.parse(String(files.get('editrl_run.json')))).toMatchObject({

@@ -153,7 +153,7 @@ describe('W&B', () => {
     expect(stub.history('run').map(({ iteration }) => iteration)).toEqual(Array.from({ length: 500 }, (_, i) => i + 1));
     expect(stub.run('run').files['output.log']).toHaveLength(500);
     expect(stub.run('run').complete).toBe(true);
-    expect(said.filter((line) => line.includes('does not answer')).length).toBeGreaterThan(0);
+    expect(said.filter((line) => line.includes('does not respond')).length).toBeGreaterThan(0);
   });
 
   it('goes on where it was, from what is noted', async () => {
@@ -227,7 +227,7 @@ describe('W&B', () => {
     run.iterations(1, 3);
     await tracking.end();
     expect(said).toEqual([
-      `${stub.url}: W&B does not take the key of 40 characters (401)\n  Set WANDB_API_KEY, or the password in ~/.netrc, to a key of this server that may write to the project.\n  The run goes on; what it measures stays in its folder.`,
+      `${stub.url}: W&B rejected the API key of 40 characters (401)\n  Set WANDB_API_KEY, or the password in ~/.netrc, to a key of this server that may write to the project.\n  The run continues, and its metrics stay in its folder.`,
     ]);
     await forward(run);
     expect(iterations()).toEqual([1, 2, 3]);
@@ -254,7 +254,7 @@ describe('W&B', () => {
     run.iterations(4, 9);
     await tracking.end();
     expect(said.at(-1)).toBe(
-      `${stub.url}: W&B did not answer in the end: it has 3 of 9 rows\n  \`editrl sync run\` sends the rest.\n  The run goes on; what it measures stays in its folder.`,
+      `${stub.url}: W&B does not respond; it has 3 of 9 rows\n  \`editrl sync run\` uploads the rest.\n  The run continues, and its metrics stay in its folder.`,
     );
     await stub.listen(Number(new URL(stub.url).port));
     await forward(run);
@@ -267,7 +267,7 @@ describe('W&B', () => {
       what === 'file_stream' ? { kind: 'status', status: 404, body: { error: 'not now' } } : null;
     run.iterations(1, 2);
     await forward(run);
-    expect(said.at(-1)).toContain('W&B refuses file_stream (404: not now)');
+    expect(said.at(-1)).toContain('W&B rejected file_stream (404: not now)');
     expect(stub.requests.filter(({ what }) => what === 'file_stream')).toHaveLength(1);
   });
 
@@ -336,7 +336,7 @@ describe('W&B', () => {
     const tracking = follow(run, { finishMs: 500 });
     await until(() => iterations().length === 1);
     await tracking.end();
-    expect(said.at(-1)).toContain('W&B did not answer in the end: it has 1 of 1 rows');
+    expect(said.at(-1)).toContain('W&B does not respond; it has 1 of 1 rows');
     expect(media('run')).toEqual([]);
     stub.fault = () => null;
     await forward(run);
@@ -413,16 +413,16 @@ describe('W&B', () => {
     expect(said).toEqual(
       mode === 'disabled'
         ? []
-        : [expect.stringContaining(`${run.paths.dir}, and \`editrl sync ${run.paths.runName}\` uploads them`)],
+        : [expect.stringContaining(`${run.paths.dir}. \`editrl sync ${run.paths.runName}\` uploads it later`)],
     );
     expect(existsSync(run.paths.systemMetrics)).toBe(mode === 'offline');
   });
 
   it.each([
     [{ WANDB_MODE: 'on' }, "WANDB_MODE: found 'on'; allowed: online, offline, disabled"],
-    [{ WANDB_BASE_URL: 'localhost' }, 'WANDB_BASE_URL: the address is no http address'],
-    [{ WANDB_BASE_URL: 'https://wandb.ai' }, 'WANDB_BASE_URL: the address is not where wandb.ai takes runs'],
-    [{ WANDB_BASE_URL: 'http://u:p@host' }, 'holds a name or a password'],
+    [{ WANDB_BASE_URL: 'localhost' }, 'WANDB_BASE_URL: the address is not an http address'],
+    [{ WANDB_BASE_URL: 'https://wandb.ai' }, 'WANDB_BASE_URL: the address is not the API of wandb.ai'],
+    [{ WANDB_BASE_URL: 'http://u:p@host' }, 'contains a user name or password'],
     [{ WANDB_API_KEY: 'short-key' }, 'WANDB_API_KEY: the W&B key has 3 characters; allowed: at least 40'],
   ])('says what is wrong with %j', async (env, message) => {
     await forward(new FakeRun(folder()), { env: { ...stub.env, ...env } });

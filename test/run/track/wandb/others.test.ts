@@ -61,7 +61,7 @@ it('has all of its rows under another id once others wrote, says so once, and ke
   run.iterations(3, 4);
   run.says('second');
   await forward(run);
-  expect(warned()).toEqual(["another writer's lines are in the W&B run run: this run has the id run-2"]);
+  expect(warned()).toEqual(['the W&B run run contains lines of another writer, so this run uses the id run-2']);
   expect(kept()).toBe(before);
   expect(rows('run-2')).toEqual(upTo(4));
   const { files, summary, params } = stub.run('run-2');

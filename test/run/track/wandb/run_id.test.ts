@@ -13,7 +13,7 @@ it('is what WANDB_RUN_ID says', () => {
 });
 
 it.each(['a/b', 'a b', 'a#', 'x'.repeat(129)])('refuses %s', (id) => {
-  expect(() => wandbIdOfEnvironment({ WANDB_RUN_ID: id })).toThrow(/found '.*'; allowed: 1 to 128 letters/);
+  expect(() => wandbIdOfEnvironment({ WANDB_RUN_ID: id })).toThrow(/found '.*'; allowed: 1 to 128 characters/);
 });
 
 it('is kept in the run directory', () => {
@@ -22,5 +22,5 @@ it('is kept in the run directory', () => {
   noteWandbId(paths, 'mine');
   expect(notedWandbId(paths)).toBe('mine');
   writeFileSync(paths.wandbId, '../other\n');
-  expect(() => notedWandbId(paths)).toThrow(/no id of a run in W&B/);
+  expect(() => notedWandbId(paths)).toThrow(/invalid W&B run id/);
 });
