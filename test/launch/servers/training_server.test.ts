@@ -159,7 +159,7 @@ describe('a training server of the run', () => {
     const first = await one.start();
     const saved = join(one.folder, 'saved');
     await expect(prepare({}, null, one.folder).start()).rejects.toThrow(RunError);
-    expect(() => withServerEnded(saved, () => null)).toThrow(`a training server that process ${process.pid} on `);
+    expect(() => withServerEnded(saved, () => null)).toThrow(`the training server of process ${process.pid} on`);
     await first.close();
     expect(() => withServerEnded(saved, () => null)).not.toThrow();
     await prepare({}, null, one.folder).start();

@@ -48,7 +48,7 @@ describe('the encoder of style images', () => {
       return folder;
     };
     expect(() => new StyleEncoder(changed({ vision_use_head: false }))).toThrow('images have no embedding');
-    expect(() => new StyleEncoder(changed({ image_size: 23 }))).toThrow('brought to 20x20 pixels');
+    expect(() => new StyleEncoder(changed({ image_size: 23 }))).toThrow('resized to 20x20 pixels');
     expect(() => new StyleEncoder(changed({ intermediate_size: 17 }))).toThrow('the config needs [17, 8]');
   });
 });

@@ -109,7 +109,7 @@ describe('an alarm', () => {
     new HackAlarms(settings(), lines, (message) => said.push(message)).observe(7, { 'hack/edge_density': 1 });
     expect(said).toEqual([]);
     expect(alarmsIn(columnsOf(lines))).toEqual([
-      { name: 'edge_density', from: 4, to: 6, standing: true, metric: 'hack/edge_density', value: 0 },
+      { name: 'edge_density', from: 4, to: 6, active: true, metric: 'hack/edge_density', value: 0 },
     ]);
   });
 });
@@ -131,7 +131,7 @@ describe('the alarm of the KL', () => {
     const jump = { 'policy/kl': 2 };
     const found = new HackAlarms(settings(), lines, () => undefined).observe(5, jump);
     expect(alarmsIn(columnsOf([...lines, { iteration: 5, metrics: { ...jump, ...found } }]))).toEqual([
-      { name: 'kl', from: 5, to: 5, standing: true, metric: 'policy/kl', value: 2 },
+      { name: 'kl', from: 5, to: 5, active: true, metric: 'policy/kl', value: 2 },
     ]);
   });
 });
@@ -143,9 +143,9 @@ describe('a report', () => {
       metrics: { 'hack/a': iteration, ...Object.fromEntries(names.map((name) => [`alarm/${name}`, 1] as const)) },
     });
     expect(alarmsIn(columnsOf([line(1), line(2, 'a'), line(3, 'a', 'b'), line(4), line(5, 'a')]))).toEqual([
-      { name: 'a', from: 2, to: 3, standing: false, metric: 'hack/a', value: 2 },
-      { name: 'b', from: 3, to: 3, standing: false, metric: 'hack/b', value: null },
-      { name: 'a', from: 5, to: 5, standing: true, metric: 'hack/a', value: 5 },
+      { name: 'a', from: 2, to: 3, active: false, metric: 'hack/a', value: 2 },
+      { name: 'b', from: 3, to: 3, active: false, metric: 'hack/b', value: null },
+      { name: 'a', from: 5, to: 5, active: true, metric: 'hack/a', value: 5 },
     ]);
     expect(alarmsIn(columnsOf([line(1)]))).toEqual([]);
   });
@@ -203,7 +203,7 @@ describe('an iteration of GRPO', () => {
       const metrics = await training.step(1);
       expect(metrics).toMatchObject({ 'reward/mean': NaN, 'hack/unscored': 1, 'alarm/unscored': 1 });
       expect(alarmsIn(columnsOf([{ iteration: 1, metrics }]))).toMatchObject([
-        { name: 'unscored', standing: true, value: 1 },
+        { name: 'unscored', active: true, value: 1 },
       ]);
     } finally {
       await training.dispose();
