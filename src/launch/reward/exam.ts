@@ -43,12 +43,10 @@ const QUESTIONS_OF_A_CASE = 32;
 export function examReads(settings: RewardSettings): ExamSet['reads'] {
   const terms = decidingTerms(settings);
   if (terms.length > 0) return terms.some(({ kind }) => kind.reads === 'words') ? 'words' : 'image';
-  throw new UsageError(
-    'found a reward without terms; allowed: terms that look at an edited picture, or read an answer',
-  );
+  throw new UsageError('found a reward without terms; allowed: terms that read an edited image or an answer');
 }
 
-const SHOWN: Readonly<Record<ExamSet['reads'], string>> = { image: 'an edited picture', words: 'an answer in words' };
+const SHOWN: Readonly<Record<ExamSet['reads'], string>> = { image: 'an edited image', words: 'a text answer' };
 
 /** Raises UsageError for a reward that cannot score the set's answers. */
 function requireScorable(settings: RewardSettings, set: ExamSet): void {
@@ -56,9 +54,9 @@ function requireScorable(settings: RewardSettings, set: ExamSet): void {
   const terms = decidingTerms(settings);
   const other = terms.find(({ kind }) => kind.reads !== 'either' && kind.reads !== set.reads);
   if (other !== undefined) {
-    const reads = other.kind.reads === 'words' ? 'reads words' : 'looks at pictures';
+    const reads = other.kind.reads === 'words' ? 'reads words' : 'reads images';
     throw new UsageError(
-      `found the term '${other.name}', which ${reads}; allowed: terms for ${SHOWN[set.reads]}, which is what this exam shows`,
+      `found the term '${other.name}', which ${reads}; allowed: terms for ${SHOWN[set.reads]}, which this exam shows`,
     );
   }
   const compares = terms.find(({ kind }) => kind.needs.truth || kind.needs.words === true);

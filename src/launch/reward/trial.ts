@@ -109,13 +109,10 @@ function whyUntried(term: ChosenTerm, baseExpDir: string, asking: boolean): stri
 function requireOne(term: ChosenTerm, reward: RewardSettings, rows: readonly SampleRow[]): void {
   const several = rows.find(({ item }) => item.beside !== undefined);
   if (several === undefined || !showsOne(term, reward)) return;
-  throw new DataError(
-    `the row has several pictures before the edit; what scores for reward '${term.name}' is shown one`,
-    {
-      where: several.place,
-      next: SHOWN_ALL,
-    },
-  );
+  throw new DataError(`the row has several source images; reward '${term.name}' reads one`, {
+    where: several.place,
+    next: SHOWN_ALL,
+  });
 }
 
 function openTerm(
@@ -273,7 +270,7 @@ function wrongScores({ name, tried }: TermTrial): EditrlError[] {
   return [
     new ConfigError(`${problems[0]}${others}`, {
       where: `reward term ${name}`,
-      next: 'Correct it before anything trains; `editrl score CONFIG` shows what it gives for each row.',
+      next: 'Correct it before you train. `editrl score CONFIG` shows the score of each row.',
     }),
   ];
 }

@@ -14,7 +14,7 @@ export function readCell(file: string, index: string): LoadedConfig {
   } catch (cause) {
     throw new RunError('cannot read the file of cells', {
       where: file,
-      next: 'It lies on a disk that every node has to see; submit again where it was removed.',
+      next: 'Every node must be able to read its disk. If it was removed, submit again.',
       cause,
     });
   }

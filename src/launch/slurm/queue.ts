@@ -38,7 +38,7 @@ export async function submit(script: string): Promise<string> {
   if (called.kind === 'refused') {
     throw new RunError(`sbatch refused: ${called.words}`, {
       where: script,
-      next: 'Correct launch.slurm in the config (account, partition, time, gres, mem, extra), then do the same again: what was accepted is not submitted twice.',
+      next: 'Correct launch.slurm in the config (account, partition, time, gres, mem, extra), then run the same command again. Jobs that Slurm accepted are not submitted twice.',
     });
   }
   const job = parseJobId(called.out);

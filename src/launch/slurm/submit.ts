@@ -313,7 +313,7 @@ function distinct(runs: readonly SlurmRun[]): SlurmRun[] {
 function baseOf(runs: readonly SlurmRun[]): string {
   const bases = [...new Set(runs.map(({ config }) => config.settings.base_exp_dir))];
   if (bases.length === 1) return bases[0];
-  throw new ConfigError(`runs that are submitted together lie in one folder, but these in ${bases.join(' and ')}`, {
+  throw new ConfigError(`runs of one submission need one folder; found ${bases.join(' and ')}`, {
     where: 'base_exp_dir',
     next: 'Give them one base_exp_dir.',
   });
@@ -327,7 +327,7 @@ function requireSameSettings(runs: readonly SlurmRun[], looks: ReadonlyMap<strin
   });
   if (refused.length === 0) return;
   throw new ConfigError(refused.join('\n'), {
-    next: 'Nothing was submitted. Do what is said of each run, then give the same command again; or leave these cells out with --only.',
+    next: 'Nothing was submitted. Correct each run as described and run the same command again, or leave these cells out with --only.',
   });
 }
 

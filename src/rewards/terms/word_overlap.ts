@@ -14,7 +14,7 @@ export function wordsOf(text: string): readonly string[] {
 export const wordOverlap = termKind({
   name: 'word_overlap',
   description:
-    'A bag of words: the distinct words that the answer shares with the labeled answer, divided by those of either, from 0 to 1. Order and repetition do not matter: "a square above a circle" scores 1 against "a circle above a square".',
+    'A bag of words: the distinct words that the answer shares with the labeled answer, divided by the distinct words of both, from 0 to 1. Order and repetition do not matter: "a square above a circle" scores 1 against "a circle above a square".',
   fields: {},
   reads: 'words',
   needs: { judge: false, truth: false, source: false, words: true },

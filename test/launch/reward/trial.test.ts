@@ -72,7 +72,7 @@ it('is not tried on a row of several pictures where who is asked is shown one', 
   const tried = (of: typeof rows) => tryTerm(viescore, settings, reward, of, async () => null);
   await expect(tried(rows)).rejects.toThrow(
     expect.objectContaining({
-      message: "the row has several pictures before the edit; what scores for reward 'viescore' is shown one",
+      message: "the row has several source images; reward 'viescore' reads one",
       where: 'rows.jsonl:2',
     }),
   );
