@@ -145,7 +145,7 @@ describe('editrl judge exam', () => {
     const words = capture();
     expect(await main(exam(server.url, '--terms', 'word_overlap=0.5,viescore=0.5'))).toBe(2);
     expect(words.error).toContain(
-      "found the term 'viescore', which looks at pictures; allowed: terms for an answer in words",
+      "found the term 'viescore', which reads images; allowed: terms for a text answer",
     );
     vi.restoreAllMocks();
     const picture = (name: string, level: number): string => {
