@@ -153,15 +153,6 @@ describe.skipIf(noBrowser !== null)('the dashboard in a browser', () => {
     await page.getByRole('heading', { name: 'One run' }).waitFor();
   });
 
-  it('draws the held-out number of each run over its evaluations, and says it in words', async () => {
-    await open();
-    const curve = row('made_alarm').getByRole('img');
-    await expect
-      .poll(() => curve.getAttribute('aria-label'))
-      .toMatch(/^from 0 at iteration 0 to 5\.89 at iteration 20,/);
-    expect((await curve.locator('polyline').getAttribute('points'))?.split(' ')).toHaveLength(3);
-  });
-
   it('cuts no cell of the list, on a phone or beside the columns of settings', async () => {
     for (const width of [375, 1024]) {
       await open('#/?column=algorithm.kl_coeff&column=policy.model.run', { width });

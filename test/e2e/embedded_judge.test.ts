@@ -31,7 +31,7 @@ function train(name: string): Live {
 function judgesOf(command: Live): number[] {
   return childrenOf(command.pid).filter((pid) => {
     try {
-      return readFileSync(`/proc/${pid}/cmdline`, 'utf8').includes('main.js\0judge\0');
+      return readFileSync(`/proc/${pid}/cmdline`, 'utf8').includes('main.js\0serve\0judge\0');
     } catch {
       return false; // It has ended meanwhile.
     }

@@ -93,7 +93,7 @@ describe.skipIf(!hasPython)("somebody else's trainer", () => {
     await until('the first cell', () => !live.isAlive() || (place.state(stopped)?.iteration ?? 0) >= 3);
     expect(await place.call(['stop', stopped], CPU)).toMatchObject({
       code: 0,
-      out: expect.stringMatching(/interrupted at iteration \d+\/40; `editrl resume \S+` continues it/) as string,
+      out: expect.stringMatching(/interrupted at iteration \d+\/40; continue with `editrl resume \S+`/) as string,
     });
     expect(live.isAlive()).toBe(true);
     await live.ended;

@@ -139,7 +139,7 @@ it.skipIf(process.getuid?.() !== 0)("another user's run is not continued, evalua
     const { code, err } = await place.call([verb[0], 'bait', ...verb.slice(1), ...exp]);
     expect({ verb, code, err }).toMatchObject({
       code: 1,
-      err: expect.stringContaining('belongs to user 54321') as string,
+      err: expect.stringContaining('owned by user 54321') as string,
     });
     expect(err).toContain(`launch.command: touch ${touched}`);
   }

@@ -114,8 +114,8 @@ describe('editrl enhance', () => {
   });
 
   it.each([
-    [['a cat'], 2, 'found neither --run nor --model; allowed: one of the two'],
-    [['--file', 'no-such.txt', '--run', 'whole'], 1, 'no-such.txt: there is no such file'],
+    [['a cat'], 2, 'found neither --run nor --model; allowed: one of them'],
+    [['--file', 'no-such.txt', '--run', 'whole'], 1, 'no-such.txt: no such file'],
     [['a cat', '--run', 'whole', '--temperature', '-1'], 2, '--temperature: found -1; allowed: a number >= 0'],
   ])('%j ends with one message', async (args, code, message) => {
     const ended = await enhance(...args);

@@ -110,7 +110,7 @@ describe('a judge that', () => {
 
     const ended = await trainWith('short', rambling, 'reward.max_judge_calls=384');
     expect(ended).toMatchObject({ code: 3 });
-    const [, sent] = /judges got (\d+) requests of this run, and 384 are allowed\n {2}Raise it/.exec(ended.err) ?? [];
+    const [, sent] = /judge request limit exceeded \((\d+) of 384.*\)\n {2}Raise it/.exec(ended.err) ?? [];
     expect(requests('short')).toBe(Number(sent));
     expect(Number(sent)).toBeGreaterThanOrEqual(384);
     expect(Number(sent)).toBeLessThan(384 + 3 * 64);

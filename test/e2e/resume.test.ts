@@ -32,7 +32,7 @@ describe('editrl resume, status, stop, logs', () => {
 
     const stopped = await place.call(['stop', 'mine']);
     expect(stopped).toMatchObject({ code: 0, err: '' });
-    expect(stopped.out).toMatch(/^mine: interrupted at iteration \d+\/20; `editrl resume mine` continues it\n$/m);
+    expect(stopped.out).toMatch(/^mine: interrupted at iteration \d+\/20; continue with `editrl resume mine`\n$/m);
     expect(await live.ended).toMatchObject({ code: 130 });
     const followed = await logs.ended;
     expect(followed).toMatchObject({ code: 0 });
@@ -51,7 +51,7 @@ describe('editrl resume, status, stop, logs', () => {
     const kept = place.state(RL)?.iteration ?? 0;
     const missing = await place.call(['fork', `${RL}@1`, '--as', 'fork']);
     expect(missing.code).toBe(1);
-    const there = /There are those of iterations ([\d, ]+):/.exec(missing.err)?.[1].split(', ').map(Number) ?? [];
+    const there = /Checkpoints: ([\d, ]+)\./.exec(missing.err)?.[1].split(', ').map(Number) ?? [];
     expect(there).toContain(kept);
     expect(existsSync(place.run('fork'))).toBe(false);
 

@@ -150,8 +150,10 @@ describe('text_answers at a training server', () => {
     const line = place.metrics('counted').at(-1)!;
     expect(line['spent/prefill_tokens']).toBeGreaterThanOrEqual(length);
     expect(line['spent/sampled_tokens']).toBe(stub.sampledTokens - before);
-    expect((await place.call(['status', place.run('counted')])).out).toMatch(/tokens read, .* written, .* trained on/);
-    expect((await place.call(['report', place.run('counted')])).out).toMatch(/spent +[\d,]+ tokens read/);
+    expect((await place.call(['status', place.run('counted')])).out).toMatch(
+      /tokens prefilled, .* sampled, .* trained/,
+    );
+    expect((await place.call(['report', place.run('counted')])).out).toMatch(/spent +[\d,]+ tokens prefilled/);
   });
 
   it('learns labelled answers', async () => {
@@ -177,7 +179,7 @@ describe('text_answers at a training server', () => {
   it('tells of a wrong key in one message', async () => {
     const ended = await place.call(args('locked'), { TINKER_API_KEY: 'of-a-different-door' });
     expect(ended.code).not.toBe(0);
-    expect(ended.err).toContain('the server refuses the API key');
+    expect(ended.err).toContain('the server rejects the API key');
     expect(ended.err + ended.out).not.toContain('of-a-different-door');
   });
 });

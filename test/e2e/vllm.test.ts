@@ -81,9 +81,7 @@ describe('a run whose answers vLLM samples', () => {
 
   it('starts the server, learns from its answers, and leaves nothing running', () => {
     expect(whole).toMatchObject({ code: 0, err: '' });
-    expect(whole.out).toContain(
-      'its log-probabilities are those of what it samples from (processed) and are taken over',
-    );
+    expect(whole.out).toContain('its log-probabilities are of the sampled distribution (processed) and are used');
     const lines = place.metrics('whole').slice(1);
     expectFollowed(lines, ITERATIONS);
     expect(lines.some((line) => Number(line['policy/grad_norm']) > 0)).toBe(true);

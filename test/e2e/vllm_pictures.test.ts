@@ -21,7 +21,7 @@ it('learns from what the server samples of what both see alike', async () => {
   const whole = await own.start('whole', { iterations: ITERATIONS, episodes: EPISODES, heldOut: HELD_OUT, serve })
     .ended;
   expect(whole).toMatchObject({ code: 0, err: '' });
-  expect(whole.out).toContain('(processed) and are taken over');
+  expect(whole.out).toContain('(processed) and are used');
   const lines = place.metrics('whole').slice(1);
   expectFollowed(lines, ITERATIONS);
   expect(lines.some((line) => Number(line['policy/grad_norm']) > 0)).toBe(true);

@@ -65,7 +65,7 @@ export async function openRemoteSampler<P extends TokenPrompt>(
     const version = await client.version(deadline);
     const trained = rank === null ? 'all weights of' : 'adapters over';
     log.logger.info(
-      `vLLM${version === null ? '' : ` ${version}`} at ${client.url} samples ${trained} ${served}; ${inWords(mode, settings, separateVocabularies)}`,
+      `vLLM${version === null ? '' : ` ${version}`} at ${client.url} samples with ${trained} ${served}; ${inWords(mode, settings, separateVocabularies)}`,
     );
     const attempt = randomBytes(3).toString('hex');
     await loader(client, { served, attempt }).clear(deadline);
