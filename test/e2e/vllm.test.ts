@@ -148,7 +148,7 @@ describe('what cannot be', () => {
 
   it('is refused before anything starts', async () => {
     expect(await refused('policy.lora=null', 'policy.model=null', `policy.init=${JSON.stringify(INIT)}`)).toContain(
-      'starts from random weights',
+      'random initial weights',
     );
     expect(await refused('rollout.engine={"type": "vllm"}')).toContain('neither base_url nor serve');
     expect(await refused('rollout.engine.serve.command=["no-such-vllm"]')).toContain("no program 'no-such-vllm'");

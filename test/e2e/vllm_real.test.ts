@@ -18,7 +18,7 @@ async function followsTraining(seeing: Seeing): Promise<void> {
     const serve = { command: VLLM, flags: EXACT };
     const ended = await own.start('whole', { iterations: ITERATIONS, episodes: 8, heldOut: 4, serve }).ended;
     expect(ended.code, ended.err).toBe(0);
-    expect(ended.out).toContain('(processed) and are taken over');
+    expect(ended.out).toContain('(processed) and are used');
     const lines = place.metrics('whole').slice(1);
     expectFollowed(lines, ITERATIONS);
     const found = ['policy/rollout_mismatch', 'policy/importance_max'].map(
