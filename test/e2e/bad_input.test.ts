@@ -112,7 +112,7 @@ describe('a checkpoint', () => {
     const ended = await runConfig(configFile(RL), '--set', 'num_iterations=8');
     expect(ended).toMatchObject({ code: 0, err: '' });
     expect(ended.out).toMatch(
-      /checkpoint skipped: .*000007\/policy\.safetensors: tensor \S+ holds .* not finite \(NaN/,
+      /checkpoint skipped: .*000007\/policy\.safetensors: tensor \S+ contains .* not finite \(NaN/,
     );
     expect(ended.out).toContain(`resuming ${RL} from iteration 6`);
   });

@@ -105,7 +105,7 @@ describe("a run of edit_response with environment.type 'render_server'", () => {
 
   it('does not begin where the server has no such model', async () => {
     stub = await StubRender.start({ width: 24 });
-    const refusal = 'its model stub-editor is told by hidden states of width 24, and those of the policy have 16';
+    const refusal = 'its model stub-editor expects hidden states of width 24, got 16';
     const checked = await place.call(['check', ...config, '--deep'], { APP__IMAGES: stub.url });
     expect(checked.out + checked.err).toContain(refusal);
     const ended = await run(refused).ended;

@@ -240,7 +240,7 @@ describe('claiming', () => {
     trained();
     const changed = request({ result: { kl_coeff: 1e-3, clip_range: 0.2 }, num_iterations: 5 });
     expect(textOf(() => claimRun(changed))).toMatchInlineSnapshot(`
-      "run '<run>' was started with other result settings:
+      "run '<run>' was started with other settings that affect the result:
           kl_coeff: 0.0003 -> 0.001
           clip_range: null -> 0.2
           num_iterations: 10 -> 5 (must not be lowered)
