@@ -253,7 +253,7 @@ describe('claiming', () => {
   it('takes changes that are allowed, says them, and records them with the attempt', () => {
     trained();
     const changed = { ...request({ result: { kl_coeff: 1e-3, clip_range: 0.2 } }), allowChanges: ['kl_coeff'] };
-    expect(textOf(() => claimRun(changed))).toMatch(/result settings:\n {4}clip_range: null -> 0.2\n/);
+    expect(textOf(() => claimRun(changed))).toMatch(/affect the result:\n {4}clip_range: null -> 0.2\n/);
     const both = { ...changed, allowChanges: ['kl_coeff', 'clip_range'] };
     const handle = claimRun(both);
     expect(handle.notes).toEqual([
@@ -274,7 +274,7 @@ describe('claiming', () => {
   it('takes other settings until there is a checkpoint, where nothing is learned outside of them', () => {
     claimRun(request()).release();
     const changed = { ...request({ result: { kl_coeff: 1e-3 } }), resultHash: 'another hash' };
-    expect(textOf(() => claimRun(changed))).toMatch('was started with other result settings');
+    expect(textOf(() => claimRun(changed))).toMatch('was started with other settings');
     const handle = claimRun({ ...changed, learnsInCheckpoints: true });
     expect(handle.notes).toEqual(['changed before the first checkpoint: kl_coeff: 0.0003 -> 0.001']);
     expect(handle.record).toMatchObject({ hash: 'another hash', settings: { kl_coeff: 1e-3 } });
