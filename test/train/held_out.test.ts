@@ -206,7 +206,8 @@ describe('the answers that are shown', () => {
   it.each([1, 2])('are recorded with their images, the first 64 of each sampling, on %i ranks', async (ranks) => {
     const { recorded } = await shownOf(70, ranks, true);
     expect(recorded).toHaveLength(128);
-    expect(recorded.at(-1)).toEqual({ source: expect.any(Uint8Array), edited: expect.any(Uint8Array), truth: null });
+    const [source, edited] = [recorded.at(-1)?.source, recorded.at(-1)?.edited].map((png) => png instanceof Uint8Array);
+    expect({ source, edited, truth: recorded.at(-1)?.truth }).toEqual({ source: true, edited: true, truth: null });
   });
 });
 

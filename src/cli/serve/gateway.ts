@@ -75,8 +75,9 @@ export const gatewayVerb: Action = {
       });
     });
     if (flag(args, 'json')) printLine(JSON.stringify({ url: gateway.url, model: text(args, 'model') }));
-    else
+    else {
       printLine(`Gateway: ${gateway.url}. Press Ctrl-C to finish open requests and stop, twice to stop immediately.`);
+    }
     await stopped;
     await gateway.drain();
     return 0;
