@@ -52,7 +52,7 @@ function killJudge(live: Live): void {
 }
 
 const unsteady =
-  'the embedded judge does not stay up: it was started again 5 times, and the last time it was ended by SIGKILL';
+  'the embedded judge keeps ending: 5 restarts failed, and the last time it was ended by SIGKILL';
 
 async function killEveryJudge(command: Live): Promise<Ended> {
   while (command.isAlive()) {
@@ -183,7 +183,7 @@ describe('a judge that is killed', () => {
     const live = train('unjudged');
     await iterationReached(live, 'unjudged', 1);
     const { code, err } = await killEveryJudge(live);
-    expect(err).toContain(`editrl: reward.endpoint: ${unsteady}\n  Look whether memory runs out`);
+    expect(err).toContain(`editrl: reward.endpoint: ${unsteady}\n  Check whether memory runs out`);
     expect(code).toBe(3);
     expect(place.state('unjudged')).toMatchObject({ state: 'interrupted', reason: unsteady });
     expect(await train('unjudged').ended).toMatchObject({ code: 0, err: '' });

@@ -23,11 +23,17 @@ interface Report {
   }[];
 }
 
+/** The report of the one config that was checked. */
+function launchOf(out: string): Report {
+  const { configs } = JSON.parse(out) as { configs: readonly { launch: Report }[] };
+  return configs[0].launch;
+}
+
 describe('editrl check --launch', () => {
   it('lets two processes meet and says what each has', async () => {
     const { code, out } = await place.call(['check', '--launch', CONFIG, '--json'], CPU);
     expect(code).toBe(0);
-    const { processes, ranks } = JSON.parse(out) as Report;
+    const { processes, ranks } = launchOf(out);
     expect([processes, ranks.map(({ rank }) => rank)]).toEqual([2, [0, 1]]);
     expect(new Set(ranks.map(({ pid }) => pid)).size).toBe(2);
     for (const rank of ranks) {
@@ -44,7 +50,7 @@ describe('editrl check --launch', () => {
       CPU,
     );
     expect(code).toBe(0);
-    const { ranks } = JSON.parse(out) as Report;
+    const { ranks } = launchOf(out);
     expect(ranks.map(({ engine }) => engine?.provider)).toEqual(['cpu', 'cpu']);
     for (const { engine } of ranks) expect(engine?.gflops).toBeGreaterThan(0);
   });

@@ -70,6 +70,6 @@ describe('editrl rescore', () => {
     expect(mode.err).toContain('reward.mode: found "beauty"');
     const other = await place.call(['rescore', RL, '--set', 'seed=3']);
     expect(other.code).toBe(2);
-    expect(other.err).toContain('only the reward can be another one');
+    expect(other.err).toContain('Only the reward can change');
   });
 });

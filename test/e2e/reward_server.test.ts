@@ -83,7 +83,7 @@ describe('editrl serve rewards', () => {
   });
 
   it.each<[string, string[], string]>([
-    ['without a token elsewhere', ['--terms', 'jpeg_size', '--host', '0.0.0.0'], 'a token is required there'],
+    ['without a token elsewhere', ['--terms', 'jpeg_size', '--host', '0.0.0.0'], 'a token is required'],
     ['for a token that is not there', ['--terms', 'jpeg_size', '--token-env', 'NOT_THERE'], 'NOT_THERE is not set'],
     ['for a judged term without a judge', ['--terms', 'align_quality'], 'reward.endpoint'],
   ])('refuses to start %s', async (_what, args, message) => {

@@ -56,7 +56,7 @@ describe('image_edit_tokens at a training server', () => {
     expect(line['reward/zero_by_rule']).toBe(1);
     expect(line['alarm/no_picture']).toBe(1);
     expect(ended.out).toContain(
-      'hack alarm: the share of answers without a picture is 1.000 (track.alarms.limits.no_picture.max is 0.5)',
+      'hack alarm: the share of answers without an image is 1.000 (track.alarms.limits.no_picture.max is 0.5)',
     );
   });
 });

@@ -190,7 +190,7 @@ describe("a run's images that are guided", () => {
   it('are refused by a server of the first version, which draws unguided ones as before', async () => {
     const stub = await started({ unguided: true });
     const message =
-      "it draws without guidance (protocol 'editrl-render/1' alone), and environment.guidance_scale asks for some: start a server of protocol 'editrl-render/2', or set it to null";
+      "it has no guidance (only protocol 'editrl-render/1'), but environment.guidance_scale is set: start a server with protocol 'editrl-render/2', or set it to null";
     expect(await messageOf(opened(folder(), stub.url, { settings }))).toContain(message);
     expect(await messageOf(checkRenderServer(settingsOf(stub.url, settings), WIDTH))).toContain(message);
     expect(stub.asked).toEqual([]);
@@ -204,8 +204,8 @@ describe("a run's images that are guided", () => {
 
 describe('a render server', () => {
   it.each([
-    [{ width: 24 }, 'its model stub-editor is told by hidden states of width 24, and those of the policy have 16'],
-    [{ model: 'another' }, `it serves "another", and no model 'stub-editor'`],
+    [{ width: 24 }, 'its model stub-editor expects hidden states of width 24, got 16'],
+    [{ model: 'another' }, `it serves "another", not 'stub-editor'`],
     [{ apiKey: 'a-key' }, 'HTTP 401 no such key'],
   ])('with %j is refused before anything is drawn', async (options, message) => {
     const stub = await started(options);

@@ -144,7 +144,7 @@ function specification(program: string, model: string): ServerSpecification {
   return {
     name: 'the embedded judge',
     where: 'reward.endpoint',
-    next: 'Look whether memory runs out, or name another reward.endpoint (`editrl serve judge` serves the same judge by hand); then run the same command again.',
+    next: 'Check whether memory runs out, or name another reward.endpoint (`editrl serve judge` serves the same judge). Then run the same command again.',
     reached: { kind: 'printed', urlIn: urlOfJson },
     command: (port) => [
       ...[process.execPath, program, 'serve', 'judge', '--model', model, '--port', String(port)],

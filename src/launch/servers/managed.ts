@@ -297,10 +297,10 @@ export class ManagedServer {
           where,
           next: `${next}\n  ${HOW_TO_CONTINUE}`,
         })
-      : new EndpointError(
-          `${name} does not stay up: it was started again ${MAX_RESTARTS} times, and the last time it ${how}`,
-          { where, next },
-        );
+      : new EndpointError(`${name} keeps ending: ${MAX_RESTARTS} restarts failed, and the last time it ${how}`, {
+          where,
+          next,
+        });
     this.options.say(error.toText(), this.#users.size > 0);
     for (const user of this.#users) user.lost(error);
   }

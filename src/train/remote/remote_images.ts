@@ -224,7 +224,7 @@ interface NamedImage extends RemoteExchange, Pick<StoredImage, 'refused' | 'revi
 export const imageForm = lineForm<NamedImage>({
   key: 'key',
   requestHash: 'request_hash',
-  image: 'picture',
+  image: 'image',
   refused: 'refused',
   revised: 'revised_prompt',
 });

@@ -56,7 +56,7 @@ describe('the embedded judge', () => {
       await until(() => said.length === restart + 2);
     }
     expect(lost).toEqual([
-      'the embedded judge does not stay up: it was started again 5 times, and the last time it ended with exit code 7\n  | there is no memory',
+      'the embedded judge keeps ending: 5 restarts failed, and the last time it ended with exit code 7\n  | there is no memory',
     ]);
     await expect(ask(origin)).rejects.toThrow('ECONNREFUSED');
     expect(program.pids).toHaveLength(6);

@@ -105,7 +105,7 @@ it('reads weights whose attention has the names of former days', () => {
 });
 
 it.each<[string, Record<string, unknown>, RegExp]>([
-  ['another class', { _class_name: 'AutoencoderTiny' }, /_class_name.*covered: AutoencoderKL/],
+  ['another class', { _class_name: 'AutoencoderTiny' }, /_class_name.*allowed: AutoencoderKL/],
   ['another activation', { act_fn: 'gelu' }, /act_fn/],
   ['another kind of level', { down_block_types: ['AttnDownEncoderBlock2D'] }, /down_block_types\.0/],
   [
