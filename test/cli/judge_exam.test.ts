@@ -144,9 +144,7 @@ describe('editrl judge exam', () => {
     const server = await judge();
     const words = capture();
     expect(await main(exam(server.url, '--terms', 'word_overlap=0.5,viescore=0.5'))).toBe(2);
-    expect(words.error).toContain(
-      "found the term 'viescore', which reads images; allowed: terms for a text answer",
-    );
+    expect(words.error).toContain("found the term 'viescore', which reads images; allowed: terms for a text answer");
     vi.restoreAllMocks();
     const picture = (name: string, level: number): string => {
       const data = new Uint8Array(40 * 40 * 3).fill(level);

@@ -51,8 +51,7 @@ function killJudge(live: Live): void {
   process.kill(judge, 'SIGKILL');
 }
 
-const unsteady =
-  'the embedded judge keeps ending: 5 restarts failed, and the last time it was ended by SIGKILL';
+const unsteady = 'the embedded judge keeps ending: 5 restarts failed, and the last time it was ended by SIGKILL';
 
 async function killEveryJudge(command: Live): Promise<Ended> {
   while (command.isAlive()) {

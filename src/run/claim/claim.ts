@@ -255,9 +255,12 @@ export function checkChanges(
   if (refused.length > 0) {
     const lines = formatChanges(refused).map((line) => `    ${line}`);
     const keys = changes.map(({ key }) => key).join(',');
-    throw new ConfigError([`run '${runName}' was started with other settings that affect the result:`, ...lines].join('\n'), {
-      next: `Restore these settings to continue the run, or choose another run_name. \`editrl run … --fresh\` sets the old run aside and starts from scratch. To change the settings during training: --allow-changes ${keys}`,
-    });
+    throw new ConfigError(
+      [`run '${runName}' was started with other settings that affect the result:`, ...lines].join('\n'),
+      {
+        next: `Restore these settings to continue the run, or choose another run_name. \`editrl run … --fresh\` sets the old run aside and starts from scratch. To change the settings during training: --allow-changes ${keys}`,
+      },
+    );
   }
   const before = earlier.flatMap((attempt) => attempt.allowed_changes ?? []);
   const idle = allowChanges.filter((allowed) => ![...changes, ...before].some(({ key }) => key === allowed));
