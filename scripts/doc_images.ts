@@ -12,7 +12,7 @@ import { chromium } from 'playwright-core';
 import '../src/recipes/settings.js';
 import { startDashboard } from '../src/web/server.js';
 
-const [RUNS, RUN, TOKEN] = ['runs/tiny', 'sft_s__rl_s', 'images'];
+const [RUNS, RUN, TOKEN] = ['runs/tiny', 'sft_s__rl_s', 'token-of-this-script'];
 const [WIDTH, HEIGHT] = [1180, 900];
 
 const found = 'command -v chromium-headless-shell || command -v chromium || command -v google-chrome';

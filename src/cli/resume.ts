@@ -12,7 +12,7 @@ import { findRun } from '../run/find.js';
 import { forkRun } from '../run/claim/fork.js';
 import { withMovedPins } from '../run/claim/parents.js';
 import { checkRunName, type RunPaths } from '../run/paths.js';
-import { namedPrograms, recordedConfig, type RecordedRequest } from '../run/recorded_config.js';
+import { namedPrograms, recordedConfig, requireOwn, type RecordedRequest } from '../run/recorded_config.js';
 import { printError, printLine } from './shared/output.js';
 import { allowedChanges, freshOption, trainOrSubmit } from './run.js';
 import {
@@ -75,6 +75,8 @@ export const forkVerb: Action = {
     const { source, record, request, how } = recordedRun(args, name);
     const as = text(args, 'as');
     checkRunName(as);
+    // Before anything of another user's run is read.
+    if (!request.trust) requireOwn(source, record.settings);
     const { iteration } = chosenCheckpoint(source, checkpoint);
     // Checks the changes first, so that a rejected change leaves no fork behind.
     const { settings, undone, kept } = settingsAt(record, iteration);

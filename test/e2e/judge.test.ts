@@ -121,7 +121,7 @@ describe('a judge that', () => {
 
     const again = await trainWith('short', rambling, 'reward.max_judge_calls=384');
     expect(again.code).toBe(2);
-    expect(again.err).toContain(`iterations left after ${sent} requests so far, and may send 384`);
+    expect(again.err).toContain(`after ${sent} requests so far; allowed: 384 in total`);
     expect(await trainWith('short', rambling, 'reward.max_judge_calls=2000')).toMatchObject({ code: 0, err: '' });
     expect(weights('short').equals(weights('good'))).toBe(true);
     expect(learned('short')).toEqual(learned('good'));
