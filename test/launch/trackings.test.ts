@@ -46,7 +46,7 @@ describe('WANDB_RUN_ID', () => {
     vi.stubEnv('WANDB_RUN_ID', 'a/b');
     const { settings } = await begun(folder(), 'own');
     const trackings = new RunTrackings({ say: () => undefined, kill: undefined });
-    expect(() => trackings.setRequestedRun(settings)).toThrow("found 'a/b'; allowed: 1 to 128 letters");
+    expect(() => trackings.setRequestedRun(settings)).toThrow("found 'a/b'; allowed: 1 to 128 characters");
     await trackings.close();
   });
 });

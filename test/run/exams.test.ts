@@ -116,12 +116,12 @@ describe('exams beside runs', () => {
     const found = must(examOf(paths, settings as never), 'the exam');
     expect(found).toMatchObject({ folder, faults: ['copies'], teaches: 'yes', cases: 49, costs });
     expect(examLines(found, 300)[0]).toBe(
-      'exam of the judge: signal 0.500 ± 0.010 in 49 cases, on 2026-01-01. What it says. A question takes 812 + 40 tokens and 0.300 s (95% within 1.25 s).',
+      'exam of the judge: signal 0.500 ± 0.010 in 49 cases, on 2026-01-01. What it says. Each question takes 812 + 40 tokens and 0.300 s (95% within 1.25 s).',
     );
     const unknown = { tokens: null, seconds: { median: 0.3, p95: 1.25 } };
     writeExam(reward, 'a', { costs: unknown });
     expect(examLines(must(examOf(paths, settings as never), 'the exam'), 300)[0]).toMatch(
-      /What it says\. A question takes 0\.300 s \(95% within 1\.25 s\); the server reports no tokens\.$/,
+      /What it says\. Each question takes 0\.300 s \(95% within 1\.25 s\); the server does not report tokens\.$/,
     );
     writeExam(reward, 'a', { costs: { ...costs, tokens: { prompt: 'many' } } });
     expect(examOf(paths, settings as never)).toBeNull();

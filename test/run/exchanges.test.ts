@@ -50,7 +50,7 @@ const kinds = [
     'an image',
     imageForm,
     { key, requestHash: 'ab', image: 'ef', refused: null, revised: 'a fine cat' },
-    `${told}"picture":"ef","refused":null,"revised_prompt":"a fine cat"}`,
+    `${told}"image":"ef","refused":null,"revised_prompt":"a fine cat"}`,
   ),
 ];
 

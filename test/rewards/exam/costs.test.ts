@@ -31,6 +31,6 @@ describe('the costs of an exam', () => {
     const costs = costsOf([judgement({}), judgement({})]);
     expect(costs).toMatchObject({ tokens: null });
     expect(rows(costs, 2).map(([, found]) => found)).toEqual(['unknown', '0.100 to 0.100']);
-    expect(costSentence(costs)).toContain('reports no tokens');
+    expect(costSentence(costs)).toContain('does not report tokens');
   });
 });
