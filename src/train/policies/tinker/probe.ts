@@ -232,8 +232,9 @@ class Probe {
 function wrongEnds(answers: readonly Drawn[], stop: readonly number[]): string[] {
   return answers.flatMap(({ answer, finished }) => {
     const at = answer.findIndex((id) => stop.includes(id));
-    if (at >= 0 && at < answer.length - 1)
+    if (at >= 0 && at < answer.length - 1) {
       return `an answer continues after the token ${answer[at]}, which should end it`;
+    }
     if (at >= 0) return finished ? [] : `an answer ends with the token ${answer[at]}, and does not say that it stopped`;
     if (finished) return `an answer says that it stopped, and its last token is ${answer.at(-1) ?? 'none'}`;
     return answer.length === LENGTH ? [] : `an answer ends after ${answer.length} of ${LENGTH} tokens without an end`;
