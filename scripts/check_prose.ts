@@ -62,7 +62,10 @@ function proseOf(where: string): Text {
 
 const SPOKEN = new Set(['description', 'describe', 'summary', 'next', 'allowed', 'why', 'epilogue', 'usage']);
 
-/** Strings that people read: arguments of errors and warnings, and values of the fields above. Inserted values count as one word. */
+/** Functions whose arguments people read: descriptions of keys and flags, problems of a config, and printed lines. */
+const SPEAKING = new Set(['result', 'operation', 'section', 'describe', 'problem', 'printError', 'printSentence']);
+
+/** Strings that people read: arguments of errors and of the functions above, and values of the fields above. Inserted values count as one word. */
 function spokenIn(file: string): string[] {
   const source = ts.createSourceFile(file, readFileSync(file, 'utf8'), ts.ScriptTarget.Latest, true);
   const found: string[] = [];
@@ -76,13 +79,20 @@ function spokenIn(file: string): string[] {
     const isSpoken = ts.isPropertyAssignment(node) && ts.isIdentifier(node.name) && SPOKEN.has(node.name.text);
     if (isSpoken) collect(node.initializer);
     if (ts.isNewExpression(node) && /Error$/.test(node.expression.getText(source))) node.arguments?.forEach(collect);
+    if (ts.isCallExpression(node)) {
+      const { expression } = node;
+      const name = ts.isPropertyAccessExpression(expression) ? expression.name : expression;
+      if (ts.isIdentifier(name) && SPEAKING.has(name.text)) node.arguments.forEach(collect);
+    }
     ts.forEachChild(node, visit);
   };
   visit(source);
   // Messages and labels are no prose: a semicolon ends one of their parts. Quoted names are code.
   return found
     .filter((text) => / .* /.test(text))
-    .map((text) => text.replaceAll('; ', '. ').replaceAll(/'[^' ]*'|\b\w+(?:[._]\w+)+\b|--[\w-]+/g, 'code'));
+    .map((text) =>
+      text.replaceAll('; ', '. ').replaceAll(/'Picture 1: '|'[^' ]*'|\b\w+(?:[._]\w+)+\b|--[\w-]+/g, 'code'),
+    );
 }
 
 function textsOf(group: string): Text[] {

@@ -40,7 +40,7 @@ export const alarmNames = Object.keys(DEFAULTS) as readonly AlarmName[];
 const limit = positive.nullable().optional();
 
 export const alarms = section(
-  'Warnings of reward hacking, from statistics of an iteration compared with those of the first iterations. They only warn. null means none.',
+  'Warnings of reward hacking, from statistics of an iteration, compared with the first iterations. They only warn. null means none.',
   z
     .strictObject({
       over_iterations: operation(

@@ -20,7 +20,7 @@ const advantageFields = section(
       z.enum(['group', 'batch']).default('group'),
     ),
     scale: result(
-      'The divisor of the centered reward: the standard deviation of the group (std), that of all scored episodes of the iteration (global_std), or none.',
+      "The divisor of the centered reward: the standard deviation of the group ('std') or of all scored episodes of the iteration ('global_std'), or 'none'.",
       z.enum(['std', 'global_std', 'none']).default('std'),
     ),
     eps: result('Added to the standard deviation.', positive.default(1e-4)),
@@ -65,7 +65,7 @@ export const grpo = z.strictObject({
     z.enum(['ppo', 'cispo']).default('ppo'),
   ),
   ratio: result(
-    "The probability ratio that is clipped: that of each 'token', or of the 'answer' as a whole, exp(mean log-ratio of its trained tokens) (GSPO: arXiv 2507.18071). The latter needs one more forward pass before every optimizer step but the first of an iteration.",
+    "The probability ratio that is clipped: one for each 'token', or one for the whole 'answer', exp(mean log-ratio of its trained tokens) (GSPO: arXiv 2507.18071). 'answer' needs one more forward pass before every optimizer step but the first of an iteration.",
     z.enum(['token', 'answer']).default('token'),
   ),
   aggregation: result(
@@ -206,7 +206,7 @@ const flowGrpo = grpo.omit({ ratio: true, aggregation: true }).extend({
     z.enum(['ppo', 'cispo', 'nft']).default('ppo'),
   ),
   nft: section(
-    "With surrogate 'nft': DiffusionNFT (arXiv 2509.16117), which learns on the forward process. Images are sampled without noisy steps. Noise is added to them at some levels. The model's velocity there moves towards the velocity of good images, and the mirrored velocity towards that of bad images. The advantage, clipped by advantage.clip, measures quality.",
+    "With surrogate 'nft': DiffusionNFT (arXiv 2509.16117), which learns on the forward process. Images are sampled without noisy steps. Noise is added to them at some levels. The model's velocity there moves towards the velocity of good images, and the mirrored velocity towards the velocity of bad images. The advantage, clipped by advantage.clip, measures quality.",
     z
       .strictObject({
         beta: result(

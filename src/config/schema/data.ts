@@ -70,7 +70,7 @@ export const rowData = section(
             column.default('prompt'),
           ),
           expected: result(
-            'The labeled answer, for rewards that compare with one and for supervised training: text, a number, or a conversation that ends with it, such as that of columns.prompt. null if there is none.',
+            'The labeled answer, for rewards that compare with one and for supervised training: text, a number, or a conversation that ends with it, such as the one in columns.prompt. null if there is none.',
             column.nullable().default(null),
           ),
         })

@@ -7,7 +7,7 @@ import { thinkingTags } from './token_policy.js';
 
 /** The part of the policy's reading that conditions the editor. */
 export const editorReads = result(
-  "The hidden states that condition the editor: those of image, instruction and response ('response'), or of image and instruction only ('instruction'). In the second case the policy's response has no effect.",
+  "The hidden states that condition the editor: of image, instruction and response ('response'), or of image and instruction only ('instruction'). In the second case the policy's response has no effect.",
   z.enum(['response', 'instruction']).default('response'),
 );
 
@@ -141,7 +141,7 @@ export function imagesServer({ size, max_pixels, ...rest }: TextPromptEditor): I
 
 const renderEditor = z.strictObject({
   type: result(
-    "A render server: it runs the editor elsewhere and is conditioned on hidden states, like 'model' (docs/reference/protocols.md).",
+    "A render server, which runs the editor on another machine from hidden states, like 'model' (docs/reference/protocols.md).",
     z.literal('render_server'),
   ),
   base_url,

@@ -20,11 +20,11 @@ export const tiny = section(
       z
         .strictObject({
           images: result('Images for the tokenizer.', positiveInteger.default(1500)),
-          train: result('Labelled edits of each of S and C.', positiveInteger.default(400)),
+          train: result('Labeled edits of each of S and C.', positiveInteger.default(400)),
           prompts: result('Prompts without answers of each of S and C.', positiveInteger.default(4096)),
           validation: result('Held-out labeled edits of each of S and C.', positiveInteger.default(320)),
           truth: result(
-            'Labelled edits of each of S and C for rewards that need the answer.',
+            'Labeled edits of each of S and C for rewards that need the answer.',
             positiveInteger.default(512),
           ),
         })
@@ -106,7 +106,7 @@ export const tinyClips = section(
       'Clips in each split.',
       z
         .strictObject({
-          described: result('Clips described in other words than those of an answer.', count.default(0)),
+          described: result('Clips described in other words than an answer uses.', count.default(0)),
           labelled: result('Clips for supervised training.', positiveInteger.default(256)),
           train: result('Clips to learn from rewards on.', positiveInteger.default(512)),
           validation: result('Held-out clips.', positiveInteger.default(256)),
@@ -128,7 +128,7 @@ export const tinyImageEdits = section(
     seed: tiny.shape.seed,
     grid: tiny.shape.grid,
     cell: tiny.shape.cell,
-    set: result("Simple edits ('s': recolour, remove, add) or complex ones ('c').", z.enum(['s', 'c']).default('s')),
+    set: result("Simple edits ('s': recolor, remove, add) or complex ones ('c').", z.enum(['s', 'c']).default('s')),
     names: result(
       "The names of colors and shapes in instructions: 'plain', as in responses, or 'odd' (an azure disc), which the image model does not know.",
       z.enum(['plain', 'odd']).default('plain'),
@@ -137,10 +137,10 @@ export const tinyImageEdits = section(
       'Edits in each split.',
       z
         .strictObject({
-          train: result('Labelled edits for the policy.', positiveInteger.default(96)),
+          train: result('Labeled edits for the policy.', positiveInteger.default(96)),
           prompts: result('Prompts without labels.', positiveInteger.default(4096)),
           validation: result('Held-out labeled edits.', positiveInteger.default(320)),
-          truth: result('Labelled edits for the model that draws.', positiveInteger.default(4096)),
+          truth: result('Labeled edits for the model that draws.', positiveInteger.default(4096)),
         })
         .prefault({}),
     ),

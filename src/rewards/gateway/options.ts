@@ -70,7 +70,7 @@ const options = z.strictObject({
     .positive()
     .max(86_400)
     .default(120)
-    .describe('time that requests in flight have to finish after the gateway is told to stop, in seconds'),
+    .describe('seconds that open requests have to finish after a request to stop'),
   breakerFailures: z
     .int()
     .min(1)

@@ -15,7 +15,7 @@ const asking = {
   ),
   model: result('Name of the judge model on its server.', z.string().min(1).default('Qwen/Qwen2.5-VL-72B-Instruct')),
   model_alias: operation(
-    'Other names that the judge may report, as a proxy, a deployment or a server with several names for one model does: a list of names, or true for any name. With either, the server need not list the model. false accepts answers only from the model that was asked for.',
+    'Other names that the judge may report, as a proxy, a deployment or a server with several names for one model does: a list of names, or true for any name. With either, the server need not list the model. false accepts answers only from the requested model.',
     modelAliasSchema,
     { allowed: "true, false, or a list of names such as ['qwen2.5-vl-72b']" },
   ),
@@ -34,7 +34,7 @@ const asking = {
   max_attempts: operation('Requests for one judgement before it counts as unscored.', positiveInteger.default(5)),
   concurrency: operation('Highest number of requests in flight.', positiveInteger.default(64)),
   max_judge_calls: operation(
-    'Highest number of judge requests in all attempts of a run, including repeated requests and those of reward.recheck_every_min. A run that needs more does not start. A run that reaches the limit saves a checkpoint and pauses; raise the limit to continue. null means no limit.',
+    'Highest number of judge requests in all attempts of a run, including repeated requests and requests for reward.recheck_every_min. A run that needs more does not start. A run that reaches the limit saves a checkpoint and pauses; raise the limit to continue. null means no limit.',
     positiveInteger.nullable().default(null),
   ),
   recheck_every_min: operation(

@@ -57,7 +57,7 @@ export function withMeasure<Shape extends z.ZodRawShape>(
 }
 
 const measureField = operation(
-  "Terms that score held-out answers in addition to the reward, in evaluations and never in training. They compare a run before and after, or runs with different rewards. The first term decides which checkpoint is better; all are shown. A term without fields of its own has those of the reward's term of that name. A term that asks a judge asks the judge of the reward.",
+  "Terms that score held-out answers in addition to the reward, in evaluations and never in training. They compare a run before and after, or runs with different rewards. The first term decides which checkpoint is better; all are shown. A term without its own fields has the fields of the reward's term with that name. A term that asks a judge asks the judge of the reward.",
   measureTerms.default([]),
   { allowed: "a term's name, {name: 'ocr', …} with its fields, or a list of these" },
 );

@@ -18,7 +18,7 @@ export const imageSimilarity = termKind({
   description: 'Pixel-by-pixel similarity of the edit to its source or to the labeled result, from 0 to 1.',
   fields: {
     to: result(
-      'What the edit is compared with. If the sizes differ, each of its pixels is compared with the nearest pixel.',
+      'The image that the edit is compared with. If the sizes differ, each of its pixels is compared with the nearest pixel.',
       z.enum(['source', 'truth']).default('source'),
     ),
     of: result(

@@ -33,7 +33,7 @@ export const pairwise = termKind({
       { allowed: "null, 'all', or a whole number of at least 1" },
     ),
     against: result(
-      "What a single answer is compared with: the 'source', or the labeled edit ('label').",
+      "The opponent of a single answer: the 'source', or the labeled edit ('label').",
       z.enum(rivals).default('source'),
     ),
     criteria: result(
