@@ -4,6 +4,7 @@ import { tmpdir } from 'node:os';
 import { basename, dirname, extname, join, resolve } from 'node:path';
 import { UsageError } from '../core/errors.js';
 import { diskError } from '../core/files.js';
+import type { EditorCall } from '../launch/edit.js';
 import { noView, openView } from '../launch/live/view.js';
 import { printError, printJson, printLine, printWarnings } from './shared/output.js';
 import { abortOnSignals, INTERRUPTED } from './shared/signals.js';
@@ -64,15 +65,11 @@ export const editVerb: Action = {
   },
 };
 
-interface Edits {
-  readonly image: string;
-  readonly instruction: string;
-  readonly count: number;
-  readonly folder: string;
-}
-
 /** PNG files of the answers. Null for an answer that is not an image, and null as a whole if the user stopped the command. */
-async function editsOf(args: Arguments, edit: Edits): Promise<(Uint8Array | null)[] | null> {
+async function editsOf(
+  args: Arguments,
+  edit: Pick<EditorCall, 'image' | 'instruction' | 'count' | 'folder'>,
+): Promise<(Uint8Array | null)[] | null> {
   const [{ findRun }, { parseRunSpec }, { applyEditor }, { Launcher }] = await Promise.all([
     import('../run/find.js'),
     import('../run/chosen_checkpoint.js'),
@@ -106,7 +103,8 @@ async function write(
 ): Promise<{ readonly edited: readonly (string | null)[]; readonly grid: string | null }> {
   const name = (part: string): string => out.replace(/\.png$/, `${part}.png`);
   const files = edits.map((png, i) => (png === null ? null : { path: numbered ? name(`_${i + 1}`) : out, png }));
-  const grid = numbered ? { path: out, png: await gridOf(edits) } : null;
+  const images = edits.filter((png) => png !== null);
+  const grid = numbered && images.length > 0 ? { path: out, png: await gridOf(images) } : null;
   for (const file of [grid, ...files]) {
     if (file === null) continue;
     try {
@@ -120,14 +118,8 @@ async function write(
 }
 
 /** Arranges the images in a nearly square grid with margins. */
-async function gridOf(edits: readonly (Uint8Array | null)[]): Promise<Uint8Array> {
+async function gridOf(images: readonly Uint8Array[]): Promise<Uint8Array> {
   const { default: sharp } = await import('sharp');
-  const images = edits.filter((png) => png !== null);
-  if (images.length === 0) {
-    return sharp({ create: { width: 1, height: 1, channels: 3, background: 'white' } })
-      .png()
-      .toBuffer();
-  }
   const sizes = await Promise.all(images.map((png) => sharp(png).metadata()));
   const [width, height] = [Math.max(...sizes.map((one) => one.width)), Math.max(...sizes.map((one) => one.height))];
   const columns = Math.ceil(Math.sqrt(images.length));

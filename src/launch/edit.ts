@@ -1,6 +1,6 @@
 /** Applies a run's image editor to an image of the user: an evaluation on a dataset of that one edit, of which only the images are kept. */
 import { readFileSync, rmSync } from 'node:fs';
-import { UsageError } from '../core/errors.js';
+import { must, UsageError } from '../core/errors.js';
 import { isTrainable } from '../config/recipes.js';
 import type { WantedEdit } from '../recipes/recipe.js';
 import { recipeOf } from '../recipes/settings.js';
@@ -9,7 +9,6 @@ import { parseHeldOutKey, readRecordedEpisodes } from '../run/episodes.js';
 import type { RunPaths } from '../run/paths.js';
 import { readRecord } from '../run/record.js';
 import { recordedConfig } from '../run/recorded_config.js';
-import { must } from '../core/errors.js';
 import { evaluatedRun, withPinnedCheckpoint } from './evaluation.js';
 import type { Launcher } from './launcher.js';
 import { runResolver } from './models/wanted.js';
@@ -44,7 +43,7 @@ export async function applyEditor(
   const recipe = isTrainable(settings) ? openRecipeOf(settings) : null;
   if (!isTrainable(settings) || recipe?.writeEdit === undefined) {
     throw new UsageError(`${paths.runName}: found a run of task '${settings.task}'; allowed: a run that edits images`, {
-      next: 'editrl ls shows the tasks of runs.',
+      next: 'Runs of image_edit_tokens, edit_response and image_editor edit images.',
     });
   }
   const resolveRun = runResolver(paths.baseExpDir, () => record);
@@ -57,6 +56,8 @@ export async function applyEditor(
       `validation.prompts=${edit.count}`,
       `validation.seed=${seed}`,
       'validation.measure=[]',
+      // One way of sampling is enough. Some recipes have no choice.
+      ...('greedy' in settings.validation ? [`validation.greedy=${!sampled}`] : []),
       ...(rewarded ? NO_JUDGE : []),
     ],
     trust,

@@ -1,6 +1,24 @@
 /** How held-out answers changed, as the page shows it. */
-import { gainOf, type ChangedAnswer, type HeldOutChanges } from '../run/report/held_out_changes.js';
+import { statSync } from 'node:fs';
+import { LRUCache } from 'lru-cache';
+import { listEpisodeFiles } from '../run/episodes.js';
+import type { RunPaths } from '../run/paths.js';
+import { gainOf, readHeldOutChanges, type ChangedAnswer, type HeldOutChanges } from '../run/report/held_out_changes.js';
 import type { WireChanges } from './wire.js';
+
+/** The changes of a run by its folder, with the files that they were read from. */
+const known = new LRUCache<string, { readonly of: string; readonly changes: HeldOutChanges | null }>({ max: 50 });
+
+/** Reads the changes of a run, once for each evaluation: the page asks again at every iteration, and the files may be large. */
+export function changesOf(paths: RunPaths): HeldOutChanges | null {
+  const files = listEpisodeFiles(paths).filter(({ heldOut }) => heldOut);
+  const of = JSON.stringify(files.map(({ path }) => [path, statSync(path).mtimeMs]));
+  const found = known.get(paths.dir);
+  if (found?.of === of) return found.changes;
+  const changes = readHeldOutChanges(paths);
+  known.set(paths.dir, { of, changes });
+  return changes;
+}
 
 /** `place` turns the name of an image in the run's media into what the page finds it by. */
 export async function wireChanges(

@@ -12,8 +12,7 @@ import { episodesOf, episodesRequest, integerParameter, judgementsOf, pictureOf 
 import { cellGroups, listExperiments, matrixOf, sweepOf } from './experiments.js';
 import { GUARD_HEADERS, pageRoutes } from './page_files.js';
 import { listKeys, listRuns } from './run_list.js';
-import { wireChanges } from './changes.js';
-import { readHeldOutChanges } from '../run/report/held_out_changes.js';
+import { changesOf, wireChanges } from './changes.js';
 import { runOf, runPage } from './run_page.js';
 import { isSystemError, recordOf, RunsIndex } from './runs_index.js';
 import { SeriesCache } from './series.js';
@@ -124,7 +123,7 @@ function dataRoutes(
       return jsonReply(await groupCurvesOf(series, groupsOf(chosenRuns(index, query)), request));
     },
     '/api/changes': async ({ query }) => {
-      const changes = readHeldOutChanges(runOf(index, query).paths);
+      const changes = changesOf(runOf(index, query).paths);
       return jsonReply(changes === null ? null : await wireChanges(changes, (name) => name));
     },
     '/api/compare': async ({ query }) => jsonReply(await comparisonOf(chosenRuns(index, query))),
