@@ -42,6 +42,7 @@ const flux: PipelineForm = {
 const forms = {
   FluxPipeline: flux,
   FluxFillPipeline: flux,
+  FluxKontextPipeline: flux,
   StableDiffusion3Pipeline: {
     family: 'sd3',
     transformer: 'SD3Transformer2DModel',

@@ -1,10 +1,11 @@
-/** A frozen flow model that edits images, instructed by the hidden states of a vision-language model. */
+/** Edits of flow models as conditions: the source image and the instruction. A frozen model that edits by hidden states. */
 import type { Planes } from '../../../core/images/planes.js';
 import type { RandomStream } from '../../../core/random.js';
 import type { HeldDtype } from '../../../core/safetensors.js';
 import { frozenOptions } from '../../../compute/onnx/frozen_graph.js';
 import type { SessionOptions } from '../../../compute/onnx/session.js';
 import type { ImageCodec } from '../../environments/image_codec.js';
+import type { EncodedPrompt, PromptEncoder } from '../../environments/word_encoder.js';
 import type { HiddenStates } from '../tokens/hidden_states.js';
 import type { LoadedFlowTransformer } from '../../../models/networks/flow.js';
 import { openFlowModel, requireUnconditional } from './load.js';
@@ -13,7 +14,13 @@ import { unpack, pack, patchOf, type FlowCondition } from './batch.js';
 import { takesGuidance, takesPooled } from './rows.js';
 import { FlowSampler } from './sampler.js';
 import { CheckpointError, InternalError } from '../../../core/errors.js';
-import { takesSeveral, velocityWidth, type FlowTransformerConfig } from '../../../compute/nets/flow/config.js';
+import {
+  pooledWidth,
+  takesSecond,
+  takesSeveral,
+  velocityWidth,
+  type FlowTransformerConfig,
+} from '../../../compute/nets/flow/config.js';
 
 export interface EditorOptions {
   /** Decides the spacing of its noise levels. */
@@ -47,7 +54,7 @@ export class FlowEditor {
   readonly #sampler: FlowSampler;
   readonly #sourceInput: SourceInput;
 
-  /** Raises CheckpointError as `sourceInputOf` and `requireUnconditional`. */
+  /** Raises CheckpointError as `sourceInputOf`, `requireReadsStates` and `requireUnconditional`. */
   constructor(
     private readonly model: LoadedFlowTransformer,
     codec: Pick<ImageCodec, 'channels'>,
@@ -55,12 +62,13 @@ export class FlowEditor {
     where: string,
   ) {
     this.#sourceInput = sourceInputOf(model.config, codec, where);
+    requireReadsStates(model.config, where);
     requireUnconditional(model.config, options.guidance, 'environment');
     const session = frozenOptions(options.session, model.weights);
     this.#sampler = new FlowSampler({ ...model, batch: options.batch, session });
   }
 
-  /** Raises CheckpointError as `openFlowModel` and `sourceInputOf` do. */
+  /** Raises CheckpointError as `openFlowModel` and the constructor do. */
   static open(folder: string, codec: Pick<ImageCodec, 'channels'>, options: EditorOptions): FlowEditor {
     return new FlowEditor(
       openFlowModel(folder, () => options.held ?? 'float32'),
@@ -126,7 +134,10 @@ export interface SourceInput {
   readonly several: boolean;
 }
 
-/** Raises CheckpointError, naming `where`, for a model that was not made to edit latents of this codec. */
+/**
+ * The images that a model gets before an edit: FLUX.1-Kontext and Qwen-Image-Edit read them as further tokens, models of this program as further
+ * channels. Raises CheckpointError, naming `where`, for a model that does not edit latents of this codec.
+ */
 export function sourceInputOf(
   config: FlowTransformerConfig,
   { channels }: Pick<ImageCodec, 'channels'>,
@@ -142,16 +153,38 @@ export function sourceInputOf(
       { where, next: 'Name an editing model with its own autoencoder.' },
     );
   }
-  if (takesPooled(config) || config.ip_adapter !== null) {
+  if (config.ip_adapter !== null || (source === 'tokens' && !takesSecond(config))) {
     throw new CheckpointError(
-      'the model needs a pooled text vector or a style image, which hidden states do not provide',
-      {
-        where,
-        next: 'Name a model that reads only text tokens, such as a QwenImageTransformer2DModel.',
-      },
+      config.ip_adapter !== null
+        ? 'the model needs a style image, which an edit does not have'
+        : 'the model has no positions for a source image',
+      { where, next: 'Name an editing model, such as FLUX.1-Kontext or Qwen-Image-Edit.' },
     );
   }
   return { patch, source, several: source === 'tokens' && takesSeveral(config) };
+}
+
+/** Raises CheckpointError, naming `where`, for a model that needs more than hidden states: FLUX also reads a pooled text vector. */
+export function requireReadsStates(config: FlowTransformerConfig, where: string): void {
+  if (!takesPooled(config)) return;
+  throw new CheckpointError('the model needs a pooled text vector, which hidden states do not provide', {
+    where,
+    next: 'Name a model that reads only text tokens, such as a QwenImageTransformer2DModel.',
+  });
+}
+
+/** Raises CheckpointError, naming `where`, for a model that was trained with another text encoder. */
+export function requireReadsEncoded(
+  config: FlowTransformerConfig,
+  encoder: Pick<PromptEncoder, 'width' | 'pooledWidth'>,
+  where: string,
+): void {
+  const [width, pooled] = [config.joint_attention_dim, pooledWidth(config)];
+  if (encoder.width === width && encoder.pooledWidth === pooled) return;
+  throw new CheckpointError(
+    `the text encoder returns tokens of ${encoder.width} numbers and a pooled vector of ${encoder.pooledWidth}; the model expects ${width} and ${pooled}`,
+    { where, next: 'Name the text encoder that the model was trained with.' },
+  );
 }
 
 /** Texts are padded to a multiple of this, longer ones to an eighth of a power of two, to keep the number of compiled graphs small. */
@@ -163,27 +196,31 @@ export function textColumns(tokens: number): number {
   return Math.ceil(tokens / granule) * granule;
 }
 
+/** An instruction: the hidden states of a vision-language model, or the result of a model's own text encoder. */
+export type EditText = HiddenStates | Pick<EncodedPrompt, 'text' | 'pooled'>;
+
 /**
+ * An edited image has the size of its source, which keeps its own: any size of whole tokens, so a dataset may mix aspect ratios. FLUX.1-Kontext's
+ * pipeline instead scales sources to one of 17 sizes of about a megapixel. Resize a dataset to these for the sizes of its training.
+ *
  * @param sources latents of the images before the edit, of which the first has the size of the edited one
- * @param told the hidden states that replace the text
- * @param blank what guidance is measured from: the states of a blank instruction. Null if the model is not guided by these
- * Raises CheckpointError when the states do not have the width of the model's text.
+ * @param blank the instruction that guidance starts from. Null if guidance starts from zeros, or is an input of the model
+ * Raises CheckpointError when the text does not have the width of the model's text.
  */
 export function editCondition(
-  told: HiddenStates,
+  instruction: EditText,
   [source, ...further]: readonly [Planes, ...Planes[]],
   { patch, source: form, several }: SourceInput,
-  config: Pick<FlowTransformerConfig, 'joint_attention_dim'>,
-  blank: HiddenStates | null = null,
+  config: FlowTransformerConfig,
+  blank: EditText | null = null,
 ): FlowCondition {
   const shown = pack(source, patch);
   if (further.length > 0 && !several) throw new InternalError(`${1 + further.length} images for a model of one`);
   return {
     rows: source.height / patch,
     columns: source.width / patch,
-    ...textOf(told, config),
+    ...textOf(instruction, config),
     ...(blank === null ? {} : { without: textOf(blank, config) }),
-    pooled: null,
     imageFeatures: null,
     ...(form === 'channels'
       ? { context: shown }
@@ -201,17 +238,28 @@ export function editCondition(
   };
 }
 
+/** The tokens and the pooled vector of an instruction. Encoders have padded theirs, which models read as it is. */
 function textOf(
-  { width, states }: HiddenStates,
-  { joint_attention_dim: asked }: Pick<FlowTransformerConfig, 'joint_attention_dim'>,
-): { readonly text: Float32Array; readonly textTokens: number } {
-  if (width !== asked) {
-    throw new CheckpointError(`hidden states have width ${width}, and the editing model expects ${asked}`, {
-      next: 'Name the language model that the editing model was trained with.',
-    });
+  instruction: EditText,
+  config: FlowTransformerConfig,
+): Pick<FlowCondition, 'text' | 'textTokens' | 'pooled'> {
+  if ('text' in instruction) {
+    const { text, pooled } = instruction;
+    const expected = pooledWidth(config);
+    if (text.length % config.joint_attention_dim !== 0 || (pooled?.length ?? 0) !== expected) {
+      throw new InternalError(`a text of ${text.length} numbers and a pooled vector of ${pooled?.length ?? 0}`);
+    }
+    return { text, pooled: expected === 0 ? null : pooled };
+  }
+  const { width, states } = instruction;
+  if (width !== config.joint_attention_dim) {
+    throw new CheckpointError(
+      `hidden states have width ${width}, and the editing model expects ${config.joint_attention_dim}`,
+      { next: 'Name the language model that the editing model was trained with.' },
+    );
   }
   const textTokens = states.length / width;
   const text = new Float32Array(textColumns(textTokens) * width);
   text.set(states);
-  return { text, textTokens };
+  return { text, textTokens, pooled: null };
 }
